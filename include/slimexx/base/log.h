@@ -1,0 +1,35 @@
+// Logging. Lines go to stderr (rank 0; warnings and errors of the other ranks too) and, once
+// open_log_file was called, to that rank's file. Callable from any thread.
+#pragma once
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+
+namespace slimexx {
+
+enum class LogLevel { kDebug, kInfo, kWarn, kError };
+
+void set_log_rank(int rank);
+void set_log_level(LogLevel level);  // of the console; files take everything from debug up
+void open_log_file(const std::string& path);
+void log_line(LogLevel level, std::string_view text);
+
+template <class... Args>
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kDebug, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_warn(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kWarn, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace slimexx

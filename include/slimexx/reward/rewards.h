@@ -1,0 +1,60 @@
+// Rewards: pure, thread-safe functions from a response and its label to a score with a reason. They
+// are total: no input makes one hang, crash or throw; a label that a grader cannot read scores 0 and
+// says so.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "slimexx/base/json.h"
+
+namespace slimexx::reward {
+
+struct RewardInput {
+  std::string prompt;    // as rendered for the model; empty where unknown
+  std::string response;  // decoded text of the response tokens
+  std::string label;     // as text; of a JSON label that is not a string, its JSON
+  std::shared_ptr<const Json> metadata;  // other keys of the prompt's row; may be null
+  uint64_t seed = 0;     // names this sample; only `random` looks at it
+};
+
+struct Grade {
+  double reward = 0;
+  std::string reason;                    // a short sentence for logs and tables
+  std::map<std::string, double> values;  // what reward_key may choose from, such as dapo's score, acc
+  std::string prediction;                // the answer that was read off the response, if any
+};
+
+struct RewardOptions {
+  std::string rm_type = "deepscaler";
+  std::string reward_key;  // takes values[reward_key] as the reward; empty: the grader's own
+  std::string rm_url;      // of `remote`
+  double rm_timeout_s = 120;
+  int64_t rm_retries = 10;
+  int64_t rm_max_connections = 64;
+};
+
+// Grades a batch; of the rule graders one by one on the thread pool, of `remote` concurrently over
+// HTTP. Result i belongs to input i.
+class Grader {
+ public:
+  virtual ~Grader() = default;
+  // Throws Error(kRun) only where a remote service stays unreachable after all retries.
+  virtual std::vector<Grade> grade(std::span<const RewardInput> inputs) = 0;
+};
+
+struct RewardInfo {
+  std::string name, doc;
+};
+const std::vector<RewardInfo>& list_rewards();
+
+// Throws Error(kUsage) for an unknown rm_type (naming the nearest), a missing rm_url, or a
+// reward_key that the grader does not give. The prefix "boxed_" replaces the response by the content
+// of its last \boxed{} first.
+std::unique_ptr<Grader> make_grader(const RewardOptions& options);
+
+}  // namespace slimexx::reward

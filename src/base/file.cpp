@@ -1,0 +1,155 @@
+#include "slimexx/base/file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "slimexx/base/error.h"
+
+namespace slimexx {
+namespace {
+
+[[noreturn]] void fail(const std::string& action, const std::string& path, int error) {
+  const char* hint = error == ENOENT   ? "check the path"
+                     : error == EACCES ? "check the permissions"
+                     : error == ENOSPC ? "free some disk space or choose another folder"
+                                       : "";
+  throw Error(ErrorCode::kEnvironment, fmt::format("cannot {}: {}", action, std::strerror(error)),
+              hint, path);
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path) : path_(std::move(path)) {
+  // O_NONBLOCK so that a FIFO does not hang the open; it is refused just below.
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd_ < 0) fail("open for reading", path_, errno);
+  struct stat info{};
+  const int status = ::fstat(fd_, &info);
+  if (status != 0 || !S_ISREG(info.st_mode)) {
+    const int error = errno;
+    ::close(fd_);
+    if (status != 0) fail("read the size", path_, error);
+    throw Error(ErrorCode::kInput, "not a regular file", "give the path of a file", path_);
+  }
+  size_bytes_ = static_cast<uint64_t>(info.st_size);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_bytes_(other.size_bytes_) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    path_ = std::move(other.path_);
+    fd_ = std::exchange(other.fd_, -1);
+    size_bytes_ = other.size_bytes_;
+  }
+  return *this;
+}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::read_at(uint64_t offset, void* destination, uint64_t n) const {
+  auto* out = static_cast<char*>(destination);
+  uint64_t done = 0;
+  while (done < n) {
+    const ssize_t got = ::pread(fd_, out + done, std::min<uint64_t>(n - done, 1u << 30),
+                                static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path_, errno);
+    if (got == 0) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("the file ends at byte {}, {} bytes at {} were expected", offset + done,
+                              n, offset),
+                  "the file is truncated: fetch or write it again", path_);
+    }
+    done += static_cast<uint64_t>(got);
+  }
+}
+
+std::string read_text_file(const std::string& path, uint64_t max_bytes) {
+  const InputFile file(path);
+  if (file.size_bytes() > max_bytes) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("the file has {} bytes, at most {} are read", file.size_bytes(), max_bytes),
+                "", path);
+  }
+  std::string text(file.size_bytes(), '\0');
+  file.read_at(0, text.data(), text.size());
+  return text;
+}
+
+OutputFile::OutputFile(std::string path)
+    : path_(std::move(path)), temporary_(fmt::format("{}.tmp.{}", path_, ::getpid())) {
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail("open for writing", temporary_, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void OutputFile::write(const void* data, uint64_t n) {
+  const auto* in = static_cast<const char*>(data);
+  uint64_t done = 0;
+  while (done < n) {
+    const ssize_t put = ::write(fd_, in + done, std::min<uint64_t>(n - done, 1u << 30));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("write", path_, errno);
+    done += static_cast<uint64_t>(put);
+  }
+  size_bytes_ += n;
+}
+
+void OutputFile::commit() {
+  // A failed fsync may have dropped the dirty pages: it is never retried.
+  if (::fsync(fd_) != 0) fail("flush to disk", path_, errno);
+  const int closed = ::close(std::exchange(fd_, -1));
+  if (closed != 0) fail("close", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename into place", path_, errno);
+  const auto parent = std::filesystem::path(path_).parent_path();
+  sync_directory(parent.empty() ? "." : parent.string());
+}
+
+void write_file_atomic(const std::string& path, std::string_view content) {
+  OutputFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+void make_directories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail("make the directory", path, error.value());
+}
+
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail("open the directory", path, errno);
+  const int status = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (status != 0 && error != EINVAL) fail("flush the directory", path, error);
+}
+
+bool path_exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+std::string join_path(const std::string& directory, const std::string& name) {
+  return (std::filesystem::path(directory) / name).string();
+}
+
+}  // namespace slimexx

@@ -1,0 +1,76 @@
+#include "slimexx/base/log.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+#include "slimexx/base/error.h"
+
+namespace slimexx {
+namespace {
+
+struct LogState {
+  std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> console =
+      std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  std::shared_ptr<spdlog::logger> logger = std::make_shared<spdlog::logger>("slimexx", console);
+  spdlog::level::level_enum console_level = spdlog::level::info;
+  int rank = 0;
+
+  LogState() {
+    logger->set_level(spdlog::level::debug);
+    logger->flush_on(spdlog::level::info);
+    apply();
+  }
+  void apply() {
+    console->set_level(rank == 0 ? console_level : spdlog::level::warn);
+    logger->set_pattern(rank == 0 ? "%^%L%$ %H:%M:%S %v"
+                                  : fmt::format("%^%L%$ %H:%M:%S [rank {}] %v", rank));
+  }
+};
+
+LogState& state() {
+  static LogState instance;
+  return instance;
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarn: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+void set_log_rank(int rank) {
+  state().rank = rank;
+  state().apply();
+}
+
+void set_log_level(LogLevel level) {
+  state().console_level = to_spdlog(level);
+  state().apply();
+}
+
+void open_log_file(const std::string& path) {
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    sink->set_level(spdlog::level::debug);
+    state().logger->sinks().push_back(sink);
+    state().apply();
+  } catch (const spdlog::spdlog_ex& e) {
+    throw Error(ErrorCode::kEnvironment, fmt::format("cannot open the log file: {}", e.what()),
+                "choose a writable observe.run_dir", path);
+  }
+}
+
+void log_line(LogLevel level, std::string_view text) {
+  state().logger->log(to_spdlog(level), "{}", text);
+}
+
+}  // namespace slimexx

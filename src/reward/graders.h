@@ -1,0 +1,33 @@
+// The graders behind rewards.h, one function and one file each: deepscaler.cpp, dapo.cpp, math.cpp ....
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "slimexx/reward/rewards.h"
+
+namespace slimexx::reward {
+
+Grade grade_deepscaler(const RewardInput& input);
+Grade grade_dapo(const RewardInput& input);
+Grade grade_math(const RewardInput& input);
+Grade grade_gpqa(const RewardInput& input);
+Grade grade_f1(const RewardInput& input);
+Grade grade_random(const RewardInput& input);
+
+// boxed.cpp: content of the last \boxed{...} (or \fbox{...}) with matched braces.
+std::optional<std::string> last_boxed(std::string_view text);
+
+// answer_equality.cpp: `math`'s heart. Are the two answers, LaTeX or plain text, mathematically
+// equal? `reason` says by which rule, or what differs.
+struct Equality {
+  bool equal = false;
+  std::string reason;
+};
+Equality compare_answers(std::string_view gold, std::string_view prediction);
+
+// extract_answer.cpp: the final answer in free text: last \boxed{}, "answer is ...", "####", last
+// formula, last number; nullopt if nothing answers.
+std::optional<std::string> extract_answer(std::string_view response);
+
+}  // namespace slimexx::reward

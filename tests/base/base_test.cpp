@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/json.h"
+#include "slimexx/base/philox.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/base/thread_pool.h"
+
+namespace slimexx {
+namespace {
+
+TEST(Philox, MatchesPublishedVectors) {
+  // Known-answer vectors of the Random123 distribution (kat_vectors, philox4x32 10).
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+            (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, NormalHasUnitMoments) {
+  PhiloxStream stream(7, 0);
+  double sum = 0, squares = 0;
+  constexpr int n = 20000;
+  for (int i = 0; i < n; ++i) {
+    const double x = stream.next_normal();
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / n, 0, 0.03);
+  EXPECT_NEAR(squares / n, 1, 0.05);
+}
+
+TEST(Json, RefusesWhatTheLibraryLetsThrough) {
+  EXPECT_THROW(parse_json(R"({"a":1,"a":2})", "t"), Error);
+  EXPECT_THROW(parse_json(R"({"a":{"b":1,"b":2}})", "t"), Error);
+  EXPECT_THROW(parse_json("[1] x", "t"), Error);
+  EXPECT_THROW(parse_json("\xEF\xBB\xBF{}", "t"), Error);
+  EXPECT_THROW(parse_json(std::string(100000, '['), "t"), Error);
+  EXPECT_THROW(parse_json("{\"a\": \"\xFF\"}", "t"), Error);
+  const Json value = parse_json(R"({"b":[1,{"c":null}],"a":"x"})", "t");
+  EXPECT_EQ(value.dump(), R"({"b":[1,{"c":null}],"a":"x"})");
+  EXPECT_EQ(json_string(value, "a", "t"), "x");
+  EXPECT_THROW(json_int(value, "a", "t"), Error);
+}
+
+TEST(Json, FloatsReadBackExactly) {
+  for (float x : {0.1f, -3.4028235e38f, 1e-45f, 0.0f, 16777217.0f}) {
+    EXPECT_EQ(std::stof(format_float(x)), x) << format_float(x);
+  }
+  EXPECT_EQ(format_float(NAN), "null");
+}
+
+TEST(ThreadPool, CoversTheRangeOnceAndRethrows) {
+  for (int threads : {1, 2, 5}) {
+    set_num_threads(threads);
+    std::vector<std::atomic<int>> seen(1000);
+    parallel_for(1000, 7, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+    });
+    for (auto& count : seen) EXPECT_EQ(count, 1);
+    EXPECT_THROW(parallel_for(100, 1, [](int64_t, int64_t) { throw std::runtime_error("x"); }),
+                 std::runtime_error);
+  }
+}
+
+TEST(File, OutputAppearsOnlyOnCommit) {
+  const auto path = (std::filesystem::temp_directory_path() / "slimexx_base_test.txt").string();
+  std::filesystem::remove(path);
+  {
+    OutputFile file(path);
+    file.write("half");
+  }
+  EXPECT_FALSE(path_exists(path));
+  write_file_atomic(path, "whole");
+  EXPECT_EQ(read_text_file(path), "whole");
+  EXPECT_THROW(read_text_file(path, 3), Error);
+  InputFile input(path);
+  char buffer[16];
+  EXPECT_THROW(input.read_at(2, buffer, 9), Error);
+  EXPECT_THROW(InputFile("/tmp"), Error);
+  EXPECT_THROW(InputFile("/dev/zero"), Error);
+  std::filesystem::remove(path);
+}
+
+TEST(Strings, NearestNameAndUtf8) {
+  EXPECT_EQ(nearest_name("trian", {"train", "eval"}), "train");
+  EXPECT_EQ(nearest_name("zzzzzz", {"train", "eval"}), std::nullopt);
+  EXPECT_TRUE(is_valid_utf8("caf\xC3\xA9"));
+  EXPECT_FALSE(is_valid_utf8("\xED\xA0\x80"));
+  EXPECT_EQ(replace_invalid_utf8("a\xE2\x82z\xFF"), "a\xEF\xBF\xBDz\xEF\xBF\xBD");
+  EXPECT_EQ(format_count(151552), "151,552");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+}
+
+}  // namespace
+}  // namespace slimexx
