@@ -1,0 +1,103 @@
+// The sharded checkpoint format. A checkpoint is a folder of shard files, one per writing rank, in
+// safetensors form, and a manifest (manifest.json) that is written last: the folder is a checkpoint if
+// and only if the manifest is there and every file it lists has the size and hash it states.
+//
+// Tensors go by their Hugging Face names and may be cut into flat pieces over several shards, so a
+// checkpoint loads on any number of ranks. Sections keep kinds of state apart: "weights" (any dtype,
+// as in the HF file), "master", "exp_avg", "exp_avg_sq" (f32). Small state (step, counters, random
+// state, data cursor, partial samples) is one JSON object in the manifest.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "slimexx/base/json.h"
+#include "slimexx/io/safetensors.h"
+
+namespace slimexx::io {
+
+inline constexpr int kCheckpointFormat = 1;
+
+struct CheckpointTensor {
+  std::string section, name;
+  tensor::DType dtype;
+  std::vector<int64_t> shape;
+  int64_t num_elements() const;
+};
+
+// Elements [begin, end) of the flattened tensor, held in host memory in its dtype until written.
+struct CheckpointPiece {
+  std::string section, name;
+  int64_t begin = 0, end = 0;
+  const void* data = nullptr;
+};
+
+struct ShardInfo {  // what the manifest says of one file
+  std::string file;
+  uint64_t size_bytes = 0;
+  std::string hash;  // XXH3-128 of the content, hex
+  struct Piece {
+    std::string section, name;
+    int64_t begin, end;
+    std::string key;  // the tensor's name inside the shard file
+  };
+  std::vector<Piece> pieces;
+};
+
+// Writes shard `rank` of `num_ranks` into `directory` (made if needed), fsynced. Any thread.
+ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
+                      const std::vector<CheckpointTensor>& tensors, std::span<const CheckpointPiece> pieces);
+
+// Writes the manifest: the commit. Throws Error(kRun) if the pieces do not cover every tensor exactly
+// once. `state` is kept verbatim; side files already in `directory` (config.json, tokenizer, ...) are
+// listed with their hashes.
+void write_manifest(const std::string& directory, const std::vector<CheckpointTensor>& tensors,
+                    const std::vector<ShardInfo>& shards, const Json& state);
+
+std::string shard_to_json(const ShardInfo& shard);  // to send a shard's info to the rank that commits
+ShardInfo shard_from_json(const std::string& text);
+
+class Checkpoint {
+ public:
+  // Checks format version, coverage and sizes; hashes are checked by verify_hashes().
+  static Checkpoint open(const std::string& directory);
+  const std::string& directory() const { return directory_; }
+  const Json& state() const { return *state_; }
+  const std::vector<CheckpointTensor>& tensors() const { return tensors_; }
+  const CheckpointTensor* find(const std::string& section, const std::string& name) const;
+  // Elements [begin, end) in the tensor's own dtype. Throws Error(kInput) if absent.
+  void read(const std::string& section, const std::string& name, int64_t begin, int64_t end,
+            void* destination) const;
+  // Throws Error(kInput) naming the first file whose hash differs.
+  void verify_hashes() const;
+
+ private:
+  struct PieceSource {
+    size_t file;
+    const TensorEntry* entry;
+    int64_t begin, end;
+  };
+  std::string directory_;
+  std::shared_ptr<Json> state_, manifest_;
+  std::vector<CheckpointTensor> tensors_;
+  std::map<std::pair<std::string, std::string>, size_t> index_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::vector<PieceSource>> pieces_;  // by tensor, ascending begin
+};
+
+// The training run's checkpoints/ folder: step_NNNNNN folders and `latest`, a file with the newest
+// complete one's name (replaced atomically).
+std::string step_directory(const std::string& root, int64_t step);
+// The newest complete checkpoint under root (or root itself if it is one); empty if none. Incomplete
+// folders are skipped with a warning.
+std::string find_latest(const std::string& root);
+void set_latest(const std::string& root, const std::string& step_directory_name);
+// Removes all but the newest `keep` complete checkpoints and every stale incomplete folder older than
+// the newest complete one. keep <= 0 keeps all.
+void remove_old(const std::string& root, int64_t keep);
+
+}  // namespace slimexx::io

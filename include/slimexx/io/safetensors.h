@@ -1,0 +1,59 @@
+// The safetensors format: an 8-byte little-endian header length, a JSON header, the tensors' bytes.
+// The reader applies the reference implementation's rules (offsets contiguous from 0 and covering the
+// buffer, checked shape products, header of at most 100 MB, no duplicate names) and reads tensors by
+// pread, whole or by ranges.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "slimexx/base/file.h"
+#include "slimexx/tensor/dtype.h"
+
+namespace slimexx::io {
+
+struct TensorEntry {
+  std::string name;
+  tensor::DType dtype;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;  // byte range within the data section
+  int64_t num_elements() const;
+};
+
+class SafetensorsFile {
+ public:
+  // Throws Error(kInput) naming path, byte offset or tensor.
+  explicit SafetensorsFile(const std::string& path);
+  const std::string& path() const { return file_.path(); }
+  const std::vector<TensorEntry>& entries() const { return entries_; }  // by ascending offset
+  const TensorEntry* find(const std::string& name) const;               // null if absent
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // Elements [begin, end) of the flattened tensor, as they stand in the file.
+  void read(const TensorEntry& entry, int64_t begin, int64_t end, void* destination) const;
+
+ private:
+  InputFile file_;
+  uint64_t data_offset_ = 0;
+  std::vector<TensorEntry> entries_;
+  std::map<std::string, size_t> index_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// Writes a file tensor by tensor: first all entries (their begin/end are computed), then the data in
+// the same order. The file appears on finish(), whole.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::string& path, std::vector<TensorEntry> entries,
+                    const std::map<std::string, std::string>& metadata);
+  // The next bytes of the data section; tensors may be written in several calls.
+  void write(const void* data, uint64_t n_bytes);
+  void finish();  // throws if the data does not fill the entries
+
+ private:
+  OutputFile file_;
+  uint64_t expected_bytes_ = 0, written_bytes_ = 0;
+};
+
+}  // namespace slimexx::io

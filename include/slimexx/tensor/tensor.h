@@ -1,0 +1,144 @@
+// Views of device memory, their owners, and the arenas that steady state lives in.
+//   Device, Stream   where and in which order work runs (CPU work runs at once, in call order)
+//   Buffer           move-only owner of one allocation
+//   Tensor           trivially copyable view: pointer, dtype, device, up to four dimensions
+//   Arena            bump allocator over one Buffer with marks; plan it by a dry run
+// Dimensions are int64, strides in elements. Nothing here is thread-safe but reading.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "slimexx/tensor/dtype.h"
+
+namespace slimexx::tensor {
+
+enum class DeviceType : uint8_t { kCpu, kCuda };
+struct Device {
+  DeviceType type = DeviceType::kCpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+  bool is_cpu() const { return type == DeviceType::kCpu; }
+};
+std::string to_string(Device device);
+
+// A queue of work on a device. The CPU's has no state: ops return when they are done.
+struct Stream {
+  Device device;
+  void* handle = nullptr;
+};
+
+class Tensor {
+ public:
+  static constexpr int kMaxDims = 4;
+  Tensor() = default;
+  // Contiguous view, last dimension fastest.
+  Tensor(void* data, DType dtype, Device device, std::initializer_list<int64_t> shape);
+
+  bool defined() const { return data_ != nullptr || num_dims_ > 0; }
+  void* raw() const { return data_; }
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(data_);
+  }
+  float* f32() const { return static_cast<float*>(data_); }
+  int32_t* i32() const { return static_cast<int32_t*>(data_); }
+
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  int num_dims() const { return num_dims_; }
+  int64_t dim(int i) const { return shape_[static_cast<size_t>(i < 0 ? i + num_dims_ : i)]; }
+  int64_t stride(int i) const { return stride_[static_cast<size_t>(i < 0 ? i + num_dims_ : i)]; }
+  int64_t num_elements() const;
+  int64_t size_bytes() const { return num_elements() * dtype_bytes(dtype_); }
+  bool is_contiguous() const;
+
+  // Rows [begin, end) of dimension 0.
+  Tensor rows(int64_t begin, int64_t end) const;
+  // Columns [begin, end) of the last dimension; the view keeps its row stride.
+  Tensor columns(int64_t begin, int64_t end) const;
+  // The same elements under another shape; contiguous views only.
+  Tensor reshaped(std::initializer_list<int64_t> shape) const;
+  std::string shape_text() const;  // "[12, 64] F32"
+
+ private:
+  void* data_ = nullptr;
+  std::array<int64_t, kMaxDims> shape_{}, stride_{};
+  DType dtype_ = DType::kF32;
+  Device device_;
+  int8_t num_dims_ = 0;
+};
+
+// Owns device memory, 64-byte aligned, zeroed. Throws Error(kEnvironment) naming `what_for` and the
+// size when there is not enough. Every live byte is counted: see allocated_bytes().
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device device, int64_t size_bytes, std::string what_for);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+  void* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+  Device device() const { return device_; }
+  // A typed view of bytes [offset_bytes, ...).
+  Tensor view(DType dtype, std::initializer_list<int64_t> shape, int64_t offset_bytes = 0) const;
+
+ private:
+  void* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+  Device device_;
+  std::string what_for_;
+};
+
+struct AllocationCounters {
+  int64_t live_bytes = 0, peak_bytes = 0, num_allocations = 0;
+};
+AllocationCounters allocation_counters(Device device);
+
+// Bump allocator. Allocations are freed by returning to a mark, in reverse order. A planning arena
+// (capacity 0, `planning` true) hands out views without memory and only measures: the code that plans
+// is the code that runs. `high_water_bytes` is what the real one needs.
+class Arena {
+ public:
+  Arena(Device device, int64_t capacity_bytes, std::string what_for);
+  static Arena for_planning(Device device, std::string what_for);
+
+  Tensor allocate(DType dtype, std::initializer_list<int64_t> shape);
+  using Mark = int64_t;
+  Mark mark() const { return used_bytes_; }
+  void release_to(Mark mark);
+  int64_t used_bytes() const { return used_bytes_; }
+  int64_t high_water_bytes() const { return high_water_bytes_; }
+  int64_t capacity_bytes() const { return buffer_.size_bytes(); }
+  Device device() const { return device_; }
+  bool is_planning() const { return planning_; }
+  const std::string& what_for() const { return what_for_; }
+  // Replaces the memory by a larger one; only while nothing is allocated.
+  void reserve(int64_t capacity_bytes);
+
+ private:
+  Arena() = default;
+  Buffer buffer_;
+  Device device_;
+  bool planning_ = false;
+  int64_t used_bytes_ = 0, high_water_bytes_ = 0;
+  std::string what_for_;
+};
+
+// Returns to the mark at scope end.
+class ArenaScope {
+ public:
+  explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
+  ~ArenaScope() { arena_.release_to(mark_); }
+  ArenaScope(const ArenaScope&) = delete;
+  ArenaScope& operator=(const ArenaScope&) = delete;
+
+ private:
+  Arena& arena_;
+  Arena::Mark mark_;
+};
+
+}  // namespace slimexx::tensor
