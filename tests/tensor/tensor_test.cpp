@@ -20,7 +20,9 @@ TEST(DType, HalfRoundTripsEveryFiniteValue) {
       EXPECT_EQ(f32_to_f16(f), h) << bits;
     }
     const float b = bf16_to_f32(h);
-    if (!std::isnan(b)) EXPECT_EQ(f32_to_bf16(b), h) << bits;
+    if (!std::isnan(b)) {
+      EXPECT_EQ(f32_to_bf16(b), h) << bits;
+    }
   }
 }
 

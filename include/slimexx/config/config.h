@@ -1,0 +1,134 @@
+// Run configuration: one YAML tree (with `defaults:` files underneath and --set overrides on top) bound
+// to plain option structs. A module declares its options once, in a function
+//
+//   void bind(config::Binder& b, RolloutOptions& o) {
+//     b.field("num_rollout", o.num_rollout, {.unit = "rollouts", .doc = "...", .min = 1});
+//   }
+//
+// whose defaults are the struct's own; from it follow the parser, the checks, `config.resolved.yaml`,
+// and docs/reference/config.md. Every value knows where it came from, and all errors of a file are
+// reported at once.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace slimexx::config {
+
+struct FieldMeta {
+  std::string unit = {};  // "tokens", "s", ...; empty: none
+  std::string doc = {};   // one sentence
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool min_exclusive = false;
+  std::vector<std::string> choices = {};  // of a string field
+  std::string slime = {};  // slime's flag if its name is not --<key with dashes>; "-" if slime has none
+};
+
+// One option as the reference documents it.
+struct FieldInfo {
+  std::string path;  // "rollout.num_rollout"
+  std::string type;  // "int", "float", "bool", "string", "list of int", "map of string", ...
+  std::string default_text;
+  FieldMeta meta;
+};
+
+struct Tree;  // the merged YAML tree with origins
+
+class Binder {
+ public:
+  virtual ~Binder() = default;
+  virtual void field(const std::string& key, int64_t& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, double& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, bool& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::string& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::optional<int64_t>& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::optional<double>& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::vector<int64_t>& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::vector<std::string>& value, const FieldMeta& meta) = 0;
+  // Ordered map of strings, such as eval.eval_prompt_data: {aime: FILE}.
+  virtual void field(const std::string& key, std::vector<std::pair<std::string, std::string>>& value,
+                     const FieldMeta& meta) = 0;
+  // Free-form JSON text of whatever YAML stands there (apply_chat_template_kwargs); empty: absent.
+  virtual void json_field(const std::string& key, std::string& value, const FieldMeta& meta) = 0;
+  // Fields bound between begin and end have the prefix "name.".
+  virtual void begin_section(const std::string& name, const std::string& doc) = 0;
+  virtual void end_section() = 0;
+};
+
+struct Override {
+  std::string key, value;  // --set key=value, the value as a YAML scalar or flow sequence
+};
+
+class Config {
+ public:
+  // Reads `path` and its `defaults:` chain (cycles, duplicate keys, anchors' abuse, `<<` and unknown tags
+  // refused; files over 1 MiB refused), then applies overrides. ${path.to.key} and ${env:NAME:-default}
+  // are replaced. Relative paths inside stay as written. An empty path starts from nothing.
+  static Config load(const std::string& path, const std::vector<Override>& overrides);
+  static Config parse(const std::string& yaml, const std::string& name, const std::vector<Override>& overrides);
+  Config(Config&&) noexcept;
+  Config& operator=(Config&&) noexcept;
+  ~Config();
+
+  // A binder that sets fields from the tree and collects faults: wrong types, out-of-range values,
+  // unknown choices. Whole numbers written as 1e6 or 4_608 are read as what they mean; 010 is ten.
+  Binder& binder();
+  // After all modules have bound: keys nobody asked for are faults (with the nearest known key; a
+  // slime flag spelt with dashes or a verl/TRL name gets a hint). Throws one Error(kUsage) that lists
+  // every fault as file:line:column, key, reason, remedy.
+  void finish();
+  // A fault that a module's validate() found, e.g. a contradiction between two keys; thrown by the
+  // next finish_validation(), together with the others.
+  void add_fault(const std::string& key, const std::string& reason, const std::string& hint);
+  void finish_validation();
+
+  bool is_set(const std::string& path) const;             // by a file or an override, not by default
+  std::string origin(const std::string& path) const;      // "FILE:12:5", "--set", "default"
+  // Every bound field with its final value, as YAML that load() reads back to the same values.
+  std::string resolved_yaml() const;
+  // "path = value  (origin)" lines.
+  std::string describe_origins() const;
+
+ private:
+  struct Impl;
+  explicit Config(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// A binder that only lists: for the reference and the schema.
+class FieldLister : public Binder {
+ public:
+  FieldLister();
+  ~FieldLister() override;
+  const std::vector<FieldInfo>& fields() const;
+  const std::vector<std::pair<std::string, std::string>>& sections() const;  // name, doc
+  void field(const std::string& key, int64_t& value, const FieldMeta& meta) override;
+  void field(const std::string& key, double& value, const FieldMeta& meta) override;
+  void field(const std::string& key, bool& value, const FieldMeta& meta) override;
+  void field(const std::string& key, std::string& value, const FieldMeta& meta) override;
+  void field(const std::string& key, std::optional<int64_t>& value, const FieldMeta& meta) override;
+  void field(const std::string& key, std::optional<double>& value, const FieldMeta& meta) override;
+  void field(const std::string& key, std::vector<int64_t>& value, const FieldMeta& meta) override;
+  void field(const std::string& key, std::vector<std::string>& value, const FieldMeta& meta) override;
+  void field(const std::string& key, std::vector<std::pair<std::string, std::string>>& value,
+             const FieldMeta& meta) override;
+  void json_field(const std::string& key, std::string& value, const FieldMeta& meta) override;
+  void begin_section(const std::string& name, const std::string& doc) override;
+  void end_section() override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// docs/reference/config.md from the field list; the table "slime flag -> key" likewise.
+std::string write_config_reference(const FieldLister& fields);
+std::string write_slime_table(const FieldLister& fields);
+
+}  // namespace slimexx::config

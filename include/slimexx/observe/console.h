@@ -1,0 +1,46 @@
+// Things for people's eyes on stderr: tables, progress bars, terminal plots. All measure display width
+// (East Asian wide, combining marks) and never print control characters from data.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slimexx::observe {
+
+bool is_terminal();                 // stderr is a TTY and TERM is not dumb
+int64_t display_width(std::string_view utf8);
+// Cuts to `width` columns keeping the head or the tail, with an ellipsis; newlines and control
+// characters shown as visible symbols.
+std::string fit_text(std::string_view utf8, int64_t width, bool keep_tail = false);
+
+struct TableColumn {
+  std::string header;
+  int64_t max_width = 40;
+  bool right_align = false;
+  bool keep_tail = false;
+};
+std::string format_table(const std::vector<TableColumn>& columns,
+                         const std::vector<std::vector<std::string>>& rows);
+
+// A line plot of values over their index, `width` x `height` character cells (braille dots), with axis
+// labels and a title.
+std::string plot_series(std::string_view title, const std::vector<double>& values, int width, int height);
+std::string sparkline(const std::vector<double>& values, int width);
+
+// A bar on a terminal (at most 10 updates a second), one line per 10 % elsewhere. Nothing is shown when
+// `enabled` is false (other ranks) or when the phase ends within two seconds. Thread-safe.
+class ProgressBar {
+ public:
+  ProgressBar(std::string label, int64_t total, bool enabled);
+  ~ProgressBar();
+  void advance(int64_t n = 1);
+  void set_note(std::string note);  // shown after the bar, e.g. "5,812 tok/s"
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace slimexx::observe
