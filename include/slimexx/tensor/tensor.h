@@ -24,10 +24,13 @@ struct Device {
 };
 std::string to_string(Device device);
 
-// A queue of work on a device. The CPU's has no state: ops return when they are done.
+// A queue of work on a device. The CPU's has no state: ops return when they are done. On a planning
+// stream ops check their arguments and do nothing: with a planning arena the code that runs a step
+// also measures it.
 struct Stream {
   Device device;
   void* handle = nullptr;
+  bool is_planning = false;
 };
 
 class Tensor {

@@ -1,0 +1,28 @@
+// The families that exist: one file each (src/model/families/<family>.cpp), one row here.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "slimexx/base/json.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/model/spec.h"
+
+namespace slimexx::model {
+
+struct Family {
+  std::string name;
+  std::vector<std::string> architectures;  // values of config.json's "architectures"
+  std::vector<std::string> model_types;    // values of "model_type"
+  ModelSpec (*read_spec)(const Json& config, const std::string& where);
+  // The parameters in store order with their Hugging Face names; fusions are data (HfPart).
+  std::vector<ParameterInfo> (*list_parameters)(const ModelSpec& spec);
+};
+
+const std::vector<Family>& list_families();
+
+// config.json -> ModelSpec. Throws Error(kInput) naming file and key for sizes that are missing,
+// negative, of the wrong type or contradictory, and for families or features that are not there.
+ModelSpec read_model_spec(const Json& config, const std::string& where);
+std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);
+
+}  // namespace slimexx::model

@@ -1,0 +1,119 @@
+// The rollout engine: continuous batching over a paged KV cache. One engine is driven by one thread:
+// submit requests, call step() until nothing is left. Its scheduler is a pure function of the calls it
+// got, so engines of several ranks that get the same calls do the same.
+//
+// What a request generates depends on the weights, its prompt, its sampling parameters and its RandomName
+// alone: not on the batch, chunking, prefix sharing, preemption or the size of the cache (numerics
+// contract, E1 and E2).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "slimexx/model/transformer.h"
+
+namespace slimexx::config {
+class Binder;
+}
+
+namespace slimexx::rollout {
+
+using TokenId = int32_t;
+
+struct EngineOptions {
+  int64_t page_tokens = 16;
+  int64_t max_running_requests = 256;     // sequences in one batch
+  int64_t chunked_prefill_size = 2048;    // tokens of one forward, decode and prefill together
+  bool enable_prefix_cache = true;
+  int64_t max_total_tokens = 0;           // capacity of the KV cache; 0: from kv_cache_gib
+  double kv_cache_gib = 1.0;              // memory for keys and values on this rank
+  int64_t max_sequence_tokens = 0;        // prompt and response together; 0: the model's max_positions
+};
+
+struct SamplingParams {
+  float temperature = 1.0f;  // > 0; what the log-probs are taken at
+  float top_p = 1.0f;
+  int32_t top_k = 0;  // 0 or -1: off
+  float min_p = 0.0f;
+  bool greedy = false;
+  int64_t max_new_tokens = 16;
+  std::vector<TokenId> stop_token_ids;  // the stop token is part of the response
+  std::vector<std::string> stop;        // a response ends with the token that completes one of them
+};
+
+// Names a sample for its random numbers (N8).
+struct RandomName {
+  uint64_t seed = 0;     // run seed (evaluation mixes in its own)
+  uint32_t rollout = 0;  // rollout step
+  uint32_t prompt = 0;   // prompt index in the data set
+  uint32_t sample = 0;   // of the prompt's n samples
+};
+
+struct Request {
+  int64_t id = 0;  // the caller's; unique among those in flight
+  std::shared_ptr<const std::vector<TokenId>> prompt;
+  SamplingParams sampling;
+  RandomName name;
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kAbort };
+
+struct Generation {
+  int64_t id = 0;
+  std::vector<TokenId> tokens;   // the response, stop token included
+  std::vector<float> log_probs;  // one per token, at the sampling temperature, before truncation
+  FinishReason finish = FinishReason::kStop;
+  int64_t cached_tokens = 0;     // prompt tokens whose keys and values were found in the cache
+  int64_t num_preemptions = 0;
+};
+
+struct EngineStats {  // since construction or reset_stats()
+  int64_t steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0, recomputed_tokens = 0;
+  int64_t max_batch_tokens = 0, max_running = 0, peak_pages = 0, num_pages = 0;
+};
+
+// Raw bytes of a token, for stop strings; the caller's tokenizer.
+using TokenBytes = std::function<const std::string&(TokenId)>;
+
+class Engine {
+ public:
+  // `weights` are read in place (no copy) and must outlive the engine. `num_sampled_tokens`: ids at or
+  // above it are never sampled (the tokenizer's size where the vocabulary is padded; 0: all).
+  // Plans and takes all memory here; Error(kUsage) if the cache cannot hold one sequence of max length.
+  Engine(const model::Transformer& transformer, const model::ModelParameters& weights, tensor::Device device,
+         const EngineOptions& options, TokenBytes token_bytes, int64_t num_sampled_tokens);
+  ~Engine();
+
+  // Throws Error(kRun) for an empty prompt, or one that leaves no room for a response.
+  void submit(Request request);
+  // One forward over what the scheduler chose and one token for each sequence that is due; returns what
+  // finished, by ascending id.
+  std::vector<Generation> step();
+  bool has_work() const;
+  int64_t num_waiting() const;
+  int64_t num_running() const;
+  // True while another request could start at once: what a driver asks before it draws from a queue.
+  bool has_room() const;
+  // Ends a request with what it has; it is returned by the next step() with finish kAbort.
+  void abort(int64_t id);
+  void abort_all();
+  // The weights changed: forgets every cached prefix. Only while no request is in flight.
+  void on_weights_updated();
+
+  const EngineStats& stats() const;
+  void reset_stats();
+  int64_t memory_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// submit + step until all are done; results in the requests' order.
+std::vector<Generation> generate_all(Engine& engine, std::vector<Request> requests);
+
+}  // namespace slimexx::rollout
