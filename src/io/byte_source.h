@@ -1,0 +1,40 @@
+// Where a stream's bytes come from: a file, a decompressor over another source, memory in tests.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "slimexx/base/file.h"
+
+namespace slimexx::io {
+
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // Up to `capacity` bytes, at least one unless the stream is at its end (0).
+  virtual size_t read(char* destination, size_t capacity) = 0;
+};
+
+class FileSource : public ByteSource {
+ public:
+  explicit FileSource(const std::string& path) : file_(path) {}
+  size_t read(char* destination, size_t capacity) override;
+
+ private:
+  InputFile file_;
+  uint64_t position_ = 0;
+};
+
+// Over text that outlives it.
+class MemorySource : public ByteSource {
+ public:
+  explicit MemorySource(std::string_view text) : rest_(text) {}
+  size_t read(char* destination, size_t capacity) override;
+
+ private:
+  std::string_view rest_;
+};
+
+}  // namespace slimexx::io

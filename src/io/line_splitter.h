@@ -1,0 +1,32 @@
+// Cuts a stream of bytes into lines.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/byte_source.h"
+
+namespace slimexx::io {
+
+class LineSplitter {
+ public:
+  LineSplitter(std::unique_ptr<ByteSource> source, std::string name, uint64_t max_line_bytes);
+  // As LineReader::next.
+  bool next(std::string& line);
+  int64_t line_number() const { return line_number_; }
+  std::string where() const;
+
+ private:
+  void append(std::string& line, size_t end);
+  void check_start(const std::string& line) const;
+
+  std::unique_ptr<ByteSource> source_;
+  std::string name_;
+  uint64_t max_line_bytes_;
+  std::vector<char> buffer_;
+  size_t used_ = 0, filled_ = 0;  // of buffer_
+  int64_t line_number_ = 0;
+};
+
+}  // namespace slimexx::io

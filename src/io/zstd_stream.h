@@ -1,0 +1,57 @@
+// zstd decompression and compression as streams with bounded memory.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/byte_source.h"
+
+struct ZSTD_DCtx_s;
+struct ZSTD_CCtx_s;
+
+namespace slimexx::io {
+
+inline constexpr int kMaxZstdWindowLog = 27;  // 128 MiB: what the decompressor may allocate
+
+// The content of one or more zstd frames; skippable frames are passed over. Throws Error(kInput)
+// for a frame that is cut short, damaged or followed by anything else, and for a window over the
+// limit.
+class ZstdSource : public ByteSource {
+ public:
+  ZstdSource(std::unique_ptr<ByteSource> compressed, std::string where);
+  ~ZstdSource() override;
+  size_t read(char* destination, size_t capacity) override;
+
+ private:
+  bool refill();
+  [[noreturn]] void fail_decode(size_t code) const;
+  [[noreturn]] void fail_truncated() const;
+
+  std::unique_ptr<ByteSource> compressed_;
+  std::string where_;
+  ZSTD_DCtx_s* context_;
+  std::vector<char> input_;
+  size_t used_ = 0, filled_ = 0;  // of input_
+  uint64_t input_offset_ = 0;     // of input_[0] in the compressed stream
+  uint64_t frame_offset_ = 0;     // where the frame that is being read starts
+  bool in_frame_ = false;
+  bool output_pending_ = false;  // the decoder stopped because the destination was full
+};
+
+// Compresses into a growing string that the owner drains; one frame with a checksum.
+class ZstdCompressor {
+ public:
+  explicit ZstdCompressor(int level = 3);
+  ~ZstdCompressor();
+  ZstdCompressor(const ZstdCompressor&) = delete;
+  ZstdCompressor& operator=(const ZstdCompressor&) = delete;
+  void append(std::string_view text, std::string& out) { compress(text, false, out); }
+  void end(std::string& out) { compress({}, true, out); }
+
+ private:
+  void compress(std::string_view text, bool end, std::string& out);
+  ZSTD_CCtx_s* context_;
+};
+
+}  // namespace slimexx::io
