@@ -18,11 +18,16 @@ Error Error::with_where(const std::string& where) const {
 int exit_status(ErrorCode code) {
   switch (code) {
     case ErrorCode::kUsage:
-    case ErrorCode::kInput: return 2;
-    case ErrorCode::kEnvironment: return 3;
-    case ErrorCode::kRun: return 4;
-    case ErrorCode::kCheck: return 5;
-    case ErrorCode::kInterrupted: return 130;
+    case ErrorCode::kInput:
+      return 2;
+    case ErrorCode::kEnvironment:
+      return 3;
+    case ErrorCode::kRun:
+      return 4;
+    case ErrorCode::kCheck:
+      return 5;
+    case ErrorCode::kInterrupted:
+      return 130;
   }
   return 4;
 }

@@ -30,7 +30,7 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // O_NONBLOCK so that a FIFO does not hang the open; it is refused just below.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) fail("open for reading", path_, errno);
-  struct stat info{};
+  struct stat info {};
   const int status = ::fstat(fd_, &info);
   if (status != 0 || !S_ISREG(info.st_mode)) {
     const int error = errno;
@@ -42,7 +42,9 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_bytes_(other.size_bytes_) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_bytes_(other.size_bytes_) {}
 
 InputFile& InputFile::operator=(InputFile&& other) noexcept {
   if (this != &other) {
@@ -68,8 +70,8 @@ void InputFile::read_at(uint64_t offset, void* destination, uint64_t n) const {
     if (got < 0) fail("read", path_, errno);
     if (got == 0) {
       throw Error(ErrorCode::kInput,
-                  fmt::format("the file ends at byte {}, {} bytes at {} were expected", offset + done,
-                              n, offset),
+                  fmt::format("the file ends at byte {}, {} bytes at {} were expected",
+                              offset + done, n, offset),
                   "the file is truncated: fetch or write it again", path_);
     }
     done += static_cast<uint64_t>(got);
@@ -79,9 +81,10 @@ void InputFile::read_at(uint64_t offset, void* destination, uint64_t n) const {
 std::string read_text_file(const std::string& path, uint64_t max_bytes) {
   const InputFile file(path);
   if (file.size_bytes() > max_bytes) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("the file has {} bytes, at most {} are read", file.size_bytes(), max_bytes),
-                "", path);
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("the file has {} bytes, at most {} are read", file.size_bytes(), max_bytes), "",
+        path);
   }
   std::string text(file.size_bytes(), '\0');
   file.read_at(0, text.data(), text.size());

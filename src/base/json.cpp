@@ -39,11 +39,13 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
     key_ = k;
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& e) override {
     std::string reason = e.what();
     if (const auto at = reason.find("] "); at != std::string::npos) reason = reason.substr(at + 2);
-    throw Error(ErrorCode::kInput, fmt::format("not valid JSON at byte {}: {}", position, reason.substr(0, 300)),
-                "", where_);
+    throw Error(ErrorCode::kInput,
+                fmt::format("not valid JSON at byte {}: {}", position, reason.substr(0, 300)), "",
+                where_);
   }
 
  private:
@@ -76,7 +78,8 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   }
   bool open(Json&& container) {
     if (open_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
-      throw Error(ErrorCode::kInput, fmt::format("JSON nested deeper than {}", kMaxJsonDepth), "", where_);
+      throw Error(ErrorCode::kInput, fmt::format("JSON nested deeper than {}", kMaxJsonDepth), "",
+                  where_);
     }
     Json* placed = place(std::move(container));
     open_.push_back({placed, {}});
@@ -104,7 +107,8 @@ const Json& member(const Json& object, const std::string& key, const std::string
 [[noreturn]] void wrong_type(const Json& value, const std::string& key, const char* wanted,
                              const std::string& where) {
   throw Error(ErrorCode::kInput,
-              fmt::format("key \"{}\" must be {}, not {}", key, wanted, value.type_name()), "", where);
+              fmt::format("key \"{}\" must be {}, not {}", key, wanted, value.type_name()), "",
+              where);
 }
 
 template <class T>
@@ -119,7 +123,8 @@ std::string shortest(T value) {
 
 Json parse_json(std::string_view text, const std::string& where) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") {
-    throw Error(ErrorCode::kInput, "the text starts with a byte-order mark", "save it as plain UTF-8", where);
+    throw Error(ErrorCode::kInput, "the text starts with a byte-order mark",
+                "save it as plain UTF-8", where);
   }
   Json root;
   StrictBuilder builder(where, root);

@@ -51,7 +51,8 @@ size_t utf8_length(std::string_view text, size_t position, size_t* bad) {
 
 }  // namespace
 
-std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
+std::optional<std::string> nearest_name(std::string_view word,
+                                        const std::vector<std::string>& candidates) {
   const size_t limit = std::max<size_t>(2, word.size() / 3);
   std::optional<std::string> best;
   size_t best_distance = limit + 1;
@@ -138,11 +139,14 @@ void append_utf8(std::string& out, uint32_t c) {
 }
 
 uint32_t next_code_point(std::string_view text, size_t& position) {
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(text[i]));
+  };
   const uint32_t first = byte(position);
   const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
   uint32_t value = length == 1 ? first : first & (0xFFu >> (length + 1));
-  for (size_t i = 1; i < length && position + i < text.size(); ++i) value = value << 6 | (byte(position + i) & 0x3F);
+  for (size_t i = 1; i < length && position + i < text.size(); ++i)
+    value = value << 6 | (byte(position + i) & 0x3F);
   position = std::min(text.size(), position + length);
   return value;
 }

@@ -27,7 +27,8 @@ int cores_of_process() {
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads) : num_threads_(num_threads) {
-    for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this](std::stop_token s) { work(s); });
+    for (int i = 1; i < num_threads; ++i)
+      workers_.emplace_back([this](std::stop_token s) { work(s); });
   }
   ~ThreadPool() {
     for (auto& w : workers_) w.request_stop();
@@ -116,7 +117,8 @@ int num_threads() { return pool()->size(); }
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (n <= 0) return;
   const int64_t threads = inside_parallel_for ? 1 : pool()->size();
-  const int64_t chunks = std::min<int64_t>(threads * 4, (n + grain - 1) / std::max<int64_t>(1, grain));
+  const int64_t chunks =
+      std::min<int64_t>(threads * 4, (n + grain - 1) / std::max<int64_t>(1, grain));
   if (threads == 1 || chunks <= 1) {
     body(0, n);
     return;

@@ -32,7 +32,9 @@ void count_allocation(int64_t bytes) {
   ++c.count;
 }
 
-int64_t align_up(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+int64_t align_up(int64_t bytes) {
+  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
 
 }  // namespace
 
@@ -46,8 +48,8 @@ Buffer::Buffer(Device device, int64_t size_bytes, std::string what_for)
   data_ = std::aligned_alloc(kAlignmentBytes, static_cast<size_t>(align_up(size_bytes)));
   if (data_ == nullptr) {
     throw Error(ErrorCode::kEnvironment,
-                fmt::format("not enough host memory for {}: {} wanted, {} in use by slimexx", what_for_,
-                            format_bytes(static_cast<double>(size_bytes)),
+                fmt::format("not enough host memory for {}: {} wanted, {} in use by slimexx",
+                            what_for_, format_bytes(static_cast<double>(size_bytes)),
                             format_bytes(static_cast<double>(cpu_counters().live.load()))),
                 "lower train.max_tokens_per_gpu or the KV cache, or use more ranks");
   }
@@ -78,7 +80,8 @@ Buffer::~Buffer() {
 Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t offset_bytes) const {
   Tensor tensor(static_cast<char*>(data_) + offset_bytes, dtype, device_, shape);
   SLX_CHECK(offset_bytes >= 0 && offset_bytes + tensor.size_bytes() <= size_bytes_,
-            "view {} at byte {} of {} bytes ({})", tensor.shape_text(), offset_bytes, size_bytes_, what_for_);
+            "view {} at byte {} of {} bytes ({})", tensor.shape_text(), offset_bytes, size_bytes_,
+            what_for_);
   return tensor;
 }
 
@@ -89,7 +92,9 @@ AllocationCounters allocation_counters(Device device) {
 }
 
 Arena::Arena(Device device, int64_t capacity_bytes, std::string what_for)
-    : buffer_(device, align_up(capacity_bytes), what_for), device_(device), what_for_(std::move(what_for)) {}
+    : buffer_(device, align_up(capacity_bytes), what_for),
+      device_(device),
+      what_for_(std::move(what_for)) {}
 
 Arena Arena::for_planning(Device device, std::string what_for) {
   Arena arena;
@@ -106,8 +111,8 @@ Tensor Arena::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   used_bytes_ += bytes;
   if (used_bytes_ > high_water_bytes_) high_water_bytes_ = used_bytes_;
   if (planning_) return tensor;
-  SLX_CHECK(used_bytes_ <= buffer_.size_bytes(), "arena \"{}\": {} wanted at {} of {} bytes", what_for_,
-            tensor.shape_text(), offset, buffer_.size_bytes());
+  SLX_CHECK(used_bytes_ <= buffer_.size_bytes(), "arena \"{}\": {} wanted at {} of {} bytes",
+            what_for_, tensor.shape_text(), offset, buffer_.size_bytes());
   return Tensor(static_cast<char*>(buffer_.data()) + offset, dtype, device_, shape);
 }
 

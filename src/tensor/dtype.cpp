@@ -34,11 +34,16 @@ const DTypeInfo& info(DType dtype) { return kInfos[static_cast<size_t>(dtype)]; 
 
 double load_element(DType dtype, const void* base, int64_t i) {
   switch (dtype) {
-    case DType::kF32: return static_cast<const float*>(base)[i];
-    case DType::kF64: return static_cast<const double*>(base)[i];
-    case DType::kBF16: return bf16_to_f32(static_cast<const uint16_t*>(base)[i]);
-    case DType::kF16: return f16_to_f32(static_cast<const uint16_t*>(base)[i]);
-    default: SLX_CHECK(false, "no conversion from {}", dtype_name(dtype));
+    case DType::kF32:
+      return static_cast<const float*>(base)[i];
+    case DType::kF64:
+      return static_cast<const double*>(base)[i];
+    case DType::kBF16:
+      return bf16_to_f32(static_cast<const uint16_t*>(base)[i]);
+    case DType::kF16:
+      return f16_to_f32(static_cast<const uint16_t*>(base)[i]);
+    default:
+      SLX_CHECK(false, "no conversion from {}", dtype_name(dtype));
   }
   return 0;
 }
@@ -46,11 +51,20 @@ double load_element(DType dtype, const void* base, int64_t i) {
 void store_element(DType dtype, void* base, int64_t i, double value) {
   const auto f = static_cast<float>(value);
   switch (dtype) {
-    case DType::kF32: static_cast<float*>(base)[i] = f; return;
-    case DType::kF64: static_cast<double*>(base)[i] = value; return;
-    case DType::kBF16: static_cast<uint16_t*>(base)[i] = f32_to_bf16(f); return;
-    case DType::kF16: static_cast<uint16_t*>(base)[i] = f32_to_f16(f); return;
-    default: SLX_CHECK(false, "no conversion to {}", dtype_name(dtype));
+    case DType::kF32:
+      static_cast<float*>(base)[i] = f;
+      return;
+    case DType::kF64:
+      static_cast<double*>(base)[i] = value;
+      return;
+    case DType::kBF16:
+      static_cast<uint16_t*>(base)[i] = f32_to_bf16(f);
+      return;
+    case DType::kF16:
+      static_cast<uint16_t*>(base)[i] = f32_to_f16(f);
+      return;
+    default:
+      SLX_CHECK(false, "no conversion to {}", dtype_name(dtype));
   }
 }
 

@@ -39,18 +39,36 @@ bool Tensor::is_contiguous() const {
 }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
-  SLX_CHECK(0 <= begin && begin <= end && end <= dim(0), "rows [{}, {}) of {}", begin, end, shape_text());
+  SLX_CHECK(0 <= begin && begin <= end && end <= dim(0), "rows [{}, {}) of {}", begin, end,
+            shape_text());
   Tensor view = *this;
   view.shape_[0] = end - begin;
-  if (data_ != nullptr) view.data_ = static_cast<char*>(data_) + begin * stride(0) * dtype_bytes(dtype_);
+  if (data_ != nullptr)
+    view.data_ = static_cast<char*>(data_) + begin * stride(0) * dtype_bytes(dtype_);
   return view;
 }
 
 Tensor Tensor::columns(int64_t begin, int64_t end) const {
-  SLX_CHECK(0 <= begin && begin <= end && end <= dim(-1), "columns [{}, {}) of {}", begin, end, shape_text());
+  SLX_CHECK(0 <= begin && begin <= end && end <= dim(-1), "columns [{}, {}) of {}", begin, end,
+            shape_text());
   Tensor view = *this;
   view.shape_[static_cast<size_t>(num_dims_ - 1)] = end - begin;
-  if (data_ != nullptr) view.data_ = static_cast<char*>(data_) + begin * stride(-1) * dtype_bytes(dtype_);
+  if (data_ != nullptr)
+    view.data_ = static_cast<char*>(data_) + begin * stride(-1) * dtype_bytes(dtype_);
+  return view;
+}
+
+Tensor Tensor::split_columns(int64_t parts) const {
+  SLX_CHECK(num_dims_ >= 1 && num_dims_ < kMaxDims && stride(-1) == 1 && parts > 0 &&
+                dim(-1) % parts == 0,
+            "{} into {} parts", shape_text(), parts);
+  Tensor view = *this;
+  const size_t last = static_cast<size_t>(num_dims_);
+  view.num_dims_ = static_cast<int8_t>(num_dims_ + 1);
+  view.shape_[last] = dim(-1) / parts;
+  view.stride_[last] = 1;
+  view.shape_[last - 1] = parts;
+  view.stride_[last - 1] = view.shape_[last];
   return view;
 }
 
@@ -58,6 +76,21 @@ Tensor Tensor::reshaped(std::initializer_list<int64_t> shape) const {
   SLX_CHECK(is_contiguous(), "reshape of a strided view {}", shape_text());
   Tensor view(data_, dtype_, device_, shape);
   SLX_CHECK_EQ(view.num_elements(), num_elements());
+  return view;
+}
+
+Tensor Tensor::split_last(std::initializer_list<int64_t> shape) const {
+  const int kept = num_dims_ - 1;
+  SLX_CHECK_EQ(stride(-1), 1);
+  SLX_CHECK_LE(kept + static_cast<int>(shape.size()), kMaxDims);
+  const Tensor last(nullptr, dtype_, device_, shape);
+  SLX_CHECK_EQ(last.num_elements(), dim(-1));
+  Tensor view = *this;
+  for (int d = 0; d < last.num_dims(); ++d) {
+    view.shape_[static_cast<size_t>(kept + d)] = last.dim(d);
+    view.stride_[static_cast<size_t>(kept + d)] = last.stride(d);
+  }
+  view.num_dims_ = static_cast<int8_t>(kept + last.num_dims());
   return view;
 }
 

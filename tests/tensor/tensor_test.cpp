@@ -29,7 +29,7 @@ TEST(DType, HalfRoundTripsEveryFiniteValue) {
 TEST(DType, RoundsToNearestEven) {
   EXPECT_EQ(f32_to_f16(65519.0f), 0x7BFF);
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7C00);
-  EXPECT_EQ(f32_to_f16(0x1p-25f), 0);          // half of the smallest: ties to even zero
+  EXPECT_EQ(f32_to_f16(0x1p-25f), 0);  // half of the smallest: ties to even zero
   EXPECT_EQ(f32_to_f16(0x1.8p-25f), 1);
   EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), 0x3C00);
   EXPECT_EQ(f32_to_f16(1.0f + 0x1.8p-10f), 0x3C02);

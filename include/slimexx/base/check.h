@@ -10,20 +10,20 @@ namespace slimexx::detail {
                                const std::string& detail);
 }
 
-#define SLX_CHECK(condition, ...)                                               \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]]                                              \
-      ::slimexx::detail::check_failed(__FILE__, __LINE__, #condition,           \
-                                      ::fmt::format("" __VA_ARGS__));           \
+#define SLX_CHECK(condition, ...)                                     \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::slimexx::detail::check_failed(__FILE__, __LINE__, #condition, \
+                                      ::fmt::format("" __VA_ARGS__)); \
   } while (false)
 
-#define SLX_CHECK_OP_(a, op, b)                                                               \
-  do {                                                                                        \
-    const auto& slx_a_ = (a);                                                                 \
-    const auto& slx_b_ = (b);                                                                 \
-    if (!(slx_a_ op slx_b_)) [[unlikely]]                                                     \
-      ::slimexx::detail::check_failed(__FILE__, __LINE__, #a " " #op " " #b,                  \
-                                      ::fmt::format("left {}, right {}", slx_a_, slx_b_));    \
+#define SLX_CHECK_OP_(a, op, b)                                                            \
+  do {                                                                                     \
+    const auto& slx_a_ = (a);                                                              \
+    const auto& slx_b_ = (b);                                                              \
+    if (!(slx_a_ op slx_b_)) [[unlikely]]                                                  \
+      ::slimexx::detail::check_failed(__FILE__, __LINE__, #a " " #op " " #b,               \
+                                      ::fmt::format("left {}, right {}", slx_a_, slx_b_)); \
   } while (false)
 #define SLX_CHECK_EQ(a, b) SLX_CHECK_OP_(a, ==, b)
 #define SLX_CHECK_NE(a, b) SLX_CHECK_OP_(a, !=, b)

@@ -9,7 +9,8 @@
 namespace slimexx {
 
 // The candidate within edit distance max(2, length/3) of `word`, nearest first; for "did you mean".
-std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+std::optional<std::string> nearest_name(std::string_view word,
+                                        const std::vector<std::string>& candidates);
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);  // ASCII white space at both ends
@@ -22,8 +23,8 @@ void append_utf8(std::string& out, uint32_t code_point);
 // Decodes the code point at `position` of valid UTF-8 and moves past it.
 uint32_t next_code_point(std::string_view text, size_t& position);
 
-std::string format_bytes(double bytes);      // "1.5 GiB"
-std::string format_duration(double seconds); // "3h12m", "41.2s"
-std::string format_count(double count);      // "151,552" below a million, "9.4 B" above
+std::string format_bytes(double bytes);       // "1.5 GiB"
+std::string format_duration(double seconds);  // "3h12m", "41.2s"
+std::string format_count(double count);       // "151,552" below a million, "9.4 B" above
 
 }  // namespace slimexx

@@ -1,6 +1,7 @@
 // A fixed set of worker threads for data-parallel loops on the CPU. parallel_for splits [0, n) into
 // contiguous ranges whose bounds depend on n, grain and the pool's size only; an op whose result
-// depends on the split breaks the numeric contract, so ops parallelise over outputs, never over sums.
+// depends on the split breaks the numeric contract, so ops parallelise over outputs, never over
+// sums.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 // Ranks and what they exchange on host memory. Over MPI when the program was started by a launcher,
-// otherwise one rank that needs no MPI at all. Collectives are called by the main thread of every rank
-// in the same order; sums add in rank order (numerics contract, N6), so a result depends on the number
-// of ranks but never on timing. A failed MPI call throws Error(kRun) naming the call.
+// otherwise one rank that needs no MPI at all. Collectives are called by the main thread of every
+// rank in the same order; sums add in rank order (numerics contract, N6), so a result depends on
+// the number of ranks but never on timing. A failed MPI call throws Error(kRun) naming the call.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,11 +19,12 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// n elements over `parts` ranks: contiguous, ascending, each a multiple of `multiple` long but the last.
+// n elements over `parts` ranks: contiguous, ascending, each a multiple of `multiple` long but the
+// last.
 std::vector<Range> split_range(int64_t n, int parts, int64_t multiple = 16);
 
-// One number that every rank may draw tickets from: the shared prompt queue. fetch_add is atomic over
-// ranks and needs no cooperation of the owner.
+// One number that every rank may draw tickets from: the shared prompt queue. fetch_add is atomic
+// over ranks and needs no cooperation of the owner.
 class SharedCounter {
  public:
   virtual ~SharedCounter() = default;
@@ -43,18 +44,20 @@ class Communicator {
   // Element-wise sum in rank order; maximum.
   virtual void all_reduce_sum(std::span<double> values) = 0;
   virtual void all_reduce_max(std::span<double> values) = 0;
-  // After it, data[ranges[rank]] holds the sum over ranks, added in rank order; the rest is undefined.
-  // `scratch` holds at least size() * max range elements.
+  // After it, data[ranges[rank]] holds the sum over ranks, added in rank order; the rest is
+  // undefined. `scratch` holds at least size() * max range elements.
   virtual void reduce_scatter_sum(std::span<float> data, const std::vector<Range>& ranges,
                                   std::span<float> scratch) = 0;
   // Each rank contributes bytes ranges[rank] * element_bytes of `data`; afterwards all have all.
-  virtual void all_gather_ranges(void* data, int64_t element_bytes, const std::vector<Range>& ranges) = 0;
+  virtual void all_gather_ranges(void* data, int64_t element_bytes,
+                                 const std::vector<Range>& ranges) = 0;
   // Collective: makes a counter that starts at 0.
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;
 };
 
 // The whole job. Keep one for the program's life: initialises MPI if a launcher is seen in the
-// environment (Open MPI, PMI, PMIx, Slurm step with more than one task), finalises it when destroyed.
+// environment (Open MPI, PMI, PMIx, Slurm step with more than one task), finalises it when
+// destroyed.
 class World {
  public:
   World();

@@ -1,5 +1,5 @@
-// Which rank holds which part. Rank order is Megatron's, fastest first: tp, cp, dp, pp; the expert grid
-// (etp, ep, edp, pp) covers the same ranks.
+// Which rank holds which part. Rank order is Megatron's, fastest first: tp, cp, dp, pp; the expert
+// grid (etp, ep, edp, pp) covers the same ranks.
 #pragma once
 #include <cstdint>
 #include <vector>

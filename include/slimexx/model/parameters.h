@@ -1,6 +1,7 @@
-// Every parameter of a rank in contiguous buffers: weights (f32 on the CPU, bf16 on devices) and f32
-// gradients of the same layout. ParameterInfo says what each is called on disk, how it is sharded and
-// whether it decays; loaders, optimizer, checkpoints and weight plans are written over that list alone.
+// Every parameter of a rank in contiguous buffers: weights (f32 on the CPU, bf16 on devices) and
+// f32 gradients of the same layout. ParameterInfo says what each is called on disk, how it is
+// sharded and whether it decays; loaders, optimizer, checkpoints and weight plans are written over
+// that list alone.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,14 +29,14 @@ struct HfPart {
 };
 
 struct ParameterInfo {
-  std::string name;            // "layers.3.attention.qkv.weight"
-  std::vector<int64_t> shape;  // one or two dimensions
-  bool decayed = true;         // 1-D parameters are not
-  int shard_axis = -1;         // the dimension that is split over shard_dim, -1: replicated
+  std::string name;                 // "layers.3.attention.qkv.weight"
+  std::vector<int64_t> shape = {};  // one or two dimensions
+  bool decayed = true;              // 1-D parameters are not
+  int shard_axis = -1;              // the dimension that is split over shard_dim, -1: replicated
   GridDim shard_dim = GridDim::kNone;
   InitKind init = InitKind::kNormal;
-  std::vector<HfPart> parts;   // cover the parameter exactly
-  int64_t offset = 0;          // elements from the start of the flat buffer; set by the store
+  std::vector<HfPart> parts = {};  // cover the parameter exactly
+  int64_t offset = 0;              // elements from the start of the flat buffer; set by the store
   int64_t num_elements() const;
 };
 
@@ -43,8 +44,10 @@ class ParameterStore {
  public:
   ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients);
   const std::vector<ParameterInfo>& infos() const { return infos_; }
-  int64_t num_elements() const { return num_elements_; }  // of the flat buffers, gaps for alignment included
-  tensor::Tensor weight(const std::string& name) const;   // in its shape; SLX_CHECKs that it exists
+  int64_t num_elements() const {
+    return num_elements_;
+  }  // of the flat buffers, gaps for alignment included
+  tensor::Tensor weight(const std::string& name) const;  // in its shape; SLX_CHECKs that it exists
   tensor::Tensor gradient(const std::string& name) const;
   bool contains(const std::string& name) const;
   tensor::Tensor flat_weights() const { return flat_weights_; }      // [num_elements]
@@ -58,12 +61,15 @@ class ParameterStore {
   tensor::Tensor flat_weights_, flat_gradients_;
 };
 
-// Fills the weights from a folder. Throws Error(kInput) listing missing, extra, misshapen tensors, a tied
-// lm_head that differs from the embedding, and NaN or Inf values (count, tensor, first index).
+// Fills the weights from a folder. Throws Error(kInput) listing missing, extra, misshapen tensors,
+// a tied lm_head that differs from the embedding, and NaN or Inf values (count, tensor, first
+// index).
 void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder);
 // From a checkpoint's section "master" if it has one, else "weights".
-void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec, const io::Checkpoint& checkpoint);
-// N(0, initializer_range), ones and zeros by kind, a function of seed and the parameter's name alone.
+void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec,
+                             const io::Checkpoint& checkpoint);
+// N(0, initializer_range), ones and zeros by kind, a function of seed and the parameter's name
+// alone.
 void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t seed);
 
 }  // namespace slimexx::model

@@ -1,5 +1,5 @@
-// What a model is, as plain data read from config.json. Forward, backward, layouts and plans are driven
-// by it; a family is a function from config.json to a ModelSpec (families.h).
+// What a model is, as plain data read from config.json. Forward, backward, layouts and plans are
+// driven by it; a family is a function from config.json to a ModelSpec (families.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -51,8 +51,8 @@ struct ModelSpec {
 };
 
 // Forward floating-point operations of one sequence of n tokens, causal attention halved:
-// 2 x weights touched x tokens, plus scores and values (slime's convention with the output projection
-// counted as num_heads * head_dim x hidden).
+// 2 x weights touched x tokens, plus scores and values (slime's convention with the output
+// projection counted as num_heads * head_dim x hidden).
 double forward_flops(const ModelSpec& spec, int64_t num_tokens);
 
 }  // namespace slimexx::model

@@ -1,9 +1,10 @@
 // The decoder: one forward for training, prefill and decode, and its backward, driven by ModelSpec.
-// Training keeps what backward needs on a tape; generation keeps nothing and writes keys and values to
-// pages. All memory comes from the caller's arena; run on a planning stream with a planning arena, the
-// same calls measure it.
+// Training keeps what backward needs on a tape; generation keeps nothing and writes keys and values
+// to pages. All memory comes from the caller's arena; run on a planning stream with a planning
+// arena, the same calls measure it.
 //
-// Legend: T packed tokens, H hidden, D head dimension, Hq/Hkv heads, F feed-forward, R selected rows.
+// Legend: T packed tokens, H hidden, D head dimension, Hq/Hkv heads, F feed-forward, R selected
+// rows.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -30,22 +31,22 @@ struct Batch {
   Tensor tokens;     // [T] i32
   Tensor positions;  // [T] i32
   ops::AttentionLayout attention;
-  Tensor slots;                        // [T] i32
-  std::span<const LayerPages> pages;   // by layer
+  Tensor slots;                       // [T] i32
+  std::span<const LayerPages> pages;  // by layer
 };
 
 enum class Recompute : uint8_t { kNone, kFull };
 
 struct LayerTape {
-  Tensor x;          // [T,H] the layer's input
-  Tensor qkv_raw;    // [T,(Hq+2Hkv)D] before QK-norm; undefined without QK-norm
-  Tensor qkv;        // [T,(Hq+2Hkv)D] normed and rotated
-  Tensor attention;  // [T,Hq D]
-  Tensor lse;        // [T,Hq]
-  Tensor o_raw;      // [T,H] before its sandwich norm; undefined without
-  Tensor x_mid;      // [T,H] after the attention residual
-  Tensor gate_up;    // [T,2F]
-  Tensor down_raw;   // [T,H] before its sandwich norm; undefined without
+  Tensor x = {};          // [T,H] the layer's input
+  Tensor qkv_raw = {};    // [T,(Hq+2Hkv)D] before QK-norm; undefined without QK-norm
+  Tensor qkv = {};        // [T,(Hq+2Hkv)D] normed and rotated
+  Tensor attention = {};  // [T,Hq D]
+  Tensor lse = {};        // [T,Hq]
+  Tensor o_raw = {};      // [T,H] before its sandwich norm; undefined without
+  Tensor x_mid = {};      // [T,H] after the attention residual
+  Tensor gate_up = {};    // [T,2F]
+  Tensor down_raw = {};   // [T,H] before its sandwich norm; undefined without
 };
 
 struct Tape {
@@ -72,25 +73,29 @@ class Transformer {
   const ModelSpec& spec() const { return spec_; }
   int64_t max_positions() const { return max_positions_; }
 
-  // The residual stream after the last layer, before the final norm, [T,H], allocated from `arena`. With a
-  // tape, so is the tape; without, layer scratch is released as it goes.
+  // The residual stream after the last layer, before the final norm, [T,H], allocated from `arena`.
+  // With a tape, so is the tape; without, layer scratch is released as it goes.
   Tensor forward(Stream stream, Arena& arena, const ModelParameters& weights, const Batch& batch,
                  Tape* tape) const;
 
   // Accumulates into `gradients`. dx[T,H] is the gradient of forward's result and is overwritten.
-  void backward(Stream stream, Arena& arena, const ModelParameters& weights, const ModelParameters& gradients,
-                const Batch& batch, const Tape& tape, Tensor dx) const;
+  void backward(Stream stream, Arena& arena, const ModelParameters& weights,
+                const ModelParameters& gradients, const Batch& batch, const Tape& tape,
+                Tensor dx) const;
 
  private:
-  // Runs one layer from tape.x, filling the tape; writes the layer's output to x_out (may be tape.x).
-  void layer_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch, int64_t layer,
-                     LayerTape& tape, Tensor x_out) const;
-  void layer_backward(Stream stream, Arena& arena, const LayerParameters& w, const LayerParameters& g,
-                      const Batch& batch, const LayerTape& tape, Tensor dx) const;
-  void attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w, const LayerParameters& g,
-                                const Batch& batch, const LayerTape& tape, Tensor dx) const;
-  void mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w, const LayerParameters& g,
-                          const LayerTape& tape, Tensor dx) const;
+  // Runs one layer from tape.x, filling the tape; writes the layer's output to x_out (may be
+  // tape.x).
+  void layer_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
+                     int64_t layer, LayerTape& tape, Tensor x_out) const;
+  void layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
+                      const LayerParameters& g, const Batch& batch, const LayerTape& tape,
+                      Tensor dx) const;
+  void attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
+                                const LayerParameters& g, const Batch& batch, const LayerTape& tape,
+                                Tensor dx) const;
+  void mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
+                          const LayerParameters& g, const LayerTape& tape, Tensor dx) const;
 
   ModelSpec spec_;
   int64_t max_positions_;
@@ -98,9 +103,9 @@ class Transformer {
   Tensor cos_, sin_;  // [max_positions, rotary_dim/2]
 };
 
-// The head: final norm and vocabulary projection of selected rows, in chunks of rows so that at most
-// max_logits_bytes of logits are held. Training and sampling both go through normalize_logits, so their
-// log-probs are the same bits (N9).
+// The head: final norm and vocabulary projection of selected rows, in chunks of rows so that at
+// most max_logits_bytes of logits are held. Training and sampling both go through normalize_logits,
+// so their log-probs are the same bits (N9).
 struct HeadOptions {
   float temperature = 1.0f;
   int64_t max_logits_bytes = int64_t{64} << 20;
@@ -109,28 +114,29 @@ int64_t head_chunk_rows(const ModelSpec& spec, const HeadOptions& options);
 
 // What the head's backward needs; allocated from the arena by head_forward.
 struct HeadTape {
-  Tensor x;       // [R,H] gathered residual rows
-  Tensor hidden;  // [R,H] after the final norm
-  Tensor logits;  // [R,V] normalised, kept only if R fits one chunk
-  Tensor lse;     // [R]
+  Tensor x;         // [R,H] gathered residual rows
+  Tensor hidden;    // [R,H] after the final norm
+  Tensor logits;    // [R,V] normalised, kept only if R fits one chunk
+  Tensor lse = {};  // [R]
 };
 
 // x[T,H] from Transformer::forward; rows[R] i32 select, targets[R] i32 are the next tokens. Writes
 // log_probs[R] and, if defined, entropies[R]. `tape` null: nothing is kept.
-void head_forward(Stream stream, Arena& arena, const ModelSpec& spec, const ModelParameters& weights, Tensor x,
-                  Tensor rows, Tensor targets, const HeadOptions& options, Tensor log_probs, Tensor entropies,
-                  HeadTape* tape);
-// Given dlog_probs[R] and dentropies[R] (may be undefined), accumulates head gradients and writes dx[T,H]
-// (zero in rows that were not selected).
-void head_backward(Stream stream, Arena& arena, const ModelSpec& spec, const ModelParameters& weights,
-                   const ModelParameters& gradients, Tensor rows, Tensor targets, const HeadOptions& options,
-                   const HeadTape& tape, Tensor entropies, Tensor dlog_probs, Tensor dentropies, Tensor dx);
+void head_forward(Stream stream, Arena& arena, const ModelSpec& spec,
+                  const ModelParameters& weights, Tensor x, Tensor rows, Tensor targets,
+                  const HeadOptions& options, Tensor log_probs, Tensor entropies, HeadTape* tape);
+// Given dlog_probs[R] and dentropies[R] (may be undefined), accumulates head gradients and writes
+// dx[T,H] (zero in rows that were not selected).
+void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
+                   const ModelParameters& weights, const ModelParameters& gradients, Tensor rows,
+                   Tensor targets, const HeadOptions& options, const HeadTape& tape,
+                   Tensor entropies, Tensor dlog_probs, Tensor dentropies, Tensor dx);
 
 // Generation: normalised logits[R,V] and lse[R] of the selected rows, allocated from the arena.
 struct HeadLogits {
   Tensor logits, lse;
 };
-HeadLogits head_logits(Stream stream, Arena& arena, const ModelSpec& spec, const ModelParameters& weights,
-                       Tensor x, Tensor rows, float temperature);
+HeadLogits head_logits(Stream stream, Arena& arena, const ModelSpec& spec,
+                       const ModelParameters& weights, Tensor x, Tensor rows, float temperature);
 
 }  // namespace slimexx::model

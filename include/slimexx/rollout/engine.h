@@ -1,10 +1,10 @@
-// The rollout engine: continuous batching over a paged KV cache. One engine is driven by one thread:
-// submit requests, call step() until nothing is left. Its scheduler is a pure function of the calls it
-// got, so engines of several ranks that get the same calls do the same.
+// The rollout engine: continuous batching over a paged KV cache. One engine is driven by one
+// thread: submit requests, call step() until nothing is left. Its scheduler is a pure function of
+// the calls it got, so engines of several ranks that get the same calls do the same.
 //
-// What a request generates depends on the weights, its prompt, its sampling parameters and its RandomName
-// alone: not on the batch, chunking, prefix sharing, preemption or the size of the cache (numerics
-// contract, E1 and E2).
+// What a request generates depends on the weights, its prompt, its sampling parameters and its
+// RandomName alone: not on the batch, chunking, prefix sharing, preemption or the size of the cache
+// (numerics contract, E1 and E2).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,12 +26,12 @@ using TokenId = int32_t;
 
 struct EngineOptions {
   int64_t page_tokens = 16;
-  int64_t max_running_requests = 256;     // sequences in one batch
-  int64_t chunked_prefill_size = 2048;    // tokens of one forward, decode and prefill together
+  int64_t max_running_requests = 256;   // sequences in one batch
+  int64_t chunked_prefill_size = 2048;  // tokens of one forward, decode and prefill together
   bool enable_prefix_cache = true;
-  int64_t max_total_tokens = 0;           // capacity of the KV cache; 0: from kv_cache_gib
-  double kv_cache_gib = 1.0;              // memory for keys and values on this rank
-  int64_t max_sequence_tokens = 0;        // prompt and response together; 0: the model's max_positions
+  int64_t max_total_tokens = 0;     // capacity of the KV cache; 0: from kv_cache_gib
+  double kv_cache_gib = 1.0;        // memory for keys and values on this rank
+  int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
 };
 
 struct SamplingParams {
@@ -67,12 +67,13 @@ struct Generation {
   std::vector<TokenId> tokens;   // the response, stop token included
   std::vector<float> log_probs;  // one per token, at the sampling temperature, before truncation
   FinishReason finish = FinishReason::kStop;
-  int64_t cached_tokens = 0;     // prompt tokens whose keys and values were found in the cache
+  int64_t cached_tokens = 0;  // prompt tokens whose keys and values were found in the cache
   int64_t num_preemptions = 0;
 };
 
 struct EngineStats {  // since construction or reset_stats()
-  int64_t steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0, recomputed_tokens = 0;
+  int64_t steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0,
+          recomputed_tokens = 0;
   int64_t max_batch_tokens = 0, max_running = 0, peak_pages = 0, num_pages = 0;
 };
 
@@ -81,22 +82,25 @@ using TokenBytes = std::function<const std::string&(TokenId)>;
 
 class Engine {
  public:
-  // `weights` are read in place (no copy) and must outlive the engine. `num_sampled_tokens`: ids at or
-  // above it are never sampled (the tokenizer's size where the vocabulary is padded; 0: all).
-  // Plans and takes all memory here; Error(kUsage) if the cache cannot hold one sequence of max length.
-  Engine(const model::Transformer& transformer, const model::ModelParameters& weights, tensor::Device device,
-         const EngineOptions& options, TokenBytes token_bytes, int64_t num_sampled_tokens);
+  // `weights` are read in place (no copy) and must outlive the engine. `num_sampled_tokens`: ids at
+  // or above it are never sampled (the tokenizer's size where the vocabulary is padded; 0: all).
+  // Plans and takes all memory here; Error(kUsage) if the cache cannot hold one sequence of max
+  // length.
+  Engine(const model::Transformer& transformer, const model::ModelParameters& weights,
+         tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
+         int64_t num_sampled_tokens);
   ~Engine();
 
   // Throws Error(kRun) for an empty prompt, or one that leaves no room for a response.
   void submit(Request request);
-  // One forward over what the scheduler chose and one token for each sequence that is due; returns what
-  // finished, by ascending id.
+  // One forward over what the scheduler chose and one token for each sequence that is due; returns
+  // what finished, by ascending id.
   std::vector<Generation> step();
   bool has_work() const;
   int64_t num_waiting() const;
   int64_t num_running() const;
-  // True while another request could start at once: what a driver asks before it draws from a queue.
+  // True while another request could start at once: what a driver asks before it draws from a
+  // queue.
   bool has_room() const;
   // Ends a request with what it has; it is returned by the next step() with finish kAbort.
   void abort(int64_t id);

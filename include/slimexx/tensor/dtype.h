@@ -7,24 +7,40 @@
 
 namespace slimexx::tensor {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI64, kI32, kI16, kI8, kU8, kBool, kF8E4M3, kF8E5M2 };
+enum class DType : uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kF64,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU8,
+  kBool,
+  kF8E4M3,
+  kF8E5M2
+};
 
 int64_t dtype_bytes(DType dtype);
-std::string_view dtype_name(DType dtype);                       // as safetensors writes it: "BF16"
+std::string_view dtype_name(DType dtype);  // as safetensors writes it: "BF16"
 std::optional<DType> parse_safetensors_dtype(std::string_view name);
-std::optional<DType> parse_torch_dtype(std::string_view name);  // "bfloat16", as config.json says it
+std::optional<DType> parse_torch_dtype(
+    std::string_view name);  // "bfloat16", as config.json says it
 std::string_view torch_dtype_name(DType dtype);
 
 inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 inline uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);  // quiet NaN
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+    return static_cast<uint16_t>(bits >> 16 | 0x40u);  // quiet NaN
   return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 
-// Converts n elements between floating types (kF32, kBF16, kF16, kF64) on the host; same type copies.
+// Converts n elements between floating types (kF32, kBF16, kF16, kF64) on the host; same type
+// copies.
 void convert_elements(DType from, const void* source, DType to, void* destination, int64_t n);
 
 }  // namespace slimexx::tensor

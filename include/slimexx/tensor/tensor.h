@@ -62,8 +62,13 @@ class Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   // Columns [begin, end) of the last dimension; the view keeps its row stride.
   Tensor columns(int64_t begin, int64_t end) const;
+  // The last dimension seen as [parts, columns/parts], e.g. [T, heads*D] as [T, heads, D]; any view
+  // whose last dimension is dense.
+  Tensor split_columns(int64_t parts) const;
   // The same elements under another shape; contiguous views only.
   Tensor reshaped(std::initializer_list<int64_t> shape) const;
+  // The last dimension as the given ones: [T, h*d] -> [T, h, d]; leading strides are kept.
+  Tensor split_last(std::initializer_list<int64_t> shape) const;
   std::string shape_text() const;  // "[12, 64] F32"
 
  private:
@@ -102,8 +107,8 @@ struct AllocationCounters {
 AllocationCounters allocation_counters(Device device);
 
 // Bump allocator. Allocations are freed by returning to a mark, in reverse order. A planning arena
-// (capacity 0, `planning` true) hands out views without memory and only measures: the code that plans
-// is the code that runs. `high_water_bytes` is what the real one needs.
+// (capacity 0, `planning` true) hands out views without memory and only measures: the code that
+// plans is the code that runs. `high_water_bytes` is what the real one needs.
 class Arena {
  public:
   Arena(Device device, int64_t capacity_bytes, std::string what_for);

@@ -1,0 +1,48 @@
+// Typed, checked reading of config.json for the families. Every fault names the file and the key.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "slimexx/base/json.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/model/spec.h"
+
+namespace slimexx::model {
+
+class ConfigReader {
+ public:
+  ConfigReader(const Json& config, std::string where) : config_(config), where_(std::move(where)) {}
+  const std::string& where() const { return where_; }
+
+  int64_t size(const std::string& key, int64_t max = int64_t{1} << 31) const;  // required, 1..max
+  std::optional<int64_t> optional_size(const std::string& key) const;  // absent or null: nullopt
+  double positive_number(const std::string& key, double fallback) const;
+  bool flag(const std::string& key, bool fallback) const;
+  std::string text(const std::string& key, const std::string& fallback) const;
+  [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
+
+  // What all dense decoders share: sizes, norms, embeddings, rope_theta and scaling from
+  // rope_parameters (transformers 5), rope_theta + rope_scaling (4), dtype. rotary_dim covers the
+  // whole head.
+  ModelSpec read_common(const std::string& family) const;
+  // "partial_rotary_factor" of rope_parameters or the top level.
+  double partial_rotary_factor(double fallback) const;
+
+ private:
+  const Json* rope_object() const;
+  void read_rope(ModelSpec& spec) const;
+  const Json& config_;
+  std::string where_;
+};
+
+// Parameters that dense decoders share, by the spec's flags.
+std::vector<ParameterInfo> list_dense_parameters(const ModelSpec& spec);
+
+// Families' functions, gathered by families.cpp.
+ModelSpec read_llama_spec(const Json& config, const std::string& where);
+ModelSpec read_qwen2_spec(const Json& config, const std::string& where);
+ModelSpec read_qwen3_spec(const Json& config, const std::string& where);
+ModelSpec read_glm4_spec(const Json& config, const std::string& where);
+
+}  // namespace slimexx::model

@@ -1,0 +1,86 @@
+#include "slimexx/model/families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "config_reader.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::model {
+namespace {
+
+std::string supported_architectures() {
+  std::string text;
+  for (const auto& family : list_families()) {
+    for (const auto& name : family.architectures) text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+const Family& find_family(const Json& config, const std::string& where) {
+  std::string architecture, model_type;
+  const auto names = config.find("architectures");
+  if (names != config.end() && names->is_array() && !names->empty() && (*names)[0].is_string()) {
+    architecture = (*names)[0].get<std::string>();
+  }
+  if (const auto it = config.find("model_type"); it != config.end() && it->is_string()) {
+    model_type = it->get<std::string>();
+  }
+  for (const auto& family : list_families()) {
+    const auto has = [](const std::vector<std::string>& all, const std::string& one) {
+      return std::find(all.begin(), all.end(), one) != all.end();
+    };
+    if (architecture.empty() ? has(family.model_types, model_type)
+                             : has(family.architectures, architecture)) {
+      return family;
+    }
+  }
+  throw Error(ErrorCode::kInput,
+              architecture.empty()
+                  ? fmt::format("model_type \"{}\" is not supported", model_type)
+                  : fmt::format("architecture \"{}\" is not supported", architecture),
+              "supported: " + supported_architectures(), where);
+}
+
+void check_spec(const ModelSpec& spec, const std::string& where) {
+  if (spec.rope.rotary_dim < 2 || spec.rope.rotary_dim % 2 != 0 ||
+      spec.rope.rotary_dim > spec.head_dim) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format(
+            "the rotary embedding turns {} of {} dimensions; wanted an even number from 2 up",
+            spec.rope.rotary_dim, spec.head_dim),
+        "check head_dim and partial_rotary_factor", where);
+  }
+}
+
+}  // namespace
+
+const std::vector<Family>& list_families() {
+  static const std::vector<Family> families = {
+      {"llama", {"LlamaForCausalLM"}, {"llama"}, read_llama_spec, list_dense_parameters},
+      {"qwen2", {"Qwen2ForCausalLM"}, {"qwen2"}, read_qwen2_spec, list_dense_parameters},
+      {"qwen3", {"Qwen3ForCausalLM"}, {"qwen3"}, read_qwen3_spec, list_dense_parameters},
+      {"glm4", {"Glm4ForCausalLM"}, {"glm4"}, read_glm4_spec, list_dense_parameters},
+  };
+  return families;
+}
+
+ModelSpec read_model_spec(const Json& config, const std::string& where) {
+  if (!config.is_object())
+    throw Error(ErrorCode::kInput, "config.json is not an object", "", where);
+  ModelSpec spec = find_family(config, where).read_spec(config, where);
+  check_spec(spec, where);
+  return spec;
+}
+
+std::vector<ParameterInfo> list_parameters(const ModelSpec& spec) {
+  for (const auto& family : list_families()) {
+    if (family.name == spec.family) return family.list_parameters(spec);
+  }
+  throw Error(ErrorCode::kInput, fmt::format("model family \"{}\" is not known", spec.family));
+}
+
+}  // namespace slimexx::model

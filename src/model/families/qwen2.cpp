@@ -1,0 +1,12 @@
+// Qwen2 and Qwen2.5: Llama with biases on queries, keys and values.
+#include "../config_reader.h"
+
+namespace slimexx::model {
+
+ModelSpec read_qwen2_spec(const Json& config, const std::string& where) {
+  ModelSpec spec = ConfigReader(config, where).read_common("qwen2");
+  spec.qkv_bias = true;
+  return spec;
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,25 @@
+// Views that forward and backward share. Legend as in transformer.h.
+#pragma once
+#include <cmath>
+
+#include "slimexx/model/transformer.h"
+
+namespace slimexx::model {
+
+// rows[T, heads*D] as [T, heads, D]; the token stride is kept, so a column range of a wider row
+// works.
+Tensor view_heads(Tensor rows, int64_t heads, int64_t head_dim);
+
+struct QkvViews {
+  Tensor q, k, v;  // [T,Hq,D], [T,Hkv,D], [T,Hkv,D]
+};
+QkvViews split_qkv(Tensor qkv, const ModelSpec& spec);
+
+inline float attention_scale(const ModelSpec& spec) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+}
+
+// All of a layer's tape but x.
+LayerTape allocate_layer_tape(Arena& arena, const ModelSpec& spec, int64_t num_tokens);
+
+}  // namespace slimexx::model

@@ -1,0 +1,114 @@
+#include "layer_views.h"
+#include "slimexx/base/check.h"
+#include "slimexx/model/transformer.h"
+
+namespace slimexx::model {
+namespace {
+
+using tensor::ArenaScope;
+using tensor::DType;
+
+}  // namespace
+
+Tensor view_heads(Tensor rows, int64_t heads, int64_t head_dim) {
+  return rows.split_last({heads, head_dim});
+}
+
+QkvViews split_qkv(Tensor qkv, const ModelSpec& spec) {
+  const int64_t q = spec.q_size(), kv = spec.kv_size();
+  return {view_heads(qkv.columns(0, q), spec.num_heads, spec.head_dim),
+          view_heads(qkv.columns(q, q + kv), spec.num_kv_heads, spec.head_dim),
+          view_heads(qkv.columns(q + kv, q + 2 * kv), spec.num_kv_heads, spec.head_dim)};
+}
+
+// dx enters as the gradient of the layer's output and leaves as that of x_mid.
+void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
+                                     const LayerParameters& g, const LayerTape& tape,
+                                     Tensor dx) const {
+  const int64_t tokens = dx.dim(0);
+  const auto eps = static_cast<float>(spec_.rms_norm_eps);
+  ArenaScope scope(arena);
+  const auto rows = [&](int64_t width) { return arena.allocate(DType::kF32, {tokens, width}); };
+  Tensor ddown = dx;
+  if (spec_.sandwich_norms) {
+    ddown = rows(spec_.hidden_size);
+    ops::rms_norm_backward(stream, ddown, g.post_mlp_norm, dx, tape.down_raw, w.post_mlp_norm, eps,
+                           false);
+  }
+  const Tensor h = rows(spec_.intermediate_size), dh = rows(spec_.intermediate_size);
+  ops::swiglu_forward(stream, h, tape.gate_up);
+  ops::matmul_backward_weight(stream, g.down_weight, g.down_bias, ddown, h);
+  ops::matmul_backward_input(stream, dh, ddown, w.down_weight, false);
+  const Tensor dgate_up = rows(2 * spec_.intermediate_size);
+  ops::swiglu_backward(stream, dgate_up, dh, tape.gate_up);
+  const Tensor normed = rows(spec_.hidden_size), dnormed = rows(spec_.hidden_size);
+  ops::rms_norm_forward(stream, normed, tape.x_mid, w.mlp_norm, eps);
+  ops::matmul_backward_weight(stream, g.gate_up_weight, g.gate_up_bias, dgate_up, normed);
+  ops::matmul_backward_input(stream, dnormed, dgate_up, w.gate_up_weight, false);
+  ops::rms_norm_backward(stream, dx, g.mlp_norm, dnormed, tape.x_mid, w.mlp_norm, eps, true);
+}
+
+// dx enters as the gradient of x_mid and leaves as that of the layer's input.
+void Transformer::attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
+                                           const LayerParameters& g, const Batch& batch,
+                                           const LayerTape& tape, Tensor dx) const {
+  const int64_t tokens = dx.dim(0);
+  const auto eps = static_cast<float>(spec_.rms_norm_eps);
+  ArenaScope scope(arena);
+  const auto rows = [&](int64_t width) { return arena.allocate(DType::kF32, {tokens, width}); };
+  Tensor do_raw = dx;
+  if (spec_.sandwich_norms) {
+    do_raw = rows(spec_.hidden_size);
+    ops::rms_norm_backward(stream, do_raw, g.post_attention_norm, dx, tape.o_raw,
+                           w.post_attention_norm, eps, false);
+  }
+  const Tensor dattention = rows(spec_.q_size()), dqkv = rows(spec_.qkv_size());
+  ops::matmul_backward_weight(stream, g.o_weight, g.o_bias, do_raw, tape.attention);
+  ops::matmul_backward_input(stream, dattention, do_raw, w.o_weight, false);
+  const QkvViews qkv = split_qkv(tape.qkv, spec_), d = split_qkv(dqkv, spec_);
+  const auto heads = [&](Tensor t) { return view_heads(t, spec_.num_heads, spec_.head_dim); };
+  ops::attention_backward(stream, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
+                          heads(tape.attention), tape.lse, batch.attention, attention_scale(spec_));
+  ops::rotary(stream, d.q, cos_, sin_, batch.positions, spec_.rope.style, true);
+  ops::rotary(stream, d.k, cos_, sin_, batch.positions, spec_.rope.style, true);
+  if (spec_.qk_norm) {
+    const QkvViews raw = split_qkv(tape.qkv_raw, spec_);
+    ops::head_norm_backward(stream, d.q, g.q_norm, d.q, raw.q, w.q_norm, eps);
+    ops::head_norm_backward(stream, d.k, g.k_norm, d.k, raw.k, w.k_norm, eps);
+  }
+  const Tensor normed = rows(spec_.hidden_size), dnormed = rows(spec_.hidden_size);
+  ops::rms_norm_forward(stream, normed, tape.x, w.input_norm, eps);
+  ops::matmul_backward_weight(stream, g.qkv_weight, g.qkv_bias, dqkv, normed);
+  ops::matmul_backward_input(stream, dnormed, dqkv, w.qkv_weight, false);
+  ops::rms_norm_backward(stream, dx, g.input_norm, dnormed, tape.x, w.input_norm, eps, true);
+}
+
+void Transformer::layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
+                                 const LayerParameters& g, const Batch& batch,
+                                 const LayerTape& tape, Tensor dx) const {
+  mlp_block_backward(stream, arena, w, g, tape, dx);
+  attention_block_backward(stream, arena, w, g, batch, tape, dx);
+}
+
+void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& weights,
+                           const ModelParameters& gradients, const Batch& batch, const Tape& tape,
+                           Tensor dx) const {
+  SLX_CHECK_EQ(static_cast<int64_t>(tape.layers.size()), spec_.num_layers);
+  const int64_t tokens = dx.dim(0);
+  for (int64_t layer = spec_.num_layers - 1; layer >= 0; --layer) {
+    const auto l = static_cast<size_t>(layer);
+    ArenaScope scope(arena);
+    LayerTape layer_tape = tape.layers[l];
+    if (tape.recompute == Recompute::kFull) {
+      layer_tape = allocate_layer_tape(arena, spec_, tokens);
+      layer_tape.x = tape.layers[l].x;
+      ArenaScope discard(arena);
+      const Tensor output = arena.allocate(DType::kF32, {tokens, spec_.hidden_size});
+      layer_forward(stream, arena, weights.layers[l], batch, layer, layer_tape, output);
+    }
+    layer_backward(stream, arena, weights.layers[l], gradients.layers[l], batch, layer_tape, dx);
+  }
+  ops::embedding_backward(stream, gradients.embedding, dx, batch.tokens);
+}
+
+}  // namespace slimexx::model
