@@ -1,0 +1,177 @@
+#include "config/emit.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "config/interpolate.h"
+#include "config/numbers.h"
+#include "slimexx/base/json.h"
+#include "slimexx/base/strings.h"
+
+namespace slimexx::config {
+namespace {
+
+bool is_plain_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.' || c == '/' || c == '-' || c == '+' || c == '@';
+}
+
+// Whether a string can stand without quotes and be read by any YAML parser as that string.
+bool is_plain(const std::string& text) {
+  if (text.empty() || !std::all_of(text.begin(), text.end(), is_plain_char)) return false;
+  const char first = text[0];
+  const bool letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z');
+  if (!letter && first != '/' && !text.starts_with("./") && !text.starts_with("../")) return false;
+  const std::string lower = to_lower_ascii(text);
+  return lower != "true" && lower != "false" && lower != "null" && lower != "nan" &&
+         lower != "inf" && !is_legacy_bool(text);
+}
+
+std::string quote(const std::string& text) {
+  std::string out = "\"";
+  for (size_t position = 0; position < text.size();) {
+    const uint32_t code = next_code_point(text, position);
+    if (code == '"' || code == '\\') {
+      out += '\\';
+      out += static_cast<char>(code);
+    } else if (code == '\n') {
+      out += "\\n";
+    } else if (code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029 ||
+               code == 0xFEFF) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      append_utf8(out, code);
+    }
+  }
+  return out + "\"";
+}
+
+template <class Item, class Write>
+std::string join(const std::vector<Item>& items, const char* open, const char* close, Write write) {
+  std::string out = open;
+  for (size_t i = 0; i < items.size(); ++i) out += (i == 0 ? "" : ", ") + write(items[i]);
+  return out + close;
+}
+
+std::string key_to_yaml(const std::string& key) { return is_plain(key) ? key : quote(key); }
+
+std::string write_json(const Json& value) {
+  std::string out;
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.items())
+      out += (out.empty() ? "" : ", ") + quote(key) + ": " + write_json(member);
+    return "{" + out + "}";
+  }
+  if (value.is_array()) {
+    for (const auto& item : value) out += (out.empty() ? "" : ", ") + write_json(item);
+    return "[" + out + "]";
+  }
+  if (value.is_string()) return quote(escape_references(value.get<std::string>()));
+  return value.dump();
+}
+
+Json scalar_to_json(const Node& node) {
+  const std::string& text = node.text;
+  if (node.quoted) {
+    const std::string_view trimmed = trim(text);
+    if (trimmed.starts_with('{') || trimmed.starts_with('['))
+      return parse_json(text, "quoted JSON");
+    return text;
+  }
+  if (const auto value = parse_bool(text)) return *value;
+  std::string reason;
+  if (text.find_first_of(".eE") == std::string::npos)
+    if (const auto value = parse_whole(text, reason)) return *value;
+  if (const auto value = parse_real(text, reason)) return *value;
+  return text;
+}
+
+Json to_json(const Node& node) {
+  switch (node.kind) {
+    case NodeKind::kNull:
+      return nullptr;
+    case NodeKind::kScalar:
+      return scalar_to_json(node);
+    case NodeKind::kSequence: {
+      Json list = Json::array();
+      for (const Node& item : node.items) list.push_back(to_json(item));
+      return list;
+    }
+    case NodeKind::kMap:
+      break;
+  }
+  Json object = Json::object();
+  // No operator[]: an ordered_json looks a key up by walking, and keys here are unique already.
+  auto& members = object.get_ref<Json::object_t&>();
+  for (const auto& [key, child] : node.members) members.emplace_back(key, to_json(child));
+  return object;
+}
+
+struct Section {
+  std::string value;
+  std::vector<std::pair<std::string, Section>> children;
+};
+
+void write_section(const Section& section, int indent, std::string& out) {
+  for (const auto& [name, child] : section.children) {
+    out += std::string(static_cast<size_t>(indent), ' ') + key_to_yaml(name) + ":";
+    if (child.children.empty()) {
+      out += " " + child.value + "\n";
+    } else {
+      out += "\n";
+      write_section(child, indent + 2, out);
+    }
+  }
+}
+
+}  // namespace
+
+std::string to_yaml(int64_t value) { return std::to_string(value); }
+std::string to_yaml(double value) { return std::isfinite(value) ? format_double(value) : "null"; }
+std::string to_yaml(bool value) { return value ? "true" : "false"; }
+std::string to_yaml(const std::string& value) {
+  return is_plain(value) ? value : quote(escape_references(value));
+}
+std::string to_yaml(const std::optional<int64_t>& value) {
+  return value ? to_yaml(*value) : "null";
+}
+std::string to_yaml(const std::optional<double>& value) { return value ? to_yaml(*value) : "null"; }
+std::string to_yaml(const std::vector<int64_t>& value) {
+  return join(value, "[", "]", [](int64_t item) { return to_yaml(item); });
+}
+std::string to_yaml(const std::vector<std::string>& value) {
+  return join(value, "[", "]", [](const std::string& item) { return to_yaml(item); });
+}
+std::string to_yaml(const StringMap& value) {
+  return join(value, "{", "}", [](const auto& item) {
+    return key_to_yaml(item.first) + ": " + to_yaml(item.second);
+  });
+}
+std::string json_to_yaml(const std::string& json) {
+  return json.empty() ? "null" : write_json(Json::parse(json));
+}
+
+std::string node_to_json(const Node& node) { return to_json(node).dump(); }
+
+std::string nest_yaml(const std::vector<std::pair<std::string, std::string>>& values) {
+  Section root;
+  for (const auto& [path, value] : values) {
+    Section* section = &root;
+    for (const std::string& part : split(path, '.')) {
+      auto& children = section->children;
+      auto found = std::find_if(children.begin(), children.end(),
+                                [&](const auto& child) { return child.first == part; });
+      if (found == children.end()) found = children.insert(children.end(), {part, {}});
+      section = &found->second;
+    }
+    section->value = value;
+  }
+  std::string out;
+  write_section(root, 0, out);
+  return out;
+}
+
+}  // namespace slimexx::config

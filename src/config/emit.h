@@ -1,0 +1,32 @@
+// Values as YAML text that reads back to the same values.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/tree.h"
+
+namespace slimexx::config {
+
+using StringMap = std::vector<std::pair<std::string, std::string>>;
+
+std::string to_yaml(int64_t value);
+std::string to_yaml(double value);
+std::string to_yaml(bool value);
+std::string to_yaml(const std::string& value);
+std::string to_yaml(const std::optional<int64_t>& value);  // "null" if absent
+std::string to_yaml(const std::optional<double>& value);
+std::string to_yaml(const std::vector<int64_t>& value);
+std::string to_yaml(const std::vector<std::string>& value);
+std::string to_yaml(const StringMap& value);
+std::string json_to_yaml(const std::string& json);  // of a json_field: "null" if empty
+
+// The JSON text of whatever stands at `node`; throws Error on a quoted JSON text that is malformed.
+std::string node_to_json(const Node& node);
+
+// Lays "section.key" -> value lines out as nested sections, in order of first mention.
+std::string nest_yaml(const std::vector<std::pair<std::string, std::string>>& values);
+
+}  // namespace slimexx::config

@@ -1,0 +1,78 @@
+#include "config/faults.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/strings.h"
+
+namespace slimexx::config {
+namespace {
+
+constexpr size_t kMaxListed = 40;
+constexpr size_t kMaxKept = 1000;
+constexpr size_t kMaxQuoted = 60;
+
+std::string headline(const Fault& fault) {
+  return fault.key.empty() ? fault.reason : fmt::format("{}: {}", fault.key, fault.reason);
+}
+
+}  // namespace
+
+void FaultList::add(Fault fault) {
+  const auto same = [&](const Fault& other) {
+    return other.where == fault.where && other.key == fault.key && other.reason == fault.reason;
+  };
+  // A file full of faults need not be compared with itself.
+  if (faults_.size() < kMaxKept && std::none_of(faults_.begin(), faults_.end(), same)) {
+    faults_.push_back(std::move(fault));
+  }
+}
+
+void throw_fault(const Fault& fault) {
+  throw Error(ErrorCode::kUsage, headline(fault), fault.hint, fault.where);
+}
+
+void FaultList::throw_if_any() const {
+  if (faults_.empty()) return;
+  if (faults_.size() == 1) throw_fault(faults_.front());
+  std::string text = fmt::format("the configuration has {} faults", faults_.size());
+  for (size_t i = 0; i < std::min(faults_.size(), kMaxListed); ++i) {
+    const Fault& fault = faults_[i];
+    text += "\n  ";
+    if (!fault.where.empty()) text += fault.where + "  ";
+    text += headline(fault);
+    if (!fault.hint.empty()) text += "\n      hint: " + fault.hint;
+  }
+  if (faults_.size() > kMaxListed)
+    text += fmt::format("\n  and {} more", faults_.size() - kMaxListed);
+  throw Error(ErrorCode::kUsage, text);
+}
+
+std::string quote_value(std::string_view text) {
+  const std::string valid = replace_invalid_utf8(text.substr(0, 4 * kMaxQuoted));
+  std::string out = "\"";
+  size_t shown = 0;
+  for (size_t position = 0; position < valid.size(); ++shown) {
+    if (shown == kMaxQuoted) return out + "...\"";
+    const uint32_t code = next_code_point(valid, position);
+    const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0) ||
+                         (code >= 0x200E && code <= 0x202E && code != 0x2010) ||
+                         (code >= 0x2066 && code <= 0x2069);
+    if (code == '\n') {
+      out += "\\n";
+    } else if (code == '\t') {
+      out += "\\t";
+    } else if (code == '"') {
+      out += "\\\"";
+    } else if (control && (code < 0x100 || code >= 0x2028 || code <= 0x200F)) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      append_utf8(out, code);
+    }
+  }
+  return out + (text.size() > 4 * kMaxQuoted ? "...\"" : "\"");
+}
+
+}  // namespace slimexx::config

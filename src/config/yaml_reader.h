@@ -1,0 +1,18 @@
+// YAML text -> Node, by yaml-cpp's event parser, under our limits and with what yaml-cpp lets pass
+// (duplicate keys, `<<`, tags, several documents) refused.
+#pragma once
+#include <string>
+
+#include "config/tree.h"
+
+namespace slimexx::config {
+
+// Reads `text` as file number `file` of `tree`; faults that allow reading on go to tree.faults,
+// others are thrown. A text without content is an empty map.
+Node read_yaml(Tree& tree, int32_t file, const std::string& text);
+
+// Reads the value of --set key=value; `key` is for messages.
+Node read_override_value(Tree& tree, int32_t file, const std::string& key,
+                         const std::string& value);
+
+}  // namespace slimexx::config
