@@ -1,0 +1,54 @@
+// `deepscaler`: the boxed answer behind the reasoning, equal to the label by form or by value. Its
+// name, and what it takes from a response, come from the DeepScaleR recipe.
+#include <fmt/core.h>
+
+#include "reward/deepscaler_equality.h"
+#include "reward/graders.h"
+#include "reward/text_scan.h"
+
+namespace slimexx::reward {
+namespace {
+
+Grade fail(std::string reason, std::string prediction = "") {
+  Grade grade;
+  grade.reason = std::move(reason);
+  grade.prediction = std::move(prediction);
+  return grade;
+}
+
+// The part of the response that is graded: behind the last </think>, else between the first and the
+// second "###Response".
+std::optional<std::string_view> find_answer_part(std::string_view response) {
+  if (response.find("</think>") != response.npos) return after_reasoning(response);
+  constexpr std::string_view kMarker = "###Response";
+  const size_t marker = response.find(kMarker);
+  if (marker == response.npos) return std::nullopt;
+  const std::string_view rest = response.substr(marker + kMarker.size());
+  return rest.substr(0, rest.find(kMarker));
+}
+
+}  // namespace
+
+Grade grade_deepscaler(const RewardInput& input) {
+  const auto part = find_answer_part(input.response);
+  if (!part) {
+    return fail(
+        "no </think> and no ###Response in the response; for a model that does not think "
+        "aloud use rm_type math");
+  }
+  std::string given, truth = input.label;
+  if (!read_final_box(*part, given)) return fail("no complete \\boxed{} behind the reasoning");
+  if (input.label.empty()) return fail("the label is empty", given);
+  if (contains(input.label, kBoxed) && !read_final_box(input.label, truth)) {
+    return fail("the label has a \\boxed without its braces", given);
+  }
+  Equality equality = compare_mathd(truth, given);
+  if (!equality.equal) equality = compare_sympy(truth, given);
+  Grade grade;
+  grade.reward = equality.equal ? 1 : 0;
+  grade.reason = fmt::format("{}: {}", equality.equal ? "equal" : "not equal", equality.reason);
+  grade.prediction = std::move(given);
+  return grade;
+}
+
+}  // namespace slimexx::reward

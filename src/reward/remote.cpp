@@ -1,0 +1,255 @@
+#include "reward/remote.h"
+
+#include <curl/curl.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "reward/text_scan.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+
+namespace slimexx::reward {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxBodyBytes = 1 << 20;
+constexpr int kPollMs = 200;
+
+struct EasyClose {
+  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
+};
+struct MultiClose {
+  void operator()(CURLM* handle) const { curl_multi_cleanup(handle); }
+};
+struct ListFree {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+
+// One input on its way to a grade, over as many tries as it takes.
+struct Request {
+  std::string payload, body;
+  std::unique_ptr<CURL, EasyClose> easy;
+  size_t index = 0;
+  int64_t tries = 0;
+  Clock::time_point not_before;
+  std::string failure;
+  char detail[CURL_ERROR_SIZE] = "";
+};
+
+size_t append_body(char* data, size_t size, size_t count, void* request) {
+  std::string& body = static_cast<Request*>(request)->body;
+  if (body.size() + size * count > kMaxBodyBytes) return 0;  // curl ends the transfer
+  body.append(data, size * count);
+  return size * count;
+}
+
+std::string make_payload(const RewardInput& input) {
+  Json payload = {{"prompt", replace_invalid_utf8(input.prompt)},
+                  {"response", replace_invalid_utf8(input.response)},
+                  {"label", replace_invalid_utf8(input.label)}};
+  if (input.metadata) payload["metadata"] = *input.metadata;
+  return payload.dump();
+}
+
+void initialize_curl() {
+  static const CURLcode kStatus = curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (kStatus != CURLE_OK) {
+    throw Error(ErrorCode::kEnvironment, "libcurl does not start", curl_easy_strerror(kStatus));
+  }
+}
+
+class RemoteGrader : public Grader {
+ public:
+  RemoteGrader(const RewardOptions& options, double backoff_unit_s)
+      : options_(options), backoff_unit_s_(backoff_unit_s), generator_(std::random_device{}()) {
+    initialize_curl();
+    multi_.reset(curl_multi_init());
+    headers_.reset(curl_slist_append(nullptr, "Content-Type: application/json"));
+    if (!multi_ || !headers_ || !curl_slist_append(headers_.get(), "Expect:")) {
+      throw Error(ErrorCode::kEnvironment, "libcurl cannot allocate its handles");
+    }
+    curl_multi_setopt(multi_.get(), CURLMOPT_MAX_TOTAL_CONNECTIONS, max_connections());
+    curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, max_connections());
+  }
+
+  std::vector<Grade> grade(std::span<const RewardInput> inputs) override {
+    const std::lock_guard lock(mutex_);
+    grades_.assign(inputs.size(), {});
+    waiting_.clear();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto request = std::make_unique<Request>();
+      request->index = i;
+      request->payload = make_payload(inputs[i]);
+      waiting_.push_back(std::move(request));
+    }
+    try {
+      while (!waiting_.empty() || !running_.empty()) step();
+    } catch (...) {
+      for (auto& request : running_) curl_multi_remove_handle(multi_.get(), request->easy.get());
+      running_.clear();
+      throw;
+    }
+    return std::move(grades_);
+  }
+
+ private:
+  long max_connections() const { return static_cast<long>(options_.rm_max_connections); }
+
+  // Starts what is due, lets curl work until something happens, collects what has ended.
+  void step() {
+    start_due();
+    int active = 0;
+    check(curl_multi_perform(multi_.get(), &active));
+    CURLMsg* message = nullptr;
+    int left = 0;
+    bool ended = false;
+    while ((message = curl_multi_info_read(multi_.get(), &left)) != nullptr) {
+      if (message->msg != CURLMSG_DONE) continue;
+      finish(message->easy_handle, message->data.result);
+      ended = true;
+    }
+    if (!ended) check(curl_multi_poll(multi_.get(), nullptr, 0, poll_ms(), nullptr));
+  }
+
+  static void check(CURLMcode code) {
+    if (code != CURLM_OK) throw Error(ErrorCode::kRun, "libcurl failed", curl_multi_strerror(code));
+  }
+
+  // Until the next waiting request is due, if a connection is free for it.
+  int poll_ms() const {
+    if (running_.size() >= static_cast<size_t>(options_.rm_max_connections)) return kPollMs;
+    auto next = Clock::now() + std::chrono::milliseconds(kPollMs);
+    for (const auto& request : waiting_) next = std::min(next, request->not_before);
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+    return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, kPollMs));
+  }
+
+  void start_due() {
+    const auto now = Clock::now();
+    for (size_t i = 0; i < waiting_.size();) {
+      if (running_.size() >= static_cast<size_t>(options_.rm_max_connections)) return;
+      if (waiting_[i]->not_before > now) {
+        ++i;
+        continue;
+      }
+      running_.push_back(std::move(waiting_[i]));
+      waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+      start(*running_.back());
+    }
+  }
+
+  void start(Request& request) {
+    ++request.tries;
+    request.body.clear();
+    request.detail[0] = 0;
+    request.easy.reset(curl_easy_init());
+    CURL* easy = request.easy.get();
+    if (!easy) throw Error(ErrorCode::kEnvironment, "libcurl cannot allocate a request");
+    curl_easy_setopt(easy, CURLOPT_URL, options_.rm_url.c_str());
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers_.get());
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.payload.size()));
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request.payload.c_str());
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(options_.rm_timeout_s * 1000));
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, append_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &request);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, request.detail);
+    check(curl_multi_add_handle(multi_.get(), easy));
+  }
+
+  void finish(CURL* easy, CURLcode code) {
+    const auto it = std::find_if(running_.begin(), running_.end(),
+                                 [&](const auto& request) { return request->easy.get() == easy; });
+    curl_multi_remove_handle(multi_.get(), easy);
+    std::unique_ptr<Request> request = std::move(*it);
+    running_.erase(it);
+    if (accept(*request, code)) return;
+    retry(std::move(request));
+  }
+
+  bool accept(Request& request, CURLcode code) {
+    long status = 0;
+    curl_easy_getinfo(request.easy.get(), CURLINFO_RESPONSE_CODE, &status);
+    if (code == CURLE_WRITE_ERROR) {
+      request.failure = fmt::format("its answer is longer than {}", format_bytes(kMaxBodyBytes));
+    } else if (code != CURLE_OK) {
+      request.failure = request.detail[0] ? request.detail : curl_easy_strerror(code);
+    } else if (status < 200 || status > 299) {
+      request.failure = fmt::format("HTTP status {}: '{}'", status, shorten(request.body, 120));
+    } else {
+      try {
+        grades_[request.index] = read_remote_grade(request.body, options_.reward_key);
+        return true;
+      } catch (const Error& error) {
+        request.failure = error.message();
+        if (!error.hint().empty()) request.failure += " (" + error.hint() + ")";
+      }
+    }
+    return false;
+  }
+
+  void retry(std::unique_ptr<Request> request) {
+    if (request->tries >= options_.rm_retries) {
+      throw Error(
+          ErrorCode::kRun,
+          fmt::format("the reward service at {} gave no reward in {} tries: {}", options_.rm_url,
+                      request->tries, request->failure),
+          "look at the service's log; rm_timeout_s and rm_retries say how long to wait for it");
+    }
+    const int doublings = static_cast<int>(std::min<int64_t>(request->tries - 1, 5));
+    const double units = std::min(std::ldexp(1.0, doublings), 30.0) +
+                         std::uniform_real_distribution<double>(0, 1)(generator_);
+    log_debug("reward service {}: {}; try {} of {} follows in {:.1f} s", options_.rm_url,
+              request->failure, request->tries + 1, options_.rm_retries, units * backoff_unit_s_);
+    request->not_before =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                           std::chrono::duration<double>(units * backoff_unit_s_));
+    waiting_.push_back(std::move(request));
+  }
+
+  RewardOptions options_;
+  double backoff_unit_s_;
+  std::mt19937_64 generator_;  // of waits, which no result depends on
+  std::mutex mutex_;
+  std::unique_ptr<CURLM, MultiClose> multi_;
+  std::unique_ptr<curl_slist, ListFree> headers_;
+  std::deque<std::unique_ptr<Request>> waiting_;
+  std::vector<std::unique_ptr<Request>> running_;
+  std::vector<Grade> grades_;
+};
+
+}  // namespace
+
+std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, double backoff_unit_s) {
+  if (options.rm_url.empty()) {
+    throw Error(ErrorCode::kUsage, "rm_type remote needs an rm_url",
+                "set rm_url to the address that takes the requests, as http://host:port/path");
+  }
+  if (!options.rm_url.starts_with("http://") && !options.rm_url.starts_with("https://")) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("rm_url '{}' is no http or https address", options.rm_url),
+                "write it as http://host:port/path");
+  }
+  if (!(options.rm_timeout_s >= 0.001) || options.rm_timeout_s > 1e6 || options.rm_retries < 1 ||
+      options.rm_max_connections < 1 || options.rm_max_connections > 65536) {
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("rm_timeout_s {}, rm_retries {} and rm_max_connections {} do not make sense",
+                    options.rm_timeout_s, options.rm_retries, options.rm_max_connections),
+        "rm_timeout_s is at least 0.001, the others at least 1");
+  }
+  return std::make_unique<RemoteGrader>(options, backoff_unit_s);
+}
+
+}  // namespace slimexx::reward

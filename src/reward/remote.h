@@ -1,0 +1,17 @@
+// `remote`: rewards of a service over HTTP.
+#pragma once
+#include <memory>
+
+#include "slimexx/reward/rewards.h"
+
+namespace slimexx::reward {
+
+// backoff_unit_s scales the waits between tries, min(2^k, 30) + U(0, 1) units, so that tests need
+// not wait. Throws Error(kUsage) where rm_url or a limit is unusable.
+std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, double backoff_unit_s = 1);
+
+// A grade out of the service's answer: a number, or an object that has it under `reward_key` (if
+// that is empty: "reward" or "score"). Throws Error(kRun) saying what is wrong with it.
+Grade read_remote_grade(std::string_view body, const std::string& reward_key);
+
+}  // namespace slimexx::reward

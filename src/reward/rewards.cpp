@@ -1,0 +1,189 @@
+#include "slimexx/reward/rewards.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "reward/graders.h"
+#include "reward/remote.h"
+#include "reward/text_scan.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/base/thread_pool.h"
+
+namespace slimexx::reward {
+namespace {
+
+constexpr std::string_view kBoxedPrefix = "boxed_";
+
+struct RuleGrader {
+  const char* name;
+  const char* doc;
+  Grade (*grade)(const RewardInput&);
+  std::vector<std::string> keys;  // of Grade::values
+};
+
+// A new grader is one line here and one file.
+const std::vector<RuleGrader>& rule_graders() {
+  static const std::vector<RuleGrader> kGraders = {
+      {"deepscaler",
+       "1 if the \\boxed answer behind </think> equals the label, else 0",
+       grade_deepscaler,
+       {}},
+      {"dapo",
+       "+1 if the last 'Answer: ...' is the label, an integer, else -1",
+       grade_dapo,
+       {"score", "acc"}},
+      {"math", "1 if the final answer equals the label by exact value, else 0", grade_math, {}},
+      {"gpqa", "1 for the correct letter, or text, of a multiple choice, else 0", grade_gpqa, {}},
+      {"f1",
+       "overlap of the words of response and label, 0 to 1",
+       grade_f1,
+       {"f1", "precision", "recall"}},
+      {"random", "0 or 1 by the sample's seed", grade_random, {}},
+  };
+  return kGraders;
+}
+
+const RuleGrader* find_rule_grader(std::string_view name) {
+  for (const RuleGrader& grader : rule_graders()) {
+    if (name == grader.name) return &grader;
+  }
+  return nullptr;
+}
+
+std::string_view without_prefix(std::string_view rm_type) {
+  return rm_type.starts_with(kBoxedPrefix) ? rm_type.substr(kBoxedPrefix.size()) : rm_type;
+}
+
+[[noreturn]] void refuse_type(ErrorCode code, const std::string& rm_type,
+                              const std::string& where) {
+  std::vector<std::string> names;
+  for (const RewardInfo& info : list_rewards()) names.push_back(info.name);
+  const auto nearest = nearest_name(without_prefix(rm_type), names);
+  throw Error(code, fmt::format("there is no rm_type '{}'", shorten(rm_type)),
+              (nearest ? fmt::format("did you mean '{}'? ", *nearest) : "") +
+                  fmt::format("rm_type is one of {}, perhaps with the prefix boxed_",
+                              fmt::join(names, ", ")),
+              where);
+}
+
+void check_reward_key(const RuleGrader& grader, const std::string& key) {
+  if (key.empty() || std::find(grader.keys.begin(), grader.keys.end(), key) != grader.keys.end())
+    return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("rm_type {} gives no value '{}'", grader.name, shorten(key)),
+              grader.keys.empty()
+                  ? std::string("leave reward_key empty: it gives a plain number")
+                  : fmt::format("reward_key is one of {}, or empty", fmt::join(grader.keys, ", ")));
+}
+
+RewardInput reduce_to_box(const RewardInput& input) {
+  RewardInput reduced = input;
+  reduced.response.clear();
+  read_final_box(input.response, reduced.response);
+  return reduced;
+}
+
+// What one row is graded by: the grader's own rm_type, or the one that the row's metadata names.
+struct Assignment {
+  const RuleGrader* rule = nullptr;  // null: remote
+  bool boxed = false;
+};
+
+class TableGrader : public Grader {
+ public:
+  explicit TableGrader(const RewardOptions& options) : options_(options) {
+    own_ = assign(options.rm_type, ErrorCode::kUsage, "rm_type");
+    if (own_.rule) {
+      check_reward_key(*own_.rule, options.reward_key);
+    } else {
+      remote();
+    }
+  }
+
+  std::vector<Grade> grade(std::span<const RewardInput> inputs) override {
+    const std::vector<Assignment> assignments = assign_all(inputs);
+    std::vector<Grade> grades(inputs.size());
+    parallel_for(static_cast<int64_t>(inputs.size()), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        if (assignments[i].rule) grades[i] = apply_rule(assignments[i], inputs[i]);
+      }
+    });
+    grade_remotely(inputs, assignments, grades);
+    return grades;
+  }
+
+ private:
+  static Assignment assign(const std::string& rm_type, ErrorCode code, const std::string& where) {
+    const std::string_view name = without_prefix(rm_type);
+    const Assignment out{find_rule_grader(name), name.size() < rm_type.size()};
+    if (!out.rule && name != "remote") refuse_type(code, rm_type, where);
+    return out;
+  }
+
+  std::vector<Assignment> assign_all(std::span<const RewardInput> inputs) const {
+    std::vector<Assignment> out(inputs.size(), own_);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Json* named = find_metadata(inputs[i], "rm_type");
+      if (!named || !named->is_string() || named->get_ref<const std::string&>().empty()) continue;
+      out[i] =
+          assign(named->get<std::string>(), ErrorCode::kInput, "metadata key rm_type of a prompt");
+    }
+    return out;
+  }
+
+  Grade apply_rule(const Assignment& assignment, const RewardInput& input) const {
+    Grade grade = assignment.rule->grade(assignment.boxed ? reduce_to_box(input) : input);
+    // Rows of another rm_type may lack the key; their own reward stands.
+    const auto value = grade.values.find(options_.reward_key);
+    if (!options_.reward_key.empty() && value != grade.values.end()) grade.reward = value->second;
+    return grade;
+  }
+
+  void grade_remotely(std::span<const RewardInput> inputs,
+                      const std::vector<Assignment>& assignments, std::vector<Grade>& grades) {
+    std::vector<RewardInput> chosen;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (assignments[i].rule) continue;
+      chosen.push_back(assignments[i].boxed ? reduce_to_box(inputs[i]) : inputs[i]);
+      places.push_back(i);
+    }
+    if (chosen.empty()) return;
+    std::vector<Grade> answers = remote().grade(chosen);
+    for (size_t i = 0; i < places.size(); ++i) grades[places[i]] = std::move(answers[i]);
+  }
+
+  Grader& remote() {
+    const std::lock_guard lock(remote_mutex_);
+    if (!remote_) remote_ = make_remote_grader(options_);
+    return *remote_;
+  }
+
+  RewardOptions options_;
+  Assignment own_;
+  std::mutex remote_mutex_;
+  std::unique_ptr<Grader> remote_;
+};
+
+}  // namespace
+
+const std::vector<RewardInfo>& list_rewards() {
+  static const std::vector<RewardInfo> kInfos = [] {
+    std::vector<RewardInfo> infos;
+    for (const RuleGrader& grader : rule_graders()) infos.push_back({grader.name, grader.doc});
+    infos.push_back({"remote", "whatever the HTTP service at rm_url answers"});
+    return infos;
+  }();
+  return kInfos;
+}
+
+std::unique_ptr<Grader> make_grader(const RewardOptions& options) {
+  return std::make_unique<TableGrader>(options);
+}
+
+}  // namespace slimexx::reward

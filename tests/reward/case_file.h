@@ -1,0 +1,106 @@
+// Cases of one grader as JSON lines: {"response", "label", "metadata"?, "reward", "reason"?: part
+// of the reason, "repeat"?: {"text", "count"}, which goes where the response says <repeat>}.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "slimexx/base/json.h"
+#include "slimexx/reward/rewards.h"
+
+namespace slimexx::reward {
+
+inline std::vector<Json> read_json_lines(const std::string& path) {
+  std::vector<Json> rows;
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    rows.push_back(parse_json(line, path + ":" + std::to_string(number)));
+  }
+  return rows;
+}
+
+inline std::string json_label_text(const Json& label) {
+  return label.is_string() ? label.get<std::string>() : label.dump();
+}
+
+inline RewardInput make_input(const Json& row) {
+  RewardInput input;
+  input.response = row.at("response").get<std::string>();
+  if (row.contains("repeat")) {
+    std::string filler;
+    for (int i = 0; i < row["repeat"]["count"].get<int>(); ++i) {
+      filler += row["repeat"]["text"].get<std::string>();
+    }
+    const size_t place = input.response.find("<repeat>");
+    EXPECT_NE(place, std::string::npos);
+    input.response.replace(place, 8, filler);
+  }
+  input.label = json_label_text(row.at("label"));
+  if (row.contains("metadata")) input.metadata = std::make_shared<const Json>(row["metadata"]);
+  return input;
+}
+
+inline void run_case_file(const std::string& name, Grade (*grade)(const RewardInput&)) {
+  const std::string path = std::string(SLX_TEST_DATA) + "/reward/" + name;
+  const auto rows = read_json_lines(path);
+  ASSERT_FALSE(rows.empty());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const RewardInput input = make_input(rows[i]);
+    const Grade got = grade(input);
+    EXPECT_NEAR(got.reward, rows[i].at("reward").get<double>(), 1e-12)
+        << path << ":" << i + 1 << " " << rows[i].dump() << "\nreason: " << got.reason;
+    EXPECT_FALSE(got.reason.empty()) << path << ":" << i + 1;
+    const std::string part = rows[i].value("reason", "");
+    EXPECT_NE(got.reason.find(part), std::string::npos)
+        << path << ":" << i + 1 << ": reason '" << got.reason << "' lacks '" << part << "'";
+  }
+}
+
+// Texts that have broken regular expressions, recursion and quadratic scans.
+inline std::vector<std::string> hostile_texts() {
+  const auto repeat = [](const std::string& text, int count) {
+    std::string out;
+    for (int i = 0; i < count; ++i) out += text;
+    return out;
+  };
+  constexpr int kMany = 100'000;
+  return {"",
+          std::string(1, '\0'),
+          "\xff\xfe\xc3",
+          repeat("(", kMany),
+          repeat("{", kMany),
+          repeat("}", kMany),
+          repeat("\\", kMany + 1),
+          repeat("\\boxed{", kMany),
+          repeat("\\frac", kMany),
+          repeat("\\sqrt", kMany),
+          repeat("\\sqrt{", kMany),
+          repeat("\\frac{1}{", kMany) + "2" + repeat("}", kMany),
+          repeat("^", kMany),
+          repeat("x^", kMany),
+          repeat("\\begin{matrix}", kMany),
+          repeat("answer ", kMany),
+          repeat("answer" + std::string(50, ' '), 10'000),
+          repeat("Answer:", kMany),
+          repeat("a is ", kMany),
+          repeat("1,", kMany) + "1",
+          repeat("1,000", kMany),
+          repeat("9", kMany),
+          "1e" + repeat("9", kMany),
+          "1e-" + repeat("9", kMany),
+          repeat("the ", kMany),
+          repeat("$", kMany),
+          repeat("\\text{", kMany),
+          repeat(" ", kMany),
+          repeat("\n", kMany),
+          repeat("\xe2\x88\x9a", kMany),
+          repeat("</think>", kMany),
+          repeat("###Response", kMany)};
+}
+
+}  // namespace slimexx::reward

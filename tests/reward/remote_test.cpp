@@ -1,0 +1,231 @@
+#include "reward/remote.h"
+
+#include <chrono>
+#include <map>
+#include <set>
+
+#include "reward/case_file.h"
+#include "reward/http_server.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::reward {
+namespace {
+
+constexpr double kBackoffUnit = 0.001;
+
+class Remote : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) unsetenv(name);
+  }
+};
+
+RewardOptions options_of(const std::string& url) {
+  RewardOptions options;
+  options.rm_type = "remote";
+  options.rm_url = url;
+  options.rm_timeout_s = 5;
+  options.rm_retries = 4;
+  options.rm_max_connections = 8;
+  return options;
+}
+
+std::vector<RewardInput> make_inputs(int n) {
+  std::vector<RewardInput> inputs(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    inputs[static_cast<size_t>(i)].prompt = "p";
+    inputs[static_cast<size_t>(i)].response = std::to_string(i);
+    inputs[static_cast<size_t>(i)].label = "l\"\n\u00e9";
+  }
+  return inputs;
+}
+
+std::string failure_of(const RewardOptions& options) {
+  try {
+    make_remote_grader(options, kBackoffUnit)->grade(make_inputs(1));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRun);
+    EXPECT_NE(error.message().find(options.rm_url), std::string::npos) << error.message();
+    return error.message();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+TEST_F(Remote, PostsJsonAndPutsAnswersInOrder) {
+  std::mutex mutex;
+  std::vector<Json> seen;
+  HttpServer server([&](const std::string& body) {
+    const Json request = parse_json(body, "request");
+    const std::string response = request.at("response");
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::stoi(response) % 5));
+    const std::lock_guard lock(mutex);
+    seen.push_back(request);
+    return HttpAnswer{200, response + ".5"};
+  });
+  auto inputs = make_inputs(100);
+  inputs[3].metadata = std::make_shared<const Json>(Json{{"k", {1, 2}}});
+  inputs[4].prompt = "\xff";
+  const auto grader = make_remote_grader(options_of(server.url()), kBackoffUnit);
+  for (int round = 0; round < 2; ++round) {
+    seen.clear();
+    const auto grades = grader->grade(inputs);
+    ASSERT_EQ(grades.size(), inputs.size());
+    for (size_t i = 0; i < grades.size(); ++i) {
+      EXPECT_EQ(grades[i].reward, static_cast<double>(i) + 0.5) << i;
+      EXPECT_FALSE(grades[i].reason.empty());
+    }
+    ASSERT_EQ(seen.size(), inputs.size());
+    for (const Json& request : seen) {
+      const bool has_metadata = request.at("response") == "3";
+      EXPECT_EQ(request.at("prompt"), request.at("response") == "4" ? "\ufffd" : "p");
+      EXPECT_EQ(request.at("label"), "l\"\n\u00e9");
+      EXPECT_EQ(request.contains("metadata"), has_metadata);
+      if (has_metadata) {
+        EXPECT_EQ(request["metadata"]["k"][1], 2);
+      }
+    }
+  }
+  EXPECT_LE(server.max_concurrent(), 8);
+  EXPECT_GT(server.max_concurrent(), 1);
+  EXPECT_LE(server.num_connections(), 8) << "connections are kept";
+}
+
+TEST_F(Remote, TriesAgainAfterFailures) {
+  std::mutex mutex;
+  std::map<std::string, int> tries;
+  HttpServer server([&](const std::string& body) {
+    const std::string response = parse_json(body, "request").at("response");
+    const std::lock_guard lock(mutex);
+    const int count = ++tries[response];
+    if (count == 1) return HttpAnswer{503, "busy"};
+    if (count == 2) return HttpAnswer{200, "", true};
+    return HttpAnswer{200, R"({"reward": 0.25, "acc": true, "reason": "fine", "note": [1]})"};
+  });
+  const auto grades =
+      make_remote_grader(options_of(server.url()), kBackoffUnit)->grade(make_inputs(20));
+  for (const Grade& grade : grades) {
+    EXPECT_EQ(grade.reward, 0.25);
+    EXPECT_EQ(grade.reason, "fine");
+    EXPECT_EQ(grade.values, (std::map<std::string, double>{{"reward", 0.25}, {"acc", 1}}));
+  }
+  for (const auto& [response, count] : tries) EXPECT_EQ(count, 3) << response;
+}
+
+TEST_F(Remote, GivesUpNamingUrlAndLastFailure) {
+  std::atomic<int> requests = 0;
+  HttpServer server([&](const std::string&) {
+    ++requests;
+    return HttpAnswer{500, "no model loaded"};
+  });
+  const std::string failure = failure_of(options_of(server.url()));
+  EXPECT_NE(failure.find("500"), std::string::npos) << failure;
+  EXPECT_NE(failure.find("no model loaded"), std::string::npos) << failure;
+  EXPECT_NE(failure.find("4 tries"), std::string::npos) << failure;
+  EXPECT_EQ(requests, 4);
+}
+
+TEST_F(Remote, RefusesAnswersThatAreNoReward) {
+  const std::pair<const char*, const char*> kAnswers[] = {
+      {"garbage", "garbage"},
+      {"", "unexpected end"},
+      {"1e999", "1e999"},
+      {"NaN", "NaN"},
+      {"[1]", "[1]"},
+      {"\"1\"", "neither"},
+      {"{\"x\": 1}", "no 'reward'"},
+      {"null", "null"},
+      {"1 2", "1 2"},
+      {"{\"reward\": \"1\"}", "not a finite number"},
+      {"{\"reward\": 1, \"reward\": 2}", "reward"},
+      {"<html>\xff</html>", "<html>"},
+  };
+  for (const auto& [body, part] : kAnswers) {
+    HttpServer server([&, text = std::string(body)](const std::string&) {
+      return HttpAnswer{200, text};
+    });
+    RewardOptions options = options_of(server.url());
+    options.rm_retries = 2;
+    const std::string failure = failure_of(options);
+    EXPECT_NE(failure.find(part), std::string::npos) << failure;
+  }
+}
+
+TEST_F(Remote, RefusesAnEndlessAnswer) {
+  HttpServer server([&](const std::string&) { return HttpAnswer{200, std::string(3 << 20, '1')}; });
+  RewardOptions options = options_of(server.url());
+  options.rm_retries = 1;
+  EXPECT_NE(failure_of(options).find("longer than"), std::string::npos);
+}
+
+TEST_F(Remote, StopsWaitingAfterTheTimeout) {
+  std::atomic<bool> stop = false;
+  HttpServer server([&](const std::string&) {
+    for (int i = 0; i < 500 && !stop; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return HttpAnswer{200, "1"};
+  });
+  RewardOptions options = options_of(server.url());
+  options.rm_timeout_s = 0.1;
+  options.rm_retries = 2;
+  const auto start = std::chrono::steady_clock::now();
+  const std::string failure = failure_of(options);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  stop = true;
+  EXPECT_GE(taken.count(), 0.2);
+  EXPECT_LT(taken.count(), 3.0);
+  EXPECT_NE(failure.find("imed"), std::string::npos) << failure;
+}
+
+TEST_F(Remote, NamesAServiceThatIsNotThere) {
+  std::string url;
+  {
+    const HttpServer server([](const std::string&) { return HttpAnswer{}; });
+    url = server.url();
+  }
+  EXPECT_NE(failure_of(options_of(url)).find("connect"), std::string::npos);
+}
+
+TEST_F(Remote, TakesTheValueOfRewardKeyThroughMakeGrader) {
+  HttpServer server([&](const std::string&) { return HttpAnswer{200, R"({"a": 1, "b": -2})"}; });
+  RewardOptions options = options_of(server.url());
+  options.reward_key = "b";
+  EXPECT_EQ(make_grader(options)->grade(make_inputs(1)).at(0).reward, -2);
+  options.reward_key = "c";
+  options.rm_retries = 1;
+  EXPECT_NE(failure_of(options).find("'c'"), std::string::npos);
+  EXPECT_NE(failure_of(options).find("set reward_key"), std::string::npos);
+  options.reward_key = "";
+  EXPECT_TRUE(make_grader(options)->grade({}).empty());
+}
+
+TEST_F(Remote, BoxedSendsTheBox) {
+  std::string response;
+  HttpServer server([&](const std::string& body) {
+    response = parse_json(body, "request").at("response");
+    return HttpAnswer{200, "3"};
+  });
+  RewardOptions options = options_of(server.url());
+  options.rm_type = "boxed_remote";
+  auto inputs = make_inputs(1);
+  inputs[0].response = "x \\boxed{7}";
+  EXPECT_EQ(make_grader(options)->grade(inputs).at(0).reward, 3);
+  EXPECT_EQ(response, "7");
+}
+
+TEST_F(Remote, RefusesUnusableOptions) {
+  const auto refused = [](auto change) {
+    RewardOptions options = options_of("http://127.0.0.1:1/");
+    change(options);
+    EXPECT_THROW(make_grader(options), Error);
+  };
+  refused([](RewardOptions& o) { o.rm_url = "127.0.0.1:80"; });
+  refused([](RewardOptions& o) { o.rm_url = "file:///etc/passwd"; });
+  refused([](RewardOptions& o) { o.rm_timeout_s = 0; });
+  refused([](RewardOptions& o) { o.rm_timeout_s = std::nan(""); });
+  refused([](RewardOptions& o) { o.rm_retries = 0; });
+  refused([](RewardOptions& o) { o.rm_max_connections = 0; });
+}
+
+}  // namespace
+}  // namespace slimexx::reward
