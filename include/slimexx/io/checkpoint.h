@@ -1,11 +1,11 @@
 // The sharded checkpoint format. A checkpoint is a folder of shard files, one per writing rank, in
-// safetensors form, and a manifest (manifest.json) that is written last: the folder is a checkpoint if
-// and only if the manifest is there and every file it lists has the size and hash it states.
+// safetensors form, and a manifest (manifest.json) that is written last: the folder is a checkpoint
+// if and only if the manifest is there and every file it lists has the size and hash it states.
 //
 // Tensors go by their Hugging Face names and may be cut into flat pieces over several shards, so a
-// checkpoint loads on any number of ranks. Sections keep kinds of state apart: "weights" (any dtype,
-// as in the HF file), "master", "exp_avg", "exp_avg_sq" (f32). Small state (step, counters, random
-// state, data cursor, partial samples) is one JSON object in the manifest.
+// checkpoint loads on any number of ranks. Sections keep kinds of state apart: "weights" (any
+// dtype, as in the HF file), "master", "exp_avg", "exp_avg_sq" (f32). Small state (step, counters,
+// random state, data cursor, partial samples) is one JSON object in the manifest.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -50,15 +50,17 @@ struct ShardInfo {  // what the manifest says of one file
 
 // Writes shard `rank` of `num_ranks` into `directory` (made if needed), fsynced. Any thread.
 ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
-                      const std::vector<CheckpointTensor>& tensors, std::span<const CheckpointPiece> pieces);
+                      const std::vector<CheckpointTensor>& tensors,
+                      std::span<const CheckpointPiece> pieces);
 
-// Writes the manifest: the commit. Throws Error(kRun) if the pieces do not cover every tensor exactly
-// once. `state` is kept verbatim; side files already in `directory` (config.json, tokenizer, ...) are
-// listed with their hashes.
+// Writes the manifest: the commit. Throws Error(kRun) if the pieces do not cover every tensor
+// exactly once. `state` is kept verbatim; side files already in `directory` (config.json,
+// tokenizer, ...) are listed with their hashes.
 void write_manifest(const std::string& directory, const std::vector<CheckpointTensor>& tensors,
                     const std::vector<ShardInfo>& shards, const Json& state);
 
-std::string shard_to_json(const ShardInfo& shard);  // to send a shard's info to the rank that commits
+std::string shard_to_json(
+    const ShardInfo& shard);  // to send a shard's info to the rank that commits
 ShardInfo shard_from_json(const std::string& text);
 
 class Checkpoint {
@@ -82,22 +84,25 @@ class Checkpoint {
     int64_t begin, end;
   };
   std::string directory_;
-  std::shared_ptr<Json> state_, manifest_;
+  std::shared_ptr<Json> state_;
   std::vector<CheckpointTensor> tensors_;
   std::map<std::pair<std::string, std::string>, size_t> index_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::vector<std::vector<PieceSource>> pieces_;  // by tensor, ascending begin
+  std::vector<std::vector<PieceSource>> pieces_;             // by tensor, ascending begin
+  std::vector<std::pair<std::string, std::string>> hashes_;  // file name, hash
 };
 
 // The training run's checkpoints/ folder: step_NNNNNN folders and `latest`, a file with the newest
 // complete one's name (replaced atomically).
 std::string step_directory(const std::string& root, int64_t step);
-// The newest complete checkpoint under root (or root itself if it is one); empty if none. Incomplete
-// folders are skipped with a warning.
+// The newest complete checkpoint under root (or root itself if it is one); empty if none.
+// Incomplete folders are skipped with a warning. Newest is what `latest` names, or a later step
+// that was completed after `latest` was written; so after a run went back to an early step, the
+// later steps that it abandoned are not taken up again.
 std::string find_latest(const std::string& root);
 void set_latest(const std::string& root, const std::string& step_directory_name);
-// Removes all but the newest `keep` complete checkpoints and every stale incomplete folder older than
-// the newest complete one. keep <= 0 keeps all.
+// Removes all but the newest `keep` complete checkpoints and every stale incomplete folder older
+// than the newest complete one. keep <= 0 keeps all. Steps later than the newest are left alone.
 void remove_old(const std::string& root, int64_t keep);
 
 }  // namespace slimexx::io

@@ -1,10 +1,11 @@
 // The safetensors format: an 8-byte little-endian header length, a JSON header, the tensors' bytes.
-// The reader applies the reference implementation's rules (offsets contiguous from 0 and covering the
-// buffer, checked shape products, header of at most 100 MB, no duplicate names) and reads tensors by
-// pread, whole or by ranges.
+// The reader applies the reference implementation's rules (offsets contiguous from 0 and covering
+// the buffer, checked shape products, header of at most 100 MB, no duplicate names) and reads
+// tensors by pread, whole or by ranges.
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +29,10 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
   const std::string& path() const { return file_.path(); }
   const std::vector<TensorEntry>& entries() const { return entries_; }  // by ascending offset
-  const TensorEntry* find(const std::string& name) const;               // null if absent
+  // Null if absent; throws Error(kInput) if the tensor is there in a dtype that DType lacks.
+  const TensorEntry* find(const std::string& name) const;
+  // Tensors that the format allows and DType lacks (F4, U32 ...): name -> dtype. Not in entries().
+  const std::map<std::string, std::string>& unsupported() const { return unsupported_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   // Elements [begin, end) of the flattened tensor, as they stand in the file.
   void read(const TensorEntry& entry, int64_t begin, int64_t end, void* destination) const;
@@ -38,21 +42,33 @@ class SafetensorsFile {
   uint64_t data_offset_ = 0;
   std::vector<TensorEntry> entries_;
   std::map<std::string, size_t> index_;
-  std::map<std::string, std::string> metadata_;
+  std::map<std::string, std::string> metadata_, unsupported_;
 };
 
-// Writes a file tensor by tensor: first all entries (their begin/end are computed), then the data in
-// the same order. The file appears on finish(), whole.
+// Into the reference implementation's order: by dtype, wide ones first, then by name. A file
+// written so, with one metadata key or none, is byte-identical to the reference's.
+void sort_entries(std::vector<TensorEntry>& entries);
+
+class ContentHash;
+
+// Writes a file tensor by tensor: first all entries (their begin/end are computed), then the data
+// in the same order. The file appears on finish(), whole.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> entries,
                     const std::map<std::string, std::string>& metadata);
+  ~SafetensorsWriter();
   // The next bytes of the data section; tensors may be written in several calls.
   void write(const void* data, uint64_t n_bytes);
-  void finish();  // throws if the data does not fill the entries
+  void finish();                     // throws if the data does not fill the entries
+  std::string content_hash() const;  // XXH3-128 of all bytes written so far, hex
+  uint64_t size_bytes() const;       // of the file so far
 
  private:
+  void put(const char* data, uint64_t n_bytes);
+  std::string path_;
   OutputFile file_;
+  std::unique_ptr<ContentHash> hash_;
   uint64_t expected_bytes_ = 0, written_bytes_ = 0;
 };
 

@@ -1,0 +1,183 @@
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "io/content_hash.h"
+#include "io/folder_files.h"
+#include "io/manifest.h"
+#include "io/quote_name.h"
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/io/checkpoint.h"
+
+namespace slimexx::io {
+namespace {
+
+constexpr std::string_view kShardPrefix = "shard-";
+
+std::string shard_name(int rank, int num_ranks) {
+  return fmt::format("{}{:05}-of-{:05}.safetensors", kShardPrefix, rank, num_ranks);
+}
+
+bool is_shard_name(std::string_view name) {
+  return name.starts_with(kShardPrefix) && name.find(".safetensors") != std::string_view::npos;
+}
+
+void remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  throw Error(ErrorCode::kEnvironment, fmt::format("cannot remove: {}", std::strerror(errno)),
+              "check the permissions", path);
+}
+
+// A checkpoint of the same step that is written again stops being one before its first file
+// changes.
+void discard_manifest(const std::string& directory) {
+  const std::string path = join_path(directory, kManifestName);
+  if (!path_exists(path)) return;
+  remove_file(path);
+  sync_directory(directory);
+}
+
+struct PlannedPiece {
+  TensorEntry entry;
+  const void* data;
+  ShardInfo::Piece info;
+};
+
+PlannedPiece plan_piece(const CheckpointPiece& piece, const CheckpointTensor& t) {
+  const int64_t n = t.num_elements();
+  SLX_CHECK(0 <= piece.begin && piece.begin < piece.end && piece.end <= n,
+            "piece [{}, {}) of {} of {}", piece.begin, piece.end, n, t.name);
+  const bool whole = piece.begin == 0 && piece.end == n;
+  // A whole tensor keeps its shape, so that other programs can look at the file.
+  std::string key = t.section + "/" + t.name;
+  if (!whole) key += fmt::format("@{}:{}", piece.begin, piece.end);
+  const auto shape = whole ? t.shape : std::vector<int64_t>{piece.end - piece.begin};
+  return {{key, t.dtype, shape}, piece.data, {t.section, t.name, piece.begin, piece.end, key}};
+}
+
+std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tensors,
+                                      std::span<const CheckpointPiece> pieces) {
+  const auto index = index_tensors(tensors, ErrorCode::kRun, "");
+  std::vector<PlannedPiece> planned;
+  for (const CheckpointPiece& p : pieces) {
+    if (p.begin == p.end) continue;  // a rank whose share of a small tensor is nothing
+    const auto it = index.find({p.section, p.name});
+    SLX_CHECK(it != index.end(), "piece of unlisted tensor {}/{}", p.section, p.name);
+    planned.push_back(plan_piece(p, tensors[it->second]));
+  }
+  return planned;
+}
+
+void sync_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!synced) {
+    throw Error(ErrorCode::kEnvironment,
+                fmt::format("cannot flush to disk: {}", std::strerror(error)), "", path);
+  }
+}
+
+std::vector<ManifestFile> list_side_files(const std::string& directory) {
+  std::vector<ManifestFile> files;
+  for (const std::string& name : list_files(directory)) {
+    if (!is_side_file_name(name)) continue;
+    const std::string path = join_path(directory, name);
+    sync_file(path);
+    files.push_back({name, file_bytes(path), hash_file(path)});
+  }
+  return files;
+}
+
+// Shards of an earlier attempt with another number of ranks, and what killed writers left.
+void remove_stale_shards(const std::string& directory, const std::vector<ShardInfo>& shards) {
+  for (const std::string& name : list_files(directory)) {
+    const auto listed = [&](const ShardInfo& s) { return s.file == name; };
+    if (is_shard_name(name) && std::ranges::none_of(shards, listed)) {
+      remove_file(join_path(directory, name));
+    }
+  }
+}
+
+void check_state(const Json& state, const std::string& where) {
+  std::string what;
+  try {
+    if (parse_json(state.dump(), where) == state) return;
+    what = "a number is not finite";
+  } catch (const nlohmann::json::exception& e) {
+    what = e.what();
+  } catch (const Error& e) {
+    what = e.message();
+  }
+  throw Error(ErrorCode::kRun, fmt::format("the state cannot be kept as JSON: {}", what), "",
+              where);
+}
+
+}  // namespace
+
+ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
+                      const std::vector<CheckpointTensor>& tensors,
+                      std::span<const CheckpointPiece> pieces) {
+  SLX_CHECK(0 <= rank && rank < num_ranks, "rank {} of {}", rank, num_ranks);
+  std::vector<PlannedPiece> planned = plan_pieces(tensors, pieces);
+  std::vector<TensorEntry> entries;
+  std::unordered_map<std::string, const PlannedPiece*> by_key;
+  for (const PlannedPiece& p : planned) {
+    entries.push_back(p.entry);
+    by_key[p.entry.name] = &p;
+  }
+  sort_entries(entries);
+  make_directories(directory);
+  discard_manifest(directory);
+  ShardInfo shard;
+  shard.file = shard_name(rank, num_ranks);
+  SafetensorsWriter writer(join_path(directory, shard.file), entries, {});
+  for (const TensorEntry& e : entries) {
+    const PlannedPiece& p = *by_key[e.name];
+    writer.write(p.data, static_cast<uint64_t>(e.num_elements() * tensor::dtype_bytes(e.dtype)));
+    shard.pieces.push_back(p.info);
+  }
+  writer.finish();
+  shard.size_bytes = writer.size_bytes();
+  shard.hash = writer.content_hash();
+  return shard;
+}
+
+void write_manifest(const std::string& directory, const std::vector<CheckpointTensor>& tensors,
+                    const std::vector<ShardInfo>& shards, const Json& state) {
+  cover_tensors(tensors, shards, ErrorCode::kRun, directory);
+  check_state(state, directory);
+  for (const ShardInfo& s : shards) {
+    const std::string path = join_path(directory, s.file);
+    if (const uint64_t size = file_bytes(path); size != s.size_bytes) {
+      throw Error(ErrorCode::kRun,
+                  fmt::format("the shard has {} bytes, {} were written", size, s.size_bytes),
+                  "do all ranks write to one file system?", path);
+    }
+  }
+  remove_stale_shards(directory, shards);
+  const Manifest manifest{tensors, shards, list_side_files(directory), state};
+  const std::string text = render_manifest(manifest);
+  sync_directory(directory);
+  write_file_atomic(join_path(directory, kManifestName), text);
+  const auto parent = std::filesystem::absolute(directory + "/").parent_path().parent_path();
+  sync_directory(parent.string());
+}
+
+std::string shard_to_json(const ShardInfo& shard) { return shard_as_json(shard).dump(); }
+
+ShardInfo shard_from_json(const std::string& text) {
+  const std::string where = "shard description";
+  return read_shard_json(parse_json(text, where), where);
+}
+
+}  // namespace slimexx::io

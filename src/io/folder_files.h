@@ -1,0 +1,29 @@
+// The files of a model folder: which are weights, which go along when the model is copied.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slimexx::io {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kHfIndexName = "model.safetensors.index.json";
+inline constexpr const char* kHfSingleName = "model.safetensors";
+
+// One path component that names a file inside its folder: not empty, no separator, not "." or "..".
+bool is_plain_file_name(std::string_view name);
+
+// config.json, tokenizer, templates, licence ...: everything but weights in any format, their
+// indices, a checkpoint's manifest, temporaries and hidden files.
+bool is_side_file_name(std::string_view name);
+
+// Names of the regular files right under `directory`, sorted. Links are followed: the folders of
+// the Hugging Face cache are links to blobs.
+std::vector<std::string> list_files(const std::string& directory);
+
+void copy_file_contents(const std::string& from, const std::string& to);
+bool is_same_directory(const std::string& a, const std::string& b);
+uint64_t file_bytes(const std::string& path);
+
+}  // namespace slimexx::io

@@ -1,0 +1,257 @@
+#include "slimexx/io/hf_folder.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/folder_files.h"
+#include "io/hf_index.h"
+#include "io/quote_name.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+
+namespace slimexx::io {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
+constexpr int64_t kCompareBytes = int64_t{4} << 20;
+
+[[noreturn]] void fail(const std::string& where, const std::string& what, const std::string& hint) {
+  throw Error(ErrorCode::kInput, what, hint, where);
+}
+
+// model-00002-of-00005.safetensors: {stem, 2, 5}.
+struct ShardName {
+  std::string stem;
+  long number = 0, count = 0;
+};
+std::optional<ShardName> parse_shard_name(const std::string& name) {
+  const auto of = name.rfind("-of-");
+  const auto dash = of == std::string::npos || of == 0 ? of : name.rfind('-', of - 1);
+  if (of == std::string::npos || dash == std::string::npos) return std::nullopt;
+  const std::string number = name.substr(dash + 1, of - dash - 1);
+  const std::string count = name.substr(of + 4, name.find('.', of) - of - 4);
+  for (const std::string& s : {number, count}) {
+    if (s.empty() || s.size() > 9 || s.find_first_not_of("0123456789") != std::string::npos) {
+      return std::nullopt;
+    }
+  }
+  return ShardName{name.substr(0, dash), std::stol(number), std::stol(count)};
+}
+
+// Without an index nothing else would notice that a numbered shard is missing.
+void check_shards_complete(const std::string& directory, const std::vector<std::string>& names) {
+  std::map<std::string, std::pair<long, long>> seen;  // stem -> files found, files promised
+  for (const std::string& name : names) {
+    const auto shard = parse_shard_name(name);
+    if (!shard) continue;
+    auto& [found, promised] = seen[shard->stem];
+    ++found;
+    promised = std::max(promised, shard->count);
+  }
+  for (const auto& [stem, counts] : seen) {
+    if (counts.first < counts.second) {
+      fail(directory,
+           fmt::format("{} of {} shards {}-*.safetensors are there and no {}", counts.first,
+                       counts.second, stem, kHfIndexName),
+           "fetch the missing files");
+    }
+  }
+}
+
+std::vector<std::string> find_shards(const std::string& directory) {
+  std::vector<std::string> shards;
+  bool other_weights = false;
+  for (const std::string& name : list_files(directory)) {
+    if (name.ends_with(".safetensors")) shards.push_back(name);
+    other_weights |= name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
+  }
+  if (shards.empty()) {
+    fail(directory, "the folder holds no .safetensors file",
+         other_weights ? "convert the PyTorch pickle files to safetensors first"
+                       : "is this a Hugging Face model folder, and was it fetched entirely?");
+  }
+  // As transformers does: the plain name wins over files for other programs
+  // (consolidated.safetensors).
+  if (std::ranges::find(shards, kHfSingleName) != shards.end()) return {kHfSingleName};
+  check_shards_complete(directory, shards);
+  return shards;
+}
+
+Json read_config(const std::string& directory) {
+  const std::string path = join_path(directory, "config.json");
+  if (!path_exists(directory)) fail(directory, "no such folder", "check the path");
+  if (!path_exists(path)) {
+    fail(directory, "the folder has no config.json",
+         "give the path of a Hugging Face model folder");
+  }
+  Json config = parse_json_file(path, kMaxConfigBytes);
+  if (!config.is_object()) fail(path, "config.json must hold a JSON object", "");
+  return config;
+}
+
+std::unique_ptr<SafetensorsFile> open_shard(const std::string& directory, const std::string& name) {
+  auto file = std::make_unique<SafetensorsFile>(join_path(directory, name));
+  if (!file->unsupported().empty()) {
+    const auto& [tensor, dtype] = *file->unsupported().begin();
+    fail(file->path(),
+         fmt::format("tensor {} has dtype {}, which this program does not read", quote_name(tensor),
+                     dtype),
+         "convert the model to BF16, F16 or F32 first");
+  }
+  return file;
+}
+
+void check_index(const HfIndex& index, const std::string& index_path,
+                 const std::map<std::string, HfFolder::Located>& tensors) {
+  int64_t total = 0;
+  for (const auto& [name, file] : index.file_of) {
+    const auto it = tensors.find(name);
+    const std::string held =
+        it == tensors.end() ? ""
+                            : std::filesystem::path(it->second.file->path()).filename().string();
+    if (held != file) {
+      fail(index_path,
+           fmt::format("weight_map puts tensor {} in {}, {}", quote_name(name), file,
+                       held.empty() ? "which does not hold it" : "but it is in " + held),
+           "the index and the shards are of different versions: fetch both again");
+    }
+  }
+  for (const auto& [name, located] : tensors) {
+    total += static_cast<int64_t>(located.entry->end - located.entry->begin);
+    if (!index.file_of.contains(name)) {
+      log_warn("{}: tensor {} of {} is not in the index; it is used nevertheless", index_path,
+               quote_name(name), located.file->path());
+    }
+  }
+  if (index.total_bytes && *index.total_bytes != total) {
+    log_warn("{}: total_size is {}, the tensors take {} bytes", index_path, *index.total_bytes,
+             total);
+  }
+}
+
+// Two copies of the model in one folder may be there if they are the same model.
+void check_single_agrees(const std::string& directory,
+                         const std::map<std::string, HfFolder::Located>& tensors) {
+  const SafetensorsFile single(join_path(directory, kHfSingleName));
+  const auto differ = [&](const std::string& what) {
+    fail(
+        directory,
+        fmt::format("{} and {} are both there and disagree: {}", kHfSingleName, kHfIndexName, what),
+        "remove the one that is out of date");
+  };
+  if (single.entries().size() != tensors.size() || !single.unsupported().empty()) {
+    differ(fmt::format("{} tensors against {}", single.entries().size(), tensors.size()));
+  }
+  std::vector<char> a, b;
+  for (const auto& [name, located] : tensors) {
+    const TensorEntry* other = single.find(name);
+    const TensorEntry& mine = *located.entry;
+    if (!other || other->dtype != mine.dtype || other->shape != mine.shape) {
+      differ("tensor " + quote_name(name));
+    }
+    const int64_t step = kCompareBytes / tensor::dtype_bytes(mine.dtype);
+    for (int64_t at = 0, n = mine.num_elements(); at < n; at += step) {
+      const int64_t end = std::min(n, at + step);
+      const auto bytes = static_cast<size_t>((end - at) * tensor::dtype_bytes(mine.dtype));
+      a.resize(bytes);
+      b.resize(bytes);
+      located.file->read(mine, at, end, a.data());
+      single.read(*other, at, end, b.data());
+      if (std::memcmp(a.data(), b.data(), bytes) != 0)
+        differ("values of tensor " + quote_name(name));
+    }
+  }
+}
+
+bool append_eos_ids(const Json& object, const std::string& where, std::vector<int32_t>& ids) {
+  const auto it = object.find("eos_token_id");
+  if (it == object.end() || it->is_null()) return false;
+  const Json list = it->is_array() ? *it : Json::array({*it});
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
+      fail(where,
+           fmt::format("key \"eos_token_id\" must be a token id or a list of them, not {}",
+                       id.dump(-1, ' ', true).substr(0, 40)),
+           "");
+    }
+    ids.push_back(static_cast<int32_t>(id.get<int64_t>()));
+  }
+  return !ids.empty();
+}
+
+}  // namespace
+
+HfFolder HfFolder::open(const std::string& directory) {
+  HfFolder folder;
+  folder.directory_ = directory;
+  folder.config_ = std::make_shared<Json>(read_config(directory));
+  const std::string index_path = join_path(directory, kHfIndexName);
+  std::optional<HfIndex> index;
+  if (path_exists(index_path)) {
+    index = parse_hf_index(read_text_file(index_path, kMaxIndexBytes), index_path);
+  }
+  for (const std::string& name : index ? index->files() : find_shards(directory)) {
+    if (index && !path_exists(join_path(directory, name))) {
+      fail(index_path, fmt::format("the index names {}, which is not in the folder", name),
+           "fetch the missing file");
+    }
+    folder.files_.push_back(open_shard(directory, name));
+    const SafetensorsFile* file = folder.files_.back().get();
+    for (const TensorEntry& entry : file->entries()) {
+      const auto [it, added] = folder.tensors_.emplace(entry.name, Located{file, &entry});
+      if (added) continue;
+      fail(directory,
+           fmt::format("tensor {} is in two shards: {} and {}", quote_name(entry.name),
+                       it->second.file->path(), file->path()),
+           "remove the shard that does not belong to this model");
+    }
+  }
+  if (index) {
+    check_index(*index, index_path, folder.tensors_);
+    const auto files = index->files();
+    if (std::ranges::find(files, kHfSingleName) == files.end() &&
+        path_exists(join_path(directory, kHfSingleName))) {
+      check_single_agrees(directory, folder.tensors_);
+    }
+  }
+  return folder;
+}
+
+std::vector<std::string> HfFolder::tensor_names() const {
+  std::vector<std::string> names;
+  names.reserve(tensors_.size());
+  for (const auto& [name, located] : tensors_) names.push_back(name);
+  return names;
+}
+
+const HfFolder::Located* HfFolder::find(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? nullptr : &it->second;
+}
+
+std::vector<std::string> HfFolder::shard_names() const {
+  std::vector<std::string> names;
+  for (const auto& file : files_) {
+    names.push_back(std::filesystem::path(file->path()).filename().string());
+  }
+  return names;
+}
+
+std::vector<int32_t> HfFolder::eos_token_ids() const {
+  std::vector<int32_t> ids;
+  const std::string path = join_path(directory_, "generation_config.json");
+  if (path_exists(path)) {
+    const Json generation = parse_json_file(path, kMaxConfigBytes);
+    if (append_eos_ids(generation, path, ids)) return ids;
+  }
+  append_eos_ids(*config_, join_path(directory_, "config.json"), ids);
+  return ids;
+}
+
+}  // namespace slimexx::io

@@ -1,0 +1,11 @@
+// Names from files, made fit for an error message.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace slimexx::io {
+
+// In double quotes, control bytes and invalid UTF-8 replaced, cut after 120 bytes.
+std::string quote_name(std::string_view name);
+
+}  // namespace slimexx::io
