@@ -79,6 +79,11 @@ class Tensor {
   int8_t num_dims_ = 0;
 };
 
+// Between host memory and a contiguous tensor, in stream order; download returns when the bytes are
+// there. Nothing happens on a planning stream.
+void upload(Stream stream, Tensor destination, const void* source);
+void download(Stream stream, void* destination, Tensor source);
+
 // Owns device memory, 64-byte aligned, zeroed. Throws Error(kEnvironment) naming `what_for` and the
 // size when there is not enough. Every live byte is counted: see allocated_bytes().
 class Buffer {

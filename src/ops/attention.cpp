@@ -1,0 +1,93 @@
+#include "ops/checks.h"
+#include "ops/cpu/cpu_ops.h"
+
+namespace slimexx::ops {
+namespace {
+
+// cu_seqlens ascends from 0 to T; context lengths and pages fit.
+void check_layout(const char* op, const AttentionLayout& layout, const Stream& stream,
+                  int64_t num_tokens) {
+  const auto& cu = layout.cu_seqlens;
+  SLX_CHECK(!cu.empty() && cu.front() == 0 && cu.back() == num_tokens,
+            "{}: cu_seqlens must run from 0 to {}", op, num_tokens);
+  const auto num_sequences = static_cast<int64_t>(cu.size()) - 1;
+  const bool paged = layout.page_table.defined();
+  SLX_CHECK(layout.context_lens.empty() ||
+                static_cast<int64_t>(layout.context_lens.size()) == num_sequences,
+            "{}: {} context lengths for {} sequences", op, layout.context_lens.size(),
+            num_sequences);
+  if (paged) {
+    check_i32(op, "page_table", stream, layout.page_table, {num_sequences, kAny});
+    SLX_CHECK_GT(layout.page_tokens, 0);
+  }
+  for (size_t b = 0; b + 1 < cu.size(); ++b) {
+    const int64_t context = layout.context_lens.empty() ? 0 : layout.context_lens[b];
+    SLX_CHECK(cu[b] <= cu[b + 1], "{}: cu_seqlens descends at {}", op, b);
+    SLX_CHECK(context >= 0 && (paged || context == 0), "{}: context length {} of sequence {}", op,
+              context, b);
+    const int64_t keys = context + cu[b + 1] - cu[b];
+    if (paged && cu[b + 1] > cu[b])
+      SLX_CHECK_LE(keys, layout.page_table.dim(1) * layout.page_tokens);
+  }
+}
+
+void check_keys(const char* op, const Stream& stream, const Tensor& q, const Tensor& k,
+                const Tensor& v, const AttentionLayout& layout) {
+  if (layout.page_table.defined()) {
+    check_f32(op, "k", stream, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
+    check_f32(op, "v", stream, v, {k.dim(0), layout.page_tokens, k.dim(2), q.dim(2)},
+              Strides::kRows);
+  } else {
+    check_f32(op, "k", stream, k, {q.dim(0), kAny, q.dim(2)}, Strides::kRows);
+    check_f32(op, "v", stream, v, {q.dim(0), k.dim(1), q.dim(2)}, Strides::kRows);
+  }
+  const int64_t kv_heads = k.dim(-2);
+  SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
+            q.dim(1), kv_heads);
+}
+
+}  // namespace
+
+void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+                       const AttentionLayout& layout, float scale) {
+  constexpr const char* kOp = "attention_forward";
+  check_f32(kOp, "q", stream, q, {kAny, kAny, kAny}, Strides::kRows);
+  check_f32(kOp, "out", stream, out, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
+  if (lse.defined()) check_f32(kOp, "lse", stream, lse, {q.dim(0), q.dim(1)});
+  check_layout(kOp, layout, stream, q.dim(0));
+  check_keys(kOp, stream, q, k, v, layout);
+  SLX_CHECK_GT(scale, 0.0f);
+  if (runs_on_cpu(stream)) return cpu::attention_forward(out, lse, q, k, v, layout, scale);
+}
+
+void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+                        Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
+                        float scale) {
+  constexpr const char* kOp = "attention_backward";
+  SLX_CHECK(!layout.page_table.defined(), "attention_backward: packed only");
+  check_f32(kOp, "q", stream, q, {kAny, kAny, kAny}, Strides::kRows);
+  check_layout(kOp, layout, stream, q.dim(0));
+  check_keys(kOp, stream, q, k, v, layout);
+  for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}, {"dq", &dq}})
+    check_f32(kOp, name, stream, *x, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
+  for (const auto& [name, x] : {std::pair{"dk", &dk}, {"dv", &dv}})
+    check_f32(kOp, name, stream, *x, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  check_f32(kOp, "lse", stream, lse, {q.dim(0), q.dim(1)});
+  SLX_CHECK_GT(scale, 0.0f);
+  if (runs_on_cpu(stream))
+    return cpu::attention_backward(dq, dk, dv, dout, q, k, v, out, lse, layout, scale);
+}
+
+void write_kv_pages(Stream stream, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
+                    Tensor slots) {
+  constexpr const char* kOp = "write_kv_pages";
+  check_f32(kOp, "k", stream, k, {kAny, kAny, kAny}, Strides::kRows);
+  check_f32(kOp, "v", stream, v, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  check_f32(kOp, "k_pages", stream, k_pages, {kAny, kAny, k.dim(1), k.dim(2)}, Strides::kRows);
+  check_f32(kOp, "v_pages", stream, v_pages, {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)},
+            Strides::kRows);
+  check_i32(kOp, "slots", stream, slots, {k.dim(0)});
+  if (runs_on_cpu(stream)) return cpu::write_kv_pages(k_pages, v_pages, k, v, slots);
+}
+
+}  // namespace slimexx::ops

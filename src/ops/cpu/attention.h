@@ -1,0 +1,68 @@
+// What the forward and the backward pass of attention share: where rows of a sequence live, and the
+// sizes of one tile. A tile is a run of tokens of one sequence under one key head; its rows are
+// (token, query head of the group), heads fastest.
+#pragma once
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/isa/kernel_table.h"
+#include "slimexx/ops/ops.h"
+
+namespace slimexx::ops::cpu {
+
+static_assert(kAttentionBlock == kScoreColumns);
+
+inline constexpr int64_t kAttentionTileRows = 96;
+
+struct AttentionShape {
+  int64_t dim, padded_dim;  // head dimension; the same as whole register tiles
+  int64_t kv_heads, group;  // query heads per key head
+  int64_t tile_tokens;
+
+  AttentionShape(const Tensor& q, const Tensor& k, const KernelTable& isa)
+      : dim(q.dim(2)),
+        padded_dim((q.dim(2) + isa.columns - 1) / isa.columns * isa.columns),
+        kv_heads(k.dim(-2)),
+        group(q.dim(1) / k.dim(-2)),
+        tile_tokens(std::max<int64_t>(1, kAttentionTileRows / group)) {}
+  int64_t max_rows() const { return tile_tokens * group; }
+};
+
+// Row pointers of one head: [T, heads, dim] with a free token stride.
+class HeadRows {
+ public:
+  HeadRows(const Tensor& x, int64_t head)
+      : base_(x.f32() + head * x.dim(2)), stride_(x.stride(0)) {}
+  float* operator[](int64_t token) const { return base_ + token * stride_; }
+
+ private:
+  float* base_;
+  int64_t stride_;
+};
+
+// Copies rows of `dim` floats to a stride of `padded`, zeros between.
+inline void copy_row(float* to, const float* from, int64_t dim, int64_t padded) {
+  std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float));
+  std::fill(to + dim, to + padded, 0.0f);
+}
+
+// scores[rows][64] = A keys, A packed by KernelTable::pack_a, keys transposed [dim][64].
+inline void multiply_scores(const KernelTable& isa, int64_t rows, int64_t dim,
+                            const float* packed_a, const float* keys, float* scores) {
+  for (int64_t i = 0; i < rows; i += isa.rows) {
+    const int64_t m = std::min(isa.rows, rows - i);
+    isa.multiply_block({.m = m,
+                        .n = kScoreColumns,
+                        .k = dim,
+                        .a = packed_a + i * dim,
+                        .a_row_stride = 1,
+                        .a_column_stride = m,
+                        .b = keys,
+                        .ldb = kScoreColumns,
+                        .c = scores + i * kScoreColumns,
+                        .ldc = kScoreColumns,
+                        .accumulate = false});
+  }
+}
+
+}  // namespace slimexx::ops::cpu

@@ -1,0 +1,168 @@
+// Attention backward (packed): p from lse again, then
+//   dv += p^T dout, dp = dout v^T, ds = p * (dp - delta) * scale, delta = sum(dout * out),
+//   dq += ds k, dk += ds^T q.
+// One thread owns one (sequence, key head); tiles of queries ascend outside, blocks of keys inside,
+// so every sum runs in one order.
+#include "ops/cpu/attention.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/isa/isa.h"
+#include "ops/cpu/scratch.h"
+#include "slimexx/base/thread_pool.h"
+
+namespace slimexx::ops::cpu {
+namespace {
+
+struct BackwardArguments {
+  Tensor dq, dk, dv, dout, q, k, v, out, lse;
+  float scale;
+};
+
+class BackwardHead {
+ public:
+  BackwardHead(const KernelTable& isa, const BackwardArguments& args, const AttentionShape& shape,
+               int64_t first_row, int64_t num_tokens, int64_t kv_head)
+      : isa_(isa),
+        args_(args),
+        shape_(shape),
+        first_row_(first_row),
+        num_tokens_(num_tokens),
+        kv_head_(kv_head) {
+    const int64_t rows = shape.max_rows(), dim = shape.dim, padded = shape.padded_dim;
+    ScratchCarver carver(
+        thread_scratch(Scratch::kAttention, rows * (3 * padded + 2 * dim + 2 * kScoreColumns + 2) +
+                                                kScoreColumns * (2 * dim + padded) + 512));
+    queries_ = carver.take(rows * padded);
+    douts_ = carver.take(rows * padded);
+    dqueries_ = carver.take(rows * padded);
+    packed_queries_ = carver.take(rows * dim + 16);
+    packed_douts_ = carver.take(rows * dim + 16);
+    scores_ = carver.take(rows * kScoreColumns);
+    dscores_ = carver.take(rows * kScoreColumns);
+    keys_transposed_ = carver.take(dim * kScoreColumns + 16);
+    values_transposed_ = carver.take(dim * kScoreColumns + 16);
+    keys_ = carver.take(kScoreColumns * padded);
+    lse_ = carver.take(rows);
+    delta_ = carver.take(rows);
+  }
+
+  void run() {
+    for (int64_t t = 0; t < num_tokens_; ++t) {
+      std::fill_n(HeadRows(args_.dk, kv_head_)[first_row_ + t], shape_.dim, 0.0f);
+      std::fill_n(HeadRows(args_.dv, kv_head_)[first_row_ + t], shape_.dim, 0.0f);
+    }
+    for (int64_t t = 0; t < num_tokens_; t += shape_.tile_tokens)
+      visit_tile(t, std::min(shape_.tile_tokens, num_tokens_ - t));
+  }
+
+ private:
+  void visit_tile(int64_t first_token, int64_t num_tokens) {
+    first_token_ = first_token;
+    rows_ = num_tokens * shape_.group;
+    load_tile();
+    const int64_t num_keys = first_token + num_tokens;
+    for (int64_t start = 0; start < num_keys; start += kAttentionBlock)
+      visit_block(start, std::min(kAttentionBlock, num_keys - start));
+    for (int64_t i = 0; i < rows_; ++i)
+      std::memcpy(head_row(args_.dq, i), dqueries_ + i * shape_.padded_dim,
+                  static_cast<size_t>(shape_.dim) * sizeof(float));
+  }
+
+  int64_t token_of(int64_t row) const { return first_token_ + row / shape_.group; }
+  int64_t head_of(int64_t row) const { return kv_head_ * shape_.group + row % shape_.group; }
+  float* head_row(const Tensor& x, int64_t row) const {
+    return HeadRows(x, head_of(row))[first_row_ + token_of(row)];
+  }
+
+  void load_tile() {
+    const int64_t dim = shape_.dim, padded = shape_.padded_dim;
+    for (int64_t i = 0; i < rows_; ++i) {
+      copy_row(queries_ + i * padded, head_row(args_.q, i), dim, padded);
+      copy_row(douts_ + i * padded, head_row(args_.dout, i), dim, padded);
+      delta_[i] = isa_.dot(head_row(args_.dout, i), head_row(args_.out, i), dim);
+      lse_[i] = args_.lse.f32()[(first_row_ + token_of(i)) * args_.q.dim(1) + head_of(i)];
+    }
+    isa_.pack_a(queries_, padded, 1, rows_, dim, packed_queries_);
+    isa_.pack_a(douts_, padded, 1, rows_, dim, packed_douts_);
+    std::fill_n(dqueries_, rows_ * padded, 0.0f);
+  }
+
+  void load_block(int64_t start, int64_t width) {
+    const HeadRows k(args_.k, kv_head_), v(args_.v, kv_head_);
+    const float *k_rows[kAttentionBlock], *v_rows[kAttentionBlock];
+    for (int64_t j = 0; j < width; ++j) {
+      k_rows[j] = k[first_row_ + start + j];
+      v_rows[j] = v[first_row_ + start + j];
+      copy_row(keys_ + j * shape_.padded_dim, k_rows[j], shape_.dim, shape_.padded_dim);
+    }
+    isa_.transpose_rows(k_rows, width, shape_.dim, keys_transposed_);
+    isa_.transpose_rows(v_rows, width, shape_.dim, values_transposed_);
+  }
+
+  void visit_block(int64_t start, int64_t width) {
+    load_block(start, width);
+    multiply_scores(isa_, rows_, shape_.dim, packed_queries_, keys_transposed_, scores_);
+    multiply_scores(isa_, rows_, shape_.dim, packed_douts_, values_transposed_, dscores_);
+    for (int64_t i = 0; i < rows_; ++i) {
+      float* scores = scores_ + i * kScoreColumns;
+      const int64_t seen = std::clamp<int64_t>(token_of(i) + 1 - start, 0, width);
+      isa_.softmax_from_lse(scores, seen, args_.scale, lse_[i]);
+      isa_.softmax_backward(dscores_ + i * kScoreColumns, scores, delta_[i], args_.scale);
+    }
+    add_to_keys(scores_, douts_, args_.dv, start, width);
+    add_to_keys(dscores_, queries_, args_.dk, start, width);
+    isa_.multiply_block({.m = rows_,
+                         .n = shape_.padded_dim,
+                         .k = width,
+                         .a = dscores_,
+                         .a_row_stride = kScoreColumns,
+                         .a_column_stride = 1,
+                         .b = keys_,
+                         .ldb = shape_.padded_dim,
+                         .c = dqueries_,
+                         .ldc = shape_.padded_dim,
+                         .accumulate = true});
+  }
+
+  // gradient[start + j] += sum over rows of weights[row][j] * source[row]
+  void add_to_keys(const float* weights, const float* source, const Tensor& gradient, int64_t start,
+                   int64_t width) {
+    isa_.multiply_block({.m = width,
+                         .n = shape_.dim,
+                         .k = rows_,
+                         .a = weights,
+                         .a_row_stride = 1,
+                         .a_column_stride = kScoreColumns,
+                         .b = source,
+                         .ldb = shape_.padded_dim,
+                         .c = HeadRows(gradient, kv_head_)[first_row_ + start],
+                         .ldc = gradient.stride(0),
+                         .accumulate = true});
+  }
+
+  const KernelTable& isa_;
+  const BackwardArguments& args_;
+  const AttentionShape& shape_;
+  const int64_t first_row_, num_tokens_, kv_head_;
+  int64_t first_token_ = 0, rows_ = 0;  // of the tile in work
+  float *queries_, *douts_, *dqueries_, *packed_queries_, *packed_douts_, *scores_, *dscores_,
+      *keys_transposed_, *values_transposed_, *keys_, *lse_, *delta_;
+};
+
+}  // namespace
+
+void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k, Tensor v,
+                        Tensor out, Tensor lse, const AttentionLayout& layout, float scale) {
+  const KernelTable& isa = kernels();
+  const AttentionShape shape(q, k, isa);
+  const BackwardArguments args{dq, dk, dv, dout, q, k, v, out, lse, scale};
+  const auto num_sequences = static_cast<int64_t>(layout.cu_seqlens.size()) - 1;
+  parallel_for(num_sequences * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto b = static_cast<size_t>(i / shape.kv_heads);
+      const int64_t first = layout.cu_seqlens[b], num_tokens = layout.cu_seqlens[b + 1] - first;
+      BackwardHead(isa, args, shape, first, num_tokens, i % shape.kv_heads).run();
+    }
+  });
+}
+
+}  // namespace slimexx::ops::cpu

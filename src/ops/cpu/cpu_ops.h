@@ -1,0 +1,49 @@
+// The CPU backend: the ops of ops.h on checked operands. Work runs at once on the thread pool,
+// split over outputs only; scratch is per thread and kept (scratch.h).
+#pragma once
+#include "slimexx/ops/ops.h"
+
+namespace slimexx::ops::cpu {
+
+void matmul_forward(Tensor y, Tensor x, Tensor w, Tensor bias);
+void matmul_backward_input(Tensor dx, Tensor dy, Tensor w, bool accumulate);
+void matmul_backward_weight(Tensor dw, Tensor dbias, Tensor dy, Tensor x);
+
+// x [T,H] or [T,heads,D]: the last dimension is normalised.
+void norm_forward(Tensor y, Tensor x, Tensor w, float eps);
+void norm_backward(Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float eps, bool accumulate);
+
+void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse);
+
+void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+                       const AttentionLayout& layout, float scale);
+void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k, Tensor v,
+                        Tensor out, Tensor lse, const AttentionLayout& layout, float scale);
+void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor slots);
+
+void swiglu_forward(Tensor h, Tensor gate_up);
+void swiglu_backward(Tensor dgate_up, Tensor dh, Tensor gate_up);
+void add(Tensor y, Tensor a, Tensor b);
+void add_scaled(Tensor y, Tensor x, float factor);
+void scale(Tensor y, float factor);
+void fill_zero(Tensor y);
+void copy(Tensor y, Tensor x);
+
+// Also the embedding: y[i] = table[rows[i]], and its transpose, rows ascending.
+void gather_rows(Tensor y, Tensor x, Tensor rows);
+void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows);
+
+void normalize_logits(Tensor logits, Tensor lse, float temperature);
+void gather_log_probs(Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
+                      Tensor targets);
+void log_probs_backward(Tensor dlogits, Tensor logits, Tensor lse, Tensor targets, Tensor entropies,
+                        Tensor dlog_probs, Tensor dentropies, float temperature);
+
+void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor lse,
+                   std::span<const SamplingRow> rows, int64_t allowed_tokens);
+
+void adamw(Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Tensor gradient,
+           const AdamWStep& step);
+double sum_of_squares(Tensor x);
+
+}  // namespace slimexx::ops::cpu

@@ -1,0 +1,16 @@
+// Which instruction set the CPU backend uses: the best one this machine has, chosen at first use.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "ops/cpu/isa/kernel_table.h"
+
+namespace slimexx::ops::cpu {
+
+const KernelTable& kernels();
+// The tables that can run here, slowest first.
+std::vector<const KernelTable*> available_kernels();
+// For tests and benchmarks: use this table from now on. Not while an op runs.
+void use_kernels(const KernelTable& table);
+
+}  // namespace slimexx::ops::cpu

@@ -1,0 +1,175 @@
+// Vec: sixteen floats, whatever the width of the machine's registers. Only what rounds once per lane
+// (or is a sum tree written out here) may be added, so that a lane's bits never depend on its neighbours.
+#if defined(__AVX512F__)
+constexpr const char* kName = "avx512";
+constexpr int kParts = 1;
+typedef float Native __attribute__((vector_size(64)));
+typedef int32_t NativeInt __attribute__((vector_size(64)));
+typedef float NativeUnaligned __attribute__((vector_size(64), aligned(4), may_alias));
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr const char* kName = "avx2";
+constexpr int kParts = 2;
+typedef float Native __attribute__((vector_size(32)));
+typedef int32_t NativeInt __attribute__((vector_size(32)));
+typedef float NativeUnaligned __attribute__((vector_size(32), aligned(4), may_alias));
+#else
+constexpr const char* kName = "generic";
+constexpr int kParts = 4;
+typedef float Native __attribute__((vector_size(16)));
+typedef int32_t NativeInt __attribute__((vector_size(16)));
+typedef float NativeUnaligned __attribute__((vector_size(16), aligned(4), may_alias));
+#endif
+constexpr int kLanes = 16;
+constexpr int kNativeLanes = kLanes / kParts;
+
+#define SLX_INLINE inline __attribute__((always_inline))
+#define SLX_LAMBDA __attribute__((always_inline))
+#define SLX_EACH_PART _Pragma("GCC unroll 4") for (int i = 0; i < kParts; ++i)
+
+struct Vec {
+  Native p[kParts];
+};
+
+SLX_INLINE Vec load(const float* x) {
+  Vec r;
+  SLX_EACH_PART r.p[i] = *reinterpret_cast<const NativeUnaligned*>(x + i * kNativeLanes);
+  return r;
+}
+SLX_INLINE void store(float* y, Vec v) {
+  SLX_EACH_PART *reinterpret_cast<NativeUnaligned*>(y + i * kNativeLanes) = v.p[i];
+}
+SLX_INLINE Vec broadcast(float x) {
+  Vec r;
+  SLX_EACH_PART r.p[i] = x - Native{};
+  return r;
+}
+SLX_INLINE Vec zero() { return Vec{}; }
+
+// The first n < 16 lanes from memory, `fill` in the others.
+SLX_INLINE Vec load_partial(const float* x, int64_t n, float fill) {
+  alignas(64) float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = fill;
+  for (int64_t i = 0; i < n; ++i) lanes[i] = x[i];
+  return load(lanes);
+}
+SLX_INLINE void store_partial(float* y, Vec v, int64_t n) {
+  alignas(64) float lanes[kLanes];
+  store(lanes, v);
+  for (int64_t i = 0; i < n; ++i) y[i] = lanes[i];
+}
+SLX_INLINE Vec load_lanes(const float* x, int64_t n, float fill = 0.0f) {
+  return n >= kLanes ? load(x) : load_partial(x, n, fill);
+}
+SLX_INLINE void store_lanes(float* y, Vec v, int64_t n) {
+  if (n >= kLanes) {
+    store(y, v);
+  } else {
+    store_partial(y, v, n);
+  }
+}
+
+#define SLX_BINARY(op)                         \
+  SLX_INLINE Vec operator op(Vec a, Vec b) {   \
+    Vec r;                                     \
+    SLX_EACH_PART r.p[i] = a.p[i] op b.p[i];   \
+    return r;                                  \
+  }
+SLX_BINARY(+)
+SLX_BINARY(-)
+SLX_BINARY(*)
+SLX_BINARY(/)
+#undef SLX_BINARY
+
+// a*b + c, in one rounding where the machine can.
+SLX_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  Vec r;
+  SLX_EACH_PART {
+#if defined(__AVX512F__)
+    r.p[i] = _mm512_fmadd_ps(a.p[i], b.p[i], c.p[i]);
+#elif defined(__AVX2__) && defined(__FMA__)
+    r.p[i] = _mm256_fmadd_ps(a.p[i], b.p[i], c.p[i]);
+#elif defined(__aarch64__)
+    r.p[i] = vfmaq_f32(c.p[i], a.p[i], b.p[i]);
+#else
+    r.p[i] = a.p[i] * b.p[i] + c.p[i];
+#endif
+  }
+  return r;
+}
+// The larger lane; b where the lanes compare false (a NaN in b stays, one in a goes).
+SLX_INLINE Vec max(Vec a, Vec b) {
+  Vec r;
+  SLX_EACH_PART r.p[i] = a.p[i] > b.p[i] ? a.p[i] : b.p[i];
+  return r;
+}
+SLX_INLINE Vec min(Vec a, Vec b) {
+  Vec r;
+  SLX_EACH_PART r.p[i] = a.p[i] < b.p[i] ? a.p[i] : b.p[i];
+  return r;
+}
+// value where p is not zero, else zero: p log p and its kind at p = 0, log p = -inf.
+SLX_INLINE Vec zero_where_zero(Vec p, Vec value) {
+  Vec r;
+  SLX_EACH_PART r.p[i] = p.p[i] != 0.0f ? value.p[i] : Native{};
+  return r;
+}
+SLX_INLINE Vec square_root(Vec a) {
+  Vec r;
+  SLX_EACH_PART {
+#if defined(__AVX512F__)
+    r.p[i] = _mm512_sqrt_ps(a.p[i]);
+#elif defined(__AVX2__)
+    r.p[i] = _mm256_sqrt_ps(a.p[i]);
+#elif defined(__SSE2__)
+    r.p[i] = _mm_sqrt_ps(a.p[i]);
+#else
+    for (int lane = 0; lane < kNativeLanes; ++lane) r.p[i][lane] = __builtin_sqrtf(a.p[i][lane]);
+#endif
+  }
+  return r;
+}
+
+// The fixed tree over lanes: halves, then quarters, ...
+SLX_INLINE float sum_lanes(Vec v) {
+  alignas(64) float t[kLanes];
+  store(t, v);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) t[i] += t[i + width];
+  return t[0];
+}
+// NaN anywhere gives NaN.
+SLX_INLINE float max_lanes(Vec v) {
+  alignas(64) float t[kLanes];
+  store(t, v);
+  float m = t[0];
+  for (int i = 1; i < kLanes; ++i) m = (t[i] > m || t[i] != t[i]) ? t[i] : m;
+  return m;
+}
+
+// exp(x) = 2^n exp(r), r = x - n ln 2 in two pieces, exp(r) = 1 + r + r^2 q(r) with q fitted here to
+// 3e-9 relative on |r| <= ln(2)/2; 2^n is applied as two factors so that denormals come out right.
+// exp(-inf) = 0, exp(large) = inf, NaN stays.
+SLX_INLINE Vec exp(Vec x) {
+  const Vec magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  Vec clamped = max(broadcast(-105.0f), min(broadcast(89.0f), x));
+  const Vec shifted = fma(clamped, broadcast(1.44269504f), magic);
+  const Vec n = shifted - magic;
+  Vec r = fma(n, broadcast(-0.693359375f), clamped);
+  r = fma(n, broadcast(2.12194440e-4f), r);
+  Vec q = broadcast(0.0013814602280035615f);
+  q = fma(q, r, broadcast(0.008368715643882751f));
+  q = fma(q, r, broadcast(0.04166838899254799f));
+  q = fma(q, r, broadcast(0.1666652113199234f));
+  q = fma(q, r, broadcast(0.4999999403953552f));
+  const Vec value = fma(q, r * r, r) + broadcast(1.0f);
+  Vec first, second;
+  SLX_EACH_PART {
+    const NativeInt whole = reinterpret_cast<NativeInt>(shifted.p[i]) - 0x4B400000;
+    const NativeInt half = whole >> 1;
+    first.p[i] = reinterpret_cast<Native>((half + 127) << 23);
+    second.p[i] = reinterpret_cast<Native>((whole - half + 127) << 23);
+  }
+  return value * first * second;
+}
+
+SLX_INLINE Vec sigmoid(Vec x) { return broadcast(1.0f) / (broadcast(1.0f) + exp(zero() - x)); }

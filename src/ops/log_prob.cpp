@@ -1,0 +1,45 @@
+#include "ops/checks.h"
+#include "ops/cpu/cpu_ops.h"
+
+namespace slimexx::ops {
+
+void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperature) {
+  check_f32("normalize_logits", "logits", stream, logits, {kAny, kAny}, Strides::kRows);
+  check_f32("normalize_logits", "lse", stream, lse, {logits.dim(0)});
+  SLX_CHECK_GT(temperature, 0.0f);
+  SLX_CHECK_GT(logits.dim(1), 0);
+  if (runs_on_cpu(stream)) return cpu::normalize_logits(logits, lse, temperature);
+}
+
+void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
+                      Tensor targets) {
+  constexpr const char* kOp = "gather_log_probs";
+  check_f32(kOp, "logits", stream, logits, {kAny, kAny}, Strides::kRows);
+  check_f32(kOp, "lse", stream, lse, {logits.dim(0)});
+  check_i32(kOp, "targets", stream, targets, {logits.dim(0)});
+  check_f32(kOp, "log_probs", stream, log_probs, {logits.dim(0)});
+  if (entropies.defined()) check_f32(kOp, "entropies", stream, entropies, {logits.dim(0)});
+  if (runs_on_cpu(stream)) return cpu::gather_log_probs(log_probs, entropies, logits, lse, targets);
+}
+
+void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
+                        Tensor entropies, Tensor dlog_probs, Tensor dentropies, float temperature) {
+  constexpr const char* kOp = "log_probs_backward";
+  const int64_t num_rows = logits.dim(0);
+  check_f32(kOp, "logits", stream, logits, {kAny, kAny}, Strides::kRows);
+  check_f32(kOp, "dlogits", stream, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
+  check_f32(kOp, "lse", stream, lse, {num_rows});
+  check_i32(kOp, "targets", stream, targets, {num_rows});
+  check_f32(kOp, "dlog_probs", stream, dlog_probs, {num_rows});
+  SLX_CHECK_EQ(entropies.defined(), dentropies.defined());
+  if (entropies.defined()) {
+    check_f32(kOp, "entropies", stream, entropies, {num_rows});
+    check_f32(kOp, "dentropies", stream, dentropies, {num_rows});
+  }
+  SLX_CHECK_GT(temperature, 0.0f);
+  if (runs_on_cpu(stream))
+    return cpu::log_probs_backward(dlogits, logits, lse, targets, entropies, dlog_probs, dentropies,
+                                   temperature);
+}
+
+}  // namespace slimexx::ops

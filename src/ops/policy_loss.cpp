@@ -1,0 +1,29 @@
+#include "slimexx/ops/policy_loss.h"
+
+#include "ops/checks.h"
+#include "ops/cpu/policy_loss.h"
+
+namespace slimexx::ops {
+
+void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
+                 const PolicyLossRows& rows, const PolicyLossOptions& options) {
+  constexpr const char* kOp = "policy_loss";
+  const int64_t num_rows = rows.log_probs.dim(0);
+  const auto check_rows = [&](const char* name, const Tensor& t, bool required) {
+    if (required || t.defined()) check_f32(kOp, name, stream, t, {num_rows});
+  };
+  check_rows("dlog_probs", dlog_probs, true);
+  check_rows("dentropies", dentropies, options.entropy_coef != 0);
+  check_rows("log_probs", rows.log_probs, true);
+  check_rows("entropies", rows.entropies, options.entropy_coef != 0);
+  check_rows("old_log_probs", rows.old_log_probs, false);
+  check_rows("ref_log_probs", rows.ref_log_probs, options.use_kl);
+  check_rows("rollout_log_probs", rows.rollout_log_probs, options.tis != TisMode::kOff);
+  check_rows("advantages", rows.advantages, options.kind != LossKind::kSft);
+  check_rows("mask", rows.mask, true);
+  check_rows("weights", rows.weights, true);
+  check_operand(kOp, "metrics", stream, metrics, tensor::DType::kF64, {kNumLossMetrics});
+  if (runs_on_cpu(stream)) return cpu::policy_loss(dlog_probs, dentropies, metrics, rows, options);
+}
+
+}  // namespace slimexx::ops
