@@ -85,6 +85,20 @@ Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t o
   return tensor;
 }
 
+void upload(Stream stream, Tensor destination, const void* source) {
+  if (stream.is_planning) return;
+  SLX_CHECK(destination.is_contiguous() && destination.device().is_cpu());
+  if (destination.size_bytes() > 0)
+    std::memcpy(destination.raw(), source, static_cast<size_t>(destination.size_bytes()));
+}
+
+void download(Stream stream, void* destination, Tensor source) {
+  if (stream.is_planning) return;
+  SLX_CHECK(source.is_contiguous() && source.device().is_cpu());
+  if (source.size_bytes() > 0)
+    std::memcpy(destination, source.raw(), static_cast<size_t>(source.size_bytes()));
+}
+
 AllocationCounters allocation_counters(Device device) {
   SLX_CHECK(device.is_cpu());
   auto& c = cpu_counters();

@@ -74,6 +74,7 @@ struct Generation {
 struct EngineStats {  // since construction or reset_stats()
   int64_t steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0,
           recomputed_tokens = 0;
+  int64_t partial_chunks = 0;  // shares of a step that did not end their prompt
   int64_t max_batch_tokens = 0, max_running = 0, peak_pages = 0, num_pages = 0;
 };
 

@@ -45,9 +45,19 @@ class Tokenizer {
   std::optional<TokenId> token_to_id(std::string_view token) const;  // by its text, added tokens first
 
  private:
+  friend class StreamDecoder;
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+};
+
+// What a decoder remembers between two tokens.
+struct DecodeState {
+  std::string pending;   // bytes that do not yet make whole characters
+  std::string held;      // text that may yet be stripped from the end
+  int64_t tokens = 0;    // tokens seen
+  int64_t stripped = 0;  // characters stripped from the start
+  bool started = false;  // nothing more is to be stripped from the start
 };
 
 // Turns a growing id sequence into text without splitting UTF-8 sequences: push returns the text
@@ -58,12 +68,13 @@ class StreamDecoder {
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = false)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
   std::string push(TokenId id);
+  void push(TokenId id, std::string& out);  // appends
   std::string flush();
 
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::string pending_;
+  DecodeState state_;
 };
 
 // The tokenizer of the quickstart: the 256 bytes and the given special tokens, as the text of a

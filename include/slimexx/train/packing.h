@@ -1,0 +1,32 @@
+// Which samples share a microbatch and which rank runs it. Pure functions of the samples' lengths:
+// the microbatches of a step do not depend on the number of ranks (so gradients can be made to
+// agree bit for bit over grids later); only their assignment does.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace slimexx::train {
+
+using Bins = std::vector<std::vector<int64_t>>;  // sample or microbatch indices, by bin
+
+// In order, each length into the first bin with room; a length above the capacity stands alone.
+Bins pack_first_fit(std::span<const int64_t> lengths, int64_t capacity);
+
+// Karmarkar-Karp (largest differencing) into k bins of nearly equal weight; with equal_size every
+// bin gets the same number of items (their number must be a multiple of k). Indices ascend within a
+// bin.
+Bins partition_karmarkar_karp(std::span<const double> weights, int64_t k, bool equal_size);
+
+struct PackingOptions {
+  bool dynamic = true;        // by tokens; otherwise micro_batch_size samples each
+  int64_t max_tokens = 4608;  // of one microbatch
+  int64_t micro_batch_size = 1;
+};
+Bins pack_microbatches(std::span<const int64_t> lengths, const PackingOptions& options);
+
+// Microbatch indices by rank: dealt out in turn, or balanced by cost. Ranks may get different
+// numbers.
+Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool balance);
+
+}  // namespace slimexx::train

@@ -1,0 +1,97 @@
+// The trainer: packs samples into microbatches, runs forward, loss and backward over them, reduces
+// the gradients and updates the weights. All ranks hold all samples of a step and call alike; each
+// runs the microbatches that are its own. One thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "slimexx/dist/communicator.h"
+#include "slimexx/model/transformer.h"
+#include "slimexx/ops/policy_loss.h"
+#include "slimexx/train/optimizer.h"
+#include "slimexx/train/options.h"
+#include "slimexx/train/packing.h"
+
+namespace slimexx::train {
+
+// What training needs of a sample. The response is the last response_length tokens, 1 <=
+// response_length < tokens.size(); per-token vectors are [response_length], or empty where the loss
+// does not want them.
+struct TrainSample {
+  std::vector<int32_t> tokens;
+  int64_t response_length = 0;
+  std::vector<uint8_t> loss_mask;
+  std::vector<float> advantages, old_log_probs, ref_log_probs, rollout_log_probs;
+};
+
+struct TokenScores {
+  std::vector<float> log_probs, entropies;  // [response_length]
+};
+
+struct StepLoss {
+  ops::PolicyLossOptions policy;
+  bool per_token_loss = false;  // divide by the step's response tokens, not per sample
+};
+
+struct StepResult {
+  double metrics[ops::kNumLossMetrics] = {};  // over all ranks
+  double gradient_norm = 0;                   // before clipping
+  bool skipped = false;                       // NaN or Inf gradients: the weights are as before
+  int64_t num_microbatches = 0, num_tokens = 0;
+  double flops = 0;  // forward and backward of the step, all ranks
+  double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
+};
+
+class Trainer {
+ public:
+  // `policy` must have gradients; all are borrowed. `temperature` divides the logits, in training
+  // as in generation.
+  Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
+          dist::Communicator& communicator, const TrainOptions& options,
+          const OptimizerOptions& optimizer_options, float temperature, tensor::Device device);
+  ~Trainer();
+
+  // One optimizer step over all of `samples` (the global batch). `before_update`, if given, is
+  // called on every rank when the reduced gradients stand in each rank's range, before clipping.
+  // Collective.
+  StepResult step(std::span<const TrainSample> samples, const StepLoss& loss, double learning_rate,
+                  const std::function<void()>& before_update = {});
+
+  // Log-probs (and entropies) of the responses under `weights`, for all samples on every rank.
+  // Collective.
+  std::vector<TokenScores> compute_log_probs(const model::ParameterStore& weights,
+                                             std::span<const TrainSample> samples);
+
+  ShardedAdamW& optimizer() { return optimizer_; }
+  // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
+  void gather_gradients();
+  int64_t memory_bytes() const { return arena_.capacity_bytes(); }
+
+ private:
+  struct Assignment {
+    Bins microbatches;          // sample indices
+    std::vector<int64_t> mine;  // microbatch indices of this rank
+    std::vector<int> owner;     // rank of each microbatch
+  };
+  Assignment assign(std::span<const TrainSample> samples) const;
+  void reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
+                     bool with_backward);
+  void run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
+                    const StepLoss& loss, std::span<const std::vector<float>> weights,
+                    std::span<double> metrics);
+
+  const model::Transformer& transformer_;
+  model::ParameterStore& policy_;
+  dist::Communicator& communicator_;
+  TrainOptions options_;
+  model::HeadOptions head_options_;
+  tensor::Device device_;
+  model::ModelParameters weights_, gradients_;
+  ShardedAdamW optimizer_;
+  tensor::Arena arena_;
+};
+
+}  // namespace slimexx::train

@@ -1,0 +1,32 @@
+// One microbatch on the device: the packed tokens, the rows whose next token is a response token,
+// and what the loss needs of them. All from the arena. Legend: T packed tokens, R selected rows, S
+// samples.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "slimexx/model/transformer.h"
+#include "slimexx/train/trainer.h"
+
+namespace slimexx::train {
+
+struct Microbatch {
+  std::vector<int32_t> cu_seqlens, cu_rows;  // [S+1], host
+  model::Batch batch;
+  tensor::Tensor rows, targets;  // [R] i32
+  int64_t num_tokens = 0, num_rows = 0;
+};
+
+// Samples `indices` one after another. On a planning stream only the sizes matter.
+void build_microbatch(tensor::Stream stream, tensor::Arena& arena,
+                      std::span<const TrainSample> samples, std::span<const int64_t> indices,
+                      Microbatch& out);
+
+// Concatenates a per-token vector of the samples into a device tensor [R]; undefined if the first
+// sample has none (all have it or none has).
+tensor::Tensor upload_rows(tensor::Stream stream, tensor::Arena& arena,
+                           const Microbatch& microbatch, std::span<const TrainSample> samples,
+                           std::span<const int64_t> indices,
+                           std::vector<float> TrainSample::*field);
+
+}  // namespace slimexx::train

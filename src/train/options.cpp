@@ -1,0 +1,101 @@
+#include "slimexx/train/options.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace slimexx::train {
+
+void bind(config::Binder& b, TrainOptions& o) {
+  b.begin_section("train", "Batches, microbatches and what the forward keeps.");
+  b.field("global_batch_size", o.global_batch_size,
+          {.unit = "samples",
+           .doc = "Samples of one optimizer step; derived from rollout_batch_size * "
+                  "n_samples_per_prompt = "
+                  "global_batch_size * num_steps_per_rollout where absent.",
+           .min = 1});
+  b.field("num_steps_per_rollout", o.num_steps_per_rollout,
+          {.unit = "steps",
+           .doc = "Optimizer steps made of one rollout; derived where absent (default 1).",
+           .min = 1});
+  b.field("use_dynamic_batch_size", o.use_dynamic_batch_size,
+          {.doc = "Pack samples into microbatches of at most max_tokens_per_gpu tokens (first fit; "
+                  "a longer sample "
+                  "stands alone, nothing is cut). Otherwise micro_batch_size samples each."});
+  b.field("max_tokens_per_gpu", o.max_tokens_per_gpu,
+          {.unit = "tokens", .doc = "Capacity of a microbatch under dynamic batching.", .min = 1});
+  b.field(
+      "micro_batch_size", o.micro_batch_size,
+      {.unit = "samples", .doc = "Samples of a microbatch without dynamic batching.", .min = 1});
+  b.field(
+      "balance_data", o.balance_data,
+      {.doc = "Give microbatches to ranks by Karmarkar-Karp on their FLOPs instead of in turn."});
+  b.field("recompute_granularity", o.recompute_granularity,
+          {.doc = "full: keep only each layer's input and compute the layer again in backward.",
+           .choices = {"none", "full"}});
+  b.field("loss_type", o.loss_type,
+          {.doc = "policy_loss: reinforcement learning on rollouts. sft: cross-entropy on the "
+                  "assistant's tokens of "
+                  "chats.",
+           .choices = {"policy_loss", "sft"}});
+  b.field("max_logits_gib", o.max_logits_gib,
+          {.unit = "GiB",
+           .doc = "Logits held at once by the head; more rows are done in chunks.",
+           .min = 0,
+           .min_exclusive = true,
+           .slime = "-"});
+  b.field(
+      "max_skipped_steps", o.max_skipped_steps,
+      {.unit = "steps",
+       .doc = "Optimizer steps that may be skipped for NaN or Inf gradients before the run stops.",
+       .min = 0,
+       .slime = "-"});
+  b.field("num_sft_epochs", o.num_sft_epochs,
+          {.unit = "epochs",
+           .doc = "Passes over the data under loss_type sft.",
+           .min = 1,
+           .slime = "num_epoch"});
+  b.end_section();
+}
+
+void bind(config::Binder& b, OptimizerOptions& o) {
+  b.begin_section("optimizer",
+                  "AdamW with fp32 master weights, sharded over data-parallel ranks (ZeRO-1).");
+  b.field("optimizer", o.optimizer, {.doc = "The optimizer.", .choices = {"adam"}});
+  b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0});
+  b.field("min_lr", o.min_lr, {.doc = "Learning rate at the end of the decay.", .min = 0});
+  b.field("lr_decay_style", o.lr_decay_style,
+          {.doc = "Shape of the schedule after the warm-up.",
+           .choices = {"constant", "linear", "cosine"}});
+  b.field("lr_warmup_iters", o.lr_warmup_iters,
+          {.unit = "steps", .doc = "Optimizer steps of linear warm-up.", .min = 0});
+  b.field("lr_decay_iters", o.lr_decay_iters,
+          {.unit = "steps",
+           .doc = "Optimizer step at which min_lr is reached; default: the run's last.",
+           .min = 1});
+  b.field("weight_decay", o.weight_decay,
+          {.doc = "Decoupled weight decay; parameters of one dimension are exempt.", .min = 0});
+  b.field("adam_beta1", o.adam_beta1,
+          {.doc = "Decay of the first moment.", .min = 0, .max = 0.999999});
+  b.field("adam_beta2", o.adam_beta2,
+          {.doc = "Decay of the second moment.", .min = 0, .max = 0.999999999});
+  b.field("adam_eps", o.adam_eps,
+          {.doc = "Added to the root of the second moment.", .min = 0, .min_exclusive = true});
+  b.field(
+      "clip_grad", o.clip_grad,
+      {.doc = "Gradients are scaled down to this global 2-norm; 0 turns clipping off.", .min = 0});
+  b.end_section();
+}
+
+double learning_rate(const OptimizerOptions& o, int64_t step, int64_t decay_steps) {
+  if (step < o.lr_warmup_iters)
+    return o.lr * static_cast<double>(step + 1) / static_cast<double>(o.lr_warmup_iters);
+  if (o.lr_decay_style == "constant") return o.lr;
+  if (step >= decay_steps) return o.min_lr;
+  const double progress = static_cast<double>(step - o.lr_warmup_iters) /
+                          static_cast<double>(decay_steps - o.lr_warmup_iters);
+  const double share =
+      o.lr_decay_style == "linear" ? 1 - progress : (1 + std::cos(std::numbers::pi * progress)) / 2;
+  return o.min_lr + (o.lr - o.min_lr) * share;
+}
+
+}  // namespace slimexx::train

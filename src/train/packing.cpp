@@ -1,0 +1,122 @@
+#include "slimexx/train/packing.h"
+
+#include <algorithm>
+#include <numeric>
+#include <queue>
+
+#include "slimexx/base/check.h"
+
+namespace slimexx::train {
+namespace {
+
+// One partial solution of the differencing method: k sets, heaviest first.
+struct Partition {
+  struct Set {
+    double weight = 0;
+    std::vector<int64_t> items;
+    // Heavier first; of equals the one with more items, then the larger items.
+    bool operator<(const Set& other) const {
+      if (weight != other.weight) return weight > other.weight;
+      if (items.size() != other.items.size()) return items.size() > other.items.size();
+      return items > other.items;
+    }
+  };
+  std::vector<Set> sets;
+  double spread() const { return sets.front().weight - sets.back().weight; }
+};
+
+// The queue takes the widest spread first; of equals the one whose heaviest set is larger.
+struct WiderFirst {
+  bool operator()(const Partition& a, const Partition& b) const {
+    if (a.spread() != b.spread()) return a.spread() < b.spread();
+    return b.sets.front() < a.sets.front();
+  }
+};
+
+// The heaviest of one meets the lightest of the other.
+Partition merge(Partition a, const Partition& b) {
+  const size_t k = a.sets.size();
+  for (size_t i = 0; i < k; ++i) {
+    const auto& other = b.sets[k - 1 - i];
+    a.sets[i].weight += other.weight;
+    a.sets[i].items.insert(a.sets[i].items.end(), other.items.begin(), other.items.end());
+  }
+  std::sort(a.sets.begin(), a.sets.end());
+  return a;
+}
+
+}  // namespace
+
+Bins pack_first_fit(std::span<const int64_t> lengths, int64_t capacity) {
+  Bins bins;
+  std::vector<int64_t> used;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    size_t bin = 0;
+    while (bin < bins.size() && used[bin] + lengths[i] > capacity) ++bin;
+    if (bin == bins.size()) {
+      bins.emplace_back();
+      used.push_back(0);
+    }
+    bins[bin].push_back(static_cast<int64_t>(i));
+    used[bin] += lengths[i];
+  }
+  return bins;
+}
+
+Bins partition_karmarkar_karp(std::span<const double> weights, int64_t k, bool equal_size) {
+  const auto n = static_cast<int64_t>(weights.size());
+  SLX_CHECK_GE(k, 1);
+  if (equal_size) SLX_CHECK_EQ(n % k, 0);
+  std::vector<int64_t> order(weights.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  const auto weight = [&](int64_t i) { return weights[static_cast<size_t>(i)]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return weight(a) < weight(b); });
+
+  std::priority_queue<Partition, std::vector<Partition>, WiderFirst> queue;
+  const int64_t seeded = equal_size ? k : 1;  // items of one initial partition, each in its own set
+  for (int64_t begin = 0; begin < n; begin += seeded) {
+    Partition p;
+    p.sets.resize(static_cast<size_t>(k));
+    for (int64_t j = 0; j < seeded; ++j) {
+      const int64_t item = order[static_cast<size_t>(begin + j)];
+      p.sets[static_cast<size_t>(j)] = {weight(item), {item}};
+    }
+    std::sort(p.sets.begin(), p.sets.end());
+    queue.push(std::move(p));
+  }
+  while (queue.size() > 1) {
+    Partition a = queue.top();
+    queue.pop();
+    Partition b = queue.top();
+    queue.pop();
+    queue.push(merge(std::move(a), b));
+  }
+  Bins bins(static_cast<size_t>(k));
+  if (queue.empty()) return bins;
+  for (size_t i = 0; i < bins.size(); ++i) {
+    bins[i] = queue.top().sets[i].items;
+    std::sort(bins[i].begin(), bins[i].end());
+  }
+  return bins;
+}
+
+Bins pack_microbatches(std::span<const int64_t> lengths, const PackingOptions& options) {
+  if (options.dynamic) return pack_first_fit(lengths, options.max_tokens);
+  Bins bins;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (i % static_cast<size_t>(options.micro_batch_size) == 0) bins.emplace_back();
+    bins.back().push_back(static_cast<int64_t>(i));
+  }
+  return bins;
+}
+
+Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool balance) {
+  if (balance) return partition_karmarkar_karp(costs, num_ranks, false);
+  Bins bins(static_cast<size_t>(num_ranks));
+  for (size_t i = 0; i < costs.size(); ++i)
+    bins[i % bins.size()].push_back(static_cast<int64_t>(i));
+  return bins;
+}
+
+}  // namespace slimexx::train

@@ -1,0 +1,272 @@
+#include "slimexx/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "microbatch.h"
+#include "slimexx/base/check.h"
+#include "slimexx/train/schedule.h"
+
+namespace slimexx::train {
+namespace {
+
+using tensor::Arena;
+using tensor::ArenaScope;
+using tensor::DType;
+using tensor::Stream;
+using tensor::Tensor;
+
+// A microbatch between its forward and its backward.
+struct InFlight {
+  Microbatch microbatch;
+  model::Tape tape;
+  model::HeadTape head_tape;
+  Tensor log_probs, entropies, dlog_probs, dentropies;
+  Arena::Mark mark = 0;
+};
+
+struct Pass {
+  const model::Transformer& transformer;
+  const model::ModelParameters& weights;
+  const model::HeadOptions& head;
+  Stream stream;
+  Arena& arena;
+};
+
+void run_forward(const Pass& p, std::span<const TrainSample> samples,
+                 std::span<const int64_t> indices, InFlight& f, bool keep) {
+  build_microbatch(p.stream, p.arena, samples, indices, f.microbatch);
+  const Microbatch& m = f.microbatch;
+  f.log_probs = p.arena.allocate(DType::kF32, {m.num_rows});
+  f.entropies = p.arena.allocate(DType::kF32, {m.num_rows});
+  const Tensor x =
+      p.transformer.forward(p.stream, p.arena, p.weights, m.batch, keep ? &f.tape : nullptr);
+  model::head_forward(p.stream, p.arena, p.transformer.spec(), p.weights, x, m.rows, m.targets,
+                      p.head, f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
+}
+
+void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<const int64_t> indices,
+              std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
+              Tensor metrics, InFlight& f) {
+  const Microbatch& m = f.microbatch;
+  const auto rows = [&](std::vector<float> TrainSample::*field) {
+    return upload_rows(p.stream, p.arena, m, samples, indices, field);
+  };
+  std::vector<float> mask, weight;
+  for (int64_t index : indices) {
+    const auto i = static_cast<size_t>(index);
+    mask.insert(mask.end(), samples[i].loss_mask.begin(), samples[i].loss_mask.end());
+    weight.insert(weight.end(), weights[i].begin(), weights[i].end());
+  }
+  ops::PolicyLossRows r{.log_probs = f.log_probs,
+                        .entropies = f.entropies,
+                        .old_log_probs = rows(&TrainSample::old_log_probs),
+                        .ref_log_probs = rows(&TrainSample::ref_log_probs),
+                        .rollout_log_probs = rows(&TrainSample::rollout_log_probs),
+                        .advantages = rows(&TrainSample::advantages),
+                        .mask = p.arena.allocate(DType::kF32, {m.num_rows}),
+                        .weights = p.arena.allocate(DType::kF32, {m.num_rows}),
+                        .cu_rows = m.cu_rows};
+  tensor::upload(p.stream, r.mask, mask.data());
+  tensor::upload(p.stream, r.weights, weight.data());
+  f.dlog_probs = p.arena.allocate(DType::kF32, {m.num_rows});
+  f.dentropies = options.entropy_coef != 0 ? p.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
+  ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
+}
+
+void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f) {
+  const Microbatch& m = f.microbatch;
+  const model::ModelSpec& spec = p.transformer.spec();
+  const Tensor dx = p.arena.allocate(DType::kF32, {m.num_tokens, spec.hidden_size});
+  model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
+                       f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
+  p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx);
+}
+
+int64_t mask_sum(const TrainSample& sample) {
+  int64_t sum = 0;
+  for (uint8_t m : sample.loss_mask) sum += m;
+  return sum;
+}
+
+// Token weights: the loss is their scalar product with the token losses, whatever the packing and
+// the ranks.
+std::vector<std::vector<float>> token_weights(std::span<const TrainSample> samples,
+                                              bool per_token_loss) {
+  double step_tokens = 0;
+  for (const auto& sample : samples) step_tokens += static_cast<double>(mask_sum(sample));
+  std::vector<std::vector<float>> weights;
+  for (const auto& sample : samples) {
+    const double denominator = per_token_loss
+                                   ? std::max(step_tokens, 1.0)
+                                   : static_cast<double>(std::max<int64_t>(mask_sum(sample), 1)) *
+                                         static_cast<double>(samples.size());
+    std::vector<float> own;
+    for (uint8_t m : sample.loss_mask)
+      own.push_back(m != 0 ? static_cast<float>(1 / denominator) : 0.0f);
+    weights.push_back(std::move(own));
+  }
+  return weights;
+}
+
+}  // namespace
+
+Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
+                 dist::Communicator& communicator, const TrainOptions& options,
+                 const OptimizerOptions& optimizer_options, float temperature,
+                 tensor::Device device)
+    : transformer_(transformer),
+      policy_(policy),
+      communicator_(communicator),
+      options_(options),
+      head_options_{.temperature = temperature,
+                    .max_logits_bytes = static_cast<int64_t>(options.max_logits_gib * (1 << 30))},
+      device_(device),
+      weights_(model::bind_weights(policy, transformer.spec())),
+      gradients_(model::bind_gradients(policy, transformer.spec())),
+      optimizer_(policy, communicator, optimizer_options, device),
+      arena_(device, 0, "activations of one microbatch") {}
+
+Trainer::~Trainer() = default;
+
+Trainer::Assignment Trainer::assign(std::span<const TrainSample> samples) const {
+  std::vector<int64_t> lengths;
+  for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
+  Assignment a;
+  a.microbatches = pack_microbatches(lengths, {.dynamic = options_.use_dynamic_batch_size,
+                                               .max_tokens = options_.max_tokens_per_gpu,
+                                               .micro_batch_size = options_.micro_batch_size});
+  std::vector<double> costs;
+  for (const auto& microbatch : a.microbatches) {
+    double cost = 0;
+    for (int64_t i : microbatch)
+      cost += model::forward_flops(transformer_.spec(), lengths[static_cast<size_t>(i)]);
+    costs.push_back(cost);
+  }
+  const Bins by_rank = assign_microbatches(costs, communicator_.size(), options_.balance_data);
+  a.mine = by_rank[static_cast<size_t>(communicator_.rank())];
+  a.owner.resize(a.microbatches.size());
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (int64_t m : by_rank[rank]) a.owner[static_cast<size_t>(m)] = static_cast<int>(rank);
+  }
+  return a;
+}
+
+// Runs every one of this rank's microbatches on a planning arena and takes what the largest needs.
+void Trainer::reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
+                            bool with_backward) {
+  Arena plan = Arena::for_planning(device_, arena_.what_for());
+  const Pass pass{
+      transformer_, weights_, head_options_, {.device = device_, .is_planning = true}, plan};
+  const std::vector<std::vector<float>> weights = token_weights(samples, false);
+  for (int64_t m : assignment.mine) {
+    const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
+    ArenaScope scope(plan);
+    InFlight f;
+    f.tape.recompute = options_.recompute_granularity == "full" ? model::Recompute::kFull
+                                                                : model::Recompute::kNone;
+    run_forward(pass, samples, indices, f, with_backward);
+    if (!with_backward) continue;
+    ops::PolicyLossOptions largest;
+    largest.kind = ops::LossKind::kSft;
+    largest.entropy_coef = 1;  // wants every optional tensor
+    run_loss(pass, samples, indices, weights, largest,
+             Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}), f);
+    run_backward(pass, gradients_, f);
+  }
+  arena_.reserve(plan.high_water_bytes());
+}
+
+void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
+                           const StepLoss& loss, std::span<const std::vector<float>> weights,
+                           std::span<double> metrics) {
+  const Pass pass{transformer_, weights_, head_options_, {.device = device_}, arena_};
+  Tensor metric_sums(metrics.data(), DType::kF64, device_, {ops::kNumLossMetrics});
+  InFlight f;  // one stage: a microbatch's backward follows its forward
+  for (const ScheduleOp& op : make_schedule(0, 1, static_cast<int64_t>(assignment.mine.size()))) {
+    const int64_t m = assignment.mine[static_cast<size_t>(op.microbatch)];
+    const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
+    if (op.kind == ScheduleKind::kForward) {
+      f = InFlight{};
+      f.mark = arena_.mark();
+      f.tape.recompute = options_.recompute_granularity == "full" ? model::Recompute::kFull
+                                                                  : model::Recompute::kNone;
+      run_forward(pass, samples, indices, f, true);
+      run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
+    } else {
+      run_backward(pass, gradients_, f);
+      arena_.release_to(f.mark);
+    }
+  }
+}
+
+StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& loss,
+                         double learning_rate, const std::function<void()>& before_update) {
+  const Assignment assignment = assign(samples);
+  reserve_arena(samples, assignment, true);
+  const Stream stream{.device = device_};
+  ops::fill_zero(stream, policy_.flat_gradients());
+  StepResult result;
+  run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
+               result.metrics);
+
+  constexpr auto kMax = static_cast<size_t>(ops::LossMetric::kLogProbMaxDiff);
+  double largest[1] = {result.metrics[kMax]};
+  communicator_.all_reduce_sum(result.metrics);
+  communicator_.all_reduce_max(largest);
+  result.metrics[kMax] = largest[0];
+  result.num_microbatches = static_cast<int64_t>(assignment.microbatches.size());
+  for (const auto& sample : samples) {
+    const auto length = static_cast<int64_t>(sample.tokens.size());
+    result.num_tokens += length;
+    result.flops += 3 * model::forward_flops(transformer_.spec(), length);
+  }
+  result.gradient_norm = optimizer_.reduce_gradients(stream);
+  if (before_update) before_update();
+  result.skipped = !std::isfinite(result.gradient_norm);
+  if (!result.skipped) optimizer_.step(stream, learning_rate, result.gradient_norm);
+  return result;
+}
+
+void Trainer::gather_gradients() {
+  const Tensor gradients = policy_.flat_gradients();
+  communicator_.all_gather_ranges(gradients.raw(), tensor::dtype_bytes(gradients.dtype()),
+                                  optimizer_.ranges());
+}
+
+std::vector<TokenScores> Trainer::compute_log_probs(const model::ParameterStore& store,
+                                                    std::span<const TrainSample> samples) {
+  const Assignment assignment = assign(samples);
+  reserve_arena(samples, assignment, false);
+  const model::ModelParameters weights = model::bind_weights(store, transformer_.spec());
+  const Pass pass{transformer_, weights, head_options_, {.device = device_}, arena_};
+  std::string mine;  // all scores of this rank's microbatches, one after another
+  for (int64_t m : assignment.mine) {
+    ArenaScope scope(arena_);
+    InFlight f;
+    run_forward(pass, samples, assignment.microbatches[static_cast<size_t>(m)], f, false);
+    for (const Tensor& t : {f.log_probs, f.entropies}) {
+      const size_t at = mine.size();
+      mine.resize(at + static_cast<size_t>(t.size_bytes()));
+      tensor::download(pass.stream, mine.data() + at, t);
+    }
+  }
+  const std::vector<std::string> all = communicator_.all_gather(mine);
+  std::vector<TokenScores> scores(samples.size());
+  std::vector<size_t> read(all.size(), 0);
+  for (size_t m = 0; m < assignment.microbatches.size(); ++m) {
+    const auto rank = static_cast<size_t>(assignment.owner[m]);
+    for (auto field : {&TokenScores::log_probs, &TokenScores::entropies}) {
+      for (int64_t i : assignment.microbatches[m]) {
+        auto& values = scores[static_cast<size_t>(i)].*field;
+        values.resize(static_cast<size_t>(samples[static_cast<size_t>(i)].response_length));
+        std::memcpy(values.data(), all[rank].data() + read[rank], values.size() * 4);
+        read[rank] += values.size() * 4;
+      }
+    }
+  }
+  return scores;
+}
+
+}  // namespace slimexx::train
