@@ -1,0 +1,12 @@
+// Files that grow by whole records: opened for appending, written without a buffer of ours.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace slimexx::observe {
+
+int open_append(const std::string& path);
+void append_all(int fd, const std::string& path, std::string_view data);
+void close_append(int fd);
+
+}  // namespace slimexx::observe

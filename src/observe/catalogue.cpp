@@ -1,0 +1,89 @@
+#include <fmt/core.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "slimexx/observe/metrics.h"
+
+namespace slimexx::observe {
+namespace {
+
+// Whether `name` is of the family `pattern`, each of whose stars stands for one or more characters
+// other than a slash.
+bool matches(std::string_view pattern, std::string_view name) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t end = star; end < name.size() && name[end] != '/'; ++end)
+    if (matches(rest, name.substr(end + 1))) return true;
+  return false;
+}
+
+struct Index {
+  std::unordered_map<std::string_view, const MetricInfo*> exact;
+  std::vector<const MetricInfo*> families;  // the most specific first, as listed
+};
+
+const Index& catalogue_index() {
+  static const Index index = [] {
+    Index built;
+    for (const MetricInfo& info : metric_catalogue()) {
+      if (info.name.find('*') == std::string_view::npos) {
+        built.exact.emplace(info.name, &info);
+      } else {
+        built.families.push_back(&info);
+      }
+    }
+    return built;
+  }();
+  return index;
+}
+
+}  // namespace
+
+const std::vector<MetricInfo>& metric_catalogue() {
+  static const std::vector<MetricInfo> catalogue = {
+#define SLX_METRIC(name, unit, meaning, healthy) {name, unit, meaning, healthy},
+#define SLX_STATISTICS(name, unit, meaning, healthy)    \
+  {name "/mean", unit, "Mean of " meaning, healthy},    \
+      {name "/median", unit, "Median of " meaning, ""}, \
+      {name "/max", unit, "Greatest of " meaning, ""},  \
+      {name "/min", unit, "Least of " meaning, ""},
+#include "observe/metrics.def"
+#undef SLX_METRIC
+#undef SLX_STATISTICS
+  };
+  return catalogue;
+}
+
+const MetricInfo* find_metric(std::string_view name) {
+  const Index& index = catalogue_index();
+  if (const auto found = index.exact.find(name); found != index.exact.end()) return found->second;
+  for (const MetricInfo* family : index.families)
+    if (matches(family->name, name)) return family;
+  return nullptr;
+}
+
+std::string write_metrics_reference() {
+  std::string out =
+      "# Metrics\n\n"
+      "Written by the program from its catalogue; do not edit. A `*` stands for any name without "
+      "a\n"
+      "slash, such as that of an evaluation set. Every row of `metrics.jsonl` and every "
+      "TensorBoard tag is one of these.\n";
+  std::string_view group;
+  for (const MetricInfo& info : metric_catalogue()) {
+    const std::string_view prefix = info.name.substr(0, info.name.find('/'));
+    if (prefix != group) {
+      group = prefix;
+      out +=
+          fmt::format("\n## {}\n\n| name | unit | meaning | healthy |\n|---|---|---|---|\n", group);
+    }
+    out += fmt::format("| `{}` | {} | {} | {} |\n", info.name, info.unit.empty() ? "-" : info.unit,
+                       info.meaning, info.healthy.empty() ? "-" : info.healthy);
+  }
+  return out;
+}
+
+}  // namespace slimexx::observe

@@ -1,0 +1,148 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "observe/append_file.h"
+#include "observe/event_file.h"
+#include "observe/jsonl_file.h"
+#include "observe/step_line.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/json.h"
+#include "slimexx/observe/console.h"
+#include "slimexx/observe/metrics.h"
+#include "slimexx/observe/span.h"
+
+namespace slimexx::observe {
+namespace {
+
+constexpr int64_t kHeaderInterval = 20;
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool use_colour() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return is_terminal() && (no_colour == nullptr || *no_colour == '\0');
+}
+
+// A name that sorts after those of earlier starts, as TensorBoard reads the files in that order.
+std::string new_event_path(const std::string& directory) {
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  const auto seconds = static_cast<int64_t>(wall_seconds());
+  for (int n = 0;; ++n) {
+    const std::string path = join_path(
+        directory, fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host, getpid(), n));
+    if (!path_exists(path)) return path;
+  }
+}
+
+std::string format_row(int64_t step, double wall_time, const MetricRow& row) {
+  std::string line = fmt::format("{{\"step\": {}, \"wall_time\": {:.3f}", step, wall_time);
+  for (const auto& [name, value] : row.values())
+    line += fmt::format(", {}: {}", Json(name).dump(), format_double(value));
+  return line + "}\n";
+}
+
+}  // namespace
+
+struct RunLog::Impl {
+  explicit Impl(const Options& given)
+      : options(given), step_line(given.resume_step, use_colour()) {}
+  ~Impl() { close_append(metrics_fd); }
+
+  void open();
+  void note_step(int64_t step);
+  double eta_seconds() const;
+
+  Options options;
+  std::string metrics_path;
+  int metrics_fd = -1;
+  std::optional<EventFile> events;
+  StepLine step_line;
+  int64_t lines_printed = 0;
+  // Steps and the time they took, for the eta: the first step, with its warm-up, counts only until
+  // there are others.
+  int64_t start_ns = monotonic_ns(), first_end_ns = 0, last_end_ns = 0;
+  int64_t first_step = -1, last_step = -1;
+};
+
+void RunLog::Impl::open() {
+  make_directories(options.run_dir);
+  metrics_path = join_path(options.run_dir, "metrics.jsonl");
+  trim_rows(metrics_path, options.resume_step);
+  metrics_fd = open_append(metrics_path);
+  if (!options.tensorboard) return;
+  const std::string directory = join_path(options.run_dir, "tb");
+  make_directories(directory);
+  events.emplace(new_event_path(directory));
+  events->append(encode_version_event(wall_seconds()));
+  if (options.resume_step > 0)
+    events->append(encode_restart_event(wall_seconds(), options.resume_step));
+}
+
+void RunLog::Impl::note_step(int64_t step) {
+  if (step <= last_step) return;
+  last_end_ns = monotonic_ns();
+  if (first_step < 0) {
+    first_step = step;
+    first_end_ns = last_end_ns;
+  }
+  last_step = step;
+}
+
+double RunLog::Impl::eta_seconds() const {
+  if (first_step < 0 || options.total_steps <= last_step) return -1;
+  const double step_ns = last_step > first_step ? static_cast<double>(last_end_ns - first_end_ns) /
+                                                      static_cast<double>(last_step - first_step)
+                                                : static_cast<double>(first_end_ns - start_ns);
+  return step_ns * 1e-9 * static_cast<double>(options.total_steps - 1 - last_step);
+}
+
+RunLog::RunLog(const Options& options) : impl_(std::make_unique<Impl>(options)) {
+  if (options.enabled) impl_->open();
+}
+
+RunLog::~RunLog() = default;
+
+const std::string& RunLog::run_dir() const { return impl_->options.run_dir; }
+
+void RunLog::write_row(int64_t step, const MetricRow& row) {
+  if (!impl_->options.enabled) return;
+  const double now = wall_seconds();
+  append_all(impl_->metrics_fd, impl_->metrics_path, format_row(step, now, row));
+  if (impl_->events) impl_->events->append(encode_scalars_event(now, step, row.values()));
+}
+
+void RunLog::print_step(int64_t step, const MetricRow& row) {
+  if (!impl_->options.enabled) return;
+  impl_->note_step(step);
+  std::string text;
+  if (impl_->lines_printed++ % kHeaderInterval == 0) text = StepLine::header() + "\n";
+  text += impl_->step_line.format(step, row, impl_->eta_seconds()) + "\n";
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void RunLog::write_status(std::string_view state, int64_t step, std::string_view error) {
+  if (!impl_->options.enabled) return;
+  Json status;
+  status["state"] = state;
+  status["step"] = step;
+  status["total_steps"] = impl_->options.total_steps;
+  const double eta = impl_->eta_seconds();
+  status["eta_s"] = eta >= 0 ? Json(std::round(eta)) : Json(nullptr);
+  status["error"] = error.empty() ? Json(nullptr) : Json(error);
+  status["updated"] = std::round(wall_seconds() * 1000) / 1000;
+  write_file_atomic(join_path(impl_->options.run_dir, "status.json"),
+                    status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace slimexx::observe

@@ -1,0 +1,38 @@
+// The console's one line a step.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "slimexx/observe/metrics.h"
+
+namespace slimexx::observe {
+
+// Mean and variance of what a column has shown so far (Welford's recurrence).
+class RunningMoments {
+ public:
+  void add(double value);
+  // Distance of `value` from the mean in standard deviations; 0 before enough values were seen.
+  double z_score(double value) const;
+
+ private:
+  int64_t n_ = 0;
+  double mean_ = 0, m2_ = 0;
+};
+
+class StepLine {
+ public:
+  StepLine(int64_t first_step, bool colour);
+  static std::string header();
+  // One line without its line break. `eta_s` < 0: unknown.
+  std::string format(int64_t step, const MetricRow& row, double eta_s);
+
+ private:
+  static constexpr int kNumColumns = 14;
+  bool is_anomaly(int column, int64_t step, const MetricRow& row, double value);
+
+  int64_t first_step_;
+  bool colour_;
+  RunningMoments moments_[kNumColumns];
+};
+
+}  // namespace slimexx::observe
