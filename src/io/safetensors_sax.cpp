@@ -14,6 +14,7 @@ namespace slimexx::io {
 namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr size_t kMaxTokenBytes = size_t{4} << 20;
 
 class HeaderSax : public nlohmann::json_sax<Json> {
  public:
@@ -217,12 +218,40 @@ class HeaderSax : public nlohmann::json_sax<Json> {
   int offsets_read_ = 0, skip_depth_ = 0;
 };
 
+// What the JSON library would let through (a byte-order mark; a NUL byte, which it takes for the
+// end) or answer with several copies of the text (one endless string or number).
+void check_raw_text(std::string_view json, const std::string& path) {
+  const auto refuse = [&](size_t at, const std::string& what) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("the header is not valid JSON at byte {} of the file: {}",
+                            kHeaderLengthBytes + at, what),
+                "fetch or write the file again", path);
+  };
+  if (json.starts_with("\xEF\xBB\xBF")) refuse(0, "it starts with a byte-order mark");
+  if (const size_t at = json.find('\0'); at != json.npos) refuse(at, "a NUL byte");
+  bool in_string = false, escaped = false;
+  size_t start = 0;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      in_string = escaped || c != '"';
+      escaped = !escaped && c == '\\';
+    } else if (c == '"') {
+      in_string = true;
+      start = i;
+    } else if (std::string_view("{}[],: \t\n\r").find(c) != std::string_view::npos) {
+      start = i;
+    }
+    if (i - start > kMaxTokenBytes) {
+      refuse(start, fmt::format("a string or number of over {} bytes", kMaxTokenBytes));
+    }
+  }
+}
+
 }  // namespace
 
 RawHeader read_header_json(std::string_view json, const std::string& path) {
-  if (json.starts_with("\xEF\xBB\xBF")) {  // the JSON library would pass over it
-    throw Error(ErrorCode::kInput, "the header starts with a byte-order mark", "", path);
-  }
+  check_raw_text(json, path);
   RawHeader header;
   HeaderSax sax(path, header);
   Json::sax_parse(json.begin(), json.end(), &sax);
