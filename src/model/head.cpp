@@ -61,6 +61,7 @@ void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
                    Tensor entropies, Tensor dlog_probs, Tensor dentropies, Tensor dx) {
   const int64_t num_rows = rows.dim(0), chunk = head_chunk_rows(spec, options);
   ArenaScope scope(arena);
+  if (!dentropies.defined()) entropies = {};
   const Tensor dhidden = arena.allocate(DType::kF32, {num_rows, spec.hidden_size});
   const Tensor dselected = arena.allocate(DType::kF32, {num_rows, spec.hidden_size});
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {

@@ -98,7 +98,8 @@ void Transformer::layer_forward(Stream stream, Arena& arena, const LayerParamete
   if (spec_.qk_norm) {
     ops::head_norm_forward(stream, qkv.q, raw.q, w.q_norm, eps);
     ops::head_norm_forward(stream, qkv.k, raw.k, w.k_norm, eps);
-    ops::copy(stream, qkv.v, raw.v);
+    const int64_t qk = spec_.q_size() + spec_.kv_size();
+    ops::copy_rows(stream, tape.qkv.columns(qk, spec_.qkv_size()), projected.columns(qk, spec_.qkv_size()));
   }
   ops::rotary(stream, qkv.q, cos_, sin_, batch.positions, spec_.rope.style, false);
   ops::rotary(stream, qkv.k, cos_, sin_, batch.positions, spec_.rope.style, false);

@@ -57,6 +57,12 @@ void copy(Stream stream, Tensor y, Tensor x) {
   if (runs_on_cpu(stream)) return cpu::copy(y, x);
 }
 
+void copy_rows(Stream stream, Tensor y, Tensor x) {
+  check_f32("copy_rows", "x", stream, x, {kAny, kAny}, Strides::kRows);
+  check_f32("copy_rows", "y", stream, y, {x.dim(0), x.dim(1)}, Strides::kRows);
+  if (runs_on_cpu(stream)) return cpu::copy_rows(y, x);
+}
+
 void gather_rows(Stream stream, Tensor y, Tensor x, Tensor rows) {
   check_i32("gather_rows", "rows", stream, rows, {kAny});
   check_f32("gather_rows", "x", stream, x, {kAny, kAny}, Strides::kRows);

@@ -80,6 +80,7 @@ void add_scaled(Stream stream, Tensor y, Tensor x, float scale);    // y += scal
 void scale(Stream stream, Tensor y, float factor);
 void fill_zero(Stream stream, Tensor y);
 void copy(Stream stream, Tensor y, Tensor x);                       // same shape; converts float dtypes
+void copy_rows(Stream stream, Tensor y, Tensor x);                  // [T,N] f32, both strided
 // y[i] = x[rows[i]] (rows i32 [R]); and the transpose dx[rows[i]] += dy[i], rows ascending.
 void gather_rows(Stream stream, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(Stream stream, Tensor dx, Tensor dy, Tensor rows);

@@ -28,6 +28,7 @@ void add_scaled(Tensor y, Tensor x, float factor);
 void scale(Tensor y, float factor);
 void fill_zero(Tensor y);
 void copy(Tensor y, Tensor x);
+void copy_rows(Tensor y, Tensor x);
 
 // Also the embedding: y[i] = table[rows[i]], and its transpose, rows ascending.
 void gather_rows(Tensor y, Tensor x, Tensor rows);

@@ -1,0 +1,75 @@
+#include "slimexx/train/packing.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "slimexx/base/philox.h"
+#include "slimexx/train/schedule.h"
+
+namespace slimexx::train {
+namespace {
+
+TEST(FirstFit, FillsTheFirstBinWithRoom) {
+  const std::vector<int64_t> lengths = {15, 7, 7, 7, 3, 2};
+  EXPECT_EQ(pack_first_fit(lengths, 10), (Bins{{0}, {1, 4}, {2, 5}, {3}}));
+  EXPECT_EQ(pack_first_fit({}, 10), Bins{});
+}
+
+TEST(KarmarkarKarp, WorkedExample) {
+  // 1..8 into two sets of four: 2+3+5+8 and 1+4+6+7, both 18.
+  const std::vector<double> weights = {1, 2, 3, 4, 5, 6, 7, 8};
+  EXPECT_EQ(partition_karmarkar_karp(weights, 2, true), (Bins{{1, 2, 4, 7}, {0, 3, 5, 6}}));
+}
+
+TEST(KarmarkarKarp, CoversEveryItemOnceAndBalances) {
+  PhiloxStream random(3, 0);
+  for (int trial = 0; trial < 50; ++trial) {
+    const auto n = static_cast<int64_t>(1 + random.next_below(60)), k = static_cast<int64_t>(1 + random.next_below(6));
+    std::vector<double> weights;
+    for (int64_t i = 0; i < n; ++i) weights.push_back(static_cast<double>(1 + random.next_below(1000)));
+    const Bins bins = partition_karmarkar_karp(weights, k, false);
+    std::vector<int> seen(static_cast<size_t>(n));
+    double heaviest = 0;
+    for (const auto& bin : bins) {
+      double sum = 0;
+      for (int64_t i : bin) {
+        ++seen[static_cast<size_t>(i)];
+        sum += weights[static_cast<size_t>(i)];
+      }
+      heaviest = std::max(heaviest, sum);
+    }
+    EXPECT_EQ(seen, std::vector<int>(static_cast<size_t>(n), 1)) << "trial " << trial;
+    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+    EXPECT_LE(heaviest, total / static_cast<double>(k) + 1000) << "trial " << trial;
+  }
+}
+
+TEST(Microbatches, DoNotDependOnTheNumberOfRanks) {
+  const std::vector<double> costs = {5, 3, 8, 1, 1};
+  for (int ranks : {1, 2, 4, 7}) {
+    for (bool balance : {false, true}) {
+      std::vector<int> seen(costs.size());
+      for (const auto& bin : assign_microbatches(costs, ranks, balance)) {
+        for (int64_t m : bin) ++seen[static_cast<size_t>(m)];
+      }
+      EXPECT_EQ(seen, std::vector<int>(costs.size(), 1));
+    }
+  }
+}
+
+TEST(Schedule, OneStageAlternatesAndPipelinesDrain) {
+  using enum ScheduleKind;
+  EXPECT_EQ(make_schedule(0, 1, 2),
+            (std::vector<ScheduleOp>{{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}}));
+  EXPECT_EQ(make_schedule(0, 3, 3), (std::vector<ScheduleOp>{{kForward, 0},
+                                                             {kForward, 1},
+                                                             {kForward, 2},
+                                                             {kBackward, 0},
+                                                             {kBackward, 1},
+                                                             {kBackward, 2}}));
+  for (int stage = 0; stage < 4; ++stage) EXPECT_EQ(make_schedule(stage, 4, 6).size(), 12u);
+}
+
+}  // namespace
+}  // namespace slimexx::train
