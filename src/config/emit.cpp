@@ -75,12 +75,7 @@ std::string write_json(const Json& value) {
 
 Json scalar_to_json(const Node& node) {
   const std::string& text = node.text;
-  if (node.quoted) {
-    const std::string_view trimmed = trim(text);
-    if (trimmed.starts_with('{') || trimmed.starts_with('['))
-      return parse_json(text, "quoted JSON");
-    return text;
-  }
+  if (node.quoted) return text;
   if (const auto value = parse_bool(text)) return *value;
   std::string reason;
   if (text.find_first_of(".eE") == std::string::npos)
@@ -111,13 +106,13 @@ Json to_json(const Node& node) {
 }
 
 struct Section {
-  std::string value;
-  std::vector<std::pair<std::string, Section>> children;
+  std::string name, value;
+  std::vector<Section> children;
 };
 
 void write_section(const Section& section, int indent, std::string& out) {
-  for (const auto& [name, child] : section.children) {
-    out += std::string(static_cast<size_t>(indent), ' ') + key_to_yaml(name) + ":";
+  for (const Section& child : section.children) {
+    out += std::string(static_cast<size_t>(indent), ' ') + key_to_yaml(child.name) + ":";
     if (child.children.empty()) {
       out += " " + child.value + "\n";
     } else {
@@ -154,7 +149,14 @@ std::string json_to_yaml(const std::string& json) {
   return json.empty() ? "null" : write_json(Json::parse(json));
 }
 
-std::string node_to_json(const Node& node) { return to_json(node).dump(); }
+std::string node_to_json(const Node& node) {
+  if (node.kind == NodeKind::kScalar) {
+    const std::string_view text = trim(node.text);
+    if (text.starts_with('{') || text.starts_with('['))
+      return parse_json(node.text, "JSON in text").dump();
+  }
+  return to_json(node).dump();
+}
 
 std::string nest_yaml(const std::vector<std::pair<std::string, std::string>>& values) {
   Section root;
@@ -163,9 +165,9 @@ std::string nest_yaml(const std::vector<std::pair<std::string, std::string>>& va
     for (const std::string& part : split(path, '.')) {
       auto& children = section->children;
       auto found = std::find_if(children.begin(), children.end(),
-                                [&](const auto& child) { return child.first == part; });
-      if (found == children.end()) found = children.insert(children.end(), {part, {}});
-      section = &found->second;
+                                [&](const auto& child) { return child.name == part; });
+      if (found == children.end()) found = children.insert(children.end(), {part, "", {}});
+      section = &*found;
     }
     section->value = value;
   }

@@ -37,7 +37,8 @@ void throw_fault(const Fault& fault) {
 void FaultList::throw_if_any() const {
   if (faults_.empty()) return;
   if (faults_.size() == 1) throw_fault(faults_.front());
-  std::string text = fmt::format("the configuration has {} faults", faults_.size());
+  std::string text = fmt::format("the configuration has {}{} faults",
+                                 faults_.size() == kMaxKept ? "at least " : "", faults_.size());
   for (size_t i = 0; i < std::min(faults_.size(), kMaxListed); ++i) {
     const Fault& fault = faults_[i];
     text += "\n  ";
@@ -57,16 +58,17 @@ std::string quote_value(std::string_view text) {
   for (size_t position = 0; position < valid.size(); ++shown) {
     if (shown == kMaxQuoted) return out + "...\"";
     const uint32_t code = next_code_point(valid, position);
-    const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0) ||
-                         (code >= 0x200E && code <= 0x202E && code != 0x2010) ||
-                         (code >= 0x2066 && code <= 0x2069);
+    const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+    // Marks that reorder or break a line on a terminal.
+    const bool direction = code == 0x200E || code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
+                           (code >= 0x2066 && code <= 0x2069);
     if (code == '\n') {
       out += "\\n";
     } else if (code == '\t') {
       out += "\\t";
     } else if (code == '"') {
       out += "\\\"";
-    } else if (control && (code < 0x100 || code >= 0x2028 || code <= 0x200F)) {
+    } else if (control || direction) {
       out += fmt::format("\\u{:04x}", code);
     } else {
       append_utf8(out, code);

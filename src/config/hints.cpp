@@ -110,6 +110,9 @@ std::string slime_flag(const FieldInfo& field) {
 
 std::string hint_unknown_key(const std::string& path, const std::vector<FieldInfo>& fields,
                              const std::vector<std::string>& sections) {
+  if (same_path(fields, path))
+    return fmt::format("nest it: {}: {{{}: ...}}", path.substr(0, path.rfind('.')),
+                       last_part(path));
   if (auto hint = hint_slime(path, fields)) return *hint;
   if (auto hint = hint_foreign(path, fields)) return *hint;
   std::vector<std::string> near = sections, all;

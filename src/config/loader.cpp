@@ -27,8 +27,8 @@ std::string canonical(const std::string& path) {
 
 Node take_defaults(Node& root) {
   for (auto member = root.members.begin(); member != root.members.end(); ++member) {
-    if (member->first != kDefaultsKey) continue;
-    Node node = std::move(member->second);
+    if (member->name != kDefaultsKey) continue;
+    Node node = std::move(member->node);
     root.members.erase(member);
     return node;
   }
@@ -67,8 +67,9 @@ class Loader {
     try {
       return read_text_file(path, kMaxFileBytes);
     } catch (const Error& e) {
-      throw Error(ErrorCode::kUsage, e.message(), e.hint(),
-                  from.file < 0 ? path : tree_.describe(from));
+      if (from.file < 0) throw Error(ErrorCode::kUsage, e.message(), e.hint(), path);
+      throw Error(ErrorCode::kUsage, fmt::format("{}: {}", path, e.message()), e.hint(),
+                  tree_.describe(from));
     }
   }
 
@@ -128,8 +129,8 @@ void apply_override(Tree& tree, int32_t file, const Override& change) {
     }
     Node* next = node->find(part);
     if (next == nullptr) {
-      node->members.emplace_back(part, Node{});
-      next = &node->members.back().second;
+      node->members.push_back({part, Node{}});
+      next = &node->members.back().node;
       next->place = next->key_place = {file, 0, 0};
     }
     node = next;

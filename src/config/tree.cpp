@@ -40,7 +40,7 @@ void merge_over(Node& lower, Node upper) {
     if (Node* existing = lower.find(name)) {
       merge_over(*existing, std::move(child));
     } else {
-      lower.members.emplace_back(name, std::move(child));
+      lower.members.push_back({name, std::move(child)});
     }
   }
   lower.place = upper.place;

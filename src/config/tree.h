@@ -28,9 +28,9 @@ struct Place {
 
 enum class NodeKind : uint8_t { kNull, kScalar, kSequence, kMap };
 
-struct Node {
-  using Member = std::pair<std::string, Node>;
+struct Member;
 
+struct Node {
   NodeKind kind = NodeKind::kNull;
   bool quoted = false;          // 'x', "x", a block scalar: text even if it looks like a number
   bool asked = false;           // some binder read it
@@ -43,6 +43,11 @@ struct Node {
 
   Node* find(std::string_view key);
   const Node* find(std::string_view key) const;
+};
+
+struct Member {
+  std::string name;
+  Node node;
 };
 
 struct Tree {

@@ -137,7 +137,7 @@ class TreeBuilder : public YAML::EventHandler {
       node.key_place = parent.key_place;
       const bool fresh = parent.keys.insert(parent.key).second;
       if (!fresh) report_duplicate(parent);
-      if (fresh) parent.node.members.emplace_back(std::move(parent.key), std::move(node));
+      if (fresh) parent.node.members.push_back({std::move(parent.key), std::move(node)});
       parent.have_key = false;
     }
   }

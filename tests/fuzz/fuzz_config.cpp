@@ -1,0 +1,44 @@
+// Any bytes as a configuration: either they bind, and then the resolved configuration reads back to
+// itself, or there is one Error of the user's kind.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "config/options_fixture.h"
+#include "slimexx/base/error.h"
+
+namespace {
+
+using slimexx::config::Config;
+
+std::string resolve(const std::string& yaml,
+                    const std::vector<slimexx::config::Override>& overrides) {
+  Config config = Config::parse(yaml, "fuzz.yaml", overrides);
+  slimexx::config::TestOptions options;
+  slimexx::config::bind_test_options(config.binder(), options);
+  config.finish();
+  return config.resolved_yaml();
+}
+
+}  // namespace
+
+// The first line is an override's value if it starts with '='.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string yaml(reinterpret_cast<const char*>(data), size);
+  std::vector<slimexx::config::Override> overrides;
+  if (yaml.starts_with('=')) {
+    const size_t end = yaml.find('\n');
+    overrides.push_back(
+        {"rollout.rollout_stop", yaml.substr(1, end == std::string::npos ? end : end - 1)});
+    yaml = end == std::string::npos ? "" : yaml.substr(end + 1);
+  }
+  std::string resolved;
+  try {
+    resolved = resolve(yaml, overrides);
+  } catch (const slimexx::Error& e) {
+    if (e.code() != slimexx::ErrorCode::kUsage) std::abort();
+    return 0;
+  }
+  if (resolve(resolved, {}) != resolved) std::abort();  // an Error here is a fault of ours too
+  return 0;
+}
