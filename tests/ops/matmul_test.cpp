@@ -8,12 +8,14 @@ SLX_OPS_SUITE(Matmul);
 
 // y[T,N] = x w^T + bias in double.
 std::vector<double> reference_forward(const std::vector<double>& x, const std::vector<double>& w,
-                                      const std::vector<double>& bias, int64_t t, int64_t n, int64_t k) {
+                                      const std::vector<double>& bias, int64_t t, int64_t n,
+                                      int64_t k) {
   std::vector<double> y(static_cast<size_t>(t * n));
   for (int64_t i = 0; i < t; ++i)
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0.0;
-      for (int64_t p = 0; p < k; ++p) sum += x[static_cast<size_t>(i * k + p)] * w[static_cast<size_t>(j * k + p)];
+      for (int64_t p = 0; p < k; ++p)
+        sum += x[static_cast<size_t>(i * k + p)] * w[static_cast<size_t>(j * k + p)];
       y[static_cast<size_t>(i * n + j)] = sum + (bias.empty() ? 0.0 : bias[static_cast<size_t>(j)]);
     }
   return y;
@@ -34,14 +36,16 @@ TEST_P(Matmul, ForwardAgreesWithDoubles) {
   for (const auto& c : cases::matmul_values()) {
     Operands o(c);
     matmul_forward(stream_, o.y, o.x, o.w, o.bias);
-    const auto expected = reference_forward(doubles(o.x), doubles(o.w), c.bias ? doubles(o.bias) : std::vector<double>(),
+    const auto expected = reference_forward(doubles(o.x), doubles(o.w),
+                                            c.bias ? doubles(o.bias) : std::vector<double>(),
                                             c.tokens, c.outputs, c.inputs);
     EXPECT_TRUE(close(o.y, expected, 1e-5, 3e-7 * static_cast<double>(c.inputs) + 1e-6))
         << c.tokens << "x" << c.outputs << "x" << c.inputs;
   }
 }
 
-// N2 to the letter: one chain over ascending k from 0, fused where the instruction set fuses, bias last.
+// N2 to the letter: one chain over ascending k from 0, fused where the instruction set fuses, bias
+// last.
 TEST_P(Matmul, ForwardIsTheStatedChain) {
   const bool fused = std::string(GetParam()->name) != "generic";
   for (const auto& c : cases::matmul_values()) {
@@ -107,17 +111,25 @@ TEST_P(Matmul, GradientsAgreeWithDifferences) {
   for (const auto& c : cases::matmul_gradients()) {
     Operands o(c);
     const Array dy = Array::random({c.tokens, c.outputs}, 4);
-    const auto x = doubles(o.x), w = doubles(o.w), bias = c.bias ? doubles(o.bias) : std::vector<double>();
-    Array dx({c.tokens, c.inputs}), dw({c.outputs, c.inputs}), dbias = c.bias ? Array({c.outputs}) : Array();
+    const auto x = doubles(o.x), w = doubles(o.w),
+               bias = c.bias ? doubles(o.bias) : std::vector<double>();
+    Array dx({c.tokens, c.inputs}), dw({c.outputs, c.inputs}),
+        dbias = c.bias ? Array({c.outputs}) : Array();
     matmul_backward_input(stream_, dx, dy, o.w, false);
     matmul_backward_weight(stream_, dw, dbias, dy, o.x);
     const auto f = [&](const auto& x_, const auto& w_, const auto& b_) {
       return reference_forward(x_, w_, b_, c.tokens, c.outputs, c.inputs);
     };
-    EXPECT_TRUE(close(dx, numeric_gradient(x, doubles(dy), [&](const auto& v) { return f(v, w, bias); }), 1e-4, 1e-5));
-    EXPECT_TRUE(close(dw, numeric_gradient(w, doubles(dy), [&](const auto& v) { return f(x, v, bias); }), 1e-4, 1e-5));
+    EXPECT_TRUE(
+        close(dx, numeric_gradient(x, doubles(dy), [&](const auto& v) { return f(v, w, bias); }),
+              1e-4, 1e-5));
+    EXPECT_TRUE(
+        close(dw, numeric_gradient(w, doubles(dy), [&](const auto& v) { return f(x, v, bias); }),
+              1e-4, 1e-5));
     if (!c.bias) continue;
-    EXPECT_TRUE(close(dbias, numeric_gradient(bias, doubles(dy), [&](const auto& v) { return f(x, w, v); }), 1e-4, 1e-5));
+    EXPECT_TRUE(
+        close(dbias, numeric_gradient(bias, doubles(dy), [&](const auto& v) { return f(x, w, v); }),
+              1e-4, 1e-5));
   }
 }
 
@@ -136,8 +148,10 @@ TEST_P(Matmul, BackwardAgreesWithDoublesAtEveryRemainder) {
           edx[static_cast<size_t>(t * c.inputs + k)] += d * o.w[n * c.inputs + k];
           edw[static_cast<size_t>(n * c.inputs + k)] += d * o.x[t * c.inputs + k];
         }
-    EXPECT_TRUE(close(dx, edx, 1e-5, 3e-7 * static_cast<double>(c.outputs) + 1e-6)) << c.tokens << " " << c.outputs;
-    EXPECT_TRUE(close(dw, edw, 1e-5, 3e-7 * static_cast<double>(c.tokens) + 1e-6)) << c.tokens << " " << c.outputs;
+    EXPECT_TRUE(close(dx, edx, 1e-5, 3e-7 * static_cast<double>(c.outputs) + 1e-6))
+        << c.tokens << " " << c.outputs;
+    EXPECT_TRUE(close(dw, edw, 1e-5, 3e-7 * static_cast<double>(c.tokens) + 1e-6))
+        << c.tokens << " " << c.outputs;
   }
 }
 
@@ -163,7 +177,8 @@ TEST_P(Matmul, NotANumberStaysInItsRow) {
   o.x[2 * 30 + 5] = std::nanf("");
   matmul_forward(stream_, o.y, o.x, o.w, Array());
   for (int64_t t = 0; t < 4; ++t)
-    for (int64_t n = 0; n < 20; ++n) EXPECT_EQ(std::isnan(o.y[t * 20 + n]), t == 2) << t << ", " << n;
+    for (int64_t n = 0; n < 20; ++n)
+      EXPECT_EQ(std::isnan(o.y[t * 20 + n]), t == 2) << t << ", " << n;
 }
 
 TEST(MatmulDevice, CudaWithoutCudaSaysSo) {

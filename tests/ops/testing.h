@@ -1,78 +1,18 @@
-// What the tests of the ops share: host tensors with seeded content, comparisons that print where and
+// What the tests of the ops share: comparisons that print where and
 // what, and a sweep over instruction sets and thread counts.
 #pragma once
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
-#include <memory>
 #include <vector>
 
+#include "ops/array.h"
 #include "ops/cpu/isa/isa.h"
-#include "slimexx/base/philox.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/ops/ops.h"
 
 namespace slimexx::ops::testing {
-
-using tensor::DType;
-
-// Owns host memory; lives as long as the array does.
-class Array {
- public:
-  Array() = default;
-  explicit Array(std::initializer_list<int64_t> shape, DType dtype = DType::kF32)
-      : buffer_(std::make_shared<tensor::Buffer>(tensor::Device{}, bytes(shape, dtype), "test")),
-        view_(buffer_->view(dtype, shape)) {}
-
-  static Array random(std::initializer_list<int64_t> shape, uint64_t seed, double scale = 1.0, double shift = 0.0) {
-    Array a(shape);
-    PhiloxStream stream(seed, 17);
-    for (int64_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(shift + scale * stream.next_normal());
-    return a;
-  }
-  static Array integers(const std::vector<int32_t>& values) {
-    Array a({static_cast<int64_t>(values.size())}, DType::kI32);
-    for (size_t i = 0; i < values.size(); ++i) a.view_.i32()[i] = values[i];
-    return a;
-  }
-  static Array of(const std::vector<float>& values, std::initializer_list<int64_t> shape) {
-    Array a(shape);
-    for (size_t i = 0; i < values.size(); ++i) a.view_.f32()[i] = values[i];
-    return a;
-  }
-  Array clone() const {
-    Array a = *this;
-    a.buffer_ = std::make_shared<tensor::Buffer>(tensor::Device{}, buffer_->size_bytes(), "test");
-    std::copy_n(static_cast<char*>(buffer_->data()), buffer_->size_bytes(), static_cast<char*>(a.buffer_->data()));
-    a.view_ = tensor::Tensor();
-    switch (view_.num_dims()) {
-      case 1: a.view_ = a.buffer_->view(view_.dtype(), {view_.dim(0)}); break;
-      case 2: a.view_ = a.buffer_->view(view_.dtype(), {view_.dim(0), view_.dim(1)}); break;
-      case 3: a.view_ = a.buffer_->view(view_.dtype(), {view_.dim(0), view_.dim(1), view_.dim(2)}); break;
-      default:
-        a.view_ = a.buffer_->view(view_.dtype(), {view_.dim(0), view_.dim(1), view_.dim(2), view_.dim(3)});
-    }
-    return a;
-  }
-  void fill(float value) {
-    for (int64_t i = 0; i < size(); ++i) (*this)[i] = value;
-  }
-  operator tensor::Tensor() const { return view_; }  // NOLINT: reads as the tensor it is
-  const tensor::Tensor& view() const { return view_; }
-  int64_t size() const { return view_.num_elements(); }
-  float& operator[](int64_t i) { return view_.f32()[i]; }
-  float operator[](int64_t i) const { return view_.f32()[i]; }
-
- private:
-  static int64_t bytes(std::initializer_list<int64_t> shape, DType dtype) {
-    int64_t n = tensor::dtype_bytes(dtype);
-    for (int64_t extent : shape) n *= extent;
-    return n;
-  }
-  std::shared_ptr<tensor::Buffer> buffer_;
-  tensor::Tensor view_;
-};
 
 // Element (i, j, ...) of a strided view by flat index.
 inline float at(const tensor::Tensor& x, int64_t flat) {
@@ -98,21 +38,23 @@ inline ::testing::AssertionResult same_bits(const tensor::Tensor& a, const tenso
     return ::testing::AssertionFailure() << a.shape_text() << " against " << b.shape_text();
   for (int64_t i = 0; i < a.num_elements(); ++i)
     if (std::bit_cast<uint32_t>(at(a, i)) != std::bit_cast<uint32_t>(at(b, i)))
-      return ::testing::AssertionFailure() << "at " << coordinates(a, i) << ": " << std::hexfloat << at(a, i)
-                                           << " against " << at(b, i);
+      return ::testing::AssertionFailure() << "at " << coordinates(a, i) << ": " << std::hexfloat
+                                           << at(a, i) << " against " << at(b, i);
   return ::testing::AssertionSuccess();
 }
 
 // |a - reference| <= absolute + relative * |reference|, element by element.
-inline ::testing::AssertionResult close(const tensor::Tensor& a, const std::vector<double>& reference,
-                                        double relative, double absolute) {
+inline ::testing::AssertionResult close(const tensor::Tensor& a,
+                                        const std::vector<double>& reference, double relative,
+                                        double absolute) {
   if (a.num_elements() != static_cast<int64_t>(reference.size()))
-    return ::testing::AssertionFailure() << a.shape_text() << " against " << reference.size() << " elements";
+    return ::testing::AssertionFailure()
+           << a.shape_text() << " against " << reference.size() << " elements";
   for (int64_t i = 0; i < a.num_elements(); ++i) {
     const double x = at(a, i), r = reference[static_cast<size_t>(i)];
     if (!(std::abs(x - r) <= absolute + relative * std::abs(r)) && x != r)
-      return ::testing::AssertionFailure() << "at " << coordinates(a, i) << ": " << x << ", expected " << r
-                                           << ", off by " << std::abs(x - r);
+      return ::testing::AssertionFailure() << "at " << coordinates(a, i) << ": " << x
+                                           << ", expected " << r << ", off by " << std::abs(x - r);
   }
   return ::testing::AssertionSuccess();
 }
@@ -125,8 +67,8 @@ inline std::vector<double> doubles(const tensor::Tensor& x) {
 
 // d sum(weights * f(x)) / dx by central differences; f in double.
 template <class F>
-std::vector<double> numeric_gradient(std::vector<double> x, const std::vector<double>& weights, F&& f,
-                                     double step = 1e-5) {
+std::vector<double> numeric_gradient(std::vector<double> x, const std::vector<double>& weights,
+                                     F&& f, double step = 1e-5) {
   const auto objective = [&] {
     const std::vector<double> y = f(x);
     double sum = 0.0;
@@ -158,10 +100,11 @@ class OpsTest : public ::testing::TestWithParam<const cpu::KernelTable*> {
   const Stream stream_;
 };
 
-#define SLX_OPS_SUITE(suite)                                                                                       \
-  class suite : public ::slimexx::ops::testing::OpsTest {};                                                        \
-  INSTANTIATE_TEST_SUITE_P(Isa, suite, ::testing::ValuesIn(::slimexx::ops::cpu::available_kernels()),              \
-                           [](const auto& param_info) { return std::string(param_info.param->name); })
+#define SLX_OPS_SUITE(suite)                                                     \
+  class suite : public ::slimexx::ops::testing::OpsTest {};                      \
+  INSTANTIATE_TEST_SUITE_P(                                                      \
+      Isa, suite, ::testing::ValuesIn(::slimexx::ops::cpu::available_kernels()), \
+      [](const auto& param_info) { return std::string(param_info.param->name); })
 
 // Runs `op`, which returns its results, with 1, 2 and 3 threads: the bits must agree.
 template <class Op>
@@ -173,7 +116,8 @@ void expect_same_for_any_threads(Op&& op) {
     set_num_threads(threads);
     const std::vector<Array> got = op();
     for (size_t i = 0; i < expected.size(); ++i)
-      EXPECT_TRUE(same_bits(got[i], expected[i])) << "result " << i << ", " << threads << " threads";
+      EXPECT_TRUE(same_bits(got[i], expected[i]))
+          << "result " << i << ", " << threads << " threads";
   }
   set_num_threads(before);
 }

@@ -1,0 +1,91 @@
+#include "ops/op_cases.h"
+#include "ops/testing.h"
+
+namespace slimexx::ops::testing {
+namespace {
+
+SLX_OPS_SUITE(Rotary);
+
+struct Tables {
+  Array cos, sin;
+  Tables(int64_t positions, int64_t half) : cos({positions, half}), sin({positions, half}) {
+    for (int64_t p = 0; p < positions; ++p)
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(p) *
+                             std::pow(1e4, -static_cast<double>(i) / static_cast<double>(half));
+        cos[p * half + i] = static_cast<float>(std::cos(angle));
+        sin[p * half + i] = static_cast<float>(std::sin(angle));
+      }
+  }
+};
+
+TEST_P(Rotary, PairsTurnByTheirAngle) {
+  for (const auto& c : cases::rotary_values())
+    for (RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved}) {
+      const int64_t half = c.rotary_dim / 2;
+      const Tables tables(40, half);
+      const Array before = Array::random({c.tokens, c.heads, c.dim}, 1);
+      std::vector<int32_t> positions;
+      for (int64_t t = 0; t < c.tokens; ++t)
+        positions.push_back(static_cast<int32_t>((t * 17) % 40));
+      Array x = before.clone();
+      rotary(stream_, x, tables.cos, tables.sin, Array::integers(positions), style, false);
+      std::vector<double> expected = doubles(before);
+      for (int64_t t = 0; t < c.tokens; ++t)
+        for (int64_t h = 0; h < c.heads; ++h)
+          for (int64_t i = 0; i < half; ++i) {
+            const bool split = style == RotaryStyle::kHalfSplit;
+            const auto a = static_cast<size_t>((t * c.heads + h) * c.dim + (split ? i : 2 * i));
+            const size_t b = a + static_cast<size_t>(split ? half : 1);
+            const int64_t entry = positions[static_cast<size_t>(t)] * half + i;
+            const double xa = expected[a], xb = expected[b], co = tables.cos[entry],
+                         si = tables.sin[entry];
+            expected[a] = xa * co - xb * si;
+            expected[b] = xa * si + xb * co;
+          }
+      EXPECT_TRUE(close(x, expected, 1e-6, 3e-7)) << c.dim;
+      rotary(stream_, x, tables.cos, tables.sin, Array::integers(positions), style, true);
+      EXPECT_TRUE(close(x, doubles(before), 1e-6, 1e-6)) << "there and back, " << c.dim;
+    }
+}
+
+// The backward pass of a rotation is its transpose: <R x, y> = <x, R' y>.
+TEST_P(Rotary, InverseIsTheTranspose) {
+  const Tables tables(50, 16);
+  for (RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved}) {
+    const Array x = Array::random({3, 2, 48}, 1), y = Array::random({3, 2, 48}, 2);
+    const Array positions = Array::integers({49, 0, 7});
+    Array rx = x.clone(), ry = y.clone();
+    rotary(stream_, rx, tables.cos, tables.sin, positions, style, false);
+    rotary(stream_, ry, tables.cos, tables.sin, positions, style, true);
+    double left = 0.0, right = 0.0;
+    for (int64_t i = 0; i < x.size(); ++i) {
+      left += double{rx[i]} * y[i];
+      right += double{x[i]} * ry[i];
+    }
+    EXPECT_NEAR(left, right, 1e-5);
+  }
+}
+
+TEST_P(Rotary, TokenAloneStridesAndThreads) {
+  const Tables tables(300, 32);
+  std::vector<int32_t> positions;
+  for (int32_t t = 0; t < 300; ++t) positions.push_back(299 - t);
+  expect_same_for_any_threads([&] {
+    Array x = Array::random({300, 3, 64}, 5);
+    rotary(stream_, x, tables.cos, tables.sin, Array::integers(positions), RotaryStyle::kHalfSplit,
+           false);
+    return std::vector<Array>{x};
+  });
+  Array fused = Array::random({4, 5 * 64}, 6);
+  const tensor::Tensor view = fused.view().columns(64, 4 * 64).split_columns(3);
+  Array dense({4, 3, 64});
+  for (int64_t i = 0; i < dense.size(); ++i) dense[i] = at(view, i);
+  const Array four = Array::integers({3, 9, 27, 81});
+  rotary(stream_, view, tables.cos, tables.sin, four, RotaryStyle::kInterleaved, false);
+  rotary(stream_, dense, tables.cos, tables.sin, four, RotaryStyle::kInterleaved, false);
+  EXPECT_TRUE(same_bits(view, dense));
+}
+
+}  // namespace
+}  // namespace slimexx::ops::testing

@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "ops/testing.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::ops::testing {
+namespace {
+
+SLX_OPS_SUITE(Sampling);
+
+struct Sampled {
+  std::vector<int32_t> tokens;
+  Array log_probs;
+};
+
+Sampled sample(const Stream& stream, const Array& raw, const std::vector<SamplingRow>& rows,
+               int64_t allowed = 0) {
+  Array logits = raw.clone();
+  const int64_t r = raw.view().dim(0);
+  Array lse({r}), tokens({r}, DType::kI32), log_probs({r});
+  normalize_logits(stream, logits, lse, 1.0f);
+  sample_tokens(stream, tokens, log_probs, logits, lse, rows, allowed);
+  for (int64_t i = 0; i < r; ++i) {
+    const int64_t token = tokens.view().i32()[i];
+    EXPECT_EQ(log_probs[i], logits[i * raw.view().dim(1) + token] - lse[i]) << "row " << i;
+  }
+  return {std::vector<int32_t>(tokens.view().i32(), tokens.view().i32() + r), log_probs};
+}
+
+// The header's rules, by full sorting in double: the tokens that may be drawn and their weights.
+std::map<int32_t, double> reference_kept(const Array& raw, const SamplingRow& row,
+                                         int64_t allowed) {
+  const int64_t n = allowed > 0 ? allowed : raw.view().dim(1);
+  double largest = -INFINITY;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, double{raw[i]});
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return raw[a] > raw[b]; });
+  const auto weight = [&](int32_t id) { return std::exp(raw[id] - largest); };
+  if (row.top_k > 0 && row.top_k < n) order.resize(static_cast<size_t>(row.top_k));
+  if (row.top_p < 1.0f) {
+    double mass = 0.0, sum = 0.0;
+    for (int32_t id : order) mass += weight(id);
+    size_t count = 0;
+    do sum += weight(order[count++]);
+    while (count < order.size() && sum < double{row.top_p} * mass);
+    order.resize(count);
+  }
+  std::map<int32_t, double> kept;
+  for (int32_t id : order)
+    if (weight(id) >= double{row.min_p} && weight(id) > 0.0) kept[id] = weight(id);
+  return kept;
+}
+
+SamplingRow seeded(uint32_t i) {
+  SamplingRow row;
+  row.seed = 99;
+  row.counter[0] = i;
+  row.counter[2] = 5;
+  return row;
+}
+
+// Draws many times from one row and compares the frequencies with the kept weights.
+void expect_distribution(const Stream& stream, const Array& raw, SamplingRow rule,
+                         int64_t allowed = 0) {
+  const auto kept = reference_kept(raw, rule, allowed);
+  constexpr int64_t kDraws = 4000;
+  const int64_t v = raw.view().dim(1);
+  Array logits({kDraws, v});
+  std::vector<SamplingRow> rows;
+  for (int64_t i = 0; i < kDraws; ++i) {
+    std::copy_n(raw.view().f32(), v, logits.view().f32() + i * v);
+    SamplingRow row = seeded(static_cast<uint32_t>(i));
+    row.top_p = rule.top_p;
+    row.top_k = rule.top_k;
+    row.min_p = rule.min_p;
+    rows.push_back(row);
+  }
+  std::map<int32_t, int> counts;
+  for (int32_t token : sample(stream, logits, rows, allowed).tokens) ++counts[token];
+  double mass = 0.0;
+  for (const auto& [id, w] : kept) mass += w;
+  for (const auto& [id, count] : counts)
+    EXPECT_TRUE(kept.contains(id)) << "token " << id << " was cut off";
+  for (const auto& [id, w] : kept) {
+    const double p = w / mass, sigma = std::sqrt(p * (1 - p) / kDraws);
+    EXPECT_NEAR(counts[id] / double{kDraws}, p, 5.0 * sigma + 1e-9)
+        << "token " << id << " of " << kept.size();
+  }
+}
+
+TEST_P(Sampling, FrequenciesFollowTheRules) {
+  const Array raw = Array::random({1, 40}, 1, 1.5);
+  expect_distribution(stream_, raw, {});
+  expect_distribution(stream_, raw, {.top_p = 0.8f});
+  expect_distribution(stream_, raw, {.top_p = 1e-9f});
+  expect_distribution(stream_, raw, {.top_p = 0.0f});
+  expect_distribution(stream_, raw, {.top_k = 5});
+  expect_distribution(stream_, raw, {.top_k = 1});
+  expect_distribution(stream_, raw, {.top_k = 1000});
+  expect_distribution(stream_, raw, {.min_p = 0.1f});
+  expect_distribution(stream_, raw, {.min_p = 1.0f});
+  expect_distribution(stream_, raw, {.top_p = 0.6f, .top_k = 7});
+  expect_distribution(stream_, raw, {.top_p = 0.9f, .top_k = 20, .min_p = 0.2f});
+  expect_distribution(stream_, raw, {}, 10);
+  expect_distribution(stream_, raw, {.top_p = 0.7f}, 10);
+}
+
+TEST_P(Sampling, TiesGoToTheLowerId) {
+  const Array raw = Array::of({0, 1, 1, 1, 0, 1}, {1, 6});
+  expect_distribution(stream_, raw, {.top_k = 2});
+  expect_distribution(stream_, raw, {.top_p = 0.4f});
+  SamplingRow greedy;
+  greedy.greedy = true;
+  EXPECT_EQ(sample(stream_, raw, {greedy}).tokens[0], 1);
+}
+
+TEST_P(Sampling, WideRowsKeepTheRightTokens) {
+  const int64_t v = 5000;
+  const Array raw = Array::random({1, v}, 3, 1.0);  // flat: top_p keeps thousands
+  for (const SamplingRow& rule :
+       {SamplingRow{.top_p = 0.9f}, SamplingRow{.top_p = 0.5f, .top_k = 3000},
+        SamplingRow{.min_p = 0.05f}, SamplingRow{}}) {
+    const auto kept = reference_kept(raw, rule, 0);
+    Array logits({300, v});
+    std::vector<SamplingRow> rows;
+    for (uint32_t i = 0; i < 300; ++i) {
+      std::copy_n(raw.view().f32(), v, logits.view().f32() + i * v);
+      SamplingRow row = seeded(i);
+      row.top_p = rule.top_p;
+      row.top_k = rule.top_k;
+      row.min_p = rule.min_p;
+      rows.push_back(row);
+    }
+    // The stated procedure itself: the uniform number walks the kept weights in id order.
+    double mass = 0.0;
+    for (const auto& [id, w] : kept) mass += w;
+    const auto got = sample(stream_, logits, rows).tokens;
+    for (uint32_t i = 0; i < 300; ++i) {
+      const auto words = philox4x32({i, 0, 5, 0}, {99, 0});
+      const double u =
+          (static_cast<double>(words[0] >> 5) * 67108864.0 + (words[1] >> 6)) / 9007199254740992.0;
+      double sum = 0.0;
+      int32_t expected = -1;
+      for (const auto& [id, w] : kept) {
+        sum += w;
+        expected = id;
+        if (sum > u * mass) break;
+      }
+      const double edge = std::abs(sum - u * mass) / mass;
+      if (edge < 1e-6) continue;  // the f32 weights may decide otherwise
+      EXPECT_EQ(got[i], expected) << "draw " << i;
+    }
+  }
+}
+
+TEST_P(Sampling, MaskedTokensAreNeverDrawn) {
+  Array raw = Array::random({1, 3000}, 1);
+  for (int64_t i = 0; i < 3000; ++i)
+    if (i % 1000 != 999) raw[i] = -std::numeric_limits<float>::infinity();
+  expect_distribution(stream_, raw, {});
+  expect_distribution(stream_, raw, {.top_p = 0.99f});
+  expect_distribution(stream_, raw, {.top_k = 50});
+}
+
+TEST_P(Sampling, BatchAndThreadsChangeNothing) {
+  const Array raw = Array::random({12, 1500}, 1, 2.0);
+  std::vector<SamplingRow> rows;
+  for (uint32_t i = 0; i < 12; ++i) {
+    rows.push_back(seeded(i));
+    rows.back().top_p = i % 2 ? 0.9f : 1.0f;
+    rows.back().top_k = i % 3 ? 0 : 50;
+  }
+  const Sampled batch = sample(stream_, raw, rows);
+  expect_same_for_any_threads([&] {
+    const Sampled again = sample(stream_, raw, rows);
+    EXPECT_EQ(again.tokens, batch.tokens);
+    return std::vector<Array>{again.log_probs};
+  });
+  for (size_t i = 0; i < 12; ++i) {
+    Array one({1, 1500});
+    std::copy_n(raw.view().f32() + static_cast<int64_t>(i) * 1500, 1500, one.view().f32());
+    EXPECT_EQ(sample(stream_, one, {rows[i]}).tokens[0], batch.tokens[i]) << i;
+  }
+}
+
+TEST_P(Sampling, BrokenRowsAreNamed) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (float bad : {std::nanf(""), inf})
+    for (bool greedy : {false, true}) {
+      Array logits = Array::random({3, 50}, 1);
+      logits[2 * 50 + 31] = bad;
+      Array lse({3}), tokens({3}, DType::kI32), log_probs({3});
+      normalize_logits(stream_, logits, lse, 1.0f);
+      std::vector<SamplingRow> rows(3);
+      rows[2].greedy = greedy;
+      try {
+        sample_tokens(stream_, tokens, log_probs, logits, lse, rows, 0);
+        ADD_FAILURE() << "accepted " << bad;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kRun);
+        EXPECT_NE(error.message().find("row 2"), std::string::npos) << error.message();
+      }
+    }
+  Array nothing({1, 8}), lse({1}), tokens({1}, DType::kI32), log_probs({1});
+  nothing.fill(-inf);
+  EXPECT_THROW(
+      sample_tokens(stream_, tokens, log_probs, nothing, lse, std::vector<SamplingRow>(1), 0),
+      Error);
+}
+
+}  // namespace
+}  // namespace slimexx::ops::testing
