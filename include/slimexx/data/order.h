@@ -1,0 +1,43 @@
+// In which order the rows of a set are drawn: epoch by epoch, each in file order or shuffled as
+// Python's random.seed(seed + epoch); random.shuffle(range(n)) would, so that runs compare with
+// trainers that do that.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace slimexx::data {
+
+// Position of a source; plain data for checkpoints. The last four say of which order it is one.
+struct Cursor {
+  int64_t epoch = 0;
+  int64_t offset = 0;  // rows of this epoch that were drawn
+  bool shuffle = false;
+  int64_t seed = 0;
+  int64_t num_rows = 0;
+  std::string content_hash;
+};
+
+// The permutation of [0, n) that Python's random.shuffle makes after random.seed(seed).
+std::vector<int64_t> python_shuffle(int64_t n, int64_t seed);
+
+class EpochOrder {
+ public:
+  // num_rows > 0. content_hash names what is drawn from; see restore.
+  EpochOrder(int64_t num_rows, bool shuffle, int64_t seed, std::string content_hash);
+
+  // The next k rows (k >= 0), going on with the next epoch where one ends.
+  std::vector<int64_t> draw(int64_t k);
+
+  const Cursor& cursor() const { return cursor_; }
+  // Throws Error(kInput) where the cursor belongs to other data, another seed or another order.
+  void restore(const Cursor& cursor);
+
+ private:
+  void arrange_epoch();
+
+  Cursor cursor_;
+  std::vector<int64_t> permutation_;  // of cursor_.epoch
+};
+
+}  // namespace slimexx::data

@@ -1,0 +1,76 @@
+// Prompts with labels out of JSON lines, rendered, tokenized and filtered when loaded, and the
+// source that deals them out.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "slimexx/base/json.h"
+#include "slimexx/data/order.h"
+#include "slimexx/text/chat_template.h"
+#include "slimexx/text/tokenizer.h"
+
+namespace slimexx::data {
+
+struct PromptOptions {
+  // JSON lines, or .zst of them; a suffix "@[start:end]" keeps those rows, counted as Python
+  // slices.
+  std::string prompt_data;
+  std::string input_key = "prompt";  // a string, or a list of messages
+  std::string label_key = "label";   // empty: no labels
+  std::string tool_key = "tools";    // a list, or a string of JSON; for the chat template
+  bool apply_chat_template = false;
+  std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
+  bool rollout_shuffle = false;
+  int64_t seed = 42;
+  int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: none
+};
+
+struct Prompt {
+  int64_t index = 0;  // row in the file, blank lines not counted
+  std::vector<text::TokenId> tokens;
+  std::string text;   // what was tokenized; of a row of tokens, what they decode to
+  std::string label;  // a JSON label that is no string as its JSON; null as empty
+  std::shared_ptr<const Json> metadata;  // the row's other keys as an object; null if it has none
+};
+
+class PromptSet {
+ public:
+  // Strict: any row that cannot be used, but for too long a prompt, throws Error(kInput) at
+  // file:line; so does a set that ends up empty. A row may be {"tokens": [ids]} in place of
+  // input_key. The tokenizer may be null if all rows are, the template if apply_chat_template is
+  // off. Rendering and tokenizing run on the thread pool.
+  static PromptSet load(const PromptOptions& options, const text::Tokenizer* tokenizer,
+                        const text::ChatTemplate* chat_template);
+
+  const std::vector<Prompt>& prompts() const { return prompts_; }
+  int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
+  int64_t num_dropped() const { return num_dropped_; }  // as too long
+  // Of the kept rows' numbers and lines as they stand in the file.
+  const std::string& content_hash() const { return content_hash_; }
+
+ private:
+  std::vector<Prompt> prompts_;
+  int64_t num_dropped_ = 0;
+  std::string content_hash_;
+};
+
+using PromptCursor = Cursor;
+
+class PromptSource {
+ public:
+  PromptSource(std::shared_ptr<const PromptSet> set, const PromptOptions& options);
+
+  // The next k prompts; they live as long as the set.
+  std::vector<const Prompt*> draw(int64_t k);
+  const PromptCursor& cursor() const { return order_.cursor(); }
+  void restore(const PromptCursor& cursor) { order_.restore(cursor); }
+  const PromptSet& set() const { return *set_; }
+
+ private:
+  std::shared_ptr<const PromptSet> set_;
+  EpochOrder order_;
+};
+
+}  // namespace slimexx::data

@@ -1,0 +1,56 @@
+// Examples of supervised fine-tuning out of JSON lines: token ids, and which of them are learnt.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "slimexx/base/json.h"
+#include "slimexx/text/chat_template.h"
+#include "slimexx/text/tokenizer.h"
+
+namespace slimexx::data {
+
+struct SftOptions {
+  std::string prompt_data;                // as PromptOptions::prompt_data
+  std::string messages_key = "messages";  // rows {"messages": [...]} ...
+  std::string input_key = "prompt";       // ... or {"prompt": text or messages, "response": text}
+  std::string response_key = "response";
+  std::string tool_key = "tools";
+  bool apply_chat_template = true;  // false: rows of prompt and response, joined as they stand
+  std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
+  int64_t max_len = 0;                                     // longer examples are dropped; 0: none
+  // Ends every example, and is learnt: for templates that do not close the last turn themselves.
+  std::optional<text::TokenId> end_token;
+};
+
+struct SftExample {
+  int64_t index = 0;  // row in the file, blank lines not counted
+  std::vector<text::TokenId> tokens;
+  std::vector<uint8_t> loss_mask;  // as long as tokens; 1: the token is learnt
+  std::string text;                // what was tokenized
+};
+
+class SftSet {
+ public:
+  // The tokens are those of the whole rendered text. Learnt are the tokens that begin within what
+  // an assistant said: the {% generation %} spans of the template where it has them; else, turn by
+  // turn, what the reply adds to the conversation rendered up to its generation prompt. A template
+  // for which the latter is no plain addition throws Error(kInput). A message's "step_loss_mask": 0
+  // leaves that turn out. Strict like PromptSet::load.
+  static SftSet load(const SftOptions& options, const text::Tokenizer& tokenizer,
+                     const text::ChatTemplate* chat_template);
+
+  const std::vector<SftExample>& examples() const { return examples_; }
+  int64_t size() const { return static_cast<int64_t>(examples_.size()); }
+  int64_t num_dropped() const { return num_dropped_; }
+  const std::string& content_hash() const { return content_hash_; }
+
+ private:
+  std::vector<SftExample> examples_;
+  int64_t num_dropped_ = 0;
+  std::string content_hash_;
+};
+
+}  // namespace slimexx::data

@@ -1,0 +1,133 @@
+#include "data/loss_spans.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data/conversation.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::data {
+namespace {
+
+constexpr const char* kSpansHint =
+    "use a template that marks the assistant's text with {% generation %} ... {% endgeneration %}";
+
+bool is_assistant(const Json& message) { return message["role"] == "assistant"; }
+
+bool is_learnt(const Json& message) {
+  const auto mask = message.find("step_loss_mask");
+  return mask == message.end() || *mask == 1 || *mask == true;
+}
+
+Json first_messages(const Json& messages, size_t count) {
+  return Json(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(count));
+}
+
+int64_t require_prefix(const std::string& part, const std::string& whole, size_t turn,
+                       const char* what) {
+  if (whole.starts_with(part)) return static_cast<int64_t>(part.size());
+  size_t same = 0;
+  while (same < part.size() && same < whole.size() && part[same] == whole[same]) ++same;
+  throw Error(
+      ErrorCode::kInput,
+      fmt::format("cannot tell the loss mask of message {}: {} is no beginning of the whole, "
+                  "which differs from byte {} on",
+                  turn, what, same),
+      kSpansHint);
+}
+
+// Turn by turn: what comes after the generation prompt and ends with the turn.
+ByteSpans spans_by_prefix(const text::ChatTemplate& chat_template, const Json& messages,
+                          const Json& tools, const Json* kwargs, const std::string& whole) {
+  ByteSpans spans;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!is_assistant(messages[i]) || !is_learnt(messages[i])) continue;
+    if (i == 0) {
+      throw Error(ErrorCode::kInput,
+                  "cannot tell the loss mask of message 0: an assistant begins the "
+                  "conversation",
+                  kSpansHint);
+    }
+    const auto render = [&](size_t count, bool prompt) {
+      return render_conversation(chat_template, first_messages(messages, count), tools, kwargs,
+                                 prompt)
+          .text;
+    };
+    const std::string before = render(i, true);
+    const std::string after = i + 1 == messages.size() ? whole : render(i + 1, false);
+    require_prefix(before, after, i, "the conversation up to its generation prompt");
+    spans.emplace_back(static_cast<int64_t>(before.size()),
+                       require_prefix(after, whole, i, "the conversation up to its end"));
+  }
+  return spans;
+}
+
+ByteSpans spans_by_template(const Json& messages, const ByteSpans& rendered) {
+  std::vector<const Json*> turns;
+  bool all = true;
+  for (const Json& message : messages) {
+    if (!is_assistant(message)) continue;
+    turns.push_back(&message);
+    all = all && is_learnt(message);
+  }
+  if (all) return rendered;
+  if (turns.size() != rendered.size()) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("step_loss_mask needs one generation block a turn; the template made {} for "
+                    "{} turns",
+                    rendered.size(), turns.size()));
+  }
+  ByteSpans spans;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (is_learnt(*turns[i])) spans.push_back(rendered[i]);
+  }
+  return spans;
+}
+
+// Bytes that the first `end` bytes of the text became when they were tokenized. A normalizer may
+// change the length of text; it is taken to work on both sides of `end` apart.
+int64_t tokenized_length(const text::Tokenizer& tokenizer, std::string_view text, int64_t end) {
+  int64_t length = 0;
+  for (const text::TokenId id : tokenizer.encode(text.substr(0, static_cast<size_t>(end)))) {
+    length += static_cast<int64_t>(tokenizer.token_bytes(id).size());
+  }
+  return length;
+}
+
+}  // namespace
+
+LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& messages,
+                         const Json& tools, const Json* kwargs) {
+  text::RenderedText rendered = render_conversation(chat_template, messages, tools, kwargs, false);
+  LearntText out;
+  out.text = std::move(rendered.text);
+  out.spans = rendered.generation_spans.empty()
+                  ? spans_by_prefix(chat_template, messages, tools, kwargs, out.text)
+                  : spans_by_template(messages, rendered.generation_spans);
+  return out;
+}
+
+std::vector<uint8_t> mask_tokens(const text::Tokenizer& tokenizer, std::string_view text,
+                                 const std::vector<text::TokenId>& tokens, const ByteSpans& spans) {
+  std::string joined;
+  std::vector<int64_t> begins;
+  for (const text::TokenId id : tokens) {
+    begins.push_back(static_cast<int64_t>(joined.size()));
+    joined += tokenizer.token_bytes(id);
+  }
+  std::vector<uint8_t> mask(tokens.size(), 0);
+  size_t token = 0;
+  for (auto [begin, end] : spans) {
+    if (joined != text) {
+      begin = tokenized_length(tokenizer, text, begin);
+      end = tokenized_length(tokenizer, text, end);
+    }
+    while (token < tokens.size() && begins[token] < begin) ++token;
+    for (; token < tokens.size() && begins[token] < end; ++token) mask[token] = 1;
+  }
+  return mask;
+}
+
+}  // namespace slimexx::data

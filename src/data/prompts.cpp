@@ -1,0 +1,146 @@
+#include "slimexx/data/prompts.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data/conversation.h"
+#include "data/row_file.h"
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+
+namespace slimexx::data {
+namespace {
+
+constexpr const char* kTokensKey = "tokens";
+
+std::string read_label(const Json& row, const std::string& label_key) {
+  if (label_key.empty()) return "";
+  const Json& label = require_key(row, label_key);
+  if (label.is_null()) return "";
+  return label.is_string() ? label.get<std::string>() : label.dump();
+}
+
+class PromptReader {
+ public:
+  PromptReader(const PromptOptions& options, const text::Tokenizer* tokenizer,
+               const text::ChatTemplate* chat_template)
+      : options_(options), tokenizer_(tokenizer), template_(chat_template) {
+    check_template_kwargs(options.apply_chat_template_kwargs.get());
+    if (options.apply_chat_template && !chat_template) {
+      throw Error(ErrorCode::kUsage, "apply_chat_template is set, but there is no chat template",
+                  "name a checkpoint folder with chat_template.jinja, or unset it");
+    }
+    if (options.rollout_max_prompt_len < 0) {
+      throw Error(ErrorCode::kUsage, fmt::format("rollout_max_prompt_len is {}, below 0",
+                                                 options.rollout_max_prompt_len));
+    }
+  }
+
+  Prompt read(int64_t index, const Json& row) const {
+    Prompt prompt;
+    prompt.index = index;
+    const bool ready = !row.contains(options_.input_key) && row.contains(kTokensKey);
+    if (ready) {
+      read_tokens(row[kTokensKey], prompt);
+    } else {
+      require_tokenizer();
+      prompt.text = read_text(row);
+      prompt.tokens = tokenizer_->encode(prompt.text);
+    }
+    if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty");
+    prompt.label = read_label(row, options_.label_key);
+    Json rest = row;
+    rest.erase(ready ? kTokensKey : options_.input_key);
+    if (!options_.label_key.empty()) rest.erase(options_.label_key);
+    if (!rest.empty()) prompt.metadata = std::make_shared<const Json>(std::move(rest));
+    return prompt;
+  }
+
+ private:
+  void require_tokenizer() const {
+    if (tokenizer_) return;
+    throw Error(
+        ErrorCode::kUsage, "the prompts are text, but there is no tokenizer",
+        "name a checkpoint folder with tokenizer.json, or give rows of {\"tokens\": [ids]}");
+  }
+
+  std::string read_text(const Json& row) const {
+    const Json& value = require_key(row, options_.input_key);
+    if (options_.apply_chat_template) {
+      return render_conversation(*template_, read_messages(value, options_.input_key),
+                                 read_tools(row, options_.tool_key),
+                                 options_.apply_chat_template_kwargs.get(), true)
+          .text;
+    }
+    if (value.is_string()) return value.get<std::string>();
+    throw Error(ErrorCode::kInput,
+                fmt::format("'{}' is {}, not text", options_.input_key, value.type_name()),
+                "set apply_chat_template for lists of messages");
+  }
+
+  void read_tokens(const Json& list, Prompt& prompt) const {
+    if (!list.is_array()) throw Error(ErrorCode::kInput, "'tokens' is not a list of ids");
+    const int64_t limit = tokenizer_ ? tokenizer_->vocab_size() : INT32_MAX;
+    for (const Json& id : list) {
+      const bool valid =
+          id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < limit;
+      if (!valid || (id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX)) {
+        throw Error(ErrorCode::kInput,
+                    fmt::format("{} in 'tokens' is no token id below {}", id.dump(), limit));
+      }
+      prompt.tokens.push_back(id.get<text::TokenId>());
+    }
+    if (tokenizer_) prompt.text = tokenizer_->decode(prompt.tokens);
+  }
+
+  const PromptOptions& options_;
+  const text::Tokenizer* tokenizer_;
+  const text::ChatTemplate* template_;
+};
+
+}  // namespace
+
+PromptSet PromptSet::load(const PromptOptions& options, const text::Tokenizer* tokenizer,
+                          const text::ChatTemplate* chat_template) {
+  const PromptReader reader(options, tokenizer, chat_template);
+  const std::vector<Row> rows = read_rows(options.prompt_data);
+  std::vector<Prompt> prompts(rows.size());
+  for_each_row(rows,
+               [&](size_t i, const Json& row) { prompts[i] = reader.read(rows[i].index, row); });
+
+  PromptSet set;
+  std::vector<uint8_t> keep(rows.size(), 1);
+  const auto limit = static_cast<size_t>(options.rollout_max_prompt_len);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (limit > 0 && prompts[i].tokens.size() > limit) keep[i] = 0;
+    if (keep[i]) set.prompts_.push_back(std::move(prompts[i]));
+  }
+  set.num_dropped_ = static_cast<int64_t>(rows.size() - set.prompts_.size());
+  if (set.prompts_.empty()) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("all {} prompts are longer than {} tokens", rows.size(), limit),
+                "raise rollout_max_prompt_len", options.prompt_data);
+  }
+  if (set.num_dropped_ > 0) {
+    log_warn("{}: dropped {} of {} prompts, which are longer than rollout_max_prompt_len {}",
+             options.prompt_data, set.num_dropped_, rows.size(), limit);
+  }
+  set.content_hash_ = hash_rows(rows, keep);
+  return set;
+}
+
+PromptSource::PromptSource(std::shared_ptr<const PromptSet> set, const PromptOptions& options)
+    : set_(std::move(set)),
+      order_(set_->size(), options.rollout_shuffle, options.seed, set_->content_hash()) {}
+
+std::vector<const Prompt*> PromptSource::draw(int64_t k) {
+  std::vector<const Prompt*> drawn;
+  for (const int64_t row : order_.draw(k)) {
+    drawn.push_back(&set_->prompts()[static_cast<size_t>(row)]);
+  }
+  return drawn;
+}
+
+}  // namespace slimexx::data

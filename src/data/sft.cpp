@@ -1,0 +1,117 @@
+#include "slimexx/data/sft.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data/conversation.h"
+#include "data/loss_spans.h"
+#include "data/row_file.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+
+namespace slimexx::data {
+namespace {
+
+class SftReader {
+ public:
+  SftReader(const SftOptions& options, const text::Tokenizer& tokenizer,
+            const text::ChatTemplate* chat_template)
+      : options_(options), tokenizer_(tokenizer), template_(chat_template) {
+    check_template_kwargs(options.apply_chat_template_kwargs.get());
+    if (options.apply_chat_template && !chat_template) {
+      throw Error(ErrorCode::kUsage, "apply_chat_template is set, but there is no chat template",
+                  "name a checkpoint folder with chat_template.jinja, or unset it");
+    }
+    if (options.max_len < 0) {
+      throw Error(ErrorCode::kUsage, fmt::format("max_len is {}, below 0", options.max_len));
+    }
+  }
+
+  SftExample read(int64_t index, const Json& row) const {
+    LearntText learnt = options_.apply_chat_template ? render(row) : join(row);
+    SftExample example;
+    example.index = index;
+    example.tokens = tokenizer_.encode(learnt.text);
+    example.loss_mask = mask_tokens(tokenizer_, learnt.text, example.tokens, learnt.spans);
+    example.text = std::move(learnt.text);
+    if (options_.end_token) {
+      example.tokens.push_back(*options_.end_token);
+      example.loss_mask.push_back(1);
+    }
+    if (std::find(example.loss_mask.begin(), example.loss_mask.end(), 1) ==
+        example.loss_mask.end()) {
+      throw Error(ErrorCode::kInput, "there is nothing to learn in the row",
+                  "a conversation needs an assistant's turn, a pair a response that is not empty");
+    }
+    return example;
+  }
+
+ private:
+  LearntText render(const Json& row) const {
+    Json messages = row.contains(options_.messages_key)
+                        ? read_messages(row[options_.messages_key], options_.messages_key)
+                        : read_messages(require_key(row, options_.input_key), options_.input_key);
+    if (!row.contains(options_.messages_key)) {
+      messages.push_back(
+          {{"role", "assistant"}, {"content", read_string(row, options_.response_key)}});
+    }
+    return render_learnt(*template_, messages, read_tools(row, options_.tool_key),
+                         options_.apply_chat_template_kwargs.get());
+  }
+
+  LearntText join(const Json& row) const {
+    LearntText learnt;
+    learnt.text = read_string(row, options_.input_key);
+    const auto begin = static_cast<int64_t>(learnt.text.size());
+    learnt.text += read_string(row, options_.response_key);
+    learnt.spans = {{begin, static_cast<int64_t>(learnt.text.size())}};
+    return learnt;
+  }
+
+  static std::string read_string(const Json& row, const std::string& key) {
+    const Json& value = require_key(row, key);
+    if (value.is_string()) return value.get<std::string>();
+    throw Error(ErrorCode::kInput, fmt::format("'{}' is {}, not text", key, value.type_name()),
+                "set apply_chat_template for lists of messages");
+  }
+
+  const SftOptions& options_;
+  const text::Tokenizer& tokenizer_;
+  const text::ChatTemplate* template_;
+};
+
+}  // namespace
+
+SftSet SftSet::load(const SftOptions& options, const text::Tokenizer& tokenizer,
+                    const text::ChatTemplate* chat_template) {
+  const SftReader reader(options, tokenizer, chat_template);
+  const std::vector<Row> rows = read_rows(options.prompt_data);
+  std::vector<SftExample> examples(rows.size());
+  for_each_row(rows,
+               [&](size_t i, const Json& row) { examples[i] = reader.read(rows[i].index, row); });
+
+  SftSet set;
+  std::vector<uint8_t> keep(rows.size(), 1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    keep[i] =
+        options.max_len == 0 || examples[i].tokens.size() <= static_cast<size_t>(options.max_len);
+    if (keep[i]) set.examples_.push_back(std::move(examples[i]));
+  }
+  set.num_dropped_ = static_cast<int64_t>(rows.size() - set.examples_.size());
+  if (set.examples_.empty()) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("all {} examples are longer than {} tokens", rows.size(), options.max_len),
+        "raise the length limit", options.prompt_data);
+  }
+  if (set.num_dropped_ > 0) {
+    log_warn("{}: dropped {} of {} examples, which are longer than {} tokens", options.prompt_data,
+             set.num_dropped_, rows.size(), options.max_len);
+  }
+  set.content_hash_ = hash_rows(rows, keep);
+  return set;
+}
+
+}  // namespace slimexx::data

@@ -1,0 +1,144 @@
+#include "slimexx/data/sft.h"
+
+#include "data/data_fixture.h"
+
+namespace slimexx::data {
+namespace {
+
+class Sft : public DataTest {
+ protected:
+  SftSet load(const std::string& content, const text::ChatTemplate& chat_template) {
+    options_.prompt_data = write_file(content);
+    return SftSet::load(options_, tokenizer_, &chat_template);
+  }
+  // The learnt text of an example, its pieces apart by "|".
+  std::string learnt(const SftExample& example) {
+    EXPECT_EQ(example.tokens, [&] {
+      auto tokens = tokenizer_.encode(example.text);
+      if (options_.end_token) tokens.push_back(*options_.end_token);
+      return tokens;
+    }());
+    EXPECT_EQ(example.tokens.size(), example.loss_mask.size());
+    std::string out;
+    bool inside = false;
+    for (size_t i = 0; i < example.tokens.size(); ++i) {
+      if (inside && !example.loss_mask[i]) out += "|";
+      inside = example.loss_mask[i] != 0;
+      if (inside) out += tokenizer_.token_bytes(example.tokens[i]);
+    }
+    return out;
+  }
+  std::string learnt_of(const std::string& row, const text::ChatTemplate& chat_template) {
+    const SftSet set = load(row + "\n", chat_template);
+    EXPECT_EQ(set.size(), 1);
+    return learnt(set.examples()[0]);
+  }
+
+  text::Tokenizer tokenizer_ = make_tokenizer();
+  SftOptions options_;
+};
+
+const char* const kChat =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"1+1\"}, {\"role\": \"assistant\", "
+    "\"content\": "
+    "\"2 \u00e9\"}, {\"role\": \"user\", \"content\": \"2+2\"}, {\"role\": \"assistant\", "
+    "\"content\": "
+    "\"4\"}]}";
+const char* const kMasked =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+    "\"content\": \"b\", "
+    "\"step_loss_mask\": 0}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
+    "\"content\": \"d\"}]}";
+
+text::ChatTemplate make_generation_template() {
+  return text::ChatTemplate::parse(
+      "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}<|end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}never the same{% endif %}",
+      "generation");
+}
+
+TEST_F(Sft, LearnsTheGenerationSpans) {
+  const auto chat_template = make_generation_template();
+  EXPECT_EQ(learnt_of(kChat, chat_template), "2 \u00e9<|end|>|4<|end|>");
+  EXPECT_EQ(learnt_of(kMasked, chat_template), "d<|end|>");
+}
+
+TEST_F(Sft, LearnsWhatRepliesAddWithoutSpans) {
+  EXPECT_EQ(learnt_of(kChat, make_template()), "2 \u00e9<|end|>|4<|end|>");
+  EXPECT_EQ(learnt_of(kMasked, make_template()), "d<|end|>");
+  EXPECT_EQ(learnt_of("{\"prompt\": \"1+1\", \"response\": \"2\"}", make_template()), "2<|end|>");
+  EXPECT_EQ(
+      learnt_of("{\"prompt\": [{\"role\": \"user\", \"content\": \"x\"}], \"response\": \"\"}",
+                make_template()),
+      "<|end|>");
+}
+
+TEST_F(Sft, RefusesATemplateThatRewritesItsPast) {
+  const auto only_last = text::ChatTemplate::parse(
+      "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if loop.last %}!{% endif %}{% "
+      "endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+      "t");
+  const Error error = error_of([&] { learnt_of(kChat, only_last); });
+  EXPECT_EQ(error.code(), ErrorCode::kInput);
+  EXPECT_NE(error.message().find("message 1"), std::string::npos) << error.what();
+  EXPECT_NE(error.hint().find("{% generation %}"), std::string::npos);
+  EXPECT_NE(error.where().find("rows.jsonl:1"), std::string::npos) << error.what();
+}
+
+TEST_F(Sft, JoinsPairsWithoutATemplate) {
+  options_.apply_chat_template = false;
+  options_.end_token = tokenizer_.token_to_id("<|end|>");
+  const std::string row = "{\"prompt\": \"1+1=\", \"response\": \"2\"}";
+  EXPECT_EQ(learnt_of(row, make_template()), "2<|end|>");
+  const SftSet set = load(row + "\n" + row, make_template());
+  EXPECT_EQ(set.examples()[1].tokens.size(), 6u);
+  EXPECT_EQ(set.examples()[1].loss_mask, (std::vector<uint8_t>{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(
+      error_of([&] { load("{\"prompt\": [], \"response\": \"2\"}", make_template()); }).code(),
+      ErrorCode::kInput);
+}
+
+TEST_F(Sft, DropsWhatIsTooLongAndRefusesWhatTeachesNothing) {
+  options_.apply_chat_template = false;
+  options_.max_len = 3;
+  const std::string rows =
+      "{\"prompt\": \"a\", \"response\": \"bc\"}\n{\"prompt\": \"a\", \"response\": \"bcd\"}\n";
+  const SftSet set = load(rows, make_template());
+  EXPECT_EQ(set.size(), 1);
+  EXPECT_EQ(set.num_dropped(), 1);
+  EXPECT_EQ(set.content_hash().size(), 32u);
+  EXPECT_EQ(error_of([&] {
+              load("{\"prompt\": \"abcd\", \"response\": \"\"}", make_template());
+            }).message(),
+            "there is nothing to learn in the row");
+  options_.apply_chat_template = true;
+  EXPECT_EQ(error_of([&] {
+              load("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", make_template());
+            }).message(),
+            "there is nothing to learn in the row");
+}
+
+TEST_F(Sft, MasksRealTemplates) {
+  const std::string shared = std::string(SLX_SHARED_DATA) + "/data";
+  if (!std::filesystem::exists(shared + "/chat_templates")) GTEST_SKIP() << shared << " is absent";
+  const auto load_template = [&](const std::string& name) {
+    std::ifstream file(shared + "/chat_templates/" + name);
+    const std::string source((std::istreambuf_iterator<char>(file)), {});
+    return text::ChatTemplate::parse(source, name);
+  };
+  tokenizer_ = text::Tokenizer::load(shared + "/tokenizers/qwen3");
+  EXPECT_EQ(learnt_of(kChat, load_template("Qwen-Qwen2.5-7B-Instruct.jinja")),
+            "2 \u00e9<|im_end|>\n|4<|im_end|>\n");
+  EXPECT_EQ(learnt_of("{\"prompt\": \"1+1\", \"response\": \"2\"}",
+                      load_template("Qwen-Qwen3-0.6B.jinja")),
+            "<think>\n\n</think>\n\n2<|im_end|>\n");
+  EXPECT_EQ(learnt_of(kChat, load_template("trl-qwen3_training.jinja")),
+            "<think>\n\n</think>\n\n2 \u00e9<|im_end|>\n|<think>\n\n</think>\n\n4<|im_end|>\n");
+  // Qwen3's own drops the thinking of turns that are past.
+  EXPECT_THROW(learnt_of(kChat, load_template("Qwen-Qwen3-0.6B.jinja")), Error);
+}
+
+}  // namespace
+}  // namespace slimexx::data
