@@ -1,0 +1,49 @@
+// The merge step of byte-pair encoding: the ranked pairs and the two ways to apply them.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "slimexx/text/tokenizer.h"
+
+namespace slimexx::text {
+
+inline constexpr uint32_t kNoRank = UINT32_MAX;
+
+struct Merge {
+  uint32_t rank = kNoRank;
+  TokenId merged = -1;
+};
+
+// (left id, right id) -> merge, by open addressing.
+class MergeTable {
+ public:
+  explicit MergeTable(size_t merge_count);
+  // A pair that occurs twice keeps the later rank, as the reference implementation does.
+  void insert(TokenId left, TokenId right, Merge merge);
+  Merge find(TokenId left, TokenId right) const {
+    const uint64_t key = make_key(left, right);
+    for (size_t i = start(key);; i = (i + 1) & mask_) {
+      if (slots_[i].key == key) return slots_[i].merge;
+      if (slots_[i].key == kEmpty) return {};
+    }
+  }
+
+ private:
+  static constexpr uint64_t kEmpty = UINT64_MAX;
+  struct Slot {
+    uint64_t key = kEmpty;
+    Merge merge;
+  };
+  static uint64_t make_key(TokenId left, TokenId right) {
+    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+  }
+  size_t start(uint64_t key) const { return (key * 0x9E3779B97F4A7C15u >> 20) & mask_; }
+  std::vector<Slot> slots_;
+  size_t mask_;
+};
+
+// Replaces ids[first..] by what is left when the pair of lowest rank (leftmost of equals) has been
+// merged until none is left. O(n log n) time for long words.
+void merge_symbols(const MergeTable& table, std::vector<TokenId>& ids, size_t first);
+
+}  // namespace slimexx::text

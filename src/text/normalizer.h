@@ -1,0 +1,31 @@
+// The "normalizer" of tokenizer.json.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer_spec.h"
+
+namespace slimexx::text {
+
+class Normalizer {
+ public:
+  // No spec: changes nothing.
+  static Normalizer build(const std::optional<TokenizerSpec>& spec);
+  Normalizer();
+  Normalizer(Normalizer&&) noexcept;
+  Normalizer& operator=(Normalizer&&) noexcept;
+  ~Normalizer();
+
+  // Returns `text`, valid UTF-8, normalized: a view of `text` itself if nothing changes, else of
+  // `storage`.
+  std::string_view apply(std::string_view text, std::string& storage) const;
+
+ private:
+  struct Step;
+  static void add_steps(const TokenizerSpec& spec, int depth, std::vector<Step>& steps);
+  std::vector<Step> steps_;
+};
+
+}  // namespace slimexx::text

@@ -1,0 +1,44 @@
+// Regular expressions of tokenizer.json. They are written for Oniguruma; here PCRE2's JIT runs
+// them, after a rewriting of the escapes on which the two differ. Bounded: a pattern that would
+// search for minutes ends in an Error.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slimexx::text {
+
+struct TextRange {
+  size_t begin, end;
+};
+
+// The pattern in PCRE2's dialect. Throws Error(kInput) for what cannot be rewritten.
+std::string rewrite_regex(std::string_view pattern, const std::string& where);
+
+// Ranges, to stand in a class, of characters of a category that PCRE2 may not know yet.
+std::string_view newer_characters(std::string_view category);
+
+class Regex {
+ public:
+  // Throws Error(kInput) for a pattern that does not compile.
+  static Regex compile(const std::string& pattern, const std::string& where);
+  static Regex literal(const std::string& text, const std::string& where);
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+  ~Regex();
+
+  // Appends the matches in `subject` (valid UTF-8), left to right. An empty match directly after
+  // the previous match is passed over. Throws Error(kInput) when the search takes too long.
+  void find_all(std::string_view subject, std::vector<TextRange>& matches) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::unique_ptr<Code> code);
+  static Regex build(const std::string& shown, const std::string& pattern, unsigned options,
+                     const std::string& where);
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace slimexx::text

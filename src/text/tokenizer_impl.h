@@ -1,0 +1,43 @@
+// What a loaded tokenizer consists of.
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "slimexx/text/tokenizer.h"
+#include "text/added_tokens.h"
+#include "text/bpe_model.h"
+#include "text/normalizer.h"
+#include "text/pre_tokenizer.h"
+#include "text/token_decoder.h"
+
+namespace slimexx::text {
+
+struct Tokenizer::Impl {
+  BpeModel model;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;
+  std::vector<AddedToken> added;
+  AddedTokenFinder raw_finder;                              // in the text as it came
+  AddedTokenFinder normalized_finder;                       // in the normalized text
+  std::unordered_map<std::string_view, TokenId> added_ids;  // views of added[i].content
+  std::vector<std::string> texts;                           // by id; "" in holes
+  std::vector<std::string> bytes;                           // by id
+  std::vector<bool> special;                                // by id
+
+  static std::unique_ptr<Impl> build(RawTokenizer raw);
+  const std::string& text_of(TokenId id) const;  // throws Error for an id out of range
+  void encode_plain(std::string_view text, bool first, bool parse_special, WordList& list,
+                    std::vector<TokenId>& ids) const;
+  void encode_words(std::string_view text, bool first, WordList& list,
+                    std::vector<TokenId>& ids) const;
+
+ private:
+  explicit Impl(BpeModel bpe) : model(std::move(bpe)) {}
+  void place_added_tokens(const TokenizerSpec& root);
+  void index_added_tokens();
+  void render_bytes();
+};
+
+}  // namespace slimexx::text
