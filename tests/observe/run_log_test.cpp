@@ -1,0 +1,225 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "observe/event_file.h"
+#include "observe/step_line.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/json.h"
+#include "slimexx/observe/console.h"
+#include "slimexx/observe/metrics.h"
+
+namespace slimexx::observe {
+namespace {
+
+std::string to_hex(std::string_view bytes) {
+  static const char* digits = "0123456789abcdef";
+  std::string out;
+  for (const char c : bytes) {
+    out += digits[static_cast<unsigned char>(c) >> 4];
+    out += digits[static_cast<unsigned char>(c) & 15];
+  }
+  return out;
+}
+
+// RFC 3720, B.4.
+TEST(Crc32c, gives_the_published_values) {
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
+  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
+  EXPECT_EQ(crc32c(""), 0u);
+}
+
+// The bytes that protobuf and TensorBoard's own record writer give for the same events.
+TEST(EventFile, encodes_known_events) {
+  EXPECT_EQ(to_hex(encode_version_event(1.5)), "09000000000000f83f1a0d627261696e2e4576656e743a32");
+  EXPECT_EQ(to_hex(encode_scalars_event(1.5, 300, {{"a/b", 0.5}, {"c", -2.0}})),
+            "09000000000000f83f10ac022a160a0a0a03612f62150000003f0a080a016315000000c0");
+  EXPECT_EQ(to_hex(encode_restart_event(1.5, 7)), "09000000000000f83f10073a020801");
+  EXPECT_EQ(to_hex(frame_record(encode_version_event(1.5))),
+            "1800000000000000a37f4b22"
+            "09000000000000f83f1a0d627261696e2e4576656e743a32"
+            "2a28646c");
+}
+
+class RunFolder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "slx_observe_" +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(dir_);
+  }
+  std::vector<Json> rows() const {
+    std::vector<Json> out;
+    std::ifstream file(dir_ + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) out.push_back(parse_json(line, "row"));
+    return out;
+  }
+  RunLog::Options options(int64_t resume_step = 0) const {
+    RunLog::Options given;
+    given.run_dir = dir_;
+    given.resume_step = resume_step;
+    given.total_steps = 10;
+    return given;
+  }
+  std::string dir_;
+};
+
+TEST_F(RunFolder, appends_flat_rows) {
+  {
+    RunLog log(options());
+    for (int step = 0; step < 3; ++step) {
+      MetricRow row;
+      row.set("train/loss", 0.1 * step);
+      row.set("train/lr", step == 1 ? std::nan("") : 1e-6);
+      row.set("train/grad_norm", std::numeric_limits<double>::infinity());
+      log.write_row(step, row);
+    }
+    log.write_status("running", 2);
+  }
+  const auto got = rows();
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_EQ(got[2]["step"], 2);
+  EXPECT_EQ(got[2]["train/loss"].get<double>(), 0.2);
+  EXPECT_TRUE(got[1]["train/lr"].is_null());
+  EXPECT_TRUE(got[1]["train/grad_norm"].is_null());
+  EXPECT_GT(got[0]["wall_time"].get<double>(), 1e9);
+  const Json status = parse_json_file(dir_ + "/status.json");
+  EXPECT_EQ(status["state"], "running");
+  EXPECT_EQ(status["step"], 2);
+  EXPECT_EQ(status["total_steps"], 10);
+  EXPECT_TRUE(status["error"].is_null());
+}
+
+TEST_F(RunFolder, resumes_after_a_torn_line) {
+  make_directories(dir_);
+  write_file_atomic(dir_ + "/metrics.jsonl",
+                    "{\"step\": 0, \"train/loss\": 1}\n{\"step\": 1, \"train/loss\": 2}\n"
+                    "garbage\n{\"step\": 2, \"train/loss\": 3}\n{\"step\": 3, \"trai");
+  MetricRow row;
+  row.set("train/loss", 9);
+  {
+    RunLog log(options(2));
+    log.write_row(2, row);
+  }
+  const auto got = rows();
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_EQ(got[0]["step"], 0);
+  EXPECT_EQ(got[1]["step"], 1);
+  EXPECT_EQ(got[2]["train/loss"], 9);
+}
+
+TEST_F(RunFolder, new_event_file_for_every_start) {
+  for (int start = 0; start < 3; ++start) {
+    RunLog log(options(start));
+    MetricRow row;
+    row.set("train/loss", start);
+    log.write_row(start, row);
+  }
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/tb")) {
+    ++files;
+    const std::string bytes = read_text_file(entry.path().string());
+    EXPECT_EQ(bytes.substr(12 + 11, 13), "brain.Event:2");
+    // Every frame's two checksums hold, to the last byte.
+    size_t at = 0;
+    while (at < bytes.size()) {
+      uint64_t length;
+      uint32_t crc;
+      std::memcpy(&length, bytes.data() + at, 8);
+      std::memcpy(&crc, bytes.data() + at + 8, 4);
+      ASSERT_EQ(crc, masked_crc32c(std::string_view(bytes).substr(at, 8)));
+      std::memcpy(&crc, bytes.data() + at + 12 + length, 4);
+      ASSERT_EQ(crc, masked_crc32c(std::string_view(bytes).substr(at + 12, length)));
+      at += 16 + length;
+    }
+    EXPECT_EQ(at, bytes.size());
+  }
+  EXPECT_EQ(files, 3);
+}
+
+TEST_F(RunFolder, other_ranks_leave_nothing) {
+  RunLog::Options given = options();
+  given.enabled = false;
+  RunLog log(given);
+  log.write_row(0, {});
+  log.print_step(0, {});
+  log.write_status("running", 0);
+  EXPECT_FALSE(path_exists(dir_));
+}
+
+TEST_F(RunFolder, prints_a_header_every_twenty_lines) {
+  RunLog log(options());
+  ::testing::internal::CaptureStderr();
+  for (int step = 0; step < 41; ++step) log.print_step(step, {});
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  int headers = 0;
+  for (size_t at = text.find("reward"); at != std::string::npos; at = text.find("reward", at + 1))
+    ++headers;
+  EXPECT_EQ(headers, 3);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 44);
+}
+
+MetricRow typical_row() {
+  MetricRow row;
+  row.set("rollout/raw_reward", 0.4125);
+  row.set("passrate/pass@1", 0.412);
+  row.set("rollout/response_len/mean", 2214.3);
+  row.set("train/kl_loss", 1.3e-4);
+  row.set("train/pg_clipfrac", 0.0021);
+  row.set("train/entropy", 0.318);
+  row.set("train/grad_norm", 0.412);
+  row.set("train/lr", 1e-6);
+  row.set("perf/rollout_time", 41.2);
+  row.set("perf/actor_train_time", 18.7);
+  row.set("perf/tokens_per_gpu_per_sec", 5812);
+  row.set("sys/mem_peak_gib", 12.25);
+  return row;
+}
+
+TEST(StepLine, has_fixed_columns) {
+  StepLine line(0, false);
+  const std::string header = StepLine::header(), text = line.format(128, typical_row(), 11520);
+  EXPECT_EQ(header.size(), text.size()) << header << "\n" << text;
+  for (const char* part : {"128", "0.4125", "0.4120", "2,214", "1.3e-04", "0.21", "0.3180", "0.412",
+                           "1.0e-06", "41.2", "18.7", "5,812", "12.25", "3h12m"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << header << "\n" << text;
+  EXPECT_EQ(line.format(129, {}, -1).size(), header.size());
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
+TEST(StepLine, colours_anomalies_only) {
+  StepLine line(5, true);
+  const auto red = [&](const MetricRow& row) {
+    return line.format(6, row, -1).find("\x1b[31m") != std::string::npos;
+  };
+  for (int i = 0; i < 20; ++i) {
+    MetricRow row = typical_row();
+    row.set("train/grad_norm", 0.4 + 0.01 * (i % 3));
+    EXPECT_FALSE(red(row)) << i;
+  }
+  MetricRow row = typical_row();
+  row.set("train/grad_norm", 7);
+  EXPECT_TRUE(red(row));
+  row = typical_row();
+  row.set("train/pg_clipfrac", 0.31);
+  EXPECT_TRUE(red(row));
+  row = typical_row();
+  row.set("train/entropy", std::nan(""));
+  EXPECT_TRUE(red(row));
+  row = typical_row();
+  row.set("rollout/zero_std/frac", 1);
+  EXPECT_TRUE(red(row));
+  StepLine first(0, true);
+  EXPECT_NE(first.format(0, typical_row(), -1).find("\x1b[31m"), std::string::npos)
+      << "a KL before the first step is an anomaly";
+}
+
+}  // namespace
+}  // namespace slimexx::observe
