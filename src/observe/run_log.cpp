@@ -84,8 +84,8 @@ void RunLog::Impl::open() {
   make_directories(directory);
   events.emplace(new_event_path(directory));
   events->append(encode_version_event(wall_seconds()));
-  if (options.resume_step > 0)
-    events->append(encode_restart_event(wall_seconds(), options.resume_step));
+  // Also for step 0: the folder may hold an earlier attempt.
+  events->append(encode_restart_event(wall_seconds(), options.resume_step));
 }
 
 void RunLog::Impl::note_step(int64_t step) {

@@ -69,7 +69,9 @@ class Config {
  public:
   // Reads `path` and its `defaults:` chain (cycles, duplicate keys, anchors' abuse, `<<` and unknown tags
   // refused; files over 1 MiB refused), then applies overrides. ${path.to.key} and ${env:NAME:-default}
-  // are replaced. Relative paths inside stay as written. An empty path starts from nothing.
+  // are replaced ($${ is a literal ${); a reference must name a key that a file or an override sets.
+  // null means the default. Relative paths inside stay as written, but those under `defaults:` are
+  // relative to the file that names them. An empty path starts from nothing.
   static Config load(const std::string& path, const std::vector<Override>& overrides);
   static Config parse(const std::string& yaml, const std::string& name, const std::vector<Override>& overrides);
   Config(Config&&) noexcept;
@@ -90,7 +92,9 @@ class Config {
 
   bool is_set(const std::string& path) const;             // by a file or an override, not by default
   std::string origin(const std::string& path) const;      // "FILE:12:5", "--set", "default"
-  // Every bound field with its final value, as YAML that load() reads back to the same values.
+  // Every bound field with its value when it was last bound, as YAML that load() reads back to the same
+  // values. To show values derived after binding, bind the completed structs again: keys that nothing
+  // sets keep the struct's value, and their origin becomes "derived".
   std::string resolved_yaml() const;
   // "path = value  (origin)" lines.
   std::string describe_origins() const;
