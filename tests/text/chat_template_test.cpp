@@ -1,0 +1,280 @@
+// The interpreter against what transformers' jinja2 environment renders (golden files made by
+// scripts/golden/make_chat_template_golden.py), its limits, and the loading of templates.
+#include "slimexx/text/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+
+namespace slimexx::text {
+namespace {
+
+constexpr int64_t kNewYear2026Noon = 1767268800;
+
+ChatTemplate parse(const std::string& source) {
+  ChatTemplate result = ChatTemplate::parse(source, "case");
+  result.set_clock([] { return kNewYear2026Noon; });
+  return result;
+}
+
+std::string render(const std::string& source, const std::string& variables = "{}",
+                   const TemplateLimits& limits = {}) {
+  return parse(source).render(parse_json(variables, "variables"), limits).text;
+}
+
+std::string error_of(const std::string& source, const std::string& variables = "{}",
+                     const TemplateLimits& limits = {}) {
+  try {
+    return "no error: " + render(source, variables, limits).substr(0, 200);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInput);
+    return error.what();
+  }
+}
+
+std::vector<Json> read_lines(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(parse_json(line, path));
+  return lines;
+}
+
+// Compares one rendering with its golden line; both may be refusals.
+void expect_golden(const ChatTemplate& chat_template, const Json& variables, const Json& golden) {
+  RenderedText got;
+  try {
+    got = chat_template.render(variables);
+  } catch (const Error& error) {
+    EXPECT_TRUE(golden.contains("error")) << error.what() << "\nwanted: " << golden["rendered"];
+    return;
+  }
+  ASSERT_FALSE(golden.contains("error"))
+      << "rendered " << got.text << "\njinja2: " << golden["error"];
+  EXPECT_EQ(got.text, golden["rendered"].get<std::string>());
+  Json spans = Json::array();
+  for (const auto& [begin, end] : got.generation_spans) spans.push_back({begin, end});
+  EXPECT_EQ(spans, golden.value("spans", Json::array()));
+}
+
+const std::string kData = std::string(SLX_TEST_DATA) + "/text/";
+const std::string kShared = std::string(SLX_SHARED_DATA) + "/data/chat_templates/";
+
+TEST(ChatTemplate, FeaturesRenderAsJinja2Does) {
+  const Json variables = parse_json_file(kData + "chat_template_variables.json");
+  const auto cases = read_lines(kData + "chat_template_features.jsonl");
+  ASSERT_GT(cases.size(), 700u);
+  for (const Json& golden : cases) {
+    const auto source = golden["source"].get<std::string>();
+    SCOPED_TRACE(source);
+    try {
+      const ChatTemplate chat_template = parse(source);
+      expect_golden(chat_template, variables, golden);
+    } catch (const Error& error) {
+      EXPECT_TRUE(golden.contains("error")) << error.what();
+    }
+  }
+}
+
+TEST(ChatTemplate, RealTemplatesRenderAsTransformersDoes) {
+  std::map<std::string, Json> conversations;
+  for (const Json& line : read_lines(kData + "chat_template_conversations.jsonl")) {
+    conversations[line["name"].get<std::string>()] = line["variables"];
+  }
+  int checked = 0;
+  for (const Json& golden : read_lines(kData + "chat_template_golden.jsonl")) {
+    const auto name = golden["template"].get<std::string>();
+    std::string path = kData + "templates/" + name;
+    if (!path_exists(path)) path = kShared + name;
+    if (!path_exists(path)) continue;  // not redistributed; beside the checkout only
+    SCOPED_TRACE(name + " " + golden["conversation"].get<std::string>());
+    Json variables = conversations.at(golden["conversation"].get<std::string>());
+    variables["bos_token"] = "<s>";
+    variables["eos_token"] = "</s>";
+    expect_golden(parse(read_text_file(path)), variables, golden);
+    ++checked;
+  }
+  EXPECT_GE(checked, 6 * 18);
+}
+
+TEST(ChatTemplate, SharedRenderings) {
+  if (!path_exists(kShared + "rendered.jsonl")) GTEST_SKIP() << kShared << " is absent";
+  for (const Json& golden : read_lines(kShared + "rendered.jsonl")) {
+    const auto name = golden["template"].get<std::string>();
+    SCOPED_TRACE(name + " " + golden["case"].get<std::string>());
+    Json variables = golden["kwargs"];
+    variables["bos_token"] = "<s>";
+    variables["eos_token"] = "</s>";
+    EXPECT_EQ(parse(read_text_file(kShared + name)).render(variables).text,
+              golden["rendered"].get<std::string>());
+  }
+}
+
+TEST(ChatTemplate, SpansFollowMacrosAndBlocks) {
+  const auto spans = [](const std::string& source) {
+    const RenderedText out = parse(source).render(Json::object());
+    std::string marked = out.text;
+    for (auto it = out.generation_spans.rbegin(); it != out.generation_spans.rend(); ++it) {
+      marked.insert(static_cast<size_t>(it->second), "]");
+      marked.insert(static_cast<size_t>(it->first), "[");
+    }
+    return marked;
+  };
+  const std::string macro =
+      "{% macro m(x) %}<{% generation %}{{ x }}{% endgeneration %}>{% endmacro %}";
+  EXPECT_EQ(spans(macro + "a{{ m('\xC3\xA9') }}b{{ m('z') }}"), "a<[\xC3\xA9]>b<[z]>");
+  EXPECT_EQ(spans(macro + "{% set t %}q{{ m('z') }}{% endset %}a{{ t }}"), "aq<[z]>");
+  EXPECT_EQ(spans(macro + "{% generation %}a{{ m('z') }}{% endgeneration %}"), "[a<z>]");
+  EXPECT_EQ(spans("{% generation %}a{% generation %}b{% endgeneration %}c{% endgeneration %}d"),
+            "[abc]d");
+  EXPECT_EQ(spans(macro + "{{ m('z') ~ '' }}"), "<z>");  // an operation on the text loses the place
+}
+
+TEST(ChatTemplate, ErrorsNameTheLine) {
+  EXPECT_NE(error_of("a\n{{ x.y.z }}").find("case: line 2"), std::string::npos);
+  EXPECT_NE(error_of("a\n\n{% if %}").find("case: line 3"), std::string::npos);
+  EXPECT_NE(error_of("{% if true %}\n\n\n{{ 'unclosed }}").find("case: line 4"), std::string::npos);
+  const std::string raised = error_of("\n{{ raise_exception('no system role') }}");
+  EXPECT_NE(raised.find("no system role"), std::string::npos);
+  EXPECT_NE(raised.find("case: line 2"), std::string::npos);
+  EXPECT_NE(error_of("{% include 'x' %}").find("include"), std::string::npos);
+}
+
+TEST(ChatTemplate, HostileTemplatesAreStopped) {
+  const TemplateLimits limits{200'000, 1 << 20, 50};
+  const auto stopped = [&](const std::string& source) {
+    return error_of(source, R"({"l": [1, 2, 3]})", limits);
+  };
+  const std::vector<std::string> hostile = {
+      "{{ range(10**9)|list }}",
+      "{% set n = namespace(s='ab') %}{% for i in range(100) %}{% set n.s = n.s + n.s %}{% endfor "
+      "%}",
+      "{% set n = namespace(s=[1]) %}{% for i in range(100) %}{% set n.s = n.s + n.s %}{% endfor "
+      "%}",
+      "{% set n = namespace(s=[1]) %}{% for i in range(9999) %}{% set n.s = [n.s] %}{% endfor %}",
+      "{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}{% endfor "
+      "%}{{ n.s == n.s }}",
+      "{% set n = namespace(s=[]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}{% endfor "
+      "%}{{ n.s }}",
+      "{% set n = namespace(s=()) %}{% for i in range(60) %}{% set n.s = (n.s, n.s) %}{% endfor "
+      "%}{{ {n.s: 1} }}",
+      "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+      "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
+      "{% for i in l recursive %}{{ loop(l) }}{% endfor %}",
+      "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+      "{{ 'a' * 10**9 }}",
+      "{{ [0] * 10**9 }}",
+      "{{ 'x'.ljust(10**12) }}",
+      "{{ '%999999999d' % 1 }}",
+      "{{ '{:999999999}'.format(1) }}",
+      "{{ 'a'|center(10**9) }}",
+      "{{ 'a'|indent(10**9, true) }}",
+      "{{ 2 ** (10 ** 9) }}",
+      "{{ 10 ** 50 }}",
+      "{{ l|tojson(indent=10**9) }}",
+      "{{ l|batch(10**9, 0)|list }}",
+      "{{ l|slice(10**9)|list }}",
+      "{% for i in range(99999) %}{{ 'x' * 100000 }}{% endfor %}",
+      "{% set s = 'a' * 500000 %}{% for i in range(9999) %}{% set x = s.count('b') %}{% endfor %}",
+      "{% set s = 'a' * 500000 %}{% for i in range(9999) %}{% set x = s.find('a' * 250000 ~ 'b') "
+      "%}{% endfor %}",
+      "{% set n = namespace(l=[]) %}{% for i in range(9999) %}{% set n.l = n.l + ['x' * 900000] "
+      "%}{% endfor %}",
+      "{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}",
+      "{{ " + std::string(5000, '[') + std::string(5000, ']') + " }}",
+      "{{ " + std::string(9000, '-') + "1 }}",
+  };
+  for (const std::string& source : hostile) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(stopped(source).find("no error"), std::string::npos) << source.substr(0, 200);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took.count(), 5.0) << source.substr(0, 200);
+  }
+}
+
+TEST(ChatTemplate, CyclesAreFreed) {  // the leak checker of a sanitized build looks after this one
+  EXPECT_EQ(render("{% set n = namespace() %}{% set n.n = n %}{% set n.l = [n] %}x"), "x");
+  EXPECT_EQ(render("{% macro m() %}{% macro k() %}{{ m }}{% endmacro %}{{ k() }}{% endmacro %}{% "
+                   "set q = m() %}x"),
+            "x");
+  EXPECT_EQ(
+      render(
+          "{% set n = namespace() %}{% for i in [1] recursive %}{% set n.l = loop %}{% endfor %}x"),
+      "x");
+  EXPECT_EQ(render("{% for i in [1, 2] %}{{ loop.changed(loop) }}{% endfor %}"), "TrueFalse");
+  EXPECT_EQ(error_of("{% for i in [1] %}{% set k = loop %}{% for j in [1] %}{{ 1 / 0 }}{% endfor "
+                     "%}{% endfor %}")
+                .find("no error"),
+            std::string::npos);
+}
+
+TEST(ChatTemplate, AttributeWalksEndNowhere) {
+  for (const char* walk :
+       {"''.__class__.__mro__", "x.__init__.__globals__", "[]['__class__']['__base__']",
+        "{}|attr('__class__')|attr('__bases__')", "range.__self__.x",
+        "namespace().__class__.__init__", "'{0.__class__.__mro__}'.format(1)"}) {
+    EXPECT_EQ(error_of(std::string("{{ ") + walk + " }}").find("no error"), std::string::npos)
+        << walk;
+  }
+}
+
+TEST(ChatTemplate, ManyMessagesStayFast) {
+  Json messages = Json::array();
+  for (int i = 0; i < 100'000; ++i)
+    messages.push_back(
+        {{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", "message \xC3\xA9"}});
+  const Json variables = {{"messages", messages}, {"add_generation_prompt", true}};
+  const ChatTemplate chat_template =
+      parse(read_text_file(kData + "templates/Qwen-Qwen3-0.6B.jinja"));
+  const auto begin = std::chrono::steady_clock::now();
+  const RenderedText out = chat_template.render(variables);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(out.text.size(), 100'000u * 10);
+  EXPECT_LT(took.count(), 20.0);
+  RecordProperty("seconds", std::to_string(took.count()));
+}
+
+TEST(ChatTemplate, LoadsFromCheckpointFolders) {
+  const std::string folder = testing::TempDir() + "slimexx_chat_template";
+  make_directories(folder);
+  std::remove((folder + "/chat_template.jinja").c_str());
+  const auto load_error = [&] {
+    try {
+      ChatTemplate::load(folder);
+      return std::string("no error");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  write_file_atomic(folder + "/tokenizer_config.json", R"({"bos_token": "<s>"})");
+  EXPECT_NE(load_error().find("no chat template"), std::string::npos);
+  write_file_atomic(
+      folder + "/tokenizer_config.json",
+      R"({"chat_template": "{{ bos_token }}{{ eos_token }}{{ x }}", "bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null})");
+  EXPECT_EQ(ChatTemplate::load(folder).render({{"x", 1}}).text, "<s></s>1");
+  EXPECT_EQ(ChatTemplate::load(folder).render({{"x", 1}, {"bos_token", "B"}}).text, "B</s>1");
+  write_file_atomic(
+      folder + "/tokenizer_config.json",
+      R"({"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]})");
+  EXPECT_EQ(ChatTemplate::load(folder).render(Json::object()).text, "d");
+  write_file_atomic(folder + "/tokenizer_config.json",
+                    R"({"chat_template": [{"name": "rag", "template": "r"}, 3]})");
+  EXPECT_NE(load_error().find("default"), std::string::npos);
+  write_file_atomic(folder + "/chat_template.jinja", "own\n{{ x.y.z }}");
+  try {
+    ChatTemplate::load(folder).render(Json::object());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("chat_template.jinja: line 2"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::text
