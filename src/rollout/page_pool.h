@@ -1,0 +1,47 @@
+// Who holds which page of the KV cache. A page is in one of three states:
+//   free   nobody holds it and its content is worthless
+//   held   one or more sequences refer to it (counted)
+//   idle   nobody holds it, but its content may be found again through the prefix cache
+// Idle pages stand in the order in which they were given up, the oldest first to go.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace slimexx::rollout {
+
+using PageId = int32_t;
+inline constexpr PageId kNoPage = -1;
+
+class PagePool {
+ public:
+  explicit PagePool(int64_t num_pages);
+
+  // A free page, held once from now on; kNoPage if there is none.
+  PageId take_free();
+  void retain(PageId page);  // one more holder of a held or idle page
+  // One holder less. The last one leaves the page idle if `keep_content`, else free.
+  void release(PageId page, bool keep_content);
+  PageId oldest_idle() const;  // kNoPage if none
+  void free_idle(PageId page);
+
+  int32_t num_holders(PageId page) const { return holders_[static_cast<size_t>(page)]; }
+  bool is_idle(PageId page) const { return next_[static_cast<size_t>(page)] != kNoPage; }
+  int64_t num_pages() const { return static_cast<int64_t>(holders_.size()); }
+  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
+  int64_t num_idle() const { return num_idle_; }
+  int64_t num_held() const { return num_pages() - num_free() - num_idle_; }
+
+ private:
+  void link_newest(PageId page);
+  void unlink(PageId page);
+
+  std::vector<int32_t> holders_;
+  std::vector<PageId> free_;  // a stack: the page freed last is taken first
+  // Doubly linked ring of the idle pages, closed by the id num_pages(), after which the oldest
+  // comes. kNoPage marks a page that is not in it.
+  std::vector<PageId> previous_, next_;
+  int64_t num_idle_ = 0;
+};
+
+}  // namespace slimexx::rollout

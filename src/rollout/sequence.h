@@ -1,0 +1,34 @@
+// A request in flight.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "rollout/page_pool.h"
+#include "rollout/stop_matcher.h"
+#include "slimexx/rollout/engine.h"
+
+namespace slimexx::rollout {
+
+struct Sequence {
+  Request request;
+  uint64_t arrival = 0;          // rank among all requests; kept through preemption
+  std::vector<TokenId> tokens;   // prompt, then response
+  std::vector<float> log_probs;  // of the response
+  StopMatcher stop_matcher;
+  int64_t max_tokens = 0;  // the length at which it ends
+
+  // The scheduler's.
+  int64_t num_computed = 0;  // tokens whose keys and values are in `pages` after the planned step
+  int64_t furthest_computed = 0;  // the most that num_computed ever was
+  std::vector<PageId> pages;
+  bool is_planned = false;  // has a share of the step being planned
+  int64_t cached_tokens = 0;
+  int64_t num_preemptions = 0;
+
+  int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t num_prompt_tokens() const { return num_tokens() - num_response_tokens(); }
+  int64_t num_response_tokens() const { return static_cast<int64_t>(log_probs.size()); }
+  int64_t num_pending() const { return num_tokens() - num_computed; }
+};
+
+}  // namespace slimexx::rollout

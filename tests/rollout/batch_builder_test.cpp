@@ -1,0 +1,81 @@
+#include "rollout/batch_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace slimexx::rollout {
+namespace {
+
+std::vector<int32_t> values(const tensor::Tensor& tensor) {
+  return {tensor.i32(), tensor.i32() + tensor.num_elements()};
+}
+
+std::unique_ptr<Sequence> make_sequence(std::vector<TokenId> tokens, size_t num_response,
+                                        std::vector<PageId> pages, float temperature) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = std::move(tokens);
+  sequence->log_probs.assign(num_response, 0.0f);
+  sequence->pages = std::move(pages);
+  sequence->request.sampling.temperature = temperature;
+  return sequence;
+}
+
+class BatchBuilderTest : public testing::Test {
+ protected:
+  BatchBuilder builder_{tensor::Device{},
+                        {.max_tokens = 16, .max_sequences = 4, .max_pages = 5, .page_tokens = 2}};
+};
+
+TEST_F(BatchBuilderTest, LaysChunksOut) {
+  const auto decode = make_sequence({10, 11, 12, 13}, 2, {7, 3}, 1.0f);
+  const auto prompt = make_sequence({20, 21, 22, 23, 24, 25}, 0, {1, 4, 9}, 1.0f);
+  const std::vector<Chunk> chunks{{decode.get(), 3, 1, true}, {prompt.get(), 1, 4, false}};
+  const model::Batch& batch = builder_.build(chunks, {});
+  EXPECT_EQ(values(batch.tokens), (std::vector<int32_t>{13, 21, 22, 23, 24}));
+  EXPECT_EQ(values(batch.positions), (std::vector<int32_t>{3, 1, 2, 3, 4}));
+  EXPECT_EQ(values(batch.slots), (std::vector<int32_t>{7, 3, 8, 9, 18}));
+  const auto& layout = batch.attention;
+  EXPECT_EQ(std::vector<int32_t>(layout.cu_seqlens.begin(), layout.cu_seqlens.end()),
+            (std::vector<int32_t>{0, 1, 5}));
+  EXPECT_EQ(std::vector<int32_t>(layout.context_lens.begin(), layout.context_lens.end()),
+            (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(layout.page_table.dim(1), 3);
+  EXPECT_EQ(layout.page_table.i32()[0], 7);
+  EXPECT_EQ(layout.page_table.i32()[1], 3);
+  EXPECT_EQ(layout.page_table.i32()[3], 1);
+  EXPECT_EQ(layout.page_table.i32()[5], 9);
+}
+
+TEST_F(BatchBuilderTest, GroupsSamplesByTemperature) {
+  const auto a = make_sequence({1, 2}, 1, {0}, 1.0f), b = make_sequence({1, 2}, 1, {1}, 0.5f),
+             c = make_sequence({1, 2}, 1, {2}, 1.0f), d = make_sequence({1, 2, 3}, 0, {3, 4}, 0.5f);
+  c->request.name = {.seed = 42, .rollout = 5, .prompt = 6, .sample = 7};
+  c->request.sampling.top_k = -1;
+  const std::vector<Chunk> chunks{
+      {a.get(), 1, 1, true}, {b.get(), 1, 1, true}, {c.get(), 1, 1, true}, {d.get(), 0, 2, false}};
+  builder_.build(chunks, {});
+  const auto& groups = builder_.group_samples(chunks, 8);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].temperature, 0.5f);
+  EXPECT_EQ(values(groups[0].rows), std::vector<int32_t>{1});
+  EXPECT_EQ(groups[0].sequences[0], b.get());
+  EXPECT_EQ(values(groups[1].rows), (std::vector<int32_t>{0, 2}));
+  const ops::SamplingRow& row = groups[1].parameters[1];
+  EXPECT_EQ(row.seed, 42u);
+  EXPECT_EQ(row.top_k, 0);
+  EXPECT_EQ(std::vector<uint32_t>(row.counter, row.counter + 4),
+            (std::vector<uint32_t>{1, 7, 6, 5}));
+  EXPECT_EQ(builder_.group_samples(chunks, 1).size(), 3u);  // at most one row each
+}
+
+TEST_F(BatchBuilderTest, TheLargestBatchIsFull) {
+  const model::Batch& batch = builder_.build_largest({});
+  EXPECT_EQ(batch.tokens.dim(0), 16);
+  EXPECT_EQ(batch.attention.page_table.dim(0), 4);
+  EXPECT_EQ(batch.attention.page_table.dim(1), 5);
+  EXPECT_EQ(batch.attention.cu_seqlens.back(), 16);
+}
+
+}  // namespace
+}  // namespace slimexx::rollout
