@@ -88,12 +88,21 @@ void drop_marks(std::string& text) {
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
+// Is the text behind "\text{ " a unit, the last thing that the answer says? Of "-3 \text{ and } 5"
+// the 5 is an answer, too.
+bool is_unit_tail(std::string_view text) {
+  const size_t close = text.find('}');
+  if (close == text.npos) return true;
+  const std::string_view rest = trim_space(text.substr(close + 1));
+  return rest.empty() || rest == "." || rest[0] == '^';
+}
+
 // Null where the rules do not apply and the answer is compared as it was written.
 std::optional<std::string> strip_latex(std::string text) {
   drop_marks(text);
   const auto before_unit = split_at(text, "\\text{ ");
   if (before_unit.size() > 2) return std::nullopt;
-  text = std::string(before_unit[0]);
+  if (before_unit.size() == 2 && is_unit_tail(before_unit[1])) text = std::string(before_unit[0]);
   replace_all(text, "\\%", "");
   replace_all(text, " .", " 0.");
   replace_all(text, "{.", "{0.");
