@@ -1,0 +1,41 @@
+// A Hugging Face checkpoint in memory: spec, weights, and its text side. What every verb starts from.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/families.h"
+#include "slimexx/model/transformer.h"
+#include "slimexx/text/chat_template.h"
+#include "slimexx/text/tokenizer.h"
+
+namespace slimexx::rl {
+
+struct LoadedModel {
+  std::string directory;
+  std::unique_ptr<io::HfFolder> folder;
+  model::ModelSpec spec;
+  std::unique_ptr<model::ParameterStore> store;
+  std::vector<int32_t> eos_token_ids;
+};
+
+// Reads config.json and all weights. Logs what was loaded.
+LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients);
+
+// Tokenizer and chat template of a folder; each is absent if its file is.
+struct TextSide {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<text::ChatTemplate> chat_template;
+};
+TextSide load_text_side(const std::string& directory);
+
+// Writes the weights as a Hugging Face folder in the checkpoint's dtype, side files from `template_directory`.
+void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec, const std::string& template_directory,
+               const std::string& directory);
+
+// "cpu", "cuda" or "" (cuda where there is one); Error(kEnvironment) for cuda in a build without.
+tensor::Device select_device(const std::string& name);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,129 @@
+// The whole configuration of a run: one struct a section of the YAML tree (docs/reference/config.md). Parsed,
+// completed and checked by load_run_config; nothing else reads YAML.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "slimexx/config/config.h"
+#include "slimexx/reward/rewards.h"
+#include "slimexx/train/options.h"
+
+namespace slimexx::rl {
+
+struct ModelOptions {
+  std::string hf_checkpoint, ref_load, load;
+};
+
+struct DataOptions {
+  std::string prompt_data, input_key = "prompt", label_key = "label", tool_key = "tools", messages_key = "messages",
+                           response_key = "response";
+  bool apply_chat_template = false, rollout_shuffle = false;
+  std::string apply_chat_template_kwargs;  // JSON object
+  int64_t seed = 42;
+};
+
+struct RolloutOptions {
+  std::optional<int64_t> num_rollout;
+  std::optional<int64_t> num_epoch;
+  int64_t rollout_batch_size = 32, n_samples_per_prompt = 1;
+  int64_t rollout_max_prompt_len = 0, rollout_max_response_len = 8192;
+  double rollout_temperature = 1.0, rollout_top_p = 1.0, rollout_min_p = 0.0;
+  int64_t rollout_top_k = -1;
+  std::vector<std::string> rollout_stop;
+  std::vector<int64_t> rollout_stop_token_ids;
+  // The engine.
+  int64_t rollout_num_gpus_per_engine = 1, page_size = 16, max_running_requests = 256, chunked_prefill_size = 2048;
+  int64_t max_total_tokens = 0;
+  bool disable_radix_cache = false;
+  double kv_cache_gib = 1.0, mem_fraction_static = 0.7;
+  int64_t ep_size = 1, dp_size = 1;
+  bool enable_dp_attention = false;
+};
+
+struct RlOptions {
+  std::string advantage_estimator = "grpo";
+  bool rewards_normalization = true, grpo_std_normalization = true, normalize_advantages = false;
+  double gamma = 1.0;
+  double eps_clip = 0.2;
+  std::optional<double> eps_clip_high, eps_clip_c;
+  bool use_kl_loss = false, use_unbiased_kl = false;
+  double kl_loss_coef = 0.0, kl_coef = 0.0;
+  std::string kl_loss_type = "k1";
+  double entropy_coef = 0.0;
+  bool per_token_loss = false;
+  bool use_tis = false;
+  std::string tis_mode = "truncate";
+  double tis_clip = 2.0, tis_clip_low = 0.0;
+};
+
+struct ParallelOptions {
+  int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1, context_parallel_size = 1,
+          expert_model_parallel_size = 1, expert_tensor_parallel_size = 1;
+  bool sequence_parallel = false, colocate = true;
+  std::optional<int64_t> actor_num_gpus, rollout_num_gpus;
+};
+
+struct CheckpointOptions {
+  std::string save;  // folder of checkpoints; empty: <run_dir>/checkpoints
+  int64_t save_interval = 0;
+  int64_t keep_last = 3;
+  std::string save_hf;  // Hugging Face folder written when the run ends
+  bool async_save = true;
+};
+
+struct EvalOptions {
+  int64_t eval_interval = 0;
+  std::vector<std::pair<std::string, std::string>> eval_prompt_data;
+  int64_t n_samples_per_eval_prompt = 1;
+  std::optional<int64_t> eval_max_response_len;
+  std::optional<double> eval_temperature, eval_top_p;
+  std::optional<int64_t> eval_top_k;
+  std::string eval_rm_type, eval_reward_key, eval_input_key, eval_label_key;
+  bool skip_eval_before_train = false;
+};
+
+struct ObserveOptions {
+  std::string run_dir;
+  bool tensorboard = true, trace = false;
+  int64_t log_samples_interval = 10, num_log_samples = 3;
+};
+
+struct DebugOptions {
+  std::string load_rollout, save_rollout, dump_gradients, dump_weights;
+};
+
+struct NumericsOptions {
+  std::string on_logprob_mismatch = "fail";
+  bool recompute_old_log_probs = false;
+};
+
+struct RunConfig {
+  ModelOptions model;
+  DataOptions data;
+  RolloutOptions rollout;
+  reward::RewardOptions reward;
+  RlOptions rl;
+  train::TrainOptions train;
+  train::OptimizerOptions optimizer;
+  ParallelOptions parallel;
+  CheckpointOptions checkpoint;
+  EvalOptions eval;
+  ObserveOptions observe;
+  DebugOptions debug;
+  NumericsOptions numerics;
+
+  // Derived by load_run_config.
+  int64_t num_rollout = 0, global_batch_size = 0, num_steps_per_rollout = 1;
+  std::string resolved_yaml;
+  bool is_sft() const { return train.loss_type == "sft"; }
+};
+
+// Binds all sections, derives the batch identity, checks everything and throws one Error(kUsage) with all
+// faults. `needs_training` false: keys that only training wants may be missing (for `eval`).
+RunConfig load_run_config(config::Config& config, bool needs_training);
+void bind(config::Binder& binder, RunConfig& run);  // all sections, for the reference too
+
+}  // namespace slimexx::rl

@@ -1,0 +1,28 @@
+// REINFORCE++: rewards per token are minus the KL penalty, plus the sample's reward on its last unmasked
+// token; the advantage of a token is the discounted sum of what follows, A_t = sum_k gamma^(k-t) r_k.
+#include "../estimators.h"
+
+namespace slimexx::rl {
+
+Advantages estimate_reinforce_plus_plus(std::span<const Sample> samples, const RlOptions& options) {
+  Advantages advantages;
+  for (const auto& s : samples) {
+    const std::vector<float> penalty = kl_penalty(s, options);
+    std::vector<float> own(penalty.size());
+    double future = 0;
+    bool rewarded = false;
+    for (size_t t = own.size(); t-- > 0;) {
+      double reward = -double{penalty[t]};
+      if (!rewarded && s.loss_mask[t] != 0) {
+        reward += s.reward;
+        rewarded = true;
+      }
+      future = reward + options.gamma * future;
+      own[t] = static_cast<float>(future);
+    }
+    advantages.push_back(std::move(own));
+  }
+  return advantages;
+}
+
+}  // namespace slimexx::rl

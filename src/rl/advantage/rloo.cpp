@@ -1,0 +1,27 @@
+// Leave-one-out: A_i = R_i - mean of the group's other rewards, where R_i has the sample's summed KL penalty
+// taken off. A group of one keeps its reward.
+#include "../estimators.h"
+
+namespace slimexx::rl {
+
+Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& options) {
+  Advantages advantages(samples.size());
+  for (const auto& group : group_samples(samples)) {
+    std::vector<double> rewards;
+    double sum = 0;
+    for (size_t i : group) {
+      double reward = samples[i].reward;
+      for (float p : kl_penalty(samples[i], options)) reward -= p;
+      rewards.push_back(reward);
+      sum += reward;
+    }
+    for (size_t k = 0; k < group.size(); ++k) {
+      const double others = group.size() > 1 ? (sum - rewards[k]) / static_cast<double>(group.size() - 1) : 0;
+      advantages[group[k]].assign(static_cast<size_t>(samples[group[k]].response_length),
+                                  static_cast<float>(rewards[k] - others));
+    }
+  }
+  return advantages;
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,49 @@
+// Advantage estimators: one function and one file each under advantage/, one row in estimators.cpp. The row
+// says what an estimator needs; nothing else in the program compares estimator names.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "slimexx/ops/policy_loss.h"
+#include "slimexx/rl/run_config.h"
+#include "slimexx/rl/sample.h"
+
+namespace slimexx::rl {
+
+using Advantages = std::vector<std::vector<float>>;  // [sample][response_length]
+
+struct EstimatorInfo {
+  std::string name;
+  Advantages (*estimate)(std::span<const Sample> samples, const RlOptions& options);
+  ops::LossKind loss;             // the policy loss that goes with it
+  int64_t min_group_size = 1;     // samples of one prompt that a baseline needs
+  bool wants_whitening = false;   // only makes sense with rl.normalize_advantages
+  bool uses_kl_in_reward = false; // looks at rl.kl_coef
+  std::string doc = {};
+};
+
+const std::vector<EstimatorInfo>& list_estimators();
+const EstimatorInfo* find_estimator(const std::string& name);
+std::vector<std::string> list_estimator_names();
+
+// estimate, then whitening if asked for, then `advantage` of the samples that bring their own.
+Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& options);
+
+ops::KlKind parse_kl_kind(const std::string& name);
+
+// ---- shared by the estimators ----
+// Indices of the samples of each group, groups in first-seen order.
+std::vector<std::vector<size_t>> group_samples(std::span<const Sample> samples);
+double group_mean(std::span<const Sample> samples, const std::vector<size_t>& group);
+// kl_coef x KL estimate per response token, 0 where masked or without a reference.
+std::vector<float> kl_penalty(const Sample& sample, const RlOptions& options);
+
+Advantages estimate_grpo(std::span<const Sample> samples, const RlOptions& options);
+Advantages estimate_reinforce_plus_plus(std::span<const Sample> samples, const RlOptions& options);
+Advantages estimate_reinforce_plus_plus_baseline(std::span<const Sample> samples, const RlOptions& options);
+Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& options);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,114 @@
+#include "slimexx/rl/generation.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/observe/console.h"
+#include "slimexx/observe/span.h"
+
+namespace slimexx::rl {
+
+Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer, dist::Communicator& communicator)
+    : engine_(engine), tokenizer_(tokenizer), communicator_(communicator) {}
+
+void Generator::submit_group(const GenerationRequest& request, int64_t group) {
+  const data::Prompt& prompt = *request.prompts[static_cast<size_t>(group)];
+  const auto tokens = std::make_shared<const std::vector<int32_t>>(prompt.tokens);
+  for (int64_t s = 0; s < request.n_samples_per_prompt; ++s) {
+    engine_.submit({.id = group * request.n_samples_per_prompt + s,
+                    .prompt = tokens,
+                    .sampling = request.sampling,
+                    .name = {.seed = request.seed,
+                             .rollout = request.rollout,
+                             .prompt = static_cast<uint32_t>(group),
+                             .sample = static_cast<uint32_t>(s)}});
+  }
+}
+
+Sample Generator::make_sample(const GenerationRequest& request, rollout::Generation generation) const {
+  Sample s;
+  s.group = generation.id / request.n_samples_per_prompt;
+  s.sample = generation.id % request.n_samples_per_prompt;
+  const data::Prompt& prompt = *request.prompts[static_cast<size_t>(s.group)];
+  s.response_length = static_cast<int64_t>(generation.tokens.size());
+  if (tokenizer_ != nullptr) s.response_text = tokenizer_->decode(generation.tokens, true);
+  s.tokens = prompt.tokens;
+  s.tokens.insert(s.tokens.end(), generation.tokens.begin(), generation.tokens.end());
+  s.loss_mask.assign(generation.tokens.size(), 1);
+  s.rollout_log_probs = std::move(generation.log_probs);
+  switch (generation.finish) {
+    case rollout::FinishReason::kStop: s.status = SampleStatus::kCompleted; break;
+    case rollout::FinishReason::kLength: s.status = SampleStatus::kTruncated; break;
+    case rollout::FinishReason::kAbort: s.status = SampleStatus::kAborted; break;
+  }
+  s.weight_version = request.weight_version;
+  s.cached_tokens = generation.cached_tokens;
+  s.prompt_text = prompt.text;
+  s.label = prompt.label;
+  if (prompt.metadata) s.metadata = prompt.metadata->dump(-1, ' ', false, Json::error_handler_t::replace);
+  return s;
+}
+
+std::vector<Sample> Generator::run_engine(const GenerationRequest& request, dist::SharedCounter& queue) {
+  const auto num_groups = static_cast<int64_t>(request.prompts.size());
+  observe::ProgressBar bar(request.label, num_groups * request.n_samples_per_prompt, communicator_.rank() == 0);
+  std::vector<Sample> samples;
+  bool queue_is_empty = false;
+  while (!queue_is_empty || engine_.has_work()) {
+    while (!queue_is_empty && engine_.has_room()) {
+      const int64_t group = queue.fetch_add(1);
+      queue_is_empty = group >= num_groups;
+      if (!queue_is_empty) submit_group(request, group);
+    }
+    if (!engine_.has_work()) continue;
+    for (auto& generation : engine_.step()) {
+      samples.push_back(make_sample(request, std::move(generation)));
+      bar.advance();
+    }
+  }
+  return samples;
+}
+
+std::vector<Sample> Generator::generate(const GenerationRequest& request, reward::Grader& grader) {
+  const auto queue = communicator_.make_counter();
+  std::vector<Sample> mine;
+  {
+    observe::Span span("generate");
+    mine = run_engine(request, *queue);
+  }
+  {
+    observe::Span span("reward");
+    std::sort(mine.begin(), mine.end(), [](const Sample& a, const Sample& b) {
+      return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
+    });
+    grade_samples(mine, request.prompts, request.seed, grader);
+  }
+  std::vector<Sample> all;
+  for (const auto& bytes : communicator_.all_gather(pack_samples(mine))) {
+    for (auto& sample : unpack_samples(bytes)) all.push_back(std::move(sample));
+  }
+  std::sort(all.begin(), all.end(), [](const Sample& a, const Sample& b) {
+    return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
+  });
+  return all;
+}
+
+void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts, uint64_t seed,
+                   reward::Grader& grader) {
+  std::vector<reward::RewardInput> inputs;
+  for (const auto& s : samples) {
+    const data::Prompt& prompt = *prompts[static_cast<size_t>(s.group)];
+    inputs.push_back({.prompt = s.prompt_text,
+                      .response = s.response_text,
+                      .label = s.label,
+                      .metadata = prompt.metadata,
+                      .seed = seed ^ (static_cast<uint64_t>(s.group) << 20) ^ static_cast<uint64_t>(s.sample)});
+  }
+  const auto grades = grader.grade(inputs);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i].reward = grades[i].reward;
+    samples[i].reason = grades[i].reason;
+  }
+}
+
+}  // namespace slimexx::rl

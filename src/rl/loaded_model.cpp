@@ -1,0 +1,62 @@
+#include "slimexx/rl/loaded_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/observe/span.h"
+
+namespace slimexx::rl {
+
+LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients) {
+  observe::Span span("load_model");
+  LoadedModel m;
+  m.directory = directory;
+  m.folder = std::make_unique<io::HfFolder>(io::HfFolder::open(directory));
+  m.spec = model::read_model_spec(m.folder->config(), join_path(directory, "config.json"));
+  m.store = std::make_unique<model::ParameterStore>(m.spec, device, with_gradients);
+  model::load_hf_weights(*m.store, m.spec, *m.folder);
+  m.eos_token_ids = m.folder->eos_token_ids();
+  log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
+            format_count(static_cast<double>(m.store->num_elements())), format_duration(span.seconds()));
+  return m;
+}
+
+TextSide load_text_side(const std::string& directory) {
+  TextSide side;
+  if (path_exists(join_path(directory, "tokenizer.json"))) {
+    side.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(directory));
+  }
+  const bool has_template = path_exists(join_path(directory, "chat_template.jinja")) ||
+                            (path_exists(join_path(directory, "tokenizer_config.json")) &&
+                             parse_json_file(join_path(directory, "tokenizer_config.json")).contains("chat_template"));
+  if (has_template) side.chat_template = std::make_unique<text::ChatTemplate>(text::ChatTemplate::load(directory));
+  return side;
+}
+
+void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec, const std::string& template_directory,
+               const std::string& directory) {
+  std::vector<io::HfTensor> tensors;
+  for (const auto& info : store.infos()) {
+    const float* weight = store.weight(info.name).f32();
+    for (const auto& part : info.parts) {
+      tensors.push_back({part.name, spec.checkpoint_dtype, part.shape,
+                         [base = weight + part.begin, dtype = spec.checkpoint_dtype](int64_t begin, int64_t end, void* out) {
+                           tensor::convert_elements(tensor::DType::kF32, base + begin, dtype, out, end - begin);
+                         }});
+    }
+  }
+  io::write_hf_folder(directory, tensors, {.template_directory = template_directory, .shards = {}});
+}
+
+tensor::Device select_device(const std::string& name) {
+  if (name.empty() || name == "cpu") return {};
+  if (name == "cuda") {
+    throw Error(ErrorCode::kEnvironment, "this build has no CUDA", "use --device cpu, or build where nvcc is installed");
+  }
+  throw Error(ErrorCode::kUsage, "unknown device \"" + name + "\"", "cpu or cuda", "--device");
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,135 @@
+#include "run_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/io/hf_folder.h"
+
+namespace slimexx::rl {
+namespace {
+
+using Section = std::pair<const char*, tensor::Tensor (train::ShardedAdamW::*)() const>;
+constexpr Section kSections[] = {{"master", &train::ShardedAdamW::master},
+                                 {"exp_avg", &train::ShardedAdamW::exp_avg},
+                                 {"exp_avg_sq", &train::ShardedAdamW::exp_avg_sq}};
+
+// Elements of a part that a rank's range holds: [begin, end) of the part, and where they lie in the range.
+struct Overlap {
+  int64_t begin, end, in_range;
+};
+Overlap overlap(const model::ParameterInfo& info, const model::HfPart& part, dist::Range range) {
+  const int64_t first = info.offset + part.begin, last = info.offset + part.end;
+  const int64_t begin = std::max(first, range.begin), end = std::min(last, range.end);
+  return {begin - first, std::max(begin, end) - first, begin - range.begin};
+}
+
+}  // namespace
+
+struct CheckpointWriter::Snapshot {
+  int64_t step = 0;
+  std::string directory;
+  Json state;
+  std::vector<io::CheckpointTensor> tensors;
+  std::vector<io::CheckpointPiece> pieces;
+  std::vector<std::vector<float>> data;  // what the pieces point into
+  std::future<io::ShardInfo> shard;
+};
+
+CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, dist::Communicator& communicator)
+    : options_(std::move(options)), communicator_(communicator) {}
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+void CheckpointWriter::save(int64_t step, const Json& state, const model::ParameterStore& store,
+                            const train::ShardedAdamW& optimizer) {
+  finish_pending();
+  pending_ = std::make_unique<Snapshot>();
+  Snapshot& s = *pending_;
+  s.step = step;
+  s.directory = io::step_directory(options_.root, step);
+  s.state = state;
+  if (communicator_.rank() == 0) {
+    make_directories(s.directory);
+    // An interrupted or abandoned save of the same step: its manifest must not outlive its shards.
+    std::filesystem::remove(join_path(s.directory, "manifest.json"));
+    io::copy_side_files(options_.side_files_from, s.directory);
+  }
+  communicator_.barrier();
+  const tensor::Stream stream;
+  for (const auto& [section, member] : kSections) {
+    const tensor::Tensor own = (optimizer.*member)();
+    s.data.emplace_back(static_cast<size_t>(own.num_elements()));
+    tensor::download(stream, s.data.back().data(), own);
+    for (const auto& info : store.infos()) {
+      for (const auto& part : info.parts) {
+        s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
+        const Overlap o = overlap(info, part, optimizer.range());
+        if (o.begin < o.end) s.pieces.push_back({section, part.name, o.begin, o.end, s.data.back().data() + o.in_range});
+      }
+    }
+  }
+  s.shard = std::async(options_.async ? std::launch::async : std::launch::deferred,
+                       [&s, rank = communicator_.rank(), size = communicator_.size()] {
+                         return io::write_shard(s.directory, rank, size, s.tensors, s.pieces);
+                       });
+  if (!options_.async) finish_pending();
+}
+
+void CheckpointWriter::poll() {
+  if (!pending_) return;
+  double busy[1] = {pending_->shard.wait_for(std::chrono::seconds(0)) != std::future_status::ready ? 1.0 : 0.0};
+  communicator_.all_reduce_max(busy);
+  if (busy[0] == 0) commit();
+}
+
+void CheckpointWriter::finish_pending() {
+  if (pending_) commit();
+}
+
+void CheckpointWriter::commit() {
+  const std::unique_ptr<Snapshot> s = std::move(pending_);
+  const io::ShardInfo mine = s->shard.get();
+  const auto all = communicator_.all_gather(io::shard_to_json(mine));
+  if (communicator_.rank() == 0) {
+    std::vector<io::ShardInfo> shards;
+    for (const auto& text : all) shards.push_back(io::shard_from_json(text));
+    io::write_manifest(s->directory, s->tensors, shards, s->state);
+    io::set_latest(options_.root, std::filesystem::path(s->directory).filename().string());
+    io::remove_old(options_.root, options_.keep_last);
+    log_info("checkpoint {} is complete", s->directory);
+  }
+  communicator_.barrier();
+}
+
+void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                         train::ShardedAdamW& optimizer, tensor::Stream stream) {
+  std::vector<float> buffer;
+  for (const auto& [section, member] : kSections) {
+    const tensor::Tensor own = (optimizer.*member)();
+    for (const auto& info : store.infos()) {
+      for (const auto& part : info.parts) {
+        const auto* entry = checkpoint.find(section, part.name);
+        if (entry == nullptr || entry->shape != part.shape || entry->dtype != tensor::DType::kF32) {
+          throw Error(ErrorCode::kInput, fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
+                      "resume with the model that the checkpoint was made from", checkpoint.directory());
+        }
+        const Overlap o = overlap(info, part, optimizer.range());
+        if (o.begin >= o.end) continue;
+        buffer.resize(static_cast<size_t>(o.end - o.begin));
+        checkpoint.read(section, part.name, o.begin, o.end, buffer.data());
+        tensor::upload(stream, own.rows(o.in_range, o.in_range + o.end - o.begin), buffer.data());
+      }
+    }
+  }
+  optimizer.publish_master(stream);
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,212 @@
+#include "slimexx/rl/sample.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/io/lines.h"
+
+namespace slimexx::rl {
+namespace {
+
+[[noreturn]] void fail(const std::string& what, const std::string& where) {
+  throw Error(ErrorCode::kInput, what, "docs/howto/dataset.md describes the rollout dump", where);
+}
+
+template <class T>
+std::vector<T> read_array(const Json& object, const char* key, std::optional<int64_t> length, const std::string& where) {
+  std::vector<T> values;
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return values;
+  if (!it->is_array()) fail(fmt::format("\"{}\" must be an array", key), where);
+  if (length && static_cast<int64_t>(it->size()) != *length) {
+    fail(fmt::format("\"{}\" has {} entries, response_length is {}", key, it->size(), *length), where);
+  }
+  for (const auto& v : *it) {
+    const bool fits = std::is_integral_v<T> ? v.is_number_integer() : v.is_number();
+    if (!fits) fail(fmt::format("\"{}\" holds something that is not a number", key), where);
+    const double number = v.get<double>();
+    if (std::is_same_v<T, int32_t> && !(number >= 0 && number <= INT32_MAX)) fail(fmt::format("\"{}\" holds {}", key, number), where);
+    if (std::is_same_v<T, uint8_t> && number != 0 && number != 1) fail(fmt::format("\"{}\" holds {}, wanted 0 or 1", key, number), where);
+    values.push_back(static_cast<T>(number));
+  }
+  return values;
+}
+
+SampleStatus parse_status(const std::string& text, const std::string& where) {
+  for (SampleStatus s : {SampleStatus::kCompleted, SampleStatus::kTruncated, SampleStatus::kAborted}) {
+    if (text == status_name(s)) return s;
+  }
+  fail(fmt::format("\"status\" is \"{}\", wanted completed, truncated or aborted", text), where);
+}
+
+Json float_array(const std::vector<float>& values) {
+  // The shortest decimal that reads back as the same float, so a dump is exact and short.
+  Json array = Json::array();
+  for (float v : values) array.push_back(std::strtod(format_float(v).c_str(), nullptr));
+  return array;
+}
+
+// Raw copies, host byte order: both ends are the same program.
+class ByteWriter {
+ public:
+  template <class T>
+  void put(const T& value) requires std::is_trivially_copyable_v<T> {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+  template <class C>
+  void put_all(const C& values) {
+    put(static_cast<uint64_t>(values.size()));
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  }
+  std::string bytes;
+};
+
+class ByteReader {
+ public:
+  explicit ByteReader(const std::string& bytes) : bytes_(bytes) {}
+  bool at_end() const { return position_ == bytes_.size(); }
+  template <class T>
+  void get(T& value) requires std::is_trivially_copyable_v<T> {
+    take(&value, sizeof(T));
+  }
+  template <class C>
+  void get_all(C& values) {
+    uint64_t n = 0;
+    get(n);
+    SLX_CHECK_LE(n, bytes_.size());
+    values.resize(n);
+    take(values.data(), n * sizeof(values[0]));
+  }
+
+ private:
+  void take(void* destination, size_t n) {
+    SLX_CHECK_LE(position_ + n, bytes_.size());
+    if (n > 0) std::memcpy(destination, bytes_.data() + position_, n);
+    position_ += n;
+  }
+  const std::string& bytes_;
+  size_t position_ = 0;
+};
+
+}  // namespace
+
+std::string_view status_name(SampleStatus status) {
+  switch (status) {
+    case SampleStatus::kCompleted: return "completed";
+    case SampleStatus::kTruncated: return "truncated";
+    case SampleStatus::kAborted: return "aborted";
+  }
+  return "";
+}
+
+int64_t Sample::num_trained_tokens() const {
+  int64_t sum = 0;
+  for (uint8_t m : loss_mask) sum += m;
+  return sum;
+}
+
+Json sample_to_json(const Sample& s) {
+  Json object;
+  object["group"] = s.group;
+  object["sample"] = s.sample;
+  object["tokens"] = s.tokens;
+  object["response_length"] = s.response_length;
+  object["loss_mask"] = s.loss_mask;
+  object["reward"] = s.reward;
+  if (!s.rollout_log_probs.empty()) object["rollout_log_probs"] = float_array(s.rollout_log_probs);
+  if (!s.old_log_probs.empty()) object["old_log_probs"] = float_array(s.old_log_probs);
+  if (!s.ref_log_probs.empty()) object["ref_log_probs"] = float_array(s.ref_log_probs);
+  if (s.advantage) object["advantage"] = *s.advantage;
+  object["status"] = status_name(s.status);
+  object["label"] = s.label;
+  if (!s.prompt_text.empty()) object["prompt"] = s.prompt_text;
+  object["response"] = s.response_text;
+  if (!s.reason.empty()) object["reason"] = s.reason;
+  object["weight_version"] = s.weight_version;
+  if (!s.metadata.empty()) object["metadata"] = Json::parse(s.metadata);
+  return object;
+}
+
+Sample sample_from_json(const Json& object, const std::string& where) {
+  Sample s;
+  const auto optional_int = [&](const char* key) { return object.contains(key) ? json_int(object, key, where) : 0; };
+  const auto optional_text = [&](const char* key) {
+    const auto it = object.find(key);
+    if (it == object.end() || it->is_null()) return std::string();
+    return it->is_string() ? it->get<std::string>() : it->dump();
+  };
+  s.group = json_int(object, "group", where);
+  s.sample = json_int(object, "sample", where);
+  s.tokens = read_array<int32_t>(object, "tokens", std::nullopt, where);
+  s.response_length = json_int(object, "response_length", where);
+  if (s.response_length < 1 || s.response_length >= static_cast<int64_t>(s.tokens.size())) {
+    fail(fmt::format("response_length is {} of {} tokens; prompt and response need one token each", s.response_length,
+                     s.tokens.size()),
+         where);
+  }
+  s.loss_mask = read_array<uint8_t>(object, "loss_mask", s.response_length, where);
+  if (s.loss_mask.empty()) s.loss_mask.assign(static_cast<size_t>(s.response_length), 1);
+  s.rollout_log_probs = read_array<float>(object, "rollout_log_probs", s.response_length, where);
+  s.old_log_probs = read_array<float>(object, "old_log_probs", s.response_length, where);
+  s.ref_log_probs = read_array<float>(object, "ref_log_probs", s.response_length, where);
+  if (object.contains("advantage")) s.advantage = json_number(object, "advantage", where);
+  s.reward = object.contains("reward") || !s.advantage ? json_number(object, "reward", where) : 0;
+  s.status = object.contains("status") ? parse_status(json_string(object, "status", where), where) : SampleStatus::kCompleted;
+  s.label = optional_text("label");
+  s.prompt_text = optional_text("prompt");
+  s.response_text = optional_text("response");
+  s.reason = optional_text("reason");
+  s.metadata = optional_text("metadata");
+  s.weight_version = optional_int("weight_version");
+  return s;
+}
+
+void save_rollout(const std::string& path, const std::vector<Sample>& samples) {
+  io::LineWriter writer(path);
+  for (const auto& sample : samples) {
+    writer.write(sample_to_json(sample).dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  writer.finish();
+}
+
+std::vector<Sample> load_rollout(const std::string& path) {
+  io::LineReader reader(path);
+  std::vector<Sample> samples;
+  for (Json object; io::next_json_object(reader, object);) samples.push_back(sample_from_json(object, reader.where()));
+  if (samples.empty()) fail("the rollout dump is empty", path);
+  return samples;
+}
+
+std::string pack_samples(const std::vector<Sample>& samples) {
+  ByteWriter w;
+  for (const auto& s : samples) {
+    w.put(s.group), w.put(s.sample), w.put(s.response_length), w.put(s.reward), w.put(s.status);
+    w.put(s.weight_version), w.put(s.cached_tokens);
+    w.put_all(s.tokens), w.put_all(s.loss_mask), w.put_all(s.rollout_log_probs), w.put_all(s.old_log_probs),
+        w.put_all(s.ref_log_probs);
+    w.put_all(s.prompt_text), w.put_all(s.response_text), w.put_all(s.label), w.put_all(s.reason), w.put_all(s.metadata);
+  }
+  return std::move(w.bytes);
+}
+
+std::vector<Sample> unpack_samples(const std::string& bytes) {
+  std::vector<Sample> samples;
+  for (ByteReader r(bytes); !r.at_end();) {
+    Sample s;
+    r.get(s.group), r.get(s.sample), r.get(s.response_length), r.get(s.reward), r.get(s.status);
+    r.get(s.weight_version), r.get(s.cached_tokens);
+    r.get_all(s.tokens), r.get_all(s.loss_mask), r.get_all(s.rollout_log_probs), r.get_all(s.old_log_probs),
+        r.get_all(s.ref_log_probs);
+    r.get_all(s.prompt_text), r.get_all(s.response_text), r.get_all(s.label), r.get_all(s.reason), r.get_all(s.metadata);
+    samples.push_back(std::move(s));
+  }
+  return samples;
+}
+
+}  // namespace slimexx::rl

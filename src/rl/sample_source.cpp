@@ -1,0 +1,188 @@
+#include "sample_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+
+namespace slimexx::rl {
+namespace {
+
+Json cursor_to_json(const data::Cursor& c) {
+  Json state;
+  state["epoch"] = c.epoch;
+  state["offset"] = c.offset;
+  state["shuffle"] = c.shuffle;
+  state["seed"] = c.seed;
+  state["num_rows"] = c.num_rows;
+  state["content_hash"] = c.content_hash;
+  return state;
+}
+
+data::Cursor cursor_from_json(const Json& state) {
+  const std::string where = "checkpoint state, data cursor";
+  data::Cursor c;
+  c.epoch = json_int(state, "epoch", where);
+  c.offset = json_int(state, "offset", where);
+  c.shuffle = state.value("shuffle", false);
+  c.seed = json_int(state, "seed", where);
+  c.num_rows = json_int(state, "num_rows", where);
+  c.content_hash = json_string(state, "content_hash", where);
+  return c;
+}
+
+class GeneratedSource : public SampleSource {
+ public:
+  GeneratedSource(const RunConfig& config, std::shared_ptr<const data::PromptSet> prompts, Generator& generator,
+                  reward::Grader& grader, const std::vector<int32_t>& stop_token_ids)
+      : config_(config), source_(std::move(prompts), prompt_options(config)), generator_(generator), grader_(grader) {
+    const RolloutOptions& o = config.rollout;
+    sampling_ = {.temperature = static_cast<float>(o.rollout_temperature),
+                 .top_p = static_cast<float>(o.rollout_top_p),
+                 .top_k = static_cast<int32_t>(std::max<int64_t>(0, o.rollout_top_k)),
+                 .min_p = static_cast<float>(o.rollout_min_p),
+                 .max_new_tokens = o.rollout_max_response_len,
+                 .stop_token_ids = stop_token_ids,
+                 .stop = o.rollout_stop};
+  }
+
+  std::vector<Sample> next(int64_t rollout, int64_t weight_version) override {
+    const auto prompts = source_.draw(config_.rollout.rollout_batch_size);
+    return generator_.generate({.prompts = prompts,
+                                .n_samples_per_prompt = config_.rollout.n_samples_per_prompt,
+                                .sampling = sampling_,
+                                .seed = static_cast<uint64_t>(config_.data.seed),
+                                .rollout = static_cast<uint32_t>(rollout),
+                                .weight_version = weight_version,
+                                .label = fmt::format("rollout {}", rollout)},
+                               grader_);
+  }
+  Json state() const override { return cursor_to_json(source_.cursor()); }
+  void restore(const Json& state) override { source_.restore(cursor_from_json(state)); }
+  int64_t num_rollouts() const override {
+    if (config_.rollout.num_rollout) return *config_.rollout.num_rollout;
+    const int64_t drawn = source_.set().size() * config_.rollout.num_epoch.value_or(1);
+    return std::max<int64_t>(1, drawn / config_.rollout.rollout_batch_size);
+  }
+  bool is_generated() const override { return true; }
+
+ private:
+  const RunConfig& config_;
+  data::PromptSource source_;
+  Generator& generator_;
+  reward::Grader& grader_;
+  rollout::SamplingParams sampling_;
+};
+
+// One file is one rollout; a folder is one rollout a file, in name order.
+class DumpSource : public SampleSource {
+ public:
+  explicit DumpSource(const RunConfig& config) {
+    const std::string& path = config.debug.load_rollout;
+    if (std::filesystem::is_directory(path)) {
+      for (const auto& entry : std::filesystem::directory_iterator(path)) {
+        if (entry.is_regular_file()) files_.push_back(entry.path().string());
+      }
+      std::sort(files_.begin(), files_.end());
+    } else {
+      files_.push_back(path);
+    }
+    if (files_.empty()) throw Error(ErrorCode::kUsage, "the folder holds no dump", "name a file or folder of rollout dumps", path);
+    num_rollouts_ = std::min<int64_t>(config.rollout.num_rollout.value_or(INT64_MAX), static_cast<int64_t>(files_.size()));
+  }
+  std::vector<Sample> next(int64_t rollout, int64_t) override { return load_rollout(files_[static_cast<size_t>(rollout)]); }
+  Json state() const override { return Json::object(); }
+  void restore(const Json&) override {}
+  int64_t num_rollouts() const override { return num_rollouts_; }
+  bool is_generated() const override { return false; }
+
+ private:
+  std::vector<std::string> files_;
+  int64_t num_rollouts_;
+};
+
+// The tokens that are learnt become the response: from the first learnt token on.
+Sample sample_of_example(const data::SftExample& example, int64_t group) {
+  Sample s;
+  s.group = group;
+  s.tokens = example.tokens;
+  const auto first = std::find(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1});
+  // The very first token has no predecessor to predict it.
+  const int64_t begin = std::max<int64_t>(1, first - example.loss_mask.begin());
+  s.response_length = static_cast<int64_t>(example.tokens.size()) - begin;
+  s.loss_mask.assign(example.loss_mask.begin() + begin, example.loss_mask.end());
+  s.prompt_text = example.text;
+  return s;
+}
+
+class SftSource : public SampleSource {
+ public:
+  SftSource(const RunConfig& config, data::SftSet set)
+      : batch_size_(config.global_batch_size),
+        set_(std::move(set)),
+        order_(set_.size(), config.data.rollout_shuffle, config.data.seed, set_.content_hash()) {
+    const int64_t per_run = set_.size() * config.train.num_sft_epochs;
+    num_rollouts_ = config.rollout.num_rollout.value_or(std::max<int64_t>(1, per_run / batch_size_));
+    for (const auto& example : set_.examples()) {
+      const bool learns = std::find(example.loss_mask.begin() + 1, example.loss_mask.end(), uint8_t{1}) != example.loss_mask.end();
+      if (example.tokens.size() < 2 || !learns) {
+        throw Error(ErrorCode::kInput, "an example has no token to learn", "give it an assistant reply",
+                    fmt::format("{}: row {}", config.data.prompt_data, example.index));
+      }
+    }
+  }
+  std::vector<Sample> next(int64_t, int64_t) override {
+    std::vector<Sample> samples;
+    for (int64_t row : order_.draw(batch_size_)) {
+      samples.push_back(sample_of_example(set_.examples()[static_cast<size_t>(row)], static_cast<int64_t>(samples.size())));
+    }
+    return samples;
+  }
+  Json state() const override { return cursor_to_json(order_.cursor()); }
+  void restore(const Json& state) override { order_.restore(cursor_from_json(state)); }
+  int64_t num_rollouts() const override { return num_rollouts_; }
+  bool is_generated() const override { return false; }
+
+ private:
+  int64_t batch_size_;
+  data::SftSet set_;
+  data::EpochOrder order_;
+  int64_t num_rollouts_ = 0;
+};
+
+}  // namespace
+
+data::PromptOptions prompt_options(const RunConfig& config) {
+  data::PromptOptions o;
+  o.prompt_data = config.data.prompt_data;
+  o.input_key = config.data.input_key;
+  o.label_key = config.data.label_key;
+  o.tool_key = config.data.tool_key;
+  o.apply_chat_template = config.data.apply_chat_template;
+  if (!config.data.apply_chat_template_kwargs.empty()) {
+    o.apply_chat_template_kwargs =
+        std::make_shared<const Json>(parse_json(config.data.apply_chat_template_kwargs, "data.apply_chat_template_kwargs"));
+  }
+  o.rollout_shuffle = config.data.rollout_shuffle;
+  o.seed = config.data.seed;
+  o.rollout_max_prompt_len = config.rollout.rollout_max_prompt_len;
+  return o;
+}
+
+std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config, std::shared_ptr<const data::PromptSet> prompts,
+                                                    Generator& generator, reward::Grader& grader,
+                                                    const std::vector<int32_t>& stop_token_ids) {
+  return std::make_unique<GeneratedSource>(config, std::move(prompts), generator, grader, stop_token_ids);
+}
+
+std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config) { return std::make_unique<DumpSource>(config); }
+
+std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set) {
+  return std::make_unique<SftSource>(config, std::move(set));
+}
+
+}  // namespace slimexx::rl
