@@ -1,9 +1,10 @@
 // Times the ops at the sizes of tests/ops/op_cases.h on this machine: GF/s or GB/s and the share of
 // the bound that holds (multiply-add peak or memory bandwidth, both measured first).
-//   ops_bench [threads] [instruction set]
+//   ops_bench [threads] [instruction set] [part of a name]
 #include <fmt/core.h>
 
-#include <chrono>
+#include <time.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -23,17 +24,24 @@ using testing::Array;
 
 struct Bounds {
   double gflops, gbytes;
+  std::string filter;
 };
+
+// With one thread its processor time, which other programs on the machine disturb least.
+double now_seconds() {
+  timespec t{};
+  clock_gettime(num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
 
 double seconds_of_best(const std::function<void()>& work) {
   double best = 1e30, total = 0.0;
   for (int i = 0; i < 30 && (i < 3 || total < 0.5); ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now_seconds();
     work();
-    const double s =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::min(best, s);
-    total += s;
+    const double seconds = now_seconds() - start;
+    best = std::min(best, seconds);
+    total += seconds;
   }
   return best;
 }
@@ -69,6 +77,7 @@ double measure_gbytes() {
 
 void report(const std::string& name, double flops, double bytes, const Bounds& bounds,
             const std::function<void()>& work) {
+  if (name.find(bounds.filter) == std::string::npos) return;
   const double s = seconds_of_best(work);
   const double compute = flops * 1e-9 / bounds.gflops, memory = bytes * 1e-9 / bounds.gbytes;
   fmt::print("{:<44} {:>9.3f} ms {:>8.1f} GF/s {:>7.1f} GB/s {:>5.0f} % of the {} bound\n", name,
@@ -191,7 +200,7 @@ int run(int argc, char** argv) {
   if (argc > 1) set_num_threads(std::atoi(argv[1]));
   for (const auto* table : cpu::available_kernels())
     if (argc > 2 && std::strcmp(argv[2], table->name) == 0) cpu::use_kernels(*table);
-  const Bounds bounds{measure_gflops(), measure_gbytes()};
+  const Bounds bounds{measure_gflops(), measure_gbytes(), argc > 3 ? argv[3] : ""};
   fmt::print("{} threads, {}: {:.0f} GF/s in cache, {:.1f} GB/s read from memory\n", num_threads(),
              cpu::kernels().name, bounds.gflops, bounds.gbytes);
   bench_matmul(bounds);

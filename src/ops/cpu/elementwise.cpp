@@ -73,11 +73,13 @@ void copy(Tensor y, Tensor x) {
 
 void copy_rows(Tensor y, Tensor x) {
   const int64_t width = x.dim(1);
-  parallel_for(x.dim(0), std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      std::memcpy(y.f32() + t * y.stride(0), x.f32() + t * x.stride(0), static_cast<size_t>(width) * 4);
-    }
-  });
+  parallel_for(x.dim(0), std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t t = begin; t < end; ++t) {
+                   std::memcpy(y.f32() + t * y.stride(0), x.f32() + t * x.stride(0),
+                               static_cast<size_t>(width) * 4);
+                 }
+               });
 }
 
 }  // namespace slimexx::ops::cpu

@@ -1,6 +1,7 @@
 // Weights w = exp(logit - largest logit) in f32; every sum of them in double. Logits order tokens
 // (ties: the lower id first), weights measure mass.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -77,7 +78,7 @@ class RowSampler {
       keep_best_tokens(row);
     }
     if (row.min_p > 0.0f)
-      std::erase_if(kept_, [&](int32_t id) { return weights_[id] < row.min_p; });
+      std::erase_if(keys_, [&](uint64_t key) { return weight_of(key) < row.min_p; });
     return walk_kept(u);
   }
 
@@ -92,7 +93,8 @@ class RowSampler {
   }
 
   int64_t walk_all(double u) const {
-    const double goal = std::min(u * total_, std::nextafter(total_, 0.0));  // u close to 1 may round up
+    const double goal =
+        std::min(u * total_, std::nextafter(total_, 0.0));  // u close to 1 may round up
     auto block =
         std::upper_bound(block_ends_.begin(), block_ends_.end(), goal) - block_ends_.begin();
     const int64_t first = block * kBlock;
@@ -101,66 +103,72 @@ class RowSampler {
                         [](int64_t i) { return i; });
   }
 
-  bool precedes(int32_t a, int32_t b) const {
-    return logits_[a] != logits_[b] ? logits_[a] > logits_[b] : a < b;
+  // Ascending keys are tokens from the best on: descending logits, then ascending ids.
+  uint64_t key_of(int64_t id) const {
+    const auto bits = std::bit_cast<uint32_t>(logits_[id] + 0.0f);  // -0 counts as 0
+    const uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return uint64_t{~ascending} << 32 | static_cast<uint64_t>(id);
   }
+  float weight_of(uint64_t key) const { return weights_[key & 0xFFFFFFFFu]; }
 
   void keep_all_tokens() {
-    kept_.resize(static_cast<size_t>(n_));
-    for (int64_t i = 0; i < n_; ++i) kept_[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+    keys_.clear();
+    for (int64_t i = 0; i < n_; ++i) keys_.push_back(static_cast<uint64_t>(i));
   }
 
-  // top_k, then top_p of what is left. Candidates are sorted only as far as they are needed.
+  // top_k, then top_p of what is left.
   void keep_best_tokens(const SamplingRow& row) {
-    const int64_t limit = row.top_k > 0 ? std::min<int64_t>(row.top_k, n_) : n_;
-    collect_candidates(row, limit);
-    const auto size = std::min<size_t>(static_cast<size_t>(limit), kept_.size());
-    sort_best(0, row.top_k > 0 ? size : std::min<size_t>(size, 64));
-    if (row.top_p >= 1.0f) return kept_.resize(size);
-    double mass = total_;
-    if (row.top_k > 0 && limit < n_) {
-      mass = 0.0;
-      for (size_t i = 0; i < size; ++i) mass += weights_[kept_[i]];
-    }
-    size_t sorted = row.top_k > 0 ? size : std::min<size_t>(size, 64), count = 0;
-    for (double sum = 0.0; count < size; ++count) {
-      if (count > 0 && sum >= static_cast<double>(row.top_p) * mass) break;
-      if (count == sorted) {
-        const size_t end = std::min(size, 4 * sorted);
-        sort_best(sorted, end);
-        sorted = end;
-      }
-      sum += weights_[kept_[count]];
-    }
-    kept_.resize(count);
-  }
-
-  // Tokens lighter than this weigh less than 1 - top_p together, so that top_p never reaches them.
-  void collect_candidates(const SamplingRow& row, int64_t limit) {
-    const bool whole = limit < n_ || row.top_p >= 1.0f;
+    const bool top_k = row.top_k > 0 && row.top_k < n_;
+    // Without top_k, tokens lighter than this weigh less than 1 - top_p together: never reached.
     const double threshold =
-        whole ? -1.0
+        top_k ? -1.0
               : 0.5 * (1.0 - static_cast<double>(row.top_p)) * total_ / static_cast<double>(n_);
-    kept_.clear();
+    keys_.clear();
     for (int64_t i = 0; i < n_; ++i)
-      if (weights_[i] > threshold) kept_.push_back(static_cast<int32_t>(i));
+      if (weights_[i] > threshold) keys_.push_back(key_of(i));
+    double mass = total_;
+    if (top_k) {
+      std::nth_element(keys_.begin(), keys_.begin() + row.top_k, keys_.end());
+      keys_.resize(static_cast<size_t>(row.top_k));
+      std::sort(keys_.begin(), keys_.end());
+      mass = mass_of(0, keys_.size());
+    }
+    if (row.top_p < 1.0f) keep_mass(static_cast<double>(row.top_p) * mass);
   }
 
-  // Puts the best tokens of kept_[begin, ...) into [begin, end), in order.
-  void sort_best(size_t begin, size_t end) {
-    const auto before = [this](int32_t a, int32_t b) { return precedes(a, b); };
-    const auto first = kept_.begin() + static_cast<int64_t>(begin),
-               middle = kept_.begin() + static_cast<int64_t>(end);
-    if (middle != kept_.end()) std::nth_element(first, middle, kept_.end(), before);
-    std::sort(first, middle, before);
+  double mass_of(size_t begin, size_t end) const {
+    double mass = 0.0;
+    for (size_t i = begin; i < end; ++i) mass += weight_of(keys_[i]);
+    return mass;
+  }
+
+  // Keeps the fewest of the best tokens (at least one) that weigh `goal` together: a selection that
+  // halves the range in which the last of them lies.
+  void keep_mass(double goal) {
+    size_t begin = 0, end = keys_.size();  // the answer's size is in (begin, end]
+    double before = 0.0;
+    while (end - begin > 1) {
+      const size_t middle = begin + (end - begin) / 2;
+      const auto at = [this](size_t i) { return keys_.begin() + static_cast<int64_t>(i); };
+      std::nth_element(at(begin), at(middle), at(end));
+      const double half = mass_of(begin, middle);
+      if (before + half >= goal) {
+        end = middle;
+      } else {
+        before += half;
+        begin = middle;
+      }
+    }
+    keys_.resize(end);
   }
 
   int64_t walk_kept(double u) {
-    std::sort(kept_.begin(), kept_.end());
-    double mass = 0.0;
-    for (int32_t id : kept_) mass += weights_[id];
-    return walk(weights_, static_cast<int64_t>(kept_.size()), 0.0, u * mass,
-                [&](int64_t i) { return kept_[static_cast<size_t>(i)]; });
+    const auto id_of = [](uint64_t key) { return key & 0xFFFFFFFFu; };
+    std::sort(keys_.begin(), keys_.end(),
+              [&](uint64_t a, uint64_t b) { return id_of(a) < id_of(b); });
+    return walk(
+        weights_, static_cast<int64_t>(keys_.size()), 0.0, u * mass_of(0, keys_.size()),
+        [&](int64_t i) { return static_cast<int64_t>(id_of(keys_[static_cast<size_t>(i)])); });
   }
 
   const KernelTable& isa_;
@@ -170,11 +178,11 @@ class RowSampler {
   float* weights_ = nullptr;
   double total_ = 0.0;
   static thread_local std::vector<double> block_ends_;
-  static thread_local std::vector<int32_t> kept_;
+  static thread_local std::vector<uint64_t> keys_;
 };
 
 thread_local std::vector<double> RowSampler::block_ends_;
-thread_local std::vector<int32_t> RowSampler::kept_;
+thread_local std::vector<uint64_t> RowSampler::keys_;
 
 }  // namespace
 

@@ -51,7 +51,6 @@ SLX_INLINE void transpose_16x16(const float* const* rows, int64_t offset, float*
 }
 #else
 SLX_INLINE void transpose_16x16(const float* const* rows, int64_t offset, float* out, int64_t ld) {
-  typedef float Quad __attribute__((vector_size(16)));
   typedef float QuadUnaligned __attribute__((vector_size(16), aligned(4), may_alias));
   for (int c = 0; c < 16; c += 4) {
     Quad column[4][4];  // [column][four rows]
@@ -105,6 +104,9 @@ void pack_a(const float* a, int64_t row_stride, int64_t column_stride, int64_t m
       const float* rows[kLanes] = {};
       for (int64_t j = 0; j < width; ++j) rows[j] = source + j * row_stride;
       transpose_strip(rows, width, k, panel, width, width);
+    } else if (row_stride == 1 && i0 + kLanes <= m) {
+      // Whole lanes at once: each row of the panel overwrites the surplus of the one before.
+      for (int64_t p = 0; p < k; ++p) store(panel + p * width, load(source + p * column_stride));
     } else {
       for (int64_t p = 0; p < k; ++p)
         for (int64_t j = 0; j < width; ++j)
@@ -121,8 +123,11 @@ void pack_b(const float* b, int64_t n_stride, int64_t k_stride, int64_t n, int64
       for (int64_t j = 0; j < width; ++j) rows[j] = b + (j0 + j) * n_stride;
       transpose_strip(rows, width, k, packed + j0, kColumns, kLanes);
     } else {
-      for (int64_t p = 0; p < k; ++p)
+      for (int64_t p = 0; p < k; ++p) {
+        // The next panel's part of this row: rows lie pages apart, beyond the hardware's foresight.
+        __builtin_prefetch(b + p * k_stride + j0 + kColumns, 0, 2);
         store(packed + p * kColumns + j0, load_lanes(width > 0 ? b + p * k_stride + j0 : b, width));
+      }
     }
   }
 }

@@ -132,9 +132,11 @@ void adamw(float* weights, float* exp_avg, float* exp_avg_sq, const float* gradi
 
 double sum_of_squares(const float* x, int64_t n) {
   double acc[kLanes] = {};
-  for (int64_t i = 0; i < n; i += kLanes)
-    for (int64_t l = 0; l < kLanes && i + l < n; ++l)
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int l = 0; l < kLanes; ++l)
       acc[l] += static_cast<double>(x[i + l]) * static_cast<double>(x[i + l]);
+  for (int l = 0; i + l < n; ++l) acc[l] += static_cast<double>(x[i + l]) * static_cast<double>(x[i + l]);
   for (int width = kLanes / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) acc[l] += acc[l + width];
   return acc[0];

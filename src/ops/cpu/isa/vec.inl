@@ -129,21 +129,30 @@ SLX_INLINE Vec square_root(Vec a) {
   return r;
 }
 
+typedef float Quad __attribute__((vector_size(16)));
+
+struct Quads {
+  Quad q[4];
+};
+SLX_INLINE Quads quads_of(Vec v) {
+  alignas(64) Quads r;
+  store(reinterpret_cast<float*>(&r), v);
+  return r;
+}
+
 // The fixed tree over lanes: halves, then quarters, ...
 SLX_INLINE float sum_lanes(Vec v) {
-  alignas(64) float t[kLanes];
-  store(t, v);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) t[i] += t[i + width];
-  return t[0];
+  const Quads t = quads_of(v);
+  const Quad s = (t.q[0] + t.q[2]) + (t.q[1] + t.q[3]);
+  return (s[0] + s[2]) + (s[1] + s[3]);
 }
-// NaN anywhere gives NaN.
+// A NaN may be passed over: sums that follow find it.
 SLX_INLINE float max_lanes(Vec v) {
-  alignas(64) float t[kLanes];
-  store(t, v);
-  float m = t[0];
-  for (int i = 1; i < kLanes; ++i) m = (t[i] > m || t[i] != t[i]) ? t[i] : m;
-  return m;
+  const auto larger = [](Quad a, Quad b) { return a > b ? a : b; };
+  const Quads t = quads_of(v);
+  const Quad m = larger(larger(t.q[0], t.q[2]), larger(t.q[1], t.q[3]));
+  const float a = m[0] > m[2] ? m[0] : m[2], b = m[1] > m[3] ? m[1] : m[3];
+  return a > b ? a : b;
 }
 
 // exp(x) = 2^n exp(r), r = x - n ln 2 in two pieces, exp(r) = 1 + r + r^2 q(r) with q fitted here to
