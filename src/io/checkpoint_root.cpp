@@ -57,7 +57,7 @@ bool is_complete(const std::string& directory) {
     Checkpoint::open(directory);
     return true;
   } catch (const Error& e) {
-    log_warn("passed over as a checkpoint: {}", e.what());
+    log_warn("{}: passed over as a checkpoint: {}", e.where(), e.message());
     return false;
   }
 }
