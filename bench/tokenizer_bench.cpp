@@ -2,8 +2,8 @@
 // Prints the seconds of loading and, for each round, the MB/s of encoding the file line by line and
 // of decoding the ids.
 #include <fmt/core.h>
+#include <time.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -19,17 +19,24 @@ namespace {
 using slimexx::text::TokenId;
 using slimexx::text::Tokenizer;
 
+// Processor time of this thread, so that other load on the machine does not count.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 double seconds_of(const std::function<void()>& action) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = thread_seconds();
   action();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return thread_seconds() - start;
 }
 
 void run(const std::string& tokenizer_path, const std::string& text_path, int rounds) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = thread_seconds();
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_path);
-  const std::chrono::duration<double> load = std::chrono::steady_clock::now() - start;
-  fmt::print("load {:.3f} s, {} ids\n", load.count(), tokenizer.vocab_size());
+  const double load = thread_seconds() - start;
+  fmt::print("load {:.3f} s, {} ids\n", load, tokenizer.vocab_size());
   const std::string text = slimexx::read_text_file(text_path);
   const std::vector<std::string> lines = slimexx::split(text, '\n');
   const double megabytes = 1e-6 * static_cast<double>(text.size());
