@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kMaxTileRows = 384;       // rows of A packed at once: kDepth * 384 floats, in L2
 constexpr int64_t kDepth = 256;             // k of one block: a packed panel of B stays in L1
-constexpr int64_t kDepthOfFewRows = 1024;   // with one panel of A, B is only passed through
 constexpr int64_t kSmallProduct = 1 << 16;  // multiply-adds below which one thread does it all
 constexpr int64_t kMinTileColumns = 256;
 
@@ -26,7 +25,7 @@ struct Tiling {
 
 Tiling choose_tiling(const Product& q, const KernelTable& isa) {
   Tiling t{};
-  t.depth = std::min(q.k, q.m <= isa.rows ? kDepthOfFewRows : kDepth);
+  t.depth = std::min(q.k, kDepth);
   t.row_tiles = divide_up(q.m, kMaxTileRows);
   t.rows = round_up(divide_up(q.m, t.row_tiles), isa.rows);
   t.row_tiles = divide_up(q.m, t.rows);

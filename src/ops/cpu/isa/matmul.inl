@@ -82,12 +82,17 @@ alignas(64) constexpr float kZeros[kLanes] = {};
 
 // out[p*ld + j] = rows[j][p], j < 16, p < k. Rows beyond `num_rows` read as zero. Columns [width, 16)
 // of each out row may be overwritten before the next row is written; 16 floats past the end too.
+// `ahead` floats past each row lies what the next strip will read: fetched early, since rows lie pages
+// apart, beyond the hardware's foresight (0: nothing).
 SLX_INLINE void transpose_strip(const float* const* rows, int64_t num_rows, int64_t k, float* out,
-                                int64_t ld, int64_t width) {
+                                int64_t ld, int64_t width, int64_t ahead) {
   int64_t p = 0;
   for (; p + kLanes <= k; p += kLanes) {
     const float* shifted[kLanes];
-    for (int64_t j = 0; j < kLanes; ++j) shifted[j] = j < num_rows ? rows[j] + p : kZeros;
+    for (int64_t j = 0; j < kLanes; ++j) {
+      shifted[j] = j < num_rows ? rows[j] + p : kZeros;
+      if (ahead > 0) __builtin_prefetch(shifted[j] + ahead, 0, 2);
+    }
     transpose_16x16(shifted, 0, out + p * ld, ld);
   }
   for (; p < k; ++p)
@@ -103,7 +108,7 @@ void pack_a(const float* a, int64_t row_stride, int64_t column_stride, int64_t m
     if (column_stride == 1) {
       const float* rows[kLanes] = {};
       for (int64_t j = 0; j < width; ++j) rows[j] = source + j * row_stride;
-      transpose_strip(rows, width, k, panel, width, width);
+      transpose_strip(rows, width, k, panel, width, width, 0);
     } else if (row_stride == 1 && i0 + kLanes <= m) {
       // Whole lanes at once: each row of the panel overwrites the surplus of the one before.
       for (int64_t p = 0; p < k; ++p) store(panel + p * width, load(source + p * column_stride));
@@ -121,10 +126,10 @@ void pack_b(const float* b, int64_t n_stride, int64_t k_stride, int64_t n, int64
     if (k_stride == 1) {
       const float* rows[kLanes] = {};
       for (int64_t j = 0; j < width; ++j) rows[j] = b + (j0 + j) * n_stride;
-      transpose_strip(rows, width, k, packed + j0, kColumns, kLanes);
+      transpose_strip(rows, width, k, packed + j0, kColumns, kLanes, kColumns * n_stride);
     } else {
       for (int64_t p = 0; p < k; ++p) {
-        // The next panel's part of this row: rows lie pages apart, beyond the hardware's foresight.
+        // The next panel's part of this row, as in transpose_strip.
         __builtin_prefetch(b + p * k_stride + j0 + kColumns, 0, 2);
         store(packed + p * kColumns + j0, load_lanes(width > 0 ? b + p * k_stride + j0 : b, width));
       }
@@ -135,7 +140,7 @@ void pack_b(const float* b, int64_t n_stride, int64_t k_stride, int64_t n, int64
 void transpose_rows(const float* const* rows, int64_t num_rows, int64_t dim, float* out) {
   for (int64_t j0 = 0; j0 < kScoreColumns; j0 += kLanes) {
     const int64_t width = num_rows - j0 < 0 ? 0 : (num_rows - j0 < kLanes ? num_rows - j0 : kLanes);
-    transpose_strip(rows + j0, width, dim, out + j0, kScoreColumns, kLanes);
+    transpose_strip(rows + j0, width, dim, out + j0, kScoreColumns, kLanes, 0);
   }
 }
 
