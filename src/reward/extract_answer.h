@@ -1,0 +1,17 @@
+// The parts of extract_answer that `math` and its tests use by themselves.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "reward/graders.h"
+
+namespace slimexx::reward {
+
+// What follows the last </think>, without chat markers such as <|im_end|> and what follows them.
+std::string_view final_part(std::string_view response);
+
+// The boxes of a reference answer joined ("\boxed{1} and \boxed{2}" is a list); the whole text if
+// it has none. A box that never closes counts: references are short and not cut off.
+std::string read_label(std::string_view label);
+
+}  // namespace slimexx::reward

@@ -1,0 +1,16 @@
+// Are two parsed answers equal?
+#pragma once
+#include <string>
+
+#include "reward/latex/identity.h"
+#include "reward/latex/node.h"
+
+namespace slimexx::reward::latex {
+
+struct Verdict {
+  bool equal = false;
+  std::string reason;
+};
+Verdict compare_trees(const Ref& gold, const Ref& prediction, Budget& budget);
+
+}  // namespace slimexx::reward::latex

@@ -1,0 +1,26 @@
+// Exact arithmetic on rationals with a limit on every size, so that no expression explodes.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reward/latex/node.h"
+
+namespace slimexx::reward::latex {
+
+bool is_integer(const Rational& value);
+bool is_small(const Rational& value);                // at most kMaxFoldedBits bits above and below
+std::optional<long> to_long(const Rational& value);  // an integer of magnitude below 2^31
+
+// base^exponent where it is rational and small. An odd root of a negative number is the real one.
+std::optional<Rational> fold_power(const Rational& base, const Rational& exponent);
+// The k-th root of a nonnegative integer where it is an integer.
+std::optional<Integer> exact_root(const Integer& value, unsigned k);
+
+// factorial, binom, abs, floor, ceil, gcd, lcm, max, min, mod of rationals.
+std::optional<Rational> fold_function(const std::string& name, const std::vector<Rational>& args);
+
+// Digits such as "0012.50", at most one point. `repeat` digits follow for ever.
+std::optional<Rational> parse_decimal(const std::string& digits, const std::string& repeat = "");
+
+}  // namespace slimexx::reward::latex

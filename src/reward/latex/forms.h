@@ -1,0 +1,43 @@
+// What an answer says once notation is set aside: labels ("x =", "f(x) =", "S \in"), +- signs,
+// lists and their labels, matrix arithmetic.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reward/latex/identity.h"
+#include "reward/latex/node.h"
+
+namespace slimexx::reward::latex {
+
+// Structure as text, for labels and for equality of what is no number.
+std::string print_tree(const Ref& node);
+
+// A name for an unknown: x, x_1, f(x), AB, |S|, (x, y), AB/CD, V_1 : V_2.
+bool is_label(const Ref& node);
+
+struct Labelled {
+  std::string label;  // empty: none
+  Ref label_node;
+  Ref value;
+};
+// "x = 2 = 4/2" gives x and 4/2; "5 = x" gives x and 5; "x \in S" gives x and S; others no label.
+Labelled strip_label(const Ref& node);
+// Both sides of f(x) = ..., f(t) = ... with one name for the argument.
+void unify_parameters(Labelled& a, Labelled& b);
+
+// The answers that one with +- stands for: itself if it has none; nullopt if there are too many.
+std::optional<std::vector<Ref>> expand_signs(const Ref& node);
+
+struct Collection {
+  enum Shape { kSingle, kList, kSet } shape = kSingle;
+  bool alternatives = false;  // joined by "or"
+  std::vector<Labelled> elements;
+};
+// Lists, sets and +- spread out; "p = 5, q = 2, p = 7, q = 2" becomes two tuples.
+Collection collect(const Ref& node);
+
+// Carries out matrix sums, products, powers and determinants; null where the sizes do not fit.
+Ref evaluate_matrices(const Ref& node);
+
+}  // namespace slimexx::reward::latex

@@ -1,0 +1,112 @@
+// clean_source: the text-level half of the lexer.
+#include <algorithm>
+#include <cctype>
+
+#include "reward/latex/lexer.h"
+#include "reward/latex/words.h"
+#include "slimexx/base/strings.h"
+
+namespace slimexx::reward::latex {
+namespace {
+
+int superscript_digit(uint32_t code_point) {
+  if (code_point == 0xB9) return 1;
+  if (code_point == 0xB2 || code_point == 0xB3) return static_cast<int>(code_point - 0xB0);
+  if (code_point == 0x2070 || (code_point >= 0x2074 && code_point <= 0x2079)) {
+    return static_cast<int>(code_point - 0x2070);
+  }
+  return -1;
+}
+
+int subscript_digit(uint32_t code_point) {
+  return code_point >= 0x2080 && code_point <= 0x2089 ? static_cast<int>(code_point - 0x2080) : -1;
+}
+
+std::string to_ascii_latex(std::string_view text) {
+  std::string out;
+  int open_script = 0;  // '^' or '_' while a run of raised or lowered digits lasts
+  auto close_script = [&] {
+    if (open_script) out += '}';
+    open_script = 0;
+  };
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    const uint32_t c = next_code_point(text, at);
+    const int raised = superscript_digit(c), lowered = subscript_digit(c);
+    if (raised >= 0 || lowered >= 0 || (c == 0x207B && !open_script)) {
+      const int script = lowered >= 0 ? '_' : '^';
+      if (open_script != script) {
+        close_script();
+        out += static_cast<char>(script);
+        out += '{';
+        open_script = script;
+      }
+      out += c == 0x207B ? '-' : static_cast<char>('0' + std::max(raised, lowered));
+      continue;
+    }
+    close_script();
+    const auto latex = c < 0x80 ? std::nullopt : latex_of_code_point(c);
+    if (latex) {
+      out += *latex;
+    } else {
+      out += text.substr(start, at - start);
+    }
+  }
+  close_script();
+  return out;
+}
+
+// Drops $ and the display delimiters; a lone $ before a number is the currency.
+std::string drop_delimiters(const std::string& text) {
+  size_t dollars = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '$') {
+      ++dollars;
+    }
+  }
+  bool currency = dollars % 2 == 1;
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (text[i] == '\\' && (next == '(' || next == ')' || next == '[' || next == ']')) {
+      out += ' ';
+      ++i;
+    } else if (text[i] == '\\' && next != '\0') {
+      out += text[i];
+      out += next;
+      ++i;
+    } else if (text[i] == '$') {
+      out += currency && (isdigit(static_cast<unsigned char>(next)) || next == '.') ? "\\$ " : " ";
+      currency = false;
+    } else if (text[i] == '*' && next == '*') {
+      out += '^';
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string clean_source(std::string_view raw) {
+  std::string valid = is_valid_utf8(raw) ? std::string(raw) : replace_invalid_utf8(raw);
+  std::string_view view = trim(valid);
+  while (view.size() >= 4 && view.substr(0, 2) == "**" && view.substr(view.size() - 2) == "**") {
+    view = trim(view.substr(2, view.size() - 4));
+  }
+  std::string text = drop_delimiters(to_ascii_latex(view));
+  view = trim(text);
+  while (!view.empty() &&
+         (view.back() == '.' || view.back() == ',' || view.back() == ';' || view.back() == ':')) {
+    const bool spacing = view.size() >= 2 && view[view.size() - 2] == '\\' && view.back() != '.';
+    if (spacing || (view.size() >= 2 && view.back() == '.' && view[view.size() - 2] == '.')) break;
+    view = trim(view.substr(0, view.size() - 1));
+  }
+  return std::string(view);
+}
+
+}  // namespace slimexx::reward::latex
