@@ -5,16 +5,6 @@
 #include "slimexx/base/check.h"
 
 namespace slimexx::rollout {
-namespace {
-
-template <class Container>
-void insert_by_arrival(Container& sequences, Sequence* sequence) {
-  const auto later = [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; };
-  sequences.insert(std::upper_bound(sequences.begin(), sequences.end(), sequence, later), sequence);
-}
-
-}  // namespace
-
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       pool_(options.num_pages),
@@ -27,12 +17,14 @@ int64_t Scheduler::pages_for(int64_t num_tokens) const {
   return (num_tokens + options_.page_tokens - 1) / options_.page_tokens;
 }
 
-void Scheduler::add(Sequence* sequence) { insert_by_arrival(waiting_, sequence); }
+void Scheduler::add(Sequence* sequence) {
+  SLX_CHECK(waiting_.empty() || waiting_.back()->arrival < sequence->arrival);
+  waiting_.push_back(sequence);
+}
 
 const std::vector<Chunk>& Scheduler::plan_step() {
   plan_.clear();
   budget_ = options_.max_batch_tokens;
-  has_preempted_ = false;
   plan_decodes();
   plan_prompts();
   admit_waiting();
@@ -54,7 +46,7 @@ void Scheduler::plan_decodes() {
       grant(sequence, 1);
       ++i;
     } else {
-      preempt(i);
+      preempt_newest();  // itself: growing preempted all that were newer
     }
   }
 }
@@ -65,14 +57,16 @@ void Scheduler::plan_prompts() {
 }
 
 void Scheduler::admit_waiting() {
-  // A step that took pages away does not give them to somebody new.
-  while (budget_ > 0 && !has_preempted_ && !waiting_.empty() &&
-         num_running() < options_.max_running && can_admit(*waiting_.front())) {
+  // Who was preempted in this step is not admitted in it: its pages went, less at least one, and
+  // its tokens need them all.
+  while (budget_ > 0 && !waiting_.empty() && num_running() < options_.max_running &&
+         can_admit(*waiting_.front())) {
     Sequence* sequence = waiting_.front();
     waiting_.pop_front();
-    insert_by_arrival(running_, sequence);
+    SLX_CHECK(running_.empty() || running_.back()->arrival < sequence->arrival);
+    running_.push_back(sequence);
     if (sequence->num_preemptions == 0) stats_.prompt_tokens += sequence->num_tokens();
-    plan_prompt(static_cast<size_t>(std::ranges::find(running_, sequence) - running_.begin()));
+    plan_prompt(running_.size() - 1);
   }
 }
 
@@ -216,23 +210,20 @@ void Scheduler::finish_step() {
 }
 
 bool Scheduler::preempt_newer_than(size_t index) {
-  for (size_t i = running_.size(); i-- > index + 1;) {
-    if (running_[i]->is_planned) continue;
-    preempt(i);
-    return true;
-  }
-  return false;
+  if (index + 1 == running_.size()) return false;
+  preempt_newest();
+  return true;
 }
 
-void Scheduler::preempt(size_t index) {
-  Sequence* sequence = running_[index];
+void Scheduler::preempt_newest() {
+  Sequence* sequence = running_.back();
+  SLX_CHECK(!sequence->is_planned, "request {} is preempted in its own step", sequence->request.id);
   release_pages(*sequence);
   sequence->num_computed = 0;
   ++sequence->num_preemptions;
   ++stats_.preemptions;
-  has_preempted_ = true;
-  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
-  insert_by_arrival(waiting_, sequence);
+  running_.pop_back();
+  waiting_.push_front(sequence);
 }
 
 void Scheduler::release_pages(Sequence& sequence) {

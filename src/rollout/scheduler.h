@@ -10,12 +10,13 @@
 //      is always computed, since its logits are wanted
 //   3. a waiting request starts when pages for all its tokens are there, with one page to spare for
 //      each running sequence; strictly by arrival
-//   4. when pages run out, the newest sequence without a share of this step is preempted: it gives
-//   up
-//      its pages, waits in its old place, and is computed again from its tokens
-// The oldest running sequence always gets on, because it may preempt all others and the cache holds
-// one sequence of the greatest length; nobody overtakes a waiting request. A pure function of the
-// calls.
+//   4. when pages run out, the newest running sequence is preempted: it gives up its pages, waits
+//   at
+//      the head, and is computed again from its tokens
+// Hence at any time decodes are older than running prompts and those older than waiting requests;
+// who is preempted has no share of the step yet. The oldest sequence always gets on, because it may
+// preempt all others and the cache holds one sequence of the greatest length. A pure function of
+// the calls.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -46,7 +47,7 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerOptions& options);
 
-  // Sequences are the caller's, and must stay until removed.
+  // Sequences are the caller's, must stay until removed, and come by ascending arrival.
   void add(Sequence* sequence);
   // The shares of the next step; empty if there is no sequence. Valid until the next call. The
   // caller computes them, then calls finish_step(), then appends sampled tokens and removes what is
@@ -84,7 +85,7 @@ class Scheduler {
   void cache_full_pages(Sequence& sequence, int64_t begin);
   PageId take_page();
   bool preempt_newer_than(size_t index);
-  void preempt(size_t index);
+  void preempt_newest();
   void release_pages(Sequence& sequence);
   PageId find_page(PageId parent, const Sequence& sequence, int64_t page_index) const;
   int64_t pages_for(int64_t num_tokens) const;
@@ -93,12 +94,11 @@ class Scheduler {
   SchedulerOptions options_;
   PagePool pool_;
   PrefixCache prefixes_;
-  std::vector<Sequence*> running_;  // by arrival
-  std::deque<Sequence*> waiting_;   // by arrival
+  std::vector<Sequence*> running_;  // by arrival, all before
+  std::deque<Sequence*> waiting_;   // these, by arrival
   std::vector<Chunk> plan_;
   std::vector<Replacement> replacements_;
   int64_t budget_ = 0;  // tokens left in the step being planned
-  bool has_preempted_ = false;
   EngineStats stats_;
 };
 

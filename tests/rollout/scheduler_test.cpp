@@ -312,6 +312,46 @@ TEST(Scheduler, ALongPromptIsSharedChunkByChunk) {
   FAIL() << "not done, " << computed << " tokens computed";
 }
 
+// Request 1 answers with what goes on in the prompt of request 2, so that both fill the same page,
+// and request 2 fills the next one behind it in the same step.
+TEST(Scheduler, ATwinPageIsGivenUpWithinALongerChunk) {
+  Scheduler scheduler(
+      {.page_tokens = 4, .num_pages = 100, .max_batch_tokens = 10, .max_running = 8});
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  const auto submit = [&](int32_t first, int32_t length) {
+    auto& sequence = sequences.emplace_back(std::make_unique<Sequence>());
+    sequence->arrival = sequences.size();
+    for (int32_t t = 0; t < length; ++t) sequence->tokens.push_back(first + t);
+    scheduler.add(sequence.get());
+  };
+  submit(50, 5);
+  submit(0, 3);
+  submit(0, 14);
+  ASSERT_EQ(scheduler.plan_step().size(), 3u);
+  scheduler.finish_step();
+  ASSERT_EQ(sequences[2]->num_computed, 2);
+  for (const auto& [index, token] : {std::pair{0, 55}, {1, 3}}) {
+    sequences[static_cast<size_t>(index)]->tokens.push_back(token);
+    sequences[static_cast<size_t>(index)]->log_probs.push_back(0);
+  }
+  scheduler.plan_step();
+  ASSERT_EQ(sequences[2]->num_computed, 10);
+  EXPECT_NE(sequences[1]->pages[0], sequences[2]->pages[0]);
+  scheduler.finish_step();
+  EXPECT_EQ(sequences[1]->pages[0], sequences[2]->pages[0]);
+  submit(0, 9);
+  scheduler.plan_step();
+  EXPECT_EQ(sequences[3]->cached_tokens, 8);
+  scheduler.finish_step();
+  while (!sequences.empty()) {
+    scheduler.remove(sequences.back().get());
+    sequences.pop_back();
+  }
+  EXPECT_EQ(scheduler.pages().num_idle(), scheduler.prefixes().size());
+  scheduler.forget_prefixes();
+  EXPECT_EQ(scheduler.pages().num_free(), 100);
+}
+
 TEST(Scheduler, NobodyOvertakesAWaitingRequest) {
   // The second prompt needs more pages than the first leaves; the third would fit but is newer.
   Scheduler scheduler(
