@@ -1,0 +1,146 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/result_lines.h"
+#include "cli/run_flags.h"
+#include "cli/sequence_scorer.h"
+#include "cli/token_rows.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/rl/loaded_model.h"
+
+namespace slimexx::cli {
+namespace {
+
+// What one rank computes at a time; a longer sequence stands alone.
+constexpr int64_t kForwardTokens = 4096;
+
+struct ScoreFlags {
+  std::string hf_checkpoint, input, output, device;
+  double temperature = 1.0;
+};
+
+using Sequences = std::vector<std::vector<int32_t>>;
+
+class Scoring {
+ public:
+  Scoring(const ScoreFlags& flags, Session& session)
+      : session_(session),
+        device_(rl::select_device(flags.device)),
+        model_(rl::load_model(flags.hf_checkpoint, device_, false)),
+        input_(flags.input),
+        temperature_(static_cast<float>(flags.temperature)),
+        output_(flags.output, session.is_root()) {}
+
+  // Every rank reads the file and scores every size()-th pack of it.
+  void run() {
+    while (true) {
+      std::vector<Sequences> packs;
+      while (std::ssize(packs) < session_.world.size()) {
+        Sequences pack = next_pack();
+        if (pack.empty()) break;
+        packs.push_back(std::move(pack));
+      }
+      if (packs.empty()) break;
+      const auto rank = static_cast<size_t>(session_.world.rank());
+      const std::string mine = rank < packs.size() ? score(packs[rank]) : "";
+      for (const auto& text : session_.world.communicator().all_gather(mine)) write(text);
+    }
+    output_.finish();
+  }
+
+ private:
+  Sequences next_pack() {
+    Sequences pack;
+    int64_t num_tokens = 0;
+    while (true) {
+      if (!pending_.empty()) {
+        const auto length = std::ssize(pending_);
+        if (!pack.empty() && num_tokens + length > kForwardTokens) return pack;
+        num_tokens += length;
+        pack.push_back(std::exchange(pending_, {}));
+      }
+      Json row;
+      if (!io::next_json_object(input_, row)) return pack;
+      pending_ =
+          read_tokens(row, model_.spec.vocab_size, 2, model_.spec.max_positions, input_.where());
+    }
+  }
+
+  // Lines of JSON. The rotary tables grow with the longest sequence seen.
+  std::string score(const Sequences& pack) {
+    int64_t longest = 0;
+    for (const auto& s : pack) longest = std::max<int64_t>(longest, std::ssize(s));
+    if (!transformer_ || transformer_->max_positions() < longest) {
+      scorer_.reset();
+      transformer_ = std::make_unique<model::Transformer>(
+          model_.spec, device_, std::min(model_.spec.max_positions, 2 * longest));
+      scorer_ =
+          std::make_unique<SequenceScorer>(*transformer_, *model_.store, temperature_, device_);
+    }
+    std::string lines;
+    for (const SequenceScores& scores : scorer_->score(pack)) {
+      lines += "{\"logprobs\":";
+      append_floats(lines, scores.log_probs);
+      lines += ",\"entropy\":";
+      append_floats(lines, scores.entropies);
+      lines += "}\n";
+    }
+    return lines;
+  }
+
+  void write(std::string_view lines) {
+    for (size_t begin = 0; begin < lines.size();) {
+      const size_t end = lines.find('\n', begin);
+      output_.write(lines.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+
+  Session& session_;
+  tensor::Device device_;
+  rl::LoadedModel model_;
+  io::LineReader input_;
+  float temperature_;
+  ResultLines output_;
+  std::vector<int32_t> pending_;  // read, and not in a pack yet
+  std::unique_ptr<model::Transformer> transformer_;
+  std::unique_ptr<SequenceScorer> scorer_;
+};
+
+void run_score(const ScoreFlags& flags, Session& session) {
+  if (!(flags.temperature > 0)) {
+    throw Error(ErrorCode::kUsage, fmt::format("the temperature is {}", flags.temperature),
+                "give a number above 0", "--temperature");
+  }
+  Scoring(flags, session).run();
+}
+
+}  // namespace
+
+VerbBody declare_score(CLI::App& app) {
+  auto flags = std::make_shared<ScoreFlags>();
+  app.add_option("--hf-checkpoint", flags->hf_checkpoint, "Hugging Face folder of the model")
+      ->type_name("DIR")
+      ->required();
+  app.add_option("--input", flags->input, "JSON lines {\"tokens\": [ids]}")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("--output", flags->output,
+                 "JSON lines {\"logprobs\", \"entropy\"}; default stdout")
+      ->type_name("FILE");
+  app.add_option("--temperature", flags->temperature, "Divides the logits (default 1)")
+      ->type_name("NUMBER");
+  add_device_flag(app, flags->device);
+  app.footer(
+      "Number t of a line belongs to token t + 1.\n\nExamples:\n"
+      "  slimexx score --hf-checkpoint model/ --input tokens.jsonl --output scores.jsonl\n"
+      "  slimexx score --hf-checkpoint model/ --input tokens.jsonl.zst --temperature 0.8");
+  return [flags](Session& session) { run_score(*flags, session); };
+}
+
+}  // namespace slimexx::cli

@@ -1,0 +1,94 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "cli/run_flags.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/io/checkpoint.h"
+#include "slimexx/rl/loaded_model.h"
+#include "slimexx/rl/training.h"
+
+namespace slimexx::cli {
+namespace {
+
+constexpr const char* kRunDirKey = "observe.run_dir";
+
+struct TrainFlags {
+  std::string config, resume, device;
+  std::vector<std::string> settings;
+  bool wants_resume = false, dry_run = false;
+};
+
+rl::RunConfig load_config(const TrainFlags& flags) {
+  std::vector<config::Override> overrides = parse_settings(flags.settings);
+  if (!config::Config::load(flags.config, overrides).is_set(kRunDirKey)) {
+    const std::string stem = std::filesystem::path(flags.config).stem().string();
+    overrides.push_back({kRunDirKey, quote_for_yaml("runs/" + stem)});
+  }
+  config::Config config = config::Config::load(flags.config, overrides);
+  return rl::load_run_config(config, true);
+}
+
+std::string find_resume(const TrainFlags& flags, const rl::RunConfig& config) {
+  std::string root = flags.resume;
+  if (root.empty()) root = config.checkpoint.save;
+  if (root.empty()) root = join_path(config.observe.run_dir, "checkpoints");
+  const std::string found = path_exists(root) ? io::find_latest(root) : "";
+  if (found.empty()) {
+    throw Error(ErrorCode::kUsage, "there is no complete checkpoint to resume from",
+                flags.resume.empty() ? "name one with --resume DIR, or start anew without --resume"
+                                     : "give a step_* folder, or the folder that holds them",
+                root);
+  }
+  return found;
+}
+
+void run_train(const TrainFlags& flags, Session& session) {
+  rl::TrainRequest request{.config = load_config(flags),
+                           .resume = {},
+                           .command_line = session.command_line,
+                           .device = rl::select_device(flags.device),
+                           .dry_run = flags.dry_run};
+  if (flags.wants_resume) {
+    // One rank looks, so that all take up the same checkpoint.
+    const std::string found = session.is_root() ? find_resume(flags, request.config) : "";
+    request.resume = session.world.communicator().broadcast(found, 0);
+  }
+  rl::run_training(std::move(request), session.world);
+}
+
+}  // namespace
+
+VerbBody declare_train(CLI::App& app) {
+  auto flags = std::make_shared<TrainFlags>();
+  app.add_option("--config", flags->config, "The run's configuration (YAML)")
+      ->type_name("FILE")
+      ->required();
+  add_set_flag(app, flags->settings);
+  const CLI::Option* resume =
+      app.add_option("--resume", flags->resume,
+                     "Continue from a checkpoint; without DIR from this run's newest")
+          ->type_name("[DIR]")
+          ->expected(0, 1);
+  app.add_flag("--dry-run", flags->dry_run,
+               "Build everything, print it, stop before the first rollout");
+  add_device_flag(app, flags->device);
+  app.footer(
+      "Examples:\n"
+      "  slimexx train --config configs/quickstart.yaml\n"
+      "  slimexx train --config run.yaml --set optimizer.lr=2e-6 rollout.num_rollout=100\n"
+      "  slimexx train --config run.yaml --resume\n"
+      "  mpirun -np 2 slimexx train --config run.yaml\n\n"
+      "The run folder is observe.run_dir; if that is not set, runs/<name of the file>.");
+  return [flags, resume](Session& session) {
+    TrainFlags chosen = *flags;
+    chosen.wants_resume = resume->count() > 0;
+    run_train(chosen, session);
+  };
+}
+
+}  // namespace slimexx::cli

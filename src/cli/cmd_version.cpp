@@ -1,0 +1,52 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "build_info.h"
+#include "cli/verbs.h"
+#include "slimexx/base/thread_pool.h"
+#include "slimexx/model/families.h"
+
+namespace slimexx::cli {
+namespace {
+
+std::string compiler() {
+#if defined(__clang__)
+  return fmt::format("clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return fmt::format("gcc {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+}
+
+constexpr bool has_mpi() {
+#ifdef SLX_WITH_MPI
+  return true;
+#else
+  return false;
+#endif
+}
+
+void print_version(const Session& session) {
+  if (!session.is_root()) return;
+  std::string families;
+  for (const auto& family : model::list_families()) {
+    families += (families.empty() ? "" : ", ") + family.name;
+  }
+  const std::string sanitizers = SLX_SANITIZERS;
+  fmt::print("slimexx {} ({})\n", SLX_VERSION, SLX_REVISION);
+  fmt::print("build     {}, {}{}\n", SLX_BUILD_TYPE, compiler(),
+             sanitizers.empty() ? "" : ", sanitizers " + sanitizers);
+  fmt::print("features  mpi {}, cuda no\n", has_mpi() ? "yes" : "no");
+  fmt::print("models    {}\n", families);
+  fmt::print("launch    {} rank{}, {} thread{} each\n", session.world.size(),
+             session.world.size() == 1 ? "" : "s", num_threads(), num_threads() == 1 ? "" : "s");
+}
+
+}  // namespace
+
+VerbBody declare_version(CLI::App&) {
+  return [](Session& session) { print_version(session); };
+}
+
+}  // namespace slimexx::cli

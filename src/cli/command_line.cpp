@@ -1,0 +1,141 @@
+#include "cli/command_line.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+
+namespace slimexx::cli {
+namespace {
+
+// In the interface and not there yet: said so, rather than "unknown".
+constexpr std::pair<std::string_view, std::string_view> kPlannedVerbs[] = {
+    {"plan", "slimexx train --config FILE --dry-run builds the run and prints its memory"},
+    {"doctor", "slimexx version says what this build can do"},
+};
+
+bool is_help(const std::string& word) { return word == "-h" || word == "--help"; }
+
+std::string overview(bool full) {
+  std::string text = "usage: slimexx VERB [flags]\n\n";
+  for (const Verb& verb : list_verbs()) {
+    if (verb.listed) text += fmt::format("  {:<12}{}\n", verb.name, verb.summary);
+  }
+  text += "\nslimexx VERB -h lists a verb's flags, slimexx VERB --help adds examples.\n";
+  if (full) {
+    text +=
+        "\nSeveral ranks: mpirun -np N slimexx VERB ..., or srun; without a launcher it is one.\n"
+        "Results go to stdout or the named file, logs to stderr. Exit status: 0 done, 2 usage or\n"
+        "configuration, 3 environment, 4 the run failed, 5 a check failed, 130 interrupted after "
+        "a\ncheckpoint. NO_COLOR turns colours off.\n";
+  }
+  return text;
+}
+
+const Verb& find_verb(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Verb& verb : list_verbs()) {
+    if (verb.name == name) return verb;
+    if (verb.listed) names.emplace_back(verb.name);
+  }
+  for (const auto& [planned, instead] : kPlannedVerbs) {
+    if (planned == name) {
+      throw Error(ErrorCode::kUsage, fmt::format("the verb \"{}\" is not there yet", name),
+                  std::string(instead));
+    }
+  }
+  const auto nearest = nearest_name(name, names);
+  throw Error(ErrorCode::kUsage, fmt::format("unknown verb \"{}\"", name),
+              nearest ? fmt::format("did you mean {}?", *nearest) : "slimexx -h lists the verbs");
+}
+
+std::string flags_hint(const Verb& verb) {
+  return fmt::format("slimexx {} --help shows the flags", verb.name);
+}
+
+void refuse_extras(const CLI::App& app, const Verb& verb) {
+  const std::vector<std::string> extras = app.remaining();
+  if (extras.empty()) return;
+  const std::string where = fmt::format("slimexx {}", verb.name);
+  const std::string word = extras.front().substr(0, extras.front().find('='));
+  if (!word.starts_with('-')) {
+    throw Error(ErrorCode::kUsage, fmt::format("unexpected argument \"{}\"", extras.front()),
+                flags_hint(verb), where);
+  }
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const auto nearest = nearest_name(word, known);
+  throw Error(ErrorCode::kUsage, fmt::format("unknown flag {}", word),
+              nearest ? fmt::format("did you mean {}?", *nearest) : flags_hint(verb), where);
+}
+
+void parse_flags(CLI::App& app, const Verb& verb, std::vector<std::string> arguments) {
+  std::ranges::reverse(arguments);  // CLI11 takes them from the back
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::ParseError& e) {
+    refuse_extras(app, verb);  // a misspelt flag is the likelier cause of one that is missing
+    throw Error(ErrorCode::kUsage, e.what(), flags_hint(verb),
+                fmt::format("slimexx {}", verb.name));
+  }
+  refuse_extras(app, verb);
+}
+
+std::string verb_help(CLI::App& app, const Verb& verb, bool full) {
+  if (!full) app.footer("");
+  return app.help(fmt::format("slimexx {}", verb.name));
+}
+
+}  // namespace
+
+Invocation parse_command_line(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) {
+    throw Error(ErrorCode::kUsage, "no verb is given", "slimexx -h lists the verbs");
+  }
+  if (is_help(arguments[0])) return {overview(arguments[0] == "--help"), {}};
+  if (arguments[0] == "--version") return parse_command_line({"version"});
+  const Verb& verb = find_verb(arguments[0]);
+  CLI::App app{std::string(verb.summary)};
+  app.set_help_flag();
+  app.allow_extras();
+  Invocation invocation{{}, verb.declare(app)};
+  bool verbose = false, quiet = false;
+  app.add_flag("-v,--verbose", verbose, "Log more");
+  app.add_flag("-q,--quiet", quiet, "Log warnings and errors only")->excludes("--verbose");
+  bool help = false;
+  app.add_flag("-h,--help", help, "-h: this list; --help: with examples");
+  for (size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
+    if (is_help(arguments[i])) return {verb_help(app, verb, arguments[i] == "--help"), {}};
+  }
+  parse_flags(app, verb, {arguments.begin() + 1, arguments.end()});
+  if (verbose) set_log_level(LogLevel::kDebug);
+  if (quiet) set_log_level(LogLevel::kWarn);
+  return invocation;
+}
+
+std::string join_command_line(int argc, char** argv) {
+  std::string line;
+  for (int i = 0; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool is_plain =
+        !word.empty() && word.find_first_of(" \t\n'\"\\$`*?[]{}()<>|&;#~!") == std::string::npos;
+    if (i > 0) line += ' ';
+    if (is_plain) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
+}  // namespace slimexx::cli

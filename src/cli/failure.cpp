@@ -1,0 +1,70 @@
+#include "cli/failure.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/strings.h"
+
+namespace slimexx::cli {
+namespace {
+
+// Long enough for rank 0 to speak and for the launcher to end the rest.
+constexpr auto kPatience = std::chrono::milliseconds(700);
+
+bool wants_colour() {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  return (no_color == nullptr || *no_color == '\0') && isatty(STDERR_FILENO) != 0 &&
+         term != nullptr && std::string_view(term) != "dumb";
+}
+
+std::string paint(const std::string& text) {
+  constexpr std::string_view kWord = "error:";
+  if (!wants_colour() || !text.starts_with(kWord)) return text;
+  return fmt::format("\033[1;31m{}\033[0m{}", kWord, text.substr(kWord.size()));
+}
+
+}  // namespace
+
+Failure describe_current_exception() {
+  try {
+    throw;
+  } catch (const Error& e) {
+    return {exit_status(e.code()), e.what(), e.code() == ErrorCode::kInterrupted};
+  } catch (const std::bad_alloc&) {
+    const Error e(ErrorCode::kEnvironment, "the machine is out of memory",
+                  "use a smaller model, fewer tokens at a time, or a larger machine");
+    return {exit_status(e.code()), e.what()};
+  } catch (const std::exception& e) {
+    return {4, fmt::format("error: {}\n  hint: this is a fault of slimexx itself; please report it",
+                           e.what())};
+  }
+}
+
+void report_failure(const Failure& failure, dist::World* world) {
+  const bool several = world != nullptr && world->size() > 1;
+  if (failure.is_interrupt) {  // all ranks stop together, after the checkpoint
+    if (!several || world->rank() == 0) fmt::print(stderr, "{}\n", failure.text);
+    return;
+  }
+  if (several && world->rank() != 0) std::this_thread::sleep_for(kPatience);
+  std::fflush(stdout);
+  std::string text = paint(failure.text);
+  if (several) {
+    const std::string rule(72, '=');
+    text = fmt::format("{0}\nrank {1} of {2} failed and ends the others\n{3}\n{0}", rule,
+                       world->rank(), world->size(), text);
+  }
+  fmt::print(stderr, "{}\n", text);
+  std::fflush(stderr);
+  if (several) world->abort(failure.status);
+}
+
+}  // namespace slimexx::cli

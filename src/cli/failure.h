@@ -1,0 +1,21 @@
+// What main says when a verb threw.
+#pragma once
+#include <string>
+
+#include "slimexx/dist/communicator.h"
+
+namespace slimexx::cli {
+
+struct Failure {
+  int status = 4;
+  std::string text;  // "error: ...", with place and remedy on lines of their own
+  bool is_interrupt = false;
+};
+
+// Of the exception that is being handled; call inside a catch block.
+Failure describe_current_exception();
+
+// Prints it and ends the other ranks. Ranks that failed alike leave the word to rank 0.
+void report_failure(const Failure& failure, dist::World* world);
+
+}  // namespace slimexx::cli

@@ -1,0 +1,46 @@
+// slimexx: parse, run one verb, and turn whatever it throws into a message and an exit status.
+#include <csignal>
+#include <cstdio>
+#include <optional>
+
+#include "cli/command_line.h"
+#include "cli/cores.h"
+#include "cli/failure.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/thread_pool.h"
+
+namespace slimexx::cli {
+namespace {
+
+void run(int argc, char** argv, dist::World& world) {
+  set_log_rank(world.rank());
+  const Invocation invocation = parse_command_line({argv + 1, argv + argc});
+  if (!invocation.body) {
+    if (world.rank() == 0) std::fputs(invocation.text.c_str(), stdout);
+    return;
+  }
+  set_num_threads(cores_of_this_rank(world));
+  Session session{world, join_command_line(argc, argv)};
+  invocation.body(session);
+}
+
+int run_and_report(int argc, char** argv) {
+  std::optional<dist::World> world;
+  try {
+    world.emplace();
+    run(argc, argv, *world);
+    return 0;
+  } catch (...) {
+    const Failure failure = describe_current_exception();
+    report_failure(failure, world ? &*world : nullptr);
+    return failure.status;
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe or socket is an error where it is written
+  return slimexx::cli::run_and_report(argc, argv);
+}

@@ -1,0 +1,46 @@
+#include "cli/run_flags.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/json.h"
+
+namespace slimexx::cli {
+
+void add_device_flag(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "cpu or cuda; default: cuda where there is one")
+      ->type_name("NAME");
+}
+
+void add_set_flag(CLI::App& app, std::vector<std::string>& settings) {
+  app.add_option("--set", settings, "Set keys of the configuration, as dotted paths")
+      ->type_name("KEY=VALUE")
+      ->expected(1, -1);
+}
+
+std::vector<config::Override> parse_settings(const std::vector<std::string>& settings) {
+  std::vector<config::Override> overrides;
+  for (const std::string& setting : settings) {
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw Error(ErrorCode::kUsage, fmt::format("\"{}\" is no key=value", setting),
+                  "for example --set optimizer.lr=1e-6", "--set");
+    }
+    overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1)});
+  }
+  return overrides;
+}
+
+std::string quote_for_yaml(const std::string& text) {
+  std::string escaped;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '$' && i + 1 < text.size() && text[i + 1] == '{') escaped += '$';
+    escaped += text[i];
+  }
+  return Json(escaped).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace slimexx::cli

@@ -1,0 +1,23 @@
+// Flags that several verbs share, and what they turn into.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "slimexx/config/config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace slimexx::cli {
+
+void add_device_flag(CLI::App& app, std::string& device);
+void add_set_flag(CLI::App& app, std::vector<std::string>& settings);
+
+// "key=value" of --set; throws Error(kUsage) for what has no key or no '='.
+std::vector<config::Override> parse_settings(const std::vector<std::string>& settings);
+
+// `text` as a YAML scalar that the configuration reads back as it stands.
+std::string quote_for_yaml(const std::string& text);
+
+}  // namespace slimexx::cli
