@@ -132,6 +132,7 @@ class Evaluator {
         return rational(node->value);
       case Kind::kSymbol:
         if (node->name == "i") return Element{0, 1};
+        if (node->name == "infty") return std::nullopt;  // obeys no field's rules
         return random(mix_bits(is_constant_name(node->name) ? constants_ : variables_,
                                hash_text(node->name)));
       case Kind::kAdd:

@@ -19,8 +19,14 @@ Ref elementary(const std::string& name, const Ref& x) {
   if (name == "cot") return make_mul({call("cos"), inverse("sin")});
   if (name == "sec") return inverse("cos");
   if (name == "csc") return inverse("sin");
-  if (name == "tanh") return make_mul({call("sinh"), inverse("cosh")});
-  if (name == "coth") return make_mul({call("cosh"), inverse("sinh")});
+  auto hyperbolic = [&](bool sine) {
+    const Ref up = make_pow(make_symbol("e"), x), down = make_pow(make_symbol("e"), negate(x));
+    return divide(sine ? subtract(up, down) : make_add({up, down}), make_number(2));
+  };
+  if (name == "sinh") return hyperbolic(true);
+  if (name == "cosh") return hyperbolic(false);
+  if (name == "tanh") return divide(hyperbolic(true), hyperbolic(false));
+  if (name == "coth") return divide(hyperbolic(false), hyperbolic(true));
   if (name == "exp") return make_pow(make_symbol("e"), x);
   if (name == "lg")
     return make_mul({call("ln"), make_pow(make_function("ln", {make_number(10)}), minus_one)});
