@@ -126,6 +126,10 @@ Json parse_json(std::string_view text, const std::string& where) {
     throw Error(ErrorCode::kInput, "the text starts with a byte-order mark",
                 "save it as plain UTF-8", where);
   }
+  // The library takes a NUL for the end of its input.
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
+    throw Error(ErrorCode::kInput, fmt::format("not valid JSON at byte {}: NUL", nul), "", where);
+  }
   Json root;
   StrictBuilder builder(where, root);
   Json::sax_parse(text.begin(), text.end(), &builder);

@@ -8,8 +8,8 @@
 namespace slimexx::rl {
 namespace {
 
-// A <- (A - mean) / sqrt(var + 1e-8) over the rollout's unmasked response tokens, unbiased variance; masked
-// positions are moved alike and carry no loss.
+// A <- (A - mean) / sqrt(var + 1e-8) over the rollout's unmasked response tokens, unbiased
+// variance; masked positions are moved alike and carry no loss.
 void whiten(std::span<const Sample> samples, Advantages& advantages) {
   double n = 0, sum = 0, squares = 0;
   const auto for_each = [&](const auto& visit) {
@@ -34,18 +34,39 @@ void whiten(std::span<const Sample> samples, Advantages& advantages) {
 const std::vector<EstimatorInfo>& list_estimators() {
   using enum ops::LossKind;
   static const std::vector<EstimatorInfo> rows = {
-      {.name = "grpo", .estimate = estimate_grpo, .loss = kClip, .min_group_size = 2,
+      {.name = "grpo",
+       .estimate = estimate_grpo,
+       .loss = kClip,
+       .min_group_size = 2,
        .doc = "Reward less the group's mean, over its standard deviation (arXiv:2402.03300)."},
-      {.name = "gspo", .estimate = estimate_grpo, .loss = kGspo, .min_group_size = 2,
+      {.name = "gspo",
+       .estimate = estimate_grpo,
+       .loss = kGspo,
+       .min_group_size = 2,
        .doc = "GRPO's advantages; the ratio is the sequence's (arXiv:2507.18071)."},
-      {.name = "cispo", .estimate = estimate_grpo, .loss = kCispo, .min_group_size = 2,
+      {.name = "cispo",
+       .estimate = estimate_grpo,
+       .loss = kCispo,
+       .min_group_size = 2,
        .doc = "GRPO's advantages; the clipped ratio weights log p (arXiv:2506.13585)."},
-      {.name = "reinforce_plus_plus", .estimate = estimate_reinforce_plus_plus, .loss = kClip, .wants_whitening = true,
-       .uses_kl_in_reward = true, .doc = "Discounted return of KL penalties and the final reward (arXiv:2501.03262)."},
-      {.name = "reinforce_plus_plus_baseline", .estimate = estimate_reinforce_plus_plus_baseline, .loss = kClip,
-       .min_group_size = 2, .wants_whitening = true, .uses_kl_in_reward = true,
+      {.name = "reinforce_plus_plus",
+       .estimate = estimate_reinforce_plus_plus,
+       .loss = kClip,
+       .wants_whitening = true,
+       .uses_kl_in_reward = true,
+       .doc = "Discounted return of KL penalties and the final reward (arXiv:2501.03262)."},
+      {.name = "reinforce_plus_plus_baseline",
+       .estimate = estimate_reinforce_plus_plus_baseline,
+       .loss = kClip,
+       .min_group_size = 2,
+       .wants_whitening = true,
+       .uses_kl_in_reward = true,
        .doc = "Reward less the group's mean, less the KL penalty of each token."},
-      {.name = "rloo", .estimate = estimate_rloo, .loss = kClip, .min_group_size = 2, .uses_kl_in_reward = true,
+      {.name = "rloo",
+       .estimate = estimate_rloo,
+       .loss = kClip,
+       .min_group_size = 2,
+       .uses_kl_in_reward = true,
        .doc = "Reward less the mean of the group's others (arXiv:2402.14740)."},
   };
   return rows;
@@ -96,7 +117,8 @@ std::vector<float> kl_penalty(const Sample& s, const RlOptions& options) {
   const ops::KlKind kind = parse_kl_kind(options.kl_loss_type);
   for (size_t t = 0; t < penalty.size(); ++t) {
     if (s.loss_mask[t] == 0) continue;
-    penalty[t] = static_cast<float>(options.kl_coef) * ops::estimate_kl(kind, log_probs[t] - s.ref_log_probs[t]).value;
+    penalty[t] = static_cast<float>(options.kl_coef) *
+                 ops::estimate_kl(kind, log_probs[t] - s.ref_log_probs[t]).value;
   }
   return penalty;
 }
@@ -107,7 +129,8 @@ Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& 
   Advantages advantages = estimator->estimate(samples, options);
   if (options.normalize_advantages) whiten(samples, advantages);
   for (size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i].advantage) advantages[i].assign(advantages[i].size(), static_cast<float>(*samples[i].advantage));
+    if (samples[i].advantage)
+      advantages[i].assign(advantages[i].size(), static_cast<float>(*samples[i].advantage));
   }
   return advantages;
 }

@@ -1,5 +1,5 @@
-// Advantage estimators: one function and one file each under advantage/, one row in estimators.cpp. The row
-// says what an estimator needs; nothing else in the program compares estimator names.
+// Advantage estimators: one function and one file each under advantage/, one row in estimators.cpp.
+// The row says what an estimator needs; nothing else in the program compares estimator names.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,10 +18,10 @@ using Advantages = std::vector<std::vector<float>>;  // [sample][response_length
 struct EstimatorInfo {
   std::string name;
   Advantages (*estimate)(std::span<const Sample> samples, const RlOptions& options);
-  ops::LossKind loss;             // the policy loss that goes with it
-  int64_t min_group_size = 1;     // samples of one prompt that a baseline needs
-  bool wants_whitening = false;   // only makes sense with rl.normalize_advantages
-  bool uses_kl_in_reward = false; // looks at rl.kl_coef
+  ops::LossKind loss;              // the policy loss that goes with it
+  int64_t min_group_size = 1;      // samples of one prompt that a baseline needs
+  bool wants_whitening = false;    // only makes sense with rl.normalize_advantages
+  bool uses_kl_in_reward = false;  // looks at rl.kl_coef
   std::string doc = {};
 };
 
@@ -43,7 +43,8 @@ std::vector<float> kl_penalty(const Sample& sample, const RlOptions& options);
 
 Advantages estimate_grpo(std::span<const Sample> samples, const RlOptions& options);
 Advantages estimate_reinforce_plus_plus(std::span<const Sample> samples, const RlOptions& options);
-Advantages estimate_reinforce_plus_plus_baseline(std::span<const Sample> samples, const RlOptions& options);
+Advantages estimate_reinforce_plus_plus_baseline(std::span<const Sample> samples,
+                                                 const RlOptions& options);
 Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& options);
 
 }  // namespace slimexx::rl

@@ -15,18 +15,20 @@ namespace {
 // Evaluation draws other random numbers than training, and the same ones every time.
 constexpr uint64_t kEvalSeedMix = 0x6576616C75617465;  // "evaluate"
 
-rollout::SamplingParams eval_sampling(const RunConfig& config, const std::vector<int32_t>& stop_token_ids) {
+rollout::SamplingParams eval_sampling(const RunConfig& config,
+                                      const std::vector<int32_t>& stop_token_ids) {
   const EvalOptions& e = config.eval;
   const RolloutOptions& r = config.rollout;
   const double temperature = e.eval_temperature.value_or(r.rollout_temperature);
-  return {.temperature = temperature > 0 ? static_cast<float>(temperature) : 1.0f,
-          .top_p = static_cast<float>(e.eval_top_p.value_or(r.rollout_top_p)),
-          .top_k = static_cast<int32_t>(std::max<int64_t>(0, e.eval_top_k.value_or(r.rollout_top_k))),
-          .min_p = static_cast<float>(r.rollout_min_p),
-          .greedy = temperature == 0,
-          .max_new_tokens = e.eval_max_response_len.value_or(r.rollout_max_response_len),
-          .stop_token_ids = stop_token_ids,
-          .stop = r.rollout_stop};
+  return {
+      .temperature = temperature > 0 ? static_cast<float>(temperature) : 1.0f,
+      .top_p = static_cast<float>(e.eval_top_p.value_or(r.rollout_top_p)),
+      .top_k = static_cast<int32_t>(std::max<int64_t>(0, e.eval_top_k.value_or(r.rollout_top_k))),
+      .min_p = static_cast<float>(r.rollout_min_p),
+      .greedy = temperature == 0,
+      .max_new_tokens = e.eval_max_response_len.value_or(r.rollout_max_response_len),
+      .stop_token_ids = stop_token_ids,
+      .stop = r.rollout_stop};
 }
 
 EvalResult summarise(const EvalSet& set, const std::vector<Sample>& samples, int64_t n) {
@@ -52,10 +54,12 @@ EvalResult summarise(const EvalSet& set, const std::vector<Sample>& samples, int
   return result;
 }
 
-void set_metrics(observe::MetricRow& row, const EvalResult& result, const std::vector<Sample>& samples) {
+void set_metrics(observe::MetricRow& row, const EvalResult& result,
+                 const std::vector<Sample>& samples) {
   const std::string prefix = "eval/" + result.name;
   row.set(prefix, result.mean_reward);
-  for (const auto& [k, value] : result.pass_at) row.set(fmt::format("{}/pass@{}", prefix, k), value);
+  for (const auto& [k, value] : result.pass_at)
+    row.set(fmt::format("{}/pass@{}", prefix, k), value);
   row.set(prefix + "/truncated_ratio", result.truncated_ratio);
   std::vector<double> lengths;
   for (const auto& s : samples) lengths.push_back(static_cast<double>(s.response_length));
@@ -67,7 +71,8 @@ void set_metrics(observe::MetricRow& row, const EvalResult& result, const std::v
 double pass_at_k(int64_t n, int64_t c, int64_t k) {
   if (n - c < k) return 1;
   double all_wrong = 1;
-  for (int64_t i = n - c + 1; i <= n; ++i) all_wrong *= 1 - static_cast<double>(k) / static_cast<double>(i);
+  for (int64_t i = n - c + 1; i <= n; ++i)
+    all_wrong *= 1 - static_cast<double>(k) / static_cast<double>(i);
   return 1 - all_wrong;
 }
 
@@ -80,7 +85,8 @@ std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokeniz
     options.rollout_shuffle = false;
     if (!config.eval.eval_input_key.empty()) options.input_key = config.eval.eval_input_key;
     if (!config.eval.eval_label_key.empty()) options.label_key = config.eval.eval_label_key;
-    sets.push_back({name, std::make_shared<data::PromptSet>(data::PromptSet::load(options, tokenizer, chat_template))});
+    sets.push_back({name, std::make_shared<data::PromptSet>(
+                              data::PromptSet::load(options, tokenizer, chat_template))});
   }
   return sets;
 }
@@ -96,29 +102,33 @@ reward::RewardOptions eval_reward_options(const RunConfig& config) {
   return options;
 }
 
-std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config, Generator& generator,
-                                 reward::Grader& grader, const std::vector<int32_t>& stop_token_ids, int64_t rollout,
-                                 int64_t weight_version, const std::string& samples_dir, bool is_root,
-                                 observe::MetricRow& row) {
+std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config,
+                                 Generator& generator, reward::Grader& grader,
+                                 const std::vector<int32_t>& stop_token_ids, int64_t rollout,
+                                 int64_t weight_version, const std::string& samples_dir,
+                                 bool is_root, observe::MetricRow& row) {
   observe::Span span("eval");
   std::vector<EvalResult> results;
   const int64_t n = config.eval.n_samples_per_eval_prompt;
   for (size_t i = 0; i < sets.size(); ++i) {
     std::vector<const data::Prompt*> prompts;
     for (const auto& prompt : sets[i].prompts->prompts()) prompts.push_back(&prompt);
-    const auto samples = generator.generate({.prompts = prompts,
-                                             .n_samples_per_prompt = n,
-                                             .sampling = eval_sampling(config, stop_token_ids),
-                                             .seed = static_cast<uint64_t>(config.data.seed) ^ kEvalSeedMix,
-                                             .rollout = static_cast<uint32_t>(i),
-                                             .weight_version = weight_version,
-                                             .label = "eval " + sets[i].name},
-                                            grader);
+    const auto samples =
+        generator.generate({.prompts = prompts,
+                            .n_samples_per_prompt = n,
+                            .sampling = eval_sampling(config, stop_token_ids),
+                            .seed = static_cast<uint64_t>(config.data.seed) ^ kEvalSeedMix,
+                            .rollout = static_cast<uint32_t>(i),
+                            .weight_version = weight_version,
+                            .label = "eval " + sets[i].name},
+                           grader);
     results.push_back(summarise(sets[i], samples, n));
     set_metrics(row, results.back(), samples);
     if (is_root && !samples_dir.empty()) {
       make_directories(samples_dir);
-      save_rollout(join_path(samples_dir, fmt::format("eval_{}_{:06}.jsonl", sets[i].name, rollout)), samples);
+      save_rollout(
+          join_path(samples_dir, fmt::format("eval_{}_{:06}.jsonl", sets[i].name, rollout)),
+          samples);
     }
   }
   return results;
@@ -129,9 +139,11 @@ std::string format_eval_table(const std::vector<EvalResult>& results) {
   for (const auto& r : results) {
     const auto& last = r.pass_at.back();
     rows.push_back({r.name, fmt::format("{}", r.num_prompts), fmt::format("{}", r.num_samples),
-                    fmt::format("{:.4f}", r.mean_reward), fmt::format("{:.4f}", r.pass_at.front().second),
+                    fmt::format("{:.4f}", r.mean_reward),
+                    fmt::format("{:.4f}", r.pass_at.front().second),
                     last.first > 1 ? fmt::format("{:.4f} (k={})", last.second, last.first) : "-",
-                    fmt::format("{:.1f}", r.mean_response_length), fmt::format("{:.1f}%", 100 * r.truncated_ratio)});
+                    fmt::format("{:.1f}", r.mean_response_length),
+                    fmt::format("{:.1f}%", 100 * r.truncated_ratio)});
   }
   return observe::format_table({{.header = "set"},
                                 {.header = "prompts", .right_align = true},

@@ -8,7 +8,8 @@
 
 namespace slimexx::rl {
 
-Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer, dist::Communicator& communicator)
+Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
+                     dist::Communicator& communicator)
     : engine_(engine), tokenizer_(tokenizer), communicator_(communicator) {}
 
 void Generator::submit_group(const GenerationRequest& request, int64_t group) {
@@ -25,7 +26,8 @@ void Generator::submit_group(const GenerationRequest& request, int64_t group) {
   }
 }
 
-Sample Generator::make_sample(const GenerationRequest& request, rollout::Generation generation) const {
+Sample Generator::make_sample(const GenerationRequest& request,
+                              rollout::Generation generation) const {
   Sample s;
   s.group = generation.id / request.n_samples_per_prompt;
   s.sample = generation.id % request.n_samples_per_prompt;
@@ -37,21 +39,30 @@ Sample Generator::make_sample(const GenerationRequest& request, rollout::Generat
   s.loss_mask.assign(generation.tokens.size(), 1);
   s.rollout_log_probs = std::move(generation.log_probs);
   switch (generation.finish) {
-    case rollout::FinishReason::kStop: s.status = SampleStatus::kCompleted; break;
-    case rollout::FinishReason::kLength: s.status = SampleStatus::kTruncated; break;
-    case rollout::FinishReason::kAbort: s.status = SampleStatus::kAborted; break;
+    case rollout::FinishReason::kStop:
+      s.status = SampleStatus::kCompleted;
+      break;
+    case rollout::FinishReason::kLength:
+      s.status = SampleStatus::kTruncated;
+      break;
+    case rollout::FinishReason::kAbort:
+      s.status = SampleStatus::kAborted;
+      break;
   }
   s.weight_version = request.weight_version;
   s.cached_tokens = generation.cached_tokens;
   s.prompt_text = prompt.text;
   s.label = prompt.label;
-  if (prompt.metadata) s.metadata = prompt.metadata->dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (prompt.metadata)
+    s.metadata = prompt.metadata->dump(-1, ' ', false, Json::error_handler_t::replace);
   return s;
 }
 
-std::vector<Sample> Generator::run_engine(const GenerationRequest& request, dist::SharedCounter& queue) {
+std::vector<Sample> Generator::run_engine(const GenerationRequest& request,
+                                          dist::SharedCounter& queue) {
   const auto num_groups = static_cast<int64_t>(request.prompts.size());
-  observe::ProgressBar bar(request.label, num_groups * request.n_samples_per_prompt, communicator_.rank() == 0);
+  observe::ProgressBar bar(request.label, num_groups * request.n_samples_per_prompt,
+                           communicator_.rank() == 0);
   std::vector<Sample> samples;
   bool queue_is_empty = false;
   while (!queue_is_empty || engine_.has_work()) {
@@ -93,16 +104,17 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   return all;
 }
 
-void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts, uint64_t seed,
-                   reward::Grader& grader) {
+void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts,
+                   uint64_t seed, reward::Grader& grader) {
   std::vector<reward::RewardInput> inputs;
   for (const auto& s : samples) {
     const data::Prompt& prompt = *prompts[static_cast<size_t>(s.group)];
-    inputs.push_back({.prompt = s.prompt_text,
-                      .response = s.response_text,
-                      .label = s.label,
-                      .metadata = prompt.metadata,
-                      .seed = seed ^ (static_cast<uint64_t>(s.group) << 20) ^ static_cast<uint64_t>(s.sample)});
+    inputs.push_back(
+        {.prompt = s.prompt_text,
+         .response = s.response_text,
+         .label = s.label,
+         .metadata = prompt.metadata,
+         .seed = seed ^ (static_cast<uint64_t>(s.group) << 20) ^ static_cast<uint64_t>(s.sample)});
   }
   const auto grades = grader.grade(inputs);
   for (size_t i = 0; i < samples.size(); ++i) {

@@ -20,7 +20,8 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
   model::load_hf_weights(*m.store, m.spec, *m.folder);
   m.eos_token_ids = m.folder->eos_token_ids();
   log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
-            format_count(static_cast<double>(m.store->num_elements())), format_duration(span.seconds()));
+            format_count(static_cast<double>(m.store->num_elements())),
+            format_duration(span.seconds()));
   return m;
 }
 
@@ -29,22 +30,26 @@ TextSide load_text_side(const std::string& directory) {
   if (path_exists(join_path(directory, "tokenizer.json"))) {
     side.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(directory));
   }
-  const bool has_template = path_exists(join_path(directory, "chat_template.jinja")) ||
-                            (path_exists(join_path(directory, "tokenizer_config.json")) &&
-                             parse_json_file(join_path(directory, "tokenizer_config.json")).contains("chat_template"));
-  if (has_template) side.chat_template = std::make_unique<text::ChatTemplate>(text::ChatTemplate::load(directory));
+  const bool has_template =
+      path_exists(join_path(directory, "chat_template.jinja")) ||
+      (path_exists(join_path(directory, "tokenizer_config.json")) &&
+       parse_json_file(join_path(directory, "tokenizer_config.json")).contains("chat_template"));
+  if (has_template)
+    side.chat_template = std::make_unique<text::ChatTemplate>(text::ChatTemplate::load(directory));
   return side;
 }
 
-void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec, const std::string& template_directory,
-               const std::string& directory) {
+void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
+               const std::string& template_directory, const std::string& directory) {
   std::vector<io::HfTensor> tensors;
   for (const auto& info : store.infos()) {
     const float* weight = store.weight(info.name).f32();
     for (const auto& part : info.parts) {
       tensors.push_back({part.name, spec.checkpoint_dtype, part.shape,
-                         [base = weight + part.begin, dtype = spec.checkpoint_dtype](int64_t begin, int64_t end, void* out) {
-                           tensor::convert_elements(tensor::DType::kF32, base + begin, dtype, out, end - begin);
+                         [base = weight + part.begin, dtype = spec.checkpoint_dtype](
+                             int64_t begin, int64_t end, void* out) {
+                           tensor::convert_elements(tensor::DType::kF32, base + begin, dtype, out,
+                                                    end - begin);
                          }});
     }
   }
@@ -54,7 +59,8 @@ void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
 tensor::Device select_device(const std::string& name) {
   if (name.empty() || name == "cpu") return {};
   if (name == "cuda") {
-    throw Error(ErrorCode::kEnvironment, "this build has no CUDA", "use --device cpu, or build where nvcc is installed");
+    throw Error(ErrorCode::kEnvironment, "this build has no CUDA",
+                "use --device cpu, or build where nvcc is installed");
   }
   throw Error(ErrorCode::kUsage, "unknown device \"" + name + "\"", "cpu or cuda", "--device");
 }

@@ -21,7 +21,8 @@ constexpr Section kSections[] = {{"master", &train::ShardedAdamW::master},
                                  {"exp_avg", &train::ShardedAdamW::exp_avg},
                                  {"exp_avg_sq", &train::ShardedAdamW::exp_avg_sq}};
 
-// Elements of a part that a rank's range holds: [begin, end) of the part, and where they lie in the range.
+// Elements of a part that a rank's range holds: [begin, end) of the part, and where they lie in the
+// range.
 struct Overlap {
   int64_t begin, end, in_range;
 };
@@ -43,7 +44,8 @@ struct CheckpointWriter::Snapshot {
   std::future<io::ShardInfo> shard;
 };
 
-CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, dist::Communicator& communicator)
+CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options,
+                                   dist::Communicator& communicator)
     : options_(std::move(options)), communicator_(communicator) {}
 
 CheckpointWriter::~CheckpointWriter() = default;
@@ -72,7 +74,9 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
       for (const auto& part : info.parts) {
         s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
         const Overlap o = overlap(info, part, optimizer.range());
-        if (o.begin < o.end) s.pieces.push_back({section, part.name, o.begin, o.end, s.data.back().data() + o.in_range});
+        if (o.begin < o.end)
+          s.pieces.push_back(
+              {section, part.name, o.begin, o.end, s.data.back().data() + o.in_range});
       }
     }
   }
@@ -85,7 +89,8 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
 
 void CheckpointWriter::poll() {
   if (!pending_) return;
-  double busy[1] = {pending_->shard.wait_for(std::chrono::seconds(0)) != std::future_status::ready ? 1.0 : 0.0};
+  double busy[1] = {
+      pending_->shard.wait_for(std::chrono::seconds(0)) != std::future_status::ready ? 1.0 : 0.0};
   communicator_.all_reduce_max(busy);
   if (busy[0] == 0) commit();
 }
@@ -118,8 +123,10 @@ void load_training_state(const io::Checkpoint& checkpoint, const model::Paramete
       for (const auto& part : info.parts) {
         const auto* entry = checkpoint.find(section, part.name);
         if (entry == nullptr || entry->shape != part.shape || entry->dtype != tensor::DType::kF32) {
-          throw Error(ErrorCode::kInput, fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
-                      "resume with the model that the checkpoint was made from", checkpoint.directory());
+          throw Error(
+              ErrorCode::kInput,
+              fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
+              "resume with the model that the checkpoint was made from", checkpoint.directory());
         }
         const Overlap o = overlap(info, part, optimizer.range());
         if (o.begin >= o.end) continue;

@@ -1,5 +1,5 @@
-// Checkpoints of a training run: every rank writes its optimizer range as a shard, from a snapshot and in the
-// background; rank 0 commits when all are done. Main thread only.
+// Checkpoints of a training run: every rank writes its optimizer range as a shard, from a snapshot
+// and in the background; rank 0 commits when all are done. Main thread only.
 #pragma once
 #include <cstdint>
 #include <future>
@@ -14,8 +14,8 @@
 namespace slimexx::rl {
 
 struct CheckpointWriterOptions {
-  std::string root;                // folder of step_* folders
-  std::string side_files_from;     // config.json, tokenizer ... are copied into every checkpoint
+  std::string root;             // folder of step_* folders
+  std::string side_files_from;  // config.json, tokenizer ... are copied into every checkpoint
   int64_t keep_last = 3;
   bool async = true;
 };
@@ -24,9 +24,10 @@ class CheckpointWriter {
  public:
   CheckpointWriter(CheckpointWriterOptions options, dist::Communicator& communicator);
   ~CheckpointWriter();
-  // Snapshots the state and starts writing step `step`; an earlier save that is still under way is finished
-  // first. Collective.
-  void save(int64_t step, const Json& state, const model::ParameterStore& store, const train::ShardedAdamW& optimizer);
+  // Snapshots the state and starts writing step `step`; an earlier save that is still under way is
+  // finished first. Collective.
+  void save(int64_t step, const Json& state, const model::ParameterStore& store,
+            const train::ShardedAdamW& optimizer);
   // Commits a save that all ranks have written; does not wait. Collective.
   void poll();
   // Waits for the save under way and commits it. Collective.
@@ -40,8 +41,8 @@ class CheckpointWriter {
   std::unique_ptr<Snapshot> pending_;
 };
 
-// Loads masters and moments of this rank's range, on any number of ranks, and publishes the weights.
-// Collective.
+// Loads masters and moments of this rank's range, on any number of ranks, and publishes the
+// weights. Collective.
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                          train::ShardedAdamW& optimizer, tensor::Stream stream);
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "estimators.h"
-#include "slimexx/base/json.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/json.h"
 
 namespace slimexx::rl {
 namespace {
@@ -20,7 +20,9 @@ class Validation {
     check_parallel();
     check_algorithm();
     if (needs_training_ && run_.debug.load_rollout.empty() && !run_.is_sft()) derive_batch();
-    if (needs_training_ && run_.is_sft()) run_.global_batch_size = run_.train.global_batch_size.value_or(run_.rollout.rollout_batch_size);
+    if (needs_training_ && run_.is_sft())
+      run_.global_batch_size =
+          run_.train.global_batch_size.value_or(run_.rollout.rollout_batch_size);
     config_.finish_validation();
   }
 
@@ -30,28 +32,38 @@ class Validation {
   }
 
   void check_required() {
-    if (run_.model.hf_checkpoint.empty()) fault("model.hf_checkpoint", "is missing", "name a Hugging Face checkpoint folder");
+    if (run_.model.hf_checkpoint.empty())
+      fault("model.hf_checkpoint", "is missing", "name a Hugging Face checkpoint folder");
     if (!needs_training_) return;
     if (run_.debug.load_rollout.empty() && run_.data.prompt_data.empty()) {
       fault("data.prompt_data", "is missing", "name a JSON-lines file of prompts");
     }
-    if (run_.debug.load_rollout.empty() && !run_.is_sft() && !run_.rollout.num_rollout && !run_.rollout.num_epoch) {
-      fault("rollout.num_rollout", "is missing", "say how many rollouts to make, or rollout.num_epoch");
+    if (run_.debug.load_rollout.empty() && !run_.is_sft() && !run_.rollout.num_rollout &&
+        !run_.rollout.num_epoch) {
+      fault("rollout.num_rollout", "is missing",
+            "say how many rollouts to make, or rollout.num_epoch");
     }
-    if (run_.checkpoint.save_interval > 0 && run_.checkpoint.save.empty() && run_.observe.run_dir.empty()) {
-      fault("checkpoint.save", "is missing, and save_interval is set", "name the folder, or observe.run_dir");
+    if (run_.checkpoint.save_interval > 0 && run_.checkpoint.save.empty() &&
+        run_.observe.run_dir.empty()) {
+      fault("checkpoint.save", "is missing, and save_interval is set",
+            "name the folder, or observe.run_dir");
     }
     if (run_.eval.eval_interval > 0 && run_.eval.eval_prompt_data.empty()) {
-      fault("eval.eval_prompt_data", "is missing, and eval_interval is set", "eval_prompt_data: {name: FILE}");
+      fault("eval.eval_prompt_data", "is missing, and eval_interval is set",
+            "eval_prompt_data: {name: FILE}");
     }
-    if (!run_.data.apply_chat_template_kwargs.empty() && run_.data.apply_chat_template_kwargs[0] != '{') {
-      fault("data.apply_chat_template_kwargs", "is not a mapping", "apply_chat_template_kwargs: {enable_thinking: false}");
+    if (!run_.data.apply_chat_template_kwargs.empty() &&
+        run_.data.apply_chat_template_kwargs[0] != '{') {
+      fault("data.apply_chat_template_kwargs", "is not a mapping",
+            "apply_chat_template_kwargs: {enable_thinking: false}");
     }
   }
 
   void check_parallel() {
     const auto only_one = [&](const char* key, int64_t value) {
-      if (value != 1) fault(key, fmt::format("is {}: only 1 is there yet", value), "data parallelism over ranks is what runs today");
+      if (value != 1)
+        fault(key, fmt::format("is {}: only 1 is there yet", value),
+              "data parallelism over ranks is what runs today");
     };
     const ParallelOptions& p = run_.parallel;
     only_one("parallel.tensor_model_parallel_size", p.tensor_model_parallel_size);
@@ -62,34 +74,45 @@ class Validation {
     only_one("rollout.rollout_num_gpus_per_engine", run_.rollout.rollout_num_gpus_per_engine);
     only_one("rollout.ep_size", run_.rollout.ep_size);
     only_one("rollout.dp_size", run_.rollout.dp_size);
-    if (p.sequence_parallel) fault("parallel.sequence_parallel", "needs tensor parallelism, which is not there yet");
-    if (!p.colocate) fault("parallel.colocate", "false is not there yet: training and generation share their ranks");
+    if (p.sequence_parallel)
+      fault("parallel.sequence_parallel", "needs tensor parallelism, which is not there yet");
+    if (!p.colocate)
+      fault("parallel.colocate",
+            "false is not there yet: training and generation share their ranks");
     if (run_.rollout.enable_dp_attention) fault("rollout.enable_dp_attention", "is not there yet");
   }
 
   void check_algorithm() {
     RlOptions& rl = run_.rl;
     if (!(run_.rollout.rollout_temperature > 0)) {
-      fault("rollout.rollout_temperature", fmt::format("is {}", run_.rollout.rollout_temperature), "wanted above 0");
+      fault("rollout.rollout_temperature", fmt::format("is {}", run_.rollout.rollout_temperature),
+            "wanted above 0");
     }
     if (rl.kl_coef != 0 && rl.kl_loss_coef != 0) {
-      fault("rl.kl_coef", "and rl.kl_loss_coef are both set", "keep one: KL in the reward, or in the loss");
+      fault("rl.kl_coef", "and rl.kl_loss_coef are both set",
+            "keep one: KL in the reward, or in the loss");
     }
     if ((rl.kl_coef != 0 || rl.use_kl_loss) && run_.model.ref_load.empty() && needs_training_) {
-      fault("model.ref_load", "is missing, and a KL term wants a reference model", "name the reference's Hugging Face folder");
+      fault("model.ref_load", "is missing, and a KL term wants a reference model",
+            "name the reference's Hugging Face folder");
     }
     const EstimatorInfo* estimator = find_estimator(rl.advantage_estimator);
-    if (estimator != nullptr && estimator->wants_whitening && !rl.normalize_advantages && needs_training_ && !run_.is_sft()) {
-      fault("rl.normalize_advantages", fmt::format("is false, and {} needs it", rl.advantage_estimator), "set it to true");
+    if (estimator != nullptr && estimator->wants_whitening && !rl.normalize_advantages &&
+        needs_training_ && !run_.is_sft()) {
+      fault("rl.normalize_advantages",
+            fmt::format("is false, and {} needs it", rl.advantage_estimator), "set it to true");
     }
     if (estimator != nullptr && !estimator->uses_kl_in_reward && rl.kl_coef != 0) {
-      fault("rl.kl_coef", fmt::format("is set, and {} does not look at it", rl.advantage_estimator), "use kl_loss_coef");
+      fault("rl.kl_coef", fmt::format("is set, and {} does not look at it", rl.advantage_estimator),
+            "use kl_loss_coef");
     }
-    if (estimator != nullptr && rl.rewards_normalization && run_.rollout.n_samples_per_prompt < estimator->min_group_size && needs_training_ &&
+    if (estimator != nullptr && rl.rewards_normalization &&
+        run_.rollout.n_samples_per_prompt < estimator->min_group_size && needs_training_ &&
         !run_.is_sft() && run_.debug.load_rollout.empty()) {
       fault("rollout.n_samples_per_prompt",
-            fmt::format("is {}, and {} compares at least {} samples of a prompt", run_.rollout.n_samples_per_prompt,
-                        rl.advantage_estimator, estimator->min_group_size),
+            fmt::format("is {}, and {} compares at least {} samples of a prompt",
+                        run_.rollout.n_samples_per_prompt, rl.advantage_estimator,
+                        estimator->min_group_size),
             "raise it");
     }
   }
@@ -102,12 +125,16 @@ class Validation {
     run_.num_steps_per_rollout = steps.value_or(gbs ? std::max<int64_t>(1, samples / *gbs) : 1);
     run_.global_batch_size = gbs.value_or(samples / run_.num_steps_per_rollout);
     if (run_.global_batch_size * run_.num_steps_per_rollout != samples) {
-      fault(gbs ? "train.global_batch_size" : "train.num_steps_per_rollout",
-            fmt::format("rollout_batch_size {} * n_samples_per_prompt {} = {} is not global_batch_size {} * "
-                        "num_steps_per_rollout {} = {}",
-                        run_.rollout.rollout_batch_size, run_.rollout.n_samples_per_prompt, samples, run_.global_batch_size,
-                        run_.num_steps_per_rollout, run_.global_batch_size * run_.num_steps_per_rollout),
-            fmt::format("set global_batch_size to {}, or leave one of the two out", samples / std::max<int64_t>(1, run_.num_steps_per_rollout)));
+      fault(
+          gbs ? "train.global_batch_size" : "train.num_steps_per_rollout",
+          fmt::format(
+              "rollout_batch_size {} * n_samples_per_prompt {} = {} is not global_batch_size {} * "
+              "num_steps_per_rollout {} = {}",
+              run_.rollout.rollout_batch_size, run_.rollout.n_samples_per_prompt, samples,
+              run_.global_batch_size, run_.num_steps_per_rollout,
+              run_.global_batch_size * run_.num_steps_per_rollout),
+          fmt::format("set global_batch_size to {}, or leave one of the two out",
+                      samples / std::max<int64_t>(1, run_.num_steps_per_rollout)));
     }
   }
 

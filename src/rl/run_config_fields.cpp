@@ -9,9 +9,11 @@ using config::Binder;
 
 void bind_section(Binder& b, ModelOptions& o) {
   b.begin_section("model", "Checkpoints to start from. The architecture comes from config.json.");
-  b.field("hf_checkpoint", o.hf_checkpoint,
-          {.doc = "Hugging Face folder: config.json, tokenizer, weights; the policy starts from it."});
-  b.field("ref_load", o.ref_load, {.doc = "Hugging Face folder of the frozen reference model of KL terms."});
+  b.field(
+      "hf_checkpoint", o.hf_checkpoint,
+      {.doc = "Hugging Face folder: config.json, tokenizer, weights; the policy starts from it."});
+  b.field("ref_load", o.ref_load,
+          {.doc = "Hugging Face folder of the frozen reference model of KL terms."});
   b.field("load", o.load, {.doc = "Checkpoint folder to continue from; --resume sets it."});
   b.end_section();
 }
@@ -19,62 +21,106 @@ void bind_section(Binder& b, ModelOptions& o) {
 void bind_section(Binder& b, DataOptions& o) {
   b.begin_section("data", "Prompts, and their order.");
   b.field("prompt_data", o.prompt_data,
-          {.doc = "JSON lines of prompts (.zst accepted); a suffix @[start:end] takes a slice of the rows."});
+          {.doc = "JSON lines of prompts (.zst accepted); a suffix @[start:end] takes a slice of "
+                  "the rows."});
   b.field("input_key", o.input_key, {.doc = "Key of the prompt: a text or a list of messages."});
-  b.field("label_key", o.label_key, {.doc = "Key of the label that rewards compare with; empty: none."});
+  b.field("label_key", o.label_key,
+          {.doc = "Key of the label that rewards compare with; empty: none."});
   b.field("tool_key", o.tool_key, {.doc = "Key of the tools given to the chat template."});
-  b.field("messages_key", o.messages_key, {.doc = "Key of the conversation under loss_type sft.", .slime = "-"});
-  b.field("response_key", o.response_key,
-          {.doc = "Key of the response that goes with a prompt under loss_type sft.", .slime = "-"});
-  b.field("apply_chat_template", o.apply_chat_template,
-          {.doc = "Render prompts with the checkpoint's chat template; a text becomes one user message."});
+  b.field("messages_key", o.messages_key,
+          {.doc = "Key of the conversation under loss_type sft.", .slime = "-"});
+  b.field(
+      "response_key", o.response_key,
+      {.doc = "Key of the response that goes with a prompt under loss_type sft.", .slime = "-"});
+  b.field(
+      "apply_chat_template", o.apply_chat_template,
+      {.doc =
+           "Render prompts with the checkpoint's chat template; a text becomes one user message."});
   b.json_field("apply_chat_template_kwargs", o.apply_chat_template_kwargs,
                {.doc = "More variables for the chat template, such as {enable_thinking: false}."});
   b.field("rollout_shuffle", o.rollout_shuffle, {.doc = "Shuffle the prompts anew every epoch."});
-  b.field("seed", o.seed, {.doc = "Seed of shuffling and sampling.", .min = 0, .slime = "rollout-seed"});
+  b.field("seed", o.seed,
+          {.doc = "Seed of shuffling and sampling.", .min = 0, .slime = "rollout-seed"});
   b.end_section();
 }
 
 void bind_engine(Binder& b, RolloutOptions& o) {
-  b.field("rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine, {.doc = "Ranks of one engine.", .min = 1});
-  b.field("page_size", o.page_size, {.unit = "tokens", .doc = "Tokens of one page of the KV cache.", .min = 1, .max = 4096, .slime = "sglang-page-size"});
+  b.field("rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
+          {.doc = "Ranks of one engine.", .min = 1});
+  b.field("page_size", o.page_size,
+          {.unit = "tokens",
+           .doc = "Tokens of one page of the KV cache.",
+           .min = 1,
+           .max = 4096,
+           .slime = "sglang-page-size"});
   b.field("max_running_requests", o.max_running_requests,
-          {.unit = "samples", .doc = "Samples that an engine decodes at once.", .min = 1, .slime = "sglang-max-running-requests"});
+          {.unit = "samples",
+           .doc = "Samples that an engine decodes at once.",
+           .min = 1,
+           .slime = "sglang-max-running-requests"});
   b.field("chunked_prefill_size", o.chunked_prefill_size,
-          {.unit = "tokens", .doc = "Tokens of one forward of the engine, decode and prefill together.", .min = 1,
+          {.unit = "tokens",
+           .doc = "Tokens of one forward of the engine, decode and prefill together.",
+           .min = 1,
            .slime = "sglang-chunked-prefill-size"});
   b.field("max_total_tokens", o.max_total_tokens,
-          {.unit = "tokens", .doc = "Capacity of an engine's KV cache; 0: what kv_cache_gib holds.", .min = 0,
+          {.unit = "tokens",
+           .doc = "Capacity of an engine's KV cache; 0: what kv_cache_gib holds.",
+           .min = 0,
            .slime = "sglang-max-total-tokens"});
   b.field("kv_cache_gib", o.kv_cache_gib,
-          {.unit = "GiB", .doc = "Memory of an engine's KV cache on the CPU.", .min = 0, .min_exclusive = true, .slime = "-"});
+          {.unit = "GiB",
+           .doc = "Memory of an engine's KV cache on the CPU.",
+           .min = 0,
+           .min_exclusive = true,
+           .slime = "-"});
   b.field("disable_radix_cache", o.disable_radix_cache,
-          {.doc = "Do not share the keys and values of common prefixes.", .slime = "sglang-disable-radix-cache"});
+          {.doc = "Do not share the keys and values of common prefixes.",
+           .slime = "sglang-disable-radix-cache"});
   b.field("mem_fraction_static", o.mem_fraction_static,
-          {.doc = "Share of a GPU's memory for weights and KV cache; without effect on the CPU.", .min = 0, .max = 1,
+          {.doc = "Share of a GPU's memory for weights and KV cache; without effect on the CPU.",
+           .min = 0,
+           .max = 1,
            .slime = "sglang-mem-fraction-static"});
-  b.field("ep_size", o.ep_size, {.doc = "Expert parallelism of an engine.", .min = 1, .slime = "sglang-ep-size"});
-  b.field("dp_size", o.dp_size, {.doc = "Data parallelism within an engine.", .min = 1, .slime = "sglang-dp-size"});
-  b.field("enable_dp_attention", o.enable_dp_attention,
-          {.doc = "Data-parallel attention within an engine.", .slime = "sglang-enable-dp-attention"});
+  b.field("ep_size", o.ep_size,
+          {.doc = "Expert parallelism of an engine.", .min = 1, .slime = "sglang-ep-size"});
+  b.field("dp_size", o.dp_size,
+          {.doc = "Data parallelism within an engine.", .min = 1, .slime = "sglang-dp-size"});
+  b.field(
+      "enable_dp_attention", o.enable_dp_attention,
+      {.doc = "Data-parallel attention within an engine.", .slime = "sglang-enable-dp-attention"});
 }
 
 void bind_section(Binder& b, RolloutOptions& o) {
   b.begin_section("rollout", "What is generated, and the engine that does it.");
-  b.field("num_rollout", o.num_rollout, {.unit = "rollouts", .doc = "Rollouts of the run.", .min = 0});
-  b.field("num_epoch", o.num_epoch, {.unit = "epochs", .doc = "Passes over the prompts, where num_rollout is absent.", .min = 1});
-  b.field("rollout_batch_size", o.rollout_batch_size, {.unit = "prompts", .doc = "Prompts of one rollout.", .min = 1});
-  b.field("n_samples_per_prompt", o.n_samples_per_prompt, {.unit = "samples", .doc = "Samples of one prompt: its group.", .min = 1});
+  b.field("num_rollout", o.num_rollout,
+          {.unit = "rollouts", .doc = "Rollouts of the run.", .min = 0});
+  b.field(
+      "num_epoch", o.num_epoch,
+      {.unit = "epochs", .doc = "Passes over the prompts, where num_rollout is absent.", .min = 1});
+  b.field("rollout_batch_size", o.rollout_batch_size,
+          {.unit = "prompts", .doc = "Prompts of one rollout.", .min = 1});
+  b.field("n_samples_per_prompt", o.n_samples_per_prompt,
+          {.unit = "samples", .doc = "Samples of one prompt: its group.", .min = 1});
   b.field("rollout_max_prompt_len", o.rollout_max_prompt_len,
-          {.unit = "tokens", .doc = "Longer prompts are dropped when the data is read; 0: none.", .min = 0});
+          {.unit = "tokens",
+           .doc = "Longer prompts are dropped when the data is read; 0: none.",
+           .min = 0});
   b.field("rollout_max_response_len", o.rollout_max_response_len,
           {.unit = "tokens", .doc = "A response that reaches it is truncated.", .min = 1});
   b.field("rollout_temperature", o.rollout_temperature,
-          {.doc = "Divides the logits, in sampling and in every log-prob of training.", .min = 0, .min_exclusive = true});
-  b.field("rollout_top_p", o.rollout_top_p, {.doc = "Nucleus sampling; 1: off.", .min = 0, .max = 1, .min_exclusive = true});
-  b.field("rollout_top_k", o.rollout_top_k, {.doc = "Sample from the k likeliest tokens; -1: off.", .min = -1});
+          {.doc = "Divides the logits, in sampling and in every log-prob of training.",
+           .min = 0,
+           .min_exclusive = true});
+  b.field("rollout_top_p", o.rollout_top_p,
+          {.doc = "Nucleus sampling; 1: off.", .min = 0, .max = 1, .min_exclusive = true});
+  b.field("rollout_top_k", o.rollout_top_k,
+          {.doc = "Sample from the k likeliest tokens; -1: off.", .min = -1});
   b.field("rollout_min_p", o.rollout_min_p,
-          {.doc = "Drop tokens less likely than this share of the likeliest; 0: off.", .min = 0, .max = 1, .slime = "-"});
+          {.doc = "Drop tokens less likely than this share of the likeliest; 0: off.",
+           .min = 0,
+           .max = 1,
+           .slime = "-"});
   b.field("rollout_stop", o.rollout_stop, {.doc = "Texts that end a response."});
   b.field("rollout_stop_token_ids", o.rollout_stop_token_ids,
           {.doc = "Tokens that end a response, besides those of generation_config.json."});
@@ -89,39 +135,62 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
     names.push_back(info.name);
     names.push_back("boxed_" + info.name);
   }
-  b.field("rm_type", o.rm_type, {.doc = "The grader; docs/howto/reward.md lists them.", .choices = names});
-  b.field("reward_key", o.reward_key, {.doc = "Take this value of the grader's as the reward, such as dapo's score."});
+  b.field("rm_type", o.rm_type,
+          {.doc = "The grader; docs/howto/reward.md lists them.", .choices = names});
+  b.field("reward_key", o.reward_key,
+          {.doc = "Take this value of the grader's as the reward, such as dapo's score."});
   b.field("rm_url", o.rm_url, {.doc = "Where `remote` posts prompt, response and label."});
   b.field("rm_timeout_s", o.rm_timeout_s,
-          {.unit = "s", .doc = "Time-out of one request.", .min = 0, .min_exclusive = true, .slime = "-"});
-  b.field("rm_retries", o.rm_retries, {.doc = "Tries after a failed request.", .min = 0, .slime = "-"});
-  b.field("rm_max_connections", o.rm_max_connections, {.doc = "Requests under way at once.", .min = 1, .slime = "-"});
+          {.unit = "s",
+           .doc = "Time-out of one request.",
+           .min = 0,
+           .min_exclusive = true,
+           .slime = "-"});
+  b.field("rm_retries", o.rm_retries,
+          {.doc = "Tries after a failed request.", .min = 0, .slime = "-"});
+  b.field("rm_max_connections", o.rm_max_connections,
+          {.doc = "Requests under way at once.", .min = 1, .slime = "-"});
   b.end_section();
 }
 
 void bind_section(Binder& b, RlOptions& o) {
   b.begin_section("rl", "Advantages and the policy loss.");
-  b.field("advantage_estimator", o.advantage_estimator, {.doc = "How rewards become advantages.", .choices = list_estimator_names()});
+  b.field("advantage_estimator", o.advantage_estimator,
+          {.doc = "How rewards become advantages.", .choices = list_estimator_names()});
   b.field("rewards_normalization", o.rewards_normalization,
-          {.doc = "Subtract the group's mean from rewards.", .slime = "disable-rewards-normalization (inverted)"});
+          {.doc = "Subtract the group's mean from rewards.",
+           .slime = "disable-rewards-normalization (inverted)"});
   b.field("grpo_std_normalization", o.grpo_std_normalization,
-          {.doc = "Divide by the group's standard deviation.", .slime = "disable-grpo-std-normalization (inverted)"});
-  b.field("normalize_advantages", o.normalize_advantages, {.doc = "Whiten advantages over the rollout's response tokens."});
+          {.doc = "Divide by the group's standard deviation.",
+           .slime = "disable-grpo-std-normalization (inverted)"});
+  b.field("normalize_advantages", o.normalize_advantages,
+          {.doc = "Whiten advantages over the rollout's response tokens."});
   b.field("gamma", o.gamma, {.doc = "Discount of reinforce_plus_plus.", .min = 0, .max = 1});
   b.field("eps_clip", o.eps_clip, {.doc = "The ratio is clipped below 1 - eps_clip.", .min = 0});
-  b.field("eps_clip_high", o.eps_clip_high, {.doc = "The ratio is clipped above 1 + eps_clip_high; default eps_clip.", .min = 0});
-  b.field("eps_clip_c", o.eps_clip_c, {.doc = "Dual clip: bound of the loss at negative advantages; absent: off.", .min = 1, .min_exclusive = true});
+  b.field("eps_clip_high", o.eps_clip_high,
+          {.doc = "The ratio is clipped above 1 + eps_clip_high; default eps_clip.", .min = 0});
+  b.field("eps_clip_c", o.eps_clip_c,
+          {.doc = "Dual clip: bound of the loss at negative advantages; absent: off.",
+           .min = 1,
+           .min_exclusive = true});
   b.field("use_kl_loss", o.use_kl_loss, {.doc = "Add the KL to the reference model to the loss."});
   b.field("kl_loss_coef", o.kl_loss_coef, {.doc = "Its coefficient.", .min = 0});
-  b.field("kl_loss_type", o.kl_loss_type, {.doc = "Its estimator.", .choices = {"k1", "k2", "k3", "low_var_kl"}});
-  b.field("use_unbiased_kl", o.use_unbiased_kl, {.doc = "Weight the KL loss by the ratio of policy and old policy."});
-  b.field("kl_coef", o.kl_coef, {.doc = "KL in the reward (reinforce_plus_plus and its baseline).", .min = 0});
+  b.field("kl_loss_type", o.kl_loss_type,
+          {.doc = "Its estimator.", .choices = {"k1", "k2", "k3", "low_var_kl"}});
+  b.field("use_unbiased_kl", o.use_unbiased_kl,
+          {.doc = "Weight the KL loss by the ratio of policy and old policy."});
+  b.field("kl_coef", o.kl_coef,
+          {.doc = "KL in the reward (reinforce_plus_plus and its baseline).", .min = 0});
   b.field("entropy_coef", o.entropy_coef, {.doc = "Bonus on the entropy."});
   b.field("per_token_loss", o.per_token_loss,
-          {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.", .slime = "calculate-per-token-loss"});
-  b.field("use_tis", o.use_tis, {.doc = "Truncated importance sampling between rollout and training log-probs."});
+          {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.",
+           .slime = "calculate-per-token-loss"});
+  b.field("use_tis", o.use_tis,
+          {.doc = "Truncated importance sampling between rollout and training log-probs."});
   b.field("tis_mode", o.tis_mode,
-          {.doc = "truncate: clamp the weight; mask: drop tokens outside (IcePop).", .choices = {"truncate", "mask"}, .slime = "-"});
+          {.doc = "truncate: clamp the weight; mask: drop tokens outside (IcePop).",
+           .choices = {"truncate", "mask"},
+           .slime = "-"});
   b.field("tis_clip", o.tis_clip, {.doc = "Upper bound of the weight.", .min = 0});
   b.field("tis_clip_low", o.tis_clip_low, {.doc = "Lower bound of the weight.", .min = 0});
   b.end_section();
@@ -129,22 +198,32 @@ void bind_section(Binder& b, RlOptions& o) {
 
 void bind_section(Binder& b, ParallelOptions& o) {
   b.begin_section("parallel", "The grid of ranks.");
-  b.field("tensor_model_parallel_size", o.tensor_model_parallel_size, {.doc = "Tensor parallelism.", .min = 1});
-  b.field("sequence_parallel", o.sequence_parallel, {.doc = "Sequence parallelism of norms under tensor parallelism."});
-  b.field("pipeline_model_parallel_size", o.pipeline_model_parallel_size, {.doc = "Pipeline stages.", .min = 1});
-  b.field("context_parallel_size", o.context_parallel_size, {.doc = "Context parallelism.", .min = 1});
-  b.field("expert_model_parallel_size", o.expert_model_parallel_size, {.doc = "Expert parallelism.", .min = 1});
-  b.field("expert_tensor_parallel_size", o.expert_tensor_parallel_size, {.doc = "Tensor parallelism within experts.", .min = 1});
+  b.field("tensor_model_parallel_size", o.tensor_model_parallel_size,
+          {.doc = "Tensor parallelism.", .min = 1});
+  b.field("sequence_parallel", o.sequence_parallel,
+          {.doc = "Sequence parallelism of norms under tensor parallelism."});
+  b.field("pipeline_model_parallel_size", o.pipeline_model_parallel_size,
+          {.doc = "Pipeline stages.", .min = 1});
+  b.field("context_parallel_size", o.context_parallel_size,
+          {.doc = "Context parallelism.", .min = 1});
+  b.field("expert_model_parallel_size", o.expert_model_parallel_size,
+          {.doc = "Expert parallelism.", .min = 1});
+  b.field("expert_tensor_parallel_size", o.expert_tensor_parallel_size,
+          {.doc = "Tensor parallelism within experts.", .min = 1});
   b.field("colocate", o.colocate, {.doc = "Training and generation share their ranks."});
-  b.field("actor_num_gpus", o.actor_num_gpus, {.doc = "Ranks that train, where not colocated.", .min = 1});
-  b.field("rollout_num_gpus", o.rollout_num_gpus, {.doc = "Ranks that generate, where not colocated.", .min = 1});
+  b.field("actor_num_gpus", o.actor_num_gpus,
+          {.doc = "Ranks that train, where not colocated.", .min = 1});
+  b.field("rollout_num_gpus", o.rollout_num_gpus,
+          {.doc = "Ranks that generate, where not colocated.", .min = 1});
   b.end_section();
 }
 
 void bind_section(Binder& b, CheckpointOptions& o) {
   b.begin_section("checkpoint", "What is kept on disk.");
   b.field("save", o.save, {.doc = "Folder of checkpoints; default <run_dir>/checkpoints."});
-  b.field("save_interval", o.save_interval, {.unit = "rollouts", .doc = "Rollouts between checkpoints; 0: only when stopped.", .min = 0});
+  b.field(
+      "save_interval", o.save_interval,
+      {.unit = "rollouts", .doc = "Rollouts between checkpoints; 0: only when stopped.", .min = 0});
   b.field("keep_last", o.keep_last, {.doc = "Checkpoints kept; 0: all.", .min = 0, .slime = "-"});
   b.field("save_hf", o.save_hf, {.doc = "Hugging Face folder written when the run ends."});
   b.field("async_save", o.async_save, {.doc = "Write checkpoints while the run goes on."});
@@ -153,44 +232,69 @@ void bind_section(Binder& b, CheckpointOptions& o) {
 
 void bind_section(Binder& b, EvalOptions& o) {
   b.begin_section("eval", "Evaluation during training and by `slimexx eval`.");
-  b.field("eval_interval", o.eval_interval, {.unit = "rollouts", .doc = "Rollouts between evaluations; 0: none.", .min = 0});
+  b.field("eval_interval", o.eval_interval,
+          {.unit = "rollouts", .doc = "Rollouts between evaluations; 0: none.", .min = 0});
   b.field("eval_prompt_data", o.eval_prompt_data, {.doc = "Sets: {name: FILE, ...}."});
-  b.field("n_samples_per_eval_prompt", o.n_samples_per_eval_prompt, {.unit = "samples", .doc = "Samples of one prompt.", .min = 1});
-  b.field("eval_max_response_len", o.eval_max_response_len, {.unit = "tokens", .doc = "Default: as in training.", .min = 1});
-  b.field("eval_temperature", o.eval_temperature, {.doc = "Default: as in training; 0: greedy.", .min = 0});
-  b.field("eval_top_p", o.eval_top_p, {.doc = "Default: as in training.", .min = 0, .max = 1, .min_exclusive = true});
+  b.field("n_samples_per_eval_prompt", o.n_samples_per_eval_prompt,
+          {.unit = "samples", .doc = "Samples of one prompt.", .min = 1});
+  b.field("eval_max_response_len", o.eval_max_response_len,
+          {.unit = "tokens", .doc = "Default: as in training.", .min = 1});
+  b.field("eval_temperature", o.eval_temperature,
+          {.doc = "Default: as in training; 0: greedy.", .min = 0});
+  b.field("eval_top_p", o.eval_top_p,
+          {.doc = "Default: as in training.", .min = 0, .max = 1, .min_exclusive = true});
   b.field("eval_top_k", o.eval_top_k, {.doc = "Default: as in training.", .min = -1});
-  b.field("eval_rm_type", o.eval_rm_type, {.doc = "Grader of the evaluation; default reward.rm_type.", .slime = "-"});
+  b.field("eval_rm_type", o.eval_rm_type,
+          {.doc = "Grader of the evaluation; default reward.rm_type.", .slime = "-"});
   b.field("eval_reward_key", o.eval_reward_key, {.doc = "Default: reward.reward_key."});
   b.field("eval_input_key", o.eval_input_key, {.doc = "Default: data.input_key."});
   b.field("eval_label_key", o.eval_label_key, {.doc = "Default: data.label_key."});
-  b.field("skip_eval_before_train", o.skip_eval_before_train, {.doc = "Do not evaluate before the first rollout."});
+  b.field("skip_eval_before_train", o.skip_eval_before_train,
+          {.doc = "Do not evaluate before the first rollout."});
   b.end_section();
 }
 
 void bind_section(Binder& b, ObserveOptions& o) {
   b.begin_section("observe", "What a run reports.");
-  b.field("run_dir", o.run_dir, {.doc = "The run's folder; default runs/<name of the configuration>.", .slime = "-"});
-  b.field("tensorboard", o.tensorboard, {.doc = "Write TensorBoard events to <run_dir>/tb.", .slime = "use-tensorboard"});
-  b.field("trace", o.trace, {.doc = "Write a Chrome trace of the spans to <run_dir>/trace.", .slime = "-"});
-  b.field("log_samples_interval", o.log_samples_interval, {.unit = "rollouts", .doc = "Rollouts between tables of samples; 0: none.", .min = 0, .slime = "-"});
-  b.field("num_log_samples", o.num_log_samples, {.doc = "Rows of such a table.", .min = 1, .slime = "-"});
+  b.field("run_dir", o.run_dir,
+          {.doc = "The run's folder; default runs/<name of the configuration>.", .slime = "-"});
+  b.field("tensorboard", o.tensorboard,
+          {.doc = "Write TensorBoard events to <run_dir>/tb.", .slime = "use-tensorboard"});
+  b.field("trace", o.trace,
+          {.doc = "Write a Chrome trace of the spans to <run_dir>/trace.", .slime = "-"});
+  b.field("log_samples_interval", o.log_samples_interval,
+          {.unit = "rollouts",
+           .doc = "Rollouts between tables of samples; 0: none.",
+           .min = 0,
+           .slime = "-"});
+  b.field("num_log_samples", o.num_log_samples,
+          {.doc = "Rows of such a table.", .min = 1, .slime = "-"});
   b.end_section();
 }
 
 void bind_section(Binder& b, DebugOptions& o) {
   b.begin_section("debug", "Dumps and replays.");
-  b.field("load_rollout", o.load_rollout, {.doc = "Train on this dump (a file, or a folder of them) instead of generating.", .slime = "load-debug-rollout-data"});
-  b.field("save_rollout", o.save_rollout, {.doc = "Folder for a dump of every rollout.", .slime = "save-debug-rollout-data"});
-  b.field("dump_gradients", o.dump_gradients, {.doc = "Write the gradients of the first optimizer step, before clipping, to DIR/gradients.safetensors.", .slime = "-"});
-  b.field("dump_weights", o.dump_weights, {.doc = "Write the weights after the first optimizer step to DIR/weights.safetensors.", .slime = "-"});
+  b.field("load_rollout", o.load_rollout,
+          {.doc = "Train on this dump (a file, or a folder of them) instead of generating.",
+           .slime = "load-debug-rollout-data"});
+  b.field("save_rollout", o.save_rollout,
+          {.doc = "Folder for a dump of every rollout.", .slime = "save-debug-rollout-data"});
+  b.field("dump_gradients", o.dump_gradients,
+          {.doc = "Write the gradients of the first optimizer step, before clipping, to "
+                  "DIR/gradients.safetensors.",
+           .slime = "-"});
+  b.field("dump_weights", o.dump_weights,
+          {.doc = "Write the weights after the first optimizer step to DIR/weights.safetensors.",
+           .slime = "-"});
   b.end_section();
 }
 
 void bind_section(Binder& b, NumericsOptions& o) {
   b.begin_section("numerics", "The numeric contract (docs/numerics.md).");
   b.field("on_logprob_mismatch", o.on_logprob_mismatch,
-          {.doc = "What to do when a training log-prob differs from the rollout's.", .choices = {"fail", "warn", "ignore"}, .slime = "-"});
+          {.doc = "What to do when a training log-prob differs from the rollout's.",
+           .choices = {"fail", "warn", "ignore"},
+           .slime = "-"});
   b.field("recompute_old_log_probs", o.recompute_old_log_probs,
           {.doc = "Check every rollout log-prob by a forward pass before training.", .slime = "-"});
   b.end_section();

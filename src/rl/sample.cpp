@@ -19,27 +19,32 @@ namespace {
 }
 
 template <class T>
-std::vector<T> read_array(const Json& object, const char* key, std::optional<int64_t> length, const std::string& where) {
+std::vector<T> read_array(const Json& object, const char* key, std::optional<int64_t> length,
+                          const std::string& where) {
   std::vector<T> values;
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return values;
   if (!it->is_array()) fail(fmt::format("\"{}\" must be an array", key), where);
   if (length && static_cast<int64_t>(it->size()) != *length) {
-    fail(fmt::format("\"{}\" has {} entries, response_length is {}", key, it->size(), *length), where);
+    fail(fmt::format("\"{}\" has {} entries, response_length is {}", key, it->size(), *length),
+         where);
   }
   for (const auto& v : *it) {
     const bool fits = std::is_integral_v<T> ? v.is_number_integer() : v.is_number();
     if (!fits) fail(fmt::format("\"{}\" holds something that is not a number", key), where);
     const double number = v.get<double>();
-    if (std::is_same_v<T, int32_t> && !(number >= 0 && number <= INT32_MAX)) fail(fmt::format("\"{}\" holds {}", key, number), where);
-    if (std::is_same_v<T, uint8_t> && number != 0 && number != 1) fail(fmt::format("\"{}\" holds {}, wanted 0 or 1", key, number), where);
+    if (std::is_same_v<T, int32_t> && !(number >= 0 && number <= INT32_MAX))
+      fail(fmt::format("\"{}\" holds {}", key, number), where);
+    if (std::is_same_v<T, uint8_t> && number != 0 && number != 1)
+      fail(fmt::format("\"{}\" holds {}, wanted 0 or 1", key, number), where);
     values.push_back(static_cast<T>(number));
   }
   return values;
 }
 
 SampleStatus parse_status(const std::string& text, const std::string& where) {
-  for (SampleStatus s : {SampleStatus::kCompleted, SampleStatus::kTruncated, SampleStatus::kAborted}) {
+  for (SampleStatus s :
+       {SampleStatus::kCompleted, SampleStatus::kTruncated, SampleStatus::kAborted}) {
     if (text == status_name(s)) return s;
   }
   fail(fmt::format("\"status\" is \"{}\", wanted completed, truncated or aborted", text), where);
@@ -98,9 +103,12 @@ class ByteReader {
 
 std::string_view status_name(SampleStatus status) {
   switch (status) {
-    case SampleStatus::kCompleted: return "completed";
-    case SampleStatus::kTruncated: return "truncated";
-    case SampleStatus::kAborted: return "aborted";
+    case SampleStatus::kCompleted:
+      return "completed";
+    case SampleStatus::kTruncated:
+      return "truncated";
+    case SampleStatus::kAborted:
+      return "aborted";
   }
   return "";
 }
@@ -135,7 +143,9 @@ Json sample_to_json(const Sample& s) {
 
 Sample sample_from_json(const Json& object, const std::string& where) {
   Sample s;
-  const auto optional_int = [&](const char* key) { return object.contains(key) ? json_int(object, key, where) : 0; };
+  const auto optional_int = [&](const char* key) {
+    return object.contains(key) ? json_int(object, key, where) : 0;
+  };
   const auto optional_text = [&](const char* key) {
     const auto it = object.find(key);
     if (it == object.end() || it->is_null()) return std::string();
@@ -146,8 +156,8 @@ Sample sample_from_json(const Json& object, const std::string& where) {
   s.tokens = read_array<int32_t>(object, "tokens", std::nullopt, where);
   s.response_length = json_int(object, "response_length", where);
   if (s.response_length < 1 || s.response_length >= static_cast<int64_t>(s.tokens.size())) {
-    fail(fmt::format("response_length is {} of {} tokens; prompt and response need one token each", s.response_length,
-                     s.tokens.size()),
+    fail(fmt::format("response_length is {} of {} tokens; prompt and response need one token each",
+                     s.response_length, s.tokens.size()),
          where);
   }
   s.loss_mask = read_array<uint8_t>(object, "loss_mask", s.response_length, where);
@@ -157,7 +167,8 @@ Sample sample_from_json(const Json& object, const std::string& where) {
   s.ref_log_probs = read_array<float>(object, "ref_log_probs", s.response_length, where);
   if (object.contains("advantage")) s.advantage = json_number(object, "advantage", where);
   s.reward = object.contains("reward") || !s.advantage ? json_number(object, "reward", where) : 0;
-  s.status = object.contains("status") ? parse_status(json_string(object, "status", where), where) : SampleStatus::kCompleted;
+  s.status = object.contains("status") ? parse_status(json_string(object, "status", where), where)
+                                       : SampleStatus::kCompleted;
   s.label = optional_text("label");
   s.prompt_text = optional_text("prompt");
   s.response_text = optional_text("response");
@@ -178,7 +189,8 @@ void save_rollout(const std::string& path, const std::vector<Sample>& samples) {
 std::vector<Sample> load_rollout(const std::string& path) {
   io::LineReader reader(path);
   std::vector<Sample> samples;
-  for (Json object; io::next_json_object(reader, object);) samples.push_back(sample_from_json(object, reader.where()));
+  for (Json object; io::next_json_object(reader, object);)
+    samples.push_back(sample_from_json(object, reader.where()));
   if (samples.empty()) fail("the rollout dump is empty", path);
   return samples;
 }
@@ -188,9 +200,10 @@ std::string pack_samples(const std::vector<Sample>& samples) {
   for (const auto& s : samples) {
     w.put(s.group), w.put(s.sample), w.put(s.response_length), w.put(s.reward), w.put(s.status);
     w.put(s.weight_version), w.put(s.cached_tokens);
-    w.put_all(s.tokens), w.put_all(s.loss_mask), w.put_all(s.rollout_log_probs), w.put_all(s.old_log_probs),
-        w.put_all(s.ref_log_probs);
-    w.put_all(s.prompt_text), w.put_all(s.response_text), w.put_all(s.label), w.put_all(s.reason), w.put_all(s.metadata);
+    w.put_all(s.tokens), w.put_all(s.loss_mask), w.put_all(s.rollout_log_probs),
+        w.put_all(s.old_log_probs), w.put_all(s.ref_log_probs);
+    w.put_all(s.prompt_text), w.put_all(s.response_text), w.put_all(s.label), w.put_all(s.reason),
+        w.put_all(s.metadata);
   }
   return std::move(w.bytes);
 }
@@ -201,9 +214,10 @@ std::vector<Sample> unpack_samples(const std::string& bytes) {
     Sample s;
     r.get(s.group), r.get(s.sample), r.get(s.response_length), r.get(s.reward), r.get(s.status);
     r.get(s.weight_version), r.get(s.cached_tokens);
-    r.get_all(s.tokens), r.get_all(s.loss_mask), r.get_all(s.rollout_log_probs), r.get_all(s.old_log_probs),
-        r.get_all(s.ref_log_probs);
-    r.get_all(s.prompt_text), r.get_all(s.response_text), r.get_all(s.label), r.get_all(s.reason), r.get_all(s.metadata);
+    r.get_all(s.tokens), r.get_all(s.loss_mask), r.get_all(s.rollout_log_probs),
+        r.get_all(s.old_log_probs), r.get_all(s.ref_log_probs);
+    r.get_all(s.prompt_text), r.get_all(s.response_text), r.get_all(s.label), r.get_all(s.reason),
+        r.get_all(s.metadata);
     samples.push_back(std::move(s));
   }
   return samples;

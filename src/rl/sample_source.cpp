@@ -37,9 +37,13 @@ data::Cursor cursor_from_json(const Json& state) {
 
 class GeneratedSource : public SampleSource {
  public:
-  GeneratedSource(const RunConfig& config, std::shared_ptr<const data::PromptSet> prompts, Generator& generator,
-                  reward::Grader& grader, const std::vector<int32_t>& stop_token_ids)
-      : config_(config), source_(std::move(prompts), prompt_options(config)), generator_(generator), grader_(grader) {
+  GeneratedSource(const RunConfig& config, std::shared_ptr<const data::PromptSet> prompts,
+                  Generator& generator, reward::Grader& grader,
+                  const std::vector<int32_t>& stop_token_ids)
+      : config_(config),
+        source_(std::move(prompts), prompt_options(config)),
+        generator_(generator),
+        grader_(grader) {
     const RolloutOptions& o = config.rollout;
     sampling_ = {.temperature = static_cast<float>(o.rollout_temperature),
                  .top_p = static_cast<float>(o.rollout_top_p),
@@ -91,10 +95,15 @@ class DumpSource : public SampleSource {
     } else {
       files_.push_back(path);
     }
-    if (files_.empty()) throw Error(ErrorCode::kUsage, "the folder holds no dump", "name a file or folder of rollout dumps", path);
-    num_rollouts_ = std::min<int64_t>(config.rollout.num_rollout.value_or(INT64_MAX), static_cast<int64_t>(files_.size()));
+    if (files_.empty())
+      throw Error(ErrorCode::kUsage, "the folder holds no dump",
+                  "name a file or folder of rollout dumps", path);
+    num_rollouts_ = std::min<int64_t>(config.rollout.num_rollout.value_or(INT64_MAX),
+                                      static_cast<int64_t>(files_.size()));
   }
-  std::vector<Sample> next(int64_t rollout, int64_t) override { return load_rollout(files_[static_cast<size_t>(rollout)]); }
+  std::vector<Sample> next(int64_t rollout, int64_t) override {
+    return load_rollout(files_[static_cast<size_t>(rollout)]);
+  }
   Json state() const override { return Json::object(); }
   void restore(const Json&) override {}
   int64_t num_rollouts() const override { return num_rollouts_; }
@@ -126,11 +135,14 @@ class SftSource : public SampleSource {
         set_(std::move(set)),
         order_(set_.size(), config.data.rollout_shuffle, config.data.seed, set_.content_hash()) {
     const int64_t per_run = set_.size() * config.train.num_sft_epochs;
-    num_rollouts_ = config.rollout.num_rollout.value_or(std::max<int64_t>(1, per_run / batch_size_));
+    num_rollouts_ =
+        config.rollout.num_rollout.value_or(std::max<int64_t>(1, per_run / batch_size_));
     for (const auto& example : set_.examples()) {
-      const bool learns = std::find(example.loss_mask.begin() + 1, example.loss_mask.end(), uint8_t{1}) != example.loss_mask.end();
+      const bool learns = std::find(example.loss_mask.begin() + 1, example.loss_mask.end(),
+                                    uint8_t{1}) != example.loss_mask.end();
       if (example.tokens.size() < 2 || !learns) {
-        throw Error(ErrorCode::kInput, "an example has no token to learn", "give it an assistant reply",
+        throw Error(ErrorCode::kInput, "an example has no token to learn",
+                    "give it an assistant reply",
                     fmt::format("{}: row {}", config.data.prompt_data, example.index));
       }
     }
@@ -138,7 +150,8 @@ class SftSource : public SampleSource {
   std::vector<Sample> next(int64_t, int64_t) override {
     std::vector<Sample> samples;
     for (int64_t row : order_.draw(batch_size_)) {
-      samples.push_back(sample_of_example(set_.examples()[static_cast<size_t>(row)], static_cast<int64_t>(samples.size())));
+      samples.push_back(sample_of_example(set_.examples()[static_cast<size_t>(row)],
+                                          static_cast<int64_t>(samples.size())));
     }
     return samples;
   }
@@ -164,8 +177,8 @@ data::PromptOptions prompt_options(const RunConfig& config) {
   o.tool_key = config.data.tool_key;
   o.apply_chat_template = config.data.apply_chat_template;
   if (!config.data.apply_chat_template_kwargs.empty()) {
-    o.apply_chat_template_kwargs =
-        std::make_shared<const Json>(parse_json(config.data.apply_chat_template_kwargs, "data.apply_chat_template_kwargs"));
+    o.apply_chat_template_kwargs = std::make_shared<const Json>(
+        parse_json(config.data.apply_chat_template_kwargs, "data.apply_chat_template_kwargs"));
   }
   o.rollout_shuffle = config.data.rollout_shuffle;
   o.seed = config.data.seed;
@@ -173,13 +186,17 @@ data::PromptOptions prompt_options(const RunConfig& config) {
   return o;
 }
 
-std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config, std::shared_ptr<const data::PromptSet> prompts,
+std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config,
+                                                    std::shared_ptr<const data::PromptSet> prompts,
                                                     Generator& generator, reward::Grader& grader,
                                                     const std::vector<int32_t>& stop_token_ids) {
-  return std::make_unique<GeneratedSource>(config, std::move(prompts), generator, grader, stop_token_ids);
+  return std::make_unique<GeneratedSource>(config, std::move(prompts), generator, grader,
+                                           stop_token_ids);
 }
 
-std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config) { return std::make_unique<DumpSource>(config); }
+std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config) {
+  return std::make_unique<DumpSource>(config);
+}
 
 std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set) {
   return std::make_unique<SftSource>(config, std::move(set));

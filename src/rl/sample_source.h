@@ -1,5 +1,5 @@
-// Where the samples of a training run come from: generated from prompts, read from a dump, or supervised
-// examples. The loop does not know which.
+// Where the samples of a training run come from: generated from prompts, read from a dump, or
+// supervised examples. The loop does not know which.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,13 +17,14 @@ class SampleSource {
   virtual ~SampleSource() = default;
   // The samples of rollout `rollout`, the same on every rank. Collective.
   virtual std::vector<Sample> next(int64_t rollout, int64_t weight_version) = 0;
-  virtual Json state() const = 0;                 // for checkpoints
+  virtual Json state() const = 0;  // for checkpoints
   virtual void restore(const Json& state) = 0;
-  virtual int64_t num_rollouts() const = 0;       // that the source or the configuration foresees
-  virtual bool is_generated() const = 0;          // by this program's engine: exactness can be demanded
+  virtual int64_t num_rollouts() const = 0;  // that the source or the configuration foresees
+  virtual bool is_generated() const = 0;     // by this program's engine: exactness can be demanded
 };
 
-std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config, std::shared_ptr<const data::PromptSet> prompts,
+std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config,
+                                                    std::shared_ptr<const data::PromptSet> prompts,
                                                     Generator& generator, reward::Grader& grader,
                                                     const std::vector<int32_t>& stop_token_ids);
 std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);

@@ -13,7 +13,8 @@ volatile std::sig_atomic_t requested = 0;
 void on_signal(int signal) {
   if (signal == SIGINT && requested != 0) ::_exit(130);
   requested = 1;
-  constexpr char kText[] = "\nstopping after this step; the state will be saved (Ctrl-C again to stop now)\n";
+  constexpr char kText[] =
+      "\nstopping after this step; the state will be saved (Ctrl-C again to stop now)\n";
   // A failed write of the notice changes nothing.
   [[maybe_unused]] const auto written = ::write(2, kText, sizeof(kText) - 1);
 }

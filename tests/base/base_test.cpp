@@ -44,6 +44,7 @@ TEST(Json, RefusesWhatTheLibraryLetsThrough) {
   EXPECT_THROW(parse_json(R"({"a":1,"a":2})", "t"), Error);
   EXPECT_THROW(parse_json(R"({"a":{"b":1,"b":2}})", "t"), Error);
   EXPECT_THROW(parse_json("[1] x", "t"), Error);
+  EXPECT_THROW(parse_json(std::string_view("{}\0junk", 7), "t"), Error);
   EXPECT_THROW(parse_json("\xEF\xBB\xBF{}", "t"), Error);
   EXPECT_THROW(parse_json(std::string(100000, '['), "t"), Error);
   EXPECT_THROW(parse_json("{\"a\": \"\xFF\"}", "t"), Error);

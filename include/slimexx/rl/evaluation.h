@@ -1,4 +1,5 @@
-// Evaluation: n samples of every prompt of several sets, graded; pass@k, lengths, tables and per-sample lines.
+// Evaluation: n samples of every prompt of several sets, graded; pass@k, lengths, tables and
+// per-sample lines.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,19 +25,22 @@ struct EvalResult {
   std::vector<std::pair<int64_t, double>> pass_at = {};  // k, estimate; k = 1, 2, 4 ... up to n
 };
 
-// Unbiased estimate of pass@k from c correct of n: 1 - C(n-c, k) / C(n, k) (arXiv:2107.03374, eq. 1).
+// Unbiased estimate of pass@k from c correct of n: 1 - C(n-c, k) / C(n, k) (arXiv:2107.03374, eq.
+// 1).
 double pass_at_k(int64_t n, int64_t c, int64_t k);
 
 std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokenizer* tokenizer,
                                     const text::ChatTemplate* chat_template);
 reward::RewardOptions eval_reward_options(const RunConfig& config);
 
-// Runs all sets; a sample counts as correct when its reward is 1. Writes <samples_dir>/eval_<name>_<rollout>.jsonl
-// on rank 0 unless the folder's name is empty, and the metrics into `row`. Collective.
-std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config, Generator& generator,
-                                 reward::Grader& grader, const std::vector<int32_t>& stop_token_ids, int64_t rollout,
-                                 int64_t weight_version, const std::string& samples_dir, bool is_root,
-                                 observe::MetricRow& row);
+// Runs all sets; a sample counts as correct when its reward is 1. Writes
+// <samples_dir>/eval_<name>_<rollout>.jsonl on rank 0 unless the folder's name is empty, and the
+// metrics into `row`. Collective.
+std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config,
+                                 Generator& generator, reward::Grader& grader,
+                                 const std::vector<int32_t>& stop_token_ids, int64_t rollout,
+                                 int64_t weight_version, const std::string& samples_dir,
+                                 bool is_root, observe::MetricRow& row);
 
 std::string format_eval_table(const std::vector<EvalResult>& results);
 

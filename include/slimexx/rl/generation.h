@@ -1,6 +1,6 @@
-// From prompts to graded samples, over all ranks: each rank's engine draws prompts from one shared queue, grades
-// what it made, and all ranks get all samples in the prompts' order. What a sample holds does not depend on who
-// made it.
+// From prompts to graded samples, over all ranks: each rank's engine draws prompts from one shared
+// queue, grades what it made, and all ranks get all samples in the prompts' order. What a sample
+// holds does not depend on who made it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,15 +22,16 @@ struct GenerationRequest {
   int64_t n_samples_per_prompt = 1;
   rollout::SamplingParams sampling;
   uint64_t seed = 0;
-  uint32_t rollout = 0;       // names the random numbers together with seed, prompt position and sample
+  uint32_t rollout = 0;  // names the random numbers together with seed, prompt position and sample
   int64_t weight_version = 0;
-  std::string label;          // of the progress bar
+  std::string label;  // of the progress bar
 };
 
 class Generator {
  public:
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
-  Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer, dist::Communicator& communicator);
+  Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
+            dist::Communicator& communicator);
   // Samples group-major: group g is prompts[g]. Collective.
   std::vector<Sample> generate(const GenerationRequest& request, reward::Grader& grader);
 
@@ -45,7 +46,7 @@ class Generator {
 };
 
 // Fills reward and reason of the samples; `prompts[sample.group]` holds the metadata.
-void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts, uint64_t seed,
-                   reward::Grader& grader);
+void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts,
+                   uint64_t seed, reward::Grader& grader);
 
 }  // namespace slimexx::rl

@@ -1,4 +1,5 @@
-// A Hugging Face checkpoint in memory: spec, weights, and its text side. What every verb starts from.
+// A Hugging Face checkpoint in memory: spec, weights, and its text side. What every verb starts
+// from.
 #pragma once
 #include <memory>
 #include <optional>
@@ -31,9 +32,10 @@ struct TextSide {
 };
 TextSide load_text_side(const std::string& directory);
 
-// Writes the weights as a Hugging Face folder in the checkpoint's dtype, side files from `template_directory`.
-void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec, const std::string& template_directory,
-               const std::string& directory);
+// Writes the weights as a Hugging Face folder in the checkpoint's dtype, side files from
+// `template_directory`.
+void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
+               const std::string& template_directory, const std::string& directory);
 
 // "cpu", "cuda" or "" (cuda where there is one); Error(kEnvironment) for cuda in a build without.
 tensor::Device select_device(const std::string& name);

@@ -1,5 +1,6 @@
-// The whole configuration of a run: one struct a section of the YAML tree (docs/reference/config.md). Parsed,
-// completed and checked by load_run_config; nothing else reads YAML.
+// The whole configuration of a run: one struct a section of the YAML tree
+// (docs/reference/config.md). Parsed, completed and checked by load_run_config; nothing else reads
+// YAML.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,8 +19,8 @@ struct ModelOptions {
 };
 
 struct DataOptions {
-  std::string prompt_data, input_key = "prompt", label_key = "label", tool_key = "tools", messages_key = "messages",
-                           response_key = "response";
+  std::string prompt_data, input_key = "prompt", label_key = "label", tool_key = "tools",
+                           messages_key = "messages", response_key = "response";
   bool apply_chat_template = false, rollout_shuffle = false;
   std::string apply_chat_template_kwargs;  // JSON object
   int64_t seed = 42;
@@ -35,7 +36,8 @@ struct RolloutOptions {
   std::vector<std::string> rollout_stop;
   std::vector<int64_t> rollout_stop_token_ids;
   // The engine.
-  int64_t rollout_num_gpus_per_engine = 1, page_size = 16, max_running_requests = 256, chunked_prefill_size = 2048;
+  int64_t rollout_num_gpus_per_engine = 1, page_size = 16, max_running_requests = 256,
+          chunked_prefill_size = 2048;
   int64_t max_total_tokens = 0;
   bool disable_radix_cache = false;
   double kv_cache_gib = 1.0, mem_fraction_static = 0.7;
@@ -60,8 +62,9 @@ struct RlOptions {
 };
 
 struct ParallelOptions {
-  int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1, context_parallel_size = 1,
-          expert_model_parallel_size = 1, expert_tensor_parallel_size = 1;
+  int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
+          context_parallel_size = 1, expert_model_parallel_size = 1,
+          expert_tensor_parallel_size = 1;
   bool sequence_parallel = false, colocate = true;
   std::optional<int64_t> actor_num_gpus, rollout_num_gpus;
 };
@@ -121,8 +124,9 @@ struct RunConfig {
   bool is_sft() const { return train.loss_type == "sft"; }
 };
 
-// Binds all sections, derives the batch identity, checks everything and throws one Error(kUsage) with all
-// faults. `needs_training` false: keys that only training wants may be missing (for `eval`).
+// Binds all sections, derives the batch identity, checks everything and throws one Error(kUsage)
+// with all faults. `needs_training` false: keys that only training wants may be missing (for
+// `eval`).
 RunConfig load_run_config(config::Config& config, bool needs_training);
 void bind(config::Binder& binder, RunConfig& run);  // all sections, for the reference too
 

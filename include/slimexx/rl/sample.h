@@ -14,12 +14,12 @@ enum class SampleStatus : uint8_t { kCompleted, kTruncated, kAborted };
 std::string_view status_name(SampleStatus status);
 
 struct Sample {
-  int64_t group = 0;   // of the rollout, from 0
-  int64_t sample = 0;  // of the group, from 0
+  int64_t group = 0;            // of the rollout, from 0
+  int64_t sample = 0;           // of the group, from 0
   std::vector<int32_t> tokens;  // prompt and response
   int64_t response_length = 0;
-  std::vector<uint8_t> loss_mask;         // [response_length]
-  std::vector<float> rollout_log_probs;   // [response_length] or empty, as are the next two
+  std::vector<uint8_t> loss_mask;        // [response_length]
+  std::vector<float> rollout_log_probs;  // [response_length] or empty, as are the next two
   std::vector<float> old_log_probs, ref_log_probs;
   std::optional<double> advantage;  // given by a dump, in place of the estimator's
   double reward = 0;
@@ -33,8 +33,8 @@ struct Sample {
   int64_t num_trained_tokens() const;
 };
 
-// One object of the rollout dump. from_json throws Error(kInput) naming `where` and the key for missing,
-// misshapen or contradictory fields.
+// One object of the rollout dump. from_json throws Error(kInput) naming `where` and the key for
+// missing, misshapen or contradictory fields.
 Json sample_to_json(const Sample& sample);
 Sample sample_from_json(const Json& object, const std::string& where);
 

@@ -24,7 +24,8 @@ struct TrainSample {
   std::vector<int32_t> tokens;
   int64_t response_length = 0;
   std::vector<uint8_t> loss_mask;
-  std::vector<float> advantages, old_log_probs, ref_log_probs, rollout_log_probs;
+  std::vector<float> advantages = {}, old_log_probs = {}, ref_log_probs = {},
+                     rollout_log_probs = {};
 };
 
 struct TokenScores {

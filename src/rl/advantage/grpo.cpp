@@ -1,4 +1,5 @@
-// Group-relative advantages: (R - mean) / (std + 1e-6) with the unbiased deviation, the same for every token.
+// Group-relative advantages: (R - mean) / (std + 1e-6) with the unbiased deviation, the same for
+// every token.
 #include <cmath>
 
 #include "../estimators.h"

@@ -3,7 +3,8 @@
 
 namespace slimexx::rl {
 
-Advantages estimate_reinforce_plus_plus_baseline(std::span<const Sample> samples, const RlOptions& options) {
+Advantages estimate_reinforce_plus_plus_baseline(std::span<const Sample> samples,
+                                                 const RlOptions& options) {
   Advantages advantages(samples.size());
   for (const auto& group : group_samples(samples)) {
     const double mean = options.rewards_normalization ? group_mean(samples, group) : 0;

@@ -1,5 +1,5 @@
-// Leave-one-out: A_i = R_i - mean of the group's other rewards, where R_i has the sample's summed KL penalty
-// taken off. A group of one keeps its reward.
+// Leave-one-out: A_i = R_i - mean of the group's other rewards, where R_i has the sample's summed
+// KL penalty taken off. A group of one keeps its reward.
 #include "../estimators.h"
 
 namespace slimexx::rl {
@@ -16,7 +16,8 @@ Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& optio
       sum += reward;
     }
     for (size_t k = 0; k < group.size(); ++k) {
-      const double others = group.size() > 1 ? (sum - rewards[k]) / static_cast<double>(group.size() - 1) : 0;
+      const double others =
+          group.size() > 1 ? (sum - rewards[k]) / static_cast<double>(group.size() - 1) : 0;
       advantages[group[k]].assign(static_cast<size_t>(samples[group[k]].response_length),
                                   static_cast<float>(rewards[k] - others));
     }

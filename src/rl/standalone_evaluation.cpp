@@ -1,0 +1,69 @@
+// `slimexx eval`: one model, several sets, no training.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "sample_source.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/rl/evaluation.h"
+#include "slimexx/rl/loaded_model.h"
+#include "slimexx/rl/training.h"
+
+namespace slimexx::rl {
+
+void run_evaluation(RunConfig config, tensor::Device device, dist::World& world) {
+  if (config.eval.eval_prompt_data.empty()) {
+    throw Error(ErrorCode::kUsage, "there is nothing to evaluate on",
+                "--data [NAME=]FILE, or eval.eval_prompt_data in the configuration");
+  }
+  const LoadedModel policy = load_model(config.model.hf_checkpoint, device, false);
+  const TextSide text = load_text_side(config.model.hf_checkpoint);
+  if (text.tokenizer == nullptr) {
+    throw Error(ErrorCode::kUsage, "the checkpoint has no tokenizer.json", "add one to the folder",
+                policy.directory);
+  }
+  const auto sets = load_eval_sets(config, text.tokenizer.get(), text.chat_template.get());
+  int64_t longest = 0;
+  const int64_t response =
+      config.eval.eval_max_response_len.value_or(config.rollout.rollout_max_response_len);
+  for (const auto& set : sets) {
+    for (const auto& prompt : set.prompts->prompts())
+      longest = std::max(longest, static_cast<int64_t>(prompt.tokens.size()) + response);
+  }
+  if (longest > policy.spec.max_positions) {
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format(
+            "the longest prompt and a full response are {} tokens, the model knows {} positions",
+            longest, policy.spec.max_positions),
+        "lower eval.eval_max_response_len");
+  }
+  const model::Transformer transformer(policy.spec, device, longest);
+  const auto weights = model::bind_weights(*policy.store, policy.spec);
+  const RolloutOptions& o = config.rollout;
+  rollout::Engine engine(
+      transformer, weights, device,
+      {.page_tokens = o.page_size,
+       .max_running_requests = o.max_running_requests,
+       .chunked_prefill_size = o.chunked_prefill_size,
+       .enable_prefix_cache = !o.disable_radix_cache,
+       .max_total_tokens = o.max_total_tokens,
+       .kv_cache_gib = o.kv_cache_gib,
+       .max_sequence_tokens = longest},
+      [&](int32_t id) -> const std::string& { return text.tokenizer->token_bytes(id); },
+      text.tokenizer->vocab_size());
+  Generator generator(engine, text.tokenizer.get(), world.communicator());
+  const auto grader = reward::make_grader(eval_reward_options(config));
+  std::vector<int32_t> stop = policy.eos_token_ids;
+  for (int64_t id : o.rollout_stop_token_ids) stop.push_back(static_cast<int32_t>(id));
+  observe::MetricRow row;
+  const std::string samples_dir =
+      config.observe.run_dir.empty() ? "" : join_path(config.observe.run_dir, "samples");
+  const auto results =
+      evaluate(sets, config, generator, *grader, stop, 0, 0, samples_dir, world.rank() == 0, row);
+  if (world.rank() == 0) std::printf("%s\n", format_eval_table(results).c_str());
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,250 @@
+// Building a run: models, data, engine, trainer, resume.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/base/thread_pool.h"
+#include "slimexx/observe/console.h"
+#include "slimexx/observe/span.h"
+#include "training_run.h"
+
+namespace slimexx::rl {
+namespace {
+
+int64_t longest_prompt(const data::PromptSet& set) {
+  size_t longest = 0;
+  for (const auto& prompt : set.prompts()) longest = std::max(longest, prompt.tokens.size());
+  return static_cast<int64_t>(longest);
+}
+
+data::SftOptions sft_options(const RunConfig& config, const std::vector<int32_t>& eos) {
+  const data::PromptOptions prompts = prompt_options(config);
+  data::SftOptions o;
+  o.prompt_data = prompts.prompt_data;
+  o.messages_key = config.data.messages_key;
+  o.input_key = config.data.input_key;
+  o.response_key = config.data.response_key;
+  o.tool_key = config.data.tool_key;
+  o.apply_chat_template = config.data.apply_chat_template;
+  o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
+  // Plain prompt and response rows end where generation will stop.
+  if (!config.data.apply_chat_template && !eos.empty()) o.end_token = eos.front();
+  return o;
+}
+
+void require(bool condition, const std::string& what, const std::string& hint,
+             const std::string& where) {
+  if (!condition) throw Error(ErrorCode::kUsage, what, hint, where);
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
+    : request_(std::move(request)),
+      config_(request_.config),
+      world_(world),
+      communicator_(world.communicator()) {
+  if (config_.observe.trace) observe::enable_trace(world.rank());
+  if (is_root()) make_directories(config_.observe.run_dir);
+  communicator_.barrier();
+  make_directories(run_path("logs"));
+  open_log_file(run_path(fmt::format("logs/rank_{:03}.log", world.rank())));
+  build_model();
+  build_data();
+  num_rollouts_ = source_ != nullptr ? source_->num_rollouts() : config_.num_rollout;
+  transformer_ =
+      std::make_unique<model::Transformer>(policy_.spec, request_.device, longest_sequence());
+  policy_weights_ = model::bind_weights(*policy_.store, policy_.spec);
+  build_engine();
+  build_trainer();
+  if (!request_.resume.empty()) resume();
+  log_ = std::make_unique<observe::RunLog>(
+      observe::RunLog::Options{.run_dir = config_.observe.run_dir,
+                               .tensorboard = config_.observe.tensorboard,
+                               .enabled = is_root() && !request_.dry_run,
+                               .resume_step = next_rollout_,
+                               .total_steps = num_rollouts_});
+  if (is_root()) {
+    log_info("{}", banner());
+    if (!request_.dry_run)
+      write_file_atomic(run_path("config.resolved.yaml"), config_.resolved_yaml);
+  }
+}
+
+TrainingRun::~TrainingRun() = default;
+
+void TrainingRun::build_model() {
+  policy_ = load_model(config_.model.hf_checkpoint, request_.device, true);
+  if (!config_.model.ref_load.empty() && (config_.rl.use_kl_loss || config_.rl.kl_coef != 0) &&
+      !config_.is_sft()) {
+    reference_ = load_model(config_.model.ref_load, request_.device, false);
+    require(reference_.spec.vocab_size == policy_.spec.vocab_size,
+            fmt::format("the reference has {} tokens, the policy {}", reference_.spec.vocab_size,
+                        policy_.spec.vocab_size),
+            "use a reference of the same tokenizer", config_.model.ref_load);
+  }
+  stop_token_ids_ = policy_.eos_token_ids;
+  for (int64_t id : config_.rollout.rollout_stop_token_ids)
+    stop_token_ids_.push_back(static_cast<int32_t>(id));
+}
+
+bool TrainingRun::wants_engine() const {
+  const bool generates = config_.debug.load_rollout.empty() && !config_.is_sft();
+  return generates || !config_.eval.eval_prompt_data.empty();
+}
+
+void TrainingRun::build_data() {
+  const bool from_dump = !config_.debug.load_rollout.empty();
+  if (!from_dump || wants_engine()) {
+    text_ = load_text_side(config_.model.hf_checkpoint);
+    require(text_.tokenizer != nullptr, "the checkpoint has no tokenizer.json",
+            "add one to the folder", config_.model.hf_checkpoint);
+    require(!config_.data.apply_chat_template || text_.chat_template != nullptr,
+            "data.apply_chat_template is true, and the checkpoint has no chat template",
+            "add chat_template.jinja to the folder, or turn it off", config_.model.hf_checkpoint);
+    require(text_.tokenizer->vocab_size() <= policy_.spec.vocab_size,
+            fmt::format("the tokenizer has {} tokens, the model {}", text_.tokenizer->vocab_size(),
+                        policy_.spec.vocab_size),
+            "use the tokenizer that belongs to the model", config_.model.hf_checkpoint);
+  }
+  eval_sets_ = load_eval_sets(config_, text_.tokenizer.get(), text_.chat_template.get());
+  if (from_dump) {
+    source_ = make_dump_source(config_);
+  } else if (config_.is_sft()) {
+    source_ =
+        make_sft_source(config_, data::SftSet::load(sft_options(config_, stop_token_ids_),
+                                                    *text_.tokenizer, text_.chat_template.get()));
+  } else {
+    prompts_ = std::make_shared<const data::PromptSet>(data::PromptSet::load(
+        prompt_options(config_), text_.tokenizer.get(), text_.chat_template.get()));
+  }
+}
+
+int64_t TrainingRun::longest_sequence() const {
+  if (!wants_engine()) return policy_.spec.max_positions;
+  int64_t longest = 0;
+  if (prompts_) longest = longest_prompt(*prompts_) + config_.rollout.rollout_max_response_len;
+  const int64_t eval_response =
+      config_.eval.eval_max_response_len.value_or(config_.rollout.rollout_max_response_len);
+  for (const auto& set : eval_sets_)
+    longest = std::max(longest, longest_prompt(*set.prompts) + eval_response);
+  require(longest <= policy_.spec.max_positions,
+          fmt::format(
+              "the longest prompt and a full response are {} tokens, the model knows {} positions",
+              longest, policy_.spec.max_positions),
+          "lower rollout.rollout_max_response_len, or drop long prompts by "
+          "rollout.rollout_max_prompt_len",
+          "max_position_embeddings");
+  return prompts_ ? longest : policy_.spec.max_positions;
+}
+
+void TrainingRun::build_engine() {
+  if (!wants_engine()) return;
+  const RolloutOptions& o = config_.rollout;
+  int64_t longest = 0;
+  if (prompts_) longest = longest_prompt(*prompts_) + o.rollout_max_response_len;
+  const int64_t eval_response =
+      config_.eval.eval_max_response_len.value_or(o.rollout_max_response_len);
+  for (const auto& set : eval_sets_)
+    longest = std::max(longest, longest_prompt(*set.prompts) + eval_response);
+  engine_ = std::make_unique<rollout::Engine>(
+      *transformer_, policy_weights_, request_.device,
+      rollout::EngineOptions{.page_tokens = o.page_size,
+                             .max_running_requests = o.max_running_requests,
+                             .chunked_prefill_size = o.chunked_prefill_size,
+                             .enable_prefix_cache = !o.disable_radix_cache,
+                             .max_total_tokens = o.max_total_tokens,
+                             .kv_cache_gib = o.kv_cache_gib,
+                             .max_sequence_tokens = longest},
+      [this](int32_t id) -> const std::string& { return text_.tokenizer->token_bytes(id); },
+      text_.tokenizer->vocab_size());
+  generator_ = std::make_unique<Generator>(*engine_, text_.tokenizer.get(), communicator_);
+  grader_ = reward::make_grader(config_.reward);
+  eval_grader_ = reward::make_grader(eval_reward_options(config_));
+  if (prompts_)
+    source_ = make_generated_source(config_, prompts_, *generator_, *grader_, stop_token_ids_);
+  if (num_rollouts_ == 0 && source_) num_rollouts_ = source_->num_rollouts();
+}
+
+void TrainingRun::build_trainer() {
+  trainer_ = std::make_unique<train::Trainer>(
+      *transformer_, *policy_.store, communicator_, config_.train, config_.optimizer,
+      static_cast<float>(config_.rollout.rollout_temperature), request_.device);
+  checkpoints_ = std::make_unique<CheckpointWriter>(
+      CheckpointWriterOptions{.root = checkpoint_root(),
+                              .side_files_from = config_.model.hf_checkpoint,
+                              .keep_last = config_.checkpoint.keep_last,
+                              .async = config_.checkpoint.async_save},
+      communicator_);
+}
+
+void TrainingRun::resume() {
+  observe::Span span("load_model");
+  const io::Checkpoint checkpoint = io::Checkpoint::open(request_.resume);
+  checkpoint.verify_hashes();
+  const Json& state = checkpoint.state();
+  const std::string where = request_.resume + "/manifest.json";
+  if (!state.contains("next_rollout")) {
+    throw Error(ErrorCode::kUsage, "this checkpoint holds weights only, no training state",
+                "start from it by model.hf_checkpoint after `slimexx convert-hf --to hf`",
+                request_.resume);
+  }
+  load_training_state(checkpoint, *policy_.store, trainer_->optimizer(),
+                      {.device = request_.device});
+  next_rollout_ = json_int(state, "next_rollout", where);
+  optimizer_steps_ = json_int(state, "optimizer_steps", where);
+  skipped_steps_ = json_int(state, "skipped_steps", where);
+  trainer_->optimizer().set_num_steps(json_int(state, "adam_steps", where));
+  source_->restore(state.at("data"));
+  if (engine_) engine_->on_weights_updated();
+  if (is_root()) log_info("resuming from {} at rollout {}", request_.resume, next_rollout_);
+}
+
+std::string TrainingRun::run_path(const std::string& name) const {
+  return join_path(config_.observe.run_dir, name);
+}
+
+std::string TrainingRun::checkpoint_root() const {
+  return config_.checkpoint.save.empty() ? run_path("checkpoints") : config_.checkpoint.save;
+}
+
+std::string TrainingRun::banner() const {
+  const auto& spec = policy_.spec;
+  const double gib = 1.0 / (1 << 30);
+  std::string text =
+      fmt::format("slimexx {}{}\n",
+                  config_.is_sft() ? "supervised fine-tuning" : config_.rl.advantage_estimator,
+                  request_.dry_run ? " (dry run)" : "");
+  text += fmt::format("  model     {} ({}), {} parameters, {} layers, hidden {}, vocabulary {}\n",
+                      config_.model.hf_checkpoint, spec.architecture,
+                      format_count(static_cast<double>(policy_.store->num_elements())),
+                      spec.num_layers, spec.hidden_size, spec.vocab_size);
+  text += fmt::format("  ranks     {} x {} threads on {}\n", world_.size(), num_threads(),
+                      tensor::to_string(request_.device));
+  if (prompts_) {
+    text += fmt::format("  prompts   {} from {}{}\n", prompts_->size(), config_.data.prompt_data,
+                        prompts_->num_dropped() > 0
+                            ? fmt::format(" ({} too long, dropped)", prompts_->num_dropped())
+                            : "");
+    text += fmt::format("  batch     {} prompts x {} samples = {} per optimizer step x {} steps\n",
+                        config_.rollout.rollout_batch_size, config_.rollout.n_samples_per_prompt,
+                        config_.global_batch_size, config_.num_steps_per_rollout);
+  }
+  text += fmt::format("  rollouts  {} of {} done\n", next_rollout_, num_rollouts_);
+  text += fmt::format(
+      "  memory    weights, gradients, optimizer {:.3f} GiB{} in use, planned per rank\n",
+      static_cast<double>(tensor::allocation_counters({}).live_bytes) * gib,
+      engine_ ? fmt::format("; engine {:.3f} GiB included,",
+                            static_cast<double>(engine_->memory_bytes()) * gib)
+              : "");
+  text += fmt::format("  run       {}\n", config_.observe.run_dir);
+  text += fmt::format("  resume    {} --resume", request_.command_line);
+  return text;
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,102 @@
+// Everything a training run owns, and the stages that loop.cpp calls one after another. All ranks
+// run the same stages in the same order.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "estimators.h"
+#include "run_checkpoint.h"
+#include "sample_source.h"
+#include "slimexx/observe/metrics.h"
+#include "slimexx/rl/evaluation.h"
+#include "slimexx/rl/loaded_model.h"
+#include "slimexx/rl/training.h"
+#include "slimexx/train/trainer.h"
+
+namespace slimexx::rl {
+
+// One turn of the loop.
+struct Rollout {
+  int64_t index = 0;
+  std::vector<Sample> samples;
+  Advantages advantages;
+  std::vector<train::StepResult> steps;
+  observe::MetricRow row;
+};
+
+class TrainingRun {
+ public:
+  TrainingRun(TrainRequest request, dist::World& world);
+  ~TrainingRun();
+
+  bool is_done() const { return next_rollout_ >= num_rollouts_; }
+  bool is_dry_run() const { return request_.dry_run; }
+
+  void begin();            // banner, status; evaluation before the first rollout
+  Rollout draw_samples();  // prompts -> samples with rewards, or a dump, or SFT examples
+  void score_reference(
+      Rollout& rollout);  // log-probs under the reference, where a KL term wants them
+  void score_old_policy(Rollout& rollout);  // only what exactness leaves to do
+  void estimate_advantages(Rollout& rollout);
+  void update_policy(Rollout& rollout);  // optimizer steps
+  void check_exactness(const Rollout& rollout) const;
+  void hand_over_weights(Rollout& rollout);     // to the engine
+  void evaluate(Rollout& rollout);              // every eval_interval
+  void report(Rollout& rollout);                // metrics, step line, sample table, dumps
+  void save(const Rollout& rollout);            // every save_interval
+  void stop_if_asked();                         // saves and throws Error(kInterrupted)
+  void finish();                                // last checkpoint, export, status
+  void fail(const std::string& what) noexcept;  // status.json only
+
+ private:
+  void build_model();
+  void build_data();
+  void build_engine();
+  void build_trainer();
+  void resume();
+  bool wants_engine() const;
+  int64_t longest_sequence() const;
+  void run_evaluation(int64_t rollout, observe::MetricRow& row);
+  train::StepLoss step_loss() const;
+  train::StepResult run_step(Rollout& rollout, size_t begin, size_t end, size_t step);
+  void dump_gradients();
+  void dump_weights() const;
+  void save_checkpoint(int64_t completed_rollouts);
+  void log_samples(const Rollout& rollout) const;
+  void log_first_step_checks(const Rollout& rollout) const;
+  Json checkpoint_state(int64_t completed_rollouts) const;
+  std::string checkpoint_root() const;
+  std::string run_path(const std::string& name) const;
+  bool is_root() const { return world_.rank() == 0; }
+  std::string banner() const;
+
+  TrainRequest request_;
+  const RunConfig& config_;
+  dist::World& world_;
+  dist::Communicator& communicator_;
+  LoadedModel policy_, reference_;
+  TextSide text_;
+  std::shared_ptr<const data::PromptSet> prompts_;
+  std::vector<EvalSet> eval_sets_;
+  std::unique_ptr<SampleSource> source_;
+  std::unique_ptr<model::Transformer> transformer_;
+  model::ModelParameters policy_weights_;
+  std::unique_ptr<reward::Grader> grader_, eval_grader_;
+  std::unique_ptr<rollout::Engine> engine_;
+  std::unique_ptr<Generator> generator_;
+  std::unique_ptr<train::Trainer> trainer_;
+  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::unique_ptr<observe::RunLog> log_;
+  std::vector<int32_t> stop_token_ids_;
+  std::vector<double> reward_history_;
+  int64_t next_rollout_ = 0, num_rollouts_ = 0, optimizer_steps_ = 0, skipped_steps_ = 0;
+};
+
+// Metrics of the samples and of the optimizer steps, by slime's names (report.cpp).
+void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);
+void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
+                       observe::MetricRow& row);
+void set_time_metrics(const Rollout& rollout, int num_ranks, observe::MetricRow& row);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,349 @@
+// The stages of one turn of the loop.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/io/safetensors.h"
+#include "slimexx/observe/span.h"
+#include "stop_signal.h"
+#include "training_run.h"
+
+namespace slimexx::rl {
+namespace {
+
+train::TrainSample to_train_sample(const Sample& s, const std::vector<float>& advantages) {
+  return {.tokens = s.tokens,
+          .response_length = s.response_length,
+          .loss_mask = s.loss_mask,
+          .advantages = advantages,
+          .old_log_probs = s.old_log_probs,
+          .ref_log_probs = s.ref_log_probs,
+          .rollout_log_probs = s.rollout_log_probs};
+}
+
+std::vector<train::TrainSample> bare_samples(std::span<const Sample> samples) {
+  std::vector<train::TrainSample> result;
+  for (const auto& s : samples) {
+    result.push_back(
+        {.tokens = s.tokens, .response_length = s.response_length, .loss_mask = s.loss_mask});
+  }
+  return result;
+}
+
+// Per-token fields are all there or all absent: a dump in which only some samples bring one is
+// refused.
+void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*field,
+                   const char* name) {
+  for (const auto& s : samples) {
+    if ((s.*field).empty() != (samples[0].*field).empty()) {
+      throw Error(
+          ErrorCode::kInput,
+          fmt::format("some samples have {}, group {} sample {} differs", name, s.group, s.sample),
+          "give the field to all samples or to none", "rollout dump");
+    }
+  }
+}
+
+void write_flat(const std::string& path, const model::ParameterStore& store,
+                const tensor::Tensor& flat) {
+  std::vector<io::TensorEntry> entries;
+  std::vector<const float*> data;
+  for (const auto& info : store.infos()) {
+    for (const auto& part : info.parts) {
+      entries.push_back({.name = part.name, .dtype = tensor::DType::kF32, .shape = part.shape});
+      data.push_back(flat.f32() + info.offset + part.begin);
+    }
+  }
+  io::SafetensorsWriter writer(path, entries, {{"format", "pt"}});
+  for (size_t i = 0; i < entries.size(); ++i)
+    writer.write(data[i], static_cast<uint64_t>(entries[i].num_elements()) * 4);
+  writer.finish();
+}
+
+}  // namespace
+
+void TrainingRun::begin() {
+  log_->write_status("running", next_rollout_);
+  if (next_rollout_ == 0 && config_.eval.eval_interval > 0 &&
+      !config_.eval.skip_eval_before_train) {
+    observe::MetricRow row;
+    run_evaluation(-1, row);
+    if (is_root()) log_->write_row(-1, row);
+  }
+  observe::take_span_seconds();
+}
+
+Rollout TrainingRun::draw_samples() {
+  observe::Span span("rollout");
+  Rollout rollout;
+  rollout.index = next_rollout_;
+  if (engine_) engine_->reset_stats();
+  rollout.samples = source_->next(rollout.index, optimizer_steps_);
+  for (auto [field, name] : {std::pair{&Sample::rollout_log_probs, "rollout_log_probs"},
+                             {&Sample::old_log_probs, "old_log_probs"},
+                             {&Sample::ref_log_probs, "ref_log_probs"}}) {
+    check_uniform(rollout.samples, field, name);
+  }
+  for (const auto& s : rollout.samples) {
+    for (int32_t id : s.tokens) {
+      if (id < 0 || id >= policy_.spec.vocab_size) {
+        throw Error(ErrorCode::kInput,
+                    fmt::format("token id {} of group {} sample {} is outside the vocabulary of {}",
+                                id, s.group, s.sample, policy_.spec.vocab_size));
+      }
+    }
+    if (static_cast<int64_t>(s.tokens.size()) > transformer_->max_positions()) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("group {} sample {} has {} tokens, the model knows {} positions",
+                              s.group, s.sample, s.tokens.size(), transformer_->max_positions()));
+    }
+  }
+  if (!config_.debug.save_rollout.empty() && is_root()) {
+    make_directories(config_.debug.save_rollout);
+    save_rollout(
+        join_path(config_.debug.save_rollout, fmt::format("rollout_{:06}.jsonl", rollout.index)),
+        rollout.samples);
+  }
+  return rollout;
+}
+
+void TrainingRun::score_reference(Rollout& rollout) {
+  if (config_.is_sft() || (!config_.rl.use_kl_loss && config_.rl.kl_coef == 0)) return;
+  if (!rollout.samples[0].ref_log_probs.empty()) return;
+  observe::Span span("ref_log_probs");
+  auto scores = trainer_->compute_log_probs(*reference_.store, bare_samples(rollout.samples));
+  for (size_t i = 0; i < scores.size(); ++i)
+    rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
+}
+
+void TrainingRun::score_old_policy(Rollout& rollout) {
+  if (config_.is_sft() || !rollout.samples[0].old_log_probs.empty()) return;
+  const auto samples_per_step = static_cast<size_t>(
+      config_.global_batch_size > 0 ? config_.global_batch_size
+                                    : static_cast<int64_t>(rollout.samples.size()));
+  const bool several_steps = rollout.samples.size() > samples_per_step;
+  // In the first step the old log-probs are the current ones; in later steps those of the rollout,
+  // by exactness, if it was made here.
+  const bool exact = source_->is_generated() && config_.numerics.on_logprob_mismatch == "fail";
+  const bool check = config_.numerics.recompute_old_log_probs;
+  if (!check && (!several_steps || exact)) {
+    if (several_steps) {
+      for (auto& s : rollout.samples) s.old_log_probs = s.rollout_log_probs;
+    }
+    return;
+  }
+  observe::Span span("log_probs");
+  auto scores = trainer_->compute_log_probs(*policy_.store, bare_samples(rollout.samples));
+  for (size_t i = 0; i < scores.size(); ++i) {
+    Sample& s = rollout.samples[i];
+    s.old_log_probs = std::move(scores[i].log_probs);
+    if (!check || !source_->is_generated() || s.old_log_probs == s.rollout_log_probs) continue;
+    const std::string what =
+        fmt::format("rollout {}: the log-probs of group {} sample {} are not those of generation",
+                    rollout.index, s.group, s.sample);
+    if (config_.numerics.on_logprob_mismatch == "fail")
+      throw Error(ErrorCode::kCheck, what, "report it: this must not happen");
+    if (config_.numerics.on_logprob_mismatch == "warn") log_warn("{}", what);
+  }
+}
+
+void TrainingRun::estimate_advantages(Rollout& rollout) {
+  if (config_.is_sft()) {
+    rollout.advantages.resize(rollout.samples.size());
+    return;
+  }
+  rollout.advantages = compute_advantages(rollout.samples, config_.rl);
+}
+
+train::StepLoss TrainingRun::step_loss() const {
+  const RlOptions& rl = config_.rl;
+  train::StepLoss loss;
+  loss.per_token_loss = rl.per_token_loss;
+  if (config_.is_sft()) {
+    loss.policy.kind = ops::LossKind::kSft;
+    return loss;
+  }
+  loss.policy = {.kind = find_estimator(rl.advantage_estimator)->loss,
+                 .eps_clip = static_cast<float>(rl.eps_clip),
+                 .eps_clip_high = static_cast<float>(rl.eps_clip_high.value_or(rl.eps_clip)),
+                 .eps_clip_c = static_cast<float>(rl.eps_clip_c.value_or(0)),
+                 .entropy_coef = static_cast<float>(rl.entropy_coef),
+                 .use_kl = rl.use_kl_loss,
+                 .kl_kind = parse_kl_kind(rl.kl_loss_type),
+                 .kl_coef = static_cast<float>(rl.kl_loss_coef),
+                 .unbiased_kl = rl.use_unbiased_kl,
+                 .tis = !rl.use_tis             ? ops::TisMode::kOff
+                        : rl.tis_mode == "mask" ? ops::TisMode::kMask
+                                                : ops::TisMode::kTruncate,
+                 .tis_clip = static_cast<float>(rl.tis_clip),
+                 .tis_clip_low = static_cast<float>(rl.tis_clip_low)};
+  return loss;
+}
+
+train::StepResult TrainingRun::run_step(Rollout& rollout, size_t begin, size_t end, size_t step) {
+  std::vector<train::TrainSample> samples;
+  for (size_t i = begin; i < end; ++i)
+    samples.push_back(to_train_sample(rollout.samples[i], rollout.advantages[i]));
+  const int64_t decay_steps =
+      config_.optimizer.lr_decay_iters.value_or(num_rollouts_ * config_.num_steps_per_rollout);
+  const bool dumps = rollout.index == 0 && step == 0;
+  const auto before_update = [&] {
+    if (dumps && !config_.debug.dump_gradients.empty()) dump_gradients();
+  };
+  const auto result = trainer_->step(
+      samples, step_loss(), train::learning_rate(config_.optimizer, optimizer_steps_, decay_steps),
+      before_update);
+  if (dumps && !config_.debug.dump_weights.empty()) dump_weights();
+  ++optimizer_steps_;
+  if (result.skipped) {
+    ++skipped_steps_;
+    if (is_root())
+      log_warn("rollout {} step {}: NaN or Inf gradients, the update is skipped ({} so far)",
+               rollout.index, step, skipped_steps_);
+    if (skipped_steps_ > config_.train.max_skipped_steps) {
+      throw Error(ErrorCode::kRun,
+                  fmt::format("{} optimizer steps had NaN or Inf gradients", skipped_steps_),
+                  "lower optimizer.lr, look at the samples of the last rollout, or raise "
+                  "train.max_skipped_steps");
+    }
+  }
+  return result;
+}
+
+void TrainingRun::update_policy(Rollout& rollout) {
+  observe::Span span("actor_train");
+  const auto total = rollout.samples.size();
+  const auto per_step =
+      config_.global_batch_size > 0 ? static_cast<size_t>(config_.global_batch_size) : total;
+  for (size_t begin = 0, step = 0; begin < total; begin += per_step, ++step) {
+    rollout.steps.push_back(run_step(rollout, begin, std::min(total, begin + per_step), step));
+  }
+  ++next_rollout_;
+}
+
+void TrainingRun::check_exactness(const Rollout& rollout) const {
+  if (!source_->is_generated() || config_.numerics.on_logprob_mismatch == "ignore") return;
+  const train::StepResult& first = rollout.steps.front();
+  const double mismatches = first.metric(ops::LossMetric::kLogProbMismatches);
+  if (mismatches == 0) return;
+  const std::string what = fmt::format(
+      "rollout {}: {} of {} training log-probs differ from those of generation, by up to {:.3g}",
+      rollout.index, mismatches, first.metric(ops::LossMetric::kTokens),
+      first.metric(ops::LossMetric::kLogProbMaxDiff));
+  if (config_.numerics.on_logprob_mismatch == "fail") {
+    throw Error(ErrorCode::kCheck, what,
+                "report it; numerics.on_logprob_mismatch: warn goes on regardless");
+  }
+  if (is_root()) log_warn("{}", what);
+}
+
+void TrainingRun::hand_over_weights(Rollout&) {
+  observe::Span span("update_weights");
+  // The engine reads the trainer's weights in place: what is left is to forget what the old ones
+  // computed.
+  if (engine_) engine_->on_weights_updated();
+}
+
+void TrainingRun::run_evaluation(int64_t rollout, observe::MetricRow& row) {
+  if (engine_) engine_->on_weights_updated();
+  const auto results =
+      rl::evaluate(eval_sets_, config_, *generator_, *eval_grader_, stop_token_ids_, rollout + 1,
+                   optimizer_steps_, run_path("samples"), is_root(), row);
+  if (is_root())
+    log_info("evaluation {}\n{}",
+             rollout < 0 ? "before training" : fmt::format("after rollout {}", rollout),
+             format_eval_table(results));
+}
+
+void TrainingRun::evaluate(Rollout& rollout) {
+  const int64_t interval = config_.eval.eval_interval;
+  if (interval == 0) return;
+  if ((rollout.index + 1) % interval == 0 || is_done()) run_evaluation(rollout.index, rollout.row);
+}
+
+Json TrainingRun::checkpoint_state(int64_t completed_rollouts) const {
+  Json state;
+  state["next_rollout"] = completed_rollouts;
+  state["optimizer_steps"] = optimizer_steps_;
+  state["adam_steps"] = trainer_->optimizer().num_steps();
+  state["skipped_steps"] = skipped_steps_;
+  state["seed"] = config_.data.seed;  // with next_rollout the whole random-number state
+  state["data"] = source_->state();
+  state["partial_samples"] = Json::array();
+  return state;
+}
+
+void TrainingRun::save_checkpoint(int64_t completed_rollouts) {
+  observe::Span span("save_model");
+  checkpoints_->save(completed_rollouts, checkpoint_state(completed_rollouts), *policy_.store,
+                     trainer_->optimizer());
+}
+
+void TrainingRun::save(const Rollout& rollout) {
+  checkpoints_->poll();
+  const int64_t interval = config_.checkpoint.save_interval;
+  if (interval == 0) return;
+  if ((rollout.index + 1) % interval == 0 || is_done()) save_checkpoint(rollout.index + 1);
+}
+
+void TrainingRun::stop_if_asked() {
+  double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
+  communicator_.all_reduce_max(asked);
+  if (asked[0] == 0 || is_done()) return;
+  const bool saved_now =
+      config_.checkpoint.save_interval > 0 && next_rollout_ % config_.checkpoint.save_interval == 0;
+  if (!saved_now) save_checkpoint(next_rollout_);
+  checkpoints_->finish_pending();
+  log_->write_status("interrupted", next_rollout_);
+  if (config_.observe.trace)
+    observe::write_trace(run_path(fmt::format("trace/rank_{:03}.json", world_.rank())));
+  throw Error(
+      ErrorCode::kInterrupted,
+      fmt::format("stopped by a signal after {} rollouts; the state is saved", next_rollout_),
+      request_.command_line + " --resume");
+}
+
+void TrainingRun::finish() {
+  checkpoints_->finish_pending();
+  if (!config_.checkpoint.save_hf.empty() && is_root()) {
+    export_hf(*policy_.store, policy_.spec, config_.model.hf_checkpoint,
+              config_.checkpoint.save_hf);
+    log_info("the model is in {}", config_.checkpoint.save_hf);
+  }
+  if (config_.observe.trace) {
+    make_directories(run_path("trace"));
+    observe::write_trace(run_path(fmt::format("trace/rank_{:03}.json", world_.rank())));
+  }
+  log_->write_status("done", next_rollout_);
+  communicator_.barrier();
+}
+
+void TrainingRun::fail(const std::string& what) noexcept {
+  try {
+    if (log_ && !stop_was_requested()) log_->write_status("failed", next_rollout_, what);
+  } catch (const Error& error) {
+    log_error("status.json: {}", error.message());
+  }
+}
+
+void TrainingRun::dump_gradients() {
+  trainer_->gather_gradients();
+  if (!is_root()) return;
+  make_directories(config_.debug.dump_gradients);
+  write_flat(join_path(config_.debug.dump_gradients, "gradients.safetensors"), *policy_.store,
+             policy_.store->flat_gradients());
+}
+
+void TrainingRun::dump_weights() const {
+  if (!is_root()) return;
+  make_directories(config_.debug.dump_weights);
+  write_flat(join_path(config_.debug.dump_weights, "weights.safetensors"), *policy_.store,
+             policy_.store->flat_weights());
+}
+
+}  // namespace slimexx::rl
