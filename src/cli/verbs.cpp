@@ -6,8 +6,14 @@ const std::vector<Verb>& list_verbs() {
   static const std::vector<Verb> verbs = {
       {"train", "run RL or supervised training from a configuration", declare_train},
       {"eval", "sample and grade sets of prompts", declare_eval},
+      {"convert-hf", "Hugging Face folder <-> sharded checkpoint", declare_convert_hf},
       {"score", "log-probs and entropies of given token sequences", declare_score},
+      {"tokenize", "text or chats -> token ids", declare_tokenize},
+      {"grade", "rewards of given responses", declare_grade},
+      {"generate", "prompts -> responses with log-probs", declare_generate},
+      {"init", "write a checkpoint with random weights", declare_init},
       {"version", "version, build and features", declare_version},
+      {"docs", "write the generated reference pages", declare_docs, false},
   };
   return verbs;
 }

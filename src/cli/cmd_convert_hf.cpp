@@ -1,0 +1,144 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/conversion.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/observe/console.h"
+
+namespace slimexx::cli {
+namespace {
+
+constexpr int64_t kShardBytes = int64_t{512} << 20;
+
+struct ConvertFlags {
+  std::string hf_checkpoint, save, to = "sharded", load;
+  bool verify = false;
+};
+
+[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+  throw Error(ErrorCode::kUsage, what, hint, "slimexx convert-hf");
+}
+
+bool holds_files(const std::string& directory) {
+  std::error_code error;
+  return path_exists(directory) && !(std::filesystem::is_directory(directory, error) &&
+                                     std::filesystem::is_empty(directory, error));
+}
+
+// False if the target is there already and is only to be verified.
+bool wants_writing(const ConvertFlags& flags) {
+  if (!holds_files(flags.save)) return true;
+  if (!flags.verify) {
+    throw Error(ErrorCode::kUsage, "the folder to write is not empty",
+                "name a new folder or remove this one; with --verify it is compared, not written",
+                flags.save);
+  }
+  log_info("{} is there already: it is verified, not written", flags.save);
+  return false;
+}
+
+// Prints the table; a difference is exit status 5.
+void report(const std::vector<Difference>& rows, const std::string& directory) {
+  std::vector<std::vector<std::string>> cells;
+  for (const Difference& row : rows) cells.push_back({row.name, row.shape, row.dtype, row.verdict});
+  fmt::print("{}", observe::format_table({{.header = "tensor", .max_width = 80, .keep_tail = true},
+                                          {.header = "shape"},
+                                          {.header = "dtype"},
+                                          {.header = "max|d|", .right_align = true}},
+                                         cells));
+  const auto different = std::ranges::count(rows, false, &Difference::is_equal);
+  if (different > 0) {
+    throw Error(ErrorCode::kCheck, fmt::format("{} of {} tensors differ", different, rows.size()),
+                "remove the folder and convert again", directory);
+  }
+  fmt::print("{} tensors are the same, bit for bit\n", rows.size());
+}
+
+void convert_to_sharded(const ConvertFlags& flags) {
+  if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
+  if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
+  const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
+  if (wants_writing(flags)) write_sharded(flags.save, folder, kShardBytes);
+  if (!flags.verify) return;
+  const io::Checkpoint checkpoint = io::Checkpoint::open(flags.save);
+  checkpoint.verify_hashes();
+  report(compare_tensors(list_tensors(folder), list_weights(checkpoint, tensor::DType::kF32)),
+         flags.save);
+}
+
+io::Checkpoint open_checkpoint(const std::string& directory) {
+  const std::string found = path_exists(directory) ? io::find_latest(directory) : "";
+  if (found.empty()) {
+    throw Error(ErrorCode::kInput, "there is no complete checkpoint",
+                "name a folder with manifest.json, or one that holds step_* folders", directory);
+  }
+  return io::Checkpoint::open(found);
+}
+
+void convert_to_hf(const ConvertFlags& flags) {
+  if (flags.load.empty()) refuse("--to hf wants --load", "name the checkpoint to read");
+  const io::Checkpoint checkpoint = open_checkpoint(flags.load);
+  checkpoint.verify_hashes();
+  const std::string& side_files =
+      flags.hf_checkpoint.empty() ? checkpoint.directory() : flags.hf_checkpoint;
+  const std::string config = join_path(side_files, "config.json");
+  if (!path_exists(config)) {
+    throw Error(ErrorCode::kInput, "the checkpoint has no config.json",
+                "name the model's folder by --hf-checkpoint", side_files);
+  }
+  const TensorList weights =
+      list_weights(checkpoint, dtype_of_config(parse_json_file(config), config));
+  if (weights.empty()) {
+    throw Error(ErrorCode::kInput, "the checkpoint holds no weights", "", checkpoint.directory());
+  }
+  if (wants_writing(flags)) write_hf(flags.save, checkpoint, weights, side_files);
+  if (!flags.verify) return;
+  const io::HfFolder written = io::HfFolder::open(flags.save);
+  report(compare_tensors(weights, list_tensors(written)), flags.save);
+}
+
+void run_convert(const ConvertFlags& flags, Session& session) {
+  if (!session.is_root()) return;
+  if (flags.to == "fp8") refuse("--to fp8 is not there yet", "sharded and hf are");
+  if (flags.to == "sharded") {
+    convert_to_sharded(flags);
+  } else if (flags.to == "hf") {
+    convert_to_hf(flags);
+  } else {
+    const auto nearest = nearest_name(flags.to, {"sharded", "hf"});
+    refuse(fmt::format("--to \"{}\" is no form of a checkpoint", flags.to),
+           nearest ? fmt::format("did you mean {}?", *nearest) : "sharded or hf");
+  }
+}
+
+}  // namespace
+
+VerbBody declare_convert_hf(CLI::App& app) {
+  auto flags = std::make_shared<ConvertFlags>();
+  app.add_option("--hf-checkpoint", flags->hf_checkpoint,
+                 "Hugging Face folder to read; with --to hf: whose side files to use")
+      ->type_name("DIR");
+  app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
+  app.add_option("--to", flags->to, "sharded (default), hf or fp8")->type_name("FORM");
+  app.add_option("--load", flags->load, "Checkpoint to read with --to hf")->type_name("DIR");
+  app.add_flag("--verify", flags->verify,
+               "Read everything back, compare, print a table; exit 5 on a difference");
+  app.footer(
+      "Tensors keep their dtype, name and file; of a training checkpoint the f32 weights are cast\n"
+      "to config.json's dtype.\n\nExamples:\n"
+      "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"
+      "  slimexx convert-hf --to hf --load sharded/ --save model-again/\n"
+      "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify");
+  return [flags](Session& session) { run_convert(*flags, session); };
+}
+
+}  // namespace slimexx::cli

@@ -1,0 +1,99 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/result_lines.h"
+#include "cli/row_batch.h"
+#include "cli/token_rows.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/reward/rewards.h"
+
+namespace slimexx::cli {
+namespace {
+
+constexpr int64_t kBatchRows = 1024;
+
+struct GradeFlags {
+  reward::RewardOptions reward;
+  std::string input, output;
+};
+
+std::string text_or_json(const Json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+reward::RewardInput read_input(Json row, int64_t index) {
+  const auto take = [&](const char* key) {
+    const auto it = row.find(key);
+    const std::string text = it == row.end() ? "" : text_or_json(*it);
+    row.erase(key);
+    return text;
+  };
+  text_of(row, "response");
+  if (!row.contains("label")) {
+    throw Error(ErrorCode::kInput, "key \"label\" is missing",
+                "write \"label\": null where there is none");
+  }
+  reward::RewardInput input{.prompt = take("prompt"),
+                            .response = take("response"),
+                            .label = take("label"),
+                            .metadata = {},
+                            .seed = static_cast<uint64_t>(index)};
+  if (!row.empty()) input.metadata = std::make_shared<const Json>(std::move(row));
+  return input;
+}
+
+void run_grade(const GradeFlags& flags, Session& session) {
+  if (!session.is_root()) return;
+  const std::unique_ptr<reward::Grader> grader = reward::make_grader(flags.reward);
+  io::LineReader input(flags.input);
+  ResultLines output(flags.output, true);
+  RowBatch batch;
+  while (read_batch(input, kBatchRows, batch)) {
+    std::vector<reward::RewardInput> inputs(batch.size());
+    for_each_row(batch, [&](size_t i) {
+      inputs[i] = read_input(batch.rows[i], batch.first_index + static_cast<int64_t>(i));
+    });
+    for (const reward::Grade& grade : grader->grade(inputs)) {
+      output.write(fmt::format("{{\"reward\":{},\"reason\":{}}}", format_double(grade.reward),
+                               quote_json(grade.reason)));
+    }
+  }
+  output.finish();
+}
+
+std::string names_of_rewards() {
+  std::string text = "\nRewards:\n";
+  for (const auto& info : reward::list_rewards()) {
+    text += fmt::format("  {:<20}{}\n", info.name, info.doc);
+  }
+  return text + "  boxed_NAME          NAME of what stands in the last \\boxed{}\n";
+}
+
+}  // namespace
+
+VerbBody declare_grade(CLI::App& app) {
+  auto flags = std::make_shared<GradeFlags>();
+  app.add_option("--rm-type", flags->reward.rm_type, "Which reward")->type_name("NAME")->required();
+  app.add_option("--input", flags->input, "JSON lines {\"response\", \"label\", \"prompt\"?}")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("--output", flags->output, "JSON lines {\"reward\", \"reason\"}; default stdout")
+      ->type_name("FILE");
+  app.add_option("--reward-key", flags->reward.reward_key,
+                 "Which of the grader's values is the reward")
+      ->type_name("KEY");
+  app.add_option("--rm-url", flags->reward.rm_url, "Service of --rm-type remote")->type_name("URL");
+  app.footer(names_of_rewards() +
+             "\nExamples:\n"
+             "  slimexx grade --rm-type deepscaler --input responses.jsonl --output rewards.jsonl\n"
+             "  slimexx grade --rm-type dapo --reward-key acc --input responses.jsonl");
+  return [flags](Session& session) { run_grade(*flags, session); };
+}
+
+}  // namespace slimexx::cli

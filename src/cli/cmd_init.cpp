@@ -1,0 +1,107 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/init_text.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/model/families.h"
+#include "slimexx/rl/loaded_model.h"
+
+namespace slimexx::cli {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+
+struct InitFlags {
+  std::string model_config, save;
+  TextSources text;
+  uint64_t seed = 0;
+};
+
+void check_target(const std::string& directory) {
+  std::error_code error;
+  if (!path_exists(directory) || (std::filesystem::is_directory(directory, error) &&
+                                  std::filesystem::is_empty(directory, error))) {
+    return;
+  }
+  throw Error(ErrorCode::kUsage, "the folder to write is not empty",
+              "name a new folder, or remove this one", directory);
+}
+
+// config.json as given, but for the end tokens where the tokenizer's are known.
+std::string make_config(const std::string& source, const TextFiles& text) {
+  if (text.eos_token_ids.empty()) return source;
+  Json config = parse_json(source, "config.json");
+  const auto& ends = text.eos_token_ids;
+  const Json wanted = ends.size() == 1 ? Json(ends.front()) : Json(ends);
+  if (config.contains("eos_token_id") && config.at("eos_token_id") == wanted) return source;
+  config["eos_token_id"] = wanted;
+  return config.dump(2) + "\n";
+}
+
+void check_vocabulary(const InitFlags& flags, const TextFiles& text, const model::ModelSpec& spec) {
+  if (text.vocab_size <= spec.vocab_size) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("key \"vocab_size\" is {}, and the tokenizer has {} tokens",
+                          spec.vocab_size, text.vocab_size),
+              fmt::format("set vocab_size to {} or more", text.vocab_size), flags.model_config);
+}
+
+void run_init(const InitFlags& flags, Session& session) {
+  if (!session.is_root()) return;
+  check_target(flags.save);
+  const std::string config = read_text_file(flags.model_config, kMaxConfigBytes);
+  const model::ModelSpec spec =
+      model::read_model_spec(parse_json(config, flags.model_config), flags.model_config);
+  const TextFiles text = collect_text_files(flags.text);
+  check_vocabulary(flags, text, spec);
+
+  model::ParameterStore store(spec, {}, false);
+  model::init_random_weights(store, spec, flags.seed);
+  rl::export_hf(store, spec, "", flags.save);
+  for (const auto& [name, content] : text.files) {
+    write_file_atomic(join_path(flags.save, name), content);
+  }
+  // Last: without it the folder is no checkpoint.
+  write_file_atomic(join_path(flags.save, "config.json"), make_config(config, text));
+  log_info("wrote {}: {}, {} parameters, seed {}", flags.save, spec.architecture,
+           format_count(static_cast<double>(store.num_elements())), flags.seed);
+}
+
+}  // namespace
+
+VerbBody declare_init(CLI::App& app) {
+  auto flags = std::make_shared<InitFlags>();
+  app.add_option("--model-config", flags->model_config, "The model's config.json")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
+  app.add_option("--tokenizer", flags->text.tokenizer,
+                 "Folder or tokenizer.json to copy, or byte-level: the 256 bytes")
+      ->type_name("DIR|FILE|byte-level");
+  app.add_option("--chat-template", flags->text.chat_template, "Jinja file to use")
+      ->type_name("FILE");
+  app.add_option("--eos-token", flags->text.eos_tokens,
+                 "Text of the tokens that end generation; default: what the tokenizer says")
+      ->type_name("TEXT")
+      ->expected(1, -1);
+  app.add_option("--seed", flags->seed, "Names the random weights (default 0)")
+      ->type_name("NUMBER");
+  app.footer(
+      "Weights are N(0, initializer_range), norms one, biases zero, written in config.json's\n"
+      "dtype; they are a function of seed and name alone.\n\nExamples:\n"
+      "  slimexx init --model-config config.json --tokenizer byte-level --save model/\n"
+      "  slimexx init --model-config config.json --tokenizer glm-4.5/ --chat-template glm.jinja "
+      "\\\n"
+      "      --eos-token '<|endoftext|>' '<|user|>' --seed 1 --save model/");
+  return [flags](Session& session) { run_init(*flags, session); };
+}
+
+}  // namespace slimexx::cli

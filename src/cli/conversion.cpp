@@ -1,0 +1,97 @@
+#include "cli/conversion.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/observe/console.h"
+
+namespace slimexx::cli {
+namespace {
+
+// Elements [begin, end) of tensor `index`.
+struct Cut {
+  size_t index;
+  int64_t begin, end;
+};
+
+// Tensors in order, cut wherever a shard is full. A shard never ends up empty.
+std::vector<std::vector<Cut>> plan_shards(const TensorList& tensors, int64_t shard_bytes) {
+  std::vector<std::vector<Cut>> shards(1);
+  int64_t room = shard_bytes;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t n = num_elements(tensors[i]), width = tensor::dtype_bytes(tensors[i].dtype);
+    for (int64_t begin = 0; begin < n;) {
+      if (room < width) {
+        shards.emplace_back();
+        room = shard_bytes;
+      }
+      const int64_t end = std::min(n, begin + room / width);
+      shards.back().push_back({i, begin, end});
+      room -= (end - begin) * width;
+      begin = end;
+    }
+  }
+  return shards;
+}
+
+io::ShardInfo write_one_shard(const std::string& directory, int rank, int num_ranks,
+                              const TensorList& tensors, const std::vector<Cut>& cuts,
+                              const std::vector<io::CheckpointTensor>& listed) {
+  std::vector<std::vector<char>> data;
+  std::vector<io::CheckpointPiece> pieces;
+  for (const Cut& cut : cuts) {
+    const io::HfTensor& t = tensors[cut.index];
+    data.emplace_back(static_cast<size_t>((cut.end - cut.begin) * tensor::dtype_bytes(t.dtype)));
+    t.read(cut.begin, cut.end, data.back().data());
+    pieces.push_back({"weights", t.name, cut.begin, cut.end, data.back().data()});
+  }
+  return io::write_shard(directory, rank, num_ranks, listed, pieces);
+}
+
+std::map<std::string, std::string> shards_of_state(const io::Checkpoint& checkpoint) {
+  std::map<std::string, std::string> shards;
+  const Json& state = checkpoint.state();
+  if (!state.is_object() || !state.contains(kHfShardsKey)) return shards;
+  const Json& stated = state.at(kHfShardsKey);
+  const bool is_map = stated.is_object() &&
+                      std::ranges::all_of(stated, [](const Json& v) { return v.is_string(); });
+  if (!is_map) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("key \"{}\" of the state does not map tensors to files", kHfShardsKey),
+                "convert the model again", checkpoint.directory());
+  }
+  for (const auto& [name, file] : stated.items()) shards[name] = file.get<std::string>();
+  return shards;
+}
+
+}  // namespace
+
+void write_sharded(const std::string& directory, const io::HfFolder& folder, int64_t shard_bytes) {
+  const TensorList tensors = list_tensors(folder);
+  std::vector<io::CheckpointTensor> listed;
+  for (const io::HfTensor& t : tensors) listed.push_back({"weights", t.name, t.dtype, t.shape});
+  const auto plan = plan_shards(tensors, shard_bytes);
+  observe::ProgressBar bar("convert", std::ssize(plan), true);
+  std::vector<io::ShardInfo> shards;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    shards.push_back(write_one_shard(directory, static_cast<int>(i), static_cast<int>(plan.size()),
+                                     tensors, plan[i], listed));
+    bar.advance();
+  }
+  io::copy_side_files(folder.directory(), directory);
+  Json names = Json::object();
+  for (const auto& [name, file] : map_shards(folder)) names[name] = file;
+  io::write_manifest(directory, listed, shards, Json{{kHfShardsKey, std::move(names)}});
+}
+
+void write_hf(const std::string& directory, const io::Checkpoint& checkpoint,
+              const TensorList& weights, const std::string& side_files_from) {
+  const io::HfWriteOptions options{.template_directory = side_files_from,
+                                   .shards = shards_of_state(checkpoint)};
+  io::write_hf_folder(directory, weights, options);
+}
+
+}  // namespace slimexx::cli

@@ -1,0 +1,228 @@
+#include "cli/generate_run.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/prompt_text.h"
+#include "cli/result_lines.h"
+#include "cli/row_batch.h"
+#include "cli/token_rows.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/observe/console.h"
+#include "slimexx/observe/span.h"
+#include "slimexx/rl/loaded_model.h"
+
+namespace slimexx::cli {
+namespace {
+
+constexpr int64_t kBatchRows = 1024;
+constexpr int64_t kMaxRunning = 256;
+
+using Prompts = std::vector<std::shared_ptr<const std::vector<int32_t>>>;
+
+std::vector<int32_t> read_prompt(const GenerateFlags& flags, const PromptText& text,
+                                 const Json& row, int64_t vocab_size) {
+  if (!row.contains(flags.input_key)) {
+    if (row.contains("tokens")) return read_tokens(row, vocab_size, 1, INT32_MAX, "");
+    throw Error(ErrorCode::kInput,
+                fmt::format("neither key \"{}\" nor \"tokens\" is there", flags.input_key),
+                "{\"prompt\": \"text\" or [messages]} or {\"tokens\": [ids]}");
+  }
+  const Json& prompt = row.at(flags.input_key);
+  if (prompt.is_string() && !flags.apply_chat_template) {
+    return text.encode(prompt.get<std::string>());
+  }
+  Json variables = {{"add_generation_prompt", true}};
+  variables["messages"] =
+      prompt.is_string() ? Json::array({Json{{"role", "user"}, {"content", prompt}}}) : prompt;
+  if (const auto tools = row.find("tools"); tools != row.end()) variables["tools"] = *tools;
+  return text.encode(text.render(variables));
+}
+
+// Every prompt must leave room for one token.
+Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
+                     const model::ModelSpec& spec) {
+  io::LineReader input(flags.input);
+  Prompts prompts;
+  RowBatch batch;
+  while (read_batch(input, kBatchRows, batch)) {
+    prompts.resize(prompts.size() + batch.size());
+    for_each_row(batch, [&](size_t i) {
+      auto tokens = read_prompt(flags, text, batch.rows[i], spec.vocab_size);
+      if (tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty");
+      if (std::ssize(tokens) >= spec.max_positions) {
+        throw Error(ErrorCode::kInput,
+                    fmt::format("the prompt has {} tokens and leaves no room for a response in "
+                                "max_position_embeddings {}",
+                                tokens.size(), spec.max_positions),
+                    "cut the prompt");
+      }
+      prompts[static_cast<size_t>(batch.first_index) + i] =
+          std::make_shared<const std::vector<int32_t>>(std::move(tokens));
+    });
+  }
+  return prompts;
+}
+
+int64_t longest_sequence(const Prompts& prompts, int64_t max_new_tokens,
+                         const model::ModelSpec& spec) {
+  size_t longest = 1;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt->size());
+  const auto room = spec.max_positions - static_cast<int64_t>(longest);
+  return static_cast<int64_t>(longest) + std::min(room, max_new_tokens);
+}
+
+class GenerateRun {
+ public:
+  GenerateRun(const GenerateFlags& flags, Session& session)
+      : flags_(flags),
+        session_(session),
+        device_(rl::select_device(flags.device)),
+        model_(rl::load_model(flags.hf_checkpoint, device_, false)),
+        text_(flags.hf_checkpoint),
+        prompts_(read_prompts(flags, text_, model_.spec)),
+        max_sequence_(longest_sequence(prompts_, flags.max_new_tokens, model_.spec)),
+        transformer_(model_.spec, device_, max_sequence_),
+        weights_(model::bind_weights(*model_.store, model_.spec)),
+        engine_(transformer_, weights_, device_, engine_options(), token_bytes(), num_sampled()) {}
+
+  // Lines of all samples by prompt-major number, on every rank.
+  std::vector<std::string> run() {
+    const observe::Span span("generate");
+    const auto queue = session_.world.communicator().make_counter();
+    const std::string mine = drain(*queue);
+    std::vector<std::string> lines(prompts_.size() * static_cast<size_t>(flags_.n));
+    for (const std::string& all : session_.world.communicator().all_gather(mine)) {
+      for (size_t at = 0; at < all.size();) {
+        const size_t tab = all.find('\t', at), end = all.find('\n', tab);
+        lines[std::stoul(all.substr(at, tab - at))] = all.substr(tab + 1, end - tab - 1);
+        at = end + 1;
+      }
+    }
+    if (session_.is_root()) {
+      log_info("{} samples of {} prompts in {}", lines.size(), prompts_.size(),
+               format_duration(span.seconds()));
+    }
+    return lines;
+  }
+
+ private:
+  rollout::EngineOptions engine_options() const {
+    const rollout::EngineOptions defaults;
+    const model::ModelSpec& s = model_.spec;
+    const auto token_kv_bytes = static_cast<double>(2 * s.num_layers * s.kv_size()) * sizeof(float);
+    const auto affordable =
+        static_cast<int64_t>(flags_.kv_cache_gib * double(int64_t{1} << 30) / token_kv_bytes);
+    const int64_t pages = max_sequence_ / defaults.page_tokens + 1;
+    const int64_t one = pages * defaults.page_tokens;
+    const int64_t running = std::min(std::ssize(prompts_) * flags_.n, kMaxRunning);
+    return {.max_running_requests = kMaxRunning,
+            .max_total_tokens = std::max(one, std::min(affordable, running * one)),
+            .max_sequence_tokens = max_sequence_};
+  }
+
+  rollout::TokenBytes token_bytes() const {
+    const text::Tokenizer* tokenizer = text_.tokenizer();
+    if (tokenizer == nullptr) return {};
+    return [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); };
+  }
+  int64_t num_sampled() const {
+    const text::Tokenizer* tokenizer = text_.tokenizer();
+    return tokenizer == nullptr ? 0 : std::min(tokenizer->vocab_size(), model_.spec.vocab_size);
+  }
+
+  rollout::SamplingParams sampling() const {
+    const bool greedy = flags_.greedy || flags_.temperature == 0;
+    return {.temperature = flags_.temperature == 0 ? 1.0f : static_cast<float>(flags_.temperature),
+            .top_p = static_cast<float>(flags_.top_p),
+            .top_k = static_cast<int32_t>(std::max<int64_t>(0, flags_.top_k)),
+            .greedy = greedy,
+            .max_new_tokens = flags_.max_new_tokens,
+            .stop_token_ids = model_.eos_token_ids,
+            .stop = {}};
+  }
+
+  void submit(int64_t prompt) {
+    for (int64_t sample = 0; sample < flags_.n; ++sample) {
+      engine_.submit({.id = prompt * flags_.n + sample,
+                      .prompt = prompts_[static_cast<size_t>(prompt)],
+                      .sampling = sampling(),
+                      .name = {.seed = flags_.seed,
+                               .rollout = 0,
+                               .prompt = static_cast<uint32_t>(prompt),
+                               .sample = static_cast<uint32_t>(sample)}});
+    }
+  }
+
+  // "id\tJSON\n" of what this rank generated.
+  std::string drain(dist::SharedCounter& queue) {
+    observe::ProgressBar bar("generate", std::ssize(prompts_) * flags_.n, session_.is_root());
+    std::string lines;
+    bool is_drained = false;
+    while (!is_drained || engine_.has_work()) {
+      while (!is_drained && engine_.has_room()) {
+        const int64_t prompt = queue.fetch_add(1);
+        is_drained = prompt >= std::ssize(prompts_);
+        if (!is_drained) submit(prompt);
+      }
+      if (!engine_.has_work()) continue;
+      for (const rollout::Generation& generation : engine_.step()) {
+        lines += fmt::format("{}\t{}\n", generation.id, to_line(generation));
+        bar.advance();
+      }
+    }
+    return lines;
+  }
+
+  std::string to_line(const rollout::Generation& g) const {
+    constexpr std::string_view kFinish[] = {"stop", "length", "abort"};
+    const text::Tokenizer* tokenizer = text_.tokenizer();
+    std::string line =
+        fmt::format("{{\"index\":{},\"sample\":{},\"tokens\":", g.id / flags_.n, g.id % flags_.n);
+    append_ids(line, g.tokens);
+    line += ",\"response\":" +
+            quote_json(tokenizer == nullptr ? "" : tokenizer->decode(g.tokens, true));
+    line += ",\"logprobs\":";
+    append_floats(line, g.log_probs);
+    return line + fmt::format(",\"finish\":\"{}\"}}", kFinish[static_cast<size_t>(g.finish)]);
+  }
+
+  const GenerateFlags& flags_;
+  Session& session_;
+  tensor::Device device_;
+  rl::LoadedModel model_;
+  PromptText text_;
+  Prompts prompts_;
+  int64_t max_sequence_;
+  model::Transformer transformer_;
+  model::ModelParameters weights_;
+  rollout::Engine engine_;
+};
+
+void check_flags(const GenerateFlags& flags) {
+  const auto require = [](bool holds, const char* flag, const char* wanted) {
+    if (!holds) throw Error(ErrorCode::kUsage, "the value is out of range", wanted, flag);
+  };
+  require(flags.n >= 1, "--n", "give at least 1");
+  require(flags.max_new_tokens >= 1, "--max-new-tokens", "give at least 1");
+  require(flags.temperature >= 0, "--temperature", "give a number above 0, or 0 for greedy");
+  require(flags.top_p > 0 && flags.top_p <= 1, "--top-p", "give a number in (0, 1]");
+  require(flags.top_k >= -1 && flags.top_k <= INT32_MAX, "--top-k", "give a count, or 0 for all");
+  require(flags.kv_cache_gib > 0, "--kv-cache-gib", "give a number above 0");
+}
+
+}  // namespace
+
+void run_generate(const GenerateFlags& flags, Session& session) {
+  check_flags(flags);
+  ResultLines output(flags.output, session.is_root());
+  for (const std::string& line : GenerateRun(flags, session).run()) output.write(line);
+  output.finish();
+}
+
+}  // namespace slimexx::cli
