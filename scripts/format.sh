@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Formats the C++ and CUDA files that are named, or all of the tree.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [[ $# -gt 0 ]]; then
+  exec clang-format-14 -i "$@"
+fi
+git ls-files -co --exclude-standard -- '*.cpp' '*.h' '*.inl' '*.cu' '*.cuh' |
+  while read -r file; do [[ -e $file ]] && printf '%s\n' "$file"; done |
+  xargs clang-format-14 -i

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test that needs no GPU.
+#
+#   scripts/test.sh                     everything
+#   scripts/test.sh REGEX               tests whose name matches, e.g. 'text\..*Utf8'
+#   scripts/test.sh -L LABEL            tests of one label: unit, e2e, fuzz, check, ...
+#   scripts/test.sh --preset asan ...   with another preset of CMakePresets.json (default: cpu)
+#
+# SLX_JOBS sets how many compilations and tests run at a time (default: one per core).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+preset=cpu
+select=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --preset) preset=${2:?--preset wants a name}; shift 2 ;;
+    -L) select+=(-L "^${2:?-L wants a label}\$"); shift 2 ;;
+    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "scripts/test.sh: no option $1 (see --help)" >&2; exit 2 ;;
+    *) select+=(-R "$1"); shift ;;
+  esac
+done
+jobs=${SLX_JOBS:-$(nproc)}
+
+announce() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+announce "packages"
+scripts/install_deps.sh
+announce "configure: preset $preset"
+cmake --preset "$preset"
+announce "build with $jobs jobs"
+cmake --build --preset "$preset" -j "$jobs"
+# CTest runs scripts/check.sh too, as check.tree. Its own summary stands last, for people and for CI.
+announce "test"
+exec ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+  --progress "${select[@]}"
