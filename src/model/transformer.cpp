@@ -99,7 +99,8 @@ void Transformer::layer_forward(Stream stream, Arena& arena, const LayerParamete
     ops::head_norm_forward(stream, qkv.q, raw.q, w.q_norm, eps);
     ops::head_norm_forward(stream, qkv.k, raw.k, w.k_norm, eps);
     const int64_t qk = spec_.q_size() + spec_.kv_size();
-    ops::copy_rows(stream, tape.qkv.columns(qk, spec_.qkv_size()), projected.columns(qk, spec_.qkv_size()));
+    ops::copy_rows(stream, tape.qkv.columns(qk, spec_.qkv_size()),
+                   projected.columns(qk, spec_.qkv_size()));
   }
   ops::rotary(stream, qkv.q, cos_, sin_, batch.positions, spec_.rope.style, false);
   ops::rotary(stream, qkv.k, cos_, sin_, batch.positions, spec_.rope.style, false);

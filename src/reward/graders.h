@@ -1,4 +1,5 @@
-// The graders behind rewards.h, one function and one file each: deepscaler.cpp, dapo.cpp, math.cpp ....
+// The graders behind rewards.h, one function and one file each: deepscaler.cpp, dapo.cpp, math.cpp
+// ....
 #pragma once
 #include <optional>
 #include <string>

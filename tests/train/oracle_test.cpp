@@ -1,5 +1,5 @@
-// Forward, losses and gradients against what PyTorch and transformers computed in f32 on tiny checkpoints:
-// tests/golden/models (always there) and the shared oracles (where they are).
+// Forward, losses and gradients against what PyTorch and transformers computed in f32 on tiny
+// checkpoints: tests/golden/models (always there) and the shared oracles (where they are).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace slimexx::train {
 namespace {
 
-constexpr double kLogProbTolerance = 2e-4;      // absolute
-constexpr double kGradientTolerance = 1e-3;     // relative by tensor
+constexpr double kLogProbTolerance = 2e-4;   // absolute
+constexpr double kGradientTolerance = 1e-3;  // relative by tensor
 
 std::vector<float> read_floats(const io::SafetensorsFile& file, const std::string& name) {
   const io::TensorEntry* entry = file.find(name);
@@ -44,7 +44,8 @@ struct Oracle {
   // Row b up to token `end`, its response from token `start`.
   TrainSample sample(int64_t b, int64_t start, int64_t end) const {
     TrainSample s;
-    for (int64_t t = 0; t < end; ++t) s.tokens.push_back(static_cast<int32_t>(input_ids[static_cast<size_t>(b * length + t)]));
+    for (int64_t t = 0; t < end; ++t)
+      s.tokens.push_back(static_cast<int32_t>(input_ids[static_cast<size_t>(b * length + t)]));
     s.response_length = end - start;
     s.loss_mask.assign(static_cast<size_t>(s.response_length), 1);
     return s;
@@ -53,11 +54,13 @@ struct Oracle {
   TrainSample masked_sample(int64_t b, int64_t* start) const {
     const float* row = mask.data() + b * length;
     *start = std::find(row, row + length, 1.0f) - row;
-    const int64_t end = length - (std::find(std::reverse_iterator(row + length), std::reverse_iterator(row), 1.0f) -
-                                  std::reverse_iterator(row + length));
+    const int64_t end =
+        length - (std::find(std::reverse_iterator(row + length), std::reverse_iterator(row), 1.0f) -
+                  std::reverse_iterator(row + length));
     return sample(b, *start, end);
   }
-  std::vector<float> slice(const std::vector<float>& values, int64_t b, int64_t start, int64_t n) const {
+  std::vector<float> slice(const std::vector<float>& values, int64_t b, int64_t start,
+                           int64_t n) const {
     const auto begin = values.begin() + b * (length - 1) + start - 1;
     return {begin, begin + n};
   }
@@ -75,13 +78,16 @@ struct Oracle {
         const std::vector<float> expected = read_floats(file, prefix + part.name);
         double difference = 0, norm = 0;
         for (size_t i = 0; i < expected.size(); ++i) {
-          const double d = double{gradient.f32()[part.begin + static_cast<int64_t>(i)]} - expected[i];
+          const double d =
+              double{gradient.f32()[part.begin + static_cast<int64_t>(i)]} - expected[i];
           difference += d * d;
           norm += double{expected[i]} * expected[i];
         }
-        // A key bias shifts all scores of a query alike: its gradient is rounding noise, measured absolutely.
+        // A key bias shifts all scores of a query alike: its gradient is rounding noise, measured
+        // absolutely.
         const bool vanishes = part.name.ends_with("k_proj.bias");
-        const double error = vanishes ? std::sqrt(difference) * 1e2 : std::sqrt(difference / std::max(norm, 1e-30));
+        const double error =
+            vanishes ? std::sqrt(difference) * 1e2 : std::sqrt(difference / std::max(norm, 1e-30));
         EXPECT_LT(error, kGradientTolerance) << prefix << part.name << " norm " << std::sqrt(norm);
       }
     }
@@ -115,16 +121,19 @@ class OracleTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(OracleTest, LogProbsAndEntropies) {
   Oracle oracle(GetParam());
-  const auto log_probs = read_floats(oracle.file, "logprobs"), entropies = read_floats(oracle.file, "entropy");
+  const auto log_probs = read_floats(oracle.file, "logprobs"),
+             entropies = read_floats(oracle.file, "entropy");
   std::vector<TrainSample> samples;
   for (int64_t b = 0; b < oracle.batch; ++b) samples.push_back(oracle.sample(b, 1, oracle.length));
   const auto scores = oracle.trainer().compute_log_probs(oracle.store, samples);
   for (int64_t b = 0; b < oracle.batch; ++b) {
     for (int64_t t = 0; t + 1 < oracle.length; ++t) {
       const auto at = static_cast<size_t>(b * (oracle.length - 1) + t);
-      EXPECT_NEAR(scores[static_cast<size_t>(b)].log_probs[static_cast<size_t>(t)], log_probs[at], kLogProbTolerance)
+      EXPECT_NEAR(scores[static_cast<size_t>(b)].log_probs[static_cast<size_t>(t)], log_probs[at],
+                  kLogProbTolerance)
           << "row " << b << " token " << t;
-      EXPECT_NEAR(scores[static_cast<size_t>(b)].entropies[static_cast<size_t>(t)], entropies[at], kLogProbTolerance)
+      EXPECT_NEAR(scores[static_cast<size_t>(b)].entropies[static_cast<size_t>(t)], entropies[at],
+                  kLogProbTolerance)
           << "row " << b << " token " << t;
     }
   }
@@ -146,16 +155,23 @@ TEST_P(OracleTest, SftGradients) {
 TEST_P(OracleTest, GrpoGradients) {
   Oracle oracle(GetParam());
   const auto advantages = read_floats(oracle.file, "grpo.advantages");
-  const auto old = read_floats(oracle.file, "grpo.old_logprobs"), ref = read_floats(oracle.file, "grpo.ref_logprobs");
+  const auto old = read_floats(oracle.file, "grpo.old_logprobs"),
+             ref = read_floats(oracle.file, "grpo.ref_logprobs");
   StepLoss loss;
-  loss.policy = {.eps_clip = 0.2f, .eps_clip_high = 0.28f, .entropy_coef = 0.001f, .use_kl = true, .kl_coef = 0.01f};
+  loss.policy = {.eps_clip = 0.2f,
+                 .eps_clip_high = 0.28f,
+                 .entropy_coef = 0.001f,
+                 .use_kl = true,
+                 .kl_coef = 0.01f};
   // Whole and recomputed activations, one packed microbatch and one per sample: the same gradients.
-  for (const auto& [recompute, tokens] : {std::pair{"none", 4096}, {"full", 4096}, {"none", 1}, {"full", 1}}) {
+  for (const auto& [recompute, tokens] :
+       {std::pair{"none", 4096}, {"full", 4096}, {"none", 1}, {"full", 1}}) {
     std::vector<TrainSample> samples;
     for (int64_t b = 0; b < oracle.batch; ++b) {
       int64_t start = 0;
       TrainSample s = oracle.masked_sample(b, &start);
-      s.advantages.assign(static_cast<size_t>(s.response_length), advantages[static_cast<size_t>(b)]);
+      s.advantages.assign(static_cast<size_t>(s.response_length),
+                          advantages[static_cast<size_t>(b)]);
       s.old_log_probs = oracle.slice(old, b, start, s.response_length);
       s.ref_log_probs = oracle.slice(ref, b, start, s.response_length);
       samples.push_back(std::move(s));
@@ -163,17 +179,21 @@ TEST_P(OracleTest, GrpoGradients) {
     TrainOptions options;
     options.recompute_granularity = recompute;
     options.max_tokens_per_gpu = tokens;
-    options.max_logits_gib = tokens == 1 ? 1e-6 : 0.25;  // the head in chunks of a few rows, and whole
+    options.max_logits_gib =
+        tokens == 1 ? 1e-6 : 0.25;  // the head in chunks of a few rows, and whole
     const StepResult result = oracle.trainer(options).step(samples, loss, 0);
-    EXPECT_NEAR(result.metric(ops::LossMetric::kLoss), read_floats(oracle.file, "grpo.loss")[0], 1e-4);
+    EXPECT_NEAR(result.metric(ops::LossMetric::kLoss), read_floats(oracle.file, "grpo.loss")[0],
+                1e-4);
     oracle.expect_gradients("grpo.grad.");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, OracleTest, testing::ValuesIn(oracle_directories()), [](const auto& instance) {
-  const bool shared = instance.param.find("/oracle/") != std::string::npos;
-  return (shared ? "shared_" : "golden_") + std::filesystem::path(instance.param).filename().string();
-});
+INSTANTIATE_TEST_SUITE_P(Families, OracleTest, testing::ValuesIn(oracle_directories()),
+                         [](const auto& instance) {
+                           const bool shared = instance.param.find("/oracle/") != std::string::npos;
+                           return (shared ? "shared_" : "golden_") +
+                                  std::filesystem::path(instance.param).filename().string();
+                         });
 
 }  // namespace
 }  // namespace slimexx::train

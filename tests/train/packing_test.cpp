@@ -25,9 +25,11 @@ TEST(KarmarkarKarp, WorkedExample) {
 TEST(KarmarkarKarp, CoversEveryItemOnceAndBalances) {
   PhiloxStream random(3, 0);
   for (int trial = 0; trial < 50; ++trial) {
-    const auto n = static_cast<int64_t>(1 + random.next_below(60)), k = static_cast<int64_t>(1 + random.next_below(6));
+    const auto n = static_cast<int64_t>(1 + random.next_below(60)),
+               k = static_cast<int64_t>(1 + random.next_below(6));
     std::vector<double> weights;
-    for (int64_t i = 0; i < n; ++i) weights.push_back(static_cast<double>(1 + random.next_below(1000)));
+    for (int64_t i = 0; i < n; ++i)
+      weights.push_back(static_cast<double>(1 + random.next_below(1000)));
     const Bins bins = partition_karmarkar_karp(weights, k, false);
     std::vector<int> seen(static_cast<size_t>(n));
     double heaviest = 0;
@@ -60,8 +62,9 @@ TEST(Microbatches, DoNotDependOnTheNumberOfRanks) {
 
 TEST(Schedule, OneStageAlternatesAndPipelinesDrain) {
   using enum ScheduleKind;
-  EXPECT_EQ(make_schedule(0, 1, 2),
-            (std::vector<ScheduleOp>{{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}}));
+  EXPECT_EQ(
+      make_schedule(0, 1, 2),
+      (std::vector<ScheduleOp>{{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}}));
   EXPECT_EQ(make_schedule(0, 3, 3), (std::vector<ScheduleOp>{{kForward, 0},
                                                              {kForward, 1},
                                                              {kForward, 2},

@@ -1,13 +1,13 @@
-// Run configuration: one YAML tree (with `defaults:` files underneath and --set overrides on top) bound
-// to plain option structs. A module declares its options once, in a function
+// Run configuration: one YAML tree (with `defaults:` files underneath and --set overrides on top)
+// bound to plain option structs. A module declares its options once, in a function
 //
 //   void bind(config::Binder& b, RolloutOptions& o) {
 //     b.field("num_rollout", o.num_rollout, {.unit = "rollouts", .doc = "...", .min = 1});
 //   }
 //
-// whose defaults are the struct's own; from it follow the parser, the checks, `config.resolved.yaml`,
-// and docs/reference/config.md. Every value knows where it came from, and all errors of a file are
-// reported at once.
+// whose defaults are the struct's own; from it follow the parser, the checks,
+// `config.resolved.yaml`, and docs/reference/config.md. Every value knows where it came from, and
+// all errors of a file are reported at once.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -27,7 +27,8 @@ struct FieldMeta {
   double max = std::numeric_limits<double>::infinity();
   bool min_exclusive = false;
   std::vector<std::string> choices = {};  // of a string field
-  std::string slime = {};  // slime's flag if its name is not --<key with dashes>; "-" if slime has none
+  // slime's flag if its name is not --<key with dashes>; "-" if slime has none
+  std::string slime = {};
 };
 
 // One option as the reference documents it.
@@ -47,12 +48,17 @@ class Binder {
   virtual void field(const std::string& key, double& value, const FieldMeta& meta) = 0;
   virtual void field(const std::string& key, bool& value, const FieldMeta& meta) = 0;
   virtual void field(const std::string& key, std::string& value, const FieldMeta& meta) = 0;
-  virtual void field(const std::string& key, std::optional<int64_t>& value, const FieldMeta& meta) = 0;
-  virtual void field(const std::string& key, std::optional<double>& value, const FieldMeta& meta) = 0;
-  virtual void field(const std::string& key, std::vector<int64_t>& value, const FieldMeta& meta) = 0;
-  virtual void field(const std::string& key, std::vector<std::string>& value, const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::optional<int64_t>& value,
+                     const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::optional<double>& value,
+                     const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::vector<int64_t>& value,
+                     const FieldMeta& meta) = 0;
+  virtual void field(const std::string& key, std::vector<std::string>& value,
+                     const FieldMeta& meta) = 0;
   // Ordered map of strings, such as eval.eval_prompt_data: {aime: FILE}.
-  virtual void field(const std::string& key, std::vector<std::pair<std::string, std::string>>& value,
+  virtual void field(const std::string& key,
+                     std::vector<std::pair<std::string, std::string>>& value,
                      const FieldMeta& meta) = 0;
   // Free-form JSON text of whatever YAML stands there (apply_chat_template_kwargs); empty: absent.
   virtual void json_field(const std::string& key, std::string& value, const FieldMeta& meta) = 0;
@@ -67,13 +73,15 @@ struct Override {
 
 class Config {
  public:
-  // Reads `path` and its `defaults:` chain (cycles, duplicate keys, anchors' abuse, `<<` and unknown tags
-  // refused; files over 1 MiB refused), then applies overrides. ${path.to.key} and ${env:NAME:-default}
-  // are replaced ($${ is a literal ${); a reference must name a key that a file or an override sets.
-  // null means the default. Relative paths inside stay as written, but those under `defaults:` are
-  // relative to the file that names them. An empty path starts from nothing.
+  // Reads `path` and its `defaults:` chain (cycles, duplicate keys, anchors' abuse, `<<` and
+  // unknown tags refused; files over 1 MiB refused), then applies overrides. ${path.to.key} and
+  // ${env:NAME:-default} are replaced ($${ is a literal ${); a reference must name a key that a
+  // file or an override sets. null means the default. Relative paths inside stay as written, but
+  // those under `defaults:` are relative to the file that names them. An empty path starts from
+  // nothing.
   static Config load(const std::string& path, const std::vector<Override>& overrides);
-  static Config parse(const std::string& yaml, const std::string& name, const std::vector<Override>& overrides);
+  static Config parse(const std::string& yaml, const std::string& name,
+                      const std::vector<Override>& overrides);
   Config(Config&&) noexcept;
   Config& operator=(Config&&) noexcept;
   ~Config();
@@ -82,19 +90,19 @@ class Config {
   // unknown choices. Whole numbers written as 1e6 or 4_608 are read as what they mean; 010 is ten.
   Binder& binder();
   // After all modules have bound: keys nobody asked for are faults (with the nearest known key; a
-  // slime flag spelt with dashes or a verl/TRL name gets a hint). Throws one Error(kUsage) that lists
-  // every fault as file:line:column, key, reason, remedy.
+  // slime flag spelt with dashes or a verl/TRL name gets a hint). Throws one Error(kUsage) that
+  // lists every fault as file:line:column, key, reason, remedy.
   void finish();
   // A fault that a module's validate() found, e.g. a contradiction between two keys; thrown by the
   // next finish_validation(), together with the others.
   void add_fault(const std::string& key, const std::string& reason, const std::string& hint);
   void finish_validation();
 
-  bool is_set(const std::string& path) const;             // by a file or an override, not by default
-  std::string origin(const std::string& path) const;      // "FILE:12:5", "--set", "default"
-  // Every bound field with its value when it was last bound, as YAML that load() reads back to the same
-  // values. To show values derived after binding, bind the completed structs again: keys that nothing
-  // sets keep the struct's value, and their origin becomes "derived".
+  bool is_set(const std::string& path) const;         // by a file or an override, not by default
+  std::string origin(const std::string& path) const;  // "FILE:12:5", "--set", "default"
+  // Every bound field with its value when it was last bound, as YAML that load() reads back to the
+  // same values. To show values derived after binding, bind the completed structs again: keys that
+  // nothing sets keep the struct's value, and their origin becomes "derived".
   std::string resolved_yaml() const;
   // "path = value  (origin)" lines.
   std::string describe_origins() const;
@@ -119,7 +127,8 @@ class FieldLister : public Binder {
   void field(const std::string& key, std::optional<int64_t>& value, const FieldMeta& meta) override;
   void field(const std::string& key, std::optional<double>& value, const FieldMeta& meta) override;
   void field(const std::string& key, std::vector<int64_t>& value, const FieldMeta& meta) override;
-  void field(const std::string& key, std::vector<std::string>& value, const FieldMeta& meta) override;
+  void field(const std::string& key, std::vector<std::string>& value,
+             const FieldMeta& meta) override;
   void field(const std::string& key, std::vector<std::pair<std::string, std::string>>& value,
              const FieldMeta& meta) override;
   void json_field(const std::string& key, std::string& value, const FieldMeta& meta) override;

@@ -1,5 +1,5 @@
-// A Hugging Face checkpoint folder: config.json, *.safetensors with or without an index, tokenizer and
-// generation files.
+// A Hugging Face checkpoint folder: config.json, *.safetensors with or without an index, tokenizer
+// and generation files.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace slimexx::io {
 
-// Opened folder; tensors are looked up by name over all shards. Throws Error(kInput) for everything in
-// the bad-input list: an index that names missing files or tensors, paths that leave the folder,
+// Opened folder; tensors are looked up by name over all shards. Throws Error(kInput) for everything
+// in the bad-input list: an index that names missing files or tensors, paths that leave the folder,
 // tensors in two shards, LFS pointer files, both forms present and disagreeing.
 class HfFolder {
  public:
@@ -25,9 +25,9 @@ class HfFolder {
     const SafetensorsFile* file;
     const TensorEntry* entry;
   };
-  std::vector<std::string> tensor_names() const;        // sorted
-  const Located* find(const std::string& name) const;   // null if absent
-  std::vector<std::string> shard_names() const;         // file names, in order
+  std::vector<std::string> tensor_names() const;       // sorted
+  const Located* find(const std::string& name) const;  // null if absent
+  std::vector<std::string> shard_names() const;        // file names, in order
 
   // Token ids that end generation: generation_config.json's eos_token_id (int or list), else
   // config.json's; empty if neither says.
@@ -52,7 +52,8 @@ struct HfTensor {
 // model.safetensors.index.json if more than one file), metadata {"format": "pt"}, and every other
 // top-level file of `template_directory` (config.json, tokenizer, chat template, generation config,
 // licence ...) copied verbatim; `config_overrides` replaces keys of config.json. Shard boundaries:
-// if `shards` is non-empty it maps tensor names to the file names to use (a byte-identical round trip).
+// if `shards` is non-empty it maps tensor names to the file names to use (a byte-identical round
+// trip).
 struct HfWriteOptions {
   std::string template_directory;
   std::map<std::string, std::string> shards;
@@ -62,8 +63,8 @@ struct HfWriteOptions {
 void write_hf_folder(const std::string& directory, const std::vector<HfTensor>& tensors,
                      const HfWriteOptions& options);
 
-// Copies config.json, tokenizer*, generation config and the like (all regular top-level files that are
-// not weights or an index) from one folder to another.
+// Copies config.json, tokenizer*, generation config and the like (all regular top-level files that
+// are not weights or an index) from one folder to another.
 void copy_side_files(const std::string& from, const std::string& to);
 
 }  // namespace slimexx::io

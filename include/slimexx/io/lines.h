@@ -9,24 +9,25 @@
 
 namespace slimexx::io {
 
-// Reads line by line with bounded memory. CRLF is accepted, a missing final newline too. A compressed
-// file that is cut short, asks for a window over 128 MiB or is followed by garbage throws Error(kInput);
-// so does a line over max_line_bytes.
+// Reads line by line with bounded memory. CRLF is accepted, a missing final newline too. A
+// compressed file that is cut short, asks for a window over 128 MiB or is followed by garbage
+// throws Error(kInput); so does a line over max_line_bytes.
 class LineReader {
  public:
   explicit LineReader(const std::string& path, uint64_t max_line_bytes = uint64_t{256} << 20);
   LineReader(LineReader&&) noexcept;
   ~LineReader();
-  bool next(std::string& line);       // false at the end; `line` without its newline
-  int64_t line_number() const;        // of the line last returned, from 1
-  std::string where() const;          // "path:line", for errors
+  bool next(std::string& line);  // false at the end; `line` without its newline
+  int64_t line_number() const;   // of the line last returned, from 1
+  std::string where() const;     // "path:line", for errors
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// The next non-blank line parsed as a JSON object; false at the end. Throws Error(kInput) at path:line.
+// The next non-blank line parsed as a JSON object; false at the end. Throws Error(kInput) at
+// path:line.
 bool next_json_object(LineReader& reader, Json& object);
 
 // Writes lines; the file appears on finish(). ".zst" compresses.

@@ -1,5 +1,5 @@
-// Things for people's eyes on stderr: tables, progress bars, terminal plots. All measure display width
-// (East Asian wide, combining marks) and never print control characters from data.
+// Things for people's eyes on stderr: tables, progress bars, terminal plots. All measure display
+// width (East Asian wide, combining marks) and never print control characters from data.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace slimexx::observe {
 
-bool is_terminal();                 // stderr is a TTY and TERM is not dumb
+bool is_terminal();  // stderr is a TTY and TERM is not dumb
 int64_t display_width(std::string_view utf8);
 // Cuts to `width` columns keeping the head or the tail, with an ellipsis; newlines and control
 // characters shown as visible symbols.
@@ -24,13 +24,14 @@ struct TableColumn {
 std::string format_table(const std::vector<TableColumn>& columns,
                          const std::vector<std::vector<std::string>>& rows);
 
-// A line plot of values over their index, `width` x `height` character cells (braille dots), with axis
-// labels and a title.
-std::string plot_series(std::string_view title, const std::vector<double>& values, int width, int height);
+// A line plot of values over their index, `width` x `height` character cells (braille dots), with
+// axis labels and a title.
+std::string plot_series(std::string_view title, const std::vector<double>& values, int width,
+                        int height);
 std::string sparkline(const std::vector<double>& values, int width);
 
-// A bar on a terminal (at most 10 updates a second), one line per 10 % elsewhere. Nothing is shown when
-// `enabled` is false (other ranks) or when the phase ends within two seconds. Thread-safe.
+// A bar on a terminal (at most 10 updates a second), one line per 10 % elsewhere. Nothing is shown
+// when `enabled` is false (other ranks) or when the phase ends within two seconds. Thread-safe.
 class ProgressBar {
  public:
   ProgressBar(std::string label, int64_t total, bool enabled);

@@ -17,8 +17,8 @@ struct MetricInfo {
 const std::vector<MetricInfo>& metric_catalogue();
 const MetricInfo* find_metric(std::string_view name);  // null: not in the catalogue
 
-// One step's values in the order they were set. Setting a name that the catalogue lacks is our own bug
-// (SLX_CHECK).
+// One step's values in the order they were set. Setting a name that the catalogue lacks is our own
+// bug (SLX_CHECK).
 class MetricRow {
  public:
   void set(std::string_view name, double value);
@@ -30,18 +30,20 @@ class MetricRow {
   std::vector<std::pair<std::string, double>> values_;
 };
 
-// mean, median, max, min of `values` under name/mean ... (slime's compute_statistics); nothing if empty.
+// mean, median, max, min of `values` under name/mean ... (slime's compute_statistics); nothing if
+// empty.
 void set_statistics(MetricRow& row, const std::string& name, const std::vector<double>& values);
 
 // The run folder's writers. Rank 0 only; on other ranks every call does nothing.
 class RunLog {
  public:
   struct Options {
-    std::string run_dir;     // made if needed
+    std::string run_dir;  // made if needed
     bool tensorboard = true;
-    bool enabled = true;     // false on other ranks
-    int64_t resume_step = 0; // rows of metrics.jsonl with "step" >= this are from a run that was cut off: dropped
-    int64_t total_steps = 0; // for the eta
+    bool enabled = true;  // false on other ranks
+    // Rows of metrics.jsonl with "step" >= this are from a run that was cut off: dropped.
+    int64_t resume_step = 0;
+    int64_t total_steps = 0;  // for the eta
   };
   explicit RunLog(const Options& options);
   ~RunLog();
@@ -50,9 +52,9 @@ class RunLog {
   // Appends {"step": step, "wall_time": ..., name: value, ...} to metrics.jsonl and the scalars to
   // tb/events.out.tfevents.*, flushed; non-finite values as null. `step` is the rollout's number.
   void write_row(int64_t step, const MetricRow& row);
-  // The console's one line a step, with a header every 20 lines: step, reward, pass@1, len, kl, clip%,
-  // H, |g|, lr, gen s, train s, tok/s, mem, eta. Absent values print as "-". Colour only on a terminal
-  // (NO_COLOR respected) and only for anomalies.
+  // The console's one line a step, with a header every 20 lines: step, reward, pass@1, len, kl,
+  // clip%, H, |g|, lr, gen s, train s, tok/s, mem, eta. Absent values print as "-". Colour only on
+  // a terminal (NO_COLOR respected) and only for anomalies.
   void print_step(int64_t step, const MetricRow& row);
   // status.json, replaced atomically: {"state": ..., "step": ..., "total_steps", "eta_s", "error"}.
   void write_status(std::string_view state, int64_t step, std::string_view error = "");

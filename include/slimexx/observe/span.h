@@ -27,8 +27,8 @@ int64_t monotonic_ns();
 // Seconds by span name since the last call, summed over the finished spans of all threads.
 std::map<std::string, double> take_span_seconds();
 
-// From now on spans are also kept (at most `max_events`) for write_trace: Chrome's trace format, pid =
-// rank, tid = thread.
+// From now on spans are also kept (at most `max_events`) for write_trace: Chrome's trace format,
+// pid = rank, tid = thread.
 void enable_trace(int rank, int64_t max_events = 200000);
 void write_trace(const std::string& path);  // nothing if tracing is off
 

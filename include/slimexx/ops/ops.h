@@ -1,13 +1,13 @@
 // Checked mathematics on tensors: the only callers of kernels/. Each op checks shapes, dtypes and
 // devices (SLX_CHECK: a wrong shape is our own bug), then runs the CPU reference (src/ops/cpu) or
-// launches the CUDA kernel on the stream. Ops never allocate, never synchronise, and keep the numeric
-// contract (docs/numerics.md): in forward ops a row of the output depends on its own row of the input
-// only, by one fixed order of operations.
+// launches the CUDA kernel on the stream. Ops never allocate, never synchronise, and keep the
+// numeric contract (docs/numerics.md): in forward ops a row of the output depends on its own row of
+// the input only, by one fixed order of operations.
 //
 // Legend: T packed tokens (rows), H hidden size, N output features, K input features, D head
-// dimension, Hq query heads, Hkv key/value heads, V vocabulary, F feed-forward size, R selected rows,
-// B sequences. All floating tensors are f32 on the CPU. Row tensors may be strided views in their
-// first dimension where said "(strided)"; all else is contiguous.
+// dimension, Hq query heads, Hkv key/value heads, V vocabulary, F feed-forward size, R selected
+// rows, B sequences. All floating tensors are f32 on the CPU. Row tensors may be strided views in
+// their first dimension where said "(strided)"; all else is contiguous.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -19,7 +19,7 @@ namespace slimexx::ops {
 using tensor::Stream;
 using tensor::Tensor;
 
-// ---- matmul.cpp (N2: ascending k, one fused multiply-add chain per output) ----------------------
+// ---- matmul.cpp (N2: ascending k, one fused multiply-add chain per output)
 // y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x, y strided.
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias);
 // dx[T,K] (+)= dy[T,N] w[N,K]
@@ -27,17 +27,18 @@ void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool a
 // dw[N,K] += dy[T,N]^T x[T,K]; dbias[N] += column sums of dy (if defined)
 void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x);
 
-// ---- norm.cpp: RMSNorm over the last dimension, y = w * (x * rsqrt(mean(x^2) + eps)) (N4) --------
+// ---- norm.cpp: RMSNorm over the last dimension, y = w * (x * rsqrt(mean(x^2) + eps)) (N4)
 // x, y [T,H] (strided rows); w[H].
 void rms_norm_forward(Stream stream, Tensor y, Tensor x, Tensor w, float eps);
 // dx[T,H] (+)= ...; dw[H] += .... The statistics are computed again from x.
-void rms_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float eps,
-                       bool accumulate);
+void rms_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
+                       float eps, bool accumulate);
 // The same per head: x, y [T, heads, D] views whose token stride is free; w[D].
 void head_norm_forward(Stream stream, Tensor y, Tensor x, Tensor w, float eps);
-void head_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float eps);
+void head_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
+                        float eps);
 
-// ---- rotary.cpp ------------------------------------------------------------------------------------
+// ---- rotary.cpp
 enum class RotaryStyle : uint8_t { kHalfSplit, kInterleaved };
 // cos, sin [positions, rotary_dim/2] f32 tables (model/rotary). Rotates in place the first
 // rotary_dim = 2*cos.dim(1) of every head of x[T, heads, D] (token stride free); positions[T] i32.
@@ -45,7 +46,7 @@ enum class RotaryStyle : uint8_t { kHalfSplit, kInterleaved };
 void rotary(Stream stream, Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style,
             bool inverse);
 
-// ---- attention.cpp: causal, variable length, grouped queries (N3) -------------------------------
+// ---- attention.cpp: causal, variable length, grouped queries (N3)
 // Keys are walked in blocks of kAttentionBlock from the sequence's first token, with one running
 // maximum and sum per query (online softmax); a query's bits depend on its own sequence only.
 inline constexpr int64_t kAttentionBlock = 64;
@@ -61,49 +62,55 @@ struct AttentionLayout {
   Tensor page_table;                      // [B, max_pages] i32; undefined: packed
   int64_t page_tokens = 0;
 };
-// out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled scores; may
-// be undefined when no backward follows).
+// out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled scores;
+// may be undefined when no backward follows).
 void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);
-// Packed only. dq[T,Hq,D], dk[T,Hkv,D], dv[T,Hkv,D] are written (not accumulated; free token stride).
-void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
-                        Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout, float scale);
-// Writes rows k, v [T,Hkv,D] (free token stride) to their slots: slots[t] = page * page_tokens + offset, i32.
-void write_kv_pages(Stream stream, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor slots);
+// Packed only. dq[T,Hq,D], dk[T,Hkv,D], dv[T,Hkv,D] are written (not accumulated; free token
+// stride).
+void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+                        Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
+                        float scale);
+// Writes rows k, v [T,Hkv,D] (free token stride) to their slots: slots[t] = page * page_tokens +
+// offset, i32.
+void write_kv_pages(Stream stream, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
+                    Tensor slots);
 
-// ---- elementwise.cpp -------------------------------------------------------------------------------
+// ---- elementwise.cpp
 // h[T,F] = silu(gate) * up, gate_up[T,2F] = gate columns then up columns.
 void swiglu_forward(Stream stream, Tensor h, Tensor gate_up);
 void swiglu_backward(Stream stream, Tensor dgate_up, Tensor dh, Tensor gate_up);
-void add(Stream stream, Tensor y, Tensor a, Tensor b);              // y = a + b, elementwise; y may be a
-void add_scaled(Stream stream, Tensor y, Tensor x, float scale);    // y += scale * x
+void add(Stream stream, Tensor y, Tensor a, Tensor b);  // y = a + b, elementwise; y may be a
+void add_scaled(Stream stream, Tensor y, Tensor x, float scale);  // y += scale * x
 void scale(Stream stream, Tensor y, float factor);
 void fill_zero(Stream stream, Tensor y);
-void copy(Stream stream, Tensor y, Tensor x);                       // same shape; converts float dtypes
-void copy_rows(Stream stream, Tensor y, Tensor x);                  // [T,N] f32, both strided
+void copy(Stream stream, Tensor y, Tensor x);       // same shape; converts float dtypes
+void copy_rows(Stream stream, Tensor y, Tensor x);  // [T,N] f32, both strided
 // y[i] = x[rows[i]] (rows i32 [R]); and the transpose dx[rows[i]] += dy[i], rows ascending.
 void gather_rows(Stream stream, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(Stream stream, Tensor dx, Tensor dy, Tensor rows);
 
-// ---- embedding.cpp: tokens[T] i32, table[V,H] ------------------------------------------------------
+// ---- embedding.cpp: tokens[T] i32, table[V,H]
 void embedding_forward(Stream stream, Tensor y, Tensor table, Tensor tokens);
-void embedding_backward(Stream stream, Tensor dtable, Tensor dy, Tensor tokens);  // dtable += , t ascending
+// dtable += dy, t ascending.
+void embedding_backward(Stream stream, Tensor dtable, Tensor dy, Tensor tokens);
 
-// ---- log_prob.cpp: log-softmax of logits / temperature in f32 over the true vocabulary (N9) -------
+// ---- log_prob.cpp: log-softmax of logits / temperature in f32 over the true vocabulary (N9)
 // In place over logits[R,V] (strided): logits /= temperature, then for each row the log-normaliser
-// log sum exp into lse[R]. log p(v) = logits[r,v] - lse[r], one subtraction; it is what sampling and
-// training both report.
+// log sum exp into lse[R]. log p(v) = logits[r,v] - lse[r], one subtraction; it is what sampling
+// and training both report.
 void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperature);
 // log_probs[R] = logits[r, targets[r]] - lse[r]; entropies[R] = -sum p log p (may be undefined).
 void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
                       Tensor targets);
-// dlogits[R,V] (may be logits itself) of sum_r dlog_probs[r]*log_probs[r] + dentropies[r]*entropies[r],
-// with respect to the raw logits before the temperature. dentropies and entropies may be undefined.
+// dlogits[R,V] (may be logits itself) of sum_r dlog_probs[r]*log_probs[r] +
+// dentropies[r]*entropies[r], with respect to the raw logits before the temperature. dentropies and
+// entropies may be undefined.
 //   dlogits = (dlp * (1_target - p) - dH * p * (log p + H)) / temperature
 void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
                         Tensor entropies, Tensor dlog_probs, Tensor dentropies, float temperature);
 
-// ---- sampling.cpp ----------------------------------------------------------------------------------
+// ---- sampling.cpp
 struct SamplingRow {
   float top_p = 1.0f;   // 1: off
   int32_t top_k = 0;    // 0: off
@@ -113,25 +120,26 @@ struct SamplingRow {
   uint32_t counter[4] = {0, 0, 0, 0};
 };
 // One token per row of normalised logits[R,V] (see normalize_logits): tokens[R] i32 and
-// log_probs[R] = logits[r,token] - lse[r], before any truncation (N9). Truncation order: top_k, then
-// top_p over the renormalised rest (smallest set whose mass reaches top_p, ties to the lower id), then
-// min_p (p >= min_p * max p). The uniform number walks the kept tokens in id order.
+// log_probs[R] = logits[r,token] - lse[r], before any truncation (N9). Truncation order: top_k,
+// then top_p over the renormalised rest (smallest set whose mass reaches top_p, ties to the lower
+// id), then min_p (p >= min_p * max p). The uniform number walks the kept tokens in id order.
 // `allowed_tokens`: ids at or above it are never sampled (0: the whole row).
 void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor lse,
                    std::span<const SamplingRow> rows, int64_t allowed_tokens);
 
-// ---- optimizer.cpp ---------------------------------------------------------------------------------
+// ---- optimizer.cpp
 struct AdamWStep {
   float lr, beta1, beta2, eps, weight_decay;
-  int64_t step;             // 1-based, for the bias correction
-  float gradient_scale;     // multiplies the gradient first (clipping)
+  int64_t step;          // 1-based, for the bias correction
+  float gradient_scale;  // multiplies the gradient first (clipping)
 };
-// Flat [n] tensors: master weights, first and second moments f32; gradient f32; `weights` (may be the
-// master itself, or another dtype) receives the rounded result. Decoupled decay as torch.optim.AdamW:
+// Flat [n] tensors: master weights, first and second moments f32; gradient f32; `weights` (may be
+// the master itself, or another dtype) receives the rounded result. Decoupled decay as
+// torch.optim.AdamW:
 //   p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 //   p -= lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
-void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Tensor gradient,
-           const AdamWStep& step);
+void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
+           Tensor gradient, const AdamWStep& step);
 // Sum of squares in double, in a fixed order (blocks of 4096, ascending); NaN or Inf pass through.
 double sum_of_squares(Stream stream, Tensor x);
 

@@ -1,6 +1,6 @@
 // Rewards: pure, thread-safe functions from a response and its label to a score with a reason. They
-// are total: no input makes one hang, crash or throw; a label that a grader cannot read scores 0 and
-// says so.
+// are total: no input makes one hang, crash or throw; a label that a grader cannot read scores 0
+// and says so.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,18 +15,19 @@
 namespace slimexx::reward {
 
 struct RewardInput {
-  std::string prompt;    // as rendered for the model; empty where unknown
-  std::string response;  // decoded text of the response tokens
-  std::string label;     // as text; of a JSON label that is not a string, its JSON
+  std::string prompt;                    // as rendered for the model; empty where unknown
+  std::string response;                  // decoded text of the response tokens
+  std::string label;                     // as text; of a JSON label that is not a string, its JSON
   std::shared_ptr<const Json> metadata;  // other keys of the prompt's row; may be null
-  uint64_t seed = 0;     // names this sample; only `random` looks at it
+  uint64_t seed = 0;                     // names this sample; only `random` looks at it
 };
 
 struct Grade {
   double reward = 0;
-  std::string reason;                    // a short sentence for logs and tables
-  std::map<std::string, double> values;  // what reward_key may choose from, such as dapo's score, acc
-  std::string prediction;                // the answer that was read off the response, if any
+  std::string reason;  // a short sentence for logs and tables
+  // What reward_key may choose from, such as dapo's score, acc.
+  std::map<std::string, double> values;
+  std::string prediction;  // the answer that was read off the response, if any
 };
 
 struct RewardOptions {
@@ -53,8 +54,8 @@ struct RewardInfo {
 const std::vector<RewardInfo>& list_rewards();
 
 // Throws Error(kUsage) for an unknown rm_type (naming the nearest), a missing rm_url, or a
-// reward_key that the grader does not give. The prefix "boxed_" replaces the response by the content
-// of its last \boxed{} first.
+// reward_key that the grader does not give. The prefix "boxed_" replaces the response by the
+// content of its last \boxed{} first.
 std::unique_ptr<Grader> make_grader(const RewardOptions& options);
 
 }  // namespace slimexx::reward

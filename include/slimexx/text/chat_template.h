@@ -16,9 +16,9 @@
 namespace slimexx::text {
 
 struct TemplateLimits {
-  int64_t max_steps = 20'000'000;           // evaluated nodes
-  int64_t max_output_bytes = 64 << 20;      // also the limit of any one intermediate string or list
-  int max_depth = 200;                      // nested expressions, calls, macros
+  int64_t max_steps = 20'000'000;       // evaluated nodes
+  int64_t max_output_bytes = 64 << 20;  // also the limit of any one intermediate string or list
+  int max_depth = 200;                  // nested expressions, calls, macros
 };
 
 struct RenderedText {

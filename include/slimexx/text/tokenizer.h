@@ -16,7 +16,8 @@ using TokenId = int32_t;
 
 struct EncodeOptions {
   // Text of special tokens found in the input becomes their ids (what a rendered chat template
-  // needs). false: such text is encoded as ordinary bytes, so user data cannot forge control tokens.
+  // needs). false: such text is encoded as ordinary bytes, so user data cannot forge control
+  // tokens.
   bool parse_special = true;
 };
 
@@ -32,17 +33,20 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // No special tokens are added (the post-processor is not run); invalid UTF-8 is replaced by U+FFFD.
+  // No special tokens are added (the post-processor is not run); invalid UTF-8 is replaced by
+  // U+FFFD.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // Text of the ids; bytes that are not valid UTF-8 become U+FFFD. Ids out of range throw Error.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
-  // The raw bytes of one token (a part of a UTF-8 sequence, perhaps); of an added token its content.
+  // The raw bytes of one token (a part of a UTF-8 sequence, perhaps); of an added token its
+  // content.
   const std::string& token_bytes(TokenId id) const;
 
   int64_t vocab_size() const;  // largest id + 1, added tokens included
   bool is_special(TokenId id) const;
-  std::optional<TokenId> token_to_id(std::string_view token) const;  // by its text, added tokens first
+  std::optional<TokenId> token_to_id(
+      std::string_view token) const;  // by its text, added tokens first
 
  private:
   friend class StreamDecoder;
