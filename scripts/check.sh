@@ -34,9 +34,9 @@ list "$text_files" | grep -v '^tests/fuzz/corpus/' | xargs awk -f scripts/check/
 awk -f scripts/check/names.awk "$scratch/files" >>"$found"
 list '(^|/)CMakeLists\.txt$' | xargs awk -f scripts/check/source_lists.awk "$scratch/files" >>"$found"
 
-# Formatting.
+# Formatting; the .inl files lean on macros that clang-format takes for types.
 if command -v clang-format-14 >/dev/null; then
-  list '\.(cpp|h|inl|cu|cuh)$' | { xargs clang-format-14 --dry-run 2>&1 || true; } |
+  list '\.(cpp|h|cu|cuh)$' | { xargs clang-format-14 --dry-run 2>&1 || true; } |
     awk -F: '/\[-Wclang-format-violations\]/ && !seen[$1]++ {
       print "format " $1 ":" $2 ": not formatted; run scripts/format.sh " $1 }' >>"$found"
 else

@@ -5,6 +5,6 @@ cd "$(dirname "$0")/.."
 if [[ $# -gt 0 ]]; then
   exec clang-format-14 -i "$@"
 fi
-git ls-files -co --exclude-standard -- '*.cpp' '*.h' '*.inl' '*.cu' '*.cuh' |
+git ls-files -co --exclude-standard -- '*.cpp' '*.h' '*.cu' '*.cuh' |
   while read -r file; do [[ -e $file ]] && printf '%s\n' "$file"; done |
   xargs clang-format-14 -i

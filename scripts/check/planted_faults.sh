@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Shows that scripts/check.sh finds what it is for: plants one fault of each kind in a small tree and
+# expects exactly those, and none in the same tree without them.
+set -euo pipefail
+shopt -s lastpipe  # "... | plant" must set variables of this shell
+repository=$(cd "$(dirname "$0")/../.." && pwd)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cd "$tree"
+git init -q .
+mkdir -p scripts/check src/{base,ops,io,rl} include/slimexx/ops kernels/ops tests/ops
+cp "$repository/scripts/check.sh" scripts/
+cp "$repository"/scripts/check/*.awk scripts/check/
+cp "$repository/.clang-format" .
+printf '# excuses\n' >scripts/check/allow.txt
+
+printf 'slx_add_module(ops\n  SOURCES sum.cpp  # the only one\n  DEPENDS base)\n' >src/ops/CMakeLists.txt
+printf '#include "ops/sum.h"\n\n#include "slimexx/base/error.h"\n' >src/ops/sum.cpp
+printf '#include <fmt/core.h>\n' >include/slimexx/ops/ops.h
+
+failed=0
+# expect NAME RULE...: the rules that check.sh names, sorted, must be these.
+expect() {
+  local name=$1 wanted found
+  shift
+  wanted=$(printf '%s\n' "$@" | sort)
+  found=$(SLX_BINARY= scripts/check.sh 2>&1 | grep -v '^check:' | cut -d' ' -f1 | sort || true)
+  if [[ $wanted != "$found" ]]; then
+    printf '%s: wanted {%s}, found {%s}\n' "$name" "${wanted//$'\n'/ }" "${found//$'\n'/ }"
+    failed=1
+  fi
+}
+# plant PATH RULE... <content: a file whose content must bring out these rules, and no others.
+plant() {
+  local path=$1
+  shift
+  mkdir -p "$(dirname "$path")"
+  cat >"$path"
+  expect "$path" "$@"
+  rm "$path"
+}
+include() { printf '#include %s\n' "$@"; }
+lines() { for ((i = 0; i < $1; i++)); do printf 'int x%d;\n' "$i"; done; }
+body() { printf 'void f() {\n'; for ((i = 0; i < $1; i++)); do printf '  g(%d);\n' "$i"; done; printf '}\n'; }
+
+expect "clean tree"
+include '"slimexx/rl/sample.h"' | plant include/slimexx/ops/upward.h layer
+include '"slimexx/io/lines.h"' | plant include/slimexx/ops/sibling.h layer
+include '"base/private.h"' | plant include/slimexx/ops/private.h layer
+include '"../io/byte_source.h"' | plant src/ops/sideways.h layer
+include '"slimexx/kernels/gemm.h"' | plant src/io/caller.h layer
+include '"slimexx/ops/ops.h"' | plant kernels/ops/softmax.cu layer
+include '<mpi.h>' | plant src/ops/ranks.h banned
+include '<fmt/core.h>' | plant kernels/ops/print.cu banned
+include '<nlohmann/json.hpp>' | plant include/slimexx/ops/json.h banned
+include '<yaml-cpp/yaml.h>' | plant src/io/yaml.h banned
+lines 251 | plant src/ops/long.h size
+lines 601 | plant src/ops/long.inl size
+lines 201 | plant src/rl/loop.cpp list size
+body 79 | plant src/ops/body.inl size
+body 78 | plant src/ops/body.inl
+{ printf 'class A {\n public:\n'; body 79 | sed 's/^/  /'; printf '};\n'; } | plant src/ops/member.inl size
+printf 'int x;\n' | plant src/ops/string_util.h name
+printf 'int x;\n' | plant src/ops/Norm.h name
+printf 'int x;\n' | plant tests/ops/s_um.h name
+printf 'class FileManager {};\n' | plant src/ops/files.h name
+printf 'int x;\n' | plant src/ops/forgotten.cpp list
+printf 'int x;\n' | plant tests/ops/forgotten_test.cpp list
+printf 'slx_add_module(io SOURCES\n  DEPENDS base rl)\n' | plant src/io/CMakeLists.txt layer
+printf '// %s: later\n' TODO | plant src/ops/later.h todo
+printf '// %s(#7): later\n' TODO | plant src/ops/later.h
+printf 'text \n' | plant notes.md space
+printf 'Data lie in %s/you/data.\n' /home | plant notes.md path
+printf 'int  x ;\n' | plant src/ops/layout.h format
+printf 'size src/ops/nothing.h it was long once\n' >>scripts/check/allow.txt
+expect "excuse without use" allow
+sed -i 's/nothing/long/' scripts/check/allow.txt
+lines 251 | plant src/ops/long.h
+
+[[ $failed -eq 0 ]] && echo "every planted fault was found, and nothing else"
+exit "$failed"

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Builds the libFuzzer targets under ASan and UBSan, and runs them on their corpora.
+#
+#   scripts/fuzz.sh [SECONDS] [TARGET ...]   each target (default: all) for SECONDS (default 60)
+#   scripts/fuzz.sh -j N ...                 N targets at a time (default 1)
+#   scripts/fuzz.sh --minimise [TARGET ...]  merge what was found into tests/fuzz/corpus, small
+#
+# New inputs grow in build/fuzz/corpus, crashing ones lie in build/fuzz/artifacts; status 1 on a find.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=60 jobs=1 minimise=false
+targets=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    -j) jobs=${2:?-j wants a number}; shift ;;
+    --minimise) minimise=true ;;
+    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "scripts/fuzz.sh: no option $1 (see --help)" >&2; exit 2 ;;
+    *[!0-9]*) targets+=("${1#fuzz_}") ;;
+    *) seconds=$1 ;;
+  esac
+  shift
+done
+known=$(sed -n 's/^slx_add_fuzz_target(\([a-z_]*\) .*/\1/p' tests/fuzz/CMakeLists.txt)
+[[ ${#targets[@]} -gt 0 ]] || mapfile -t targets <<<"$known"
+for target in "${targets[@]}"; do
+  grep -qx "$target" <<<"$known" || { echo "no target $target; there are:" $known >&2; exit 2; }
+done
+
+scripts/install_deps.sh --dev
+cmake --preset fuzz >/dev/null
+nice cmake --build --preset fuzz -j "${SLX_JOBS:-$(nproc)}" --target "${targets[@]/#/fuzz_}"
+mkdir -p build/fuzz/artifacts
+
+run_target() {
+  local target=$1 folder=build/fuzz/corpus/$1 dictionary=tests/fuzz/dictionaries/$1.dict
+  local options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+    -artifact_prefix="build/fuzz/artifacts/$target-")
+  [[ -f $dictionary ]] && options+=(-dict="$dictionary")
+  mkdir -p "$folder"
+  if nice -n 19 "build/fuzz/tests/fuzz/fuzz_$target" "${options[@]}" "$folder" \
+    "tests/fuzz/corpus/$target" >"build/fuzz/$target.log" 2>&1; then
+    echo "fuzz: $target clean: $(grep -E 'DONE|number_of_executed' "build/fuzz/$target.log" | tr -s ' \n' ' ')"
+  else
+    echo "fuzz: $target FAILED, see build/fuzz/$target.log:"
+    grep -E 'ERROR|SUMMARY|violated|Test unit written' "build/fuzz/$target.log" || tail -n 5 "build/fuzz/$target.log"
+    return 1
+  fi
+}
+
+# Keeps the smallest set of inputs that covers what the committed and the found ones cover. The
+# committed ones come first: those whose coverage nothing smaller has keep their telling names.
+minimise_target() {
+  local target=$1 kept=build/fuzz/minimised/$1
+  rm -rf "$kept" && mkdir -p "$kept" "build/fuzz/corpus/$target"
+  nice -n 19 "build/fuzz/tests/fuzz/fuzz_$target" -merge=1 -timeout=10 -rss_limit_mb=2048 \
+    "$kept" "tests/fuzz/corpus/$target" "build/fuzz/corpus/$target" >"build/fuzz/$target-merge.log" 2>&1
+  echo "fuzz: $target needs $(ls "$kept" | wc -l) inputs, $(du -sb "$kept" | cut -f1) bytes: $kept"
+}
+
+failed=0 running=0
+for target in "${targets[@]}"; do
+  if $minimise; then
+    minimise_target "$target"
+    continue
+  fi
+  if [[ $running -ge $jobs ]]; then
+    wait -n || failed=1
+    running=$((running - 1))
+  fi
+  run_target "$target" &
+  running=$((running + 1))
+done
+while [[ $running -gt 0 ]]; do
+  wait -n || failed=1
+  running=$((running - 1))
+done
+exit "$failed"
