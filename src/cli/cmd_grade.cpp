@@ -6,6 +6,7 @@
 
 #include "cli/result_lines.h"
 #include "cli/row_batch.h"
+#include "cli/run_flags.h"
 #include "cli/token_rows.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
@@ -51,6 +52,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
 void run_grade(const GradeFlags& flags, Session& session) {
   if (!session.is_root()) return;
   const std::unique_ptr<reward::Grader> grader = reward::make_grader(flags.reward);
+  require_file("--input", flags.input);
   io::LineReader input(flags.input);
   ResultLines output(flags.output, true);
   RowBatch batch;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/init_text.h"
+#include "cli/run_flags.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -22,7 +23,7 @@ constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 struct InitFlags {
   std::string model_config, save;
   TextSources text;
-  uint64_t seed = 0;
+  int64_t seed = 0;
 };
 
 void check_target(const std::string& directory) {
@@ -56,6 +57,14 @@ void check_vocabulary(const InitFlags& flags, const TextFiles& text, const model
 
 void run_init(const InitFlags& flags, Session& session) {
   if (!session.is_root()) return;
+  if (flags.seed < 0) {
+    throw Error(ErrorCode::kUsage, "the value is out of range", "give a whole number from 0",
+                "--seed");
+  }
+  require_file("--model-config", flags.model_config);
+  if (!flags.text.chat_template.empty()) {
+    require_file("--chat-template", flags.text.chat_template);
+  }
   check_target(flags.save);
   const std::string config = read_text_file(flags.model_config, kMaxConfigBytes);
   const model::ModelSpec spec =
@@ -64,7 +73,7 @@ void run_init(const InitFlags& flags, Session& session) {
   check_vocabulary(flags, text, spec);
 
   model::ParameterStore store(spec, {}, false);
-  model::init_random_weights(store, spec, flags.seed);
+  model::init_random_weights(store, spec, static_cast<uint64_t>(flags.seed));
   rl::export_hf(store, spec, "", flags.save);
   for (const auto& [name, content] : text.files) {
     write_file_atomic(join_path(flags.save, name), content);

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -113,9 +114,10 @@ class Scoring {
 };
 
 void run_score(const ScoreFlags& flags, Session& session) {
-  if (!(flags.temperature > 0)) {
+  require_file("--input", flags.input);
+  if (!(flags.temperature > 0 && std::isfinite(flags.temperature))) {
     throw Error(ErrorCode::kUsage, fmt::format("the temperature is {}", flags.temperature),
-                "give a number above 0", "--temperature");
+                "give a finite number above 0", "--temperature");
   }
   Scoring(flags, session).run();
 }

@@ -7,6 +7,7 @@
 #include "cli/prompt_text.h"
 #include "cli/result_lines.h"
 #include "cli/row_batch.h"
+#include "cli/run_flags.h"
 #include "cli/token_rows.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
@@ -32,6 +33,7 @@ std::string text_to_tokenize(const PromptText& text, const Json& row) {
 
 void run_tokenize(const TokenizeFlags& flags, Session& session) {
   if (!session.is_root()) return;
+  require_file("--input", flags.input);
   const PromptText text(flags.hf_checkpoint);
   io::LineReader input(flags.input);
   ResultLines output(flags.output, true);

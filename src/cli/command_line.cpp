@@ -76,13 +76,23 @@ void refuse_extras(const CLI::App& app, const Verb& verb) {
               nearest ? fmt::format("did you mean {}?", *nearest) : flags_hint(verb), where);
 }
 
+// CLI11's "Could not convert: --n = abc" in words.
+std::string describe(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  constexpr std::string_view kPrefix = "Could not convert: ";
+  const size_t equals = text.find(" = ");
+  if (!text.starts_with(kPrefix) || equals == std::string::npos) return text;
+  return fmt::format("{} cannot be \"{}\"", text.substr(kPrefix.size(), equals - kPrefix.size()),
+                     text.substr(equals + 3));
+}
+
 void parse_flags(CLI::App& app, const Verb& verb, std::vector<std::string> arguments) {
   std::ranges::reverse(arguments);  // CLI11 takes them from the back
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& e) {
     refuse_extras(app, verb);  // a misspelt flag is the likelier cause of one that is missing
-    throw Error(ErrorCode::kUsage, e.what(), flags_hint(verb),
+    throw Error(ErrorCode::kUsage, describe(e), flags_hint(verb),
                 fmt::format("slimexx {}", verb.name));
   }
   refuse_extras(app, verb);
@@ -108,7 +118,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments) {
   Invocation invocation{{}, verb.declare(app)};
   bool verbose = false, quiet = false;
   app.add_flag("-v,--verbose", verbose, "Log more");
-  app.add_flag("-q,--quiet", quiet, "Log warnings and errors only")->excludes("--verbose");
+  app.add_flag("-q,--quiet", quiet, "Log warnings and errors only");
   bool help = false;
   app.add_flag("-h,--help", help, "-h: this list; --help: with examples");
   for (size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {

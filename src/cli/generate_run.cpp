@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/prompt_text.h"
 #include "cli/result_lines.h"
 #include "cli/row_batch.h"
+#include "cli/run_flags.h"
 #include "cli/token_rows.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
@@ -152,7 +154,7 @@ class GenerateRun {
       engine_.submit({.id = prompt * flags_.n + sample,
                       .prompt = prompts_[static_cast<size_t>(prompt)],
                       .sampling = sampling(),
-                      .name = {.seed = flags_.seed,
+                      .name = {.seed = static_cast<uint64_t>(flags_.seed),
                                .rollout = 0,
                                .prompt = static_cast<uint32_t>(prompt),
                                .sample = static_cast<uint32_t>(sample)}});
@@ -210,9 +212,11 @@ void check_flags(const GenerateFlags& flags) {
   };
   require(flags.n >= 1, "--n", "give at least 1");
   require(flags.max_new_tokens >= 1, "--max-new-tokens", "give at least 1");
-  require(flags.temperature >= 0, "--temperature", "give a number above 0, or 0 for greedy");
+  require(flags.temperature >= 0 && std::isfinite(flags.temperature), "--temperature",
+          "give a number above 0, or 0 for greedy");
   require(flags.top_p > 0 && flags.top_p <= 1, "--top-p", "give a number in (0, 1]");
   require(flags.top_k >= -1 && flags.top_k <= INT32_MAX, "--top-k", "give a count, or 0 for all");
+  require(flags.seed >= 0, "--seed", "give a whole number from 0");
   require(flags.kv_cache_gib > 0, "--kv-cache-gib", "give a number above 0");
 }
 
@@ -220,6 +224,7 @@ void check_flags(const GenerateFlags& flags) {
 
 void run_generate(const GenerateFlags& flags, Session& session) {
   check_flags(flags);
+  require_file("--input", flags.input);
   ResultLines output(flags.output, session.is_root());
   for (const std::string& line : GenerateRun(flags, session).run()) output.write(line);
   output.finish();

@@ -1,6 +1,6 @@
-// What `slimexx generate` does once its flags are known: read all prompts, run one engine a rank over
-// a shared queue of them, and give back one line a sample in the prompts' order. A sample does not
-// depend on the rank that made it.
+// What `slimexx generate` does once its flags are known: read all prompts, run one engine a rank
+// over a shared queue of them, and give back one line a sample in the prompts' order. A sample does
+// not depend on the rank that made it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,9 +13,8 @@ namespace slimexx::cli {
 
 struct GenerateFlags {
   std::string hf_checkpoint, input, output, device, input_key = "prompt";
-  int64_t n = 1, max_new_tokens = 512, top_k = 0;
+  int64_t n = 1, max_new_tokens = 512, top_k = 0, seed = 0;
   double temperature = 1.0, top_p = 1.0, kv_cache_gib = 1.0;
-  uint64_t seed = 0;
   bool greedy = false, apply_chat_template = false;
 };
 

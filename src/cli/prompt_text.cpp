@@ -38,7 +38,7 @@ PromptText::PromptText(const std::string& directory) : directory_(directory) {
 std::vector<int32_t> PromptText::encode(const std::string& text) const {
   if (!side_.tokenizer) {
     throw Error(ErrorCode::kInput, "text is given, and the checkpoint has no tokenizer.json",
-                "add one to the folder", directory_);
+                "add one to " + directory_);
   }
   return side_.tokenizer->encode(text);
 }
@@ -46,7 +46,7 @@ std::vector<int32_t> PromptText::encode(const std::string& text) const {
 std::string PromptText::render(const Json& variables) const {
   if (!side_.chat_template) {
     throw Error(ErrorCode::kInput, "messages are given, and the checkpoint has no chat template",
-                "add chat_template.jinja to the folder", directory_);
+                "add chat_template.jinja to " + directory_);
   }
   check_messages(variables.value("messages", Json()));
   return side_.chat_template->render(variables).text;

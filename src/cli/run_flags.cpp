@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
 
 namespace slimexx::cli {
@@ -19,6 +20,11 @@ void add_set_flag(CLI::App& app, std::vector<std::string>& settings) {
   app.add_option("--set", settings, "Set keys of the configuration, as dotted paths")
       ->type_name("KEY=VALUE")
       ->expected(1, -1);
+}
+
+void require_file(const std::string& flag, const std::string& path) {
+  if (path_exists(path)) return;
+  throw Error(ErrorCode::kUsage, "no such file", "check the path that " + flag + " names", path);
 }
 
 std::vector<config::Override> parse_settings(const std::vector<std::string>& settings) {

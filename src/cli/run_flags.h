@@ -14,6 +14,9 @@ namespace slimexx::cli {
 void add_device_flag(CLI::App& app, std::string& device);
 void add_set_flag(CLI::App& app, std::vector<std::string>& settings);
 
+// Throws Error(kUsage) if the file that `flag` names is not there.
+void require_file(const std::string& flag, const std::string& path);
+
 // "key=value" of --set; throws Error(kUsage) for what has no key or no '='.
 std::vector<config::Override> parse_settings(const std::vector<std::string>& settings);
 
