@@ -50,6 +50,9 @@ struct KlValue {
   float value, derivative;
 };
 KlValue estimate_kl(KlKind kind, float d);
+// The same times the ratio p / p_old, through which the derivative runs too; low_var is clamped
+// after that.
+KlValue estimate_kl_unbiased(KlKind kind, float d, float ratio);
 
 enum class LossMetric : uint8_t {  // weighted sums, so that they add over microbatches and ranks
   kLoss,

@@ -5,6 +5,13 @@
 #include <vector>
 
 namespace slimexx::ops {
+namespace {
+
+// The value is never below 0. Not written as value > 10, so that Inf and NaN of an overflow end
+// here too.
+KlValue clamp_low_var(KlValue kl) { return kl.value <= 10 ? kl : KlValue{10, 0}; }
+
+}  // namespace
 
 KlValue estimate_kl(KlKind kind, float d) {
   switch (kind) {
@@ -13,16 +20,20 @@ KlValue estimate_kl(KlKind kind, float d) {
     case KlKind::kK2:
       return {d * d / 2, d};
     case KlKind::kK3: {
-      const float e = std::exp(-d);
-      return {e - 1 + d, 1 - e};
+      // expm1: near d = 0, where a run starts, exp(-d) - 1 would have lost all digits.
+      const float e = std::expm1(-d);
+      return {e + d, -e};
     }
-    case KlKind::kLowVar: {
-      const float e = std::exp(-d), value = e - 1 + d;
-      if (value > 10 || std::isinf(e)) return {10, 0};
-      return {value, 1 - e};
-    }
+    case KlKind::kLowVar:
+      return clamp_low_var(estimate_kl(KlKind::kK3, d));
   }
   return {0, 0};
+}
+
+KlValue estimate_kl_unbiased(KlKind kind, float d, float ratio) {
+  const KlValue kl = estimate_kl(kind == KlKind::kLowVar ? KlKind::kK3 : kind, d);
+  const KlValue weighted = {kl.value * ratio, (kl.derivative + kl.value) * ratio};
+  return kind == KlKind::kLowVar ? clamp_low_var(weighted) : weighted;
 }
 
 namespace cpu {
@@ -135,8 +146,9 @@ class LossPass {
   }
 
   float add_kl(int64_t r, float ratio, double w) {
-    KlValue kl = estimate_kl(o_.kl_kind, at(rows_.log_probs, r) - at(rows_.ref_log_probs, r));
-    if (o_.unbiased_kl) kl = {kl.value * ratio, (kl.derivative + kl.value) * ratio};
+    const float d = at(rows_.log_probs, r) - at(rows_.ref_log_probs, r);
+    const KlValue kl =
+        o_.unbiased_kl ? estimate_kl_unbiased(o_.kl_kind, d, ratio) : estimate_kl(o_.kl_kind, d);
     add(LossMetric::kKlLoss, w * kl.value);
     add(LossMetric::kLoss, w * o_.kl_coef * kl.value);
     return o_.kl_coef * kl.derivative;
