@@ -1,0 +1,205 @@
+#include "slimexx/train/optimizer.h"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/json.h"
+#include "train/tiny_policy.h"
+
+namespace slimexx::train {
+namespace {
+
+constexpr const char* kGoldenModel = "llama3_scaled_tied_biased";
+
+// scripts/golden/make_adamw_golden.py has the same lines.
+constexpr double kLearningRates[] = {0.01, 0.02, 0.005, 0.01};
+constexpr OptimizerOptions golden_options(double clip_grad) {
+  OptimizerOptions o;
+  o.weight_decay = 0.1;
+  o.adam_beta1 = 0.9, o.adam_beta2 = 0.98, o.adam_eps = 1e-8;
+  o.clip_grad = clip_grad;
+  return o;
+}
+float golden_gradient(const std::string& name, int64_t i, int64_t k) {
+  int64_t bytes = 0;
+  for (const char c : name) bytes += static_cast<unsigned char>(c);
+  const int64_t n = (7919 * i + 104729 * k + 13 * bytes) % 2001 - 1000;
+  return static_cast<float>(static_cast<double>(n) / 1000) * (k == 2 ? 1e-4f : 1.0f);
+}
+
+void fill_gradients(model::ParameterStore& store, int64_t step) {
+  for (const auto& info : store.infos()) {
+    float* gradient = store.gradient(info.name).f32();
+    for (const auto& part : info.parts) {
+      for (int64_t i = part.begin; i < part.end; ++i)
+        gradient[i] = golden_gradient(part.name, i - part.begin, step);
+    }
+  }
+}
+
+// The whole state on every rank, gaps included: what the ranks' ranges make up.
+std::vector<float> gather(dist::Communicator& communicator, const ShardedAdamW& optimizer,
+                          const tensor::Tensor& own) {
+  std::vector<float> all(static_cast<size_t>(optimizer.ranges().back().end));
+  std::copy_n(own.f32(), own.num_elements(), all.begin() + optimizer.range().begin);
+  communicator.all_gather_ranges(all.data(), 4, optimizer.ranges());
+  return all;
+}
+
+struct State {
+  std::vector<float> weights, master, exp_avg, exp_avg_sq;
+};
+
+// Steps with the golden gradients, which stand on the last rank; the others' are zero.
+State run_steps(int num_ranks, int num_steps, double clip_grad) {
+  State state;
+  dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
+    TinyPolicy policy(kGoldenModel);
+    ShardedAdamW optimizer(policy.store, communicator, golden_options(clip_grad), {});
+    for (int k = 0; k < num_steps; ++k) {
+      ops::fill_zero({}, policy.store.flat_gradients());
+      if (communicator.rank() == num_ranks - 1) fill_gradients(policy.store, k);
+      const double norm = optimizer.reduce_gradients({});
+      optimizer.step({}, kLearningRates[k], norm);
+    }
+    State own{floats_of(policy.store.flat_weights()),
+              gather(communicator, optimizer, optimizer.master()),
+              gather(communicator, optimizer, optimizer.exp_avg()),
+              gather(communicator, optimizer, optimizer.exp_avg_sq())};
+    if (communicator.rank() == num_ranks - 1) state = std::move(own);
+  });
+  return state;
+}
+
+TEST(ShardedAdamW, AgreesWithTorch) {
+  std::ifstream file(SLX_TEST_DATA "/train/optimizer_test.jsonl");
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  const Json norms = parse_json(line, "golden")["gradient_norms"];
+  std::map<std::string, Json> golden;
+  while (std::getline(file, line)) {
+    const Json row = parse_json(line, "golden");
+    golden[row["tensor"].get<std::string>()] = row;
+  }
+  ASSERT_GT(golden.size(), 20u);
+
+  const auto communicator = dist::make_single_communicator();
+  TinyPolicy policy(kGoldenModel);
+  ShardedAdamW optimizer(policy.store, *communicator, golden_options(1.0), {});
+  int decayed = 0, exempt = 0;
+  for (const auto& info : policy.store.infos()) (info.decayed ? decayed : exempt) += 1;
+  EXPECT_GT(decayed, 4);
+  EXPECT_GT(exempt, 4);
+  for (size_t k = 0; k < norms.size(); ++k) {
+    fill_gradients(policy.store, static_cast<int64_t>(k));
+    const double norm = optimizer.reduce_gradients({});
+    EXPECT_NEAR(norm, norms[k].get<double>(), 1e-6 * norm) << "step " << k;
+    optimizer.step({}, kLearningRates[k], norm);
+    size_t compared = 0;
+    for (const auto& info : policy.store.infos()) {
+      const float* weight = policy.store.weight(info.name).f32();
+      for (const auto& part : info.parts) {
+        const Json& row = golden.at(part.name);
+        double sum = 0;
+        for (int64_t i = part.begin; i < part.end; ++i) sum += double{weight[i]} * weight[i];
+        const auto expected = row["norm"][k].get<double>();
+        EXPECT_NEAR(std::sqrt(sum), expected, 2e-6 * expected) << part.name << ", step " << k;
+        for (size_t i = 0; i < row["first"][k].size(); ++i) {
+          EXPECT_NEAR(weight[part.begin + static_cast<int64_t>(i)],
+                      row["first"][k][i].get<double>(), 5e-7)
+              << part.name << "[" << i << "], step " << k;
+        }
+        ++compared;
+      }
+    }
+    EXPECT_EQ(compared, golden.size());
+  }
+}
+
+TEST(ShardedAdamW, ShardsGiveTheSameBits) {
+  const State expected = run_steps(1, 4, 0);
+  for (const int ranks : {2, 3, 4}) {
+    const State actual = run_steps(ranks, 4, 0);
+    EXPECT_EQ(first_difference(actual.weights, expected.weights), "") << ranks << " ranks";
+    EXPECT_EQ(first_difference(actual.master, expected.master), "") << ranks << " ranks";
+    EXPECT_EQ(first_difference(actual.exp_avg, expected.exp_avg), "") << ranks << " ranks";
+    EXPECT_EQ(first_difference(actual.exp_avg_sq, expected.exp_avg_sq), "") << ranks << " ranks";
+  }
+  EXPECT_EQ(first_difference(expected.weights, expected.master), "");
+  // Under clipping the norm is summed by ranges, so its last bits may move.
+  const State clipped = run_steps(1, 4, 1.0), clipped_of_three = run_steps(3, 4, 1.0);
+  EXPECT_LT(relative_distance(clipped_of_three.weights, clipped.weights), 1e-7);
+  EXPECT_NE(first_difference(clipped.weights, expected.weights), "");
+}
+
+TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
+  for (const int ranks : {1, 3}) {
+    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+      TinyPolicy policy(kGoldenModel);
+      for (const double clip : {0.0, 0.5, 1e9}) {
+        ShardedAdamW optimizer(policy.store, communicator, golden_options(clip), {});
+        // Rank r brings (r + 1) * 2^-4 everywhere: exact sums. Gaps stay zero.
+        ops::fill_zero({}, policy.store.flat_gradients());
+        int64_t n = 0;
+        for (const auto& info : policy.store.infos()) {
+          const tensor::Tensor g = policy.store.gradient(info.name);
+          n += g.num_elements();
+          std::fill_n(g.f32(), g.num_elements(), static_cast<float>(communicator.rank() + 1) / 16);
+        }
+        const double each = ranks * (ranks + 1) / 2 / 16.0;
+        const double norm = optimizer.reduce_gradients({});
+        EXPECT_NEAR(norm, each * std::sqrt(static_cast<double>(n)), 1e-9 * norm);
+        optimizer.step({}, 0.0, norm);
+        // First moment after one step: (1 - beta1) * scale * gradient.
+        const double scale = clip == 0.5 ? clip / (norm + 1e-6) : 1;
+        const dist::Range range = optimizer.range();
+        for (const auto& info : policy.store.infos()) {
+          for (int64_t i = 0; i < info.num_elements(); ++i) {
+            const int64_t at = info.offset + i - range.begin;
+            if (at < 0 || at >= range.size()) continue;
+            ASSERT_NEAR(optimizer.exp_avg().f32()[at], 0.1 * scale * each, 1e-6 * scale * each)
+                << info.name << "[" << i << "] at clip_grad " << clip;
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(ShardedAdamW, NormSeesNanOfEveryRank) {
+  dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+    TinyPolicy policy(kGoldenModel);
+    ShardedAdamW optimizer(policy.store, communicator, golden_options(1.0), {});
+    for (int culprit = 0; culprit < 3; ++culprit) {
+      fill_gradients(policy.store, 0);
+      if (communicator.rank() == culprit) {
+        const tensor::Tensor g = policy.store.gradient(policy.store.infos().back().name);
+        g.f32()[g.num_elements() - 1] = std::numeric_limits<float>::quiet_NaN();
+      }
+      EXPECT_TRUE(std::isnan(optimizer.reduce_gradients({}))) << "rank " << culprit;
+    }
+  });
+}
+
+// Decay alone, gradients of zero: matrices shrink by lr * decay a step, vectors stay to the bit.
+TEST(ShardedAdamW, DecayExemptsVectors) {
+  const auto communicator = dist::make_single_communicator();
+  TinyPolicy policy(kGoldenModel), before(kGoldenModel);
+  ShardedAdamW optimizer(policy.store, *communicator, golden_options(1.0), {});
+  ops::fill_zero({}, policy.store.flat_gradients());
+  optimizer.step({}, 0.5, optimizer.reduce_gradients({}));
+  for (const auto& info : policy.store.infos()) {
+    const auto now = floats_of(policy.store.weight(info.name));
+    const auto then = floats_of(before.store.weight(info.name));
+    EXPECT_EQ(info.decayed, info.shape.size() > 1) << info.name;
+    for (size_t i = 0; i < now.size(); ++i) {
+      ASSERT_FLOAT_EQ(now[i], info.decayed ? then[i] * 0.95f : then[i])
+          << info.name << "[" << i << "]";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::train

@@ -1,0 +1,112 @@
+// A tiny golden checkpoint as a policy that can be trained, and samples for it.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "slimexx/base/philox.h"
+#include "slimexx/dist/communicator.h"
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/families.h"
+#include "slimexx/train/trainer.h"
+
+namespace slimexx::train {
+
+inline std::string golden_model(const std::string& name) {
+  return SLX_TEST_DATA "/golden/models/" + name;
+}
+
+inline TrainOptions packed(int64_t max_tokens, bool balance = true) {
+  TrainOptions options;
+  options.max_tokens_per_gpu = max_tokens;
+  options.balance_data = balance;
+  return options;
+}
+
+// One rank's copy of the policy.
+struct TinyPolicy {
+  explicit TinyPolicy(const std::string& name = "qwen3_tied_mqa")
+      : folder(io::HfFolder::open(golden_model(name))),
+        spec(model::read_model_spec(folder.config(), golden_model(name) + "/config.json")),
+        transformer(spec, {}, 128),
+        store(spec, {}, true) {
+    model::load_hf_weights(store, spec, folder);
+  }
+  Trainer trainer(dist::Communicator& communicator, const TrainOptions& options = {},
+                  const OptimizerOptions& optimizer = {}) {
+    return Trainer(transformer, store, communicator, options, optimizer, 0.9f, {});
+  }
+  io::HfFolder folder;
+  model::ModelSpec spec;
+  model::Transformer transformer;
+  model::ParameterStore store;
+};
+
+inline std::vector<float> floats_of(const tensor::Tensor& t) {
+  return {t.f32(), t.f32() + t.num_elements()};
+}
+
+// Where two vectors differ first, to the bit; empty if nowhere.
+inline std::string first_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size())
+    return "sizes " + std::to_string(a.size()) + " and " + std::to_string(b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]))
+      return "element " + std::to_string(i) + ": " + std::to_string(a[i]) + " and " +
+             std::to_string(b[i]);
+  }
+  return "";
+}
+
+inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+// Prompts and responses of mixed length with masked tokens, near-on-policy log-probs and mixed
+// advantages; the third sample is masked entirely.
+inline std::vector<TrainSample> mixed_samples(int n, uint64_t seed, int32_t vocab_size = 96) {
+  PhiloxStream random(seed, 6);
+  std::vector<TrainSample> samples;
+  for (int i = 0; i < n; ++i) {
+    TrainSample s;
+    s.response_length = static_cast<int64_t>(1 + random.next_below(24));
+    const auto length = static_cast<uint64_t>(s.response_length) + 1 + random.next_below(12);
+    for (uint64_t t = 0; t < length; ++t)
+      s.tokens.push_back(
+          static_cast<int32_t>(random.next_below(static_cast<uint64_t>(vocab_size))));
+    for (int64_t t = 0; t < s.response_length; ++t) {
+      s.loss_mask.push_back(i != 2 && random.next_below(5) > 0);
+      s.advantages.push_back(static_cast<float>(random.next_normal()));
+      const double base = -4 + 0.5 * random.next_normal();
+      s.old_log_probs.push_back(static_cast<float>(base));
+      s.ref_log_probs.push_back(static_cast<float>(base + 0.3 * random.next_normal()));
+      s.rollout_log_probs.push_back(static_cast<float>(base + 0.3 * random.next_normal()));
+    }
+    samples.push_back(std::move(s));
+  }
+  return samples;
+}
+
+// Every term that a policy loss can have.
+inline StepLoss full_loss() {
+  StepLoss loss;
+  loss.policy = {.eps_clip = 0.2f,
+                 .eps_clip_high = 0.28f,
+                 .eps_clip_c = 3.0f,
+                 .entropy_coef = 0.01f,
+                 .use_kl = true,
+                 .kl_coef = 0.05f,
+                 .tis = ops::TisMode::kTruncate};
+  return loss;
+}
+
+}  // namespace slimexx::train

@@ -1,0 +1,269 @@
+#include "slimexx/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "train/tiny_policy.h"
+
+namespace slimexx::train {
+namespace {
+
+// Sums of f32 in another order: bound of metrics and gradients (2-norm) over packings and ranks.
+constexpr double kRounding = 1e-5;
+
+struct Variation {
+  std::string name;
+  int num_ranks = 1;
+  TrainOptions options = {};
+  bool reversed = false;
+};
+
+struct Outcome {
+  StepResult result;
+  std::vector<float> gradients, weights;
+};
+
+Outcome run_step(const Variation& v, std::vector<TrainSample> samples, const StepLoss& loss,
+                 const OptimizerOptions& optimizer = {}, double learning_rate = 0) {
+  if (v.reversed) std::ranges::reverse(samples);
+  Outcome outcome;
+  dist::run_threaded_ranks(v.num_ranks, [&](dist::Communicator& communicator) {
+    TinyPolicy policy;
+    Trainer trainer = policy.trainer(communicator, v.options, optimizer);
+    Outcome own;
+    own.result = trainer.step(samples, loss, learning_rate, [&] {
+      trainer.gather_gradients();
+      own.gradients = floats_of(policy.store.flat_gradients());
+    });
+    own.weights = floats_of(policy.store.flat_weights());
+    if (communicator.rank() == 0) outcome = std::move(own);
+  });
+  return outcome;
+}
+
+std::vector<Variation> variations() {
+  std::vector<Variation> all;
+  for (const int64_t tokens : {1, 40, 100})
+    all.push_back({"max_tokens " + std::to_string(tokens), 1, packed(tokens)});
+  for (const int64_t size : {1, 3}) {
+    TrainOptions options;
+    options.use_dynamic_batch_size = false;
+    options.micro_batch_size = size;
+    all.push_back({"micro_batch " + std::to_string(size), 1, options});
+  }
+  all.push_back({"reversed", 1, packed(50), true});
+  TrainOptions recompute;
+  recompute.recompute_granularity = "full";
+  all.push_back({"recompute", 1, recompute});
+  for (const int ranks : {2, 3, 4}) {
+    for (const bool balance : {true, false}) {
+      all.push_back({std::to_string(ranks) + (balance ? " ranks, balanced" : " ranks, in turn"),
+                     ranks, packed(50, balance)});
+    }
+  }
+  // Fewer microbatches than ranks: some ranks have nothing to do.
+  all.push_back({"idle ranks", 4, packed(4096)});
+  return all;
+}
+
+void expect_close(const Outcome& actual, const Outcome& expected, const std::string& what) {
+  for (size_t m = 0; m < static_cast<size_t>(ops::kNumLossMetrics); ++m) {
+    const double a = actual.result.metrics[m], e = expected.result.metrics[m];
+    EXPECT_NEAR(a, e, kRounding * std::max(1.0, std::abs(e))) << what << ", metric " << m;
+  }
+  EXPECT_NEAR(actual.result.gradient_norm / expected.result.gradient_norm, 1, kRounding) << what;
+  EXPECT_LT(relative_distance(actual.gradients, expected.gradients), kRounding) << what;
+  EXPECT_EQ(actual.result.num_tokens, expected.result.num_tokens) << what;
+  EXPECT_EQ(actual.result.flops, expected.result.flops) << what;
+}
+
+TEST(Trainer, LossAndGradientsDoNotDependOnPackingOrderOrRanks) {
+  const auto samples = mixed_samples(12, 7);
+  for (const ops::LossKind kind : {ops::LossKind::kClip, ops::LossKind::kGspo}) {
+    for (const bool per_token : {false, true}) {
+      StepLoss loss = full_loss();
+      loss.policy.kind = kind;
+      loss.per_token_loss = per_token;
+      const Outcome expected = run_step({"whole", 1, packed(4096)}, samples, loss);
+      EXPECT_EQ(expected.result.num_microbatches, 1);
+      EXPECT_GT(expected.result.gradient_norm, 1e-3);
+      for (const Variation& v : variations())
+        expect_close(run_step(v, samples, loss), expected, v.name);
+    }
+  }
+}
+
+// E2 and E4: log-probs to the last bit, whatever the packing and the number of ranks.
+TEST(Trainer, LogProbsAreTheSameBitsForAnyPackingAndRanks) {
+  const auto samples = mixed_samples(12, 8);
+  std::vector<TokenScores> expected;
+  std::vector<Variation> all = variations();
+  all.insert(all.begin(), Variation{"whole", 1, packed(4096)});
+  for (const Variation& v : all) {
+    std::mutex mutex;
+    dist::run_threaded_ranks(v.num_ranks, [&](dist::Communicator& communicator) {
+      TinyPolicy policy;
+      const auto scores =
+          policy.trainer(communicator, v.options).compute_log_probs(policy.store, samples);
+      const std::lock_guard lock(mutex);
+      if (expected.empty()) expected = scores;
+      ASSERT_EQ(scores.size(), samples.size());
+      for (size_t i = 0; i < scores.size(); ++i) {
+        const std::string where = v.name + ", rank " + std::to_string(communicator.rank()) +
+                                  ", sample " + std::to_string(i) + ", ";
+        EXPECT_EQ(where + first_difference(scores[i].log_probs, expected[i].log_probs), where);
+        EXPECT_EQ(where + first_difference(scores[i].entropies, expected[i].entropies), where);
+      }
+    });
+  }
+}
+
+// The aggregation written down over the log-probs: a masked sample counts in the per-sample mean.
+TEST(Trainer, AggregatesPerSampleOrPerToken) {
+  const auto samples = mixed_samples(6, 9);
+  const auto communicator = dist::make_single_communicator();
+  TinyPolicy policy;
+  const auto scores = policy.trainer(*communicator).compute_log_probs(policy.store, samples);
+  double of_samples = 0, sum = 0, tokens = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    double own = 0, count = 0;
+    for (size_t t = 0; t < samples[i].loss_mask.size(); ++t) {
+      if (samples[i].loss_mask[t] == 0) continue;
+      own -= scores[i].log_probs[t];
+      count += 1;
+    }
+    of_samples += own / std::max(count, 1.0) / static_cast<double>(samples.size());
+    sum += own, tokens += count;
+  }
+  StepLoss loss;
+  loss.policy.kind = ops::LossKind::kSft;
+  const Outcome by_sample = run_step({"per sample", 2, packed(40)}, samples, loss);
+  EXPECT_NEAR(by_sample.result.metric(ops::LossMetric::kLoss), of_samples, 1e-5);
+  EXPECT_EQ(by_sample.result.metric(ops::LossMetric::kTokens), tokens);
+  loss.per_token_loss = true;
+  const Outcome by_token = run_step({"per token", 2, packed(40)}, samples, loss);
+  EXPECT_NEAR(by_token.result.metric(ops::LossMetric::kLoss), sum / tokens, 1e-5);
+}
+
+// Without old log-probs the policy's own stand in, and the first-step checks hold exactly.
+TEST(Trainer, FirstStepHasRatioOneAndNoLogProbDifference) {
+  auto samples = mixed_samples(8, 10);
+  {
+    const auto communicator = dist::make_single_communicator();
+    TinyPolicy policy;
+    const auto scores =
+        policy.trainer(*communicator, packed(1)).compute_log_probs(policy.store, samples);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      samples[i].old_log_probs.clear();
+      samples[i].rollout_log_probs = samples[i].ref_log_probs = scores[i].log_probs;
+    }
+  }
+  StepLoss loss = full_loss();
+  loss.per_token_loss = true;
+  for (const int ranks : {1, 3}) {
+    const StepResult r = run_step({"", ranks, packed(60)}, samples, loss).result;
+    EXPECT_EQ(r.metric(ops::LossMetric::kLogProbMismatches), 0);
+    EXPECT_EQ(r.metric(ops::LossMetric::kLogProbMaxDiff), 0);
+    EXPECT_EQ(r.metric(ops::LossMetric::kKlLoss), 0);
+    EXPECT_EQ(r.metric(ops::LossMetric::kPpoKl), 0);
+    EXPECT_EQ(r.metric(ops::LossMetric::kClipFraction), 0);
+    EXPECT_NEAR(r.metric(ops::LossMetric::kRatio), 1, 1e-6);
+    EXPECT_NEAR(r.metric(ops::LossMetric::kTis), 1, 1e-6);
+  }
+}
+
+// The maximum over ranks, not their sum.
+TEST(Trainer, LargestLogProbDifferenceIsAMaximumOverRanks) {
+  const auto samples = mixed_samples(8, 12);
+  const Outcome one = run_step({"one", 1, packed(4096)}, samples, full_loss());
+  const Outcome three = run_step({"three", 3, packed(30)}, samples, full_loss());
+  EXPECT_GT(one.result.metric(ops::LossMetric::kLogProbMaxDiff), 0);
+  EXPECT_EQ(three.result.metric(ops::LossMetric::kLogProbMaxDiff),
+            one.result.metric(ops::LossMetric::kLogProbMaxDiff));
+}
+
+TEST(Trainer, NanGradientSkipsTheStep) {
+  const auto good = mixed_samples(6, 13);
+  for (const float poison :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    auto bad = good;
+    for (size_t t = 0; t < bad[4].loss_mask.size(); ++t) bad[4].loss_mask[t] = 1;
+    bad[4].advantages[0] = poison;
+    for (const int ranks : {1, 3}) {
+      dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+        TinyPolicy policy, fresh;
+        const TrainOptions options = packed(30);
+        Trainer trainer = policy.trainer(communicator, options);
+        const auto weights = floats_of(policy.store.flat_weights());
+        const auto master = floats_of(trainer.optimizer().master());
+        const StepResult skipped = trainer.step(bad, full_loss(), 0.01);
+        EXPECT_TRUE(skipped.skipped);
+        EXPECT_FALSE(std::isfinite(skipped.gradient_norm));
+        EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), weights), "");
+        EXPECT_EQ(first_difference(floats_of(trainer.optimizer().master()), master), "");
+        EXPECT_EQ(trainer.optimizer().num_steps(), 0);
+        for (const float m : floats_of(trainer.optimizer().exp_avg())) ASSERT_EQ(m, 0);
+        // The next step is the one that a run without the bad batch would have made.
+        Trainer other = fresh.trainer(communicator, options);
+        EXPECT_FALSE(trainer.step(good, full_loss(), 0.01).skipped);
+        EXPECT_FALSE(other.step(good, full_loss(), 0.01).skipped);
+        EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()),
+                                   floats_of(fresh.store.flat_weights())),
+                  "");
+        EXPECT_NE(first_difference(floats_of(policy.store.flat_weights()), weights), "");
+      });
+    }
+  }
+}
+
+// E3: the same calls give the same bytes, on one rank and on several; all ranks hold the same.
+TEST(Trainer, IsDeterministic) {
+  for (const int ranks : {1, 3}) {
+    std::vector<std::vector<float>> runs;
+    for (int run = 0; run < 2; ++run) {
+      std::vector<std::vector<float>> weights(static_cast<size_t>(ranks));
+      dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+        TinyPolicy policy;
+        Trainer trainer = policy.trainer(communicator, packed(40));
+        for (uint64_t step = 0; step < 3; ++step)
+          trainer.step(mixed_samples(6, 20 + step), full_loss(), 0.01);
+        weights[static_cast<size_t>(communicator.rank())] = floats_of(policy.store.flat_weights());
+      });
+      for (const auto& own : weights) EXPECT_EQ(first_difference(own, weights[0]), "");
+      runs.push_back(weights[0]);
+    }
+    EXPECT_EQ(first_difference(runs[0], runs[1]), "") << ranks << " ranks";
+  }
+}
+
+// A step lowers the loss that it was made for: signs and scales of the whole chain.
+TEST(Trainer, StepsLowerTheLoss) {
+  const auto samples = mixed_samples(6, 30);
+  const auto communicator = dist::make_single_communicator();
+  TinyPolicy policy;
+  Trainer trainer = policy.trainer(*communicator);
+  StepLoss loss;
+  loss.policy.kind = ops::LossKind::kSft;
+  double before = 0, after = 0;
+  for (int step = 0; step < 20; ++step) {
+    after = trainer.step(samples, loss, 0.01).metric(ops::LossMetric::kLoss);
+    if (step == 0) before = after;
+  }
+  EXPECT_LT(after, 0.5 * before);
+}
+
+// A sample above the capacity stands alone, whole.
+TEST(Trainer, NothingIsTruncated) {
+  const auto samples = mixed_samples(5, 31);
+  const Outcome out = run_step({"", 1, packed(1)}, samples, full_loss());
+  EXPECT_EQ(out.result.num_microbatches, 5);
+  int64_t tokens = 0;
+  for (const auto& s : samples) tokens += static_cast<int64_t>(s.tokens.size());
+  EXPECT_EQ(out.result.num_tokens, tokens);
+}
+
+}  // namespace
+}  // namespace slimexx::train
