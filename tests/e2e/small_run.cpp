@@ -1,0 +1,88 @@
+#include "small_run.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace slimexx::e2e {
+namespace {
+
+constexpr const char* kConfig = R"(
+data: {rollout_shuffle: true, seed: 3}
+rollout:
+  num_rollout: 3
+  rollout_batch_size: 4
+  n_samples_per_prompt: 4
+  rollout_max_response_len: 24
+reward: {rm_type: random}
+rl: {advantage_estimator: grpo, eps_clip: 0.2, eps_clip_high: 0.28}
+train: {max_tokens_per_gpu: 150}
+optimizer: {lr: 1.0e-2, weight_decay: 0.1, clip_grad: 1.0}
+observe: {tensorboard: false, log_samples_interval: 0}
+)";
+
+}  // namespace
+
+void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {{"llama", "llama"},
+                                          {"llama_scaled", "llama3_scaled_tied_biased"},
+                                          {"qwen2", "qwen2_untied"},
+                                          {"qwen3", "qwen3_tied_mqa"},
+                                          {"glm4", "glm4_no_bias"}};
+  return all;
+}
+
+std::string make_checkpoint(const Folder& folder, const std::string& golden_model) {
+  const std::string source =
+      std::string(SLX_TEST_DATA) + "/golden/models/" + golden_model + "/config.json";
+  Json config = parse_json(read_bytes(source), source);
+  config["vocab_size"] = 320;
+  config["initializer_range"] = 0.25;
+  const std::string path = folder.put("config.json", config.dump());
+  const Finished f = run_slimexx(0, {"init", "--model-config", path, "--tokenizer", "byte-level",
+                                     "--seed", "5", "--save", folder / "model"});
+  EXPECT_EQ(f.status, 0) << f.text();
+  return folder / "model";
+}
+
+std::string make_prompts(const Folder& folder) {
+  std::string lines;
+  const std::string common = "A common beginning that is longer than two pages of sixteen tokens. ";
+  for (const std::string& prompt : {std::string("1 + 1 ="), common + "First", common + "Second one",
+                                    common, std::string("x"), common + "First, and then more",
+                                    std::string("Say something short"), std::string("2 * 3 =")}) {
+    lines += Json{{"prompt", prompt}, {"label", "6"}}.dump() + "\n";
+  }
+  return folder.put("prompts.jsonl", lines);
+}
+
+std::vector<std::string> train_arguments(const Folder& folder, const std::string& run_dir,
+                                         const std::vector<std::string>& settings) {
+  std::vector<std::string> arguments = {"train", "--config", folder.put("run.yaml", kConfig),
+                                        "--set"};
+  arguments.push_back("observe.run_dir=" + run_dir);
+  arguments.push_back("model.hf_checkpoint=" + (folder / "model"));
+  arguments.push_back("data.prompt_data=" + (folder / "prompts.jsonl"));
+  arguments.insert(arguments.end(), settings.begin(), settings.end());
+  return arguments;
+}
+
+std::vector<Json> read_rows(const std::string& path) {
+  std::vector<Json> rows;
+  std::istringstream in(read_bytes(path));
+  for (std::string line; std::getline(in, line);) rows.push_back(parse_json(line, path));
+  return rows;
+}
+
+double number(const Json& row, const std::string& key) {
+  if (!row.contains(key)) {
+    ADD_FAILURE() << "no " << key << " in " << row.dump();
+    return 0;
+  }
+  return row.at(key).get<double>();
+}
+
+}  // namespace slimexx::e2e

@@ -1,0 +1,36 @@
+// Training runs of a second: a tiny random checkpoint with a byte-level tokenizer, prompts, and the
+// settings of a run.
+#pragma once
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "e2e/program.h"
+#include "slimexx/base/json.h"
+
+namespace slimexx::e2e {
+
+struct Family {
+  std::string name;   // for test names
+  std::string model;  // folder under tests/golden/models whose config.json it has
+};
+void PrintTo(const Family& family, std::ostream* out);
+const std::vector<Family>& families();  // llama, llama with scaled rope, qwen2, qwen3, glm4
+
+// Makes the checkpoint: the golden model's architecture with 320 tokens and weights large enough
+// that the distributions are far from uniform.
+std::string make_checkpoint(const Folder& folder, const std::string& golden_model);
+
+// Prompts of mixed length, some with a common beginning, one the beginning of another.
+std::string make_prompts(const Folder& folder);
+
+// Arguments of `train`: the settings that every small run shares, then `settings`, which win.
+// The run's folder is `run_dir`.
+std::vector<std::string> train_arguments(const Folder& folder, const std::string& run_dir,
+                                         const std::vector<std::string>& settings);
+
+// The objects of a JSON-lines file.
+std::vector<Json> read_rows(const std::string& path);
+double number(const Json& row, const std::string& key);  // fails the test if absent
+
+}  // namespace slimexx::e2e
