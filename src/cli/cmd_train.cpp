@@ -33,6 +33,29 @@ rl::RunConfig load_config(const TrainFlags& flags) {
   return rl::load_run_config(config, true);
 }
 
+std::string quote_for_shell(const std::string& word) {
+  if (!word.empty() && word.find_first_of(" \t\n'\"\\$`*?[]{}()<>|&;#~!") == std::string::npos) {
+    return word;
+  }
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// What to type to take this run up again, but for the --resume itself.
+std::string command_to_resume(const std::vector<std::string>& words) {
+  std::string line;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--dry-run" || words[i].starts_with("--resume=")) continue;
+    if (words[i] == "--resume") {
+      if (i + 1 < words.size() && !words[i + 1].starts_with('-')) ++i;
+      continue;
+    }
+    line += (line.empty() ? "" : " ") + quote_for_shell(words[i]);
+  }
+  return line;
+}
+
 std::string find_resume(const TrainFlags& flags, const rl::RunConfig& config) {
   std::string root = flags.resume;
   if (root.empty()) root = config.checkpoint.save;
@@ -50,7 +73,7 @@ std::string find_resume(const TrainFlags& flags, const rl::RunConfig& config) {
 void run_train(const TrainFlags& flags, Session& session) {
   rl::TrainRequest request{.config = load_config(flags),
                            .resume = {},
-                           .command_line = session.command_line,
+                           .command_line = command_to_resume(session.words),
                            .device = rl::select_device(flags.device),
                            .dry_run = flags.dry_run};
   if (flags.wants_resume) {

@@ -130,22 +130,4 @@ Invocation parse_command_line(const std::vector<std::string>& arguments) {
   return invocation;
 }
 
-std::string join_command_line(int argc, char** argv) {
-  std::string line;
-  for (int i = 0; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool is_plain =
-        !word.empty() && word.find_first_of(" \t\n'\"\\$`*?[]{}()<>|&;#~!") == std::string::npos;
-    if (i > 0) line += ' ';
-    if (is_plain) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += '\'';
-  }
-  return line;
-}
-
 }  // namespace slimexx::cli

@@ -16,7 +16,4 @@ struct Invocation {
 // Throws Error(kUsage). Sets the log level that -v and -q ask for.
 Invocation parse_command_line(const std::vector<std::string>& arguments);
 
-// As a shell would take it back.
-std::string join_command_line(int argc, char** argv);
-
 }  // namespace slimexx::cli

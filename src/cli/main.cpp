@@ -20,7 +20,7 @@ void run(int argc, char** argv, dist::World& world) {
     return;
   }
   set_num_threads(cores_of_this_rank(world));
-  Session session{world, join_command_line(argc, argv)};
+  Session session{world, {argv, argv + argc}};
   invocation.body(session);
 }
 

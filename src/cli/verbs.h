@@ -17,7 +17,7 @@ namespace slimexx::cli {
 // What a verb runs in.
 struct Session {
   dist::World& world;
-  std::string command_line;  // as typed
+  std::vector<std::string> words;  // the command line as typed, the program first
   bool is_root() const { return world.rank() == 0; }
 };
 
