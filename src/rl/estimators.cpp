@@ -1,9 +1,12 @@
 #include "estimators.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <map>
 
 #include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::rl {
 namespace {
@@ -105,15 +108,24 @@ std::vector<std::vector<size_t>> group_samples(std::span<const Sample> samples) 
 }
 
 double group_mean(std::span<const Sample> samples, const std::vector<size_t>& group) {
+  // Around the first reward, so that the mean of equal rewards is that reward to the last bit.
+  const double first = samples[group[0]].reward;
   double sum = 0;
-  for (size_t i : group) sum += samples[i].reward;
-  return sum / static_cast<double>(group.size());
+  for (size_t i : group) sum += samples[i].reward - first;
+  return first + sum / static_cast<double>(group.size());
 }
 
 std::vector<float> kl_penalty(const Sample& s, const RlOptions& options) {
   std::vector<float> penalty(static_cast<size_t>(s.response_length), 0.0f);
   if (options.kl_coef == 0 || s.ref_log_probs.empty()) return penalty;
   const auto& log_probs = s.old_log_probs.empty() ? s.rollout_log_probs : s.old_log_probs;
+  if (log_probs.size() != penalty.size()) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("group {} sample {} has no log-probs, and rl.kl_coef wants the KL to "
+                            "the reference",
+                            s.group, s.sample),
+                "give the rollout dump old_log_probs or rollout_log_probs, or set rl.kl_coef to 0");
+  }
   const ops::KlKind kind = parse_kl_kind(options.kl_loss_type);
   for (size_t t = 0; t < penalty.size(); ++t) {
     if (s.loss_mask[t] == 0) continue;

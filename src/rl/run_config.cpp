@@ -19,7 +19,10 @@ class Validation {
     check_required();
     check_parallel();
     check_algorithm();
+    check_bounds();
     if (needs_training_ && run_.debug.load_rollout.empty() && !run_.is_sft()) derive_batch();
+    if (needs_training_ && !run_.debug.load_rollout.empty() && !run_.is_sft())
+      run_.global_batch_size = run_.train.global_batch_size.value_or(0);  // 0: all of a dump
     if (needs_training_ && run_.is_sft())
       run_.global_batch_size =
           run_.train.global_batch_size.value_or(run_.rollout.rollout_batch_size);
@@ -117,6 +120,35 @@ class Validation {
     }
   }
 
+  // Pairs of numbers of which one bounds the other.
+  void check_bounds() {
+    const RlOptions& rl = run_.rl;
+    if (rl.use_tis && rl.tis_clip_low > rl.tis_clip) {
+      fault("rl.tis_clip_low",
+            fmt::format("is {}, above rl.tis_clip {}", rl.tis_clip_low, rl.tis_clip), "lower it");
+    }
+    const train::OptimizerOptions& o = run_.optimizer;
+    if (o.lr_decay_style == "constant") return;
+    if (o.min_lr > o.lr)
+      fault("optimizer.min_lr", fmt::format("is {}, above optimizer.lr {}", o.min_lr, o.lr),
+            "lower it");
+    if (o.lr_decay_iters && *o.lr_decay_iters <= o.lr_warmup_iters) {
+      fault("optimizer.lr_decay_iters",
+            fmt::format("is {}, and the warm-up alone takes lr_warmup_iters {}", *o.lr_decay_iters,
+                        o.lr_warmup_iters),
+            "raise it, or leave it out");
+    }
+  }
+
+  // What to set where the product does not come out even.
+  std::string batch_hint(int64_t samples) const {
+    const bool both = run_.train.global_batch_size && run_.train.num_steps_per_rollout;
+    if (samples % run_.num_steps_per_rollout != 0)
+      return fmt::format("set num_steps_per_rollout to a divisor of {}", samples);
+    return fmt::format("set global_batch_size to {}{}", samples / run_.num_steps_per_rollout,
+                       both ? ", or leave one of the two out" : "");
+  }
+
   // rollout_batch_size * n_samples_per_prompt = global_batch_size * num_steps_per_rollout.
   void derive_batch() {
     const int64_t samples = run_.rollout.rollout_batch_size * run_.rollout.n_samples_per_prompt;
@@ -133,8 +165,7 @@ class Validation {
               run_.rollout.rollout_batch_size, run_.rollout.n_samples_per_prompt, samples,
               run_.global_batch_size, run_.num_steps_per_rollout,
               run_.global_batch_size * run_.num_steps_per_rollout),
-          fmt::format("set global_batch_size to {}, or leave one of the two out",
-                      samples / std::max<int64_t>(1, run_.num_steps_per_rollout)));
+          batch_hint(samples));
     }
   }
 

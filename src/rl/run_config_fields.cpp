@@ -14,7 +14,8 @@ void bind_section(Binder& b, ModelOptions& o) {
       {.doc = "Hugging Face folder: config.json, tokenizer, weights; the policy starts from it."});
   b.field("ref_load", o.ref_load,
           {.doc = "Hugging Face folder of the frozen reference model of KL terms."});
-  b.field("load", o.load, {.doc = "Checkpoint folder to continue from; --resume sets it."});
+  b.field("load", o.load,
+          {.doc = "Without effect yet: `slimexx train --resume DIR` takes up a checkpoint."});
   b.end_section();
 }
 
@@ -46,7 +47,7 @@ void bind_section(Binder& b, DataOptions& o) {
 
 void bind_engine(Binder& b, RolloutOptions& o) {
   b.field("rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
-          {.doc = "Ranks of one engine.", .min = 1});
+          {.doc = "Ranks of one engine. Only 1 is there yet.", .min = 1});
   b.field("page_size", o.page_size,
           {.unit = "tokens",
            .doc = "Tokens of one page of the KV cache.",
@@ -83,12 +84,16 @@ void bind_engine(Binder& b, RolloutOptions& o) {
            .max = 1,
            .slime = "sglang-mem-fraction-static"});
   b.field("ep_size", o.ep_size,
-          {.doc = "Expert parallelism of an engine.", .min = 1, .slime = "sglang-ep-size"});
+          {.doc = "Expert parallelism of an engine. Only 1 is there yet.",
+           .min = 1,
+           .slime = "sglang-ep-size"});
   b.field("dp_size", o.dp_size,
-          {.doc = "Data parallelism within an engine.", .min = 1, .slime = "sglang-dp-size"});
-  b.field(
-      "enable_dp_attention", o.enable_dp_attention,
-      {.doc = "Data-parallel attention within an engine.", .slime = "sglang-enable-dp-attention"});
+          {.doc = "Data parallelism within an engine. Only 1 is there yet.",
+           .min = 1,
+           .slime = "sglang-dp-size"});
+  b.field("enable_dp_attention", o.enable_dp_attention,
+          {.doc = "Data-parallel attention within an engine. Only false is there yet.",
+           .slime = "sglang-enable-dp-attention"});
 }
 
 void bind_section(Binder& b, RolloutOptions& o) {
@@ -104,7 +109,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
           {.unit = "samples", .doc = "Samples of one prompt: its group.", .min = 1});
   b.field("rollout_max_prompt_len", o.rollout_max_prompt_len,
           {.unit = "tokens",
-           .doc = "Longer prompts are dropped when the data is read; 0: none.",
+           .doc = "Longer prompts are dropped when the data is read; 0: all are kept.",
            .min = 0});
   b.field("rollout_max_response_len", o.rollout_max_response_len,
           {.unit = "tokens", .doc = "A response that reaches it is truncated.", .min = 1});
@@ -122,8 +127,10 @@ void bind_section(Binder& b, RolloutOptions& o) {
            .max = 1,
            .slime = "-"});
   b.field("rollout_stop", o.rollout_stop, {.doc = "Texts that end a response."});
-  b.field("rollout_stop_token_ids", o.rollout_stop_token_ids,
-          {.doc = "Tokens that end a response, besides those of generation_config.json."});
+  b.field(
+      "rollout_stop_token_ids", o.rollout_stop_token_ids,
+      {.doc = "Tokens that end a response, besides the checkpoint's own (generation_config.json, "
+              "else config.json)."});
   bind_engine(b, o);
   b.end_section();
 }
@@ -139,7 +146,8 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
           {.doc = "The grader; docs/howto/reward.md lists them.", .choices = names});
   b.field("reward_key", o.reward_key,
           {.doc = "Take this value of the grader's as the reward, such as dapo's score."});
-  b.field("rm_url", o.rm_url, {.doc = "Where `remote` posts prompt, response and label."});
+  b.field("rm_url", o.rm_url,
+          {.doc = "Where `remote` posts prompt, response, label and metadata."});
   b.field("rm_timeout_s", o.rm_timeout_s,
           {.unit = "s",
            .doc = "Time-out of one request.",
@@ -147,7 +155,7 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
            .min_exclusive = true,
            .slime = "-"});
   b.field("rm_retries", o.rm_retries,
-          {.doc = "Tries after a failed request.", .min = 0, .slime = "-"});
+          {.doc = "Tries of one request, the first included.", .min = 0, .slime = "-"});
   b.field("rm_max_connections", o.rm_max_connections,
           {.doc = "Requests under way at once.", .min = 1, .slime = "-"});
   b.end_section();
@@ -158,13 +166,17 @@ void bind_section(Binder& b, RlOptions& o) {
   b.field("advantage_estimator", o.advantage_estimator,
           {.doc = "How rewards become advantages.", .choices = list_estimator_names()});
   b.field("rewards_normalization", o.rewards_normalization,
-          {.doc = "Subtract the group's mean from rewards.",
-           .slime = "disable-rewards-normalization (inverted)"});
-  b.field("grpo_std_normalization", o.grpo_std_normalization,
-          {.doc = "Divide by the group's standard deviation.",
-           .slime = "disable-grpo-std-normalization (inverted)"});
+          {.doc = "Subtract the group's mean from rewards (grpo, gspo, cispo, "
+                  "reinforce_plus_plus_baseline); slime's flag turns it off.",
+           .slime = "disable-rewards-normalization"});
+  b.field(
+      "grpo_std_normalization", o.grpo_std_normalization,
+      {.doc = "Divide by the group's standard deviation (grpo, gspo, cispo); slime's flag turns it "
+              "off.",
+       .slime = "disable-grpo-std-normalization"});
   b.field("normalize_advantages", o.normalize_advantages,
-          {.doc = "Whiten advantages over the rollout's response tokens."});
+          {.doc = "Whiten advantages over the rollout's response tokens; both reinforce_plus_plus "
+                  "estimators require it."});
   b.field("gamma", o.gamma, {.doc = "Discount of reinforce_plus_plus.", .min = 0, .max = 1});
   b.field("eps_clip", o.eps_clip, {.doc = "The ratio is clipped below 1 - eps_clip.", .min = 0});
   b.field("eps_clip_high", o.eps_clip_high,
@@ -174,13 +186,14 @@ void bind_section(Binder& b, RlOptions& o) {
            .min = 1,
            .min_exclusive = true});
   b.field("use_kl_loss", o.use_kl_loss, {.doc = "Add the KL to the reference model to the loss."});
-  b.field("kl_loss_coef", o.kl_loss_coef, {.doc = "Its coefficient.", .min = 0});
+  b.field("kl_loss_coef", o.kl_loss_coef, {.doc = "Coefficient of the KL loss.", .min = 0});
   b.field("kl_loss_type", o.kl_loss_type,
-          {.doc = "Its estimator.", .choices = {"k1", "k2", "k3", "low_var_kl"}});
+          {.doc = "Estimator of the KL, in the loss and in the reward.",
+           .choices = {"k1", "k2", "k3", "low_var_kl"}});
   b.field("use_unbiased_kl", o.use_unbiased_kl,
           {.doc = "Weight the KL loss by the ratio of policy and old policy."});
   b.field("kl_coef", o.kl_coef,
-          {.doc = "KL in the reward (reinforce_plus_plus and its baseline).", .min = 0});
+          {.doc = "KL in the reward (reinforce_plus_plus, its baseline and rloo).", .min = 0});
   b.field("entropy_coef", o.entropy_coef, {.doc = "Bonus on the entropy."});
   b.field("per_token_loss", o.per_token_loss,
           {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.",
@@ -199,31 +212,36 @@ void bind_section(Binder& b, RlOptions& o) {
 void bind_section(Binder& b, ParallelOptions& o) {
   b.begin_section("parallel", "The grid of ranks.");
   b.field("tensor_model_parallel_size", o.tensor_model_parallel_size,
-          {.doc = "Tensor parallelism.", .min = 1});
-  b.field("sequence_parallel", o.sequence_parallel,
-          {.doc = "Sequence parallelism of norms under tensor parallelism."});
+          {.doc = "Tensor parallelism. Only 1 is there yet.", .min = 1});
+  b.field(
+      "sequence_parallel", o.sequence_parallel,
+      {.doc = "Sequence parallelism of norms under tensor parallelism. Only false is there yet."});
   b.field("pipeline_model_parallel_size", o.pipeline_model_parallel_size,
-          {.doc = "Pipeline stages.", .min = 1});
+          {.doc = "Pipeline stages. Only 1 is there yet.", .min = 1});
   b.field("context_parallel_size", o.context_parallel_size,
-          {.doc = "Context parallelism.", .min = 1});
+          {.doc = "Context parallelism. Only 1 is there yet.", .min = 1});
   b.field("expert_model_parallel_size", o.expert_model_parallel_size,
-          {.doc = "Expert parallelism.", .min = 1});
+          {.doc = "Expert parallelism. Only 1 is there yet.", .min = 1});
   b.field("expert_tensor_parallel_size", o.expert_tensor_parallel_size,
-          {.doc = "Tensor parallelism within experts.", .min = 1});
-  b.field("colocate", o.colocate, {.doc = "Training and generation share their ranks."});
+          {.doc = "Tensor parallelism within experts. Only 1 is there yet.", .min = 1});
+  b.field("colocate", o.colocate,
+          {.doc = "Training and generation share their ranks. Only true is there yet."});
   b.field("actor_num_gpus", o.actor_num_gpus,
-          {.doc = "Ranks that train, where not colocated.", .min = 1});
+          {.doc = "Ranks that train, where not colocated. Without effect yet.",
+           .min = 1,
+           .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
-          {.doc = "Ranks that generate, where not colocated.", .min = 1});
+          {.doc = "Ranks that generate, where not colocated. Without effect yet.", .min = 1});
   b.end_section();
 }
 
 void bind_section(Binder& b, CheckpointOptions& o) {
   b.begin_section("checkpoint", "What is kept on disk.");
   b.field("save", o.save, {.doc = "Folder of checkpoints; default <run_dir>/checkpoints."});
-  b.field(
-      "save_interval", o.save_interval,
-      {.unit = "rollouts", .doc = "Rollouts between checkpoints; 0: only when stopped.", .min = 0});
+  b.field("save_interval", o.save_interval,
+          {.unit = "rollouts",
+           .doc = "Rollouts between checkpoints, and one after the last; 0: only when stopped.",
+           .min = 0});
   b.field("keep_last", o.keep_last, {.doc = "Checkpoints kept; 0: all.", .min = 0, .slime = "-"});
   b.field("save_hf", o.save_hf, {.doc = "Hugging Face folder written when the run ends."});
   b.field("async_save", o.async_save, {.doc = "Write checkpoints while the run goes on."});
@@ -232,9 +250,14 @@ void bind_section(Binder& b, CheckpointOptions& o) {
 
 void bind_section(Binder& b, EvalOptions& o) {
   b.begin_section("eval", "Evaluation during training and by `slimexx eval`.");
-  b.field("eval_interval", o.eval_interval,
-          {.unit = "rollouts", .doc = "Rollouts between evaluations; 0: none.", .min = 0});
-  b.field("eval_prompt_data", o.eval_prompt_data, {.doc = "Sets: {name: FILE, ...}."});
+  b.field(
+      "eval_interval", o.eval_interval,
+      {.unit = "rollouts",
+       .doc = "Rollouts between evaluations, besides one before the first and one after the last; "
+              "0: none.",
+       .min = 0});
+  b.field("eval_prompt_data", o.eval_prompt_data,
+          {.doc = "Sets: {name: FILE, ...}; a file may have a suffix @[start:end]."});
   b.field("n_samples_per_eval_prompt", o.n_samples_per_eval_prompt,
           {.unit = "samples", .doc = "Samples of one prompt.", .min = 1});
   b.field("eval_max_response_len", o.eval_max_response_len,
@@ -295,8 +318,12 @@ void bind_section(Binder& b, NumericsOptions& o) {
           {.doc = "What to do when a training log-prob differs from the rollout's.",
            .choices = {"fail", "warn", "ignore"},
            .slime = "-"});
-  b.field("recompute_old_log_probs", o.recompute_old_log_probs,
-          {.doc = "Check every rollout log-prob by a forward pass before training.", .slime = "-"});
+  b.field(
+      "recompute_old_log_probs", o.recompute_old_log_probs,
+      {.doc =
+           "Compute the log-probs of every rollout by a forward pass before training, and compare "
+           "them.",
+       .slime = "-"});
   b.end_section();
 }
 

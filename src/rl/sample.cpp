@@ -35,6 +35,9 @@ std::vector<T> read_array(const Json& object, const char* key, std::optional<int
     const double number = v.get<double>();
     if (std::is_same_v<T, int32_t> && !(number >= 0 && number <= INT32_MAX))
       fail(fmt::format("\"{}\" holds {}", key, number), where);
+    // Halfway between the largest f32 and what would be the next: what is below rounds to a number.
+    if (std::is_same_v<T, float> && !(std::abs(number) < 0x1.ffffffp127))
+      fail(fmt::format("\"{}\" holds {}, which is no f32", key, number), where);
     if (std::is_same_v<T, uint8_t> && number != 0 && number != 1)
       fail(fmt::format("\"{}\" holds {}, wanted 0 or 1", key, number), where);
     values.push_back(static_cast<T>(number));
@@ -53,7 +56,14 @@ SampleStatus parse_status(const std::string& text, const std::string& where) {
 Json float_array(const std::vector<float>& values) {
   // The shortest decimal that reads back as the same float, so a dump is exact and short.
   Json array = Json::array();
-  for (float v : values) array.push_back(std::strtod(format_float(v).c_str(), nullptr));
+  for (float v : values) {
+    // NaN and Inf as null, which the reader refuses: they must not come back as numbers.
+    if (std::isfinite(v)) {
+      array.push_back(std::strtod(format_float(v).c_str(), nullptr));
+    } else {
+      array.push_back(nullptr);
+    }
+  }
   return array;
 }
 
@@ -173,7 +183,11 @@ Sample sample_from_json(const Json& object, const std::string& where) {
   s.prompt_text = optional_text("prompt");
   s.response_text = optional_text("response");
   s.reason = optional_text("reason");
-  s.metadata = optional_text("metadata");
+  const auto metadata = object.find("metadata");
+  if (metadata != object.end() && !metadata->is_null()) {
+    if (!metadata->is_object()) fail("\"metadata\" must be an object", where);
+    s.metadata = metadata->dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
   s.weight_version = optional_int("weight_version");
   return s;
 }

@@ -8,16 +8,18 @@ Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& optio
   Advantages advantages(samples.size());
   for (const auto& group : group_samples(samples)) {
     std::vector<double> rewards;
-    double sum = 0;
+    double sum = 0;  // over the group, of what exceeds the first: exact where rewards are equal
     for (size_t i : group) {
       double reward = samples[i].reward;
       for (float p : kl_penalty(samples[i], options)) reward -= p;
       rewards.push_back(reward);
-      sum += reward;
+      sum += reward - rewards[0];
     }
     for (size_t k = 0; k < group.size(); ++k) {
-      const double others =
-          group.size() > 1 ? (sum - rewards[k]) / static_cast<double>(group.size() - 1) : 0;
+      const double others = group.size() > 1
+                                ? rewards[0] + (sum - (rewards[k] - rewards[0])) /
+                                                   static_cast<double>(group.size() - 1)
+                                : 0;
       advantages[group[k]].assign(static_cast<size_t>(samples[group[k]].response_length),
                                   static_cast<float>(rewards[k] - others));
     }

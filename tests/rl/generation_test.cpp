@@ -1,0 +1,145 @@
+#include "slimexx/rl/generation.h"
+
+#include <algorithm>
+
+#include "rl/tiny_rollout.h"
+
+namespace slimexx::rl {
+namespace {
+
+GenerationRequest request_for(std::span<const data::Prompt* const> prompts) {
+  return {.prompts = prompts,
+          .n_samples_per_prompt = 4,
+          .sampling = {.temperature = 0.9f,
+                       .max_new_tokens = 20,
+                       .stop_token_ids = {2, 7, 11},
+                       .stop = {}},
+          .seed = 77,
+          .rollout = 3,
+          .weight_version = 5,
+          .label = {}};
+}
+
+// All ranks' samples, by rank.
+std::vector<std::vector<Sample>> generate(int num_ranks, const rollout::EngineOptions& options = {},
+                                          uint64_t seed = 77) {
+  const auto prompts = make_prompts(9);
+  std::vector<std::vector<Sample>> samples(static_cast<size_t>(num_ranks));
+  dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
+    TinyRollout tiny(communicator, options);
+    SeedGrader grader;
+    const auto pointers = pointers_to(prompts);
+    GenerationRequest request = request_for(pointers);
+    request.seed = seed;
+    samples[static_cast<size_t>(communicator.rank())] = tiny.generator.generate(request, grader);
+  });
+  return samples;
+}
+
+// What the samples hold, to the last bit, but for what only says how they were made.
+std::string content(std::vector<Sample> samples) {
+  for (auto& s : samples) s.cached_tokens = 0;
+  return pack_samples(samples);
+}
+
+TEST(Generator, SamplesAreTheSameBitsForAnyNumberOfRanks) {
+  const std::string expected = content(generate(1)[0]);
+  for (const int ranks : {1, 2, 3}) {
+    const auto by_rank = generate(ranks);
+    for (size_t rank = 0; rank < by_rank.size(); ++rank)
+      EXPECT_TRUE(content(by_rank[rank]) == expected) << "rank " << rank << " of " << ranks;
+  }
+  // Nor do the engine's bounds matter: two sequences at once, preemption, chunks of five, no cache.
+  const rollout::EngineOptions narrow{.page_tokens = 4,
+                                      .max_running_requests = 3,
+                                      .chunked_prefill_size = 5,
+                                      .enable_prefix_cache = false,
+                                      .max_total_tokens = 72};
+  for (const int ranks : {1, 2}) {
+    EXPECT_TRUE(content(generate(ranks, narrow)[0]) == expected) << ranks << " narrow ranks";
+  }
+  EXPECT_FALSE(content(generate(1, {}, 78)[0]) == expected) << "the seed has no say";
+}
+
+TEST(Generator, SamplesStandInThePromptsOrder) {
+  const auto prompts = make_prompts(9);
+  const auto samples = generate(2)[0];
+  ASSERT_EQ(samples.size(), 36u);
+  int completed = 0, truncated = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Sample& s = samples[i];
+    const data::Prompt& prompt = prompts[i / 4];
+    EXPECT_EQ(s.group, static_cast<int64_t>(i / 4));
+    EXPECT_EQ(s.sample, static_cast<int64_t>(i % 4));
+    ASSERT_EQ(s.prompt_length(), static_cast<int64_t>(prompt.tokens.size()));
+    EXPECT_TRUE(std::equal(prompt.tokens.begin(), prompt.tokens.end(), s.tokens.begin()));
+    EXPECT_EQ(s.rollout_log_probs.size(), static_cast<size_t>(s.response_length));
+    EXPECT_EQ(s.num_trained_tokens(), s.response_length);
+    EXPECT_EQ(s.label, prompt.label);
+    EXPECT_EQ(s.reason, "label " + prompt.label + " of " + prompt.text);
+    EXPECT_EQ(s.weight_version, 5);
+    const int32_t last = s.tokens.back();
+    const bool stopped = last == 2 || last == 7 || last == 11;
+    EXPECT_EQ(s.status, stopped ? SampleStatus::kCompleted : SampleStatus::kTruncated) << i;
+    EXPECT_TRUE(stopped || s.response_length == 20) << i;
+    (stopped ? completed : truncated) += 1;
+  }
+  EXPECT_GT(completed, 3);
+  EXPECT_GT(truncated, 3);
+  EXPECT_NE(samples[0].tokens, samples[1].tokens);
+}
+
+// E1 and E4: training on another number of ranks computes generation's log-probs, to the last bit.
+TEST(Generator, TrainerComputesTheSameLogProbs) {
+  const auto samples = generate(2)[0];
+  std::vector<train::TrainSample> bare;
+  for (const auto& s : samples)
+    bare.push_back(
+        {.tokens = s.tokens, .response_length = s.response_length, .loss_mask = s.loss_mask});
+  for (const int ranks : {1, 3}) {
+    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+      train::TinyPolicy policy("llama");
+      const auto scores =
+          policy.trainer(communicator, train::packed(90)).compute_log_probs(policy.store, bare);
+      for (size_t i = 0; i < samples.size(); ++i)
+        EXPECT_EQ(train::first_difference(scores[i].log_probs, samples[i].rollout_log_probs), "")
+            << "sample " << i << ", " << ranks << " ranks";
+    });
+  }
+}
+
+TEST(Generator, NoPromptsAndMoreRanksThanPrompts) {
+  const auto prompts = make_prompts(1);
+  dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+    TinyRollout tiny(communicator);
+    SeedGrader grader;
+    EXPECT_TRUE(tiny.generator.generate(request_for({}), grader).empty());
+    const auto pointers = pointers_to(prompts);
+    EXPECT_EQ(tiny.generator.generate(request_for(pointers), grader).size(), 4u);
+  });
+}
+
+TEST(GradeSamples, EverySampleHasASeedOfItsOwn) {
+  class SeedCollector : public reward::Grader {
+   public:
+    std::vector<reward::Grade> grade(std::span<const reward::RewardInput> inputs) override {
+      for (const auto& input : inputs) seeds.push_back(input.seed);
+      return std::vector<reward::Grade>(inputs.size());
+    }
+    std::vector<uint64_t> seeds;
+  };
+  const auto prompts = make_prompts(5);
+  std::vector<Sample> samples;
+  for (int64_t i = 0; i < 40; ++i) {
+    Sample s;
+    s.group = i / 8, s.sample = i % 8;
+    samples.push_back(s);
+  }
+  SeedCollector grader;
+  grade_samples(samples, pointers_to(prompts), 9, grader);
+  std::ranges::sort(grader.seeds);
+  EXPECT_EQ(std::ranges::adjacent_find(grader.seeds), grader.seeds.end());
+}
+
+}  // namespace
+}  // namespace slimexx::rl

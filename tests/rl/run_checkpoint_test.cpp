@@ -1,0 +1,230 @@
+#include "rl/run_checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "train/tiny_policy.h"
+
+namespace slimexx::rl {
+namespace {
+
+using train::first_difference;
+using train::floats_of;
+using train::TinyPolicy;
+using train::Trainer;
+
+constexpr const char* kModel = "llama3_scaled_tied_biased";
+
+struct State {
+  std::vector<float> weights, master, exp_avg, exp_avg_sq;
+};
+
+State state_of(dist::Communicator& communicator, const TinyPolicy& policy, Trainer& trainer) {
+  const auto gather = [&](const tensor::Tensor& own) {
+    const auto& optimizer = trainer.optimizer();
+    std::vector<float> all(static_cast<size_t>(policy.store.num_elements()));
+    std::copy_n(own.f32(), own.num_elements(), all.begin() + optimizer.range().begin);
+    communicator.all_gather_ranges(all.data(), 4, optimizer.ranges());
+    return all;
+  };
+  return {floats_of(policy.store.flat_weights()), gather(trainer.optimizer().master()),
+          gather(trainer.optimizer().exp_avg()), gather(trainer.optimizer().exp_avg_sq())};
+}
+
+void expect_equal(const State& a, const State& b, const std::string& what) {
+  EXPECT_EQ(first_difference(a.weights, b.weights), "") << what << ": weights";
+  EXPECT_EQ(first_difference(a.master, b.master), "") << what << ": master";
+  EXPECT_EQ(first_difference(a.exp_avg, b.exp_avg), "") << what << ": exp_avg";
+  EXPECT_EQ(first_difference(a.exp_avg_sq, b.exp_avg_sq), "") << what << ": exp_avg_sq";
+}
+
+class RunCheckpoint : public testing::Test {
+ protected:
+  RunCheckpoint()
+      : root_(std::filesystem::temp_directory_path() /
+              ("slimexx_run_checkpoint_" + std::to_string(getpid()))) {
+    std::filesystem::remove_all(root_);
+  }
+  ~RunCheckpoint() override { std::filesystem::remove_all(root_); }
+
+  CheckpointWriterOptions writer_options(bool async = true, int64_t keep_last = 3) const {
+    return {.root = root_.string(),
+            .side_files_from = train::golden_model(kModel),
+            .keep_last = keep_last,
+            .async = async};
+  }
+  static Trainer make_trainer(TinyPolicy& policy, dist::Communicator& communicator) {
+    return policy.trainer(communicator, train::packed(60));
+  }
+  static void train(Trainer& trainer, int begin, int end) {
+    for (int step = begin; step < end; ++step)
+      trainer.step(train::mixed_samples(6, 100 + static_cast<uint64_t>(step)), train::full_loss(),
+                   0.003);
+  }
+  static Json make_state(int64_t step, Trainer& trainer) {
+    Json state;
+    state["next_rollout"] = step;
+    state["adam_steps"] = trainer.optimizer().num_steps();
+    return state;
+  }
+  // Loads into a policy whose weights have been spoilt.
+  State load(int num_ranks, const std::string& directory) const {
+    State state;
+    dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
+      TinyPolicy policy(kModel);
+      ops::fill_zero({}, policy.store.flat_weights());
+      Trainer trainer = make_trainer(policy, communicator);
+      load_training_state(io::Checkpoint::open(directory), policy.store, trainer.optimizer(), {});
+      State own = state_of(communicator, policy, trainer);
+      if (communicator.rank() == num_ranks - 1) state = std::move(own);
+    });
+    return state;
+  }
+
+  std::filesystem::path root_;
+};
+
+TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
+  State saved;
+  dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+    TinyPolicy policy(kModel);
+    Trainer trainer = make_trainer(policy, communicator);
+    train(trainer, 0, 2);
+    CheckpointWriter writer(writer_options(), communicator);
+    writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+    writer.finish_pending();
+    State own = state_of(communicator, policy, trainer);
+    if (communicator.rank() == 0) saved = std::move(own);
+  });
+  const std::string directory = io::find_latest(root_.string());
+  EXPECT_EQ(directory, io::step_directory(root_.string(), 2));
+  const auto checkpoint = io::Checkpoint::open(directory);
+  checkpoint.verify_hashes();
+  EXPECT_EQ(checkpoint.state()["adam_steps"], 2);
+  EXPECT_TRUE(std::filesystem::exists(directory + "/config.json"));
+  double moved = 0;
+  for (const float m : saved.exp_avg) moved += std::abs(m);
+  EXPECT_GT(moved, 0);
+  for (const int ranks : {1, 2, 3, 4})
+    expect_equal(load(ranks, directory), saved, std::to_string(ranks) + " ranks");
+  // The weights alone, as conversion and evaluation read them.
+  TinyPolicy policy(kModel);
+  model::load_checkpoint_weights(policy.store, policy.spec, checkpoint);
+  EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), saved.weights), "");
+}
+
+// E3 at the trainer's level: stopped after two steps and resumed, the bytes are those of a run that
+// was not. The write goes on while the first run trains three steps more, and must not see them.
+TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
+  for (const int ranks : {1, 3}) {
+    for (const bool async : {true, false}) {
+      std::filesystem::remove_all(root_);
+      dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+        TinyPolicy policy(kModel), resumed_policy(kModel);
+        Trainer trainer = make_trainer(policy, communicator);
+        CheckpointWriter writer(writer_options(async), communicator);
+        train(trainer, 0, 2);
+        const State at_save = state_of(communicator, policy, trainer);
+        writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+        train(trainer, 2, 5);
+        writer.finish_pending();
+
+        const auto checkpoint = io::Checkpoint::open(io::find_latest(root_.string()));
+        ops::fill_zero({}, resumed_policy.store.flat_weights());
+        Trainer resumed = make_trainer(resumed_policy, communicator);
+        load_training_state(checkpoint, resumed_policy.store, resumed.optimizer(), {});
+        resumed.optimizer().set_num_steps(checkpoint.state()["adam_steps"].get<int64_t>());
+        const std::string what = std::to_string(ranks) + (async ? " ranks, async" : " ranks");
+        expect_equal(state_of(communicator, resumed_policy, resumed), at_save, what);
+        train(resumed, 2, 5);
+        expect_equal(state_of(communicator, resumed_policy, resumed),
+                     state_of(communicator, policy, trainer), what);
+      });
+    }
+  }
+}
+
+TEST_F(RunCheckpoint, PollCommitsWhatAllHaveWritten) {
+  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+    TinyPolicy policy(kModel);
+    Trainer trainer = make_trainer(policy, communicator);
+    CheckpointWriter writer(writer_options(), communicator);
+    writer.poll();  // nothing under way
+    writer.save(1, make_state(1, trainer), policy.store, trainer.optimizer());
+    const std::string manifest = io::step_directory(root_.string(), 1) + "/manifest.json";
+    for (int tries = 0; tries < 20000; ++tries) {
+      writer.poll();
+      communicator.barrier();
+      if (std::filesystem::exists(manifest)) break;
+      usleep(500);
+      communicator.barrier();
+    }
+    EXPECT_TRUE(std::filesystem::exists(manifest));
+    communicator.barrier();
+    writer.finish_pending();  // nothing left
+  });
+}
+
+TEST_F(RunCheckpoint, AnotherSaveFinishesTheFirstAndOldOnesGo) {
+  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+    TinyPolicy policy(kModel);
+    Trainer trainer = make_trainer(policy, communicator);
+    CheckpointWriter writer(writer_options(true, 2), communicator);
+    for (int64_t step = 1; step <= 4; ++step)
+      writer.save(step, make_state(step, trainer), policy.store, trainer.optimizer());
+    writer.finish_pending();
+  });
+  for (int64_t step = 1; step <= 4; ++step) {
+    EXPECT_EQ(std::filesystem::exists(io::step_directory(root_.string(), step) + "/manifest.json"),
+              step > 2)
+        << step;
+  }
+  EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 4));
+}
+
+// A run that ends with a save under way leaves the folder without manifest: not a checkpoint.
+TEST_F(RunCheckpoint, UnfinishedSaveIsNoCheckpoint) {
+  const auto communicator = dist::make_single_communicator();
+  TinyPolicy policy(kModel);
+  Trainer trainer = make_trainer(policy, *communicator);
+  {
+    CheckpointWriter writer(writer_options(), *communicator);
+    writer.save(1, make_state(1, trainer), policy.store, trainer.optimizer());
+    writer.finish_pending();
+    writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+  }
+  EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 1));
+  // Saved again, by fewer or more ranks, step 2 is whole.
+  CheckpointWriter writer(writer_options(), *communicator);
+  writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+  writer.finish_pending();
+  EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 2));
+  io::Checkpoint::open(io::step_directory(root_.string(), 2)).verify_hashes();
+}
+
+TEST_F(RunCheckpoint, AnotherModelIsRefused) {
+  const auto communicator = dist::make_single_communicator();
+  TinyPolicy policy(kModel), other("qwen2_untied");
+  Trainer trainer = make_trainer(policy, *communicator);
+  CheckpointWriter writer(writer_options(), *communicator);
+  writer.save(1, make_state(1, trainer), policy.store, trainer.optimizer());
+  writer.finish_pending();
+  Trainer another = make_trainer(other, *communicator);
+  try {
+    load_training_state(io::Checkpoint::open(io::find_latest(root_.string())), other.store,
+                        another.optimizer(), {});
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInput);
+    const std::string text = e.what();
+    EXPECT_NE(text.find("section \"master\" has no fitting tensor"), std::string::npos) << text;
+    EXPECT_NE(text.find(io::step_directory(root_.string(), 1)), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::rl

@@ -1,0 +1,126 @@
+#include "slimexx/rl/run_config.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/json.h"
+
+namespace slimexx::rl {
+namespace {
+
+// What every run needs; a case's own keys go on top.
+constexpr const char* kMinimal = R"(
+model: {hf_checkpoint: model}
+data: {prompt_data: prompts.jsonl}
+rollout: {num_rollout: 2}
+)";
+
+RunConfig load(const Json& c) {
+  const std::string yaml = c.value("bare", false) ? "" : kMinimal;
+  std::vector<config::Override> overrides;
+  for (const auto& [key, value] : c["set"].items()) {
+    overrides.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
+  }
+  config::Config config = config::Config::parse(yaml, "run.yaml", overrides);
+  return load_run_config(config, c.value("training", true));
+}
+
+std::vector<Json> read_cases() {
+  std::ifstream file(SLX_TEST_DATA "/rl/run_config_test.jsonl");
+  std::vector<Json> cases;
+  for (std::string line; std::getline(file, line);)
+    cases.push_back(parse_json(line, "run_config_test.jsonl"));
+  return cases;
+}
+
+void expect_derived(const Json& expected, const RunConfig& run) {
+  EXPECT_EQ(run.global_batch_size, expected["global_batch_size"].get<int64_t>());
+  EXPECT_EQ(run.num_steps_per_rollout, expected["num_steps_per_rollout"].get<int64_t>());
+  if (expected.contains("num_rollout")) {
+    EXPECT_EQ(run.num_rollout, expected["num_rollout"].get<int64_t>());
+  }
+  if (expected.contains("eps_clip_high")) {
+    EXPECT_EQ(run.rl.eps_clip_high, expected["eps_clip_high"].get<double>());
+  }
+}
+
+// A case expects derived values, or faults: each text of "has" in one error, none of "hasnt".
+TEST(RunConfig, Cases) {
+  const std::vector<Json> cases = read_cases();
+  EXPECT_GT(cases.size(), 40u);
+  for (const Json& c : cases) {
+    SCOPED_TRACE(c["name"].get<std::string>());
+    try {
+      const RunConfig run = load(c);
+      if (!c.contains("expect")) {
+        ADD_FAILURE() << "accepted";
+        continue;
+      }
+      expect_derived(c["expect"], run);
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      if (!c.contains("has")) {
+        ADD_FAILURE() << text;
+        continue;
+      }
+      EXPECT_EQ(e.code(), ErrorCode::kUsage);
+      for (const auto& part : c["has"])
+        EXPECT_NE(text.find(part.get<std::string>()), std::string::npos) << text;
+      if (!c.contains("hasnt")) continue;
+      for (const auto& part : c["hasnt"])
+        EXPECT_EQ(text.find(part.get<std::string>()), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(RunConfig, FaultsNameTheirPlace) {
+  config::Config config = config::Config::parse(
+      "model: {hf_checkpoint: model}\ndata: {prompt_data: p}\nrollout:\n  num_rollout: 1\n"
+      "parallel:\n  tensor_model_parallel_size: 8\n",
+      "run.yaml", {});
+  try {
+    load_run_config(config, true);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("run.yaml:6:"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("is 8: only 1 is there yet"), std::string::npos);
+  }
+}
+
+// What a run writes to config.resolved.yaml describes the same run.
+TEST(RunConfig, ResolvedYamlReadsBack) {
+  Json c;
+  c["set"] = Json::object();
+  c["set"]["rollout.rollout_batch_size"] = 8;
+  c["set"]["rollout.n_samples_per_prompt"] = 4;
+  c["set"]["train.global_batch_size"] = 16;
+  c["set"]["rollout.rollout_stop"] = R"(["</answer>", "a: b # c"])";
+  c["set"]["eval.eval_prompt_data"] = "{aime: aime.jsonl, math: m.jsonl}";
+  c["set"]["data.apply_chat_template_kwargs"] = "{enable_thinking: false}";
+  c["set"]["rl.eps_clip_c"] = 3;
+  const RunConfig run = load(c);
+  config::Config again = config::Config::parse(run.resolved_yaml, "config.resolved.yaml", {});
+  const RunConfig copy = load_run_config(again, true);
+  EXPECT_EQ(copy.resolved_yaml, run.resolved_yaml);
+  EXPECT_EQ(copy.global_batch_size, 16);
+  EXPECT_EQ(copy.num_steps_per_rollout, 2);
+  EXPECT_EQ(copy.rollout.rollout_stop, run.rollout.rollout_stop);
+  EXPECT_EQ(copy.eval.eval_prompt_data, run.eval.eval_prompt_data);
+  EXPECT_EQ(copy.data.apply_chat_template_kwargs, run.data.apply_chat_template_kwargs);
+  EXPECT_EQ(copy.rl.eps_clip_c, 3);
+}
+
+// Every key has a sentence, and a name of slime's that is its own or is told.
+TEST(RunConfig, EveryKeyIsDocumented) {
+  RunConfig run;
+  config::FieldLister fields;
+  bind(fields, run);
+  EXPECT_GT(fields.fields().size(), 100u);
+  for (const auto& field : fields.fields()) EXPECT_FALSE(field.meta.doc.empty()) << field.path;
+}
+
+}  // namespace
+}  // namespace slimexx::rl

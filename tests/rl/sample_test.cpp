@@ -1,0 +1,187 @@
+#include "slimexx/rl/sample.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/philox.h"
+
+namespace slimexx::rl {
+namespace {
+
+class SampleDump : public testing::Test {
+ protected:
+  SampleDump()
+      : directory_(std::filesystem::temp_directory_path() /
+                   ("slimexx_dump_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(directory_);
+  }
+  ~SampleDump() override { std::filesystem::remove_all(directory_); }
+  std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  std::filesystem::path directory_;
+};
+
+Sample full_sample() {
+  Sample s;
+  s.group = 3, s.sample = 1;
+  s.tokens = {0, 151551, 2147483647, 7, 8};
+  s.response_length = 3;
+  s.loss_mask = {1, 0, 1};
+  s.rollout_log_probs = {-0.1f, -1e-30f, -std::numeric_limits<float>::max()};
+  s.old_log_probs = {-0.0f, std::numeric_limits<float>::denorm_min(), -3.4028233e38f};
+  s.ref_log_probs = {-1.0f / 3, -16777217.0f, std::nextafter(-1.0f, 0.0f)};
+  s.advantage = 0.1 + 0.2;
+  s.reward = -1.0 / 3;
+  s.status = SampleStatus::kTruncated;
+  s.weight_version = 41;
+  s.prompt_text =
+      "Gr\xC3\xB6\xC3\x9F"
+      "e?\n\"quoted\"";
+  s.response_text = std::string("a\0b", 3) + "\xF0\x9F\x98\x80";
+  s.label = "4/3", s.reason = "not equal";
+  s.metadata = R"({"z":1,"a":[true,null,2.5],"nested":{"k":"v"}})";
+  return s;
+}
+
+void expect_equal(const Sample& a, const Sample& b) {
+  EXPECT_EQ(a.group, b.group);
+  EXPECT_EQ(a.sample, b.sample);
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.response_length, b.response_length);
+  EXPECT_EQ(a.loss_mask, b.loss_mask);
+  EXPECT_EQ(a.rollout_log_probs, b.rollout_log_probs);
+  EXPECT_EQ(a.old_log_probs, b.old_log_probs);
+  EXPECT_EQ(a.ref_log_probs, b.ref_log_probs);
+  EXPECT_EQ(a.reward, b.reward);
+  EXPECT_EQ(a.status, b.status);
+  EXPECT_EQ(a.weight_version, b.weight_version);
+  EXPECT_EQ(a.prompt_text, b.prompt_text);
+  EXPECT_EQ(a.response_text, b.response_text);
+  EXPECT_EQ(a.label, b.label);
+  EXPECT_EQ(a.reason, b.reason);
+  EXPECT_EQ(a.metadata, b.metadata);
+}
+
+TEST_F(SampleDump, RoundTripIsExact) {
+  std::vector<Sample> samples = {full_sample(), full_sample()};
+  samples[1].sample = 2;
+  samples[1].advantage.reset();
+  samples[1].rollout_log_probs.clear();
+  samples[1].old_log_probs.clear();
+  samples[1].ref_log_probs.clear();
+  samples[1].metadata.clear();
+  samples[1].status = SampleStatus::kAborted;
+  for (const std::string name : {"dump.jsonl", "dump.jsonl.zst"}) {
+    save_rollout(path(name), samples);
+    const auto loaded = load_rollout(path(name));
+    ASSERT_EQ(loaded.size(), samples.size());
+    for (size_t i = 0; i < loaded.size(); ++i) {
+      expect_equal(loaded[i], samples[i]);
+      EXPECT_EQ(loaded[i].advantage, samples[i].advantage);
+    }
+  }
+  EXPECT_TRUE(std::signbit(load_rollout(path("dump.jsonl"))[0].old_log_probs[0]));
+}
+
+TEST_F(SampleDump, RandomFloatsComeBackToTheBit) {
+  PhiloxStream random(3, 1);
+  Sample s = full_sample();
+  s.response_length = 4000;
+  s.tokens.assign(4001, 5);
+  s.loss_mask.assign(4000, 1);
+  s.rollout_log_probs.clear(), s.old_log_probs.clear(), s.ref_log_probs.clear();
+  while (s.rollout_log_probs.size() < 4000) {
+    const float value = std::bit_cast<float>(random.next_word());
+    if (std::isfinite(value)) s.rollout_log_probs.push_back(value);
+  }
+  save_rollout(path("floats.jsonl"), {s});
+  EXPECT_EQ(load_rollout(path("floats.jsonl"))[0].rollout_log_probs, s.rollout_log_probs);
+}
+
+// What is no number must not come back as one: the dump shows null, and training on it is refused.
+TEST_F(SampleDump, NonFiniteLogProbsDoNotBecomeNumbers) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Sample s = full_sample();
+    s.rollout_log_probs[1] = bad;
+    EXPECT_TRUE(sample_to_json(s)["rollout_log_probs"][1].is_null());
+    save_rollout(path("nan.jsonl"), {s});
+    EXPECT_THROW(load_rollout(path("nan.jsonl")), Error);
+  }
+}
+
+TEST_F(SampleDump, InvalidUtf8IsReplacedNotThrown) {
+  Sample s = full_sample();
+  s.response_text = "cut \xE4\xBD";
+  save_rollout(path("utf8.jsonl"), {s});
+  EXPECT_EQ(load_rollout(path("utf8.jsonl"))[0].response_text, "cut \xEF\xBF\xBD");
+}
+
+TEST_F(SampleDump, FewFieldsAreEnough) {
+  std::ofstream(path("small.jsonl"))
+      << R"({"group":0,"sample":0,"tokens":[1,2,3],"response_length":2,"reward":1})"
+      << "\n\n"
+      << R"({"group":0,"sample":1,"tokens":[1,2],"response_length":1,"advantage":-2,"label":5})";
+  const auto samples = load_rollout(path("small.jsonl"));
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].loss_mask, (std::vector<uint8_t>{1, 1}));
+  EXPECT_EQ(samples[0].status, SampleStatus::kCompleted);
+  EXPECT_FALSE(samples[0].advantage.has_value());
+  EXPECT_TRUE(samples[0].rollout_log_probs.empty());
+  EXPECT_EQ(samples[0].prompt_length(), 1);
+  EXPECT_EQ(samples[0].num_trained_tokens(), 2);
+  EXPECT_EQ(samples[1].advantage, -2);
+  EXPECT_EQ(samples[1].label, "5");
+}
+
+// Every case is refused with its place and with what the case lists.
+TEST_F(SampleDump, BadLinesAreRefused) {
+  std::ifstream cases(SLX_TEST_DATA "/rl/sample_test.jsonl");
+  std::string line;
+  int count = 0;
+  while (std::getline(cases, line)) {
+    const Json c = parse_json(line, "sample_test.jsonl");
+    SCOPED_TRACE(c["name"].get<std::string>());
+    const std::string good =
+        R"({"group":0,"sample":0,"tokens":[1,2,3],"response_length":2,"reward":1})";
+    std::ofstream(path("bad.jsonl")) << good << "\n" << c["line"].get<std::string>() << "\n";
+    try {
+      load_rollout(path("bad.jsonl"));
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      EXPECT_EQ(e.code(), ErrorCode::kInput);
+      EXPECT_NE(text.find(path("bad.jsonl") + ":2"), std::string::npos) << text;
+      for (const auto& part : c["has"])
+        EXPECT_NE(text.find(part.get<std::string>()), std::string::npos) << text;
+    }
+    ++count;
+  }
+  EXPECT_GT(count, 20);
+}
+
+TEST_F(SampleDump, EmptyAndMissingFilesAreRefused) {
+  std::ofstream(path("empty.jsonl")) << "\n\n";
+  EXPECT_THROW(load_rollout(path("empty.jsonl")), Error);
+  EXPECT_THROW(load_rollout(path("missing.jsonl")), Error);
+}
+
+TEST(SampleExchange, BytesComeBackExactly) {
+  std::vector<Sample> samples = {full_sample(), Sample{}, full_sample()};
+  samples[0].cached_tokens = 99;
+  samples[0].rollout_log_probs[0] = std::numeric_limits<float>::infinity();
+  const auto loaded = unpack_samples(pack_samples(samples));
+  ASSERT_EQ(loaded.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) expect_equal(loaded[i], samples[i]);
+  EXPECT_EQ(loaded[0].cached_tokens, 99);
+  EXPECT_TRUE(unpack_samples(pack_samples({})).empty());
+}
+
+}  // namespace
+}  // namespace slimexx::rl

@@ -1,0 +1,70 @@
+// One rank's engine over a tiny golden checkpoint, prompts for it, and a grader that needs no text.
+#pragma once
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "slimexx/rl/generation.h"
+#include "train/tiny_policy.h"
+
+namespace slimexx::rl {
+
+struct TinyRollout {
+  explicit TinyRollout(dist::Communicator& communicator, rollout::EngineOptions options = {})
+      : weights(model::bind_weights(policy.store, policy.spec)),
+        engine(policy.transformer, weights, {}, with_bounds(options), nullptr, 0),
+        generator(engine, nullptr, communicator) {}
+
+  static rollout::EngineOptions with_bounds(rollout::EngineOptions options) {
+    if (options.max_total_tokens == 0) options.max_total_tokens = 2000;
+    options.max_sequence_tokens = 64;
+    return options;
+  }
+
+  train::TinyPolicy policy{"llama"};
+  model::ModelParameters weights;
+  rollout::Engine engine;
+  Generator generator;
+};
+
+// Prompts of mixed length, some beginning alike.
+inline std::vector<data::Prompt> make_prompts(int n) {
+  PhiloxStream random(5, 2);
+  std::vector<data::Prompt> prompts;
+  for (int p = 0; p < n; ++p) {
+    data::Prompt prompt;
+    prompt.index = p;
+    const uint64_t length = 1 + random.next_below(24);
+    for (uint64_t t = 0; t < length; ++t)
+      prompt.tokens.push_back(t < 16 ? static_cast<int32_t>(3 + t)
+                                     : static_cast<int32_t>(3 + random.next_below(90)));
+    prompt.text = "prompt " + std::to_string(p);
+    prompt.label = std::to_string(p);
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+inline std::vector<const data::Prompt*> pointers_to(const std::vector<data::Prompt>& prompts) {
+  std::vector<const data::Prompt*> pointers;
+  for (const auto& p : prompts) pointers.push_back(&p);
+  return pointers;
+}
+
+// A pure function of what names the sample.
+class SeedGrader : public reward::Grader {
+ public:
+  std::vector<reward::Grade> grade(std::span<const reward::RewardInput> inputs) override {
+    std::vector<reward::Grade> grades;
+    for (const auto& input : inputs) {
+      const bool right = PhiloxStream(input.seed, 0).next_below(3) == 0;
+      grades.push_back({.reward = right ? 1.0 : 0.0,
+                        .reason = "label " + input.label + " of " + input.prompt,
+                        .values = {},
+                        .prediction = {}});
+    }
+    return grades;
+  }
+};
+
+}  // namespace slimexx::rl
