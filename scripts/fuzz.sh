@@ -3,18 +3,19 @@
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET ...]   each target (default: all) for SECONDS (default 60)
 #   scripts/fuzz.sh -j N ...                 N targets at a time (default 1)
-#   scripts/fuzz.sh --minimise [TARGET ...]  merge what was found into tests/fuzz/corpus, small
+#   scripts/fuzz.sh --keep [TARGET ...]      copy the few found inputs that reach code which those of
+#                                            tests/fuzz/corpus do not, to be committed there
 #
 # New inputs grow in build/fuzz/corpus, crashing ones lie in build/fuzz/artifacts; status 1 on a find.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=60 jobs=1 minimise=false
+seconds=60 jobs=1 keep=false
 targets=()
 while [[ $# -gt 0 ]]; do
   case $1 in
     -j) jobs=${2:?-j wants a number}; shift ;;
-    --minimise) minimise=true ;;
+    --keep) keep=true ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "scripts/fuzz.sh: no option $1 (see --help)" >&2; exit 2 ;;
     *[!0-9]*) targets+=("${1#fuzz_}") ;;
@@ -49,20 +50,19 @@ run_target() {
   fi
 }
 
-# Keeps the smallest set of inputs that covers what the committed and the found ones cover. The
-# committed ones come first: those whose coverage nothing smaller has keep their telling names.
-minimise_target() {
-  local target=$1 kept=build/fuzz/minimised/$1
-  rm -rf "$kept" && mkdir -p "$kept" "build/fuzz/corpus/$target"
-  nice -n 19 "build/fuzz/tests/fuzz/fuzz_$target" -merge=1 -timeout=10 -rss_limit_mb=2048 \
-    "$kept" "tests/fuzz/corpus/$target" "build/fuzz/corpus/$target" >"build/fuzz/$target-merge.log" 2>&1
-  echo "fuzz: $target needs $(ls "$kept" | wc -l) inputs, $(du -sb "$kept" | cut -f1) bytes: $kept"
+# Edges only (-use_counters=0): how often a loop ran would keep thousands of inputs.
+keep_found() {
+  local target=$1 corpus=tests/fuzz/corpus/$1
+  mkdir -p "build/fuzz/corpus/$target"
+  nice -n 19 "build/fuzz/tests/fuzz/fuzz_$target" -set_cover_merge=1 -use_counters=0 -timeout=10 \
+    -rss_limit_mb=2048 "$corpus" "build/fuzz/corpus/$target" >"build/fuzz/$target-merge.log" 2>&1
+  echo "fuzz: $corpus holds $(find "$corpus" -type f | wc -l) inputs, $(du -sb "$corpus" | cut -f1) bytes"
 }
 
 failed=0 running=0
 for target in "${targets[@]}"; do
-  if $minimise; then
-    minimise_target "$target"
+  if $keep; then
+    keep_found "$target"
     continue
   fi
   if [[ $running -ge $jobs ]]; then
