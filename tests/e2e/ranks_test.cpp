@@ -1,0 +1,78 @@
+// Data-parallel ranks: from equal weights the same bits come out of generation on any number of
+// them; weights after updates differ by the rounding of sums over ranks alone.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "e2e/small_run.h"
+#include "e2e/tensor_files.h"
+
+namespace slimexx::e2e {
+namespace {
+
+// Weights lie near 0.25 and move by lr 1e-2 a step; sums over a few hundred f32 terms in another
+// order differ by about 1e-6 of their size, and adam_eps keeps gradients of that size from being
+// blown up to full steps.
+constexpr double kFirstStepBound = 2e-7;
+constexpr double kFinalBound = 2e-6;
+
+class Ranks : public testing::TestWithParam<Family> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+std::vector<std::string> settings_of(const std::string& run_dir) {
+  return {"rollout.num_rollout=2",
+          "rollout.page_size=4",
+          "rollout.max_total_tokens=132",
+          "rollout.chunked_prefill_size=7",
+          "rollout.rollout_temperature=0.7",
+          "optimizer.adam_eps=1e-3",
+          "numerics.recompute_old_log_probs=true",
+          "debug.save_rollout=" + run_dir + "/rollouts",
+          "debug.dump_weights=" + run_dir + "/first",
+          "checkpoint.save_hf=" + run_dir + "/hf"};
+}
+
+void expect_close(const std::string& path, const std::string& expected, double bound) {
+  const Tensors a = read_tensors(path), b = read_tensors(expected);
+  ASSERT_GT(b.size(), 0u) << expected;
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, values] : b) {
+    const Difference d = compare(a.at(name).data, values.data);
+    EXPECT_LE(d.max_abs, bound) << name << "[" << d.where << "] in " << path;
+  }
+}
+
+TEST_P(Ranks, GenerateTheSameBitsAndTrainToTheSameWeights) {
+  const Folder folder;
+  make_checkpoint(folder, GetParam().model);
+  make_prompts(folder);
+  const std::string alone = folder / "ranks_0";  // without a launcher
+  for (const int num_ranks : {0, 1, 2, 4}) {
+    SCOPED_TRACE(num_ranks);
+    const std::string run_dir = folder / ("ranks_" + std::to_string(num_ranks));
+    const Finished f =
+        run_slimexx(num_ranks, train_arguments(folder, run_dir, settings_of(run_dir)));
+    ASSERT_EQ(f.status, 0) << f.text();
+    const auto rows = read_rows(run_dir + "/metrics.jsonl");
+    ASSERT_EQ(rows.size(), 2u);
+    for (const Json& row : rows) {
+      EXPECT_EQ(number(row, "train/train_rollout_logprob_max_diff"), 0) << row.dump();
+    }
+    const std::string dump = "/rollouts/rollout_000000.jsonl";
+    EXPECT_GT(read_bytes(alone + dump).size(), 1000u);
+    EXPECT_EQ(read_bytes(run_dir + dump), read_bytes(alone + dump));
+    expect_close(run_dir + "/first/weights.safetensors", alone + "/first/weights.safetensors",
+                 kFirstStepBound);
+    expect_close(run_dir + "/hf/model.safetensors", alone + "/hf/model.safetensors", kFinalBound);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Ranks, testing::ValuesIn(families()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace slimexx::e2e
