@@ -192,12 +192,38 @@ void TrainingRun::report(Rollout& rollout) {
                                        static_cast<double>(std::max<int64_t>(1, stats.num_pages)));
   }
   if (!is_root()) return;
+  if (const double* reward = row.find("rollout/raw_reward")) reward_history_.push_back(*reward);
   log_->write_row(rollout.index, row);
   log_->print_step(rollout.index, row);
   log_->write_status("running", next_rollout_);
   if (rollout.index == 0) log_first_step_checks(rollout);
   const int64_t interval = config_.observe.log_samples_interval;
   if (interval > 0 && !config_.is_sft() && rollout.index % interval == 0) log_samples(rollout);
+}
+
+// The run at a glance: evaluations before and after, the reward's way.
+void TrainingRun::log_summary() const {
+  if (!config_.is_sft() && reward_history_.size() > 1) {
+    log_info("\n{}", observe::plot_series("mean reward by rollout", reward_history_, 72, 12));
+  }
+  if (last_eval_.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < last_eval_.size(); ++i) {
+    const EvalResult &before = first_eval_[i], &after = last_eval_[i];
+    const double b = before.pass_at.front().second, a = after.pass_at.front().second;
+    rows.push_back({after.name, fmt::format("{:.1f} %", 100 * b), fmt::format("{:.1f} %", 100 * a),
+                    fmt::format("{:+.1f} points", 100 * (a - b)),
+                    fmt::format("{:.1f}", before.mean_response_length),
+                    fmt::format("{:.1f}", after.mean_response_length)});
+  }
+  log_info("before and after\n{}",
+           observe::format_table({{.header = "set"},
+                                  {.header = "pass@1 before", .right_align = true},
+                                  {.header = "after", .right_align = true},
+                                  {.header = "change", .right_align = true},
+                                  {.header = "length before", .right_align = true},
+                                  {.header = "after", .right_align = true}},
+                                 rows));
 }
 
 void TrainingRun::log_first_step_checks(const Rollout& rollout) const {

@@ -65,6 +65,7 @@ class TrainingRun {
   void save_checkpoint(int64_t completed_rollouts);
   void log_samples(const Rollout& rollout) const;
   void log_first_step_checks(const Rollout& rollout) const;
+  void log_summary() const;
   Json checkpoint_state(int64_t completed_rollouts) const;
   std::string checkpoint_root() const;
   std::string run_path(const std::string& name) const;
@@ -89,7 +90,8 @@ class TrainingRun {
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<observe::RunLog> log_;
   std::vector<int32_t> stop_token_ids_;
-  std::vector<double> reward_history_;
+  std::vector<double> reward_history_;  // mean reward by rollout, of this process
+  std::vector<EvalResult> first_eval_, last_eval_;
   int64_t next_rollout_ = 0, num_rollouts_ = 0, optimizer_steps_ = 0, skipped_steps_ = 0;
 };
 

@@ -251,13 +251,13 @@ void TrainingRun::hand_over_weights(Rollout&) {
 
 void TrainingRun::run_evaluation(int64_t rollout, observe::MetricRow& row) {
   if (engine_) engine_->on_weights_updated();
-  const auto results =
-      rl::evaluate(eval_sets_, config_, *generator_, *eval_grader_, stop_token_ids_, rollout + 1,
-                   optimizer_steps_, run_path("samples"), is_root(), row);
-  if (is_root())
-    log_info("evaluation {}\n{}",
-             rollout < 0 ? "before training" : fmt::format("after rollout {}", rollout),
-             format_eval_table(results));
+  last_eval_ = rl::evaluate(eval_sets_, config_, *generator_, *eval_grader_, stop_token_ids_,
+                            rollout + 1, optimizer_steps_, run_path("samples"), is_root(), row);
+  if (first_eval_.empty()) first_eval_ = last_eval_;
+  if (!is_root()) return;
+  const std::string when =
+      rollout < 0 ? "before training" : fmt::format("after rollout {}", rollout);
+  log_info("evaluation {}\n{}", when, format_eval_table(last_eval_));
 }
 
 void TrainingRun::evaluate(Rollout& rollout) {
@@ -320,6 +320,7 @@ void TrainingRun::finish() {
     observe::write_trace(run_path(fmt::format("trace/rank_{:03}.json", world_.rank())));
   }
   log_->write_status("done", next_rollout_);
+  if (is_root()) log_summary();
   communicator_.barrier();
 }
 
