@@ -148,6 +148,30 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
   }
 }
 
+// What save() took is its own: the state may change as soon as it returns.
+TEST_F(RunCheckpoint, AsyncSaveWritesASnapshot) {
+  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+    CheckpointWriter writer(writer_options(), communicator);
+    for (int64_t step = 1; step <= 5; ++step) {
+      TinyPolicy policy(kModel), loaded_policy(kModel);
+      Trainer trainer = make_trainer(policy, communicator);
+      Trainer loaded = make_trainer(loaded_policy, communicator);
+      train(trainer, 0, 1);
+      const State expected = state_of(communicator, policy, trainer);
+      const auto& optimizer = trainer.optimizer();
+      writer.save(step, make_state(step, trainer), policy.store, optimizer);
+      for (const tensor::Tensor& t :
+           {optimizer.master(), optimizer.exp_avg(), optimizer.exp_avg_sq()})
+        std::fill_n(t.f32(), t.num_elements(), -123.0f);
+      writer.finish_pending();
+      load_training_state(io::Checkpoint::open(io::step_directory(root_.string(), step)),
+                          loaded_policy.store, loaded.optimizer(), {});
+      expect_equal(state_of(communicator, loaded_policy, loaded), expected,
+                   "step " + std::to_string(step));
+    }
+  });
+}
+
 TEST_F(RunCheckpoint, PollCommitsWhatAllHaveWritten) {
   dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
     TinyPolicy policy(kModel);
