@@ -71,7 +71,10 @@ std::string write_metrics_reference() {
       "Written by the program from its catalogue; do not edit. A `*` stands for any name without "
       "a\n"
       "slash, such as that of an evaluation set. Every row of `metrics.jsonl` and every "
-      "TensorBoard tag is one of these.\n";
+      "TensorBoard tag is one of these.\n"
+      "Names of features that are not there yet (critic, teacher, multi-token prediction, "
+      "drafting,\n"
+      "partial rollouts, several turns) are reserved; no run writes them.\n";
   std::string_view group;
   for (const MetricInfo& info : metric_catalogue()) {
     const std::string_view prefix = info.name.substr(0, info.name.find('/'));

@@ -7,12 +7,15 @@ namespace slimexx::train {
 
 void bind(config::Binder& b, TrainOptions& o) {
   b.begin_section("train", "Batches, microbatches and what the forward keeps.");
-  b.field("global_batch_size", o.global_batch_size,
-          {.unit = "samples",
-           .doc = "Samples of one optimizer step; derived from rollout_batch_size * "
-                  "n_samples_per_prompt = "
-                  "global_batch_size * num_steps_per_rollout where absent.",
-           .min = 1});
+  b.field(
+      "global_batch_size", o.global_batch_size,
+      {.unit = "samples",
+       .doc =
+           "Samples of one optimizer step; derived from rollout_batch_size * "
+           "n_samples_per_prompt = "
+           "global_batch_size * num_steps_per_rollout where absent; under sft rollout_batch_size, "
+           "on a loaded dump the whole dump.",
+       .min = 1});
   b.field("num_steps_per_rollout", o.num_steps_per_rollout,
           {.unit = "steps",
            .doc = "Optimizer steps made of one rollout; derived where absent (default 1).",
@@ -46,21 +49,23 @@ void bind(config::Binder& b, TrainOptions& o) {
   b.field(
       "max_skipped_steps", o.max_skipped_steps,
       {.unit = "steps",
-       .doc = "Optimizer steps that may be skipped for NaN or Inf gradients before the run stops.",
+       .doc =
+           "Optimizer steps that may be skipped for NaN or Inf gradients; one more stops the run.",
        .min = 0,
        .slime = "-"});
   b.field("num_sft_epochs", o.num_sft_epochs,
           {.unit = "epochs",
            .doc = "Passes over the data under loss_type sft.",
            .min = 1,
-           .slime = "num_epoch"});
+           .slime = "num-epoch"});
   b.end_section();
 }
 
 void bind(config::Binder& b, OptimizerOptions& o) {
   b.begin_section("optimizer",
                   "AdamW with fp32 master weights, sharded over data-parallel ranks (ZeRO-1).");
-  b.field("optimizer", o.optimizer, {.doc = "The optimizer.", .choices = {"adam"}});
+  b.field("optimizer", o.optimizer,
+          {.doc = "AdamW with decoupled weight decay.", .choices = {"adam"}});
   b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0});
   b.field("min_lr", o.min_lr, {.doc = "Learning rate at the end of the decay.", .min = 0});
   b.field("lr_decay_style", o.lr_decay_style,
