@@ -33,7 +33,7 @@ cat <<EOF
 
 The quickstart took $((SECONDS - started)) s. The model is in $run/grpo_model, a Hugging Face folder. Next:
 
-  echo '{"prompt": "23+45="}' | $slimexx generate --hf-checkpoint $run/grpo_model --input /dev/stdin --output /dev/stdout --greedy
+  $slimexx generate --hf-checkpoint $run/grpo_model --input $run/data/heldout.jsonl --greedy | head -3
   $slimexx eval --hf-checkpoint $run/grpo_model --data held-out=$run/data/heldout.jsonl --set reward.rm_type=math --set rollout.rollout_max_response_len=6
   ${launch[*]} $slimexx train --config configs/quickstart.yaml --set rollout.num_rollout=600 --resume
 EOF

@@ -92,7 +92,8 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
     std::sort(mine.begin(), mine.end(), [](const Sample& a, const Sample& b) {
       return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
     });
-    grade_samples(mine, request.prompts, request.seed, grader);
+    const uint64_t seed = request.seed ^ (uint64_t{request.rollout} << 40);
+    grade_samples(mine, request.prompts, seed, grader);
   }
   std::vector<Sample> all;
   for (const auto& bytes : communicator_.all_gather(pack_samples(mine))) {

@@ -1,5 +1,6 @@
 #include "slimexx/rl/loaded_model.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
@@ -53,7 +54,20 @@ void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                          }});
     }
   }
-  io::write_hf_folder(directory, tensors, {.template_directory = template_directory, .shards = {}});
+  // Beside the target first: an earlier export stays whole until the new one is.
+  const std::string fresh = directory + ".new";
+  std::filesystem::remove_all(fresh);
+  io::write_hf_folder(fresh, tensors, {.template_directory = template_directory, .shards = {}});
+  std::filesystem::remove_all(directory);
+  std::filesystem::rename(fresh, directory);
+}
+
+void check_export_target(const std::string& directory) {
+  if (!path_exists(directory) || path_exists(join_path(directory, "config.json"))) return;
+  if (std::filesystem::is_directory(directory) && std::filesystem::is_empty(directory)) return;
+  throw Error(ErrorCode::kUsage,
+              "the target of the export is neither empty nor a Hugging Face folder",
+              "name a new folder", directory);
 }
 
 tensor::Device select_device(const std::string& name) {

@@ -17,6 +17,7 @@ class Validation {
 
   void check() {
     check_required();
+    check_eval_names();
     check_parallel();
     check_algorithm();
     check_bounds();
@@ -62,6 +63,18 @@ class Validation {
     }
   }
 
+  // The names become parts of file names and metrics.
+  void check_eval_names() {
+    for (const auto& [name, path] : run_.eval.eval_prompt_data) {
+      const bool plain = !name.empty() && name.find_first_not_of(
+                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                              "0123456789_.-") == std::string::npos;
+      if (!plain)
+        fault("eval.eval_prompt_data", fmt::format("has a set named \"{}\"", name),
+              "use letters, digits, _ . -");
+    }
+  }
+
   void check_parallel() {
     const auto only_one = [&](const char* key, int64_t value) {
       if (value != 1)
@@ -95,7 +108,8 @@ class Validation {
       fault("rl.kl_coef", "and rl.kl_loss_coef are both set",
             "keep one: KL in the reward, or in the loss");
     }
-    if ((rl.kl_coef != 0 || rl.use_kl_loss) && run_.model.ref_load.empty() && needs_training_) {
+    if ((rl.kl_coef != 0 || rl.use_kl_loss) && run_.model.ref_load.empty() && needs_training_ &&
+        run_.debug.load_rollout.empty()) {
       fault("model.ref_load", "is missing, and a KL term wants a reference model",
             "name the reference's Hugging Face folder");
     }
@@ -183,6 +197,9 @@ RunConfig load_run_config(config::Config& config, bool needs_training) {
   if (!run.rl.eps_clip_high) run.rl.eps_clip_high = run.rl.eps_clip;
   Validation(config, run, needs_training).check();
   run.num_rollout = run.rollout.num_rollout.value_or(0);
+  if (run.global_batch_size > 0) run.train.global_batch_size = run.global_batch_size;
+  if (!run.is_sft()) run.train.num_steps_per_rollout = run.num_steps_per_rollout;
+  bind(config.binder(), run);  // again, so that the resolved file shows what was derived
   run.resolved_yaml = config.resolved_yaml();
   return run;
 }

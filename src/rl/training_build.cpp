@@ -54,6 +54,12 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   communicator_.barrier();
   make_directories(run_path("logs"));
   open_log_file(run_path(fmt::format("logs/rank_{:03}.log", world.rank())));
+  const auto& gpus = config_.parallel.actor_num_gpus;
+  require(!gpus || *gpus == world.size(),
+          fmt::format("parallel.actor_num_gpus is {}, and {} ranks run", gpus.value_or(0),
+                      world.size()),
+          "start that many ranks, or leave it out", "parallel.actor_num_gpus");
+  if (!config_.checkpoint.save_hf.empty()) check_export_target(config_.checkpoint.save_hf);
   build_model();
   build_data();
   num_rollouts_ = source_ != nullptr ? source_->num_rollouts() : config_.num_rollout;

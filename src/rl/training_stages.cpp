@@ -89,6 +89,10 @@ Rollout TrainingRun::draw_samples() {
                              {&Sample::ref_log_probs, "ref_log_probs"}}) {
     check_uniform(rollout.samples, field, name);
   }
+  if (config_.rl.use_tis && !config_.is_sft() && rollout.samples[0].rollout_log_probs.empty()) {
+    throw Error(ErrorCode::kInput, "rl.use_tis wants rollout_log_probs, and the dump has none",
+                "give them, or turn use_tis off", config_.debug.load_rollout);
+  }
   for (const auto& s : rollout.samples) {
     for (int32_t id : s.tokens) {
       if (id < 0 || id >= policy_.spec.vocab_size) {
@@ -115,6 +119,10 @@ Rollout TrainingRun::draw_samples() {
 void TrainingRun::score_reference(Rollout& rollout) {
   if (config_.is_sft() || (!config_.rl.use_kl_loss && config_.rl.kl_coef == 0)) return;
   if (!rollout.samples[0].ref_log_probs.empty()) return;
+  if (reference_.store == nullptr) {
+    throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
+                "give them, or name a reference by model.ref_load", config_.debug.load_rollout);
+  }
   observe::Span span("ref_log_probs");
   auto scores = trainer_->compute_log_probs(*reference_.store, bare_samples(rollout.samples));
   for (size_t i = 0; i < scores.size(); ++i)
@@ -131,7 +139,9 @@ void TrainingRun::score_old_policy(Rollout& rollout) {
   // by exactness, if it was made here.
   const bool exact = source_->is_generated() && config_.numerics.on_logprob_mismatch == "fail";
   const bool check = config_.numerics.recompute_old_log_probs;
-  if (!check && (!several_steps || exact)) {
+  // A KL in the reward wants them before training, from whoever has them.
+  const bool reward_wants = config_.rl.kl_coef != 0 && rollout.samples[0].rollout_log_probs.empty();
+  if (!check && !reward_wants && (!several_steps || exact)) {
     if (several_steps) {
       for (auto& s : rollout.samples) s.old_log_probs = s.rollout_log_probs;
     }

@@ -33,9 +33,11 @@ struct TextSide {
 TextSide load_text_side(const std::string& directory);
 
 // Writes the weights as a Hugging Face folder in the checkpoint's dtype, side files from
-// `template_directory`.
+// `template_directory`. A Hugging Face folder that is there already is replaced when the new one is
+// whole; check_export_target throws Error(kUsage) for anything else, before a run has cost time.
 void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                const std::string& template_directory, const std::string& directory);
+void check_export_target(const std::string& directory);
 
 // "cpu", "cuda" or "" (cuda where there is one); Error(kEnvironment) for cuda in a build without.
 tensor::Device select_device(const std::string& name);

@@ -50,6 +50,7 @@ struct TokenTerm {
 // The clipped surrogate at ratio r = exp(log_ratio); its derivative by log_ratio.
 TokenTerm clipped_surrogate(float log_ratio, float advantage, const PolicyLossOptions& o) {
   TokenTerm term;
+  if (advantage == 0) return term;  // also where the ratio overflows
   const float ratio = std::exp(log_ratio);
   const float clipped = std::clamp(ratio, 1 - o.eps_clip, 1 + o.eps_clip_high);
   const float plain = -ratio * advantage, bounded = -clipped * advantage;
