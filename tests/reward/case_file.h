@@ -3,6 +3,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -101,6 +102,25 @@ inline std::vector<std::string> hostile_texts() {
           repeat("\xe2\x88\x9a", kMany),
           repeat("</think>", kMany),
           repeat("###Response", kMany)};
+}
+
+// A grader is total: whatever stands in the response or the label, it ends with a finite score and
+// a short reason.
+inline void run_hostile_texts(Grade (*grade)(const RewardInput&)) {
+  for (const std::string& text : hostile_texts()) {
+    for (const std::string& label : {std::string("42"), text}) {
+      RewardInput input;
+      input.label = label;
+      for (const std::string& response :
+           {text, "</think>\\boxed{" + text + "}", "Answer: " + text, text + "\nAnswer: " + text}) {
+        input.response = response;
+        const Grade got = grade(input);
+        EXPECT_TRUE(std::isfinite(got.reward));
+        EXPECT_FALSE(got.reason.empty());
+        EXPECT_LT(got.reason.size(), 2000u);
+      }
+    }
+  }
 }
 
 }  // namespace slimexx::reward

@@ -1,0 +1,22 @@
+// The rule graders on their case files and on hostile text; each has a .jsonl of its own.
+#include "reward/graders.h"
+
+#include "reward/case_file.h"
+
+namespace slimexx::reward {
+namespace {
+
+TEST(Dapo, AgreesWithItsCases) { run_case_file("dapo.jsonl", grade_dapo); }
+TEST(Dapo, EndsOnHostileText) { run_hostile_texts(grade_dapo); }
+
+TEST(Deepscaler, AgreesWithItsCases) { run_case_file("deepscaler.jsonl", grade_deepscaler); }
+TEST(Deepscaler, EndsOnHostileText) { run_hostile_texts(grade_deepscaler); }
+
+TEST(F1, AgreesWithItsCases) { run_case_file("f1.jsonl", grade_f1); }
+TEST(F1, EndsOnHostileText) { run_hostile_texts(grade_f1); }
+
+TEST(Gpqa, AgreesWithItsCases) { run_case_file("gpqa.jsonl", grade_gpqa); }
+TEST(Gpqa, EndsOnHostileText) { run_hostile_texts(grade_gpqa); }
+
+}  // namespace
+}  // namespace slimexx::reward
