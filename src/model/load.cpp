@@ -96,7 +96,8 @@ bool is_ignorable(const std::string& name) {
 
 }  // namespace
 
-void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder) {
+void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
+                     const std::function<void(int64_t)>& on_loaded) {
   Faults faults;
   std::set<std::string> wanted;
   if (spec.tied_embeddings) wanted.insert("lm_head.weight");
@@ -119,6 +120,7 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
                     faults, [&](int64_t begin, int64_t end, void* out) {
                       located->file->read(*located->entry, begin, end, out);
                     });
+        if (on_loaded) on_loaded(part.end - part.begin);
       }
     }
   }

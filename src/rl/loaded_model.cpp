@@ -7,18 +7,21 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 
 namespace slimexx::rl {
 
-LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients) {
+LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
+                       bool show_progress) {
   observe::Span span("load_model");
   LoadedModel m;
   m.directory = directory;
   m.folder = std::make_unique<io::HfFolder>(io::HfFolder::open(directory));
   m.spec = model::read_model_spec(m.folder->config(), join_path(directory, "config.json"));
   m.store = std::make_unique<model::ParameterStore>(m.spec, device, with_gradients);
-  model::load_hf_weights(*m.store, m.spec, *m.folder);
+  observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
+  model::load_hf_weights(*m.store, m.spec, *m.folder, [&](int64_t n) { bar.advance(n); });
   m.eos_token_ids = m.folder->eos_token_ids();
   log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
             format_count(static_cast<double>(m.store->num_elements())),

@@ -85,10 +85,10 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
 TrainingRun::~TrainingRun() = default;
 
 void TrainingRun::build_model() {
-  policy_ = load_model(config_.model.hf_checkpoint, request_.device, true);
+  policy_ = load_model(config_.model.hf_checkpoint, request_.device, true, is_root());
   if (!config_.model.ref_load.empty() && (config_.rl.use_kl_loss || config_.rl.kl_coef != 0) &&
       !config_.is_sft()) {
-    reference_ = load_model(config_.model.ref_load, request_.device, false);
+    reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
     require(reference_.spec.vocab_size == policy_.spec.vocab_size,
             fmt::format("the reference has {} tokens, the policy {}", reference_.spec.vocab_size,
                         policy_.spec.vocab_size),

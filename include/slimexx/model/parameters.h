@@ -64,7 +64,9 @@ class ParameterStore {
 // Fills the weights from a folder. Throws Error(kInput) listing missing, extra, misshapen tensors,
 // a tied lm_head that differs from the embedding, and NaN or Inf values (count, tensor, first
 // index).
-void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder);
+// `on_loaded` is told the number of elements after every tensor (progress).
+void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
+                     const std::function<void(int64_t)>& on_loaded = {});
 // From a checkpoint's section "master" if it has one, else "weights".
 void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec,
                              const io::Checkpoint& checkpoint);

@@ -2,7 +2,6 @@
 // from.
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +21,9 @@ struct LoadedModel {
   std::vector<int32_t> eos_token_ids;
 };
 
-// Reads config.json and all weights. Logs what was loaded.
-LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients);
+// Reads config.json and all weights; a long load shows a progress bar where show_progress is set.
+LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
+                       bool show_progress = false);
 
 // Tokenizer and chat template of a folder; each is absent if its file is.
 struct TextSide {
