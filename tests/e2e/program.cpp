@@ -137,7 +137,13 @@ void Program::signal(int number) {
 }
 
 void Program::signal_rank(int rank, int number) {
-  if (is_running()) kill(rank_pids().at(static_cast<size_t>(rank)), number);
+  if (!is_running()) return;
+  const auto pids = rank_pids();
+  if (static_cast<size_t>(rank) < pids.size()) kill(pids[static_cast<size_t>(rank)], number);
+}
+
+void Program::signal_launcher(int number) {
+  if (is_running()) kill(pid_, number);
 }
 
 bool Program::wait_until(const std::function<bool()>& condition) {

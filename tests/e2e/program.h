@@ -50,6 +50,7 @@ class Program {
   // To the program itself; under mpirun to every rank.
   void signal(int number);
   void signal_rank(int rank, int number);
+  void signal_launcher(int number);  // which passes it on, or ends the ranks
   // Polls until `condition` holds or the program has ended; says whether it held.
   bool wait_until(const std::function<bool()>& condition);
   Finished wait();

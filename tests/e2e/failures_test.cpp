@@ -1,0 +1,214 @@
+// What goes wrong ends the whole run, soon, with the reason, and leaves the last checkpoint whole.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "e2e/small_run.h"
+
+namespace slimexx::e2e {
+namespace {
+
+constexpr double kSoon = 30;  // seconds for a run that lasts one: the machine may be busy
+
+class Failures : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_checkpoint(folder_, "glm4_no_bias");
+    make_prompts(folder_);
+  }
+  std::vector<std::string> arguments(const std::vector<std::string>& settings) const {
+    return train_arguments(folder_, folder_ / "run", settings);
+  }
+  Json status() const { return parse_json(read_bytes(folder_ / "run/status.json"), "status.json"); }
+  const Folder folder_;
+};
+
+void expect_mentions(const Finished& f, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    EXPECT_NE(f.err.find(text), std::string::npos) << "no \"" << text << "\" in:\n" << f.text();
+  }
+}
+
+class FailuresOfRanks : public Failures {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
+    Failures::SetUp();
+  }
+};
+
+TEST_F(FailuresOfRanks, OneThatCannotReadItsFileEndsAll) {
+  std::filesystem::create_directories(folder_ / "elsewhere");
+  // The prompts are named relative to the working folder, and rank 1 works in another one.
+  const std::string script = "cd \"" + folder_.path() +
+                             "\"; [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && cd elsewhere; exec \"$@\"";
+  const Finished f =
+      run_slimexx(2, arguments({"data.prompt_data=prompts.jsonl"}), {"sh", "-c", script, "sh"});
+  EXPECT_GT(f.status, 0) << f.text();
+  EXPECT_LT(f.seconds, kSoon);
+  expect_mentions(f, {"rank 1 of 2 failed", "prompts.jsonl"});
+}
+
+TEST_F(FailuresOfRanks, OneThatIsKilledEndsAll) {
+  const std::string rows = folder_ / "run/metrics.jsonl";
+  Program program(3, arguments({"rollout.num_rollout=100000", "checkpoint.save_interval=1"}));
+  ASSERT_TRUE(program.wait_until([&] { return read_bytes(rows).size() > 2000; }));
+  const auto start = std::chrono::steady_clock::now();
+  program.signal_rank(2, SIGKILL);
+  const Finished f = program.wait();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_GT(f.status, 0) << f.text();
+  EXPECT_LT(took.count(), kSoon);
+  EXPECT_NE((f.out + f.err).find("signal 9"), std::string::npos) << f.text();
+}
+
+TEST_F(Failures, BadConfigurationNamesEveryFault) {
+  const Finished f =
+      run_slimexx(0, arguments({"rollout.rollout_batch_sise=4", "rollout.rollout_temperature=-1",
+                                "train.global_batch_size=7", "rl.advantage_estimator=grop",
+                                "parallel.tensor_model_parallel_size=2", "eval.eval_interval=1"}));
+  EXPECT_EQ(f.status, 2) << f.text();
+  expect_mentions(f, {"rollout_batch_sise", "rollout_batch_size", "rollout_temperature", "grop"});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run")) << "a refused run wrote to disk";
+}
+
+TEST_F(Failures, ContradictionsAreNamedTogether) {
+  const Finished f = run_slimexx(
+      0, arguments({"train.global_batch_size=7", "parallel.tensor_model_parallel_size=2",
+                    "eval.eval_interval=1", "rl.use_kl_loss=true"}));
+  EXPECT_EQ(f.status, 2) << f.text();
+  expect_mentions(
+      f, {"global_batch_size", "tensor_model_parallel_size", "eval_prompt_data", "ref_load"});
+}
+
+TEST_F(Failures, MissingFoldersAreNamed) {
+  Finished f = run_slimexx(0, arguments({"model.hf_checkpoint=" + (folder_ / "absent")}));
+  EXPECT_EQ(f.status, 2) << f.text();
+  expect_mentions(f, {folder_ / "absent"});
+  std::vector<std::string> resume = arguments({});
+  resume.emplace_back("--resume");
+  f = run_slimexx(0, resume);
+  EXPECT_EQ(f.status, 2) << f.text();
+  expect_mentions(f, {"no complete checkpoint", folder_ / "run/checkpoints"});
+}
+
+TEST_F(Failures, ModelThatDivergedStopsTheRun) {
+  const Finished f = run_slimexx(0, arguments({"optimizer.lr=1e38", "optimizer.weight_decay=0"}));
+  EXPECT_EQ(f.status, 4) << f.text();
+  expect_mentions(f, {"NaN", "learning rate"});
+  EXPECT_EQ(status().at("state"), "failed");
+}
+
+// Dumps of rollouts; in a poisoned one a sample's ratio is infinite, and so is its gradient.
+class SkippedSteps : public Failures, public testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+    const std::string reason = GetParam() > 0 ? why_no_ranks() : "";
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    Failures::SetUp();
+    const Finished f = run_slimexx(0, arguments({"debug.save_rollout=" + (folder_ / "made")}));
+    ASSERT_EQ(f.status, 0) << f.text();
+  }
+  void put_dump(const std::string& name, int rollout, bool is_poisoned) const {
+    std::string lines;
+    const std::string made = folder_ / ("made/rollout_00000" + std::to_string(rollout) + ".jsonl");
+    for (Json sample : read_rows(made)) {
+      sample["advantage"] = sample["sample"].get<int>() % 2 == 0 ? -1 : 1;
+      sample["old_log_probs"] = sample["rollout_log_probs"];
+      if (is_poisoned && sample["group"] == 2 && sample["sample"] == 0)
+        sample["old_log_probs"][0] = -1e30;
+      lines += sample.dump() + "\n";
+    }
+    folder_.put(name, lines);
+  }
+  Finished train(const std::string& dumps, const std::string& run_dir) const {
+    return run_slimexx(GetParam(),
+                       train_arguments(folder_, folder_ / run_dir,
+                                       {"debug.load_rollout=" + (folder_ / dumps),
+                                        "train.max_skipped_steps=2", "rollout.num_rollout=9",
+                                        "checkpoint.save_hf=" + (folder_ / (run_dir + "/hf"))}));
+  }
+};
+
+TEST_P(SkippedSteps, LeaveTheWeightsAlone) {
+  put_dump("clean/0", 0, false);
+  put_dump("clean/1", 1, false);
+  put_dump("mixed/0", 0, false);
+  put_dump("mixed/0_poisoned", 2, true);
+  put_dump("mixed/1", 1, false);
+  Finished f = train("clean", "clean_run");
+  ASSERT_EQ(f.status, 0) << f.text();
+  f = train("mixed", "mixed_run");
+  ASSERT_EQ(f.status, 0) << f.text();
+  expect_mentions(f, {"rollout 1 step 0: NaN or Inf gradients, the update is skipped (1 so far)"});
+  const auto rows = read_rows(folder_ / "mixed_run/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 3u);
+  for (const size_t i : {0u, 1u, 2u})
+    EXPECT_EQ(number(rows[i], "train/skipped_steps"), i == 1 ? 1 : 0);
+  EXPECT_EQ(read_bytes(folder_ / "mixed_run/hf/model.safetensors"),
+            read_bytes(folder_ / "clean_run/hf/model.safetensors"));
+}
+
+TEST_P(SkippedSteps, StopTheRunAfterTheSetNumber) {
+  put_dump("dumps/0", 0, false);
+  for (const char* name : {"dumps/1", "dumps/2", "dumps/3", "dumps/4"}) put_dump(name, 2, true);
+  const Finished f = train("dumps", "run");
+  EXPECT_EQ(f.status, 4) << f.text();
+  expect_mentions(f, {"the update is skipped (3 so far)", "max_skipped_steps",
+                      "3 optimizer steps had NaN or Inf gradients"});
+  EXPECT_EQ(f.err.find("(4 so far)"), std::string::npos) << f.err;
+  EXPECT_EQ(status().at("state"), "failed");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SkippedSteps, testing::Values(0, 2));
+
+class FullDisk : public Failures, public testing::WithParamInterface<bool> {};
+
+// Files beyond 64 KiB cannot be written: a checkpoint is larger, everything else is not.
+TEST_P(FullDisk, LeavesThePreviousCheckpointWhole) {
+  const std::string async =
+      GetParam() ? "checkpoint.async_save=true" : "checkpoint.async_save=false";
+  const auto until = [&](int rollouts, bool resumes) {
+    auto a = arguments(
+        {"rollout.num_rollout=" + std::to_string(rollouts), "checkpoint.save_interval=2", async});
+    if (resumes) a.emplace_back("--resume");
+    return a;
+  };
+  ASSERT_EQ(run_slimexx(0, until(2, false)).status, 0);
+  const std::string shard = "/step_000002/shard-00000-of-00001.safetensors";
+  const std::string before = read_bytes(folder_ / "run/checkpoints" + shard);
+  ASSERT_GT(before.size(), 65536u);
+
+  const Finished f = run_slimexx(0, until(4, true),
+                                 {"sh", "-c", "trap '' XFSZ; ulimit -f 128; exec \"$@\"", "sh"});
+  EXPECT_GT(f.status, 0) << f.text();
+  EXPECT_LT(f.status, 128) << f.text();
+  expect_mentions(f, {"step_000004/shard-00000-of-00001.safetensors"});
+  EXPECT_EQ(status().at("state"), "failed");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/checkpoints/step_000004/manifest.json"));
+  EXPECT_EQ(read_bytes(folder_ / "run/checkpoints" + shard), before);
+
+  const Finished again = run_slimexx(0, until(4, true));
+  ASSERT_EQ(again.status, 0) << again.text();
+  expect_mentions(again, {"at rollout 2", "step_000004 is complete"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Async, FullDisk, testing::Bool());
+
+TEST_F(Failures, DamagedCheckpointIsNotResumed) {
+  ASSERT_EQ(run_slimexx(0, arguments({"checkpoint.save_interval=3"})).status, 0);
+  const std::string name = "run/checkpoints/step_000003/shard-00000-of-00001.safetensors";
+  std::string bytes = read_bytes(folder_ / name);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  folder_.put(name, bytes);
+  auto resume = arguments({"rollout.num_rollout=4"});
+  resume.emplace_back("--resume");
+  const Finished f = run_slimexx(0, resume);
+  EXPECT_EQ(f.status, 2) << f.text();
+  expect_mentions(f, {"shard-00000-of-00001.safetensors"});
+}
+
+}  // namespace
+}  // namespace slimexx::e2e

@@ -1,0 +1,245 @@
+// A run that was stopped or killed and taken up again ends with the bytes of one that was not.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "e2e/small_run.h"
+#include "e2e/tensor_files.h"
+
+namespace slimexx::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kRollouts = 8;
+
+// Path below `root` -> content.
+std::map<std::string, std::string> read_folder(const std::string& root) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (!entry.is_regular_file()) continue;
+    files[fs::relative(entry.path(), root).string()] = read_bytes(entry.path().string());
+  }
+  return files;
+}
+
+void expect_same_folder(const std::string& got, const std::string& expected) {
+  const auto a = read_folder(got), b = read_folder(expected);
+  ASSERT_FALSE(b.empty()) << expected;
+  for (const auto& [name, bytes] : b) {
+    const auto it = a.find(name);
+    ASSERT_NE(it, a.end()) << got << " has no " << name;
+    if (it->second == bytes) continue;
+    const size_t shorter = std::min(it->second.size(), bytes.size());
+    size_t at = 0;
+    while (at < shorter && it->second[at] == bytes[at]) ++at;
+    ADD_FAILURE() << got << "/" << name << " differs at byte " << at << ": "
+                  << it->second.substr(at, 40) << " | " << bytes.substr(at, 40);
+  }
+  EXPECT_EQ(a.size(), b.size()) << got << " has files that " << expected << " lacks";
+}
+
+// The rows but for what a clock or a memory gauge says, and the share of cached tokens: a resumed
+// engine starts with an empty cache, and which rank generates what depends on timing.
+std::vector<Json> steady_rows(const std::string& run_dir) {
+  std::vector<Json> rows;
+  for (const Json& row : read_rows(run_dir + "/metrics.jsonl")) {
+    Json kept = Json::object();
+    for (const auto& [key, value] : row.items()) {
+      const bool is_cache = key.find("cache") != std::string::npos;
+      if (key == "wall_time" || key.starts_with("perf/") || key.starts_with("sys/") || is_cache)
+        continue;
+      kept[key] = value;
+    }
+    rows.push_back(std::move(kept));
+  }
+  return rows;
+}
+
+std::vector<std::string> step_folders(const std::string& run_dir) {
+  std::vector<std::string> names;
+  if (!fs::exists(run_dir + "/checkpoints")) return names;
+  for (const auto& entry : fs::directory_iterator(run_dir + "/checkpoints")) {
+    if (fs::exists(entry.path() / "manifest.json")) names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+size_t num_rows(const std::string& run_dir) {
+  const std::string text = read_bytes(run_dir + "/metrics.jsonl");
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class Resume : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    const std::string reason = GetParam() > 1 ? why_no_ranks() : "";
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    make_checkpoint(folder_, "qwen3_tied_mqa");
+    make_prompts(folder_);
+  }
+  int launcher_ranks() const { return GetParam() > 1 ? GetParam() : 0; }
+
+  std::vector<std::string> arguments(const std::string& name,
+                                     std::vector<std::string> more = {}) const {
+    const std::string run_dir = folder_ / name;
+    std::vector<std::string> settings = {"rollout.num_rollout=" + std::to_string(kRollouts),
+                                         "model.ref_load=" + (folder_ / "model"),
+                                         "rl.use_kl_loss=true",
+                                         "rl.kl_loss_coef=0.01",
+                                         "train.num_steps_per_rollout=2",
+                                         "optimizer.lr_decay_style=cosine",
+                                         "optimizer.lr_warmup_iters=3",
+                                         "checkpoint.save_interval=2",
+                                         "checkpoint.keep_last=2",
+                                         "checkpoint.save_hf=" + run_dir + "/hf",
+                                         "eval.eval_interval=3",
+                                         "eval.eval_prompt_data.toy=" + (folder_ / "prompts.jsonl"),
+                                         "eval.n_samples_per_eval_prompt=2",
+                                         "observe.tensorboard=true"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return train_arguments(folder_, run_dir, settings);
+  }
+  static std::vector<std::string> resumed(std::vector<std::string> arguments) {
+    arguments.push_back("--resume");
+    return arguments;
+  }
+
+  void run_uninterrupted() {
+    const Finished f = run_slimexx(launcher_ranks(), arguments("whole"));
+    ASSERT_EQ(f.status, 0) << f.text();
+    EXPECT_EQ(step_folders(folder_ / "whole"),
+              (std::vector<std::string>{"step_000006", "step_000008"}))
+        << "keep_last is 2";
+    EXPECT_EQ(num_rows(folder_ / "whole"), static_cast<size_t>(kRollouts) + 1);  // and -1's
+  }
+
+  void expect_same_run(const std::string& name) {
+    expect_same_folder(folder_ / (name + "/hf"), folder_ / "whole/hf");
+    expect_same_folder(folder_ / (name + "/checkpoints/step_000008"),
+                       folder_ / "whole/checkpoints/step_000008");
+    const auto got = steady_rows(folder_ / name);
+    const auto expected = steady_rows(folder_ / "whole");
+    EXPECT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
+      for (const auto& [key, value] : expected[i].items()) {
+        EXPECT_EQ(got[i].value(key, Json()), value) << key << " of row " << i;
+      }
+      EXPECT_EQ(got[i].size(), expected[i].size()) << "row " << i;
+    }
+  }
+
+  const Folder folder_;
+};
+
+TEST_P(Resume, AfterBeingKilledAtRandom) {
+  run_uninterrupted();
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::string run_dir = folder_ / "killed";
+  for (int kills = 0; kills < 4; ++kills) {
+    const bool has_checkpoint = !step_folders(run_dir).empty();
+    Program program(launcher_ranks(),
+                    has_checkpoint ? resumed(arguments("killed")) : arguments("killed"));
+    // Within a rollout, a save, or the start of the program.
+    const size_t wanted = num_rows(run_dir) + 1 + random() % 3;
+    program.wait_until([&] { return num_rows(run_dir) >= wanted; });
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 12000));
+    program.signal(SIGKILL);
+    program.wait();
+  }
+  const Finished f =
+      run_slimexx(launcher_ranks(), step_folders(run_dir).empty() ? arguments("killed")
+                                                                  : resumed(arguments("killed")));
+  ASSERT_EQ(f.status, 0) << f.text();
+  expect_same_run("killed");
+}
+
+// One rank's signal stops all; what a launcher passes on does, too.
+void send(Program& program, int number) {
+  if (number == SIGTERM) return program.signal_rank(0, number);
+  if (number == SIGUSR1) return program.signal_launcher(number);
+  program.signal(number);
+}
+
+TEST_P(Resume, AfterASignalThatStopsTheRun) {
+  run_uninterrupted();
+  const std::string run_dir = folder_ / "stopped";
+  size_t rows = 2;
+  for (const int number : {SIGTERM, SIGUSR1, SIGINT}) {
+    SCOPED_TRACE(number);
+    Program program(launcher_ranks(),
+                    rows == 2 ? arguments("stopped") : resumed(arguments("stopped")));
+    ASSERT_TRUE(program.wait_until([&] { return num_rows(run_dir) >= rows; }));
+    send(program, number);
+    const Finished f = program.wait();
+    ASSERT_EQ(f.status, 130) << f.text();
+    EXPECT_NE(f.err.find("the state is saved"), std::string::npos) << f.text();
+    const Json status = parse_json(read_bytes(run_dir + "/status.json"), "status.json");
+    EXPECT_EQ(status.at("state"), "interrupted");
+    // Whole, and of the very rollout that the run stopped after.
+    char last[32];
+    snprintf(last, sizeof last, "step_%06d", status.at("step").get<int>());
+    ASSERT_FALSE(step_folders(run_dir).empty());
+    EXPECT_EQ(step_folders(run_dir).back(), last);
+    EXPECT_LE(step_folders(run_dir).size(), 2u);
+    rows = num_rows(run_dir) + 1;
+  }
+  const Finished f = run_slimexx(launcher_ranks(), resumed(arguments("stopped")));
+  ASSERT_EQ(f.status, 0) << f.text();
+  expect_same_run("stopped");
+}
+
+// The same bytes whether shards are written beside the next rollout or before it.
+TEST_P(Resume, FromWhatWasWrittenInTheForeground) {
+  run_uninterrupted();
+  const Finished f =
+      run_slimexx(launcher_ranks(), arguments("sync", {"checkpoint.async_save=false"}));
+  ASSERT_EQ(f.status, 0) << f.text();
+  expect_same_run("sync");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2));
+
+class ResumeElsewhere : public Resume {};
+
+// From a checkpoint of GetParam() ranks, on three: the same samples, weights equal to rounding.
+TEST_P(ResumeElsewhere, OnAnotherNumberOfRanks) {
+  constexpr double kBound = 2e-6;  // absolute, as in ranks_test.cpp
+  const std::vector<std::string> more = {"optimizer.adam_eps=1e-3", "checkpoint.keep_last=0"};
+  Finished f = run_slimexx(launcher_ranks(), arguments("whole", more));
+  ASSERT_EQ(f.status, 0) << f.text();
+  std::vector<std::string> other = arguments("other", more);
+  other.push_back("--resume");
+  other.push_back(folder_ / "whole/checkpoints/step_000006");
+  f = run_slimexx(GetParam() == 2 ? 3 : 2, other);
+  ASSERT_EQ(f.status, 0) << f.text();
+  const Tensors a = read_tensors(folder_ / "other/hf/model.safetensors");
+  for (const auto& [name, values] : read_tensors(folder_ / "whole/hf/model.safetensors")) {
+    const Difference d = compare(a.at(name).data, values.data);
+    EXPECT_LE(d.max_abs, kBound) << name << "[" << d.where << "]";
+  }
+  const auto got = read_rows(folder_ / "other/metrics.jsonl");
+  const auto expected = read_rows(folder_ / "whole/metrics.jsonl");
+  ASSERT_EQ(got.size(), 2u);
+  for (const size_t i : {0u, 1u}) {
+    const Json& want = expected[expected.size() - 2 + i];
+    for (const char* key : {"step", "rollout/num_tokens", "rollout/raw_reward", "train/lr"}) {
+      EXPECT_EQ(number(got[i], key), number(want, key)) << key;
+    }
+    EXPECT_EQ(number(got[i], "train/train_rollout_logprob_max_diff"), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ResumeElsewhere, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace slimexx::e2e
