@@ -77,7 +77,9 @@ struct RunLog::Impl {
 void RunLog::Impl::open() {
   make_directories(options.run_dir);
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
-  trim_rows(metrics_path, options.resume_step);
+  // A start from nothing keeps no row of an earlier attempt: not even that of step -1, the
+  // evaluation before training.
+  trim_rows(metrics_path, options.resume_step > 0 ? options.resume_step : -1);
   metrics_fd = open_append(metrics_path);
   if (!options.tensorboard) return;
   const std::string directory = join_path(options.run_dir, "tb");
