@@ -31,7 +31,11 @@ class ThreadPool {
       workers_.emplace_back([this](std::stop_token s) { work(s); });
   }
   ~ThreadPool() {
-    for (auto& w : workers_) w.request_stop();
+    {
+      // Under the lock, or a worker between its look at the token and its sleep misses the call.
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (auto& w : workers_) w.request_stop();
+    }
     wake_.notify_all();
   }
   int size() const { return num_threads_; }

@@ -74,6 +74,12 @@ TEST(ThreadPool, CoversTheRangeOnceAndRethrows) {
   }
 }
 
+// A worker that is about to sleep must hear that its pool ends; this hung in some 10,000 rounds.
+TEST(ThreadPool, EndsWhileWorkersGoToSleep) {
+  for (int round = 0; round < 20'000; ++round) set_num_threads(2 + round % 2);
+  EXPECT_EQ(num_threads(), 3);
+}
+
 TEST(File, OutputAppearsOnlyOnCommit) {
   const auto path = (std::filesystem::temp_directory_path() / "slimexx_base_test.txt").string();
   std::filesystem::remove(path);
