@@ -34,4 +34,4 @@ cmake --build --preset "$preset" -j "$jobs"
 # CTest runs scripts/check.sh too, as check.tree. Its own summary stands last, for people and for CI.
 announce "test"
 exec ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
-  --progress "${select[@]}"
+  --timeout 600 "${select[@]}"
