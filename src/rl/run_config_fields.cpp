@@ -14,8 +14,11 @@ void bind_section(Binder& b, ModelOptions& o) {
       {.doc = "Hugging Face folder: config.json, tokenizer, weights; the policy starts from it."});
   b.field("ref_load", o.ref_load,
           {.doc = "Hugging Face folder of the frozen reference model of KL terms."});
-  b.field("load", o.load,
-          {.doc = "Without effect yet: `slimexx train --resume DIR` takes up a checkpoint."});
+  b.field(
+      "load", o.load,
+      {.doc =
+           "Checkpoint to continue from; of one that holds weights only (convert-hf), the weights. "
+           "--resume comes first."});
   b.end_section();
 }
 
@@ -155,7 +158,7 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
            .min_exclusive = true,
            .slime = "-"});
   b.field("rm_retries", o.rm_retries,
-          {.doc = "Tries of one request, the first included.", .min = 0, .slime = "-"});
+          {.doc = "Tries of one request, the first included.", .min = 1, .slime = "-"});
   b.field("rm_max_connections", o.rm_max_connections,
           {.doc = "Requests under way at once.", .min = 1, .slime = "-"});
   b.end_section();
@@ -226,12 +229,11 @@ void bind_section(Binder& b, ParallelOptions& o) {
           {.doc = "Tensor parallelism within experts. Only 1 is there yet.", .min = 1});
   b.field("colocate", o.colocate,
           {.doc = "Training and generation share their ranks. Only true is there yet."});
-  b.field("actor_num_gpus", o.actor_num_gpus,
-          {.doc = "Ranks that train, where not colocated. Without effect yet.",
-           .min = 1,
-           .slime = "-"});
+  b.field(
+      "actor_num_gpus", o.actor_num_gpus,
+      {.doc = "Ranks that train; while colocated it must be all of them.", .min = 1, .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
-          {.doc = "Ranks that generate, where not colocated. Without effect yet.", .min = 1});
+          {.doc = "Ranks that generate; while colocated it must be all of them.", .min = 1});
   b.end_section();
 }
 

@@ -59,6 +59,11 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
           fmt::format("parallel.actor_num_gpus is {}, and {} ranks run", gpus.value_or(0),
                       world.size()),
           "start that many ranks, or leave it out", "parallel.actor_num_gpus");
+  const auto& engines = config_.parallel.rollout_num_gpus;
+  require(!engines || *engines == world.size(),
+          fmt::format("parallel.rollout_num_gpus is {}, and {} ranks generate where they train",
+                      engines.value_or(0), world.size()),
+          "leave it out", "parallel.rollout_num_gpus");
   if (!config_.checkpoint.save_hf.empty()) check_export_target(config_.checkpoint.save_hf);
   build_model();
   build_data();
@@ -68,7 +73,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   policy_weights_ = model::bind_weights(*policy_.store, policy_.spec);
   build_engine();
   build_trainer();
-  if (!request_.resume.empty()) resume();
+  if (!request_.resume.empty() || !config_.model.load.empty()) resume();
   log_ = std::make_unique<observe::RunLog>(
       observe::RunLog::Options{.run_dir = config_.observe.run_dir,
                                .tensorboard = config_.observe.tensorboard,
@@ -189,17 +194,32 @@ void TrainingRun::build_trainer() {
       communicator_);
 }
 
+// The training state of --resume, or of model.load where that is a training checkpoint; of one that
+// holds weights only (convert-hf) the weights.
 void TrainingRun::resume() {
+  const std::string path =
+      request_.resume.empty() ? io::find_latest(config_.model.load) : request_.resume;
+  require(!path.empty(), "the folder holds no complete checkpoint",
+          "name a checkpoint, or leave model.load out", config_.model.load);
   observe::Span span("load_model");
-  const io::Checkpoint checkpoint = io::Checkpoint::open(request_.resume);
+  const io::Checkpoint checkpoint = io::Checkpoint::open(path);
   checkpoint.verify_hashes();
-  const Json& state = checkpoint.state();
-  const std::string where = request_.resume + "/manifest.json";
-  if (!state.contains("next_rollout")) {
-    throw Error(ErrorCode::kUsage, "this checkpoint holds weights only, no training state",
-                "start from it by model.hf_checkpoint after `slimexx convert-hf --to hf`",
-                request_.resume);
+  if (checkpoint.state().contains("next_rollout")) {
+    restore_training(checkpoint);
+    if (is_root()) log_info("continuing from {} at rollout {}", path, next_rollout_);
+  } else {
+    require(request_.resume.empty(), "this checkpoint holds weights only, no training state",
+            "start from its weights by model.load", path);
+    model::load_checkpoint_weights(*policy_.store, policy_.spec, checkpoint);
+    trainer_->optimizer().take_master({.device = request_.device});
+    if (is_root()) log_info("the weights are those of {}", path);
   }
+  if (engine_) engine_->on_weights_updated();
+}
+
+void TrainingRun::restore_training(const io::Checkpoint& checkpoint) {
+  const Json& state = checkpoint.state();
+  const std::string where = checkpoint.directory() + "/manifest.json";
   load_training_state(checkpoint, *policy_.store, trainer_->optimizer(),
                       {.device = request_.device});
   next_rollout_ = json_int(state, "next_rollout", where);
@@ -207,8 +227,6 @@ void TrainingRun::resume() {
   skipped_steps_ = json_int(state, "skipped_steps", where);
   trainer_->optimizer().set_num_steps(json_int(state, "adam_steps", where));
   source_->restore(state.at("data"));
-  if (engine_) engine_->on_weights_updated();
-  if (is_root()) log_info("resuming from {} at rollout {}", request_.resume, next_rollout_);
 }
 
 std::string TrainingRun::run_path(const std::string& name) const {

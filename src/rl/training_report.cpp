@@ -203,7 +203,7 @@ void TrainingRun::report(Rollout& rollout) {
 
 // The run at a glance: evaluations before and after, the reward's way.
 void TrainingRun::log_summary() const {
-  if (!config_.is_sft() && reward_history_.size() > 1) {
+  if (!config_.is_sft() && reward_history_.size() >= 8) {
     log_info("\n{}", observe::plot_series("mean reward by rollout", reward_history_, 72, 12));
   }
   if (last_eval_.empty()) return;

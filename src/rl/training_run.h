@@ -55,6 +55,7 @@ class TrainingRun {
   void build_engine();
   void build_trainer();
   void resume();
+  void restore_training(const io::Checkpoint& checkpoint);
   bool wants_engine() const;
   int64_t longest_sequence() const;
   void run_evaluation(int64_t rollout, observe::MetricRow& row);

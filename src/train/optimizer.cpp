@@ -33,7 +33,7 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& com
     scratch_ =
         tensor::Buffer({}, communicator.size() * largest_range(ranges_) * 4, "gradient exchange");
   }
-  ops::copy({device}, master_, store.flat_weights().rows(range().begin, range().end));
+  take_master({.device = device});
 }
 
 double ShardedAdamW::reduce_gradients(ops::Stream stream) {
@@ -77,6 +77,10 @@ void ShardedAdamW::step(ops::Stream stream, double learning_rate, double gradien
 void ShardedAdamW::gather_weights() {
   const tensor::Tensor weights = store_.flat_weights();
   communicator_.all_gather_ranges(weights.raw(), tensor::dtype_bytes(weights.dtype()), ranges_);
+}
+
+void ShardedAdamW::take_master(ops::Stream stream) {
+  ops::copy(stream, master_, store_.flat_weights().rows(range().begin, range().end));
 }
 
 void ShardedAdamW::publish_master(ops::Stream stream) {

@@ -34,6 +34,8 @@ class ShardedAdamW {
   tensor::Tensor master() const { return master_; }
   tensor::Tensor exp_avg() const { return exp_avg_; }
   tensor::Tensor exp_avg_sq() const { return exp_avg_sq_; }
+  // The masters become the weights of the store, as at construction.
+  void take_master(ops::Stream stream);
   // After the state was loaded: the weights become the masters', on every rank. Collective.
   void publish_master(ops::Stream stream);
 
