@@ -285,7 +285,7 @@ void TreeBinder::field(const std::string& key, StringMap& value, const FieldMeta
 void TreeBinder::json_field(const std::string& key, std::string& value, const FieldMeta& meta) {
   const auto read = [&](const Node& node, const std::string& path) -> std::optional<std::string> {
     try {
-      return node_to_json(node);
+      return node_to_json(node, 1 + static_cast<int>(std::ranges::count(path, '.')));
     } catch (const Error& e) {
       fault(node, path, fmt::format("{} ({})", e.message(), e.where()),
             "write it as YAML, unquoted");

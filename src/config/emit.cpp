@@ -8,6 +8,7 @@
 
 #include "config/interpolate.h"
 #include "config/numbers.h"
+#include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/strings.h"
 
@@ -105,6 +106,23 @@ Json to_json(const Node& node) {
   return object;
 }
 
+// JSON in text must fit what the tree of a file may hold, or the resolved configuration would not
+// read back. `depth` counts the maps and lists around `value`.
+void check_fits(const Json& value, int depth) {
+  if (!value.is_structured()) return;
+  if (depth >= kMaxDepth) {
+    throw Error(ErrorCode::kUsage, fmt::format("nested more than {} levels deep", kMaxDepth), "",
+                "JSON in text");
+  }
+  for (const auto& [key, member] : value.items()) {
+    if (value.is_object() && (key.empty() || key.size() > kMaxKeyBytes)) {
+      throw Error(ErrorCode::kUsage, fmt::format("a key of {} bytes", key.size()), "",
+                  "JSON in text");
+    }
+    check_fits(member, depth + 1);
+  }
+}
+
 struct Section {
   std::string name, value;
   std::vector<Section> children;
@@ -149,11 +167,14 @@ std::string json_to_yaml(const std::string& json) {
   return json.empty() ? "null" : write_json(Json::parse(json));
 }
 
-std::string node_to_json(const Node& node) {
+std::string node_to_json(const Node& node, int depth) {
   if (node.kind == NodeKind::kScalar) {
     const std::string_view text = trim(node.text);
-    if (text.starts_with('{') || text.starts_with('['))
-      return parse_json(node.text, "JSON in text").dump();
+    if (text.starts_with('{') || text.starts_with('[')) {
+      const Json json = parse_json(node.text, "JSON in text");
+      check_fits(json, depth);
+      return json.dump();
+    }
   }
   return to_json(node).dump();
 }

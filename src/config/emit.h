@@ -24,8 +24,9 @@ std::string to_yaml(const StringMap& value);
 std::string json_to_yaml(const std::string& json);  // of a json_field: "null" if empty
 
 // The JSON text of whatever stands at `node`. A text that starts with { or [ is taken for JSON
-// itself, as slime's flags have it; throws Error if it is malformed.
-std::string node_to_json(const Node& node);
+// itself, as slime's flags have it; throws Error if it is malformed, or with the `depth` maps and
+// lists around it larger than what a file may hold.
+std::string node_to_json(const Node& node, int depth);
 
 // Lays "section.key" -> value lines out as nested sections, in order of first mention.
 std::string nest_yaml(const std::vector<std::pair<std::string, std::string>>& values);
