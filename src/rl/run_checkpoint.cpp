@@ -59,9 +59,11 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   s.directory = io::step_directory(options_.root, step);
   s.state = state;
   if (communicator_.rank() == 0) {
-    make_directories(s.directory);
-    // An interrupted or abandoned save of the same step: its manifest must not outlive its shards.
+    // An interrupted or abandoned save of the same step, maybe of another number of ranks: the
+    // manifest goes first, as it must not outlive its shards.
     std::filesystem::remove(join_path(s.directory, "manifest.json"));
+    std::filesystem::remove_all(s.directory);
+    make_directories(s.directory);
     io::copy_side_files(options_.side_files_from, s.directory);
   }
   communicator_.barrier();

@@ -80,11 +80,12 @@ size_t num_rows(const std::string& run_dir) {
 class Resume : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    const std::string reason = GetParam() > 1 ? why_no_ranks() : "";
+    const std::string reason = wants_ranks() ? why_no_ranks() : "";
     if (!reason.empty()) GTEST_SKIP() << reason;
     make_checkpoint(folder_, "qwen3_tied_mqa");
     make_prompts(folder_);
   }
+  virtual bool wants_ranks() const { return GetParam() > 1; }
   int launcher_ranks() const { return GetParam() > 1 ? GetParam() : 0; }
 
   std::vector<std::string> arguments(const std::string& name,
@@ -209,7 +210,9 @@ TEST_P(Resume, FromWhatWasWrittenInTheForeground) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2));
 
-class ResumeElsewhere : public Resume {};
+class ResumeElsewhere : public Resume {
+  bool wants_ranks() const override { return true; }
+};
 
 // From a checkpoint of GetParam() ranks, on three: the same samples, weights equal to rounding.
 TEST_P(ResumeElsewhere, OnAnotherNumberOfRanks) {
@@ -237,6 +240,26 @@ TEST_P(ResumeElsewhere, OnAnotherNumberOfRanks) {
     }
     EXPECT_EQ(number(got[i], "train/train_rollout_logprob_max_diff"), 0);
   }
+}
+
+// Going back in the same folder leaves nothing of the steps that were abandoned.
+TEST_P(ResumeElsewhere, WritesAnAbandonedStepAnew) {
+  run_uninterrupted();
+  folder_.put("whole/checkpoints/step_000008/shard-00000-of-00001.safetensors.tmp.1", "torn");
+  std::vector<std::string> back = arguments("whole");
+  back.emplace_back("--resume");
+  back.push_back(folder_ / "whole/checkpoints/step_000006");
+  const int num_ranks = GetParam() == 2 ? 0 : 2;
+  const Finished f = run_slimexx(num_ranks, back);
+  ASSERT_EQ(f.status, 0) << f.text();
+  int64_t shards = 0;
+  for (const auto& [name, bytes] : read_folder(folder_ / "whole/checkpoints/step_000008")) {
+    if (name.find("shard") == std::string::npos) continue;
+    ++shards;
+    EXPECT_TRUE(name.ends_with(num_ranks == 2 ? "-of-00002.safetensors" : "-of-00001.safetensors"))
+        << name;
+  }
+  EXPECT_EQ(shards, std::max(1, num_ranks));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ResumeElsewhere, testing::Values(1, 2));
