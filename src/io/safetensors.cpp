@@ -27,7 +27,7 @@ int64_t TensorEntry::num_elements() const {
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
-  std::string start(std::min(kHeaderLengthBytes, file_.size_bytes()), '\0');
+  std::string start(std::min(kHeaderLengthBytes + 1, file_.size_bytes()), '\0');
   file_.read_at(0, start.data(), start.size());
   std::string json(parse_header_length(start, file_.size_bytes(), path), '\0');
   file_.read_at(kHeaderLengthBytes, json.data(), json.size());

@@ -27,7 +27,10 @@ void refuse_other_formats(std::string_view start, const std::string& path) {
   if (start.starts_with("version ")) {
     fail(path, "the file is a Git LFS pointer, not the weights", "fetch them with `git lfs pull`");
   }
-  if (start.starts_with("PK\x03\x04") || start.starts_with("\x80\x02")) {
+  // A pickle's first bytes are also those of a valid length (640, 66176, ...): then the header's
+  // brace, which a pickle does not have there, decides.
+  const bool is_header = start.size() > kHeaderLengthBytes && start[kHeaderLengthBytes] == '{';
+  if (!is_header && (start.starts_with("PK\x03\x04") || start.starts_with("\x80\x02"))) {
     fail(path, "the file is a PyTorch pickle, not safetensors", "convert it to safetensors first");
   }
   if (start.starts_with("GGUF")) {

@@ -23,7 +23,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> unsupported;  // tensor -> dtype that DType lacks
 };
 
-// The header's length from the file's first 8 bytes, checked against the cap and the file.
+// The header's length from the file's first 8 bytes, checked against the cap and the file. A
+// ninth byte, if given, tells files of other formats from headers of the same length.
 uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes,
                              const std::string& path);
 

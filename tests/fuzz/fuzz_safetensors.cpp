@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace slimexx;
   const std::string_view file(reinterpret_cast<const char*>(data), size);
   try {
-    const uint64_t length = io::parse_header_length(file.substr(0, 8), size, "input");
+    const uint64_t length = io::parse_header_length(file.substr(0, 9), size, "input");
     const std::string_view json = file.substr(8, length);
     const uint64_t data_bytes = size - 8 - length;
     auto header = io::parse_safetensors_header(json, data_bytes, "input");
