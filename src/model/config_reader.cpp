@@ -32,12 +32,15 @@ int64_t ConfigReader::size(const std::string& key, int64_t max) const {
   return value;
 }
 
-double ConfigReader::positive_number(const std::string& key, double fallback) const {
-  if (find(config_, key) == nullptr) return fallback;
+double ConfigReader::positive_number(const std::string& key) const {
   const double value = json_number(config_, key, where_);
   if (!(value > 0) || !std::isfinite(value))
     fail(fmt::format("\"{}\" is {}, wanted a positive number", key, value));
   return value;
+}
+
+double ConfigReader::positive_number(const std::string& key, double fallback) const {
+  return find(config_, key) == nullptr ? fallback : positive_number(key);
 }
 
 bool ConfigReader::flag(const std::string& key, bool fallback) const {
@@ -51,12 +54,17 @@ std::string ConfigReader::text(const std::string& key, const std::string& fallba
   return find(config_, key) == nullptr ? fallback : json_string(config_, key, where_);
 }
 
+// Where both are there, transformers 5 takes rope_scaling, the only one that transformers 4 knows.
 const Json* ConfigReader::rope_object() const {
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    if (const Json* value = find(config_, key)) {
-      if (!value->is_object()) fail(fmt::format("\"{}\" must be an object", key));
-      return value;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* value = find(config_, key);
+    if (value == nullptr) continue;
+    if (!value->is_object()) fail(fmt::format("\"{}\" must be an object", key));
+    for (const auto& [name, member] : value->items()) {
+      if (member.is_object())
+        fail(fmt::format("\"{}\" gives \"{}\" its own rotary embedding: not supported", key, name));
     }
+    if (!value->empty()) return value;
   }
   return nullptr;
 }
@@ -72,8 +80,28 @@ double ConfigReader::partial_rotary_factor(double fallback) const {
   return value;
 }
 
-void ConfigReader::read_rope(ModelSpec& spec) const {
+void ConfigReader::read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  rope.scaling = RopeScaling::kLlama3;
+  rope.factor = nested.positive_number("factor");
+  rope.low_freq_factor = nested.positive_number("low_freq_factor");
+  rope.high_freq_factor = nested.positive_number("high_freq_factor");
+  // At the top level it overrides; nowhere: the context was not stretched.
+  auto original = optional_size(kOriginal);
+  if (!original) original = nested.optional_size(kOriginal);
+  rope.original_max_positions = original ? *original : size("max_position_embeddings");
+  if (rope.high_freq_factor <= rope.low_freq_factor)
+    nested.fail("high_freq_factor must be above low_freq_factor");
+}
+
+void ConfigReader::read_rope(ModelSpec& spec, const FamilyDefaults& defaults) const {
   RopeSpec& rope = spec.rope;
+  const double part = partial_rotary_factor(defaults.partial_rotary_factor.value_or(1));
+  if (!defaults.partial_rotary_factor && part != 1) {
+    fail(fmt::format("\"partial_rotary_factor\" is {}: this architecture turns whole heads", part),
+         "remove it if the model was trained with whole heads");
+  }
+  rope.rotary_dim = static_cast<int64_t>(std::floor(static_cast<double>(spec.head_dim) * part));
   rope.theta = positive_number("rope_theta", 10000);
   const Json* object = rope_object();
   if (object == nullptr) return;
@@ -83,68 +111,83 @@ void ConfigReader::read_rope(ModelSpec& spec) const {
   if (type == "default") return;
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
-    rope.factor = nested.positive_number("factor", 1);
+    rope.factor = nested.positive_number("factor");
   } else if (type == "llama3") {
-    rope.scaling = RopeScaling::kLlama3;
-    rope.factor = nested.positive_number("factor", 8);
-    rope.low_freq_factor = nested.positive_number("low_freq_factor", 1);
-    rope.high_freq_factor = nested.positive_number("high_freq_factor", 4);
-    rope.original_max_positions = nested.size("original_max_position_embeddings");
-    if (rope.high_freq_factor <= rope.low_freq_factor)
-      nested.fail("high_freq_factor must be above low_freq_factor");
+    read_llama3_scaling(rope, nested);
   } else {
     fail(fmt::format("rope type \"{}\" is not supported", type),
          "supported: default, linear, llama3");
   }
 }
 
-ModelSpec ConfigReader::read_common(const std::string& family) const {
+// Every layer sees all earlier tokens and no later one; whatever says otherwise is refused.
+void ConfigReader::check_attention() const {
+  if (flag("use_sliding_window", false)) {
+    fail("use_sliding_window is true: sliding-window attention is not supported yet");
+  }
+  if (!flag("is_causal", true)) fail("is_causal is false: only causal attention is supported");
+  const Json* kinds = find(config_, "layer_types");
+  if (kinds == nullptr) return;
+  if (!kinds->is_array()) fail("\"layer_types\" must be a list");
+  for (const Json& kind : *kinds) {
+    if (kind != "full_attention") {
+      fail(fmt::format("layer_types holds {}: not supported",
+                       kind.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40)),
+           "supported: \"full_attention\"");
+    }
+  }
+}
+
+void ConfigReader::read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) const {
+  spec.vocab_size = size("vocab_size", 1 << 24);
+  spec.hidden_size = size("hidden_size", 1 << 20);
+  spec.num_layers = size("num_hidden_layers", 4096);
+  spec.intermediate_size = size("intermediate_size", 1 << 24);
+  spec.num_heads = size("num_attention_heads", 1 << 16);
+  // null is a statement of its own: as many as heads.
+  spec.num_kv_heads = config_.contains("num_key_value_heads")
+                          ? optional_size("num_key_value_heads").value_or(spec.num_heads)
+                          : defaults.num_kv_heads.value_or(spec.num_heads);
+  if (spec.num_heads % spec.num_kv_heads != 0) {
+    fail(fmt::format("num_attention_heads ({}) is not a multiple of num_key_value_heads ({})",
+                     spec.num_heads, spec.num_kv_heads));
+  }
+  auto head_dim = optional_size("head_dim");
+  if (!head_dim) head_dim = defaults.head_dim;
+  if (!head_dim && spec.hidden_size % spec.num_heads != 0) {
+    fail(fmt::format(
+        "hidden_size ({}) is not a multiple of num_attention_heads ({}) and head_dim is absent",
+        spec.hidden_size, spec.num_heads));
+  }
+  spec.head_dim = head_dim.value_or(spec.hidden_size / spec.num_heads);
+  if (spec.head_dim > 1024)
+    fail(fmt::format("head_dim is {}, at most 1024 is supported", spec.head_dim));
+  spec.max_positions = optional_size("max_position_embeddings").value_or(32768);
+}
+
+ModelSpec ConfigReader::read_common(const std::string& family,
+                                    const FamilyDefaults& defaults) const {
   ModelSpec spec;
   spec.family = family;
   const Json* names = find(config_, "architectures");
   if (names != nullptr && names->is_array() && !names->empty() && (*names)[0].is_string()) {
     spec.architecture = (*names)[0].get<std::string>();
   }
-  spec.vocab_size = size("vocab_size", 1 << 24);
-  spec.hidden_size = size("hidden_size", 1 << 20);
-  spec.num_layers = size("num_hidden_layers", 4096);
-  spec.intermediate_size = size("intermediate_size", 1 << 24);
-  spec.num_heads = size("num_attention_heads", 1 << 16);
-  spec.num_kv_heads = optional_size("num_key_value_heads").value_or(spec.num_heads);
-  if (spec.num_heads % spec.num_kv_heads != 0) {
-    fail(fmt::format("num_attention_heads ({}) is not a multiple of num_key_value_heads ({})",
-                     spec.num_heads, spec.num_kv_heads));
-  }
-  if (const auto head_dim = optional_size("head_dim")) {
-    spec.head_dim = *head_dim;
-  } else {
-    if (spec.hidden_size % spec.num_heads != 0) {
-      fail(fmt::format(
-          "hidden_size ({}) is not a multiple of num_attention_heads ({}) and head_dim is absent",
-          spec.hidden_size, spec.num_heads));
-    }
-    spec.head_dim = spec.hidden_size / spec.num_heads;
-  }
-  if (spec.head_dim > 1024)
-    fail(fmt::format("head_dim is {}, at most 1024 is supported", spec.head_dim));
-  spec.max_positions = optional_size("max_position_embeddings").value_or(32768);
-  spec.rms_norm_eps = positive_number("rms_norm_eps", 1e-6);
+  read_sizes(spec, defaults);
+  spec.rms_norm_eps = positive_number("rms_norm_eps", defaults.rms_norm_eps);
   spec.initializer_range = positive_number("initializer_range", 0.02);
   spec.tied_embeddings = flag("tie_word_embeddings", false);
   const std::string activation = text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
     fail(fmt::format("hidden_act \"{}\" is not supported", activation), "supported: silu");
   }
-  if (flag("use_sliding_window", false)) {
-    fail("use_sliding_window is true: sliding-window attention is not supported yet");
-  }
+  check_attention();
   const std::string dtype = text("dtype", text("torch_dtype", "bfloat16"));
   const auto parsed = tensor::parse_torch_dtype(dtype);
   if (!parsed) fail(fmt::format("dtype \"{}\" is unknown", dtype));
   spec.checkpoint_dtype = *parsed;
   spec.layers.resize(static_cast<size_t>(spec.num_layers));
-  spec.rope.rotary_dim = spec.head_dim;
-  read_rope(spec);
+  read_rope(spec, defaults);
   return spec;
 }
 

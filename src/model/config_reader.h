@@ -10,6 +10,15 @@
 
 namespace slimexx::model {
 
+// What a family takes where config.json is silent; the values are those of the family's
+// configuration class in transformers 5.
+struct FamilyDefaults {
+  std::optional<int64_t> num_kv_heads{};  // nullopt: as many as heads
+  std::optional<int64_t> head_dim{};      // nullopt: hidden_size / num_attention_heads
+  double rms_norm_eps = 1e-6;
+  std::optional<double> partial_rotary_factor{};  // nullopt: whole heads turn, no factor but 1
+};
+
 class ConfigReader {
  public:
   ConfigReader(const Json& config, std::string where) : config_(config), where_(std::move(where)) {}
@@ -17,21 +26,23 @@ class ConfigReader {
 
   int64_t size(const std::string& key, int64_t max = int64_t{1} << 31) const;  // required, 1..max
   std::optional<int64_t> optional_size(const std::string& key) const;  // absent or null: nullopt
+  double positive_number(const std::string& key) const;                // required
   double positive_number(const std::string& key, double fallback) const;
   bool flag(const std::string& key, bool fallback) const;
   std::string text(const std::string& key, const std::string& fallback) const;
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
 
   // What all dense decoders share: sizes, norms, embeddings, rope_theta and scaling from
-  // rope_parameters (transformers 5), rope_theta + rope_scaling (4), dtype. rotary_dim covers the
-  // whole head.
-  ModelSpec read_common(const std::string& family) const;
-  // "partial_rotary_factor" of rope_parameters or the top level.
-  double partial_rotary_factor(double fallback) const;
+  // rope_parameters (transformers 5), rope_theta + rope_scaling (4), dtype.
+  ModelSpec read_common(const std::string& family, const FamilyDefaults& defaults) const;
 
  private:
   const Json* rope_object() const;
-  void read_rope(ModelSpec& spec) const;
+  double partial_rotary_factor(double fallback) const;
+  void check_attention() const;
+  void read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) const;
+  void read_rope(ModelSpec& spec, const FamilyDefaults& defaults) const;
+  void read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const;
   const Json& config_;
   std::string where_;
 };

@@ -32,10 +32,18 @@ const Family& find_family(const Json& config, const std::string& where) {
     const auto has = [](const std::vector<std::string>& all, const std::string& one) {
       return std::find(all.begin(), all.end(), one) != all.end();
     };
-    if (architecture.empty() ? has(family.model_types, model_type)
-                             : has(family.architectures, architecture)) {
-      return family;
+    if (architecture.empty() ? !has(family.model_types, model_type)
+                             : !has(family.architectures, architecture)) {
+      continue;
     }
+    // Loaders go by either of the two: where they disagree there is no right answer.
+    if (!model_type.empty() && !has(family.model_types, model_type)) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("architecture \"{}\" does not go with model_type \"{}\"",
+                              architecture, model_type),
+                  "correct whichever is wrong", where);
+    }
+    return family;
   }
   throw Error(ErrorCode::kInput,
               architecture.empty()
