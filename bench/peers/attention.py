@@ -1,0 +1,26 @@
+"""Attention forward of PyTorch's own backends, to be run in one go with attention_check time."""
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from triton.testing import do_bench
+
+SHAPES = [(32, 2, 128, 8192), (32, 2, 128, 16384), (32, 8, 128, 8192), (32, 8, 64, 8192)]
+BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
+
+
+def time_shape(query_heads, kv_heads, dim, length):
+    q = torch.randn(1, query_heads, length, dim, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(1, kv_heads, length, dim, device="cuda", dtype=torch.bfloat16)
+            for _ in range(2))
+    flops = 2 * query_heads * length * length * dim
+    for backend in BACKENDS:
+        with sdpa_kernel(backend):
+            ms = do_bench(lambda: scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=True), warmup=20, rep=60, return_mode="median")
+        print(f"peer {backend.name} hq {query_heads} hk {kv_heads} d {dim} s {length}: "
+              f"{ms:.3f} ms, {flops / ms / 1e9:.0f} TFLOP/s")
+
+
+torch.manual_seed(0)
+for shape in SHAPES:
+    time_shape(*shape)

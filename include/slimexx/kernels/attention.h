@@ -1,0 +1,53 @@
+// Attention forward on Hopper (sm_90a): bf16 in and out, fp32 softmax, causal, variable length,
+// grouped queries, keys packed or paged. Pointers are device pointers unless said otherwise;
+// strides count elements. Nothing is allocated, nothing synchronises.
+//
+// A query row's bits depend on its own sequence's keys up to its own position only (N1, N3): not on
+// where the keys live, the batch around it, the chunking of its sequence, nor the schedule.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+// Part of the numeric contract: keys are walked in blocks from the sequence's first token, and the
+// blocks of one segment share a running maximum; segments merge left to right in fp32.
+inline constexpr int32_t kAttentionBlockKeys = 128;
+inline constexpr int32_t kAttentionSegmentKeys = 1024;
+
+enum class AttentionSchedule : uint8_t {
+  kAuto,       // per sequence: few query rows go to kSplitKeys, the others to kWholeRows
+  kWholeRows,  // one thread block walks all keys of 128 queries of one head
+  kSplitKeys,  // one thread block walks one segment for 64 (query, head) rows; then a merge
+};
+
+struct AttentionForward {
+  const void* q = nullptr;  // [tokens, query_heads, head_dim] bf16
+  const void* k =
+      nullptr;  // packed: [tokens, kv_heads, head_dim]; paged: [pages * page_tokens, ..]
+  const void* v = nullptr;
+  void* out = nullptr;   // [tokens, query_heads, head_dim] bf16
+  float* lse = nullptr;  // [tokens, query_heads], natural logarithm; may be null
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0;  // from token to token
+  const int32_t* cu_seqlens = nullptr;                               // [sequences + 1]
+  const int32_t* context_lens = nullptr;                             // [sequences]; null: all 0
+  const int32_t* page_table = nullptr;  // [sequences, page_table_stride]; null: packed
+  int64_t page_table_stride = 0;
+  int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
+  int64_t tokens = 0, sequences = 0, query_heads = 0, kv_heads = 0;
+  int64_t head_dim = 0;       // 64 or 128
+  int64_t max_query_len = 0;  // upper bounds over the sequences, known on the host
+  int64_t max_key_len = 0;    // context plus queries
+  float scale = 0.0f;
+  AttentionSchedule schedule = AttentionSchedule::kAuto;
+  void* workspace = nullptr;  // attention_forward_workspace() bytes, 16-byte aligned
+  size_t workspace_bytes = 0;
+};
+
+size_t attention_forward_workspace(const AttentionForward& problem);
+// cudaErrorInvalidValue: a shape or alignment that the kernels do not serve.
+cudaError_t attention_forward(const AttentionForward& problem, cudaStream_t stream);
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,124 @@
+// Keys and values on their way through shared memory: one warp loads blocks of kBlock rows, packed
+// or paged, into two rings; the image in shared memory is the same either way.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/mbarrier.cuh"
+#include "kernels/attention/problem.cuh"
+#include "kernels/attention/tensor_box.cuh"
+
+namespace slimexx::kernels::attention {
+
+// Which keys: blocks [first, last) of a sequence for one kv head.
+struct KeyRange {
+  int sequence, head, first_token, keys, first_block, last_block;
+};
+
+template <int kHeadDim, int kStages>
+struct KeyRings {
+  static constexpr int kHalves = kHeadDim / kBoxColumns;
+  static constexpr uint32_t kHalfBytes = kBlock * 128;
+  static constexpr uint32_t kBlockBytes = kHalves * kHalfBytes;
+  static constexpr uint32_t kBytes = 2 * kStages * kBlockBytes;
+  static constexpr uint32_t kBarrierBytes = 4 * kStages * 8;
+
+  uint32_t buffers, barriers;  // shared addresses
+
+  __device__ __forceinline__ uint32_t keys(uint32_t stage) const {
+    return buffers + stage * kBlockBytes;
+  }
+  __device__ __forceinline__ uint32_t values(uint32_t stage) const {
+    return buffers + (kStages + stage) * kBlockBytes;
+  }
+  __device__ __forceinline__ uint32_t keys_full(uint32_t stage) const {
+    return barriers + stage * 8;
+  }
+  __device__ __forceinline__ uint32_t keys_empty(uint32_t stage) const {
+    return barriers + (kStages + stage) * 8;
+  }
+  __device__ __forceinline__ uint32_t values_full(uint32_t stage) const {
+    return barriers + (2 * kStages + stage) * 8;
+  }
+  __device__ __forceinline__ uint32_t values_empty(uint32_t stage) const {
+    return barriers + (3 * kStages + stage) * 8;
+  }
+  // One thread; `consumer_warps` arrive once each per buffer.
+  __device__ __forceinline__ void init(uint32_t consumer_warps) const {
+    for (uint32_t stage = 0; stage < kStages; ++stage) {
+      init_barrier(keys_full(stage), 1);
+      init_barrier(values_full(stage), 1);
+      init_barrier(keys_empty(stage), consumer_warps);
+      init_barrier(values_empty(stage), consumer_warps);
+    }
+  }
+};
+
+// The loading warp. Lane i copies box i / kHalves, column half i % kHalves, of every block.
+template <int kHeadDim, int kStages>
+struct KeyLoader {
+  using Rings = KeyRings<kHeadDim, kStages>;
+  const Problem& problem;
+  const CUtensorMap& key_map;
+  const CUtensorMap& value_map;
+  Rings rings;
+  RingCursor<kStages> key_cursor, value_cursor;
+
+  __device__ __forceinline__ int box_offset() const {
+    return static_cast<int>(threadIdx.x % 32) / Rings::kHalves * problem.box_rows;
+  }
+
+  // Row of this lane's box of a block in the tensor, -1 if the lane has none. Boxes wholly past the
+  // sequence's keys are not read: their page may not exist.
+  __device__ __forceinline__ int find_row(const KeyRange& range, int block) const {
+    const int offset = box_offset();
+    const int position = block * kBlock + offset;
+    if (block >= range.last_block || offset >= kBlock || position >= range.keys) return -1;
+    if (problem.page_table == nullptr) return range.first_token + position;
+    const int32_t page = problem.page_table[range.sequence * problem.page_table_stride +
+                                            (position >> problem.page_shift)];
+    return (page << problem.page_shift) + (position & ((1 << problem.page_shift) - 1));
+  }
+
+  __device__ __forceinline__ void load_block(const CUtensorMap& map, uint32_t buffer, uint32_t full,
+                                             int head, int row) const {
+    const int lane = threadIdx.x % 32;
+    const uint32_t copies = __popc(__ballot_sync(0xffffffffu, row >= 0));
+    if (lane == 0) arrive_expecting(full, copies * problem.box_rows * 128);
+    __syncwarp();
+    const int half = lane % Rings::kHalves;
+    if (row >= 0) {
+      load_box(map, buffer + half * Rings::kHalfBytes + box_offset() * 128, full,
+               half * kBoxColumns, head, row);
+    }
+  }
+
+  __device__ __forceinline__ void load_keys(const KeyRange& range, int row) {
+    wait_barrier(rings.keys_empty(key_cursor.stage), key_cursor.parity ^ 1);
+    load_block(key_map, rings.keys(key_cursor.stage), rings.keys_full(key_cursor.stage), range.head,
+               row);
+    key_cursor.advance();
+  }
+
+  __device__ __forceinline__ void load_values(const KeyRange& range, int row) {
+    wait_barrier(rings.values_empty(value_cursor.stage), value_cursor.parity ^ 1);
+    load_block(value_map, rings.values(value_cursor.stage), rings.values_full(value_cursor.stage),
+               range.head, row);
+    value_cursor.advance();
+  }
+
+  // In the order of use: K0, K1, V0, K2, V1, ... Page numbers are read one block ahead.
+  __device__ __forceinline__ void load(const KeyRange& range) {
+    int value_row = find_row(range, range.first_block);
+    int next_row = find_row(range, range.first_block + 1);
+    load_keys(range, value_row);
+    for (int block = range.first_block; block < range.last_block; ++block) {
+      const int key_row = next_row;
+      next_row = find_row(range, block + 2);
+      if (block + 1 < range.last_block) load_keys(range, key_row);
+      load_values(range, value_row);
+      value_row = key_row;
+    }
+  }
+};
+
+}  // namespace slimexx::kernels::attention

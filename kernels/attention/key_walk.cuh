@@ -1,0 +1,171 @@
+// The mathematics of one warpgroup: 64 query rows walk the blocks of a key range. The next block's
+// scores are issued before the current block's weighted values, so that the tensor cores work while
+// the softmax does.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/key_stream.cuh"
+#include "kernels/attention/row_arithmetic.cuh"
+#include "kernels/attention/wgmma_bf16.cuh"
+
+namespace slimexx::kernels::attention {
+
+template <int kHeadDim>
+struct RowTile {
+  float output[kHeadDim / 2];
+  SoftmaxState state;
+  int position[2];  // of the thread's rows in their sequence; -1: no row
+};
+
+// Policies of a walk: when the warpgroup may issue products, and what happens between segments.
+struct NoTurns {
+  __device__ __forceinline__ void take() const {}
+  __device__ __forceinline__ void pass(bool) const {}
+};
+
+template <int kHeadDim>
+struct OneSegment {
+  static constexpr bool kMerges = false;
+  __device__ __forceinline__ void merge(const float (&)[kHeadDim / 2], SoftmaxState&, float) {}
+};
+
+template <int kHeadDim, int kStages, class Turns, class Segments>
+struct KeyWalk {
+  using Rings = KeyRings<kHeadDim, kStages>;
+  Rings rings;
+  uint64_t queries;           // descriptor of the warpgroup's 64 rows
+  uint32_t query_half_bytes;  // from columns 0..63 to columns 64..127
+  uint32_t barrier_id;        // a named barrier of this warpgroup
+  float c;
+  Turns turns;
+  Segments segments;
+  RingCursor<kStages> key_cursor, value_cursor;
+
+  __device__ __forceinline__ void release(uint32_t barrier) const {
+    if (threadIdx.x % 32 == 0) arrive(barrier);
+  }
+
+  __device__ __forceinline__ void issue_scores(float (&s)[kScores]) const {
+    const uint64_t keys = describe_operand(rings.keys(key_cursor.stage), 0);
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      const uint64_t column = (k % 4) * 2;  // 16 columns are 32 bytes, in units of 16
+      multiply_shared(s, queries + k / 4 * (query_half_bytes >> 4) + column,
+                      keys + k / 4 * (Rings::kHalfBytes >> 4) + column, k > 0);
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void issue_values(float (&o)[kHeadDim / 2],
+                                               const uint32_t (&p)[kScores / 2]) const {
+    const uint64_t values = describe_operand(rings.values(value_cursor.stage), Rings::kHalfBytes);
+#pragma unroll
+    for (int k = 0; k < kBlock / 16; ++k) {
+      multiply_registers(o, p + 4 * k, values + k * (16 * 128 >> 4));
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void mask(float (&s)[kScores], const RowTile<kHeadDim>& rows,
+                                       int block) const {
+    const int first = block * kBlock + 2 * static_cast<int>(threadIdx.x % 4);
+    const int last_key[2] = {rows.position[0] - first, rows.position[1] - first};
+    mask_scores(s, last_key);
+  }
+
+  // Rows past the sequence's keys hold whatever memory held; their weights are 0, and 0 times an
+  // infinity would not be.
+  __device__ __forceinline__ void clear_missing_values(int keys_in_block) const {
+    const uint32_t buffer = rings.values(value_cursor.stage);
+    const int chunks = (kBlock - keys_in_block) * 8;  // of 16 bytes, per half
+    for (int half = 0; half < Rings::kHalves; ++half) {
+      const uint32_t first = buffer + half * Rings::kHalfBytes + keys_in_block * 128;
+      for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(first + chunk * 16), "r"(0)
+                     : "memory");
+      }
+    }
+    fence_async_proxy();
+    sync_named(barrier_id, 128);
+  }
+
+  // Scores of `block`, and the weighted values of the block before it.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
+                                       uint32_t (&p)[kScores / 2], int block, bool last) {
+    wait_barrier(rings.keys_full(key_cursor.stage), key_cursor.parity);
+    turns.take();
+    pin_registers(rows.output);
+    fence_products();
+    issue_scores(s);
+    wait_barrier(rings.values_full(value_cursor.stage), value_cursor.parity);
+    fence_products();
+    issue_values(rows.output, p);
+    turns.pass(last);
+    wait_products<1>();
+    pin_registers(s);
+    release(rings.keys_empty(key_cursor.stage));
+    key_cursor.advance();
+    if constexpr (kMasked) mask(s, rows, block);
+
+    const bool new_segment = Segments::kMerges && block % kSegmentBlocks == 0;
+    SoftmaxState finished = rows.state;
+    if (new_segment) reset(rows.state);
+    float decay[2];
+    weigh_block(s, rows.state, decay, c);
+    wait_products<0>();
+    pin_registers(rows.output);
+    pin_registers(s);
+    release(rings.values_empty(value_cursor.stage));
+    value_cursor.advance();
+    // At a new segment decay is 0: the output starts again.
+    if (new_segment) segments.merge(rows.output, finished, c);
+    scale_output(rows.output, decay);
+    round_weights(p, s);
+  }
+
+  // `first_masked`: the first block that holds a key after some row's position. On return the state
+  // and output are the last segment's, its sum not yet added over the quad.
+  __device__ __forceinline__ void walk(RowTile<kHeadDim>& rows, const KeyRange& range,
+                                       int first_masked) {
+    float s[kScores];
+    uint32_t p[kScores / 2];
+    reset(rows.state);
+#pragma unroll
+    for (float& value : rows.output) value = 0.0f;
+
+    wait_barrier(rings.keys_full(key_cursor.stage), key_cursor.parity);
+    fence_products();
+    issue_scores(s);
+    wait_products<0>();
+    pin_registers(s);
+    release(rings.keys_empty(key_cursor.stage));
+    key_cursor.advance();
+    int block = range.first_block;
+    if (block >= first_masked) mask(s, rows, block);
+    float decay[2];
+    weigh_block(s, rows.state, decay, c);
+    round_weights(p, s);
+
+    const int unmasked_end = min(first_masked, range.last_block);
+    for (++block; block < unmasked_end; ++block) {
+      step<false>(rows, s, p, block, block + 1 == range.last_block);
+    }
+    for (; block < range.last_block; ++block) {
+      step<true>(rows, s, p, block, block + 1 == range.last_block);
+    }
+
+    wait_barrier(rings.values_full(value_cursor.stage), value_cursor.parity);
+    const int present = range.keys - (range.last_block - 1) * kBlock;
+    if (present < kBlock) clear_missing_values(present);
+    pin_registers(rows.output);
+    fence_products();
+    issue_values(rows.output, p);
+    wait_products<0>();
+    pin_registers(rows.output);
+    release(rings.values_empty(value_cursor.stage));
+    value_cursor.advance();
+  }
+};
+
+}  // namespace slimexx::kernels::attention

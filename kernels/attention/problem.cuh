@@ -1,0 +1,82 @@
+// What both schedules know about a launch, and the map from a work index to a piece of a sequence.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/row_arithmetic.cuh"
+
+namespace slimexx::kernels::attention {
+
+struct Problem {
+  const uint16_t* q;
+  uint16_t* out;
+  float* lse;
+  const int32_t* cu_seqlens;
+  const int32_t* context_lens;
+  const int32_t* page_table;
+  int64_t q_stride, out_stride, page_table_stride;
+  int page_shift;  // log2 of page_tokens
+  int box_rows;    // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
+  int sequences, query_heads, kv_heads, group;
+  // A sequence with at most this many query rows per kv head is walked by segments.
+  int split_rows;
+  float scale;
+  float c;                // scale * log2 e
+  float* partial_output;  // [segments][sequences][kv_heads][partial_rows][head_dim]
+  float2* partial_state;  // the same without head_dim: maximum, sum
+  int partial_rows;
+};
+
+struct Sequence {
+  int first_token, queries, context;
+  __device__ __forceinline__ int keys() const { return context + queries; }
+};
+
+__device__ __forceinline__ Sequence read_sequence(const Problem& problem, int index) {
+  Sequence sequence;
+  sequence.first_token = problem.cu_seqlens[index];
+  sequence.queries = problem.cu_seqlens[index + 1] - sequence.first_token;
+  sequence.context = problem.context_lens != nullptr ? problem.context_lens[index] : 0;
+  return sequence;
+}
+
+__device__ __forceinline__ bool is_split(const Problem& problem, const Sequence& sequence) {
+  return sequence.queries * problem.group <= problem.split_rows;
+}
+
+__device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+// Walks the work indices of a launch in ascending order; a whole warp works together. `count` gives
+// the number of pieces of a sequence.
+struct WorkCursor {
+  int first_sequence = 0;  // of the 32 in hand
+  int before = 0;          // pieces of the sequences before them
+
+  // Returns the sequence of `index` and its piece within it, or -1 past the end.
+  template <class Count>
+  __device__ __forceinline__ int find(const Problem& problem, int index, int& piece,
+                                      const Count& count) {
+    const int lane = threadIdx.x % 32;
+    while (first_sequence < problem.sequences) {
+      const int mine = first_sequence + lane;
+      const int pieces = mine < problem.sequences ? count(read_sequence(problem, mine)) : 0;
+      int through = pieces;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, through, step);
+        if (lane >= step) through += other;
+      }
+      const int total = __shfl_sync(0xffffffffu, through, 31);
+      if (index < before + total) {
+        const uint32_t holds = __ballot_sync(0xffffffffu, index < before + through);
+        const int owner = __ffs(holds) - 1;
+        piece = index - before - __shfl_sync(0xffffffffu, through - pieces, owner);
+        return first_sequence + owner;
+      }
+      before += total;
+      first_sequence += 32;
+    }
+    return -1;
+  }
+};
+
+}  // namespace slimexx::kernels::attention

@@ -1,0 +1,156 @@
+// The arithmetic of one query row: everything that decides its bits. Both schedules call these
+// functions and nothing else on scores, weights and sums. Products and sums are written as
+// intrinsics so that the compiler cannot contract them differently in two places.
+//
+// Per segment, block after block (raw scores s, c = scale * log2 e):
+//   m' = max(m, max s);  a = 2^((m - m') c);  p = 2^(s c - m' c);  l = l a + sum p;  O = O a + P V
+// Segments (M, L, O) <- (m, l, o), left to right:
+//   M' = max(M, m);  O = O 2^((M - M') c) + o 2^((m - M') c);  L likewise.
+// Each thread holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns; a row's sum
+// runs over the thread's even and odd columns apart, and over the quad once per segment.
+#pragma once
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "slimexx/kernels/attention.h"
+
+namespace slimexx::kernels::attention {
+
+inline constexpr int kBlock = kAttentionBlockKeys;
+inline constexpr int kSegmentBlocks = kAttentionSegmentKeys / kAttentionBlockKeys;
+inline constexpr int kScores = kBlock / 2;  // score registers per thread
+static_assert(kAttentionSegmentKeys % kAttentionBlockKeys == 0);
+
+struct SoftmaxState {
+  float maximum[2];  // raw scores
+  float sum[2];      // this thread's columns until sum_over_quad
+};
+
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
+
+__device__ __forceinline__ float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ void reset(SoftmaxState& state) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    state.maximum[i] = minus_infinity();
+    state.sum[i] = 0.0f;
+  }
+}
+
+// Scores of keys after the row's position become -inf. `last_key[i]`: the row's position counted
+// from the block's first key, less 2 * (lane % 4).
+__device__ __forceinline__ void mask_scores(float (&s)[kScores], const int (&last_key)[2]) {
+#pragma unroll
+  for (int j = 0; j < kBlock / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        float& score = s[4 * j + 2 * i + c];
+        score = 8 * j + c <= last_key[i] ? score : minus_infinity();
+      }
+    }
+  }
+}
+
+// Scores become weights; `decay` is what the earlier blocks of the segment are multiplied by.
+__device__ __forceinline__ void weigh_block(float (&s)[kScores], SoftmaxState& state,
+                                            float (&decay)[2], float c) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float even = s[2 * i], odd = s[2 * i + 1];
+#pragma unroll
+    for (int j = 1; j < kBlock / 8; ++j) {
+      even = fmaxf(even, s[4 * j + 2 * i]);
+      odd = fmaxf(odd, s[4 * j + 2 * i + 1]);
+    }
+    float highest = fmaxf(even, odd);
+    highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
+    highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
+    highest = fmaxf(highest, state.maximum[i]);
+    // A row without keys so far: 2^-inf is 0, where -inf - -inf would be NaN.
+    const float pivot = highest == minus_infinity() ? 0.0f : highest;
+    decay[i] = exp2_approx(__fmul_rn(__fsub_rn(state.maximum[i], pivot), c));
+    state.maximum[i] = highest;
+    const float offset = -__fmul_rn(pivot, c);
+    float even_sum = 0.0f, odd_sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kBlock / 8; ++j) {
+      float& first = s[4 * j + 2 * i];
+      float& second = s[4 * j + 2 * i + 1];
+      first = exp2_approx(__fmaf_rn(first, c, offset));
+      second = exp2_approx(__fmaf_rn(second, c, offset));
+      even_sum = __fadd_rn(even_sum, first);
+      odd_sum = __fadd_rn(odd_sum, second);
+    }
+    state.sum[i] = __fmaf_rn(state.sum[i], decay[i], __fadd_rn(even_sum, odd_sum));
+  }
+}
+
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// Weights as the A operands of kBlock / 16 products.
+__device__ __forceinline__ void round_weights(uint32_t (&p)[kScores / 2],
+                                              const float (&s)[kScores]) {
+#pragma unroll
+  for (int i = 0; i < kScores / 2; ++i) p[i] = round_pair(s[2 * i], s[2 * i + 1]);
+}
+
+template <int kCount>
+__device__ __forceinline__ void scale_output(float (&o)[kCount], const float (&decay)[2]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) o[i] = __fmul_rn(o[i], decay[(i / 2) % 2]);
+}
+
+__device__ __forceinline__ void sum_over_quad(SoftmaxState& state) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    state.sum[i] = __fadd_rn(state.sum[i], __shfl_xor_sync(0xffffffffu, state.sum[i], 1));
+    state.sum[i] = __fadd_rn(state.sum[i], __shfl_xor_sync(0xffffffffu, state.sum[i], 2));
+  }
+}
+
+// How a finished segment joins the row's earlier segments. A segment in which the row has no key
+// changes nothing, not even a zero's sign.
+struct SegmentMerge {
+  float earlier, later;
+  bool skip;
+};
+
+__device__ __forceinline__ SegmentMerge plan_merge(float& maximum, float& sum, float later_maximum,
+                                                   float later_sum, float c) {
+  SegmentMerge merge;
+  merge.skip = later_maximum == minus_infinity();
+  if (merge.skip) return merge;
+  const float highest = fmaxf(maximum, later_maximum);
+  merge.earlier = exp2_approx(__fmul_rn(__fsub_rn(maximum, highest), c));
+  merge.later = exp2_approx(__fmul_rn(__fsub_rn(later_maximum, highest), c));
+  maximum = highest;
+  sum = __fmaf_rn(later_sum, merge.later, __fmul_rn(sum, merge.earlier));
+  return merge;
+}
+
+__device__ __forceinline__ float merge_value(float earlier, float later,
+                                             const SegmentMerge& merge) {
+  return merge.skip ? earlier : __fmaf_rn(later, merge.later, __fmul_rn(earlier, merge.earlier));
+}
+
+__device__ __forceinline__ float log_sum_exp(float maximum, float sum, float scale) {
+  return __fmaf_rn(maximum, scale, __logf(sum));
+}
+
+__device__ __forceinline__ uint32_t finish_pair(float low, float high, float inverse_sum) {
+  return round_pair(__fmul_rn(low, inverse_sum), __fmul_rn(high, inverse_sum));
+}
+
+}  // namespace slimexx::kernels::attention

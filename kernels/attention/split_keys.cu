@@ -1,0 +1,308 @@
+// Schedule kSplitKeys: a piece of work is one segment of keys for 64 (query, head) rows that share
+// a kv head; for decode and short chunks. Persistent thread blocks take pieces round robin; the
+// loading warp runs ahead across pieces. Rows with several segments are merged by a second kernel,
+// left to right, with the arithmetic of kWholeRows.
+//
+// Cost, head dim 128: 64 KB of keys and values per block of 128 keys, at 4.28 TB/s over 132 SMs
+// about 3500 clocks; products padded to 64 rows 1024 clocks, softmax about 1000, so memory is the
+// limit even though one warpgroup does them almost in turn. Partial results of a segment: 512 bytes
+// per row against 512 KB of keys and values read for all rows of a kv head.
+#include "kernels/attention/key_walk.cuh"
+#include "kernels/attention/launch.cuh"
+
+namespace slimexx::kernels::attention {
+namespace {
+
+constexpr int kTileRows = 64;
+constexpr int kThreads = 160;  // one computing warpgroup, one loading warp
+
+template <int kHeadDim>
+struct Shared {
+  static constexpr int kStages = 384 / kHeadDim;
+  using Rings = KeyRings<kHeadDim, kStages>;
+  static constexpr uint32_t kQueryHalfBytes = kTileRows * 128;
+  static constexpr uint32_t kQueryBytes = Rings::kHalves * kQueryHalfBytes;
+  static constexpr uint32_t kBarriersAt = kQueryBytes + Rings::kBytes;
+  static constexpr uint32_t kBytes = kBarriersAt + Rings::kBarrierBytes;
+};
+
+struct Piece {
+  Sequence sequence;
+  int index, head, segment, first_row;
+  KeyRange range;
+};
+
+// Piece `index` of the launch: within a sequence the kv heads run fastest, so that neighbours in
+// memory are read at the same time. A tile whose queries all stand before the segment has no range.
+__device__ __forceinline__ bool find_piece(const Problem& problem, WorkCursor& cursor, int index,
+                                           Piece& piece) {
+  int within = 0;
+  piece.index = cursor.find(problem, index, within, [&](const Sequence& sequence) {
+    if (!is_split(problem, sequence)) return 0;
+    return divide_up(sequence.queries * problem.group, kTileRows) *
+           divide_up(sequence.keys(), kAttentionSegmentKeys) * problem.kv_heads;
+  });
+  if (piece.index < 0) return false;
+  piece.sequence = read_sequence(problem, piece.index);
+  const int segments = divide_up(piece.sequence.keys(), kAttentionSegmentKeys);
+  piece.head = within % problem.kv_heads;
+  piece.segment = within / problem.kv_heads % segments;
+  piece.first_row = within / problem.kv_heads / segments * kTileRows;
+  const int rows = piece.sequence.queries * problem.group;
+  const int last_query = (min(piece.first_row + kTileRows, rows) - 1) / problem.group;
+  const int end = divide_up(piece.sequence.context + last_query + 1, kBlock);
+  const int first = piece.segment * kSegmentBlocks;
+  piece.range = {piece.index,           piece.head, piece.sequence.first_token,
+                 piece.sequence.keys(), first,      min(first + kSegmentBlocks, end)};
+  return true;
+}
+
+__device__ __forceinline__ bool is_empty(const Piece& piece) {
+  return piece.range.first_block >= piece.range.last_block;
+}
+
+// The tile's queries, gathered row by row into the swizzled image; rows past the end are 0.
+template <int kHeadDim>
+__device__ __forceinline__ void gather_queries(const Problem& problem, const Piece& piece,
+                                               uint32_t destination) {
+  constexpr int kChunks = kHeadDim / 8;
+  const int rows = piece.sequence.queries * problem.group;
+  uint4 x[kTileRows * kChunks / 128];
+#pragma unroll
+  for (int i = 0; i < kTileRows * kChunks / 128; ++i) {
+    const int index = i * 128 + threadIdx.x;
+    const int row = piece.first_row + index / kChunks;
+    x[i] = make_uint4(0, 0, 0, 0);
+    if (row < rows) {
+      const int64_t token = piece.sequence.first_token + row / problem.group;
+      const int head = piece.head * problem.group + row % problem.group;
+      x[i] = *reinterpret_cast<const uint4*>(problem.q + token * problem.q_stride +
+                                             head * kHeadDim + index % kChunks * 8);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTileRows * kChunks / 128; ++i) {
+    const int index = i * 128 + threadIdx.x;
+    const int row = index / kChunks, chunk = index % kChunks;
+    const uint32_t address =
+        destination + chunk / 8 * (kTileRows * 128) + row * 128 + ((chunk % 8) ^ (row % 8)) * 16;
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[i].x),
+                 "r"(x[i].y), "r"(x[i].z), "r"(x[i].w)
+                 : "memory");
+  }
+}
+
+__device__ __forceinline__ int64_t partial_row(const Problem& problem, int segment, int sequence,
+                                               int head, int row) {
+  return ((static_cast<int64_t>(segment) * problem.sequences + sequence) * problem.kv_heads +
+          head) *
+             problem.partial_rows +
+         row;
+}
+
+// Rows whose keys all lie in the first segment are finished here; rows without keys in this segment
+// write nothing.
+template <int kHeadDim>
+__device__ __forceinline__ void store_piece(const Problem& problem, const Piece& piece,
+                                            const RowTile<kHeadDim>& rows) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (rows.position[i] < piece.segment * kAttentionSegmentKeys) continue;
+    const int row = piece.first_row + threadIdx.x / 32 * 16 + lane / 4 + 8 * i;
+    if (rows.position[i] >= kAttentionSegmentKeys) {
+      const int64_t at = partial_row(problem, piece.segment, piece.index, piece.head, row);
+      if (lane % 4 == 0) {
+        problem.partial_state[at] = make_float2(rows.state.maximum[i], rows.state.sum[i]);
+      }
+#pragma unroll
+      for (int j = 0; j < kHeadDim / 8; ++j) {
+        *reinterpret_cast<float2*>(problem.partial_output + at * kHeadDim + 8 * j + lane % 4 * 2) =
+            make_float2(rows.output[4 * j + 2 * i], rows.output[4 * j + 2 * i + 1]);
+      }
+      continue;
+    }
+    const int64_t token = piece.sequence.first_token + row / problem.group;
+    const int head = piece.head * problem.group + row % problem.group;
+    if (problem.lse != nullptr && lane % 4 == 0) {
+      problem.lse[token * problem.query_heads + head] =
+          log_sum_exp(rows.state.maximum[i], rows.state.sum[i], problem.scale);
+    }
+    const float inverse = __frcp_rn(rows.state.sum[i]);
+#pragma unroll
+    for (int j = 0; j < kHeadDim / 8; ++j) {
+      *reinterpret_cast<uint32_t*>(problem.out + token * problem.out_stride + head * kHeadDim +
+                                   8 * j + lane % 4 * 2) =
+          finish_pair(rows.output[4 * j + 2 * i], rows.output[4 * j + 2 * i + 1], inverse);
+    }
+  }
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ void compute_pieces(const Problem& problem, uint32_t shared) {
+  using Layout = Shared<kHeadDim>;
+  KeyWalk<kHeadDim, Layout::kStages, NoTurns, OneSegment<kHeadDim>> walk{
+      {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
+      describe_operand(shared, 0),
+      Layout::kQueryHalfBytes,
+      1,
+      problem.c,
+      {},
+      {},
+      {},
+      {}};
+  WorkCursor cursor;
+  Piece piece;
+  for (int index = blockIdx.x; find_piece(problem, cursor, index, piece); index += gridDim.x) {
+    if (is_empty(piece)) continue;
+    sync_named(1, 128);  // the previous piece's products have read the queries
+    gather_queries<kHeadDim>(problem, piece, shared);
+    fence_async_proxy();
+    sync_named(1, 128);
+    RowTile<kHeadDim> rows;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = piece.first_row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * i;
+      const int query = row / problem.group;
+      rows.position[i] = query < piece.sequence.queries ? piece.sequence.context + query : -1;
+    }
+    const int first_position = piece.sequence.context + piece.first_row / problem.group;
+    walk.walk(rows, piece.range, (first_position + 1) / kBlock);
+    sum_over_quad(rows.state);
+    store_piece<kHeadDim>(problem, piece, rows);
+  }
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    attend_segments(const __grid_constant__ Problem problem,
+                    const __grid_constant__ CUtensorMap key_map,
+                    const __grid_constant__ CUtensorMap value_map) {
+  using Layout = Shared<kHeadDim>;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const uint32_t shared = shared_address(memory);
+  const typename Layout::Rings rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt};
+  if (threadIdx.x == 0) {
+    if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
+    prefetch_map(key_map);
+    prefetch_map(value_map);
+    rings.init(4);
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    compute_pieces<kHeadDim>(problem, shared);
+    return;
+  }
+  KeyLoader<kHeadDim, Layout::kStages> loader{problem, key_map, value_map, rings, {}, {}};
+  WorkCursor cursor;
+  Piece piece;
+  for (int index = blockIdx.x; find_piece(problem, cursor, index, piece); index += gridDim.x) {
+    if (!is_empty(piece)) loader.load(piece.range);
+  }
+}
+
+// One warp per (sequence, kv head, row); lane i holds kHeadDim / 32 neighbouring columns.
+template <int kHeadDim>
+__global__ void __launch_bounds__(128) merge_segments(const __grid_constant__ Problem problem) {
+  // Launched while the segments are still being computed.
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  constexpr int kColumns = kHeadDim / 32;
+  const int64_t index = blockIdx.x * int64_t{4} + threadIdx.x / 32;
+  const int row = static_cast<int>(index % problem.partial_rows);
+  const int head = static_cast<int>(index / problem.partial_rows % problem.kv_heads);
+  const int64_t sequence_index = index / problem.partial_rows / problem.kv_heads;
+  if (sequence_index >= problem.sequences) return;
+  const Sequence sequence = read_sequence(problem, static_cast<int>(sequence_index));
+  const int position = sequence.context + row / problem.group;
+  if (!is_split(problem, sequence) || row >= sequence.queries * problem.group ||
+      position < kAttentionSegmentKeys) {
+    return;
+  }
+  const int column = threadIdx.x % 32 * kColumns;
+  float output[kColumns];
+  float2 state;
+  const int segments = position / kAttentionSegmentKeys + 1;
+#pragma unroll 4
+  for (int segment = 0; segment < segments; ++segment) {
+    const int64_t at = partial_row(problem, segment, static_cast<int>(sequence_index), head, row);
+    const float2 later = problem.partial_state[at];
+    float values[kColumns];
+#pragma unroll
+    for (int i = 0; i < kColumns; i += 2) {
+      const float2 x =
+          *reinterpret_cast<const float2*>(problem.partial_output + at * kHeadDim + column + i);
+      values[i] = x.x;
+      values[i + 1] = x.y;
+    }
+    SegmentMerge merge{0.0f, 1.0f, false};
+    if (segment == 0) {
+      state = later;
+    } else {
+      merge = plan_merge(state.x, state.y, later.x, later.y, problem.c);
+    }
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      output[i] = segment == 0 ? values[i] : merge_value(output[i], values[i], merge);
+    }
+  }
+  const int64_t token = sequence.first_token + row / problem.group;
+  const int query_head = head * problem.group + row % problem.group;
+  if (problem.lse != nullptr && threadIdx.x % 32 == 0) {
+    problem.lse[token * problem.query_heads + query_head] =
+        log_sum_exp(state.x, state.y, problem.scale);
+  }
+  const float inverse = __frcp_rn(state.y);
+  uint16_t* out = problem.out + token * problem.out_stride + query_head * kHeadDim + column;
+#pragma unroll
+  for (int i = 0; i < kColumns; i += 2) {
+    *reinterpret_cast<uint32_t*>(out + i) = finish_pair(output[i], output[i + 1], inverse);
+  }
+}
+
+// The merge starts while the last segments run and waits for them on the device.
+template <int kHeadDim>
+cudaError_t launch_merge(const Launch& launch, cudaStream_t stream) {
+  const int64_t rows = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
+                       launch.problem.partial_rows;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>((rows + 3) / 4));
+  config.blockDim = dim3(128);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, merge_segments<kHeadDim>, launch.problem);
+}
+
+template <int kHeadDim>
+cudaError_t launch(const Launch& launch, cudaStream_t stream) {
+  auto* kernel = attend_segments<kHeadDim>;
+  constexpr int kBytes = Shared<kHeadDim>::kBytes;
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  int device = 0, processors = 0;
+  if (error == cudaSuccess) error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  }
+  if (error != cudaSuccess) return error;
+  const int64_t tiles = (launch.problem.partial_rows + kTileRows - 1) / kTileRows;
+  const int64_t pieces =
+      tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
+  const auto blocks = static_cast<unsigned>(pieces < processors ? pieces : processors);
+  kernel<<<blocks, kThreads, kBytes, stream>>>(launch.problem, launch.key_map, launch.value_map);
+  error = cudaGetLastError();
+  if (error != cudaSuccess || launch.max_segments <= 1) return error;
+  return launch_merge<kHeadDim>(launch, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream_t stream) {
+  return head_dim == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+}
+
+}  // namespace slimexx::kernels::attention

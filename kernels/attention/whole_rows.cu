@@ -1,0 +1,295 @@
+// Schedule kWholeRows: a thread block owns 128 consecutive queries of one head and walks all their
+// keys; for training, prefill and long chunks.
+//
+// Roles: warpgroup 0 loads (one warp), warpgroups 1 and 2 compute 64 rows each and take turns at
+// issuing products, so that one's softmax runs under the other's products.
+//
+// Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
+// 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden if the turns work; 64 KB
+// of keys and values through L2 = 32 B/clk. A segment of 1024 keys ends with a merge of the running
+// output in shared memory (64 KB read and written, 1024 clocks at 128 B/clk against 16384 of
+// products; one warpgroup merges while the other computes). Bits: see row_arithmetic.cuh.
+//
+// Shared memory, head dim 128: queries 32 KB, two blocks of keys and of values 128 KB, running
+// outputs of the merged segments 64 KB (also the staging of the result).
+#include "kernels/attention/key_walk.cuh"
+#include "kernels/attention/launch.cuh"
+
+namespace slimexx::kernels::attention {
+namespace {
+
+constexpr int kTileQueries = 128;
+constexpr int kThreads = 384;
+
+// Warpgroup 0 of the two goes first; each passes the turn on once it has issued its products.
+struct AlternatingTurns {
+  static constexpr uint32_t kFirstId = 4;
+  uint32_t group;
+  __device__ __forceinline__ void prime() const {
+    if (group == 1) arrive_named(kFirstId, 256);
+  }
+  __device__ __forceinline__ void take() const { sync_named(kFirstId + group, 256); }
+  // The last pass of the second group would wake nobody.
+  __device__ __forceinline__ void pass(bool last) const {
+    if (group == 0 || !last) arrive_named(kFirstId + 1 - group, 256);
+  }
+};
+
+// The segments before the current one, merged. Every thread keeps its own outputs in its own slots.
+template <int kHeadDim>
+struct MergedSegments {
+  static constexpr bool kMerges = true;
+  static constexpr uint32_t kBytes = 64 * kHeadDim * 4;
+  uint32_t slots;  // shared address of this thread's first float4; the next lies 128 * 16 on
+  bool empty = true;
+  SoftmaxState state;
+
+  __device__ __forceinline__ float4 read(int i) const {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(slots + i * 2048));
+    return x;
+  }
+  __device__ __forceinline__ void write(int i, float a, float b, float c, float d) const {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(slots + i * 2048), "f"(a), "f"(b),
+                 "f"(c), "f"(d)
+                 : "memory");
+  }
+
+  __device__ __forceinline__ void merge(const float (&o)[kHeadDim / 2], SoftmaxState& finished,
+                                        float c) {
+    sum_over_quad(finished);
+    if (empty) {
+      empty = false;
+      state = finished;
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 8; ++i) {
+        write(i, o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
+      }
+      return;
+    }
+    SegmentMerge rows[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      rows[i] = plan_merge(state.maximum[i], state.sum[i], finished.maximum[i], finished.sum[i], c);
+    }
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; ++i) {
+      const float4 x = read(i);
+      write(i, merge_value(x.x, o[4 * i], rows[0]), merge_value(x.y, o[4 * i + 1], rows[0]),
+            merge_value(x.z, o[4 * i + 2], rows[1]), merge_value(x.w, o[4 * i + 3], rows[1]));
+    }
+  }
+
+  // The last segment joins; the row's output and state are final.
+  __device__ __forceinline__ void finish(RowTile<kHeadDim>& rows, float c) {
+    if (empty) {
+      sum_over_quad(rows.state);
+      return;
+    }
+    merge(rows.output, rows.state, c);
+    rows.state = state;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; ++i) {
+      const float4 x = read(i);
+      rows.output[4 * i] = x.x;
+      rows.output[4 * i + 1] = x.y;
+      rows.output[4 * i + 2] = x.z;
+      rows.output[4 * i + 3] = x.w;
+    }
+  }
+};
+
+template <int kHeadDim>
+struct Shared {
+  static constexpr int kStages = 256 / kHeadDim;
+  using Rings = KeyRings<kHeadDim, kStages>;
+  static constexpr uint32_t kQueryHalfBytes = kTileQueries * 128;
+  static constexpr uint32_t kQueryBytes = Rings::kHalves * kQueryHalfBytes;
+  static constexpr uint32_t kMergedAt = kQueryBytes + Rings::kBytes;
+  static constexpr uint32_t kBarriersAt = kMergedAt + 2 * MergedSegments<kHeadDim>::kBytes;
+  static constexpr uint32_t kBytes = kBarriersAt + Rings::kBarrierBytes + 16;
+};
+
+struct Tile {
+  Sequence sequence;
+  int index, head, first_query;
+};
+
+__device__ __forceinline__ bool find_tile(const Problem& problem, Tile& tile) {
+  WorkCursor cursor;
+  int piece = 0;
+  tile.index = cursor.find(problem, blockIdx.x, piece, [&](const Sequence& sequence) {
+    return is_split(problem, sequence)
+               ? 0
+               : divide_up(sequence.queries, kTileQueries) * problem.query_heads;
+  });
+  if (tile.index < 0) return false;
+  tile.sequence = read_sequence(problem, tile.index);
+  tile.head = piece % problem.query_heads;
+  // The longest walks start first.
+  const int last = divide_up(tile.sequence.queries, kTileQueries) - 1;
+  tile.first_query = (last - piece / problem.query_heads) * kTileQueries;
+  return true;
+}
+
+// Rounded rows go through shared memory (rows of kHeadDim * 2 + 16 bytes: no bank conflicts) and
+// leave 16 bytes per thread.
+template <int kHeadDim>
+__device__ __forceinline__ void store_rows(const Problem& problem, const Tile& tile,
+                                           const RowTile<kHeadDim>& rows, uint32_t staging,
+                                           uint32_t barrier_id, int first_row) {
+  constexpr uint32_t kPitch = kHeadDim * 2 + 16;
+  const int thread = threadIdx.x % 128;
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  sync_named(barrier_id, 128);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float inverse = __frcp_rn(rows.state.sum[i]);
+#pragma unroll
+    for (int j = 0; j < kHeadDim / 8; ++j) {
+      const uint32_t pair =
+          finish_pair(rows.output[4 * j + 2 * i], rows.output[4 * j + 2 * i + 1], inverse);
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(staging + (row + 8 * i) * kPitch + j * 16 +
+                                                   thread % 4 * 4),
+                   "r"(pair)
+                   : "memory");
+    }
+  }
+  sync_named(barrier_id, 128);
+  constexpr int kChunks = kHeadDim / 8;
+#pragma unroll
+  for (int i = 0; i < 64 * kChunks / 128; ++i) {
+    const int r = (i * 128 + thread) / kChunks, chunk = thread % kChunks;
+    uint4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(staging + r * kPitch + chunk * 16));
+    const int query = tile.first_query + first_row + r;
+    if (query >= tile.sequence.queries) continue;
+    const int64_t token = tile.sequence.first_token + query;
+    *reinterpret_cast<uint4*>(problem.out + token * problem.out_stride + tile.head * kHeadDim +
+                              chunk * 8) = x;
+  }
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ void compute_rows(const Problem& problem, const Tile& tile,
+                                             const KeyRange& range, uint32_t shared, int group) {
+  using Layout = Shared<kHeadDim>;
+  constexpr int kStages = Layout::kStages;
+  const int thread = threadIdx.x % 128;
+  const uint32_t merged = shared + Layout::kMergedAt + group * MergedSegments<kHeadDim>::kBytes;
+  KeyWalk<kHeadDim, kStages, AlternatingTurns, MergedSegments<kHeadDim>> walk{
+      {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
+      describe_operand(shared + group * 64 * 128, 0),
+      Layout::kQueryHalfBytes,
+      static_cast<uint32_t>(1 + group),
+      problem.c,
+      {static_cast<uint32_t>(group)},
+      {merged + thread * 16, true, {}},
+      {},
+      {}};
+  RowTile<kHeadDim> rows;
+  const int first_row = group * 64;
+  const int row = first_row + thread / 32 * 16 + thread % 32 / 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int query = tile.first_query + row + 8 * i;
+    rows.position[i] = query < tile.sequence.queries ? tile.sequence.context + query : -1;
+  }
+  walk.turns.prime();
+  wait_barrier(shared + Layout::kBarriersAt + Layout::Rings::kBarrierBytes, 0);
+  const int first_position = tile.sequence.context + tile.first_query + first_row;
+  walk.walk(rows, range, (first_position + 1) / kBlock);
+  walk.segments.finish(rows, problem.c);
+
+  if (problem.lse != nullptr && thread % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (rows.position[i] < 0) continue;
+      const int64_t token = tile.sequence.first_token + tile.first_query + row + 8 * i;
+      problem.lse[token * problem.query_heads + tile.head] =
+          log_sum_exp(rows.state.maximum[i], rows.state.sum[i], problem.scale);
+    }
+  }
+  store_rows<kHeadDim>(problem, tile, rows, merged, 1 + group, first_row);
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    attend_whole_rows(const __grid_constant__ Problem problem,
+                      const __grid_constant__ CUtensorMap query_map,
+                      const __grid_constant__ CUtensorMap key_map,
+                      const __grid_constant__ CUtensorMap value_map) {
+  using Layout = Shared<kHeadDim>;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const uint32_t shared = shared_address(memory);
+  Tile tile;
+  if (!find_tile(problem, tile)) return;
+  const int end = min(tile.first_query + kTileQueries, tile.sequence.queries);
+  const KeyRange range{tile.index,
+                       tile.head / problem.group,
+                       tile.sequence.first_token,
+                       tile.sequence.keys(),
+                       0,
+                       divide_up(tile.sequence.context + end, kBlock)};
+  const typename Layout::Rings rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt};
+  const uint32_t query_full = shared + Layout::kBarriersAt + Layout::Rings::kBarrierBytes;
+  if (threadIdx.x == 0) {
+    if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
+    prefetch_map(query_map);
+    prefetch_map(key_map);
+    prefetch_map(value_map);
+    rings.init(8);
+    init_barrier(query_full, 1);
+    publish_barriers();
+  }
+  __syncthreads();
+
+  const int group = static_cast<int>(threadIdx.x / 128) - 1;
+  if (group < 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x >= 32) return;
+    if (threadIdx.x == 0) {
+      arrive_expecting(query_full, Layout::kQueryBytes);
+      for (int half = 0; half < Layout::Rings::kHalves; ++half) {
+        load_box(query_map, shared + half * Layout::kQueryHalfBytes, query_full, half * kBoxColumns,
+                 tile.head, tile.sequence.first_token + tile.first_query);
+      }
+    }
+    __syncwarp();
+    KeyLoader<kHeadDim, Layout::kStages> loader{problem, key_map, value_map, rings, {}, {}};
+    loader.load(range);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    compute_rows<kHeadDim>(problem, tile, range, shared, group);
+  }
+}
+
+template <int kHeadDim>
+cudaError_t launch(const Launch& launch, cudaStream_t stream) {
+  auto* kernel = attend_whole_rows<kHeadDim>;
+  constexpr int kBytes = Shared<kHeadDim>::kBytes;
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  CUtensorMap query_map;
+  error = encode_rows(&query_map, launch.problem.q, launch.tokens, launch.problem.query_heads,
+                      kHeadDim, launch.problem.q_stride, kTileQueries);
+  if (error != cudaSuccess) return error;
+  // Every sequence may end with a part of a tile.
+  const int64_t tiles = launch.tokens / kTileQueries + launch.problem.sequences;
+  kernel<<<static_cast<unsigned>(tiles * launch.problem.query_heads), kThreads, kBytes, stream>>>(
+      launch.problem, query_map, launch.key_map, launch.value_map);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_whole_rows(const Launch& parameters, int head_dim, cudaStream_t stream) {
+  return head_dim == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+}
+
+}  // namespace slimexx::kernels::attention

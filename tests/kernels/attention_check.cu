@@ -1,0 +1,515 @@
+// Attention forward on the device: values against a naive fp64 kernel, bits across schedules,
+// storage, chunkings and batches, and times.
+//   attention_check small | values | bits | time
+// `small` is for compute-sanitizer. Exit status 1 on any difference.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "slimexx/kernels/attention.h"
+
+namespace {
+
+using slimexx::kernels::AttentionForward;
+using slimexx::kernels::AttentionSchedule;
+using Bf16 = __nv_bfloat16;
+
+int failures = 0;
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::printf("%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(2);
+}
+
+template <class T>
+struct Buffer {
+  T* data = nullptr;
+  size_t size = 0;
+  explicit Buffer(size_t n) : size(n) { check(cudaMalloc(&data, n * sizeof(T)), "cudaMalloc"); }
+  explicit Buffer(const std::vector<T>& host) : Buffer(host.size()) {
+    check(cudaMemcpy(data, host.data(), size * sizeof(T), cudaMemcpyHostToDevice), "upload");
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { cudaFree(data); }
+  std::vector<T> read() const {
+    std::vector<T> host(size);
+    check(cudaMemcpy(host.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost), "download");
+    return host;
+  }
+  void poison() { check(cudaMemset(data, 0xff, size * sizeof(T)), "poison"); }
+};
+
+__device__ uint32_t hash(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdull;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ull;
+  return static_cast<uint32_t>(x >> 32);
+}
+
+// Normal numbers; every `spike_every`-th row of `row` elements is multiplied by 2^80.
+__global__ void fill_normal(Bf16* out, size_t n, uint64_t seed, size_t row, size_t spike_every) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n;
+       i += size_t{gridDim.x} * blockDim.x) {
+    const float u = (hash(seed + 2 * i) + 0.5f) * 0x1p-32f;
+    const float v = hash(seed + 2 * i + 1) * 0x1p-32f;
+    float x = sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
+    if (spike_every != 0 && i / row % spike_every == spike_every - 1) x *= 0x1p80f;
+    out[i] = __float2bfloat16(x);
+  }
+}
+
+void fill(Buffer<Bf16>& buffer, uint64_t seed, size_t row = 1, size_t spike_every = 0) {
+  fill_normal<<<1024, 256>>>(buffer.data, buffer.size, seed << 40, row, spike_every);
+  check(cudaGetLastError(), "fill");
+}
+
+// One block per (token, head) of one packed sequence.
+__global__ void attend_naive(double* out, double* lse, const Bf16* q, const Bf16* k, const Bf16* v,
+                             int hq, int hk, int d, double scale) {
+  extern __shared__ double scores[];
+  __shared__ double total, highest;
+  const int token = blockIdx.x, head = blockIdx.y, kv = head / (hq / hk);
+  const Bf16* row = q + (size_t{blockIdx.x} * hq + head) * d;
+  for (int j = threadIdx.x; j <= token; j += blockDim.x) {
+    double s = 0;
+    for (int i = 0; i < d; ++i) {
+      s += double(__bfloat162float(row[i])) *
+           double(__bfloat162float(k[(size_t(j) * hk + kv) * d + i]));
+    }
+    scores[j] = s * scale;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    highest = scores[0];
+    for (int j = 1; j <= token; ++j) highest = fmax(highest, scores[j]);
+    total = 0;
+    for (int j = 0; j <= token; ++j) total += exp(scores[j] - highest);
+    lse[size_t(token) * hq + head] = highest + log(total);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < d; i += blockDim.x) {
+    double x = 0;
+    for (int j = 0; j <= token; ++j) {
+      x += exp(scores[j] - highest) * double(__bfloat162float(v[(size_t(j) * hk + kv) * d + i]));
+    }
+    out[(size_t(token) * hq + head) * d + i] = x / total;
+  }
+}
+
+__global__ void scatter_pages(Bf16* pages, const Bf16* rows, const int32_t* table, int row_elements,
+                              int page_tokens) {
+  const int position = blockIdx.x;
+  const size_t slot = size_t(table[position / page_tokens]) * page_tokens + position % page_tokens;
+  for (int i = threadIdx.x; i < row_elements; i += blockDim.x) {
+    pages[slot * row_elements + i] = rows[size_t(position) * row_elements + i];
+  }
+}
+
+// Sequences side by side, their queries, keys and values.
+struct World {
+  int hq, hk, d;
+  std::vector<int> lengths, starts;
+  int tokens;
+  Buffer<Bf16> q, k, v;
+  World(int query_heads, int kv_heads, int head_dim, std::vector<int> lens, uint64_t seed,
+        size_t spike_every = 0)
+      : hq(query_heads),
+        hk(kv_heads),
+        d(head_dim),
+        lengths(std::move(lens)),
+        tokens(sum(lengths)),
+        q(size_t(tokens) * hq * d),
+        k(size_t(tokens) * hk * d),
+        v(size_t(tokens) * hk * d) {
+    int at = 0;
+    for (int n : lengths) {
+      starts.push_back(at);
+      at += n;
+    }
+    fill(q, seed);
+    fill(k, seed + 1);
+    fill(v, seed + 2, size_t(hk) * d, spike_every);
+  }
+  static int sum(const std::vector<int>& lens) {
+    int total = 0;
+    for (int n : lens) total += n;
+    return total;
+  }
+  float scale() const { return 1.0f / std::sqrt(float(d)); }
+};
+
+struct Chunk {
+  int sequence, from, to;  // queries [from, to), keys [0, to)
+};
+
+struct Result {
+  std::vector<uint16_t> out;
+  std::vector<uint32_t> lse;
+};
+
+template <class T, class S>
+std::vector<T> bits(const std::vector<S>& values) {
+  std::vector<T> result(values.size());
+  std::memcpy(result.data(), values.data(), values.size() * sizeof(T));
+  return result;
+}
+
+struct Storage {
+  int page_tokens = 0;  // 0: packed, whole sequences only
+};
+
+Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage,
+           AttentionSchedule schedule, uint64_t seed = 1) {
+  std::vector<int32_t> cu{0}, context;
+  int longest = 0, longest_keys = 0;
+  for (const Chunk& c : chunks) {
+    cu.push_back(cu.back() + c.to - c.from);
+    context.push_back(c.from);
+    longest = std::max(longest, c.to - c.from);
+    longest_keys = std::max(longest_keys, c.to);
+  }
+  const int tokens = cu.back();
+  const size_t q_row = size_t(w.hq) * w.d, k_row = size_t(w.hk) * w.d;
+  Buffer<Bf16> q(tokens * q_row), out(tokens * q_row);
+  Buffer<float> lse(size_t(tokens) * w.hq);
+  out.poison();
+  lse.poison();
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const Chunk& c = chunks[i];
+    cudaMemcpy(q.data + cu[i] * q_row, w.q.data + (w.starts[c.sequence] + c.from) * q_row,
+               (c.to - c.from) * q_row * 2, cudaMemcpyDeviceToDevice);
+  }
+  const bool paged = storage.page_tokens > 0;
+  const int page = paged ? storage.page_tokens : 1;
+  const int table_width = (longest_keys + page - 1) / page + 1;
+  const int pages = paged ? int(chunks.size()) * table_width + 3 : 0;
+  std::vector<int32_t> order(std::max(pages, 1)), table(chunks.size() * table_width, -1);
+  for (int i = 0; i < pages; ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+  Buffer<Bf16> k((paged ? size_t(pages) * page : tokens) * k_row), v(k.size);
+  k.poison();
+  v.poison();
+  size_t used = 0;
+  for (size_t i = 0; paged && i < chunks.size(); ++i) {
+    for (int p = 0; p * page < chunks[i].to; ++p) table[i * table_width + p] = order[used++];
+  }
+  Buffer<int32_t> device_table(table), device_cu(cu), device_context(context);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const Chunk& c = chunks[i];
+    const size_t first = w.starts[c.sequence] * k_row;
+    if (paged) {
+      for (auto [to, from] : {std::pair{k.data, w.k.data}, std::pair{v.data, w.v.data}}) {
+        scatter_pages<<<c.to, 128>>>(to, from + first, device_table.data + i * table_width,
+                                     int(k_row), page);
+      }
+    } else {
+      cudaMemcpy(k.data + cu[i] * k_row, w.k.data + first, c.to * k_row * 2,
+                 cudaMemcpyDeviceToDevice);
+      cudaMemcpy(v.data + cu[i] * k_row, w.v.data + first, c.to * k_row * 2,
+                 cudaMemcpyDeviceToDevice);
+    }
+  }
+  AttentionForward a;
+  a.q = q.data, a.k = k.data, a.v = v.data, a.out = out.data, a.lse = lse.data;
+  a.q_stride = a.out_stride = q_row;
+  a.k_stride = a.v_stride = k_row;
+  a.cu_seqlens = device_cu.data;
+  if (paged) {
+    a.context_lens = device_context.data;
+    a.page_table = device_table.data;
+    a.page_table_stride = table_width;
+    a.pages = pages;
+    a.page_tokens = page;
+  }
+  a.tokens = tokens, a.sequences = chunks.size();
+  a.query_heads = w.hq, a.kv_heads = w.hk, a.head_dim = w.d;
+  a.max_query_len = longest, a.max_key_len = longest_keys;
+  a.scale = w.scale();
+  a.schedule = schedule;
+  a.workspace_bytes = attention_forward_workspace(a);
+  Buffer<uint8_t> workspace(a.workspace_bytes + 16);
+  workspace.poison();
+  a.workspace = workspace.data;
+  check(attention_forward(a, nullptr), "attention_forward");
+  check(cudaDeviceSynchronize(), "attention kernels");
+  return {bits<uint16_t>(out.read()), bits<uint32_t>(lse.read())};
+}
+
+std::vector<Chunk> whole_sequences(const World& w) {
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < w.lengths.size(); ++i) chunks.push_back({int(i), 0, w.lengths[i]});
+  return chunks;
+}
+
+// Rows of `chunks` in `result` against the same rows of the whole sequences in `expected`.
+void compare(const char* name, const World& w, const Result& expected,
+             const std::vector<Chunk>& chunks, const Result& result) {
+  size_t differing = 0, rows = 0, at = 0;
+  std::string first;
+  for (const Chunk& c : chunks) {
+    for (int p = c.from; p < c.to; ++p, ++at) {
+      for (int h = 0; h < w.hq; ++h, ++rows) {
+        const size_t e = (size_t(w.starts[c.sequence]) + p) * w.hq + h, r = at * w.hq + h;
+        const bool same = expected.lse[e] == result.lse[r] &&
+                          std::memcmp(&expected.out[e * w.d], &result.out[r * w.d], w.d * 2) == 0;
+        if (same) continue;
+        if (differing++ == 0) {
+          first = " first: sequence " + std::to_string(c.sequence) + " position " +
+                  std::to_string(p) + " head " + std::to_string(h);
+        }
+      }
+    }
+  }
+  std::printf("bits %-34s hq %d hk %d d %d: %zu of %zu rows differ%s\n", name, w.hq, w.hk, w.d,
+              differing, rows, first.c_str());
+  failures += differing != 0;
+}
+
+float to_float(uint16_t x) {
+  const uint32_t wide = uint32_t{x} << 16;
+  float f;
+  std::memcpy(&f, &wide, 4);
+  return f;
+}
+
+void check_values(const World& w, AttentionSchedule schedule, Storage storage) {
+  const Result result = run(w, whole_sequences(w), storage, schedule);
+  Buffer<double> out(size_t(w.tokens) * w.hq * w.d), lse(size_t(w.tokens) * w.hq);
+  for (size_t i = 0; i < w.lengths.size(); ++i) {
+    const size_t s = w.starts[i];
+    attend_naive<<<dim3(w.lengths[i], w.hq), 128, w.lengths[i] * 8>>>(
+        out.data + s * w.hq * w.d, lse.data + s * w.hq, w.q.data + s * w.hq * w.d,
+        w.k.data + s * w.hk * w.d, w.v.data + s * w.hk * w.d, w.hq, w.hk, w.d, w.scale());
+  }
+  check(cudaDeviceSynchronize(), "reference");
+  const std::vector<double> expected = out.read(), expected_lse = lse.read();
+  double error = 0, norm = 0, worst = 0, worst_lse = 0;
+  size_t worst_at = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double difference = to_float(result.out[i]) - expected[i];
+    error += difference * difference;
+    norm += expected[i] * expected[i];
+    if (!(std::abs(difference) <= worst)) worst = std::abs(difference), worst_at = i;
+  }
+  for (size_t i = 0; i < expected_lse.size(); ++i) {
+    float value;
+    std::memcpy(&value, &result.lse[i], 4);
+    const double difference = std::abs(value - expected_lse[i]);
+    if (!(difference <= worst_lse)) worst_lse = difference;
+  }
+  const double relative = std::sqrt(error / norm);
+  // bf16 rounding of weights and result: 2^-9 each at most, 1.7e-3 rms together.
+  const bool good = relative < 4e-3 && worst < 3e-2 && worst_lse < 2e-5;
+  std::printf(
+      "values hq %d hk %d d %d tokens %d schedule %d page %d: relative %.2e, worst %.2e at "
+      "token %zu head %zu column %zu, lse %.2e %s\n",
+      w.hq, w.hk, w.d, w.tokens, int(schedule), storage.page_tokens, relative, worst,
+      worst_at / (w.hq * w.d), worst_at / w.d % w.hq, worst_at % w.d, worst_lse,
+      good ? "" : "FAILED");
+  failures += !good;
+}
+
+std::vector<Chunk> random_chunks(const World& w, int most, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < w.lengths.size(); ++i) {
+    for (int from = 0; from < w.lengths[i];) {
+      const int to = std::min<int>(w.lengths[i], from + 1 + random() % most);
+      chunks.push_back({int(i), from, to});
+      from = to;
+    }
+  }
+  std::shuffle(chunks.begin(), chunks.end(), random);
+  return chunks;
+}
+
+std::vector<Chunk> decode_steps(const World& w, size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < count; ++i) {
+    const int sequence = int(random() % w.lengths.size());
+    const int p =
+        i < w.lengths.size() ? w.lengths[sequence] - 1 : int(random() % w.lengths[sequence]);
+    chunks.push_back({sequence, p, p + 1});
+  }
+  return chunks;
+}
+
+void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decodes) {
+  using enum AttentionSchedule;
+  const auto all = whole_sequences(w);
+  const Result expected = run(w, all, {}, kWholeRows);
+  compare("repeated", w, expected, all, run(w, all, {}, kAuto));
+  compare("packed, by segments", w, expected, all, run(w, all, {}, kSplitKeys));
+  for (const Chunk& c : all) {
+    if (c.sequence < 3) compare("packed, alone", w, expected, {c}, run(w, {c}, {}, kWholeRows));
+  }
+  for (int page : page_sizes) {
+    const std::string suffix = ", page " + std::to_string(page);
+    compare(("paged" + suffix).c_str(), w, expected, all, run(w, all, {page}, kWholeRows, page));
+    const auto chunks = random_chunks(w, 700, page);
+    compare(("chunked" + suffix).c_str(), w, expected, chunks, run(w, chunks, {page}, kWholeRows));
+    compare(("chunked, auto" + suffix).c_str(), w, expected, chunks, run(w, chunks, {page}, kAuto));
+    const auto few = random_chunks(w, 90, page);
+    const std::vector<Chunk> some(few.begin(), few.begin() + std::min<size_t>(few.size(), 40));
+    compare(("short chunks, segments" + suffix).c_str(), w, expected, some,
+            run(w, some, {page}, kSplitKeys));
+    const auto steps = decode_steps(w, decodes, page);
+    compare(("decode" + suffix).c_str(), w, expected, steps, run(w, steps, {page}, kAuto));
+    const std::vector<Chunk> one{steps[0]};
+    compare(("decode alone" + suffix).c_str(), w, expected, one, run(w, one, {page}, kAuto));
+    compare(("decode, whole rows" + suffix).c_str(), w, expected, one,
+            run(w, one, {page}, kWholeRows));
+  }
+}
+
+template <class Work>
+double median_ms(int repeats, const Work& work) {
+  std::vector<float> times;
+  cudaEvent_t start, stop;
+  cudaEventCreate(&start);
+  cudaEventCreate(&stop);
+  for (int i = 0; i < repeats + 3; ++i) {
+    cudaEventRecord(start);
+    work();
+    cudaEventRecord(stop);
+    check(cudaEventSynchronize(stop), "timing");
+    float ms;
+    cudaEventElapsedTime(&ms, start, stop);
+    if (i >= 3) times.push_back(ms);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+void time_prefill(int hq, int hk, int d, std::vector<int> lengths) {
+  const World w(hq, hk, d, std::move(lengths), 5);
+  std::vector<int32_t> cu{0};
+  double flops = 0;
+  for (int n : w.lengths) {
+    cu.push_back(cu.back() + n);
+    flops += 2.0 * hq * n * double(n) * d;
+  }
+  Buffer<int32_t> device_cu(cu);
+  Buffer<Bf16> out(w.q.size);
+  Buffer<float> lse(size_t(w.tokens) * hq);
+  AttentionForward a;
+  a.q = w.q.data, a.k = w.k.data, a.v = w.v.data, a.out = out.data, a.lse = lse.data;
+  a.q_stride = a.out_stride = int64_t{hq} * d;
+  a.k_stride = a.v_stride = int64_t{hk} * d;
+  a.cu_seqlens = device_cu.data;
+  a.tokens = w.tokens, a.sequences = w.lengths.size();
+  a.query_heads = hq, a.kv_heads = hk, a.head_dim = d;
+  a.max_query_len = a.max_key_len = *std::max_element(w.lengths.begin(), w.lengths.end());
+  a.scale = w.scale();
+  const double ms =
+      median_ms(20, [&] { check(attention_forward(a, nullptr), "attention_forward"); });
+  std::printf("time prefill hq %d hk %d d %d, %zu sequences, longest %lld: %.3f ms, %.0f TFLOP/s\n",
+              hq, hk, d, w.lengths.size(), static_cast<long long>(a.max_key_len), ms,
+              flops / ms / 1e9);
+}
+
+double time_copy() {
+  Buffer<uint8_t> a(size_t{4} << 30), b(a.size);
+  const double ms =
+      median_ms(10, [&] { cudaMemcpyAsync(b.data, a.data, a.size, cudaMemcpyDeviceToDevice); });
+  const double rate = 2.0 * a.size / ms / 1e6;
+  std::printf("time copy: %.0f GB/s\n", rate);
+  return rate;
+}
+
+void time_decode(int hq, int hk, int d, int batch, int context, int page, double copy_rate) {
+  const int width = (context + page - 1) / page, pages = width * batch;
+  Buffer<Bf16> q(size_t(batch) * hq * d), out(q.size), k(size_t(pages) * page * hk * d), v(k.size);
+  fill(q, 1);
+  fill(k, 2);
+  fill(v, 3);
+  std::vector<int32_t> cu, contexts(batch, context - 1), table(pages);
+  for (int i = 0; i <= batch; ++i) cu.push_back(i);
+  for (int i = 0; i < pages; ++i) table[i] = i;
+  std::shuffle(table.begin(), table.end(), std::mt19937_64(7));
+  Buffer<int32_t> device_cu(cu), device_context(contexts), device_table(table);
+  AttentionForward a;
+  a.q = q.data, a.k = k.data, a.v = v.data, a.out = out.data;
+  a.q_stride = a.out_stride = int64_t{hq} * d;
+  a.k_stride = a.v_stride = int64_t{hk} * d;
+  a.cu_seqlens = device_cu.data, a.context_lens = device_context.data;
+  a.page_table = device_table.data;
+  a.page_table_stride = width, a.pages = pages, a.page_tokens = page;
+  a.tokens = a.sequences = batch;
+  a.query_heads = hq, a.kv_heads = hk, a.head_dim = d;
+  a.max_query_len = 1, a.max_key_len = context;
+  a.scale = 0.1f;
+  a.workspace_bytes = attention_forward_workspace(a);
+  Buffer<uint8_t> workspace(a.workspace_bytes + 16);
+  a.workspace = workspace.data;
+  const double ms =
+      median_ms(30, [&] { check(attention_forward(a, nullptr), "attention_forward"); });
+  const double bytes = 4.0 * batch * context * hk * d;
+  std::printf(
+      "time decode hq %d hk %d d %d batch %d context %d page %d: %.1f us, %.0f GB/s, %.0f %% "
+      "of copy\n",
+      hq, hk, d, batch, context, page, ms * 1e3, bytes / ms / 1e6,
+      100 * bytes / ms / 1e6 / copy_rate);
+}
+
+void run_times() {
+  time_prefill(32, 2, 128, {8192});
+  time_prefill(32, 2, 128, {16384});
+  time_prefill(32, 8, 128, {8192});
+  time_prefill(32, 8, 128, std::vector<int>(8, 1024));
+  time_prefill(32, 8, 128, {700, 3100, 250, 1800, 90, 2252});
+  time_prefill(32, 8, 64, {8192});
+  const double copy_rate = time_copy();
+  for (int page : {16, 64, 128}) {
+    time_decode(32, 2, 128, 64, 8192, page, copy_rate);
+    time_decode(32, 8, 128, 64, 8192, page, copy_rate);
+  }
+  time_decode(32, 8, 64, 64, 8192, 64, copy_rate);
+  time_decode(32, 8, 128, 256, 1536, 64, copy_rate);
+  time_decode(32, 8, 128, 1, 2048, 64, copy_rate);
+  time_decode(32, 8, 128, 1, 32768, 64, copy_rate);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "bits";
+  using enum AttentionSchedule;
+  if (mode == "small") {
+    const World w(4, 2, 128, {130, 1, 1100}, 3), narrow(7, 1, 64, {65, 200}, 4);
+    check_values(w, kWholeRows, {});
+    check_values(narrow, kSplitKeys, {16});
+    check_bits(w, {16}, 6);
+    check_bits(narrow, {32}, 6);
+  } else if (mode == "values") {
+    for (int d : {64, 128}) {
+      const World w(8, 2, d, {1, 63, 129, 1500, 2300}, 10 + d);
+      check_values(w, kWholeRows, {});
+      check_values(w, kSplitKeys, {});
+      check_values(w, kWholeRows, {16});
+      check_values(w, kSplitKeys, {128});
+    }
+  } else if (mode == "bits") {
+    check_bits(World(8, 2, 128, {1, 64, 127, 128, 129, 1024, 1025, 2500, 3333}, 20), {16, 64, 256},
+               64);
+    check_bits(World(7, 1, 128, {2500, 300, 4097}, 21), {32, 128}, 64);
+    check_bits(World(12, 4, 64, {777, 2049, 15}, 22), {16, 128}, 64);
+    check_bits(World(8, 2, 128, {1300, 900, 2100}, 23, 37), {64}, 64);
+    check_bits(World(96, 1, 128, {1300, 90}, 24), {64}, 8);
+  } else if (mode == "time") {
+    run_times();
+  }
+  std::printf("%s: %d failures\n", mode.c_str(), failures);
+  return failures != 0;
+}
