@@ -9,6 +9,7 @@ using attention::Launch;
 
 // Rows per kv head up to which a sequence is walked by segments (kAuto).
 constexpr int kAutoSplitRows = 64;
+constexpr size_t kCounterBytes = 256;  // the tile counter, alone in its cache line
 
 struct Plan {
   bool whole = false, split = false;
@@ -91,7 +92,8 @@ Launch describe(const AttentionForward& problem, const Plan& plan) {
   p.scale = problem.scale;
   p.c = problem.scale * 1.4426950408889634f;
   p.partial_rows = static_cast<int>(plan.partial_rows);
-  p.partial_output = static_cast<float*>(problem.workspace);
+  p.next_tile = static_cast<uint32_t*>(problem.workspace);
+  p.partial_output = static_cast<float*>(problem.workspace) + kCounterBytes / sizeof(float);
   p.partial_state = reinterpret_cast<float2*>(p.partial_output + plan.partials * problem.head_dim);
   launch.tokens = problem.tokens;
   launch.max_segments = static_cast<int>(plan.segments);
@@ -100,17 +102,25 @@ Launch describe(const AttentionForward& problem, const Plan& plan) {
 
 }  // namespace
 
+cudaError_t attention::count_processors(int* processors) {
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  return cudaDeviceGetAttribute(processors, cudaDevAttrMultiProcessorCount, device);
+}
+
 size_t attention_forward_workspace(const AttentionForward& problem) {
   const Plan plan = plan_schedules(problem);
-  return static_cast<size_t>(plan.partials) *
-         (static_cast<size_t>(problem.head_dim) * sizeof(float) + sizeof(float2));
+  return kCounterBytes +
+         static_cast<size_t>(plan.partials) *
+             (static_cast<size_t>(problem.head_dim) * sizeof(float) + sizeof(float2));
 }
 
 cudaError_t attention_forward(const AttentionForward& problem, cudaStream_t stream) {
   if (problem.tokens == 0 || problem.sequences == 0) return cudaSuccess;
   if (!is_served(problem)) return cudaErrorInvalidValue;
   const size_t needed = attention_forward_workspace(problem);
-  if (needed > problem.workspace_bytes || (needed > 0 && !is_aligned(problem.workspace, 0))) {
+  if (needed > problem.workspace_bytes || !is_aligned(problem.workspace, 0)) {
     return cudaErrorInvalidValue;
   }
   const Plan plan = plan_schedules(problem);

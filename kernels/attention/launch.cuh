@@ -12,6 +12,7 @@ struct Launch {
   int max_segments;
 };
 
+cudaError_t count_processors(int* processors);
 cudaError_t launch_whole_rows(const Launch& parameters, int head_dim, cudaStream_t stream);
 cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream_t stream);
 

@@ -24,6 +24,7 @@ struct Problem {
   float* partial_output;  // [segments][sequences][kv_heads][partial_rows][head_dim]
   float2* partial_state;  // the same without head_dim: maximum, sum
   int partial_rows;
+  uint32_t* next_tile;  // of kWholeRows; 0 at the start of a launch
 };
 
 struct Sequence {

@@ -283,11 +283,8 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   constexpr int kBytes = Shared<kHeadDim>::kBytes;
   cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  int device = 0, processors = 0;
-  if (error == cudaSuccess) error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  }
+  int processors = 0;
+  if (error == cudaSuccess) error = count_processors(&processors);
   if (error != cudaSuccess) return error;
   const int64_t tiles = (launch.problem.partial_rows + kTileRows - 1) / kTileRows;
   const int64_t pieces =

@@ -1,6 +1,9 @@
 // Schedule kWholeRows: a thread block owns 128 consecutive queries of one head and walks all their
 // keys; for training, prefill and long chunks.
 //
+// Persistent thread blocks take tiles from a counter in ascending order; the loading warp runs
+// ahead into the next tile. Which block computes a tile has no bearing on its bits.
+//
 // Roles: warpgroup 0 loads (one warp), warpgroups 1 and 2 compute 64 rows each and take turns at
 // issuing products, so that one's softmax runs under the other's products.
 //
@@ -109,28 +112,69 @@ struct Shared {
   static constexpr uint32_t kQueryBytes = Rings::kHalves * kQueryHalfBytes;
   static constexpr uint32_t kMergedAt = kQueryBytes + Rings::kBytes;
   static constexpr uint32_t kBarriersAt = kMergedAt + 2 * MergedSegments<kHeadDim>::kBytes;
-  static constexpr uint32_t kBytes = kBarriersAt + Rings::kBarrierBytes + 16;
+  // Full and empty: the queries; full and empty of two slots of tile numbers; the two numbers.
+  static constexpr uint32_t kQueryFullAt = kBarriersAt + Rings::kBarrierBytes;
+  static constexpr uint32_t kTicketsAt = kQueryFullAt + 16;
+  static constexpr uint32_t kBytes = kTicketsAt + 40;
+};
+
+// Tile numbers on their way from the loading warp to the computing warps, two deep.
+struct Tickets {
+  uint32_t address;
+  RingCursor<2> cursor;
+  __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
+  __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
+  __device__ __forceinline__ uint32_t number() const { return address + 32 + cursor.stage * 4; }
+  __device__ __forceinline__ void init() const {
+    for (uint32_t slot = 0; slot < 2; ++slot) {
+      init_barrier(address + slot * 8, 1);
+      init_barrier(address + 16 + slot * 8, 8);
+    }
+  }
+  // One lane of the loading warp.
+  __device__ __forceinline__ void put(int index) {
+    wait_barrier(empty(), cursor.parity ^ 1);
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(number()), "r"(index) : "memory");
+    arrive(full());
+    cursor.advance();
+  }
+  // A whole computing warp.
+  __device__ __forceinline__ int take() {
+    wait_barrier(full(), cursor.parity);
+    int index;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(index) : "r"(number()) : "memory");
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(empty());
+    cursor.advance();
+    return index;
+  }
 };
 
 struct Tile {
   Sequence sequence;
   int index, head, first_query;
+  KeyRange range;
 };
 
-__device__ __forceinline__ bool find_tile(const Problem& problem, Tile& tile) {
-  WorkCursor cursor;
+// Within a sequence the kv heads run slowest, so that the blocks at work share keys in L2, and the
+// longest walks of each come first.
+__device__ __forceinline__ bool find_tile(const Problem& problem, WorkCursor& cursor, int index,
+                                          Tile& tile) {
   int piece = 0;
-  tile.index = cursor.find(problem, blockIdx.x, piece, [&](const Sequence& sequence) {
+  tile.index = cursor.find(problem, index, piece, [&](const Sequence& sequence) {
     return is_split(problem, sequence)
                ? 0
                : divide_up(sequence.queries, kTileQueries) * problem.query_heads;
   });
   if (tile.index < 0) return false;
   tile.sequence = read_sequence(problem, tile.index);
-  tile.head = piece % problem.query_heads;
-  // The longest walks start first.
-  const int last = divide_up(tile.sequence.queries, kTileQueries) - 1;
-  tile.first_query = (last - piece / problem.query_heads) * kTileQueries;
+  const int tiles = divide_up(tile.sequence.queries, kTileQueries);
+  const int kv_head = piece / (tiles * problem.group);
+  tile.head = kv_head * problem.group + piece % problem.group;
+  tile.first_query = (tiles - 1 - piece / problem.group % tiles) * kTileQueries;
+  const int end = min(tile.first_query + kTileQueries, tile.sequence.queries);
+  tile.range = {tile.index,           kv_head, tile.sequence.first_token,
+                tile.sequence.keys(), 0,       divide_up(tile.sequence.context + end, kBlock)};
   return true;
 }
 
@@ -175,13 +219,24 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Tile& t
 }
 
 template <int kHeadDim>
-__device__ __forceinline__ void compute_rows(const Problem& problem, const Tile& tile,
-                                             const KeyRange& range, uint32_t shared, int group) {
+__device__ __forceinline__ void store_log_sums(const Problem& problem, const Tile& tile,
+                                               const RowTile<kHeadDim>& rows, int first_row) {
+  if (problem.lse == nullptr || threadIdx.x % 4 != 0) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (rows.position[i] < 0) continue;
+    const int64_t token = tile.sequence.first_token + tile.first_query + first_row + 8 * i;
+    problem.lse[token * problem.query_heads + tile.head] =
+        log_sum_exp(rows.state.maximum[i], rows.state.sum[i], problem.scale);
+  }
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t shared, int group) {
   using Layout = Shared<kHeadDim>;
-  constexpr int kStages = Layout::kStages;
   const int thread = threadIdx.x % 128;
   const uint32_t merged = shared + Layout::kMergedAt + group * MergedSegments<kHeadDim>::kBytes;
-  KeyWalk<kHeadDim, kStages, AlternatingTurns, MergedSegments<kHeadDim>> walk{
+  KeyWalk<kHeadDim, Layout::kStages, AlternatingTurns, MergedSegments<kHeadDim>> walk{
       {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
       describe_operand(shared + group * 64 * 128, 0),
       Layout::kQueryHalfBytes,
@@ -191,30 +246,66 @@ __device__ __forceinline__ void compute_rows(const Problem& problem, const Tile&
       {merged + thread * 16, true, {}},
       {},
       {}};
-  RowTile<kHeadDim> rows;
-  const int first_row = group * 64;
-  const int row = first_row + thread / 32 * 16 + thread % 32 / 4;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int query = tile.first_query + row + 8 * i;
-    rows.position[i] = query < tile.sequence.queries ? tile.sequence.context + query : -1;
-  }
-  walk.turns.prime();
-  wait_barrier(shared + Layout::kBarriersAt + Layout::Rings::kBarrierBytes, 0);
-  const int first_position = tile.sequence.context + tile.first_query + first_row;
-  walk.walk(rows, range, (first_position + 1) / kBlock);
-  walk.segments.finish(rows, problem.c);
-
-  if (problem.lse != nullptr && thread % 4 == 0) {
+  const int row = group * 64 + thread / 32 * 16 + thread % 32 / 4;
+  const uint32_t query_full = shared + Layout::kQueryFullAt;
+  Tickets tickets{shared + Layout::kTicketsAt, {}};
+  WorkCursor cursor;
+  Tile tile;
+  uint32_t query_parity = 0;
+  while (find_tile(problem, cursor, tickets.take(), tile)) {
+    RowTile<kHeadDim> rows;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (rows.position[i] < 0) continue;
-      const int64_t token = tile.sequence.first_token + tile.first_query + row + 8 * i;
-      problem.lse[token * problem.query_heads + tile.head] =
-          log_sum_exp(rows.state.maximum[i], rows.state.sum[i], problem.scale);
+      const int query = tile.first_query + row + 8 * i;
+      rows.position[i] = query < tile.sequence.queries ? tile.sequence.context + query : -1;
     }
+    walk.segments.empty = true;
+    if (tile.range.last_block > 1) walk.turns.prime();
+    wait_barrier(query_full, query_parity);
+    query_parity ^= 1;
+    const int first_position = tile.sequence.context + tile.first_query + group * 64;
+    walk.walk(rows, tile.range, (first_position + 1) / kBlock);
+    walk.release(query_full + 8);
+    walk.segments.finish(rows, problem.c);
+    store_log_sums<kHeadDim>(problem, tile, rows, row);
+    store_rows<kHeadDim>(problem, tile, rows, merged, 1 + group, group * 64);
   }
-  store_rows<kHeadDim>(problem, tile, rows, merged, 1 + group, first_row);
+}
+
+// The loading warp: tile numbers, first its own, then the launch's next; queries; keys and values.
+template <int kHeadDim>
+__device__ __forceinline__ void load_tiles(const Problem& problem, const CUtensorMap& query_map,
+                                           const CUtensorMap& key_map, const CUtensorMap& value_map,
+                                           uint32_t shared) {
+  using Layout = Shared<kHeadDim>;
+  const uint32_t query_full = shared + Layout::kQueryFullAt;
+  const bool leader = threadIdx.x == 0;
+  KeyLoader<kHeadDim, Layout::kStages> loader{
+      problem, key_map, value_map, {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
+      {},      {}};
+  Tickets tickets{shared + Layout::kTicketsAt, {}};
+  WorkCursor cursor;
+  Tile tile;
+  uint32_t query_parity = 1;
+  int index = blockIdx.x;
+  while (true) {
+    if (leader) tickets.put(index);
+    if (!find_tile(problem, cursor, index, tile)) return;
+    int next = 0;
+    if (leader) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
+    if (leader) {
+      wait_barrier(query_full + 8, query_parity);
+      arrive_expecting(query_full, Layout::kQueryBytes);
+      for (int half = 0; half < Layout::Rings::kHalves; ++half) {
+        load_box(query_map, shared + half * Layout::kQueryHalfBytes, query_full, half * kBoxColumns,
+                 tile.head, tile.sequence.first_token + tile.first_query);
+      }
+    }
+    query_parity ^= 1;
+    __syncwarp();
+    loader.load(tile.range);
+    index = __shfl_sync(0xffffffffu, next, 0);
+  }
 }
 
 template <int kHeadDim>
@@ -226,24 +317,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Layout = Shared<kHeadDim>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t shared = shared_address(memory);
-  Tile tile;
-  if (!find_tile(problem, tile)) return;
-  const int end = min(tile.first_query + kTileQueries, tile.sequence.queries);
-  const KeyRange range{tile.index,
-                       tile.head / problem.group,
-                       tile.sequence.first_token,
-                       tile.sequence.keys(),
-                       0,
-                       divide_up(tile.sequence.context + end, kBlock)};
-  const typename Layout::Rings rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt};
-  const uint32_t query_full = shared + Layout::kBarriersAt + Layout::Rings::kBarrierBytes;
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
     prefetch_map(query_map);
     prefetch_map(key_map);
     prefetch_map(value_map);
-    rings.init(8);
-    init_barrier(query_full, 1);
+    typename Layout::Rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt}.init(8);
+    init_barrier(shared + Layout::kQueryFullAt, 1);
+    init_barrier(shared + Layout::kQueryFullAt + 8, 8);
+    Tickets{shared + Layout::kTicketsAt, {}}.init();
     publish_barriers();
   }
   __syncthreads();
@@ -251,20 +333,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = static_cast<int>(threadIdx.x / 128) - 1;
   if (group < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x >= 32) return;
-    if (threadIdx.x == 0) {
-      arrive_expecting(query_full, Layout::kQueryBytes);
-      for (int half = 0; half < Layout::Rings::kHalves; ++half) {
-        load_box(query_map, shared + half * Layout::kQueryHalfBytes, query_full, half * kBoxColumns,
-                 tile.head, tile.sequence.first_token + tile.first_query);
-      }
+    if (threadIdx.x < 32) {
+      load_tiles<kHeadDim>(problem, query_map, key_map, value_map, shared);
     }
-    __syncwarp();
-    KeyLoader<kHeadDim, Layout::kStages> loader{problem, key_map, value_map, rings, {}, {}};
-    loader.load(range);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    compute_rows<kHeadDim>(problem, tile, range, shared, group);
+    compute_tiles<kHeadDim>(problem, shared, group);
   }
 }
 
@@ -279,10 +353,17 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   error = encode_rows(&query_map, launch.problem.q, launch.tokens, launch.problem.query_heads,
                       kHeadDim, launch.problem.q_stride, kTileQueries);
   if (error != cudaSuccess) return error;
+  int processors = 0;
+  error = count_processors(&processors);
+  if (error == cudaSuccess) {
+    error = cudaMemsetAsync(launch.problem.next_tile, 0, sizeof(uint32_t), stream);
+  }
+  if (error != cudaSuccess) return error;
   // Every sequence may end with a part of a tile.
-  const int64_t tiles = launch.tokens / kTileQueries + launch.problem.sequences;
-  kernel<<<static_cast<unsigned>(tiles * launch.problem.query_heads), kThreads, kBytes, stream>>>(
-      launch.problem, query_map, launch.key_map, launch.value_map);
+  const int64_t tiles =
+      (launch.tokens / kTileQueries + launch.problem.sequences) * launch.problem.query_heads;
+  kernel<<<static_cast<unsigned>(tiles < processors ? tiles : processors), kThreads, kBytes,
+           stream>>>(launch.problem, query_map, launch.key_map, launch.value_map);
   return cudaGetLastError();
 }
 
