@@ -7,26 +7,33 @@ namespace slimexx::model {
 namespace {
 
 // Llama-3.1's scaling: long waves are slowed by `factor`, short ones kept, those between blended.
-double scale_llama3(const RopeSpec& rope, double frequency) {
-  const double wavelength = 2 * std::numbers::pi / frequency;
+float scale_llama3(const RopeSpec& rope, float frequency) {
+  const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
   const auto original = static_cast<double>(rope.original_max_positions);
-  if (wavelength < original / rope.high_freq_factor) return frequency;
-  if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
-  const double smooth = (original / wavelength - rope.low_freq_factor) /
-                        (rope.high_freq_factor - rope.low_freq_factor);
-  return (1 - smooth) * frequency / rope.factor + smooth * frequency;
+  const auto factor = static_cast<float>(rope.factor);
+  if (wavelength < static_cast<float>(original / rope.high_freq_factor)) return frequency;
+  if (wavelength > static_cast<float>(original / rope.low_freq_factor)) return frequency / factor;
+  const float smooth =
+      (static_cast<float>(original) / wavelength - static_cast<float>(rope.low_freq_factor)) /
+      static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
 }  // namespace
 
+// Rounded to f32 where the reference rounds: exponent, power, reciprocal, each step of a scaling.
+// One unit in the last place of a frequency is 6e-5 radians at position 1000.
 std::vector<float> inverse_frequencies(const RopeSpec& rope) {
   std::vector<float> result;
+  const auto theta = static_cast<double>(static_cast<float>(rope.theta));
   for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
-    double frequency =
-        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dim));
-    if (rope.scaling == RopeScaling::kLinear) frequency /= rope.factor;
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rope.rotary_dim);
+    // In double and rounded once: an f32 power depends on the C library.
+    const auto power = static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+    float frequency = 1.0f / power;
+    if (rope.scaling == RopeScaling::kLinear) frequency /= static_cast<float>(rope.factor);
     if (rope.scaling == RopeScaling::kLlama3) frequency = scale_llama3(rope, frequency);
-    result.push_back(static_cast<float>(frequency));
+    result.push_back(frequency);
   }
   return result;
 }

@@ -1,5 +1,5 @@
 // cos and sin of position x inverse frequency, as Hugging Face's rotary embeddings compute them:
-// frequency and angle in f32.
+// frequencies rounded step by step as there, the angle in f32.
 #pragma once
 #include <vector>
 
