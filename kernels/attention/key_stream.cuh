@@ -62,6 +62,7 @@ struct KeyLoader {
   const CUtensorMap& value_map;
   Rings rings;
   RingCursor<kStages> key_cursor, value_cursor;
+  int value_row = -1;  // of the block whose values come next
 
   __device__ __forceinline__ int box_offset() const {
     return static_cast<int>(threadIdx.x % 32) / Rings::kHalves * problem.box_rows;
@@ -107,10 +108,12 @@ struct KeyLoader {
   }
 
   // In the order of use: K0, K1, V0, K2, V1, ... Page numbers are read one block ahead.
-  __device__ __forceinline__ void load(const KeyRange& range) {
-    int value_row = find_row(range, range.first_block);
-    int next_row = find_row(range, range.first_block + 1);
+  __device__ __forceinline__ void load_first(const KeyRange& range) {
+    value_row = find_row(range, range.first_block);
     load_keys(range, value_row);
+  }
+  __device__ __forceinline__ void load_rest(const KeyRange& range) {
+    int next_row = find_row(range, range.first_block + 1);
     for (int block = range.first_block; block < range.last_block; ++block) {
       const int key_row = next_row;
       next_row = find_row(range, block + 2);
@@ -118,6 +121,10 @@ struct KeyLoader {
       load_values(range, value_row);
       value_row = key_row;
     }
+  }
+  __device__ __forceinline__ void load(const KeyRange& range) {
+    load_first(range);
+    load_rest(range);
   }
 };
 

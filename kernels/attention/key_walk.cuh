@@ -20,7 +20,7 @@ struct RowTile {
 // Policies of a walk: when the warpgroup may issue products, and what happens between segments.
 struct NoTurns {
   __device__ __forceinline__ void take() const {}
-  __device__ __forceinline__ void pass(bool) const {}
+  __device__ __forceinline__ void pass() const {}
 };
 
 template <int kHeadDim>
@@ -35,6 +35,7 @@ struct KeyWalk {
   Rings rings;
   uint64_t queries;           // descriptor of the warpgroup's 64 rows
   uint32_t query_half_bytes;  // from columns 0..63 to columns 64..127
+  uint32_t queries_empty;     // barrier to arrive at after the last scores; 0: none
   uint32_t barrier_id;        // a named barrier of this warpgroup
   float c;
   Turns turns;
@@ -43,6 +44,10 @@ struct KeyWalk {
 
   __device__ __forceinline__ void release(uint32_t barrier) const {
     if (threadIdx.x % 32 == 0) arrive(barrier);
+  }
+
+  __device__ __forceinline__ void release_queries() const {
+    if (queries_empty != 0) release(queries_empty);
   }
 
   __device__ __forceinline__ void issue_scores(float (&s)[kScores]) const {
@@ -101,10 +106,11 @@ struct KeyWalk {
     wait_barrier(rings.values_full(value_cursor.stage), value_cursor.parity);
     fence_products();
     issue_values(rows.output, p);
-    turns.pass(last);
+    turns.pass();
     wait_products<1>();
     pin_registers(s);
     release(rings.keys_empty(key_cursor.stage));
+    if (last) release_queries();
     key_cursor.advance();
     if constexpr (kMasked) mask(s, rows, block);
 
@@ -140,6 +146,7 @@ struct KeyWalk {
     wait_products<0>();
     pin_registers(s);
     release(rings.keys_empty(key_cursor.stage));
+    if (range.first_block + 1 == range.last_block) release_queries();
     key_cursor.advance();
     int block = range.first_block;
     if (block >= first_masked) mask(s, rows, block);

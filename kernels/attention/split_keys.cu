@@ -145,6 +145,7 @@ __device__ __forceinline__ void compute_pieces(const Problem& problem, uint32_t 
       {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
       describe_operand(shared, 0),
       Layout::kQueryHalfBytes,
+      0,
       1,
       problem.c,
       {},

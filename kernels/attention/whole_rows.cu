@@ -24,17 +24,19 @@ namespace {
 constexpr int kTileQueries = 128;
 constexpr int kThreads = 384;
 
-// Warpgroup 0 of the two goes first; each passes the turn on once it has issued its products.
+// Warpgroup 0 of the two goes first; each passes the turn on once it has issued its products. The
+// turn carries over from tile to tile, so that one may start the next while the other ends this.
 struct AlternatingTurns {
   static constexpr uint32_t kFirstId = 4;
   uint32_t group;
-  __device__ __forceinline__ void prime() const {
+  __device__ __forceinline__ void start() const {
     if (group == 1) arrive_named(kFirstId, 256);
   }
   __device__ __forceinline__ void take() const { sync_named(kFirstId + group, 256); }
-  // The last pass of the second group would wake nobody.
-  __device__ __forceinline__ void pass(bool last) const {
-    if (group == 0 || !last) arrive_named(kFirstId + 1 - group, 256);
+  __device__ __forceinline__ void pass() const { arrive_named(kFirstId + 1 - group, 256); }
+  // Group 0 holds the turn at the end; nobody waits for it any more.
+  __device__ __forceinline__ void finish() const {
+    if (group == 0) take();
   }
 };
 
@@ -108,52 +110,67 @@ template <int kHeadDim>
 struct Shared {
   static constexpr int kStages = 256 / kHeadDim;
   using Rings = KeyRings<kHeadDim, kStages>;
-  static constexpr uint32_t kQueryHalfBytes = kTileQueries * 128;
-  static constexpr uint32_t kQueryBytes = Rings::kHalves * kQueryHalfBytes;
+  static constexpr uint32_t kQueryHalfBytes = 64 * 128;
+  static constexpr uint32_t kGroupQueryBytes = Rings::kHalves * kQueryHalfBytes;
+  static constexpr uint32_t kQueryBytes = 2 * kGroupQueryBytes;
   static constexpr uint32_t kMergedAt = kQueryBytes + Rings::kBytes;
   static constexpr uint32_t kBarriersAt = kMergedAt + 2 * MergedSegments<kHeadDim>::kBytes;
-  // Full and empty: the queries; full and empty of two slots of tile numbers; the two numbers.
+  // Per warpgroup: its queries full, empty. Then the tickets.
   static constexpr uint32_t kQueryFullAt = kBarriersAt + Rings::kBarrierBytes;
-  static constexpr uint32_t kTicketsAt = kQueryFullAt + 16;
-  static constexpr uint32_t kBytes = kTicketsAt + 40;
+  static constexpr uint32_t kTicketsAt = kQueryFullAt + 32;
+  static constexpr uint32_t kBytes = kTicketsAt + 32 + 64;
 };
 
-// Tile numbers on their way from the loading warp to the computing warps, two deep.
+struct Tile {
+  Sequence sequence;
+  int index = -1;  // of the sequence; -1: no more tiles
+  int head, first_query;
+};
+
+// Tiles on their way from the loading warp to the computing warps, two deep: two full and two empty
+// barriers, then two tiles of 32 bytes.
 struct Tickets {
   uint32_t address;
   RingCursor<2> cursor;
   __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
   __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
-  __device__ __forceinline__ uint32_t number() const { return address + 32 + cursor.stage * 4; }
+  __device__ __forceinline__ uint32_t tile() const { return address + 32 + cursor.stage * 32; }
   __device__ __forceinline__ void init() const {
     for (uint32_t slot = 0; slot < 2; ++slot) {
       init_barrier(address + slot * 8, 1);
       init_barrier(address + 16 + slot * 8, 8);
     }
   }
-  // One lane of the loading warp.
-  __device__ __forceinline__ void put(int index) {
+  // The loading warp.
+  __device__ __forceinline__ void put(const Tile& t) {
     wait_barrier(empty(), cursor.parity ^ 1);
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(number()), "r"(index) : "memory");
-    arrive(full());
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(tile()), "r"(t.index),
+                   "r"(t.head), "r"(t.first_query), "r"(t.sequence.first_token)
+                   : "memory");
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(tile() + 16), "r"(t.sequence.queries),
+                   "r"(t.sequence.context)
+                   : "memory");
+      arrive(full());
+    }
     cursor.advance();
   }
   // A whole computing warp.
-  __device__ __forceinline__ int take() {
+  __device__ __forceinline__ bool take(Tile& t) {
     wait_barrier(full(), cursor.parity);
-    int index;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(index) : "r"(number()) : "memory");
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(t.index), "=r"(t.head), "=r"(t.first_query), "=r"(t.sequence.first_token)
+                 : "r"(tile())
+                 : "memory");
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(t.sequence.queries), "=r"(t.sequence.context)
+                 : "r"(tile() + 16)
+                 : "memory");
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(empty());
     cursor.advance();
-    return index;
+    return t.index >= 0;
   }
-};
-
-struct Tile {
-  Sequence sequence;
-  int index, head, first_query;
-  KeyRange range;
 };
 
 // Within a sequence the kv heads run slowest, so that the blocks at work share keys in L2, and the
@@ -169,13 +186,15 @@ __device__ __forceinline__ bool find_tile(const Problem& problem, WorkCursor& cu
   if (tile.index < 0) return false;
   tile.sequence = read_sequence(problem, tile.index);
   const int tiles = divide_up(tile.sequence.queries, kTileQueries);
-  const int kv_head = piece / (tiles * problem.group);
-  tile.head = kv_head * problem.group + piece % problem.group;
+  tile.head = piece / (tiles * problem.group) * problem.group + piece % problem.group;
   tile.first_query = (tiles - 1 - piece / problem.group % tiles) * kTileQueries;
-  const int end = min(tile.first_query + kTileQueries, tile.sequence.queries);
-  tile.range = {tile.index,           kv_head, tile.sequence.first_token,
-                tile.sequence.keys(), 0,       divide_up(tile.sequence.context + end, kBlock)};
   return true;
+}
+
+__device__ __forceinline__ KeyRange keys_of(const Tile& tile, int kv_head) {
+  const int end = min(tile.first_query + kTileQueries, tile.sequence.queries);
+  return {tile.index,           kv_head, tile.sequence.first_token,
+          tile.sequence.keys(), 0,       divide_up(tile.sequence.context + end, kBlock)};
 }
 
 // Rounded rows go through shared memory (rows of kHeadDim * 2 + 16 bytes: no bank conflicts) and
@@ -238,8 +257,9 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   const uint32_t merged = shared + Layout::kMergedAt + group * MergedSegments<kHeadDim>::kBytes;
   KeyWalk<kHeadDim, Layout::kStages, AlternatingTurns, MergedSegments<kHeadDim>> walk{
       {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
-      describe_operand(shared + group * 64 * 128, 0),
+      describe_operand(shared + group * Layout::kGroupQueryBytes, 0),
       Layout::kQueryHalfBytes,
+      shared + Layout::kQueryFullAt + group * 16 + 8,
       static_cast<uint32_t>(1 + group),
       problem.c,
       {static_cast<uint32_t>(group)},
@@ -247,12 +267,12 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
       {},
       {}};
   const int row = group * 64 + thread / 32 * 16 + thread % 32 / 4;
-  const uint32_t query_full = shared + Layout::kQueryFullAt;
+  const uint32_t query_full = shared + Layout::kQueryFullAt + group * 16;
   Tickets tickets{shared + Layout::kTicketsAt, {}};
-  WorkCursor cursor;
   Tile tile;
   uint32_t query_parity = 0;
-  while (find_tile(problem, cursor, tickets.take(), tile)) {
+  walk.turns.start();
+  while (tickets.take(tile)) {
     RowTile<kHeadDim> rows;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -260,16 +280,15 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
       rows.position[i] = query < tile.sequence.queries ? tile.sequence.context + query : -1;
     }
     walk.segments.empty = true;
-    if (tile.range.last_block > 1) walk.turns.prime();
     wait_barrier(query_full, query_parity);
     query_parity ^= 1;
     const int first_position = tile.sequence.context + tile.first_query + group * 64;
-    walk.walk(rows, tile.range, (first_position + 1) / kBlock);
-    walk.release(query_full + 8);
+    walk.walk(rows, keys_of(tile, 0), (first_position + 1) / kBlock);
     walk.segments.finish(rows, problem.c);
     store_log_sums<kHeadDim>(problem, tile, rows, row);
     store_rows<kHeadDim>(problem, tile, rows, merged, 1 + group, group * 64);
   }
+  walk.turns.finish();
 }
 
 // The loading warp: tile numbers, first its own, then the launch's next; queries; keys and values.
@@ -278,7 +297,6 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
                                            const CUtensorMap& key_map, const CUtensorMap& value_map,
                                            uint32_t shared) {
   using Layout = Shared<kHeadDim>;
-  const uint32_t query_full = shared + Layout::kQueryFullAt;
   const bool leader = threadIdx.x == 0;
   KeyLoader<kHeadDim, Layout::kStages> loader{
       problem, key_map, value_map, {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
@@ -287,25 +305,30 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
   WorkCursor cursor;
   Tile tile;
   uint32_t query_parity = 1;
-  int index = blockIdx.x;
-  while (true) {
-    if (leader) tickets.put(index);
-    if (!find_tile(problem, cursor, index, tile)) return;
+  for (int index = blockIdx.x; find_tile(problem, cursor, index, tile);) {
+    tickets.put(tile);
     int next = 0;
     if (leader) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
-    if (leader) {
-      wait_barrier(query_full + 8, query_parity);
-      arrive_expecting(query_full, Layout::kQueryBytes);
-      for (int half = 0; half < Layout::Rings::kHalves; ++half) {
-        load_box(query_map, shared + half * Layout::kQueryHalfBytes, query_full, half * kBoxColumns,
-                 tile.head, tile.sequence.first_token + tile.first_query);
+    for (int group = 0; group < 2; ++group) {
+      const uint32_t full = shared + Layout::kQueryFullAt + group * 16;
+      wait_barrier(full + 8, query_parity);
+      if (leader) arrive_expecting(full, Layout::kGroupQueryBytes);
+      __syncwarp();
+      const int half = threadIdx.x;
+      if (half < Layout::Rings::kHalves) {
+        load_box(query_map,
+                 shared + group * Layout::kGroupQueryBytes + half * Layout::kQueryHalfBytes, full,
+                 half * kBoxColumns, tile.head,
+                 tile.sequence.first_token + tile.first_query + group * 64);
       }
+      if (group == 0) loader.load_first(keys_of(tile, tile.head / problem.group));
     }
     query_parity ^= 1;
-    __syncwarp();
-    loader.load(tile.range);
+    loader.load_rest(keys_of(tile, tile.head / problem.group));
     index = __shfl_sync(0xffffffffu, next, 0);
   }
+  tile.index = -1;
+  tickets.put(tile);
 }
 
 template <int kHeadDim>
@@ -323,8 +346,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_map(key_map);
     prefetch_map(value_map);
     typename Layout::Rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt}.init(8);
-    init_barrier(shared + Layout::kQueryFullAt, 1);
-    init_barrier(shared + Layout::kQueryFullAt + 8, 8);
+    for (uint32_t group = 0; group < 2; ++group) {
+      init_barrier(shared + Layout::kQueryFullAt + group * 16, 1);
+      init_barrier(shared + Layout::kQueryFullAt + group * 16 + 8, 4);
+    }
     Tickets{shared + Layout::kTicketsAt, {}}.init();
     publish_barriers();
   }
@@ -351,7 +376,7 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   CUtensorMap query_map;
   error = encode_rows(&query_map, launch.problem.q, launch.tokens, launch.problem.query_heads,
-                      kHeadDim, launch.problem.q_stride, kTileQueries);
+                      kHeadDim, launch.problem.q_stride, 64);
   if (error != cudaSuccess) return error;
   int processors = 0;
   error = count_processors(&processors);

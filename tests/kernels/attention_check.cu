@@ -345,12 +345,56 @@ std::vector<Chunk> decode_steps(const World& w, size_t count, uint64_t seed) {
   return chunks;
 }
 
+// The rows of one projection: queries, keys and values side by side in a token's row.
+void check_fused_rows(const World& w, const Result& expected) {
+  const size_t q_row = size_t(w.hq) * w.d, k_row = size_t(w.hk) * w.d, row = q_row + 2 * k_row;
+  Buffer<Bf16> fused(w.tokens * row), out(w.tokens * row);
+  Buffer<float> lse(size_t(w.tokens) * w.hq);
+  out.poison();
+  const auto place = [&](size_t column, const Buffer<Bf16>& from, size_t width) {
+    check(cudaMemcpy2D(fused.data + column, row * 2, from.data, width * 2, width * 2, w.tokens,
+                       cudaMemcpyDeviceToDevice),
+          "copy of columns");
+  };
+  place(0, w.q, q_row);
+  place(q_row, w.k, k_row);
+  place(q_row + k_row, w.v, k_row);
+  std::vector<int32_t> cu = w.starts;
+  cu.push_back(w.tokens);
+  Buffer<int32_t> device_cu(cu);
+  AttentionForward a;
+  a.q = fused.data, a.k = fused.data + q_row, a.v = fused.data + q_row + k_row;
+  a.out = out.data, a.lse = lse.data;
+  a.q_stride = a.k_stride = a.v_stride = a.out_stride = row;
+  a.cu_seqlens = device_cu.data;
+  a.tokens = w.tokens, a.sequences = w.lengths.size();
+  a.query_heads = w.hq, a.kv_heads = w.hk, a.head_dim = w.d;
+  a.max_query_len = a.max_key_len = *std::max_element(w.lengths.begin(), w.lengths.end());
+  a.scale = w.scale();
+  a.workspace_bytes = attention_forward_workspace(a);
+  Buffer<uint8_t> workspace(a.workspace_bytes);
+  a.workspace = workspace.data;
+  check(attention_forward(a, nullptr), "attention_forward");
+  Buffer<Bf16> dense(w.tokens * q_row);
+  check(cudaMemcpy2D(dense.data, q_row * 2, out.data, row * 2, q_row * 2, w.tokens,
+                     cudaMemcpyDeviceToDevice),
+        "copy of columns");
+  const Result result{bits<uint16_t>(dense.read()), bits<uint32_t>(lse.read())};
+  compare("fused rows", w, expected, whole_sequences(w), result);
+  const std::vector<uint16_t> wide = bits<uint16_t>(out.read());
+  size_t touched = 0;
+  for (size_t i = 0; i < wide.size(); ++i) touched += i % row >= q_row && wide[i] != 0xffff;
+  if (touched != 0) std::printf("fused rows: %zu values outside the output written\n", touched);
+  failures += touched != 0;
+}
+
 void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decodes) {
   using enum AttentionSchedule;
   const auto all = whole_sequences(w);
   const Result expected = run(w, all, {}, kWholeRows);
   compare("repeated", w, expected, all, run(w, all, {}, kAuto));
   compare("packed, by segments", w, expected, all, run(w, all, {}, kSplitKeys));
+  check_fused_rows(w, expected);
   for (const Chunk& c : all) {
     if (c.sequence < 3) compare("packed, alone", w, expected, {c}, run(w, {c}, {}, kWholeRows));
   }
@@ -366,6 +410,11 @@ void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decod
             run(w, some, {page}, kSplitKeys));
     const auto steps = decode_steps(w, decodes, page);
     compare(("decode" + suffix).c_str(), w, expected, steps, run(w, steps, {page}, kAuto));
+    std::vector<Chunk> mixed = steps;
+    mixed.insert(mixed.end(), chunks.begin(), chunks.begin() + std::min<size_t>(chunks.size(), 9));
+    std::shuffle(mixed.begin(), mixed.end(), std::mt19937_64(page));
+    compare(("decode and chunks" + suffix).c_str(), w, expected, mixed,
+            run(w, mixed, {page}, kAuto));
     const std::vector<Chunk> one{steps[0]};
     compare(("decode alone" + suffix).c_str(), w, expected, one, run(w, one, {page}, kAuto));
     compare(("decode, whole rows" + suffix).c_str(), w, expected, one,
