@@ -24,6 +24,24 @@ namespace {
               hint, path);
 }
 
+// The path that a rename may replace: a link's target rather than the link. A folder, and a device
+// or pipe, which a rename would take away from everybody, are refused before any work is done.
+std::string replaceable(std::string path) {
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();
+  using enum std::filesystem::file_type;
+  if (type == directory)
+    throw Error(ErrorCode::kInput, "a folder, where a file is to be written", "name a file", path);
+  if (type != regular && type != not_found && type != none && type != unknown)
+    throw Error(ErrorCode::kInput, "a device or pipe, where a file is to be written",
+                "name a file; without one most results go to stdout", path);
+  if (type == regular && std::filesystem::is_symlink(path, error)) {
+    const auto target = std::filesystem::canonical(path, error);
+    if (!error) return target.string();
+  }
+  return path;
+}
+
 }  // namespace
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
@@ -92,9 +110,9 @@ std::string read_text_file(const std::string& path, uint64_t max_bytes) {
 }
 
 OutputFile::OutputFile(std::string path)
-    : path_(std::move(path)), temporary_(fmt::format("{}.tmp.{}", path_, ::getpid())) {
+    : path_(replaceable(std::move(path))), temporary_(fmt::format("{}.tmp.{}", path_, ::getpid())) {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail("open for writing", temporary_, errno);
+  if (fd_ < 0) fail("open for writing", path_, errno);
 }
 
 OutputFile::~OutputFile() {

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -97,6 +100,39 @@ TEST(File, OutputAppearsOnlyOnCommit) {
   EXPECT_THROW(InputFile("/tmp"), Error);
   EXPECT_THROW(InputFile("/dev/zero"), Error);
   std::filesystem::remove(path);
+}
+
+// A rename takes away whatever stood at the path.
+TEST(File, OutputReplacesFilesOnly) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / fmt::format("slimexx_output_{}", getpid());
+  fs::create_directories(folder / "folder");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const char* name : {"folder", "pipe"}) {
+    try {
+      OutputFile file(folder / name);
+      ADD_FAILURE() << name << " is taken for a file";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInput);
+      EXPECT_EQ(e.where(), folder / name);
+    }
+  }
+  EXPECT_TRUE(fs::is_fifo(folder / "pipe"));
+  write_file_atomic(folder / "file", "old");
+  fs::create_symlink("file", folder / "link");
+  write_file_atomic(folder / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_text_file(folder / "file"), "new");
+  fs::create_symlink("absent", folder / "dangling");
+  write_file_atomic(folder / "dangling", "new");
+  EXPECT_EQ(read_text_file(folder / "dangling"), "new");
+  try {
+    OutputFile file(folder / "absent" / "file");
+    ADD_FAILURE() << "made a file in no folder";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.where(), folder / "absent" / "file");
+  }
+  fs::remove_all(folder);
 }
 
 TEST(Strings, NearestNameAndUtf8) {
