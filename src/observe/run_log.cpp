@@ -1,6 +1,9 @@
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +15,7 @@
 #include "observe/event_file.h"
 #include "observe/jsonl_file.h"
 #include "observe/step_line.h"
+#include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
 #include "slimexx/observe/console.h"
@@ -56,15 +60,19 @@ std::string format_row(int64_t step, double wall_time, const MetricRow& row) {
 struct RunLog::Impl {
   explicit Impl(const Options& given)
       : options(given), step_line(given.resume_step, use_colour()) {}
-  ~Impl() { close_append(metrics_fd); }
+  ~Impl() {
+    close_append(metrics_fd);
+    if (folder_fd >= 0) ::close(folder_fd);
+  }
 
   void open();
+  void lock_folder();
   void note_step(int64_t step);
   double eta_seconds() const;
 
   Options options;
   std::string metrics_path;
-  int metrics_fd = -1;
+  int metrics_fd = -1, folder_fd = -1;  // the folder's: for its lock, which ends with the process
   std::optional<EventFile> events;
   StepLine step_line;
   int64_t lines_printed = 0;
@@ -74,8 +82,18 @@ struct RunLog::Impl {
   int64_t first_step = -1, last_step = -1;
 };
 
+// Two runs in one folder would mix their rows and remove each other's checkpoints.
+void RunLog::Impl::lock_folder() {
+  folder_fd = ::open(options.run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Not every network file system locks folders; there, nothing is known.
+  if (folder_fd < 0 || ::flock(folder_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  throw Error(ErrorCode::kUsage, "another run is writing to this run folder",
+              "wait for it or stop it, or set observe.run_dir", options.run_dir);
+}
+
 void RunLog::Impl::open() {
   make_directories(options.run_dir);
+  lock_folder();
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
   // A start from nothing keeps no row of an earlier attempt: not even that of step -1, the
   // evaluation before training.

@@ -7,9 +7,11 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "observe/event_file.h"
 #include "observe/step_line.h"
+#include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
 #include "slimexx/observe/console.h"
@@ -113,6 +115,23 @@ TEST_F(RunFolder, resumes_after_a_torn_line) {
   EXPECT_EQ(got[0]["step"], 0);
   EXPECT_EQ(got[1]["step"], 1);
   EXPECT_EQ(got[2]["train/loss"], 9);
+}
+
+TEST_F(RunFolder, one_run_at_a_time) {
+  std::optional<RunLog> first(options());
+  MetricRow row;
+  row.set("train/loss", 1);
+  first->write_row(0, row);
+  try {
+    RunLog second(options());
+    FAIL() << "two runs write to one folder";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    EXPECT_EQ(e.where(), dir_);
+  }
+  EXPECT_EQ(rows().size(), 1u) << "the second took the first's rows";
+  first.reset();
+  EXPECT_NO_THROW(RunLog third(options()));
 }
 
 TEST_F(RunFolder, new_event_file_for_every_start) {
