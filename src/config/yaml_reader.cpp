@@ -184,6 +184,18 @@ std::string explain(const std::string& message) {
   return message;
 }
 
+// yaml-cpp reads a tab before a key as part of the text that it follows.
+bool is_indented_by_tab(const std::string& text, int line) {
+  size_t at = 0;
+  for (int i = 0; i < line && at != std::string::npos; ++i) {
+    at = text.find('\n', at);
+    if (at != std::string::npos) ++at;
+  }
+  if (at == std::string::npos) return false;
+  const size_t first = text.find_first_not_of(" \t", at);
+  return text.substr(at, first - at).find('\t') != std::string::npos;
+}
+
 Node read_documents(Tree& tree, int32_t file, const std::string& key, const std::string& text) {
   const std::string& name = tree.files[static_cast<size_t>(file)];
   if (!is_valid_utf8(text))
@@ -204,9 +216,13 @@ Node read_documents(Tree& tree, int32_t file, const std::string& key, const std:
     const Place place = key.empty() && !e.mark.is_null()
                             ? Place{file, e.mark.line + 1, e.mark.column + 1}
                             : Place{file, 0, 0};
-    throw_fault({tree.describe(place), key, "is not valid YAML: " + explain(e.msg),
-                 key.empty() ? "look at this line and the one above; quote values that hold \": \""
-                             : "quote the value for the shell and for YAML"});
+    const bool tab = !e.mark.is_null() && is_indented_by_tab(text, e.mark.line);
+    throw_fault({tree.describe(place), key,
+                 "is not valid YAML: " + (tab ? "a tab where YAML wants spaces" : explain(e.msg)),
+                 key.empty()
+                     ? "look at this line and the one above; quote values that hold \": \", "
+                       "and ${...} inside { }"
+                     : "quote the value for the shell and for YAML"});
   }
 }
 
