@@ -57,7 +57,8 @@ void check_vocabulary(const InitFlags& flags, const TextFiles& text, const model
 
 void run_init(const InitFlags& flags, Session& session) {
   if (!session.is_root()) return;
-  if (flags.seed < 0) {
+  // The flag's parser turns what is too large into the largest there is.
+  if (flags.seed < 0 || flags.seed == INT64_MAX) {
     throw Error(ErrorCode::kUsage, "the value is out of range", "give a whole number from 0",
                 "--seed");
   }

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -115,10 +114,7 @@ class Scoring {
 
 void run_score(const ScoreFlags& flags, Session& session) {
   require_file("--input", flags.input);
-  if (!(flags.temperature > 0 && std::isfinite(flags.temperature))) {
-    throw Error(ErrorCode::kUsage, fmt::format("the temperature is {}", flags.temperature),
-                "give a finite number above 0", "--temperature");
-  }
+  require_temperature(flags.temperature);
   Scoring(flags, session).run();
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +23,8 @@ namespace {
 
 constexpr int64_t kBatchRows = 1024;
 constexpr int64_t kMaxRunning = 256;
+
+constexpr int64_t kMaxSamples = int64_t{1} << 26;  // their lines are held in memory
 
 using Prompts = std::vector<std::shared_ptr<const std::vector<int32_t>>>;
 
@@ -67,6 +68,12 @@ Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
       prompts[static_cast<size_t>(batch.first_index) + i] =
           std::make_shared<const std::vector<int32_t>>(std::move(tokens));
     });
+  }
+  if (std::ssize(prompts) > kMaxSamples / flags.n) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} samples of each of {} prompts are more than {} in all", flags.n,
+                            prompts.size(), kMaxSamples),
+                "lower it, or split the prompts over several calls", "--n");
   }
   return prompts;
 }
@@ -212,11 +219,11 @@ void check_flags(const GenerateFlags& flags) {
   };
   require(flags.n >= 1, "--n", "give at least 1");
   require(flags.max_new_tokens >= 1, "--max-new-tokens", "give at least 1");
-  require(flags.temperature >= 0 && std::isfinite(flags.temperature), "--temperature",
-          "give a number above 0, or 0 for greedy");
+  if (flags.temperature != 0) require_temperature(flags.temperature);
   require(flags.top_p > 0 && flags.top_p <= 1, "--top-p", "give a number in (0, 1]");
   require(flags.top_k >= -1 && flags.top_k <= INT32_MAX, "--top-k", "give a count, or 0 for all");
-  require(flags.seed >= 0, "--seed", "give a whole number from 0");
+  // The flag's parser turns what is too large into the largest there is.
+  require(flags.seed >= 0 && flags.seed < INT64_MAX, "--seed", "give a whole number from 0");
   require(flags.kv_cache_gib > 0, "--kv-cache-gib", "give a number above 0");
 }
 

@@ -27,6 +27,13 @@ void require_file(const std::string& flag, const std::string& path) {
   throw Error(ErrorCode::kUsage, "no such file", "check the path that " + flag + " names", path);
 }
 
+void require_temperature(double temperature) {
+  constexpr double kLeast = 1e-6, kGreatest = 1e6;
+  if (temperature >= kLeast && temperature <= kGreatest) return;
+  throw Error(ErrorCode::kUsage, fmt::format("the temperature is {}", temperature),
+              fmt::format("give a number from {} to {}", kLeast, kGreatest), "--temperature");
+}
+
 std::vector<config::Override> parse_settings(const std::vector<std::string>& settings) {
   std::vector<config::Override> overrides;
   for (const std::string& setting : settings) {
@@ -34,6 +41,10 @@ std::vector<config::Override> parse_settings(const std::vector<std::string>& set
     if (equals == std::string::npos || equals == 0) {
       throw Error(ErrorCode::kUsage, fmt::format("\"{}\" is no key=value", setting),
                   "for example --set optimizer.lr=1e-6", "--set");
+    }
+    if (equals + 1 == setting.size()) {  // an unset variable of a script, mostly
+      throw Error(ErrorCode::kUsage, fmt::format("\"{}\" has no value", setting),
+                  "KEY=null takes the default, KEY='\"\"' is an empty text", "--set");
     }
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1)});
   }

@@ -17,7 +17,10 @@ void add_set_flag(CLI::App& app, std::vector<std::string>& settings);
 // Throws Error(kUsage) if the file that `flag` names is not there.
 void require_file(const std::string& flag, const std::string& path);
 
-// "key=value" of --set; throws Error(kUsage) for what has no key or no '='.
+// Throws Error(kUsage) for a temperature by which logits in f32 cannot be divided.
+void require_temperature(double temperature);
+
+// "key=value" of --set; throws Error(kUsage) for what has no key, '=' or value.
 std::vector<config::Override> parse_settings(const std::vector<std::string>& settings);
 
 // `text` as a YAML scalar that the configuration reads back as it stands.

@@ -86,6 +86,8 @@ std::vector<std::string> find_shards(const std::string& directory) {
 Json read_config(const std::string& directory) {
   const std::string path = join_path(directory, "config.json");
   if (!path_exists(directory)) fail(directory, "no such folder", "check the path");
+  if (!std::filesystem::is_directory(directory))
+    fail(directory, "not a folder", "give the path of the folder that holds config.json");
   if (!path_exists(path)) {
     fail(directory, "the folder has no config.json",
          "give the path of a Hugging Face model folder");
