@@ -1,5 +1,10 @@
 #include "slimexx/rl/loaded_model.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +26,14 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
   m.spec = model::read_model_spec(m.folder->config(), join_path(directory, "config.json"));
   m.store = std::make_unique<model::ParameterStore>(m.spec, device, with_gradients);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
-  model::load_hf_weights(*m.store, m.spec, *m.folder, [&](int64_t n) { bar.advance(n); });
+  try {
+    model::load_hf_weights(*m.store, m.spec, *m.folder, [&](int64_t n) { bar.advance(n); });
+  } catch (const Error&) {
+    if (!path_exists(join_path(directory, "manifest.json"))) throw;
+    throw Error(ErrorCode::kInput, "a checkpoint of a run, where a Hugging Face folder is wanted",
+                fmt::format("slimexx convert-hf --to hf --load {} --save NEW_FOLDER", directory),
+                directory);
+  }
   m.eos_token_ids = m.folder->eos_token_ids();
   log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
             format_count(static_cast<double>(m.store->num_elements())),
@@ -65,12 +77,36 @@ void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
   std::filesystem::rename(fresh, directory);
 }
 
+// An export replaces the folder as a whole, so nothing may stand there that it would not write
+// again.
 void check_export_target(const std::string& directory) {
-  if (!path_exists(directory) || path_exists(join_path(directory, "config.json"))) return;
-  if (std::filesystem::is_directory(directory) && std::filesystem::is_empty(directory)) return;
-  throw Error(ErrorCode::kUsage,
-              "the target of the export is neither empty nor a Hugging Face folder",
-              "name a new folder", directory);
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kUsage, what, "name a new folder", directory);
+  };
+  fs::path folder = fs::path(directory).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  fs::path above = fs::absolute(folder).parent_path();
+  std::error_code error;
+  while (!fs::exists(above, error) && above.has_relative_path()) above = above.parent_path();
+  if (::access(above.c_str(), W_OK | X_OK) != 0) {
+    throw Error(
+        ErrorCode::kEnvironment,
+        fmt::format("cannot write the export: {}: {}", above.string(), std::strerror(errno)),
+        "name a folder elsewhere", directory);
+  }
+  if (!fs::exists(folder, error)) return;
+  if (!fs::is_directory(folder)) refuse("the target of the export is a file");
+  if (fs::is_empty(folder)) return;
+  bool has_weights = false;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || entry.is_symlink())
+      refuse(fmt::format("the target of the export holds \"{}\", which it would remove", name));
+    has_weights |= name.ends_with(".safetensors");
+  }
+  if (!has_weights || !fs::exists(folder / "config.json"))
+    refuse("the target of the export is neither empty nor a Hugging Face folder");
 }
 
 tensor::Device select_device(const std::string& name) {

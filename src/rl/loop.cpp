@@ -1,4 +1,6 @@
 // The loop: prompts, samples, advantages, update, hand-over, evaluation, checkpoint. Nothing else.
+#include <exception>
+
 #include "slimexx/base/error.h"
 #include "slimexx/observe/span.h"
 #include "stop_signal.h"
@@ -36,6 +38,9 @@ void run_training(TrainRequest request, dist::World& world) {
     run_loop(run);
   } catch (const Error& error) {
     run.fail(error.message());
+    throw;
+  } catch (const std::exception& error) {  // out of memory, mostly
+    run.fail(error.what());
     throw;
   }
 }

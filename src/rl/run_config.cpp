@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "estimators.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
@@ -21,6 +23,8 @@ class Validation {
     check_parallel();
     check_algorithm();
     check_bounds();
+    check_sizes();
+    check_export();
     if (needs_training_ && run_.debug.load_rollout.empty() && !run_.is_sft()) derive_batch();
     if (needs_training_ && !run_.debug.load_rollout.empty() && !run_.is_sft())
       run_.global_batch_size = run_.train.global_batch_size.value_or(0);  // 0: all of a dump
@@ -98,12 +102,18 @@ class Validation {
     if (run_.rollout.enable_dp_attention) fault("rollout.enable_dp_attention", "is not there yet");
   }
 
+  // Logits are divided by it in f32.
+  void check_temperature(const char* key, double value) {
+    constexpr double kLeast = 1e-6, kGreatest = 1e6;
+    if (value >= kLeast && value <= kGreatest) return;
+    fault(key, fmt::format("is {}", value), fmt::format("wanted from {} to {}", kLeast, kGreatest));
+  }
+
   void check_algorithm() {
     RlOptions& rl = run_.rl;
-    if (!(run_.rollout.rollout_temperature > 0)) {
-      fault("rollout.rollout_temperature", fmt::format("is {}", run_.rollout.rollout_temperature),
-            "wanted above 0");
-    }
+    check_temperature("rollout.rollout_temperature", run_.rollout.rollout_temperature);
+    if (run_.eval.eval_temperature.value_or(0) != 0)
+      check_temperature("eval.eval_temperature", *run_.eval.eval_temperature);
     if (rl.kl_coef != 0 && rl.kl_loss_coef != 0) {
       fault("rl.kl_coef", "and rl.kl_loss_coef are both set",
             "keep one: KL in the reward, or in the loss");
@@ -152,6 +162,35 @@ class Validation {
                         o.lr_warmup_iters),
             "raise it, or leave it out");
     }
+  }
+
+  // A rollout is held in memory, and its size is multiplied out below.
+  void check_sizes() {
+    constexpr int64_t kMaxSamples = int64_t{1} << 24;
+    RolloutOptions& r = run_.rollout;
+    if (r.rollout_batch_size > kMaxSamples / r.n_samples_per_prompt) {
+      fault("rollout.rollout_batch_size",
+            fmt::format("{} * n_samples_per_prompt {} is above {} samples of one rollout",
+                        r.rollout_batch_size, r.n_samples_per_prompt, kMaxSamples),
+            "lower one of the two");
+      r.rollout_batch_size = r.n_samples_per_prompt = 1;  // what is derived must not overflow
+    }
+    for (const std::string& text : r.rollout_stop)
+      if (text.empty()) fault("rollout.rollout_stop", "holds an empty text", "remove it");
+  }
+
+  // The export replaces its folder.
+  void check_export() {
+    const std::string& target = run_.checkpoint.save_hf;
+    const auto refuse_same = [&](const char* key, const std::string& folder) {
+      std::error_code error;
+      if (!target.empty() && !folder.empty() &&
+          (target == folder || std::filesystem::equivalent(target, folder, error)))
+        fault("checkpoint.save_hf", fmt::format("is the folder of {}, which it would replace", key),
+              "name a new folder");
+    };
+    refuse_same("model.hf_checkpoint", run_.model.hf_checkpoint);
+    refuse_same("model.ref_load", run_.model.ref_load);
   }
 
   // What to set where the product does not come out even.
