@@ -1,0 +1,310 @@
+// Times the GEMM variants beside cuBLASLt in one process, on weights that do not stay in L2.
+//
+//   gemm_bench sweep  M N K   the variants and their settings, in turns
+//   gemm_bench pair   M N K   the chosen variant and cuBLASLt's best, in turns
+//   several triples may follow one word; a word may appear again
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "slimexx/kernels/gemm.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/gemm_reference.cuh"
+
+namespace slimexx::kernels::testing {
+namespace {
+
+using Bf16Array = DeviceArray<__nv_bfloat16>;
+constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+void check_lt(cublasStatus_t status, int line) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  std::fprintf(stderr, "line %d: cuBLASLt status %d\n", line, static_cast<int>(status));
+  std::exit(2);
+}
+#define SLX_LT(call) check_lt((call), __LINE__)
+
+struct Operands {
+  Operands(int64_t m_, int64_t n_, int64_t k_)
+      : m(m_),
+        n(n_),
+        k(k_),
+        copies(std::clamp<int64_t>(kRotatedBytes / (n * k * 2) + 1, 2, 32)),
+        x(m * k),
+        y(m * n),
+        w(copies * n * k) {
+    fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
+    fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 0.02f);
+    SLX_CUDA(cudaDeviceSynchronize());
+  }
+  double operations() const { return 2.0 * static_cast<double>(m) * double(n) * double(k); }
+  int64_t m, n, k, copies;
+  Bf16Array x, y, w;
+};
+
+// One product with each copy of the weights, captured once and replayed.
+class Replay {
+ public:
+  Replay(const Operands& o, const std::function<void(const __nv_bfloat16*, cudaStream_t)>& launch)
+      : products_(static_cast<int>(o.copies)) {
+    SLX_CUDA(cudaStreamCreate(&stream_));
+    cudaGraph_t graph;
+    SLX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    for (int64_t i = 0; i < o.copies; ++i) launch(o.w.data() + i * o.n * o.k, stream_);
+    SLX_CUDA(cudaStreamEndCapture(stream_, &graph));
+    SLX_CUDA(cudaGraphInstantiate(&graph_, graph, 0));
+    SLX_CUDA(cudaGraphDestroy(graph));
+    SLX_CUDA(cudaEventCreate(&begin_));
+    SLX_CUDA(cudaEventCreate(&end_));
+  }
+  Replay(const Replay&) = delete;
+  ~Replay() {
+    cudaGraphExecDestroy(graph_);
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(stream_);
+  }
+  // Microseconds of one product, mean over about `target_us` of replays.
+  double measure(double target_us) {
+    const double first = time(2);
+    const int repeats = std::clamp(static_cast<int>(target_us / (first * products_)), 2, 400);
+    return time(repeats);
+  }
+
+ private:
+  double time(int repeats) {
+    SLX_CUDA(cudaEventRecord(begin_, stream_));
+    for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(graph_, stream_));
+    SLX_CUDA(cudaEventRecord(end_, stream_));
+    SLX_CUDA(cudaEventSynchronize(end_));
+    float ms = 0;
+    SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
+    return static_cast<double>(ms) * 1e3 / (repeats * products_);
+  }
+  int products_;
+  cudaStream_t stream_;
+  cudaGraphExec_t graph_;
+  cudaEvent_t begin_, end_;
+};
+
+class Cublas {
+ public:
+  explicit Cublas(const Operands& o) : o_(o), workspace_(kWorkspaceBytes) {
+    SLX_LT(cublasLtCreate(&handle_));
+    SLX_LT(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasOperation_t transpose = CUBLAS_OP_T;
+    SLX_LT(cublasLtMatmulDescSetAttribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+                                          sizeof(transpose)));
+    SLX_LT(cublasLtMatrixLayoutCreate(&w_, CUDA_R_16BF, o.k, o.n, o.k));
+    SLX_LT(cublasLtMatrixLayoutCreate(&x_, CUDA_R_16BF, o.k, o.m, o.k));
+    SLX_LT(cublasLtMatrixLayoutCreate(&y_, CUDA_R_16BF, o.n, o.m, o.n));
+    cublasLtMatmulPreference_t preference;
+    SLX_LT(cublasLtMatmulPreferenceCreate(&preference));
+    SLX_LT(cublasLtMatmulPreferenceSetAttribute(preference,
+                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                &kWorkspaceBytes, sizeof(kWorkspaceBytes)));
+    SLX_LT(cublasLtMatmulAlgoGetHeuristic(handle_, product_, w_, x_, y_, y_, preference,
+                                          static_cast<int>(choices_.size()), choices_.data(),
+                                          &found_));
+    cublasLtMatmulPreferenceDestroy(preference);
+  }
+  Cublas(const Cublas&) = delete;
+  ~Cublas() {
+    cublasLtMatrixLayoutDestroy(w_);
+    cublasLtMatrixLayoutDestroy(x_);
+    cublasLtMatrixLayoutDestroy(y_);
+    cublasLtMatmulDescDestroy(product_);
+    cublasLtDestroy(handle_);
+  }
+  int count() const { return found_; }
+  void launch(int choice, const __nv_bfloat16* w, cudaStream_t stream) {
+    const float one = 1, zero = 0;
+    SLX_LT(cublasLtMatmul(handle_, product_, &one, w, w_, o_.x.data(), x_, &zero, o_.y.data(), y_,
+                          o_.y.data(), y_, &choices_[static_cast<size_t>(choice)].algo,
+                          workspace_.data(), kWorkspaceBytes, stream));
+  }
+
+ private:
+  const Operands& o_;
+  DeviceArray<uint8_t> workspace_;
+  cublasLtHandle_t handle_;
+  cublasLtMatmulDesc_t product_;
+  cublasLtMatrixLayout_t w_, x_, y_;
+  std::array<cublasLtMatmulHeuristicResult_t, 8> choices_;
+  int found_ = 0;
+};
+
+void launch_ours(const Operands& o, const GemmConfig& c, bool overlap, const __nv_bfloat16* w,
+                 cudaStream_t stream) {
+  GemmArgs args{o.x.data(), w, nullptr, o.y.data(), o.m, o.n, o.k};
+  args.overlap_previous = overlap;
+  if (const char* fault = launch_gemm(args, c, stream)) {
+    std::fprintf(stderr, "%s\n", fault);
+    std::exit(2);
+  }
+}
+
+std::string name_config(const GemmConfig& c) {
+  char text[80];
+  std::snprintf(text, sizeof(text), "%s%dx%dc%d/%d b%d l%d", c.swap_operands ? "s" : "p", c.rows,
+                c.columns, c.cluster, c.blocks_per_sm, c.band, c.lead);
+  return text;
+}
+
+void print_line(const char* kind, const Operands& o, const std::string& name, double us) {
+  std::printf("%s %ld %ld %ld %-18s %9.2f us %6.1f TFLOP/s %6.0f GB/s of weights\n", kind,
+              long(o.m), long(o.n), long(o.k), name.c_str(), us, o.operations() / us * 1e-6,
+              double(o.n * o.k * 2) / us * 1e-3);
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+// Variants that compute at most twice the rows and columns that there are.
+bool worth_timing(const GemmConfig& c, int64_t m) {
+  const int64_t tokens = c.swap_operands ? c.columns : c.rows;
+  if (c.swap_operands && (tokens * 2 < m || m > 1024)) return false;
+  return tokens < 2 * std::max<int64_t>(m, 5) || (!c.swap_operands && m > 64);
+}
+
+// Row heights in swapped order: whole, and with one and two waves over the multiprocessors.
+std::vector<int> row_heights(const GemmConfig& c, const Operands& o) {
+  if (!c.swap_operands) return {c.rows};
+  std::vector<int> heights = {c.rows};
+  const int64_t column_tiles = (o.m + c.columns - 1) / c.columns;
+  for (int64_t waves = 1; waves <= 6; ++waves) {
+    const int64_t row_tiles =
+        std::max<int64_t>(1, 132 / c.cluster * c.cluster * waves / column_tiles);
+    const int64_t rows = (o.n + row_tiles * 8 - 1) / (row_tiles * 8) * 8;
+    if (rows >= c.rows || rows <= c.rows - 64) continue;
+    heights.push_back(static_cast<int>(rows));
+    if (heights.size() == 3) break;
+  }
+  return heights;
+}
+
+std::vector<GemmConfig> list_candidates(const Operands& o) {
+  std::vector<GemmConfig> list;
+  for (int i = 0; i < count_gemm_configs(); ++i) {
+    GemmConfig c = get_gemm_config(i);
+    if (!worth_timing(c, o.m)) continue;
+    for (const int rows : row_heights(c, o)) {
+      c.rows = rows;
+      list.push_back(c);
+      if (c.swap_operands && rows <= 64 && c.columns <= 64) {
+        list.push_back(c);
+        list.back().blocks_per_sm = 2;
+      }
+    }
+    if (o.m <= 1024) continue;
+    for (const int lead : {1, 2, 3}) {
+      list.push_back(c);
+      list.back().lead = lead;
+    }
+    for (const int band : {8, 32}) {
+      list.push_back(c);
+      list.back().band = band;
+    }
+  }
+  return list;
+}
+
+// All candidates in turns, so that the device's temperature and clock fall on all alike.
+void sweep(const Operands& o) {
+  const double target_us = o.m > 1024 ? 8e3 : 1.2e3;
+  const std::vector<GemmConfig> list = list_candidates(o);
+  std::vector<std::unique_ptr<Replay>> replays;
+  std::vector<std::vector<double>> times(2 * list.size());
+  for (const GemmConfig& c : list) {
+    for (const bool overlap : {false, true}) {
+      replays.push_back(std::make_unique<Replay>(
+          o, [&](const __nv_bfloat16* w, cudaStream_t s) { launch_ours(o, c, overlap, w, s); }));
+    }
+  }
+  Cublas cublas(o);
+  std::vector<std::unique_ptr<Replay>> peers;
+  std::vector<std::vector<double>> peer_times(static_cast<size_t>(cublas.count()));
+  for (int choice = 0; choice < cublas.count(); ++choice) {
+    peers.push_back(std::make_unique<Replay>(
+        o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(choice, w, s); }));
+  }
+  for (int round = 0; round < 5; ++round) {
+    for (size_t i = 0; i < replays.size(); ++i) {
+      if (o.m > 1024 && i % 2 == 1) continue;
+      times[i].push_back(replays[i]->measure(target_us));
+    }
+    for (size_t i = 0; i < peers.size(); ++i) peer_times[i].push_back(peers[i]->measure(target_us));
+  }
+  for (size_t i = 0; i < peers.size(); ++i) {
+    print_line("cublasLt", o, "choice " + std::to_string(i), median(peer_times[i]));
+  }
+  for (size_t i = 0; i < replays.size(); ++i) {
+    if (times[i].empty()) continue;
+    print_line(i % 2 == 0 ? "sweep" : "early", o, name_config(list[i / 2]), median(times[i]));
+  }
+}
+
+void pair(const Operands& o) {
+  Cublas cublas(o);
+  const GemmConfig chosen = choose_gemm_config(o.m, o.n, o.k);
+  const double target_us = o.m > 1024 ? 40e3 : 4e3;
+  const auto ours_as = [&](bool overlap) {
+    return [&o, chosen, overlap](const __nv_bfloat16* w, cudaStream_t s) {
+      launch_ours(o, chosen, overlap, w, s);
+    };
+  };
+  Replay ours(o, ours_as(false));
+  Replay early(o, ours_as(true));
+  int best = 0;
+  double best_us = 1e30;
+  for (int i = 0; i < cublas.count(); ++i) {
+    Replay replay(o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(i, w, s); });
+    const double us = replay.measure(target_us / 4);
+    if (us < best_us) best_us = us, best = i;
+  }
+  Replay theirs(o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(best, w, s); });
+  std::vector<double> a, b, c;
+  for (int round = 0; round < 5; ++round) {
+    a.push_back(ours.measure(target_us));
+    b.push_back(theirs.measure(target_us));
+    c.push_back(early.measure(target_us));
+  }
+  print_line("ours", o, name_config(chosen), median(a));
+  print_line("early", o, name_config(chosen), median(c));
+  print_line("cublasLt", o, "best of " + std::to_string(cublas.count()), median(b));
+  std::printf("ratio %ld %ld %ld %.3f, overlapped %.3f\n", long(o.m), long(o.n), long(o.k),
+              median(b) / median(a), median(b) / median(c));
+}
+
+int run(int argc, char** argv) {
+  std::string mode = "pair";
+  for (int i = 1; i < argc;) {
+    if (std::strcmp(argv[i], "sweep") == 0 || std::strcmp(argv[i], "pair") == 0) {
+      mode = argv[i++];
+      continue;
+    }
+    if (i + 2 >= argc) {
+      std::fprintf(stderr, "usage: gemm_bench {sweep|pair} M N K [M N K ...]\n");
+      return 2;
+    }
+    const Operands o(std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2]));
+    mode == "sweep" ? sweep(o) : pair(o);
+    std::fflush(stdout);
+    i += 3;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace slimexx::kernels::testing
+
+int main(int argc, char** argv) { return slimexx::kernels::testing::run(argc, argv); }

@@ -1,0 +1,49 @@
+// Dense bf16 matrix product on Hopper: y[m, n] = x[m, k] w[n, k]^T (+ bias[n]).
+//
+// Every element is one fp32 chain over k in ascending steps of 16 on the tensor cores, plus the
+// bias in fp32, rounded once to bf16. K is never split. So a row of y has the same bits for every m
+// and under every GemmConfig; a configuration only changes the time.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+struct GemmArgs {
+  const void* x = nullptr;     // [m, k] bf16, row-major, 16-byte aligned
+  const void* w = nullptr;     // [n, k] bf16, row-major, 16-byte aligned
+  const void* bias = nullptr;  // [n] bf16, 4-byte aligned, or null
+  void* y = nullptr;           // [m, n] bf16, row-major, 16-byte aligned
+  int64_t m = 0;
+  int64_t n = 0;  // multiple of 8
+  int64_t k = 0;  // multiple of 8
+  // The kernel may start, and read w, before the kernels queued before it have ended; it reads and
+  // writes nothing else early. Allowed where neither the kernels of the unbroken run of overlapping
+  // launches before it, nor the one kernel before that run, write w: in decode, between updates.
+  bool overlap_previous = false;
+};
+
+struct GemmConfig {
+  bool swap_operands = false;  // true: weights are the rows of the tensor-core product
+  int rows = 0;                // output tile: of x; of w if swapped, then any multiple of 8 <= 128
+  int columns = 0;             // output tile: of w, or of x if operands are swapped
+  int cluster = 1;             // blocks, adjacent along rows, that share the column operand
+  int band = 1;                // row tiles walked together before the next band (L2 reuse)
+  int blocks_per_sm = 1;       // 2: half the stages each, only where a stage is small
+  int lead = 0;                // K blocks by which the first warpgroup runs ahead of the second
+};
+
+// The configurations that are compiled in. Tests and benchmarks walk them.
+int count_gemm_configs();
+GemmConfig get_gemm_config(int index);
+
+// The one expected to be fastest. A pure function of the sizes.
+GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k);
+
+// Queues the product on `stream`. Null if it was queued, else what is wrong, as a static text.
+[[nodiscard]] const char* launch_gemm(const GemmArgs& args, cudaStream_t stream);
+[[nodiscard]] const char* launch_gemm(const GemmArgs& args, const GemmConfig& config,
+                                      cudaStream_t stream);
+
+}  // namespace slimexx::kernels

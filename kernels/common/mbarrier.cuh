@@ -1,0 +1,94 @@
+// Shared-memory barriers that count arrivals and bytes of bulk copies (PTX mbarrier).
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+// With SLX_BOUNDED_WAITS (on in debug builds) a wait that lasts some seconds traps: a wrong
+// pipeline then ends in a launch failure and not in a hung device.
+#if !defined(NDEBUG) && !defined(SLX_BOUNDED_WAITS)
+#define SLX_BOUNDED_WAITS 1
+#endif
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+__device__ __forceinline__ void init_mbarrier(uint64_t* bar, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals)
+               : "memory");
+}
+
+// Makes inits visible to the copy engine and to the other blocks of the cluster; a block (or
+// cluster) barrier must follow before anybody uses the barriers.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(uint64_t* bar) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+}
+
+// Arrives at the barrier that lies at bar's offset in the shared memory of block `rank`. Orders
+// this thread's own block only: release at cluster scope would drain all memory operations (0.9 us
+// a time), and who gives a buffer back to a peer's copy engine has written nothing it must publish.
+__device__ __forceinline__ void arrive_at_rank(uint64_t* bar, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+      "}\n" ::"r"(shared_address(bar)),
+      "r"(rank)
+      : "memory");
+}
+
+// One arrival, and the phase also waits for `bytes` of bulk copies.
+__device__ __forceinline__ void arrive_expect_bytes(uint64_t* bar, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)),
+               "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ bool try_wait(uint64_t* bar, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(shared_address(bar)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+// Returns once the phase of the given parity has completed.
+__device__ __forceinline__ void wait(uint64_t* bar, uint32_t parity) {
+#ifdef SLX_BOUNDED_WAITS
+  for (uint32_t spins = 0; !try_wait(bar, parity);) {
+    if (++spins == (1u << 24)) __trap();
+  }
+#else
+  while (!try_wait(bar, parity)) {
+  }
+#endif
+}
+
+// A ring of buffers as one thread or warp walks it: which stage, and in which round.
+struct StageCursor {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace slimexx::kernels

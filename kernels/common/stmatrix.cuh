@@ -1,0 +1,50 @@
+// Accumulator fragments to shared memory as bf16 (PTX stmatrix).
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/common/mbarrier.cuh"
+
+namespace slimexx::kernels {
+
+// Two floats rounded to nearest even; `low` lies at the lower address.
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+// Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile under the 128-byte swizzle.
+__device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
+  return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
+}
+
+// Four 8x8 matrices; lane 8 i + r gives the address of row r of matrix i. In each, lane l's
+// register holds row l / 4, columns 2 (l % 4) and + 1.
+__device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
+                                               uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// The same with each matrix transposed on its way: lane l's register holds column l / 4, rows
+// 2 (l % 4) and + 1 of what is stored.
+__device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b,
+                                                          uint32_t c, uint32_t d) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(a), "r"(b), "r"(c), "r"(d)
+      : "memory");
+}
+
+// Two matrices; lanes 0 to 15 give the addresses.
+__device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a,
+                                                          uint32_t b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
+               "r"(a), "r"(b)
+               : "memory");
+}
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,35 @@
+// Host side of bulk tensor copies: how the copy engine sees a row-major bf16 matrix.
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+// Boxes of box_rows x 64 elements under the 128-byte swizzle. base must be 16-byte aligned and
+// `columns`, the row pitch in elements, a multiple of 8. False if the driver refuses the map or is
+// too old to know it.
+inline bool encode_bf16_matrix(CUtensorMap* map, const void* base, int64_t rows, int64_t columns,
+                               int box_rows) {
+  // Found through the runtime, so that nothing links to the driver library.
+  static const auto encode = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
+                                                               12000, cudaEnableDefault, &found);
+    const bool usable = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(usable ? entry : nullptr);
+  }();
+  if (encode == nullptr) return false;
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(columns) * 2};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(base), sizes, pitch,
+                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace slimexx::kernels

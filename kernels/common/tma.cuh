@@ -1,0 +1,63 @@
+// Bulk tensor copies between global and shared memory (PTX cp.async.bulk.tensor, rank 2).
+// Coordinates are elements, innermost first. Elements outside the tensor load as zero, count as
+// bytes of the barrier, and are never stored.
+#pragma once
+#include <cuda.h>
+
+#include "kernels/common/mbarrier.cuh"
+
+namespace slimexx::kernels {
+
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+__device__ __forceinline__ void load_box(void* dst, const CUtensorMap* map, uint64_t* bar, int x,
+                                         int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(dst)),
+      "l"(map), "r"(x), "r"(y), "r"(shared_address(bar))
+      : "memory");
+}
+
+// Writes the box at dst's offset, and counts its bytes at bar's offset, in every block of the
+// cluster whose bit is set in `ranks`.
+__device__ __forceinline__ void load_box_multicast(void* dst, const CUtensorMap* map, uint64_t* bar,
+                                                   int x, int y, uint16_t ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(dst)),
+      "l"(map), "r"(x), "r"(y), "r"(shared_address(bar)), "h"(ranks)
+      : "memory");
+}
+
+__device__ __forceinline__ void store_box(const CUtensorMap* map, const void* src, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(x), "r"(y), "r"(shared_address(src))
+      : "memory");
+}
+
+__device__ __forceinline__ void commit_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Until at most kPending groups of this thread's stores still read their shared memory.
+template <int kPending>
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Until all of this thread's stores are complete in global memory.
+__device__ __forceinline__ void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// Orders this thread's ordinary writes to shared memory before later reads of it by the copy
+// engine or the tensor cores; a barrier must stand between the fence and the reader.
+__device__ __forceinline__ void fence_shared_for_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace slimexx::kernels

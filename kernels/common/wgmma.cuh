@@ -1,0 +1,128 @@
+// Warpgroup matrix multiply (PTX wgmma): D[64, n] (+)= A[64, 16] B[n, 16]^T, bf16 in, fp32 out,
+// both operands in shared memory with K contiguous, in tiles of 128-byte rows under the 128-byte
+// swizzle.
+//
+// Accumulator layout: warp w of the warpgroup owns rows 16 w .. 16 w + 15. Register 4 j + 2 i + c
+// of lane l holds row 16 w + l / 4 + 8 i, column 8 j + 2 (l % 4) + c.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/common/mbarrier.cuh"
+
+namespace slimexx::kernels {
+
+// Descriptor of a K-major tile of 128-byte rows (64 bf16), 128-byte swizzle, starting on a multiple
+// of 1024 bytes. Eight rows make one swizzle atom: stride 1024. Fields are in units of 16 bytes.
+__device__ __forceinline__ uint64_t describe_swizzled_tile(const void* tile) {
+  constexpr uint64_t kStride = uint64_t{1024 >> 4} << 32;
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  return kSwizzle128 | kStride | ((shared_address(tile) & 0x3FFFF) >> 4);
+}
+
+// Descriptor units from one k16 step to the next inside a 128-byte row.
+constexpr uint64_t kDescriptorStepK16 = 32 >> 4;
+
+// Before the first wgmma of a chain and whenever its registers were touched by other code.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+// Keeps the compiler from moving accumulator reads across the wait before it.
+template <int kCount>
+__device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Lists of operand names %0 .. and of operands d[0] .. for the asm statements below.
+#define SLX_NAMES10(t)                                                                             \
+  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
+  "9"
+#define SLX_NAMES4 "%0, %1, %2, %3"
+#define SLX_NAMES8 SLX_NAMES4 ", %4, %5, %6, %7"
+#define SLX_NAMES16 SLX_NAMES10() ", %10, %11, %12, %13, %14, %15"
+#define SLX_NAMES30 SLX_NAMES10() ", " SLX_NAMES10(1) ", " SLX_NAMES10(2)
+#define SLX_NAMES32 SLX_NAMES30 ", %30, %31"
+#define SLX_NAMES60 SLX_NAMES30 ", " SLX_NAMES10(3) ", " SLX_NAMES10(4) ", " SLX_NAMES10(5)
+#define SLX_NAMES64 SLX_NAMES60 ", %60, %61, %62, %63"
+#define SLX_NAMES120                                                                        \
+  SLX_NAMES60 ", " SLX_NAMES10(6) ", " SLX_NAMES10(7) ", " SLX_NAMES10(8) ", " SLX_NAMES10( \
+      9) ", " SLX_NAMES10(10) ", " SLX_NAMES10(11)
+#define SLX_NAMES128 SLX_NAMES120 ", %120, %121, %122, %123, %124, %125, %126, %127"
+
+#define SLX_REGS4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SLX_REGS8(i) SLX_REGS4(i), SLX_REGS4(i + 4)
+#define SLX_REGS16(i) SLX_REGS8(i), SLX_REGS8(i + 8)
+#define SLX_REGS32(i) SLX_REGS16(i), SLX_REGS16(i + 16)
+#define SLX_REGS64(i) SLX_REGS32(i), SLX_REGS32(i + 32)
+#define SLX_REGS128(i) SLX_REGS64(i), SLX_REGS64(i + 64)
+
+// n: columns; names, regs: the two lists; a, b, p: names of the operands after the registers.
+#define SLX_WGMMA(n, names, regs, a, b, p)                                              \
+  asm volatile(                                                                         \
+      "{\n"                                                                             \
+      ".reg .pred accumulate;\n"                                                        \
+      "setp.ne.b32 accumulate, " p                                                      \
+      ", 0;\n"                                                                          \
+      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, " a ", " b \
+      ", accumulate, 1, 1, 0, 0;\n"                                                     \
+      "}\n"                                                                             \
+      : regs                                                                            \
+      : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)))
+
+// accumulate false: D is overwritten, whatever it held (the same bits as adding to zero).
+__device__ __forceinline__ void wgmma_k16(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(8, SLX_NAMES4, SLX_REGS4(0), "%4", "%5", "%6");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[8], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(16, SLX_NAMES8, SLX_REGS8(0), "%8", "%9", "%10");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[16], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(32, SLX_NAMES16, SLX_REGS16(0), "%16", "%17", "%18");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[32], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(64, SLX_NAMES32, SLX_REGS32(0), "%32", "%33", "%34");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[64], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(128, SLX_NAMES64, SLX_REGS64(0), "%64", "%65", "%66");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[128], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(256, SLX_NAMES128, SLX_REGS128(0), "%128", "%129", "%130");
+}
+
+#undef SLX_WGMMA
+#undef SLX_REGS128
+#undef SLX_REGS64
+#undef SLX_REGS32
+#undef SLX_REGS16
+#undef SLX_REGS8
+#undef SLX_REGS4
+#undef SLX_NAMES128
+#undef SLX_NAMES120
+#undef SLX_NAMES64
+#undef SLX_NAMES60
+#undef SLX_NAMES32
+#undef SLX_NAMES30
+#undef SLX_NAMES16
+#undef SLX_NAMES8
+#undef SLX_NAMES4
+#undef SLX_NAMES10
+
+}  // namespace slimexx::kernels

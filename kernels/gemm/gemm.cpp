@@ -1,0 +1,49 @@
+// Checks the arguments of a product and hands it to the variant that computes it.
+#include "slimexx/kernels/gemm.h"
+
+#include "kernels/gemm/variants.h"
+
+namespace slimexx::kernels {
+namespace {
+
+bool aligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+const char* find_fault(const GemmArgs& a) {
+  constexpr int64_t kMaxSize = INT32_MAX / 2;
+  if (a.m < 0 || a.n <= 0 || a.k <= 0) return "gemm: m must be at least 0, n and k at least 1";
+  if (a.m > kMaxSize || a.n > kMaxSize || a.k > kMaxSize) return "gemm: m, n and k must be < 2^30";
+  if (a.k % 8 != 0) return "gemm: k must be a multiple of 8 (rows of x and w of 16 bytes)";
+  if (a.n % 8 != 0) return "gemm: n must be a multiple of 8 (rows of y of 16 bytes)";
+  if (a.m == 0) return nullptr;
+  if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
+  if (!aligned(a.x, 16) || !aligned(a.w, 16) || !aligned(a.y, 16)) {
+    return "gemm: x, w and y must be 16-byte aligned";
+  }
+  if (!aligned(a.bias, 4)) return "gemm: bias must be 4-byte aligned";
+  return nullptr;
+}
+
+}  // namespace
+
+const char* launch_gemm(const GemmArgs& args, cudaStream_t stream) {
+  return launch_gemm(args, choose_gemm_config(args.m, args.n, args.k), stream);
+}
+
+const char* launch_gemm(const GemmArgs& args, const GemmConfig& config, cudaStream_t stream) {
+  if (const char* fault = find_fault(args)) return fault;
+  if (args.m == 0) return nullptr;
+  int device = 0;
+  int sm_count = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
+  }
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (!config.swap_operands) return launch_plain_gemm(args, config, sm_count, stream);
+  if (config.rows <= 64) return launch_swapped_gemm(args, config, sm_count, stream);
+  return launch_wide_swapped_gemm(args, config, sm_count, stream);
+}
+
+}  // namespace slimexx::kernels

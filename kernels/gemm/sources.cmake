@@ -1,0 +1,6 @@
+list(APPEND SLX_KERNELS_SOURCES
+  gemm/choose.cpp
+  gemm/gemm.cpp
+  gemm/plain.cu
+  gemm/swapped.cu
+  gemm/swapped_wide.cu)

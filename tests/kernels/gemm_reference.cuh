@@ -1,0 +1,112 @@
+// Plain kernels that the GEMM variants are compared with: random operands, the product with the
+// contract's order of K, the product in double, and comparison by bits.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace slimexx::kernels::testing {
+
+__device__ inline uint32_t mix_bits(uint64_t v) {
+  v ^= v >> 33;
+  v *= 0xff51afd7ed558ccdull;
+  v ^= v >> 33;
+  v *= 0xc4ceb9fe1a85ec53ull;
+  v ^= v >> 33;
+  return static_cast<uint32_t>(v);
+}
+
+// Independent normal numbers by Box and Muller, times scale.
+__global__ void fill_normal(__nv_bfloat16* out, int64_t count, uint64_t seed, float scale) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    const float u =
+        (static_cast<float>(mix_bits(seed * 0x9e3779b97f4a7c15ull + 2 * i) >> 8) + 1) * 0x1p-24f;
+    const float v =
+        static_cast<float>(mix_bits(seed * 0x9e3779b97f4a7c15ull + 2 * i + 1)) * 0x1p-32f;
+    out[i] = __float2bfloat16_rn(scale * sqrtf(-2 * logf(u)) * cospif(2 * v));
+  }
+}
+
+// Two neighbours along k of row `row`, zero outside the matrix. k is even, `columns` too.
+__device__ inline uint32_t load_pair(const __nv_bfloat16* p, int64_t rows, int64_t columns,
+                                     int64_t row, int64_t k) {
+  if (row >= rows || k >= columns) return 0;
+  return *reinterpret_cast<const uint32_t*>(p + row * columns + k);
+}
+
+// One warp computes 16 x 8 outputs by mma.sync m16n8k16 in ascending k: the same chain as wgmma.
+__global__ void multiply_in_order(const __nv_bfloat16* x, const __nv_bfloat16* w,
+                                  const __nv_bfloat16* bias, __nv_bfloat16* y, int64_t m, int64_t n,
+                                  int64_t k) {
+  const int lane = threadIdx.x % 32;
+  const int64_t tile = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+  const int64_t column_tiles = (n + 7) / 8;
+  const int64_t row = tile / column_tiles * 16 + lane / 4;
+  const int64_t column = tile % column_tiles * 8;
+  if (tile / column_tiles * 16 >= m) return;
+  float d[4] = {0, 0, 0, 0};
+  for (int64_t step = 0; step < k; step += 16) {
+    const int64_t at = step + 2 * (lane % 4);
+    const uint32_t a0 = load_pair(x, m, k, row, at), a1 = load_pair(x, m, k, row + 8, at);
+    const uint32_t a2 = load_pair(x, m, k, row, at + 8), a3 = load_pair(x, m, k, row + 8, at + 8);
+    const uint32_t b0 = load_pair(w, n, k, column + lane / 4, at);
+    const uint32_t b1 = load_pair(w, n, k, column + lane / 4, at + 8);
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int64_t r = row + 8 * (i / 2), c = column + 2 * (lane % 4) + i % 2;
+    if (r >= m || c >= n) continue;
+    const float sum = bias == nullptr ? d[i] : d[i] + __bfloat162float(bias[c]);
+    y[r * n + c] = __float2bfloat16_rn(sum);
+  }
+}
+
+// Adds to sums[0] the squared distance of y from the product in double, to sums[1] its square.
+__global__ void measure_distance(const __nv_bfloat16* x, const __nv_bfloat16* w,
+                                 const __nv_bfloat16* bias, const __nv_bfloat16* y, int64_t m,
+                                 int64_t n, int64_t k, double* sums) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= m * n) return;
+  double sum = bias == nullptr ? 0.0 : static_cast<double>(__bfloat162float(bias[i % n]));
+  for (int64_t j = 0; j < k; ++j) {
+    sum += static_cast<double>(__bfloat162float(x[i / n * k + j])) *
+           static_cast<double>(__bfloat162float(w[i % n * k + j]));
+  }
+  const double away = static_cast<double>(__bfloat162float(y[i])) - sum;
+  atomicAdd(sums, away * away);
+  atomicAdd(sums + 1, sum * sum);
+}
+
+struct Difference {
+  unsigned long long count;
+  unsigned long long first;  // index of the first differing element
+};
+
+__global__ void compare_bits(const uint16_t* a, const uint16_t* b, int64_t count, Difference* out) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    if (a[i] != b[i]) {
+      atomicAdd(&out->count, 1ull);
+      atomicMin(&out->first, static_cast<unsigned long long>(i));
+    }
+  }
+}
+
+// Counts elements that no longer hold `value`.
+__global__ void compare_constant(const uint16_t* a, uint16_t value, int64_t count,
+                                 Difference* out) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count && a[i] != value) {
+    atomicAdd(&out->count, 1ull);
+    atomicMin(&out->first, static_cast<unsigned long long>(i));
+  }
+}
+
+}  // namespace slimexx::kernels::testing
