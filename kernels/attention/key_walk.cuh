@@ -19,6 +19,7 @@ struct RowTile {
 
 // Policies of a walk: when the warpgroup may issue products, and what happens between segments.
 struct NoTurns {
+  static constexpr bool kHolds = false;  // memory-bound, and the assembler would serialise
   __device__ __forceinline__ void take() const {}
   __device__ __forceinline__ void pass() const {}
 };
@@ -94,6 +95,16 @@ struct KeyWalk {
     sync_named(barrier_id, 128);
   }
 
+  // Left alone, the assembler moves the wait for the products before the exponentials, and nothing
+  // overlaps. A sum is never negative, but the assembler does not know.
+  __device__ __forceinline__ void hold_until_weighed(const SoftmaxState& state) const {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p trap;\n"
+        "setp.lt.f32 p, %1, 0f00000000;\n@p trap;\n}" ::"f"(state.sum[0]),
+        "f"(state.sum[1])
+        : "memory");
+  }
+
   // Scores of `block`, and the weighted values of the block before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
@@ -119,6 +130,7 @@ struct KeyWalk {
     if (new_segment) reset(rows.state);
     float decay[2];
     weigh_block(s, rows.state, decay, c);
+    if constexpr (Turns::kHolds) hold_until_weighed(rows.state);
     wait_products<0>();
     pin_registers(rows.output);
     pin_registers(s);

@@ -27,6 +27,7 @@ constexpr int kThreads = 384;
 // Warpgroup 0 of the two goes first; each passes the turn on once it has issued its products. The
 // turn carries over from tile to tile, so that one may start the next while the other ends this.
 struct AlternatingTurns {
+  static constexpr bool kHolds = true;
   static constexpr uint32_t kFirstId = 4;
   uint32_t group;
   __device__ __forceinline__ void start() const {
