@@ -81,6 +81,11 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
                                .resume_step = next_rollout_,
                                .total_steps = num_rollouts_});
   if (is_root()) {
+    if (next_rollout_ == 0 && !io::find_latest(checkpoint_root()).empty()) {
+      log_warn(
+          "{} holds checkpoints of an earlier run; this one starts anew (--resume continues it)",
+          checkpoint_root());
+    }
     log_info("{}", banner());
     if (!request_.dry_run)
       write_file_atomic(run_path("config.resolved.yaml"), config_.resolved_yaml);
@@ -237,6 +242,12 @@ std::string TrainingRun::checkpoint_root() const {
   return config_.checkpoint.save.empty() ? run_path("checkpoints") : config_.checkpoint.save;
 }
 
+std::string TrainingRun::resume_command() const {
+  const std::string launcher =
+      world_.size() > 1 ? fmt::format("mpirun -np {} ", world_.size()) : "";
+  return fmt::format("{}{} --resume", launcher, request_.command_line);
+}
+
 std::string TrainingRun::banner() const {
   const auto& spec = policy_.spec;
   const double gib = 1.0 / (1 << 30);
@@ -267,7 +278,8 @@ std::string TrainingRun::banner() const {
                             static_cast<double>(engine_->memory_bytes()) * gib)
               : "");
   text += fmt::format("  run       {}\n", config_.observe.run_dir);
-  text += fmt::format("  resume    {} --resume", request_.command_line);
+  if (grader_) text += fmt::format("  reward    {}\n", config_.reward.rm_type);
+  text += fmt::format("  resume    {}", resume_command());
   return text;
 }
 

@@ -71,6 +71,7 @@ class TrainingRun {
   std::string checkpoint_root() const;
   std::string run_path(const std::string& name) const;
   bool is_root() const { return world_.rank() == 0; }
+  std::string resume_command() const;
   std::string banner() const;
 
   TrainRequest request_;

@@ -315,7 +315,7 @@ void TrainingRun::stop_if_asked() {
   throw Error(
       ErrorCode::kInterrupted,
       fmt::format("stopped by a signal after {} rollouts; the state is saved", next_rollout_),
-      request_.command_line + " --resume");
+      resume_command());
 }
 
 void TrainingRun::finish() {
