@@ -136,7 +136,7 @@ TEST_F(RealInput, TwoRanksGenerateTheSameBytes) {
   for (const int num_ranks : {0, 2}) {
     const Finished f = train(num_ranks, "ranks_" + std::to_string(num_ranks),
                              {"rollout.num_rollout=1", "eval.eval_interval=0",
-                              "checkpoint.save_interval=0", "checkpoint.save_hf="});
+                              "checkpoint.save_interval=0", "checkpoint.save_hf=null"});
     ASSERT_EQ(f.status, 0) << f.text();
   }
   const std::string dump = "/rollouts/rollout_000000.jsonl";
