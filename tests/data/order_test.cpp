@@ -52,7 +52,8 @@ TEST(PythonShuffle, PermutesAsPythonDoes) {
 TEST(PythonShuffle, AgreesWithTheScheduleVectors) {
   const std::string path = std::string(SLX_SHARED_DATA) + "/data/grading/schedule_vectors.json";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
-  for (const Json& row : parse_json_file(path).at("shuffle")) {
+  const Json vectors = parse_json_file(path);
+  for (const Json& row : vectors.at("shuffle")) {
     auto permutation = python_shuffle(row.at("n"), row.at("seed"));
     permutation.resize(row.at("perm").size());
     EXPECT_EQ(Json(permutation), row["perm"]);

@@ -71,7 +71,8 @@ TEST(Grpo, SharedVectors) {
   std::ifstream file(SLX_SHARED_DATA "/data/grading/schedule_vectors.json");
   if (!file) GTEST_SKIP() << "no shared data";
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  for (const Json& row : parse_json(text, "schedule_vectors.json")["grpo_norm"]) {
+  const Json vectors = parse_json(text, "schedule_vectors.json");
+  for (const Json& row : vectors.at("grpo_norm")) {
     std::vector<Sample> samples;
     std::vector<std::vector<double>> expected;
     for (size_t i = 0; i < row["r"].size(); ++i) {

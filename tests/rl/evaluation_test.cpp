@@ -48,7 +48,8 @@ TEST(PassAtK, SharedVectors) {
   std::ifstream file(SLX_SHARED_DATA "/data/grading/schedule_vectors.json");
   if (!file) GTEST_SKIP() << "no shared data";
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  for (const Json& row : parse_json(text, "schedule_vectors.json")["pass_at_k"]) {
+  const Json vectors = parse_json(text, "schedule_vectors.json");
+  for (const Json& row : vectors.at("pass_at_k")) {
     EXPECT_NEAR(
         pass_at_k(row["n"].get<int64_t>(), row["c"].get<int64_t>(), row["k"].get<int64_t>()),
         row["v"].get<double>(), 1e-12)
