@@ -1,0 +1,39 @@
+// Gradients of causal, variable-length, grouped-query attention over packed rows (sm_90a): bf16 in
+// and out, fp32 accumulation. Pointers are device pointers; strides count elements from token to
+// token. Nothing is allocated, nothing synchronises. The same bits every run: no sum is formed in
+// the order of arrival.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+struct AttentionBackward {
+  const void* q = nullptr;     // [tokens, query_heads, head_dim] bf16
+  const void* k = nullptr;     // [tokens, kv_heads, head_dim]
+  const void* v = nullptr;     // [tokens, kv_heads, head_dim]
+  const void* out = nullptr;   // [tokens, query_heads, head_dim], the forward's result
+  const void* dout = nullptr;  // its gradient
+  const float* lse = nullptr;  // [tokens, query_heads], natural logarithm of the forward
+  void* dq = nullptr;          // written, not added to
+  void* dk = nullptr;
+  void* dv = nullptr;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0, dout_stride = 0;
+  int64_t dq_stride = 0, dk_stride = 0, dv_stride = 0;
+  const int32_t* cu_seqlens = nullptr;  // [sequences + 1]
+  int64_t tokens = 0, sequences = 0, query_heads = 0, kv_heads = 0;
+  int64_t head_dim = 0;  // 64 or 128
+  int64_t max_len = 0;   // upper bound over the sequences, known on the host
+  float scale = 0.0f;
+  void* workspace = nullptr;  // attention_backward_workspace() bytes, 128-byte aligned
+  size_t workspace_bytes = 0;
+};
+
+// Depends on tokens, heads, head_dim, sequences and max_len only.
+size_t attention_backward_workspace(const AttentionBackward& problem);
+// cudaErrorInvalidValue: a shape or alignment that the kernels do not serve.
+cudaError_t attention_backward(const AttentionBackward& problem, cudaStream_t stream);
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,38 @@
+// AdamW and the gradient norm over flat fp32 arrays on the device. Nothing is allocated, nothing
+// synchronises; each function queues its kernels and returns cudaGetLastError().
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+// Decoupled weight decay as torch.optim.AdamW. `gradient_scale` multiplies the gradient first.
+struct AdamWArgs {
+  void* weights = nullptr;  // [n] bf16: receives the rounded master; may be null
+  float* master = nullptr;  // [n]
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  const float* gradient = nullptr;
+  int64_t n = 0;
+  float lr = 0, beta1 = 0, beta2 = 0, eps = 0, gradient_scale = 1;
+  float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t
+};
+// Elements [begin, end) of the arrays with their weight decay. Segments ascend, do not overlap and
+// need not touch; elements outside are left alone.
+struct AdamWSegment {
+  int64_t begin = 0, end = 0;
+  float weight_decay = 0;
+};
+// One launch for all segments; `segments` is device memory.
+cudaError_t adamw(const AdamWArgs& args, const AdamWSegment* segments, int64_t num_segments,
+                  cudaStream_t stream);
+
+// sum[0] = the sum of x[i]^2 in double, in a fixed order; NaN and Inf pass through. sum is device
+// memory.
+size_t sum_of_squares_workspace(int64_t n);
+cudaError_t sum_of_squares(double* sum, const float* x, int64_t n, void* workspace,
+                           cudaStream_t stream);
+
+}  // namespace slimexx::kernels

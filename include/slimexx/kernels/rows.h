@@ -1,0 +1,107 @@
+// Kernels that work on rows of bf16 activations: norms, rotation, SwiGLU, gathers, element-wise.
+// Pointers are device pointers; strides and sizes count elements. Nothing is allocated, nothing
+// synchronises. Arithmetic is fp32 and each value that is stored is rounded once (to nearest even);
+// a row's bits depend on that row only, by one fixed order of operations (N1, N4).
+//
+// Every function queues its kernel on `stream` and returns cudaGetLastError(), or
+// cudaErrorInvalidValue for a size or alignment that it does not serve (said at each). Zero rows
+// are served by doing nothing. Buffers start at 16 bytes, and where a width is a multiple of 8 and
+// so are the strides, the vectorised path runs; other widths are served too, slower, with the same
+// bits.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+// y = w * (x * rsqrt(mean(x^2) + eps)). x, y [rows, width] bf16 with row strides; w [width] bf16.
+cudaError_t rms_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x_stride,
+                             const void* w, int64_t rows, int64_t width, float eps,
+                             cudaStream_t stream);
+
+// x_sum = x + branch, or x + branch_norm * normalised(branch) where branch_norm [width] is given;
+// rounded to bf16; y = w * normalised(x_sum), taken from the rounded x_sum, where y and w are given
+// (both or neither). All [rows, width] bf16, contiguous; x_sum may be x or branch.
+cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void* branch,
+                                 const void* branch_norm, const void* w, int64_t rows,
+                                 int64_t width, float eps, cudaStream_t stream);
+
+// dx (+)= gradient by x of rms_norm_forward; dw[width] f32 += its gradient by w, summed over rows
+// in a fixed order (no atomics on values: the same bits every run). Statistics are computed again
+// from x. `workspace`: rms_norm_backward_workspace() bytes.
+size_t rms_norm_backward_workspace(int64_t rows, int64_t width);
+cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x, const void* w,
+                              int64_t rows, int64_t width, float eps, bool accumulate,
+                              void* workspace, cudaStream_t stream);
+
+// Queries, keys and values of a token as the projection writes them: [tokens, (query_heads +
+// 2 kv_heads) * head_dim] bf16, rows contiguous.
+struct QkvShape {
+  int64_t tokens = 0, query_heads = 0, kv_heads = 0, head_dim = 0;
+};
+struct RotaryTables {
+  const float* cos = nullptr;  // [positions, rotary_dim / 2]
+  const float* sin = nullptr;
+  const int32_t* positions = nullptr;  // [tokens]
+  int64_t rotary_dim = 0;              // the first rotary_dim of head_dim turn
+  bool interleaved = false;            // pairs (2i, 2i+1); else (i, i + rotary_dim/2)
+};
+struct KvPages {
+  void* k = nullptr;  // [pages * page_tokens, kv_heads, head_dim] bf16; null: no pages
+  void* v = nullptr;
+  const int32_t* slots = nullptr;  // [tokens], page * page_tokens + offset; below 0: not written
+};
+// RMSNorm of each query and key head (q_norm, k_norm [head_dim]; null: none), then the rotation,
+// rounded once. With pages, keys and values go to their slots and only queries to `out`; without,
+// all of `out` is written, values copied. `out` may be `in`. head_dim <= 256, even.
+cudaError_t qk_norm_rotary_forward(void* out, const void* in, const void* q_norm,
+                                   const void* k_norm, float eps, const RotaryTables& rotary,
+                                   const KvPages& pages, const QkvShape& shape,
+                                   cudaStream_t stream);
+// In place over d [tokens, ...]: the gradient by the normed and rotated queries and keys becomes
+// that by the raw ones; values pass. dq_norm, dk_norm [head_dim] f32 are added to in a fixed order.
+// `raw` is the forward's `in`; it and the norms are null where there is no norm.
+size_t qk_norm_rotary_backward_workspace(const QkvShape& shape);
+cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, const void* raw,
+                                    const void* q_norm, const void* k_norm, float eps,
+                                    const RotaryTables& rotary, const QkvShape& shape,
+                                    void* workspace, cudaStream_t stream);
+
+// h[rows, width] = silu(gate) * up; gate_up [rows, 2 width] is gate then up. All bf16, contiguous.
+cudaError_t swiglu_forward(void* h, const void* gate_up, int64_t rows, int64_t width,
+                           cudaStream_t stream);
+cudaError_t swiglu_backward(void* dgate_up, const void* dh, const void* gate_up, int64_t rows,
+                            int64_t width, cudaStream_t stream);
+
+// y[i] = x[rows[i]], [count, width] bf16 with row strides. An embedding is a gather of its table.
+cudaError_t gather_rows(void* y, int64_t y_stride, const void* x, int64_t x_stride,
+                        const int32_t* rows, int64_t count, int64_t width, cudaStream_t stream);
+// dx[rows[i]] += dy[i], bf16; rows are distinct.
+cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_t dy_stride,
+                             const int32_t* rows, int64_t count, int64_t width,
+                             cudaStream_t stream);
+// dtable[tokens[i]] += dy[i]: dtable [vocabulary, width] f32, dy [count, width] bf16; the rows of
+// one token are added in ascending i (the same bits every run).
+size_t embedding_backward_workspace(int64_t count, int64_t vocabulary);
+cudaError_t embedding_backward(float* dtable, const void* dy, const int32_t* tokens, int64_t count,
+                               int64_t width, int64_t vocabulary, void* workspace,
+                               cudaStream_t stream);
+
+enum class Element : uint8_t { kF32, kBF16 };
+// y = a + b; y += factor * x; y *= factor. n elements of one type.
+cudaError_t add(void* y, const void* a, const void* b, Element type, int64_t n,
+                cudaStream_t stream);
+cudaError_t add_scaled(void* y, const void* x, float factor, Element type, int64_t n,
+                       cudaStream_t stream);
+cudaError_t scale(void* y, float factor, Element type, int64_t n, cudaStream_t stream);
+// Converts n elements (to bf16: to nearest even).
+cudaError_t convert(void* y, Element y_type, const void* x, Element x_type, int64_t n,
+                    cudaStream_t stream);
+// dbias[n] f32 += column sums of dy [rows, n] bf16 with row stride, in a fixed order.
+size_t column_sums_workspace(int64_t rows, int64_t n);
+cudaError_t column_sums(float* dbias, const void* dy, int64_t dy_stride, int64_t rows, int64_t n,
+                        void* workspace, cudaStream_t stream);
+
+}  // namespace slimexx::kernels
