@@ -1,0 +1,162 @@
+// The one order in which a row of logits is summed over the vocabulary (numeric contract N4, N9).
+// Every kernel that wants a log-normaliser or an entropy goes through these functions, so that
+// their bits agree whether the logits come from memory or straight from a product's accumulators.
+// Multiplications and additions are written as intrinsics: no compiler flag contracts them.
+//
+// Tile: kTileColumns columns from a multiple of kTileColumns; columns beyond the row count as -inf.
+// Four neighbouring lanes share it (as they share a row of a wgmma accumulator m64n256): lane q
+// owns columns 8j + 2q and 8j + 2q + 1, j = 0..31, in its value k = 2j or 2j + 1. With d = z - m:
+//   m  largest z of the tile (any order)
+//   s  sum of exp(d):     each lane a chain over ascending k from 0, then (s0 + s1) + (s2 + s3)
+//   t  sum of exp(d) * d: the same tree, each link one fused multiply-add
+// Row: M = largest m; the tiles' s * exp(m - M) and (t + (m - M) * s) * exp(m - M) are summed by
+// one warp, lane l a chain over tiles l, l + 32, ..., then an exchange tree over lane distances
+// 16, 8, 4, 2, 1: S and T. Every summand of T is at most 0, so nothing cancels in
+//   lse = M + log S,   entropy = log S - T / S.
+//
+// -inf logits weigh nothing. A NaN or +inf anywhere makes lse and entropy NaN; a row of nothing
+// but -inf has lse -inf and entropy NaN.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "slimexx/kernels/vocabulary.h"
+
+namespace slimexx::kernels::vocabulary {
+
+constexpr int kTileColumns = static_cast<int>(kLogSumTile);
+constexpr int kLanesPerTile = 4;
+constexpr int kLaneValues = kTileColumns / kLanesPerTile;
+constexpr float kInfinity = __builtin_inff();
+// Stands for d = -inf where d is a factor: exp(d) is 0 there, and 0 * -inf would be NaN.
+constexpr float kLowestDifference = -1e30f;
+
+struct TileSum {
+  float maximum, sum, weighted;  // m, s, t; weighted 0 where not wanted
+};
+
+// Partial results in global memory: arrays [rows, tiles] f32 (row stride `tiles`), one value a
+// tile. `weighted` is null where no entropy is wanted.
+struct TilePartials {
+  float* maximum = nullptr;
+  float* sum = nullptr;
+  float* weighted = nullptr;
+  int64_t tiles = 0;
+};
+
+inline __host__ __device__ int64_t count_tiles(int64_t columns) {
+  return (columns + kTileColumns - 1) / kTileColumns;
+}
+
+// Column, within the tile, of value k of lane q.
+inline __host__ __device__ constexpr int tile_column(int q, int k) {
+  return 8 * (k / 2) + 2 * q + k % 2;
+}
+
+__device__ __forceinline__ float divide_logit(float logit, float temperature) {
+  return __fdiv_rn(logit, temperature);  // exact at temperature 1
+}
+
+__device__ __forceinline__ float fixed_exp(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, 1.4426950408889634f)));
+  return y;
+}
+
+// Natural logarithm of x >= 2^-126, about 1 ulp; 0 gives -inf, NaN and +inf pass through.
+// x = 2^e * v, v in [sqrt(1/2), sqrt(2)); log v = 2 atanh(g), g = (v - 1) / (v + 1).
+__device__ __forceinline__ float fixed_log(float x) {
+  if (!(x > 0.0f) || x == kInfinity) return x == 0.0f ? -kInfinity : x;
+  const int bits = __float_as_int(x) - 0x3f3504f3;
+  const float e = static_cast<float>(bits >> 23);
+  const float v = __int_as_float((bits & 0x007fffff) + 0x3f3504f3);
+  const float f = __fadd_rn(v, -1.0f);
+  const float g = __fdiv_rn(f, __fadd_rn(v, 1.0f));
+  const float gg = __fmul_rn(g, g);
+  float p = __fmaf_rn(gg, 2.0f / 9.0f, 2.0f / 7.0f);
+  p = __fmaf_rn(gg, p, 2.0f / 5.0f);
+  p = __fmaf_rn(gg, p, 2.0f / 3.0f);
+  p = __fmul_rn(gg, p);
+  // log v = 2g + g p, and 2g = f - g f exactly in the reals: f carries no rounding of the division.
+  const float tail = __fmaf_rn(g, __fadd_rn(p, -f), __fmul_rn(e, 1.42860677e-6f));
+  return __fmaf_rn(e, 0.693145751953125f, __fadd_rn(f, tail));
+}
+
+// What is subtracted before the exponential: the maximum, or 0 where there is nothing to weigh.
+__device__ __forceinline__ float shift_of(float maximum) {
+  return maximum == -kInfinity ? 0.0f : maximum;
+}
+
+// One link of a lane's chains.
+template <bool kWeighted>
+__device__ __forceinline__ void add_value(float z, float shift, float& sum, float& weighted) {
+  const float d = __fadd_rn(z, -shift);
+  const float e = fixed_exp(d);
+  sum = __fadd_rn(sum, e);
+  if constexpr (kWeighted) weighted = __fmaf_rn(e, fmaxf(d, kLowestDifference), weighted);
+}
+
+// Over the four lanes of a tile; the result in each of them.
+__device__ __forceinline__ float join_maximum(float m) {
+  m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+  return fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+}
+__device__ __forceinline__ float join_sum(float s) {
+  s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
+  return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2));
+}
+
+// The tile shared by lanes 4i .. 4i+3 of the calling warp (all 32 lanes call; eight tiles in all).
+// value(k) gives the lane's value k = 0..63 after the temperature, -inf where the column is absent;
+// it is called with constants, so it may index registers. For a wgmma accumulator m64n256 with
+// registers acc[4j + 2i + c], row half i: value(k) = acc[4 * (k / 2) + 2 * i + k % 2].
+template <bool kWeighted, class Value>
+__device__ __forceinline__ TileSum sum_tile(Value value) {
+  float m = -kInfinity;
+#pragma unroll
+  for (int k = 0; k < kLaneValues; ++k) m = fmaxf(m, value(k));
+  m = join_maximum(m);
+  const float shift = shift_of(m);
+  float s = 0.0f, t = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kLaneValues; ++k) add_value<kWeighted>(value(k), shift, s, t);
+  return {m, join_sum(s), kWeighted ? join_sum(t) : 0.0f};
+}
+
+// Merges a row's tiles (arrays of `tiles` values; weighted may be null if not kWeighted); called by
+// a whole warp, the result in every lane.
+template <bool kWeighted>
+__device__ __forceinline__ TileSum merge_tiles(const float* maximum, const float* sum,
+                                               const float* weighted, int tiles) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float m = -kInfinity;
+  for (int i = lane; i < tiles; i += 32) m = fmaxf(m, maximum[i]);
+  for (int distance = 16; distance > 0; distance /= 2) {
+    m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, distance));
+  }
+  const float shift = shift_of(m);
+  float s = 0.0f, t = 0.0f;
+  for (int i = lane; i < tiles; i += 32) {
+    const float d = __fadd_rn(maximum[i], -shift);
+    const float e = fixed_exp(d), tile = sum[i];
+    s = __fmaf_rn(tile, e, s);
+    if constexpr (kWeighted) {
+      t = __fmaf_rn(__fmaf_rn(fmaxf(d, kLowestDifference), tile, weighted[i]), e, t);
+    }
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, distance));
+    if constexpr (kWeighted) t = __fadd_rn(t, __shfl_xor_sync(0xffffffffu, t, distance));
+  }
+  return {m, s, t};
+}
+
+__device__ __forceinline__ float row_lse(const TileSum& row) {
+  return __fadd_rn(shift_of(row.maximum), fixed_log(row.sum));
+}
+__device__ __forceinline__ float row_entropy(const TileSum& row) {
+  return __fadd_rn(fixed_log(row.sum), -__fdiv_rn(row.weighted, row.sum));
+}
+
+}  // namespace slimexx::kernels::vocabulary
