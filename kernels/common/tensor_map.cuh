@@ -8,10 +8,10 @@
 namespace slimexx::kernels {
 
 // Boxes of box_rows x 64 elements under the 128-byte swizzle. base must be 16-byte aligned and
-// `columns`, the row pitch in elements, a multiple of 8. False if the driver refuses the map or is
+// `pitch`, the elements from row to row, a multiple of 8. False if the driver refuses the map or is
 // too old to know it.
 inline bool encode_bf16_matrix(CUtensorMap* map, const void* base, int64_t rows, int64_t columns,
-                               int box_rows) {
+                               int64_t pitch, int box_rows) {
   // Found through the runtime, so that nothing links to the driver library.
   static const auto encode = [] {
     void* entry = nullptr;
@@ -23,10 +23,10 @@ inline bool encode_bf16_matrix(CUtensorMap* map, const void* base, int64_t rows,
   }();
   if (encode == nullptr) return false;
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(columns) * 2};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(pitch) * 2};
   const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[2] = {1, 1};
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(base), sizes, pitch,
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(base), sizes, strides,
                 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;

@@ -1,5 +1,6 @@
-// From accumulators to y: bias in fp32, one rounding to bf16, staged in shared memory so that
-// stores are wide. The same arithmetic on both operand orders.
+// From accumulators to y: bias in fp32, then either one rounding to bf16, staged in shared memory
+// so that stores are wide, or f32 as it is, in whole sectors of 32 bytes straight from the
+// registers. The same arithmetic on both operand orders.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/stmatrix.cuh"
@@ -110,8 +111,43 @@ __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float 
   const int tokens = min(2 * kCount, p.tokens - token);
   for (int row = threadIdx.x % 128 / 8; row < tokens; row += 16) {
     const uint4 value = *reinterpret_cast<const uint4*>(staging + swizzled_offset(row, chunk));
-    __nv_bfloat16* y = p.y_base + int64_t{token + row} * p.features + feature + 8 * chunk;
-    *reinterpret_cast<uint4*>(y) = value;
+    __nv_bfloat16* y = static_cast<__nv_bfloat16*>(p.y_base) + int64_t{token + row} * p.y_stride;
+    *reinterpret_cast<uint4*>(y + feature + 8 * chunk) = value;
+  }
+}
+
+// Plain order, f32: 64 token rows x kCount * 2 features.
+template <int kCount>
+__device__ __forceinline__ void store_plain_f32(const GemmProblem& p, const float (&acc)[kCount],
+                                                int token, int feature) {
+  const int row = token + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  const int column = feature + 2 * (threadIdx.x % 4);
+  float* low = static_cast<float*>(p.y_base) + row * p.y_stride + column;
+  float* high = low + 8 * p.y_stride;
+#pragma unroll
+  for (int j = 0; j < kCount / 4; ++j) {
+    if (feature + 8 * j >= p.features) break;
+    const float* d = acc + 4 * j;
+    if (row < p.tokens) *reinterpret_cast<float2*>(low + 8 * j) = make_float2(d[0], d[1]);
+    if (row + 8 < p.tokens) *reinterpret_cast<float2*>(high + 8 * j) = make_float2(d[2], d[3]);
+  }
+}
+
+// Swapped order, f32: `count` of 64 features (a multiple of 8) x kCount * 2 tokens.
+template <int kCount>
+__device__ __forceinline__ void store_swapped_f32(const GemmProblem& p, const float (&acc)[kCount],
+                                                  int token, int feature, int count) {
+  const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  const int column = token + 2 * (threadIdx.x % 4);
+  float* y = static_cast<float*>(p.y_base) + column * p.y_stride + feature + row;
+#pragma unroll
+  for (int j = 0; j < kCount / 4; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // feature row + 8 (i / 2), token column + 8 j + i % 2
+      if (row + 8 * (i / 2) < count && column + 8 * j + i % 2 < p.tokens) {
+        y[(8 * j + i % 2) * p.y_stride + 8 * (i / 2)] = acc[4 * j + i];
+      }
+    }
   }
 }
 

@@ -16,6 +16,10 @@ const char* find_fault(const GemmArgs& a) {
   if (a.m > kMaxSize || a.n > kMaxSize || a.k > kMaxSize) return "gemm: m, n and k must be < 2^30";
   if (a.k % 8 != 0) return "gemm: k must be a multiple of 8 (rows of x and w of 16 bytes)";
   if (a.n % 8 != 0) return "gemm: n must be a multiple of 8 (rows of y of 16 bytes)";
+  const int64_t chunk = a.output == GemmOutput::kF32 ? 4 : 8;
+  if (a.y_stride != 0 && (a.y_stride < a.n || a.y_stride % chunk != 0)) {
+    return "gemm: y_stride must be 0, or at least n and a multiple of 8 (bf16) or 4 (f32)";
+  }
   if (a.m == 0) return nullptr;
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
   if (!aligned(a.x, 16) || !aligned(a.w, 16) || !aligned(a.y, 16)) {

@@ -149,10 +149,18 @@ __device__ __forceinline__ void store_tile(const GemmProblem& p, const GemmShare
   if constexpr (Tile::kSwap) {
     const int count = min(min(rows - group * 64, 64), p.features - row);
     if (p.bias != nullptr) add_row_bias(p, acc, row);
-    store_swapped(p, acc, staging, 1 + group, column, row, count);
+    if (p.y_is_f32) {
+      store_swapped_f32(p, acc, column, row, count);
+    } else {
+      store_swapped(p, acc, staging, 1 + group, column, row, count);
+    }
   } else {
     if (p.bias != nullptr) add_column_bias(p, acc, column);
-    store_plain(p, acc, staging, 1 + group, row, column);
+    if (p.y_is_f32) {
+      store_plain_f32(p, acc, row, column);
+    } else {
+      store_plain(p, acc, staging, 1 + group, row, column);
+    }
   }
 }
 
@@ -183,7 +191,7 @@ __device__ __forceinline__ void init_barriers(const GemmProblem& p,
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&p.a);
     prefetch_tensor_map(&p.b);
-    if constexpr (!Tile::kSwap) prefetch_tensor_map(&p.y);
+    if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
     for (int stage = 0; stage < stage_count<Tile>(p); ++stage) {
       init_mbarrier(shared.full + stage, 1);
       init_mbarrier(shared.empty + stage, Tile::kCluster * Tile::kGroups * 4);

@@ -14,7 +14,9 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   const int64_t b_rows = Tile::kSwap ? args.m : args.n;
   const void* a = Tile::kSwap ? args.w : args.x;
   const void* b = Tile::kSwap ? args.x : args.w;
-  p.y_base = static_cast<__nv_bfloat16*>(args.y);
+  p.y_base = args.y;
+  p.y_stride = args.y_stride == 0 ? args.n : args.y_stride;
+  p.y_is_f32 = args.output == GemmOutput::kF32;
   p.bias = static_cast<const __nv_bfloat16*>(args.bias);
   p.tokens = static_cast<int>(args.m);
   p.features = static_cast<int>(args.n);
@@ -26,9 +28,10 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   p.k_blocks = static_cast<int>(divide_up(args.k, Tile::kBlockK));
   p.band = config.band > Tile::kCluster ? config.band / Tile::kCluster : 1;
   p.lead = config.lead;
-  return encode_bf16_matrix(&p.a, a, a_rows, args.k, config.rows) &&
-         encode_bf16_matrix(&p.b, b, b_rows, args.k, Tile::kColumns / Tile::kCluster) &&
-         (Tile::kSwap || encode_bf16_matrix(&p.y, args.y, args.m, args.n, 64));
+  return encode_bf16_matrix(&p.a, a, a_rows, args.k, args.k, config.rows) &&
+         encode_bf16_matrix(&p.b, b, b_rows, args.k, args.k, Tile::kColumns / Tile::kCluster) &&
+         (Tile::kSwap || p.y_is_f32 ||
+          encode_bf16_matrix(&p.y, args.y, args.m, args.n, p.y_stride, 64));
 }
 
 template <class Tile>

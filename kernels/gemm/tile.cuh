@@ -57,9 +57,11 @@ struct GemmTile {
 struct GemmProblem {
   CUtensorMap a;  // boxes of `rows` x 64
   CUtensorMap b;  // boxes of kColumns / kCluster x 64
-  CUtensorMap y;  // boxes of 64 x 64; plain order only
-  __nv_bfloat16* y_base;
+  CUtensorMap y;  // boxes of 64 x 64; plain order and bf16 only
+  void* y_base;
   const __nv_bfloat16* bias;
+  int64_t y_stride;  // in elements
+  bool y_is_f32;
   int tokens;    // m of the product
   int features;  // n of the product
   int rows;      // of a tile; a multiple of 8

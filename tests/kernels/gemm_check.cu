@@ -1,6 +1,6 @@
 // Every compiled GEMM variant against a plain kernel with the contract's order of K, bit by bit,
-// on ragged and whole shapes; every variant at few rows against the rows of one large product; the
-// reference itself against double.
+// with y in bf16 and in f32, on ragged and whole shapes; every variant at few rows against the rows
+// of one large product; the reference itself against double.
 //
 //   gemm_check [--small]      --small: shapes that are quick under compute-sanitizer
 #include <cstring>
@@ -20,20 +20,42 @@ constexpr uint64_t kSeed = 20;
 int comparisons = 0;
 int failures = 0;
 
+// How y is stored.
+struct Product {
+  const char* name;
+  GemmOutput output;
+  int64_t gap;  // y_stride - n
+};
+constexpr Product kBf16{"bf16", GemmOutput::kBf16, 0};
+constexpr Product kBf16Rows{"bf16 rows apart", GemmOutput::kBf16, 8};
+constexpr Product kF32{"f32", GemmOutput::kF32, 0};
+constexpr Product kF32Rows{"f32 rows apart", GemmOutput::kF32, 4};
+
 struct Operands {
   Operands(int64_t m_, int64_t n_, int64_t k_, bool with_bias)
-      : m(m_), n(n_), k(k_), x(m * k), w(n * k), bias(n), y(m * n + kGuard), expected(m * n) {
+      : m(m_),
+        n(n_),
+        k(k_),
+        x(m * k),
+        w(n * k),
+        bias(n),
+        y(m * (n + 8) + kGuard),
+        expected(m * n),
+        sums(m * n) {
     fill_normal<<<1024, 256>>>(x.data(), x.count(), kSeed, 1.0f);
     fill_normal<<<1024, 256>>>(w.data(), w.count(), kSeed + 1, 1.0f / std::sqrt(float(k)));
     fill_normal<<<64, 256>>>(bias.data(), bias.count(), kSeed + 2, 1.0f);
     bias_pointer = with_bias ? bias.data() : nullptr;
     const int64_t tiles = (m + 15) / 16 * ((n + 7) / 8);
     multiply_in_order<<<static_cast<unsigned>((tiles + 7) / 8), 256>>>(
-        x.data(), w.data(), bias_pointer, expected.data(), m, n, k);
+        x.data(), w.data(), bias_pointer, expected.data(), sums.data(), m, n, k);
     SLX_CUDA(cudaDeviceSynchronize());
   }
   int64_t m, n, k;
-  Bf16Array x, w, bias, y, expected;
+  Bf16Array x, w, bias;
+  DeviceArray<float> y;  // bf16 products use half of it
+  Bf16Array expected;
+  DeviceArray<float> sums;
   const __nv_bfloat16* bias_pointer = nullptr;
 };
 
@@ -43,51 +65,84 @@ void print_config(const GemmConfig& c) {
               c.blocks_per_sm, c.lead);
 }
 
-uint16_t bits_at(const Bf16Array& a, int64_t index) {
-  const __nv_bfloat16 value = a.get(index);
-  uint16_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
+template <class Bits>
+Bits bits_at(const void* data, int64_t index) {
+  Bits bits;
+  SLX_CUDA(cudaMemcpy(&bits, static_cast<const Bits*>(data) + index, sizeof(bits),
+                      cudaMemcpyDeviceToHost));
   return bits;
 }
 
-void report(const Operands& o, int64_t m, const GemmConfig& c, const Difference& y,
-            const Difference& guard) {
+template <class Bits>
+void report(const Operands& o, int64_t m, const Product& product, const GemmConfig& c,
+            const void* expected, const Difference (&found)[2]) {
   ++failures;
   if (failures > 40) return;
-  std::printf("FAIL m %ld n %ld k %ld bias %d seed %lu ", long(m), long(o.n), long(o.k),
-              o.bias_pointer != nullptr, static_cast<unsigned long>(kSeed));
+  std::printf("FAIL m %ld n %ld k %ld bias %d %s seed %lu ", long(m), long(o.n), long(o.k),
+              o.bias_pointer != nullptr, product.name, static_cast<unsigned long>(kSeed));
   print_config(c);
-  if (y.count > 0) {
-    const int64_t i = static_cast<int64_t>(y.first);
-    std::printf(": %llu elements differ, first at row %ld column %ld: %04x, expected %04x", y.count,
-                long(i / o.n), long(i % o.n), bits_at(o.y, i), bits_at(o.expected, i));
+  const int64_t stride = o.n + product.gap;
+  if (found[0].count > 0) {
+    const int64_t i = static_cast<int64_t>(found[0].first);
+    const int64_t row = i / stride, column = i % stride;
+    std::printf(": %llu elements differ, first at row %ld column %ld: %0*x, expected %0*x",
+                found[0].count, long(row), long(column), int(2 * sizeof(Bits)),
+                unsigned(bits_at<Bits>(o.y.data(), i)), int(2 * sizeof(Bits)),
+                unsigned(bits_at<Bits>(expected, row * o.n + column)));
   }
-  if (guard.count > 0) std::printf(": %llu elements behind y were written", guard.count);
+  if (found[1].count > 0) {
+    std::printf(": %llu elements outside of y were written, first at row %ld column %ld",
+                found[1].count, long(found[1].first) / stride, long(found[1].first) % stride);
+  }
   std::printf("\n");
 }
 
+template <class Bits>
+void compare(const Operands& o, int64_t m, const Product& product, const GemmConfig& c,
+             const void* expected) {
+  static DeviceArray<Difference> differences(2);
+  Difference found[2] = {{0, ~0ull}, {0, ~0ull}};
+  SLX_CUDA(cudaMemcpy(differences.data(), found, sizeof(found), cudaMemcpyHostToDevice));
+  const int64_t stride = o.n + product.gap;
+  compare_product<<<1024, 256>>>(reinterpret_cast<const Bits*>(o.y.data()), stride,
+                                 m * stride + kGuard, static_cast<const Bits*>(expected), m, o.n,
+                                 differences.data());
+  SLX_CUDA(cudaDeviceSynchronize());
+  SLX_CUDA(cudaMemcpy(found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost));
+  ++comparisons;
+  if (found[0].count + found[1].count > 0) report<Bits>(o, m, product, c, expected, found);
+}
+
 // The first m rows of the product under configuration c, against the expected rows.
-void check_config(Operands& o, int64_t m, const GemmConfig& c, bool overlap = false) {
-  static DeviceArray<Difference> found(2);
-  const Difference none[2] = {{0, ~0ull}, {0, ~0ull}};
-  SLX_CUDA(cudaMemcpy(found.data(), none, sizeof(none), cudaMemcpyHostToDevice));
-  o.y.set_bytes(0xff);
+void check_product(Operands& o, int64_t m, const Product& product, const GemmConfig& c,
+                   bool overlap) {
+  const bool f32 = product.output == GemmOutput::kF32;
+  const int64_t stride = o.n + product.gap;
+  SLX_CUDA(cudaMemset(o.y.data(), 0xff, static_cast<size_t>(m * stride + kGuard) * (f32 ? 4 : 2)));
   GemmArgs args{o.x.data(), o.w.data(), o.bias_pointer, o.y.data(), m, o.n, o.k};
   args.overlap_previous = overlap;
+  args.output = product.output;
+  args.y_stride = product.gap == 0 ? 0 : stride;
   if (const char* fault = launch_gemm(args, c, nullptr)) {
     std::printf("FAIL launch: %s\n", fault);
     ++failures;
     return;
   }
-  const auto* y = reinterpret_cast<const uint16_t*>(o.y.data());
-  compare_bits<<<1024, 256>>>(y, reinterpret_cast<const uint16_t*>(o.expected.data()), m * o.n,
-                              found.data());
-  compare_constant<<<kGuard / 256, 256>>>(y + m * o.n, 0xffff, kGuard, found.data() + 1);
-  SLX_CUDA(cudaDeviceSynchronize());
-  Difference result[2];
-  SLX_CUDA(cudaMemcpy(result, found.data(), sizeof(result), cudaMemcpyDeviceToHost));
-  ++comparisons;
-  if (result[0].count + result[1].count > 0) report(o, m, c, result[0], result[1]);
+  if (f32) {
+    compare<uint32_t>(o, m, product, c, o.sums.data());
+  } else {
+    compare<uint16_t>(o, m, product, c, o.expected.data());
+  }
+}
+
+// Alternates between the kinds of y, so that each variant meets all of them over the shapes.
+void check_config(Operands& o, int64_t m, const GemmConfig& c, bool overlap = false) {
+  static int turn = 0;
+  constexpr Product kRounded[2] = {kBf16, kBf16Rows};
+  constexpr Product kWhole[2] = {kF32, kF32Rows};
+  check_product(o, m, kRounded[turn / 3 % 2], c, overlap);
+  check_product(o, m, kWhole[turn / 5 % 2], c, overlap);
+  ++turn;
 }
 
 void check_all_configs(Operands& o, int64_t m) {
@@ -174,10 +229,30 @@ void check_refusals() {
   expect_fault("misaligned x", {p + 4, p, nullptr, p, 8, 8, 8});
   expect_fault("null y", {p, p, nullptr, nullptr, 8, 8, 8});
   expect_fault("bias at an odd element", {p, p, p + 1, p, 8, 8, 8});
+  GemmArgs strided{p, p, nullptr, p, 8, 16, 8};
+  strided.y_stride = 8;
+  expect_fault("y_stride below n", strided);
+  strided.y_stride = 20;
+  expect_fault("bf16 y_stride of 20", strided);
+  strided.output = GemmOutput::kF32;
+  strided.y_stride = 18;
+  expect_fault("f32 y_stride of 18", strided);
   ++comparisons;
   if (launch_gemm({nullptr, nullptr, nullptr, nullptr, 0, 8, 8}, nullptr) != nullptr) {
     ++failures;
     std::printf("FAIL: m of 0 was refused\n");
+  }
+}
+
+// The vocabulary of a language model: y beyond 2^31 bytes at many rows.
+void check_vocabulary(int64_t n, int64_t k) {
+  Operands o(2048, n, k, false);
+  for (const int64_t m : {1, 64, 256, 2048}) {
+    for (int i = 0; i < count_gemm_configs(); ++i) {
+      check_product(o, m, kF32, get_gemm_config(i), false);
+    }
+    check_product(o, m, kF32Rows, choose_gemm_config(m, n, k), false);
+    check_product(o, m, kBf16, choose_gemm_config(m, n, k), false);
   }
 }
 
@@ -204,11 +279,11 @@ void check_overlapped_chain(int64_t m, int64_t n) {
                                  cudaMemcpyDeviceToDevice));
       }
     }
-    DeviceArray<Difference> found(1);
+    DeviceArray<Difference> found(2);
     found.set_bytes(0);
-    compare_bits<<<256, 256>>>(reinterpret_cast<const uint16_t*>(b.data()),
-                               reinterpret_cast<const uint16_t*>(expected.data()), m * n,
-                               found.data());
+    compare_product<<<256, 256>>>(reinterpret_cast<const uint16_t*>(b.data()), n, m * n,
+                                  reinterpret_cast<const uint16_t*>(expected.data()), m, n,
+                                  found.data());
     SLX_CUDA(cudaDeviceSynchronize());
     ++comparisons;
     const Difference difference = found.get(0);
@@ -232,6 +307,7 @@ int run(bool small) {
     check_row_heights(heights);
     check_invariance(4608, 4096, true);
     check_invariance(1000, 13696, false);
+    check_vocabulary(151936, 128);
     for (const int64_t m : {5, 64, 200}) check_overlapped_chain(m, 2048);
   }
   std::printf("gemm_check: %d comparisons, %d failures\n", comparisons, failures);

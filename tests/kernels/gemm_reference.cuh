@@ -38,9 +38,10 @@ __device__ inline uint32_t load_pair(const __nv_bfloat16* p, int64_t rows, int64
 }
 
 // One warp computes 16 x 8 outputs by mma.sync m16n8k16 in ascending k: the same chain as wgmma.
+// y_f32 receives the sums, y their rounding; either may be null.
 __global__ void multiply_in_order(const __nv_bfloat16* x, const __nv_bfloat16* w,
-                                  const __nv_bfloat16* bias, __nv_bfloat16* y, int64_t m, int64_t n,
-                                  int64_t k) {
+                                  const __nv_bfloat16* bias, __nv_bfloat16* y, float* y_f32,
+                                  int64_t m, int64_t n, int64_t k) {
   const int lane = threadIdx.x % 32;
   const int64_t tile = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
   const int64_t column_tiles = (n + 7) / 8;
@@ -64,7 +65,8 @@ __global__ void multiply_in_order(const __nv_bfloat16* x, const __nv_bfloat16* w
     const int64_t r = row + 8 * (i / 2), c = column + 2 * (lane % 4) + i % 2;
     if (r >= m || c >= n) continue;
     const float sum = bias == nullptr ? d[i] : d[i] + __bfloat162float(bias[c]);
-    y[r * n + c] = __float2bfloat16_rn(sum);
+    if (y != nullptr) y[r * n + c] = __float2bfloat16_rn(sum);
+    if (y_f32 != nullptr) y_f32[r * n + c] = sum;
   }
 }
 
@@ -89,23 +91,19 @@ struct Difference {
   unsigned long long first;  // index of the first differing element
 };
 
-__global__ void compare_bits(const uint16_t* a, const uint16_t* b, int64_t count, Difference* out) {
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
-    if (a[i] != b[i]) {
-      atomicAdd(&out->count, 1ull);
-      atomicMin(&out->first, static_cast<unsigned long long>(i));
-    }
-  }
-}
-
-// Counts elements that no longer hold `value`.
-__global__ void compare_constant(const uint16_t* a, uint16_t value, int64_t count,
-                                 Difference* out) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < count && a[i] != value) {
-    atomicAdd(&out->count, 1ull);
-    atomicMin(&out->first, static_cast<unsigned long long>(i));
+// Counts in out[0] the elements of the m x n product y, in rows `stride` apart, whose bits are not
+// those of `expected` (rows n apart), and in out[1] the others of `total` that have a zero bit.
+template <class Bits>
+__global__ void compare_product(const Bits* y, int64_t stride, int64_t total, const Bits* expected,
+                                int64_t m, int64_t n, Difference* out) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total; i += step) {
+    const int64_t row = i / stride, column = i % stride;
+    const bool inside = row < m && column < n;
+    if (y[i] == (inside ? expected[row * n + column] : static_cast<Bits>(~Bits{0}))) continue;
+    Difference* found = out + (inside ? 0 : 1);
+    atomicAdd(&found->count, 1ull);
+    atomicMin(&found->first, static_cast<unsigned long long>(i));
   }
 }
 

@@ -1,8 +1,9 @@
 // Dense bf16 matrix product on Hopper: y[m, n] = x[m, k] w[n, k]^T (+ bias[n]).
 //
 // Every element is one fp32 chain over k in ascending steps of 16 on the tensor cores, plus the
-// bias in fp32, rounded once to bf16. K is never split. So a row of y has the same bits for every m
-// and under every GemmConfig; a configuration only changes the time.
+// bias in fp32: that number is stored (f32), or rounded once (bf16). K is never split. So a row of
+// y has the same bits for every m and under every GemmConfig, and the bf16 output is the rounding
+// of the f32 output; a configuration only changes the time.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -10,11 +11,13 @@
 
 namespace slimexx::kernels {
 
+enum class GemmOutput : uint8_t { kBf16, kF32 };
+
 struct GemmArgs {
   const void* x = nullptr;     // [m, k] bf16, row-major, 16-byte aligned
   const void* w = nullptr;     // [n, k] bf16, row-major, 16-byte aligned
   const void* bias = nullptr;  // [n] bf16, 4-byte aligned, or null
-  void* y = nullptr;           // [m, n] bf16, row-major, 16-byte aligned
+  void* y = nullptr;           // [m, n] bf16 or f32, row-major, 16-byte aligned
   int64_t m = 0;
   int64_t n = 0;  // multiple of 8
   int64_t k = 0;  // multiple of 8
@@ -22,6 +25,8 @@ struct GemmArgs {
   // writes nothing else early. Allowed where neither the kernels of the unbroken run of overlapping
   // launches before it, nor the one kernel before that run, write w: in decode, between updates.
   bool overlap_previous = false;
+  GemmOutput output = GemmOutput::kBf16;
+  int64_t y_stride = 0;  // elements from row to row, rows of whole 16 bytes; 0 means n
 };
 
 struct GemmConfig {
