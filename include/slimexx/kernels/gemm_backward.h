@@ -1,0 +1,60 @@
+// Gradients of y[m, n] = x[m, k] w[n, k]^T, by cuBLASLt:
+//   dx[m, k] (+)= dy[m, n] w[n, k]        bf16, one rounding of the fp32 sum
+//   dw[n, k] (+)= dy[m, n]^T x[m, k]      f32
+//
+// Products accumulate in fp32. The algorithm is the first of cuBLASLt's heuristic, a function of
+// sizes, strides, alignment and workspace size, under which nothing is reduced by atomics: the same
+// call has the same bits every time. What cuBLASLt does not serve (sizes of odd bytes) a plain
+// kernel computes. Safe to call from several threads; each needs a workspace of its own.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+constexpr size_t kGemmBackwardWorkspaceBytes = size_t{32} << 20;
+
+// Device memory, 256-byte aligned, that only kernels of the given stream may use meanwhile. Less
+// than kGemmBackwardWorkspaceBytes, even none, is allowed and may be slower.
+struct GemmWorkspace {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// Matrices are row-major; strides count elements from row to row, 0 means that rows touch.
+struct GemmInputGradArgs {
+  const void* dy = nullptr;  // [m, n] bf16
+  const void* w = nullptr;   // [n, k] bf16
+  void* dx = nullptr;        // [m, k] bf16; must not overlap dy or w
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t dy_stride = 0;
+  int64_t dx_stride = 0;
+  bool accumulate = false;  // add to what dx holds
+};
+
+struct GemmWeightGradArgs {
+  const void* dy = nullptr;  // [m, n] bf16
+  const void* x = nullptr;   // [m, k] bf16
+  void* dw = nullptr;        // [n, k] f32; must not overlap dy or x
+  int64_t m = 0;             // 0: adds nothing, or stores zeros
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t dy_stride = 0;
+  int64_t x_stride = 0;
+  bool accumulate = true;  // add to what dw holds
+};
+
+// Queue the product on `stream` of the current device. Null if it was queued, else what is wrong,
+// as a static text; a failure of cuBLASLt is named by its status.
+[[nodiscard]] const char* launch_gemm_input_grad(const GemmInputGradArgs& args,
+                                                 const GemmWorkspace& workspace,
+                                                 cudaStream_t stream);
+[[nodiscard]] const char* launch_gemm_weight_grad(const GemmWeightGradArgs& args,
+                                                  const GemmWorkspace& workspace,
+                                                  cudaStream_t stream);
+
+}  // namespace slimexx::kernels
