@@ -10,15 +10,24 @@ bool aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-const char* find_fault(const GemmArgs& a) {
+bool suits_tensor_cores(const GemmArgs& a) {
+  return a.n % 8 == 0 && a.k % 8 == 0 && aligned(a.w, 16);
+}
+
+const char* find_size_fault(const GemmArgs& a) {
   constexpr int64_t kMaxSize = INT32_MAX / 2;
   if (a.m < 0 || a.n <= 0 || a.k <= 0) return "gemm: m must be at least 0, n and k at least 1";
   if (a.m > kMaxSize || a.n > kMaxSize || a.k > kMaxSize) return "gemm: m, n and k must be < 2^30";
+  if (a.y_stride != 0 && a.y_stride < a.n) return "gemm: y_stride must be 0 or at least n";
+  return nullptr;
+}
+
+const char* find_fault(const GemmArgs& a) {
+  if (const char* fault = find_size_fault(a)) return fault;
   if (a.k % 8 != 0) return "gemm: k must be a multiple of 8 (rows of x and w of 16 bytes)";
   if (a.n % 8 != 0) return "gemm: n must be a multiple of 8 (rows of y of 16 bytes)";
-  const int64_t chunk = a.output == GemmOutput::kF32 ? 4 : 8;
-  if (a.y_stride != 0 && (a.y_stride < a.n || a.y_stride % chunk != 0)) {
-    return "gemm: y_stride must be 0, or at least n and a multiple of 8 (bf16) or 4 (f32)";
+  if (a.y_stride % (a.output == GemmOutput::kF32 ? 4 : 8) != 0) {
+    return "gemm: y_stride must be a multiple of 8 (bf16) or 4 (f32)";
   }
   if (a.m == 0) return nullptr;
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
@@ -29,10 +38,25 @@ const char* find_fault(const GemmArgs& a) {
   return nullptr;
 }
 
+const char* find_fallback_fault(const GemmArgs& a) {
+  if (const char* fault = find_size_fault(a)) return fault;
+  if (a.m == 0) return nullptr;
+  if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
+  if (!aligned(a.x, 2) || !aligned(a.w, 2) || !aligned(a.bias, 2) ||
+      !aligned(a.y, a.output == GemmOutput::kF32 ? 4 : 2)) {
+    return "gemm: an operand lies at part of an element";
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 const char* launch_gemm(const GemmArgs& args, cudaStream_t stream) {
-  return launch_gemm(args, choose_gemm_config(args.m, args.n, args.k), stream);
+  if (suits_tensor_cores(args)) {
+    return launch_gemm(args, choose_gemm_config(args.m, args.n, args.k), stream);
+  }
+  if (const char* fault = find_fallback_fault(args)) return fault;
+  return args.m == 0 ? nullptr : launch_fallback_gemm(args, stream);
 }
 
 const char* launch_gemm(const GemmArgs& args, const GemmConfig& config, cudaStream_t stream) {

@@ -1,5 +1,6 @@
 list(APPEND SLX_KERNELS_SOURCES
   gemm/choose.cpp
+  gemm/fallback.cu
   gemm/gemm.cpp
   gemm/plain.cu
   gemm/swapped.cu

@@ -11,4 +11,7 @@ const char* launch_swapped_gemm(const GemmArgs& args, const GemmConfig& config, 
 const char* launch_wide_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                      cudaStream_t stream);
 
+// Any n, k and address; ordinary kernel starts, whatever args.overlap_previous says.
+const char* launch_fallback_gemm(const GemmArgs& args, cudaStream_t stream);
+
 }  // namespace slimexx::kernels

@@ -212,9 +212,11 @@ void check_invariance(int64_t n, int64_t k, bool bias) {
   }
 }
 
-void expect_fault(const char* what, const GemmArgs& args) {
+void expect_fault(const char* what, const GemmArgs& args, bool with_config = false) {
   ++comparisons;
-  if (launch_gemm(args, nullptr) != nullptr) return;
+  const char* fault =
+      with_config ? launch_gemm(args, get_gemm_config(0), nullptr) : launch_gemm(args, nullptr);
+  if (fault != nullptr) return;
   ++failures;
   std::printf("FAIL: %s was not refused\n", what);
 }
@@ -222,8 +224,12 @@ void expect_fault(const char* what, const GemmArgs& args) {
 void check_refusals() {
   const Bf16Array memory(4096);
   __nv_bfloat16* p = memory.data();
-  expect_fault("k of 12", {p, p, nullptr, p, 8, 8, 12});
-  expect_fault("n of 12", {p, p, nullptr, p, 8, 12, 8});
+  expect_fault("k of 12 under a configuration", {p, p, nullptr, p, 8, 8, 12}, true);
+  expect_fault("n of 12 under a configuration", {p, p, nullptr, p, 8, 12, 8}, true);
+  expect_fault("misaligned w under a configuration", {p, p + 1, nullptr, p, 8, 8, 8}, true);
+  GemmArgs odd{p, p, nullptr, p, 8, 13, 8};
+  odd.y_stride = 12;
+  expect_fault("y_stride below an odd n", odd);
   expect_fault("k of 0", {p, p, nullptr, p, 8, 8, 0});
   expect_fault("negative m", {p, p, nullptr, p, -1, 8, 8});
   expect_fault("misaligned x", {p + 4, p, nullptr, p, 8, 8, 8});
@@ -241,6 +247,51 @@ void check_refusals() {
   if (launch_gemm({nullptr, nullptr, nullptr, nullptr, 0, 8, 8}, nullptr) != nullptr) {
     ++failures;
     std::printf("FAIL: m of 0 was refused\n");
+  }
+}
+
+// Sizes and addresses that the tensor cores refuse, against the serial chain, at every m.
+void check_fallback(int64_t n, int64_t k, int64_t w_offset, int64_t gap) {
+  constexpr int64_t kRows = 300;
+  const int64_t stride = n + gap;
+  Bf16Array x(kRows * k), w(n * k + w_offset), bias(n), expected(kRows * n);
+  DeviceArray<float> y(kRows * stride + kGuard), sums(kRows * n);
+  fill_normal<<<1024, 256>>>(x.data(), x.count(), kSeed, 1.0f);
+  fill_normal<<<1024, 256>>>(w.data(), w.count(), kSeed + 1, 1.0f / std::sqrt(float(k)));
+  fill_normal<<<64, 256>>>(bias.data(), bias.count(), kSeed + 2, 1.0f);
+  multiply_serially<<<static_cast<unsigned>((kRows * n + 255) / 256), 256>>>(
+      x.data(), w.data() + w_offset, bias.data(), expected.data(), sums.data(), kRows, n, k);
+  DeviceArray<Difference> differences(2);
+  for (const int64_t m : {1, 2, 17, 64, 65, 300}) {
+    for (const bool f32 : {false, true}) {
+      y.set_bytes(0xff);
+      Difference found[2] = {{0, ~0ull}, {0, ~0ull}};
+      SLX_CUDA(cudaMemcpy(differences.data(), found, sizeof(found), cudaMemcpyHostToDevice));
+      GemmArgs args{x.data(), w.data() + w_offset, bias.data(), y.data(), m, n, k};
+      args.output = f32 ? GemmOutput::kF32 : GemmOutput::kBf16;
+      args.y_stride = stride;
+      const char* fault = launch_gemm(args, nullptr);
+      const int64_t total = m * stride + kGuard;
+      if (f32) {
+        compare_product<<<256, 256>>>(reinterpret_cast<const uint32_t*>(y.data()), stride, total,
+                                      reinterpret_cast<const uint32_t*>(sums.data()), m, n,
+                                      differences.data());
+      } else {
+        compare_product<<<256, 256>>>(reinterpret_cast<const uint16_t*>(y.data()), stride, total,
+                                      reinterpret_cast<const uint16_t*>(expected.data()), m, n,
+                                      differences.data());
+      }
+      SLX_CUDA(cudaDeviceSynchronize());
+      SLX_CUDA(cudaMemcpy(found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost));
+      ++comparisons;
+      if (fault == nullptr && found[0].count + found[1].count == 0) continue;
+      ++failures;
+      std::printf(
+          "FAIL fallback m %ld n %ld k %ld w + %ld f32 %d seed %lu: %s, %llu elements "
+          "differ, first at %llu, %llu outside of y\n",
+          long(m), long(n), long(k), long(w_offset), f32, static_cast<unsigned long>(kSeed),
+          fault == nullptr ? "queued" : fault, found[0].count, found[0].first, found[1].count);
+    }
   }
 }
 
@@ -298,6 +349,10 @@ void check_overlapped_chain(int64_t m, int64_t n) {
 
 int run(bool small) {
   check_refusals();
+  check_fallback(77, 129, 0, 3);
+  check_fallback(72, 64, 1, 0);
+  check_fallback(130, 200, 0, 0);
+  check_fallback(64, 30, 0, 1);
   if (small) {
     check_ragged({1, 17, 300}, {72, 520}, {72, 200});
   } else {

@@ -70,6 +70,21 @@ __global__ void multiply_in_order(const __nv_bfloat16* x, const __nv_bfloat16* w
   }
 }
 
+// One thread per element, one fused multiply-add after the other.
+__global__ void multiply_serially(const __nv_bfloat16* x, const __nv_bfloat16* w,
+                                  const __nv_bfloat16* bias, __nv_bfloat16* y, float* y_f32,
+                                  int64_t m, int64_t n, int64_t k) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= m * n) return;
+  float sum = 0;
+  for (int64_t j = 0; j < k; ++j) {
+    sum = fmaf(__bfloat162float(x[i / n * k + j]), __bfloat162float(w[i % n * k + j]), sum);
+  }
+  sum += __bfloat162float(bias[i % n]);
+  y[i] = __float2bfloat16_rn(sum);
+  y_f32[i] = sum;
+}
+
 // Adds to sums[0] the squared distance of y from the product in double, to sums[1] its square.
 __global__ void measure_distance(const __nv_bfloat16* x, const __nv_bfloat16* w,
                                  const __nv_bfloat16* bias, const __nv_bfloat16* y, int64_t m,

@@ -4,6 +4,10 @@
 // bias in fp32: that number is stored (f32), or rounded once (bf16). K is never split. So a row of
 // y has the same bits for every m and under every GemmConfig, and the bf16 output is the rounding
 // of the f32 output; a configuration only changes the time.
+//
+// The tensor cores want n and k in multiples of 8 and w 16-byte aligned. Other products go to a
+// slow kernel whose chain takes k one by one: other bits, equally the same for every m. Nothing but
+// n, k and the address of w decides.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -14,19 +18,21 @@ namespace slimexx::kernels {
 enum class GemmOutput : uint8_t { kBf16, kF32 };
 
 struct GemmArgs {
-  const void* x = nullptr;     // [m, k] bf16, row-major, 16-byte aligned
-  const void* w = nullptr;     // [n, k] bf16, row-major, 16-byte aligned
-  const void* bias = nullptr;  // [n] bf16, 4-byte aligned, or null
-  void* y = nullptr;           // [m, n] bf16 or f32, row-major, 16-byte aligned
+  // On the tensor cores x and y must be 16-byte aligned and bias 4-byte; else to whole elements.
+  const void* x = nullptr;     // [m, k] bf16, row-major
+  const void* w = nullptr;     // [n, k] bf16, row-major
+  const void* bias = nullptr;  // [n] bf16, or null
+  void* y = nullptr;           // [m, n] bf16 or f32, row-major
   int64_t m = 0;
-  int64_t n = 0;  // multiple of 8
-  int64_t k = 0;  // multiple of 8
+  int64_t n = 0;
+  int64_t k = 0;
   // The kernel may start, and read w, before the kernels queued before it have ended; it reads and
   // writes nothing else early. Allowed where neither the kernels of the unbroken run of overlapping
   // launches before it, nor the one kernel before that run, write w: in decode, between updates.
   bool overlap_previous = false;
   GemmOutput output = GemmOutput::kBf16;
-  int64_t y_stride = 0;  // elements from row to row, rows of whole 16 bytes; 0 means n
+  // Elements from row to row, 0 means n; on the tensor cores rows take whole 16 bytes.
+  int64_t y_stride = 0;
 };
 
 struct GemmConfig {
@@ -46,7 +52,8 @@ GemmConfig get_gemm_config(int index);
 // The one expected to be fastest. A pure function of the sizes.
 GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k);
 
-// Queues the product on `stream`. Null if it was queued, else what is wrong, as a static text.
+// Queues the product on `stream`. Null if it was queued, else what is wrong, as a static text. With
+// a configuration, only what the tensor cores take.
 [[nodiscard]] const char* launch_gemm(const GemmArgs& args, cudaStream_t stream);
 [[nodiscard]] const char* launch_gemm(const GemmArgs& args, const GemmConfig& config,
                                       cudaStream_t stream);
