@@ -1,6 +1,8 @@
-// Merging the partial results of column tiles (kernels/vocabulary/tile_sum.cuh), for the kernels of
-// this family and for a product that leaves such partial results behind.
+// Tiles of rows in memory, and merging the partial results of tiles (tile_sum.cuh): for the kernels
+// of this family, and the merge for a product that leaves such partial results behind.
 #pragma once
+#include <cstddef>
+
 #include "kernels/vocabulary/tile_sum.cuh"
 
 namespace slimexx::kernels::vocabulary {
@@ -16,5 +18,24 @@ struct MergedRows {
 // One warp a row. Nothing is allocated; returns cudaGetLastError().
 cudaError_t launch_merge(const MergedRows& out, const TilePartials& partials, int64_t rows,
                          cudaStream_t stream);
+
+// A temperature a row (element stride `stride`), or `value` for all where by_row is null.
+struct RowTemperatures {
+  const float* by_row = nullptr;
+  int64_t stride = 1;
+  float value = 1.0f;
+  __device__ float of(int64_t row) const {
+    return by_row != nullptr ? by_row[row * stride] : value;
+  }
+};
+
+// Partial results of all tiles of logits / temperature; with `write` the quotients replace the
+// logits of rows whose temperature is not 1. cudaErrorInvalidValue: stride or alignment.
+cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows,
+                             const RowTemperatures& temperatures, bool write, cudaStream_t stream);
+
+// The partial results' arrays one after the other in a workspace of partials_bytes().
+TilePartials place_partials(void* workspace, int64_t rows, int64_t columns, bool weighted);
+size_t partials_bytes(int64_t rows, int64_t columns, bool weighted);
 
 }  // namespace slimexx::kernels::vocabulary

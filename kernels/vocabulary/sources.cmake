@@ -1,2 +1,5 @@
 list(APPEND SLX_KERNELS_SOURCES
-  vocabulary/merge.cu)
+  vocabulary/log_probs.cu
+  vocabulary/merge.cu
+  vocabulary/sample_tokens.cu
+  vocabulary/tile_pass.cu)

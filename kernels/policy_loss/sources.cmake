@@ -1,0 +1,2 @@
+list(APPEND SLX_KERNELS_SOURCES
+  policy_loss/policy_loss.cu)

@@ -1,0 +1,148 @@
+// Log-normalisers, log-probabilities of targets, entropies, and their gradient.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/vocabulary/launch.cuh"
+
+namespace slimexx::kernels {
+
+using namespace vocabulary;
+
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void gather_rows(float* log_probs, LogitRows z, const float* lse,
+                            const int32_t* targets) {
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row >= z.rows) return;
+  const int64_t target = targets[row];
+  const bool inside = target >= 0 && target < z.columns;
+  log_probs[row] =
+      inside ? __fadd_rn(z.logits[row * z.stride + target], -lse[row]) : __int_as_float(0x7fffffff);
+}
+
+struct GradientRows {
+  const float* lse;
+  const int32_t* targets;
+  const float* entropies;
+  const float* dlog_probs;
+  const float* dentropies;
+  float inverse_temperature;
+};
+
+// The constants of a row: dz = p * (-dlp - dh * (log_p + entropy)), plus dlp at the target.
+struct GradientRow {
+  float lse, dlp, dh, entropy, inverse_temperature;
+  int64_t target;
+
+  __device__ GradientRow(const GradientRows& rows, int64_t row)
+      : lse(rows.lse[row]),
+        dlp(rows.dlog_probs[row]),
+        dh(rows.dentropies != nullptr ? rows.dentropies[row] : 0.0f),
+        entropy(rows.dentropies != nullptr ? rows.entropies[row] : 0.0f),
+        inverse_temperature(rows.inverse_temperature),
+        target(rows.targets[row]) {}
+
+  __device__ __forceinline__ float gradient(float z, int64_t column) const {
+    const float log_p = z - lse;
+    const float p = fixed_exp(log_p);
+    float d = p * (-dlp - dh * (log_p + entropy));
+    if (p == 0.0f) d = 0.0f;  // log_p may be -inf
+    if (column == target) d += dlp;
+    return d * inverse_temperature;
+  }
+};
+
+constexpr int kVector = 8;  // columns of one 16-byte store
+constexpr int kVectorsPerThread = 2;
+constexpr int kBlockColumns = kThreads * kVector * kVectorsPerThread;
+
+// kAligned: 16-byte stores are possible.
+template <bool kAligned>
+__global__ void __launch_bounds__(kThreads)
+    backward_rows(__nv_bfloat16* dlogits, int64_t dlogits_stride, LogitRows z, GradientRows rows,
+                  unsigned blocks_per_row) {
+  const int64_t row = blockIdx.x / blocks_per_row;
+  const int64_t first_column = int64_t{blockIdx.x % blocks_per_row} * kBlockColumns;
+  const GradientRow constants(rows, row);
+  const float* in = z.logits + row * z.stride;
+  __nv_bfloat16* out = dlogits + row * dlogits_stride;
+#pragma unroll
+  for (int v = 0; v < kVectorsPerThread; ++v) {
+    const int64_t column = first_column + (v * kThreads + threadIdx.x) * kVector;
+    if (kAligned && column + kVector <= z.columns) {
+      const float4 low = *reinterpret_cast<const float4*>(in + column);
+      const float4 high = *reinterpret_cast<const float4*>(in + column + 4);
+      const float values[kVector] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+      __align__(16) __nv_bfloat162 pairs[kVector / 2];
+#pragma unroll
+      for (int i = 0; i < kVector; i += 2) {
+        pairs[i / 2] = __floats2bfloat162_rn(constants.gradient(values[i], column + i),
+                                             constants.gradient(values[i + 1], column + i + 1));
+      }
+      *reinterpret_cast<uint4*>(out + column) = *reinterpret_cast<const uint4*>(pairs);
+    } else {
+      for (int64_t c = column; c < min(column + kVector, z.columns); ++c) {
+        out[c] = __float2bfloat16_rn(constants.gradient(in[c], c));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+size_t normalize_logits_workspace(int64_t rows, int64_t columns) {
+  return partials_bytes(rows, columns, false);
+}
+
+cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temperatures,
+                             float temperature, void* workspace, cudaStream_t stream) {
+  const TilePartials partials = place_partials(workspace, z.rows, z.columns, false);
+  const RowTemperatures by_row = {temperatures, 1, temperature};
+  if (const cudaError_t error = launch_tile_pass(partials, z, by_row, true, stream)) return error;
+  MergedRows merged;
+  merged.lse = lse;
+  return launch_merge(merged, partials, z.rows, stream);
+}
+
+size_t gather_log_probs_workspace(int64_t rows, int64_t columns) {
+  return partials_bytes(rows, columns, true);
+}
+
+cudaError_t gather_log_probs(float* log_probs, float* entropies, const LogitRows& z,
+                             const float* lse, const int32_t* targets, void* workspace,
+                             cudaStream_t stream) {
+  if (z.rows == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>((z.rows + kThreads - 1) / kThreads);
+  gather_rows<<<blocks, kThreads, 0, stream>>>(log_probs, z, lse, targets);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (entropies == nullptr) return cudaSuccess;
+  const TilePartials partials = place_partials(workspace, z.rows, z.columns, true);
+  if (const cudaError_t error = launch_tile_pass(partials, z, {}, false, stream)) return error;
+  MergedRows merged;
+  merged.entropies = entropies;
+  return launch_merge(merged, partials, z.rows, stream);
+}
+
+cudaError_t log_probs_backward(void* dlogits, int64_t dlogits_stride, const LogitRows& z,
+                               const float* lse, const int32_t* targets, const float* entropies,
+                               const float* dlog_probs, const float* dentropies, float temperature,
+                               cudaStream_t stream) {
+  if (z.rows == 0 || z.columns == 0) return cudaSuccess;
+  if (z.stride % 4 != 0 || reinterpret_cast<uintptr_t>(z.logits) % 16 != 0 ||
+      (entropies == nullptr) != (dentropies == nullptr)) {
+    return cudaErrorInvalidValue;
+  }
+  const bool aligned =
+      dlogits_stride % kVector == 0 && reinterpret_cast<uintptr_t>(dlogits) % 16 == 0;
+  const auto blocks_per_row =
+      static_cast<unsigned>((z.columns + kBlockColumns - 1) / kBlockColumns);
+  const GradientRows rows = {lse, targets, entropies, dlog_probs, dentropies, 1.0f / temperature};
+  const auto kernel = aligned ? backward_rows<true> : backward_rows<false>;
+  kernel<<<blocks_per_row* static_cast<unsigned>(z.rows), kThreads, 0, stream>>>(
+      static_cast<__nv_bfloat16*>(dlogits), dlogits_stride, z, rows, blocks_per_row);
+  return cudaGetLastError();
+}
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,74 @@
+// What the pieces of sample_tokens share: masses, the order of tokens, random numbers, the memory
+// of a block.
+//
+// Masses are integers: weight = exp(z - M), M the largest z among the allowed tokens, times 2^44,
+// rounded down. A row of 2^18 columns sums to at most 2^62. Integer sums are the same in any order,
+// so blocks may add with atomics and still give the same bits every run; a token below 2^-44 of
+// the best one has no mass.
+#pragma once
+#include "kernels/vocabulary/launch.cuh"
+
+namespace slimexx::kernels::vocabulary {
+
+constexpr int64_t kMaxSampledColumns = int64_t{1} << 18;
+constexpr int kMaxTiles = static_cast<int>(kMaxSampledColumns) / kTileColumns;
+constexpr float kMassUnit = 0x1p44f;
+constexpr int kSamplingThreads = 512;
+constexpr int kSamplingWarps = kSamplingThreads / 32;
+
+// What truncation left of a row, kept in the workspace for inspection (place_kept_sets). Token id
+// is kept if key_of(z) > key, or key_of(z) == key and id <= last_id; and exp(z - maximum) >=
+// min_weight.
+struct KeptSet {
+  uint32_t key = 0, last_id = 0xffffffffu;
+  float maximum = 0.0f, min_weight = 0.0f;
+  uint64_t total = 0;  // mass of all allowed tokens, from the tiles' sums
+  uint64_t mass = 0;   // of the kept tokens; what the uniform number is scaled by
+};
+static_assert(sizeof(KeptSet) == 32);
+
+inline KeptSet* place_kept_sets(void* workspace, int64_t rows, int64_t columns) {
+  const size_t partials = (partials_bytes(rows, columns, false) + 15) / 16 * 16;
+  return reinterpret_cast<KeptSet*>(static_cast<char*>(workspace) + partials);
+}
+
+// Ascending keys are ascending logits; -0 counts as 0. Undone but for that by value_of.
+__device__ __forceinline__ uint32_t key_of(float z) {
+  const uint32_t bits = __float_as_uint(z + 0.0f);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float value_of(uint32_t key) {
+  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+__device__ __forceinline__ float weight_of(float z, float maximum) {
+  return fixed_exp(__fadd_rn(z, -maximum));
+}
+__device__ __forceinline__ uint64_t mass_of(float weight) {
+  return __float2ull_rd(__fmul_rn(weight, kMassUnit));
+}
+
+// Philox4x32-10; the first two words give 53 bits, the uniform number times 2^53 (base/philox.h,
+// ops/cpu/sampling.cpp).
+__device__ __forceinline__ uint64_t uniform_bits(const SamplingParameters& p) {
+  uint32_t c0 = p.counter[0], c1 = p.counter[1], c2 = p.counter[2], c3 = p.counter[3];
+  uint32_t k0 = static_cast<uint32_t>(p.seed), k1 = static_cast<uint32_t>(p.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint32_t high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+    const uint32_t high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+    c0 = high1 ^ c1 ^ k0;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ k1;
+    c3 = low0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return uint64_t{c0 >> 5} << 26 | c1 >> 6;
+}
+
+// floor(u * mass); below `mass`.
+__device__ __forceinline__ uint64_t scale_uniform(uint64_t bits53, uint64_t mass) {
+  return __umul64hi(bits53 << 11, mass);
+}
+
+}  // namespace slimexx::kernels::vocabulary
