@@ -1,0 +1,180 @@
+// AdamW over the segments of flat arrays. A thread block walks one span of the arrays in tiles of
+// eight elements a thread; a piece inside one segment moves by 16 bytes, one at a segment's edge
+// element by element, with the same arithmetic.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <climits>
+#include <cmath>
+
+#include "slimexx/kernels/optimizer.h"
+
+namespace slimexx::kernels {
+namespace {
+
+constexpr int kPiece = 8;
+constexpr int kThreads = 256;
+constexpr int64_t kTile = int64_t{kThreads} * kPiece;
+constexpr int64_t kMaxBlocks = 132 * 32;
+
+struct Constants {
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float step_size, inverse_root_bias2, eps, gradient_scale;
+  double lr;
+};
+
+struct Arrays {
+  __nv_bfloat16* weights;
+  float *master, *exp_avg, *exp_avg_sq;
+  const float* gradient;
+  int64_t n;
+};
+
+struct Element {
+  float master, exp_avg, exp_avg_sq;
+};
+
+// The CPU's operations in the CPU's order, each rounded once.
+__device__ __forceinline__ void step(Element& e, float gradient, float decay, const Constants& k) {
+  const float g = __fmul_rn(gradient, k.gradient_scale);
+  const float c1 = __fmul_rn(k.one_minus_beta1, g);
+  const float c2 = __fmul_rn(__fmul_rn(k.one_minus_beta2, g), g);
+  e.exp_avg = __fmaf_rn(k.beta1, e.exp_avg, c1);
+  e.exp_avg_sq = __fmaf_rn(k.beta2, e.exp_avg_sq, c2);
+  const float denominator =
+      __fadd_rn(__fmul_rn(__fsqrt_rn(e.exp_avg_sq), k.inverse_root_bias2), k.eps);
+  const float change = __fdiv_rn(__fmul_rn(k.step_size, e.exp_avg), denominator);
+  e.master = __fsub_rn(__fmul_rn(e.master, decay), change);
+}
+
+__device__ __forceinline__ float decay_of(float weight_decay, const Constants& k) {
+  return static_cast<float>(1.0 - k.lr * static_cast<double>(weight_decay));
+}
+
+__device__ __forceinline__ void load(float (&f)[kPiece], const float* p) {
+  const float4 a = reinterpret_cast<const float4*>(p)[0];
+  const float4 b = reinterpret_cast<const float4*>(p)[1];
+  f[0] = a.x, f[1] = a.y, f[2] = a.z, f[3] = a.w;
+  f[4] = b.x, f[5] = b.y, f[6] = b.z, f[7] = b.w;
+}
+__device__ __forceinline__ void store(float* p, const float (&f)[kPiece]) {
+  reinterpret_cast<float4*>(p)[0] = make_float4(f[0], f[1], f[2], f[3]);
+  reinterpret_cast<float4*>(p)[1] = make_float4(f[4], f[5], f[6], f[7]);
+}
+__device__ __forceinline__ void store_rounded(__nv_bfloat16* p, const float (&f)[kPiece]) {
+  uint32_t pair[kPiece / 2];
+#pragma unroll
+  for (int i = 0; i < kPiece / 2; ++i) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(f[2 * i + 1]), "f"(f[2 * i]));
+  }
+  *reinterpret_cast<uint4*>(p) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+}
+
+__device__ __forceinline__ void step_piece(const Arrays& a, int64_t at, float weight_decay,
+                                           const Constants& k) {
+  float master[kPiece], exp_avg[kPiece], exp_avg_sq[kPiece], gradient[kPiece];
+  load(master, a.master + at);
+  load(exp_avg, a.exp_avg + at);
+  load(exp_avg_sq, a.exp_avg_sq + at);
+  load(gradient, a.gradient + at);
+  const float decay = decay_of(weight_decay, k);
+#pragma unroll
+  for (int i = 0; i < kPiece; ++i) {
+    Element e{master[i], exp_avg[i], exp_avg_sq[i]};
+    step(e, gradient[i], decay, k);
+    master[i] = e.master, exp_avg[i] = e.exp_avg, exp_avg_sq[i] = e.exp_avg_sq;
+  }
+  store(a.master + at, master);
+  store(a.exp_avg + at, exp_avg);
+  store(a.exp_avg_sq + at, exp_avg_sq);
+  if (a.weights != nullptr) store_rounded(a.weights + at, master);
+}
+
+__device__ __forceinline__ void step_one(const Arrays& a, int64_t at, float weight_decay,
+                                         const Constants& k) {
+  Element e{a.master[at], a.exp_avg[at], a.exp_avg_sq[at]};
+  step(e, a.gradient[at], decay_of(weight_decay, k), k);
+  a.master[at] = e.master, a.exp_avg[at] = e.exp_avg, a.exp_avg_sq[at] = e.exp_avg_sq;
+  if (a.weights != nullptr) a.weights[at] = __float2bfloat16_rn(e.master);
+}
+
+// The first segment from `low` on that ends after `at`.
+__device__ __forceinline__ int find_segment(const AdamWSegment* segments, int low, int count,
+                                            int64_t at) {
+  int high = count;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (segments[middle].end > at) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(const Arrays a, const Constants k, const AdamWSegment* segments, int num_segments,
+                 int64_t tiles_per_block) {
+  const int64_t begin = blockIdx.x * tiles_per_block * kTile;
+  const int64_t end = min(begin + tiles_per_block * kTile, a.n);
+  int s = find_segment(segments, 0, num_segments, begin);
+  for (int64_t tile = begin; tile < end; tile += kTile) {
+    const int64_t at = tile + int64_t{threadIdx.x} * kPiece;
+    while (s < num_segments && segments[s].end <= at) ++s;
+    if (s == num_segments || at >= end) return;
+    const AdamWSegment own = segments[s];
+    if (kVector && own.begin <= at && own.end >= at + kPiece) {
+      step_piece(a, at, own.weight_decay, k);
+      continue;
+    }
+    const int64_t last = min(at + kPiece, a.n);
+    for (int edge = s; edge < num_segments && segments[edge].begin < last; ++edge) {
+      const AdamWSegment other = segments[edge];
+      for (int64_t i = max(at, other.begin); i < min(last, other.end); ++i) {
+        step_one(a, i, other.weight_decay, k);
+      }
+    }
+  }
+}
+
+bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+Constants make_constants(const AdamWArgs& a) {
+  return {a.beta1,
+          static_cast<float>(1.0 - static_cast<double>(a.beta1)),
+          a.beta2,
+          static_cast<float>(1.0 - static_cast<double>(a.beta2)),
+          static_cast<float>(a.lr / static_cast<double>(a.bias_correction1)),
+          static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.bias_correction2))),
+          a.eps,
+          a.gradient_scale,
+          a.lr};
+}
+
+}  // namespace
+
+cudaError_t adamw(const AdamWArgs& args, const AdamWSegment* segments, int64_t num_segments,
+                  cudaStream_t stream) {
+  if (args.n < 0 || num_segments < 0 || num_segments > INT_MAX) return cudaErrorInvalidValue;
+  if (args.n == 0 || num_segments == 0) return cudaSuccess;
+  const Arrays arrays{static_cast<__nv_bfloat16*>(args.weights),
+                      args.master,
+                      args.exp_avg,
+                      args.exp_avg_sq,
+                      args.gradient,
+                      args.n};
+  const bool vector = is_aligned(args.weights) && is_aligned(args.master) &&
+                      is_aligned(args.exp_avg) && is_aligned(args.exp_avg_sq) &&
+                      is_aligned(args.gradient);
+  const int64_t tiles = (args.n + kTile - 1) / kTile;
+  const int64_t tiles_per_block = (tiles + kMaxBlocks - 1) / kMaxBlocks;
+  const auto blocks = static_cast<unsigned>((tiles + tiles_per_block - 1) / tiles_per_block);
+  auto* kernel = vector ? adamw_kernel<true> : adamw_kernel<false>;
+  kernel<<<blocks, kThreads, 0, stream>>>(arrays, make_constants(args), segments,
+                                          static_cast<int>(num_segments), tiles_per_block);
+  return cudaGetLastError();
+}
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,86 @@
+// Rows by index: copied, or added to. A row is cut into tiles, one thread block each.
+#include "kernels/rows/row_tiles.cuh"
+#include "slimexx/kernels/rows.h"
+
+namespace slimexx::kernels {
+namespace {
+
+using namespace rows;
+
+constexpr int kChunks = 2;  // of one thread
+
+struct IndexedArgs {
+  Bf16* out;
+  const Bf16* in;
+  const int32_t* rows;
+  int64_t out_stride, in_stride;
+  RowTiles tiles;
+  int width;
+};
+
+// Scatter adds row i of `in` to row rows[i] of `out`; else row rows[i] of `in` is copied to row i.
+template <bool kVector, bool kScatter>
+__global__ void __launch_bounds__(256) indexed_rows_kernel(const IndexedArgs a) {
+  enter_kernel();
+  const TilePlace place = find_tile(a.tiles, a.width);
+  const int64_t other = a.rows[place.row];
+  Bf16* out = a.out + (kScatter ? other : place.row) * a.out_stride;
+  const Bf16* in = a.in + (kScatter ? place.row : other) * a.in_stride;
+  Chunk from[kChunks], to[kChunks];
+#pragma unroll
+  for (int j = 0; j < kChunks; ++j) {
+    const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (chunk >= place.end) break;
+    const int at = chunk * kChunk;
+    from[j] = load_chunk<kVector>(in + at, a.width - at);
+    if constexpr (kScatter) to[j] = load_chunk<kVector>(out + at, a.width - at);
+  }
+#pragma unroll
+  for (int j = 0; j < kChunks; ++j) {
+    const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (chunk >= place.end) break;
+    const int at = chunk * kChunk;
+    if constexpr (kScatter) {
+      float sum[kChunk], added[kChunk];
+      unpack(sum, to[j]);
+      unpack(added, from[j]);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) sum[i] = __fadd_rn(sum[i], added[i]);
+      from[j] = pack(sum);
+    }
+    store_chunk<kVector>(out + at, from[j], a.width - at);
+  }
+}
+
+template <bool kScatter>
+cudaError_t run(IndexedArgs args, int64_t count, int64_t width, cudaStream_t stream) {
+  if (width < 0 || width > INT_MAX / 2) return cudaErrorInvalidValue;
+  if (count == 0 || width == 0) return cudaSuccess;
+  args.tiles = choose_row_tiles(width, kChunks);
+  args.width = static_cast<int>(width);
+  if (!fits_grid(count, args.tiles)) return cudaErrorInvalidValue;
+  const bool vector = width % kChunk == 0 && is_aligned(args.out, args.out_stride) &&
+                      is_aligned(args.in, args.in_stride);
+  auto* kernel =
+      vector ? indexed_rows_kernel<true, kScatter> : indexed_rows_kernel<false, kScatter>;
+  return launch(kernel, grid_of(count * args.tiles.tiles), args.tiles.threads, stream, args);
+}
+
+}  // namespace
+
+cudaError_t gather_rows(void* y, int64_t y_stride, const void* x, int64_t x_stride,
+                        const int32_t* rows, int64_t count, int64_t width, cudaStream_t stream) {
+  const IndexedArgs args{
+      static_cast<Bf16*>(y), static_cast<const Bf16*>(x), rows, y_stride, x_stride, {}, 0};
+  return run<false>(args, count, width, stream);
+}
+
+cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_t dy_stride,
+                             const int32_t* rows, int64_t count, int64_t width,
+                             cudaStream_t stream) {
+  const IndexedArgs args{
+      static_cast<Bf16*>(dx), static_cast<const Bf16*>(dy), rows, dx_stride, dy_stride, {}, 0};
+  return run<true>(args, count, width, stream);
+}
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,127 @@
+// SwiGLU: h = g s u with s = 1 / (1 + e^-g).
+#include "kernels/rows/row_tiles.cuh"
+#include "slimexx/kernels/rows.h"
+
+namespace slimexx::kernels {
+namespace {
+
+using namespace rows;
+
+constexpr int kForwardChunks = 4, kBackwardChunks = 2;  // of one thread
+
+// sigmoid(g) and sigmoid(-g). The denominator stays within [1, 2], so neither side overflows.
+struct Sigmoids {
+  float of, of_negative;
+};
+__device__ __forceinline__ Sigmoids sigmoids(float g) {
+  const float e = __expf(-fabsf(g));
+  const float larger = __fdividef(1.0f, __fadd_rn(1.0f, e)), smaller = __fmul_rn(e, larger);
+  return g >= 0.0f ? Sigmoids{larger, smaller} : Sigmoids{smaller, larger};
+}
+
+struct SwigluArgs {
+  Bf16* out;  // h, or dgate_up
+  const Bf16 *gate_up, *dh;
+  RowTiles tiles;
+  int width;
+};
+
+template <bool kVector>
+__global__ void __launch_bounds__(256) swiglu_forward_kernel(const SwigluArgs a) {
+  enter_kernel();
+  const TilePlace place = find_tile(a.tiles, a.width);
+  const Bf16* gate_row = a.gate_up + place.row * 2 * a.width;
+  Chunk gate[kForwardChunks], up[kForwardChunks];
+#pragma unroll
+  for (int j = 0; j < kForwardChunks; ++j) {
+    const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (chunk >= place.end) break;
+    const int at = chunk * kChunk;
+    gate[j] = load_chunk<kVector>(gate_row + at, a.width - at);
+    up[j] = load_chunk<kVector>(gate_row + a.width + at, a.width - at);
+  }
+#pragma unroll
+  for (int j = 0; j < kForwardChunks; ++j) {
+    const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (chunk >= place.end) break;
+    const int at = chunk * kChunk;
+    float g[kChunk], u[kChunk];
+    unpack(g, gate[j]);
+    unpack(u, up[j]);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) g[i] = __fmul_rn(__fmul_rn(g[i], sigmoids(g[i]).of), u[i]);
+    store_chunk<kVector>(a.out + place.row * a.width + at, pack(g), a.width - at);
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(256) swiglu_backward_kernel(const SwigluArgs a) {
+  enter_kernel();
+  const TilePlace place = find_tile(a.tiles, a.width);
+  const int64_t row = place.row * 2 * a.width;
+  Chunk gate[kBackwardChunks], up[kBackwardChunks], dh[kBackwardChunks];
+#pragma unroll
+  for (int j = 0; j < kBackwardChunks; ++j) {
+    const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (chunk >= place.end) break;
+    const int at = chunk * kChunk;
+    gate[j] = load_chunk<kVector>(a.gate_up + row + at, a.width - at);
+    up[j] = load_chunk<kVector>(a.gate_up + row + a.width + at, a.width - at);
+    dh[j] = load_chunk<kVector>(a.dh + place.row * a.width + at, a.width - at);
+  }
+#pragma unroll
+  for (int j = 0; j < kBackwardChunks; ++j) {
+    const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (chunk >= place.end) break;
+    const int at = chunk * kChunk;
+    float g[kChunk], u[kChunk], d[kChunk];
+    unpack(g, gate[j]);
+    unpack(u, up[j]);
+    unpack(d, dh[j]);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const Sigmoids s = sigmoids(g[i]);
+      const float silu = __fmul_rn(g[i], s.of);
+      const float slope = __fmul_rn(s.of, __fmaf_rn(g[i], s.of_negative, 1.0f));
+      g[i] = __fmul_rn(__fmul_rn(d[i], u[i]), slope);
+      u[i] = __fmul_rn(d[i], silu);
+    }
+    store_chunk<kVector>(a.out + row + at, pack(g), a.width - at);
+    store_chunk<kVector>(a.out + row + a.width + at, pack(u), a.width - at);
+  }
+}
+
+cudaError_t run(void (*vectorised)(SwigluArgs), void (*scalar)(SwigluArgs), int per_thread,
+                SwigluArgs args, int64_t rows, int64_t width, cudaStream_t stream) {
+  if (width < 0 || width > INT_MAX / 2) return cudaErrorInvalidValue;
+  if (rows == 0 || width == 0) return cudaSuccess;
+  args.tiles = choose_row_tiles(width, per_thread);
+  args.width = static_cast<int>(width);
+  if (!fits_grid(rows, args.tiles)) return cudaErrorInvalidValue;
+  const bool vector = width % kChunk == 0 && is_aligned(args.out) && is_aligned(args.gate_up) &&
+                      is_aligned(args.dh);
+  return launch(vector ? vectorised : scalar, grid_of(rows * args.tiles.tiles), args.tiles.threads,
+                stream, args);
+}
+
+}  // namespace
+
+cudaError_t swiglu_forward(void* h, const void* gate_up, int64_t rows, int64_t width,
+                           cudaStream_t stream) {
+  const SwigluArgs args{static_cast<Bf16*>(h), static_cast<const Bf16*>(gate_up), nullptr, {}, 0};
+  return run(swiglu_forward_kernel<true>, swiglu_forward_kernel<false>, kForwardChunks, args, rows,
+             width, stream);
+}
+
+cudaError_t swiglu_backward(void* dgate_up, const void* dh, const void* gate_up, int64_t rows,
+                            int64_t width, cudaStream_t stream) {
+  const SwigluArgs args{static_cast<Bf16*>(dgate_up),
+                        static_cast<const Bf16*>(gate_up),
+                        static_cast<const Bf16*>(dh),
+                        {},
+                        0};
+  return run(swiglu_backward_kernel<true>, swiglu_backward_kernel<false>, kBackwardChunks, args,
+             rows, width, stream);
+}
+
+}  // namespace slimexx::kernels
