@@ -138,35 +138,44 @@ __device__ __forceinline__ void multiply_tile(const GemmProblem& p, const GemmSh
   release_stage<Tile>(shared, previous);
 }
 
-template <class Tile>
-__device__ __forceinline__ void store_tile(const GemmProblem& p, const GemmShared<Tile>& shared,
-                                           TilePosition tile, int rank, int group,
-                                           float (&acc)[Tile::kColumns / 2]) {
-  uint8_t* staging = shared.staging + group * Tile::kStagingBytes;
-  const int rows = tile_rows<Tile>(p);
-  const int row = (tile.row_cluster * Tile::kCluster + rank) * rows + group * 64;
-  const int column = tile.column * Tile::kColumns;
-  if constexpr (Tile::kSwap) {
-    const int count = min(min(rows - group * 64, 64), p.features - row);
-    if (p.bias != nullptr) add_row_bias(p, acc, row);
-    if (p.y_is_f32) {
-      store_swapped_f32(p, acc, column, row, count);
+// What becomes of a warpgroup's sums: here y. Other families pass a type of their own with this
+// member. Row and column are those of the accumulator's corner in D; `staging` is the warpgroup's
+// shared memory of Tile::kStagingBytes, and named barrier 1 + group is its own.
+struct StoreProduct {
+  template <class Tile>
+  __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
+                                         int row, int column, uint8_t* staging, int group) const {
+    if constexpr (Tile::kSwap) {
+      const int count = min(min(tile_rows<Tile>(p) - group * 64, 64), p.features - row);
+      if (p.bias != nullptr) add_row_bias(p, acc, row);
+      if (p.y_is_f32) {
+        store_swapped_f32(p, acc, column, row, count);
+      } else {
+        store_swapped(p, acc, staging, 1 + group, column, row, count);
+      }
     } else {
-      store_swapped(p, acc, staging, 1 + group, column, row, count);
-    }
-  } else {
-    if (p.bias != nullptr) add_column_bias(p, acc, column);
-    if (p.y_is_f32) {
-      store_plain_f32(p, acc, row, column);
-    } else {
-      store_plain(p, acc, staging, 1 + group, row, column);
+      if (p.bias != nullptr) add_column_bias(p, acc, column);
+      if (p.y_is_f32) {
+        store_plain_f32(p, acc, row, column);
+      } else {
+        store_plain(p, acc, staging, 1 + group, row, column);
+      }
     }
   }
+};
+
+template <class Tile, class Epilogue>
+__device__ __forceinline__ void finish_tile(const GemmProblem& p, const Epilogue& epilogue,
+                                            const GemmShared<Tile>& shared, TilePosition tile,
+                                            int rank, int group, float (&acc)[Tile::kColumns / 2]) {
+  uint8_t* staging = shared.staging + group * Tile::kStagingBytes;
+  const int row = (tile.row_cluster * Tile::kCluster + rank) * tile_rows<Tile>(p) + group * 64;
+  epilogue.template finish<Tile>(p, acc, row, tile.column * Tile::kColumns, staging, group);
 }
 
-template <class Tile>
-__device__ void multiply_tiles(const GemmProblem& p, const GemmShared<Tile>& shared, int rank,
-                               int group) {
+template <class Tile, class Epilogue>
+__device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
+                               const GemmShared<Tile>& shared, int rank, int group) {
   float acc[Tile::kColumns / 2];
   StageCursor cursor;
   // The second warpgroup starts `lead` K blocks late and stays so: then one multiplies while the
@@ -179,7 +188,7 @@ __device__ void multiply_tiles(const GemmProblem& p, const GemmShared<Tile>& sha
     multiply_tile<Tile>(p, shared, cursor, group, acc, signal_block);
     signal_block = -1;
     await_previous_grids();  // they may still read what y overwrites
-    store_tile<Tile>(p, shared, locate_tile(p, tile), rank, group, acc);
+    finish_tile<Tile>(p, epilogue, shared, locate_tile(p, tile), rank, group, acc);
     __syncwarp();
   }
   if (!Tile::kSwap && threadIdx.x % 128 == 0) wait_stores();
@@ -209,9 +218,9 @@ __device__ __forceinline__ void sync_all() {
   }
 }
 
-template <class Tile>
+template <class Tile, class Epilogue>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
-    gemm_kernel(const __grid_constant__ GemmProblem p) {
+    gemm_kernel(const __grid_constant__ GemmProblem p, const __grid_constant__ Epilogue epilogue) {
   static_assert(Tile::count_stages(Tile::kRows, 1) >= 3);
   extern __shared__ uint8_t raw[];
   const GemmShared<Tile> shared(raw, p);
@@ -227,7 +236,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     __syncwarp();
   } else {
     if constexpr (kMoveRegisters) grow_registers<232>();
-    multiply_tiles<Tile>(p, shared, rank, threadIdx.x / 128 - 1);
+    multiply_tiles<Tile>(p, epilogue, shared, rank, threadIdx.x / 128 - 1);
     __syncwarp();
   }
   // Peers still write to this block's shared memory and barriers until they are done as well.

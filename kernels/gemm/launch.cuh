@@ -34,16 +34,16 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
           encode_bf16_matrix(&p.y, args.y, args.m, args.n, p.y_stride, 64));
 }
 
-template <class Tile>
+template <class Tile, class Epilogue = StoreProduct>
 const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int sm_count,
-                           cudaStream_t stream) {
+                           cudaStream_t stream, const Epilogue& epilogue = {}) {
   GemmProblem problem{};
   if (!describe_problem<Tile>(problem, args, config)) {
     return "gemm: the driver refused a tensor map of x, w or y";
   }
   if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
   cudaError_t error = cudaFuncSetAttribute(
-      gemm_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
+      gemm_kernel<Tile, Epilogue>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -60,7 +60,7 @@ const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int s
   launch.stream = stream;
   launch.attrs = attributes;
   launch.numAttrs = args.overlap_previous ? 2 : 1;
-  error = cudaLaunchKernelEx(&launch, gemm_kernel<Tile>, problem);
+  error = cudaLaunchKernelEx(&launch, gemm_kernel<Tile, Epilogue>, problem, epilogue);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
