@@ -1,0 +1,154 @@
+// AdamW bit for bit against the same fp32 operations on the host, over segments of all alignments;
+// the sum of squares against long double, and against itself.
+//
+//   optimizer_check [--small]      --small: sizes that are quick under compute-sanitizer
+#include "slimexx/kernels/optimizer.h"
+
+#include "tests/kernels/rows_arrays.h"
+
+namespace slimexx::kernels::testing {
+namespace {
+
+struct State {
+  std::vector<uint16_t> weights;
+  std::vector<float> master, exp_avg, exp_avg_sq;
+};
+
+AdamWArgs make_args(int step) {
+  AdamWArgs a;
+  a.lr = 1e-3f;
+  a.beta1 = 0.9f;
+  a.beta2 = 0.98f;
+  a.eps = 1e-8f;
+  a.gradient_scale = 0.7f;
+  a.bias_correction1 = 1.0f - std::pow(a.beta1, float(step));
+  a.bias_correction2 = 1.0f - std::pow(a.beta2, float(step));
+  return a;
+}
+
+void step_on_host(State& s, const std::vector<float>& gradient, const AdamWArgs& a, int64_t i,
+                  float weight_decay) {
+  const auto c1 = static_cast<float>(1.0 - double(a.beta1));
+  const auto c2 = static_cast<float>(1.0 - double(a.beta2));
+  const auto step_size = static_cast<float>(a.lr / double(a.bias_correction1));
+  const auto root = static_cast<float>(1.0 / std::sqrt(double(a.bias_correction2)));
+  const auto decay = static_cast<float>(1.0 - double(a.lr) * double(weight_decay));
+  const float g = gradient[i] * a.gradient_scale;
+  s.exp_avg[i] = std::fma(a.beta1, s.exp_avg[i], c1 * g);
+  s.exp_avg_sq[i] = std::fma(a.beta2, s.exp_avg_sq[i], c2 * g * g);
+  const float scaled = std::sqrt(s.exp_avg_sq[i]) * root;
+  const float denominator = scaled + a.eps;
+  const float change = step_size * s.exp_avg[i] / denominator;
+  const float kept = s.master[i] * decay;
+  s.master[i] = kept - change;
+  s.weights[i] = round_to_bf16(s.master[i]);
+}
+
+void check_adamw(int64_t n, const std::vector<AdamWSegment>& segments, int64_t shift,
+                 bool with_weights) {
+  current_case = "adamw n " + std::to_string(n) + " segments " + std::to_string(segments.size()) +
+                 " shift " + std::to_string(shift) + " weights " + std::to_string(with_weights);
+  State s{random_bf16(n), random_floats(n), random_floats(n, 0.1f), random_floats(n, 0.1f)};
+  for (float& v : s.exp_avg_sq) v = std::abs(v);
+  const Array<uint16_t> weights(s.weights, shift);
+  const FloatArray master(s.master, shift), avg(s.exp_avg, shift), avg_sq(s.exp_avg_sq, shift);
+  const Array<AdamWSegment> list(segments);
+  const State before = s;
+  for (int step = 1; step <= 2; ++step) {
+    const std::vector<float> gradient = random_floats(n, step == 1 ? 1.0f : 1e-3f);
+    const FloatArray device_gradient(gradient, shift);
+    AdamWArgs a = make_args(step);
+    a.weights = with_weights ? weights.data() : nullptr;
+    a.master = master.data();
+    a.exp_avg = avg.data();
+    a.exp_avg_sq = avg_sq.data();
+    a.gradient = device_gradient.data();
+    a.n = n;
+    expect_status("adamw", adamw(a, list.data(), static_cast<int64_t>(segments.size()), 0),
+                  cudaSuccess);
+    for (const AdamWSegment& segment : segments)
+      for (int64_t i = segment.begin; i < segment.end; ++i)
+        step_on_host(s, gradient, a, i, segment.weight_decay);
+    device_gradient.get();
+  }
+  expect_bits("master", master.get(), s.master, n);
+  expect_bits("exp_avg", avg.get(), s.exp_avg, n);
+  expect_bits("exp_avg_sq", avg_sq.get(), s.exp_avg_sq, n);
+  expect_bits("weights", weights.get(), with_weights ? s.weights : before.weights, n);
+}
+
+// Segments of random lengths, some touching, some with gaps, most begins multiples of 16.
+std::vector<AdamWSegment> random_segments(int64_t n, int64_t longest) {
+  std::mt19937_64 engine(++current_seed);
+  std::vector<AdamWSegment> segments;
+  for (int64_t at = 0; at < n;) {
+    const auto length = static_cast<int64_t>(1 + engine() % static_cast<uint64_t>(longest));
+    const int64_t end = std::min(n, at + length);
+    segments.push_back({at, end, engine() % 2 == 0 ? 0.0f : 0.1f});
+    at = engine() % 3 == 0 ? end : (end + 15) / 16 * 16;
+  }
+  return segments;
+}
+
+std::vector<double> run_sum(const std::vector<float>& x, int64_t shift) {
+  const auto n = static_cast<int64_t>(x.size());
+  const FloatArray device(x, shift);
+  const Array<double> sum(1);
+  const Array<char> workspace(static_cast<int64_t>(sum_of_squares_workspace(n)));
+  expect_status("sum_of_squares", sum_of_squares(sum.data(), device.data(), n, workspace.data(), 0),
+                cudaSuccess);
+  workspace.get();
+  return sum.get();
+}
+
+void check_sum(int64_t n) {
+  current_case = "sum_of_squares n " + std::to_string(n);
+  std::vector<float> x = random_floats(n, 1e-3f);
+  if (n > 2) x[n / 2] = 3e19f;  // its square leaves float
+  long double exact = 0;
+  for (float v : x) exact += static_cast<long double>(v) * v;
+  const std::vector<double> got = run_sum(x, 0);
+  ++comparisons;
+  if (std::abs(got[0] - static_cast<double>(exact)) > 1e-13 * static_cast<double>(exact)) {
+    ++failures;
+    std::printf("FAIL %s: %.17g, expected %.17g (seed %lu)\n", current_case.c_str(), got[0],
+                static_cast<double>(exact), static_cast<unsigned long>(current_seed));
+  }
+  expect_bits("again", run_sum(x, 0), got, 1);
+  expect_bits("off alignment", run_sum(x, 1), got, 1);
+  if (n < 2) return;
+  x[1] = HUGE_VALF;
+  expect_bits("infinity", run_sum(x, 0), std::vector<double>{HUGE_VAL}, 1);
+  x[0] = NAN;
+  ++comparisons;
+  if (!std::isnan(run_sum(x, 0)[0])) {
+    ++failures;
+    std::printf("FAIL %s: NaN is lost\n", current_case.c_str());
+  }
+}
+
+int run(bool small) {
+  check_adamw(1, {{0, 1, 0.1f}}, 0, true);
+  check_adamw(100, {{0, 16, 0.1f}, {16, 23, 0.0f}, {23, 25, 0.2f}, {40, 100, 0.1f}}, 0, true);
+  check_adamw(100, {{3, 97, 0.1f}}, 0, false);
+  check_adamw(5000, random_segments(5000, 900), 0, true);
+  check_adamw(5000, random_segments(5000, 20), 1, true);
+  for (const int64_t n : {0, 1, 5, 1000, 32768, 32770}) check_sum(n);
+  if (!small) {
+    check_adamw(3000001, random_segments(3000001, 50000), 0, true);
+    check_adamw(3000001, random_segments(3000001, 9), 0, true);
+    check_adamw(9000000, {{16, 8999999, 0.1f}}, 0, true);
+    check_sum(5000001);
+  }
+  current_case = "nothing to do";
+  expect_status("adamw", adamw(AdamWArgs{}, nullptr, 0, 0), cudaSuccess);
+  expect_status("synchronise", cudaDeviceSynchronize(), cudaSuccess);
+  return finish_checks("optimizer_check");
+}
+
+}  // namespace
+}  // namespace slimexx::kernels::testing
+
+int main(int argc, char** argv) {
+  return slimexx::kernels::testing::run(argc > 1 && std::string(argv[1]) == "--small");
+}
