@@ -186,12 +186,14 @@ void bench_vocabulary(const Bounds& bounds) {
     for (const auto& [name, row] : {std::pair<std::string, SamplingRow>{"plain", {}},
                                     {"top_p 0.95", {.top_p = 0.95f}},
                                     {"top_k 50", {.top_k = 50}},
-                                    {"greedy", {.greedy = true}}}) {
+                                    {"greedy", {.greedy = 1}}}) {
       std::vector<SamplingRow> rows(static_cast<size_t>(c.rows), row);
       for (uint32_t i = 0; i < rows.size(); ++i) rows[i].counter[0] = i;
+      Array table({c.rows, static_cast<int64_t>(sizeof(SamplingRow))}, DType::kU8);
+      std::copy(rows.begin(), rows.end(), table.view().data<SamplingRow>());
       report(fmt::format("sample_tokens {} R={} V={}", name, c.rows, c.columns), 0,
              4.0 * static_cast<double>(logits.size()), bounds,
-             [&] { sample_tokens({}, tokens, log_probs, logits, lse, rows, 0); });
+             [&] { sample_tokens({}, tokens, log_probs, lse, logits, table, 0); });
     }
   }
 }

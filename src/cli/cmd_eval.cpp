@@ -72,7 +72,8 @@ void run_eval(const EvalFlags& flags, Session& session) {
     throw Error(ErrorCode::kUsage, "eval.eval_prompt_data is missing",
                 "set it to {NAME: FILE}, or give --data FILE", flags.config);
   }
-  rl::run_evaluation(std::move(run), rl::select_device(flags.device), session.world);
+  rl::run_evaluation(std::move(run), rl::select_device(flags.device, session.world.local_rank()),
+                     session.world);
 }
 
 }  // namespace

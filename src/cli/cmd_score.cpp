@@ -30,7 +30,7 @@ class Scoring {
  public:
   Scoring(const ScoreFlags& flags, Session& session)
       : session_(session),
-        device_(rl::select_device(flags.device)),
+        device_(rl::select_device(flags.device, session_.world.local_rank())),
         model_(rl::load_model(flags.hf_checkpoint, device_, false)),
         input_(flags.input),
         temperature_(static_cast<float>(flags.temperature)),

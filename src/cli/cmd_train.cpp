@@ -74,7 +74,7 @@ void run_train(const TrainFlags& flags, Session& session) {
   rl::TrainRequest request{.config = load_config(flags),
                            .resume = {},
                            .command_line = command_to_resume(session.words),
-                           .device = rl::select_device(flags.device),
+                           .device = rl::select_device(flags.device, session.world.local_rank()),
                            .dry_run = flags.dry_run};
   if (flags.wants_resume) {
     // One rank looks, so that all take up the same checkpoint.

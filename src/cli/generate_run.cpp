@@ -91,7 +91,7 @@ class GenerateRun {
   GenerateRun(const GenerateFlags& flags, Session& session)
       : flags_(flags),
         session_(session),
-        device_(rl::select_device(flags.device)),
+        device_(rl::select_device(flags.device, session_.world.local_rank())),
         model_(rl::load_model(flags.hf_checkpoint, device_, false)),
         text_(flags.hf_checkpoint),
         prompts_(read_prompts(flags, text_, model_.spec)),

@@ -52,6 +52,8 @@ void SequenceScorer::run(tensor::Stream stream, tensor::Arena& arena, const Pack
   batch.tokens = upload_ints(stream, arena, pack.tokens);
   batch.positions = upload_ints(stream, arena, pack.positions);
   batch.attention.cu_seqlens = pack.cu_seqlens;
+  if (!device_.is_cpu())
+    batch.attention.device_cu_seqlens = upload_ints(stream, arena, pack.cu_seqlens);
   const Tensor rows = upload_ints(stream, arena, pack.rows);
   const Tensor targets = upload_ints(stream, arena, pack.targets);
   const auto num_rows = static_cast<int64_t>(pack.rows.size());
@@ -67,10 +69,10 @@ void SequenceScorer::run(tensor::Stream stream, tensor::Arena& arena, const Pack
 std::vector<SequenceScores> SequenceScorer::score(std::span<const std::vector<int32_t>> sequences) {
   const Pack pack(sequences);
   tensor::Arena plan = tensor::Arena::for_planning(device_, arena_.what_for());
-  run({.device = device_, .is_planning = true}, plan, pack, nullptr, nullptr);
-  if (plan.high_water_bytes() > arena_.capacity_bytes()) arena_.reserve(plan.high_water_bytes());
+  run(tensor::planning_stream(device_, plan), plan, pack, nullptr, nullptr);
+  arena_.reserve(plan.high_water_bytes());
   std::vector<float> log_probs(pack.rows.size()), entropies(pack.rows.size());
-  run({.device = device_}, arena_, pack, log_probs.data(), entropies.data());
+  run(tensor::compute_stream(device_), arena_, pack, log_probs.data(), entropies.data());
 
   std::vector<SequenceScores> scores;
   auto at = std::ptrdiff_t{0};

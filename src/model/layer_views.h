@@ -15,6 +15,10 @@ struct QkvViews {
 };
 QkvViews split_qkv(Tensor qkv, const ModelSpec& spec);
 
+inline ops::QkvHeads qkv_heads(const ModelSpec& spec) {
+  return {spec.num_heads, spec.num_kv_heads, spec.head_dim};
+}
+
 inline float attention_scale(const ModelSpec& spec) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
 }

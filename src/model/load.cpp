@@ -41,26 +41,28 @@ struct Faults {
   }
 };
 
-// Reads through `read(begin, end, buffer)` into f32, counting values that are not finite.
+// Reads a part through `read(begin, end, buffer)` into the store, counting values that are not
+// finite.
 template <class Read>
-void read_as_f32(tensor::DType dtype, int64_t n, float* destination, const std::string& name,
-                 Faults& faults, const Read& read) {
-  std::vector<char> raw(
-      static_cast<size_t>(std::min(n, kChunkElements) * tensor::dtype_bytes(dtype)));
+void read_part(tensor::DType dtype, const HfPart& part, const ParameterInfo& info,
+               ParameterStore& store, Faults& faults, const Read& read) {
+  const int64_t n = part.end - part.begin, chunk = std::min(n, kChunkElements);
+  std::vector<char> raw(static_cast<size_t>(chunk * tensor::dtype_bytes(dtype)));
+  std::vector<float> values(static_cast<size_t>(chunk));
   int64_t bad = 0, first_bad = -1;
   for (int64_t begin = 0; begin < n; begin += kChunkElements) {
     const int64_t end = std::min(n, begin + kChunkElements);
     read(begin, end, raw.data());
-    tensor::convert_elements(dtype, raw.data(), tensor::DType::kF32, destination + begin,
-                             end - begin);
+    tensor::convert_elements(dtype, raw.data(), tensor::DType::kF32, values.data(), end - begin);
     for (int64_t i = begin; i < end; ++i) {
-      if (std::isfinite(destination[i])) continue;
+      if (std::isfinite(values[static_cast<size_t>(i - begin)])) continue;
       if (bad++ == 0) first_bad = i;
     }
+    store.write_weights(info, part.begin + begin, values.data(), end - begin);
   }
   if (bad > 0)
     faults.lines.push_back(fmt::format("{}: {} values are NaN or infinite, first at element {}",
-                                       name, bad, first_bad));
+                                       part.name, bad, first_bad));
 }
 
 // A tensor of one tied to the embedding may be repeated on disk; then it must be the same bytes.
@@ -102,7 +104,6 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
   std::set<std::string> wanted;
   if (spec.tied_embeddings) wanted.insert("lm_head.weight");
   for (const auto& info : store.infos()) {
-    float* base = store.weight(info.name).f32();
     for (const auto& part : info.parts) {
       wanted.insert(part.name);
       const auto* located = folder.find(part.name);
@@ -116,10 +117,10 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
         faults.lines.push_back(fmt::format("{}: dtype {} cannot be loaded as a dense weight",
                                            part.name, tensor::dtype_name(located->entry->dtype)));
       } else {
-        read_as_f32(located->entry->dtype, part.end - part.begin, base + part.begin, part.name,
-                    faults, [&](int64_t begin, int64_t end, void* out) {
-                      located->file->read(*located->entry, begin, end, out);
-                    });
+        read_part(located->entry->dtype, part, info, store, faults,
+                  [&](int64_t begin, int64_t end, void* out) {
+                    located->file->read(*located->entry, begin, end, out);
+                  });
         if (on_loaded) on_loaded(part.end - part.begin);
       }
     }
@@ -137,7 +138,6 @@ void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec,
   (void)spec;
   Faults faults;
   for (const auto& info : store.infos()) {
-    float* base = store.weight(info.name).f32();
     for (const auto& part : info.parts) {
       const char* section = checkpoint.find("master", part.name) != nullptr ? "master" : "weights";
       const auto* entry = checkpoint.find(section, part.name);
@@ -149,10 +149,10 @@ void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec,
                               tensor::dtype_name(entry->dtype), shape_text(part.shape)));
         continue;
       }
-      read_as_f32(entry->dtype, part.end - part.begin, base + part.begin, part.name, faults,
-                  [&](int64_t begin, int64_t end, void* out) {
-                    checkpoint.read(section, part.name, begin, end, out);
-                  });
+      read_part(entry->dtype, part, info, store, faults,
+                [&](int64_t begin, int64_t end, void* out) {
+                  checkpoint.read(section, part.name, begin, end, out);
+                });
     }
   }
   faults.throw_if_any(checkpoint.directory());

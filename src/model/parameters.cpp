@@ -130,14 +130,15 @@ int64_t ParameterInfo::num_elements() const {
 }
 
 ParameterStore::ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients)
-    : infos_(list_parameters(spec)) {
+    : device_(device), infos_(list_parameters(spec)) {
   for (auto& info : infos_) {
     info.offset = num_elements_;
     num_elements_ +=
         (info.num_elements() + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
   }
-  weights_ = tensor::Buffer(device, num_elements_ * 4, "weights");
-  flat_weights_ = weights_.view(tensor::DType::kF32, {num_elements_});
+  const tensor::DType dtype = tensor::compute_dtype(device);
+  weights_ = tensor::Buffer(device, num_elements_ * tensor::dtype_bytes(dtype), "weights");
+  flat_weights_ = weights_.view(dtype, {num_elements_});
   if (with_gradients) {
     gradients_ = tensor::Buffer(device, num_elements_ * 4, "gradients");
     flat_gradients_ = gradients_.view(tensor::DType::kF32, {num_elements_});
@@ -159,6 +160,26 @@ tensor::Tensor ParameterStore::view(const tensor::Tensor& flat, const std::strin
   }
   SLX_CHECK(false, "no parameter {}", name);
   return {};
+}
+
+void ParameterStore::write_weights(const ParameterInfo& info, int64_t begin, const float* values,
+                                   int64_t n) {
+  const tensor::Tensor to = flat_weights_.rows(info.offset + begin, info.offset + begin + n);
+  const tensor::Stream stream = tensor::compute_stream(device_);
+  if (to.dtype() == tensor::DType::kF32) return tensor::upload(stream, to, values);
+  std::vector<char> rounded(static_cast<size_t>(to.size_bytes()));
+  tensor::convert_elements(tensor::DType::kF32, values, to.dtype(), rounded.data(), n);
+  tensor::upload(stream, to, rounded.data());
+}
+
+void ParameterStore::read_weights(const ParameterInfo& info, int64_t begin, float* values,
+                                  int64_t n) const {
+  const tensor::Tensor from = flat_weights_.rows(info.offset + begin, info.offset + begin + n);
+  const tensor::Stream stream = tensor::compute_stream(device_);
+  if (from.dtype() == tensor::DType::kF32) return tensor::download(stream, values, from);
+  std::vector<char> stored(static_cast<size_t>(from.size_bytes()));
+  tensor::download(stream, stored.data(), from);
+  tensor::convert_elements(from.dtype(), stored.data(), tensor::DType::kF32, values, n);
 }
 
 tensor::Tensor ParameterStore::weight(const std::string& name) const {

@@ -38,14 +38,15 @@ std::vector<float> inverse_frequencies(const RopeSpec& rope) {
   return result;
 }
 
-void fill_rotary_tables(const RopeSpec& rope, tensor::Tensor cos, tensor::Tensor sin) {
+void fill_rotary_tables(const RopeSpec& rope, int64_t num_positions, std::span<float> cos,
+                        std::span<float> sin) {
   const std::vector<float> frequencies = inverse_frequencies(rope);
-  const auto half = static_cast<int64_t>(frequencies.size());
-  for (int64_t p = 0; p < cos.dim(0); ++p) {
-    for (int64_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(p) * frequencies[static_cast<size_t>(i)];
-      cos.f32()[p * half + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      sin.f32()[p * half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+  size_t at = 0;
+  for (int64_t p = 0; p < num_positions; ++p) {
+    for (const float frequency : frequencies) {
+      const float angle = static_cast<float>(p) * frequency;
+      cos[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      sin[at++] = static_cast<float>(std::sin(static_cast<double>(angle)));
     }
   }
 }

@@ -58,20 +58,26 @@ ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spe
 
 Transformer::Transformer(const ModelSpec& spec, tensor::Device device, int64_t max_positions)
     : spec_(spec), max_positions_(max_positions) {
+  SLX_CHECK_GT(spec.num_layers, 0);
   const int64_t half = spec.rope.rotary_dim / 2;
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});
   sin_ = rotary_buffer_.view(DType::kF32, {max_positions, half}, max_positions * half * 4);
-  fill_rotary_tables(spec.rope, cos_, sin_);
+  std::vector<float> cos(static_cast<size_t>(max_positions * half)), sin(cos.size());
+  fill_rotary_tables(spec.rope, max_positions, cos, sin);
+  const Stream stream = tensor::compute_stream(device);
+  tensor::upload(stream, cos_, cos.data());
+  tensor::upload(stream, sin_, sin.data());
 }
 
 LayerTape allocate_layer_tape(Arena& arena, const ModelSpec& spec, int64_t num_tokens) {
-  const auto rows = [&](int64_t width) { return arena.allocate(DType::kF32, {num_tokens, width}); };
+  const DType dtype = tensor::compute_dtype(arena.device());
+  const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
   LayerTape tape;
   if (spec.qk_norm) tape.qkv_raw = rows(spec.qkv_size());
   tape.qkv = rows(spec.qkv_size());
   tape.attention = rows(spec.q_size());
-  tape.lse = rows(spec.num_heads);
+  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
   if (spec.sandwich_norms) tape.o_raw = rows(spec.hidden_size);
   tape.x_mid = rows(spec.hidden_size);
   tape.gate_up = rows(2 * spec.intermediate_size);
@@ -83,74 +89,80 @@ LayerTape allocate_layer_tape(Arena& arena, const ModelSpec& spec, int64_t num_t
 // has them:
 //   a = o(attention(qkv(norm(x))));  x_mid = x + [norm](a)
 //   m = down(swiglu(gate_up(norm(x_mid))));  x_out = x_mid + [norm](m)
-void Transformer::layer_forward(Stream stream, Arena& arena, const LayerParameters& w,
-                                const Batch& batch, int64_t layer, LayerTape& tape,
-                                Tensor x_out) const {
-  const int64_t tokens = tape.x.dim(0);
+// Each residual sum also takes the norm that follows it: that of x_out is the next layer's.
+void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w,
+                                   const Batch& batch, int64_t layer, LayerTape& tape,
+                                   Tensor normed) const {
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   ArenaScope scope(arena);
-  const Tensor branch = arena.allocate(DType::kF32, {tokens, spec_.hidden_size});
-
-  ops::rms_norm_forward(stream, branch, tape.x, w.input_norm, eps);
   const Tensor projected = spec_.qk_norm ? tape.qkv_raw : tape.qkv;
-  ops::matmul_forward(stream, projected, branch, w.qkv_weight, w.qkv_bias);
-  const QkvViews raw = split_qkv(projected, spec_), qkv = split_qkv(tape.qkv, spec_);
-  if (spec_.qk_norm) {
-    ops::head_norm_forward(stream, qkv.q, raw.q, w.q_norm, eps);
-    ops::head_norm_forward(stream, qkv.k, raw.k, w.k_norm, eps);
-    const int64_t qk = spec_.q_size() + spec_.kv_size();
-    ops::copy_rows(stream, tape.qkv.columns(qk, spec_.qkv_size()),
-                   projected.columns(qk, spec_.qkv_size()));
-  }
-  ops::rotary(stream, qkv.q, cos_, sin_, batch.positions, spec_.rope.style, false);
-  ops::rotary(stream, qkv.k, cos_, sin_, batch.positions, spec_.rope.style, false);
-
-  const Tensor attention = view_heads(tape.attention, spec_.num_heads, spec_.head_dim);
-  Tensor keys = qkv.k, values = qkv.v;
+  ops::matmul_forward(stream, projected, normed, w.qkv_weight, w.qkv_bias);
+  ops::KvSlots kv;
   if (!batch.pages.empty()) {
     const LayerPages& pages = batch.pages[static_cast<size_t>(layer)];
-    ops::write_kv_pages(stream, pages.k, pages.v, qkv.k, qkv.v, batch.slots);
-    keys = pages.k;
-    values = pages.v;
+    kv = {.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
   }
-  ops::attention_forward(stream, attention, tape.lse, qkv.q, keys, values, batch.attention,
-                         attention_scale(spec_));
+  ops::qk_norm_rotary_forward(stream, tape.qkv, projected, w.q_norm, w.k_norm, eps, rotary_table(),
+                              batch.positions, kv, qkv_heads(spec_));
 
-  const Tensor o = spec_.sandwich_norms ? tape.o_raw : branch;
+  const Tensor attention = view_heads(tape.attention, spec_.num_heads, spec_.head_dim);
+  const QkvViews qkv = split_qkv(tape.qkv, spec_);
+  const bool paged = kv.k_pages.defined();
+  ops::attention_forward(stream, attention, tape.lse, qkv.q, paged ? kv.k_pages : qkv.k,
+                         paged ? kv.v_pages : qkv.v, batch.attention, attention_scale(spec_));
+
+  const Tensor o = spec_.sandwich_norms
+                       ? tape.o_raw
+                       : arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
   ops::matmul_forward(stream, o, tape.attention, w.o_weight, w.o_bias);
-  if (spec_.sandwich_norms) ops::rms_norm_forward(stream, branch, o, w.post_attention_norm, eps);
-  ops::add(stream, tape.x_mid, tape.x, branch);
+  ops::add_rms_norm_forward(stream, normed, tape.x_mid, tape.x, o, w.post_attention_norm,
+                            w.mlp_norm, eps);
+  ops::matmul_forward(stream, tape.gate_up, normed, w.gate_up_weight, w.gate_up_bias);
+}
 
-  ops::rms_norm_forward(stream, branch, tape.x_mid, w.mlp_norm, eps);
-  ops::matmul_forward(stream, tape.gate_up, branch, w.gate_up_weight, w.gate_up_bias);
-  const Tensor h = arena.allocate(DType::kF32, {tokens, spec_.intermediate_size});
+void Transformer::layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
+                                     const LayerTape& tape, Tensor x_out, Tensor next_norm,
+                                     Tensor normed) const {
+  ArenaScope scope(arena);
+  const int64_t tokens = tape.x_mid.dim(0);
+  const DType dtype = tape.x_mid.dtype();
+  const Tensor h = arena.allocate(dtype, {tokens, spec_.intermediate_size});
   ops::swiglu_forward(stream, h, tape.gate_up);
-  const Tensor down = spec_.sandwich_norms ? tape.down_raw : branch;
+  const Tensor down =
+      spec_.sandwich_norms ? tape.down_raw : arena.allocate(dtype, {tokens, spec_.hidden_size});
   ops::matmul_forward(stream, down, h, w.down_weight, w.down_bias);
-  if (spec_.sandwich_norms) ops::rms_norm_forward(stream, branch, down, w.post_mlp_norm, eps);
-  ops::add(stream, x_out, tape.x_mid, branch);
+  ops::add_rms_norm_forward(stream, next_norm.defined() ? normed : Tensor{}, x_out, tape.x_mid,
+                            down, w.post_mlp_norm, next_norm,
+                            static_cast<float>(spec_.rms_norm_eps));
 }
 
 Tensor Transformer::forward(Stream stream, Arena& arena, const ModelParameters& weights,
                             const Batch& batch, Tape* tape) const {
   const int64_t tokens = batch.tokens.dim(0);
-  const Tensor x_out = arena.allocate(DType::kF32, {tokens, spec_.hidden_size});
+  stream = stream.with_scratch(arena);
+  const auto hidden = [&] {
+    return arena.allocate(tensor::compute_dtype(arena.device()), {tokens, spec_.hidden_size});
+  };
+  const Tensor x_out = hidden();
   if (tape != nullptr) tape->layers.clear();
-  Tensor x = x_out;
-  if (tape != nullptr) x = arena.allocate(DType::kF32, {tokens, spec_.hidden_size});
+  Tensor x = tape != nullptr ? hidden() : x_out;
+  const Tensor normed = hidden();
   ops::embedding_forward(stream, x, weights.embedding, batch.tokens);
+  ops::rms_norm_forward(stream, normed, x, weights.layers[0].input_norm,
+                        static_cast<float>(spec_.rms_norm_eps));
   for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
     const bool keep_all = tape != nullptr && tape->recompute == Recompute::kNone;
     // The layer's output is the next one's input: kept apart if this input is on the tape.
     const bool is_last = layer + 1 == spec_.num_layers;
-    const Tensor next = tape == nullptr || is_last
-                            ? x_out
-                            : arena.allocate(DType::kF32, {tokens, spec_.hidden_size});
+    const Tensor next = tape == nullptr || is_last ? x_out : hidden();
+    const LayerParameters& w = weights.layers[static_cast<size_t>(layer)];
     const Arena::Mark mark = arena.mark();
     LayerTape layer_tape = allocate_layer_tape(arena, spec_, tokens);
     layer_tape.x = x;
-    layer_forward(stream, arena, weights.layers[static_cast<size_t>(layer)], batch, layer,
-                  layer_tape, next);
+    layer_up_forward(stream, arena, w, batch, layer, layer_tape, normed);
+    layer_down_forward(
+        stream, arena, w, layer_tape, next,
+        is_last ? Tensor{} : weights.layers[static_cast<size_t>(layer) + 1].input_norm, normed);
     if (!keep_all) {
       layer_tape = LayerTape{.x = x};
       arena.release_to(mark);

@@ -6,7 +6,6 @@ namespace slimexx::model {
 namespace {
 
 using tensor::ArenaScope;
-using tensor::DType;
 
 }  // namespace
 
@@ -28,7 +27,7 @@ void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerPar
   const int64_t tokens = dx.dim(0);
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   ArenaScope scope(arena);
-  const auto rows = [&](int64_t width) { return arena.allocate(DType::kF32, {tokens, width}); };
+  const auto rows = [&](int64_t width) { return arena.allocate(dx.dtype(), {tokens, width}); };
   Tensor ddown = dx;
   if (spec_.sandwich_norms) {
     ddown = rows(spec_.hidden_size);
@@ -55,7 +54,7 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
   const int64_t tokens = dx.dim(0);
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   ArenaScope scope(arena);
-  const auto rows = [&](int64_t width) { return arena.allocate(DType::kF32, {tokens, width}); };
+  const auto rows = [&](int64_t width) { return arena.allocate(dx.dtype(), {tokens, width}); };
   Tensor do_raw = dx;
   if (spec_.sandwich_norms) {
     do_raw = rows(spec_.hidden_size);
@@ -69,18 +68,26 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
   const auto heads = [&](Tensor t) { return view_heads(t, spec_.num_heads, spec_.head_dim); };
   ops::attention_backward(stream, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
                           heads(tape.attention), tape.lse, batch.attention, attention_scale(spec_));
-  ops::rotary(stream, d.q, cos_, sin_, batch.positions, spec_.rope.style, true);
-  ops::rotary(stream, d.k, cos_, sin_, batch.positions, spec_.rope.style, true);
-  if (spec_.qk_norm) {
-    const QkvViews raw = split_qkv(tape.qkv_raw, spec_);
-    ops::head_norm_backward(stream, d.q, g.q_norm, d.q, raw.q, w.q_norm, eps);
-    ops::head_norm_backward(stream, d.k, g.k_norm, d.k, raw.k, w.k_norm, eps);
-  }
+  ops::qk_norm_rotary_backward(stream, dqkv, g.q_norm, g.k_norm, tape.qkv_raw, w.q_norm, w.k_norm,
+                               eps, rotary_table(), batch.positions, qkv_heads(spec_));
   const Tensor normed = rows(spec_.hidden_size), dnormed = rows(spec_.hidden_size);
   ops::rms_norm_forward(stream, normed, tape.x, w.input_norm, eps);
   ops::matmul_backward_weight(stream, g.qkv_weight, g.qkv_bias, dqkv, normed);
   ops::matmul_backward_input(stream, dnormed, dqkv, w.qkv_weight, false);
   ops::rms_norm_backward(stream, dx, g.input_norm, dnormed, tape.x, w.input_norm, eps, true);
+}
+
+// Fills the tape again from its x: all but the layer's output, which backward does not read.
+void Transformer::recompute_layer(Stream stream, Arena& arena, const LayerParameters& w,
+                                  const Batch& batch, int64_t layer, LayerTape& tape) const {
+  ArenaScope scope(arena);
+  const Tensor normed = arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
+  ops::rms_norm_forward(stream, normed, tape.x, w.input_norm,
+                        static_cast<float>(spec_.rms_norm_eps));
+  layer_up_forward(stream, arena, w, batch, layer, tape, normed);
+  if (!spec_.sandwich_norms) return;
+  const Tensor output = arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
+  layer_down_forward(stream, arena, w, tape, output, {}, normed);
 }
 
 void Transformer::layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
@@ -95,6 +102,7 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
                            Tensor dx) const {
   SLX_CHECK_EQ(static_cast<int64_t>(tape.layers.size()), spec_.num_layers);
   const int64_t tokens = dx.dim(0);
+  stream = stream.with_scratch(arena);
   for (int64_t layer = spec_.num_layers - 1; layer >= 0; --layer) {
     const auto l = static_cast<size_t>(layer);
     ArenaScope scope(arena);
@@ -102,9 +110,7 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
     if (tape.recompute == Recompute::kFull) {
       layer_tape = allocate_layer_tape(arena, spec_, tokens);
       layer_tape.x = tape.layers[l].x;
-      ArenaScope discard(arena);
-      const Tensor output = arena.allocate(DType::kF32, {tokens, spec_.hidden_size});
-      layer_forward(stream, arena, weights.layers[l], batch, layer, layer_tape, output);
+      recompute_layer(stream, arena, weights.layers[l], batch, layer, layer_tape);
     }
     layer_backward(stream, arena, weights.layers[l], gradients.layers[l], batch, layer_tape, dx);
   }

@@ -9,9 +9,19 @@
 namespace slimexx::ops {
 
 // True: run the CPU implementation. False: launch the kernel on stream.handle, or, on a planning
-// stream, do nothing. The one place that knows which backends this build has; throws
-// Error(kEnvironment) for one that is missing.
+// stream, do nothing. Throws Error(kEnvironment) for a backend that this build lacks.
 bool runs_on_cpu(const Stream& stream);
+
+// SLX_LAUNCH(op(...)) is what follows where runs_on_cpu is false: ops::cuda::op, unless the stream
+// is planning or the build has no CUDA. SLX_LAUNCH_SCRATCH calls it on a planning CUDA stream too:
+// the op takes its scratch, so that it is planned for, and returns (cuda/launch.h).
+#ifdef SLX_WITH_CUDA
+#define SLX_LAUNCH(call) (stream.is_planning ? void() : cuda::call)
+#define SLX_LAUNCH_SCRATCH(call) (stream.device.is_cpu() ? void() : cuda::call)
+#else
+#define SLX_LAUNCH(call) void()
+#define SLX_LAUNCH_SCRATCH(call) void()
+#endif
 
 inline constexpr int64_t kAny = -1;
 
@@ -30,6 +40,12 @@ inline void check_f32(const char* op, const char* name, const Stream& stream, co
                       std::initializer_list<int64_t> shape,
                       Strides strides = Strides::kContiguous) {
   check_operand(op, name, stream, x, tensor::DType::kF32, shape, strides);
+}
+// Weights, activations and their gradients.
+inline void check_compute(const char* op, const char* name, const Stream& stream, const Tensor& x,
+                          std::initializer_list<int64_t> shape,
+                          Strides strides = Strides::kContiguous) {
+  check_operand(op, name, stream, x, tensor::compute_dtype(stream.device), shape, strides);
 }
 inline void check_i32(const char* op, const char* name, const Stream& stream, const Tensor& x,
                       std::initializer_list<int64_t> shape) {

@@ -1,5 +1,6 @@
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
 
@@ -9,6 +10,7 @@ void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperatur
   SLX_CHECK_GT(temperature, 0.0f);
   SLX_CHECK_GT(logits.dim(1), 0);
   if (runs_on_cpu(stream)) return cpu::normalize_logits(logits, lse, temperature);
+  SLX_LAUNCH_SCRATCH(normalize_logits(stream, logits, lse, temperature));
 }
 
 void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
@@ -20,6 +22,7 @@ void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor 
   check_f32(kOp, "log_probs", stream, log_probs, {logits.dim(0)});
   if (entropies.defined()) check_f32(kOp, "entropies", stream, entropies, {logits.dim(0)});
   if (runs_on_cpu(stream)) return cpu::gather_log_probs(log_probs, entropies, logits, lse, targets);
+  SLX_LAUNCH_SCRATCH(gather_log_probs(stream, log_probs, entropies, logits, lse, targets));
 }
 
 void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
@@ -27,7 +30,7 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
   constexpr const char* kOp = "log_probs_backward";
   const int64_t num_rows = logits.dim(0);
   check_f32(kOp, "logits", stream, logits, {kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "dlogits", stream, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
+  check_compute(kOp, "dlogits", stream, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
   check_f32(kOp, "lse", stream, lse, {num_rows});
   check_i32(kOp, "targets", stream, targets, {num_rows});
   check_f32(kOp, "dlog_probs", stream, dlog_probs, {num_rows});
@@ -40,6 +43,8 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
   if (runs_on_cpu(stream))
     return cpu::log_probs_backward(dlogits, logits, lse, targets, entropies, dlog_probs, dentropies,
                                    temperature);
+  SLX_LAUNCH(log_probs_backward(stream, dlogits, logits, lse, targets, entropies, dlog_probs,
+                                dentropies, temperature));
 }
 
 }  // namespace slimexx::ops

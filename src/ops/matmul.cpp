@@ -1,32 +1,40 @@
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
 
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   constexpr const char* kOp = "matmul_forward";
-  check_f32(kOp, "x", stream, x, {kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "w", stream, w, {kAny, x.dim(1)});
-  check_f32(kOp, "y", stream, y, {x.dim(0), w.dim(0)}, Strides::kRows);
-  if (bias.defined()) check_f32(kOp, "bias", stream, bias, {w.dim(0)});
+  check_compute(kOp, "x", stream, x, {kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "w", stream, w, {kAny, x.dim(1)});
+  if (y.dtype() == tensor::DType::kF32) {
+    check_f32(kOp, "y", stream, y, {x.dim(0), w.dim(0)}, Strides::kRows);
+  } else {
+    check_compute(kOp, "y", stream, y, {x.dim(0), w.dim(0)}, Strides::kRows);
+  }
+  if (bias.defined()) check_compute(kOp, "bias", stream, bias, {w.dim(0)});
   if (runs_on_cpu(stream)) return cpu::matmul_forward(y, x, w, bias);
+  SLX_LAUNCH(matmul_forward(stream, y, x, w, bias));
 }
 
 void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate) {
   constexpr const char* kOp = "matmul_backward_input";
-  check_f32(kOp, "dy", stream, dy, {kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "w", stream, w, {dy.dim(1), kAny});
-  check_f32(kOp, "dx", stream, dx, {dy.dim(0), w.dim(1)}, Strides::kRows);
+  check_compute(kOp, "dy", stream, dy, {kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "w", stream, w, {dy.dim(1), kAny});
+  check_compute(kOp, "dx", stream, dx, {dy.dim(0), w.dim(1)}, Strides::kRows);
   if (runs_on_cpu(stream)) return cpu::matmul_backward_input(dx, dy, w, accumulate);
+  SLX_LAUNCH_SCRATCH(matmul_backward_input(stream, dx, dy, w, accumulate));
 }
 
 void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x) {
   constexpr const char* kOp = "matmul_backward_weight";
-  check_f32(kOp, "dy", stream, dy, {kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "x", stream, x, {dy.dim(0), kAny}, Strides::kRows);
+  check_compute(kOp, "dy", stream, dy, {kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "x", stream, x, {dy.dim(0), kAny}, Strides::kRows);
   check_f32(kOp, "dw", stream, dw, {dy.dim(1), x.dim(1)});
   if (dbias.defined()) check_f32(kOp, "dbias", stream, dbias, {dy.dim(1)});
   if (runs_on_cpu(stream)) return cpu::matmul_backward_weight(dw, dbias, dy, x);
+  SLX_LAUNCH_SCRATCH(matmul_backward_weight(stream, dw, dbias, dy, x));
 }
 
 }  // namespace slimexx::ops

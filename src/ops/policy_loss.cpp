@@ -2,6 +2,7 @@
 
 #include "ops/checks.h"
 #include "ops/cpu/policy_loss.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
 
@@ -24,6 +25,7 @@ void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor met
   check_rows("weights", rows.weights, true);
   check_operand(kOp, "metrics", stream, metrics, tensor::DType::kF64, {kNumLossMetrics});
   if (runs_on_cpu(stream)) return cpu::policy_loss(dlog_probs, dentropies, metrics, rows, options);
+  SLX_LAUNCH_SCRATCH(policy_loss(stream, dlog_probs, dentropies, metrics, rows, options));
 }
 
 }  // namespace slimexx::ops

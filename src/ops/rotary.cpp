@@ -1,17 +1,112 @@
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
+namespace {
+
+void check_tables(const char* op, const Stream& stream, const Tensor& cos, const Tensor& sin,
+                  const Tensor& positions, int64_t num_tokens, int64_t head_dim) {
+  check_f32(op, "cos", stream, cos, {kAny, kAny});
+  check_f32(op, "sin", stream, sin, {cos.dim(0), cos.dim(1)});
+  check_i32(op, "positions", stream, positions, {num_tokens});
+  SLX_CHECK_LE(2 * cos.dim(1), head_dim);
+}
+
+struct Views {
+  Tensor q, k, v;  // [T,heads,D]
+};
+
+Views split(Tensor qkv, const QkvHeads& heads) {
+  const int64_t q = heads.query_heads * heads.head_dim, kv = heads.kv_heads * heads.head_dim;
+  return {qkv.columns(0, q).split_last({heads.query_heads, heads.head_dim}),
+          qkv.columns(q, q + kv).split_last({heads.kv_heads, heads.head_dim}),
+          qkv.columns(q + kv, q + 2 * kv).split_last({heads.kv_heads, heads.head_dim})};
+}
+
+int64_t qkv_size(const QkvHeads& heads) {
+  return (heads.query_heads + 2 * heads.kv_heads) * heads.head_dim;
+}
+
+void forward_on_cpu(Tensor out, Tensor in, Tensor q_norm, Tensor k_norm, float eps,
+                    const RotaryTable& table, Tensor positions, const KvSlots& kv,
+                    const QkvHeads& heads) {
+  const Views raw = split(in, heads), done = split(out, heads);
+  if (q_norm.defined()) {
+    cpu::norm_forward(done.q, raw.q, q_norm, eps);
+    cpu::norm_forward(done.k, raw.k, k_norm, eps);
+  }
+  if (out.raw() != in.raw()) {
+    const int64_t copied =
+        q_norm.defined() ? (heads.query_heads + heads.kv_heads) * heads.head_dim : 0;
+    cpu::copy_rows(out.columns(copied, out.dim(1)), in.columns(copied, in.dim(1)));
+  }
+  cpu::rotary(done.q, table.cos, table.sin, positions, table.style, false);
+  cpu::rotary(done.k, table.cos, table.sin, positions, table.style, false);
+  if (kv.k_pages.defined()) cpu::write_kv_pages(kv.k_pages, kv.v_pages, done.k, done.v, kv.slots);
+}
+
+}  // namespace
 
 void rotary(Stream stream, Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style,
             bool inverse) {
   constexpr const char* kOp = "rotary";
   check_f32(kOp, "x", stream, x, {kAny, kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "cos", stream, cos, {kAny, kAny});
-  check_f32(kOp, "sin", stream, sin, {cos.dim(0), cos.dim(1)});
-  check_i32(kOp, "positions", stream, positions, {x.dim(0)});
-  SLX_CHECK_LE(2 * cos.dim(1), x.dim(2));
+  check_tables(kOp, stream, cos, sin, positions, x.dim(0), x.dim(2));
   if (runs_on_cpu(stream)) return cpu::rotary(x, cos, sin, positions, style, inverse);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void qk_norm_rotary_forward(Stream stream, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
+                            float eps, const RotaryTable& table, Tensor positions,
+                            const KvSlots& kv, const QkvHeads& heads) {
+  constexpr const char* kOp = "qk_norm_rotary_forward";
+  check_compute(kOp, "in", stream, in, {kAny, qkv_size(heads)});
+  check_compute(kOp, "out", stream, out, {in.dim(0), in.dim(1)});
+  check_tables(kOp, stream, table.cos, table.sin, positions, in.dim(0), heads.head_dim);
+  SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
+  if (q_norm.defined()) {
+    check_compute(kOp, "q_norm", stream, q_norm, {heads.head_dim});
+    check_compute(kOp, "k_norm", stream, k_norm, {heads.head_dim});
+  }
+  if (kv.k_pages.defined()) {
+    check_compute(kOp, "k_pages", stream, kv.k_pages, {kAny, kAny, heads.kv_heads, heads.head_dim});
+    check_compute(kOp, "v_pages", stream, kv.v_pages,
+                  {kv.k_pages.dim(0), kv.k_pages.dim(1), heads.kv_heads, heads.head_dim});
+    check_i32(kOp, "slots", stream, kv.slots, {in.dim(0)});
+  }
+  if (runs_on_cpu(stream))
+    return forward_on_cpu(out, in, q_norm, k_norm, eps, table, positions, kv, heads);
+  SLX_LAUNCH(
+      qk_norm_rotary_forward(stream, out, in, q_norm, k_norm, eps, table, positions, kv, heads));
+}
+
+void qk_norm_rotary_backward(Stream stream, Tensor d, Tensor dq_norm, Tensor dk_norm, Tensor raw,
+                             Tensor q_norm, Tensor k_norm, float eps, const RotaryTable& table,
+                             Tensor positions, const QkvHeads& heads) {
+  constexpr const char* kOp = "qk_norm_rotary_backward";
+  check_compute(kOp, "d", stream, d, {kAny, qkv_size(heads)});
+  check_tables(kOp, stream, table.cos, table.sin, positions, d.dim(0), heads.head_dim);
+  SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
+  if (q_norm.defined()) {
+    check_compute(kOp, "raw", stream, raw, {d.dim(0), d.dim(1)});
+    for (const auto& [name, w] : {std::pair{"q_norm", &q_norm}, {"k_norm", &k_norm}})
+      check_compute(kOp, name, stream, *w, {heads.head_dim});
+    for (const auto& [name, dw] : {std::pair{"dq_norm", &dq_norm}, {"dk_norm", &dk_norm}})
+      check_f32(kOp, name, stream, *dw, {heads.head_dim});
+  }
+  if (runs_on_cpu(stream)) {
+    const Views g = split(d, heads);
+    cpu::rotary(g.q, table.cos, table.sin, positions, table.style, true);
+    cpu::rotary(g.k, table.cos, table.sin, positions, table.style, true);
+    if (!q_norm.defined()) return;
+    const Views r = split(raw, heads);
+    cpu::norm_backward(g.q, dq_norm, g.q, r.q, q_norm, eps, false);
+    cpu::norm_backward(g.k, dk_norm, g.k, r.k, k_norm, eps, false);
+    return;
+  }
+  SLX_LAUNCH_SCRATCH(qk_norm_rotary_backward(stream, d, dq_norm, dk_norm, raw, q_norm, k_norm, eps,
+                                             table, positions, heads));
 }
 
 }  // namespace slimexx::ops

@@ -1,20 +1,32 @@
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::ops {
 
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor lse,
-                   std::span<const SamplingRow> rows, int64_t allowed_tokens) {
+void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
+                   Tensor rows, int64_t allowed_tokens) {
   constexpr const char* kOp = "sample_tokens";
   check_f32(kOp, "logits", stream, logits, {kAny, kAny}, Strides::kRows);
   check_f32(kOp, "lse", stream, lse, {logits.dim(0)});
   check_i32(kOp, "tokens", stream, tokens, {logits.dim(0)});
   check_f32(kOp, "log_probs", stream, log_probs, {logits.dim(0)});
-  SLX_CHECK_EQ(static_cast<int64_t>(rows.size()), logits.dim(0));
+  check_operand(kOp, "rows", stream, rows, tensor::DType::kU8,
+                {logits.dim(0), static_cast<int64_t>(sizeof(SamplingRow))});
   SLX_CHECK(allowed_tokens >= 0 && allowed_tokens <= logits.dim(1), "{} allowed of {}",
             allowed_tokens, logits.dim(1));
   if (runs_on_cpu(stream))
-    return cpu::sample_tokens(tokens, log_probs, logits, lse, rows, allowed_tokens);
+    return cpu::sample_tokens(tokens, log_probs, lse, logits, rows, allowed_tokens);
+  SLX_LAUNCH_SCRATCH(sample_tokens(stream, tokens, log_probs, lse, logits, rows, allowed_tokens));
+}
+
+void throw_bad_logits(int64_t row) {
+  throw Error(ErrorCode::kRun,
+              "the logits of row " + std::to_string(row) + " hold NaN, +inf, or nothing but -inf",
+              "the model has diverged or its weights are damaged: look at the gradient norm and "
+              "the learning rate",
+              "sample_tokens");
 }
 
 }  // namespace slimexx::ops

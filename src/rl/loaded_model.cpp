@@ -59,12 +59,13 @@ void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                const std::string& template_directory, const std::string& directory) {
   std::vector<io::HfTensor> tensors;
   for (const auto& info : store.infos()) {
-    const float* weight = store.weight(info.name).f32();
     for (const auto& part : info.parts) {
       tensors.push_back({part.name, spec.checkpoint_dtype, part.shape,
-                         [base = weight + part.begin, dtype = spec.checkpoint_dtype](
+                         [&store, &info, first = part.begin, dtype = spec.checkpoint_dtype](
                              int64_t begin, int64_t end, void* out) {
-                           tensor::convert_elements(tensor::DType::kF32, base + begin, dtype, out,
+                           std::vector<float> values(static_cast<size_t>(end - begin));
+                           store.read_weights(info, first + begin, values.data(), end - begin);
+                           tensor::convert_elements(tensor::DType::kF32, values.data(), dtype, out,
                                                     end - begin);
                          }});
     }
@@ -109,13 +110,13 @@ void check_export_target(const std::string& directory) {
     refuse("the target of the export is neither empty nor a Hugging Face folder");
 }
 
-tensor::Device select_device(const std::string& name) {
+tensor::Device select_device(const std::string& name, int local_rank) {
   if (name.empty() || name == "cpu") return {};
-  if (name == "cuda") {
-    throw Error(ErrorCode::kEnvironment, "this build has no CUDA",
-                "use --device cpu, or build where nvcc is installed");
-  }
-  throw Error(ErrorCode::kUsage, "unknown device \"" + name + "\"", "cpu or cuda", "--device");
+  if (name != "cuda")
+    throw Error(ErrorCode::kUsage, "unknown device \"" + name + "\"", "cpu or cuda", "--device");
+  const tensor::Device device{tensor::DeviceType::kCuda, local_rank};
+  tensor::select_device(device);
+  return device;
 }
 
 }  // namespace slimexx::rl

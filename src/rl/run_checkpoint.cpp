@@ -70,7 +70,7 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   for (const auto& [section, member] : kSections) {
     const tensor::Tensor own = (optimizer.*member)();
     s.data.emplace_back(static_cast<size_t>(own.num_elements()));
-    tensor::download({.device = own.device()}, s.data.back().data(), own);
+    tensor::download(tensor::compute_stream(own.device()), s.data.back().data(), own);
     for (const auto& info : store.infos()) {
       for (const auto& part : info.parts) {
         s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});

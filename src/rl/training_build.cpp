@@ -191,6 +191,8 @@ void TrainingRun::build_trainer() {
   trainer_ = std::make_unique<train::Trainer>(
       *transformer_, *policy_.store, communicator_, config_.train, config_.optimizer,
       static_cast<float>(config_.rollout.rollout_temperature), request_.device);
+  // Generation and training alternate: on a device they share the memory of keys and values.
+  if (engine_ && !request_.device.is_cpu()) trainer_->borrow_memory(engine_->lend_cache());
   checkpoints_ = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = checkpoint_root(),
                               .side_files_from = config_.model.hf_checkpoint,
@@ -216,7 +218,7 @@ void TrainingRun::resume() {
     require(request_.resume.empty(), "this checkpoint holds weights only, no training state",
             "start from its weights by model.load", path);
     model::load_checkpoint_weights(*policy_.store, policy_.spec, checkpoint);
-    trainer_->optimizer().take_master({.device = request_.device});
+    trainer_->optimizer().take_master(tensor::compute_stream(request_.device));
     if (is_root()) log_info("the weights are those of {}", path);
   }
   if (engine_) engine_->on_weights_updated();
@@ -226,7 +228,7 @@ void TrainingRun::restore_training(const io::Checkpoint& checkpoint) {
   const Json& state = checkpoint.state();
   const std::string where = checkpoint.directory() + "/manifest.json";
   load_training_state(checkpoint, *policy_.store, trainer_->optimizer(),
-                      {.device = request_.device});
+                      tensor::compute_stream(request_.device));
   next_rollout_ = json_int(state, "next_rollout", where);
   optimizer_steps_ = json_int(state, "optimizer_steps", where);
   skipped_steps_ = json_int(state, "skipped_steps", where);

@@ -52,16 +52,23 @@ void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*
 void write_flat(const std::string& path, const model::ParameterStore& store,
                 const tensor::Tensor& flat) {
   std::vector<io::TensorEntry> entries;
-  std::vector<const float*> data;
+  std::vector<tensor::Tensor> data;
   for (const auto& info : store.infos()) {
     for (const auto& part : info.parts) {
       entries.push_back({.name = part.name, .dtype = tensor::DType::kF32, .shape = part.shape});
-      data.push_back(flat.f32() + info.offset + part.begin);
+      data.push_back(flat.rows(info.offset + part.begin, info.offset + part.end));
     }
   }
   io::SafetensorsWriter writer(path, entries, {{"format", "pt"}});
-  for (size_t i = 0; i < entries.size(); ++i)
-    writer.write(data[i], static_cast<uint64_t>(entries[i].num_elements()) * 4);
+  const tensor::Stream stream = tensor::compute_stream(flat.device());
+  for (const auto& source : data) {
+    std::vector<char> stored(static_cast<size_t>(source.size_bytes()));
+    std::vector<float> values(static_cast<size_t>(source.num_elements()));
+    tensor::download(stream, stored.data(), source);
+    tensor::convert_elements(source.dtype(), stored.data(), tensor::DType::kF32, values.data(),
+                             source.num_elements());
+    writer.write(values.data(), values.size() * 4);
+  }
   writer.finish();
 }
 

@@ -1,5 +1,6 @@
 // Turns the shares of a step into what the model reads: tokens, positions, slots and page tables,
-// and the rows to sample from. All memory is taken at construction.
+// and the rows to sample from. Everything is staged in host memory and uploaded in a few copies;
+// all memory is taken at construction.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,44 +16,61 @@ struct BatchLimits {
   int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
 };
 
-// Sequences that are sampled at one temperature; a head takes only one. Views of the builder's
-// memory.
+// An array in the staging buffer and its copy on the device (the same memory on the CPU).
+struct StagedArray {
+  char* host = nullptr;
+  tensor::Tensor device;  // [capacity]
+  int32_t* i32() const { return reinterpret_cast<int32_t*>(host); }
+  float* f32() const { return reinterpret_cast<float*>(host); }
+};
+
+// Rows of a batch whose next token is sampled by one head call. Views of the builder's memory.
 struct SamplingGroup {
-  float temperature = 1.0f;
-  tensor::Tensor rows;       // [R] i32, rows of the batch
-  tensor::Tensor tokens;     // [R] i32, written by sampling
-  tensor::Tensor log_probs;  // [R] f32, likewise
-  std::span<const ops::SamplingRow> parameters;
+  tensor::Tensor rows;        // [R] i32, rows of the batch
+  tensor::Tensor parameters;  // [R, 48] U8, ops::SamplingRow
+  tensor::Tensor tokens;      // [R] i32, written by sampling
+  tensor::Tensor log_probs;   // [R] f32, likewise
+  tensor::Tensor lse;         // [R] f32, likewise
   std::span<Sequence* const> sequences;
+  int64_t first = 0;  // index of the first of them among all due
 };
 
 class BatchBuilder {
  public:
   BatchBuilder(tensor::Device device, const BatchLimits& limits);
 
-  // Valid until the next call.
-  const model::Batch& build(std::span<const Chunk> chunks,
+  // Valid until the next call. The previous step must be over: its staging memory is written again.
+  const model::Batch& build(tensor::Stream stream, std::span<const Chunk> chunks,
                             std::span<const model::LayerPages> layer_pages);
-  // By ascending temperature; no group has more than `max_rows` rows.
-  const std::vector<SamplingGroup>& group_samples(std::span<const Chunk> chunks, int64_t max_rows);
+  // In the order of the shares, no group with more than `max_rows` rows. After build().
+  const std::vector<SamplingGroup>& group_samples(tensor::Stream stream,
+                                                  std::span<const Chunk> chunks, int64_t max_rows);
+  // What sampling wrote, of all groups in order; waits for the stream.
+  struct Sampled {
+    std::span<const int32_t> tokens;
+    std::span<const float> log_probs;
+  };
+  Sampled download_samples(tensor::Stream stream);
   // A batch as large as any, of zeros, to plan memory with.
   const model::Batch& build_largest(std::span<const model::LayerPages> layer_pages);
-  int64_t memory_bytes() const { return buffer_.size_bytes(); }
+  int64_t memory_bytes() const { return staging_.size_bytes(); }
 
  private:
   void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
   void finish_batch(int64_t num_tokens, int64_t table_width,
                     std::span<const model::LayerPages> layer_pages);
+  void upload(tensor::Stream stream, const StagedArray& array, int64_t num_elements) const;
 
+  tensor::Device device_;
   BatchLimits limits_;
-  tensor::Buffer buffer_;
-  tensor::Tensor tokens_, positions_, slots_;                 // [max_tokens] i32
-  tensor::Tensor page_table_;                                 // [max_sequences * max_pages] i32
-  tensor::Tensor rows_, sampled_tokens_, sampled_log_probs_;  // [max_sequences]
-  std::vector<int32_t> cu_seqlens_, context_lens_;
-  std::vector<std::pair<int32_t, Sequence*>> due_;  // row of the batch, sequence
-  std::vector<ops::SamplingRow> parameters_;
-  std::vector<Sequence*> due_sequences_;
+  tensor::StagingBuffer staging_;
+  tensor::Buffer buffer_;                   // the copy on a CUDA device
+  StagedArray tokens_, positions_, slots_;  // [max_tokens] i32
+  StagedArray page_table_;                  // [max_sequences * max_pages] i32
+  StagedArray cu_seqlens_, context_lens_;   // [max_sequences + 1], [max_sequences] i32
+  StagedArray rows_, parameters_;           // [max_sequences] i32; [max_sequences * 48] U8
+  StagedArray sampled_tokens_, sampled_log_probs_, sampled_lse_;  // [max_sequences]
+  std::vector<Sequence*> due_;
   std::vector<SamplingGroup> groups_;
   model::Batch batch_;
 };

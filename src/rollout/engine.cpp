@@ -23,6 +23,11 @@ int64_t longest_sequence(const EngineOptions& options, int64_t max_positions) {
   return options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
 }
 
+// Of one head call. A device takes the rows of a whole batch at once where it can.
+int64_t max_logits_bytes(tensor::Device device) {
+  return device.is_cpu() ? int64_t{64} << 20 : int64_t{1} << 30;
+}
+
 Generation to_generation(Sequence& sequence, FinishReason finish) {
   const auto response = sequence.tokens.begin() + sequence.num_prompt_tokens();
   return {.id = sequence.request.id,
@@ -84,9 +89,10 @@ Engine::Impl::Impl(const model::Transformer& transformer_in,
       // Nor does a step ever compute more than all that can be running.
       max_batch_tokens(std::min(options.chunked_prefill_size,
                                 options.max_running_requests * (max_sequence_tokens - 1))),
-      head_rows(std::min({options.max_running_requests, max_batch_tokens,
-                          model::head_chunk_rows(spec, model::HeadOptions{})})),
-      stream{.device = device},
+      head_rows(
+          std::min({options.max_running_requests, max_batch_tokens,
+                    model::head_chunk_rows(spec, {.max_logits_bytes = max_logits_bytes(device)})})),
+      stream(tensor::compute_stream(device)),
       num_pages(count_pages(options,
                             page_bytes(spec, weights_in.embedding.dtype(), options.page_tokens),
                             max_sequence_tokens)),
@@ -105,12 +111,17 @@ Engine::Impl::Impl(const model::Transformer& transformer_in,
 // The arena that a step needs at most, measured by a dry run of the largest one.
 tensor::Arena Engine::Impl::planned_arena() {
   tensor::Arena plan = tensor::Arena::for_planning(stream.device, "rollout step");
-  const tensor::Stream planning{
-      .device = stream.device, .handle = stream.handle, .is_planning = true};
+  const tensor::Stream planning = tensor::planning_stream(stream.device, plan);
   const tensor::Tensor x = transformer.forward(planning, plan, weights,
                                                builder.build_largest(kv_cache.layers()), nullptr);
   const tensor::Tensor rows = plan.allocate(tensor::DType::kI32, {head_rows});
-  model::head_logits(planning, plan, spec, weights, x, rows, 1.0f);
+  const tensor::Tensor logits = model::head_logits(planning, plan, spec, weights, x, rows);
+  const auto scalars = [&](tensor::DType dtype) { return plan.allocate(dtype, {head_rows}); };
+  ops::sample_tokens(planning, scalars(tensor::DType::kI32), scalars(tensor::DType::kF32),
+                     scalars(tensor::DType::kF32), logits,
+                     plan.allocate(tensor::DType::kU8,
+                                   {head_rows, static_cast<int64_t>(sizeof(ops::SamplingRow))}),
+                     allowed_tokens);
   return tensor::Arena(stream.device, plan.high_water_bytes(), "rollout step");
 }
 
@@ -140,22 +151,26 @@ std::vector<Generation> Engine::Impl::step() {
 
 void Engine::Impl::run_batch(const std::vector<Chunk>& chunks) {
   tensor::ArenaScope scope(arena);
-  const model::Batch& batch = builder.build(chunks, kv_cache.layers());
+  const model::Batch& batch = builder.build(stream, chunks, kv_cache.layers());
   const tensor::Tensor x = transformer.forward(stream, arena, weights, batch, nullptr);
   scheduler.finish_step();
-  for (const SamplingGroup& group : builder.group_samples(chunks, head_rows)) {
-    sample_group(x, group);
-    for (size_t i = 0; i < group.sequences.size(); ++i)
-      record(*group.sequences[i], group.tokens.i32()[i], group.log_probs.f32()[i]);
+  const std::vector<SamplingGroup>& groups = builder.group_samples(stream, chunks, head_rows);
+  for (const SamplingGroup& group : groups) sample_group(x, group);
+  const BatchBuilder::Sampled sampled = builder.download_samples(stream);
+  for (const SamplingGroup& group : groups) {
+    for (size_t i = 0; i < group.sequences.size(); ++i) {
+      const size_t at = static_cast<size_t>(group.first) + i;
+      if (sampled.tokens[at] < 0) ops::throw_bad_logits(static_cast<int64_t>(at));
+      record(*group.sequences[i], sampled.tokens[at], sampled.log_probs[at]);
+    }
   }
 }
 
 void Engine::Impl::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   tensor::ArenaScope scope(arena);
-  const model::HeadLogits head =
-      model::head_logits(stream, arena, spec, weights, x, group.rows, group.temperature);
-  ops::sample_tokens(stream, group.tokens, group.log_probs, head.logits, head.lse, group.parameters,
-                     allowed_tokens);
+  const tensor::Tensor logits = model::head_logits(stream, arena, spec, weights, x, group.rows);
+  ops::sample_tokens(stream.with_scratch(arena), group.tokens, group.log_probs, group.lse, logits,
+                     group.parameters, allowed_tokens);
 }
 
 void Engine::Impl::record(Sequence& sequence, TokenId token, float log_prob) {
@@ -210,6 +225,10 @@ void Engine::on_weights_updated() { impl_->scheduler.forget_prefixes(); }
 const EngineStats& Engine::stats() const { return impl_->scheduler.stats(); }
 void Engine::reset_stats() {
   impl_->scheduler.stats() = EngineStats{.num_pages = impl_->num_pages};
+}
+tensor::Tensor Engine::lend_cache() {
+  SLX_CHECK(impl_->sequences.empty(), "requests are in flight");
+  return impl_->kv_cache.bytes();
 }
 int64_t Engine::memory_bytes() const {
   return impl_->kv_cache.memory_bytes() + impl_->builder.memory_bytes() +

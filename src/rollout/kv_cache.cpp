@@ -10,7 +10,7 @@
 namespace slimexx::rollout {
 namespace {
 
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kAlignment = 256;
 
 int64_t padded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

@@ -23,6 +23,7 @@ class KvCache {
           int64_t num_pages, int64_t page_tokens);
   std::span<const model::LayerPages> layers() const { return layers_; }
   int64_t memory_bytes() const { return buffer_.size_bytes(); }
+  tensor::Tensor bytes() const { return buffer_.view(tensor::DType::kU8, {buffer_.size_bytes()}); }
 
  private:
   tensor::Buffer buffer_;

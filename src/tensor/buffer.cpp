@@ -1,60 +1,115 @@
 #include <fmt/format.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/tensor/tensor.h"
+#include "tensor/device_api.h"
 
 namespace slimexx::tensor {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 64;  // a cache line, and an AVX-512 register
+constexpr int64_t kCpuAlignmentBytes = 64;    // a cache line, and an AVX-512 register
+constexpr int64_t kCudaAlignmentBytes = 256;  // what cudaMalloc gives; bulk copies want 128
 
-struct Counters {
-  std::atomic<int64_t> live{0}, peak{0}, count{0};
+int64_t align_up(Device device, int64_t bytes) {
+  const int64_t alignment = device.is_cpu() ? kCpuAlignmentBytes : kCudaAlignmentBytes;
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+// Who holds how much of a device.
+struct Ledger {
+  AllocationCounters counters;
+  std::map<std::string, int64_t> live_bytes;
 };
-Counters& cpu_counters() {
-  static Counters instance;
+struct Ledgers {
+  std::mutex mutex;
+  std::map<std::pair<DeviceType, int>, Ledger> by_device;
+};
+Ledgers& ledgers() {
+  static Ledgers instance;
   return instance;
 }
 
-void count_allocation(int64_t bytes) {
-  auto& c = cpu_counters();
-  const int64_t live = c.live += bytes;
-  int64_t peak = c.peak;
-  while (live > peak && !c.peak.compare_exchange_weak(peak, live)) {
-  }
-  ++c.count;
+void count_allocation(Device device, int64_t bytes, const std::string& what_for) {
+  Ledgers& all = ledgers();
+  const std::lock_guard lock(all.mutex);
+  Ledger& ledger = all.by_device[{device.type, device.index}];
+  ledger.live_bytes[what_for] += bytes;
+  ledger.counters.live_bytes += bytes;
+  ledger.counters.peak_bytes = std::max(ledger.counters.peak_bytes, ledger.counters.live_bytes);
+  ++ledger.counters.num_allocations;
 }
 
-int64_t align_up(int64_t bytes) {
-  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+void count_release(Device device, int64_t bytes, const std::string& what_for) {
+  Ledgers& all = ledgers();
+  const std::lock_guard lock(all.mutex);
+  Ledger& ledger = all.by_device[{device.type, device.index}];
+  ledger.live_bytes[what_for] -= bytes;
+  ledger.counters.live_bytes -= bytes;
+}
+
+std::string gib(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+[[noreturn]] void throw_no_room(Device device, int64_t bytes, const std::string& what_for) {
+  const char* hint = "lower train.max_tokens_per_gpu or rollout.kv_cache_gib, or use more ranks";
+  if (device.is_cpu())
+    throw Error(ErrorCode::kEnvironment,
+                fmt::format("not enough host memory for {}: {} wanted, {} in use by slimexx",
+                            what_for, gib(bytes), gib(allocation_counters(device).live_bytes)),
+                hint);
+  const auto state = device_api::memory_state(device.index);
+  throw Error(ErrorCode::kEnvironment,
+              fmt::format("not enough memory on {} for {}: {} wanted, {} of {} free{}",
+                          to_string(device), what_for, gib(bytes), gib(state.free_bytes),
+                          gib(state.total_bytes), describe_allocations(device)),
+              hint);
 }
 
 }  // namespace
 
+AllocationCounters allocation_counters(Device device) {
+  Ledgers& all = ledgers();
+  const std::lock_guard lock(all.mutex);
+  return all.by_device[{device.type, device.index}].counters;
+}
+
+std::string describe_allocations(Device device) {
+  std::vector<std::pair<int64_t, std::string>> parts;
+  {
+    Ledgers& all = ledgers();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& [what_for, bytes] : all.by_device[{device.type, device.index}].live_bytes)
+      if (bytes > 0) parts.emplace_back(bytes, what_for);
+  }
+  std::sort(parts.rbegin(), parts.rend());
+  std::string text;
+  for (const auto& [bytes, what_for] : parts)
+    text += fmt::format("{}{} {}", text.empty() ? "; in use: " : ", ", gib(bytes), what_for);
+  return text;
+}
+
 Buffer::Buffer(Device device, int64_t size_bytes, std::string what_for)
     : size_bytes_(size_bytes), device_(device), what_for_(std::move(what_for)) {
   SLX_CHECK_GE(size_bytes, 0);
-  if (!device.is_cpu()) {
-    throw Error(ErrorCode::kEnvironment, "this build has no CUDA", "use --device cpu");
-  }
   if (size_bytes == 0) return;
-  data_ = std::aligned_alloc(kAlignmentBytes, static_cast<size_t>(align_up(size_bytes)));
-  if (data_ == nullptr) {
-    throw Error(ErrorCode::kEnvironment,
-                fmt::format("not enough host memory for {}: {} wanted, {} in use by slimexx",
-                            what_for_, format_bytes(static_cast<double>(size_bytes)),
-                            format_bytes(static_cast<double>(cpu_counters().live.load()))),
-                "lower train.max_tokens_per_gpu or the KV cache, or use more ranks");
+  const int64_t wanted = align_up(device, size_bytes);
+  if (device.is_cpu()) {
+    data_ = std::aligned_alloc(kCpuAlignmentBytes, static_cast<size_t>(wanted));
+    if (data_ != nullptr) std::memset(data_, 0, static_cast<size_t>(size_bytes));
+  } else {
+    data_ = device_api::allocate(device.index, wanted);
   }
-  std::memset(data_, 0, static_cast<size_t>(size_bytes));
-  count_allocation(size_bytes);
+  if (data_ == nullptr) throw_no_room(device, size_bytes, what_for_);
+  count_allocation(device, size_bytes, what_for_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -73,8 +128,12 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
-  cpu_counters().live -= size_bytes_;
-  std::free(data_);
+  count_release(device_, size_bytes_, what_for_);
+  if (device_.is_cpu()) {
+    std::free(data_);
+  } else {
+    device_api::release(device_.index, data_);
+  }
 }
 
 Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t offset_bytes) const {
@@ -85,28 +144,41 @@ Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t o
   return tensor;
 }
 
-void upload(Stream stream, Tensor destination, const void* source) {
-  if (stream.is_planning) return;
-  SLX_CHECK(destination.is_contiguous() && destination.device().is_cpu());
-  if (destination.size_bytes() > 0)
-    std::memcpy(destination.raw(), source, static_cast<size_t>(destination.size_bytes()));
+StagingBuffer::StagingBuffer(Device device, int64_t size_bytes, std::string what_for)
+    : size_bytes_(size_bytes), device_(device) {
+  if (size_bytes == 0) return;
+  const auto bytes = static_cast<size_t>(size_bytes);
+  data_ = static_cast<char*>(device.is_cpu() ? std::malloc(bytes)
+                                             : device_api::allocate_host(size_bytes));
+  if (data_ == nullptr) throw_no_room({}, size_bytes, what_for);
+  std::memset(data_, 0, bytes);
 }
 
-void download(Stream stream, void* destination, Tensor source) {
-  if (stream.is_planning) return;
-  SLX_CHECK(source.is_contiguous() && source.device().is_cpu());
-  if (source.size_bytes() > 0)
-    std::memcpy(destination, source.raw(), static_cast<size_t>(source.size_bytes()));
+StagingBuffer::StagingBuffer(StagingBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      device_(other.device_) {}
+
+StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  std::swap(device_, other.device_);
+  return *this;
 }
 
-AllocationCounters allocation_counters(Device device) {
-  SLX_CHECK(device.is_cpu());
-  auto& c = cpu_counters();
-  return {c.live, c.peak, c.count};
+StagingBuffer::~StagingBuffer() {
+  if (data_ == nullptr) return;
+  if (device_.is_cpu()) {
+    std::free(data_);
+  } else {
+    device_api::release_host(data_);
+  }
 }
 
 Arena::Arena(Device device, int64_t capacity_bytes, std::string what_for)
-    : buffer_(device, align_up(capacity_bytes), what_for),
+    : buffer_(device, align_up(device, capacity_bytes), what_for),
+      base_(static_cast<char*>(buffer_.data())),
+      capacity_bytes_(buffer_.size_bytes()),
       device_(device),
       what_for_(std::move(what_for)) {}
 
@@ -120,14 +192,14 @@ Arena Arena::for_planning(Device device, std::string what_for) {
 
 Tensor Arena::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   Tensor tensor(nullptr, dtype, device_, shape);
-  const int64_t bytes = align_up(tensor.size_bytes());
+  const int64_t bytes = align_up(device_, tensor.size_bytes());
   const int64_t offset = used_bytes_;
   used_bytes_ += bytes;
   if (used_bytes_ > high_water_bytes_) high_water_bytes_ = used_bytes_;
   if (planning_) return tensor;
-  SLX_CHECK(used_bytes_ <= buffer_.size_bytes(), "arena \"{}\": {} wanted at {} of {} bytes",
-            what_for_, tensor.shape_text(), offset, buffer_.size_bytes());
-  return Tensor(static_cast<char*>(buffer_.data()) + offset, dtype, device_, shape);
+  SLX_CHECK(used_bytes_ <= capacity_bytes_, "arena \"{}\": {} wanted at {} of {} bytes", what_for_,
+            tensor.shape_text(), offset, capacity_bytes_);
+  return Tensor(base_ + offset, dtype, device_, shape);
 }
 
 void Arena::release_to(Mark mark) {
@@ -137,9 +209,22 @@ void Arena::release_to(Mark mark) {
 
 void Arena::reserve(int64_t capacity_bytes) {
   SLX_CHECK(used_bytes_ == 0 && !planning_, "arena \"{}\" is in use", what_for_);
-  if (capacity_bytes <= buffer_.size_bytes()) return;
+  if (capacity_bytes <= capacity_bytes_) return;
+  base_ = nullptr;
+  capacity_bytes_ = 0;
   buffer_ = Buffer();
-  buffer_ = Buffer(device_, align_up(capacity_bytes), what_for_);
+  buffer_ = Buffer(device_, align_up(device_, capacity_bytes), what_for_);
+  base_ = static_cast<char*>(buffer_.data());
+  capacity_bytes_ = buffer_.size_bytes();
+}
+
+void Arena::borrow(Tensor memory) {
+  SLX_CHECK(used_bytes_ == 0 && !planning_, "arena \"{}\" is in use", what_for_);
+  SLX_CHECK(memory.dtype() == DType::kU8 && memory.is_contiguous() && memory.device() == device_,
+            "arena \"{}\" cannot borrow {}", what_for_, memory.shape_text());
+  buffer_ = Buffer();
+  base_ = memory.data<char>();
+  capacity_bytes_ = memory.size_bytes();
 }
 
 }  // namespace slimexx::tensor

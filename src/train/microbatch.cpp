@@ -48,6 +48,9 @@ void build_microbatch(tensor::Stream stream, tensor::Arena& arena,
   out.rows = upload_ints(stream, arena, rows);
   out.targets = upload_ints(stream, arena, targets);
   out.batch.attention.cu_seqlens = out.cu_seqlens;
+  if (stream.device.is_cpu()) return;
+  out.batch.attention.device_cu_seqlens = upload_ints(stream, arena, out.cu_seqlens);
+  out.device_cu_rows = upload_ints(stream, arena, out.cu_rows);
 }
 
 Tensor upload_rows(tensor::Stream stream, tensor::Arena& arena, const Microbatch& microbatch,

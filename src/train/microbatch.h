@@ -13,7 +13,8 @@ namespace slimexx::train {
 struct Microbatch {
   std::vector<int32_t> cu_seqlens, cu_rows;  // [S+1], host
   model::Batch batch;
-  tensor::Tensor rows, targets;  // [R] i32
+  tensor::Tensor rows, targets;   // [R] i32
+  tensor::Tensor device_cu_rows;  // [S+1] i32, on CUDA only
   int64_t num_tokens = 0, num_rows = 0;
 };
 

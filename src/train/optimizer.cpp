@@ -33,7 +33,7 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& com
     scratch_ =
         tensor::Buffer({}, communicator.size() * largest_range(ranges_) * 4, "gradient exchange");
   }
-  take_master({.device = device});
+  take_master(tensor::compute_stream(device));
 }
 
 double ShardedAdamW::reduce_gradients(ops::Stream stream) {
@@ -54,24 +54,42 @@ void ShardedAdamW::step(ops::Stream stream, double learning_rate, double gradien
                        .beta1 = static_cast<float>(options_.adam_beta1),
                        .beta2 = static_cast<float>(options_.adam_beta2),
                        .eps = static_cast<float>(options_.adam_eps),
-                       .weight_decay = 0,
+                       .weight_decay = 0,  // by range
                        .step = num_steps_,
                        .gradient_scale = 1};
   if (options_.clip_grad > 0 && gradient_norm > options_.clip_grad) {
     adamw.gradient_scale = static_cast<float>(options_.clip_grad / (gradient_norm + 1e-6));
   }
+  ops::adamw_ranges(stream, store_.flat_weights().rows(range().begin, range().end), master_,
+                    exp_avg_, exp_avg_sq_, store_.flat_gradients().rows(range().begin, range().end),
+                    decay_ranges(), adamw);
+  gather_weights();
+}
+
+// This rank's part of every parameter, counted from the start of its range.
+std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
   const dist::Range mine = range();
+  std::vector<ops::DecayRange> ranges;
   for (const auto& info : store_.infos()) {
     const int64_t begin = std::max(mine.begin, info.offset);
     const int64_t end = std::min(mine.end, info.offset + info.num_elements());
     if (begin >= end) continue;
-    adamw.weight_decay = info.decayed ? static_cast<float>(options_.weight_decay) : 0;
-    const int64_t b = begin - mine.begin, e = end - mine.begin;
-    ops::adamw(stream, store_.flat_weights().rows(begin, end), master_.rows(b, e),
-               exp_avg_.rows(b, e), exp_avg_sq_.rows(b, e),
-               store_.flat_gradients().rows(begin, end), adamw);
+    ranges.push_back(
+        {.begin = begin - mine.begin,
+         .end = end - mine.begin,
+         .weight_decay = info.decayed ? static_cast<float>(options_.weight_decay) : 0.0f});
   }
-  gather_weights();
+  return ranges;
+}
+
+void ShardedAdamW::plan_step(ops::Stream stream) const {
+  SLX_CHECK(stream.is_planning);
+  const auto own = [&](const tensor::Tensor& flat) {
+    return flat.rows(range().begin, range().end);
+  };
+  ops::sum_of_squares(stream, own(store_.flat_gradients()));
+  ops::adamw_ranges(stream, own(store_.flat_weights()), master_, exp_avg_, exp_avg_sq_,
+                    own(store_.flat_gradients()), decay_ranges(), {});
 }
 
 void ShardedAdamW::gather_weights() {

@@ -67,18 +67,20 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
                         .advantages = rows(&TrainSample::advantages),
                         .mask = p.arena.allocate(DType::kF32, {m.num_rows}),
                         .weights = p.arena.allocate(DType::kF32, {m.num_rows}),
-                        .cu_rows = m.cu_rows};
+                        .cu_rows = m.cu_rows,
+                        .device_cu_rows = m.device_cu_rows};
   tensor::upload(p.stream, r.mask, mask.data());
   tensor::upload(p.stream, r.weights, weight.data());
   f.dlog_probs = p.arena.allocate(DType::kF32, {m.num_rows});
   f.dentropies = options.entropy_coef != 0 ? p.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
-  ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
+  ops::policy_loss(p.stream.with_scratch(p.arena), f.dlog_probs, f.dentropies, metrics, r, options);
 }
 
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.transformer.spec();
-  const Tensor dx = p.arena.allocate(DType::kF32, {m.num_tokens, spec.hidden_size});
+  const Tensor dx =
+      p.arena.allocate(tensor::compute_dtype(p.stream.device), {m.num_tokens, spec.hidden_size});
   model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
                        f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
   p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx);
@@ -126,9 +128,16 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
       optimizer_(policy, communicator, optimizer_options, device),
-      arena_(device, 0, "activations of one microbatch") {}
+      arena_(device, 0, "activations of one microbatch"),
+      metrics_(device, ops::kNumLossMetrics * 8, "loss metrics") {}
 
 Trainer::~Trainer() = default;
+
+Stream Trainer::stream() { return tensor::compute_stream(device_).with_scratch(arena_); }
+
+void Trainer::borrow_memory(Tensor memory) {
+  if (memory.size_bytes() > arena_.capacity_bytes()) arena_.borrow(memory);
+}
 
 Trainer::Assignment Trainer::assign(std::span<const TrainSample> samples) const {
   std::vector<int64_t> lengths;
@@ -157,8 +166,8 @@ Trainer::Assignment Trainer::assign(std::span<const TrainSample> samples) const 
 void Trainer::reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
                             bool with_backward) {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
-  const Pass pass{
-      transformer_, weights_, head_options_, {.device = device_, .is_planning = true}, plan};
+  const Pass pass{transformer_, weights_, head_options_, tensor::planning_stream(device_, plan),
+                  plan};
   const std::vector<std::vector<float>> weights = token_weights(samples, false);
   for (int64_t m : assignment.mine) {
     const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
@@ -175,14 +184,16 @@ void Trainer::reserve_arena(std::span<const TrainSample> samples, const Assignme
              Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}), f);
     run_backward(pass, gradients_, f);
   }
+  if (with_backward) optimizer_.plan_step(pass.stream);
   arena_.reserve(plan.high_water_bytes());
 }
 
 void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                            const StepLoss& loss, std::span<const std::vector<float>> weights,
                            std::span<double> metrics) {
-  const Pass pass{transformer_, weights_, head_options_, {.device = device_}, arena_};
-  Tensor metric_sums(metrics.data(), DType::kF64, device_, {ops::kNumLossMetrics});
+  const Pass pass{transformer_, weights_, head_options_, stream(), arena_};
+  const Tensor metric_sums = metrics_.view(DType::kF64, {ops::kNumLossMetrics});
+  ops::fill_zero(pass.stream, metric_sums);
   InFlight f;  // one stage: a microbatch's backward follows its forward
   for (const ScheduleOp& op : make_schedule(0, 1, static_cast<int64_t>(assignment.mine.size()))) {
     const int64_t m = assignment.mine[static_cast<size_t>(op.microbatch)];
@@ -199,14 +210,14 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
       arena_.release_to(f.mark);
     }
   }
+  tensor::download(pass.stream, metrics.data(), metric_sums);
 }
 
 StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
   const Assignment assignment = assign(samples);
   reserve_arena(samples, assignment, true);
-  const Stream stream{.device = device_};
-  ops::fill_zero(stream, policy_.flat_gradients());
+  ops::fill_zero(stream(), policy_.flat_gradients());
   StepResult result;
   run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
                result.metrics);
@@ -222,10 +233,10 @@ StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& l
     result.num_tokens += length;
     result.flops += 3 * model::forward_flops(transformer_.spec(), length);
   }
-  result.gradient_norm = optimizer_.reduce_gradients(stream);
+  result.gradient_norm = optimizer_.reduce_gradients(stream());
   if (before_update) before_update();
   result.skipped = !std::isfinite(result.gradient_norm);
-  if (!result.skipped) optimizer_.step(stream, learning_rate, result.gradient_norm);
+  if (!result.skipped) optimizer_.step(stream(), learning_rate, result.gradient_norm);
   return result;
 }
 
@@ -240,7 +251,7 @@ std::vector<TokenScores> Trainer::compute_log_probs(const model::ParameterStore&
   const Assignment assignment = assign(samples);
   reserve_arena(samples, assignment, false);
   const model::ModelParameters weights = model::bind_weights(store, transformer_.spec());
-  const Pass pass{transformer_, weights, head_options_, {.device = device_}, arena_};
+  const Pass pass{transformer_, weights, head_options_, stream(), arena_};
   std::string mine;  // all scores of this rank's microbatches, one after another
   for (int64_t m : assignment.mine) {
     ArenaScope scope(arena_);

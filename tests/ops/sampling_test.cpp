@@ -10,6 +10,14 @@ namespace {
 
 SLX_OPS_SUITE(Sampling);
 
+// Rows as the op reads them; lives as long as the array does.
+Array table_of(const std::vector<SamplingRow>& rows) {
+  Array table({static_cast<int64_t>(rows.size()), static_cast<int64_t>(sizeof(SamplingRow))},
+              DType::kU8);
+  std::copy_n(rows.data(), rows.size(), table.view().data<SamplingRow>());
+  return table;
+}
+
 struct Sampled {
   std::vector<int32_t> tokens;
   Array log_probs;
@@ -20,8 +28,7 @@ Sampled sample(const Stream& stream, const Array& raw, const std::vector<Samplin
   Array logits = raw.clone();
   const int64_t r = raw.view().dim(0);
   Array lse({r}), tokens({r}, DType::kI32), log_probs({r});
-  normalize_logits(stream, logits, lse, 1.0f);
-  sample_tokens(stream, tokens, log_probs, logits, lse, rows, allowed);
+  sample_tokens(stream, tokens, log_probs, lse, logits, table_of(rows), allowed);
   for (int64_t i = 0; i < r; ++i) {
     const int64_t token = tokens.view().i32()[i];
     EXPECT_EQ(log_probs[i], logits[i * raw.view().dim(1) + token] - lse[i]) << "row " << i;
@@ -187,29 +194,51 @@ TEST_P(Sampling, BatchAndThreadsChangeNothing) {
   }
 }
 
-TEST_P(Sampling, BrokenRowsAreNamed) {
+TEST_P(Sampling, BrokenRowsGiveNoTokenAndLeaveTheOthersAlone) {
   const float inf = std::numeric_limits<float>::infinity();
   for (float bad : {std::nanf(""), inf})
-    for (bool greedy : {false, true}) {
-      Array logits = Array::random({3, 50}, 1);
-      logits[2 * 50 + 31] = bad;
-      Array lse({3}), tokens({3}, DType::kI32), log_probs({3});
-      normalize_logits(stream_, logits, lse, 1.0f);
+    for (int32_t greedy : {0, 1}) {
+      const Array whole = Array::random({3, 50}, 1);
       std::vector<SamplingRow> rows(3);
       rows[2].greedy = greedy;
-      try {
-        sample_tokens(stream_, tokens, log_probs, logits, lse, rows, 0);
-        ADD_FAILURE() << "accepted " << bad;
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::kRun);
-        EXPECT_NE(error.message().find("row 2"), std::string::npos) << error.message();
-      }
+      const Sampled good = sample(stream_, whole, rows);
+      Array logits = whole.clone();
+      logits[2 * 50 + 31] = bad;
+      Array lse({3}), tokens({3}, DType::kI32), log_probs({3});
+      sample_tokens(stream_, tokens, log_probs, lse, logits, table_of(rows), 0);
+      EXPECT_EQ(tokens.view().i32()[0], good.tokens[0]);
+      EXPECT_EQ(tokens.view().i32()[1], good.tokens[1]);
+      EXPECT_EQ(tokens.view().i32()[2], -1) << bad << " greedy " << greedy;
     }
   Array nothing({1, 8}), lse({1}), tokens({1}, DType::kI32), log_probs({1});
   nothing.fill(-inf);
-  EXPECT_THROW(
-      sample_tokens(stream_, tokens, log_probs, nothing, lse, std::vector<SamplingRow>(1), 0),
-      Error);
+  sample_tokens(stream_, tokens, log_probs, lse, nothing, table_of(std::vector<SamplingRow>(1)), 0);
+  EXPECT_EQ(tokens.view().i32()[0], -1);
+  try {
+    throw_bad_logits(7);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRun);
+    EXPECT_NE(error.message().find("row 7"), std::string::npos) << error.message();
+  }
+}
+
+TEST_P(Sampling, RowsOfOneBatchHaveTheirOwnTemperatures) {
+  const Array raw = Array::random({4, 300}, 3, 2.0);
+  std::vector<SamplingRow> rows;
+  for (uint32_t i = 0; i < 4; ++i) {
+    rows.push_back(seeded(i));
+    rows.back().temperature = i % 2 ? 0.5f : 1.0f;
+  }
+  const Sampled batch = sample(stream_, raw, rows);
+  for (int64_t i = 0; i < 4; ++i) {
+    Array one({1, 300}), lse({1}), log_prob({1});
+    std::copy_n(raw.view().f32() + i * 300, 300, one.view().f32());
+    const Sampled alone = sample(stream_, one, {rows[static_cast<size_t>(i)]});
+    EXPECT_EQ(alone.tokens[0], batch.tokens[static_cast<size_t>(i)]) << i;
+    normalize_logits(stream_, one, lse, rows[static_cast<size_t>(i)].temperature);
+    gather_log_probs(stream_, log_prob, {}, one, lse, Array::integers({alone.tokens[0]}));
+    EXPECT_EQ(log_prob[0], batch.log_probs[i]) << i;
+  }
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST_F(BatchBuilderTest, LaysChunksOut) {
   const auto decode = make_sequence({10, 11, 12, 13}, 2, {7, 3}, 1.0f);
   const auto prompt = make_sequence({20, 21, 22, 23, 24, 25}, 0, {1, 4, 9}, 1.0f);
   const std::vector<Chunk> chunks{{decode.get(), 3, 1, true}, {prompt.get(), 1, 4, false}};
-  const model::Batch& batch = builder_.build(chunks, {});
+  const model::Batch& batch = builder_.build({}, chunks, {});
   EXPECT_EQ(values(batch.tokens), (std::vector<int32_t>{13, 21, 22, 23, 24}));
   EXPECT_EQ(values(batch.positions), (std::vector<int32_t>{3, 1, 2, 3, 4}));
   EXPECT_EQ(values(batch.slots), (std::vector<int32_t>{7, 3, 8, 9, 18}));
@@ -47,26 +47,30 @@ TEST_F(BatchBuilderTest, LaysChunksOut) {
   EXPECT_EQ(layout.page_table.i32()[5], 9);
 }
 
-TEST_F(BatchBuilderTest, GroupsSamplesByTemperature) {
+TEST_F(BatchBuilderTest, SamplesTheLastRowOfSharesThatEndTheirSequence) {
   const auto a = make_sequence({1, 2}, 1, {0}, 1.0f), b = make_sequence({1, 2}, 1, {1}, 0.5f),
              c = make_sequence({1, 2}, 1, {2}, 1.0f), d = make_sequence({1, 2, 3}, 0, {3, 4}, 0.5f);
   c->request.name = {.seed = 42, .rollout = 5, .prompt = 6, .sample = 7};
   c->request.sampling.top_k = -1;
   const std::vector<Chunk> chunks{
       {a.get(), 1, 1, true}, {b.get(), 1, 1, true}, {c.get(), 1, 1, true}, {d.get(), 0, 2, false}};
-  builder_.build(chunks, {});
-  const auto& groups = builder_.group_samples(chunks, 8);
-  ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].temperature, 0.5f);
-  EXPECT_EQ(values(groups[0].rows), std::vector<int32_t>{1});
-  EXPECT_EQ(groups[0].sequences[0], b.get());
-  EXPECT_EQ(values(groups[1].rows), (std::vector<int32_t>{0, 2}));
-  const ops::SamplingRow& row = groups[1].parameters[1];
+  builder_.build({}, chunks, {});
+  const auto& groups = builder_.group_samples({}, chunks, 8);
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(values(groups[0].rows), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(groups[0].sequences[1], b.get());
+  const auto* rows = groups[0].parameters.data<ops::SamplingRow>();
+  EXPECT_EQ(rows[0].temperature, 1.0f);
+  EXPECT_EQ(rows[1].temperature, 0.5f);
+  const ops::SamplingRow& row = rows[2];
   EXPECT_EQ(row.seed, 42u);
   EXPECT_EQ(row.top_k, 0);
   EXPECT_EQ(std::vector<uint32_t>(row.counter, row.counter + 4),
             (std::vector<uint32_t>{1, 7, 6, 5}));
-  EXPECT_EQ(builder_.group_samples(chunks, 1).size(), 3u);  // at most one row each
+  const auto& small = builder_.group_samples({}, chunks, 2);
+  ASSERT_EQ(small.size(), 2u);
+  EXPECT_EQ(values(small[1].rows), std::vector<int32_t>{2});
+  EXPECT_EQ(small[1].first, 2);
 }
 
 TEST_F(BatchBuilderTest, TheLargestBatchIsFull) {

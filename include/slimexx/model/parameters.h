@@ -1,5 +1,5 @@
-// Every parameter of a rank in contiguous buffers: weights (f32 on the CPU, bf16 on devices) and
-// f32 gradients of the same layout. ParameterInfo says what each is called on disk, how it is
+// Every parameter of a rank in contiguous buffers: weights (of the device's compute dtype) and f32
+// gradients of the same layout. ParameterInfo says what each is called on disk, how it is
 // sharded and whether it decays; loaders, optimizer, checkpoints and weight plans are written over
 // that list alone.
 #pragma once
@@ -50,11 +50,16 @@ class ParameterStore {
   tensor::Tensor weight(const std::string& name) const;  // in its shape; SLX_CHECKs that it exists
   tensor::Tensor gradient(const std::string& name) const;
   bool contains(const std::string& name) const;
+  // Between host values and elements [begin, begin + n) of a parameter's weights, rounded to their
+  // type on the way in. Both wait for the device.
+  void write_weights(const ParameterInfo& info, int64_t begin, const float* values, int64_t n);
+  void read_weights(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
   tensor::Tensor flat_weights() const { return flat_weights_; }      // [num_elements]
   tensor::Tensor flat_gradients() const { return flat_gradients_; }  // undefined without gradients
 
  private:
   tensor::Tensor view(const tensor::Tensor& flat, const std::string& name) const;
+  tensor::Device device_;
   std::vector<ParameterInfo> infos_;
   int64_t num_elements_ = 0;
   tensor::Buffer weights_, gradients_;

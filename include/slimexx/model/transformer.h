@@ -84,10 +84,16 @@ class Transformer {
                 Tensor dx) const;
 
  private:
-  // Runs one layer from tape.x, filling the tape; writes the layer's output to x_out (may be
-  // tape.x).
-  void layer_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
-                     int64_t layer, LayerTape& tape, Tensor x_out) const;
+  // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up, filling the tape;
+  // `normed` leaves as the norm of x_mid.
+  void layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
+                        int64_t layer, LayerTape& tape, Tensor normed) const;
+  // The rest: x_out (not x_mid), and its norm by `next_norm` in `normed` where that is defined.
+  void layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
+                          const LayerTape& tape, Tensor x_out, Tensor next_norm,
+                          Tensor normed) const;
+  void recompute_layer(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
+                       int64_t layer, LayerTape& tape) const;
   void layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
                       const LayerParameters& g, const Batch& batch, const LayerTape& tape,
                       Tensor dx) const;
@@ -96,6 +102,8 @@ class Transformer {
                                 Tensor dx) const;
   void mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
                           const LayerParameters& g, const LayerTape& tape, Tensor dx) const;
+
+  ops::RotaryTable rotary_table() const { return {cos_, sin_, spec_.rope.style}; }
 
   ModelSpec spec_;
   int64_t max_positions_;
@@ -116,7 +124,7 @@ int64_t head_chunk_rows(const ModelSpec& spec, const HeadOptions& options);
 struct HeadTape {
   Tensor x;         // [R,H] gathered residual rows
   Tensor hidden;    // [R,H] after the final norm
-  Tensor logits;    // [R,V] normalised, kept only if R fits one chunk
+  Tensor logits;    // [R,V] f32, normalised, kept only if R fits one chunk
   Tensor lse = {};  // [R]
 };
 
@@ -132,11 +140,8 @@ void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
                    Tensor targets, const HeadOptions& options, const HeadTape& tape,
                    Tensor entropies, Tensor dlog_probs, Tensor dentropies, Tensor dx);
 
-// Generation: normalised logits[R,V] and lse[R] of the selected rows, allocated from the arena.
-struct HeadLogits {
-  Tensor logits, lse;
-};
-HeadLogits head_logits(Stream stream, Arena& arena, const ModelSpec& spec,
-                       const ModelParameters& weights, Tensor x, Tensor rows, float temperature);
+// Generation: raw logits[R,V] f32 of the selected rows, allocated from the arena.
+Tensor head_logits(Stream stream, Arena& arena, const ModelSpec& spec,
+                   const ModelParameters& weights, Tensor x, Tensor rows);
 
 }  // namespace slimexx::model

@@ -6,8 +6,11 @@
 //
 // Legend: T packed tokens (rows), H hidden size, N output features, K input features, D head
 // dimension, Hq query heads, Hkv key/value heads, V vocabulary, F feed-forward size, R selected
-// rows, B sequences. All floating tensors are f32 on the CPU. Row tensors may be strided views in
-// their first dimension where said "(strided)"; all else is contiguous.
+// rows, B sequences. Weights, activations, their gradients, keys and values are of
+// tensor::compute_dtype (f32 on the CPU, bf16 on CUDA); said to be f32 everywhere: gradients of
+// weights, optimizer state, logits, log-probs, statistics, rotary tables. Row tensors may be
+// strided views in their first dimension where said "(strided)"; all else is contiguous. On CUDA
+// the ops marked (scratch) take memory from stream.scratch while they run.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -20,20 +23,27 @@ using tensor::Stream;
 using tensor::Tensor;
 
 // ---- matmul.cpp (N2: ascending k, one fused multiply-add chain per output)
-// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x, y strided.
+// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x, y strided (dense rows
+// on CUDA). y may be f32 on CUDA too: the same sums without the last rounding.
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias);
-// dx[T,K] (+)= dy[T,N] w[N,K]
+// (scratch) dx[T,K] (+)= dy[T,N] w[N,K]
 void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate);
-// dw[N,K] += dy[T,N]^T x[T,K]; dbias[N] += column sums of dy (if defined)
+// (scratch) dw[N,K] f32 += dy[T,N]^T x[T,K]; dbias[N] f32 += column sums of dy (if defined)
 void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x);
 
 // ---- norm.cpp: RMSNorm over the last dimension, y = w * (x * rsqrt(mean(x^2) + eps)) (N4)
 // x, y [T,H] (strided rows); w[H].
 void rms_norm_forward(Stream stream, Tensor y, Tensor x, Tensor w, float eps);
-// dx[T,H] (+)= ...; dw[H] += .... The statistics are computed again from x.
+// x_sum[T,H] = x + branch, or x + rms_norm(branch) with weights branch_norm[H] where defined; then
+// y = rms_norm(x_sum) with weights w, where y and w are defined. x_sum may be x where branch_norm
+// is undefined.
+void add_rms_norm_forward(Stream stream, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
+                          Tensor branch_norm, Tensor w, float eps);
+// (scratch) dx[T,H] (+)= ...; dw[H] += .... The statistics are computed again from x.
 void rms_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
                        float eps, bool accumulate);
-// The same per head: x, y [T, heads, D] views whose token stride is free; w[D].
+// The same per head: x, y [T, heads, D] views whose token stride is free; w[D]. CPU only: on CUDA
+// they are part of qk_norm_rotary, and so is rotary.
 void head_norm_forward(Stream stream, Tensor y, Tensor x, Tensor w, float eps);
 void head_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
                         float eps);
@@ -46,9 +56,35 @@ enum class RotaryStyle : uint8_t { kHalfSplit, kInterleaved };
 void rotary(Stream stream, Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style,
             bool inverse);
 
+// What stands between the projection and attention: RMSNorm of every query and key head where
+// q_norm and k_norm [D] are defined, then the rotation of both. `in` and `out` [T,(Hq+2Hkv)D];
+// `out` may be `in`. With pages (k_pages, v_pages [num_pages, page_tokens, Hkv, D]) keys and values
+// go to their slots[T] = page * page_tokens + offset (below 0: nowhere), and only queries need be
+// written to `out`; without, values are copied.
+struct QkvHeads {
+  int64_t query_heads = 0, kv_heads = 0, head_dim = 0;
+};
+struct RotaryTable {
+  Tensor cos, sin;  // [positions, rotary_dim/2] f32
+  RotaryStyle style = RotaryStyle::kHalfSplit;
+};
+struct KvSlots {
+  Tensor k_pages, v_pages;  // undefined: packed
+  Tensor slots;             // [T] i32
+};
+void qk_norm_rotary_forward(Stream stream, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
+                            float eps, const RotaryTable& rotary, Tensor positions,
+                            const KvSlots& kv, const QkvHeads& heads);
+// (scratch) In place over d[T,(Hq+2Hkv)D]; dq_norm, dk_norm [D] += .... `raw` is the forward's
+// `in`; it and the norms may be undefined where there is no norm.
+void qk_norm_rotary_backward(Stream stream, Tensor d, Tensor dq_norm, Tensor dk_norm, Tensor raw,
+                             Tensor q_norm, Tensor k_norm, float eps, const RotaryTable& rotary,
+                             Tensor positions, const QkvHeads& heads);
+
 // ---- attention.cpp: causal, variable length, grouped queries (N3)
-// Keys are walked in blocks of kAttentionBlock from the sequence's first token, with one running
-// maximum and sum per query (online softmax); a query's bits depend on its own sequence only.
+// Keys are walked in blocks of a fixed size (kAttentionBlock on the CPU) from the sequence's first
+// token, with one running maximum and sum per query (online softmax); a query's bits depend on its
+// own sequence only.
 inline constexpr int64_t kAttentionBlock = 64;
 
 // The queries of sequence b are rows cu_seqlens[b] .. cu_seqlens[b+1] of the batch; they stand at
@@ -61,18 +97,22 @@ struct AttentionLayout {
   std::span<const int32_t> context_lens;  // [B], host; empty: all 0
   Tensor page_table;                      // [B, max_pages] i32; undefined: packed
   int64_t page_tokens = 0;
+  // CUDA reads the lengths from the device. Then the host's may be empty, if both bounds are given:
+  // what a captured graph was made for.
+  Tensor device_cu_seqlens, device_context_lens;  // [B+1], [B] i32; the latter paged only
+  int64_t max_query_len = 0, max_key_len = 0;     // upper bounds; 0: from the host's lengths
 };
-// out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled scores;
-// may be undefined when no backward follows).
+// (scratch) out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled
+// scores; may be undefined when no backward follows).
 void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);
-// Packed only. dq[T,Hq,D], dk[T,Hkv,D], dv[T,Hkv,D] are written (not accumulated; free token
-// stride).
+// (scratch) Packed only. dq[T,Hq,D], dk[T,Hkv,D], dv[T,Hkv,D] are written (not accumulated; free
+// token stride).
 void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);
 // Writes rows k, v [T,Hkv,D] (free token stride) to their slots: slots[t] = page * page_tokens +
-// offset, i32.
+// offset, i32. CPU only: on CUDA it is part of qk_norm_rotary_forward.
 void write_kv_pages(Stream stream, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
                     Tensor slots);
 
@@ -85,47 +125,56 @@ void add_scaled(Stream stream, Tensor y, Tensor x, float scale);  // y += scale 
 void scale(Stream stream, Tensor y, float factor);
 void fill_zero(Stream stream, Tensor y);
 void copy(Stream stream, Tensor y, Tensor x);       // same shape; converts float dtypes
-void copy_rows(Stream stream, Tensor y, Tensor x);  // [T,N] f32, both strided
-// y[i] = x[rows[i]] (rows i32 [R]); and the transpose dx[rows[i]] += dy[i], rows ascending.
+void copy_rows(Stream stream, Tensor y, Tensor x);  // [T,N] f32, both strided; CPU only
+// y[i] = x[rows[i]] (rows i32 [R]); and the transpose dx[rows[i]] += dy[i], distinct rows.
 void gather_rows(Stream stream, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(Stream stream, Tensor dx, Tensor dy, Tensor rows);
 
 // ---- embedding.cpp: tokens[T] i32, table[V,H]
 void embedding_forward(Stream stream, Tensor y, Tensor table, Tensor tokens);
-// dtable += dy, t ascending.
+// (scratch) dtable += dy, t ascending.
 void embedding_backward(Stream stream, Tensor dtable, Tensor dy, Tensor tokens);
 
 // ---- log_prob.cpp: log-softmax of logits / temperature in f32 over the true vocabulary (N9)
-// In place over logits[R,V] (strided): logits /= temperature, then for each row the log-normaliser
-// log sum exp into lse[R]. log p(v) = logits[r,v] - lse[r], one subtraction; it is what sampling
-// and training both report.
+// (scratch) In place over logits[R,V] f32 (strided): logits /= temperature, then for each row the
+// log-normaliser log sum exp into lse[R]. log p(v) = logits[r,v] - lse[r], one subtraction; it is
+// what sampling and training both report.
 void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperature);
-// log_probs[R] = logits[r, targets[r]] - lse[r]; entropies[R] = -sum p log p (may be undefined).
+// (scratch) log_probs[R] = logits[r, targets[r]] - lse[r]; entropies[R] = -sum p log p (may be
+// undefined).
 void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
                       Tensor targets);
-// dlogits[R,V] (may be logits itself) of sum_r dlog_probs[r]*log_probs[r] +
-// dentropies[r]*entropies[r], with respect to the raw logits before the temperature. dentropies and
-// entropies may be undefined.
+// dlogits[R,V] of the compute dtype (may be logits itself where that is f32) of sum_r
+// dlog_probs[r]*log_probs[r] + dentropies[r]*entropies[r], with respect to the raw logits before
+// the temperature. dentropies and entropies may be undefined.
 //   dlogits = (dlp * (1_target - p) - dH * p * (log p + H)) / temperature
 void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
                         Tensor entropies, Tensor dlog_probs, Tensor dentropies, float temperature);
 
 // ---- sampling.cpp
+// How one row is sampled: one record of 48 bytes in a table that the engine stages.
 struct SamplingRow {
-  float top_p = 1.0f;   // 1: off
-  int32_t top_k = 0;    // 0: off
-  float min_p = 0.0f;   // 0: off
-  bool greedy = false;  // the largest logit, the lowest id of equals
-  uint64_t seed = 0;    // Philox key of the sample
+  float temperature = 1.0f;
+  float top_p = 1.0f;  // 1: off
+  int32_t top_k = 0;   // 0: off
+  float min_p = 0.0f;  // 0: off
+  int32_t greedy = 0;  // 1: the largest logit, the lowest id of equals
+  uint32_t unused = 0;
+  uint64_t seed = 0;  // Philox key of the sample
   uint32_t counter[4] = {0, 0, 0, 0};
 };
-// One token per row of normalised logits[R,V] (see normalize_logits): tokens[R] i32 and
-// log_probs[R] = logits[r,token] - lse[r], before any truncation (N9). Truncation order: top_k,
-// then top_p over the renormalised rest (smallest set whose mass reaches top_p, ties to the lower
-// id), then min_p (p >= min_p * max p). The uniform number walks the kept tokens in id order.
-// `allowed_tokens`: ids at or above it are never sampled (0: the whole row).
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor lse,
-                   std::span<const SamplingRow> rows, int64_t allowed_tokens);
+static_assert(sizeof(SamplingRow) == 48);
+// (scratch) One token per row of raw logits[R,V] f32, which may be overwritten. A row is normalised
+// as by normalize_logits with its own temperature: lse[R], tokens[R] i32 and log_probs[R] =
+// logits[r,token] - lse[r], before any truncation (N9). Truncation order: top_k, then top_p over
+// the renormalised rest (smallest set whose mass reaches top_p, ties to the lower id), then min_p
+// (p >= min_p * max p). The uniform number walks the kept tokens in id order. `rows` [R, 48] U8
+// holds SamplingRows. `allowed_tokens`: ids at or above it are never sampled (0: the whole row). A
+// row of NaN, +inf or nothing but -inf gives the token -1 (see throw_bad_logits).
+void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
+                   Tensor rows, int64_t allowed_tokens);
+// The error that a token of -1 calls for, once the caller has seen it.
+[[noreturn]] void throw_bad_logits(int64_t row);
 
 // ---- optimizer.cpp
 struct AdamWStep {
@@ -140,7 +189,16 @@ struct AdamWStep {
 //   p -= lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
 void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step);
-// Sum of squares in double, in a fixed order (blocks of 4096, ascending); NaN or Inf pass through.
+// The same over ranges of the flat tensors, each with its own decay (step.weight_decay is unused).
+// Ranges ascend and do not overlap. (scratch)
+struct DecayRange {
+  int64_t begin = 0, end = 0;
+  float weight_decay = 0;
+};
+void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
+                  Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step);
+// (scratch) Sum of squares in double, in a fixed order; NaN or Inf pass through. Waits for the
+// stream.
 double sum_of_squares(Stream stream, Tensor x);
 
 }  // namespace slimexx::ops

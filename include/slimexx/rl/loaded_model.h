@@ -39,7 +39,8 @@ void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                const std::string& template_directory, const std::string& directory);
 void check_export_target(const std::string& directory);
 
-// "cpu", "cuda" or "" (cuda where there is one); Error(kEnvironment) for cuda in a build without.
-tensor::Device select_device(const std::string& name);
+// "cpu" or "cuda" (the device of this rank's number on its host); "" is cpu. Error(kEnvironment) for
+// cuda in a build without, or where that device cannot be used.
+tensor::Device select_device(const std::string& name, int local_rank = 0);
 
 }  // namespace slimexx::rl

@@ -112,6 +112,9 @@ class Engine {
   const EngineStats& stats() const;
   void reset_stats();
   int64_t memory_bytes() const;
+  // The memory of keys and values, [bytes] U8, for others to use while no request is in flight.
+  // Whoever writes to it calls on_weights_updated() before the next request.
+  tensor::Tensor lend_cache();
 
  private:
   struct Impl;

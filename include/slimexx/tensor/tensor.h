@@ -24,13 +24,51 @@ struct Device {
 };
 std::string to_string(Device device);
 
+// What this process can compute on. CUDA devices exist where the build has CUDA and a driver finds
+// them.
+int count_cuda_devices();
+// Throws Error(kEnvironment) unless `device` can be used, saying why. Makes a CUDA device current.
+void select_device(Device device);
+
+// The type of weights, activations and cached keys on a device: f32 on the CPU, bf16 on CUDA.
+DType compute_dtype(Device device);
+
+class Arena;
+
 // A queue of work on a device. The CPU's has no state: ops return when they are done. On a planning
-// stream ops check their arguments and do nothing: with a planning arena the code that runs a step
-// also measures it.
+// stream ops check their arguments, take and give back their scratch, and compute nothing: with
+// planning arenas the code that runs a step also measures it.
 struct Stream {
   Device device;
-  void* handle = nullptr;
+  void* handle = nullptr;  // cudaStream_t
   bool is_planning = false;
+  // What ops need while they run; the next op in stream order may use the same bytes. Ops that need
+  // some say so; the CPU's need none.
+  Arena* scratch = nullptr;
+
+  Stream with_scratch(Arena& arena) const { return {device, handle, is_planning, &arena}; }
+};
+// The stream on which a device computes: one per device and process, made at first use.
+Stream compute_stream(Device device);
+Stream planning_stream(Device device, Arena& scratch);
+// A second queue beside the compute stream, for copies and exchanges; one per device and process.
+Stream side_stream(Device device);
+// Returns when all work queued on the stream is done. Throws Error(kRun) if any of it failed.
+void synchronize(Stream stream);
+
+// A point in a stream's queue. Default-constructed and on the CPU it is always passed.
+class Event {
+ public:
+  Event() = default;
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  ~Event();
+  void record(Stream stream);
+  void wait_on(Stream stream) const;  // what is queued on `stream` after this runs behind the event
+  void synchronize() const;           // the calling thread waits
+
+ private:
+  void* handle_ = nullptr;  // cudaEvent_t
 };
 
 class Tensor {
@@ -79,13 +117,20 @@ class Tensor {
   int8_t num_dims_ = 0;
 };
 
-// Between host memory and a contiguous tensor, in stream order; download returns when the bytes are
-// there. Nothing happens on a planning stream.
+// Between host memory and a contiguous tensor, in stream order. upload may return before the bytes
+// are there, but never reads `source` after it returned, unless that lies in a StagingBuffer: then
+// it must stay until the stream has passed. download returns when the bytes are there. Nothing
+// happens on a planning stream.
 void upload(Stream stream, Tensor destination, const void* source);
 void download(Stream stream, void* destination, Tensor source);
+// Queues the copy only; `destination` must lie in a StagingBuffer where the device is CUDA.
+void download_later(Stream stream, void* destination, Tensor source);
+// The bytes of one contiguous tensor to another of the same size on the same device.
+void copy_bytes(Stream stream, Tensor destination, Tensor source);
 
-// Owns device memory, 64-byte aligned, zeroed. Throws Error(kEnvironment) naming `what_for` and the
-// size when there is not enough. Every live byte is counted: see allocated_bytes().
+// Owns device memory, 64-byte aligned (256 on CUDA), zeroed. Throws Error(kEnvironment) naming
+// `what_for` and the size when there is not enough. Every live byte is counted: see
+// allocated_bytes().
 class Buffer {
  public:
   Buffer() = default;
@@ -106,10 +151,29 @@ class Buffer {
   std::string what_for_;
 };
 
+// Host memory that a device can read and write by itself (page-locked where there is CUDA), zeroed.
+class StagingBuffer {
+ public:
+  StagingBuffer() = default;
+  StagingBuffer(Device device, int64_t size_bytes, std::string what_for);
+  StagingBuffer(StagingBuffer&& other) noexcept;
+  StagingBuffer& operator=(StagingBuffer&& other) noexcept;
+  ~StagingBuffer();
+  char* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  char* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+  Device device_;
+};
+
 struct AllocationCounters {
   int64_t live_bytes = 0, peak_bytes = 0, num_allocations = 0;
 };
 AllocationCounters allocation_counters(Device device);
+// "; in use: 16.1 GiB weights, 8.0 GiB KV cache": every live Buffer of the device, largest first.
+std::string describe_allocations(Device device);
 
 // Bump allocator. Allocations are freed by returning to a mark, in reverse order. A planning arena
 // (capacity 0, `planning` true) hands out views without memory and only measures: the code that
@@ -125,16 +189,22 @@ class Arena {
   void release_to(Mark mark);
   int64_t used_bytes() const { return used_bytes_; }
   int64_t high_water_bytes() const { return high_water_bytes_; }
-  int64_t capacity_bytes() const { return buffer_.size_bytes(); }
+  int64_t capacity_bytes() const { return capacity_bytes_; }
   Device device() const { return device_; }
   bool is_planning() const { return planning_; }
   const std::string& what_for() const { return what_for_; }
-  // Replaces the memory by a larger one; only while nothing is allocated.
+  // Replaces the memory by a larger one; only while nothing is allocated. Nothing happens where
+  // the capacity is there already.
   void reserve(int64_t capacity_bytes);
+  // Uses `memory` [bytes] U8 of someone else from now on, and gives its own back; only while
+  // nothing is allocated. The lender keeps it alive and unused while anything is allocated here.
+  void borrow(Tensor memory);
 
  private:
   Arena() = default;
   Buffer buffer_;
+  char* base_ = nullptr;  // of the buffer, or borrowed
+  int64_t capacity_bytes_ = 0;
   Device device_;
   bool planning_ = false;
   int64_t used_bytes_ = 0, high_water_bytes_ = 0;

@@ -18,6 +18,8 @@ class ShardedAdamW {
   ShardedAdamW(model::ParameterStore& store, dist::Communicator& communicator,
                const OptimizerOptions& options, tensor::Device device);
 
+  // On a planning stream: takes and gives back the scratch of the two calls below.
+  void plan_step(ops::Stream stream) const;
   // Sums the gradients over ranks, into this rank's range; returns their global 2-norm (NaN or Inf
   // if any gradient is). Collective.
   double reduce_gradients(ops::Stream stream);
@@ -40,6 +42,7 @@ class ShardedAdamW {
   void publish_master(ops::Stream stream);
 
  private:
+  std::vector<ops::DecayRange> decay_ranges() const;
   void gather_weights();
   model::ParameterStore& store_;
   dist::Communicator& communicator_;

@@ -70,6 +70,9 @@ class Trainer {
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
   void gather_gradients();
   int64_t memory_bytes() const { return arena_.capacity_bytes(); }
+  // Activations live in `memory` [bytes] U8 from now on, if that is more than there is. The lender
+  // leaves it alone while a call of this trainer runs, and expects no content afterwards.
+  void borrow_memory(tensor::Tensor memory);
 
  private:
   struct Assignment {
@@ -77,6 +80,7 @@ class Trainer {
     std::vector<int64_t> mine;  // microbatch indices of this rank
     std::vector<int> owner;     // rank of each microbatch
   };
+  tensor::Stream stream();
   Assignment assign(std::span<const TrainSample> samples) const;
   void reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
                      bool with_backward);
@@ -93,6 +97,7 @@ class Trainer {
   model::ModelParameters weights_, gradients_;
   ShardedAdamW optimizer_;
   tensor::Arena arena_;
+  tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step
 };
 
 }  // namespace slimexx::train

@@ -9,7 +9,6 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/isa/isa.h"
 #include "ops/cpu/scratch.h"
-#include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/base/thread_pool.h"
 
@@ -25,14 +24,6 @@ double uniform_double(const SamplingRow& row) {
                  {static_cast<uint32_t>(row.seed), static_cast<uint32_t>(row.seed >> 32)});
   const uint64_t bits = uint64_t{words[0] >> 5} << 26 | words[1] >> 6;
   return static_cast<double>(bits) * 0x1.0p-53;
-}
-
-[[noreturn]] void throw_bad_row(int64_t row) {
-  throw Error(ErrorCode::kRun,
-              "the logits of row " + std::to_string(row) + " hold NaN, +inf, or nothing but -inf",
-              "the model has diverged or its weights are damaged: look at the gradient norm and "
-              "the learning rate",
-              "sample_tokens");
 }
 
 double sum_in_id_order(const float* weights, int64_t n) {
@@ -59,16 +50,18 @@ int64_t walk(const float* weights, int64_t n, double sum_before, double goal, Id
 
 class RowSampler {
  public:
-  RowSampler(const KernelTable& isa, const float* logits, int64_t n, int64_t row_index)
-      : isa_(isa), logits_(logits), n_(n), row_index_(row_index) {}
+  RowSampler(const KernelTable& isa, const float* logits, int64_t n)
+      : isa_(isa), logits_(logits), n_(n) {}
+
+  // -1: there is nothing to sample from.
 
   int64_t sample(const SamplingRow& row) {
     maximum_ = isa_.max_value(logits_, n_);
     weights_ = thread_scratch(Scratch::kSampling, n_);
     isa_.exp_shifted(weights_, logits_, n_, maximum_);
     sum_blocks();
-    if (!std::isfinite(maximum_) || !std::isfinite(total_)) throw_bad_row(row_index_);
-    if (row.greedy) return std::find(logits_, logits_ + n_, maximum_) - logits_;
+    if (!std::isfinite(maximum_) || !std::isfinite(total_)) return -1;
+    if (row.greedy != 0) return std::find(logits_, logits_ + n_, maximum_) - logits_;
     const double u = uniform_double(row);
     const bool truncated = (row.top_k > 0 && row.top_k < n_) || row.top_p < 1.0f;
     if (!truncated && row.min_p <= 0.0f) return walk_all(u);
@@ -173,7 +166,7 @@ class RowSampler {
 
   const KernelTable& isa_;
   const float* logits_;
-  const int64_t n_, row_index_;
+  const int64_t n_;
   float maximum_ = 0.0f;
   float* weights_ = nullptr;
   double total_ = 0.0;
@@ -186,16 +179,25 @@ thread_local std::vector<uint64_t> RowSampler::keys_;
 
 }  // namespace
 
-void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor lse,
-                   std::span<const SamplingRow> rows, int64_t allowed_tokens) {
+void sample_tokens(Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits, Tensor rows,
+                   int64_t allowed_tokens) {
   const KernelTable& isa = kernels();
+  const auto* table = rows.data<SamplingRow>();
+  // Neighbours of one temperature are normalised together; a row's bits are its own either way.
+  for (int64_t begin = 0, end; begin < logits.dim(0); begin = end) {
+    for (end = begin + 1;
+         end < logits.dim(0) && table[end].temperature == table[begin].temperature;)
+      ++end;
+    normalize_logits(logits.rows(begin, end), lse.rows(begin, end), table[begin].temperature);
+  }
   const int64_t n = allowed_tokens > 0 ? allowed_tokens : logits.dim(1);
   parallel_for(logits.dim(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* row = logits.f32() + r * logits.stride(0);
-      const int64_t token = RowSampler(isa, row, n, r).sample(rows[static_cast<size_t>(r)]);
+      const int64_t token = RowSampler(isa, row, n).sample(table[r]);
       tokens.i32()[r] = static_cast<int32_t>(token);
-      log_probs.f32()[r] = row[token] - lse.f32()[r];
+      log_probs.f32()[r] =
+          token < 0 ? std::numeric_limits<float>::quiet_NaN() : row[token] - lse.f32()[r];
     }
   });
 }

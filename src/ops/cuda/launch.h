@@ -1,0 +1,38 @@
+// What every launch needs: the stream's handle, a check of the result, and scratch.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "slimexx/base/check.h"
+#include "slimexx/ops/ops.h"
+#include "slimexx/tensor/cuda_check.h"
+
+namespace slimexx::ops::cuda {
+
+inline cudaStream_t handle(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
+// Bytes from stream.scratch until the end of the scope. On a planning stream they are only counted.
+class ScratchScope {
+ public:
+  ScratchScope(const char* op, const Stream& stream, size_t bytes) {
+    if (bytes == 0) return;
+    SLX_CHECK(stream.scratch != nullptr, "{}: the stream has no scratch arena", op);
+    arena_ = stream.scratch;
+    mark_ = arena_->mark();
+    bytes_ = arena_->allocate(tensor::DType::kU8, {static_cast<int64_t>(bytes)});
+  }
+  ~ScratchScope() {
+    if (arena_ != nullptr) arena_->release_to(mark_);
+  }
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
+  void* data() const { return bytes_.raw(); }
+
+ private:
+  tensor::Arena* arena_ = nullptr;
+  tensor::Arena::Mark mark_ = 0;
+  Tensor bytes_;
+};
+
+}  // namespace slimexx::ops::cuda

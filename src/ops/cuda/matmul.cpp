@@ -1,0 +1,79 @@
+#include "slimexx/kernels/gemm.h"
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/launch.h"
+#include "slimexx/base/error.h"
+#include "slimexx/kernels/gemm_backward.h"
+#include "slimexx/kernels/rows.h"
+
+namespace slimexx::ops::cuda {
+namespace {
+
+// `fault` is null, or says what is wrong with a launch.
+void check_launch(const char* op, const char* fault, const Tensor& a, const Tensor& b) {
+  if (fault == nullptr) return;
+  throw Error(ErrorCode::kRun,
+              std::string(op) + " of " + a.shape_text() + " and " + b.shape_text() + ": " + fault);
+}
+
+}  // namespace
+
+void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+  SLX_CHECK(x.is_contiguous() && (y.stride(0) == y.dim(1) || y.dtype() == tensor::DType::kF32),
+            "matmul_forward: strided x {} or y {}", x.shape_text(), y.shape_text());
+  const bool f32 = y.dtype() == tensor::DType::kF32;
+  const kernels::GemmArgs args{
+      .x = x.raw(),
+      .w = w.raw(),
+      .bias = bias.raw(),
+      .y = y.raw(),
+      .m = x.dim(0),
+      .n = w.dim(0),
+      .k = w.dim(1),
+      .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
+      .y_stride = y.stride(0)};
+  check_launch("matmul_forward", kernels::launch_gemm(args, handle(stream)), x, w);
+}
+
+void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate) {
+  const ScratchScope scratch("matmul_backward_input", stream, kernels::kGemmBackwardWorkspaceBytes);
+  if (stream.is_planning) return;
+  const kernels::GemmInputGradArgs args{.dy = dy.raw(),
+                                        .w = w.raw(),
+                                        .dx = dx.raw(),
+                                        .m = dy.dim(0),
+                                        .n = w.dim(0),
+                                        .k = w.dim(1),
+                                        .dy_stride = dy.stride(0),
+                                        .dx_stride = dx.stride(0),
+                                        .accumulate = accumulate};
+  check_launch("matmul_backward_input",
+               kernels::launch_gemm_input_grad(
+                   args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(stream)),
+               dy, w);
+}
+
+void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x) {
+  const size_t bias_bytes =
+      dbias.defined() ? kernels::column_sums_workspace(dy.dim(0), dy.dim(1)) : 0;
+  const ScratchScope scratch("matmul_backward_weight", stream,
+                             std::max(kernels::kGemmBackwardWorkspaceBytes, bias_bytes));
+  if (stream.is_planning) return;
+  const kernels::GemmWeightGradArgs args{.dy = dy.raw(),
+                                         .x = x.raw(),
+                                         .dw = dw.raw(),
+                                         .m = dy.dim(0),
+                                         .n = dy.dim(1),
+                                         .k = x.dim(1),
+                                         .dy_stride = dy.stride(0),
+                                         .x_stride = x.stride(0)};
+  check_launch("matmul_backward_weight",
+               kernels::launch_gemm_weight_grad(
+                   args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(stream)),
+               dy, x);
+  if (dbias.defined())
+    SLX_CUDA(kernels::column_sums(dbias.f32(), dy.raw(), dy.stride(0), dy.dim(0), dy.dim(1),
+                                  scratch.data(), handle(stream)));
+}
+
+}  // namespace slimexx::ops::cuda

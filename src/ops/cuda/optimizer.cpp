@@ -1,0 +1,95 @@
+#include "slimexx/kernels/optimizer.h"
+
+#include <cmath>
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/launch.h"
+#include "slimexx/kernels/policy_loss.h"
+
+namespace slimexx::ops::cuda {
+
+static_assert(sizeof(DecayRange) == sizeof(kernels::AdamWSegment) &&
+              offsetof(DecayRange, weight_decay) == offsetof(kernels::AdamWSegment, weight_decay));
+
+void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
+                  Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step) {
+  const ScratchScope scratch("adamw_ranges", stream, ranges.size_bytes());
+  if (stream.is_planning || ranges.empty()) return;
+  tensor::upload(stream,
+                 Tensor(scratch.data(), tensor::DType::kU8, stream.device,
+                        {static_cast<int64_t>(ranges.size_bytes())}),
+                 ranges.data());
+  const double t = static_cast<double>(step.step);
+  const bool has_weights = weights.raw() != master.raw();
+  SLX_CHECK(!has_weights || weights.dtype() == tensor::DType::kBF16, "{}", weights.shape_text());
+  const kernels::AdamWArgs args{
+      .weights = has_weights ? weights.raw() : nullptr,
+      .master = master.f32(),
+      .exp_avg = exp_avg.f32(),
+      .exp_avg_sq = exp_avg_sq.f32(),
+      .gradient = gradient.f32(),
+      .n = master.dim(0),
+      .lr = step.lr,
+      .beta1 = step.beta1,
+      .beta2 = step.beta2,
+      .eps = step.eps,
+      .gradient_scale = step.gradient_scale,
+      .bias_correction1 = static_cast<float>(1.0 - std::pow(static_cast<double>(step.beta1), t)),
+      .bias_correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(step.beta2), t))};
+  SLX_CUDA(kernels::adamw(args, static_cast<const kernels::AdamWSegment*>(scratch.data()),
+                          static_cast<int64_t>(ranges.size()), handle(stream)));
+}
+
+double sum_of_squares(Stream stream, Tensor x) {
+  const int64_t n = x.num_elements();
+  constexpr size_t kResultBytes = 256;
+  const ScratchScope scratch("sum_of_squares", stream,
+                             kResultBytes + kernels::sum_of_squares_workspace(n));
+  if (stream.is_planning) return 0.0;
+  auto* bytes = static_cast<char*>(scratch.data());
+  SLX_CUDA(kernels::sum_of_squares(reinterpret_cast<double*>(bytes), x.f32(), n,
+                                   bytes + kResultBytes, handle(stream)));
+  double sum = 0.0;
+  tensor::download(stream, &sum, Tensor(bytes, tensor::DType::kF64, stream.device, {1}));
+  return sum;
+}
+
+void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
+                 const PolicyLossRows& rows, const PolicyLossOptions& options) {
+  const int64_t num_rows = rows.log_probs.dim(0);
+  const int64_t sequences =
+      rows.cu_rows.empty() ? 0 : static_cast<int64_t>(rows.cu_rows.size()) - 1;
+  const ScratchScope scratch("policy_loss", stream,
+                             kernels::policy_loss_workspace(num_rows, sequences));
+  if (stream.is_planning) return;
+  SLX_CHECK(options.kind != LossKind::kGspo || rows.device_cu_rows.defined());
+  const kernels::PolicyLossArgs args{.kind = static_cast<int32_t>(options.kind),
+                                     .kl_kind = static_cast<int32_t>(options.kl_kind),
+                                     .tis = static_cast<int32_t>(options.tis),
+                                     .eps_clip = options.eps_clip,
+                                     .eps_clip_high = options.eps_clip_high,
+                                     .eps_clip_c = options.eps_clip_c,
+                                     .entropy_coef = options.entropy_coef,
+                                     .kl_coef = options.kl_coef,
+                                     .tis_clip = options.tis_clip,
+                                     .tis_clip_low = options.tis_clip_low,
+                                     .use_kl = options.use_kl,
+                                     .unbiased_kl = options.unbiased_kl,
+                                     .log_probs = rows.log_probs.f32(),
+                                     .entropies = rows.entropies.f32(),
+                                     .old_log_probs = rows.old_log_probs.f32(),
+                                     .ref_log_probs = rows.ref_log_probs.f32(),
+                                     .rollout_log_probs = rows.rollout_log_probs.f32(),
+                                     .advantages = rows.advantages.f32(),
+                                     .mask = rows.mask.f32(),
+                                     .weights = rows.weights.f32(),
+                                     .cu_rows = rows.device_cu_rows.i32(),
+                                     .rows = num_rows,
+                                     .sequences = sequences,
+                                     .dlog_probs = dlog_probs.f32(),
+                                     .dentropies = dentropies.f32(),
+                                     .metrics = metrics.data<double>()};
+  SLX_CUDA(kernels::policy_loss(args, scratch.data(), handle(stream)));
+}
+
+}  // namespace slimexx::ops::cuda

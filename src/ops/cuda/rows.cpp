@@ -1,0 +1,135 @@
+#include "slimexx/kernels/rows.h"
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/launch.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::ops::cuda {
+namespace {
+
+kernels::Element element(const Tensor& x) {
+  SLX_CHECK(x.dtype() == tensor::DType::kF32 || x.dtype() == tensor::DType::kBF16, "{}",
+            x.shape_text());
+  return x.dtype() == tensor::DType::kF32 ? kernels::Element::kF32 : kernels::Element::kBF16;
+}
+
+kernels::RotaryTables tables(const RotaryTable& rotary, const Tensor& positions) {
+  return {.cos = rotary.cos.f32(),
+          .sin = rotary.sin.f32(),
+          .positions = positions.i32(),
+          .rotary_dim = 2 * rotary.cos.dim(1),
+          .interleaved = rotary.style == RotaryStyle::kInterleaved};
+}
+
+kernels::QkvShape shape_of(const Tensor& qkv, const QkvHeads& heads) {
+  return {.tokens = qkv.dim(0),
+          .query_heads = heads.query_heads,
+          .kv_heads = heads.kv_heads,
+          .head_dim = heads.head_dim};
+}
+
+}  // namespace
+
+void missing(const char* op) {
+  throw Error(ErrorCode::kEnvironment, std::string(op) + " has no kernel of its own on CUDA",
+              "use the fused op that contains it (ops.h)");
+}
+
+void rms_norm_forward(Stream stream, Tensor y, Tensor x, Tensor w, float eps) {
+  SLX_CUDA(kernels::rms_norm_forward(y.raw(), y.stride(0), x.raw(), x.stride(0), w.raw(), x.dim(0),
+                                     x.dim(1), eps, handle(stream)));
+}
+
+void add_rms_norm_forward(Stream stream, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
+                          Tensor branch_norm, Tensor w, float eps) {
+  SLX_CUDA(kernels::add_rms_norm_forward(y.raw(), x_sum.raw(), x.raw(), branch.raw(),
+                                         branch_norm.raw(), w.raw(), x.dim(0), x.dim(1), eps,
+                                         handle(stream)));
+}
+
+void rms_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
+                       float eps, bool accumulate) {
+  const ScratchScope scratch("rms_norm_backward", stream,
+                             kernels::rms_norm_backward_workspace(x.dim(0), x.dim(1)));
+  if (stream.is_planning) return;
+  SLX_CHECK(x.is_contiguous() && dx.is_contiguous() && dy.is_contiguous());
+  SLX_CUDA(kernels::rms_norm_backward(dx.raw(), dw.f32(), dy.raw(), x.raw(), w.raw(), x.dim(0),
+                                      x.dim(1), eps, accumulate, scratch.data(), handle(stream)));
+}
+
+void qk_norm_rotary_forward(Stream stream, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
+                            float eps, const RotaryTable& rotary, Tensor positions,
+                            const KvSlots& kv, const QkvHeads& heads) {
+  const kernels::KvPages pages{
+      .k = kv.k_pages.raw(), .v = kv.v_pages.raw(), .slots = kv.slots.i32()};
+  SLX_CUDA(kernels::qk_norm_rotary_forward(out.raw(), in.raw(), q_norm.raw(), k_norm.raw(), eps,
+                                           tables(rotary, positions), pages, shape_of(in, heads),
+                                           handle(stream)));
+}
+
+void qk_norm_rotary_backward(Stream stream, Tensor d, Tensor dq_norm, Tensor dk_norm, Tensor raw,
+                             Tensor q_norm, Tensor k_norm, float eps, const RotaryTable& rotary,
+                             Tensor positions, const QkvHeads& heads) {
+  const kernels::QkvShape shape = shape_of(d, heads);
+  const ScratchScope scratch(
+      "qk_norm_rotary_backward", stream,
+      q_norm.defined() ? kernels::qk_norm_rotary_backward_workspace(shape) : 0);
+  if (stream.is_planning) return;
+  SLX_CUDA(kernels::qk_norm_rotary_backward(
+      d.raw(), dq_norm.f32(), dk_norm.f32(), q_norm.defined() ? raw.raw() : nullptr, q_norm.raw(),
+      k_norm.raw(), eps, tables(rotary, positions), shape, scratch.data(), handle(stream)));
+}
+
+void swiglu_forward(Stream stream, Tensor h, Tensor gate_up) {
+  SLX_CUDA(kernels::swiglu_forward(h.raw(), gate_up.raw(), h.dim(0), h.dim(1), handle(stream)));
+}
+
+void swiglu_backward(Stream stream, Tensor dgate_up, Tensor dh, Tensor gate_up) {
+  SLX_CUDA(kernels::swiglu_backward(dgate_up.raw(), dh.raw(), gate_up.raw(), dh.dim(0), dh.dim(1),
+                                    handle(stream)));
+}
+
+void add(Stream stream, Tensor y, Tensor a, Tensor b) {
+  SLX_CUDA(kernels::add(y.raw(), a.raw(), b.raw(), element(y), y.num_elements(), handle(stream)));
+}
+
+void add_scaled(Stream stream, Tensor y, Tensor x, float factor) {
+  SLX_CUDA(
+      kernels::add_scaled(y.raw(), x.raw(), factor, element(y), y.num_elements(), handle(stream)));
+}
+
+void scale(Stream stream, Tensor y, float factor) {
+  SLX_CUDA(kernels::scale(y.raw(), factor, element(y), y.num_elements(), handle(stream)));
+}
+
+void fill_zero(Stream stream, Tensor y) {
+  SLX_CUDA(cudaMemsetAsync(y.raw(), 0, static_cast<size_t>(y.size_bytes()), handle(stream)));
+}
+
+void copy(Stream stream, Tensor y, Tensor x) {
+  if (y.dtype() == x.dtype()) return tensor::copy_bytes(stream, y, x);
+  SLX_CUDA(
+      kernels::convert(y.raw(), element(y), x.raw(), element(x), x.num_elements(), handle(stream)));
+}
+
+void gather_rows(Stream stream, Tensor y, Tensor x, Tensor rows) {
+  SLX_CUDA(kernels::gather_rows(y.raw(), y.stride(0), x.raw(), x.stride(0), rows.i32(), rows.dim(0),
+                                x.dim(1), handle(stream)));
+}
+
+void scatter_add_rows(Stream stream, Tensor dx, Tensor dy, Tensor rows) {
+  SLX_CUDA(kernels::scatter_add_rows(dx.raw(), dx.stride(0), dy.raw(), dy.stride(0), rows.i32(),
+                                     rows.dim(0), dx.dim(1), handle(stream)));
+}
+
+void embedding_backward(Stream stream, Tensor dtable, Tensor dy, Tensor tokens) {
+  const ScratchScope scratch("embedding_backward", stream,
+                             kernels::embedding_backward_workspace(tokens.dim(0), dtable.dim(0)));
+  if (stream.is_planning) return;
+  SLX_CHECK(dy.is_contiguous());
+  SLX_CUDA(kernels::embedding_backward(dtable.f32(), dy.raw(), tokens.i32(), tokens.dim(0),
+                                       dtable.dim(1), dtable.dim(0), scratch.data(),
+                                       handle(stream)));
+}
+
+}  // namespace slimexx::ops::cuda

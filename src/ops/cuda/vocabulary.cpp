@@ -1,0 +1,58 @@
+#include "slimexx/kernels/vocabulary.h"
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/launch.h"
+
+namespace slimexx::ops::cuda {
+namespace {
+
+static_assert(sizeof(SamplingRow) == sizeof(kernels::SamplingParameters) &&
+              offsetof(SamplingRow, greedy) == offsetof(kernels::SamplingParameters, greedy) &&
+              offsetof(SamplingRow, seed) == offsetof(kernels::SamplingParameters, seed) &&
+              offsetof(SamplingRow, counter) == offsetof(kernels::SamplingParameters, counter));
+
+kernels::LogitRows logit_rows(const Tensor& logits) {
+  return {.logits = logits.f32(),
+          .stride = logits.stride(0),
+          .rows = logits.dim(0),
+          .columns = logits.dim(1)};
+}
+
+}  // namespace
+
+void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperature) {
+  const ScratchScope scratch("normalize_logits", stream,
+                             kernels::normalize_logits_workspace(logits.dim(0), logits.dim(1)));
+  if (stream.is_planning) return;
+  SLX_CUDA(kernels::normalize_logits(logit_rows(logits), lse.f32(), nullptr, temperature,
+                                     scratch.data(), handle(stream)));
+}
+
+void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
+                      Tensor targets) {
+  const ScratchScope scratch("gather_log_probs", stream,
+                             kernels::gather_log_probs_workspace(logits.dim(0), logits.dim(1)));
+  if (stream.is_planning) return;
+  SLX_CUDA(kernels::gather_log_probs(log_probs.f32(), entropies.f32(), logit_rows(logits),
+                                     lse.f32(), targets.i32(), scratch.data(), handle(stream)));
+}
+
+void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
+                        Tensor entropies, Tensor dlog_probs, Tensor dentropies, float temperature) {
+  SLX_CUDA(kernels::log_probs_backward(dlogits.raw(), dlogits.stride(0), logit_rows(logits),
+                                       lse.f32(), targets.i32(), entropies.f32(), dlog_probs.f32(),
+                                       dentropies.f32(), temperature, handle(stream)));
+}
+
+void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
+                   Tensor rows, int64_t allowed_tokens) {
+  (void)lse;  // the kernel keeps it to itself
+  const ScratchScope scratch("sample_tokens", stream,
+                             kernels::sample_tokens_workspace(logits.dim(0), logits.dim(1)));
+  if (stream.is_planning) return;
+  SLX_CUDA(kernels::sample_tokens(tokens.i32(), log_probs.f32(), logit_rows(logits),
+                                  rows.data<kernels::SamplingParameters>(), allowed_tokens,
+                                  scratch.data(), handle(stream)));
+}
+
+}  // namespace slimexx::ops::cuda
