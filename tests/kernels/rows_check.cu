@@ -112,6 +112,15 @@ void check_nothing_to_do() {
   expect_status("column_sums", column_sums(0, 0, 8, 0, 8, 0, 0), none);
   expect_status("synchronise", cudaDeviceSynchronize(), none);
   const cudaError_t invalid = cudaErrorInvalidValue;
+  for (int64_t count = 2; count < 2000000; count += count / 2) {
+    const auto more = embedding_backward_workspace(count, 151936);
+    const auto fewer = embedding_backward_workspace(count - 1, 151936);
+    ++comparisons;
+    if (fewer <= more) continue;
+    ++failures;
+    std::printf("FAIL embedding_backward_workspace(%ld) is %zu, of one less %zu\n", long(count),
+                more, fewer);
+  }
   current_case = "sizes that are not served";
   expect_status("width", rms_norm_forward(0, 0, 0, 0, 0, 1, 16385, kEps, 0), invalid);
   expect_status("no width", rms_norm_backward(0, 0, 0, 0, 0, 1, 0, kEps, false, 0, 0), invalid);

@@ -6,8 +6,9 @@
 // Every function queues its kernel on `stream` and returns cudaGetLastError(), or
 // cudaErrorInvalidValue for a size or alignment that it does not serve (said at each). Zero rows
 // are served by doing nothing. Buffers start at 16 bytes, and where a width is a multiple of 8 and
-// so are the strides, the vectorised path runs; other widths are served too, slower, with the same
-// bits.
+// so are the strides, the vectorised path runs; other widths and alignments are served too, slower,
+// with the same bits. A launch overlaps the end of the kernel before it on the stream, and lets the
+// next one do so, but reads and writes nothing before all earlier kernels are complete.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,20 +18,23 @@
 namespace slimexx::kernels {
 
 // y = w * (x * rsqrt(mean(x^2) + eps)). x, y [rows, width] bf16 with row strides; w [width] bf16.
+// y may be x. Widths of all three norms: 1 to 16384.
 cudaError_t rms_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x_stride,
                              const void* w, int64_t rows, int64_t width, float eps,
                              cudaStream_t stream);
 
 // x_sum = x + branch, or x + branch_norm * normalised(branch) where branch_norm [width] is given;
 // rounded to bf16; y = w * normalised(x_sum), taken from the rounded x_sum, where y and w are given
-// (both or neither). All [rows, width] bf16, contiguous; x_sum may be x or branch.
+// (both or neither). All [rows, width] bf16, contiguous; x_sum may be x or branch. y has the bits of
+// rms_norm_forward(x_sum).
 cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void* branch,
                                  const void* branch_norm, const void* w, int64_t rows,
                                  int64_t width, float eps, cudaStream_t stream);
 
 // dx (+)= gradient by x of rms_norm_forward; dw[width] f32 += its gradient by w, summed over rows
 // in a fixed order (no atomics on values: the same bits every run). Statistics are computed again
-// from x. `workspace`: rms_norm_backward_workspace() bytes.
+// from x. Without `accumulate` dx may be dy. `workspace`: rms_norm_backward_workspace() bytes; it
+// starts at 16 bytes, as every workspace does.
 size_t rms_norm_backward_workspace(int64_t rows, int64_t width);
 cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x, const void* w,
                               int64_t rows, int64_t width, float eps, bool accumulate,
@@ -55,7 +59,8 @@ struct KvPages {
 };
 // RMSNorm of each query and key head (q_norm, k_norm [head_dim]; null: none), then the rotation,
 // rounded once. With pages, keys and values go to their slots and only queries to `out`; without,
-// all of `out` is written, values copied. `out` may be `in`. head_dim <= 256, even.
+// all of `out` is written, values copied. `out` may be `in`. head_dim <= 256, even. Positions must
+// be rows of the tables: the device does not check them.
 cudaError_t qk_norm_rotary_forward(void* out, const void* in, const void* q_norm,
                                    const void* k_norm, float eps, const RotaryTables& rotary,
                                    const KvPages& pages, const QkvShape& shape,
@@ -70,6 +75,7 @@ cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, con
                                     void* workspace, cudaStream_t stream);
 
 // h[rows, width] = silu(gate) * up; gate_up [rows, 2 width] is gate then up. All bf16, contiguous.
+// dgate_up may be gate_up.
 cudaError_t swiglu_forward(void* h, const void* gate_up, int64_t rows, int64_t width,
                            cudaStream_t stream);
 cudaError_t swiglu_backward(void* dgate_up, const void* dh, const void* gate_up, int64_t rows,
@@ -83,14 +89,16 @@ cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_
                              const int32_t* rows, int64_t count, int64_t width,
                              cudaStream_t stream);
 // dtable[tokens[i]] += dy[i]: dtable [vocabulary, width] f32, dy [count, width] bf16; the rows of
-// one token are added in ascending i (the same bits every run).
+// one token are added in ascending i (the same bits every run). The workspace's size is
+// asked of the device's sort; that of a larger count serves a smaller one.
 size_t embedding_backward_workspace(int64_t count, int64_t vocabulary);
 cudaError_t embedding_backward(float* dtable, const void* dy, const int32_t* tokens, int64_t count,
                                int64_t width, int64_t vocabulary, void* workspace,
                                cudaStream_t stream);
 
 enum class Element : uint8_t { kF32, kBF16 };
-// y = a + b; y += factor * x; y *= factor. n elements of one type.
+// y = a + b; y += factor * x; y *= factor. n elements of one type; y may be a or b. In f32 the
+// product is rounded before the sum, as on the CPU.
 cudaError_t add(void* y, const void* a, const void* b, Element type, int64_t n,
                 cudaStream_t stream);
 cudaError_t add_scaled(void* y, const void* x, float factor, Element type, int64_t n,
