@@ -25,8 +25,8 @@ cudaError_t rms_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x
 
 // x_sum = x + branch, or x + branch_norm * normalised(branch) where branch_norm [width] is given;
 // rounded to bf16; y = w * normalised(x_sum), taken from the rounded x_sum, where y and w are given
-// (both or neither). All [rows, width] bf16, contiguous; x_sum may be x or branch. y has the bits of
-// rms_norm_forward(x_sum).
+// (both or neither). All [rows, width] bf16, contiguous; x_sum may be x or branch. y has the bits
+// of rms_norm_forward(x_sum).
 cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void* branch,
                                  const void* branch_norm, const void* w, int64_t rows,
                                  int64_t width, float eps, cudaStream_t stream);
