@@ -1,0 +1,60 @@
+// The LM head without its logits: log-softmax over the vocabulary, the targets' log-probabilities
+// and entropies straight from the product's sums, and the gradient by the logits.
+//
+// The bits are those of launch_gemm with f32 output, then normalize_logits, then gather_log_probs
+// (or log_probs_backward), which is the way of sampling; and those of a row do not depend on how
+// many rows there are. A vocabulary or k beyond multiples of 8 is computed by just those functions,
+// through logits of some rows at a time. Where both are multiples of 8, hidden and w must be
+// 16-byte aligned.
+//
+// Pointers are device pointers. Nothing is allocated, nothing synchronises; what a function queues
+// runs on `stream`. Each returns null if it was queued, else what is wrong, as a static text.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+struct LmHeadForwardArgs {
+  const void* hidden = nullptr;      // [rows, k] bf16, row-major
+  const void* w = nullptr;           // [vocabulary, k] bf16, row-major
+  const int32_t* targets = nullptr;  // [rows]; outside of the vocabulary the log_prob is NaN
+  int64_t rows = 0, vocabulary = 0, k = 0;
+  float temperature = 1.0f;    // from 2^-40 to 2^40: z = logit / temperature
+  float* log_probs = nullptr;  // [rows]: z of the target - lse
+  float* lse = nullptr;        // [rows]: log sum exp z
+  float* entropies = nullptr;  // [rows]: -sum p log p; null: not wanted
+  void* workspace = nullptr;   // of lm_head_forward_workspace() bytes, 16-byte aligned
+};
+
+// For each row 8 bytes (12 with entropies) a 256 columns, and 4; where the way leads through
+// logits, 64 MiB or the logits of one row more.
+size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
+[[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
+
+struct LmHeadBackwardArgs {
+  const void* hidden = nullptr;      // [rows, k] bf16, row-major
+  const void* w = nullptr;           // [vocabulary, k] bf16, row-major
+  const int32_t* targets = nullptr;  // [rows]
+  int64_t rows = 0, vocabulary = 0, k = 0;
+  float temperature = 1.0f;           // as it was forward
+  const float* lse = nullptr;         // [rows], from forward
+  const float* entropies = nullptr;   // [rows], from forward; null together with dentropies
+  const float* dlog_probs = nullptr;  // [rows]
+  const float* dentropies = nullptr;  // [rows]
+  void* dlogits = nullptr;            // [rows, vocabulary] bf16, 16-byte aligned
+  int64_t dlogits_stride = 0;         // elements, a multiple of 8; 0: vocabulary
+  void* workspace = nullptr;          // of lm_head_backward_workspace() bytes, 16-byte aligned
+};
+
+// Computes the logits of these rows again and writes their gradient, by the raw logits:
+//   (dlp * (1_target - p) - dH * p * (log p + H)) / temperature,  p = exp(z - lse)
+// The caller makes the gradients of hidden and w from it, some thousand rows at a time.
+// The workspace is 0 bytes unless the way leads through logits.
+size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
+[[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,
+                                                  cudaStream_t stream);
+
+}  // namespace slimexx::kernels

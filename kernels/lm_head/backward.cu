@@ -1,0 +1,103 @@
+// The product of the hidden states with the vocabulary once more; what is stored is the gradient by
+// the logits, formed where they stand.
+#include "kernels/lm_head/launch.cuh"
+#include "kernels/lm_head/products.h"
+#include "kernels/lm_head/temperature.cuh"
+#include "kernels/vocabulary/tile_sum.cuh"
+
+namespace slimexx::kernels::lm_head {
+namespace {
+
+// The constants of a row. The arithmetic is that of log_probs_backward to the bit:
+// d = p * (-dlp - dh * (log p + H)), 0 where p is; plus dlp at the target; by 1 / temperature.
+struct GradientRow {
+  float lse = 0.0f, entropy = 0.0f, dlp = 0.0f, dh = 0.0f;
+  int target = -1;
+
+  __device__ __forceinline__ float gradient(float z) const {
+    const float log_p = __fadd_rn(z, -lse);
+    const float p = vocabulary::fixed_exp(log_p);
+    const float d = __fmul_rn(p, __fmaf_rn(-dh, __fadd_rn(log_p, entropy), -dlp));
+    return p == 0.0f ? 0.0f : d;  // log_p may be -inf
+  }
+};
+
+template <bool kDivide>
+struct StoreGradient {
+  const float* lse;
+  const float* entropies;  // null together with dentropies
+  const float* dlog_probs;
+  const float* dentropies;
+  const int32_t* targets;
+  Temperature temperature;
+
+  template <class Tile>
+  __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
+                                         int row, int column, uint8_t* staging, int group) const {
+    static_assert(!Tile::kSwap);
+    const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    const GradientRow rows[2] = {load_row(p, first_row), load_row(p, first_row + 8)};
+    if constexpr (kDivide) divide_logits(acc, temperature);
+#pragma unroll
+    for (int r = 0; r < Tile::kColumns / 2; ++r) acc[r] = rows[r / 2 % 2].gradient(acc[r]);
+    add_targets(acc, column, rows);
+    if constexpr (kDivide) {
+#pragma unroll
+      for (int r = 0; r < Tile::kColumns / 2; ++r) {
+        acc[r] = __fmul_rn(acc[r], temperature.reciprocal);
+      }
+    }
+    store_plain(p, acc, staging, 1 + group, row, column);
+  }
+
+ private:
+  __device__ __forceinline__ GradientRow load_row(const GemmProblem& p, int row) const {
+    GradientRow out;
+    if (row >= p.tokens) return out;
+    out.lse = lse[row];
+    out.dlp = dlog_probs[row];
+    out.target = targets[row];
+    if (dentropies != nullptr) {
+      out.entropy = entropies[row];
+      out.dh = dentropies[row];
+    }
+    return out;
+  }
+
+  // Few warps meet a target.
+  template <int kCount>
+  __device__ __forceinline__ void add_targets(float (&acc)[kCount], int column,
+                                              const GradientRow (&rows)[2]) const {
+    const auto inside = [column](int target) {
+      return target >= column && target - column < 2 * kCount;
+    };
+    if (!inside(rows[0].target) && !inside(rows[1].target)) return;
+    const int lane_column = column + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int r = 0; r < kCount; ++r) {
+      const GradientRow& row = rows[r / 2 % 2];
+      if (lane_column + r / 4 * 8 + r % 2 == row.target) acc[r] = __fadd_rn(acc[r], row.dlp);
+    }
+  }
+};
+
+template <bool kDivide>
+const char* launch_gradient(const LmHeadBackwardArgs& a, int sm_count, cudaStream_t stream) {
+  GemmArgs product = describe_product(a);
+  product.y = a.dlogits;
+  product.y_stride = a.dlogits_stride;
+  product.output = GemmOutput::kBf16;
+  const StoreGradient<kDivide> epilogue = {a.lse,        a.entropies,
+                                           a.dlog_probs, a.dentropies,
+                                           a.targets,    {a.temperature, 1.0f / a.temperature}};
+  return launch_product(product, sm_count, stream, epilogue);
+}
+
+}  // namespace
+
+const char* launch_backward(const LmHeadBackwardArgs& a, int sm_count, cudaStream_t stream) {
+  return a.temperature == 1.0f ? launch_gradient<false>(a, sm_count, stream)
+                               : launch_gradient<true>(a, sm_count, stream);
+}
+
+}  // namespace slimexx::kernels::lm_head

@@ -1,0 +1,189 @@
+// Checks the arguments, and takes the tensor cores' way or the one through logits.
+#include "slimexx/kernels/lm_head.h"
+
+#include <algorithm>
+
+#include "kernels/lm_head/products.h"
+#include "slimexx/kernels/gemm.h"
+#include "slimexx/kernels/vocabulary.h"
+
+namespace slimexx::kernels {
+namespace {
+
+constexpr size_t kLogitBytes = size_t{64} << 20;
+
+bool aligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+// Where launch_gemm takes the tensor cores, given an aligned w.
+bool suits_tensor_cores(int64_t vocabulary, int64_t k) { return vocabulary % 8 == 0 && k % 8 == 0; }
+
+template <class Args>
+const char* find_fault(const Args& a) {
+  constexpr int64_t kMaxSize = INT32_MAX / 2;
+  if (a.rows < 0 || a.vocabulary <= 0 || a.k <= 0) {
+    return "lm_head: rows must be at least 0, vocabulary and k at least 1";
+  }
+  if (a.rows > kMaxSize || a.vocabulary > kMaxSize || a.k > kMaxSize) {
+    return "lm_head: rows, vocabulary and k must be < 2^30";
+  }
+  if (!(a.temperature >= lm_head::kLeastTemperature &&
+        a.temperature <= lm_head::kLargestTemperature)) {
+    return "lm_head: the temperature must be from 2^-40 to 2^40";
+  }
+  if (a.rows == 0) return nullptr;
+  if (a.hidden == nullptr || a.w == nullptr || a.targets == nullptr) {
+    return "lm_head: hidden, w or targets is null";
+  }
+  if (suits_tensor_cores(a.vocabulary, a.k) && (!aligned(a.hidden, 16) || !aligned(a.w, 16))) {
+    return "lm_head: hidden and w must be 16-byte aligned";
+  }
+  return nullptr;
+}
+
+const char* count_processors(int& count) {
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  }
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+// The way through logits: a workspace of the logits of some rows, a normaliser for each of them,
+// and what the vocabulary's kernels want.
+struct LogitChunk {
+  int64_t stride, rows;
+
+  LogitChunk(int64_t all_rows, int64_t vocabulary)
+      : stride((vocabulary + 3) / 4 * 4),
+        rows(std::clamp<int64_t>(static_cast<int64_t>(kLogitBytes / sizeof(float)) / stride, 1,
+                                 std::max<int64_t>(all_rows, 1))) {}
+
+  size_t logit_bytes() const { return static_cast<size_t>(rows * stride) * sizeof(float); }
+  size_t lse_bytes() const { return static_cast<size_t>(rows + 3) / 4 * 16; }
+  size_t bytes(int64_t vocabulary) const {
+    return logit_bytes() + lse_bytes() +
+           std::max(normalize_logits_workspace(rows, vocabulary),
+                    gather_log_probs_workspace(rows, vocabulary));
+  }
+};
+
+const char* as_text(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+// Some rows of a product in f32, divided by the temperature, with their normalisers.
+struct Logits {
+  LogitRows z;
+  float* lse;
+  void* workspace;
+
+  template <class Args>
+  Logits(const Args& a, const LogitChunk& chunk, int64_t count)
+      : z{static_cast<float*>(a.workspace), chunk.stride, count, a.vocabulary} {
+    char* const after = static_cast<char*>(a.workspace) + chunk.logit_bytes();
+    lse = reinterpret_cast<float*>(after);
+    workspace = after + chunk.lse_bytes();
+  }
+
+  template <class Args>
+  const char* compute(const Args& a, int64_t first, cudaStream_t stream) const {
+    GemmArgs product;
+    product.x = static_cast<const uint16_t*>(a.hidden) + first * a.k;
+    product.w = a.w;
+    product.y = z.logits;
+    product.m = z.rows;
+    product.n = a.vocabulary;
+    product.k = a.k;
+    product.output = GemmOutput::kF32;
+    product.y_stride = z.stride;
+    if (const char* fault = launch_gemm(product, stream)) return fault;
+    return as_text(normalize_logits(z, lse, nullptr, a.temperature, workspace, stream));
+  }
+};
+
+const char* forward_by_logits(const LmHeadForwardArgs& a, cudaStream_t stream) {
+  const LogitChunk chunk(a.rows, a.vocabulary);
+  for (int64_t first = 0; first < a.rows; first += chunk.rows) {
+    const int64_t count = std::min(chunk.rows, a.rows - first);
+    Logits logits(a, chunk, count);
+    logits.lse = a.lse + first;
+    if (const char* fault = logits.compute(a, first, stream)) return fault;
+    float* const entropies = a.entropies == nullptr ? nullptr : a.entropies + first;
+    const cudaError_t error = gather_log_probs(a.log_probs + first, entropies, logits.z, logits.lse,
+                                               a.targets + first, logits.workspace, stream);
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+  }
+  return nullptr;
+}
+
+const char* backward_by_logits(const LmHeadBackwardArgs& a, int64_t stride, cudaStream_t stream) {
+  const LogitChunk chunk(a.rows, a.vocabulary);
+  for (int64_t first = 0; first < a.rows; first += chunk.rows) {
+    const Logits logits(a, chunk, std::min(chunk.rows, a.rows - first));
+    if (const char* fault = logits.compute(a, first, stream)) return fault;
+    const bool entropies = a.entropies != nullptr;
+    const cudaError_t error = log_probs_backward(
+        static_cast<uint16_t*>(a.dlogits) + first * stride, stride, logits.z, a.lse + first,
+        a.targets + first, entropies ? a.entropies + first : nullptr, a.dlog_probs + first,
+        entropies ? a.dentropies + first : nullptr, a.temperature, stream);
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies) {
+  if (suits_tensor_cores(vocabulary, k)) {
+    return lm_head::sums_workspace(rows, vocabulary, entropies);
+  }
+  return LogitChunk(rows, vocabulary).bytes(vocabulary);
+}
+
+const char* lm_head_forward(const LmHeadForwardArgs& a, cudaStream_t stream) {
+  if (const char* fault = find_fault(a)) return fault;
+  if (a.rows == 0) return nullptr;
+  if (a.log_probs == nullptr || a.lse == nullptr) return "lm_head: log_probs or lse is null";
+  if (a.workspace == nullptr || !aligned(a.workspace, 16)) {
+    return "lm_head: the workspace is null or not 16-byte aligned";
+  }
+  if (!suits_tensor_cores(a.vocabulary, a.k)) return forward_by_logits(a, stream);
+  int processors = 0;
+  if (const char* fault = count_processors(processors)) return fault;
+  return lm_head::launch_forward(a, processors, stream);
+}
+
+size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k) {
+  if (suits_tensor_cores(vocabulary, k)) return 0;
+  return LogitChunk(rows, vocabulary).bytes(vocabulary);
+}
+
+const char* lm_head_backward_logits(const LmHeadBackwardArgs& a, cudaStream_t stream) {
+  if (const char* fault = find_fault(a)) return fault;
+  if (a.rows == 0) return nullptr;
+  if (a.lse == nullptr || a.dlog_probs == nullptr || a.dlogits == nullptr) {
+    return "lm_head: lse, dlog_probs or dlogits is null";
+  }
+  if ((a.entropies == nullptr) != (a.dentropies == nullptr)) {
+    return "lm_head: entropies and dentropies must be null together";
+  }
+  const int64_t stride = a.dlogits_stride == 0 ? a.vocabulary : a.dlogits_stride;
+  if (stride < a.vocabulary) return "lm_head: dlogits_stride is less than the vocabulary";
+  if (!suits_tensor_cores(a.vocabulary, a.k)) {
+    if (a.workspace == nullptr || !aligned(a.workspace, 16)) {
+      return "lm_head: the workspace is null or not 16-byte aligned";
+    }
+    return backward_by_logits(a, stride, stream);
+  }
+  if (stride % 8 != 0 || !aligned(a.dlogits, 16)) {
+    return "lm_head: dlogits must be 16-byte aligned, its stride a multiple of 8";
+  }
+  int processors = 0;
+  if (const char* fault = count_processors(processors)) return fault;
+  return lm_head::launch_backward(a, processors, stream);
+}
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,17 @@
+// The two products of this family. Arguments are checked before they come here.
+#pragma once
+#include "slimexx/kernels/lm_head.h"
+
+namespace slimexx::kernels::lm_head {
+
+// Between these nothing on the short way of temperature.cuh over- or underflows.
+constexpr float kLeastTemperature = 0x1p-40f;
+constexpr float kLargestTemperature = 0x1p40f;
+
+// Workspace of launch_forward: the partial results of all tiles, and the targets' z.
+size_t sums_workspace(int64_t rows, int64_t columns, bool entropies);
+const char* launch_forward(const LmHeadForwardArgs& args, int sm_count, cudaStream_t stream);
+
+const char* launch_backward(const LmHeadBackwardArgs& args, int sm_count, cudaStream_t stream);
+
+}  // namespace slimexx::kernels::lm_head

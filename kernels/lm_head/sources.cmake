@@ -1,0 +1,4 @@
+list(APPEND SLX_KERNELS_SOURCES
+  lm_head/backward.cu
+  lm_head/forward.cu
+  lm_head/lm_head.cpp)

@@ -1,0 +1,491 @@
+// The LM head without logits against the way through them (launch_gemm in f32, normalize_logits,
+// gather_log_probs, log_probs_backward), bit by bit, and both against a product and a log-softmax
+// in double on the host; every call twice; rows of a large call against calls of few rows.
+//
+//   lm_head_check [--small]      --small: shapes that are quick under compute-sanitizer
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "slimexx/kernels/gemm.h"
+#include "slimexx/kernels/lm_head.h"
+#include "slimexx/kernels/vocabulary.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/gemm_reference.cuh"
+
+namespace slimexx::kernels::testing {
+namespace {
+
+using Bf16Array = DeviceArray<__nv_bfloat16>;
+using FloatArray = DeviceArray<float>;
+constexpr int64_t kGuard = 1024;  // elements behind an output that must keep their poison
+constexpr uint64_t kSeed = 77;
+
+int comparisons = 0;
+int failures = 0;
+
+void require_queued(const char* fault) {
+  if (fault == nullptr) return;
+  std::fprintf(stderr, "launch: %s\n", fault);
+  std::exit(2);
+}
+
+template <class T>
+std::vector<T> to_host(const DeviceArray<T>& from) {
+  std::vector<T> out(static_cast<size_t>(from.count()));
+  SLX_CUDA(cudaMemcpy(out.data(), from.data(), out.size() * sizeof(T), cudaMemcpyDeviceToHost));
+  return out;
+}
+
+template <class T>
+void to_device(const DeviceArray<T>& to, const std::vector<T>& from) {
+  SLX_CUDA(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+}
+
+// Which of the rows hold something else than normal numbers.
+enum class Rows { kNormal, kExtreme };
+
+// Rows r of kExtreme, by r % 12: 1 tiny, 2 zero, 3 large enough that some logits overflow, 4 with
+// -inf in every third column, 5 NaN, 6 all -inf or +inf. Column 0 of w serves 4 and nothing else.
+__global__ void plant_extremes(__nv_bfloat16* hidden, __nv_bfloat16* w, int64_t rows,
+                               int64_t vocabulary, int64_t k) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (int64_t i = first; i < vocabulary; i += stride) {
+    w[i * k] = __float2bfloat16_rn(i % 3 == 0 ? 8.0f : 0.0f);
+  }
+  for (int64_t i = first; i < rows * k; i += stride) {
+    const int64_t kind = i / k % 12;
+    const float x = __bfloat162float(hidden[i]);
+    float y = i % k == 0 ? 0.0f : x;
+    if (kind == 1) y *= 0x1p-120f;
+    if (kind == 2) y = 0.0f;
+    if (kind == 3) y *= 0x1p127f;
+    if (kind == 4 && i % k == 0) y = -3e38f;
+    if (kind == 5 && i % k == 1) y = __int_as_float(0x7fffffff);
+    if (kind == 6 && i % k == 1) y = __int_as_float(0x7f800000);
+    hidden[i] = __float2bfloat16_rn(y);
+  }
+}
+
+// Every position of a tile, the first and the last column, and some ids outside.
+std::vector<int32_t> choose_targets(int64_t rows, int64_t vocabulary) {
+  const int64_t tiles = (vocabulary + 255) / 256;
+  std::vector<int32_t> targets;
+  for (int64_t r = 0; r < rows; ++r) {
+    int64_t target = (r * 7919 % tiles * 256 + r % 256) % vocabulary;
+    if (r % 41 == 0) target = vocabulary - 1;
+    if (r % 97 == 13) target = 0;
+    if (r % 101 == 17) target = -1;
+    if (r % 103 == 19) target = vocabulary;
+    if (r % 107 == 23) target = tiles * 256 - 1;
+    targets.push_back(static_cast<int32_t>(target));
+  }
+  return targets;
+}
+
+std::vector<float> choose_gradients(int64_t rows, float scale) {
+  std::vector<float> out;
+  for (int64_t r = 0; r < rows; ++r) {
+    out.push_back(r % 7 == 6 ? 0.0f : scale * std::sin(static_cast<float>(r) + scale));
+  }
+  return out;
+}
+
+struct Case {
+  int64_t rows, vocabulary, k;
+  float temperature;
+  Rows kind;
+};
+
+// Operands of a case, and what the way through logits makes of them.
+struct Expected {
+  explicit Expected(const Case& c_)
+      : c(c_),
+        stride((c.vocabulary + 3) / 4 * 4),
+        hidden(c.rows * c.k),
+        w(c.vocabulary * c.k),
+        targets(c.rows),
+        dlog_probs(c.rows),
+        dentropies(c.rows),
+        z(c.rows * stride),
+        log_probs(c.rows),
+        lse(c.rows),
+        entropies(c.rows) {
+    fill_normal<<<1024, 256>>>(hidden.data(), hidden.count(), kSeed, 1.0f);
+    fill_normal<<<1024, 256>>>(w.data(), w.count(), kSeed + 1, 2.0f / std::sqrt(float(c.k)));
+    if (c.kind == Rows::kExtreme) {
+      plant_extremes<<<256, 256>>>(hidden.data(), w.data(), c.rows, c.vocabulary, c.k);
+    }
+    to_device(targets, choose_targets(c.rows, c.vocabulary));
+    to_device(dlog_probs, choose_gradients(c.rows, 1.5f));
+    to_device(dentropies, choose_gradients(c.rows, 0.25f));
+    compute();
+  }
+  LogitRows logits() const { return {z.data(), stride, c.rows, c.vocabulary}; }
+
+  void compute() {
+    GemmArgs product;
+    product.x = hidden.data();
+    product.w = w.data();
+    product.y = z.data();
+    product.m = c.rows;
+    product.n = c.vocabulary;
+    product.k = c.k;
+    product.output = GemmOutput::kF32;
+    product.y_stride = stride;
+    require_queued(launch_gemm(product, nullptr));
+    DeviceArray<uint8_t> workspace(
+        static_cast<int64_t>(std::max(normalize_logits_workspace(c.rows, c.vocabulary),
+                                      gather_log_probs_workspace(c.rows, c.vocabulary))));
+    SLX_CUDA(normalize_logits(logits(), lse.data(), nullptr, c.temperature, workspace.data(), 0));
+    SLX_CUDA(gather_log_probs(log_probs.data(), entropies.data(), logits(), lse.data(),
+                              targets.data(), workspace.data(), 0));
+    SLX_CUDA(cudaDeviceSynchronize());
+  }
+
+  Case c;
+  int64_t stride;
+  Bf16Array hidden, w;
+  DeviceArray<int32_t> targets;
+  FloatArray dlog_probs, dentropies, z, log_probs, lse, entropies;
+};
+
+std::string name_case(const Case& c, int64_t rows) {
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                "rows %ld of %ld vocabulary %ld k %ld temperature %g%s seed %lu", long(rows),
+                long(c.rows), long(c.vocabulary), long(c.k), static_cast<double>(c.temperature),
+                c.kind == Rows::kExtreme ? " extreme" : "", static_cast<unsigned long>(kSeed));
+  return text;
+}
+
+// NaNs are alike.
+bool same_bits(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+// The first `count` floats as expected, the guard behind them untouched.
+void compare_rows(const std::string& name, const char* what, const FloatArray& got,
+                  const FloatArray& expected, int64_t count) {
+  ++comparisons;
+  const std::vector<float> a = to_host(got), b = to_host(expected);
+  int64_t differing = 0, first = -1;
+  for (size_t i = 0; i < static_cast<size_t>(count + kGuard); ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &a[i], sizeof(bits));
+    const bool inside = i < static_cast<size_t>(count);
+    // A NaN that was never written would have the poison's bits.
+    const bool good = inside ? same_bits(a[i], b[i]) && bits != ~0u : bits == ~0u;
+    if (good) continue;
+    ++differing;
+    if (first < 0) first = static_cast<int64_t>(i);
+  }
+  if (differing == 0) return;
+  if (++failures > 40) return;
+  const size_t i = static_cast<size_t>(first);
+  std::printf("FAIL %s: %s: %ld differ, first row %ld: %.9g, expected %.9g%s\n", name.c_str(), what,
+              long(differing), long(first), double(a[i]), first < count ? double(b[i]) : 0.0,
+              first < count ? "" : " (outside)");
+}
+
+struct Outputs {
+  explicit Outputs(int64_t rows)
+      : log_probs(rows + kGuard), lse(rows + kGuard), entropies(rows + kGuard) {
+    log_probs.set_bytes(0xff);
+    lse.set_bytes(0xff);
+    entropies.set_bytes(0xff);
+  }
+  FloatArray log_probs, lse, entropies;
+};
+
+void check_forward(const Expected& e, int64_t rows, bool entropies) {
+  const Case& c = e.c;
+  const Outputs out(rows);
+  const auto bytes =
+      static_cast<int64_t>(lm_head_forward_workspace(rows, c.vocabulary, c.k, entropies));
+  DeviceArray<uint8_t> workspace(bytes + kGuard);
+  workspace.set_bytes(0xff);
+  LmHeadForwardArgs args;
+  args.hidden = e.hidden.data();
+  args.w = e.w.data();
+  args.targets = e.targets.data();
+  args.rows = rows;
+  args.vocabulary = c.vocabulary;
+  args.k = c.k;
+  args.temperature = c.temperature;
+  args.log_probs = out.log_probs.data();
+  args.lse = out.lse.data();
+  args.entropies = entropies ? out.entropies.data() : nullptr;
+  args.workspace = workspace.data();
+  require_queued(lm_head_forward(args, nullptr));
+  SLX_CUDA(cudaDeviceSynchronize());
+  const std::string name = name_case(c, rows) + (entropies ? " entropies" : "");
+  compare_rows(name, "log_probs", out.log_probs, e.log_probs, rows);
+  compare_rows(name, "lse", out.lse, e.lse, rows);
+  compare_rows(name, "entropies", out.entropies, e.entropies, entropies ? rows : 0);
+  const std::vector<uint8_t> used = to_host(workspace);
+  ++comparisons;
+  if (std::any_of(used.end() - kGuard, used.end(), [](uint8_t v) { return v != 0xff; })) {
+    ++failures;
+    std::printf("FAIL %s: written behind the workspace\n", name.c_str());
+  }
+}
+
+// Counts in out[0] the elements of `got`, rows `stride` apart, that differ from `expected`, with
+// NaNs alike, and in out[1] what was written outside of the columns.
+__global__ void compare_gradients(const __nv_bfloat16* got, const __nv_bfloat16* expected,
+                                  int64_t stride, int64_t rows, int64_t columns, int64_t total,
+                                  Difference* out) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total; i += step) {
+    const bool inside = i / stride < rows && i % stride < columns;
+    const uint16_t a = __bfloat16_as_ushort(got[i]), b = __bfloat16_as_ushort(expected[i]);
+    const bool nans = (a & 0x7fff) > 0x7f80 && (b & 0x7fff) > 0x7f80 && a != 0xffff;
+    if (inside ? a == b || nans : a == 0xffff) continue;
+    atomicAdd(&out[inside ? 0 : 1].count, 1ull);
+    atomicMin(&out[inside ? 0 : 1].first, static_cast<unsigned long long>(i));
+  }
+}
+
+struct Gradient {
+  Gradient(const Expected& e, int64_t rows_, int64_t gap)
+      : rows(rows_), stride((e.c.vocabulary + 7) / 8 * 8 + gap), d(rows * stride + kGuard) {
+    d.set_bytes(0xff);
+  }
+  int64_t rows, stride;
+  Bf16Array d;
+};
+
+void launch_backward(const Expected& e, const Gradient& g, bool entropies) {
+  const Case& c = e.c;
+  DeviceArray<uint8_t> workspace(
+      static_cast<int64_t>(lm_head_backward_workspace(g.rows, c.vocabulary, c.k)) + 16);
+  LmHeadBackwardArgs args;
+  args.hidden = e.hidden.data();
+  args.w = e.w.data();
+  args.targets = e.targets.data();
+  args.rows = g.rows;
+  args.vocabulary = c.vocabulary;
+  args.k = c.k;
+  args.temperature = c.temperature;
+  args.lse = e.lse.data();
+  args.entropies = entropies ? e.entropies.data() : nullptr;
+  args.dlog_probs = e.dlog_probs.data();
+  args.dentropies = entropies ? e.dentropies.data() : nullptr;
+  args.dlogits = g.d.data();
+  args.dlogits_stride = g.stride;
+  args.workspace = workspace.data();
+  require_queued(lm_head_backward_logits(args, nullptr));
+  SLX_CUDA(cudaDeviceSynchronize());
+}
+
+void check_backward(const Expected& e, int64_t rows, bool entropies) {
+  const Case& c = e.c;
+  const int64_t gap = rows % 2 == 0 ? 0 : 16;
+  const Gradient got(e, rows, gap), expected(e, rows, gap);
+  launch_backward(e, got, entropies);
+  LogitRows z = e.logits();
+  z.rows = rows;
+  SLX_CUDA(log_probs_backward(expected.d.data(), expected.stride, z, e.lse.data(), e.targets.data(),
+                              entropies ? e.entropies.data() : nullptr, e.dlog_probs.data(),
+                              entropies ? e.dentropies.data() : nullptr, c.temperature, 0));
+  static DeviceArray<Difference> differences(2);
+  Difference found[2] = {{0, ~0ull}, {0, ~0ull}};
+  SLX_CUDA(cudaMemcpy(differences.data(), found, sizeof(found), cudaMemcpyHostToDevice));
+  compare_gradients<<<1024, 256>>>(got.d.data(), expected.d.data(), got.stride, rows, c.vocabulary,
+                                   got.d.count(), differences.data());
+  SLX_CUDA(cudaDeviceSynchronize());
+  SLX_CUDA(cudaMemcpy(found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost));
+  ++comparisons;
+  for (const Difference& difference : found) {
+    if (difference.count == 0) continue;
+    if (++failures > 40) continue;
+    const auto i = static_cast<int64_t>(difference.first);
+    std::printf("FAIL %s%s: dlogits: %llu %s, first row %ld column %ld: %.9g, expected %.9g\n",
+                name_case(c, rows).c_str(), entropies ? " entropies" : "", difference.count,
+                &difference == found ? "differ" : "outside", long(i / got.stride),
+                long(i % got.stride), double(__bfloat162float(got.d.get(i))),
+                double(__bfloat162float(expected.d.get(i))));
+  }
+}
+
+// The first rows of a case, for each of the counts: with and without entropies, and all twice.
+void check_case(const Case& c, const std::vector<int64_t>& counts) {
+  const Expected e(c);
+  for (const int64_t rows : counts) {
+    for (const bool entropies : {true, false, true}) {
+      check_forward(e, rows, entropies);
+      check_backward(e, rows, entropies);
+    }
+  }
+}
+
+// One row in double: what the float results and gradients stand for.
+struct TrueRow {
+  std::vector<double> z;
+  double lse = 0, entropy = 0;
+
+  TrueRow(const Expected& e, const std::vector<__nv_bfloat16>& hidden,
+          const std::vector<__nv_bfloat16>& w, int64_t row) {
+    const Case& c = e.c;
+    double maximum = -std::numeric_limits<double>::infinity();
+    for (int64_t v = 0; v < c.vocabulary; ++v) {
+      double sum = 0;
+      for (int64_t i = 0; i < c.k; ++i) {
+        sum += static_cast<double>(__bfloat162float(hidden[static_cast<size_t>(row * c.k + i)])) *
+               static_cast<double>(__bfloat162float(w[static_cast<size_t>(v * c.k + i)]));
+      }
+      z.push_back(sum / static_cast<double>(c.temperature));
+      maximum = std::max(maximum, z.back());
+    }
+    double sum = 0, weighted = 0;
+    for (const double value : z) {
+      sum += std::exp(value - maximum);
+      weighted += std::exp(value - maximum) * (value - maximum);
+    }
+    lse = maximum + std::log(sum);
+    entropy = std::log(sum) - weighted / sum;
+  }
+};
+
+void expect_near(const Case& c, const char* what, int64_t row, int64_t column, double got,
+                 double expected, double tolerance) {
+  ++comparisons;
+  if (std::abs(got - expected) <= tolerance) return;
+  if (++failures > 40) return;
+  std::printf("FAIL %s: %s row %ld column %ld: %.9g, in double %.9g\n",
+              name_case(c, c.rows).c_str(), what, long(row), long(column), got, expected);
+}
+
+// z is good to some ulps of the product's partial sums, and p to as many parts; dlogits are rounded
+// to bf16 once, by up to one part in 256.
+void check_values(const Case& c) {
+  const Expected e(c);
+  const Outputs out(c.rows);
+  DeviceArray<uint8_t> workspace(
+      static_cast<int64_t>(lm_head_forward_workspace(c.rows, c.vocabulary, c.k, true)));
+  require_queued(lm_head_forward(
+      {e.hidden.data(), e.w.data(), e.targets.data(), c.rows, c.vocabulary, c.k, c.temperature,
+       out.log_probs.data(), out.lse.data(), out.entropies.data(), workspace.data()},
+      nullptr));
+  const Gradient g(e, c.rows, 0);
+  launch_backward(e, g, true);
+  const std::vector<__nv_bfloat16> hidden = to_host(e.hidden), w = to_host(e.w), d = to_host(g.d);
+  const std::vector<float> log_probs = to_host(out.log_probs), lse = to_host(out.lse),
+                           entropies = to_host(out.entropies), dlp = to_host(e.dlog_probs),
+                           dh = to_host(e.dentropies);
+  const std::vector<int32_t> targets = to_host(e.targets);
+  constexpr double kNear = 1e-5;
+  for (int64_t row = 0; row < c.rows; row += 3) {
+    const auto r = static_cast<size_t>(row);
+    const TrueRow truth(e, hidden, w, row);
+    expect_near(c, "lse", row, -1, lse[r], truth.lse, kNear);
+    expect_near(c, "entropy", row, -1, entropies[r], truth.entropy, kNear);
+    const bool inside = targets[r] >= 0 && targets[r] < c.vocabulary;
+    if (inside) {
+      expect_near(c, "log_prob", row, targets[r], log_probs[r],
+                  truth.z[static_cast<size_t>(targets[r])] - truth.lse, kNear);
+    } else {
+      expect_near(c, "log_prob of no column", row, targets[r], std::isnan(log_probs[r]), 1, 0);
+    }
+    for (int64_t v = 0; v < c.vocabulary; ++v) {
+      const double log_p = truth.z[static_cast<size_t>(v)] - truth.lse, p = std::exp(log_p);
+      const double sum = double(dlp[r]) * (double(v == targets[r]) - p) -
+                         double(dh[r]) * p * (log_p + truth.entropy);
+      const double expected = sum / double(c.temperature);
+      const double got = double(__bfloat162float(d[static_cast<size_t>(row * g.stride + v)]));
+      expect_near(c, "dlogits", row, v, got, expected,
+                  std::abs(expected) / 250 + 2e-5 * p * (std::abs(log_p) + 4));
+    }
+  }
+}
+
+void expect_fault(const char* what, const char* fault) {
+  ++comparisons;
+  if (fault != nullptr) return;
+  ++failures;
+  std::printf("FAIL: %s was not refused\n", what);
+}
+
+void check_refusals() {
+  const DeviceArray<float> memory(1 << 16);
+  float* const p = memory.data();
+  const auto* const targets = reinterpret_cast<const int32_t*>(p);
+  const LmHeadForwardArgs good = {p, p, targets, 1, 64, 64, 1.0f, p, p, p, p};
+  const auto forward = [&good](const char* what, auto change) {
+    LmHeadForwardArgs args = good;
+    change(args);
+    expect_fault(what, lm_head_forward(args, nullptr));
+  };
+  forward("negative rows", [](auto& a) { a.rows = -1; });
+  forward("no vocabulary", [](auto& a) { a.vocabulary = 0; });
+  forward("temperature 0", [](auto& a) { a.temperature = 0; });
+  forward("temperature NaN", [](auto& a) { a.temperature = std::nanf(""); });
+  forward("null targets", [](auto& a) { a.targets = nullptr; });
+  forward("null lse", [](auto& a) { a.lse = nullptr; });
+  forward("null workspace", [](auto& a) { a.workspace = nullptr; });
+  forward("misaligned w", [p](auto& a) { a.w = p + 1; });
+  LmHeadBackwardArgs back = {p, p, targets, 1, 64, 64, 1.0f, p, p, p, p, p, 0, nullptr};
+  back.dentropies = nullptr;
+  expect_fault("entropies alone", lm_head_backward_logits(back, nullptr));
+  back.dentropies = p;
+  back.dlogits_stride = 68;
+  expect_fault("stride of 68", lm_head_backward_logits(back, nullptr));
+  back.dlogits_stride = 56;
+  expect_fault("stride below the vocabulary", lm_head_backward_logits(back, nullptr));
+  back.vocabulary = 65;
+  back.dlogits_stride = 72;
+  expect_fault("null workspace where logits are wanted", lm_head_backward_logits(back, nullptr));
+  ++comparisons;
+  LmHeadForwardArgs nothing = good;
+  nothing.rows = 0;
+  if (lm_head_forward(nothing, nullptr) != nullptr) {
+    ++failures;
+    std::printf("FAIL: no rows were refused\n");
+  }
+}
+
+void check_small() {
+  for (const float temperature : {1.0f, 0.6f}) {
+    check_case({130, 264, 72, temperature, Rows::kNormal}, {1, 130});
+    check_case({129, 520, 72, temperature, Rows::kExtreme}, {7, 129});
+    check_case({9, 261, 20, temperature, Rows::kNormal}, {9});
+  }
+}
+
+void check_all() {
+  for (const float temperature : {1.0f, 0.6f, 1.7f}) {
+    for (const int64_t vocabulary : {8, 256, 257 * 8, 1000, 5000}) {
+      check_case({1000, vocabulary, 136, temperature, Rows::kNormal}, {1, 7, 128, 129, 1000});
+    }
+    check_case({300, 5000, 520, temperature, Rows::kExtreme}, {1, 7, 128, 129, 300});
+    check_case({300, 151936, 136, temperature, Rows::kExtreme}, {300});
+    check_case({1000, 151936, 136, temperature, Rows::kNormal}, {1, 7, 128, 129, 1000});
+    check_case({200, 257, 136, temperature, Rows::kNormal}, {1, 200});
+    check_case({200, 1001, 60, temperature, Rows::kExtreme}, {7, 200});
+    check_values({129, 1000, 136, temperature, Rows::kNormal});
+    check_values({40, 5000, 72, temperature, Rows::kNormal});
+    check_values({40, 777, 72, temperature, Rows::kNormal});
+  }
+  check_case({65536, 1544, 64, 1.0f, Rows::kNormal}, {65536});
+  check_case({4096, 7001, 8, 0.6f, Rows::kNormal}, {4096});  // logits of several chunks
+  check_case({512, 151552, 4096, 1.0f, Rows::kNormal}, {1, 200, 512});
+}
+
+int run(bool small) {
+  check_refusals();
+  small ? check_small() : check_all();
+  std::printf("lm_head_check: %d comparisons, %d failures\n", comparisons, failures);
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace slimexx::kernels::testing
+
+int main(int argc, char** argv) {
+  return slimexx::kernels::testing::run(argc > 1 && std::strcmp(argv[1], "--small") == 0);
+}
