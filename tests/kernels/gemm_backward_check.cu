@@ -109,9 +109,14 @@ struct Sums {
   int64_t rows, columns, terms;
 };
 
+// Half the distance of neighbouring numbers of `bits` significant bits.
+__device__ inline double half_step(double value, int bits) {
+  return value == 0 ? 0 : scalbn(1.0, ilogb(value) - bits);
+}
+
 // Element by element against the sum in double. What fp32 sums may lose grows with the sum of the
-// magnitudes of the terms: 2^-18 of it is 30 times less than one term left out of 8192. A rounding
-// to bf16 adds 2^-9 of the value.
+// magnitudes of the terms: 2^-18 of it is 30 times less than one term left out of 8192. On top come
+// the rounding of the result and, where it is added to bf16, one of the product.
 template <class T>
 __global__ void compare_sums(const Sums s, const T* result, int64_t stride, const T* start,
                              bool accumulate, Difference* out, double* values) {
@@ -130,9 +135,10 @@ __global__ void compare_sums(const Sums s, const T* result, int64_t stride, cons
   const double before = accumulate ? static_cast<double>(static_cast<float>(start[at])) : 0.0;
   const double expected = sum + before;
   const double found = static_cast<double>(static_cast<float>(result[at]));
-  const double rounding = sizeof(T) == 2 ? 0x1p-9 * 1.01 : 0x1p-23;
-  const double bound =
-      rounding * fabs(expected) + 0x1p-18 * magnitude + 0x1p-23 * fabs(before) + 1e-30;
+  const double lost = 0x1p-18 * magnitude + 0x1p-23 * fabs(before) + 1e-30;
+  const int bits = sizeof(T) == 2 ? 8 : 24;
+  double bound = lost + half_step(fabs(expected) + lost, bits);
+  if (accumulate && sizeof(T) == 2) bound += half_step(fabs(sum) + lost, bits);
   if (fabs(found - expected) <= bound) return;
   if (atomicAdd(&out->count, 1ull) == 0) {
     out->first = static_cast<unsigned long long>(i);

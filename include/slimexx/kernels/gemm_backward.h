@@ -1,11 +1,13 @@
 // Gradients of y[m, n] = x[m, k] w[n, k]^T, by cuBLASLt:
-//   dx[m, k] (+)= dy[m, n] w[n, k]        bf16, one rounding of the fp32 sum
+//   dx[m, k] (+)= dy[m, n] w[n, k]        bf16
 //   dw[n, k] (+)= dy[m, n]^T x[m, k]      f32
 //
-// Products accumulate in fp32. The algorithm is the first of cuBLASLt's heuristic, a function of
-// sizes, strides, alignment and workspace size, under which nothing is reduced by atomics: the same
-// call has the same bits every time. What cuBLASLt does not serve (sizes of odd bytes) a plain
-// kernel computes. Safe to call from several threads; each needs a workspace of its own.
+// Products accumulate in fp32. dx is rounded once; where it is added to what was there, cuBLASLt
+// may round the product to bf16 first. The algorithm is the first of cuBLASLt's heuristic, a
+// function of sizes, strides, alignment and workspace size, under which nothing is reduced by
+// atomics: the same call has the same bits every time. What cuBLASLt does not serve (sizes of odd
+// bytes) a plain kernel computes. Safe to call from several threads; each needs a workspace of its
+// own.
 #pragma once
 #include <cuda_runtime_api.h>
 
