@@ -225,6 +225,13 @@ HfFolder HfFolder::open(const std::string& directory) {
   return folder;
 }
 
+HfFolder HfFolder::open_without_weights(const std::string& directory) {
+  HfFolder folder;
+  folder.directory_ = directory;
+  folder.config_ = std::make_shared<Json>(read_config(directory));
+  return folder;
+}
+
 std::vector<std::string> HfFolder::tensor_names() const {
   std::vector<std::string> names;
   names.reserve(tensors_.size());

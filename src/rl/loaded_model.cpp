@@ -16,15 +16,25 @@
 #include "slimexx/observe/span.h"
 
 namespace slimexx::rl {
+namespace {
+
+// Everything but the weights.
+LoadedModel describe_model(io::HfFolder folder, tensor::Device device, bool with_gradients) {
+  LoadedModel m;
+  m.directory = folder.directory();
+  m.folder = std::make_unique<io::HfFolder>(std::move(folder));
+  m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
+  m.store = std::make_unique<model::ParameterStore>(m.spec, device, with_gradients);
+  m.eos_token_ids = m.folder->eos_token_ids();
+  return m;
+}
+
+}  // namespace
 
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
                        bool show_progress) {
   observe::Span span("load_model");
-  LoadedModel m;
-  m.directory = directory;
-  m.folder = std::make_unique<io::HfFolder>(io::HfFolder::open(directory));
-  m.spec = model::read_model_spec(m.folder->config(), join_path(directory, "config.json"));
-  m.store = std::make_unique<model::ParameterStore>(m.spec, device, with_gradients);
+  LoadedModel m = describe_model(io::HfFolder::open(directory), device, with_gradients);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
   try {
     model::load_hf_weights(*m.store, m.spec, *m.folder, [&](int64_t n) { bar.advance(n); });
@@ -34,9 +44,20 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
                 fmt::format("slimexx convert-hf --to hf --load {} --save NEW_FOLDER", directory),
                 directory);
   }
-  m.eos_token_ids = m.folder->eos_token_ids();
   log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
             format_count(static_cast<double>(m.store->num_elements())),
+            format_duration(span.seconds()));
+  return m;
+}
+
+LoadedModel make_random_model(const std::string& directory, tensor::Device device,
+                              bool with_gradients, uint64_t seed) {
+  observe::Span span("load_model");
+  LoadedModel m =
+      describe_model(io::HfFolder::open_without_weights(directory), device, with_gradients);
+  model::init_random_weights(*m.store, m.spec, seed);
+  log_debug("{} random parameters ({}) in {}",
+            format_count(static_cast<double>(m.store->num_elements())), m.spec.family,
             format_duration(span.seconds()));
   return m;
 }

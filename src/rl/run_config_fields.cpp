@@ -311,6 +311,10 @@ void bind_section(Binder& b, DebugOptions& o) {
   b.field("dump_weights", o.dump_weights,
           {.doc = "Write the weights after the first optimizer step to DIR/weights.safetensors.",
            .slime = "-"});
+  b.field("random_weights", o.random_weights,
+          {.doc = "Start from random weights of the shapes that model.hf_checkpoint's config.json "
+                  "names, and read none: to time a recipe without its checkpoint.",
+           .slime = "-"});
   b.end_section();
 }
 

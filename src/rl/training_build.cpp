@@ -95,7 +95,10 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
 TrainingRun::~TrainingRun() = default;
 
 void TrainingRun::build_model() {
-  policy_ = load_model(config_.model.hf_checkpoint, request_.device, true, is_root());
+  policy_ = config_.debug.random_weights
+                ? make_random_model(config_.model.hf_checkpoint, request_.device, true,
+                                    static_cast<uint64_t>(config_.data.seed))
+                : load_model(config_.model.hf_checkpoint, request_.device, true, is_root());
   if (!config_.model.ref_load.empty() && (config_.rl.use_kl_loss || config_.rl.kl_coef != 0) &&
       !config_.is_sft()) {
     reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
@@ -275,7 +278,7 @@ std::string TrainingRun::banner() const {
   text += fmt::format("  rollouts  {} of {} done\n", next_rollout_, num_rollouts_);
   text += fmt::format(
       "  memory    weights, gradients, optimizer {:.3f} GiB{} in use, planned per rank\n",
-      static_cast<double>(tensor::allocation_counters({}).live_bytes) * gib,
+      static_cast<double>(tensor::allocation_counters(request_.device).live_bytes) * gib,
       engine_ ? fmt::format("; engine {:.3f} GiB included,",
                             static_cast<double>(engine_->memory_bytes()) * gib)
               : "");

@@ -19,6 +19,8 @@ namespace slimexx::io {
 class HfFolder {
  public:
   static HfFolder open(const std::string& directory);
+  // config.json and its companions only: there are no tensors, whatever the folder holds.
+  static HfFolder open_without_weights(const std::string& directory);
   const std::string& directory() const { return directory_; }
   const Json& config() const { return *config_; }  // config.json
   struct Located {

@@ -99,8 +99,8 @@ struct AttentionLayout {
   int64_t page_tokens = 0;
   // CUDA reads the lengths from the device. Then the host's may be empty, if both bounds are given:
   // what a captured graph was made for.
-  Tensor device_cu_seqlens, device_context_lens;  // [B+1], [B] i32; the latter paged only
-  int64_t max_query_len = 0, max_key_len = 0;     // upper bounds; 0: from the host's lengths
+  Tensor device_cu_seqlens = {}, device_context_lens = {};  // [B+1], [B] i32; the latter paged only
+  int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths
 };
 // (scratch) out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled
 // scores; may be undefined when no backward follows).

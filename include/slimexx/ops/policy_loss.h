@@ -41,8 +41,8 @@ struct PolicyLossRows {
   Tensor advantages;
   Tensor mask;     // 0 or 1
   Tensor weights;  // mask over the global batch's denominator: the loss is sum weights * token loss
-  std::span<const int32_t> cu_rows;  // [S+1] host: rows of each sample, for kGspo
-  Tensor device_cu_rows;             // the same as i32 on CUDA, where that kind needs it
+  std::span<const int32_t> cu_rows = {};  // [S+1] host: rows of each sample, for kGspo
+  Tensor device_cu_rows = {};             // the same as i32 on CUDA, where that kind needs it
 };
 
 // KL estimate of d = log p - log p_base and its derivative by log p; low_var is clamped to [-10,
@@ -77,8 +77,8 @@ enum class LossMetric : uint8_t {  // weighted sums, so that they add over micro
 };
 inline constexpr int64_t kNumLossMetrics = static_cast<int64_t>(LossMetric::kCount);
 
-// (scratch) Writes dlog_probs[R] and dentropies[R] (may be undefined when entropy_coef is 0); adds to
-// metrics[kNumLossMetrics] f64 (kLogProbMaxDiff by maximum).
+// (scratch) Writes dlog_probs[R] and dentropies[R] (may be undefined when entropy_coef is 0); adds
+// to metrics[kNumLossMetrics] f64 (kLogProbMaxDiff by maximum).
 void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                  const PolicyLossRows& rows, const PolicyLossOptions& options);
 

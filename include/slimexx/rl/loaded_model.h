@@ -39,8 +39,12 @@ void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                const std::string& template_directory, const std::string& directory);
 void check_export_target(const std::string& directory);
 
-// "cpu" or "cuda" (the device of this rank's number on its host); "" is cpu. Error(kEnvironment) for
-// cuda in a build without, or where that device cannot be used.
+// The model that a folder's config.json describes, with random weights: see init_random_weights.
+LoadedModel make_random_model(const std::string& directory, tensor::Device device,
+                              bool with_gradients, uint64_t seed);
+
+// "cpu" or "cuda" (the device of this rank's number on its host); "" is cpu. Error(kEnvironment)
+// for cuda in a build without, or where that device cannot be used.
 tensor::Device select_device(const std::string& name, int local_rank = 0);
 
 }  // namespace slimexx::rl
