@@ -1,0 +1,146 @@
+// Checks a problem, lays out its workspace, describes its tensors and launches the kernels.
+#include "slimexx/kernels/attention_backward.h"
+
+#include "kernels/attention/tensor_box.cuh"
+#include "kernels/attention_backward/problem.cuh"
+
+namespace slimexx::kernels {
+namespace {
+
+using attention_gradient::kBlockRows;
+using attention_gradient::kHeadsPerPart;
+using attention_gradient::kTile;
+using attention_gradient::Launch;
+using attention_gradient::Problem;
+
+constexpr int64_t kCounterBytes = 256;  // the items' counters, alone in their cache lines
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A function of the heads alone: the order of a sum must not depend on the batch.
+int64_t count_parts(const AttentionBackward& problem) {
+  return divide_up(problem.query_heads / problem.kv_heads, kHeadsPerPart);
+}
+
+int64_t pad_tokens(const AttentionBackward& problem) {
+  return divide_up(problem.tokens + problem.sequences * kBlockRows, kBlockRows) * kBlockRows;
+}
+
+int64_t count_partials(const AttentionBackward& problem) {
+  const int64_t parts = count_parts(problem);
+  return parts == 1 ? 0 : parts * problem.tokens * problem.kv_heads * problem.head_dim;
+}
+
+bool is_aligned(const void* pointer, int64_t stride) {
+  return pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride % 8 == 0;
+}
+
+bool has_heads(const AttentionBackward& problem) {
+  return problem.kv_heads > 0 && problem.query_heads > 0 &&
+         problem.query_heads % problem.kv_heads == 0;
+}
+
+bool is_served(const AttentionBackward& problem) {
+  return (problem.head_dim == 64 || problem.head_dim == 128) && has_heads(problem) &&
+         problem.tokens >= 0 && problem.sequences >= 0 && pad_tokens(problem) <= INT32_MAX / 2 &&
+         pad_tokens(problem) / kBlockRows * problem.query_heads <= INT32_MAX / 2 &&
+         problem.max_len <= problem.tokens && problem.scale > 0.0f &&
+         problem.cu_seqlens != nullptr && problem.lse != nullptr &&
+         is_aligned(problem.q, problem.q_stride) && is_aligned(problem.k, problem.k_stride) &&
+         is_aligned(problem.v, problem.v_stride) && is_aligned(problem.out, problem.out_stride) &&
+         is_aligned(problem.dout, problem.dout_stride) &&
+         is_aligned(problem.dq, problem.dq_stride) && is_aligned(problem.dk, problem.dk_stride) &&
+         is_aligned(problem.dv, problem.dv_stride) &&
+         reinterpret_cast<uintptr_t>(problem.workspace) % 128 == 0 &&
+         problem.workspace_bytes >= attention_backward_workspace(problem);
+}
+
+void lay_out_workspace(const AttentionBackward& problem, Problem& p) {
+  p.next_item = static_cast<uint32_t*>(problem.workspace);
+  p.negative_lse = static_cast<float*>(problem.workspace) + kCounterBytes / sizeof(float);
+  p.delta = p.negative_lse + problem.query_heads * p.padded_tokens;
+  const int64_t partials = count_partials(problem);
+  if (partials == 0) return;
+  p.partial_dk = p.delta + problem.query_heads * p.padded_tokens;
+  p.partial_dv = p.partial_dk + partials;
+}
+
+Problem describe(const AttentionBackward& problem) {
+  Problem p{};
+  p.out = static_cast<const uint16_t*>(problem.out);
+  p.dout = static_cast<const uint16_t*>(problem.dout);
+  p.lse = problem.lse;
+  p.dq = static_cast<uint16_t*>(problem.dq);
+  p.dk = static_cast<uint16_t*>(problem.dk);
+  p.dv = static_cast<uint16_t*>(problem.dv);
+  p.out_stride = problem.out_stride;
+  p.dout_stride = problem.dout_stride;
+  p.dq_stride = problem.dq_stride;
+  p.dk_stride = problem.dk_stride;
+  p.dv_stride = problem.dv_stride;
+  p.cu_seqlens = problem.cu_seqlens;
+  p.tokens = problem.tokens;
+  p.sequences = static_cast<int>(problem.sequences);
+  p.query_heads = static_cast<int>(problem.query_heads);
+  p.kv_heads = static_cast<int>(problem.kv_heads);
+  p.group = p.query_heads / p.kv_heads;
+  p.parts = static_cast<int>(count_parts(problem));
+  p.part_heads = static_cast<int>(divide_up(p.group, p.parts));
+  p.scale = problem.scale;
+  p.c = problem.scale * 1.4426950408889634f;
+  p.padded_tokens = pad_tokens(problem);
+  lay_out_workspace(problem, p);
+  return p;
+}
+
+cudaError_t describe_tensors(const AttentionBackward& problem, Launch& launch) {
+  const auto encode = [&](CUtensorMap& map, const void* base, int64_t heads, int64_t stride) {
+    return attention::encode_rows(&map, base, problem.tokens, heads, problem.head_dim, stride,
+                                  kTile);
+  };
+  cudaError_t error = encode(launch.q_map, problem.q, problem.query_heads, problem.q_stride);
+  if (error == cudaSuccess) {
+    error = encode(launch.dout_map, problem.dout, problem.query_heads, problem.dout_stride);
+  }
+  if (error == cudaSuccess) {
+    error = encode(launch.k_map, problem.k, problem.kv_heads, problem.k_stride);
+  }
+  if (error == cudaSuccess) {
+    error = encode(launch.v_map, problem.v, problem.kv_heads, problem.v_stride);
+  }
+  return error;
+}
+
+cudaError_t count_processors(int* processors) {
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  return cudaDeviceGetAttribute(processors, cudaDevAttrMultiProcessorCount, device);
+}
+
+}  // namespace
+
+size_t attention_backward_workspace(const AttentionBackward& problem) {
+  if (!has_heads(problem)) return 0;
+  return static_cast<size_t>(kCounterBytes) +
+         sizeof(float) * static_cast<size_t>(2 * problem.query_heads * pad_tokens(problem) +
+                                             2 * count_partials(problem));
+}
+
+cudaError_t attention_backward(const AttentionBackward& problem, cudaStream_t stream) {
+  if (problem.tokens == 0 || problem.sequences == 0) return cudaSuccess;
+  if (!is_served(problem)) return cudaErrorInvalidValue;
+  Launch launch{};
+  launch.problem = describe(problem);
+  launch.head_dim = static_cast<int>(problem.head_dim);
+  int processors = 0;
+  cudaError_t error = describe_tensors(problem, launch);
+  if (error == cudaSuccess) error = count_processors(&processors);
+  if (error == cudaSuccess) error = launch_prepare(launch, stream);
+  if (error == cudaSuccess) error = launch_key_gradients(launch, processors, stream);
+  if (error == cudaSuccess && launch.problem.parts > 1) error = launch_sum_parts(launch, stream);
+  if (error == cudaSuccess) error = launch_query_gradients(launch, processors, stream);
+  return error;
+}
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,103 @@
+// Items of work on their way from the loading warp, which takes them from a counter, to the
+// computing warps. Which thread block computes an item has no bearing on its bits.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/mbarrier.cuh"
+#include "kernels/attention/problem.cuh"
+#include "kernels/attention_backward/problem.cuh"
+
+namespace slimexx::kernels::attention_gradient {
+
+// kBlockRows rows of one head (query_gradients) or of one part of a group (key_gradients).
+struct Item {
+  int first_token = 0, length = 0;  // of the sequence
+  int padded = 0;                   // its padded_start
+  int block = -1;                   // rows from block * kBlockRows on; -1: no more items
+  int head = 0;                     // the query head, or the first query head of the part
+  int heads = 0;                    // query heads walked
+  int part = 0;
+};
+
+// A whole warp. Items of a sequence come in an order that starts with the longest walks; `heads`
+// are the pieces of a block, which run fastest.
+__device__ __forceinline__ bool find_item(const Problem& problem, attention::WorkCursor& cursor,
+                                          int index, int heads, bool longest_first, Item& item,
+                                          int& piece_head) {
+  attention::Problem sequences{};
+  sequences.cu_seqlens = problem.cu_seqlens;
+  sequences.sequences = problem.sequences;
+  int piece = 0;
+  const int sequence =
+      cursor.find(sequences, index, piece, [&](const attention::Sequence& candidate) {
+        return attention::divide_up(candidate.queries, kBlockRows) * heads;
+      });
+  if (sequence < 0) return false;
+  const attention::Sequence found = attention::read_sequence(sequences, sequence);
+  item.first_token = found.first_token;
+  item.length = found.queries;
+  item.padded = static_cast<int>(padded_start(found.first_token, sequence));
+  const int blocks = attention::divide_up(found.queries, kBlockRows);
+  item.block = longest_first ? piece / heads : blocks - 1 - piece / heads;
+  piece_head = piece % heads;
+  return true;
+}
+
+// Two deep: two full and two empty barriers, then two items of 32 bytes.
+struct ItemQueue {
+  static constexpr uint32_t kBytes = 96;
+  uint32_t address;
+  attention::RingCursor<2> cursor;
+
+  __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
+  __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
+  __device__ __forceinline__ uint32_t slot() const { return address + 32 + cursor.stage * 32; }
+  // One thread; `consumer_warps` arrive once each per item.
+  __device__ __forceinline__ void init(uint32_t consumer_warps) const {
+    for (uint32_t i = 0; i < 2; ++i) {
+      attention::init_barrier(address + i * 8, 1);
+      attention::init_barrier(address + 16 + i * 8, consumer_warps);
+    }
+  }
+  // The loading warp.
+  __device__ __forceinline__ void put(const Item& item) {
+    attention::wait_barrier(empty(), cursor.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot()), "r"(item.first_token),
+                   "r"(item.length), "r"(item.padded), "r"(item.block)
+                   : "memory");
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, 0};" ::"r"(slot() + 16), "r"(item.head),
+                   "r"(item.heads), "r"(item.part)
+                   : "memory");
+      attention::arrive(full());
+    }
+    cursor.advance();
+  }
+  // A computing warp. The item stays in shared memory until drop(): registers are short there.
+  __device__ __forceinline__ Item wait() const {
+    attention::wait_barrier(full(), cursor.parity);
+    return read();
+  }
+  __device__ __forceinline__ Item read() const {
+    Item item;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(item.first_token), "=r"(item.length), "=r"(item.padded), "=r"(item.block)
+                 : "r"(slot())
+                 : "memory");
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(item.head), "=r"(item.heads)
+                 : "r"(slot() + 16)
+                 : "memory");
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(item.part) : "r"(slot() + 24) : "memory");
+    return item;
+  }
+  __device__ __forceinline__ void drop() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) attention::arrive(empty());
+    cursor.advance();
+  }
+  // Of barriers that complete once per item.
+  __device__ __forceinline__ uint32_t item_parity() const { return cursor.stage; }
+};
+
+}  // namespace slimexx::kernels::attention_gradient

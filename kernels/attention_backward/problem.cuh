@@ -1,0 +1,66 @@
+// What the kernels of the gradient know about a launch, and how its host side starts them.
+//
+// Per query i and key j of one head, with c = scale * log2 e:
+//   P_ij = 2^(c q_i k_j - lse_i log2 e), dP_ij = dout_i v_j, D_i = dout_i out_i
+//   dS_ij = P_ij (dP_ij - D_i)
+//   dV_j = sum_i P_ij dout_i    dK_j = scale sum_i dS_ij q_i    dQ_i = scale sum_j dS_ij k_j
+// P and dS are rounded to bf16 before they enter a product, everything else is fp32.
+//
+// Two kernels instead of one: key_gradients owns keys and walks queries, query_gradients owns
+// queries and walks keys. S and dP are computed twice (7 products where 5 would do), and in return
+// every sum has one owner and one order: nothing waits, nothing is added in the order of arrival,
+// and dQ needs no fp32 copy in memory.
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace slimexx::kernels::attention_gradient {
+
+inline constexpr int kTile = 64;         // queries or keys of one step, rows of one warpgroup
+inline constexpr int kBlockRows = 128;   // queries or keys that one thread block owns
+inline constexpr int kHeadsPerPart = 4;  // a longer group of query heads is summed by parts
+
+struct Problem {
+  const uint16_t* out;
+  const uint16_t* dout;
+  const float* lse;
+  uint16_t* dq;
+  uint16_t* dk;
+  uint16_t* dv;
+  int64_t out_stride, dout_stride, dq_stride, dk_stride, dv_stride;
+  const int32_t* cu_seqlens;
+  int64_t tokens;
+  int sequences, query_heads, kv_heads, group;
+  int parts, part_heads;  // of a group: parts * part_heads >= group
+  float scale;
+  float c;  // scale * log2 e
+  // [query_heads][padded_tokens]; a sequence starts at padded_start(). Past its last token, up to
+  // the next multiple of 128: -inf and 0.
+  float* negative_lse;  // -lse * log2 e
+  float* delta;         // D
+  int64_t padded_tokens;
+  // [parts][tokens][kv_heads][head_dim]; null if parts is 1.
+  float* partial_dk;
+  float* partial_dv;
+  uint32_t* next_item;  // of key_gradients and of query_gradients; 0 at the start of a launch
+};
+
+struct Launch {
+  Problem problem;
+  CUtensorMap q_map, k_map, v_map, dout_map;  // boxes of kTile rows x 64 columns
+  int head_dim;
+};
+
+// First row of a sequence in negative_lse and delta: multiples of 128, far enough apart.
+__host__ __device__ inline int64_t padded_start(int64_t first_token, int64_t sequence) {
+  return (first_token + sequence * kBlockRows) / kBlockRows * kBlockRows;
+}
+
+cudaError_t launch_prepare(const Launch& launch, cudaStream_t stream);
+cudaError_t launch_key_gradients(const Launch& launch, int processors, cudaStream_t stream);
+cudaError_t launch_query_gradients(const Launch& launch, int processors, cudaStream_t stream);
+cudaError_t launch_sum_parts(const Launch& launch, cudaStream_t stream);
+
+}  // namespace slimexx::kernels::attention_gradient

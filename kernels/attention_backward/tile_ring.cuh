@@ -1,0 +1,109 @@
+// A ring of pairs of tiles (queries with output gradients, or keys with values) on their way
+// through shared memory: kTile rows of one head each, boxes of 64 columns under the 128-byte
+// swizzle. One warp loads; every computing warp gives a stage back once.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/mbarrier.cuh"
+#include "kernels/attention/tensor_box.cuh"
+#include "kernels/attention_backward/problem.cuh"
+
+namespace slimexx::kernels::attention_gradient {
+
+inline constexpr uint32_t kBoxBytes = kTile * 128;
+
+template <int kHeadDim, int kStages>
+struct TileRing {
+  static constexpr int kHalves = kHeadDim / attention::kBoxColumns;
+  static constexpr uint32_t kTileBytes = kHalves * kBoxBytes;
+  static constexpr uint32_t kBytes = kStages * 2 * kTileBytes;
+  static constexpr uint32_t kBarrierBytes = (2 * kStages + 1) * 8;
+
+  uint32_t buffers, barriers;  // shared addresses
+
+  __device__ __forceinline__ uint32_t first(uint32_t stage) const {
+    return buffers + stage * 2 * kTileBytes;
+  }
+  __device__ __forceinline__ uint32_t second(uint32_t stage) const {
+    return first(stage) + kTileBytes;
+  }
+  __device__ __forceinline__ uint32_t full(uint32_t stage) const { return barriers + stage * 8; }
+  __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
+    return barriers + (kStages + stage) * 8;
+  }
+  // Where the copies of a tile land that the loading warp has to clean before it is full.
+  __device__ __forceinline__ uint32_t landed() const { return barriers + 2 * kStages * 8; }
+
+  __device__ __forceinline__ void init(uint32_t consumer_warps) const {
+    for (uint32_t stage = 0; stage < kStages; ++stage) {
+      attention::init_barrier(full(stage), 1);
+      attention::init_barrier(empty(stage), consumer_warps);
+    }
+    attention::init_barrier(landed(), 1);
+  }
+};
+
+// A contiguous copy from global to shared memory; all of it a multiple of 16 bytes.
+__device__ __forceinline__ void load_bytes(uint32_t destination, const void* source, uint32_t bytes,
+                                           uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(destination),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// The loading warp.
+template <int kHeadDim, int kStages>
+struct TileLoader {
+  using Ring = TileRing<kHeadDim, kStages>;
+  const CUtensorMap& first_map;
+  const CUtensorMap& second_map;
+  Ring ring;
+  attention::RingCursor<kStages> cursor;
+  uint32_t landed_parity = 0;
+
+  // Rows past a sequence's end belong to its neighbour. Their weights are 0, and 0 times an
+  // infinity would not be.
+  __device__ __forceinline__ void clear_rows(int present) const {
+    const int chunks = (kTile - present) * 8;  // of 16 bytes, per box
+    for (int box = 0; box < 2 * Ring::kHalves; ++box) {
+      const uint32_t from = ring.first(cursor.stage) + box * kBoxBytes + present * 128;
+      for (int chunk = threadIdx.x % 32; chunk < chunks; chunk += 32) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(from + chunk * 16), "r"(0)
+                     : "memory");
+      }
+    }
+    attention::fence_async_proxy();
+    __syncwarp();
+  }
+
+  // The next tile: `row` is its first token, `present` of its rows belong to the sequence.
+  // `extra(stage, barrier)`, by one lane, may load `extra_bytes` more.
+  template <class Extra>
+  __device__ __forceinline__ void load(int head, int row, int present, uint32_t extra_bytes,
+                                       const Extra& extra) {
+    const int lane = threadIdx.x % 32;
+    attention::wait_barrier(ring.empty(cursor.stage), cursor.parity ^ 1);
+    const bool partial = present < kTile;
+    const uint32_t barrier = partial ? ring.landed() : ring.full(cursor.stage);
+    if (lane == 0) attention::arrive_expecting(barrier, 2 * Ring::kTileBytes + extra_bytes);
+    __syncwarp();
+    if (lane < 2 * Ring::kHalves) {
+      const int half = lane % Ring::kHalves;
+      attention::load_box(lane < Ring::kHalves ? first_map : second_map,
+                          ring.first(cursor.stage) + lane * kBoxBytes, barrier,
+                          half * attention::kBoxColumns, head, row);
+    }
+    if (lane == 0) extra(cursor.stage, barrier);
+    if (partial) {
+      attention::wait_barrier(barrier, landed_parity);
+      landed_parity ^= 1;
+      clear_rows(present);
+      if (lane == 0) attention::arrive(ring.full(cursor.stage));
+    }
+    cursor.advance();
+  }
+};
+
+}  // namespace slimexx::kernels::attention_gradient
