@@ -99,7 +99,8 @@ void Transformer::layer_backward(Stream stream, Arena& arena, const LayerParamet
 
 void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& weights,
                            const ModelParameters& gradients, const Batch& batch, const Tape& tape,
-                           Tensor dx) const {
+                           Tensor dx,
+                           const std::function<void(int64_t layer)>& on_layer_done) const {
   SLX_CHECK_EQ(static_cast<int64_t>(tape.layers.size()), spec_.num_layers);
   const int64_t tokens = dx.dim(0);
   stream = stream.with_scratch(arena);
@@ -113,6 +114,7 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
       recompute_layer(stream, arena, weights.layers[l], batch, layer, layer_tape);
     }
     layer_backward(stream, arena, weights.layers[l], gradients.layers[l], batch, layer_tape, dx);
+    if (on_layer_done) on_layer_done(layer);
   }
   ops::embedding_backward(stream, gradients.embedding, dx, batch.tokens);
 }

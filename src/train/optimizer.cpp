@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "slimexx/base/check.h"
+#include "slimexx/dist/process_grid.h"
 
 namespace slimexx::train {
 namespace {
@@ -16,29 +17,86 @@ int64_t largest_range(const std::vector<dist::Range>& ranges) {
   return largest;
 }
 
+// What each rank owns of a part.
+std::vector<dist::Range> clip_ranges(const std::vector<dist::Range>& ranges, dist::Range part) {
+  std::vector<dist::Range> clipped;
+  for (const auto& r : ranges) {
+    const int64_t begin = std::clamp(r.begin, part.begin, part.end);
+    clipped.push_back({begin, std::clamp(r.end, begin, part.end)});
+  }
+  return clipped;
+}
+
+std::unique_ptr<dist::DeviceCommunicator> make_exchange(dist::Communicator& communicator,
+                                                        tensor::Device device) {
+  if (device.is_cpu() || communicator.size() == 1) return nullptr;
+  const dist::ProcessGrid grid(communicator.size(), {});
+  return dist::make_device_communicator(communicator, grid.data_parallel_group(communicator.rank()),
+                                        device);
+}
+
 }  // namespace
 
 ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& communicator,
-                           const OptimizerOptions& options, tensor::Device device)
+                           const OptimizerOptions& options, tensor::Device device,
+                           std::unique_ptr<dist::DeviceCommunicator> exchange)
     : store_(store),
       communicator_(communicator),
       options_(options),
-      ranges_(dist::split_range(store.num_elements(), communicator.size())) {
+      ranges_(dist::split_range(store.num_elements(), communicator.size())),
+      parts_({{0, store.num_elements()}}),
+      exchange_stream_(tensor::side_stream(device)),
+      exchange_(exchange ? std::move(exchange) : make_exchange(communicator, device)) {
   const int64_t n = range().size();
   state_ = tensor::Buffer(device, 3 * n * 4, "optimizer state");
   master_ = state_.view(DType::kF32, {n});
   exp_avg_ = state_.view(DType::kF32, {n}, n * 4);
   exp_avg_sq_ = state_.view(DType::kF32, {n}, 2 * n * 4);
-  if (communicator.size() > 1) {
+  if (communicator.size() > 1 && !exchange_) {
     scratch_ =
         tensor::Buffer({}, communicator.size() * largest_range(ranges_) * 4, "gradient exchange");
   }
   take_master(tensor::compute_stream(device));
 }
 
+void ShardedAdamW::set_gradient_parts(std::vector<dist::Range> parts) {
+  std::vector<dist::Range> sorted = parts;
+  std::ranges::sort(sorted, {}, &dist::Range::begin);
+  int64_t covered = 0;
+  for (const auto& part : sorted) {
+    SLX_CHECK_EQ(part.begin, covered);
+    covered = part.end;
+  }
+  SLX_CHECK_EQ(covered, store_.num_elements());
+  SLX_CHECK_EQ(num_started_parts_, 0u);
+  parts_ = std::move(parts);
+}
+
+void ShardedAdamW::start_gradient_part(ops::Stream stream, int64_t index) {
+  if (!exchange_) return;
+  SLX_CHECK_EQ(static_cast<size_t>(index), num_started_parts_);
+  SLX_CHECK_LT(num_started_parts_, parts_.size());
+  ready_.record(stream);
+  ready_.wait_on(exchange_stream_);
+  exchange_->reduce_scatter_sum(exchange_stream_, store_.flat_gradients(),
+                                clip_ranges(ranges_, parts_[num_started_parts_]));
+  ++num_started_parts_;
+}
+
+void ShardedAdamW::start_remaining_parts(ops::Stream stream) {
+  if (!exchange_) return;
+  while (num_started_parts_ < parts_.size())
+    start_gradient_part(stream, static_cast<int64_t>(num_started_parts_));
+}
+
 double ShardedAdamW::reduce_gradients(ops::Stream stream) {
   const tensor::Tensor gradients = store_.flat_gradients();
-  if (communicator_.size() > 1) {
+  if (exchange_) {
+    start_remaining_parts(stream);
+    summed_.record(exchange_stream_);
+    summed_.wait_on(stream);
+    num_started_parts_ = 0;
+  } else if (communicator_.size() > 1) {
     communicator_.reduce_scatter_sum(
         {gradients.f32(), static_cast<size_t>(gradients.num_elements())}, ranges_,
         {static_cast<float*>(scratch_.data()), static_cast<size_t>(scratch_.size_bytes() / 4)});
@@ -63,7 +121,7 @@ void ShardedAdamW::step(ops::Stream stream, double learning_rate, double gradien
   ops::adamw_ranges(stream, store_.flat_weights().rows(range().begin, range().end), master_,
                     exp_avg_, exp_avg_sq_, store_.flat_gradients().rows(range().begin, range().end),
                     decay_ranges(), adamw);
-  gather_weights();
+  gather(stream, store_.flat_weights());
 }
 
 // This rank's part of every parameter, counted from the start of its range.
@@ -92,10 +150,13 @@ void ShardedAdamW::plan_step(ops::Stream stream) const {
                     own(store_.flat_gradients()), decay_ranges(), {});
 }
 
-void ShardedAdamW::gather_weights() {
-  const tensor::Tensor weights = store_.flat_weights();
-  communicator_.all_gather_ranges(weights.raw(), tensor::dtype_bytes(weights.dtype()), ranges_);
+void ShardedAdamW::gather(ops::Stream stream, const tensor::Tensor& flat) {
+  if (exchange_) return exchange_->all_gather_ranges(stream, flat, ranges_);
+  if (communicator_.size() == 1) return;
+  communicator_.all_gather_ranges(flat.raw(), tensor::dtype_bytes(flat.dtype()), ranges_);
 }
+
+void ShardedAdamW::gather_gradients(ops::Stream stream) { gather(stream, store_.flat_gradients()); }
 
 void ShardedAdamW::take_master(ops::Stream stream) {
   ops::copy(stream, master_, store_.flat_weights().rows(range().begin, range().end));
@@ -103,7 +164,7 @@ void ShardedAdamW::take_master(ops::Stream stream) {
 
 void ShardedAdamW::publish_master(ops::Stream stream) {
   ops::copy(stream, store_.flat_weights().rows(range().begin, range().end), master_);
-  gather_weights();
+  gather(stream, store_.flat_weights());
 }
 
 }  // namespace slimexx::train

@@ -1,5 +1,7 @@
 #include "slimexx/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -76,14 +78,45 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
   ops::policy_loss(p.stream.with_scratch(p.arena), f.dlog_probs, f.dentropies, metrics, r, options);
 }
 
-void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f) {
+// The flat gradients in the order in which backward finishes them: the head, the layers from the
+// last to the first, the embedding. A tied embedding takes from the head and at the end.
+std::vector<dist::Range> list_gradient_parts(const model::ParameterStore& store,
+                                             const model::ModelSpec& spec) {
+  const auto find_offset = [&](const std::string& name) {
+    for (const auto& info : store.infos())
+      if (info.name == name) return info.offset;
+    SLX_CHECK(false, "no parameter {}", name);
+    return int64_t{0};
+  };
+  std::vector<dist::Range> parts;
+  int64_t end = store.num_elements();
+  const auto add_from = [&](int64_t begin) {
+    parts.push_back({begin, end});
+    end = begin;
+  };
+  add_from(find_offset("final_norm.weight"));
+  for (int64_t layer = spec.num_layers - 1; layer >= 0; --layer)
+    add_from(find_offset(fmt::format("layers.{}.input_norm.weight", layer)));
+  add_from(0);
+  return parts;
+}
+
+// `on_part_done`, if given, is told the index of every part of list_gradient_parts when all that
+// adds to it is queued.
+void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
+                  const std::function<void(int64_t)>& on_part_done = {}) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.transformer.spec();
   const Tensor dx =
       p.arena.allocate(tensor::compute_dtype(p.stream.device), {m.num_tokens, spec.hidden_size});
   model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
                        f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
-  p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx);
+  if (!on_part_done)
+    return p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx);
+  on_part_done(0);
+  p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx,
+                         [&](int64_t layer) { on_part_done(spec.num_layers - layer); });
+  on_part_done(spec.num_layers + 1);
 }
 
 int64_t mask_sum(const TrainSample& sample) {
@@ -117,7 +150,7 @@ std::vector<std::vector<float>> token_weights(std::span<const TrainSample> sampl
 Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
                  dist::Communicator& communicator, const TrainOptions& options,
                  const OptimizerOptions& optimizer_options, float temperature,
-                 tensor::Device device)
+                 tensor::Device device, std::unique_ptr<dist::DeviceCommunicator> exchange)
     : transformer_(transformer),
       policy_(policy),
       communicator_(communicator),
@@ -127,9 +160,11 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       device_(device),
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
-      optimizer_(policy, communicator, optimizer_options, device),
       arena_(device, 0, "activations of one microbatch"),
-      metrics_(device, ops::kNumLossMetrics * 8, "loss metrics") {}
+      metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
+      optimizer_(policy, communicator, optimizer_options, device, std::move(exchange)) {
+  optimizer_.set_gradient_parts(list_gradient_parts(policy, transformer.spec()));
+}
 
 Trainer::~Trainer() = default;
 
@@ -195,7 +230,8 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
   const Tensor metric_sums = metrics_.view(DType::kF64, {ops::kNumLossMetrics});
   ops::fill_zero(pass.stream, metric_sums);
   InFlight f;  // one stage: a microbatch's backward follows its forward
-  for (const ScheduleOp& op : make_schedule(0, 1, static_cast<int64_t>(assignment.mine.size()))) {
+  const auto num_microbatches = static_cast<int64_t>(assignment.mine.size());
+  for (const ScheduleOp& op : make_schedule(0, 1, num_microbatches)) {
     const int64_t m = assignment.mine[static_cast<size_t>(op.microbatch)];
     const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
     if (op.kind == ScheduleKind::kForward) {
@@ -206,10 +242,14 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
       run_forward(pass, samples, indices, f, true);
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
-      run_backward(pass, gradients_, f);
+      std::function<void(int64_t)> on_part_done;
+      if (overlap_ && op.microbatch == num_microbatches - 1)
+        on_part_done = [&](int64_t part) { optimizer_.start_gradient_part(pass.stream, part); };
+      run_backward(pass, gradients_, f, on_part_done);
       arena_.release_to(f.mark);
     }
   }
+  optimizer_.start_remaining_parts(pass.stream);
   tensor::download(pass.stream, metrics.data(), metric_sums);
 }
 
@@ -240,11 +280,7 @@ StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& l
   return result;
 }
 
-void Trainer::gather_gradients() {
-  const Tensor gradients = policy_.flat_gradients();
-  communicator_.all_gather_ranges(gradients.raw(), tensor::dtype_bytes(gradients.dtype()),
-                                  optimizer_.ranges());
-}
+void Trainer::gather_gradients() { optimizer_.gather_gradients(stream()); }
 
 std::vector<TokenScores> Trainer::compute_log_probs(const model::ParameterStore& store,
                                                     std::span<const TrainSample> samples) {

@@ -7,6 +7,7 @@
 // rows.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -79,9 +80,11 @@ class Transformer {
                  Tape* tape) const;
 
   // Accumulates into `gradients`. dx[T,H] is the gradient of forward's result and is overwritten.
+  // `on_layer_done`, if given, is called when all that adds to a layer's gradients is queued: from
+  // the last layer to the first. The embedding's follow after that.
   void backward(Stream stream, Arena& arena, const ModelParameters& weights,
-                const ModelParameters& gradients, const Batch& batch, const Tape& tape,
-                Tensor dx) const;
+                const ModelParameters& gradients, const Batch& batch, const Tape& tape, Tensor dx,
+                const std::function<void(int64_t layer)>& on_layer_done = {}) const;
 
  private:
   // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up, filling the tape;

@@ -49,10 +49,11 @@ struct StepResult {
 class Trainer {
  public:
   // `policy` must have gradients; all are borrowed. `temperature` divides the logits, in training
-  // as in generation.
+  // as in generation. `exchange` is the optimizer's.
   Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
           dist::Communicator& communicator, const TrainOptions& options,
-          const OptimizerOptions& optimizer_options, float temperature, tensor::Device device);
+          const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
+          std::unique_ptr<dist::DeviceCommunicator> exchange = nullptr);
   ~Trainer();
 
   // One optimizer step over all of `samples` (the global batch). `before_update`, if given, is
@@ -67,6 +68,9 @@ class Trainer {
                                              std::span<const TrainSample> samples);
 
   ShardedAdamW& optimizer() { return optimizer_; }
+  // Whether gradients are exchanged while the last microbatch's backward still runs (as at first),
+  // or all behind it; the same bits either way.
+  void set_overlap(bool overlap) { overlap_ = overlap; }
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
   void gather_gradients();
   int64_t memory_bytes() const { return arena_.capacity_bytes(); }
@@ -95,9 +99,10 @@ class Trainer {
   model::HeadOptions head_options_;
   tensor::Device device_;
   model::ModelParameters weights_, gradients_;
-  ShardedAdamW optimizer_;
+  bool overlap_ = true;
   tensor::Arena arena_;
   tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step
+  ShardedAdamW optimizer_;  // last: see its exchange
 };
 
 }  // namespace slimexx::train
