@@ -26,29 +26,41 @@ void check_mpi(int status, const char* call) {
 
 #define SLX_MPI(call) check_mpi((call), #call)
 
-// A one-sided counter in a window that rank 0 owns.
-class MpiCounter : public SharedCounter {
- public:
-  explicit MpiCounter(MPI_Comm comm) {
-    int rank = 0;
-    SLX_MPI(MPI_Comm_rank(comm, &rank));
-    SLX_MPI(MPI_Win_allocate(rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), MPI_INFO_NULL, comm,
-                             &base_, &window_));
-    if (rank == 0) *base_ = 0;
-    SLX_MPI(MPI_Barrier(comm));
-  }
-  ~MpiCounter() override { MPI_Win_free(&window_); }
-  int64_t fetch_add(int64_t amount) override {
+// Memory of rank 0 for one number that all ranks reach one-sided. Every rank keeps it open for
+// access from its making to its end: atomic operations need no lock of their own, and on busy cores
+// an exclusive lock a ticket costs 20 to 40 times as much.
+struct CounterWindow {
+  MPI_Win handle = MPI_WIN_NULL;
+
+  int64_t exchange(int64_t operand, MPI_Op op) const {
     int64_t previous = 0;
-    SLX_MPI(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window_));
-    SLX_MPI(MPI_Fetch_and_op(&amount, &previous, MPI_INT64_T, 0, 0, MPI_SUM, window_));
-    SLX_MPI(MPI_Win_unlock(0, window_));
+    SLX_MPI(MPI_Fetch_and_op(&operand, &previous, MPI_INT64_T, 0, 0, op, handle));
+    SLX_MPI(MPI_Win_flush(0, handle));
     return previous;
   }
+};
+
+CounterWindow make_window(MPI_Comm comm, int rank) {
+  CounterWindow window;
+  int64_t* base = nullptr;
+  SLX_MPI(MPI_Win_allocate(rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), MPI_INFO_NULL, comm,
+                           &base, &window.handle));
+  SLX_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window.handle));
+  return window;
+}
+
+// Borrows a window of its communicator. Freeing one waits for all ranks, so a counter that goes
+// while an exception of this rank alone passes must not do it: it would wait for ever.
+class MpiCounter : public SharedCounter {
+ public:
+  MpiCounter(CounterWindow window, std::vector<CounterWindow>& spare)
+      : window_(window), spare_(spare) {}
+  ~MpiCounter() override { spare_.push_back(window_); }
+  int64_t fetch_add(int64_t amount) override { return window_.exchange(amount, MPI_SUM); }
 
  private:
-  int64_t* base_ = nullptr;
-  MPI_Win window_ = MPI_WIN_NULL;
+  CounterWindow window_;
+  std::vector<CounterWindow>& spare_;
 };
 
 class MpiCommunicator : public Communicator {
@@ -57,6 +69,12 @@ class MpiCommunicator : public Communicator {
     SLX_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
     SLX_MPI(MPI_Comm_rank(comm_, &rank_));
     SLX_MPI(MPI_Comm_size(comm_, &size_));
+  }
+  ~MpiCommunicator() override {
+    for (CounterWindow& window : spare_windows_) {
+      MPI_Win_unlock_all(window.handle);
+      MPI_Win_free(&window.handle);
+    }
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -145,7 +163,13 @@ class MpiCommunicator : public Communicator {
   }
 
   std::unique_ptr<SharedCounter> make_counter() override {
-    return std::make_unique<MpiCounter>(comm_);
+    if (spare_windows_.empty()) spare_windows_.push_back(make_window(comm_, rank_));
+    const CounterWindow window = spare_windows_.back();
+    spare_windows_.pop_back();
+    barrier();  // nobody draws from its last use any more
+    if (rank_ == 0) window.exchange(0, MPI_REPLACE);
+    barrier();
+    return std::make_unique<MpiCounter>(window, spare_windows_);
   }
 
  private:
@@ -158,6 +182,7 @@ class MpiCommunicator : public Communicator {
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
+  std::vector<CounterWindow> spare_windows_;  // the same number on every rank
 };
 
 }  // namespace

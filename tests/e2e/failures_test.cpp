@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "e2e/small_run.h"
+#include "reward/http_server.h"
 
 namespace slimexx::e2e {
 namespace {
@@ -62,6 +63,22 @@ TEST_F(FailuresOfRanks, OneThatIsKilledEndsAll) {
   EXPECT_GT(f.status, 0) << f.text();
   EXPECT_LT(took.count(), kSoon);
   EXPECT_NE((f.out + f.err).find("signal 9"), std::string::npos) << f.text();
+}
+
+// The others wait in the exchange of samples then: the failing rank must not wait for them.
+TEST_F(FailuresOfRanks, OneWhoseRewardsStayAwayEndsAll) {
+  const HttpServer server([](const std::string&) { return HttpAnswer{200, "1"}; });
+  const std::string script =
+      "unset no_proxy NO_PROXY; [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && "
+      "export http_proxy=http://127.0.0.1:1; exec \"$@\"";
+  const Finished f = run_slimexx(
+      2,
+      arguments({"reward.rm_type=remote", "reward.rm_url=" + server.url(), "reward.rm_retries=1",
+                 "rollout.num_rollout=20", "rollout.max_running_requests=4"}),
+      {"sh", "-c", script, "sh"});
+  EXPECT_GT(f.status, 0) << f.text();
+  EXPECT_LT(f.seconds, kSoon);
+  expect_mentions(f, {"rank 1 of 2 failed", server.url()});
 }
 
 TEST_F(Failures, BadConfigurationNamesEveryFault) {

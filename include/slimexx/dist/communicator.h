@@ -51,7 +51,8 @@ class Communicator {
   // Each rank contributes bytes ranges[rank] * element_bytes of `data`; afterwards all have all.
   virtual void all_gather_ranges(void* data, int64_t element_bytes,
                                  const std::vector<Range>& ranges) = 0;
-  // Collective: makes a counter that starts at 0.
+  // Collective: makes a counter that starts at 0. It must go before its communicator; its end waits
+  // for nobody, so that the failure of one rank can be told.
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;
 };
 
