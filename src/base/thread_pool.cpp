@@ -1,5 +1,7 @@
 #include "slimexx/base/thread_pool.h"
 
+#include <fmt/core.h>
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -8,8 +10,11 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "slimexx/base/error.h"
 
 namespace slimexx {
 namespace {
@@ -24,20 +29,33 @@ int cores_of_process() {
 }
 
 // One loop at a time: the caller publishes it, takes part, and waits for the workers to leave it.
+//
+// Why nobody waits for ever. All that is waited for (generation_, stopping_, active_) changes under
+// mutex_ alone and before the call that wakes, and is looked at under mutex_ in one step with going
+// to sleep: a change comes before the look, which sees it, or after the sleep began, which the call
+// ends. Every worker leaves every loop once: active_ starts at their number, a loop follows only on
+// active_ == 0, so between two loops no worker is inside one and seen == generation_ for all; a
+// body that throws leaves like one that returns. A pool ends between loops, when its workers sleep
+// or are about to look.
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads) : num_threads_(num_threads) {
-    for (int i = 1; i < num_threads; ++i)
-      workers_.emplace_back([this](std::stop_token s) { work(s); });
-  }
-  ~ThreadPool() {
-    {
-      // Under the lock, or a worker between its look at the token and its sleep misses the call.
-      std::lock_guard<std::mutex> lock(mutex_);
-      for (auto& w : workers_) w.request_stop();
+    workers_.reserve(static_cast<size_t>(num_threads - 1));
+    try {
+      for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error& e) {
+      end_workers();
+      throw Error(ErrorCode::kEnvironment,
+                  fmt::format("cannot start thread {} of {}: {}", workers_.size() + 1,
+                              num_threads - 1, e.code().message()),
+                  "allow for more threads (ulimit -u, or the container's limit), or run on fewer "
+                  "cores (taskset)");
+    } catch (...) {
+      end_workers();
+      throw;
     }
-    wake_.notify_all();
   }
+  ~ThreadPool() { end_workers(); }
   int size() const { return num_threads_; }
 
   void run(int64_t num_chunks, int64_t chunk, int64_t n,
@@ -75,13 +93,22 @@ class ThreadPool {
     inside_parallel_for = false;
   }
 
-  void work(std::stop_token stop) {
+  void end_workers() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  void work() {
     uint64_t seen = 0;
     while (true) {
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [&] { return stop.stop_requested() || generation_ != seen; });
-        if (stop.stop_requested()) return;
+        wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
+        if (stopping_) return;
         seen = generation_;
       }
       take_chunks();
@@ -96,24 +123,38 @@ class ThreadPool {
   const std::function<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t num_chunks_ = 0, chunk_ = 0, n_ = 0;
   std::atomic<int64_t> next_{0};
-  int active_ = 0;
+  int active_ = 0;  // workers that have yet to leave the loop
   uint64_t generation_ = 0;
+  bool stopping_ = false;
   std::exception_ptr error_;
-  std::vector<std::jthread> workers_;  // last: joined before the rest goes
+  std::vector<std::thread> workers_;
 };
 
+// A forked child has the pool's memory but none of its workers: to wait for them, in a loop or at
+// the end, would be for ever.
+void leave_workers_to_the_parent();
+
 std::unique_ptr<ThreadPool>& pool() {
-  static auto instance = std::make_unique<ThreadPool>(cores_of_process());
+  static std::unique_ptr<ThreadPool> instance = [] {
+    pthread_atfork(nullptr, nullptr, leave_workers_to_the_parent);
+    return std::make_unique<ThreadPool>(cores_of_process());
+  }();
   return instance;
+}
+
+void leave_workers_to_the_parent() {
+  [[maybe_unused]] static ThreadPool* left;  // still pointed to: no leak
+  left = pool().release();
+  pool() = std::make_unique<ThreadPool>(1);
 }
 
 }  // namespace
 
 void set_num_threads(int num_threads) {
-  if (pool()->size() != std::max(1, num_threads)) {
-    pool().reset();
-    pool() = std::make_unique<ThreadPool>(std::max(1, num_threads));
-  }
+  const int wanted = std::max(1, num_threads);
+  if (pool()->size() == wanted) return;
+  pool() = std::make_unique<ThreadPool>(1);  // the workers of two pools may be too many
+  if (wanted > 1) pool() = std::make_unique<ThreadPool>(wanted);
 }
 
 int num_threads() { return pool()->size(); }

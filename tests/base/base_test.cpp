@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <thread>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -81,6 +85,78 @@ TEST(ThreadPool, CoversTheRangeOnceAndRethrows) {
 TEST(ThreadPool, EndsWhileWorkersGoToSleep) {
   for (int round = 0; round < 20'000; ++round) set_num_threads(2 + round % 2);
   EXPECT_EQ(num_threads(), 3);
+}
+
+TEST(ThreadPool, RunsShortLoopsOfSeveralCallers) {
+  set_num_threads(4);
+  const auto call = [](int64_t seed) {
+    for (int64_t round = 0; round < 10'000; ++round) {
+      const int64_t n = 1 + (round + seed) % 9;
+      std::atomic<int64_t> sum = 0;
+      const auto add = [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) sum += i;
+        if (round % 97 == 0 && begin == 0) throw std::runtime_error("x");
+      };
+      try {
+        parallel_for(n, 1, add);
+        EXPECT_NE(round % 97, 0);
+      } catch (const std::runtime_error&) {
+        EXPECT_EQ(round % 97, 0);
+      }
+      ASSERT_EQ(sum, n * (n - 1) / 2) << "round " << round;
+    }
+  };
+  std::thread other(call, 5);
+  call(0);
+  other.join();
+}
+
+// Runs `body` in a forked child that leaves by exit(), and gives its status; a child that hangs is
+// ended by a signal.
+int status_of_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    std::exit(body());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(ThreadPool, ForkedChildDoesWithoutTheWorkers) {
+  set_num_threads(4);
+  EXPECT_EQ(status_of_child([] {
+              std::atomic<int> calls = 0;
+              parallel_for(1000, 1, [&](int64_t begin, int64_t end) { calls += int(end - begin); });
+              return calls == 1000 && num_threads() == 1 ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(num_threads(), 4);
+}
+
+TEST(ThreadPool, ThreadThatCannotStartIsAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs memory of its own for a thread";
+#endif
+  EXPECT_EQ(status_of_child([] {
+              int64_t pages = 0;  // room for the stacks of some threads
+              std::ifstream("/proc/self/statm") >> pages;
+              const rlim_t limit = static_cast<rlim_t>(pages * getpagesize()) + (64 << 20);
+              const rlimit memory{limit, limit};
+              if (setrlimit(RLIMIT_AS, &memory) != 0) return 2;
+              try {
+                set_num_threads(500);
+                return 3;
+              } catch (const Error& e) {
+                if (e.code() != ErrorCode::kEnvironment) return 4;
+              }
+              int calls = 0;
+              parallel_for(9, 1, [&](int64_t begin, int64_t end) { calls += int(end - begin); });
+              return calls == 9 ? 0 : 5;
+            }),
+            0);
 }
 
 TEST(File, OutputAppearsOnlyOnCommit) {

@@ -9,7 +9,9 @@
 namespace slimexx {
 
 // Number of threads that parallel_for uses, the caller included. Set once at start (default: the
-// cores this process may run on); 1 means no workers. Not while a parallel_for runs.
+// cores this process may run on); 1 means no workers. Not while a parallel_for runs. Throws
+// Error(kEnvironment) where the system refuses to start them; one thread is left then. A forked
+// child has one.
 void set_num_threads(int num_threads);
 int num_threads();
 
