@@ -69,8 +69,8 @@ void initialize_curl() {
 
 class RemoteGrader : public Grader {
  public:
-  RemoteGrader(const RewardOptions& options, double backoff_unit_s)
-      : options_(options), backoff_unit_s_(backoff_unit_s), generator_(std::random_device{}()) {
+  RemoteGrader(const RewardOptions& options, RemoteClock clock)
+      : options_(options), clock_(clock), generator_(std::random_device{}()) {
     initialize_curl();
     multi_.reset(curl_multi_init());
     headers_.reset(curl_slist_append(nullptr, "Content-Type: application/json"));
@@ -85,6 +85,7 @@ class RemoteGrader : public Grader {
     const std::lock_guard lock(mutex_);
     grades_.assign(inputs.size(), {});
     waiting_.clear();
+    has_failed_ = false;
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto request = std::make_unique<Request>();
       request->index = i;
@@ -92,7 +93,10 @@ class RemoteGrader : public Grader {
       waiting_.push_back(std::move(request));
     }
     try {
-      while (!waiting_.empty() || !running_.empty()) step();
+      while (!waiting_.empty() || !running_.empty()) {
+        step();
+        warn_if_due();
+      }
     } catch (...) {
       for (auto& request : running_) curl_multi_remove_handle(multi_.get(), request->easy.get());
       running_.clear();
@@ -210,16 +214,46 @@ class RemoteGrader : public Grader {
     const int doublings = static_cast<int>(std::min<int64_t>(request->tries - 1, 5));
     const double units = std::min(std::ldexp(1.0, doublings), 30.0) +
                          std::uniform_real_distribution<double>(0, 1)(generator_);
+    const double wait_s = units * clock_.backoff_unit_s;
     log_debug("reward service {}: {}; try {} of {} follows in {:.1f} s", options_.rm_url,
-              request->failure, request->tries + 1, options_.rm_retries, units * backoff_unit_s_);
-    request->not_before =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(units * backoff_unit_s_));
+              request->failure, request->tries + 1, options_.rm_retries, wait_s);
+    request->not_before = Clock::now() + as_duration(wait_s);
+    has_failed_ = true;
     waiting_.push_back(std::move(request));
   }
 
+  // A run that waits for its service says so: at the first failure, and again and again while
+  // something that failed is still without a reward.
+  void warn_if_due() {
+    if (!has_failed_ || Clock::now() < next_warning_) return;
+    const Request* worst = nullptr;
+    int64_t num_failed = 0, most_tries = 0;
+    const auto look = [&](const auto& requests, int64_t pending) {
+      for (const auto& request : requests) {
+        if (request->failure.empty()) continue;
+        ++num_failed;
+        if (request->tries + pending <= most_tries) continue;
+        most_tries = request->tries + pending;
+        worst = request.get();
+      }
+    };
+    look(waiting_, 1);
+    look(running_, 0);
+    if (!worst) return;
+    log_warn("the reward service at {} fails: {}; {} of {} rewards are tried again, try {} of {}",
+             options_.rm_url, worst->failure, num_failed, waiting_.size() + running_.size(),
+             most_tries, options_.rm_retries);
+    next_warning_ = Clock::now() + as_duration(clock_.warn_interval_s);
+  }
+
+  static Clock::duration as_duration(double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+
   RewardOptions options_;
-  double backoff_unit_s_;
+  RemoteClock clock_;
+  bool has_failed_ = false;  // in this call of grade
+  Clock::time_point next_warning_ = Clock::time_point::min();
   std::mt19937_64 generator_;  // of waits, which no result depends on
   std::mutex mutex_;
   std::unique_ptr<CURLM, MultiClose> multi_;
@@ -231,7 +265,7 @@ class RemoteGrader : public Grader {
 
 }  // namespace
 
-std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, double backoff_unit_s) {
+std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteClock clock) {
   if (options.rm_url.empty()) {
     throw Error(ErrorCode::kUsage, "rm_type remote needs an rm_url",
                 "set rm_url to the address that takes the requests, as http://host:port/path");
@@ -249,7 +283,7 @@ std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, double 
                     options.rm_timeout_s, options.rm_retries, options.rm_max_connections),
         "rm_timeout_s is at least 0.001, the others at least 1");
   }
-  return std::make_unique<RemoteGrader>(options, backoff_unit_s);
+  return std::make_unique<RemoteGrader>(options, clock);
 }
 
 }  // namespace slimexx::reward

@@ -6,9 +6,15 @@
 
 namespace slimexx::reward {
 
-// backoff_unit_s scales the waits between tries, min(2^k, 30) + U(0, 1) units, so that tests need
-// not wait. Throws Error(kUsage) where rm_url or a limit is unusable.
-std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, double backoff_unit_s = 1);
+// Other times are for tests, which need not wait.
+struct RemoteClock {
+  double backoff_unit_s = 1;  // between tries: min(2^k, 30) + U(0, 1) units
+  double warn_interval_s = 30;
+};
+
+// Throws Error(kUsage) where rm_url or a limit is unusable. Logs a warning when the service fails,
+// and every warn_interval_s while it does.
+std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteClock clock = {});
 
 // A grade out of the service's answer: a number, or an object that has it under `reward_key` (if
 // that is empty: "reward" or "score"). Throws Error(kRun) saying what is wrong with it.

@@ -11,7 +11,7 @@
 namespace slimexx::reward {
 namespace {
 
-constexpr double kBackoffUnit = 0.001;
+constexpr RemoteClock kFast = {.backoff_unit_s = 0.001};
 
 class Remote : public ::testing::Test {
  protected:
@@ -42,7 +42,7 @@ std::vector<RewardInput> make_inputs(int n) {
 
 std::string failure_of(const RewardOptions& options) {
   try {
-    make_remote_grader(options, kBackoffUnit)->grade(make_inputs(1));
+    make_remote_grader(options, kFast)->grade(make_inputs(1));
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kRun);
     EXPECT_NE(error.message().find(options.rm_url), std::string::npos) << error.message();
@@ -66,7 +66,7 @@ TEST_F(Remote, PostsJsonAndPutsAnswersInOrder) {
   auto inputs = make_inputs(100);
   inputs[3].metadata = std::make_shared<const Json>(Json{{"k", {1, 2}}});
   inputs[4].prompt = "\xff";
-  const auto grader = make_remote_grader(options_of(server.url()), kBackoffUnit);
+  const auto grader = make_remote_grader(options_of(server.url()), kFast);
   for (int round = 0; round < 2; ++round) {
     seen.clear();
     const auto grades = grader->grade(inputs);
@@ -102,8 +102,7 @@ TEST_F(Remote, TriesAgainAfterFailures) {
     if (count == 2) return HttpAnswer{200, "", true};
     return HttpAnswer{200, R"({"reward": 0.25, "acc": true, "reason": "fine", "note": [1]})"};
   });
-  const auto grades =
-      make_remote_grader(options_of(server.url()), kBackoffUnit)->grade(make_inputs(20));
+  const auto grades = make_remote_grader(options_of(server.url()), kFast)->grade(make_inputs(20));
   for (const Grade& grade : grades) {
     EXPECT_EQ(grade.reward, 0.25);
     EXPECT_EQ(grade.reason, "fine");
@@ -211,6 +210,55 @@ TEST_F(Remote, BoxedSendsTheBox) {
   inputs[0].response = "x \\boxed{7}";
   EXPECT_EQ(make_grader(options)->grade(inputs).at(0).reward, 3);
   EXPECT_EQ(response, "7");
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
+  return found;
+}
+
+// What is logged while `n` inputs are graded by a service that fails at first.
+std::string warnings_of(const std::function<HttpAnswer()>& answer, int n, const RemoteClock& clock,
+                        std::string& url) {
+  HttpServer server([&](const std::string&) { return answer(); });
+  url = server.url();
+  RewardOptions options = options_of(url);
+  options.rm_retries = 1000;
+  testing::internal::CaptureStderr();
+  make_remote_grader(options, clock)->grade(make_inputs(n));
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST_F(Remote, WarnsOnceWhenTheServiceFails) {
+  std::atomic<int> requests = 0;
+  std::string url;
+  const std::string log = warnings_of(
+      [&] {
+        return ++requests <= 40 ? HttpAnswer{503, "busy"} : HttpAnswer{200, "1"};
+      },
+      20, kFast, url);
+  EXPECT_EQ(count(log, "the reward service at " + url + " fails"), 1) << log;
+  EXPECT_EQ(count(log, "HTTP status 503: 'busy'"), 1) << log;
+  EXPECT_EQ(count(log, "try 2 of 1000"), 1) << log;
+}
+
+TEST_F(Remote, WarnsAgainWhileTheServiceFails) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string url;
+  const std::string log = warnings_of(
+      [&] {
+        const bool is_up = std::chrono::steady_clock::now() - start > std::chrono::seconds(1);
+        return is_up ? HttpAnswer{200, "1"} : HttpAnswer{503, "busy"};
+      },
+      3, {.backoff_unit_s = 0.001, .warn_interval_s = 0.2}, url);
+  EXPECT_GE(count(log, url), 3) << log;
+  EXPECT_LE(count(log, url), 6) << log;
+}
+
+TEST_F(Remote, SaysNothingOfAServiceThatAnswers) {
+  std::string url;
+  EXPECT_EQ(warnings_of([] { return HttpAnswer{200, "1"}; }, 20, kFast, url), "");
 }
 
 TEST_F(Remote, RefusesUnusableOptions) {
