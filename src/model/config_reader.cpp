@@ -138,6 +138,23 @@ void ConfigReader::check_attention() const {
   }
 }
 
+// Weights that stand for others by scales would train to nonsense if read as they stand, and in a
+// folder of plain ones the entry is stale: loaders that heed it would take the export for
+// quantised.
+void ConfigReader::check_quantization() const {
+  const Json* entry = find(config_, "quantization_config");
+  if (entry == nullptr) return;
+  if (!entry->is_object()) fail("\"quantization_config\" must be an object");
+  if (entry->empty()) return;
+  const ConfigReader nested(*entry, where_ + " quantization_config");
+  const std::string method = nested.text("quant_method", "unnamed");
+  const bool says_none = method == "bitsandbytes" && !nested.flag("load_in_4bit", false) &&
+                         !nested.flag("load_in_8bit", false);
+  if (says_none) return;
+  fail(fmt::format("\"quantization_config\" says that the weights are quantised ({})", method),
+       "use the unquantised checkpoint; if the weights are plain ones, remove the entry");
+}
+
 void ConfigReader::read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) const {
   spec.vocab_size = size("vocab_size", 1 << 24);
   spec.hidden_size = size("hidden_size", 1 << 20);
@@ -182,6 +199,7 @@ ModelSpec ConfigReader::read_common(const std::string& family,
     fail(fmt::format("hidden_act \"{}\" is not supported", activation), "supported: silu");
   }
   check_attention();
+  check_quantization();
   const std::string dtype = text("dtype", text("torch_dtype", "bfloat16"));
   const auto parsed = tensor::parse_torch_dtype(dtype);
   if (!parsed) fail(fmt::format("dtype \"{}\" is unknown", dtype));

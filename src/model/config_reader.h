@@ -40,6 +40,7 @@ class ConfigReader {
   const Json* rope_object() const;
   double partial_rotary_factor(double fallback) const;
   void check_attention() const;
+  void check_quantization() const;
   void read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) const;
   void read_rope(ModelSpec& spec, const FamilyDefaults& defaults) const;
   void read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const;
