@@ -69,6 +69,8 @@ struct RunLog::Impl {
   void lock_folder();
   void note_step(int64_t step);
   double eta_seconds() const;
+  void write_status(std::string_view state, int64_t step, std::string_view error,
+                    std::string_view warning) const;
 
   Options options;
   std::string metrics_path;
@@ -151,17 +153,27 @@ void RunLog::print_step(int64_t step, const MetricRow& row) {
   std::fflush(stderr);
 }
 
-void RunLog::write_status(std::string_view state, int64_t step, std::string_view error) {
-  if (!impl_->options.enabled) return;
+void RunLog::write_status(std::string_view state, int64_t step, std::string_view error,
+                          std::string_view warning) {
+  if (impl_->options.enabled) impl_->write_status(state, step, error, warning);
+}
+
+void RunLog::write_failure(int64_t step, std::string_view error) {
+  impl_->write_status("failed", step, error, "");
+}
+
+void RunLog::Impl::write_status(std::string_view state, int64_t step, std::string_view error,
+                                std::string_view warning) const {
   Json status;
   status["state"] = state;
   status["step"] = step;
-  status["total_steps"] = impl_->options.total_steps;
-  const double eta = impl_->eta_seconds();
+  status["total_steps"] = options.total_steps;
+  const double eta = eta_seconds();
   status["eta_s"] = eta >= 0 ? Json(std::round(eta)) : Json(nullptr);
   status["error"] = error.empty() ? Json(nullptr) : Json(error);
+  status["warning"] = warning.empty() ? Json(nullptr) : Json(warning);
   status["updated"] = std::round(wall_seconds() * 1000) / 1000;
-  write_file_atomic(join_path(impl_->options.run_dir, "status.json"),
+  write_file_atomic(join_path(options.run_dir, "status.json"),
                     status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

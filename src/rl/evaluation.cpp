@@ -106,8 +106,10 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
                                  Generator& generator, reward::Grader& grader,
                                  const std::vector<int32_t>& stop_token_ids, int64_t rollout,
                                  int64_t weight_version, const std::string& samples_dir,
-                                 bool is_root, observe::MetricRow& row) {
+                                 bool is_root, observe::MetricRow& row,
+                                 const std::function<bool()>& should_stop) {
   observe::Span span("eval");
+  observe::MetricRow found;
   std::vector<EvalResult> results;
   const int64_t n = config.eval.n_samples_per_eval_prompt;
   for (size_t i = 0; i < sets.size(); ++i) {
@@ -120,10 +122,11 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
                             .seed = static_cast<uint64_t>(config.data.seed) ^ kEvalSeedMix,
                             .rollout = static_cast<uint32_t>(i),
                             .weight_version = weight_version,
-                            .label = "eval " + sets[i].name},
+                            .label = "eval " + sets[i].name,
+                            .should_stop = should_stop},
                            grader);
     results.push_back(summarise(sets[i], samples, n));
-    set_metrics(row, results.back(), samples);
+    set_metrics(found, results.back(), samples);
     if (is_root && !samples_dir.empty()) {
       make_directories(samples_dir);
       save_rollout(
@@ -131,6 +134,7 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
           samples);
     }
   }
+  row.merge(found);
   return results;
 }
 

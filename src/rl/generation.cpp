@@ -1,12 +1,64 @@
 #include "slimexx/rl/generation.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "slimexx/base/error.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 
 namespace slimexx::rl {
+
+// What the ranks tell each other of a request that may be stopped: one number, to which a rank that
+// is done adds 1 and one that is asked to stop kStop.
+class Generator::StopWatch {
+ public:
+  StopWatch(const GenerationRequest& request, dist::Communicator& communicator)
+      : should_stop_(request.should_stop),
+        communicator_(communicator),
+        num_ranks_(communicator.size()),
+        state_(should_stop_ ? communicator.make_counter() : nullptr) {}
+
+  bool is_stopped() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!state_ || is_stopped_ || now < next_look_) return is_stopped_;
+    next_look_ = now + kInterval;
+    look(0);
+    return is_stopped_;
+  }
+
+  // Waits until every rank is done or stops, and says whether one stopped. The signal may reach a
+  // rank that has nothing left to do and must tell the others; or come when some have left the loop
+  // already, so they agree at the end.
+  bool ends_stopped() {
+    if (!state_) return false;
+    for (int64_t state = look(1); !is_stopped_ && state < num_ranks_; state = look(0))
+      std::this_thread::sleep_for(kInterval);
+    double stopped[1] = {is_stopped_ ? 1.0 : 0.0};
+    communicator_.all_reduce_max(stopped);
+    return stopped[0] != 0;
+  }
+
+ private:
+  static constexpr int64_t kStop = int64_t{1} << 32;
+  static constexpr auto kInterval = std::chrono::milliseconds(20);
+
+  int64_t look(int64_t done) {
+    const int64_t added = done + (should_stop_() ? kStop : 0);
+    const int64_t state = state_->fetch_add(added) + added;
+    is_stopped_ = state >= kStop;
+    return state;
+  }
+
+  const std::function<bool()>& should_stop_;
+  dist::Communicator& communicator_;
+  const int64_t num_ranks_;
+  std::unique_ptr<dist::SharedCounter> state_;
+  std::chrono::steady_clock::time_point next_look_;
+  bool is_stopped_ = false;
+};
 
 Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
                      dist::Communicator& communicator)
@@ -59,13 +111,18 @@ Sample Generator::make_sample(const GenerationRequest& request,
 }
 
 std::vector<Sample> Generator::run_engine(const GenerationRequest& request,
-                                          dist::SharedCounter& queue) {
+                                          dist::SharedCounter& queue, StopWatch& watch) {
   const auto num_groups = static_cast<int64_t>(request.prompts.size());
   observe::ProgressBar bar(request.label, num_groups * request.n_samples_per_prompt,
                            communicator_.rank() == 0);
   std::vector<Sample> samples;
   bool queue_is_empty = false;
   while (!queue_is_empty || engine_.has_work()) {
+    if (watch.is_stopped()) {
+      engine_.abort_all();
+      while (engine_.has_work()) engine_.step();
+      break;
+    }
     while (!queue_is_empty && engine_.has_room()) {
       const int64_t group = queue.fetch_add(1);
       queue_is_empty = group >= num_groups;
@@ -82,10 +139,13 @@ std::vector<Sample> Generator::run_engine(const GenerationRequest& request,
 
 std::vector<Sample> Generator::generate(const GenerationRequest& request, reward::Grader& grader) {
   const auto queue = communicator_.make_counter();
+  StopWatch watch(request, communicator_);
   std::vector<Sample> mine;
   {
     observe::Span span("generate");
-    mine = run_engine(request, *queue);
+    mine = run_engine(request, *queue, watch);
+    if (watch.ends_stopped())
+      throw Error(ErrorCode::kInterrupted, "generation was stopped by a signal");
   }
   {
     observe::Span span("reward");

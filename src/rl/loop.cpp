@@ -37,7 +37,7 @@ void run_training(TrainRequest request, dist::World& world) {
     if (run.is_dry_run()) return;
     run_loop(run);
   } catch (const Error& error) {
-    run.fail(error.message());
+    if (error.code() != ErrorCode::kInterrupted) run.fail(error.message());
     throw;
   } catch (const std::exception& error) {  // out of memory, mostly
     run.fail(error.what());

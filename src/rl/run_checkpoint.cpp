@@ -1,9 +1,13 @@
 #include "run_checkpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -113,6 +117,25 @@ void CheckpointWriter::commit() {
     log_info("checkpoint {} is complete", s->directory);
   }
   communicator_.barrier();
+}
+
+void check_writable(const std::string& root) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  fs::path folder = fs::absolute(root);
+  while (!fs::exists(fs::symlink_status(folder, ignored)) && folder.has_relative_path())
+    folder = folder.parent_path();
+  // A file of its own for each rank; permissions alone say nothing of quotas and of root.
+  std::string probe = (folder / ".slimexx_write_test_XXXXXX").string();
+  const int fd = ::mkstemp(probe.data());
+  if (fd < 0) {
+    throw Error(
+        ErrorCode::kEnvironment,
+        fmt::format("cannot write checkpoints: {}: {}", folder.string(), std::strerror(errno)),
+        "name a folder elsewhere by checkpoint.save", root);
+  }
+  ::close(fd);
+  ::unlink(probe.c_str());
 }
 
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,

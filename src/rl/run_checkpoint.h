@@ -41,6 +41,10 @@ class CheckpointWriter {
   std::unique_ptr<Snapshot> pending_;
 };
 
+// Throws Error(kEnvironment) if no file can be made in folder `root` of checkpoints, or, where it
+// is yet to be made, in the folder above that is there. Every rank writes its shard: ask on each.
+void check_writable(const std::string& root);
+
 // Loads masters and moments of this rank's range, on any number of ranks, and publishes the
 // weights. Collective.
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,

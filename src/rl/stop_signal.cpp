@@ -1,30 +1,61 @@
 #include "stop_signal.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <initializer_list>
+#include <iterator>
+#include <string>
 
 namespace slimexx::rl {
 namespace {
 
 volatile std::sig_atomic_t requested = 0;
+pid_t launcher = 0;  // set before the handler is
 
-void on_signal(int signal) {
+// Open MPI's process that started this one, maybe through a shell; 0 if there is none.
+pid_t find_launcher() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return 0;
+  for (pid_t pid = ::getppid(); pid > 1;) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));  // pid (name) state parent ...
+    const std::string stat((std::istreambuf_iterator<char>(file)), {});
+    const size_t begin = stat.find('('), end = stat.rfind(')');
+    if (begin == std::string::npos || end == std::string::npos || end + 4 > stat.size()) return 0;
+    const std::string name = stat.substr(begin + 1, end - begin - 1);
+    for (const char* known : {"mpirun", "mpiexec", "orterun", "orted"}) {
+      if (name == known) return pid;
+    }
+    pid = std::atoi(stat.c_str() + end + 4);
+  }
+  return 0;
+}
+
+void on_signal(int signal, siginfo_t* info, void*) {
   if (signal == SIGINT && requested != 0) ::_exit(130);
   requested = 1;
-  constexpr char kText[] =
-      "\nstopping after this step; the state will be saved (Ctrl-C again to stop now)\n";
+  // The launcher ends every rank this way when one failed, and gives them a second if not told to
+  // give more: no promise then.
+  const bool is_ended = signal == SIGTERM && launcher != 0 && info->si_pid == launcher;
+  const char* text =
+      is_ended
+          ? "\nended by mpirun, as a rank failed or mpirun was stopped; if it waits, the state "
+            "will be saved after this step\n"
+          : "\nstopping after this step; the state will be saved (Ctrl-C again to stop now)\n";
   // A failed write of the notice changes nothing.
-  [[maybe_unused]] const auto written = ::write(2, kText, sizeof(kText) - 1);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
 }  // namespace
 
 void install_stop_signals() {
+  launcher = find_launcher();
   struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (int signal : {SIGTERM, SIGUSR1, SIGINT}) sigaction(signal, &action, nullptr);
 }
 

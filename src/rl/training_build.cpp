@@ -65,6 +65,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
                       engines.value_or(0), world.size()),
           "leave it out", "parallel.rollout_num_gpus");
   if (!config_.checkpoint.save_hf.empty()) check_export_target(config_.checkpoint.save_hf);
+  check_writable(checkpoint_root());
   build_model();
   build_data();
   num_rollouts_ = source_ != nullptr ? source_->num_rollouts() : config_.num_rollout;
@@ -235,6 +236,8 @@ void TrainingRun::restore_training(const io::Checkpoint& checkpoint) {
   next_rollout_ = json_int(state, "next_rollout", where);
   optimizer_steps_ = json_int(state, "optimizer_steps", where);
   skipped_steps_ = json_int(state, "skipped_steps", where);
+  if (state.contains("skipped_in_a_row"))  // not in older checkpoints
+    skipped_in_a_row_ = json_int(state, "skipped_in_a_row", where);
   trainer_->optimizer().set_num_steps(json_int(state, "adam_steps", where));
   source_->restore(state.at("data"));
 }
@@ -247,11 +250,13 @@ std::string TrainingRun::checkpoint_root() const {
   return config_.checkpoint.save.empty() ? run_path("checkpoints") : config_.checkpoint.save;
 }
 
-std::string TrainingRun::resume_command() const {
+std::string TrainingRun::start_command() const {
   const std::string launcher =
       world_.size() > 1 ? fmt::format("mpirun -np {} ", world_.size()) : "";
-  return fmt::format("{}{} --resume", launcher, request_.command_line);
+  return launcher + request_.command_line;
 }
+
+std::string TrainingRun::resume_command() const { return start_command() + " --resume"; }
 
 std::string TrainingRun::banner() const {
   const auto& spec = policy_.spec;

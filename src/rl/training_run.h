@@ -59,6 +59,7 @@ class TrainingRun {
   bool wants_engine() const;
   int64_t longest_sequence() const;
   void run_evaluation(int64_t rollout, observe::MetricRow& row);
+  void check_updates() const;
   train::StepLoss step_loss() const;
   train::StepResult run_step(Rollout& rollout, size_t begin, size_t end, size_t step);
   void dump_gradients();
@@ -71,6 +72,7 @@ class TrainingRun {
   std::string checkpoint_root() const;
   std::string run_path(const std::string& name) const;
   bool is_root() const { return world_.rank() == 0; }
+  std::string start_command() const;
   std::string resume_command() const;
   std::string banner() const;
 
@@ -95,6 +97,7 @@ class TrainingRun {
   std::vector<double> reward_history_;  // mean reward by rollout, of this process
   std::vector<EvalResult> first_eval_, last_eval_;
   int64_t next_rollout_ = 0, num_rollouts_ = 0, optimizer_steps_ = 0, skipped_steps_ = 0;
+  int64_t skipped_in_a_row_ = 0;  // the last updates, all of them skipped
 };
 
 // Metrics of the samples and of the optimizer steps, by slime's names (report.cpp).

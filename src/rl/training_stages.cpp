@@ -80,6 +80,7 @@ void TrainingRun::begin() {
       !config_.eval.skip_eval_before_train) {
     observe::MetricRow row;
     run_evaluation(-1, row);
+    stop_if_asked();
     if (is_root()) log_->write_row(-1, row);
   }
   observe::take_span_seconds();
@@ -217,6 +218,7 @@ train::StepResult TrainingRun::run_step(Rollout& rollout, size_t begin, size_t e
       before_update);
   if (dumps && !config_.debug.dump_weights.empty()) dump_weights();
   ++optimizer_steps_;
+  skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
   if (result.skipped) {
     ++skipped_steps_;
     if (is_root())
@@ -267,13 +269,21 @@ void TrainingRun::hand_over_weights(Rollout&) {
 }
 
 void TrainingRun::run_evaluation(int64_t rollout, observe::MetricRow& row) {
-  if (engine_) engine_->on_weights_updated();
-  last_eval_ = rl::evaluate(eval_sets_, config_, *generator_, *eval_grader_, stop_token_ids_,
-                            rollout + 1, optimizer_steps_, run_path("samples"), is_root(), row);
-  if (first_eval_.empty()) first_eval_ = last_eval_;
-  if (!is_root()) return;
   const std::string when =
       rollout < 0 ? "before training" : fmt::format("after rollout {}", rollout);
+  if (engine_) engine_->on_weights_updated();
+  try {
+    last_eval_ =
+        rl::evaluate(eval_sets_, config_, *generator_, *eval_grader_, stop_token_ids_, rollout + 1,
+                     optimizer_steps_, run_path("samples"), is_root(), row, stop_was_requested);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInterrupted) throw;
+    last_eval_.clear();
+    if (is_root()) log_warn("the evaluation {} was cut off by a signal: not recorded", when);
+    return;
+  }
+  if (first_eval_.empty()) first_eval_ = last_eval_;
+  if (!is_root()) return;
   log_info("evaluation {}\n{}", when, format_eval_table(last_eval_));
 }
 
@@ -289,6 +299,7 @@ Json TrainingRun::checkpoint_state(int64_t completed_rollouts) const {
   state["optimizer_steps"] = optimizer_steps_;
   state["adam_steps"] = trainer_->optimizer().num_steps();
   state["skipped_steps"] = skipped_steps_;
+  state["skipped_in_a_row"] = skipped_in_a_row_;
   state["seed"] = config_.data.seed;  // with next_rollout the whole random-number state
   state["data"] = source_->state();
   state["partial_samples"] = Json::array();
@@ -312,6 +323,12 @@ void TrainingRun::stop_if_asked() {
   double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
   communicator_.all_reduce_max(asked);
   if (asked[0] == 0 || is_done()) return;
+  if (next_rollout_ == 0) {
+    log_->write_status("interrupted", 0);
+    throw Error(ErrorCode::kInterrupted,
+                "stopped by a signal before the first rollout; there is nothing to save",
+                start_command());
+  }
   const bool saved_now =
       config_.checkpoint.save_interval > 0 && next_rollout_ % config_.checkpoint.save_interval == 0;
   if (!saved_now) save_checkpoint(next_rollout_);
@@ -325,8 +342,23 @@ void TrainingRun::stop_if_asked() {
       resume_command());
 }
 
+// A run whose end is not that of training must not end as if it were.
+void TrainingRun::check_updates() const {
+  const bool none_applied = optimizer_steps_ > 0 && skipped_steps_ == optimizer_steps_;
+  if (!none_applied && skipped_in_a_row_ < 2) return;
+  throw Error(
+      ErrorCode::kRun,
+      none_applied
+          ? fmt::format("no update was applied: all {} had NaN or Inf gradients", optimizer_steps_)
+          : fmt::format("training diverged: the last {} of {} updates had NaN or Inf "
+                        "gradients",
+                        skipped_in_a_row_, optimizer_steps_),
+      "lower optimizer.lr, and look at the samples of the last rollouts");
+}
+
 void TrainingRun::finish() {
   checkpoints_->finish_pending();
+  check_updates();
   if (!config_.checkpoint.save_hf.empty() && is_root()) {
     export_hf(*policy_.store, policy_.spec, config_.model.hf_checkpoint,
               config_.checkpoint.save_hf);
@@ -336,14 +368,19 @@ void TrainingRun::finish() {
     make_directories(run_path("trace"));
     observe::write_trace(run_path(fmt::format("trace/rank_{:03}.json", world_.rank())));
   }
-  log_->write_status("done", next_rollout_);
+  const std::string warning =
+      skipped_steps_ == 0 ? ""
+                          : fmt::format("{} of {} updates were skipped for NaN or Inf gradients",
+                                        skipped_steps_, optimizer_steps_);
+  log_->write_status("done", next_rollout_, "", warning);
+  if (!warning.empty() && is_root()) log_warn("{}", warning);
   if (is_root()) log_summary();
   communicator_.barrier();
 }
 
 void TrainingRun::fail(const std::string& what) noexcept {
   try {
-    if (log_ && !stop_was_requested()) log_->write_status("failed", next_rollout_, what);
+    if (log_ && !is_dry_run()) log_->write_failure(next_rollout_, what);
   } catch (const Error& error) {
     log_error("status.json: {}", error.message());
   }

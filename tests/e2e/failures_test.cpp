@@ -63,6 +63,8 @@ TEST_F(FailuresOfRanks, OneThatIsKilledEndsAll) {
   EXPECT_GT(f.status, 0) << f.text();
   EXPECT_LT(took.count(), kSoon);
   EXPECT_NE((f.out + f.err).find("signal 9"), std::string::npos) << f.text();
+  expect_mentions(f, {"ended by mpirun, as a rank failed"});
+  EXPECT_EQ(f.err.find("stopping after this step"), std::string::npos) << f.text();
 }
 
 // The others wait in the exchange of samples then: the failing rank must not wait for them.
@@ -79,6 +81,8 @@ TEST_F(FailuresOfRanks, OneWhoseRewardsStayAwayEndsAll) {
   EXPECT_GT(f.status, 0) << f.text();
   EXPECT_LT(f.seconds, kSoon);
   expect_mentions(f, {"rank 1 of 2 failed", server.url()});
+  EXPECT_EQ(status().at("state"), "failed");
+  EXPECT_EQ(f.err.find("stopping after this step"), std::string::npos) << f.text();
 }
 
 TEST_F(Failures, BadConfigurationNamesEveryFault) {
@@ -98,6 +102,22 @@ TEST_F(Failures, ContradictionsAreNamedTogether) {
   EXPECT_EQ(f.status, 2) << f.text();
   expect_mentions(
       f, {"global_batch_size", "tensor_model_parallel_size", "eval_prompt_data", "ref_load"});
+}
+
+// Known when the run starts, not when its first checkpoint is due.
+TEST_F(Failures, CheckpointsThatCannotBeWrittenStopTheStart) {
+  folder_.put("file", "");
+  const std::string save = folder_ / "file/below/checkpoints";
+  const Finished f =
+      run_slimexx(0, arguments({"checkpoint.save=" + save, "checkpoint.save_interval=1"}));
+  EXPECT_EQ(f.status, 3) << f.text();
+  expect_mentions(f, {"cannot write checkpoints", folder_ / "file", "checkpoint.save"});
+  EXPECT_EQ(read_bytes(folder_ / "run/metrics.jsonl"), "") << "it began";
+  const Finished elsewhere = run_slimexx(
+      0, arguments({"checkpoint.save=" + (folder_ / "new/deep"), "checkpoint.save_interval=3"}));
+  EXPECT_EQ(elsewhere.status, 0) << elsewhere.text();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+    EXPECT_EQ(entry.path().string().find("write_test"), std::string::npos) << entry.path();
 }
 
 TEST_F(Failures, MissingFoldersAreNamed) {
@@ -164,6 +184,13 @@ TEST_P(SkippedSteps, LeaveTheWeightsAlone) {
   ASSERT_EQ(rows.size(), 3u);
   for (const size_t i : {0u, 1u, 2u})
     EXPECT_EQ(number(rows[i], "train/skipped_steps"), i == 1 ? 1 : 0);
+  const auto status_of = [&](const std::string& run_dir) {
+    return parse_json(read_bytes(folder_ / (run_dir + "/status.json")), "status.json");
+  };
+  EXPECT_EQ(status_of("mixed_run").at("state"), "done");
+  EXPECT_EQ(status_of("mixed_run").at("warning"),
+            "1 of 3 updates were skipped for NaN or Inf gradients");
+  EXPECT_TRUE(status_of("clean_run").at("warning").is_null());
   EXPECT_EQ(read_bytes(folder_ / "mixed_run/hf/model.safetensors"),
             read_bytes(folder_ / "clean_run/hf/model.safetensors"));
 }
@@ -177,6 +204,26 @@ TEST_P(SkippedSteps, StopTheRunAfterTheSetNumber) {
                       "3 optimizer steps had NaN or Inf gradients"});
   EXPECT_EQ(f.err.find("(4 so far)"), std::string::npos) << f.err;
   EXPECT_EQ(status().at("state"), "failed");
+}
+
+// A run too short to exceed max_skipped_steps does not end well for that.
+TEST_P(SkippedSteps, OfAWholeRunOrItsEndFailIt) {
+  put_dump("whole/0", 2, true);
+  put_dump("ending/0", 0, false);
+  for (const char* name : {"ending/1", "ending/2"}) put_dump(name, 2, true);
+  const std::pair<const char*, const char*> kCases[] = {
+      {"whole", "no update was applied: all 1 had NaN or Inf gradients"},
+      {"ending", "training diverged: the last 2 of 3 updates had NaN or Inf gradients"}};
+  for (const auto& [dumps, words] : kCases) {
+    const std::string run_dir = std::string(dumps) + "_run";
+    const Finished f = train(dumps, run_dir);
+    EXPECT_EQ(f.status, 4) << f.text();
+    expect_mentions(f, {words, "optimizer.lr"});
+    const Json status = parse_json(read_bytes(folder_ / (run_dir + "/status.json")), "status");
+    EXPECT_EQ(status.at("state"), "failed");
+    EXPECT_EQ(status.at("error"), words);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / (run_dir + "/hf"))) << "exported";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SkippedSteps, testing::Values(0, 2));

@@ -199,6 +199,57 @@ TEST_P(Resume, AfterASignalThatStopsTheRun) {
   expect_same_run("stopped");
 }
 
+// An evaluation of hours ends soon, on all ranks, though only one hears the signal.
+TEST_P(Resume, AfterASignalDuringAnEvaluation) {
+  constexpr double kSoon = 15;  // seconds, on a busy machine
+  const auto stop_in_evaluation = [&](const std::vector<std::string>& args, const auto& has_begun) {
+    Program program(launcher_ranks(), args);
+    EXPECT_TRUE(program.wait_until(has_begun));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const auto start = std::chrono::steady_clock::now();
+    program.signal_rank(GetParam() - 1, SIGTERM);
+    const Finished f = program.wait();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(f.status, 130) << f.text();
+    EXPECT_LT(taken.count(), kSoon);
+    EXPECT_NE(f.err.find("was cut off by a signal: not recorded"), std::string::npos) << f.text();
+    return f;
+  };
+  const auto status = [&](const std::string& name) {
+    return parse_json(read_bytes(folder_ / (name + "/status.json")), "status.json");
+  };
+  const std::string endless = "eval.n_samples_per_eval_prompt=20000";
+
+  // The one before training: nothing is there to save.
+  Finished f = stop_in_evaluation(arguments("before", {endless}), [&] {
+    return read_bytes(folder_ / "before/logs/rank_000.log").find("resume  ") != std::string::npos;
+  });
+  EXPECT_NE(f.err.find("before the first rollout"), std::string::npos) << f.text();
+  EXPECT_EQ(read_bytes(folder_ / "before/metrics.jsonl"), "");
+  EXPECT_EQ(status("before").at("state"), "interrupted");
+  EXPECT_EQ(step_folders(folder_ / "before").size(), 0u);
+
+  // One after a rollout: the rollout is kept.
+  const std::vector<std::string> after = {"eval.eval_interval=1",
+                                          "eval.skip_eval_before_train=true",
+                                          "debug.save_rollout=" + (folder_ / "made")};
+  auto endless_after = after;
+  endless_after.push_back(endless);
+  f = stop_in_evaluation(arguments("after", endless_after),
+                         [&] { return fs::exists(folder_ / "made/rollout_000000.jsonl"); });
+  EXPECT_NE(f.err.find("the state is saved"), std::string::npos) << f.text();
+  const auto rows = read_rows(folder_ / "after/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].dump().find("\"eval/"), std::string::npos) << rows[0].dump();
+  EXPECT_EQ(status("after").at("state"), "interrupted");
+  EXPECT_EQ(step_folders(folder_ / "after"), (std::vector<std::string>{"step_000001"}));
+  auto on = after;
+  on.emplace_back("rollout.num_rollout=2");
+  f = run_slimexx(launcher_ranks(), resumed(arguments("after", on)));
+  EXPECT_EQ(f.status, 0) << f.text();
+  EXPECT_EQ(num_rows(folder_ / "after"), 2u);
+}
+
 // The same bytes whether shards are written beside the next rollout or before it.
 TEST_P(Resume, FromWhatWasWrittenInTheForeground) {
   run_uninterrupted();

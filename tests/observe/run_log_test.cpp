@@ -173,6 +173,21 @@ TEST_F(RunFolder, other_ranks_leave_nothing) {
   EXPECT_FALSE(path_exists(dir_));
 }
 
+// The rank that failed says so: rank 0 may be taken down before it can.
+TEST_F(RunFolder, any_rank_reports_its_failure) {
+  RunLog root(options());
+  root.write_status("running", 3, "", "slow");
+  EXPECT_EQ(parse_json_file(dir_ + "/status.json")["warning"], "slow");
+  RunLog::Options given = options();
+  given.enabled = false;
+  RunLog(given).write_failure(3, "out of luck");
+  const Json status = parse_json_file(dir_ + "/status.json");
+  EXPECT_EQ(status["state"], "failed");
+  EXPECT_EQ(status["step"], 3);
+  EXPECT_EQ(status["error"], "out of luck");
+  EXPECT_TRUE(status["warning"].is_null());
+}
+
 TEST_F(RunFolder, prints_a_header_every_twenty_lines) {
   RunLog log(options());
   ::testing::internal::CaptureStderr();

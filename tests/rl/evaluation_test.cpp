@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rl/tiny_rollout.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::rl {
 namespace {
@@ -165,6 +166,30 @@ TEST_F(EvaluationRun, RepeatsItselfForAnyNumberOfRanks) {
       EXPECT_EQ(again[i].pass_at, expected[i].pass_at);
     }
   }
+}
+
+TEST_F(EvaluationRun, LeavesNoMetricsWhenItIsStopped) {
+  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+    TinyRollout tiny(communicator);
+    SeedGrader grader;
+    observe::MetricRow row;
+    row.set("train/loss", 1);
+    // The first set is whole when the second one is stopped.
+    const bool is_root = communicator.rank() == 0;
+    const auto second_began = [&] {
+      return std::filesystem::exists(directory_ / "eval_first_000006.jsonl");
+    };
+    try {
+      evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator, grader,
+               {2, 7, 11}, 6, 0, directory_.string(), is_root, row, second_began);
+      ADD_FAILURE() << "it went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+    }
+    EXPECT_EQ(row.values().size(), 1u);
+  });
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "eval_first_000006.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "eval_second_000006.jsonl"));
 }
 
 // Temperature 0 is greedy: all samples of a prompt are one.

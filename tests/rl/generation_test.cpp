@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rl/tiny_rollout.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::rl {
 namespace {
@@ -117,6 +118,37 @@ TEST(Generator, NoPromptsAndMoreRanksThanPrompts) {
     const auto pointers = pointers_to(prompts);
     EXPECT_EQ(tiny.generator.generate(request_for(pointers), grader).size(), 4u);
   });
+}
+
+// One rank is asked to stop: all give up, whether that one still has work or never had, and the
+// engines are as good as new.
+TEST(Generator, StopsOnAllRanksWhereOneIsAsked) {
+  const std::string expected = content(generate(1)[0]);
+  for (const int num_prompts : {1, 9}) {
+    const auto prompts = make_prompts(num_prompts);
+    const auto all_prompts = make_prompts(9);
+    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+      TinyRollout tiny(communicator);
+      SeedGrader grader;
+      for (int asked = 0; asked < 3; ++asked) {
+        const auto pointers = pointers_to(prompts);
+        GenerationRequest request = request_for(pointers);
+        request.n_samples_per_prompt = 20'000;  // of a minute's work
+        int calls = 0;
+        request.should_stop = [&] { return communicator.rank() == asked && ++calls > 3; };
+        try {
+          tiny.generator.generate(request, grader);
+          ADD_FAILURE() << "rank " << communicator.rank() << " went on";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+        }
+      }
+      const auto pointers = pointers_to(all_prompts);
+      GenerationRequest request = request_for(pointers);
+      request.should_stop = [] { return false; };
+      EXPECT_TRUE(content(tiny.generator.generate(request, grader)) == expected);
+    });
+  }
 }
 
 TEST(GradeSamples, EverySampleHasASeedOfItsOwn) {

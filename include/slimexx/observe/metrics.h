@@ -34,7 +34,7 @@ class MetricRow {
 // empty.
 void set_statistics(MetricRow& row, const std::string& name, const std::vector<double>& values);
 
-// The run folder's writers. Rank 0 only; on other ranks every call does nothing.
+// The run folder's writers. Rank 0 only; on other ranks every call but write_failure does nothing.
 class RunLog {
  public:
   struct Options {
@@ -56,8 +56,12 @@ class RunLog {
   // clip%, H, |g|, lr, gen s, train s, tok/s, mem, eta. Absent values print as "-". Colour only on
   // a terminal (NO_COLOR respected) and only for anomalies.
   void print_step(int64_t step, const MetricRow& row);
-  // status.json, replaced atomically: {"state": ..., "step": ..., "total_steps", "eta_s", "error"}.
-  void write_status(std::string_view state, int64_t step, std::string_view error = "");
+  // status.json, replaced atomically: {"state": ..., "step": ..., "total_steps", "eta_s", "error",
+  // "warning"}.
+  void write_status(std::string_view state, int64_t step, std::string_view error = "",
+                    std::string_view warning = "");
+  // The state "failed". Of any rank, as the one that failed takes the others down.
+  void write_failure(int64_t step, std::string_view error);
 
  private:
   struct Impl;

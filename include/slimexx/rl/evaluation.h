@@ -2,6 +2,7 @@
 // per-sample lines.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,12 +36,14 @@ reward::RewardOptions eval_reward_options(const RunConfig& config);
 
 // Runs all sets; a sample counts as correct when its reward is 1. Writes
 // <samples_dir>/eval_<name>_<rollout>.jsonl on rank 0 unless the folder's name is empty, and the
-// metrics into `row`. Collective.
+// metrics into `row`. Throws Error(kInterrupted), on all ranks and with `row` as it was, soon after
+// `should_stop` says so on one; give it on all ranks or none. Collective.
 std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config,
                                  Generator& generator, reward::Grader& grader,
                                  const std::vector<int32_t>& stop_token_ids, int64_t rollout,
                                  int64_t weight_version, const std::string& samples_dir,
-                                 bool is_root, observe::MetricRow& row);
+                                 bool is_root, observe::MetricRow& row,
+                                 const std::function<bool()>& should_stop = {});
 
 std::string format_eval_table(const std::vector<EvalResult>& results);
 

@@ -3,6 +3,7 @@
 // holds does not depend on who made it.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ struct GenerationRequest {
   uint32_t rollout = 0;  // names the random numbers together with seed, prompt position and sample
   int64_t weight_version = 0;
   std::string label;  // of the progress bar
+  // Set on all ranks or none. Asked between steps; where one rank says yes, generate() gives up
+  // soon on all of them.
+  std::function<bool()> should_stop = {};
 };
 
 class Generator {
@@ -32,11 +36,14 @@ class Generator {
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
   Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
             dist::Communicator& communicator);
-  // Samples group-major: group g is prompts[g]. Collective.
+  // Samples group-major: group g is prompts[g]. Throws Error(kInterrupted), on all ranks, if
+  // should_stop said so on one. Collective.
   std::vector<Sample> generate(const GenerationRequest& request, reward::Grader& grader);
 
  private:
-  std::vector<Sample> run_engine(const GenerationRequest& request, dist::SharedCounter& queue);
+  class StopWatch;
+  std::vector<Sample> run_engine(const GenerationRequest& request, dist::SharedCounter& queue,
+                                 StopWatch& watch);
   Sample make_sample(const GenerationRequest& request, rollout::Generation generation) const;
   void submit_group(const GenerationRequest& request, int64_t group);
 
