@@ -16,6 +16,32 @@ void compute_logits(Stream stream, const ModelParameters& weights, Tensor hidden
   ops::normalize_logits(stream, logits, lse, temperature);
 }
 
+struct LogitGradients {
+  Tensor hidden;                                           // [R,H]
+  Tensor logits;                                           // [R,V], undefined if they were not kept
+  Tensor lse, targets, entropies, dlog_probs, dentropies;  // [R]
+};
+
+// dlogits[R,V], allocated from the arena or in the place of the logits.
+Tensor logit_gradients(Stream stream, Arena& arena, const ModelParameters& weights,
+                       const LogitGradients& g, float temperature) {
+  const int64_t num_rows = g.hidden.dim(0), vocabulary = weights.lm_head.dim(0);
+  if (ops::fuses_lm_head(stream.device)) {
+    const Tensor dlogits = arena.allocate(g.hidden.dtype(), {num_rows, vocabulary});
+    ops::lm_head_backward_logits(stream, dlogits, g.hidden, weights.lm_head, g.lse, g.targets,
+                                 g.entropies, g.dlog_probs, g.dentropies, temperature);
+    return dlogits;
+  }
+  Tensor logits = g.logits;
+  if (!logits.defined()) {
+    logits = arena.allocate(DType::kF32, {num_rows, vocabulary});
+    compute_logits(stream, weights, g.hidden, temperature, logits, g.lse);
+  }
+  ops::log_probs_backward(stream, logits, logits, g.lse, g.targets, g.entropies, g.dlog_probs,
+                          g.dentropies, temperature);
+  return logits;
+}
+
 Tensor rows_or_undefined(Tensor t, int64_t begin, int64_t end) {
   return t.defined() ? t.rows(begin, end) : t;
 }
@@ -36,11 +62,17 @@ void head_forward(Stream stream, Arena& arena, const ModelSpec& spec,
   t.x = arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
   t.hidden = arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
   t.lse = arena.allocate(DType::kF32, {num_rows});
-  const bool keep_logits = tape != nullptr && num_rows <= chunk;
-  t.logits = keep_logits ? arena.allocate(DType::kF32, {num_rows, spec.vocab_size}) : Tensor{};
+  t.logits = {};
   ops::gather_rows(stream, t.x, x, rows);
   ops::rms_norm_forward(stream, t.hidden, t.x, weights.final_norm,
                         static_cast<float>(spec.rms_norm_eps));
+  if (ops::fuses_lm_head(stream.device)) {
+    ops::lm_head_forward(stream, log_probs, entropies, t.lse, t.hidden, weights.lm_head, targets,
+                         options.temperature);
+    return;
+  }
+  const bool keep_logits = tape != nullptr && num_rows <= chunk;
+  if (keep_logits) t.logits = arena.allocate(DType::kF32, {num_rows, spec.vocab_size});
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t end = std::min(num_rows, begin + chunk);
     ArenaScope scope(arena);
@@ -67,22 +99,16 @@ void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t end = std::min(num_rows, begin + chunk);
     ArenaScope chunk_scope(arena);
-    Tensor logits = tape.logits;
-    const Tensor lse = tape.lse.rows(begin, end);
-    if (!logits.defined()) {
-      logits = arena.allocate(DType::kF32, {end - begin, spec.vocab_size});
-      compute_logits(stream, weights, tape.hidden.rows(begin, end), options.temperature, logits,
-                     lse);
-    }
-    const Tensor dlogits = dx.dtype() == DType::kF32
-                               ? logits
-                               : arena.allocate(dx.dtype(), {end - begin, spec.vocab_size});
-    ops::log_probs_backward(stream, dlogits, logits, lse, targets.rows(begin, end),
-                            rows_or_undefined(entropies, begin, end), dlog_probs.rows(begin, end),
-                            rows_or_undefined(dentropies, begin, end), options.temperature);
+    const LogitGradients g{.hidden = tape.hidden.rows(begin, end),
+                           .logits = tape.logits,
+                           .lse = tape.lse.rows(begin, end),
+                           .targets = targets.rows(begin, end),
+                           .entropies = rows_or_undefined(entropies, begin, end),
+                           .dlog_probs = dlog_probs.rows(begin, end),
+                           .dentropies = rows_or_undefined(dentropies, begin, end)};
+    const Tensor dlogits = logit_gradients(stream, arena, weights, g, options.temperature);
     ops::matmul_backward_input(stream, dhidden.rows(begin, end), dlogits, weights.lm_head, false);
-    ops::matmul_backward_weight(stream, gradients.lm_head, {}, dlogits,
-                                tape.hidden.rows(begin, end));
+    ops::matmul_backward_weight(stream, gradients.lm_head, {}, dlogits, g.hidden);
   }
   ops::rms_norm_backward(stream, dselected, gradients.final_norm, dhidden, tape.x,
                          weights.final_norm, static_cast<float>(spec.rms_norm_eps), false);

@@ -132,8 +132,9 @@ void check_export_target(const std::string& directory) {
 }
 
 tensor::Device select_device(const std::string& name, int local_rank) {
-  if (name.empty() || name == "cpu") return {};
-  if (name != "cuda")
+  const bool takes_cuda = name.empty() && tensor::count_cuda_devices() > 0;
+  if (name == "cpu" || (name.empty() && !takes_cuda)) return {};
+  if (!takes_cuda && name != "cuda")
     throw Error(ErrorCode::kUsage, "unknown device \"" + name + "\"", "cpu or cuda", "--device");
   const tensor::Device device{tensor::DeviceType::kCuda, local_rank};
   tensor::select_device(device);

@@ -12,6 +12,9 @@ inline cudaStream_t handle(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
 
+// `fault` is null, or says what is wrong with a launch of `op` on these operands.
+void check_launch(const char* op, const char* fault, const Tensor& a, const Tensor& b);
+
 // Bytes from stream.scratch until the end of the scope. On a planning stream they are only counted.
 class ScratchScope {
  public:

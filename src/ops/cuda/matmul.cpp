@@ -7,16 +7,12 @@
 #include "slimexx/kernels/rows.h"
 
 namespace slimexx::ops::cuda {
-namespace {
 
-// `fault` is null, or says what is wrong with a launch.
 void check_launch(const char* op, const char* fault, const Tensor& a, const Tensor& b) {
   if (fault == nullptr) return;
   throw Error(ErrorCode::kRun,
               std::string(op) + " of " + a.shape_text() + " and " + b.shape_text() + ": " + fault);
 }
-
-}  // namespace
 
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   SLX_CHECK(x.is_contiguous() && (y.stride(0) == y.dim(1) || y.dtype() == tensor::DType::kF32),

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
+#include "slimexx/kernels/lm_head.h"
 
 namespace slimexx::ops::cuda {
 namespace {
@@ -42,6 +43,51 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
   SLX_CUDA(kernels::log_probs_backward(dlogits.raw(), dlogits.stride(0), logit_rows(logits),
                                        lse.f32(), targets.i32(), entropies.f32(), dlog_probs.f32(),
                                        dentropies.f32(), temperature, handle(stream)));
+}
+
+void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor lse, Tensor hidden,
+                     Tensor w, Tensor targets, float temperature) {
+  const ScratchScope scratch(
+      "lm_head_forward", stream,
+      kernels::lm_head_forward_workspace(hidden.dim(0), w.dim(0), w.dim(1), entropies.defined()));
+  if (stream.is_planning) return;
+  const kernels::LmHeadForwardArgs args{.hidden = hidden.raw(),
+                                        .w = w.raw(),
+                                        .targets = targets.i32(),
+                                        .rows = hidden.dim(0),
+                                        .vocabulary = w.dim(0),
+                                        .k = w.dim(1),
+                                        .temperature = temperature,
+                                        .log_probs = log_probs.f32(),
+                                        .lse = lse.f32(),
+                                        .entropies = entropies.f32(),
+                                        .workspace = scratch.data()};
+  check_launch("lm_head_forward", kernels::lm_head_forward(args, handle(stream)), hidden, w);
+}
+
+void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tensor w, Tensor lse,
+                             Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                             float temperature) {
+  const ScratchScope scratch(
+      "lm_head_backward_logits", stream,
+      kernels::lm_head_backward_workspace(hidden.dim(0), w.dim(0), w.dim(1)));
+  if (stream.is_planning) return;
+  const kernels::LmHeadBackwardArgs args{.hidden = hidden.raw(),
+                                         .w = w.raw(),
+                                         .targets = targets.i32(),
+                                         .rows = hidden.dim(0),
+                                         .vocabulary = w.dim(0),
+                                         .k = w.dim(1),
+                                         .temperature = temperature,
+                                         .lse = lse.f32(),
+                                         .entropies = entropies.f32(),
+                                         .dlog_probs = dlog_probs.f32(),
+                                         .dentropies = dentropies.f32(),
+                                         .dlogits = dlogits.raw(),
+                                         .dlogits_stride = dlogits.stride(0),
+                                         .workspace = scratch.data()};
+  check_launch("lm_head_backward_logits", kernels::lm_head_backward_logits(args, handle(stream)),
+               hidden, w);
 }
 
 void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
