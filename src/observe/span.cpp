@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "observe/nvtx.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 
@@ -64,10 +65,13 @@ int64_t monotonic_ns() {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
-Span::Span(std::string_view name) : name_(name), start_ns_(monotonic_ns()) {}
+Span::Span(std::string_view name) : name_(name), start_ns_(monotonic_ns()) {
+  begin_nvtx_range(name_.c_str());
+}
 
 Span::~Span() {
   const int64_t end_ns = monotonic_ns();
+  end_nvtx_range();
   ThreadSpans& spans = this_thread();
   std::lock_guard lock(spans.mutex);
   auto found = spans.totals_ns.find(name_);

@@ -185,6 +185,10 @@ void TrainingRun::report(Rollout& rollout) {
   row.set("train/step", static_cast<double>(optimizer_steps_));
   row.set("train/global_batch_size", static_cast<double>(config_.global_batch_size));
   row.set("sys/mem_peak_gib", peak_memory_gib());
+  if (!request_.device.is_cpu()) {
+    const auto& counters = tensor::allocation_counters(request_.device);
+    row.set("sys/gpu_mem_peak_gib", static_cast<double>(counters.peak_bytes) / 0x1p30);
+  }
   if (engine_ && source_->is_generated()) {
     const auto& stats = engine_->stats();
     row.set("perf/preemptions", static_cast<double>(stats.preemptions));

@@ -92,6 +92,8 @@ Program::Program(int num_ranks, const std::vector<std::string>& arguments,
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
   const std::string out = folder_ / "stdout", err = folder_ / "stderr";
+  // These are the CPU's tests, on machines with a device too.
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
