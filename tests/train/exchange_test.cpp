@@ -1,0 +1,223 @@
+// The exchange of gradients by parts, on host memory: what is queued when, and that it changes no
+// bit. tests/train/nccl_ranks.cpp has the same on devices.
+#include <cstring>
+#include <functional>
+
+#include "train/tiny_policy.h"
+
+namespace slimexx::train {
+namespace {
+
+using tensor::Tensor;
+
+// Blocks until all ranks have made the same call, as a device may: ranks that call in another order
+// hang, or get wrong sums.
+class HostExchange : public dist::DeviceCommunicator {
+ public:
+  // `on_call` sees every call before it is done.
+  HostExchange(dist::Communicator& host, std::function<void(std::span<const dist::Range>)> on_call)
+      : host_(host), on_call_(std::move(on_call)) {}
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+
+  void reduce_scatter_sum(tensor::Stream, Tensor data,
+                          std::span<const dist::Range> ranges) override {
+    on_call_(ranges);
+    for (int root = 0; root < size(); ++root) {
+      const dist::Range r = ranges[static_cast<size_t>(root)];
+      const auto all = gather(data, r);
+      if (root != rank() || r.size() == 0) continue;
+      for (int64_t i = 0; i < r.size(); ++i) {
+        float sum = all[0][static_cast<size_t>(i)];
+        for (size_t peer = 1; peer < all.size(); ++peer) sum += all[peer][static_cast<size_t>(i)];
+        data.f32()[r.begin + i] = sum;
+      }
+    }
+  }
+
+  void all_gather_ranges(tensor::Stream, Tensor data,
+                         std::span<const dist::Range> ranges) override {
+    on_call_(ranges);
+    for (size_t root = 0; root < ranges.size(); ++root)
+      std::ranges::copy(gather(data, ranges[root])[root], data.f32() + ranges[root].begin);
+  }
+
+ private:
+  std::vector<std::vector<float>> gather(const Tensor& data, dist::Range r) {
+    std::vector<std::vector<float>> all;
+    for (const auto& bytes :
+         host_.all_gather(std::string(reinterpret_cast<const char*>(data.f32() + r.begin),
+                                      static_cast<size_t>(r.size()) * 4))) {
+      all.emplace_back(bytes.size() / 4);
+      std::memcpy(all.back().data(), bytes.data(), bytes.size());
+    }
+    return all;
+  }
+
+  dist::Communicator& host_;
+  std::function<void(std::span<const dist::Range>)> on_call_;
+};
+
+enum class Way { kHost, kBehind, kOverlapped };
+
+struct Case {
+  std::string model;
+  int num_ranks = 1;
+  int64_t max_tokens = 50;
+  std::string recompute = "none";
+  std::string text() const {
+    return model + ", " + std::to_string(num_ranks) + " ranks, " + std::to_string(max_tokens) +
+           " tokens, recompute " + recompute;
+  }
+};
+
+struct Outcome {
+  std::vector<float> weights, gradients;
+  double norm = 0;
+  std::vector<std::vector<dist::Range>> calls;
+};
+
+std::vector<Outcome> run_training(const Case& c, Way way) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(c.num_ranks));
+  dist::run_threaded_ranks(c.num_ranks, [&](dist::Communicator& communicator) {
+    Outcome& own = outcomes[static_cast<size_t>(communicator.rank())];
+    TinyPolicy policy(c.model);
+    std::unique_ptr<HostExchange> exchange;
+    if (way != Way::kHost) {
+      exchange = std::make_unique<HostExchange>(
+          communicator, [&](auto ranges) { own.calls.emplace_back(ranges.begin(), ranges.end()); });
+    }
+    TrainOptions options = packed(c.max_tokens);
+    options.recompute_granularity = c.recompute;
+    Trainer trainer(policy.transformer, policy.store, communicator, options, {}, 0.9f, {},
+                    std::move(exchange));
+    trainer.set_overlap(way == Way::kOverlapped);
+    for (uint64_t step = 0; step < 2; ++step) {
+      own.norm = trainer
+                     .step(mixed_samples(7, 40 + step), full_loss(), 0.01,
+                           [&] {
+                             trainer.gather_gradients();
+                             own.gradients = floats_of(policy.store.flat_gradients());
+                           })
+                     .gradient_norm;
+    }
+    own.weights = floats_of(policy.store.flat_weights());
+  });
+  return outcomes;
+}
+
+TEST(Exchange, OverlapChangesNoBit) {
+  std::vector<Case> cases;
+  for (const char* model : {"qwen3_tied_mqa", "qwen2_untied", "glm4_no_bias"}) {
+    for (const int ranks : {2, 3}) cases.push_back({model, ranks});
+    cases.push_back({model, 4, 4096});  // one microbatch: three ranks have none
+  }
+  cases.push_back({"qwen3_tied_mqa", 2, 50, "full"});
+  for (const Case& c : cases) {
+    const auto expected = run_training(c, Way::kHost);
+    for (const Way way : {Way::kBehind, Way::kOverlapped}) {
+      const auto actual = run_training(c, way);
+      for (size_t rank = 0; rank < actual.size(); ++rank) {
+        const std::string where = c.text() + ", rank " + std::to_string(rank) +
+                                  (way == Way::kBehind ? ", behind: " : ", overlapped: ");
+        const auto compare = [&](const std::vector<float>& a, const std::vector<float>& b) {
+          EXPECT_EQ(where + first_difference(a, b), where);
+        };
+        compare(actual[rank].weights, expected[0].weights);
+        compare(actual[rank].gradients, expected[0].gradients);
+        EXPECT_EQ(actual[rank].norm, expected[0].norm) << where;
+        EXPECT_EQ(actual[rank].calls, actual[0].calls) << where;
+      }
+    }
+  }
+}
+
+// Every part once, cut where owners change; then the gathers of gradients and weights.
+TEST(Exchange, PartsAreTheHeadTheLayersFromTheLastAndTheEmbedding) {
+  const Case c{"qwen2_untied", 3};
+  const auto outcome = run_training(c, Way::kOverlapped)[0];
+  TinyPolicy policy(c.model);
+  const auto offset_of = [&](const std::string& name) {
+    return policy.store.gradient(name).f32() - policy.store.flat_gradients().f32();
+  };
+  const std::vector<int64_t> bounds = {policy.store.num_elements(), offset_of("final_norm.weight"),
+                                       offset_of("layers.1.input_norm.weight"),
+                                       offset_of("layers.0.input_norm.weight"), 0};
+  constexpr size_t kCallsOfAStep = 4 + 2;
+  ASSERT_EQ(outcome.calls.size(), 2 * kCallsOfAStep);
+  int straddling = 0;
+  for (size_t call = 0; call < outcome.calls.size(); ++call) {
+    const size_t part = call % kCallsOfAStep;
+    const auto& ranges = outcome.calls[call];
+    const bool is_gather = part >= 4;
+    EXPECT_EQ(ranges.front().begin, is_gather ? 0 : bounds[part + 1]);
+    EXPECT_EQ(ranges.back().end, is_gather ? bounds[0] : bounds[part]);
+    int owners = 0;
+    for (size_t r = 0; r < ranges.size(); ++r) {
+      owners += ranges[r].size() > 0;
+      if (r > 0) {
+        EXPECT_EQ(ranges[r].begin, ranges[r - 1].end);
+      }
+    }
+    straddling += !is_gather && owners > 1;
+  }
+  EXPECT_GT(straddling, 0);
+}
+
+// One microbatch: when the head's gradients are handed over, the layers' are not yet there.
+TEST(Exchange, StartsWhileBackwardIsAtWork) {
+  for (const bool overlap : {true, false}) {
+    dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+      TinyPolicy policy;
+      const Tensor probe = policy.store.gradient("layers.0.mlp.down.weight");
+      std::vector<bool> was_zero;
+      Trainer trainer(
+          policy.transformer, policy.store, communicator, packed(4096), {}, 0.9f, {},
+          std::make_unique<HostExchange>(communicator, [&](std::span<const dist::Range>) {
+            was_zero.push_back(std::all_of(probe.f32(), probe.f32() + probe.num_elements(),
+                                           [](float g) { return g == 0; }));
+          }));
+      trainer.set_overlap(overlap);
+      const TrainSample sample = mixed_samples(1, 50)[0];
+      trainer.step({&sample, 1}, full_loss(), 0.01);
+      ASSERT_EQ(was_zero.size(), 5u);  // head, two layers, embedding; weights
+      double at_work[1] = {was_zero[0] && was_zero[1] && !was_zero[2] ? 1.0 : 0.0};
+      communicator.all_reduce_sum(at_work);
+      EXPECT_EQ(at_work[0], overlap ? 1 : 0);  // on the rank that has the microbatch
+    });
+  }
+}
+
+// Each rank hands over another number of parts early.
+TEST(Exchange, RanksMayStartAtDifferentTimes) {
+  for (const int64_t early : {0, 2, 5}) {
+    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+      TinyPolicy policy, other;
+      const int64_t n = policy.store.num_elements();
+      std::vector<dist::Range> parts;
+      for (int64_t end = n; end > 0; end -= std::min<int64_t>(end, 1600))
+        parts.push_back({std::max<int64_t>(0, end - 1600), end});
+      ASSERT_GT(parts.size(), 5u);
+      ShardedAdamW by_parts(policy.store, communicator, {}, {},
+                            std::make_unique<HostExchange>(communicator, [](auto) {}));
+      ShardedAdamW whole(other.store, communicator, {}, {});
+      by_parts.set_gradient_parts(parts);
+      for (int64_t i = 0; i < n; ++i) {
+        policy.store.flat_gradients().f32()[i] = other.store.flat_gradients().f32()[i] =
+            std::sin(static_cast<float>(i + 7 * communicator.rank()));
+      }
+      for (int64_t part = 0; part < early - communicator.rank(); ++part)
+        by_parts.start_gradient_part({}, part);
+      const double norm = by_parts.reduce_gradients({});
+      EXPECT_EQ(norm, whole.reduce_gradients({}));
+      by_parts.step({}, 0.01, norm);
+      whole.step({}, 0.01, norm);
+      EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()),
+                                 floats_of(other.store.flat_weights())),
+                "");
+    });
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::train
