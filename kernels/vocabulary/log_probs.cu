@@ -14,6 +14,7 @@ constexpr int kThreads = 256;
 
 __global__ void gather_rows(float* log_probs, LogitRows z, const float* lse,
                             const int32_t* targets) {
+  enter_kernel();
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= z.rows) return;
   const int64_t target = targets[row];
@@ -63,6 +64,7 @@ template <bool kAligned>
 __global__ void __launch_bounds__(kThreads)
     backward_rows(__nv_bfloat16* dlogits, int64_t dlogits_stride, LogitRows z, GradientRows rows,
                   unsigned blocks_per_row) {
+  enter_kernel();
   const int64_t row = blockIdx.x / blocks_per_row;
   const int64_t first_column = int64_t{blockIdx.x % blocks_per_row} * kBlockColumns;
   const GradientRow constants(rows, row);
@@ -114,9 +116,10 @@ cudaError_t gather_log_probs(float* log_probs, float* entropies, const LogitRows
                              const float* lse, const int32_t* targets, void* workspace,
                              cudaStream_t stream) {
   if (z.rows == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>((z.rows + kThreads - 1) / kThreads);
-  gather_rows<<<blocks, kThreads, 0, stream>>>(log_probs, z, lse, targets);
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  if (const cudaError_t error = launch(gather_rows, {(z.rows + kThreads - 1) / kThreads, kThreads},
+                                       stream, log_probs, z, lse, targets)) {
+    return error;
+  }
   if (entropies == nullptr) return cudaSuccess;
   const TilePartials partials = place_partials(workspace, z.rows, z.columns, true);
   if (const cudaError_t error = launch_tile_pass(partials, z, {}, false, stream)) return error;
@@ -131,7 +134,7 @@ cudaError_t log_probs_backward(void* dlogits, int64_t dlogits_stride, const Logi
                                cudaStream_t stream) {
   if (z.rows == 0 || z.columns == 0) return cudaSuccess;
   if (z.stride % 4 != 0 || reinterpret_cast<uintptr_t>(z.logits) % 16 != 0 ||
-      (entropies == nullptr) != (dentropies == nullptr)) {
+      (dentropies != nullptr && entropies == nullptr)) {
     return cudaErrorInvalidValue;
   }
   const bool aligned =
@@ -140,9 +143,8 @@ cudaError_t log_probs_backward(void* dlogits, int64_t dlogits_stride, const Logi
       static_cast<unsigned>((z.columns + kBlockColumns - 1) / kBlockColumns);
   const GradientRows rows = {lse, targets, entropies, dlog_probs, dentropies, 1.0f / temperature};
   const auto kernel = aligned ? backward_rows<true> : backward_rows<false>;
-  kernel<<<blocks_per_row* static_cast<unsigned>(z.rows), kThreads, 0, stream>>>(
-      static_cast<__nv_bfloat16*>(dlogits), dlogits_stride, z, rows, blocks_per_row);
-  return cudaGetLastError();
+  return launch(kernel, {z.rows * blocks_per_row, kThreads}, stream,
+                static_cast<__nv_bfloat16*>(dlogits), dlogits_stride, z, rows, blocks_per_row);
 }
 
 }  // namespace slimexx::kernels

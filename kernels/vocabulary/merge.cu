@@ -11,6 +11,7 @@ constexpr int kRowsPerBlock = 4;
 template <bool kWeighted>
 __global__ void __launch_bounds__(kRowsPerBlock * 32)
     merge_rows(MergedRows out, TilePartials partials, int64_t rows) {
+  enter_kernel();
   const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / 32;
   if (row >= rows) return;
   const int64_t first = row * partials.tiles;
@@ -29,10 +30,9 @@ __global__ void __launch_bounds__(kRowsPerBlock * 32)
 cudaError_t launch_merge(const MergedRows& out, const TilePartials& partials, int64_t rows,
                          cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>((rows + kRowsPerBlock - 1) / kRowsPerBlock);
   const auto kernel = out.entropies != nullptr ? merge_rows<true> : merge_rows<false>;
-  kernel<<<blocks, kRowsPerBlock * 32, 0, stream>>>(out, partials, rows);
-  return cudaGetLastError();
+  return launch(kernel, {(rows + kRowsPerBlock - 1) / kRowsPerBlock, kRowsPerBlock * 32}, stream,
+                out, partials, rows);
 }
 
 }  // namespace slimexx::kernels::vocabulary

@@ -1,62 +1,78 @@
 // Where a block that samples one row finds its tokens: the row's tiles, read from memory again, or
 // a list of candidates in shared memory. Both call f(key, id) once a token, in no particular order.
 #pragma once
-#include "kernels/vocabulary/sampling.cuh"
+#include "kernels/vocabulary/select.cuh"
 
 namespace slimexx::kernels::vocabulary {
 
-constexpr int kMaxCandidates = 10240;
+constexpr int kMaxCandidates = 7168;
+constexpr int kIdBinBits = 7;  // half a tile; kBins of them hold every id
+static_assert(int64_t{kBins} << kIdBinBits == kMaxSampledColumns);
 
 // Tokens of the listed tiles whose key is at least lowest_key.
 struct TiledRow {
   const float* logits;
-  float temperature;
+  LogitDivider divider;
   int columns;  // allowed ones
   uint32_t lowest_key;
   const uint16_t* tiles;  // shared memory
   int tile_count;
 
-  template <class F>
-  __device__ void for_each(F f) const {
+  // visit(first column, four logits) by whole warps, half a tile at a time; columns beyond the
+  // allowed ones are among them.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_half(Visit visit) const {
     constexpr int kAtOnce = 2;  // tiles a warp has in flight: 2 KB
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int warp = static_cast<int>(threadIdx.x / 32);
     for (int i = warp * kAtOnce; i < tile_count; i += kSamplingWarps * kAtOnce) {
-      float4 values[kAtOnce][2];
+      float4 values[2 * kAtOnce];
 #pragma unroll
-      for (int t = 0; t < kAtOnce; ++t) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int column = first_column(i + t, half, lane);
-          if (column < columns) {
-            values[t][half] = *reinterpret_cast<const float4*>(logits + column);
-          }
-        }
+      for (int h = 0; h < 2 * kAtOnce; ++h) {
+        const int column = first_column(i, h, lane);
+        if (column < columns) values[h] = *reinterpret_cast<const float4*>(logits + column);
       }
 #pragma unroll
-      for (int t = 0; t < kAtOnce; ++t) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int column = first_column(i + t, half, lane);
-          visit(values[t][half].x, column, f);
-          visit(values[t][half].y, column + 1, f);
-          visit(values[t][half].z, column + 2, f);
-          visit(values[t][half].w, column + 3, f);
-        }
+      for (int h = 0; h < 2 * kAtOnce; ++h) {
+        if (i + h / 2 < tile_count) visit(first_column(i, h, lane), values[h]);
       }
     }
   }
 
+  template <class F>
+  __device__ __forceinline__ void for_each(F f) const {
+    for_each_half([&](int column, const float4& v) {
+      see(v.x, column, f);
+      see(v.y, column + 1, f);
+      see(v.z, column + 2, f);
+      see(v.w, column + 3, f);
+    });
+  }
+
+  // Bin id / 128 of the histogram becomes the sum of mass(key, id).
+  template <class Mass>
+  __device__ __forceinline__ void add_by_id(Histogram& histogram, Mass mass) const {
+    for_each_half([&](int column, const float4& v) {
+      uint64_t sum = 0;
+      const auto add = [&](uint32_t key, uint32_t id) { sum += mass(key, id); };
+      see(v.x, column, add);
+      see(v.y, column + 1, add);
+      see(v.z, column + 2, add);
+      see(v.w, column + 3, add);
+      sum = add_lanes(0xffffffffu, sum);
+      if (threadIdx.x % 32 == 0) histogram.set(column >> kIdBinBits, {1, sum});
+    });
+  }
+
  private:
   __device__ __forceinline__ int first_column(int index, int half, int lane) const {
-    if (index >= tile_count) return columns;
-    return tiles[index] * kTileColumns + half * (kTileColumns / 2) + lane * 4;
+    if (index + half / 2 >= tile_count) return columns;
+    return tiles[index + half / 2] * kTileColumns + half % 2 * (kTileColumns / 2) + lane * 4;
   }
   template <class F>
-  __device__ __forceinline__ void visit(float logit, int column, F f) const {
+  __device__ __forceinline__ void see(float logit, int column, F& f) const {
     if (column >= columns) return;
-    const float z = temperature == 1.0f ? logit : divide_logit(logit, temperature);
-    const uint32_t key = key_of(z);
+    const uint32_t key = key_of(divider.temperature == 1.0f ? logit : divider(logit));
     if (key >= lowest_key) f(key, static_cast<uint32_t>(column));
   }
 };
@@ -66,10 +82,16 @@ struct CandidateList {
   int count;
 
   template <class F>
-  __device__ void for_each(F f) const {
+  __device__ __forceinline__ void for_each(F f) const {
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kSamplingThreads) {
       f(static_cast<uint32_t>(items[i] >> 32), static_cast<uint32_t>(items[i]));
     }
+  }
+  template <class Mass>
+  __device__ __forceinline__ void add_by_id(Histogram& histogram, Mass mass) const {
+    for_each([&](uint32_t key, uint32_t id) {
+      histogram.add(static_cast<int>(id >> kIdBinBits), mass(key, id));
+    });
   }
 };
 

@@ -1,7 +1,8 @@
-// Selection of ranked items by one block: histograms of counts and masses over 11 bits of the rank
-// at a time, then the bin in which the running count or mass reaches a goal. Sums are integers, so
-// the order in which threads meet the items does not matter.
+// Counts and masses of items in bins, kept by a cluster of blocks, each of which meets a share of
+// the items; and the bin in which the running count or mass reaches a goal. Sums are integers, so
+// it does not matter which thread meets which item when, and every block comes to the same result.
 #pragma once
+#include "kernels/common/mbarrier.cuh"
 #include "kernels/vocabulary/sampling.cuh"
 
 namespace slimexx::kernels::vocabulary {
@@ -9,6 +10,7 @@ namespace slimexx::kernels::vocabulary {
 constexpr int kBinBits = 11;
 constexpr int kBins = 1 << kBinBits;
 constexpr int kBinsPerThread = kBins / kSamplingThreads;
+static_assert(kBinsPerThread == 4);
 
 struct Tally {
   uint64_t count, mass;  // no initialisers: it lives in shared memory
@@ -20,36 +22,85 @@ struct Found {
   Tally before, in_bin;
 };
 
+// A thread's share of a filled histogram: bins 4t .. 4t + 3.
+struct BinScan {
+  Tally before, own, total;  // of the bins below the thread's, of its own, of all
+};
+
+__device__ __forceinline__ uint4 read_peer(const uint32_t* own, uint32_t rank) {
+  uint4 v;
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [remote];\n"
+      "}\n"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "r"(shared_address(own)), "r"(rank)
+      : "memory");
+  return v;
+}
+
+// Sum over the given lanes of numbers below 2^48.
+__device__ __forceinline__ uint64_t add_lanes(uint32_t lanes, uint64_t mass) {
+  constexpr uint32_t kHalf = 0xffffffu;
+  const uint64_t low = __reduce_add_sync(lanes, static_cast<uint32_t>(mass) & kHalf);
+  const uint64_t high = __reduce_add_sync(lanes, static_cast<uint32_t>(mass >> 24));
+  return low + (high << 24);
+}
+
+// Running sum over the threads of a block, this thread's number excluded. `warps` is free again
+// after the next barrier.
+__device__ __forceinline__ uint64_t scan_block(uint64_t own, uint64_t* warps, uint64_t& total) {
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  uint64_t inclusive = own;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint64_t left = __shfl_up_sync(0xffffffffu, inclusive, distance);
+    if (lane >= distance) inclusive += left;
+  }
+  if (lane == 31) warps[warp] = inclusive;
+  __syncthreads();
+  uint64_t before = inclusive - own;
+  total = 0;
+#pragma unroll
+  for (int w = 0; w < kSamplingWarps; ++w) {
+    if (w == warp) before += total;
+    total += warps[w];
+  }
+  return before;
+}
+
 struct Histogram {
-  uint32_t count[kBins], low[kBins], high[kBins];
-  Tally warp_totals[kSamplingWarps];
+  alignas(16) uint32_t count[kBins], low[kBins], high[kBins];
+  uint64_t warp_counts[kSamplingWarps], warp_masses[kSamplingWarps];
   Found found;
 
   __device__ void clear() {
-    for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kSamplingThreads) {
-      count[i] = low[i] = high[i] = 0;
-    }
-    if (threadIdx.x == 0) found.bin = -1;
+    __syncthreads();
+    const uint4 zero = {0, 0, 0, 0};
+    const uint32_t first = threadIdx.x * kBinsPerThread;
+    *reinterpret_cast<uint4*>(count + first) = zero;
+    *reinterpret_cast<uint4*>(low + first) = zero;
+    *reinterpret_cast<uint4*>(high + first) = zero;
+    __syncthreads();
   }
-  __device__ void set(int bin, uint64_t mass) {
-    count[bin] = 1;
-    low[bin] = static_cast<uint32_t>(mass);
-    high[bin] = static_cast<uint32_t>(mass >> 32);
+  __device__ void set(int bin, const Tally& tally) {
+    count[bin] = static_cast<uint32_t>(tally.count);
+    low[bin] = static_cast<uint32_t>(tally.mass);
+    high[bin] = static_cast<uint32_t>(tally.mass >> 32);
   }
+  __device__ Tally at(int bin) const { return {count[bin], uint64_t{high[bin]} << 32 | low[bin]}; }
   // Shared memory has no 64-bit addition: the carry is found from the old low half. Lanes that are
-  // all bound for one bin (flat rows) go there together.
-  __device__ void add(int bin, uint64_t mass) {
+  // all bound for one bin (rows of equal logits) go there together.
+  __device__ __forceinline__ void add(int bin, uint64_t mass) {
     const uint32_t lanes = __activemask();
-    int alike;
-    __match_all_sync(lanes, bin, &alike);
+    const int leader = __ffs(static_cast<int>(lanes)) - 1;
     uint32_t items = 1;
-    if (alike) {
-      constexpr uint32_t kHalf = 0x3fffffu;  // masses of one token have at most 45 bits
-      const uint64_t low_sum = __reduce_add_sync(lanes, static_cast<uint32_t>(mass) & kHalf);
-      const uint64_t high_sum = __reduce_add_sync(lanes, static_cast<uint32_t>(mass >> 22));
-      mass = low_sum + (high_sum << 22);
+    if (__all_sync(lanes, __shfl_sync(lanes, bin, leader) == bin)) {
+      mass = add_lanes(lanes, mass);
       items = static_cast<uint32_t>(__popc(lanes));
-      if (threadIdx.x % 32 != static_cast<uint32_t>(__ffs(static_cast<int>(lanes)) - 1)) return;
+      if (static_cast<int>(threadIdx.x % 32) != leader) return;
     }
     atomicAdd(&count[bin], items);
     if (mass == 0) return;
@@ -59,89 +110,51 @@ struct Histogram {
     const uint32_t upper = static_cast<uint32_t>(mass >> 32) + carry;
     if (upper != 0) atomicAdd(&high[bin], upper);
   }
-  __device__ Tally at(int bin) const { return {count[bin], uint64_t{high[bin]} << 32 | low[bin]}; }
-};
 
-__device__ __forceinline__ Tally shift_up(const Tally& t, int lanes) {
-  return {__shfl_up_sync(0xffffffffu, t.count, lanes), __shfl_up_sync(0xffffffffu, t.mass, lanes)};
-}
-
-// The first bin up to which (inclusive) the mass, or the count, is at least goal(total) >= 1. The
-// whole block calls, after it has filled the histogram; it may be cleared after the return.
-template <bool kByMass, class Goal>
-__device__ Found find_bin(Histogram& histogram, Goal goal) {
-  __syncthreads();
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int first = static_cast<int>(threadIdx.x) * kBinsPerThread;
-  Tally own = {};
-  for (int i = 0; i < kBinsPerThread; ++i) own = own + histogram.at(first + i);
-  Tally inclusive = own;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const Tally left = shift_up(inclusive, distance);
-    if (lane >= distance) inclusive = inclusive + left;
-  }
-  if (lane == 31) histogram.warp_totals[warp] = inclusive;
-  __syncthreads();
-  Tally before = {inclusive.count - own.count, inclusive.mass - own.mass};
-  Tally total = {};
-  for (int w = 0; w < kSamplingWarps; ++w) {
-    if (w == warp) before = before + total;
-    total = total + histogram.warp_totals[w];
-  }
-  const uint64_t wanted = goal(total);
-  const auto measure = [](const Tally& t) { return kByMass ? t.mass : t.count; };
-  if (measure(before) < wanted && wanted <= measure(before + own)) {
-    int bin = first;
-    while (measure(before + histogram.at(bin)) < wanted) before = before + histogram.at(bin++);
-    histogram.found = {bin, before, histogram.at(bin)};
-  }
-  __syncthreads();
-  const Found found = histogram.found;
-  __syncthreads();
-  return found;
-}
-
-struct Selection {
-  bool reached;
-  uint32_t rank;        // at which the goal is reached
-  Tally before, equal;  // of lower ranks, of this rank
-};
-
-// Items of `source` (source.for_each(f) calls f(key, id) for each, over the block) in ascending
-// order of rank(key, id, &r) (false: not an item), r in [0, range]: the rank at which the running
-// mass or count reaches goal(total).
-template <bool kByMass, class Source, class Rank, class Goal>
-__device__ Selection select_rank(Histogram& histogram, const Source& source, uint32_t range,
-                                 float maximum, Rank rank, Goal goal) {
-  int shift = max(0, 32 - __clz(static_cast<int>(range)) - kBinBits);
-  uint32_t base = 0, bins = kBins;
-  Tally before = {};
-  uint64_t wanted = 0;
-  while (true) {
-    histogram.clear();
+  // The whole cluster calls, after its blocks have filled their histograms: each then holds the
+  // sum.
+  template <int kCluster>
+  __device__ __forceinline__ BinScan join_and_scan() {
     __syncthreads();
-    source.for_each([&](uint32_t key, uint32_t id) {
-      uint32_t r;
-      if (!rank(key, id, r)) return;
-      const uint32_t bin = (r - base) >> shift;  // wraps to a large number below base
-      if (bin < bins) {
-        histogram.add(static_cast<int>(bin), mass_of(weight_of(value_of(key), maximum)));
+    const int first = static_cast<int>(threadIdx.x) * kBinsPerThread;
+    Tally bins[kBinsPerThread] = {};
+    if constexpr (kCluster > 1) {
+      sync_cluster();
+      for (uint32_t rank = 0; rank < kCluster; ++rank) {
+        const uint4 counts = read_peer(count + first, rank), lows = read_peer(low + first, rank),
+                    highs = read_peer(high + first, rank);
+        bins[0] = bins[0] + Tally{counts.x, uint64_t{highs.x} << 32 | lows.x};
+        bins[1] = bins[1] + Tally{counts.y, uint64_t{highs.y} << 32 | lows.y};
+        bins[2] = bins[2] + Tally{counts.z, uint64_t{highs.z} << 32 | lows.z};
+        bins[3] = bins[3] + Tally{counts.w, uint64_t{highs.w} << 32 | lows.w};
       }
-    });
-    const bool first = base == 0 && wanted == 0;
-    const Found found = find_bin<kByMass>(histogram, [&](const Tally& total) {
-      if (first) wanted = goal(total);
-      return wanted;
-    });
-    if (found.bin < 0) return {false, 0, {}, {}};
-    before = before + found.before;
-    base += static_cast<uint32_t>(found.bin) << shift;
-    if (shift == 0) return {true, base, before, found.in_bin};
-    wanted -= kByMass ? found.before.mass : found.before.count;
-    const int next = max(0, shift - kBinBits);
-    bins = 1u << (shift - next);
-    shift = next;
+      sync_cluster();  // nobody reads any more
+      for (int i = 0; i < kBinsPerThread; ++i) set(first + i, bins[i]);
+    } else {
+      for (int i = 0; i < kBinsPerThread; ++i) bins[i] = at(first + i);
+    }
+    BinScan scan;
+    scan.own = bins[0] + bins[1] + bins[2] + bins[3];
+    scan.before.count = scan_block(scan.own.count, warp_counts, scan.total.count);
+    scan.before.mass = scan_block(scan.own.mass, warp_masses, scan.total.mass);
+    return scan;
   }
-}
+
+  // The first bin up to which (inclusive) the mass, or the count, is at least `goal` >= 1.
+  __device__ __forceinline__ Found find(const BinScan& scan, bool by_mass, uint64_t goal) {
+    const auto measure = [by_mass](const Tally& t) { return by_mass ? t.mass : t.count; };
+    if (goal > measure(scan.total)) return {-1, {}, {}};
+    if (measure(scan.before) < goal && goal <= measure(scan.before + scan.own)) {
+      int bin = static_cast<int>(threadIdx.x) * kBinsPerThread;
+      Tally before = scan.before;
+      while (measure(before + at(bin)) < goal) before = before + at(bin++);
+      found = {bin, before, at(bin)};
+    }
+    __syncthreads();
+    const Found result = found;
+    __syncthreads();
+    return result;
+  }
+};
 
 }  // namespace slimexx::kernels::vocabulary

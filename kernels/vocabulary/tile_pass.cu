@@ -1,7 +1,8 @@
 // One pass over logits in memory: the temperature, and the partial results of every tile.
 //
-// Four lanes read a tile in pairs of columns, 32 bytes (one sector) at a time, and keep all of it
-// in registers between the maximum and the sum: 256 bytes in flight a thread, one read of memory.
+// For few tiles (more go to streamed_tile_pass.cu): four lanes read a tile in pairs of columns, 32
+// bytes (one sector) at a time, and keep all of it in registers between the maximum and the sum:
+// one round trip to memory.
 #include <cuda_runtime.h>
 
 #include "kernels/vocabulary/launch.cuh"
@@ -11,10 +12,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kProcessors = 132;
+constexpr int64_t kStreamedTiles = int64_t{kProcessors} * 8 * 8 * 2;  // two rounds of its warps
 
 template <bool kDivide, bool kWrite, bool kWeighted>
 __global__ void __launch_bounds__(kThreads)
     sum_tiles(TilePartials partials, LogitRows rows, RowTemperatures temperatures) {
+  enter_kernel();
   const int64_t unit = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kLanesPerTile;
   const bool active = unit < rows.rows * partials.tiles;
   const int64_t row = active ? unit / partials.tiles : 0;
@@ -41,8 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kDivide) {
     const float temperature = temperatures.of(row);
     if (temperature != 1.0f) {
-#pragma unroll
-      for (int k = 0; k < kLaneValues; ++k) z[k] = divide_logit(z[k], temperature);
+      LogitDivider(temperature).divide_all(z);
       if constexpr (kWrite) {
 #pragma unroll
         for (int k = 0; k < kLaneValues; k += 2) {
@@ -97,12 +99,14 @@ cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows
     kernel = weighted ? sum_tiles<true, false, true> : sum_tiles<true, false, false>;
     if (write) kernel = weighted ? sum_tiles<true, true, true> : sum_tiles<true, true, false>;
   }
+  const int64_t tiles = rows.rows * partials.tiles, threads = tiles * kLanesPerTile;
+  if (tiles >= kStreamedTiles) {
+    return launch_streamed_tile_pass(partials, rows, temperatures, write, stream);
+  }
   // A few rows are spread over all multiprocessors, one warp a block.
-  const int64_t threads = rows.rows * partials.tiles * kLanesPerTile;
   const int block = threads < int64_t{kProcessors} * kThreads ? 32 : kThreads;
-  kernel<<<static_cast<unsigned>((threads + block - 1) / block), block, 0, stream>>>(partials, rows,
-                                                                                     temperatures);
-  return cudaGetLastError();
+  return launch(kernel, {(threads + block - 1) / block, block}, stream, partials, rows,
+                temperatures);
 }
 
 }  // namespace slimexx::kernels::vocabulary

@@ -54,9 +54,52 @@ inline __host__ __device__ constexpr int tile_column(int q, int k) {
   return 8 * (k / 2) + 2 * q + k % 2;
 }
 
+// logit / temperature, rounded once; a reciprocal for all of a row's logits where that is exact.
 __device__ __forceinline__ float divide_logit(float logit, float temperature) {
-  return __fdiv_rn(logit, temperature);  // exact at temperature 1
+  return __fdiv_rn(logit, temperature);
 }
+
+// The same quotients from one reciprocal: an estimate and two corrections by its exact remainder.
+// Nothing over- or underflows between 2^-60 and 2^60 at temperatures from 2^-30 to 2^30.
+struct LogitDivider {
+  float temperature, reciprocal;
+  bool is_usual;
+
+  __device__ explicit LogitDivider(float t) {
+    temperature = t;
+    reciprocal = __fdiv_rn(1.0f, t);
+    is_usual = t >= 0x1p-30f && t <= 0x1p30f;
+  }
+
+  __device__ __forceinline__ float divide_usual(float logit) const {
+    float quotient = __fmul_rn(logit, reciprocal);
+    quotient = __fmaf_rn(__fmaf_rn(-temperature, quotient, logit), reciprocal, quotient);
+    return __fmaf_rn(__fmaf_rn(-temperature, quotient, logit), reciprocal, quotient);
+  }
+  __device__ __forceinline__ float operator()(float logit) const {
+    const float size = fabsf(logit);
+    return is_usual && size >= 0x1p-60f && size <= 0x1p60f ? divide_usual(logit)
+                                                           : divide_logit(logit, temperature);
+  }
+  // All of a lane's values.
+  template <int kCount>
+  __device__ __forceinline__ void divide_all(float (&z)[kCount]) const {
+    float smallest = fabsf(z[0]), largest = smallest;
+#pragma unroll
+    for (int k = 1; k < kCount; ++k) {
+      smallest = fminf(smallest, fabsf(z[k]));
+      largest = fmaxf(largest, fabsf(z[k]));
+    }
+    // A NaN passes unseen and stays one.
+    if (is_usual && smallest >= 0x1p-60f && largest <= 0x1p60f) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) z[k] = divide_usual(z[k]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) z[k] = divide_logit(z[k], temperature);
+    }
+  }
+};
 
 __device__ __forceinline__ float fixed_exp(float x) {
   float y;
@@ -129,20 +172,40 @@ __device__ __forceinline__ TileSum sum_tile(Value value) {
 template <bool kWeighted>
 __device__ __forceinline__ TileSum merge_tiles(const float* maximum, const float* sum,
                                                const float* weighted, int tiles) {
+  constexpr int kAtOnce = 8;  // loads in flight; what lies beyond the row adds nothing
   const int lane = static_cast<int>(threadIdx.x % 32);
   float m = -kInfinity;
-  for (int i = lane; i < tiles; i += 32) m = fmaxf(m, maximum[i]);
+  for (int first = lane; first < tiles; first += 32 * kAtOnce) {
+    float maxima[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      maxima[i] = first + 32 * i < tiles ? maximum[first + 32 * i] : -kInfinity;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) m = fmaxf(m, maxima[i]);
+  }
   for (int distance = 16; distance > 0; distance /= 2) {
     m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, distance));
   }
   const float shift = shift_of(m);
   float s = 0.0f, t = 0.0f;
-  for (int i = lane; i < tiles; i += 32) {
-    const float d = __fadd_rn(maximum[i], -shift);
-    const float e = fixed_exp(d), tile = sum[i];
-    s = __fmaf_rn(tile, e, s);
-    if constexpr (kWeighted) {
-      t = __fmaf_rn(__fmaf_rn(fmaxf(d, kLowestDifference), tile, weighted[i]), e, t);
+  for (int first = lane; first < tiles; first += 32 * kAtOnce) {
+    float maxima[kAtOnce], sums[kAtOnce], terms[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool inside = first + 32 * i < tiles;
+      maxima[i] = inside ? maximum[first + 32 * i] : -kInfinity;
+      sums[i] = inside ? sum[first + 32 * i] : 0.0f;
+      if constexpr (kWeighted) terms[i] = inside ? weighted[first + 32 * i] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float d = __fadd_rn(maxima[i], -shift);
+      const float e = fixed_exp(d);
+      s = __fmaf_rn(sums[i], e, s);
+      if constexpr (kWeighted) {
+        t = __fmaf_rn(__fmaf_rn(fmaxf(d, kLowestDifference), sums[i], terms[i]), e, t);
+      }
     }
   }
   for (int distance = 16; distance > 0; distance /= 2) {
