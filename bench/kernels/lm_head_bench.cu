@@ -1,5 +1,6 @@
 // Times the LM head beside the bare bf16 product of the same shape, ours and cuBLASLt's, and beside
-// the way through f32 logits, all in turns so that the device's clock falls on all alike.
+// the way through f32 logits, in turns of changing order: the device's clock depends on what ran
+// before.
 //
 //   lm_head_bench ROWS VOCABULARY K [ROWS VOCABULARY K ...]
 #include <cublasLt.h>
@@ -7,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -24,7 +27,7 @@ using FloatArray = DeviceArray<float>;
 constexpr size_t kLtWorkspaceBytes = size_t{32} << 20;
 constexpr double kNominalTflops = 989;
 constexpr int64_t kChunk = 2048;  // rows of logits, or of their gradient, at a time
-constexpr int kRounds = 7;
+constexpr int kRounds = 9;
 
 void check_lt(cublasStatus_t status, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -250,11 +253,15 @@ void measure_shape(const Shape& s) {
       {"dlogits / 0.6, a chunk", s.chunk(), 7, [&] { backward(o, 0.6f); }},
       {"dlogits by logits, a chunk", s.chunk(), 7, [&] { backward_by_logits(o, 1.0f); }},
   };
+  std::vector<size_t> order(list.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 shuffling(1);
   for (int round = 0; round <= kRounds; ++round) {
-    for (Candidate& c : list) {
-      const double ms = measure_ms(c.launch);
-      if (round > 0) c.times.push_back(ms);
+    for (const size_t i : order) {
+      const double ms = measure_ms(list[i].launch);
+      if (round > 0) list[i].times.push_back(ms);
     }
+    std::shuffle(order.begin(), order.end(), shuffling);
   }
   std::printf("rows %ld vocabulary %ld k %ld: forward workspace %.1f MiB\n", long(s.rows),
               long(s.vocabulary), long(s.k),

@@ -11,7 +11,7 @@ namespace {
 // The constants of a row. The arithmetic is that of log_probs_backward to the bit:
 // d = p * (-dlp - dh * (log p + H)), 0 where p is; plus dlp at the target; by 1 / temperature.
 struct GradientRow {
-  float lse = 0.0f, entropy = 0.0f, dlp = 0.0f, dh = 0.0f;
+  float lse = 1.0f, entropy = 0.0f, dlp = 0.0f, dh = 0.0f;
   int target = -1;
 
   __device__ __forceinline__ float gradient(float z) const {
@@ -37,7 +37,7 @@ struct StoreGradient {
     static_assert(!Tile::kSwap);
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     const GradientRow rows[2] = {load_row(p, first_row), load_row(p, first_row + 8)};
-    if constexpr (kDivide) divide_logits(acc, temperature);
+    if constexpr (kDivide) divide_logits(acc, rows);
 #pragma unroll
     for (int r = 0; r < Tile::kColumns / 2; ++r) acc[r] = rows[r / 2 % 2].gradient(acc[r]);
     add_targets(acc, column, rows);
@@ -62,6 +62,20 @@ struct StoreGradient {
       out.dh = dentropies[row];
     }
     return out;
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void divide_logits(float (&acc)[kCount],
+                                                const GradientRow (&rows)[2]) const {
+    const bool ordinary =
+        fabsf(rows[0].lse) >= kLeastShift && fabsf(rows[1].lse) >= kLeastShift && all_moderate(acc);
+    if (ordinary) {
+#pragma unroll
+      for (float& x : acc) x = divide_ordinary(x, temperature);
+    } else {
+#pragma unroll
+      for (float& x : acc) x = divide(x, temperature);
+    }
   }
 
   // Few warps meet a target.

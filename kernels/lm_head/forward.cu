@@ -18,6 +18,42 @@ __host__ __device__ constexpr int accumulator_index(int k, int i) {
   return 4 * (k / 2) + 2 * i + k % 2;
 }
 
+// The two rows of a lane, by vocabulary::sum_tile's tree, side by side: one chain of additions
+// would wait longer for itself than for the exponentials.
+struct TwoSums {
+  float shift[2], sum[2], weighted[2];
+
+  template <bool kWeighted, class Divide>
+  __device__ __forceinline__ void add_tile(const float (&acc)[2 * kLaneValues], Divide divide) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] = weighted[i] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kLaneValues; ++k) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float z = divide(acc[accumulator_index(k, i)]);
+        vocabulary::add_value<kWeighted>(z, shift[i], sum[i], weighted[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sum[i] = vocabulary::join_sum(sum[i]);
+      if constexpr (kWeighted) weighted[i] = vocabulary::join_sum(weighted[i]);
+    }
+  }
+};
+
+__device__ __forceinline__ void find_maxima(const float (&acc)[2 * kLaneValues],
+                                            float (&maxima)[2]) {
+  float m[4] = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
+#pragma unroll
+  for (int r = 0; r < 2 * kLaneValues; ++r) m[r % 4] = fmaxf(m[r % 4], acc[r]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    maxima[i] = vocabulary::join_maximum(fmaxf(m[2 * i], m[2 * i + 1]));
+  }
+}
+
 template <bool kWeighted, bool kDivide>
 struct SumTiles {
   vocabulary::TilePartials partials;
@@ -29,67 +65,81 @@ struct SumTiles {
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
                                          int row, int column, uint8_t*, int) const {
     static_assert(!Tile::kSwap && Tile::kColumns == kTileColumns);
-    const int q = threadIdx.x % 4;
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    const int at_target[2] = {find_target(p, first_row, column),
-                              find_target(p, first_row + 8, column)};
-    if constexpr (kDivide) divide_logits(acc, temperature);
-    if (column + kTileColumns > p.features) {
-#pragma unroll
-      for (int k = 0; k < kLaneValues; ++k) {
-        if (column + tile_column(q, k) < p.features) continue;
-        acc[accumulator_index(k, 0)] = -kInfinity;
-        acc[accumulator_index(k, 1)] = -kInfinity;
-      }
-    }
+    // Asked for early, wanted late.
+    const int target[2] = {first_row < p.tokens ? targets[first_row] : 0,
+                           first_row + 8 < p.tokens ? targets[first_row + 8] : 0};
+    if (column + kTileColumns > p.features) hide_absent(acc, p.features - column);
+    float maxima[2];
+    find_maxima(acc, maxima);
+    TwoSums sums;
+    sum_rows(acc, maxima, sums);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const vocabulary::TileSum sum = vocabulary::sum_tile<kWeighted>(
-          [&acc, i](int k) { return acc[accumulator_index(k, i)]; });
-      if (q == 0) store_sum(p, sum, first_row + 8 * i, column);
+      if (first_row + 8 * i >= p.tokens) continue;
+      const int64_t at = (first_row + 8 * i) * partials.tiles + column / kTileColumns;
+      if (threadIdx.x % 4 != 0) continue;
+      partials.maximum[at] = maxima[i];
+      partials.sum[at] = sums.sum[i];
+      if constexpr (kWeighted) partials.weighted[at] = sums.weighted[i];
     }
-    // Few warps meet a target.
-    if (__any_sync(0xffffffffu, at_target[0] >= 0 || at_target[1] >= 0)) {
-      keep_targets(acc, at_target, first_row);
-    }
+    keep_targets(p, acc, target, first_row, column);
   }
 
  private:
-  // The target's column in the tile if this lane owns it, else -1. The first tile also marks the
-  // rows whose target no tile owns.
-  __device__ __forceinline__ int find_target(const GemmProblem& p, int row, int column) const {
-    if (row >= p.tokens) return -1;
-    const int target = targets[row];
-    if (target < 0 || target >= p.features) {
-      if (column == 0 && threadIdx.x % 4 == 0) target_logits[row] = __int_as_float(0x7fffffff);
-      return -1;
-    }
-    const int within = target - column;
-    const bool owned = within >= 0 && within < kTileColumns && within / 2 % 4 == threadIdx.x % 4;
-    return owned ? within : -1;
-  }
-
-  __device__ __forceinline__ void store_sum(const GemmProblem& p, const vocabulary::TileSum& sum,
-                                            int row, int column) const {
-    if (row >= p.tokens) return;
-    const int64_t at = row * partials.tiles + column / kTileColumns;
-    partials.maximum[at] = sum.maximum;
-    partials.sum[at] = sum.sum;
-    if constexpr (kWeighted) partials.weighted[at] = sum.weighted;
-  }
-
-  template <int kCount>
-  __device__ __forceinline__ void keep_targets(const float (&acc)[kCount], const int (&at)[2],
-                                               int first_row) const {
+  __device__ __forceinline__ void hide_absent(float (&acc)[2 * kLaneValues], int width) const {
     const int q = threadIdx.x % 4;
 #pragma unroll
+    for (int k = 0; k < kLaneValues; ++k) {
+      if (tile_column(q, k) < width) continue;
+      acc[accumulator_index(k, 0)] = acc[accumulator_index(k, 1)] = -kInfinity;
+    }
+  }
+
+  // A division keeps the order, so the largest quotient is that of the largest logit.
+  __device__ __forceinline__ void sum_rows(const float (&acc)[2 * kLaneValues], float (&maxima)[2],
+                                           TwoSums& sums) const {
+    if constexpr (kDivide) {
+      for (float& maximum : maxima) maximum = divide(maximum, temperature);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sums.shift[i] = vocabulary::shift_of(maxima[i]);
+    if constexpr (!kDivide) {
+      sums.add_tile<kWeighted>(acc, [](float x) { return x; });
+    } else {
+      const Temperature t = temperature;
+      sums.add_tile<kWeighted>(acc, [t](float x) { return divide_ordinary(x, t); });
+      bool ordinary = true;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        ordinary &= fabsf(sums.shift[i]) >= kLeastShift && !isnan(sums.sum[i]);
+      }
+      if (__any_sync(0xffffffffu, !ordinary)) {
+        sums.add_tile<kWeighted>(acc, [t](float x) { return divide(x, t); });
+      }
+    }
+  }
+
+  // Few warps meet a target. The first tile marks the rows whose target no tile holds.
+  __device__ __forceinline__ void keep_targets(const GemmProblem& p,
+                                               const float (&acc)[2 * kLaneValues],
+                                               const int (&target)[2], int first_row,
+                                               int column) const {
+#pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float z = 0.0f;
+      const int row = first_row + 8 * i;
+      const bool nowhere = target[i] < 0 || target[i] >= p.features;
+      if (nowhere && column == 0 && row < p.tokens) target_logits[row] = __int_as_float(0x7fffffff);
+      const int within = target[i] - column;
+      const int q = threadIdx.x % 4;
+      const bool here = !nowhere && within >= 0 && within < kTileColumns && within / 2 % 4 == q;
+      if (!here || row >= p.tokens) continue;
+      float x = 0.0f;
 #pragma unroll
       for (int k = 0; k < kLaneValues; ++k) {
-        if (tile_column(q, k) == at[i]) z = acc[accumulator_index(k, i)];
+        if (tile_column(q, k) == within) x = acc[accumulator_index(k, i)];
       }
-      if (at[i] >= 0) target_logits[first_row + 8 * i] = z;
+      target_logits[row] = kDivide ? divide(x, temperature) : x;
     }
   }
 };

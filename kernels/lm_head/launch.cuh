@@ -17,20 +17,26 @@ GemmArgs describe_product(const Args& a) {
   return product;
 }
 
+template <class Tile, class Epilogue>
+const char* launch_tiles(const GemmArgs& product, int sm_count, cudaStream_t stream,
+                         const Epilogue& epilogue) {
+  GemmConfig config;
+  config.rows = Tile::kRows;
+  config.columns = Tile::kColumns;
+  config.cluster = Tile::kCluster;
+  config.band = 16;
+  // One warpgroup sums a tile while the other multiplies: as far apart as the stages allow.
+  config.lead = Tile::count_stages(Tile::kRows, 1);
+  return launch_variant<Tile>(product, config, sm_count, stream, epilogue);
+}
+
+// Up to 128 rows the second tile of a cluster would be empty.
 template <class Epilogue>
 const char* launch_product(const GemmArgs& product, int sm_count, cudaStream_t stream,
                            const Epilogue& epilogue) {
-  GemmConfig config;
-  config.rows = 128;
-  config.columns = 256;
-  config.band = 16;
-  config.lead = 3;  // one warpgroup sums a tile while the other multiplies
-  if (product.m > 128) {
-    config.cluster = 2;
-    return launch_variant<GemmTile<false, 2, 256, 2>>(product, config, sm_count, stream, epilogue);
-  }
-  // A cluster's second row of tiles would be empty.
-  return launch_variant<GemmTile<false, 2, 256, 1>>(product, config, sm_count, stream, epilogue);
+  return product.m > 128
+             ? launch_tiles<GemmTile<false, 2, 256, 2>>(product, sm_count, stream, epilogue)
+             : launch_tiles<GemmTile<false, 2, 256, 1>>(product, sm_count, stream, epilogue);
 }
 
 }  // namespace slimexx::kernels::lm_head

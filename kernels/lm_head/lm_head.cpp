@@ -30,7 +30,7 @@ const char* find_fault(const Args& a) {
   }
   if (!(a.temperature >= lm_head::kLeastTemperature &&
         a.temperature <= lm_head::kLargestTemperature)) {
-    return "lm_head: the temperature must be from 2^-40 to 2^40";
+    return "lm_head: the temperature must be from 2^-10 to 2^10";
   }
   if (a.rows == 0) return nullptr;
   if (a.hidden == nullptr || a.w == nullptr || a.targets == nullptr) {

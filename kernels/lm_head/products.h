@@ -4,9 +4,9 @@
 
 namespace slimexx::kernels::lm_head {
 
-// Between these nothing on the short way of temperature.cuh over- or underflows.
-constexpr float kLeastTemperature = 0x1p-40f;
-constexpr float kLargestTemperature = 0x1p40f;
+// What the short division of temperature.cuh is proven for.
+constexpr float kLeastTemperature = 0x1p-10f;
+constexpr float kLargestTemperature = 0x1p10f;
 
 // Workspace of launch_forward: the partial results of all tiles, and the targets' z.
 size_t sums_workspace(int64_t rows, int64_t columns, bool entropies);

@@ -22,7 +22,7 @@ struct LmHeadForwardArgs {
   const void* w = nullptr;           // [vocabulary, k] bf16, row-major
   const int32_t* targets = nullptr;  // [rows]; outside of the vocabulary the log_prob is NaN
   int64_t rows = 0, vocabulary = 0, k = 0;
-  float temperature = 1.0f;    // from 2^-40 to 2^40: z = logit / temperature
+  float temperature = 1.0f;    // from 2^-10 to 2^10: z = logit / temperature
   float* log_probs = nullptr;  // [rows]: z of the target - lse
   float* lse = nullptr;        // [rows]: log sum exp z
   float* entropies = nullptr;  // [rows]: -sum p log p; null: not wanted
