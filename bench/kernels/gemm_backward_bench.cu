@@ -1,7 +1,8 @@
 // Times the gradients of the matrix product beside the first eight choices of cuBLASLt's heuristic,
 // in turns: those without reductions in place, from which ours comes, and all.
 //
-//   gemm_backward_bench M N K [M N K ...]
+//   gemm_backward_bench [choices] M N K [M N K ...]
+//   choices: also what each choice is and how long it takes
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -113,6 +114,27 @@ class Cublas {
     cublasLtDestroy(handle_);
   }
   int count() const { return found_; }
+  std::string describe(int choice) const {
+    const cublasLtMatmulAlgo_t& algo = choices_[static_cast<size_t>(choice)].algo;
+    std::string text;
+    for (const auto& [name, attribute] : {std::pair{"id", CUBLASLT_ALGO_CONFIG_ID},
+                                          {"tile", CUBLASLT_ALGO_CONFIG_TILE_ID},
+                                          {"stages", CUBLASLT_ALGO_CONFIG_STAGES_ID},
+                                          {"split", CUBLASLT_ALGO_CONFIG_SPLITK_NUM},
+                                          {"reduction", CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME},
+                                          {"swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING},
+                                          {"custom", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION}}) {
+      int32_t value = -1;
+      size_t written = 0;
+      cublasLtMatmulAlgoConfigGetAttribute(&algo, attribute, &value, sizeof(value), &written);
+      text += std::string(" ") + name + " " + std::to_string(value);
+    }
+    uint16_t cluster = 0;
+    size_t written = 0;
+    cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster,
+                                         sizeof(cluster), &written);
+    return text + " cluster " + std::to_string(cluster);
+  }
   void launch(int choice) {
     const float one = 1, beta = weight_ ? 1 : 0;
     const void* a = weight_ ? o_.x.data() : o_.w.data();
@@ -137,7 +159,7 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void compare(const Operands& o, bool weight) {
+void compare(const Operands& o, bool weight, bool with_choices) {
   const GemmWorkspace workspace{o.workspace.data(), kGemmBackwardWorkspaceBytes};
   std::vector<Launch> launches = {[&] {
     if (weight) {
@@ -170,14 +192,18 @@ void compare(const Operands& o, bool weight) {
       weight ? "dw" : "dx", long(o.m), long(o.n), long(o.k), us[0], tflops,
       100 * tflops / kNominalTflops, long(best_ordered - us.begin() - 1), *best_ordered / us[0],
       *best_any / us[0]);
+  for (int i = 0; with_choices && i < ordered.count(); ++i) {
+    std::printf("  choice %d:%s: %.1f us\n", i, ordered.describe(i).c_str(), us[size_t(i) + 1]);
+  }
   std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
-  for (int i = 1; i + 2 < argc; i += 3) {
+  const bool with_choices = argc > 1 && std::string(argv[1]) == "choices";
+  for (int i = with_choices ? 2 : 1; i + 2 < argc; i += 3) {
     const Operands o(std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2]));
-    compare(o, false);
-    compare(o, true);
+    compare(o, false, with_choices);
+    compare(o, true, with_choices);
   }
   return 0;
 }

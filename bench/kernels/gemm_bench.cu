@@ -1,7 +1,8 @@
 // Times the GEMM variants beside cuBLASLt in one process, on weights that do not stay in L2.
 //
-//   gemm_bench sweep  M N K   the variants and their settings, in turns
+//   gemm_bench sweep  M N K   the variants that the cost model likes best, in turns
 //   gemm_bench pair   M N K   the chosen variant and cuBLASLt's best, in turns
+//   gemm_bench bf16 | f32     what the following products store
 //   several triples may follow one word; a word may appear again
 #include <cublasLt.h>
 
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/gemm_reference.cuh"
@@ -32,21 +34,25 @@ void check_lt(cublasStatus_t status, int line) {
 #define SLX_LT(call) check_lt((call), __LINE__)
 
 struct Operands {
-  Operands(int64_t m_, int64_t n_, int64_t k_)
-      : m(m_),
+  Operands(int64_t m_, int64_t n_, int64_t k_, GemmOutput output_)
+      : output(output_),
+        m(m_),
         n(n_),
         k(k_),
         copies(std::clamp<int64_t>(kRotatedBytes / (n * k * 2) + 1, 2, 32)),
         x(m * k),
-        y(m * n),
+        y(m * n * (output == GemmOutput::kF32 ? 4 : 2)),
         w(copies * n * k) {
     fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
     fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 0.02f);
     SLX_CUDA(cudaDeviceSynchronize());
   }
   double operations() const { return 2.0 * static_cast<double>(m) * double(n) * double(k); }
+  GemmOutput output;
   int64_t m, n, k, copies;
-  Bf16Array x, y, w;
+  Bf16Array x;
+  DeviceArray<uint8_t> y;
+  Bf16Array w;
 };
 
 // One product with each copy of the weights, captured once and replayed.
@@ -104,7 +110,8 @@ class Cublas {
                                           sizeof(transpose)));
     SLX_LT(cublasLtMatrixLayoutCreate(&w_, CUDA_R_16BF, o.k, o.n, o.k));
     SLX_LT(cublasLtMatrixLayoutCreate(&x_, CUDA_R_16BF, o.k, o.m, o.k));
-    SLX_LT(cublasLtMatrixLayoutCreate(&y_, CUDA_R_16BF, o.n, o.m, o.n));
+    const cudaDataType type = o.output == GemmOutput::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+    SLX_LT(cublasLtMatrixLayoutCreate(&y_, type, o.n, o.m, o.n));
     cublasLtMatmulPreference_t preference;
     SLX_LT(cublasLtMatmulPreferenceCreate(&preference));
     SLX_LT(cublasLtMatmulPreferenceSetAttribute(preference,
@@ -145,6 +152,7 @@ void launch_ours(const Operands& o, const GemmConfig& c, bool overlap, const __n
                  cudaStream_t stream) {
   GemmArgs args{o.x.data(), w, nullptr, o.y.data(), o.m, o.n, o.k};
   args.overlap_previous = overlap;
+  args.output = o.output;
   if (const char* fault = launch_gemm(args, c, stream)) {
     std::fprintf(stderr, "%s\n", fault);
     std::exit(2);
@@ -153,13 +161,13 @@ void launch_ours(const Operands& o, const GemmConfig& c, bool overlap, const __n
 
 std::string name_config(const GemmConfig& c) {
   char text[80];
-  std::snprintf(text, sizeof(text), "%s%dx%dc%d/%d b%d l%d", c.swap_operands ? "s" : "p", c.rows,
-                c.columns, c.cluster, c.blocks_per_sm, c.band, c.lead);
+  std::snprintf(text, sizeof(text), "%s%dx%dt%dc%d/%d b%d l%d", c.swap_operands ? "s" : "p", c.rows,
+                c.columns, c.tokens, c.cluster, c.blocks_per_sm, c.band, c.lead);
   return text;
 }
 
 void print_line(const char* kind, const Operands& o, const std::string& name, double us) {
-  std::printf("%s %ld %ld %ld %-18s %9.2f us %6.1f TFLOP/s %6.0f GB/s of weights\n", kind,
+  std::printf("%s %ld %ld %ld %-24s %9.2f us %6.1f TFLOP/s %6.0f GB/s of weights\n", kind,
               long(o.m), long(o.n), long(o.k), name.c_str(), us, o.operations() / us * 1e-6,
               double(o.n * o.k * 2) / us * 1e-3);
 }
@@ -169,87 +177,59 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// Variants that compute at most twice the rows and columns that there are.
-bool worth_timing(const GemmConfig& c, int64_t m) {
-  const int64_t tokens = c.swap_operands ? c.columns : c.rows;
-  if (c.swap_operands && (tokens * 2 < m || m > 1024)) return false;
-  return tokens < 2 * std::max<int64_t>(m, 5) || (!c.swap_operands && m > 64);
-}
-
-// Row heights in swapped order: whole, and with one and two waves over the multiprocessors.
-std::vector<int> row_heights(const GemmConfig& c, const Operands& o) {
-  if (!c.swap_operands) return {c.rows};
-  std::vector<int> heights = {c.rows};
-  const int64_t column_tiles = (o.m + c.columns - 1) / c.columns;
-  for (int64_t waves = 1; waves <= 6; ++waves) {
-    const int64_t row_tiles =
-        std::max<int64_t>(1, 132 / c.cluster * c.cluster * waves / column_tiles);
-    const int64_t rows = (o.n + row_tiles * 8 - 1) / (row_tiles * 8) * 8;
-    if (rows >= c.rows || rows <= c.rows - 64) continue;
-    heights.push_back(static_cast<int>(rows));
-    if (heights.size() == 3) break;
-  }
-  return heights;
-}
-
+// Of all variants and settings the 24 that the cost model likes best: whole tiles, and balanced
+// ones.
 std::vector<GemmConfig> list_candidates(const Operands& o) {
   std::vector<GemmConfig> list;
   for (int i = 0; i < count_gemm_configs(); ++i) {
-    GemmConfig c = get_gemm_config(i);
-    if (!worth_timing(c, o.m)) continue;
-    for (const int rows : row_heights(c, o)) {
-      c.rows = rows;
-      list.push_back(c);
-      if (c.swap_operands && rows <= 64 && c.columns <= 64) {
-        list.push_back(c);
-        list.back().blocks_per_sm = 2;
-      }
+    const GemmConfig whole = get_gemm_config(i);
+    const GemmConfig balanced = balance_gemm_tiles(whole, o.m, o.n);
+    const int64_t room = whole.swap_operands ? whole.columns : whole.rows;
+    if (room > 64 && room >= 2 * o.m) continue;
+    list.push_back(balanced);
+    if (whole.swap_operands && balanced.rows != whole.rows) {
+      list.push_back(balanced);
+      list.back().rows = whole.rows;
     }
-    if (o.m <= 1024) continue;
-    for (const int lead : {1, 2, 3}) {
-      list.push_back(c);
-      list.back().lead = lead;
+    if (whole.rows <= 64 && whole.columns <= (whole.swap_operands ? 64 : 128)) {
+      GemmConfig twice = whole;
+      twice.blocks_per_sm = 2;
+      list.push_back(balance_gemm_tiles(twice, o.m, o.n));
     }
-    for (const int band : {8, 32}) {
-      list.push_back(c);
-      list.back().band = band;
-    }
+    if (whole.rows != 128 || o.m <= 1024) continue;
+    list.push_back(balanced);
+    list.back().lead = whole.lead == 0 ? 3 : 0;
   }
+  const auto cost = [&o](const GemmConfig& c) { return estimate_gemm_ns(c, o.m, o.n, o.k); };
+  std::stable_sort(list.begin(), list.end(),
+                   [&](const GemmConfig& a, const GemmConfig& b) { return cost(a) < cost(b); });
+  list.resize(std::min<size_t>(list.size(), 24));
   return list;
 }
 
 // All candidates in turns, so that the device's temperature and clock fall on all alike.
 void sweep(const Operands& o) {
-  const double target_us = o.m > 1024 ? 8e3 : 1.2e3;
+  const double target_us = o.m > 1024 ? 6e3 : 0.8e3;
   const std::vector<GemmConfig> list = list_candidates(o);
   std::vector<std::unique_ptr<Replay>> replays;
-  std::vector<std::vector<double>> times(2 * list.size());
   for (const GemmConfig& c : list) {
-    for (const bool overlap : {false, true}) {
-      replays.push_back(std::make_unique<Replay>(
-          o, [&](const __nv_bfloat16* w, cudaStream_t s) { launch_ours(o, c, overlap, w, s); }));
-    }
+    replays.push_back(std::make_unique<Replay>(
+        o, [&](const __nv_bfloat16* w, cudaStream_t s) { launch_ours(o, c, false, w, s); }));
   }
   Cublas cublas(o);
-  std::vector<std::unique_ptr<Replay>> peers;
-  std::vector<std::vector<double>> peer_times(static_cast<size_t>(cublas.count()));
   for (int choice = 0; choice < cublas.count(); ++choice) {
-    peers.push_back(std::make_unique<Replay>(
+    replays.push_back(std::make_unique<Replay>(
         o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(choice, w, s); }));
   }
-  for (int round = 0; round < 5; ++round) {
-    for (size_t i = 0; i < replays.size(); ++i) {
-      if (o.m > 1024 && i % 2 == 1) continue;
-      times[i].push_back(replays[i]->measure(target_us));
-    }
-    for (size_t i = 0; i < peers.size(); ++i) peer_times[i].push_back(peers[i]->measure(target_us));
-  }
-  for (size_t i = 0; i < peers.size(); ++i) {
-    print_line("cublasLt", o, "choice " + std::to_string(i), median(peer_times[i]));
+  std::vector<std::vector<double>> times(replays.size());
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < replays.size(); ++i) times[i].push_back(replays[i]->measure(target_us));
   }
   for (size_t i = 0; i < replays.size(); ++i) {
-    if (times[i].empty()) continue;
-    print_line(i % 2 == 0 ? "sweep" : "early", o, name_config(list[i / 2]), median(times[i]));
+    const bool ours = i < list.size();
+    print_line(ours ? "sweep" : "cublasLt", o,
+               ours ? name_config(list[i]) : "choice " + std::to_string(i - list.size()),
+               median(times[i]));
   }
 }
 
@@ -287,16 +267,21 @@ void pair(const Operands& o) {
 
 int run(int argc, char** argv) {
   std::string mode = "pair";
+  GemmOutput output = GemmOutput::kBf16;
   for (int i = 1; i < argc;) {
     if (std::strcmp(argv[i], "sweep") == 0 || std::strcmp(argv[i], "pair") == 0) {
       mode = argv[i++];
       continue;
     }
+    if (std::strcmp(argv[i], "f32") == 0 || std::strcmp(argv[i], "bf16") == 0) {
+      output = argv[i++][0] == 'f' ? GemmOutput::kF32 : GemmOutput::kBf16;
+      continue;
+    }
     if (i + 2 >= argc) {
-      std::fprintf(stderr, "usage: gemm_bench {sweep|pair} M N K [M N K ...]\n");
+      std::fprintf(stderr, "usage: gemm_bench {sweep|pair|bf16|f32} M N K [M N K ...]\n");
       return 2;
     }
-    const Operands o(std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2]));
+    const Operands o(std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2]), output);
     mode == "sweep" ? sweep(o) : pair(o);
     std::fflush(stdout);
     i += 3;

@@ -29,7 +29,14 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uin
                : "memory");
 }
 
-// The same with each matrix transposed on its way: lane l's register holds column l / 4, rows
+// Two matrices; lanes 0 to 15 give the addresses.
+__device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uint32_t b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a),
+               "r"(b)
+               : "memory");
+}
+
+// Four matrices, each transposed on its way: lane l's register holds column l / 4, rows
 // 2 (l % 4) and + 1 of what is stored.
 __device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b,
                                                           uint32_t c, uint32_t d) {

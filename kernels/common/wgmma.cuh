@@ -46,20 +46,22 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 }
 
 // Lists of operand names %0 .. and of operands d[0] .. for the asm statements below.
-#define SLX_NAMES10(t)                                                                             \
-  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
-  "9"
-#define SLX_NAMES4 "%0, %1, %2, %3"
-#define SLX_NAMES8 SLX_NAMES4 ", %4, %5, %6, %7"
-#define SLX_NAMES16 SLX_NAMES10() ", %10, %11, %12, %13, %14, %15"
-#define SLX_NAMES30 SLX_NAMES10() ", " SLX_NAMES10(1) ", " SLX_NAMES10(2)
-#define SLX_NAMES32 SLX_NAMES30 ", %30, %31"
-#define SLX_NAMES60 SLX_NAMES30 ", " SLX_NAMES10(3) ", " SLX_NAMES10(4) ", " SLX_NAMES10(5)
-#define SLX_NAMES64 SLX_NAMES60 ", %60, %61, %62, %63"
-#define SLX_NAMES120                                                                        \
-  SLX_NAMES60 ", " SLX_NAMES10(6) ", " SLX_NAMES10(7) ", " SLX_NAMES10(8) ", " SLX_NAMES10( \
-      9) ", " SLX_NAMES10(10) ", " SLX_NAMES10(11)
-#define SLX_NAMES128 SLX_NAMES120 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define SLX_NAMES2(t) "%" #t "0, %" #t "1"
+#define SLX_NAMES4(t) SLX_NAMES2(t) ", %" #t "2, %" #t "3"
+#define SLX_NAMES6(t) SLX_NAMES4(t) ", %" #t "4, %" #t "5"
+#define SLX_NAMES8(t) SLX_NAMES6(t) ", %" #t "6, %" #t "7"
+#define SLX_NAMES10(t) SLX_NAMES8(t) ", %" #t "8, %" #t "9"
+#define SLX_TENS1 SLX_NAMES10() ", "
+#define SLX_TENS2 SLX_TENS1 SLX_NAMES10(1) ", "
+#define SLX_TENS3 SLX_TENS2 SLX_NAMES10(2) ", "
+#define SLX_TENS4 SLX_TENS3 SLX_NAMES10(3) ", "
+#define SLX_TENS5 SLX_TENS4 SLX_NAMES10(4) ", "
+#define SLX_TENS6 SLX_TENS5 SLX_NAMES10(5) ", "
+#define SLX_TENS7 SLX_TENS6 SLX_NAMES10(6) ", "
+#define SLX_TENS9 SLX_TENS7 SLX_NAMES10(7) ", " SLX_NAMES10(8) ", "
+#define SLX_TENS10 SLX_TENS9 SLX_NAMES10(9) ", "
+#define SLX_TENS11 SLX_TENS10 SLX_NAMES10(10) ", "
+#define SLX_TENS12 SLX_TENS11 SLX_NAMES10(11) ", "
 
 #define SLX_REGS4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define SLX_REGS8(i) SLX_REGS4(i), SLX_REGS4(i + 4)
@@ -67,6 +69,8 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 #define SLX_REGS32(i) SLX_REGS16(i), SLX_REGS16(i + 16)
 #define SLX_REGS64(i) SLX_REGS32(i), SLX_REGS32(i + 32)
 #define SLX_REGS128(i) SLX_REGS64(i), SLX_REGS64(i + 64)
+
+#define SLX_ALL(...) __VA_ARGS__
 
 // n: columns; names, regs: the two lists; a, b, p: names of the operands after the registers.
 #define SLX_WGMMA(n, names, regs, a, b, p)                                              \
@@ -84,45 +88,111 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 // accumulate false: D is overwritten, whatever it held (the same bits as adding to zero).
 __device__ __forceinline__ void wgmma_k16(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
-  SLX_WGMMA(8, SLX_NAMES4, SLX_REGS4(0), "%4", "%5", "%6");
+  SLX_WGMMA(8, SLX_NAMES4(), SLX_ALL(SLX_REGS4(0)), "%4", "%5", "%6");
 }
 __device__ __forceinline__ void wgmma_k16(float (&d)[8], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
-  SLX_WGMMA(16, SLX_NAMES8, SLX_REGS8(0), "%8", "%9", "%10");
+  SLX_WGMMA(16, SLX_NAMES8(), SLX_ALL(SLX_REGS8(0)), "%8", "%9", "%10");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[12], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(24, SLX_TENS1 SLX_NAMES2(1), SLX_ALL(SLX_REGS8(0), SLX_REGS4(8)), "%12", "%13", "%14");
 }
 __device__ __forceinline__ void wgmma_k16(float (&d)[16], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
-  SLX_WGMMA(32, SLX_NAMES16, SLX_REGS16(0), "%16", "%17", "%18");
+  SLX_WGMMA(32, SLX_TENS1 SLX_NAMES6(1), SLX_ALL(SLX_REGS16(0)), "%16", "%17", "%18");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[20], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(40, SLX_TENS1 SLX_NAMES10(1), SLX_ALL(SLX_REGS16(0), SLX_REGS4(16)), "%20", "%21",
+            "%22");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[24], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(48, SLX_TENS2 SLX_NAMES4(2), SLX_ALL(SLX_REGS16(0), SLX_REGS8(16)), "%24", "%25",
+            "%26");
 }
 __device__ __forceinline__ void wgmma_k16(float (&d)[32], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
-  SLX_WGMMA(64, SLX_NAMES32, SLX_REGS32(0), "%32", "%33", "%34");
+  SLX_WGMMA(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32", "%33", "%34");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[36], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(72, SLX_TENS3 SLX_NAMES6(3), SLX_ALL(SLX_REGS32(0), SLX_REGS4(32)), "%36", "%37",
+            "%38");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[40], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(80, SLX_TENS3 SLX_NAMES10(3), SLX_ALL(SLX_REGS32(0), SLX_REGS8(32)), "%40", "%41",
+            "%42");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[48], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(96, SLX_TENS4 SLX_NAMES8(4), SLX_ALL(SLX_REGS32(0), SLX_REGS16(32)), "%48", "%49",
+            "%50");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[56], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(112, SLX_TENS5 SLX_NAMES6(5), SLX_ALL(SLX_REGS32(0), SLX_REGS16(32), SLX_REGS8(48)),
+            "%56", "%57", "%58");
 }
 __device__ __forceinline__ void wgmma_k16(float (&d)[64], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
-  SLX_WGMMA(128, SLX_NAMES64, SLX_REGS64(0), "%64", "%65", "%66");
+  SLX_WGMMA(128, SLX_TENS6 SLX_NAMES4(6), SLX_ALL(SLX_REGS64(0)), "%64", "%65", "%66");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[72], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(144, SLX_TENS7 SLX_NAMES2(7), SLX_ALL(SLX_REGS64(0), SLX_REGS8(64)), "%72", "%73",
+            "%74");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[80], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(160, SLX_TENS7 SLX_NAMES10(7), SLX_ALL(SLX_REGS64(0), SLX_REGS16(64)), "%80", "%81",
+            "%82");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[96], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96", "%97",
+            "%98");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[104], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(208, SLX_TENS10 SLX_NAMES4(10), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64), SLX_REGS8(96)),
+            "%104", "%105", "%106");
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[112], uint64_t desc_a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA(224, SLX_TENS11 SLX_NAMES2(11), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64), SLX_REGS16(96)),
+            "%112", "%113", "%114");
 }
 __device__ __forceinline__ void wgmma_k16(float (&d)[128], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
-  SLX_WGMMA(256, SLX_NAMES128, SLX_REGS128(0), "%128", "%129", "%130");
+  SLX_WGMMA(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130");
 }
 
 #undef SLX_WGMMA
+#undef SLX_ALL
 #undef SLX_REGS128
 #undef SLX_REGS64
 #undef SLX_REGS32
 #undef SLX_REGS16
 #undef SLX_REGS8
 #undef SLX_REGS4
-#undef SLX_NAMES128
-#undef SLX_NAMES120
-#undef SLX_NAMES64
-#undef SLX_NAMES60
-#undef SLX_NAMES32
-#undef SLX_NAMES30
-#undef SLX_NAMES16
-#undef SLX_NAMES8
-#undef SLX_NAMES4
+#undef SLX_TENS12
+#undef SLX_TENS11
+#undef SLX_TENS10
+#undef SLX_TENS9
+#undef SLX_TENS7
+#undef SLX_TENS6
+#undef SLX_TENS5
+#undef SLX_TENS4
+#undef SLX_TENS3
+#undef SLX_TENS2
+#undef SLX_TENS1
 #undef SLX_NAMES10
+#undef SLX_NAMES8
+#undef SLX_NAMES6
+#undef SLX_NAMES4
+#undef SLX_NAMES2
 
 }  // namespace slimexx::kernels

@@ -1,86 +1,108 @@
 // Which compiled variant a product uses: the least estimated time under a small cost model.
-#include <algorithm>
-#include <iterator>
+#include "kernels/gemm/choose.h"
 
-#include "slimexx/kernels/gemm.h"
+#include <algorithm>
+#include <cmath>
+#include <iterator>
 
 namespace slimexx::kernels {
 namespace {
 
-// Fitted to the times of bench/kernels/gemm_bench on an H200 (about 900 of them, m from 1 to 8192,
-// n from 4096 to 27392): nanoseconds, and bytes or operations per nanosecond.
 constexpr int64_t kMultiprocessors = 132;
-constexpr double kMultiplyRate = 6000;  // operations of one multiprocessor, 128 columns or more
-constexpr double kNarrowMultiplyRate = 4950;
-constexpr double kIngestRate = 106;  // into one multiprocessor
-constexpr double kChainStep = 86;    // four dependent products of 16, whatever the width
-constexpr double kClusterStep = 14;  // what waiting for a peer adds to it
-constexpr double kMemoryRate = 4630;
-constexpr double kWaveCost = 1450;    // before and after the chain of a tile
-constexpr double kHiddenShare = 0.3;  // how much of the lesser of chain and memory still shows
+
+// Fitted to the times of bench/kernels/gemm_bench on an H200. Nanoseconds per K block of 64 and per
+// row of a tile's operands, or per product of 64 rows with one column; bytes and operations per
+// nanosecond.
+constexpr double kMultiplyTime = 0.65;  // tensor cores
+constexpr double kSharedTime = 0.51;    // shared memory, read and written
+constexpr double kCacheTime = 1.2;      // L2, when all multiprocessors read
+constexpr double kChainTime = 110;      // four dependent products, whatever the width
+constexpr double kClusterTime = 7;      // what waiting for a peer adds to a K block
+constexpr double kTileTime = 2000;      // before and after the chain of a tile
+constexpr double kLaunchTime = 2100;
+constexpr double kMemoryRate = 4150;
+constexpr double kPowerRate = 900e3;
+constexpr double kSharpness = 3.4;  // of the maximum over chain, memory and power
 
 // In swapped order `rows` is the most there can be.
 constexpr GemmConfig kConfigs[] = {
-    {false, 128, 256, 2, 16, 1, 3},
-    {false, 128, 256, 1, 16},
-    {false, 128, 128, 1, 16},
-    {false, 128, 128, 2, 16},
-    {true, 64, 8, 1},
-    {true, 64, 16, 1},
-    {true, 64, 32, 1},
-    {true, 64, 32, 2},
-    {true, 64, 64, 1},
-    {true, 64, 64, 2},
-    {true, 64, 64, 4},
-    {true, 64, 128, 1},
-    {true, 64, 128, 2},
-    {true, 128, 8, 1},
-    {true, 128, 16, 1},
-    {true, 128, 32, 1},
-    {true, 128, 64, 1},
-    {true, 128, 64, 2},
-    {true, 128, 128, 1},
-    {true, 128, 128, 2},
+    {false, 128, 256, 1, 16, 1, 3}, {false, 128, 256, 2, 16, 1, 3}, {false, 128, 224, 1, 16, 1, 0},
+    {false, 128, 224, 2, 16, 1, 0}, {false, 128, 208, 1, 16, 1, 0}, {false, 128, 208, 2, 16, 1, 0},
+    {false, 128, 192, 1, 16, 1, 0}, {false, 128, 192, 2, 16, 1, 0}, {false, 128, 160, 1, 16, 1, 0},
+    {false, 128, 160, 2, 16, 1, 0}, {false, 128, 144, 1, 16, 1, 0}, {false, 128, 144, 2, 16, 1, 0},
+    {false, 128, 128, 1, 16, 1, 0}, {false, 128, 128, 2, 16, 1, 0}, {false, 128, 112, 1, 16, 1, 0},
+    {false, 128, 112, 2, 16, 1, 0}, {false, 128, 96, 1, 16, 1, 0},  {false, 128, 96, 2, 16, 1, 0},
+    {false, 128, 64, 1, 16, 1, 0},  {false, 128, 64, 2, 16, 1, 0},  {false, 64, 40, 1, 16, 1, 0},
+    {false, 64, 48, 1, 16, 1, 0},   {false, 64, 48, 2, 16, 1, 0},   {false, 64, 64, 1, 16, 1, 0},
+    {false, 64, 64, 2, 16, 1, 0},   {false, 64, 80, 1, 16, 1, 0},   {false, 64, 80, 2, 16, 1, 0},
+    {false, 64, 96, 1, 16, 1, 0},   {false, 64, 96, 2, 16, 1, 0},   {false, 64, 128, 1, 16, 1, 0},
+    {false, 64, 128, 2, 16, 1, 0},  {false, 64, 160, 1, 16, 1, 0},  {false, 64, 160, 2, 16, 1, 0},
+    {false, 64, 192, 1, 16, 1, 0},  {false, 64, 192, 2, 16, 1, 0},  {false, 64, 256, 1, 16, 1, 0},
+    {false, 64, 256, 2, 16, 1, 0},  {false, 192, 128, 1, 16, 1, 0}, {false, 192, 192, 1, 16, 1, 0},
+    {true, 64, 8, 1, 1, 1, 0},      {true, 64, 16, 1, 1, 1, 0},     {true, 64, 32, 1, 1, 1, 0},
+    {true, 64, 48, 1, 1, 1, 0},     {true, 64, 48, 2, 1, 1, 0},     {true, 64, 64, 1, 1, 1, 0},
+    {true, 64, 64, 2, 1, 1, 0},     {true, 64, 96, 1, 1, 1, 0},     {true, 64, 96, 2, 1, 1, 0},
+    {true, 64, 128, 1, 1, 1, 0},    {true, 64, 128, 2, 1, 1, 0},    {true, 64, 160, 1, 1, 1, 0},
+    {true, 64, 160, 2, 1, 1, 0},    {true, 64, 192, 1, 1, 1, 0},    {true, 64, 192, 2, 1, 1, 0},
+    {true, 64, 256, 1, 1, 1, 0},    {true, 64, 256, 2, 1, 1, 0},    {true, 128, 8, 1, 1, 1, 0},
+    {true, 128, 16, 1, 1, 1, 0},    {true, 128, 32, 1, 1, 1, 0},    {true, 128, 64, 1, 1, 1, 0},
+    {true, 128, 64, 2, 1, 1, 0},    {true, 128, 96, 1, 1, 1, 0},    {true, 128, 96, 2, 1, 1, 0},
+    {true, 128, 128, 1, 1, 1, 0},   {true, 128, 128, 2, 1, 1, 0},   {true, 128, 160, 1, 1, 1, 0},
+    {true, 128, 160, 2, 1, 1, 0},   {true, 128, 192, 1, 1, 1, 0},   {true, 128, 192, 2, 1, 1, 0},
+    {true, 192, 128, 1, 1, 1, 0},   {true, 192, 192, 1, 1, 1, 0},
 };
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-double estimate_ns(const GemmConfig& c, int64_t m, int64_t n, int64_t k) {
-  const int64_t row_tiles = divide_up(c.swap_operands ? n : m, c.rows * c.cluster) * c.cluster;
-  const int64_t tiles = row_tiles * divide_up(c.swap_operands ? m : n, c.columns);
-  const int64_t waves = divide_up(tiles, kMultiprocessors / c.cluster * c.cluster);
-  const double rate = c.columns >= 128 ? kMultiplyRate : kNarrowMultiplyRate;
-  const double multiplied_rows = c.rows > 64 ? 128 : 64;
-  const double multiply = 128.0 * multiplied_rows * c.columns / rate;
-  const double ingest = 128.0 * (c.rows + c.columns) / kIngestRate;
-  const double chain = kChainStep + (c.cluster > 1 ? kClusterStep : 0);
-  const double compute =
-      static_cast<double>(waves * divide_up(k, 64)) * std::max({multiply, ingest, chain});
-  const double memory = 2.0 * static_cast<double>(n * k + m * (n + k)) / kMemoryRate;
-  return std::max(compute, memory) + kHiddenShare * std::min(compute, memory) +
-         static_cast<double>(waves) * kWaveCost;
+int64_t count_token_tiles(const GemmConfig& c, int64_t m) {
+  const int64_t room = c.swap_operands ? c.columns : c.rows;
+  const int64_t tokens = c.tokens == 0 ? std::min(room, m) : c.tokens;
+  return divide_up(divide_up(m, tokens), c.cluster) * c.cluster;
 }
 
-// Swapped order is for few tokens: those of one narrow tile, so that the weights are read once, or
-// of two tiles. Beyond that it was not measured.
-bool suits_tokens(const GemmConfig& c, int64_t m) {
-  return !c.swap_operands || (c.columns >= std::min<int64_t>(m, 64) && m <= 2 * c.columns);
-}
-
-// The fewest waves, and then the fewest rows that need no more: all multiprocessors stream alike.
-GemmConfig balance_rows(GemmConfig c, int64_t m, int64_t n) {
-  if (!c.swap_operands) return c;
-  const int64_t columns = divide_up(m, c.columns);
-  const int64_t places = kMultiprocessors / c.cluster * c.cluster;
-  const int64_t waves = divide_up(divide_up(n, c.rows) * columns, places);
-  const int64_t row_tiles = std::max<int64_t>(1, waves * places / columns);
-  const int64_t rows = divide_up(divide_up(n, row_tiles), 8) * 8;
-  const int64_t least = c.rows > 64 ? 72 : 8;
-  c.rows = static_cast<int>(std::clamp<int64_t>(rows, least, c.rows));
-  return c;
+// Tiles that run at a time.
+int64_t count_places(const GemmConfig& c) {
+  return kMultiprocessors / c.cluster * c.cluster * c.blocks_per_sm;
 }
 
 }  // namespace
+
+double estimate_gemm_ns(const GemmConfig& c, int64_t m, int64_t n, int64_t k) {
+  const int features = c.swap_operands ? c.rows : c.columns;
+  const int64_t token_tiles = count_token_tiles(c, m);
+  const int64_t tiles = token_tiles * divide_up(n, features);
+  const double waves = static_cast<double>(divide_up(tiles, count_places(c))) * c.blocks_per_sm;
+  const double tokens = static_cast<double>(divide_up(m, token_tiles));
+  const double groups = (c.rows + 63) / 64;
+  const double multiply = kMultiplyTime * 2 * groups * c.columns;
+  const double shared = kSharedTime * (groups * (64 + c.columns) + features + tokens);
+  const double busy = std::min(1.0, static_cast<double>(tiles) / kMultiprocessors);
+  const double cache = kCacheTime * busy * (tokens + static_cast<double>(features) / c.cluster);
+  const double chain = kChainTime + (c.cluster > 1 ? kClusterTime : 0);
+  const double step = std::max({multiply, shared, cache, chain});
+  const double compute = waves * (static_cast<double>(divide_up(k, 64)) * step + kTileTime);
+  const double memory = 2.0 * static_cast<double>(n * k + m * (n + k)) / kMemoryRate;
+  const double power = 2.0 * static_cast<double>(m) * static_cast<double>(n * k) / kPowerRate;
+  return kLaunchTime + std::pow(std::pow(compute, kSharpness) + std::pow(memory, kSharpness) +
+                                    std::pow(power, kSharpness),
+                                1 / kSharpness);
+}
+
+GemmConfig balance_gemm_tiles(GemmConfig c, int64_t m, int64_t n) {
+  c.tokens = 0;
+  const int64_t token_tiles = count_token_tiles(c, m);
+  // Among many tiles the last one hardly counts, and whole tiles are stored faster.
+  if (token_tiles <= 8) c.tokens = static_cast<int>(divide_up(m, token_tiles));
+  if (!c.swap_operands) return c;
+  const int64_t places = count_places(c);
+  const int64_t waves = divide_up(divide_up(n, c.rows) * token_tiles, places);
+  const int64_t feature_tiles = std::max<int64_t>(1, waves * places / token_tiles);
+  const int64_t unit = 8 * c.cluster;
+  const int64_t rows = divide_up(divide_up(n, feature_tiles), unit) * unit;
+  const int64_t least = (c.rows - 1) / 64 * 64 + unit;
+  c.rows = static_cast<int>(std::clamp<int64_t>(rows, least, c.rows));
+  return c;
+}
 
 int count_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
 
@@ -90,11 +112,10 @@ GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k) {
   m = std::max<int64_t>(m, 1);
   n = std::max<int64_t>(n, 1);
   GemmConfig best = kConfigs[0];
-  double best_ns = estimate_ns(best, m, n, k);
+  double best_ns = INFINITY;
   for (const GemmConfig& config : kConfigs) {
-    if (!suits_tokens(config, m)) continue;
-    const GemmConfig balanced = balance_rows(config, m, n);
-    const double ns = estimate_ns(balanced, m, n, k);
+    const GemmConfig balanced = balance_gemm_tiles(config, m, n);
+    const double ns = estimate_gemm_ns(balanced, m, n, k);
     if (ns < best_ns) best_ns = ns, best = balanced;
   }
   return best;

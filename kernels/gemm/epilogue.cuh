@@ -50,101 +50,165 @@ __device__ __forceinline__ void add_row_bias(const GemmProblem& p, float (&acc)[
   }
 }
 
-// Plain order: 64 token rows x kCount * 2 features, in pieces of 64 features through two buffers.
-template <int kCount>
-__device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
-                                            uint8_t* staging, int barrier, int token, int feature) {
-  const bool issuer = threadIdx.x % 128 == 0;
+// 8 kChunks columns of 64 accumulator rows into rows of 128 bytes.
+template <int kChunks>
+__device__ __forceinline__ void stage_rows(const float* acc, uint8_t* buffer) {
   const int lane = threadIdx.x % 32;
   const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
-  for (int piece = 0; piece < kCount / 32; ++piece) {
-    uint8_t* buffer = staging + piece % 2 * 8192;
-    if (issuer) wait_stores_read<1>();
-    sync_named(barrier, 128);
-#pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-      const float* d = acc + 32 * piece + 4 * j;
-      store_matrices(shared_address(buffer) + swizzled_offset(row, j + lane / 16),
-                     pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]),
-                     pack_bf16(d[6], d[7]));
-    }
-    fence_shared_for_async();
-    sync_named(barrier, 128);
-    if (issuer) {
-      store_box(&p.y, buffer, feature + 64 * piece, token);
-      commit_stores();
-    }
+  for (int j = 0; j + 1 < kChunks; j += 2) {
+    const float* d = acc + 4 * j;
+    store_matrices(shared_address(buffer) + swizzled_offset(row, j + lane / 16),
+                   pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]),
+                   pack_bf16(d[6], d[7]));
+  }
+  if constexpr (kChunks % 2 == 1) {
+    const float* d = acc + 4 * (kChunks - 1);
+    store_matrices(shared_address(buffer) + swizzled_offset(row, kChunks - 1),
+                   pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]));
   }
 }
 
-// Accumulators of 64 features x kCount * 2 tokens into rows of one token each.
-template <int kCount>
-__device__ __forceinline__ void stage_transposed(const float (&acc)[kCount], uint8_t* staging) {
-  const int lane = threadIdx.x % 32;
-  const int chunk = threadIdx.x % 128 / 32 * 2 + lane / 8 % 2;
-  if constexpr (kCount == 4) {
-    store_matrices_transposed(shared_address(staging) + swizzled_offset(lane % 8, chunk),
-                              pack_bf16(acc[0], acc[1]), pack_bf16(acc[2], acc[3]));
-  } else {
-#pragma unroll
-    for (int j = 0; j < kCount / 4; j += 2) {
-      const float* d = acc + 4 * j;
-      const int row = 8 * (j + lane / 16) + lane % 8;
-      store_matrices_transposed(shared_address(staging) + swizzled_offset(row, chunk),
-                                pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]),
-                                pack_bf16(d[6], d[7]));
-    }
-  }
-}
-
-// Swapped order: `count` of 64 features (a multiple of 8) x kCount * 2 tokens, in 16-byte stores.
-template <int kCount>
-__device__ __forceinline__ void store_swapped(const GemmProblem& p, const float (&acc)[kCount],
-                                              uint8_t* staging, int barrier, int token, int feature,
-                                              int count) {
-  sync_named(barrier, 128);  // the previous tile has left the buffer
-  stage_transposed(acc, staging);
-  sync_named(barrier, 128);
-  const int chunk = threadIdx.x % 8;
-  if (8 * chunk >= count) return;
-  const int tokens = min(2 * kCount, p.tokens - token);
-  for (int row = threadIdx.x % 128 / 8; row < tokens; row += 16) {
-    const uint4 value = *reinterpret_cast<const uint4*>(staging + swizzled_offset(row, chunk));
+// From such rows to y, in 16-byte stores: `tokens` rows, and the chunks inside the matrix.
+template <int kChunks>
+__device__ __forceinline__ void store_rows(const GemmProblem& p, const uint8_t* buffer, int token,
+                                           int tokens, int feature) {
+  const int chunks = min(kChunks, (p.features - feature) / 8);
+#pragma unroll 4
+  for (int i = threadIdx.x % 128; i < tokens * kChunks; i += 128) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    if (chunk >= chunks) continue;
+    const uint4 value = *reinterpret_cast<const uint4*>(buffer + swizzled_offset(row, chunk));
     __nv_bfloat16* y = static_cast<__nv_bfloat16*>(p.y_base) + int64_t{token + row} * p.y_stride;
     *reinterpret_cast<uint4*>(y + feature + 8 * chunk) = value;
   }
 }
 
-// Plain order, f32: 64 token rows x kCount * 2 features.
+// Plain order: `tokens` of 64 rows x kCount * 2 features. Pieces of 64 x 64 leave by bulk stores,
+// smaller ones by ordinary ones.
+template <int kCount>
+__device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
+                                            uint8_t* staging, int barrier, int token, int tokens,
+                                            int feature) {
+  constexpr int kPieces = kCount / 32, kRestChunks = kCount / 4 % 8;
+  constexpr int kBuffers = kCount > 32 ? 2 : 1;
+  const bool issuer = threadIdx.x % 128 == 0;
+  const bool bulk = tokens == 64 || token + tokens == p.tokens;  // beyond y nothing is stored
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    uint8_t* buffer = staging + piece % kBuffers * 8192;
+    // An odd number of pieces ends in the buffer in which the next tile begins.
+    if (issuer && (piece > 0 || kPieces % 2 == 0)) wait_stores_read<1>();
+    if (issuer && piece == 0 && kPieces % 2 == 1) wait_stores_read<0>();
+    sync_named(barrier, 128);
+    stage_rows<8>(acc + 32 * piece, buffer);
+    if (bulk) fence_shared_for_async();
+    sync_named(barrier, 128);
+    if (!bulk) store_rows<8>(p, buffer, token, tokens, feature + 64 * piece);
+    if (bulk && issuer) {
+      store_box(&p.y, buffer, feature + 64 * piece, token);
+      commit_stores();
+    }
+    __syncwarp();
+  }
+  if constexpr (kRestChunks > 0) {
+    uint8_t* buffer = staging + kPieces % kBuffers * 8192;
+    if (issuer) wait_stores_read<(kPieces > 0 ? 1 : 0)>();
+    sync_named(barrier, 128);
+    stage_rows<kRestChunks>(acc + 32 * kPieces, buffer);
+    sync_named(barrier, 128);
+    store_rows<kRestChunks>(p, buffer, token, tokens, feature + 64 * kPieces);
+  }
+}
+
+// The same where tiles take as many tokens as they have room for.
+template <int kCount>
+__device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
+                                            uint8_t* staging, int barrier, int token, int feature) {
+  store_plain(p, acc, staging, barrier, token, min(64, p.tokens - token), feature);
+}
+
+// Accumulators of 64 features x 8 kGroups tokens into rows of one token each.
+template <int kGroups>
+__device__ __forceinline__ void stage_transposed(const float* acc, uint8_t* staging) {
+  const int lane = threadIdx.x % 32;
+  const int chunk = threadIdx.x % 128 / 32 * 2 + lane / 8 % 2;
+#pragma unroll
+  for (int j = 0; j + 1 < kGroups; j += 2) {
+    const float* d = acc + 4 * j;
+    const int row = 8 * (j + lane / 16) + lane % 8;
+    store_matrices_transposed(shared_address(staging) + swizzled_offset(row, chunk),
+                              pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]),
+                              pack_bf16(d[6], d[7]));
+  }
+  if constexpr (kGroups % 2 == 1) {
+    const float* d = acc + 4 * (kGroups - 1);
+    const int row = 8 * (kGroups - 1) + lane % 8;
+    store_matrices_transposed(shared_address(staging) + swizzled_offset(row, chunk),
+                              pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]));
+  }
+}
+
+// Swapped order: `count` of 64 features (a multiple of 8) x `tokens` of kCount * 2, in 16-byte
+// stores, 64 tokens at a time.
+template <int kCount>
+__device__ __forceinline__ void store_swapped(const GemmProblem& p, const float (&acc)[kCount],
+                                              uint8_t* staging, int barrier, int token, int tokens,
+                                              int feature, int count) {
+  constexpr int kPieces = (kCount + 31) / 32;
+  const int chunk = threadIdx.x % 8;
+  sync_named(barrier, 128);  // the previous tile has left the buffers
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    constexpr int kLastGroups = kCount / 4 - 8 * (kPieces - 1);
+    // Two buffers: whoever passes the barrier below has read what the one before it holds.
+    uint8_t* buffer = staging + piece % 2 * 8192;
+    if (piece + 1 < kPieces) {
+      stage_transposed<8>(acc + 32 * piece, buffer);
+    } else {
+      stage_transposed<kLastGroups>(acc + 32 * (kPieces - 1), buffer);
+    }
+    sync_named(barrier, 128);
+    const int rows = 8 * chunk < count ? min(64, tokens - 64 * piece) : 0;
+    const int first = token + 64 * piece;
+    for (int row = threadIdx.x % 128 / 8; row < rows; row += 16) {
+      const uint4 value = *reinterpret_cast<const uint4*>(buffer + swizzled_offset(row, chunk));
+      __nv_bfloat16* y = static_cast<__nv_bfloat16*>(p.y_base) + int64_t{first + row} * p.y_stride;
+      *reinterpret_cast<uint4*>(y + feature + 8 * chunk) = value;
+    }
+    __syncwarp();
+  }
+}
+
+// Plain order, f32: `tokens` of 64 rows x kCount * 2 features.
 template <int kCount>
 __device__ __forceinline__ void store_plain_f32(const GemmProblem& p, const float (&acc)[kCount],
-                                                int token, int feature) {
-  const int row = token + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+                                                int token, int tokens, int feature) {
+  const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   const int column = feature + 2 * (threadIdx.x % 4);
-  float* low = static_cast<float*>(p.y_base) + row * p.y_stride + column;
+  float* low = static_cast<float*>(p.y_base) + (token + row) * p.y_stride + column;
   float* high = low + 8 * p.y_stride;
 #pragma unroll
   for (int j = 0; j < kCount / 4; ++j) {
     if (feature + 8 * j >= p.features) break;
     const float* d = acc + 4 * j;
-    if (row < p.tokens) *reinterpret_cast<float2*>(low + 8 * j) = make_float2(d[0], d[1]);
-    if (row + 8 < p.tokens) *reinterpret_cast<float2*>(high + 8 * j) = make_float2(d[2], d[3]);
+    if (row < tokens) *reinterpret_cast<float2*>(low + 8 * j) = make_float2(d[0], d[1]);
+    if (row + 8 < tokens) *reinterpret_cast<float2*>(high + 8 * j) = make_float2(d[2], d[3]);
   }
 }
 
-// Swapped order, f32: `count` of 64 features (a multiple of 8) x kCount * 2 tokens.
+// Swapped order, f32: `count` of 64 features (a multiple of 8) x `tokens` of kCount * 2.
 template <int kCount>
 __device__ __forceinline__ void store_swapped_f32(const GemmProblem& p, const float (&acc)[kCount],
-                                                  int token, int feature, int count) {
+                                                  int token, int tokens, int feature, int count) {
   const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-  const int column = token + 2 * (threadIdx.x % 4);
-  float* y = static_cast<float*>(p.y_base) + column * p.y_stride + feature + row;
+  const int column = 2 * (threadIdx.x % 4);
+  float* y = static_cast<float*>(p.y_base) + (token + column) * p.y_stride + feature + row;
 #pragma unroll
   for (int j = 0; j < kCount / 4; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // feature row + 8 (i / 2), token column + 8 j + i % 2
-      if (row + 8 * (i / 2) < count && column + 8 * j + i % 2 < p.tokens) {
+      if (row + 8 * (i / 2) < count && column + 8 * j + i % 2 < tokens) {
         y[(8 * j + i % 2) * p.y_stride + 8 * (i / 2)] = acc[4 * j + i];
       }
     }

@@ -49,6 +49,18 @@ const char* find_fallback_fault(const GemmArgs& a) {
   return nullptr;
 }
 
+using Launcher = decltype(&launch_plain_gemm);
+
+// By order of operands and number of warpgroups.
+Launcher find_launcher(const GemmConfig& config) {
+  constexpr Launcher kPlain[3] = {launch_narrow_plain_gemm, launch_plain_gemm,
+                                  launch_wide_plain_gemm};
+  constexpr Launcher kSwapped[3] = {launch_swapped_gemm, launch_wide_swapped_gemm,
+                                    launch_wider_swapped_gemm};
+  const int groups = config.rows <= 64 ? 0 : config.rows <= 128 ? 1 : 2;
+  return (config.swap_operands ? kSwapped : kPlain)[groups];
+}
+
 }  // namespace
 
 const char* launch_gemm(const GemmArgs& args, cudaStream_t stream) {
@@ -69,9 +81,7 @@ const char* launch_gemm(const GemmArgs& args, const GemmConfig& config, cudaStre
     error = cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
   }
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  if (!config.swap_operands) return launch_plain_gemm(args, config, sm_count, stream);
-  if (config.rows <= 64) return launch_swapped_gemm(args, config, sm_count, stream);
-  return launch_wide_swapped_gemm(args, config, sm_count, stream);
+  return find_launcher(config)(args, config, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels

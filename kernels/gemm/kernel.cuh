@@ -1,5 +1,6 @@
 // The persistent GEMM kernel: one warpgroup loads tiles through a ring of shared-memory stages, one
-// or two warpgroups multiply and store. Each block (or cluster of two) walks its own list of tiles.
+// to three warpgroups multiply and store. Each block, or cluster of blocks, walks its own list of
+// tiles.
 #pragma once
 #include "kernels/common/wgmma.cuh"
 #include "kernels/gemm/epilogue.cuh"
@@ -14,10 +15,12 @@ struct GemmShared {
   uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
   int row_box_bytes;
   int stage_bytes;
+  int loaded_bytes;  // of a stage
 
   __device__ GemmShared(uint8_t* raw, const GemmProblem& p) {
     row_box_bytes = tile_rows<Tile>(p) * 128;
     stage_bytes = Tile::stage_bytes(tile_rows<Tile>(p));
+    loaded_bytes = Tile::kBoxes * 128 * (p.tile_tokens + (Tile::kSwap ? p.rows : Tile::kColumns));
     // The offset of the dynamic part is the same in all blocks, so peers agree on every address.
     stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
     staging = stages + stage_count<Tile>(p) * stage_bytes + Tile::kOverreadBytes;
@@ -33,58 +36,90 @@ struct GemmShared {
   }
 };
 
-template <class Tile>
-__device__ __forceinline__ void load_rows(const GemmProblem& p, const GemmShared<Tile>& shared,
-                                          int stage, TilePosition tile, int rank, int block) {
-  uint64_t* full = shared.full + stage;
-  arrive_expect_bytes(full, shared.stage_bytes);
-  const int row = (tile.row_cluster * Tile::kCluster + rank) * tile_rows<Tile>(p);
-#pragma unroll
-  for (int box = 0; box < Tile::kBoxes; ++box) {
-    load_box(shared.row_box(stage, box), &p.a, full, block * Tile::kBlockK + box * kBoxK, row);
+// One box of weights or, with kShares > 1, this block's share of one, into all blocks of the
+// cluster.
+template <int kShares>
+__device__ __forceinline__ void load_weight_box(uint8_t* dst, const CUtensorMap* map,
+                                                uint64_t* full, int k, int feature, int features,
+                                                int rank) {
+  if constexpr (kShares > 1) {
+    const int share = features / kShares;
+    load_box_multicast(dst + rank * share * 128, map, full, k, feature + rank * share,
+                       (1 << kShares) - 1);
+  } else {
+    load_box(dst, map, full, k, feature);
   }
 }
 
-// Each block of a cluster loads its share of the columns into all of them.
 template <class Tile>
-__device__ __forceinline__ void load_columns(const GemmProblem& p, const GemmShared<Tile>& shared,
+__device__ __forceinline__ void load_weights(const GemmProblem& p, const GemmShared<Tile>& shared,
                                              int stage, TilePosition tile, int rank, int block) {
-  constexpr int kShare = Tile::kColumns / Tile::kCluster;
   uint64_t* full = shared.full + stage;
-  const int column = tile.column * Tile::kColumns + rank * kShare;
+  arrive_expect_bytes(full, shared.loaded_bytes);
 #pragma unroll
   for (int box = 0; box < Tile::kBoxes; ++box) {
-    uint8_t* dst = shared.column_box(stage, box) + rank * kShare * 128;
     const int k = block * Tile::kBlockK + box * kBoxK;
-    if constexpr (Tile::kCluster > 1) {
-      load_box_multicast(dst, &p.b, full, k, column, (1 << Tile::kCluster) - 1);
+    if constexpr (Tile::kSwap) {
+      load_weight_box<Tile::kCluster>(shared.row_box(stage, box), &p.a, full, k, tile.row, p.rows,
+                                      rank);
     } else {
-      load_box(dst, &p.b, full, k, column);
+      load_weight_box<Tile::kCluster>(shared.column_box(stage, box), &p.b, full, k, tile.column,
+                                      Tile::kColumns, rank);
     }
   }
 }
 
-// One thread of the block runs this. Before the previous kernel has ended only weights are read:
-// in swapped order they are the rows, and fill all stages of the first tile.
+template <class Tile>
+__device__ __forceinline__ void load_tokens(const GemmProblem& p, const GemmShared<Tile>& shared,
+                                            int stage, TilePosition tile, int block) {
+#pragma unroll
+  for (int box = 0; box < Tile::kBoxes; ++box) {
+    const int k = block * Tile::kBlockK + box * kBoxK;
+    if constexpr (Tile::kSwap) {
+      load_box(shared.column_box(stage, box), &p.b, shared.full + stage, k, tile.column);
+    } else {
+      load_box(shared.row_box(stage, box), &p.a, shared.full + stage, k, tile.row);
+    }
+  }
+}
+
+// K blocks of the first tile that need no free stage.
+template <class Tile>
+__device__ __forceinline__ int count_first_blocks(const GemmProblem& p) {
+  return min(stage_count<Tile>(p), p.k_blocks);
+}
+
+// One thread of the block runs this as soon as the barriers of the stages exist. Before the
+// previous kernel has ended only weights may be read.
+template <class Tile>
+__device__ void load_first_blocks(const GemmProblem& p, const GemmShared<Tile>& shared, int rank) {
+  const TilePosition tile = locate_tile<Tile>(p, blockIdx.x / Tile::kCluster, rank);
+  const int blocks = count_first_blocks<Tile>(p);
+  for (int block = 0; block < blocks; ++block) {
+    load_weights(p, shared, block, tile, rank, block);
+    if (!p.overlap) load_tokens(p, shared, block, tile, block);
+  }
+}
+
+// And this after it.
 template <class Tile>
 __device__ void load_tiles(const GemmProblem& p, const GemmShared<Tile>& shared, int rank) {
   const int stages = stage_count<Tile>(p);
   const int clusters = gridDim.x / Tile::kCluster;
-  const int first = blockIdx.x / Tile::kCluster;
-  const int early = Tile::kSwap ? min(stages, p.k_blocks) : 0;
-  for (int block = 0; block < early; ++block) {
-    load_rows(p, shared, block, locate_tile(p, first), rank, block);
+  int tile = blockIdx.x / Tile::kCluster;
+  int block = count_first_blocks<Tile>(p);
+  if (p.overlap) {
+    await_previous_grids();
+    const TilePosition position = locate_tile<Tile>(p, tile, rank);
+    for (int i = 0; i < block; ++i) load_tokens(p, shared, i, position, i);
   }
-  await_previous_grids();
-  StageCursor cursor;
-  for (int tile = first; tile < p.tiles; tile += clusters) {
-    const TilePosition position = locate_tile(p, tile);
-    for (int block = 0; block < p.k_blocks; ++block) {
-      if (tile != first || block >= early) {
-        wait(shared.empty + cursor.stage, cursor.parity ^ 1);
-        load_rows(p, shared, cursor.stage, position, rank, block);
-      }
-      load_columns(p, shared, cursor.stage, position, rank, block);
+  StageCursor cursor{block % stages, block == stages ? 1u : 0u};
+  for (; tile < p.tiles; tile += clusters, block = 0) {
+    const TilePosition position = locate_tile<Tile>(p, tile, rank);
+    for (; block < p.k_blocks; ++block) {
+      wait(shared.empty + cursor.stage, cursor.parity ^ 1);
+      load_weights(p, shared, cursor.stage, position, rank, block);
+      load_tokens(p, shared, cursor.stage, position, block);
       cursor.advance(stages);
     }
   }
@@ -139,7 +174,8 @@ __device__ __forceinline__ void multiply_tile(const GemmProblem& p, const GemmSh
 }
 
 // What becomes of a warpgroup's sums: here y. Other families pass a type of their own with this
-// member. Row and column are those of the accumulator's corner in D; `staging` is the warpgroup's
+// member. Row and column are those of the accumulator's corner in D; tokens from p.tokens on, or
+// from p.tile_tokens on within the tile, are not part of y. `staging` is the warpgroup's
 // shared memory of Tile::kStagingBytes, and named barrier 1 + group is its own.
 struct StoreProduct {
   template <class Tile>
@@ -147,18 +183,20 @@ struct StoreProduct {
                                          int row, int column, uint8_t* staging, int group) const {
     if constexpr (Tile::kSwap) {
       const int count = min(min(tile_rows<Tile>(p) - group * 64, 64), p.features - row);
+      const int tokens = min(p.tile_tokens, p.tokens - column);
       if (p.bias != nullptr) add_row_bias(p, acc, row);
       if (p.y_is_f32) {
-        store_swapped_f32(p, acc, column, row, count);
+        store_swapped_f32(p, acc, column, tokens, row, count);
       } else {
-        store_swapped(p, acc, staging, 1 + group, column, row, count);
+        store_swapped(p, acc, staging, 1 + group, column, tokens, row, count);
       }
     } else {
+      const int tokens = min(min(p.tile_tokens - group * 64, 64), p.tokens - row);
       if (p.bias != nullptr) add_column_bias(p, acc, column);
       if (p.y_is_f32) {
-        store_plain_f32(p, acc, row, column);
+        store_plain_f32(p, acc, row, tokens, column);
       } else {
-        store_plain(p, acc, staging, 1 + group, row, column);
+        store_plain(p, acc, staging, 1 + group, row, tokens, column);
       }
     }
   }
@@ -167,10 +205,9 @@ struct StoreProduct {
 template <class Tile, class Epilogue>
 __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Epilogue& epilogue,
                                             const GemmShared<Tile>& shared, TilePosition tile,
-                                            int rank, int group, float (&acc)[Tile::kColumns / 2]) {
+                                            int group, float (&acc)[Tile::kColumns / 2]) {
   uint8_t* staging = shared.staging + group * Tile::kStagingBytes;
-  const int row = (tile.row_cluster * Tile::kCluster + rank) * tile_rows<Tile>(p) + group * 64;
-  epilogue.template finish<Tile>(p, acc, row, tile.column * Tile::kColumns, staging, group);
+  epilogue.template finish<Tile>(p, acc, tile.row + group * 64, tile.column, staging, group);
 }
 
 template <class Tile, class Epilogue>
@@ -188,34 +225,22 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
     multiply_tile<Tile>(p, shared, cursor, group, acc, signal_block);
     signal_block = -1;
     await_previous_grids();  // they may still read what y overwrites
-    finish_tile<Tile>(p, epilogue, shared, locate_tile(p, tile), rank, group, acc);
+    finish_tile<Tile>(p, epilogue, shared, locate_tile<Tile>(p, tile, rank), group, acc);
     __syncwarp();
   }
   if (!Tile::kSwap && threadIdx.x % 128 == 0) wait_stores();
 }
 
+// One thread runs this.
 template <class Tile>
 __device__ __forceinline__ void init_barriers(const GemmProblem& p,
                                               const GemmShared<Tile>& shared) {
-  if (threadIdx.x == 0) {
-    prefetch_tensor_map(&p.a);
-    prefetch_tensor_map(&p.b);
-    if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
-    for (int stage = 0; stage < stage_count<Tile>(p); ++stage) {
-      init_mbarrier(shared.full + stage, 1);
-      init_mbarrier(shared.empty + stage, Tile::kCluster * Tile::kGroups * 4);
-    }
-    fence_mbarrier_init();
+  for (int stage = 0; stage < stage_count<Tile>(p); ++stage) {
+    init_mbarrier(shared.full + stage, 1);
+    init_mbarrier(shared.empty + stage, Tile::kCluster * Tile::kGroups * 4);
   }
-}
-
-template <class Tile>
-__device__ __forceinline__ void sync_all() {
-  if constexpr (Tile::kCluster > 1) {
-    sync_cluster();
-  } else {
-    __syncthreads();
-  }
+  fence_mbarrier_init();
+  fence_shared_for_async();
 }
 
 template <class Tile, class Epilogue>
@@ -225,17 +250,28 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   extern __shared__ uint8_t raw[];
   const GemmShared<Tile> shared(raw, p);
   const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
-  // Only the widest accumulators need registers moved from the loading warpgroup.
-  constexpr bool kMoveRegisters = Tile::kGroups == 2 && Tile::kColumns == 256;
-  init_barriers<Tile>(p, shared);
-  sync_all<Tile>();
+  // Only wide accumulators need registers moved from the loading warpgroup.
+  constexpr bool kMoveRegisters =
+      (Tile::kGroups == 2 && Tile::kColumns > 192) || (Tile::kGroups == 3 && Tile::kColumns > 128);
+  const bool loader = threadIdx.x < 32 && elect_lane();
+  if (threadIdx.x == 32) {
+    prefetch_tensor_map(&p.a);
+    prefetch_tensor_map(&p.b);
+    if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
+  }
+  if (loader) init_barriers<Tile>(p, shared);
+  // The loads need no other thread of the block, but the blocks of a cluster need each other's
+  // barriers.
+  if constexpr (Tile::kCluster > 1) sync_cluster();
+  if (loader) load_first_blocks<Tile>(p, shared, rank);
+  if constexpr (Tile::kCluster == 1) __syncthreads();
   allow_next_grid();
   if (threadIdx.x < 128) {
-    if constexpr (kMoveRegisters) shrink_registers<40>();
-    if (threadIdx.x < 32 && elect_lane()) load_tiles<Tile>(p, shared, rank);
+    if constexpr (kMoveRegisters) shrink_registers<Tile::kGroups == 2 ? 40 : 32>();
+    if (loader) load_tiles<Tile>(p, shared, rank);
     __syncwarp();
   } else {
-    if constexpr (kMoveRegisters) grow_registers<232>();
+    if constexpr (kMoveRegisters) grow_registers<Tile::kGroups == 2 ? 232 : 160>();
     multiply_tiles<Tile>(p, epilogue, shared, rank, threadIdx.x / 128 - 1);
     __syncwarp();
   }

@@ -1,5 +1,8 @@
 // Host side of one compiled variant: tensor maps, grid, launch.
 #pragma once
+#include <algorithm>
+#include <type_traits>
+
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/gemm/kernel.cuh"
 #include "kernels/gemm/variants.h"
@@ -8,37 +11,61 @@ namespace slimexx::kernels {
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Boxes take no more rows of x than there are: the copy engine is slow where it fills in zeros. So
+// the last tiles of y also begin early enough to be whole, and repeat some of its elements.
 template <class Tile>
-bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& config) {
-  const int64_t a_rows = Tile::kSwap ? args.n : args.m;
-  const int64_t b_rows = Tile::kSwap ? args.m : args.n;
-  const void* a = Tile::kSwap ? args.w : args.x;
-  const void* b = Tile::kSwap ? args.x : args.w;
+int choose_tile_tokens(const GemmArgs& args, const GemmConfig& config) {
+  const int room = Tile::kSwap ? Tile::kColumns : Tile::kRows;
+  return static_cast<int>(std::min<int64_t>(config.tokens == 0 ? room : config.tokens, args.m));
+}
+
+template <class Tile>
+bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& config,
+                      bool repeat_elements) {
+  const int tokens = choose_tile_tokens<Tile>(args, config);
+  const int features = Tile::kSwap ? config.rows : Tile::kColumns;
+  const int64_t token_tiles = divide_up(args.m, tokens);
+  const int64_t feature_tiles = divide_up(args.n, features);
   p.y_base = args.y;
   p.y_stride = args.y_stride == 0 ? args.n : args.y_stride;
+  p.overlap = args.overlap_previous;
   p.y_is_f32 = args.output == GemmOutput::kF32;
   p.bias = static_cast<const __nv_bfloat16*>(args.bias);
   p.tokens = static_cast<int>(args.m);
   p.features = static_cast<int>(args.n);
   p.rows = config.rows;
+  p.tile_tokens = tokens;
+  p.last_token = repeat_elements ? std::max(0, p.tokens - tokens) : INT32_MAX;
+  p.last_feature = repeat_elements ? std::max(0, p.features - features) : INT32_MAX;
   p.stages = Tile::count_stages(config.rows, config.blocks_per_sm);
-  p.row_clusters = static_cast<int>(divide_up(a_rows, config.rows * Tile::kCluster));
-  p.column_tiles = static_cast<int>(divide_up(b_rows, Tile::kColumns));
-  p.tiles = p.row_clusters * p.column_tiles;
+  p.row_clusters =
+      static_cast<int>(divide_up(Tile::kSwap ? feature_tiles : token_tiles, Tile::kRowCluster));
+  p.column_clusters =
+      static_cast<int>(divide_up(Tile::kSwap ? token_tiles : feature_tiles, Tile::kColumnCluster));
+  p.tiles = p.row_clusters * p.column_clusters;
   p.k_blocks = static_cast<int>(divide_up(args.k, Tile::kBlockK));
-  p.band = config.band > Tile::kCluster ? config.band / Tile::kCluster : 1;
+  p.band = config.band > Tile::kRowCluster ? config.band / Tile::kRowCluster : 1;
   p.lead = config.lead;
-  return encode_bf16_matrix(&p.a, a, a_rows, args.k, args.k, config.rows) &&
-         encode_bf16_matrix(&p.b, b, b_rows, args.k, args.k, Tile::kColumns / Tile::kCluster) &&
-         (Tile::kSwap || p.y_is_f32 ||
-          encode_bf16_matrix(&p.y, args.y, args.m, args.n, p.y_stride, 64));
+  const int64_t k = args.k;
+  if (!Tile::kSwap && !p.y_is_f32 &&
+      !encode_bf16_matrix(&p.y, args.y, args.m, args.n, p.y_stride, 64)) {
+    return false;
+  }
+  if constexpr (Tile::kSwap) {
+    return encode_bf16_matrix(&p.a, args.w, args.n, k, k, config.rows / Tile::kColumnCluster) &&
+           encode_bf16_matrix(&p.b, args.x, args.m, k, k, tokens);
+  } else {
+    return encode_bf16_matrix(&p.a, args.x, args.m, k, k, tokens) &&
+           encode_bf16_matrix(&p.b, args.w, args.n, k, k, Tile::kColumns / Tile::kRowCluster);
+  }
 }
 
 template <class Tile, class Epilogue = StoreProduct>
 const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int sm_count,
                            cudaStream_t stream, const Epilogue& epilogue = {}) {
   GemmProblem problem{};
-  if (!describe_problem<Tile>(problem, args, config)) {
+  constexpr bool kRepeat = std::is_same_v<Epilogue, StoreProduct>;
+  if (!describe_problem<Tile>(problem, args, config, kRepeat)) {
     return "gemm: the driver refused a tensor map of x, w or y";
   }
   if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
@@ -46,12 +73,15 @@ const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int s
       gemm_kernel<Tile, Epilogue>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = Tile::kCluster;
-  attributes[0].val.clusterDim.y = 1;
-  attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  unsigned count = 0;
+  if (args.overlap_previous) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (Tile::kCluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {Tile::kCluster, 1, 1};
+  }
   const int clusters = sm_count * config.blocks_per_sm / Tile::kCluster;
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(Tile::kCluster * (problem.tiles < clusters ? problem.tiles : clusters));
@@ -59,17 +89,20 @@ const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int s
   launch.dynamicSmemBytes = Tile::shared_bytes(config.rows, problem.stages);
   launch.stream = stream;
   launch.attrs = attributes;
-  launch.numAttrs = args.overlap_previous ? 2 : 1;
+  launch.numAttrs = count;
   error = cudaLaunchKernelEx(&launch, gemm_kernel<Tile, Epilogue>, problem, epilogue);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 template <class Tile>
 bool matches(const GemmConfig& c) {
-  const bool rows_fit = Tile::kSwap ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows
-                                    : c.rows == Tile::kRows && c.blocks_per_sm == 1;
-  return c.swap_operands == Tile::kSwap && rows_fit && c.rows % 8 == 0 &&
-         c.columns == Tile::kColumns && c.cluster == Tile::kCluster;
+  const bool rows_fit = Tile::kSwap
+                            ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows
+                            : c.rows == Tile::kRows && (c.blocks_per_sm == 1 || Tile::kGroups == 1);
+  const int room = Tile::kSwap ? Tile::kColumns : Tile::kRows;
+  return c.swap_operands == Tile::kSwap && rows_fit && c.rows % (8 * Tile::kColumnCluster) == 0 &&
+         c.columns == Tile::kColumns && c.cluster == Tile::kCluster && c.tokens >= 0 &&
+         c.tokens <= room;
 }
 
 inline const char* no_such_variant() { return "gemm: no variant is compiled for this tile"; }

@@ -22,7 +22,11 @@ struct GemmTile {
   static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
   static constexpr int kRows = 64 * kWarpgroups;
   static constexpr int kColumns = kTileColumns;
+  // Blocks of a cluster take the same features of different tokens. Each loads its share of the
+  // weights into all of them.
   static constexpr int kCluster = kClusterBlocks;
+  static constexpr int kRowCluster = kSwap ? 1 : kCluster;
+  static constexpr int kColumnCluster = kSwap ? kCluster : 1;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
 
   // Narrow tiles take two boxes a stage: half as many barrier rounds per byte streamed.
@@ -30,9 +34,9 @@ struct GemmTile {
   static constexpr int kBlockK = kBoxes * kBoxK;
   static constexpr int kColumnBoxBytes = kColumns * 128;
 
-  // Output staging of one warpgroup. Plain: two buffers of 64 rows x 64 columns. Swapped: one
-  // buffer of kColumns tokens x 64 features.
-  static constexpr int kStagingBytes = kSwap ? kColumns * 128 : 2 * 8192;
+  // Output staging of one warpgroup: up to 64 x 64 outputs at a time, through two buffers if there
+  // are more of them.
+  static constexpr int kStagingBytes = kColumns > 64 ? 2 * 8192 : (kSwap ? kColumns * 128 : 8192);
   // Swapped tiles may have fewer rows than the products read: the rest is whatever lies behind
   // them, up to 56 rows, and lands in accumulators that nobody stores.
   static constexpr int kOverreadBytes = kSwap ? 56 * 128 : 0;
@@ -51,24 +55,29 @@ struct GemmTile {
     return kFixedBytes + stages * stage_bytes(rows);
   }
 
-  static_assert((kColumns / kCluster) % 8 == 0, "a block loads whole swizzle atoms");
+  static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
 };
 
 struct GemmProblem {
-  CUtensorMap a;  // boxes of `rows` x 64
-  CUtensorMap b;  // boxes of kColumns / kCluster x 64
+  CUtensorMap a;  // boxes of the rows of a tile x 64; of weights, of its share of them
+  CUtensorMap b;  // boxes of the columns of a tile x 64, or share
   CUtensorMap y;  // boxes of 64 x 64; plain order and bf16 only
   void* y_base;
   const __nv_bfloat16* bias;
   int64_t y_stride;  // in elements
   bool y_is_f32;
-  int tokens;    // m of the product
-  int features;  // n of the product
-  int rows;      // of a tile; a multiple of 8
+  bool overlap;     // with the kernels before this one
+  int tokens;       // m of the product
+  int features;     // n of the product
+  int rows;         // of a tile: room in shared memory, a multiple of 8
+  int tile_tokens;  // that a tile takes of x, at most its rows or columns; the rest of the room
+                    // holds anything, and what is computed from it is not stored
+  int last_token;   // first token and first feature of a tile are at most these
+  int last_feature;
   int stages;
-  int row_clusters;  // clusters of row tiles
-  int column_tiles;
-  int tiles;  // row_clusters * column_tiles
+  int row_clusters;
+  int column_clusters;
+  int tiles;  // of a whole cluster each: row_clusters * column_clusters
   int k_blocks;
   int band;  // in clusters of row tiles
   int lead;
@@ -81,23 +90,31 @@ __device__ __forceinline__ int tile_rows(const GemmProblem& p) {
 }
 template <class Tile>
 __device__ __forceinline__ int stage_count(const GemmProblem& p) {
-  return Tile::kSwap ? p.stages : Tile::count_stages(Tile::kRows, 1);
+  return Tile::kSwap || Tile::kGroups == 1 ? p.stages : Tile::count_stages(Tile::kRows, 1);
 }
 
+// First row and column of a block's tile.
 struct TilePosition {
-  int row_cluster;
+  int row;
   int column;
 };
 
 // Bands of row clusters; inside a band columns advance slowest. So the tiles in flight at a time
 // form a near-square patch of the output whose operands stay in L2.
-__device__ __forceinline__ TilePosition locate_tile(const GemmProblem& p, int tile) {
-  const int band_tiles = p.band * p.column_tiles;
+template <class Tile>
+__device__ __forceinline__ TilePosition locate_tile(const GemmProblem& p, int tile, int rank) {
+  const int band_tiles = p.band * p.column_clusters;
   const int band = tile / band_tiles;
   const int first = band * p.band;
   const int height = min(p.band, p.row_clusters - first);
   const int within = tile - band * band_tiles;
-  return {first + within % height, within / height};
+  const int row = (first + within % height) * Tile::kRowCluster + (Tile::kSwap ? 0 : rank);
+  const int column = within / height * Tile::kColumnCluster + (Tile::kSwap ? rank : 0);
+  if constexpr (Tile::kSwap) {
+    return {min(row * p.rows, p.last_feature), min(column * p.tile_tokens, p.last_token)};
+  } else {
+    return {min(row * p.tile_tokens, p.last_token), min(column * Tile::kColumns, p.last_feature)};
+  }
 }
 
 }  // namespace slimexx::kernels

@@ -4,12 +4,18 @@
 
 namespace slimexx::kernels {
 
+const char* launch_narrow_plain_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
+                                     cudaStream_t stream);
 const char* launch_plain_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
                               cudaStream_t stream);
+const char* launch_wide_plain_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
+                                   cudaStream_t stream);
 const char* launch_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                 cudaStream_t stream);
 const char* launch_wide_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                      cudaStream_t stream);
+const char* launch_wider_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
+                                      cudaStream_t stream);
 
 // Any n, k and address; ordinary kernel starts, whatever args.overlap_previous says.
 const char* launch_fallback_gemm(const GemmArgs& args, cudaStream_t stream);

@@ -3,6 +3,7 @@
 // of one large product; the reference itself against double.
 //
 //   gemm_check [--small]      --small: shapes that are quick under compute-sanitizer
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -60,8 +61,8 @@ struct Operands {
 };
 
 void print_config(const GemmConfig& c) {
-  std::printf("%s %dx%d cluster %d band %d blocks %d lead %d",
-              c.swap_operands ? "swapped" : "plain", c.rows, c.columns, c.cluster, c.band,
+  std::printf("%s %dx%d tokens %d cluster %d band %d blocks %d lead %d",
+              c.swap_operands ? "swapped" : "plain", c.rows, c.columns, c.tokens, c.cluster, c.band,
               c.blocks_per_sm, c.lead);
 }
 
@@ -151,12 +152,19 @@ void check_all_configs(Operands& o, int64_t m) {
     check_config(o, m, c);
     c.lead = c.lead == 0 ? 3 : 0;
     if (c.rows == 128) check_config(o, m, c);
+    c.tokens = std::max(1, (c.swap_operands ? c.columns : c.rows) - 21);
+    check_config(o, m, c);
+    c.tokens = 0;
+    if (!c.swap_operands && c.rows == 64 && c.columns <= 128) {
+      c.blocks_per_sm = 2;
+      check_config(o, m, c, true);
+    }
     if (!c.swap_operands) continue;
-    c.rows -= 24;
+    c.rows -= c.cluster == 1 ? 24 : 16;
     check_config(o, m, c);
     c.rows -= 32;
     check_config(o, m, c, true);
-    if (c.rows > 64 || c.columns > 64) continue;
+    if (c.rows > 64 || c.columns > 64 || c.cluster > 1) continue;
     c.blocks_per_sm = 2;
     check_config(o, m, c);
   }
@@ -168,7 +176,8 @@ void check_row_heights(Operands& o) {
     GemmConfig c = get_gemm_config(i);
     if (!c.swap_operands) continue;
     const int least = c.rows - 56;
-    for (; c.rows >= least; c.rows -= 8) check_config(o, o.m, c);
+    const int step = 8 * c.cluster;
+    for (; c.rows >= least; c.rows -= step) check_config(o, o.m, c);
   }
 }
 
@@ -354,7 +363,8 @@ int run(bool small) {
   check_fallback(130, 200, 0, 0);
   check_fallback(64, 30, 0, 1);
   if (small) {
-    check_ragged({1, 17, 300}, {72, 520}, {72, 200});
+    check_ragged({1}, {72}, {72});
+    check_ragged({17, 300}, {520}, {200});
   } else {
     check_ragged({1, 7, 8, 16, 17, 33, 64, 65, 128, 130, 300, 600}, {8, 72, 264, 1032},
                  {8, 40, 64, 136, 1000});

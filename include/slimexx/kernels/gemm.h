@@ -39,10 +39,11 @@ struct GemmConfig {
   bool swap_operands = false;  // true: weights are the rows of the tensor-core product
   int rows = 0;                // output tile: of x; of w if swapped, then any multiple of 8 <= 128
   int columns = 0;             // output tile: of w, or of x if operands are swapped
-  int cluster = 1;             // blocks, adjacent along rows, that share the column operand
+  int cluster = 1;             // blocks, adjacent along tokens, that share the weights
   int band = 1;                // row tiles walked together before the next band (L2 reuse)
   int blocks_per_sm = 1;       // 2: half the stages each, only where a stage is small
   int lead = 0;                // K blocks by which the first warpgroup runs ahead of the second
+  int tokens = 0;              // rows of x that a tile takes, if fewer than it has room for
 };
 
 // The configurations that are compiled in. Tests and benchmarks walk them.
