@@ -24,7 +24,6 @@ std::vector<AdamWSegment> make_segments(int64_t n) {
 
 void run(int64_t n) {
   const double copy = measure_copy();
-  std::printf("copy %.0f GB/s\n", copy);
   DeviceArray<float> state(4 * n);
   state.set_bytes(0);
   DeviceArray<uint16_t> weights(n);

@@ -1,6 +1,6 @@
 // Times every kernel of kernels/rows.h on training shapes (8192 rows) against the copy bandwidth of
-// the same run, and those of a decode step on few rows. bench/peers/rows.py reads the output and
-// puts torch beside it.
+// the same run, and those of a decode step on few rows, which lie in the L2 as they do there.
+// bench/peers/rows.py reads the output and puts torch beside it.
 #include "slimexx/kernels/rows.h"
 
 #include <cmath>
@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kRows = 8192;
 constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
+constexpr int64_t kDecodeBytes = int64_t{40} << 20;
 constexpr float kEps = 1e-6f;
 double copy_bandwidth = 0;
 
@@ -33,6 +34,7 @@ class Noise {
 };
 
 int count_copies(int64_t bytes) {
+  if (bytes < kDecodeBytes) return 2;
   return static_cast<int>(std::clamp<int64_t>(kRotatedBytes / bytes + 1, 2, 64));
 }
 
@@ -42,7 +44,7 @@ std::string shape_of(int64_t rows, int64_t width) {
 
 void measure(const char* name, const std::string& shape, int copies, double bytes,
              const Launch& launch) {
-  const bool is_short = bytes < 4e7;
+  const bool is_short = bytes < double(kDecodeBytes);
   const double us = time_launches(is_short ? 200 : std::max(copies, 8), copies, 1e4, launch);
   print_line(name, shape.c_str(), us, bytes, copy_bandwidth);
 }
@@ -169,7 +171,7 @@ void bench_embedding(int64_t rows, int64_t width, bool with_backward) {
     std::sort(tokens.begin(), tokens.end());
     const auto distinct = std::unique(tokens.begin(), tokens.end()) - tokens.begin();
     if (!all_alike) {
-      measure("gather_rows", shape_of(rows, width), 2, double(rows) * double(width) * 4,
+      measure("gather_rows", shape_of(rows, width), 2, double(rows + distinct) * double(width) * 2,
               [&](int c, cudaStream_t s) {
                 SLX_CUDA(gather_rows(y[c], width, table[0], width, index.data(), rows, width, s));
               });
@@ -226,7 +228,6 @@ void bench_column_sums(int64_t rows, int64_t n) {
 
 void run() {
   copy_bandwidth = measure_copy();
-  std::printf("copy %.0f GB/s\n", copy_bandwidth);
   for (const int64_t width : {2560, 4096}) bench_norm(kRows, width, true);
   bench_heads({kRows, 32, 8, 128}, true, false);
   bench_heads({kRows, 32, 2, 128}, false, false);

@@ -11,7 +11,7 @@ using namespace rows;
 
 constexpr int kWarps = 8;
 constexpr int kTileColumns = 32 * kChunk;
-constexpr int64_t kRowsPerPart = 128;
+constexpr int64_t kRowsPerPart = 64;
 constexpr int64_t kMaxParts = 256;
 
 struct ColumnArgs {

@@ -1,5 +1,5 @@
-// Element-wise operations: flat arrays, and SwiGLU over rows. Each thread moves pieces of eight
-// elements; the last, incomplete piece, and arrays that do not start at 16 bytes, go one by one.
+// Element-wise operations over flat arrays. Each thread moves pieces of 16 bytes of the wider type;
+// the last, incomplete piece, and arrays that do not start at 16 bytes, go one by one.
 #include "kernels/rows/launch.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -9,39 +9,42 @@ namespace {
 using namespace rows;
 
 constexpr int kThreads = 256;
-constexpr int kPieces = 2;  // of one thread
-constexpr int64_t kBlockElements = int64_t{kThreads} * kPieces * kChunk;
+constexpr int kPieces = 4;  // of one thread
 
-template <bool kVector>
-__device__ __forceinline__ void load(float (&f)[kChunk], const Bf16* p, int valid) {
-  if (kVector && valid >= kChunk) {
-    unpack(f, load_chunk<true>(p, kChunk));
-  } else {
-    unpack(f, load_chunk<false>(p, valid));
+template <class Y, class A>
+constexpr int kPiece = sizeof(Y) == 4 || sizeof(A) == 4 ? 4 : 8;  // elements
+template <class Y, class A>
+constexpr int64_t kBlockElements = int64_t{kThreads} * kPieces* kPiece<Y, A>;
+
+__device__ __forceinline__ float widen(float f) { return f; }
+__device__ __forceinline__ float widen(Bf16 f) { return __bfloat162float(f); }
+__device__ __forceinline__ void assign(float& to, float f) { to = f; }
+__device__ __forceinline__ void assign(Bf16& to, float f) { to = __float2bfloat16_rn(f); }
+
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount) Piece {
+  T element[kCount];
+};
+
+template <bool kVector, int kCount, class T>
+__device__ __forceinline__ Piece<T, kCount> load(const T* p, int valid) {
+  if (kVector && valid >= kCount) return *reinterpret_cast<const Piece<T, kCount>*>(p);
+  Piece<T, kCount> piece{};
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (i < valid) piece.element[i] = p[i];
   }
+  return piece;
 }
-template <bool kVector>
-__device__ __forceinline__ void load(float (&f)[kChunk], const float* p, int valid) {
-  if (kVector && valid >= kChunk) {
-    load_floats<true>(f, p, kChunk);
-  } else {
-    load_floats<false>(f, p, valid);
+template <bool kVector, int kCount, class T>
+__device__ __forceinline__ void store(T* p, const Piece<T, kCount>& piece, int valid) {
+  if (kVector && valid >= kCount) {
+    *reinterpret_cast<Piece<T, kCount>*>(p) = piece;
+    return;
   }
-}
-template <bool kVector>
-__device__ __forceinline__ void store(Bf16* p, const float (&f)[kChunk], int valid) {
-  if (kVector && valid >= kChunk) {
-    store_chunk<true>(p, pack(f), kChunk);
-  } else {
-    store_chunk<false>(p, pack(f), valid);
-  }
-}
-template <bool kVector>
-__device__ __forceinline__ void store(float* p, const float (&f)[kChunk], int valid) {
-  if (kVector && valid >= kChunk) {
-    store_floats<true>(p, f, kChunk);
-  } else {
-    store_floats<false>(p, f, valid);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (i < valid) p[i] = piece.element[i];
   }
 }
 
@@ -61,77 +64,81 @@ struct First {
   __device__ float operator()(float a, float) const { return a; }
 };
 
-// y[i] = operation(a[i], b[i]); b may be null, then it reads as zero. y may be a or b.
-template <bool kVector, class Y, class A, class Operation>
+// y[i] = operation(a[i], b[i]); without kBinary b is not read. y may be a or b.
+template <bool kVector, bool kBinary, class Y, class A, class Operation>
 __global__ void __launch_bounds__(kThreads)
     elementwise_kernel(Y* y, const A* a, const A* b, int64_t n, Operation operation) {
   enter_kernel();
-  const int64_t first = blockIdx.x * kBlockElements + threadIdx.x * kChunk;
-  float left[kPieces][kChunk], right[kPieces][kChunk];
+  constexpr int kCount = kPiece<Y, A>;
+  const int64_t first = blockIdx.x * kBlockElements<Y, A> + threadIdx.x * kCount;
+  Piece<A, kCount> left[kPieces], right[kPieces];
 #pragma unroll
   for (int j = 0; j < kPieces; ++j) {
-    const int64_t i = first + int64_t{j} * kThreads * kChunk;
-    const auto valid = static_cast<int>(min(n - i, int64_t{kChunk}));
+    const int64_t i = first + int64_t{j} * kThreads * kCount;
+    const auto valid = static_cast<int>(min(n - i, int64_t{kCount}));
     if (valid <= 0) break;
-    load<kVector>(left[j], a + i, valid);
-    if (b != nullptr) load<kVector>(right[j], b + i, valid);
+    left[j] = load<kVector, kCount>(a + i, valid);
+    if constexpr (kBinary) right[j] = load<kVector, kCount>(b + i, valid);
   }
 #pragma unroll
   for (int j = 0; j < kPieces; ++j) {
-    const int64_t i = first + int64_t{j} * kThreads * kChunk;
-    const auto valid = static_cast<int>(min(n - i, int64_t{kChunk}));
+    const int64_t i = first + int64_t{j} * kThreads * kCount;
+    const auto valid = static_cast<int>(min(n - i, int64_t{kCount}));
     if (valid <= 0) break;
+    Piece<Y, kCount> result;
 #pragma unroll
-    for (int e = 0; e < kChunk; ++e) {
-      left[j][e] = operation(left[j][e], b != nullptr ? right[j][e] : 0.0f);
+    for (int e = 0; e < kCount; ++e) {
+      const float other = kBinary ? widen(right[j].element[e]) : 0.0f;
+      assign(result.element[e], operation(widen(left[j].element[e]), other));
     }
-    store<kVector>(y + i, left[j], valid);
+    store<kVector, kCount>(y + i, result, valid);
   }
 }
 
-template <class Y, class A, class Operation>
+template <class Y, class A, bool kBinary, class Operation>
 cudaError_t run(void* y, const void* a, const void* b, int64_t n, Operation operation,
                 cudaStream_t stream) {
-  if (n < 0 || divide_up(n, kBlockElements) > INT_MAX) return cudaErrorInvalidValue;
+  const int64_t blocks = divide_up(n, kBlockElements<Y, A>);
+  if (n < 0 || blocks > INT_MAX) return cudaErrorInvalidValue;
   if (n == 0) return cudaSuccess;
   const bool vector = is_aligned(y) && is_aligned(a) && is_aligned(b);
-  auto* kernel = vector ? elementwise_kernel<true, Y, A, Operation>
-                        : elementwise_kernel<false, Y, A, Operation>;
-  return launch(kernel, grid_of(divide_up(n, kBlockElements)), kThreads, stream, static_cast<Y*>(y),
+  auto* kernel = vector ? elementwise_kernel<true, kBinary, Y, A, Operation>
+                        : elementwise_kernel<false, kBinary, Y, A, Operation>;
+  return launch(kernel, grid_of(blocks), kThreads, stream, static_cast<Y*>(y),
                 static_cast<const A*>(a), static_cast<const A*>(b), n, operation);
 }
 
-template <class Operation>
+template <bool kBinary, class Operation>
 cudaError_t run_typed(void* y, const void* a, const void* b, Element type, int64_t n,
                       Operation operation, cudaStream_t stream) {
-  return type == Element::kF32 ? run<float, float>(y, a, b, n, operation, stream)
-                               : run<Bf16, Bf16>(y, a, b, n, operation, stream);
+  return type == Element::kF32 ? run<float, float, kBinary>(y, a, b, n, operation, stream)
+                               : run<Bf16, Bf16, kBinary>(y, a, b, n, operation, stream);
 }
 
 }  // namespace
 
 cudaError_t add(void* y, const void* a, const void* b, Element type, int64_t n,
                 cudaStream_t stream) {
-  return run_typed(y, a, b, type, n, Sum{}, stream);
+  return run_typed<true>(y, a, b, type, n, Sum{}, stream);
 }
 
 cudaError_t add_scaled(void* y, const void* x, float factor, Element type, int64_t n,
                        cudaStream_t stream) {
-  return run_typed(y, y, x, type, n, SumScaled{factor}, stream);
+  return run_typed<true>(y, y, x, type, n, SumScaled{factor}, stream);
 }
 
 cudaError_t scale(void* y, float factor, Element type, int64_t n, cudaStream_t stream) {
-  return run_typed(y, y, nullptr, type, n, Product{factor}, stream);
+  return run_typed<false>(y, y, nullptr, type, n, Product{factor}, stream);
 }
 
 cudaError_t convert(void* y, Element y_type, const void* x, Element x_type, int64_t n,
                     cudaStream_t stream) {
   if (x_type == Element::kF32) {
-    return y_type == Element::kF32 ? run<float, float>(y, x, nullptr, n, First{}, stream)
-                                   : run<Bf16, float>(y, x, nullptr, n, First{}, stream);
+    return y_type == Element::kF32 ? run<float, float, false>(y, x, nullptr, n, First{}, stream)
+                                   : run<Bf16, float, false>(y, x, nullptr, n, First{}, stream);
   }
-  return y_type == Element::kF32 ? run<float, Bf16>(y, x, nullptr, n, First{}, stream)
-                                 : run<Bf16, Bf16>(y, x, nullptr, n, First{}, stream);
+  return y_type == Element::kF32 ? run<float, Bf16, false>(y, x, nullptr, n, First{}, stream)
+                                 : run<Bf16, Bf16, false>(y, x, nullptr, n, First{}, stream);
 }
 
 }  // namespace slimexx::kernels

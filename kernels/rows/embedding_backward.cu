@@ -12,8 +12,8 @@ namespace {
 using namespace rows;
 
 constexpr int kWarps = 4;
-constexpr int kColumns = 32 * kChunk;  // of one warp
-constexpr int kAhead = 8;              // rows loaded before the first of them is added
+constexpr int kLaneColumns = 4;
+constexpr int kColumns = 32 * kLaneColumns;  // of one warp
 
 struct Workspace {
   int32_t *index, *sorted_tokens, *sorted_index;
@@ -61,27 +61,43 @@ struct TableArgs {
   int64_t width;
 };
 
-// Adds rows index[0 .. rows), which lanes hold one each, in order.
+struct Quad {
+  uint2 pairs;
+};
+
 template <bool kVector>
-__device__ __forceinline__ void add_rows(float (&sum)[kChunk], const TableArgs& a, int lane_index,
-                                         int rows, int64_t column, int valid) {
-  for (int first = 0; first < rows; first += kAhead) {
-    Chunk chunk[kAhead];
+__device__ __forceinline__ Quad load_quad(const Bf16* p, int valid) {
+  if constexpr (kVector) return {*reinterpret_cast<const uint2*>(p)};
+  const auto* element = reinterpret_cast<const uint16_t*>(p);
+  uint32_t pair[2] = {0, 0};
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int64_t i = __shfl_sync(0xffffffffu, lane_index, (first + j) & 31);
-      if (first + j < rows && valid > 0) {
-        chunk[j] = load_chunk<kVector>(a.dy + i * a.width + column, valid);
-      }
-    }
+  for (int i = 0; i < kLaneColumns; ++i) {
+    if (i < valid) pair[i / 2] |= uint32_t{element[i]} << (i % 2 * 16);
+  }
+  return {{pair[0], pair[1]}};
+}
+
+__device__ __forceinline__ void add_quad(float (&sum)[kLaneColumns], const Quad& q) {
+  sum[0] = __fadd_rn(sum[0], __uint_as_float(q.pairs.x << 16));
+  sum[1] = __fadd_rn(sum[1], __uint_as_float(q.pairs.x & 0xffff0000u));
+  sum[2] = __fadd_rn(sum[2], __uint_as_float(q.pairs.y << 16));
+  sum[3] = __fadd_rn(sum[3], __uint_as_float(q.pairs.y & 0xffff0000u));
+}
+
+// Adds rows index[first .. first + kRows), which lanes hold one each, in order; all of them are
+// under way before the first is added.
+template <int kRows, bool kVector>
+__device__ __forceinline__ void add_rows(float (&sum)[kLaneColumns], const TableArgs& a,
+                                         int lane_index, int first, int64_t column, int valid) {
+  Quad quad[kRows];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      if (first + j >= rows) break;
-      float x[kChunk];
-      unpack(x, chunk[j]);
+  for (int j = 0; j < kRows; ++j) {
+    const int64_t i = __shfl_sync(0xffffffffu, lane_index, first + j);
+    if (valid > 0) quad[j] = load_quad<kVector>(a.dy + i * a.width + column, valid);
+  }
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) sum[i] = __fadd_rn(sum[i], x[i]);
-    }
+  for (int j = 0; j < kRows; ++j) {
+    if (valid > 0) add_quad(sum, quad[j]);
   }
 }
 
@@ -94,20 +110,42 @@ __global__ void __launch_bounds__(kWarps * 32) add_to_table_kernel(const TableAr
   const int token = a.tokens[position];
   if (position > 0 && a.tokens[position - 1] == token) return;
   const int64_t column =
-      (int64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * kColumns + lane * kChunk;
-  const auto valid = static_cast<int>(max(min(a.width - column, int64_t{kChunk}), int64_t{0}));
+      (int64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * kColumns + lane * kLaneColumns;
+  const auto valid =
+      static_cast<int>(max(min(a.width - column, int64_t{kLaneColumns}), int64_t{0}));
   float* table = a.table + token * a.width + column;
-  float sum[kChunk] = {};
-  if (valid > 0) load_floats<kVector>(sum, table, valid);
+  float sum[kLaneColumns] = {};
+  if (kVector && valid > 0) {
+    const float4 old = *reinterpret_cast<const float4*>(table);
+    sum[0] = old.x, sum[1] = old.y, sum[2] = old.z, sum[3] = old.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) {
+      if (i < valid) sum[i] = table[i];
+    }
+  }
   int rows = 32;
   for (; rows == 32; position += 32) {
     const bool exists = position + lane < a.count;
     const bool mine = exists && a.tokens[position + lane] == token;
     const int index = exists ? a.index[position + lane] : 0;
     rows = __popc(__ballot_sync(0xffffffffu, mine));
-    add_rows<kVector>(sum, a, index, rows, column, valid);
+    if (rows == 32) {
+      add_rows<32, kVector>(sum, a, index, 0, column, valid);
+      continue;
+    }
+    int first = 0;
+    for (; first + 8 <= rows; first += 8) add_rows<8, kVector>(sum, a, index, first, column, valid);
+    for (; first < rows; ++first) add_rows<1, kVector>(sum, a, index, first, column, valid);
   }
-  if (valid > 0) store_floats<kVector>(table, sum, valid);
+  if (kVector && valid > 0) {
+    *reinterpret_cast<float4*>(table) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) {
+      if (i < valid) table[i] = sum[i];
+    }
+  }
 }
 
 }  // namespace

@@ -19,18 +19,30 @@ __device__ __forceinline__ void enter_kernel() {
 }
 
 template <class... Parameters>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
-                   Parameters... arguments) {
+cudaError_t launch_with_shared(int shared_bytes, void (*kernel)(Parameters...), dim3 grid,
+                               int threads, cudaStream_t stream, Parameters... arguments) {
+  if (shared_bytes > 0) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (error != cudaSuccess) return error;
+  }
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <class... Parameters>
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
+                   Parameters... arguments) {
+  return launch_with_shared(0, kernel, grid, threads, stream, arguments...);
 }
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -29,7 +29,7 @@ struct NormArgs {
   const Bf16 *x, *w;
   int64_t y_stride, x_stride;
   int width;
-  float eps;
+  float inverse_width, eps;
 };
 
 template <int kChunks, bool kVector>
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const NormArgs a)
   const auto w = load_row<kChunks, kVector>(a.w, a.width);
   float sum[1] = {sum_of_squares(x)};
   sum_over_block(sum, shared);
-  const float r = inverse_rms(sum[0], static_cast<float>(a.width), a.eps);
+  const float r = inverse_rms(sum[0], a.inverse_width, a.eps);
   store_normalised<kChunks, kVector>(a.y + row * a.y_stride, x, w, r, a.width);
 }
 
@@ -49,7 +49,7 @@ struct AddNormArgs {
   Bf16 *y, *x_sum;
   const Bf16 *x, *branch, *branch_norm, *w;
   int width;
-  float eps;
+  float inverse_width, eps;
 };
 
 // x + branch, or x + branch_norm * (branch * r), rounded.
@@ -76,7 +76,6 @@ __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const AddNorm
   enter_kernel();
   __shared__ float shared[2][1][kMaxWarps];
   const int64_t row = int64_t{blockIdx.x} * a.width;
-  const auto width = static_cast<float>(a.width);
   auto x = load_row<kChunks, kVector>(a.x + row, a.width);
   const auto branch = load_row<kChunks, kVector>(a.branch + row, a.width);
   RowPart<kChunks> branch_norm{}, w{};
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const AddNorm
   if constexpr (kNorm) {
     float sum[1] = {sum_of_squares(branch)};
     sum_over_block(sum, shared[0]);
-    r = inverse_rms(sum[0], width, a.eps);
+    r = inverse_rms(sum[0], a.inverse_width, a.eps);
   }
   add_branch<kChunks, kNorm>(x, branch, branch_norm, r);
 #pragma unroll
@@ -97,7 +96,8 @@ __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const AddNorm
   if (a.y == nullptr) return;
   float sum[1] = {sum_of_squares(x)};
   sum_over_block(sum, shared[1]);
-  store_normalised<kChunks, kVector>(a.y + row, x, w, inverse_rms(sum[0], width, a.eps), a.width);
+  store_normalised<kChunks, kVector>(a.y + row, x, w, inverse_rms(sum[0], a.inverse_width, a.eps),
+                                     a.width);
 }
 
 template <int kChunks, bool kVector>
@@ -132,8 +132,10 @@ cudaError_t rms_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x
                       y_stride,
                       x_stride,
                       static_cast<int>(width),
+                      1.0f / static_cast<float>(width),
                       eps};
-  return launch_by_layout<RmsNorm>(choose_row_layout(width), vector, grid_of(rows), stream, args);
+  return launch_by_layout<RmsNorm>(choose_row_layout(width), vector, 0, grid_of(rows), stream,
+                                   args);
 }
 
 cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void* branch,
@@ -150,12 +152,13 @@ cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void
                          static_cast<const Bf16*>(branch_norm),
                          static_cast<const Bf16*>(w),
                          static_cast<int>(width),
+                         1.0f / static_cast<float>(width),
                          eps};
   const RowLayout layout = choose_row_layout(width);
   if (branch_norm != nullptr) {
-    return launch_by_layout<AddNormedRmsNorm>(layout, vector, grid_of(rows), stream, args);
+    return launch_by_layout<AddNormedRmsNorm>(layout, vector, 0, grid_of(rows), stream, args);
   }
-  return launch_by_layout<AddRmsNorm>(layout, vector, grid_of(rows), stream, args);
+  return launch_by_layout<AddRmsNorm>(layout, vector, 0, grid_of(rows), stream, args);
 }
 
 }  // namespace slimexx::kernels

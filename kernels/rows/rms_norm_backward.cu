@@ -1,8 +1,8 @@
 // Gradient of RMSNorm. With r = 1 / rms(x), g = dy w and m = mean(g x r):
 //   dx (+)= r (g - x r m),  dw += sum over rows of dy x r.
-// A thread block walks one part of the rows; each thread keeps its columns' share of dw, and loads
-// the next row while it works on this one.
+// A thread block walks one part of the rows; each thread keeps its columns' share of dw.
 #include "kernels/rows/partial_sums.cuh"
+#include "kernels/rows/row_ring.cuh"
 #include "kernels/rows/row_sum.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -11,7 +11,9 @@ namespace {
 
 using namespace rows;
 
-constexpr int64_t kMaxParts = 264;
+constexpr int64_t kMaxParts = 396;
+constexpr int64_t kRingBytes = 72 << 10;  // of one block, for three on a multiprocessor
+enum Source { kX, kDy, kDx };
 
 struct BackwardArgs {
   Bf16* dx;
@@ -19,59 +21,54 @@ struct BackwardArgs {
   const Bf16 *dy, *x, *w;
   int64_t rows;
   int width;
-  float eps;
+  float inverse_width, eps;
+  RingPlan ring;
 };
 
-template <int kChunks>
+// One row, in shared memory or, on the scalar path, in global memory. It is read twice, so that
+// registers keep little but dw.
 struct Row {
-  RowPart<kChunks> x, dy, dx;
+  const Bf16 *x, *dy, *dx;
 };
-
-template <int kChunks, bool kVector, bool kAccumulate>
-__device__ __forceinline__ Row<kChunks> load(const BackwardArgs& a, int64_t row) {
-  Row<kChunks> r;
-  r.x = load_row<kChunks, kVector>(a.x + row * a.width, a.width);
-  r.dy = load_row<kChunks, kVector>(a.dy + row * a.width, a.width);
-  if constexpr (kAccumulate) r.dx = load_row<kChunks, kVector>(a.dx + row * a.width, a.width);
-  return r;
-}
 
 // sum x^2 and sum dy w x of this thread's elements, by the tree of row_sum.cuh.
-template <int kChunks>
-__device__ __forceinline__ void sum_products(float (&sum)[2], const Row<kChunks>& row,
-                                             const RowPart<kChunks>& w) {
-  sum[0] = sum_of_squares(row.x);
-  float chain[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (int j = 0; j < kChunks; ++j) {
-    float x[kChunk], dy[kChunk], weight[kChunk];
-    unpack(x, row.x.chunk[j]);
-    unpack(dy, row.dy.chunk[j]);
-    unpack(weight, w.chunk[j]);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      chain[i % 4] = __fmaf_rn(__fmul_rn(dy[i], weight[i]), x[i], chain[i % 4]);
-    }
-  }
-  sum[1] = join_chains(chain);
-}
-
-template <int kChunks, bool kVector, bool kAccumulate>
-__device__ __forceinline__ void finish_row(const BackwardArgs& a, int64_t row_index,
-                                           const Row<kChunks>& row, const RowPart<kChunks>& w,
-                                           const float (&sum)[2], float (&dw)[kChunks][kChunk]) {
-  const auto width = static_cast<float>(a.width);
-  const float r = inverse_rms(sum[0], width, a.eps);
-  const float mean = __fdiv_rn(__fmul_rn(sum[1], r), width);
+template <int kChunks, bool kVector>
+__device__ __forceinline__ void sum_products(float (&sum)[2], const Row& row,
+                                             const RowPart<kChunks>& w, int width) {
+  float squares[4] = {0, 0, 0, 0}, products[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {
     const int begin = chunk_begin(j);
-    if (begin >= a.width) break;
-    float x[kChunk], dy[kChunk], weight[kChunk], dx[kChunk];
-    unpack(x, row.x.chunk[j]);
-    unpack(dy, row.dy.chunk[j]);
+    if (begin >= width) break;
+    float x[kChunk], dy[kChunk], weight[kChunk];
+    unpack(x, load_chunk<kVector>(row.x + begin, width - begin));
+    unpack(dy, load_chunk<kVector>(row.dy + begin, width - begin));
     unpack(weight, w.chunk[j]);
-    if constexpr (kAccumulate) unpack(dx, row.dx.chunk[j]);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      squares[i % 4] = __fmaf_rn(x[i], x[i], squares[i % 4]);
+      products[i % 4] = __fmaf_rn(__fmul_rn(dy[i], weight[i]), x[i], products[i % 4]);
+    }
+  }
+  sum[0] = join_chains(squares);
+  sum[1] = join_chains(products);
+}
+
+template <int kChunks, bool kVector, bool kAccumulate>
+__device__ __forceinline__ void finish_row(const BackwardArgs& a, Bf16* out, const Row& row,
+                                           const RowPart<kChunks>& w, const float (&sum)[2],
+                                           float (&dw)[kChunks][kChunk]) {
+  const float r = inverse_rms(sum[0], a.inverse_width, a.eps);
+  const float mean = __fmul_rn(__fmul_rn(sum[1], r), a.inverse_width);
+#pragma unroll
+  for (int j = 0; j < kChunks; ++j) {
+    const int begin = chunk_begin(j), valid = a.width - begin;
+    if (valid <= 0) break;
+    float x[kChunk], dy[kChunk], weight[kChunk], dx[kChunk];
+    unpack(x, load_chunk<kVector>(row.x + begin, valid));
+    unpack(dy, load_chunk<kVector>(row.dy + begin, valid));
+    unpack(weight, w.chunk[j]);
+    if constexpr (kAccumulate) unpack(dx, load_chunk<kVector>(row.dx + begin, valid));
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       const float normed = __fmul_rn(x[i], r);
@@ -79,34 +76,37 @@ __device__ __forceinline__ void finish_row(const BackwardArgs& a, int64_t row_in
       const float d = __fmul_rn(r, __fmaf_rn(-normed, mean, __fmul_rn(dy[i], weight[i])));
       dx[i] = kAccumulate ? __fadd_rn(dx[i], d) : d;
     }
-    store_chunk<kVector>(a.dx + row_index * a.width + begin, pack(dx), a.width - begin);
+    store_chunk<kVector>(out + begin, pack(dx), valid);
   }
 }
 
+// dx may be dy: a row is written after it was read, and rows ahead are still as they were.
 template <int kChunks, bool kVector, bool kAccumulate>
-__global__ void __launch_bounds__(kMaxThreads, kChunks <= 2 ? 2 : 1)
-    rms_norm_backward_kernel(const BackwardArgs a) {
+__global__ void __launch_bounds__(kMaxThreads, kChunks <= 2   ? 3
+                                               : kChunks <= 4 ? 2
+                                                              : 1)
+    rms_norm_backward_kernel(const __grid_constant__ BackwardArgs a) {
   enter_kernel();
-  constexpr bool kPrefetch = kChunks <= 4;
+  extern __shared__ __align__(16) char buffer[];
+  __shared__ uint64_t full[kMaxStages];
   __shared__ float shared[2][2][kMaxWarps];
+  const int64_t first = part_begin(blockIdx.x, gridDim.x, a.rows);
   const int64_t end = part_begin(blockIdx.x + int64_t{1}, gridDim.x, a.rows);
-  int64_t row = part_begin(blockIdx.x, gridDim.x, a.rows);
   float dw[kChunks][kChunk] = {};
   const auto w = load_row<kChunks, kVector>(a.w, a.width);
-  Row<kChunks> next{};
-  if constexpr (kPrefetch) next = load<kChunks, kVector, kAccumulate>(a, row);
-  for (int turn = 0; row < end; ++row, turn ^= 1) {
-    Row<kChunks> now;
-    if constexpr (kPrefetch) {
-      now = next;
-      if (row + 1 < end) next = load<kChunks, kVector, kAccumulate>(a, row + 1);
-    } else {
-      now = load<kChunks, kVector, kAccumulate>(a, row);
-    }
+  RowRing ring(a.ring, full, buffer, first, kVector ? end : first);
+  int turn = 0;
+  for (int64_t row = first; row < end; ++row, turn ^= 1) {
+    if constexpr (kVector) ring.await_row();
+    const int64_t at = row * a.width;
+    const Row now = kVector ? Row{ring.row<Bf16>(kX), ring.row<Bf16>(kDy), ring.row<Bf16>(kDx)}
+                            : Row{a.x + at, a.dy + at, a.dx + at};
     float sum[2];
-    sum_products(sum, now, w);
+    sum_products<kChunks, kVector>(sum, now, w, a.width);
     sum_over_block(sum, shared[turn]);
-    finish_row<kChunks, kVector, kAccumulate>(a, row, now, w, sum, dw);
+    // The barrier within stands behind the last read of the row before this one.
+    if (kVector && row > first) ring.release_row();
+    finish_row<kChunks, kVector, kAccumulate>(a, a.dx + at, now, w, sum, dw);
   }
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {
@@ -140,16 +140,29 @@ cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x
   if (rows == 0) return cudaSuccess;
   const bool vector = width % kChunk == 0 && is_aligned(dx) && is_aligned(dy) && is_aligned(x) &&
                       is_aligned(w) && is_aligned(workspace);
-  const BackwardArgs args{static_cast<Bf16*>(dx),       static_cast<float*>(workspace),
-                          static_cast<const Bf16*>(dy), static_cast<const Bf16*>(x),
-                          static_cast<const Bf16*>(w),  rows,
-                          static_cast<int>(width),      eps};
+  BackwardArgs args{static_cast<Bf16*>(dx),
+                    static_cast<float*>(workspace),
+                    static_cast<const Bf16*>(dy),
+                    static_cast<const Bf16*>(x),
+                    static_cast<const Bf16*>(w),
+                    rows,
+                    static_cast<int>(width),
+                    1.0f / static_cast<float>(width),
+                    eps,
+                    {}};
+  int shared_bytes = 0;
+  if (vector) {
+    for (const void* source : {x, dy}) add_source(args.ring, source, 2 * width, 2 * width);
+    if (accumulate) add_source(args.ring, dx, 2 * width, 2 * width);
+    shared_bytes = choose_stages(args.ring, kRingBytes);
+  }
   const int64_t parts = count_parts(rows);
   const RowLayout layout = choose_row_layout(width);
   const cudaError_t error =
       accumulate
-          ? launch_by_layout<AccumulatingBackward>(layout, vector, grid_of(parts), stream, args)
-          : launch_by_layout<Backward>(layout, vector, grid_of(parts), stream, args);
+          ? launch_by_layout<AccumulatingBackward>(layout, vector, shared_bytes, grid_of(parts),
+                                                   stream, args)
+          : launch_by_layout<Backward>(layout, vector, shared_bytes, grid_of(parts), stream, args);
   if (error != cudaSuccess) return error;
   return add_partial_sums({dw, args.partial, parts, width}, stream);
 }

@@ -7,8 +7,6 @@ namespace {
 
 using namespace rows;
 
-constexpr int kForwardChunks = 4, kBackwardChunks = 2;  // of one thread
-
 // sigmoid(g) and sigmoid(-g). The denominator stays within [1, 2], so neither side overflows.
 struct Sigmoids {
   float of, of_negative;
@@ -26,14 +24,14 @@ struct SwigluArgs {
   int width;
 };
 
-template <bool kVector>
+template <int kChunks, bool kVector>
 __global__ void __launch_bounds__(256) swiglu_forward_kernel(const SwigluArgs a) {
   enter_kernel();
   const TilePlace place = find_tile(a.tiles, a.width);
   const Bf16* gate_row = a.gate_up + place.row * 2 * a.width;
-  Chunk gate[kForwardChunks], up[kForwardChunks];
+  Chunk gate[kChunks], up[kChunks];
 #pragma unroll
-  for (int j = 0; j < kForwardChunks; ++j) {
+  for (int j = 0; j < kChunks; ++j) {
     const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
     if (chunk >= place.end) break;
     const int at = chunk * kChunk;
@@ -41,7 +39,7 @@ __global__ void __launch_bounds__(256) swiglu_forward_kernel(const SwigluArgs a)
     up[j] = load_chunk<kVector>(gate_row + a.width + at, a.width - at);
   }
 #pragma unroll
-  for (int j = 0; j < kForwardChunks; ++j) {
+  for (int j = 0; j < kChunks; ++j) {
     const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
     if (chunk >= place.end) break;
     const int at = chunk * kChunk;
@@ -54,14 +52,14 @@ __global__ void __launch_bounds__(256) swiglu_forward_kernel(const SwigluArgs a)
   }
 }
 
-template <bool kVector>
+template <int kChunks, bool kVector>
 __global__ void __launch_bounds__(256) swiglu_backward_kernel(const SwigluArgs a) {
   enter_kernel();
   const TilePlace place = find_tile(a.tiles, a.width);
   const int64_t row = place.row * 2 * a.width;
-  Chunk gate[kBackwardChunks], up[kBackwardChunks], dh[kBackwardChunks];
+  Chunk gate[kChunks], up[kChunks], dh[kChunks];
 #pragma unroll
-  for (int j = 0; j < kBackwardChunks; ++j) {
+  for (int j = 0; j < kChunks; ++j) {
     const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
     if (chunk >= place.end) break;
     const int at = chunk * kChunk;
@@ -70,7 +68,7 @@ __global__ void __launch_bounds__(256) swiglu_backward_kernel(const SwigluArgs a
     dh[j] = load_chunk<kVector>(a.dh + place.row * a.width + at, a.width - at);
   }
 #pragma unroll
-  for (int j = 0; j < kBackwardChunks; ++j) {
+  for (int j = 0; j < kChunks; ++j) {
     const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
     if (chunk >= place.end) break;
     const int at = chunk * kChunk;
@@ -91,17 +89,35 @@ __global__ void __launch_bounds__(256) swiglu_backward_kernel(const SwigluArgs a
   }
 }
 
-cudaError_t run(void (*vectorised)(SwigluArgs), void (*scalar)(SwigluArgs), int per_thread,
-                SwigluArgs args, int64_t rows, int64_t width, cudaStream_t stream) {
+template <int kChunks>
+struct Forward {
+  static auto* get(bool vector) {
+    return vector ? swiglu_forward_kernel<kChunks, true> : swiglu_forward_kernel<kChunks, false>;
+  }
+};
+template <int kChunks>
+struct Backward {
+  static auto* get(bool vector) {
+    return vector ? swiglu_backward_kernel<kChunks, true> : swiglu_backward_kernel<kChunks, false>;
+  }
+};
+
+// Chunks of one thread: many to keep memory busy, few where the rows would not fill the device.
+template <template <int> class Kernel, int kMost>
+cudaError_t run(SwigluArgs args, int64_t rows, int64_t width, cudaStream_t stream) {
   if (width < 0 || width > INT_MAX / 2) return cudaErrorInvalidValue;
   if (rows == 0 || width == 0) return cudaSuccess;
+  const int64_t chunks = rows * divide_up(width, kChunk);
+  const int per_thread = chunks < int64_t{1} << 17 ? 1 : chunks < int64_t{1} << 20 ? 2 : kMost;
   args.tiles = choose_row_tiles(width, per_thread);
   args.width = static_cast<int>(width);
   if (!fits_grid(rows, args.tiles)) return cudaErrorInvalidValue;
   const bool vector = width % kChunk == 0 && is_aligned(args.out) && is_aligned(args.gate_up) &&
                       is_aligned(args.dh);
-  return launch(vector ? vectorised : scalar, grid_of(rows * args.tiles.tiles), args.tiles.threads,
-                stream, args);
+  auto* kernel = per_thread == 1   ? Kernel<1>::get(vector)
+                 : per_thread == 2 ? Kernel<2>::get(vector)
+                                   : Kernel<kMost>::get(vector);
+  return launch(kernel, grid_of(rows * args.tiles.tiles), args.tiles.threads, stream, args);
 }
 
 }  // namespace
@@ -109,8 +125,7 @@ cudaError_t run(void (*vectorised)(SwigluArgs), void (*scalar)(SwigluArgs), int 
 cudaError_t swiglu_forward(void* h, const void* gate_up, int64_t rows, int64_t width,
                            cudaStream_t stream) {
   const SwigluArgs args{static_cast<Bf16*>(h), static_cast<const Bf16*>(gate_up), nullptr, {}, 0};
-  return run(swiglu_forward_kernel<true>, swiglu_forward_kernel<false>, kForwardChunks, args, rows,
-             width, stream);
+  return run<Forward, 4>(args, rows, width, stream);
 }
 
 cudaError_t swiglu_backward(void* dgate_up, const void* dh, const void* gate_up, int64_t rows,
@@ -120,8 +135,7 @@ cudaError_t swiglu_backward(void* dgate_up, const void* dh, const void* gate_up,
                         static_cast<const Bf16*>(dh),
                         {},
                         0};
-  return run(swiglu_backward_kernel<true>, swiglu_backward_kernel<false>, kBackwardChunks, args,
-             rows, width, stream);
+  return run<Backward, 2>(args, rows, width, stream);
 }
 
 }  // namespace slimexx::kernels

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -90,7 +91,12 @@ inline std::vector<uint16_t> random_bf16(int64_t n, float scale = 1.0f, float me
   return values;
 }
 
-inline bool report_failure() { return ++failures <= 40; }
+// Counts a failure; true for the first few of a kind, which are printed.
+inline bool report_failure(const char* what) {
+  static std::map<std::string, int> printed;
+  ++failures;
+  return ++printed[current_case.substr(0, current_case.find(' ')) + what] <= 3;
+}
 
 // Bit for bit; `width` gives the coordinates that are printed.
 template <class T>
@@ -105,7 +111,7 @@ void expect_bits(const char* what, const std::vector<T>& got, const std::vector<
   }
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::memcmp(&got[i], &expected[i], sizeof(T)) == 0) continue;
-    if (report_failure()) {
+    if (report_failure(what)) {
       std::printf("FAIL %s %s: row %ld column %ld is %.9g, expected the bits of %.9g (seed %lu)\n",
                   current_case.c_str(), what, long(i) / width, long(i) % width,
                   double(to_float(got[i])), double(to_float(expected[i])),
@@ -133,7 +139,7 @@ void expect_close(const char* what, const std::vector<T>& got, const std::vector
     const double allowed =
         kHalfUnit * 1.002 * std::abs(exact) + slack * expected[i].magnitude + kSmallest;
     if (std::abs(value - exact) <= allowed || (std::isnan(value) && std::isnan(exact))) continue;
-    if (report_failure()) {
+    if (report_failure(what)) {
       std::printf("FAIL %s %s: row %ld column %ld is %.9g, expected %.9g +- %.3g (seed %lu)\n",
                   current_case.c_str(), what, long(i) / width, long(i) % width, value, exact,
                   allowed, static_cast<unsigned long>(current_seed));

@@ -45,6 +45,10 @@ void check_all_heads(bool small) {
     for (const HeadCase& more : std::vector<HeadCase>{{600, 32, 8, 128, 128, false, true, true},
                                                       {1100, 5, 2, 64, 64, true, true, true},
                                                       {65, 32, 2, 128, 64, true, false, false},
+                                                      {700, 8, 2, 128, 64, true, false, false},
+                                                      {530, 3, 1, 128, 64, false, false, true},
+                                                      {530, 2, 1, 64, 0, false, true, true},
+                                                      {3, 300, 10, 256, 64, false, true, true},
                                                       {5, 70, 9, 128, 96, false, true, true},
                                                       {33, 8, 4, 256, 64, false, true, true},
                                                       {4, 64, 8, 256, 256, false, true, true},
@@ -67,6 +71,8 @@ void check_plain(bool small) {
   }
   check_embedding_backward(40, 20, 50, 9, 0);
   check_embedding_backward(77, 64, 130, 100, 0);
+  check_embedding_backward(100, 20, 50, 3, 0);
+  check_embedding_backward(100, 24, 50, 3, 0);
   if (!small) {
     check_embedding_backward(9000, 264, 3000, 7, 0);
     check_embedding_backward(9000, 264, 3000, 7, 1);
