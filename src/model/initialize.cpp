@@ -11,39 +11,45 @@
 namespace slimexx::model {
 namespace {
 
-constexpr int64_t kChunkElements = 1 << 20;
+constexpr int64_t kChunkElements = 1 << 20;  // even: a block of the stream makes two normals
 
-void fill_parameter(ParameterStore& store, const ParameterInfo& info, double range, uint64_t seed) {
+struct Piece {
+  const ParameterInfo* info;
+  int64_t begin, end;
+};
+
+void fill_piece(ParameterStore& store, const Piece& piece, double range, uint64_t seed) {
+  const ParameterInfo& info = *piece.info;
   PhiloxStream stream(seed, XXH3_64bits(info.name.data(), info.name.size()));
-  const int64_t n = info.num_elements();
-  std::vector<float> values(static_cast<size_t>(std::min(n, kChunkElements)));
-  for (int64_t begin = 0; begin < n; begin += kChunkElements) {
-    const int64_t count = std::min(kChunkElements, n - begin);
-    for (int64_t i = 0; i < count; ++i) {
-      float& value = values[static_cast<size_t>(i)];
-      switch (info.init) {
-        case InitKind::kNormal:
-          value = static_cast<float>(range * stream.next_normal());
-          break;
-        case InitKind::kOnes:
-          value = 1.0f;
-          break;
-        case InitKind::kZeros:
-          value = 0.0f;
-          break;
-      }
+  stream.seek_block(static_cast<uint64_t>(piece.begin / 2));
+  std::vector<float> values(static_cast<size_t>(piece.end - piece.begin));
+  for (float& value : values) {
+    switch (info.init) {
+      case InitKind::kNormal:
+        value = static_cast<float>(range * stream.next_normal());
+        break;
+      case InitKind::kOnes:
+        value = 1.0f;
+        break;
+      case InitKind::kZeros:
+        value = 0.0f;
+        break;
     }
-    store.write_weights(info, begin, values.data(), count);
   }
+  store.write_weights(info, piece.begin, values.data(), piece.end - piece.begin);
 }
 
 }  // namespace
 
 void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t seed) {
-  const auto& infos = store.infos();
-  parallel_for(std::ssize(infos), 1, [&](int64_t begin, int64_t end) {
+  std::vector<Piece> pieces;
+  for (const auto& info : store.infos()) {
+    for (int64_t begin = 0; begin < info.num_elements(); begin += kChunkElements)
+      pieces.push_back({&info, begin, std::min(begin + kChunkElements, info.num_elements())});
+  }
+  parallel_for(std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      fill_parameter(store, infos[static_cast<size_t>(i)], spec.initializer_range, seed);
+      fill_piece(store, pieces[static_cast<size_t>(i)], spec.initializer_range, seed);
   });
 }
 

@@ -40,11 +40,11 @@ BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
   const Part parts[] = {{&tokens_, kI32, limits.max_tokens},
                         {&positions_, kI32, limits.max_tokens},
                         {&slots_, kI32, limits.max_tokens},
-                        {&page_table_, kI32, limits.max_sequences * limits.max_pages},
                         {&cu_seqlens_, kI32, limits.max_sequences + 1},
                         {&context_lens_, kI32, limits.max_sequences},
                         {&rows_, kI32, limits.max_sequences},
                         {&parameters_, kU8, limits.max_sequences * kParameterBytes},
+                        {&page_table_, kI32, limits.max_sequences * limits.max_pages},
                         {&sampled_tokens_, kI32, limits.max_sequences},
                         {&sampled_log_probs_, kF32, limits.max_sequences},
                         {&sampled_lse_, kF32, limits.max_sequences}};
@@ -54,6 +54,7 @@ BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
   if (!device.is_cpu()) buffer_ = tensor::Buffer(device, bytes, "rollout batches");
   int64_t offset = 0;
   for (const Part& p : parts) {
+    if (p.array == &page_table_) small_bytes_ = offset;
     p.array->host = staging_.data() + offset;
     p.array->device = device.is_cpu() ? tensor::Tensor(p.array->host, p.dtype, device, {p.size})
                                       : buffer_.view(p.dtype, {p.size}, offset);
@@ -61,9 +62,10 @@ BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
   }
 }
 
-void BatchBuilder::upload(tensor::Stream stream, const StagedArray& array,
-                          int64_t num_elements) const {
-  if (!device_.is_cpu()) tensor::upload(stream, array.device.rows(0, num_elements), array.host);
+void BatchBuilder::upload_staged(tensor::Stream stream, int64_t num_table_entries) const {
+  if (device_.is_cpu()) return;
+  tensor::upload(stream, buffer_.view(tensor::DType::kU8, {small_bytes_}), staging_.data());
+  tensor::upload(stream, page_table_.device.rows(0, num_table_entries), page_table_.host);
 }
 
 void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row) {
@@ -79,32 +81,84 @@ void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t f
   }
 }
 
+void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_width) {
+  int32_t* cu = cu_seqlens_.i32();
+  cu[0] = 0;
+  for (size_t b = 0; b < chunks.size(); ++b) {
+    append_chunk(chunks[b], page_table_.i32() + static_cast<int64_t>(b) * table_width, cu[b]);
+    cu[b + 1] = cu[b] + static_cast<int32_t>(chunks[b].count);
+    context_lens_.i32()[b] = static_cast<int32_t>(chunks[b].begin);
+  }
+  batch_.attention.cu_seqlens = {cu, chunks.size() + 1};
+}
+
+void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
+  due_.clear();
+  auto* parameters = reinterpret_cast<ops::SamplingRow*>(parameters_.host);
+  for (size_t b = 0; b < chunks.size(); ++b) {
+    if (!chunks[b].samples) continue;
+    rows_.i32()[due_.size()] = cu_seqlens_.i32()[b + 1] - 1;
+    parameters[due_.size()] = sampling_row(*chunks[b].sequence);
+    due_.push_back(chunks[b].sequence);
+  }
+  num_sampled_rows_ = std::ssize(due_);
+}
+
 const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const Chunk> chunks,
                                         std::span<const model::LayerPages> layer_pages) {
   const auto num_sequences = static_cast<int64_t>(chunks.size());
   SLX_CHECK_LE(num_sequences, limits_.max_sequences);
-  size_t width = 0;
+  size_t pages = 0;
   int64_t num_tokens = 0;
   for (const Chunk& chunk : chunks) {
-    width = std::max(width, chunk.sequence->pages.size());
+    pages = std::max(pages, chunk.sequence->pages.size());
     num_tokens += chunk.count;
   }
+  const auto width = static_cast<int64_t>(pages);
   SLX_CHECK_LE(num_tokens, limits_.max_tokens);
-  SLX_CHECK_LE(static_cast<int64_t>(width), limits_.max_pages);
-  int32_t* cu = cu_seqlens_.i32();
-  cu[0] = 0;
-  for (size_t b = 0; b < chunks.size(); ++b) {
-    append_chunk(chunks[b], page_table_.i32() + b * width, cu[b]);
-    cu[b + 1] = cu[b] + static_cast<int32_t>(chunks[b].count);
-    context_lens_.i32()[b] = static_cast<int32_t>(chunks[b].begin);
+  SLX_CHECK_LE(width, limits_.max_pages);
+  stage_chunks(chunks, width);
+  stage_samples(chunks);
+  upload_staged(stream, num_sequences * width);
+  finish_batch(num_tokens, width, layer_pages);
+  return batch_;
+}
+
+// Rows [from, to): no query stands in their sequences, no key is written, nothing of them is read.
+void BatchBuilder::pad_decode(int64_t from, int64_t to) {
+  for (int64_t b = from; b < to; ++b) {
+    tokens_.i32()[b] = 0;
+    positions_.i32()[b] = 0;
+    slots_.i32()[b] = -1;
+    cu_seqlens_.i32()[b + 1] = cu_seqlens_.i32()[from];
+    context_lens_.i32()[b] = 0;
+    rows_.i32()[b] = static_cast<int32_t>(b);
+    reinterpret_cast<ops::SamplingRow*>(parameters_.host)[b] = ops::SamplingRow{.greedy = 1};
   }
-  for (const StagedArray* array : {&tokens_, &positions_, &slots_})
-    upload(stream, *array, num_tokens);
-  upload(stream, page_table_, num_sequences * static_cast<int64_t>(width));
-  upload(stream, cu_seqlens_, num_sequences + 1);
-  upload(stream, context_lens_, num_sequences);
-  batch_.attention.cu_seqlens = {cu, chunks.size() + 1};
-  finish_batch(num_tokens, static_cast<int64_t>(width), layer_pages);
+}
+
+const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<const Chunk> chunks,
+                                               std::span<const model::LayerPages> layer_pages,
+                                               const DecodeShape& shape) {
+  const auto num_sequences = static_cast<int64_t>(chunks.size());
+  SLX_CHECK(num_sequences <= shape.num_sequences && shape.num_sequences <= limits_.max_sequences &&
+                shape.num_sequences <= limits_.max_tokens,
+            "{} sequences, {} wanted", num_sequences, shape.num_sequences);
+  // The rows' stride is fixed: it belongs to the shape.
+  const int64_t width = limits_.max_pages;
+  stage_chunks(chunks, width);
+  stage_samples(chunks);
+  SLX_CHECK(std::ssize(due_) == num_sequences, "{} of {} shares are sampled", due_.size(),
+            num_sequences);
+  pad_decode(num_sequences, shape.num_sequences);
+  num_sampled_rows_ = shape.num_sequences;
+  batch_.attention.cu_seqlens = {cu_seqlens_.i32(), static_cast<size_t>(shape.num_sequences) + 1};
+  upload_staged(stream, num_sequences * width);
+  finish_batch(shape.num_sequences, width, layer_pages);
+  batch_.attention.cu_seqlens = {};
+  batch_.attention.context_lens = {};
+  batch_.attention.max_query_len = 1;
+  batch_.attention.max_key_len = shape.max_key_len;
   return batch_;
 }
 
@@ -138,33 +192,17 @@ void BatchBuilder::finish_batch(int64_t num_tokens, int64_t table_width,
   layout.max_query_len = layout.max_key_len = 0;
 }
 
-const std::vector<SamplingGroup>& BatchBuilder::group_samples(tensor::Stream stream,
-                                                              std::span<const Chunk> chunks,
-                                                              int64_t max_rows) {
-  due_.clear();
+const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) {
   groups_.clear();
-  auto* parameters = reinterpret_cast<ops::SamplingRow*>(parameters_.host);
-  for (size_t b = 0; b < chunks.size(); ++b) {
-    if (!chunks[b].samples) continue;
-    rows_.i32()[due_.size()] = cu_seqlens_.i32()[b + 1] - 1;
-    parameters[due_.size()] = sampling_row(*chunks[b].sequence);
-    due_.push_back(chunks[b].sequence);
-  }
-  const auto count = static_cast<int64_t>(due_.size());
-  upload(stream, rows_, count);
-  upload(stream, parameters_, count * kParameterBytes);
-  for (int64_t begin = 0; begin < count; begin += max_rows) {
-    const int64_t end = std::min(count, begin + max_rows);
+  for (int64_t begin = 0; begin < num_sampled_rows_; begin += max_rows) {
+    const int64_t end = std::min(num_sampled_rows_, begin + max_rows);
     groups_.push_back(
         {.rows = rows_.device.rows(begin, end),
          .parameters = parameters_.device.rows(begin * kParameterBytes, end * kParameterBytes)
                            .reshaped({end - begin, kParameterBytes}),
          .tokens = sampled_tokens_.device.rows(begin, end),
          .log_probs = sampled_log_probs_.device.rows(begin, end),
-         .lse = sampled_lse_.device.rows(begin, end),
-         .sequences =
-             std::span(due_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-         .first = begin});
+         .lse = sampled_lse_.device.rows(begin, end)});
   }
   return groups_;
 }

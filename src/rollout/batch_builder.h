@@ -1,6 +1,6 @@
 // Turns the shares of a step into what the model reads: tokens, positions, slots and page tables,
-// and the rows to sample from. Everything is staged in host memory and uploaded in a few copies;
-// all memory is taken at construction.
+// and the rows to sample from. Everything is staged in host memory and uploaded in two copies; all
+// memory is taken at construction, so the arrays' addresses never change.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -31,21 +31,30 @@ struct SamplingGroup {
   tensor::Tensor tokens;      // [R] i32, written by sampling
   tensor::Tensor log_probs;   // [R] f32, likewise
   tensor::Tensor lse;         // [R] f32, likewise
-  std::span<Sequence* const> sequences;
-  int64_t first = 0;  // index of the first of them among all due
 };
 
 class BatchBuilder {
  public:
   BatchBuilder(tensor::Device device, const BatchLimits& limits);
 
-  // Valid until the next call. The previous step must be over: its staging memory is written again.
+  // Stages and uploads a step, what is sampled included. Valid until the next call. The previous
+  // step must be over: its staging memory is written again.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> chunks,
                             std::span<const model::LayerPages> layer_pages);
-  // In the order of the shares, no group with more than `max_rows` rows. After build().
-  const std::vector<SamplingGroup>& group_samples(tensor::Stream stream,
-                                                  std::span<const Chunk> chunks, int64_t max_rows);
-  // What sampling wrote, of all groups in order; waits for the stream.
+  // The same for shares of one token each, all of them sampled, filled up with sequences of no
+  // tokens: a batch that depends on the two bounds alone, but for the content of its arrays.
+  struct DecodeShape {
+    int64_t num_sequences = 0, max_key_len = 0;
+    auto operator<=>(const DecodeShape&) const = default;
+  };
+  const model::Batch& build_decode(tensor::Stream stream, std::span<const Chunk> chunks,
+                                   std::span<const model::LayerPages> layer_pages,
+                                   const DecodeShape& shape);
+  // What the last build staged, in the order of the shares; no group has more than `max_rows` rows.
+  // After build_decode the one group is as large as its shape.
+  const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
+  std::span<Sequence* const> due() const { return due_; }
+  // What sampling wrote for due(), in order; waits for the stream.
   struct Sampled {
     std::span<const int32_t> tokens;
     std::span<const float> log_probs;
@@ -57,9 +66,12 @@ class BatchBuilder {
 
  private:
   void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
+  void stage_chunks(std::span<const Chunk> chunks, int64_t table_width);
+  void stage_samples(std::span<const Chunk> chunks);
+  void pad_decode(int64_t from, int64_t to);
+  void upload_staged(tensor::Stream stream, int64_t num_table_entries) const;
   void finish_batch(int64_t num_tokens, int64_t table_width,
                     std::span<const model::LayerPages> layer_pages);
-  void upload(tensor::Stream stream, const StagedArray& array, int64_t num_elements) const;
 
   tensor::Device device_;
   BatchLimits limits_;
@@ -70,6 +82,8 @@ class BatchBuilder {
   StagedArray cu_seqlens_, context_lens_;   // [max_sequences + 1], [max_sequences] i32
   StagedArray rows_, parameters_;           // [max_sequences] i32; [max_sequences * 48] U8
   StagedArray sampled_tokens_, sampled_log_probs_, sampled_lse_;  // [max_sequences]
+  int64_t small_bytes_ = 0;       // of all that is uploaded but the page table, from the start
+  int64_t num_sampled_rows_ = 0;  // of due(), and padding
   std::vector<Sequence*> due_;
   std::vector<SamplingGroup> groups_;
   model::Batch batch_;

@@ -1,6 +1,7 @@
 #include "slimexx/rollout/engine.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "rollout/scheduler.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
+#include "slimexx/tensor/graph.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -27,6 +29,15 @@ int64_t longest_sequence(const EngineOptions& options, int64_t max_positions) {
 int64_t max_logits_bytes(tensor::Device device) {
   return device.is_cpu() ? int64_t{64} << 20 : int64_t{1} << 30;
 }
+
+// Batches of decode steps come in these sizes, so that few of them are recorded.
+int64_t round_up_sequences(int64_t n, int64_t most) {
+  int64_t rounded = 1;
+  while (rounded < n) rounded += rounded < 8 ? rounded : rounded < 32 ? 8 : rounded < 64 ? 16 : 32;
+  return std::min(rounded, std::max(n, most));
+}
+
+constexpr int64_t kShortestKeys = 1024;
 
 Generation to_generation(Sequence& sequence, FinishReason finish) {
   const auto response = sequence.tokens.begin() + sequence.num_prompt_tokens();
@@ -49,11 +60,17 @@ struct Engine::Impl {
   std::vector<Generation> step();
   void abort(int64_t id);
   void run_batch(const std::vector<Chunk>& chunks);
+  std::optional<BatchBuilder::DecodeShape> decode_shape(const std::vector<Chunk>& chunks) const;
+  void run_decode(const std::vector<Chunk>& chunks, const BatchBuilder::DecodeShape& shape);
+  void queue_step(const model::Batch& batch);
   void sample_group(tensor::Tensor x, const SamplingGroup& group);
   void record(Sequence& sequence, TokenId token, float log_prob);
   std::optional<FinishReason> finish_reason(Sequence& sequence, TokenId token) const;
   void finish(Sequence& sequence, FinishReason reason);
   tensor::Arena planned_arena();
+  int64_t max_keys() const {
+    return ((max_sequence_tokens - 1) / options.page_tokens + 1) * options.page_tokens;
+  }
 
   const model::Transformer& transformer;
   const model::ModelParameters& weights;
@@ -70,6 +87,7 @@ struct Engine::Impl {
   Scheduler scheduler;
   BatchBuilder builder;
   tensor::Arena arena;
+  std::map<BatchBuilder::DecodeShape, tensor::Graph> decode_graphs;
   uint64_t num_arrivals = 0;
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences;
   std::vector<Generation> finished;
@@ -150,20 +168,52 @@ std::vector<Generation> Engine::Impl::step() {
 }
 
 void Engine::Impl::run_batch(const std::vector<Chunk>& chunks) {
-  tensor::ArenaScope scope(arena);
-  const model::Batch& batch = builder.build(stream, chunks, kv_cache.layers());
-  const tensor::Tensor x = transformer.forward(stream, arena, weights, batch, nullptr);
-  scheduler.finish_step();
-  const std::vector<SamplingGroup>& groups = builder.group_samples(stream, chunks, head_rows);
-  for (const SamplingGroup& group : groups) sample_group(x, group);
-  const BatchBuilder::Sampled sampled = builder.download_samples(stream);
-  for (const SamplingGroup& group : groups) {
-    for (size_t i = 0; i < group.sequences.size(); ++i) {
-      const size_t at = static_cast<size_t>(group.first) + i;
-      if (sampled.tokens[at] < 0) ops::throw_bad_logits(static_cast<int64_t>(at));
-      record(*group.sequences[i], sampled.tokens[at], sampled.log_probs[at]);
-    }
+  if (const auto shape = decode_shape(chunks)) {
+    run_decode(chunks, *shape);
+  } else {
+    queue_step(builder.build(stream, chunks, kv_cache.layers()));
   }
+  scheduler.finish_step();
+  const BatchBuilder::Sampled sampled = builder.download_samples(stream);
+  const auto due = builder.due();
+  for (size_t i = 0; i < due.size(); ++i) {
+    if (sampled.tokens[i] < 0) ops::throw_bad_logits(static_cast<int64_t>(i));
+    record(*due[i], sampled.tokens[i], sampled.log_probs[i]);
+  }
+}
+
+// Forward and sampling of what the builder has staged.
+void Engine::Impl::queue_step(const model::Batch& batch) {
+  tensor::ArenaScope scope(arena);
+  const tensor::Tensor x = transformer.forward(stream, arena, weights, batch, nullptr);
+  for (const SamplingGroup& group : builder.group_samples(head_rows)) sample_group(x, group);
+}
+
+// The recorded step that serves these shares: every one the next token of its sequence, on a
+// device, within what one head call takes.
+std::optional<BatchBuilder::DecodeShape> Engine::Impl::decode_shape(
+    const std::vector<Chunk>& chunks) const {
+  if (stream.device.is_cpu()) return std::nullopt;
+  int64_t longest = 0;
+  for (const Chunk& chunk : chunks) {
+    if (chunk.count != 1 || !chunk.samples) return std::nullopt;
+    longest = std::max(longest, chunk.begin + 1);
+  }
+  const int64_t batch_size = round_up_sequences(std::ssize(chunks), head_rows);
+  if (batch_size > head_rows) return std::nullopt;
+  int64_t keys = kShortestKeys;
+  while (keys < longest) keys *= 2;
+  return BatchBuilder::DecodeShape{batch_size, std::min(keys, max_keys())};
+}
+
+void Engine::Impl::run_decode(const std::vector<Chunk>& chunks,
+                              const BatchBuilder::DecodeShape& shape) {
+  const model::Batch& batch = builder.build_decode(stream, chunks, kv_cache.layers(), shape);
+  const auto found = decode_graphs.find(shape);
+  if (found != decode_graphs.end()) return found->second.launch(stream);
+  // The first time in the plain way; recorded for all later ones.
+  queue_step(batch);
+  decode_graphs.emplace(shape, tensor::Graph(stream, [&] { queue_step(batch); }));
 }
 
 void Engine::Impl::sample_group(tensor::Tensor x, const SamplingGroup& group) {

@@ -55,10 +55,10 @@ TEST_F(BatchBuilderTest, SamplesTheLastRowOfSharesThatEndTheirSequence) {
   const std::vector<Chunk> chunks{
       {a.get(), 1, 1, true}, {b.get(), 1, 1, true}, {c.get(), 1, 1, true}, {d.get(), 0, 2, false}};
   builder_.build({}, chunks, {});
-  const auto& groups = builder_.group_samples({}, chunks, 8);
+  const auto& groups = builder_.group_samples(8);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(values(groups[0].rows), (std::vector<int32_t>{0, 1, 2}));
-  EXPECT_EQ(groups[0].sequences[1], b.get());
+  EXPECT_EQ(builder_.due()[1], b.get());
   const auto* rows = groups[0].parameters.data<ops::SamplingRow>();
   EXPECT_EQ(rows[0].temperature, 1.0f);
   EXPECT_EQ(rows[1].temperature, 0.5f);
@@ -67,10 +67,28 @@ TEST_F(BatchBuilderTest, SamplesTheLastRowOfSharesThatEndTheirSequence) {
   EXPECT_EQ(row.top_k, 0);
   EXPECT_EQ(std::vector<uint32_t>(row.counter, row.counter + 4),
             (std::vector<uint32_t>{1, 7, 6, 5}));
-  const auto& small = builder_.group_samples({}, chunks, 2);
+  const auto& small = builder_.group_samples(2);
   ASSERT_EQ(small.size(), 2u);
   EXPECT_EQ(values(small[1].rows), std::vector<int32_t>{2});
-  EXPECT_EQ(small[1].first, 2);
+}
+
+TEST_F(BatchBuilderTest, FillsADecodeBatchUp) {
+  const auto a = make_sequence({1, 2, 3}, 2, {4, 2}, 1.0f), b = make_sequence({5, 6}, 1, {1}, 0.5f);
+  const std::vector<Chunk> chunks{{a.get(), 2, 1, true}, {b.get(), 1, 1, true}};
+  const model::Batch& batch =
+      builder_.build_decode({}, chunks, {}, {.num_sequences = 4, .max_key_len = 8});
+  EXPECT_EQ(values(batch.tokens), (std::vector<int32_t>{3, 6, 0, 0}));
+  EXPECT_EQ(values(batch.positions), (std::vector<int32_t>{2, 1, 0, 0}));
+  EXPECT_EQ(values(batch.slots), (std::vector<int32_t>{4, 3, -1, -1}));
+  EXPECT_EQ(values(batch.attention.device_cu_seqlens), (std::vector<int32_t>{0, 1, 2, 2, 2}));
+  EXPECT_EQ(values(batch.attention.device_context_lens), (std::vector<int32_t>{2, 1, 0, 0}));
+  EXPECT_EQ(batch.attention.page_table.dim(1), 5);  // the same for all
+  EXPECT_EQ(batch.attention.page_table.i32()[5], 1);
+  EXPECT_EQ(batch.attention.max_key_len, 8);
+  ASSERT_EQ(builder_.due().size(), 2u);
+  const auto& groups = builder_.group_samples(8);
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(values(groups[0].rows), (std::vector<int32_t>{0, 1, 2, 3}));
 }
 
 TEST_F(BatchBuilderTest, TheLargestBatchIsFull) {

@@ -44,6 +44,12 @@ class PhiloxStream {
     return block_[used_++];
   }
   float next_uniform() { return uniform_float(next_word()); }
+  // Goes on at word 4 * block.
+  void seek_block(uint64_t block) {
+    counter_[0] = static_cast<uint32_t>(block);
+    counter_[1] = static_cast<uint32_t>(block >> 32);
+    used_ = 4;
+  }
   // Uniform in [0, bound), unbiased (rejection). bound > 0.
   uint64_t next_below(uint64_t bound);
   // Standard normal by Box-Muller, computed in double.

@@ -1,0 +1,186 @@
+// Times a whole model of a config.json's shape, with random weights, on one CUDA device:
+//   model_bench train CONFIG_DIR TOKENS            one packed sequence, forward, loss, backward
+//   model_bench generate CONFIG_DIR REQUESTS IN OUT    what the engine makes of it
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/philox.h"
+#include "slimexx/dist/communicator.h"
+#include "slimexx/rl/loaded_model.h"
+#include "slimexx/rollout/engine.h"
+#include "slimexx/train/trainer.h"
+
+namespace slimexx {
+namespace {
+
+constexpr tensor::Device kDevice{tensor::DeviceType::kCuda, 0};
+
+double seconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// Bytes read and written per second by copies of 2 GiB.
+double copy_bandwidth() {
+  constexpr int64_t kBytes = int64_t{2} << 30;
+  const tensor::Buffer from(kDevice, kBytes, "copy"), to(kDevice, kBytes, "copy");
+  const tensor::Tensor a = from.view(tensor::DType::kU8, {kBytes}),
+                       b = to.view(tensor::DType::kU8, {kBytes});
+  const tensor::Stream stream = tensor::compute_stream(kDevice);
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    tensor::synchronize(stream);
+    const double start = seconds();
+    for (int i = 0; i < 4; ++i) tensor::copy_bytes(stream, b, a);
+    tensor::synchronize(stream);
+    best = std::max(best, 8.0 * kBytes / (seconds() - start));
+  }
+  return best;
+}
+
+std::vector<int32_t> random_tokens(int64_t n, int64_t vocabulary, uint64_t seed) {
+  PhiloxStream stream(seed, 1);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i)
+    tokens.push_back(static_cast<int32_t>(stream.next_below(static_cast<uint64_t>(vocabulary))));
+  return tokens;
+}
+
+void time_training(const std::string& directory, int64_t num_tokens) {
+  const rl::LoadedModel m = rl::make_random_model(directory, kDevice, true, 1);
+  const model::Transformer transformer(m.spec, kDevice, num_tokens);
+  const auto communicator = dist::make_single_communicator();
+  train::TrainOptions options;
+  options.max_tokens_per_gpu = num_tokens;
+  options.recompute_granularity = "full";
+  options.max_logits_gib = 1.25;
+  train::Trainer trainer(transformer, *m.store, *communicator, options, {}, 1.0f, kDevice);
+  train::TrainSample sample{
+      .tokens = random_tokens(num_tokens, m.spec.vocab_size, 7),
+      .response_length = num_tokens - 1,
+      .loss_mask = std::vector<uint8_t>(static_cast<size_t>(num_tokens - 1), 1)};
+  train::StepLoss loss;
+  loss.policy.kind = ops::LossKind::kSft;
+  const tensor::Stream stream = tensor::compute_stream(kDevice);
+  double whole = 1e9, passes = 1e9;
+  int64_t allocations = 0;
+  for (int i = 0; i < 6; ++i) {
+    double updated = 0;
+    const double start = seconds();
+    const auto result = trainer.step({&sample, 1}, loss, 1e-6, [&] { updated = seconds(); });
+    tensor::synchronize(stream);
+    if (i == 1) allocations = tensor::allocation_counters(kDevice).num_allocations;
+    whole = std::min(whole, seconds() - start);
+    passes = std::min(passes, updated - start);
+    if (i == 5)
+      fmt::print(
+          "train {} tokens: forward, loss, backward, gradient norm {:.1f} ms ({:.0f} tokens/s, "
+          "{:.0f} "
+          "TFLOP/s of model work), with the update {:.1f} ms; peak {:.1f} GiB; {} allocations "
+          "after "
+          "warm-up; loss {:.4f}, |g| {:.4f}\n",
+          num_tokens, passes * 1e3, static_cast<double>(num_tokens) / passes,
+          result.flops / passes * 1e-12, whole * 1e3,
+          static_cast<double>(tensor::allocation_counters(kDevice).peak_bytes) / 0x1p30,
+          tensor::allocation_counters(kDevice).num_allocations - allocations,
+          result.metric(ops::LossMetric::kLoss), result.gradient_norm);
+  }
+}
+
+struct Timing {
+  double prefill = 0, decode = 0;
+  int64_t steps = 0;
+};
+
+Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64_t count,
+                    int64_t prompt, int64_t response, uint64_t seed) {
+  for (int64_t i = 0; i < count; ++i) {
+    rollout::SamplingParams sampling;
+    sampling.max_new_tokens = response;
+    engine.submit({.id = i,
+                   .prompt = std::make_shared<const std::vector<int32_t>>(
+                       random_tokens(prompt, spec.vocab_size, seed + static_cast<uint64_t>(i))),
+                   .sampling = sampling,
+                   .name = {.seed = seed, .sample = static_cast<uint32_t>(i)}});
+  }
+  Timing timing;
+  const double start = seconds();
+  while (engine.has_work()) {
+    engine.step();
+    if (timing.prefill == 0 && engine.num_waiting() == 0 &&
+        engine.stats().prompt_tokens >= count * prompt)
+      timing.prefill = seconds() - start;
+    ++timing.steps;
+  }
+  timing.decode = seconds() - start - timing.prefill;
+  return timing;
+}
+
+void time_generation(const std::string& directory, int64_t count, int64_t prompt,
+                     int64_t response) {
+  const rl::LoadedModel m = rl::make_random_model(directory, kDevice, false, 1);
+  const double bandwidth = copy_bandwidth();
+  const model::Transformer transformer(m.spec, kDevice, prompt + response);
+  const model::ModelParameters weights = model::bind_weights(*m.store, m.spec);
+  rollout::EngineOptions options;
+  options.max_running_requests = count;
+  options.chunked_prefill_size = 8192;
+  options.max_total_tokens = count * (prompt + response + options.page_tokens);
+  options.max_sequence_tokens = prompt + response;
+  options.enable_prefix_cache = false;
+  rollout::Engine engine(transformer, weights, kDevice, options, {}, 0);
+  run_requests(engine, m.spec, count, 32, 40, 99);  // warms up, records the decode steps
+  engine.reset_stats();
+  const Timing t = run_requests(engine, m.spec, count, prompt, response, 5);
+  // A decode step reads the weights once (of an untied embedding only its rows), and every cached
+  // key and value of every sequence.
+  const auto n = static_cast<double>(count);
+  const double weight_bytes =
+      2.0 *
+      static_cast<double>(m.store->num_elements() -
+                          (m.spec.tied_embeddings ? 0 : m.spec.vocab_size * m.spec.hidden_size));
+  const double kv_bytes_per_token = 4.0 * static_cast<double>(m.spec.num_layers * m.spec.kv_size());
+  double bytes = 0;
+  for (int64_t i = 1; i < response; ++i)
+    bytes += weight_bytes + n * static_cast<double>(prompt + i) * kv_bytes_per_token;
+  const double total = t.prefill + t.decode, out = n * static_cast<double>(response);
+  fmt::print(
+      "generate {} x {} in / {} out: {:.2f} s, {:.0f} output tokens/s; prefill {:.2f} s, decode "
+      "{:.2f} s in {} steps of {:.3f} ms; weights and cache at {:.0f} GB/s, {:.1f} % of copy's "
+      "{:.0f}\n",
+      count, prompt, response, total, out / total, t.prefill, t.decode, t.steps,
+      t.decode * 1e3 / static_cast<double>(response - 1), bytes / t.decode * 1e-9,
+      100 * bytes / t.decode / bandwidth, bandwidth * 1e-9);
+}
+
+int run(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const auto number = [&](int i) { return std::atoll(argv[i]); };
+  if (mode == "train" && argc == 4) {
+    time_training(argv[2], number(3));
+  } else if (mode == "generate" && argc == 6) {
+    time_generation(argv[2], number(3), number(4), number(5));
+  } else {
+    fmt::print(stderr, "usage: model_bench train DIR TOKENS | generate DIR REQUESTS IN OUT\n");
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace slimexx
+
+int main(int argc, char** argv) {
+  try {
+    return slimexx::run(argc, argv);
+  } catch (const slimexx::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return slimexx::exit_status(error.code());
+  }
+}
