@@ -220,7 +220,7 @@ std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& host,
   auto communicator = std::make_unique<NcclCommunicator>(place.rank, place.size, device,
                                                          exchange_id(host, group, place));
   try_exchange(*communicator, place);
-  log_info("{}: {} ranks exchange gradients and weights between devices",
+  log_info("gradients and weights go between devices by {}; ranks: {}",
            device_communicator_version(), place.size);
   return communicator;
 }

@@ -1,0 +1,207 @@
+// Optimizer and trainer of ranks that exchange device memory, one device each; started by mpirun.
+// Status 77 where there are fewer devices than ranks.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/json.h"
+#include "train/tiny_policy.h"
+
+namespace slimexx::train {
+namespace {
+
+using tensor::Tensor;
+
+dist::World* world = nullptr;
+
+tensor::Device own_device() { return {tensor::DeviceType::kCuda, world->local_rank()}; }
+
+// Small, of sizes that the device's kernels take; untied, so that the head is a part of its own.
+model::ModelSpec small_spec(bool tied) {
+  Json config = parse_json(R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+    "attention_bias": false, "head_dim": 64, "hidden_act": "silu", "hidden_size": 256,
+    "initializer_range": 0.02, "intermediate_size": 512, "max_position_embeddings": 512,
+    "num_attention_heads": 4, "num_hidden_layers": 4, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "vocab_size": 1024})",
+                           "test");
+  config["tie_word_embeddings"] = tied;
+  return model::read_model_spec(config, "test");
+}
+
+// One rank alone goes through the exchange too.
+std::unique_ptr<dist::DeviceCommunicator> exchange_of_one(tensor::Device device) {
+  if (device.is_cpu() || world->size() > 1) return nullptr;
+  const std::vector<int> group = {0};
+  return dist::make_device_communicator(world->communicator(), group, device);
+}
+
+struct Policy {
+  Policy(tensor::Device device, bool tied)
+      : spec(small_spec(tied)), transformer(spec, device, 128), store(spec, device, true) {
+    model::init_random_weights(store, spec, 5);
+  }
+  model::ModelSpec spec;
+  model::Transformer transformer;
+  model::ParameterStore store;
+};
+
+std::vector<float> download(const Tensor& t) {
+  std::vector<float> values(static_cast<size_t>(t.num_elements()));
+  tensor::download(tensor::compute_stream(t.device()), values.data(), t);
+  return values;
+}
+
+std::vector<float> weights_of(const model::ParameterStore& store) {
+  std::vector<float> values;
+  for (const auto& info : store.infos()) {
+    const size_t at = values.size();
+    values.resize(at + static_cast<size_t>(info.num_elements()));
+    store.read_weights(info, 0, values.data() + at, info.num_elements());
+  }
+  return values;
+}
+
+std::vector<float> gradient_values(int rank, int64_t n, uint64_t step) {
+  PhiloxStream random(1000 * step + static_cast<uint64_t>(rank), 2);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& v : values) v = 0.01f * static_cast<float>(random.next_normal());
+  return values;
+}
+
+// Uneven parts, from the end to the start.
+std::vector<dist::Range> uneven_parts(int64_t n) {
+  std::vector<dist::Range> parts;
+  int64_t length = 16 * 1000;
+  for (int64_t end = n; end > 0; length += 16 * 777) {
+    parts.push_back({std::max<int64_t>(0, end - length), end});
+    end = parts.back().begin;
+  }
+  return parts;
+}
+
+// The same gradients to both optimizers, started early (one part more on each next rank) or not.
+struct Steps {
+  std::vector<float> master, exp_avg, weights, reduced;
+  std::vector<double> norms;
+};
+
+Steps run_steps(tensor::Device device, bool early) {
+  dist::Communicator& host = world->communicator();
+  Policy policy(device, false);
+  if (device.is_cpu()) {  // starts from what the device's weights were rounded to
+    for (const auto& info : policy.store.infos()) {
+      float* w = policy.store.weight(info.name).f32();
+      for (int64_t i = 0; i < info.num_elements(); ++i)
+        w[i] = tensor::bf16_to_f32(tensor::f32_to_bf16(w[i]));
+    }
+  }
+  OptimizerOptions options;
+  options.weight_decay = 0.1;
+  ShardedAdamW optimizer(policy.store, host, options, device, exchange_of_one(device));
+  const int64_t n = policy.store.num_elements();
+  optimizer.set_gradient_parts(uneven_parts(n));
+  tensor::Arena arena(device, int64_t{64} << 20, "test");
+  const tensor::Stream stream = tensor::compute_stream(device).with_scratch(arena);
+  Steps result;
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto own = gradient_values(world->rank(), n, step);
+    tensor::upload(stream, policy.store.flat_gradients(), own.data());
+    for (int64_t part = 0; early && part < 3 + world->rank(); ++part)
+      optimizer.start_gradient_part(stream, part);
+    result.norms.push_back(optimizer.reduce_gradients(stream));
+    optimizer.gather_gradients(stream);
+    result.reduced = download(policy.store.flat_gradients());
+    optimizer.step(stream, 1e-3, result.norms.back());
+  }
+  result.master = download(optimizer.master());
+  result.exp_avg = download(optimizer.exp_avg());
+  result.weights = weights_of(policy.store);
+  return result;
+}
+
+void expect_close(const std::vector<float>& a, const std::vector<float>& b, double relative,
+                  double absolute, const char* what) {
+  ASSERT_EQ(a.size(), b.size());
+  int faults = 0;
+  for (size_t i = 0; i < a.size() && faults < 3; ++i) {
+    if (std::abs(double{a[i]} - b[i]) <= relative * std::abs(b[i]) + absolute) continue;
+    ADD_FAILURE() << what << "[" << i << "]: " << a[i] << " and " << b[i] << ", rank "
+                  << world->rank();
+    ++faults;
+  }
+}
+
+TEST(NcclRanks, OptimizerStepsAsOnTheCpu) {
+  const Steps cpu = run_steps({}, false), cuda = run_steps(own_device(), false);
+  if (world->size() <= 2) {  // two addends have no order
+    EXPECT_EQ(first_difference(cuda.reduced, cpu.reduced), "");
+  }
+  expect_close(cuda.reduced, cpu.reduced, 1e-6, 1e-7, "gradient");
+  for (size_t step = 0; step < cpu.norms.size(); ++step)
+    EXPECT_NEAR(cuda.norms[step] / cpu.norms[step], 1, 1e-9) << step;
+  expect_close(cuda.exp_avg, cpu.exp_avg, 1e-5, 1e-9, "exp_avg");
+  expect_close(cuda.master, cpu.master, 1e-6, 1e-7, "master");
+  expect_close(cuda.weights, cpu.weights, 1.0 / 256, 1e-6, "weight");  // one bf16 rounding
+}
+
+TEST(NcclRanks, EarlyPartsChangeNoBit) {
+  const Steps late = run_steps(own_device(), false), early = run_steps(own_device(), true);
+  EXPECT_EQ(first_difference(early.reduced, late.reduced), "");
+  EXPECT_EQ(first_difference(early.master, late.master), "");
+  EXPECT_EQ(first_difference(early.exp_avg, late.exp_avg), "");
+  EXPECT_EQ(first_difference(early.weights, late.weights), "");
+  EXPECT_EQ(early.norms, late.norms);
+}
+
+std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recompute,
+                                bool overlap) {
+  Policy policy(own_device(), tied);
+  TrainOptions options = packed(max_tokens);
+  options.recompute_granularity = recompute;
+  Trainer trainer(policy.transformer, policy.store, world->communicator(), options, {}, 1.0f,
+                  own_device(), exchange_of_one(own_device()));
+  trainer.set_overlap(overlap);
+  for (uint64_t step = 0; step < 3; ++step) {
+    const StepResult r = trainer.step(mixed_samples(9, 60 + step, 1024), full_loss(), 1e-3);
+    EXPECT_FALSE(r.skipped);
+    EXPECT_GT(r.gradient_norm, 0);
+  }
+  return weights_of(policy.store);
+}
+
+TEST(NcclRanks, TrainerOverlapChangesNoBit) {
+  for (const bool tied : {true, false}) {
+    for (const int64_t max_tokens : {60, 4096}) {  // several microbatches; one: a rank has none
+      const auto behind = run_training(tied, max_tokens, "none", false);
+      for (int run = 0; run < 2; ++run) {
+        EXPECT_EQ(first_difference(run_training(tied, max_tokens, "none", true), behind), "");
+      }
+      EXPECT_EQ(first_difference(run_training(tied, max_tokens, "full", true), behind), "");
+      // All ranks hold the same weights.
+      const auto all = world->communicator().all_gather(
+          std::string(reinterpret_cast<const char*>(behind.data()), behind.size() * 4));
+      for (const auto& bytes : all) EXPECT_EQ(bytes == all[0], true);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::train
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  GTEST_FLAG_SET(catch_exceptions, false);  // a rank that throws ends the others
+  slimexx::dist::World world;
+  slimexx::train::world = &world;
+  if (slimexx::tensor::count_cuda_devices() < world.local_size()) return 77;
+  try {
+    slimexx::tensor::select_device(slimexx::train::own_device());
+    const int status = RUN_ALL_TESTS();
+    world.communicator().barrier();
+    return status;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "rank %d: %s\n", world.rank(), e.what());
+    world.abort(1);
+    return 1;
+  }
+}
