@@ -10,6 +10,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/device_communicator.h"
+#include "slimexx/tensor/cuda_check.h"
 
 namespace slimexx::dist {
 namespace {
@@ -171,6 +172,13 @@ ncclUniqueId exchange_id(Communicator& host, std::span<const int> group, const P
   return id;
 }
 
+int64_t free_memory(tensor::Device device) {
+  tensor::select_device(device);
+  size_t free_bytes = 0, total_bytes = 0;
+  SLX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return static_cast<int64_t>(free_bytes);
+}
+
 // Sums to every rank and gathers the sums. NCCL connects devices and takes its buffers at first
 // use: so that happens now, and a transport that garbles shows itself here.
 void try_exchange(DeviceCommunicator& communicator, const Place& place) {
@@ -217,11 +225,12 @@ std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& host,
   const Place place{.rank = static_cast<int>(self - group.begin()),
                     .size = static_cast<int>(group.size()),
                     .device = device};
+  const int64_t free_bytes = free_memory(device);
   auto communicator = std::make_unique<NcclCommunicator>(place.rank, place.size, device,
                                                          exchange_id(host, group, place));
   try_exchange(*communicator, place);
-  log_info("gradients and weights go between devices by {}; ranks: {}",
-           device_communicator_version(), place.size);
+  log_info("{} exchanges between {} rank(s), one device each; it holds {} MiB of each device",
+           device_communicator_version(), place.size, (free_bytes - free_memory(device)) >> 20);
   return communicator;
 }
 
