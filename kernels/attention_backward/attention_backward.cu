@@ -13,7 +13,8 @@ using attention_gradient::kTile;
 using attention_gradient::Launch;
 using attention_gradient::Problem;
 
-constexpr int64_t kCounterBytes = 256;  // the items' counters, alone in their cache lines
+constexpr int64_t kCounterBytes = 256;  // alone in their cache lines
+static_assert(sizeof(attention_gradient::Counters) <= kCounterBytes);
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -24,6 +25,12 @@ int64_t count_parts(const AttentionBackward& problem) {
 
 int64_t pad_tokens(const AttentionBackward& problem) {
   return divide_up(problem.tokens + problem.sequences * kBlockRows, kBlockRows) * kBlockRows;
+}
+
+// A walk for every block of 128 rows; a multiple of 128 bytes keeps what follows aligned.
+int64_t count_walk_bytes(const AttentionBackward& problem) {
+  return divide_up(pad_tokens(problem) / kBlockRows * static_cast<int64_t>(sizeof(int4)), 128) *
+         128;
 }
 
 int64_t count_partials(const AttentionBackward& problem) {
@@ -56,8 +63,10 @@ bool is_served(const AttentionBackward& problem) {
 }
 
 void lay_out_workspace(const AttentionBackward& problem, Problem& p) {
-  p.next_item = static_cast<uint32_t*>(problem.workspace);
-  p.negative_lse = static_cast<float*>(problem.workspace) + kCounterBytes / sizeof(float);
+  auto* const bytes = static_cast<uint8_t*>(problem.workspace);
+  p.counters = reinterpret_cast<attention_gradient::Counters*>(bytes);
+  p.walks = reinterpret_cast<int4*>(bytes + kCounterBytes);
+  p.negative_lse = reinterpret_cast<float*>(bytes + kCounterBytes + count_walk_bytes(problem));
   p.delta = p.negative_lse + problem.query_heads * p.padded_tokens;
   const int64_t partials = count_partials(problem);
   if (partials == 0) return;
@@ -67,14 +76,10 @@ void lay_out_workspace(const AttentionBackward& problem, Problem& p) {
 
 Problem describe(const AttentionBackward& problem) {
   Problem p{};
-  p.out = static_cast<const uint16_t*>(problem.out);
-  p.dout = static_cast<const uint16_t*>(problem.dout);
   p.lse = problem.lse;
   p.dq = static_cast<uint16_t*>(problem.dq);
   p.dk = static_cast<uint16_t*>(problem.dk);
   p.dv = static_cast<uint16_t*>(problem.dv);
-  p.out_stride = problem.out_stride;
-  p.dout_stride = problem.dout_stride;
   p.dq_stride = problem.dq_stride;
   p.dk_stride = problem.dk_stride;
   p.dv_stride = problem.dv_stride;
@@ -100,6 +105,9 @@ cudaError_t describe_tensors(const AttentionBackward& problem, Launch& launch) {
   };
   cudaError_t error = encode(launch.q_map, problem.q, problem.query_heads, problem.q_stride);
   if (error == cudaSuccess) {
+    error = encode(launch.out_map, problem.out, problem.query_heads, problem.out_stride);
+  }
+  if (error == cudaSuccess) {
     error = encode(launch.dout_map, problem.dout, problem.query_heads, problem.dout_stride);
   }
   if (error == cudaSuccess) {
@@ -122,7 +130,7 @@ cudaError_t count_processors(int* processors) {
 
 size_t attention_backward_workspace(const AttentionBackward& problem) {
   if (!has_heads(problem)) return 0;
-  return static_cast<size_t>(kCounterBytes) +
+  return static_cast<size_t>(kCounterBytes + count_walk_bytes(problem)) +
          sizeof(float) * static_cast<size_t>(2 * problem.query_heads * pad_tokens(problem) +
                                              2 * count_partials(problem));
 }
@@ -136,10 +144,10 @@ cudaError_t attention_backward(const AttentionBackward& problem, cudaStream_t st
   int processors = 0;
   cudaError_t error = describe_tensors(problem, launch);
   if (error == cudaSuccess) error = count_processors(&processors);
-  if (error == cudaSuccess) error = launch_prepare(launch, stream);
+  if (error == cudaSuccess) error = launch_list_walks(launch, stream);
+  if (error == cudaSuccess) error = launch_query_gradients(launch, processors, stream);
   if (error == cudaSuccess) error = launch_key_gradients(launch, processors, stream);
   if (error == cudaSuccess && launch.problem.parts > 1) error = launch_sum_parts(launch, stream);
-  if (error == cudaSuccess) error = launch_query_gradients(launch, processors, stream);
   return error;
 }
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "kernels/attention/mbarrier.cuh"
-#include "kernels/attention/problem.cuh"
 #include "kernels/attention_backward/problem.cuh"
+#include "kernels/attention_backward/warp_release.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 
@@ -19,27 +19,17 @@ struct Item {
   int part = 0;
 };
 
-// A whole warp. Items of a sequence come in an order that starts with the longest walks; `heads`
-// are the pieces of a block, which run fastest.
-__device__ __forceinline__ bool find_item(const Problem& problem, attention::WorkCursor& cursor,
-                                          int index, int heads, bool longest_first, Item& item,
-                                          int& piece_head) {
-  attention::Problem sequences{};
-  sequences.cu_seqlens = problem.cu_seqlens;
-  sequences.sequences = problem.sequences;
-  int piece = 0;
-  const int sequence =
-      cursor.find(sequences, index, piece, [&](const attention::Sequence& candidate) {
-        return attention::divide_up(candidate.queries, kBlockRows) * heads;
-      });
-  if (sequence < 0) return false;
-  const attention::Sequence found = attention::read_sequence(sequences, sequence);
-  item.first_token = found.first_token;
-  item.length = found.queries;
-  item.padded = static_cast<int>(padded_start(found.first_token, sequence));
-  const int blocks = attention::divide_up(found.queries, kBlockRows);
-  item.block = longest_first ? piece / heads : blocks - 1 - piece / heads;
-  piece_head = piece % heads;
+// The index of the walk and of the piece of a block that an item is; pieces run fastest.
+__device__ __forceinline__ bool find_walk(const Problem& problem, int index, int pieces, Item& item,
+                                          int& blocks, int& piece) {
+  const int walk = index / pieces;
+  if (walk >= static_cast<int>(problem.counters->walks)) return false;
+  const int4 found = problem.walks[walk];
+  item.first_token = found.x;
+  item.length = found.y;
+  item.padded = found.z;
+  blocks = found.w;
+  piece = index % pieces;
   return true;
 }
 
@@ -56,7 +46,7 @@ struct ItemQueue {
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     for (uint32_t i = 0; i < 2; ++i) {
       attention::init_barrier(address + i * 8, 1);
-      attention::init_barrier(address + 16 + i * 8, consumer_warps);
+      attention::init_barrier(address + 16 + i * 8, consumer_warps * kArrivalsPerWarp);
     }
   }
   // The loading warp.
@@ -92,8 +82,7 @@ struct ItemQueue {
     return item;
   }
   __device__ __forceinline__ void drop() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) attention::arrive(empty());
+    release(empty());
     cursor.advance();
   }
   // Of barriers that complete once per item.

@@ -3,17 +3,16 @@
 //
 // Everything is transposed, S^T = K Q^T, so that P^T and dS^T stay in registers and are the first
 // operand of dV += P^T dO and dK += dS^T Q: a warpgroup owns 64 keys and shares nothing with the
-// other but the loaded tiles. The next tile's S^T is issued before this tile's dK, the next dP^T
-// after it, so that the tensor cores work under the exponentials.
+// other but the loaded tiles. The next tile's S^T is issued before this tile's dS^T is formed, the
+// next dP^T before the next exponentials, so that the tensor cores work under both.
 //
 // Cost, head dim 128, per tile of 64 queries and 128 keys: 4 products of 2.1 MFLOP = 2048
-// tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM; shared
-// memory 64 KB for each product of scores, 32 KB for each of the others, 32 KB loaded = 1792 clocks
-// at 128 B/clk.
-#include "kernels/attention/row_arithmetic.cuh"
-#include "kernels/attention_backward/items.cuh"
-#include "kernels/attention_backward/products.cuh"
-#include "kernels/attention_backward/tile_ring.cuh"
+// tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM. Shared
+// memory at 128 B/clk is as busy: 512 clocks for each product of scores, whose operands both lie
+// there, 256 for each of the others, 256 for what is loaded, 256 for the reads of statistics, 2048
+// together. Registers are full: 128 of results, 64 of scores, 16 of the operand, 8 of statistics.
+#include "kernels/attention/problem.cuh"
+#include "kernels/attention_backward/key_walk.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace {
@@ -21,201 +20,12 @@ namespace {
 using namespace attention;
 using Problem = attention_gradient::Problem;
 using Launch = attention_gradient::Launch;
+using key_walk::KeyWalk;
+using key_walk::kStages;
+using key_walk::kStatisticsBytes;
+using key_walk::Shared;
 
 constexpr int kThreads = 384;
-constexpr int kStages = 4;
-constexpr uint32_t kStatisticsBytes = kTile * 4;
-
-template <int kHeadDim>
-struct Shared {
-  using Ring = TileRing<kHeadDim, kStages>;
-  // Keys, then values: per warpgroup 64 rows.
-  static constexpr uint32_t kValuesAt = 2 * Ring::kTileBytes;
-  static constexpr uint32_t kRingAt = 2 * kValuesAt;
-  // Per stage: negative_lse, delta.
-  static constexpr uint32_t kStatisticsAt = kRingAt + Ring::kBytes;
-  static constexpr uint32_t kRingBarriersAt = kStatisticsAt + kStages * 2 * kStatisticsBytes;
-  static constexpr uint32_t kKeysFullAt = kRingBarriersAt + Ring::kBarrierBytes;
-  static constexpr uint32_t kKeysEmptyAt = kKeysFullAt + 8;
-  static constexpr uint32_t kItemsAt = (kKeysEmptyAt + 8 + 15) / 16 * 16;
-  static constexpr uint32_t kBytes = kItemsAt + ItemQueue::kBytes;
-};
-
-__device__ __forceinline__ float2 read_pair(uint32_t address) {
-  float2 x;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
-  return x;
-}
-
-// One warpgroup: 64 keys against one part's queries.
-template <int kHeadDim>
-struct KeyWalk {
-  using Layout = Shared<kHeadDim>;
-  using Ring = typename Layout::Ring;
-  static constexpr int kOutputs = kHeadDim / 2;
-  static constexpr uint32_t kNone = kStages;
-  const Problem& problem;
-  uint32_t shared;
-  uint32_t group;
-  RingCursor<kStages> ahead;     // the tile whose scores are issued next
-  uint32_t stage, stage_before;  // of the current tile and the one before
-  float dk[kOutputs], dv[kOutputs];
-  float s[32], dp[32];
-  uint32_t operand[16];  // P, then dS in its place: 16 registers more would not fit
-
-  __device__ __forceinline__ Ring ring() const {
-    return {shared + Layout::kRingAt, shared + Layout::kRingBarriersAt};
-  }
-
-  // All lanes have read what the barrier gives back.
-  __device__ __forceinline__ void release(uint32_t barrier) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(barrier);
-  }
-
-  __device__ __forceinline__ void issue_scores(float (&d)[32], uint32_t rows_at,
-                                               uint32_t tile) const {
-    const Operand rows(shared + rows_at + group * Ring::kTileBytes, 0), columns(tile, 0);
-    fence_products();
-#pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-      const uint32_t at = k / 4 * kBoxBytes + k % 4 * 32;
-      multiply_rows(d, rows.at(at), columns.at(at), k > 0);
-    }
-    commit_products();
-  }
-
-  __device__ __forceinline__ void issue_sums(float (&d)[kOutputs], uint32_t tile) const {
-    const Operand b(tile, kBoxBytes);
-    fence_products();
-#pragma unroll
-    for (int k = 0; k < kTile / 16; ++k) multiply_registers(d, operand + 4 * k, b.at(k * 16 * 128));
-    commit_products();
-  }
-
-  // A tile before this warpgroup's keys.
-  __device__ __forceinline__ void skip() {
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
-    release(ring().empty(ahead.stage));
-    ahead.advance();
-  }
-
-  __device__ __forceinline__ void weigh(bool diagonal) {
-    const int lane = threadIdx.x % 32;
-    const uint32_t offsets =
-        shared + Layout::kStatisticsAt + stage * 2 * kStatisticsBytes + lane % 4 * 8;
-    const int key = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 4 - 2 * (lane % 4);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float2 offset = read_pair(offsets + j * 32);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int at = 4 * j + 2 * i;
-        s[at] = exp2_approx(__fmaf_rn(s[at], problem.c, offset.x));
-        s[at + 1] = exp2_approx(__fmaf_rn(s[at + 1], problem.c, offset.y));
-      }
-    }
-    if (diagonal) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (8 * j + i % 2 < key + i / 2 * 8) s[4 * j + i] = 0.0f;
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ void round_weights() {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) operand[i] = round_pair(s[2 * i], s[2 * i + 1]);
-  }
-
-  __device__ __forceinline__ void differentiate() {
-    const uint32_t deltas = shared + Layout::kStatisticsAt + stage * 2 * kStatisticsBytes +
-                            kStatisticsBytes + threadIdx.x % 4 * 8;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float2 delta = read_pair(deltas + j * 32);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int at = 4 * j + 2 * i;
-        const float low = __uint_as_float(operand[at / 2] << 16);
-        const float high = __uint_as_float(operand[at / 2] & 0xffff0000u);
-        operand[at / 2] = round_pair(__fmul_rn(low, __fsub_rn(dp[at], delta.x)),
-                                     __fmul_rn(high, __fsub_rn(dp[at + 1], delta.y)));
-      }
-    }
-  }
-
-  // The current tile's scores are there; in flight on entry: dK of the tile before, dP.
-  __device__ __forceinline__ void step(bool diagonal, bool skip_before_next) {
-    weigh(diagonal);
-    wait_products<0>();
-    pin_registers(dp);
-    if (stage_before != kNone) release(ring().empty(stage_before));
-    if (skip_before_next) skip();
-    round_weights();
-    issue_sums(dv, ring().second(stage));
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, 0, ring().first(ahead.stage));
-    wait_products<1>();
-    differentiate();
-    issue_sums(dk, ring().first(stage));
-    issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
-    stage_before = stage;
-    stage = ahead.stage;
-    ahead.advance();
-    wait_products<2>();
-    pin_registers(s);
-  }
-
-  __device__ __forceinline__ void last_step(bool diagonal) {
-    weigh(diagonal);
-    wait_products<0>();
-    pin_registers(dp);
-    release(shared + Layout::kKeysEmptyAt);
-    if (stage_before != kNone) release(ring().empty(stage_before));
-    round_weights();
-    issue_sums(dv, ring().second(stage));
-    wait_products<0>();
-    differentiate();
-    issue_sums(dk, ring().first(stage));
-    wait_products<0>();
-    pin_registers(dk);
-    pin_registers(dv);
-    release(ring().empty(stage));
-  }
-
-  // `tiles` of each head are not before this warpgroup's keys; the second warpgroup skips one.
-  __device__ __forceinline__ void walk(int heads, int tiles) {
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) dk[i] = dv[i] = 0.0f;
-    pin_registers(dk);
-    pin_registers(dv);
-    if (group != 0) skip();
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, 0, ring().first(ahead.stage));
-    issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
-    stage_before = kNone;
-    stage = ahead.stage;
-    ahead.advance();
-    wait_products<1>();
-    pin_registers(s);
-    int left = tiles;  // of this head
-    for (;;) {
-      const bool diagonal = left == tiles;
-      if (--left == 0) {
-        if (--heads == 0) {
-          last_step(diagonal);
-          break;
-        }
-        left = tiles;
-      }
-      step(diagonal, left == tiles && group != 0);
-    }
-  }
-};
 
 template <int kHeadDim>
 __device__ __forceinline__ void store_rows(const Problem& problem, const Item& item, int first_row,
@@ -269,7 +79,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
                            problem.partial_dv, 1.0f);
     } else {
       for (int head = 0; head < item.heads; ++head) walk.skip();
-      walk.release(shared + Layout::kKeysEmptyAt);
+      release(shared + Layout::kKeysEmptyAt);
     }
   }
 }
@@ -281,21 +91,22 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   using Layout = Shared<kHeadDim>;
   using Ring = typename Layout::Ring;
   const int lane = threadIdx.x;
-  TileLoader<kHeadDim, kStages> loader{
-      q_map, dout_map, {shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}, {}};
+  TileLoader<kHeadDim, kStages> loader{{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt},
+                                       {}};
   ItemQueue items{shared + Layout::kItemsAt, {}};
-  WorkCursor cursor;
   Item item;
   uint32_t keys_parity = 1;
-  int piece = 0;
+  int blocks = 0, piece = 0;
   for (int index = blockIdx.x;
-       find_item(problem, cursor, index, problem.kv_heads * problem.parts, true, item, piece);) {
+       find_walk(problem, index, problem.kv_heads * problem.parts, item, blocks, piece);) {
+    item.block = divide_up(item.length, kBlockRows) - blocks;
     item.part = piece % problem.parts;
     item.head = piece / problem.parts * problem.group + item.part * problem.part_heads;
     item.heads = min(problem.part_heads, problem.group - item.part * problem.part_heads);
     items.put(item);
     int next = 0;
-    if (lane == 0) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_item, 1u));
+    if (lane == 0)
+      next = static_cast<int>(gridDim.x + atomicAdd(&problem.counters->next_key_item, 1u));
 
     const uint32_t keys_full = shared + Layout::kKeysFullAt;
     wait_barrier(shared + Layout::kKeysEmptyAt, keys_parity);
@@ -311,8 +122,9 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
     for (int head = item.head; head < item.head + item.heads; ++head) {
       for (int query = item.block * kBlockRows; query < item.length; query += kTile) {
         const int64_t at = head * problem.padded_tokens + item.padded + query;
+        const int row = item.first_token + query;
         loader.load(
-            head, item.first_token + query, item.length - query, 2 * kStatisticsBytes,
+            {q_map, dout_map, head, row, row}, item.length - query, 2 * kStatisticsBytes,
             [&](uint32_t stage, uint32_t barrier) {
               const uint32_t to = shared + Layout::kStatisticsAt + stage * 2 * kStatisticsBytes;
               load_bytes(to, problem.negative_lse + at, kStatisticsBytes, barrier);
@@ -344,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_map(dout_map);
     typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(8);
     init_barrier(shared + Layout::kKeysFullAt, 1);
-    init_barrier(shared + Layout::kKeysEmptyAt, 8);
+    init_barrier(shared + Layout::kKeysEmptyAt, 8 * kArrivalsPerWarp);
     ItemQueue{shared + Layout::kItemsAt, {}}.init(8);
     publish_barriers();
   }

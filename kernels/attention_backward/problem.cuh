@@ -6,8 +6,8 @@
 //   dV_j = sum_i P_ij dout_i    dK_j = scale sum_i dS_ij q_i    dQ_i = scale sum_j dS_ij k_j
 // P and dS are rounded to bf16 before they enter a product, everything else is fp32.
 //
-// Two kernels instead of one: key_gradients owns keys and walks queries, query_gradients owns
-// queries and walks keys. S and dP are computed twice (7 products where 5 would do), and in return
+// Two kernels instead of one: query_gradients owns queries and walks keys, then key_gradients owns
+// keys and walks queries. S and dP are computed twice (7 products where 5 would do), and in return
 // every sum has one owner and one order: nothing waits, nothing is added in the order of arrival,
 // and dQ needs no fp32 copy in memory.
 #pragma once
@@ -22,34 +22,41 @@ inline constexpr int kTile = 64;         // queries or keys of one step, rows of
 inline constexpr int kBlockRows = 128;   // queries or keys that one thread block owns
 inline constexpr int kHeadsPerPart = 4;  // a longer group of query heads is summed by parts
 
+struct Counters {
+  uint32_t next_key_item, next_query_item;  // 0 at the start of their kernels
+  uint32_t walks;
+};
+
 struct Problem {
-  const uint16_t* out;
-  const uint16_t* dout;
   const float* lse;
   uint16_t* dq;
   uint16_t* dk;
   uint16_t* dv;
-  int64_t out_stride, dout_stride, dq_stride, dk_stride, dv_stride;
+  int64_t dq_stride, dk_stride, dv_stride;
   const int32_t* cu_seqlens;
   int64_t tokens;
   int sequences, query_heads, kv_heads, group;
   int parts, part_heads;  // of a group: parts * part_heads >= group
   float scale;
   float c;  // scale * log2 e
-  // [query_heads][padded_tokens]; a sequence starts at padded_start(). Past its last token, up to
-  // the next multiple of 128: -inf and 0.
+  // [query_heads][padded_tokens], written by query_gradients; a sequence starts at padded_start().
+  // Past its last token, up to the next multiple of 128: -inf and 0.
   float* negative_lse;  // -lse * log2 e
   float* delta;         // D
   int64_t padded_tokens;
   // [parts][tokens][kv_heads][head_dim]; null if parts is 1.
   float* partial_dk;
   float* partial_dv;
-  uint32_t* next_item;  // of key_gradients and of query_gradients; 0 at the start of a launch
+  // Blocks of all sequences, the longest walks first: first token and length of the sequence, its
+  // padded_start, and the blocks of the walk, from 1 to as many as the sequence has. A walk of r
+  // blocks is that of queries r - 1 from the front, and of keys r - 1 from the back.
+  int4* walks;
+  Counters* counters;
 };
 
 struct Launch {
   Problem problem;
-  CUtensorMap q_map, k_map, v_map, dout_map;  // boxes of kTile rows x 64 columns
+  CUtensorMap q_map, k_map, v_map, out_map, dout_map;  // boxes of kTile rows x 64 columns
   int head_dim;
 };
 
@@ -58,9 +65,9 @@ __host__ __device__ inline int64_t padded_start(int64_t first_token, int64_t seq
   return (first_token + sequence * kBlockRows) / kBlockRows * kBlockRows;
 }
 
-cudaError_t launch_prepare(const Launch& launch, cudaStream_t stream);
-cudaError_t launch_key_gradients(const Launch& launch, int processors, cudaStream_t stream);
+cudaError_t launch_list_walks(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_query_gradients(const Launch& launch, int processors, cudaStream_t stream);
+cudaError_t launch_key_gradients(const Launch& launch, int processors, cudaStream_t stream);
 cudaError_t launch_sum_parts(const Launch& launch, cudaStream_t stream);
 
 }  // namespace slimexx::kernels::attention_gradient

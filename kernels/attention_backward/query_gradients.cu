@@ -8,10 +8,8 @@
 // Cost, head dim 128, per tile of 64 keys and 128 queries: 3 products of 2.1 MFLOP = 1536
 // tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM; shared
 // memory 32 KB for each product, 32 KB loaded = 1024 clocks at 128 B/clk.
-#include "kernels/attention/row_arithmetic.cuh"
-#include "kernels/attention_backward/items.cuh"
-#include "kernels/attention_backward/products.cuh"
-#include "kernels/attention_backward/tile_ring.cuh"
+#include "kernels/attention/problem.cuh"
+#include "kernels/attention_backward/query_walk.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace {
@@ -19,158 +17,11 @@ namespace {
 using namespace attention;
 using Problem = attention_gradient::Problem;
 using Launch = attention_gradient::Launch;
+using query_walk::kStages;
+using query_walk::QueryWalk;
+using query_walk::Shared;
 
 constexpr int kThreads = 384;
-constexpr int kStages = 4;
-
-template <int kHeadDim>
-struct Shared {
-  using Ring = TileRing<kHeadDim, kStages>;
-  // Per warpgroup: queries, output gradients, and the result on its way out.
-  static constexpr uint32_t kGroupBytes = 3 * Ring::kTileBytes;
-  static constexpr uint32_t kRingAt = 2 * kGroupBytes;
-  static constexpr uint32_t kRingBarriersAt = kRingAt + Ring::kBytes;
-  // Per warpgroup: rows full, rows empty.
-  static constexpr uint32_t kRowsFullAt = kRingBarriersAt + Ring::kBarrierBytes;
-  static constexpr uint32_t kItemsAt = (kRowsFullAt + 32 + 15) / 16 * 16;
-  static constexpr uint32_t kBytes = kItemsAt + ItemQueue::kBytes;
-};
-
-// One warpgroup: 64 queries against the keys up to them.
-template <int kHeadDim>
-struct QueryWalk {
-  using Ring = typename Shared<kHeadDim>::Ring;
-  static constexpr uint32_t kNone = kStages;
-  const Problem& problem;
-  uint32_t shared;
-  RingCursor<kStages> ahead;     // the tile whose scores are issued next
-  uint32_t stage, stage_before;  // of the current tile and the one before
-  uint32_t q[kHeadDim / 4], dout[kHeadDim / 4];
-  float negative_lse[2], delta[2];
-  float dq[kHeadDim / 2];
-  float s[32], dp[32];
-  uint32_t ds[16];
-
-  __device__ __forceinline__ Ring ring() const {
-    return {shared + Shared<kHeadDim>::kRingAt, shared + Shared<kHeadDim>::kRingBarriersAt};
-  }
-
-  __device__ __forceinline__ void release(uint32_t barrier) const {
-    if (threadIdx.x % 32 == 0) arrive(barrier);
-  }
-
-  // The thread's share of 64 rows as operands.
-  __device__ __forceinline__ void read_operand(uint32_t (&rows)[kHeadDim / 4],
-                                               uint32_t buffer) const {
-    const int lane = threadIdx.x % 32;
-    const int row = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane % 16;
-#pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-      const int chunk = (k % 4 * 2 + lane / 16) ^ (row % 8);
-      const uint32_t from = buffer + k / 4 * kBoxBytes + row * 128 + chunk * 16;
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(rows[4 * k]), "=r"(rows[4 * k + 1]), "=r"(rows[4 * k + 2]),
-                     "=r"(rows[4 * k + 3])
-                   : "r"(from)
-                   : "memory");
-    }
-  }
-
-  __device__ __forceinline__ void issue_scores(float (&d)[32], const uint32_t (&rows)[kHeadDim / 4],
-                                               uint32_t tile) const {
-    const Operand columns(tile, 0);
-    fence_products();
-#pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-      multiply_rows(d, rows + 4 * k, columns.at(k / 4 * kBoxBytes + k % 4 * 32), k > 0);
-    }
-    commit_products();
-  }
-
-  __device__ __forceinline__ void issue_sum(uint32_t tile) {
-    const Operand keys(tile, kBoxBytes);
-    fence_products();
-#pragma unroll
-    for (int k = 0; k < kTile / 16; ++k) multiply_registers(dq, ds + 4 * k, keys.at(k * 16 * 128));
-    commit_products();
-  }
-
-  __device__ __forceinline__ void weigh(bool diagonal) {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      s[i] = exp2_approx(__fmaf_rn(s[i], problem.c, negative_lse[i / 2 % 2]));
-    }
-    if (diagonal) {
-      const int lane = threadIdx.x % 32;
-      const int query = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 4 - 2 * (lane % 4);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (8 * j + i % 2 > query + i / 2 * 8) s[4 * j + i] = 0.0f;
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ void differentiate() {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const float d = delta[i % 2];
-      ds[i] = round_pair(__fmul_rn(s[2 * i], __fsub_rn(dp[2 * i], d)),
-                         __fmul_rn(s[2 * i + 1], __fsub_rn(dp[2 * i + 1], d)));
-    }
-  }
-
-  // The current tile's scores are weighed; in flight on entry: dQ of the tile before, dP.
-  __device__ __forceinline__ void step(bool next_diagonal) {
-    wait_products<0>();
-    pin_registers(dp);
-    if (stage_before != kNone) release(ring().empty(stage_before));
-    differentiate();
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, q, ring().first(ahead.stage));
-    issue_sum(ring().first(stage));
-    issue_scores(dp, dout, ring().second(ahead.stage));
-    stage_before = stage;
-    stage = ahead.stage;
-    ahead.advance();
-    wait_products<2>();
-    pin_registers(s);
-    weigh(next_diagonal);
-  }
-
-  // `tiles` > 0, the last of them on the diagonal.
-  __device__ __forceinline__ void walk(int tiles) {
-#pragma unroll
-    for (float& value : dq) value = 0.0f;
-    pin_registers(dq);
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, q, ring().first(ahead.stage));
-    issue_scores(dp, dout, ring().second(ahead.stage));
-    stage_before = kNone;
-    stage = ahead.stage;
-    ahead.advance();
-    wait_products<1>();
-    pin_registers(s);
-    weigh(tiles == 1);
-    for (int tile = 1; tile < tiles; ++tile) step(tile + 1 == tiles);
-    wait_products<0>();
-    pin_registers(dp);
-    if (stage_before != kNone) release(ring().empty(stage_before));
-    differentiate();
-    issue_sum(ring().first(stage));
-    wait_products<0>();
-    pin_registers(dq);
-    release(ring().empty(stage));
-  }
-
-  __device__ __forceinline__ void skip() {
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
-    release(ring().empty(ahead.stage));
-    ahead.advance();
-  }
-};
 
 // Rounded rows go through shared memory and leave 16 bytes per thread.
 template <int kHeadDim>
@@ -220,21 +71,15 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   QueryWalk<kHeadDim> walk{problem, shared};
   const uint32_t rows = shared + group * Layout::kGroupBytes;
   const uint32_t rows_full = shared + Layout::kRowsFullAt + group * 16;
-  const int row = static_cast<int>(threadIdx.x % 128) / 32 * 16 + threadIdx.x % 32 / 4;
   ItemQueue items{shared + Layout::kItemsAt, {}};
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     const int first_row = item.block * kBlockRows + group * kTile;
-    const int64_t at = item.head * problem.padded_tokens + item.padded + first_row + row;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      walk.negative_lse[i] = problem.negative_lse[at + 8 * i];
-      walk.delta[i] = problem.delta[at + 8 * i];
-    }
+    walk.read_log_sums(item, first_row);
     wait_barrier(rows_full, items.item_parity());
     walk.read_operand(walk.q, rows);
     walk.read_operand(walk.dout, rows + Ring::kTileBytes);
-    __syncwarp();
-    walk.release(rows_full + 8);
+    release(rows_full + 8);
+    walk.multiply_outputs(item, first_row, group);
     const int tiles = first_row < item.length ? first_row / kTile + 1 : 0;
     if (tiles > 0) {
       walk.walk(tiles);
@@ -249,21 +94,26 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
 template <int kHeadDim>
 __device__ __forceinline__ void load_items(const Problem& problem, const CUtensorMap& q_map,
                                            const CUtensorMap& k_map, const CUtensorMap& v_map,
-                                           const CUtensorMap& dout_map, uint32_t shared) {
+                                           const CUtensorMap& dout_map, const CUtensorMap& out_map,
+                                           uint32_t shared) {
   using Layout = Shared<kHeadDim>;
   using Ring = typename Layout::Ring;
   const int lane = threadIdx.x;
-  TileLoader<kHeadDim, kStages> loader{
-      k_map, v_map, {shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}, {}};
+  const auto kNothing = [](uint32_t, uint32_t) {};
+  TileLoader<kHeadDim, kStages> loader{{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt},
+                                       {}};
   ItemQueue items{shared + Layout::kItemsAt, {}};
-  WorkCursor cursor;
   Item item;
+  int blocks = 0;
   uint32_t rows_parity = 1;
   for (int index = blockIdx.x;
-       find_item(problem, cursor, index, problem.query_heads, false, item, item.head);) {
+       find_walk(problem, index, problem.query_heads, item, blocks, item.head);) {
+    item.block = blocks - 1;
     items.put(item);
     int next = 0;
-    if (lane == 0) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_item + 1, 1u));
+    if (lane == 0)
+      next = static_cast<int>(gridDim.x + atomicAdd(&problem.counters->next_query_item, 1u));
+    const int first_row = item.first_token + item.block * kBlockRows;
     for (int group = 0; group < 2; ++group) {
       const uint32_t full = shared + Layout::kRowsFullAt + group * 16;
       wait_barrier(full + 8, rows_parity);
@@ -272,15 +122,16 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
       if (lane < 2 * Ring::kHalves) {
         load_box(lane < Ring::kHalves ? q_map : dout_map,
                  shared + group * Layout::kGroupBytes + lane * kBoxBytes, full,
-                 lane % Ring::kHalves * kBoxColumns, item.head,
-                 item.first_token + item.block * kBlockRows + group * kTile);
+                 lane % Ring::kHalves * kBoxColumns, item.head, first_row + group * kTile);
       }
     }
     rows_parity ^= 1;
+    loader.load({out_map, out_map, item.head, first_row, first_row + kTile}, kTile, 0, kNothing);
     const int tiles = tiles_of(item);
     for (int tile = 0; tile < tiles; ++tile) {
-      loader.load(item.head / problem.group, item.first_token + tile * kTile,
-                  item.length - tile * kTile, 0, [](uint32_t, uint32_t) {});
+      const int row = item.first_token + tile * kTile;
+      loader.load({k_map, v_map, item.head / problem.group, row, row}, item.length - tile * kTile,
+                  0, kNothing);
     }
     index = __shfl_sync(0xffffffffu, next, 0);
   }
@@ -294,7 +145,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                             const __grid_constant__ CUtensorMap q_map,
                             const __grid_constant__ CUtensorMap k_map,
                             const __grid_constant__ CUtensorMap v_map,
-                            const __grid_constant__ CUtensorMap dout_map) {
+                            const __grid_constant__ CUtensorMap dout_map,
+                            const __grid_constant__ CUtensorMap out_map) {
   using Layout = Shared<kHeadDim>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t shared = shared_address(memory);
@@ -304,10 +156,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_map(k_map);
     prefetch_map(v_map);
     prefetch_map(dout_map);
+    prefetch_map(out_map);
     typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(8);
     for (uint32_t group = 0; group < 2; ++group) {
       init_barrier(shared + Layout::kRowsFullAt + group * 16, 1);
-      init_barrier(shared + Layout::kRowsFullAt + group * 16 + 8, 4);
+      init_barrier(shared + Layout::kRowsFullAt + group * 16 + 8, 4 * kArrivalsPerWarp);
     }
     ItemQueue{shared + Layout::kItemsAt, {}}.init(8);
     publish_barriers();
@@ -318,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x < 32) {
-      load_items<kHeadDim>(problem, q_map, k_map, v_map, dout_map, shared);
+      load_items<kHeadDim>(problem, q_map, k_map, v_map, dout_map, out_map, shared);
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
@@ -336,7 +189,7 @@ cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.query_heads;
   kernel<<<static_cast<unsigned>(items < processors ? items : processors), kThreads, kBytes,
-           stream>>>(p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map);
+           stream>>>(p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map, launch.out_map);
   return cudaGetLastError();
 }
 

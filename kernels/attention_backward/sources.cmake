@@ -1,6 +1,6 @@
 list(APPEND SLX_KERNELS_SOURCES
   attention_backward/attention_backward.cu
   attention_backward/key_gradients.cu
-  attention_backward/prepare.cu
+  attention_backward/list_walks.cu
   attention_backward/query_gradients.cu
   attention_backward/sum_parts.cu)

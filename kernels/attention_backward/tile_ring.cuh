@@ -7,6 +7,7 @@
 #include "kernels/attention/mbarrier.cuh"
 #include "kernels/attention/tensor_box.cuh"
 #include "kernels/attention_backward/problem.cuh"
+#include "kernels/attention_backward/warp_release.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 
@@ -37,7 +38,7 @@ struct TileRing {
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       attention::init_barrier(full(stage), 1);
-      attention::init_barrier(empty(stage), consumer_warps);
+      attention::init_barrier(empty(stage), consumer_warps * kArrivalsPerWarp);
     }
     attention::init_barrier(landed(), 1);
   }
@@ -53,12 +54,23 @@ __device__ __forceinline__ void load_bytes(uint32_t destination, const void* sou
       : "memory");
 }
 
+// The current phase also waits for `bytes` of copies; no arrival.
+__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Where the tiles of a pair come from: one head of two tensors, from two rows on.
+struct TilePair {
+  const CUtensorMap& first_map;
+  const CUtensorMap& second_map;
+  int head, first_row, second_row;
+};
+
 // The loading warp.
 template <int kHeadDim, int kStages>
 struct TileLoader {
   using Ring = TileRing<kHeadDim, kStages>;
-  const CUtensorMap& first_map;
-  const CUtensorMap& second_map;
   Ring ring;
   attention::RingCursor<kStages> cursor;
   uint32_t landed_parity = 0;
@@ -78,29 +90,34 @@ struct TileLoader {
     __syncwarp();
   }
 
-  // The next tile: `row` is its first token, `present` of its rows belong to the sequence.
-  // `extra(stage, barrier)`, by one lane, may load `extra_bytes` more.
+  // The next pair, of which `present` rows belong to the sequence. `extra(stage, barrier)`, by one
+  // lane, may load `extra_bytes` more.
   template <class Extra>
-  __device__ __forceinline__ void load(int head, int row, int present, uint32_t extra_bytes,
+  __device__ __forceinline__ void load(const TilePair& pair, int present, uint32_t extra_bytes,
                                        const Extra& extra) {
     const int lane = threadIdx.x % 32;
     attention::wait_barrier(ring.empty(cursor.stage), cursor.parity ^ 1);
     const bool partial = present < kTile;
-    const uint32_t barrier = partial ? ring.landed() : ring.full(cursor.stage);
-    if (lane == 0) attention::arrive_expecting(barrier, 2 * Ring::kTileBytes + extra_bytes);
+    const uint32_t full = ring.full(cursor.stage);
+    const uint32_t barrier = partial ? ring.landed() : full;
+    if (lane == 0) {
+      expect_bytes(full, extra_bytes);
+      attention::arrive_expecting(barrier, 2 * Ring::kTileBytes);
+      extra(cursor.stage, full);
+    }
     __syncwarp();
     if (lane < 2 * Ring::kHalves) {
-      const int half = lane % Ring::kHalves;
-      attention::load_box(lane < Ring::kHalves ? first_map : second_map,
+      const bool first = lane < Ring::kHalves;
+      attention::load_box(first ? pair.first_map : pair.second_map,
                           ring.first(cursor.stage) + lane * kBoxBytes, barrier,
-                          half * attention::kBoxColumns, head, row);
+                          lane % Ring::kHalves * attention::kBoxColumns, pair.head,
+                          first ? pair.first_row : pair.second_row);
     }
-    if (lane == 0) extra(cursor.stage, barrier);
     if (partial) {
       attention::wait_barrier(barrier, landed_parity);
       landed_parity ^= 1;
       clear_rows(present);
-      if (lane == 0) attention::arrive(ring.full(cursor.stage));
+      if (lane == 0) attention::arrive(full);
     }
     cursor.advance();
   }

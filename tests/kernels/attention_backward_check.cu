@@ -1,7 +1,8 @@
 // Gradients of attention on the device: values against fp64 references, bits across runs and
 // batches, and what must stay untouched.
 //   attention_backward_check [small | values | large | bits]
-// Without a word all but `small`, which is for compute-sanitizer. Exit status 1 on any difference.
+// Without a word all but `small`, which is for compute-sanitizer; for its racecheck the kernels are
+// to be built with SLX_KERNEL_EVERY_LANE_ARRIVES. Exit status 1 on any difference.
 #include <cuda_bf16.h>
 
 #include <algorithm>

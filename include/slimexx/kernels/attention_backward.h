@@ -1,7 +1,8 @@
 // Gradients of causal, variable-length, grouped-query attention over packed rows (sm_90a): bf16 in
 // and out, fp32 accumulation. Pointers are device pointers; strides count elements from token to
 // token. Nothing is allocated, nothing synchronises. The same bits every run: no sum is formed in
-// the order of arrival.
+// the order of arrival. A sequence's gradients do not depend on the others of the batch, and rows
+// of no sequence are left alone.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -25,7 +26,7 @@ struct AttentionBackward {
   const int32_t* cu_seqlens = nullptr;  // [sequences + 1]
   int64_t tokens = 0, sequences = 0, query_heads = 0, kv_heads = 0;
   int64_t head_dim = 0;  // 64 or 128
-  int64_t max_len = 0;   // upper bound over the sequences, known on the host
+  int64_t max_len = 0;   // upper bound over the sequences, known on the host; at most tokens
   float scale = 0.0f;
   void* workspace = nullptr;  // attention_backward_workspace() bytes, 128-byte aligned
   size_t workspace_bytes = 0;

@@ -1,0 +1,229 @@
+// The mathematics of dK and dV: what one warpgroup does with its 64 keys and a part's queries, and
+// where things lie in shared memory.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/row_arithmetic.cuh"
+#include "kernels/attention_backward/items.cuh"
+#include "kernels/attention_backward/products.cuh"
+#include "kernels/attention_backward/tile_ring.cuh"
+
+namespace slimexx::kernels::attention_gradient::key_walk {
+
+using namespace attention;
+using Problem = attention_gradient::Problem;
+
+inline constexpr int kStages = 4;
+inline constexpr uint32_t kStatisticsBytes = kTile * 4;
+
+template <int kHeadDim>
+struct Shared {
+  using Ring = TileRing<kHeadDim, kStages>;
+  // Keys, then values: per warpgroup 64 rows.
+  static constexpr uint32_t kValuesAt = 2 * Ring::kTileBytes;
+  static constexpr uint32_t kRingAt = 2 * kValuesAt;
+  // Per stage: negative_lse, delta.
+  static constexpr uint32_t kStatisticsAt = kRingAt + Ring::kBytes;
+  static constexpr uint32_t kRingBarriersAt = kStatisticsAt + kStages * 2 * kStatisticsBytes;
+  static constexpr uint32_t kKeysFullAt = kRingBarriersAt + Ring::kBarrierBytes;
+  static constexpr uint32_t kKeysEmptyAt = kKeysFullAt + 8;
+  static constexpr uint32_t kItemsAt = (kKeysEmptyAt + 8 + 15) / 16 * 16;
+  static constexpr uint32_t kBytes = kItemsAt + ItemQueue::kBytes;
+};
+
+__device__ __forceinline__ float2 read_pair(uint32_t address) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
+  return x;
+}
+
+// One warpgroup: 64 keys against one part's queries.
+template <int kHeadDim>
+struct KeyWalk {
+  using Layout = Shared<kHeadDim>;
+  using Ring = typename Layout::Ring;
+  static constexpr int kOutputs = kHeadDim / 2;
+  static constexpr uint32_t kNone = kStages;
+  static constexpr int kFetched = 4;  // pairs of statistics on their way to registers
+  const Problem& problem;
+  uint32_t shared;
+  uint32_t group;
+  RingCursor<kStages> ahead;     // the tile whose scores are issued next
+  uint32_t stage, stage_before;  // of the current tile and the one before
+  float dk[kOutputs], dv[kOutputs];
+  float s[32], dp[32];
+  float2 fetched[kFetched];
+  uint32_t operand[16];  // P, then dS in its place: 16 registers more would not fit
+
+  __device__ __forceinline__ Ring ring() const {
+    return {shared + Layout::kRingAt, shared + Layout::kRingBarriersAt};
+  }
+
+  __device__ __forceinline__ void issue_scores(float (&d)[32], uint32_t rows_at,
+                                               uint32_t tile) const {
+    const Operand rows(shared + rows_at + group * Ring::kTileBytes, 0), columns(tile, 0);
+    fence_products();
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      const uint32_t at = k / 4 * kBoxBytes + k % 4 * 32;
+      multiply_rows(d, rows.at(at), columns.at(at), k > 0);
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void issue_sums(float (&d)[kOutputs], uint32_t tile) const {
+    const Operand b(tile, kBoxBytes);
+    fence_products();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      multiply_registers(d, operand + 4 * k, b.at(k * 16 * 128));
+    }
+    commit_products();
+  }
+
+  // A tile before this warpgroup's keys.
+  __device__ __forceinline__ void skip() {
+    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    release(ring().empty(ahead.stage));
+    ahead.advance();
+  }
+
+  // The first columns' statistics of the current tile, while products are waited for.
+  __device__ __forceinline__ void fetch(uint32_t which) {
+    const uint32_t from = statistics(which);
+#pragma unroll
+    for (int j = 0; j < kFetched; ++j) fetched[j] = read_pair(from + j * 32);
+  }
+
+  // A pair of columns' statistic; the pair kFetched further on follows it.
+  __device__ __forceinline__ float2 next_statistic(uint32_t which, int j) {
+    const float2 pair = fetched[j % kFetched];
+    if (j + kFetched < 8)
+      fetched[j % kFetched] = read_pair(statistics(which) + (j + kFetched) * 32);
+    return pair;
+  }
+
+  // Addresses of the thread's columns in the tile's negative_lse (0) or delta (1).
+  __device__ __forceinline__ uint32_t statistics(uint32_t which) const {
+    return shared + Layout::kStatisticsAt + (stage * 2 + which) * kStatisticsBytes +
+           threadIdx.x % 4 * 8;
+  }
+
+  __device__ __forceinline__ void weigh(bool diagonal) {
+    const int lane = threadIdx.x % 32;
+    const int key = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 4 - 2 * (lane % 4);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 offset = next_statistic(0, j);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int at = 4 * j + 2 * i;
+        s[at] = exp2_approx(__fmaf_rn(s[at], problem.c, offset.x));
+        s[at + 1] = exp2_approx(__fmaf_rn(s[at + 1], problem.c, offset.y));
+      }
+    }
+    if (diagonal) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (8 * j + i % 2 < key + i / 2 * 8) s[4 * j + i] = 0.0f;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void round_weights() {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) operand[i] = round_pair(s[2 * i], s[2 * i + 1]);
+  }
+
+  __device__ __forceinline__ void differentiate() {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 delta = next_statistic(1, j);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int at = 4 * j + 2 * i;
+        const float low = __uint_as_float(operand[at / 2] << 16);
+        const float high = __uint_as_float(operand[at / 2] & 0xffff0000u);
+        operand[at / 2] = round_pair(__fmul_rn(low, __fsub_rn(dp[at], delta.x)),
+                                     __fmul_rn(high, __fsub_rn(dp[at + 1], delta.y)));
+      }
+    }
+  }
+
+  // The current tile's scores are there; in flight on entry: dK of the tile before, dP.
+  __device__ __forceinline__ void step(bool diagonal, bool skip_before_next) {
+    weigh(diagonal);
+    wait_products<0>();
+    pin_registers(dp);
+    if (stage_before != kNone) release(ring().empty(stage_before));
+    if (skip_before_next) skip();
+    round_weights();
+    issue_sums(dv, ring().second(stage));
+    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    issue_scores(s, 0, ring().first(ahead.stage));
+    fetch(1);
+    wait_products<1>();
+    differentiate();
+    issue_sums(dk, ring().first(stage));
+    issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
+    stage_before = stage;
+    stage = ahead.stage;
+    ahead.advance();
+    fetch(0);
+    wait_products<2>();
+    pin_registers(s);
+  }
+
+  __device__ __forceinline__ void last_step(bool diagonal) {
+    weigh(diagonal);
+    wait_products<0>();
+    pin_registers(dp);
+    release(shared + Layout::kKeysEmptyAt);
+    if (stage_before != kNone) release(ring().empty(stage_before));
+    round_weights();
+    issue_sums(dv, ring().second(stage));
+    fetch(1);
+    wait_products<0>();
+    differentiate();
+    issue_sums(dk, ring().first(stage));
+    wait_products<0>();
+    pin_registers(dk);
+    pin_registers(dv);
+    release(ring().empty(stage));
+  }
+
+  // `tiles` of each head are not before this warpgroup's keys; the second warpgroup skips one.
+  __device__ __forceinline__ void walk(int heads, int tiles) {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) dk[i] = dv[i] = 0.0f;
+    pin_registers(dk);
+    pin_registers(dv);
+    if (group != 0) skip();
+    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    issue_scores(s, 0, ring().first(ahead.stage));
+    issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
+    stage_before = kNone;
+    stage = ahead.stage;
+    ahead.advance();
+    fetch(0);
+    wait_products<1>();
+    pin_registers(s);
+    int left = tiles;  // of this head
+    for (;;) {
+      const bool diagonal = left == tiles;
+      if (--left == 0) {
+        if (--heads == 0) {
+          last_step(diagonal);
+          break;
+        }
+        left = tiles;
+      }
+      step(diagonal, left == tiles && group != 0);
+    }
+  }
+};
+
+}  // namespace slimexx::kernels::attention_gradient::key_walk

@@ -1,0 +1,208 @@
+// The mathematics of dQ: what one warpgroup does with its 64 queries and the keys up to them, and
+// where things lie in shared memory.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/row_arithmetic.cuh"
+#include "kernels/attention_backward/items.cuh"
+#include "kernels/attention_backward/products.cuh"
+#include "kernels/attention_backward/tile_ring.cuh"
+
+namespace slimexx::kernels::attention_gradient::query_walk {
+
+using namespace attention;
+using Problem = attention_gradient::Problem;
+
+inline constexpr int kStages = 4;
+
+template <int kHeadDim>
+struct Shared {
+  using Ring = TileRing<kHeadDim, kStages>;
+  // Per warpgroup: queries, output gradients, and the result on its way out.
+  static constexpr uint32_t kGroupBytes = 3 * Ring::kTileBytes;
+  static constexpr uint32_t kRingAt = 2 * kGroupBytes;
+  static constexpr uint32_t kRingBarriersAt = kRingAt + Ring::kBytes;
+  // Per warpgroup: rows full, rows empty.
+  static constexpr uint32_t kRowsFullAt = kRingBarriersAt + Ring::kBarrierBytes;
+  static constexpr uint32_t kItemsAt = (kRowsFullAt + 32 + 15) / 16 * 16;
+  static constexpr uint32_t kBytes = kItemsAt + ItemQueue::kBytes;
+};
+
+// One warpgroup: 64 queries against the keys up to them.
+template <int kHeadDim>
+struct QueryWalk {
+  using Ring = typename Shared<kHeadDim>::Ring;
+  static constexpr uint32_t kNone = kStages;
+  const Problem& problem;
+  uint32_t shared;
+  RingCursor<kStages> ahead;     // the tile whose scores are issued next
+  uint32_t stage, stage_before;  // of the current tile and the one before
+  uint32_t q[kHeadDim / 4], dout[kHeadDim / 4];
+  float negative_lse[2], delta[2];
+  float dq[kHeadDim / 2];
+  float s[32], dp[32];
+  uint32_t ds[16];
+
+  __device__ __forceinline__ Ring ring() const {
+    return {shared + Shared<kHeadDim>::kRingAt, shared + Shared<kHeadDim>::kRingBarriersAt};
+  }
+
+  // The first of the thread's two rows; the other is 8 on.
+  static __device__ __forceinline__ int row_of_thread() {
+    return static_cast<int>(threadIdx.x % 128) / 32 * 16 + static_cast<int>(threadIdx.x % 32) / 4;
+  }
+
+  // The thread's share of 64 rows as operands.
+  __device__ __forceinline__ void read_operand(uint32_t (&rows)[kHeadDim / 4],
+                                               uint32_t buffer) const {
+    const int lane = threadIdx.x % 32;
+    const int row = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      const int chunk = (k % 4 * 2 + lane / 16) ^ (row % 8);
+      const uint32_t from = buffer + k / 4 * kBoxBytes + row * 128 + chunk * 16;
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(rows[4 * k]), "=r"(rows[4 * k + 1]), "=r"(rows[4 * k + 2]),
+                     "=r"(rows[4 * k + 3])
+                   : "r"(from)
+                   : "memory");
+    }
+  }
+
+  __device__ __forceinline__ void read_log_sums(const Item& item, int first_row) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = first_row + row_of_thread() + 8 * i;
+      negative_lse[i] = minus_infinity();
+      if (row >= item.length) continue;
+      const int64_t token = item.first_token + row;
+      negative_lse[i] =
+          __fmul_rn(problem.lse[token * problem.query_heads + item.head], -1.4426950408889634f);
+    }
+  }
+
+  // D = dout . out, of outputs that come through the ring before the keys; both kernels need it.
+  __device__ __forceinline__ void multiply_outputs(const Item& item, int first_row, int group) {
+    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    uint32_t out[kHeadDim / 4];
+    read_operand(out, group == 0 ? ring().first(ahead.stage) : ring().second(ahead.stage));
+    release(ring().empty(ahead.stage));
+    ahead.advance();
+    delta[0] = delta[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 4; ++i) {
+      float& sum = delta[i % 2];
+      sum = __fmaf_rn(__uint_as_float(out[i] << 16), __uint_as_float(dout[i] << 16), sum);
+      sum = __fmaf_rn(__uint_as_float(out[i] & 0xffff0000u), __uint_as_float(dout[i] & 0xffff0000u),
+                      sum);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      delta[i] = __fadd_rn(delta[i], __shfl_xor_sync(0xffffffffu, delta[i], 1));
+      delta[i] = __fadd_rn(delta[i], __shfl_xor_sync(0xffffffffu, delta[i], 2));
+      const int row = first_row + row_of_thread() + 8 * i;
+      if (row >= item.length) delta[i] = 0.0f;
+      const int64_t at = item.head * problem.padded_tokens + item.padded + row;
+      if (threadIdx.x % 4 != 0) continue;
+      problem.delta[at] = delta[i];
+      problem.negative_lse[at] = negative_lse[i];
+    }
+  }
+
+  __device__ __forceinline__ void issue_scores(float (&d)[32], const uint32_t (&rows)[kHeadDim / 4],
+                                               uint32_t tile) const {
+    const Operand columns(tile, 0);
+    fence_products();
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      multiply_rows(d, rows + 4 * k, columns.at(k / 4 * kBoxBytes + k % 4 * 32), k > 0);
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void issue_sum(uint32_t tile) {
+    const Operand keys(tile, kBoxBytes);
+    fence_products();
+#pragma unroll
+    for (int k = 0; k < kTile / 16; ++k) multiply_registers(dq, ds + 4 * k, keys.at(k * 16 * 128));
+    commit_products();
+  }
+
+  __device__ __forceinline__ void weigh(bool diagonal) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      s[i] = exp2_approx(__fmaf_rn(s[i], problem.c, negative_lse[i / 2 % 2]));
+    }
+    if (diagonal) {
+      const int lane = threadIdx.x % 32;
+      const int query = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 4 - 2 * (lane % 4);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (8 * j + i % 2 > query + i / 2 * 8) s[4 * j + i] = 0.0f;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void differentiate() {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float d = delta[i % 2];
+      ds[i] = round_pair(__fmul_rn(s[2 * i], __fsub_rn(dp[2 * i], d)),
+                         __fmul_rn(s[2 * i + 1], __fsub_rn(dp[2 * i + 1], d)));
+    }
+  }
+
+  // The current tile's scores are weighed; in flight on entry: dQ of the tile before, dP.
+  __device__ __forceinline__ void step(bool next_diagonal) {
+    wait_products<0>();
+    pin_registers(dp);
+    if (stage_before != kNone) release(ring().empty(stage_before));
+    differentiate();
+    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    issue_scores(s, q, ring().first(ahead.stage));
+    issue_sum(ring().first(stage));
+    issue_scores(dp, dout, ring().second(ahead.stage));
+    stage_before = stage;
+    stage = ahead.stage;
+    ahead.advance();
+    wait_products<2>();
+    pin_registers(s);
+    weigh(next_diagonal);
+  }
+
+  // `tiles` > 0, the last of them on the diagonal.
+  __device__ __forceinline__ void walk(int tiles) {
+#pragma unroll
+    for (float& value : dq) value = 0.0f;
+    pin_registers(dq);
+    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    issue_scores(s, q, ring().first(ahead.stage));
+    issue_scores(dp, dout, ring().second(ahead.stage));
+    stage_before = kNone;
+    stage = ahead.stage;
+    ahead.advance();
+    wait_products<1>();
+    pin_registers(s);
+    weigh(tiles == 1);
+    for (int tile = 1; tile < tiles; ++tile) step(tile + 1 == tiles);
+    wait_products<0>();
+    pin_registers(dp);
+    if (stage_before != kNone) release(ring().empty(stage_before));
+    differentiate();
+    issue_sum(ring().first(stage));
+    wait_products<0>();
+    pin_registers(dq);
+    release(ring().empty(stage));
+  }
+
+  __device__ __forceinline__ void skip() {
+    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    release(ring().empty(ahead.stage));
+    ahead.advance();
+  }
+};
+
+}  // namespace slimexx::kernels::attention_gradient::query_walk

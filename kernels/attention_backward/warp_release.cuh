@@ -1,0 +1,21 @@
+// How a warp gives a buffer back. One lane arrives for all once they have read; racecheck does not
+// follow that, so programs made for it are built with SLX_KERNEL_EVERY_LANE_ARRIVES.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/mbarrier.cuh"
+
+namespace slimexx::kernels::attention_gradient {
+
+#ifdef SLX_KERNEL_EVERY_LANE_ARRIVES
+inline constexpr uint32_t kArrivalsPerWarp = 32;
+#else
+inline constexpr uint32_t kArrivalsPerWarp = 1;
+#endif
+
+__device__ __forceinline__ void release(uint32_t barrier) {
+  __syncwarp();
+  if (kArrivalsPerWarp == 32 || threadIdx.x % 32 == 0) attention::arrive(barrier);
+}
+
+}  // namespace slimexx::kernels::attention_gradient
