@@ -191,14 +191,12 @@ std::vector<GemmConfig> list_candidates(const Operands& o) {
       list.push_back(balanced);
       list.back().rows = whole.rows;
     }
-    if (whole.rows <= 64 && whole.columns <= (whole.swap_operands ? 64 : 128)) {
-      GemmConfig twice = whole;
-      twice.blocks_per_sm = 2;
-      list.push_back(balance_gemm_tiles(twice, o.m, o.n));
+    if (whole.rows != 128 || o.n * o.m < (int64_t{1} << 24)) continue;
+    for (const int lead : {0, 2, 4}) {
+      if (lead == whole.lead) continue;
+      list.push_back(balanced);
+      list.back().lead = lead;
     }
-    if (whole.rows != 128 || o.m <= 1024) continue;
-    list.push_back(balanced);
-    list.back().lead = whole.lead == 0 ? 3 : 0;
   }
   const auto cost = [&o](const GemmConfig& c) { return estimate_gemm_ns(c, o.m, o.n, o.k); };
   std::stable_sort(list.begin(), list.end(),

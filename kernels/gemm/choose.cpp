@@ -1,55 +1,51 @@
-// Which compiled variant a product uses: the least estimated time under a small cost model.
+// Which compiled variant a product uses: the least estimated time under a small cost model, but for
+// products that were measured.
 #include "kernels/gemm/choose.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
+#include "kernels/gemm/measured_tiles.h"
+
 namespace slimexx::kernels {
 namespace {
 
 constexpr int64_t kMultiprocessors = 132;
 
-// Fitted to the times of bench/kernels/gemm_bench on an H200. Nanoseconds per K block of 64 and per
-// row of a tile's operands, or per product of 64 rows with one column; bytes and operations per
+// Fitted to the times of bench/kernels/gemm_bench on an H200. Nanoseconds per K block of 64: times
+// rows of operands, or times products of 64 rows with one column; bytes and operations per
 // nanosecond.
-constexpr double kMultiplyTime = 0.65;  // tensor cores
-constexpr double kSharedTime = 0.51;    // shared memory, read and written
-constexpr double kCacheTime = 1.2;      // L2, when all multiprocessors read
-constexpr double kChainTime = 110;      // four dependent products, whatever the width
-constexpr double kClusterTime = 7;      // what waiting for a peer adds to a K block
-constexpr double kTileTime = 2000;      // before and after the chain of a tile
-constexpr double kLaunchTime = 2100;
-constexpr double kMemoryRate = 4150;
-constexpr double kPowerRate = 900e3;
-constexpr double kSharpness = 3.4;  // of the maximum over chain, memory and power
+constexpr double kMultiplyTime = 1.302;  // tensor cores
+constexpr double kSharedTime = 0.509;    // shared memory, written and read
+constexpr double kIngestTime = 0.71;     // into one multiprocessor
+constexpr double kChainTime = 102.6;     // four dependent products, whatever the width
+constexpr double kClusterTime = 8.9;     // what waiting for a peer adds to a K block
+constexpr double kTileTime = 1196;       // before and after the chain of a tile
+constexpr double kLaunchTime = 2560;
+constexpr double kMemoryRate = 3961;
+constexpr double kPowerRate = 786500;
+constexpr double kSharpness = 4.14;       // of the maximum over chain, memory and power
+constexpr double kTwoBlocksShare = 0.97;  // of the time to stream weights with two blocks at a time
+constexpr double kPlainExcess = 1.012;    // of 64-row tiles in plain order
+constexpr double kManyReadersExcess = 1.065;  // the same with four or more readers of a weight
 
 // In swapped order `rows` is the most there can be.
 constexpr GemmConfig kConfigs[] = {
-    {false, 128, 256, 1, 16, 1, 3}, {false, 128, 256, 2, 16, 1, 3}, {false, 128, 224, 1, 16, 1, 0},
-    {false, 128, 224, 2, 16, 1, 0}, {false, 128, 208, 1, 16, 1, 0}, {false, 128, 208, 2, 16, 1, 0},
-    {false, 128, 192, 1, 16, 1, 0}, {false, 128, 192, 2, 16, 1, 0}, {false, 128, 160, 1, 16, 1, 0},
-    {false, 128, 160, 2, 16, 1, 0}, {false, 128, 144, 1, 16, 1, 0}, {false, 128, 144, 2, 16, 1, 0},
-    {false, 128, 128, 1, 16, 1, 0}, {false, 128, 128, 2, 16, 1, 0}, {false, 128, 112, 1, 16, 1, 0},
-    {false, 128, 112, 2, 16, 1, 0}, {false, 128, 96, 1, 16, 1, 0},  {false, 128, 96, 2, 16, 1, 0},
-    {false, 128, 64, 1, 16, 1, 0},  {false, 128, 64, 2, 16, 1, 0},  {false, 64, 40, 1, 16, 1, 0},
-    {false, 64, 48, 1, 16, 1, 0},   {false, 64, 48, 2, 16, 1, 0},   {false, 64, 64, 1, 16, 1, 0},
-    {false, 64, 64, 2, 16, 1, 0},   {false, 64, 80, 1, 16, 1, 0},   {false, 64, 80, 2, 16, 1, 0},
-    {false, 64, 96, 1, 16, 1, 0},   {false, 64, 96, 2, 16, 1, 0},   {false, 64, 128, 1, 16, 1, 0},
-    {false, 64, 128, 2, 16, 1, 0},  {false, 64, 160, 1, 16, 1, 0},  {false, 64, 160, 2, 16, 1, 0},
-    {false, 64, 192, 1, 16, 1, 0},  {false, 64, 192, 2, 16, 1, 0},  {false, 64, 256, 1, 16, 1, 0},
-    {false, 64, 256, 2, 16, 1, 0},  {false, 192, 128, 1, 16, 1, 0}, {false, 192, 192, 1, 16, 1, 0},
-    {true, 64, 8, 1, 1, 1, 0},      {true, 64, 16, 1, 1, 1, 0},     {true, 64, 32, 1, 1, 1, 0},
-    {true, 64, 48, 1, 1, 1, 0},     {true, 64, 48, 2, 1, 1, 0},     {true, 64, 64, 1, 1, 1, 0},
-    {true, 64, 64, 2, 1, 1, 0},     {true, 64, 96, 1, 1, 1, 0},     {true, 64, 96, 2, 1, 1, 0},
-    {true, 64, 128, 1, 1, 1, 0},    {true, 64, 128, 2, 1, 1, 0},    {true, 64, 160, 1, 1, 1, 0},
-    {true, 64, 160, 2, 1, 1, 0},    {true, 64, 192, 1, 1, 1, 0},    {true, 64, 192, 2, 1, 1, 0},
-    {true, 64, 256, 1, 1, 1, 0},    {true, 64, 256, 2, 1, 1, 0},    {true, 128, 8, 1, 1, 1, 0},
-    {true, 128, 16, 1, 1, 1, 0},    {true, 128, 32, 1, 1, 1, 0},    {true, 128, 64, 1, 1, 1, 0},
-    {true, 128, 64, 2, 1, 1, 0},    {true, 128, 96, 1, 1, 1, 0},    {true, 128, 96, 2, 1, 1, 0},
-    {true, 128, 128, 1, 1, 1, 0},   {true, 128, 128, 2, 1, 1, 0},   {true, 128, 160, 1, 1, 1, 0},
-    {true, 128, 160, 2, 1, 1, 0},   {true, 128, 192, 1, 1, 1, 0},   {true, 128, 192, 2, 1, 1, 0},
-    {true, 192, 128, 1, 1, 1, 0},   {true, 192, 192, 1, 1, 1, 0},
+    {false, 128, 256, 2, 16, 1, 3}, {false, 128, 256, 1, 16, 1, 3}, {false, 128, 224, 1, 16, 1, 0},
+    {false, 128, 208, 1, 16, 1, 0}, {false, 128, 192, 1, 16, 1, 0}, {false, 128, 160, 1, 16, 1, 0},
+    {false, 128, 144, 1, 16, 1, 0}, {false, 128, 128, 1, 16, 1, 0}, {false, 128, 112, 1, 16, 1, 0},
+    {false, 128, 96, 1, 16, 1, 0},  {false, 64, 40, 1, 16, 1, 0},   {false, 64, 48, 1, 16, 1, 0},
+    {false, 64, 64, 1, 16, 1, 0},   {false, 64, 72, 1, 16, 1, 0},   {false, 64, 80, 1, 16, 1, 0},
+    {false, 64, 96, 1, 16, 1, 0},   {false, 64, 128, 1, 16, 1, 0},  {false, 64, 144, 1, 16, 1, 0},
+    {false, 64, 160, 1, 16, 1, 0},  {false, 64, 192, 1, 16, 1, 0},  {false, 64, 256, 1, 16, 1, 0},
+    {false, 192, 128, 1, 16, 1, 0}, {false, 192, 192, 1, 16, 1, 0}, {true, 64, 32, 1, 1, 1, 0},
+    {true, 64, 48, 1, 1, 1, 0},     {true, 64, 64, 1, 1, 1, 0},     {true, 64, 96, 1, 1, 1, 0},
+    {true, 64, 128, 1, 1, 1, 0},    {true, 64, 160, 1, 1, 1, 0},    {true, 64, 192, 1, 1, 1, 0},
+    {true, 64, 256, 1, 1, 1, 0},    {true, 128, 96, 1, 1, 1, 0},    {true, 128, 128, 1, 1, 1, 0},
+    {true, 128, 160, 1, 1, 1, 0},   {true, 128, 192, 1, 1, 1, 0},   {true, 192, 128, 1, 1, 1, 0},
+    {true, 192, 160, 1, 1, 1, 0},   {true, 192, 192, 1, 1, 1, 0},   {false, 64, 80, 1, 16, 2},
+    {false, 64, 96, 1, 16, 2},
 };
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -72,20 +68,21 @@ double estimate_gemm_ns(const GemmConfig& c, int64_t m, int64_t n, int64_t k) {
   const int64_t token_tiles = count_token_tiles(c, m);
   const int64_t tiles = token_tiles * divide_up(n, features);
   const double waves = static_cast<double>(divide_up(tiles, count_places(c))) * c.blocks_per_sm;
-  const double tokens = static_cast<double>(divide_up(m, token_tiles));
+  const double loaded = features + static_cast<double>(m) / static_cast<double>(token_tiles);
   const double groups = (c.rows + 63) / 64;
-  const double multiply = kMultiplyTime * 2 * groups * c.columns;
-  const double shared = kSharedTime * (groups * (64 + c.columns) + features + tokens);
-  const double busy = std::min(1.0, static_cast<double>(tiles) / kMultiprocessors);
-  const double cache = kCacheTime * busy * (tokens + static_cast<double>(features) / c.cluster);
-  const double chain = kChainTime + (c.cluster > 1 ? kClusterTime : 0);
-  const double step = std::max({multiply, shared, cache, chain});
+  const double step = std::max(
+      {kMultiplyTime * groups * c.columns, kSharedTime * (groups * (64 + c.columns) + loaded),
+       kIngestTime * loaded, kChainTime + (c.cluster > 1 ? kClusterTime : 0)});
   const double compute = waves * (static_cast<double>(divide_up(k, 64)) * step + kTileTime);
-  const double memory = 2.0 * static_cast<double>(n * k + m * (n + k)) / kMemoryRate;
+  const double memory = 2.0 * static_cast<double>(n * k + m * (n + k)) / kMemoryRate *
+                        (c.blocks_per_sm > 1 ? kTwoBlocksShare : 1);
   const double power = 2.0 * static_cast<double>(m) * static_cast<double>(n * k) / kPowerRate;
-  return kLaunchTime + std::pow(std::pow(compute, kSharpness) + std::pow(memory, kSharpness) +
-                                    std::pow(power, kSharpness),
-                                1 / kSharpness);
+  const double whole = std::pow(
+      std::pow(compute, kSharpness) + std::pow(memory, kSharpness) + std::pow(power, kSharpness),
+      1 / kSharpness);
+  const bool narrow = !c.swap_operands && c.rows == 64 && c.blocks_per_sm == 1;
+  const double excess = token_tiles >= 4 ? kManyReadersExcess : kPlainExcess;
+  return (kLaunchTime + whole) * (narrow ? excess : 1);
 }
 
 GemmConfig balance_gemm_tiles(GemmConfig c, int64_t m, int64_t n) {
@@ -111,6 +108,11 @@ GemmConfig get_gemm_config(int index) { return kConfigs[index]; }
 GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k) {
   m = std::max<int64_t>(m, 1);
   n = std::max<int64_t>(n, 1);
+  for (const MeasuredTile& tile : kMeasuredTiles) {
+    if (tile.n == n && tile.k == k && tile.above < m && m <= tile.most) {
+      return balance_gemm_tiles(tile.config, m, n);
+    }
+  }
   GemmConfig best = kConfigs[0];
   double best_ns = INFINITY;
   for (const GemmConfig& config : kConfigs) {

@@ -86,20 +86,20 @@ __device__ __forceinline__ void store_rows(const GemmProblem& p, const uint8_t* 
 
 // Plain order: `tokens` of 64 rows x kCount * 2 features. Pieces of 64 x 64 leave by bulk stores,
 // smaller ones by ordinary ones.
-template <int kCount>
+template <int kBuffers, int kCount>
 __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
                                             uint8_t* staging, int barrier, int token, int tokens,
                                             int feature) {
   constexpr int kPieces = kCount / 32, kRestChunks = kCount / 4 % 8;
-  constexpr int kBuffers = kCount > 32 ? 2 : 1;
   const bool issuer = threadIdx.x % 128 == 0;
   const bool bulk = tokens == 64 || token + tokens == p.tokens;  // beyond y nothing is stored
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     uint8_t* buffer = staging + piece % kBuffers * 8192;
     // An odd number of pieces ends in the buffer in which the next tile begins.
-    if (issuer && (piece > 0 || kPieces % 2 == 0)) wait_stores_read<1>();
-    if (issuer && piece == 0 && kPieces % 2 == 1) wait_stores_read<0>();
+    const bool other_buffer = kBuffers == 2 && (piece > 0 || kPieces % 2 == 0);
+    if (issuer && other_buffer) wait_stores_read<1>();
+    if (issuer && !other_buffer) wait_stores_read<0>();
     sync_named(barrier, 128);
     stage_rows<8>(acc + 32 * piece, buffer);
     if (bulk) fence_shared_for_async();
@@ -113,7 +113,7 @@ __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&
   }
   if constexpr (kRestChunks > 0) {
     uint8_t* buffer = staging + kPieces % kBuffers * 8192;
-    if (issuer) wait_stores_read<(kPieces > 0 ? 1 : 0)>();
+    if (issuer) wait_stores_read<(kPieces > 0 ? kBuffers - 1 : 0)>();
     sync_named(barrier, 128);
     stage_rows<kRestChunks>(acc + 32 * kPieces, buffer);
     sync_named(barrier, 128);
@@ -121,11 +121,12 @@ __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&
   }
 }
 
-// The same where tiles take as many tokens as they have room for.
+// The same where tiles take as many tokens as they have room for, of at most two warpgroups.
 template <int kCount>
 __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
                                             uint8_t* staging, int barrier, int token, int feature) {
-  store_plain(p, acc, staging, barrier, token, min(64, p.tokens - token), feature);
+  constexpr int kBuffers = kCount > 32 ? 2 : 1;
+  store_plain<kBuffers>(p, acc, staging, barrier, token, min(64, p.tokens - token), feature);
 }
 
 // Accumulators of 64 features x 8 kGroups tokens into rows of one token each.
@@ -151,7 +152,7 @@ __device__ __forceinline__ void stage_transposed(const float* acc, uint8_t* stag
 
 // Swapped order: `count` of 64 features (a multiple of 8) x `tokens` of kCount * 2, in 16-byte
 // stores, 64 tokens at a time.
-template <int kCount>
+template <int kBuffers, int kCount>
 __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float (&acc)[kCount],
                                               uint8_t* staging, int barrier, int token, int tokens,
                                               int feature, int count) {
@@ -161,8 +162,9 @@ __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float 
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     constexpr int kLastGroups = kCount / 4 - 8 * (kPieces - 1);
-    // Two buffers: whoever passes the barrier below has read what the one before it holds.
-    uint8_t* buffer = staging + piece % 2 * 8192;
+    // With two buffers, whoever passes the barrier below has read what the one before it holds.
+    uint8_t* buffer = staging + piece % kBuffers * 8192;
+    if (kBuffers == 1 && piece > 0) sync_named(barrier, 128);
     if (piece + 1 < kPieces) {
       stage_transposed<8>(acc + 32 * piece, buffer);
     } else {

@@ -188,7 +188,7 @@ struct StoreProduct {
       if (p.y_is_f32) {
         store_swapped_f32(p, acc, column, tokens, row, count);
       } else {
-        store_swapped(p, acc, staging, 1 + group, column, tokens, row, count);
+        store_swapped<Tile::kBuffers>(p, acc, staging, 1 + group, column, tokens, row, count);
       }
     } else {
       const int tokens = min(min(p.tile_tokens - group * 64, 64), p.tokens - row);
@@ -196,7 +196,7 @@ struct StoreProduct {
       if (p.y_is_f32) {
         store_plain_f32(p, acc, row, tokens, column);
       } else {
-        store_plain(p, acc, staging, 1 + group, row, tokens, column);
+        store_plain<Tile::kBuffers>(p, acc, staging, 1 + group, row, tokens, column);
       }
     }
   }

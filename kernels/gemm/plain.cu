@@ -3,16 +3,8 @@
 
 namespace slimexx::kernels {
 
-const char* launch_plain_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
-                              cudaStream_t stream) {
-  return launch_matching<
-      GemmTile<false, 2, 256, 1>, GemmTile<false, 2, 256, 2>, GemmTile<false, 2, 224, 1>,
-      GemmTile<false, 2, 224, 2>, GemmTile<false, 2, 208, 1>, GemmTile<false, 2, 208, 2>,
-      GemmTile<false, 2, 192, 1>, GemmTile<false, 2, 192, 2>, GemmTile<false, 2, 160, 1>,
-      GemmTile<false, 2, 160, 2>, GemmTile<false, 2, 144, 1>, GemmTile<false, 2, 144, 2>,
-      GemmTile<false, 2, 128, 1>, GemmTile<false, 2, 128, 2>, GemmTile<false, 2, 112, 1>,
-      GemmTile<false, 2, 112, 2>, GemmTile<false, 2, 96, 1>, GemmTile<false, 2, 96, 2>,
-      GemmTile<false, 2, 64, 1>, GemmTile<false, 2, 64, 2>>(args, config, sm_count, stream);
+const char* launch_plain_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count, cudaStream_t stream) {
+  return launch_matching<GemmTile<false, 2, 256, 2>, GemmTile<false, 2, 256, 1>, GemmTile<false, 2, 224, 1>, GemmTile<false, 2, 208, 1>, GemmTile<false, 2, 192, 1>, GemmTile<false, 2, 160, 1>, GemmTile<false, 2, 144, 1>, GemmTile<false, 2, 128, 1>, GemmTile<false, 2, 112, 1>, GemmTile<false, 2, 96, 1>>(args, config, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels

@@ -3,14 +3,8 @@
 
 namespace slimexx::kernels {
 
-const char* launch_wide_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
-                                     cudaStream_t stream) {
-  return launch_matching<
-      GemmTile<true, 2, 8, 1>, GemmTile<true, 2, 16, 1>, GemmTile<true, 2, 32, 1>,
-      GemmTile<true, 2, 64, 1>, GemmTile<true, 2, 64, 2>, GemmTile<true, 2, 96, 1>,
-      GemmTile<true, 2, 96, 2>, GemmTile<true, 2, 128, 1>, GemmTile<true, 2, 128, 2>,
-      GemmTile<true, 2, 160, 1>, GemmTile<true, 2, 160, 2>, GemmTile<true, 2, 192, 1>,
-      GemmTile<true, 2, 192, 2>>(args, config, sm_count, stream);
+const char* launch_wide_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count, cudaStream_t stream) {
+  return launch_matching<GemmTile<true, 2, 96, 1>, GemmTile<true, 2, 128, 1>, GemmTile<true, 2, 160, 1>, GemmTile<true, 2, 192, 1>>(args, config, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels

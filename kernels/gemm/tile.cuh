@@ -34,9 +34,10 @@ struct GemmTile {
   static constexpr int kBlockK = kBoxes * kBoxK;
   static constexpr int kColumnBoxBytes = kColumns * 128;
 
-  // Output staging of one warpgroup: up to 64 x 64 outputs at a time, through two buffers if there
-  // are more of them.
-  static constexpr int kStagingBytes = kColumns > 64 ? 2 * 8192 : (kSwap ? kColumns * 128 : 8192);
+  // Output staging of one warpgroup: up to 64 x 64 outputs at a time. Where there are more, two
+  // buffers take turns, unless three warpgroups leave too little for the stages.
+  static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 ? 2 : 1;
+  static constexpr int kStagingBytes = kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
   // Swapped tiles may have fewer rows than the products read: the rest is whatever lies behind
   // them, up to 56 rows, and lands in accumulators that nobody stores.
   static constexpr int kOverreadBytes = kSwap ? 56 * 128 : 0;
