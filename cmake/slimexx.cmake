@@ -64,7 +64,7 @@ function(slx_add_test module)
   list(TRANSFORM ARG_DEPENDS PREPEND slx_)
   target_link_libraries(tests_${module} PRIVATE slx_flags ${ARG_DEPENDS} ${ARG_LIBRARIES} nlohmann_json::nlohmann_json GTest::gtest GTest::gtest_main)
   target_include_directories(tests_${module} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(tests_${module} PRIVATE
+  target_compile_definitions(tests_${module} PRIVATE $<$<BOOL:${SLX_WITH_CUDA}>:SLX_WITH_CUDA>
     SLX_TEST_DATA="${PROJECT_SOURCE_DIR}/tests" SLX_SHARED_DATA="${PROJECT_SOURCE_DIR}/../shared"
     SLX_BINARY="$<TARGET_FILE_DIR:tests_${module}>/../../src/cli/slimexx")
   gtest_discover_tests(tests_${module} TEST_PREFIX ${module}. PROPERTIES LABELS ${ARG_LABEL} DISCOVERY_TIMEOUT 60)

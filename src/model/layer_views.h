@@ -23,7 +23,8 @@ inline float attention_scale(const ModelSpec& spec) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
 }
 
-// All of a layer's tape but x.
-LayerTape allocate_layer_tape(Arena& arena, const ModelSpec& spec, int64_t num_tokens);
+// A layer's tape in two parts, both without x: what kFull keeps, and the rest.
+void allocate_attention(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape);
+void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape);
 
 }  // namespace slimexx::model

@@ -70,19 +70,22 @@ Transformer::Transformer(const ModelSpec& spec, tensor::Device device, int64_t m
   tensor::upload(stream, sin_, sin.data());
 }
 
-LayerTape allocate_layer_tape(Arena& arena, const ModelSpec& spec, int64_t num_tokens) {
+void allocate_attention(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape) {
+  tape.attention =
+      arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, spec.q_size()});
+  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+}
+
+void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens,
+                          LayerTape& tape) {
   const DType dtype = tensor::compute_dtype(arena.device());
   const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
-  LayerTape tape;
   if (spec.qk_norm) tape.qkv_raw = rows(spec.qkv_size());
   tape.qkv = rows(spec.qkv_size());
-  tape.attention = rows(spec.q_size());
-  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
   if (spec.sandwich_norms) tape.o_raw = rows(spec.hidden_size);
   tape.x_mid = rows(spec.hidden_size);
   tape.gate_up = rows(2 * spec.intermediate_size);
   if (spec.sandwich_norms) tape.down_raw = rows(spec.hidden_size);
-  return tape;
 }
 
 // Legend as in transformer.h. Pre-norm block, with the sandwich norms of GLM-4-0414 where the spec
@@ -92,7 +95,7 @@ LayerTape allocate_layer_tape(Arena& arena, const ModelSpec& spec, int64_t num_t
 // Each residual sum also takes the norm that follows it: that of x_out is the next layer's.
 void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w,
                                    const Batch& batch, int64_t layer, LayerTape& tape,
-                                   Tensor normed) const {
+                                   Tensor normed, bool has_attention) const {
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   ArenaScope scope(arena);
   const Tensor projected = spec_.qk_norm ? tape.qkv_raw : tape.qkv;
@@ -105,11 +108,13 @@ void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParam
   ops::qk_norm_rotary_forward(stream, tape.qkv, projected, w.q_norm, w.k_norm, eps, rotary_table(),
                               batch.positions, kv, qkv_heads(spec_));
 
-  const Tensor attention = view_heads(tape.attention, spec_.num_heads, spec_.head_dim);
-  const QkvViews qkv = split_qkv(tape.qkv, spec_);
-  const bool paged = kv.k_pages.defined();
-  ops::attention_forward(stream, attention, tape.lse, qkv.q, paged ? kv.k_pages : qkv.k,
-                         paged ? kv.v_pages : qkv.v, batch.attention, attention_scale(spec_));
+  if (!has_attention) {
+    const QkvViews qkv = split_qkv(tape.qkv, spec_);
+    const bool paged = kv.k_pages.defined();
+    ops::attention_forward(stream, view_heads(tape.attention, spec_.num_heads, spec_.head_dim),
+                           tape.lse, qkv.q, paged ? kv.k_pages : qkv.k, paged ? kv.v_pages : qkv.v,
+                           batch.attention, attention_scale(spec_));
+  }
 
   const Tensor o = spec_.sandwich_norms
                        ? tape.o_raw
@@ -156,15 +161,18 @@ Tensor Transformer::forward(Stream stream, Arena& arena, const ModelParameters& 
     const bool is_last = layer + 1 == spec_.num_layers;
     const Tensor next = tape == nullptr || is_last ? x_out : hidden();
     const LayerParameters& w = weights.layers[static_cast<size_t>(layer)];
-    const Arena::Mark mark = arena.mark();
-    LayerTape layer_tape = allocate_layer_tape(arena, spec_, tokens);
-    layer_tape.x = x;
-    layer_up_forward(stream, arena, w, batch, layer, layer_tape, normed);
+    Arena::Mark mark = arena.mark();
+    LayerTape layer_tape{.x = x};
+    allocate_attention(arena, spec_, tokens, layer_tape);
+    if (tape != nullptr) mark = arena.mark();
+    const LayerTape kept = layer_tape;
+    allocate_activations(arena, spec_, tokens, layer_tape);
+    layer_up_forward(stream, arena, w, batch, layer, layer_tape, normed, false);
     layer_down_forward(
         stream, arena, w, layer_tape, next,
         is_last ? Tensor{} : weights.layers[static_cast<size_t>(layer) + 1].input_norm, normed);
     if (!keep_all) {
-      layer_tape = LayerTape{.x = x};
+      layer_tape = kept;
       arena.release_to(mark);
     }
     if (tape != nullptr) tape->layers.push_back(layer_tape);

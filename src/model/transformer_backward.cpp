@@ -77,14 +77,15 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
   ops::rms_norm_backward(stream, dx, g.input_norm, dnormed, tape.x, w.input_norm, eps, true);
 }
 
-// Fills the tape again from its x: all but the layer's output, which backward does not read.
+// Fills the tape again from its x and attention: all but the layer's output, which backward does
+// not read.
 void Transformer::recompute_layer(Stream stream, Arena& arena, const LayerParameters& w,
                                   const Batch& batch, int64_t layer, LayerTape& tape) const {
   ArenaScope scope(arena);
   const Tensor normed = arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
   ops::rms_norm_forward(stream, normed, tape.x, w.input_norm,
                         static_cast<float>(spec_.rms_norm_eps));
-  layer_up_forward(stream, arena, w, batch, layer, tape, normed);
+  layer_up_forward(stream, arena, w, batch, layer, tape, normed, true);
   if (!spec_.sandwich_norms) return;
   const Tensor output = arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
   layer_down_forward(stream, arena, w, tape, output, {}, normed);
@@ -109,8 +110,7 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
     ArenaScope scope(arena);
     LayerTape layer_tape = tape.layers[l];
     if (tape.recompute == Recompute::kFull) {
-      layer_tape = allocate_layer_tape(arena, spec_, tokens);
-      layer_tape.x = tape.layers[l].x;
+      allocate_activations(arena, spec_, tokens, layer_tape);
       recompute_layer(stream, arena, weights.layers[l], batch, layer, layer_tape);
     }
     layer_backward(stream, arena, weights.layers[l], gradients.layers[l], batch, layer_tape, dx);

@@ -52,7 +52,9 @@ struct LayerTape {
 
 struct Tape {
   Recompute recompute = Recompute::kNone;
-  std::vector<LayerTape> layers;  // under kFull only x is kept
+  // Under kFull x, attention and lse are kept: attention costs the most to compute again for what
+  // it takes to keep.
+  std::vector<LayerTape> layers;
 };
 
 // Views of one layer's parameters; gradients use the same struct.
@@ -88,9 +90,10 @@ class Transformer {
 
  private:
   // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up, filling the tape;
-  // `normed` leaves as the norm of x_mid.
+  // `normed` leaves as the norm of x_mid. With `has_attention` tape.attention and tape.lse are
+  // there already.
   void layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
-                        int64_t layer, LayerTape& tape, Tensor normed) const;
+                        int64_t layer, LayerTape& tape, Tensor normed, bool has_attention) const;
   // The rest: x_out (not x_mid), and its norm by `next_norm` in `normed` where that is defined.
   void layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
                           const LayerTape& tape, Tensor x_out, Tensor next_norm,
