@@ -7,6 +7,7 @@
 #include "layer_views.h"
 #include "rotary_table.h"
 #include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::model {
 namespace {
@@ -59,6 +60,11 @@ ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spe
 Transformer::Transformer(const ModelSpec& spec, tensor::Device device, int64_t max_positions)
     : spec_(spec), max_positions_(max_positions) {
   SLX_CHECK_GT(spec.num_layers, 0);
+  if (!device.is_cpu() && spec.head_dim != 64 && spec.head_dim != 128)
+    throw Error(ErrorCode::kInput,
+                fmt::format("heads of {} elements; attention on {} serves 64 and 128",
+                            spec.head_dim, tensor::to_string(device)),
+                "use --device cpu", "head_dim");
   const int64_t half = spec.rope.rotary_dim / 2;
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});

@@ -53,8 +53,14 @@ std::string find_fault(const Request& request, int64_t max_sequence_tokens, int6
 
 }  // namespace
 
-void check_options(const EngineOptions& options, int64_t max_positions) {
+void check_options(const EngineOptions& options, int64_t max_positions, tensor::Device device) {
   check_at_least_one("page_tokens", options.page_tokens);
+  if (!device.is_cpu() &&
+      (options.page_tokens < 16 || (options.page_tokens & (options.page_tokens - 1)) != 0))
+    throw Error(ErrorCode::kUsage,
+                fmt::format("pages of {} tokens; attention on {} serves powers of two from 16",
+                            options.page_tokens, tensor::to_string(device)),
+                "set rollout.page_size to 16");
   check_at_least_one("max_running_requests", options.max_running_requests);
   check_at_least_one("chunked_prefill_size", options.chunked_prefill_size);
   if (options.max_total_tokens < 0)

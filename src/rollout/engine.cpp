@@ -16,8 +16,9 @@
 namespace slimexx::rollout {
 namespace {
 
-const EngineOptions& checked(const EngineOptions& options, int64_t max_positions) {
-  check_options(options, max_positions);
+const EngineOptions& checked(const EngineOptions& options, int64_t max_positions,
+                             tensor::Device device) {
+  check_options(options, max_positions, device);
   return options;
 }
 
@@ -100,7 +101,7 @@ Engine::Impl::Impl(const model::Transformer& transformer_in,
     : transformer(transformer_in),
       weights(weights_in),
       spec(transformer_in.spec()),
-      options(checked(options_in, transformer_in.max_positions())),
+      options(checked(options_in, transformer_in.max_positions(), device)),
       token_bytes(std::move(token_bytes_in)),
       allowed_tokens(num_sampled_tokens >= spec.vocab_size ? 0 : num_sampled_tokens),
       max_sequence_tokens(longest_sequence(options, transformer_in.max_positions())),

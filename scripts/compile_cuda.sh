@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Compiles all CUDA code, the modules that call it and the programs that test it, where there is nvcc.
+# Nothing is run: that needs a GPU (ctest -L gpu).
+#
+#   scripts/compile_cuda.sh [TARGET ...]     default: everything but the program itself
+set -euo pipefail
+cd "$(dirname "$0")/.."
+nvcc=$(command -v nvcc || true)
+[[ -z $nvcc && -x /usr/local/cuda/bin/nvcc ]] && nvcc=/usr/local/cuda/bin/nvcc
+if [[ -z $nvcc ]]; then
+  echo "== CUDA: no nvcc here, so its code is not compiled"
+  exit 0
+fi
+printf '\n== CUDA: compile with %s\n' "$("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')"
+cmake --preset cuda -DCMAKE_CUDA_COMPILER="$nvcc"
+targets=("$@")
+[[ ${#targets[@]} -eq 0 ]] && targets=(cuda_code)
+cmake --build --preset cuda -j "${SLX_JOBS:-$(nproc)}" --target "${targets[@]}"
