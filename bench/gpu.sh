@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Times every kernel beside its peer (cuBLASLt in the same program, PyTorch in the same call) on one Hopper GPU, then whole
+# models with random weights. Wants build/cuda with -DSLX_BUILD_BENCH=ON, and python3 with torch for the peers.
+#   bench/gpu.sh FOLDER [CONFIG_DIR ...]     logs; a CONFIG_DIR holds a config.json for model_bench
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=${1:?"usage: gpu.sh FOLDER [CONFIG_DIR ...]"}
+shift
+mkdir -p "$out"
+build=build/cuda/bench
+has_torch=$(python3 -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null || echo False)
+[[ $has_torch == True ]] || echo "no PyTorch with CUDA: figures come without that peer"
+
+# run NAME SECONDS COMMAND...: the log's last lines stand here, all of it in FOLDER.
+run() {
+  local name=$1 limit=$2
+  shift 2
+  echo "== $name"
+  timeout "$limit" "$@" >"$out/$name.txt" 2>&1 || echo "failed ($?): $*"
+  tail -n "${LINES_SHOWN:-40}" "$out/$name.txt"
+}
+peer() { [[ $has_torch != True ]] || run "$1_torch" 120 python3 "bench/peers/$1.py" "${@:2}"; }
+
+for kernel in rows optimizer vocabulary lm_head attention_backward gemm_backward; do
+  run "$kernel" 180 "$build/${kernel}_bench"
+  [[ -f bench/peers/$kernel.py ]] && peer "$kernel"
+done
+large=(8192 4608 4096 8192 27392 4096 8192 4096 13696 8192 5120 12288)
+small=(64 4608 4096 64 27392 4096 64 4096 13696 256 6144 4096 256 4096 4096 256 24576 4096 256 4096 12288)
+run gemm 120 "$build/gemm_bench" pair "${large[@]}" "${small[@]}"
+peer gemm "${large[@]}" "${small[@]}"
+peer attention
+for directory in "$@"; do
+  name=$(basename "$directory")
+  run "${name}_train" 300 "$build/model_bench" train "$directory" 8192
+  run "${name}_generate" 300 "$build/model_bench" generate "$directory" 256 1024 1024
+  run "${name}_single" 300 "$build/model_bench" generate "$directory" 1 128 512
+done
