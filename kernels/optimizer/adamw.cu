@@ -1,6 +1,7 @@
 // AdamW over the segments of flat arrays. A thread block walks one span of the arrays in tiles of
 // eight elements a thread; a piece inside one segment moves by 16 bytes, one at a segment's edge
-// element by element, with the same arithmetic.
+// element by element, with the same arithmetic. `M` is the type that the moments are kept in: they
+// are widened, and rounded to nearest even after the master was updated with the unrounded ones.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -23,9 +24,11 @@ struct Constants {
   double lr;
 };
 
+template <class M>
 struct Arrays {
   __nv_bfloat16* weights;
-  float *master, *exp_avg, *exp_avg_sq;
+  float* master;
+  M *exp_avg, *exp_avg_sq;
   const float* gradient;
   int64_t n;
 };
@@ -61,7 +64,17 @@ __device__ __forceinline__ void store(float* p, const float (&f)[kPiece]) {
   reinterpret_cast<float4*>(p)[0] = make_float4(f[0], f[1], f[2], f[3]);
   reinterpret_cast<float4*>(p)[1] = make_float4(f[4], f[5], f[6], f[7]);
 }
-__device__ __forceinline__ void store_rounded(__nv_bfloat16* p, const float (&f)[kPiece]) {
+// Widening is exact: a bf16 is the upper half of the float of the same value.
+__device__ __forceinline__ void load(float (&f)[kPiece], const __nv_bfloat16* p) {
+  const uint4 pairs = *reinterpret_cast<const uint4*>(p);
+  const uint32_t pair[kPiece / 2] = {pairs.x, pairs.y, pairs.z, pairs.w};
+#pragma unroll
+  for (int i = 0; i < kPiece / 2; ++i) {
+    f[2 * i] = __uint_as_float(pair[i] << 16);
+    f[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000u);
+  }
+}
+__device__ __forceinline__ void store(__nv_bfloat16* p, const float (&f)[kPiece]) {
   uint32_t pair[kPiece / 2];
 #pragma unroll
   for (int i = 0; i < kPiece / 2; ++i) {
@@ -70,7 +83,15 @@ __device__ __forceinline__ void store_rounded(__nv_bfloat16* p, const float (&f)
   *reinterpret_cast<uint4*>(p) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
 }
 
-__device__ __forceinline__ void step_piece(const Arrays& a, int64_t at, float weight_decay,
+__device__ __forceinline__ float widened(float x) { return x; }
+__device__ __forceinline__ float widened(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ void store_one(float* p, float x) { *p = x; }
+__device__ __forceinline__ void store_one(__nv_bfloat16* p, float x) {
+  *p = __float2bfloat16_rn(x);
+}
+
+template <class M>
+__device__ __forceinline__ void step_piece(const Arrays<M>& a, int64_t at, float weight_decay,
                                            const Constants& k) {
   float master[kPiece], exp_avg[kPiece], exp_avg_sq[kPiece], gradient[kPiece];
   load(master, a.master + at);
@@ -87,15 +108,18 @@ __device__ __forceinline__ void step_piece(const Arrays& a, int64_t at, float we
   store(a.master + at, master);
   store(a.exp_avg + at, exp_avg);
   store(a.exp_avg_sq + at, exp_avg_sq);
-  if (a.weights != nullptr) store_rounded(a.weights + at, master);
+  if (a.weights != nullptr) store(a.weights + at, master);
 }
 
-__device__ __forceinline__ void step_one(const Arrays& a, int64_t at, float weight_decay,
+template <class M>
+__device__ __forceinline__ void step_one(const Arrays<M>& a, int64_t at, float weight_decay,
                                          const Constants& k) {
-  Element e{a.master[at], a.exp_avg[at], a.exp_avg_sq[at]};
+  Element e{a.master[at], widened(a.exp_avg[at]), widened(a.exp_avg_sq[at])};
   step(e, a.gradient[at], decay_of(weight_decay, k), k);
-  a.master[at] = e.master, a.exp_avg[at] = e.exp_avg, a.exp_avg_sq[at] = e.exp_avg_sq;
-  if (a.weights != nullptr) a.weights[at] = __float2bfloat16_rn(e.master);
+  a.master[at] = e.master;
+  store_one(a.exp_avg + at, e.exp_avg);
+  store_one(a.exp_avg_sq + at, e.exp_avg_sq);
+  if (a.weights != nullptr) store_one(a.weights + at, e.master);
 }
 
 // The first segment from `low` on that ends after `at`.
@@ -113,10 +137,10 @@ __device__ __forceinline__ int find_segment(const AdamWSegment* segments, int lo
   return low;
 }
 
-template <bool kVector>
+template <class M, bool kVector>
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(const Arrays a, const Constants k, const AdamWSegment* segments, int num_segments,
-                 int64_t tiles_per_block) {
+    adamw_kernel(const Arrays<M> a, const Constants k, const AdamWSegment* segments,
+                 int num_segments, int64_t tiles_per_block) {
   const int64_t begin = blockIdx.x * tiles_per_block * kTile;
   const int64_t end = min(begin + tiles_per_block * kTile, a.n);
   int s = find_segment(segments, 0, num_segments, begin);
@@ -153,28 +177,38 @@ Constants make_constants(const AdamWArgs& a) {
           a.lr};
 }
 
-}  // namespace
-
-cudaError_t adamw(const AdamWArgs& args, const AdamWSegment* segments, int64_t num_segments,
-                  cudaStream_t stream) {
-  if (args.n < 0 || num_segments < 0 || num_segments > INT_MAX) return cudaErrorInvalidValue;
-  if (args.n == 0 || num_segments == 0) return cudaSuccess;
-  const Arrays arrays{static_cast<__nv_bfloat16*>(args.weights),
-                      args.master,
-                      args.exp_avg,
-                      args.exp_avg_sq,
-                      args.gradient,
-                      args.n};
+template <class M>
+cudaError_t launch(const AdamWArgs& args, const AdamWSegment* segments, int num_segments,
+                   cudaStream_t stream) {
+  const Arrays<M> arrays{
+      static_cast<__nv_bfloat16*>(args.weights), args.master,   static_cast<M*>(args.exp_avg),
+      static_cast<M*>(args.exp_avg_sq),          args.gradient, args.n};
   const bool vector = is_aligned(args.weights) && is_aligned(args.master) &&
                       is_aligned(args.exp_avg) && is_aligned(args.exp_avg_sq) &&
                       is_aligned(args.gradient);
   const int64_t tiles = (args.n + kTile - 1) / kTile;
   const int64_t tiles_per_block = (tiles + kMaxBlocks - 1) / kMaxBlocks;
   const auto blocks = static_cast<unsigned>((tiles + tiles_per_block - 1) / tiles_per_block);
-  auto* kernel = vector ? adamw_kernel<true> : adamw_kernel<false>;
-  kernel<<<blocks, kThreads, 0, stream>>>(arrays, make_constants(args), segments,
-                                          static_cast<int>(num_segments), tiles_per_block);
+  auto* kernel = vector ? adamw_kernel<M, true> : adamw_kernel<M, false>;
+  kernel<<<blocks, kThreads, 0, stream>>>(arrays, make_constants(args), segments, num_segments,
+                                          tiles_per_block);
   return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t adamw(const AdamWArgs& args, const AdamWSegment* segments, int64_t num_segments,
+                  cudaStream_t stream) {
+  if (args.n < 0 || num_segments < 0 || num_segments > INT_MAX) return cudaErrorInvalidValue;
+  if (args.n == 0 || num_segments == 0) return cudaSuccess;
+  const auto count = static_cast<int>(num_segments);
+  switch (args.moments) {
+    case MomentType::kF32:
+      return launch<float>(args, segments, count, stream);
+    case MomentType::kBf16:
+      return launch<__nv_bfloat16>(args, segments, count, stream);
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace slimexx::kernels

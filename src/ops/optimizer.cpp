@@ -3,15 +3,25 @@
 #include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
+namespace {
+
+void check_adamw(const char* op, const Stream& stream, const Tensor& weights, const Tensor& master,
+                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& gradient) {
+  check_f32(op, "master", stream, master, {kAny});
+  const int64_t n = master.dim(0);
+  const tensor::DType moments =
+      exp_avg.dtype() == tensor::DType::kBF16 ? tensor::DType::kBF16 : tensor::DType::kF32;
+  check_operand(op, "exp_avg", stream, exp_avg, moments, {n});
+  check_operand(op, "exp_avg_sq", stream, exp_avg_sq, moments, {n});
+  check_f32(op, "gradient", stream, gradient, {n});
+  check_operand(op, "weights", stream, weights, weights.dtype(), {n});
+}
+
+}  // namespace
 
 void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step) {
-  constexpr const char* kOp = "adamw";
-  check_f32(kOp, "master", stream, master, {kAny});
-  check_f32(kOp, "exp_avg", stream, exp_avg, {master.dim(0)});
-  check_f32(kOp, "exp_avg_sq", stream, exp_avg_sq, {master.dim(0)});
-  check_f32(kOp, "gradient", stream, gradient, {master.dim(0)});
-  check_operand(kOp, "weights", stream, weights, weights.dtype(), {master.dim(0)});
+  check_adamw("adamw", stream, weights, master, exp_avg, exp_avg_sq, gradient);
   SLX_CHECK_GE(step.step, 1);
   if (runs_on_cpu(stream)) return cpu::adamw(weights, master, exp_avg, exp_avg_sq, gradient, step);
   const DecayRange whole{.begin = 0, .end = master.dim(0), .weight_decay = step.weight_decay};
@@ -20,13 +30,7 @@ void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor 
 
 void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                   Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step) {
-  constexpr const char* kOp = "adamw_ranges";
-  for (const auto& [name, x] : {std::pair{"master", &master},
-                                {"exp_avg", &exp_avg},
-                                {"exp_avg_sq", &exp_avg_sq},
-                                {"gradient", &gradient}})
-    check_f32(kOp, name, stream, *x, {master.dim(0)});
-  check_operand(kOp, "weights", stream, weights, weights.dtype(), {master.dim(0)});
+  check_adamw("adamw_ranges", stream, weights, master, exp_avg, exp_avg_sq, gradient);
   for (const DecayRange& r : ranges)
     SLX_CHECK(r.begin >= 0 && r.begin <= r.end && r.end <= master.dim(0), "range [{}, {}) of {}",
               r.begin, r.end, master.dim(0));

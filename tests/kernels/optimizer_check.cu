@@ -1,4 +1,5 @@
-// AdamW bit for bit against the same fp32 operations on the host, over segments of all alignments;
+// AdamW bit for bit against the same fp32 operations on the host, over segments of all alignments,
+// with moments in fp32 and in bf16;
 // the sum of squares against long double, and against itself.
 //
 //   optimizer_check [--small]      --small: sizes that are quick under compute-sanitizer
@@ -9,10 +10,22 @@
 namespace slimexx::kernels::testing {
 namespace {
 
+// M: float, or uint16_t for the bits of bf16.
+template <class M>
 struct State {
   std::vector<uint16_t> weights;
-  std::vector<float> master, exp_avg, exp_avg_sq;
+  std::vector<float> master;
+  std::vector<M> exp_avg, exp_avg_sq;
 };
+
+void round_to(float& moment, float value) { moment = value; }
+void round_to(uint16_t& moment, float value) { moment = round_to_bf16(value); }
+template <class M>
+std::vector<M> all_rounded(const std::vector<float>& values) {
+  std::vector<M> moments(values.size());
+  for (size_t i = 0; i < values.size(); ++i) round_to(moments[i], values[i]);
+  return moments;
+}
 
 AdamWArgs make_args(int step) {
   AdamWArgs a;
@@ -26,7 +39,8 @@ AdamWArgs make_args(int step) {
   return a;
 }
 
-void step_on_host(State& s, const std::vector<float>& gradient, const AdamWArgs& a, int64_t i,
+template <class M>
+void step_on_host(State<M>& s, const std::vector<float>& gradient, const AdamWArgs& a, int64_t i,
                   float weight_decay) {
   const auto c1 = static_cast<float>(1.0 - double(a.beta1));
   const auto c2 = static_cast<float>(1.0 - double(a.beta2));
@@ -34,26 +48,33 @@ void step_on_host(State& s, const std::vector<float>& gradient, const AdamWArgs&
   const auto root = static_cast<float>(1.0 / std::sqrt(double(a.bias_correction2)));
   const auto decay = static_cast<float>(1.0 - double(a.lr) * double(weight_decay));
   const float g = gradient[i] * a.gradient_scale;
-  s.exp_avg[i] = std::fma(a.beta1, s.exp_avg[i], c1 * g);
-  s.exp_avg_sq[i] = std::fma(a.beta2, s.exp_avg_sq[i], c2 * g * g);
-  const float scaled = std::sqrt(s.exp_avg_sq[i]) * root;
+  const float exp_avg = std::fma(a.beta1, to_float(s.exp_avg[i]), c1 * g);
+  const float exp_avg_sq = std::fma(a.beta2, to_float(s.exp_avg_sq[i]), c2 * g * g);
+  round_to(s.exp_avg[i], exp_avg);
+  round_to(s.exp_avg_sq[i], exp_avg_sq);
+  const float scaled = std::sqrt(exp_avg_sq) * root;
   const float denominator = scaled + a.eps;
-  const float change = step_size * s.exp_avg[i] / denominator;
+  const float change = step_size * exp_avg / denominator;
   const float kept = s.master[i] * decay;
   s.master[i] = kept - change;
   s.weights[i] = round_to_bf16(s.master[i]);
 }
 
-void check_adamw(int64_t n, const std::vector<AdamWSegment>& segments, int64_t shift,
-                 bool with_weights) {
-  current_case = "adamw n " + std::to_string(n) + " segments " + std::to_string(segments.size()) +
-                 " shift " + std::to_string(shift) + " weights " + std::to_string(with_weights);
-  State s{random_bf16(n), random_floats(n), random_floats(n, 0.1f), random_floats(n, 0.1f)};
-  for (float& v : s.exp_avg_sq) v = std::abs(v);
+template <class M>
+void check_adamw_of(int64_t n, const std::vector<AdamWSegment>& segments, int64_t shift,
+                    bool with_weights) {
+  current_case = std::string(sizeof(M) == 2 ? "adamw_bf16_moments" : "adamw") + " n " +
+                 std::to_string(n) + " segments " + std::to_string(segments.size()) + " shift " +
+                 std::to_string(shift) + " weights " + std::to_string(with_weights);
+  State<M> s{random_bf16(n), random_floats(n), all_rounded<M>(random_floats(n, 0.1f)), {}};
+  std::vector<float> squares = random_floats(n, 0.1f);
+  for (float& v : squares) v = std::abs(v);
+  s.exp_avg_sq = all_rounded<M>(squares);
   const Array<uint16_t> weights(s.weights, shift);
-  const FloatArray master(s.master, shift), avg(s.exp_avg, shift), avg_sq(s.exp_avg_sq, shift);
+  const FloatArray master(s.master, shift);
+  const Array<M> avg(s.exp_avg, shift), avg_sq(s.exp_avg_sq, shift);
   const Array<AdamWSegment> list(segments);
-  const State before = s;
+  const State<M> before = s;
   for (int step = 1; step <= 2; ++step) {
     const std::vector<float> gradient = random_floats(n, step == 1 ? 1.0f : 1e-3f);
     const FloatArray device_gradient(gradient, shift);
@@ -62,6 +83,7 @@ void check_adamw(int64_t n, const std::vector<AdamWSegment>& segments, int64_t s
     a.master = master.data();
     a.exp_avg = avg.data();
     a.exp_avg_sq = avg_sq.data();
+    a.moments = sizeof(M) == 2 ? MomentType::kBf16 : MomentType::kF32;
     a.gradient = device_gradient.data();
     a.n = n;
     expect_status("adamw", adamw(a, list.data(), static_cast<int64_t>(segments.size()), 0),
@@ -75,6 +97,12 @@ void check_adamw(int64_t n, const std::vector<AdamWSegment>& segments, int64_t s
   expect_bits("exp_avg", avg.get(), s.exp_avg, n);
   expect_bits("exp_avg_sq", avg_sq.get(), s.exp_avg_sq, n);
   expect_bits("weights", weights.get(), with_weights ? s.weights : before.weights, n);
+}
+
+void check_adamw(int64_t n, const std::vector<AdamWSegment>& segments, int64_t shift,
+                 bool with_weights) {
+  check_adamw_of<float>(n, segments, shift, with_weights);
+  check_adamw_of<uint16_t>(n, segments, shift, with_weights);
 }
 
 // Segments of random lengths, some touching, some with gaps, most begins multiples of 16.
@@ -140,6 +168,8 @@ int run(bool small) {
     check_adamw(9000000, {{16, 8999999, 0.1f}}, 0, true);
     check_sum(5000001);
   }
+  // 16 bytes of floats are 8 of bf16: moments in bf16 alone are off a piece's alignment.
+  check_adamw(5000, random_segments(5000, 900), 4, false);
   current_case = "nothing to do";
   expect_status("adamw", adamw(AdamWArgs{}, nullptr, 0, 0), cudaSuccess);
   expect_status("synchronise", cudaDeviceSynchronize(), cudaSuccess);

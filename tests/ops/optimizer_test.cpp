@@ -37,6 +37,74 @@ TEST_P(Optimizer, AdamWAgreesWithDoubles) {
   }
 }
 
+Array rounded(const Array& x) {
+  Array y({x.size()}, DType::kBF16);
+  for (int64_t i = 0; i < x.size(); ++i) y.view().data<uint16_t>()[i] = tensor::f32_to_bf16(x[i]);
+  return y;
+}
+
+Array widened(const Array& x) {
+  Array y({x.size()});
+  for (int64_t i = 0; i < x.size(); ++i) y[i] = tensor::bf16_to_f32(x.view().data<uint16_t>()[i]);
+  return y;
+}
+
+// Moments in bf16: each step is the f32 step on the widened moments, masters and weights bit for
+// bit, and what is kept is the f32 moments to nearest even.
+TEST_P(Optimizer, Bf16MomentsAreTheF32StepRounded) {
+  for (int64_t n : {1, 15, 1023, 1025, 30001}) {
+    Array p = Array::random({n}, 1), weights({n}, DType::kBF16), expected_weights = weights.clone();
+    Array m({n}, DType::kBF16), v({n}, DType::kBF16), expected = p.clone();
+    AdamWStep step{.lr = 1e-2f,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.98f,
+                   .eps = 1e-8f,
+                   .weight_decay = 0.1f,
+                   .step = 0,
+                   .gradient_scale = 0.5f};
+    int64_t inexact = 0;
+    for (step.step = 1; step.step <= 4; ++step.step) {
+      const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
+      const Array wide_m = widened(m), wide_v = widened(v);
+      adamw(stream_, expected_weights, expected, wide_m, wide_v, g, step);
+      adamw(stream_, weights, p, m, v, g, step);
+      const Array kept_m = widened(m), kept_v = widened(v);
+      EXPECT_TRUE(same_bits(p, expected)) << n << ", step " << step.step;
+      EXPECT_TRUE(same_bits(widened(weights), widened(expected_weights)))
+          << n << ", step " << step.step;
+      EXPECT_TRUE(same_bits(kept_m, widened(rounded(wide_m)))) << n << ", step " << step.step;
+      EXPECT_TRUE(same_bits(kept_v, widened(rounded(wide_v)))) << n << ", step " << step.step;
+      for (int64_t i = 0; i < n; ++i) inexact += kept_m[i] != wide_m[i] ? 1 : 0;
+    }
+    EXPECT_GT(inexact, n) << "nothing was rounded";
+  }
+}
+
+// With ties, both ways: (1 - beta1) g lands halfway between two bf16 numbers.
+TEST_P(Optimizer, Bf16MomentsRoundTiesToEven) {
+  Array p({2}), m({2}, DType::kBF16), v({2}, DType::kBF16);
+  const Array g = Array::of({2 + 0x1p-7f, 2 + 0x1.8p-6f}, {2});
+  adamw(stream_, p, p, m, v, g,
+        {.lr = 0,
+         .beta1 = 0.5f,
+         .beta2 = 0.5f,
+         .eps = 1,
+         .weight_decay = 0,
+         .step = 1,
+         .gradient_scale = 1});
+  EXPECT_EQ(widened(m)[0], 1.0f);            // of 1 + 2^-8
+  EXPECT_EQ(widened(m)[1], 1.0f + 0x1p-6f);  // of 1 + 3 * 2^-8
+}
+
+TEST(OptimizerDeathTest, MomentsAreOfOneType) {
+  const Array p({8}), m({8}), v({8}, DType::kBF16), f16({8}, DType::kF16);
+  AdamWStep step{};
+  step.step = 1;
+  EXPECT_DEATH(adamw({}, p, p, m, v, p, step), "adamw: exp_avg_sq is .8. BF16, expected");
+  EXPECT_DEATH(adamw({}, p, p, v, m, p, step), "adamw: exp_avg_sq is .8. F32, expected");
+  EXPECT_DEATH(adamw({}, p, p, f16, f16, p, step), "adamw: exp_avg is .8. F16, expected");
+}
+
 // A shard's bits do not depend on where it was cut.
 TEST_P(Optimizer, ShardsAndThreadsChangeNothing) {
   const AdamWStep step{.lr = 1e-3f,
@@ -47,18 +115,26 @@ TEST_P(Optimizer, ShardsAndThreadsChangeNothing) {
                        .step = 3,
                        .gradient_scale = 1.0f};
   const Array g = Array::random({30000}, 4);
-  expect_same_for_any_threads([&] {
-    Array p = Array::random({30000}, 1), m = Array::random({30000}, 2), v({30000});
-    v.fill(0.3f);
-    Array p2 = p.clone(), m2 = m.clone(), v2 = v.clone();
-    adamw(stream_, p, p, m, v, g, step);
-    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 12345}, {12345, 30000}}) {
-      const auto part = [&](const Array& x) { return x.view().rows(begin, end); };
-      adamw(stream_, part(p2), part(p2), part(m2), part(v2), part(g), step);
-    }
-    EXPECT_TRUE(same_bits(p2, p));
-    return std::vector<Array>{p, m, v};
-  });
+  for (const DType moments : {DType::kF32, DType::kBF16}) {
+    expect_same_for_any_threads([&] {
+      Array p = Array::random({30000}, 1), m = Array::random({30000}, 2), v({30000});
+      v.fill(0.3f);
+      if (moments == DType::kBF16) m = rounded(m), v = rounded(v);
+      Array p2 = p.clone(), m2 = m.clone(), v2 = v.clone();
+      adamw(stream_, p, p, m, v, g, step);
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 12345}, {12345, 30000}}) {
+        const auto part = [&](const Array& x) { return x.view().rows(begin, end); };
+        adamw(stream_, part(p2), part(p2), part(m2), part(v2), part(g), step);
+      }
+      EXPECT_TRUE(same_bits(p2, p));
+      if (moments == DType::kBF16) {
+        m = widened(m), v = widened(v), m2 = widened(m2), v2 = widened(v2);
+      }
+      EXPECT_TRUE(same_bits(m2, m));
+      EXPECT_TRUE(same_bits(v2, v));
+      return std::vector<Array>{p, m, v};
+    });
+  }
 }
 
 TEST_P(Optimizer, SumOfSquares) {

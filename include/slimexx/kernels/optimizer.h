@@ -1,4 +1,4 @@
-// AdamW and the gradient norm over flat fp32 arrays on the device. Nothing is allocated, nothing
+// AdamW and the gradient norm over flat arrays on the device. Nothing is allocated, nothing
 // synchronises; each function queues its kernels and returns cudaGetLastError().
 #pragma once
 #include <cuda_runtime_api.h>
@@ -8,16 +8,19 @@
 
 namespace slimexx::kernels {
 
+enum class MomentType : uint8_t { kF32, kBf16 };
 // Decoupled weight decay as torch.optim.AdamW. `gradient_scale` multiplies the gradient first.
 struct AdamWArgs {
   void* weights = nullptr;  // [n] bf16: receives the rounded master; may be null
   float* master = nullptr;  // [n]
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
+  void* exp_avg = nullptr;  // [n] of type `moments`, as is exp_avg_sq
+  void* exp_avg_sq = nullptr;
   const float* gradient = nullptr;
   int64_t n = 0;
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0, gradient_scale = 1;
   float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t
+  // kBf16: widened, updated in f32, used unrounded for the master, stored to nearest even.
+  MomentType moments = MomentType::kF32;
 };
 // Elements [begin, end) of the arrays with their weight decay. Segments ascend, do not overlap and
 // need not touch; elements outside are left alone.

@@ -194,11 +194,17 @@ struct AdamWStep {
   int64_t step;          // 1-based, for the bias correction
   float gradient_scale;  // multiplies the gradient first (clipping)
 };
-// Flat [n] tensors: master weights, first and second moments f32; gradient f32; `weights` (may be
-// the master itself, or another dtype) receives the rounded result. Decoupled decay as
-// torch.optim.AdamW:
+// Flat [n] tensors: master weights and gradient f32; first and second moments both f32 or both
+// bf16; `weights` (may be the master itself, or another dtype) receives the rounded result.
+// Decoupled decay as torch.optim.AdamW:
 //   p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 //   p -= lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
+// Moments in bf16 are widened, updated in f32, used for p as they are then, and stored rounded to
+// nearest even. Rounding by chance would be right on average, but its bits would hang on a random
+// stream that every cut of the state and every resume had to reproduce; to nearest they depend on
+// the element alone. The price: a moment stays where it is while a step would move it by less than
+// half a bf16 unit, 2^-9 to 2^-8 of itself, so that a moment whose beta is above 1 - 2^-8 may never
+// fall back once gradients are small.
 void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step);
 // The same over ranges of the flat tensors, each with its own decay (step.weight_decay is unused).

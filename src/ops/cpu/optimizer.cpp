@@ -7,6 +7,25 @@
 #include "slimexx/base/thread_pool.h"
 
 namespace slimexx::ops::cpu {
+namespace {
+
+// The f32 step on widened copies of the moments, block by block.
+void step_bf16_moments(const KernelTable& isa, float* master, uint16_t* exp_avg,
+                       uint16_t* exp_avg_sq, const float* gradient, int64_t n,
+                       const AdamWConstants& constants) {
+  constexpr int64_t kBlock = 1024;
+  alignas(64) float avg[kBlock], avg_sq[kBlock];
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const int64_t count = std::min(kBlock, n - at);
+    for (int64_t i = 0; i < count; ++i) avg[i] = tensor::bf16_to_f32(exp_avg[at + i]);
+    for (int64_t i = 0; i < count; ++i) avg_sq[i] = tensor::bf16_to_f32(exp_avg_sq[at + i]);
+    isa.adamw(master + at, avg, avg_sq, gradient + at, count, constants);
+    for (int64_t i = 0; i < count; ++i) exp_avg[at + i] = tensor::f32_to_bf16(avg[i]);
+    for (int64_t i = 0; i < count; ++i) exp_avg_sq[at + i] = tensor::f32_to_bf16(avg_sq[i]);
+  }
+}
+
+}  // namespace
 
 void adamw(Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Tensor gradient,
            const AdamWStep& step) {
@@ -27,8 +46,14 @@ void adamw(Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Ten
   const int64_t weight_bytes = tensor::dtype_bytes(weights.dtype());
   parallel_for(master.dim(0), 8192, [&](int64_t begin, int64_t end) {
     float* p = master.f32() + begin;
-    isa.adamw(p, exp_avg.f32() + begin, exp_avg_sq.f32() + begin, gradient.f32() + begin,
-              end - begin, constants);
+    if (exp_avg.dtype() == tensor::DType::kBF16) {
+      step_bf16_moments(isa, p, exp_avg.data<uint16_t>() + begin,
+                        exp_avg_sq.data<uint16_t>() + begin, gradient.f32() + begin, end - begin,
+                        constants);
+    } else {
+      isa.adamw(p, exp_avg.f32() + begin, exp_avg_sq.f32() + begin, gradient.f32() + begin,
+                end - begin, constants);
+    }
     if (weights.raw() != master.raw())
       tensor::convert_elements(tensor::DType::kF32, p, weights.dtype(),
                                weights.data<char>() + begin * weight_bytes, end - begin);

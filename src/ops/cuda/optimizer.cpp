@@ -25,8 +25,8 @@ void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, 
   const kernels::AdamWArgs args{
       .weights = has_weights ? weights.raw() : nullptr,
       .master = master.f32(),
-      .exp_avg = exp_avg.f32(),
-      .exp_avg_sq = exp_avg_sq.f32(),
+      .exp_avg = exp_avg.raw(),
+      .exp_avg_sq = exp_avg_sq.raw(),
       .gradient = gradient.f32(),
       .n = master.dim(0),
       .lr = step.lr,
@@ -35,7 +35,9 @@ void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, 
       .eps = step.eps,
       .gradient_scale = step.gradient_scale,
       .bias_correction1 = static_cast<float>(1.0 - std::pow(static_cast<double>(step.beta1), t)),
-      .bias_correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(step.beta2), t))};
+      .bias_correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(step.beta2), t)),
+      .moments = exp_avg.dtype() == tensor::DType::kBF16 ? kernels::MomentType::kBf16
+                                                         : kernels::MomentType::kF32};
   SLX_CUDA(kernels::adamw(args, static_cast<const kernels::AdamWSegment*>(scratch.data()),
                           static_cast<int64_t>(ranges.size()), handle(stream)));
 }
