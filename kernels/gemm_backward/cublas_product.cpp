@@ -124,50 +124,21 @@ cublasStatus_t describe(const GradProduct& p, size_t workspace_bytes,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-using Results = std::array<cublasLtMatmulHeuristicResult_t, 8>;
-
-int find_tile(const Results& results, int found, uint32_t tile) {
-  for (int i = 0; i < found; ++i) {
-    const cublasLtMatmulAlgo_t& algorithm = results[static_cast<size_t>(i)].algo;
-    uint32_t value = CUBLASLT_MATMUL_TILE_UNDEFINED;
-    size_t written = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(
-        &algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &value, sizeof(value), &written);
-    if (status == CUBLAS_STATUS_SUCCESS && value == tile) return i;
-  }
-  return -1;
-}
-
-// Which of the heuristic's results is taken. On an H200 with 8192 rows its first one lost up to 9 %
-// to smaller tiles further down the list: to 128 x 160 where dx is wider than dy, to 128 x 128 or
-// 128 x 160 for dw. Products of a few tiles are left to the heuristic.
-int rank_results(const GradProduct& p, const Results& results, int found) {
-  constexpr int64_t kManyOutputs = int64_t{1} << 23;
-  if (p.rows() * p.columns() < kManyOutputs || p.depth() < 1024) return 0;
-  int chosen = -1;
-  if (p.transpose_a) chosen = find_tile(results, found, CUBLASLT_MATMUL_TILE_128x128);
-  if (chosen < 0 && (p.transpose_a || p.columns() > p.depth())) {
-    chosen = find_tile(results, found, CUBLASLT_MATMUL_TILE_128x160);
-  }
-  return std::max(chosen, 0);
-}
-
 // Asks the heuristic. No answer, and a refusal of the shape, both mean that it is not served.
 cublasStatus_t choose(cublasLtHandle_t handle, const GradProduct& p, Description& description,
                       size_t workspace_bytes, Choice& out) {
   cublasLtMatmulPreferenceOpaque_t preference;
   cublasStatus_t status = describe(p, workspace_bytes, preference);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  Results results{};
+  cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  status = cublasLtMatmulAlgoGetHeuristic(
-      handle, &description.product, &description.a, &description.b, &description.d, &description.d,
-      &preference, static_cast<int>(results.size()), results.data(), &found);
+  status = cublasLtMatmulAlgoGetHeuristic(handle, &description.product, &description.a,
+                                          &description.b, &description.d, &description.d,
+                                          &preference, 1, &result, &found);
   out = {};
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return CUBLAS_STATUS_SUCCESS;
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) return status;
-  const auto& result = results[static_cast<size_t>(rank_results(p, results, found))];
-  out.served = result.state == CUBLAS_STATUS_SUCCESS;
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  out.served = found == 1 && result.state == CUBLAS_STATUS_SUCCESS;
   out.algorithm = result.algo;
   out.workspace_bytes = result.workspaceSize;
   return CUBLAS_STATUS_SUCCESS;
