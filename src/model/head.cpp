@@ -108,7 +108,8 @@ void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
                            .dentropies = rows_or_undefined(dentropies, begin, end)};
     const Tensor dlogits = logit_gradients(stream, arena, weights, g, options.temperature);
     ops::matmul_backward_input(stream, dhidden.rows(begin, end), dlogits, weights.lm_head, false);
-    ops::matmul_backward_weight(stream, gradients.lm_head, {}, dlogits, g.hidden);
+    ops::matmul_backward_weight(stream, gradients.lm_head, {}, dlogits, g.hidden,
+                                begin > 0 || !gradients.is_fresh);
   }
   ops::rms_norm_backward(stream, dselected, gradients.final_norm, dhidden, tape.x,
                          weights.final_norm, static_cast<float>(spec.rms_norm_eps), false);

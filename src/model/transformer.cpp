@@ -53,6 +53,12 @@ ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec)
   return bind(store, spec, &ParameterStore::weight);
 }
 
+ModelParameters as_fresh(ModelParameters gradients) {
+  gradients.is_fresh = true;
+  for (LayerParameters& layer : gradients.layers) layer.is_fresh = true;
+  return gradients;
+}
+
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec) {
   return bind(store, spec, &ParameterStore::gradient);
 }

@@ -36,13 +36,14 @@ void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerPar
   }
   const Tensor h = rows(spec_.intermediate_size), dh = rows(spec_.intermediate_size);
   ops::swiglu_forward(stream, h, tape.gate_up);
-  ops::matmul_backward_weight(stream, g.down_weight, g.down_bias, ddown, h);
+  ops::matmul_backward_weight(stream, g.down_weight, g.down_bias, ddown, h, !g.is_fresh);
   ops::matmul_backward_input(stream, dh, ddown, w.down_weight, false);
   const Tensor dgate_up = rows(2 * spec_.intermediate_size);
   ops::swiglu_backward(stream, dgate_up, dh, tape.gate_up);
   const Tensor normed = rows(spec_.hidden_size), dnormed = rows(spec_.hidden_size);
   ops::rms_norm_forward(stream, normed, tape.x_mid, w.mlp_norm, eps);
-  ops::matmul_backward_weight(stream, g.gate_up_weight, g.gate_up_bias, dgate_up, normed);
+  ops::matmul_backward_weight(stream, g.gate_up_weight, g.gate_up_bias, dgate_up, normed,
+                              !g.is_fresh);
   ops::matmul_backward_input(stream, dnormed, dgate_up, w.gate_up_weight, false);
   ops::rms_norm_backward(stream, dx, g.mlp_norm, dnormed, tape.x_mid, w.mlp_norm, eps, true);
 }
@@ -62,7 +63,7 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
                            w.post_attention_norm, eps, false);
   }
   const Tensor dattention = rows(spec_.q_size()), dqkv = rows(spec_.qkv_size());
-  ops::matmul_backward_weight(stream, g.o_weight, g.o_bias, do_raw, tape.attention);
+  ops::matmul_backward_weight(stream, g.o_weight, g.o_bias, do_raw, tape.attention, !g.is_fresh);
   ops::matmul_backward_input(stream, dattention, do_raw, w.o_weight, false);
   const QkvViews qkv = split_qkv(tape.qkv, spec_), d = split_qkv(dqkv, spec_);
   const auto heads = [&](Tensor t) { return view_heads(t, spec_.num_heads, spec_.head_dim); };
@@ -72,7 +73,7 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
                                eps, rotary_table(), batch.positions, qkv_heads(spec_));
   const Tensor normed = rows(spec_.hidden_size), dnormed = rows(spec_.hidden_size);
   ops::rms_norm_forward(stream, normed, tape.x, w.input_norm, eps);
-  ops::matmul_backward_weight(stream, g.qkv_weight, g.qkv_bias, dqkv, normed);
+  ops::matmul_backward_weight(stream, g.qkv_weight, g.qkv_bias, dqkv, normed, !g.is_fresh);
   ops::matmul_backward_input(stream, dnormed, dqkv, w.qkv_weight, false);
   ops::rms_norm_backward(stream, dx, g.input_norm, dnormed, tape.x, w.input_norm, eps, true);
 }

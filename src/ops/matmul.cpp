@@ -27,14 +27,18 @@ void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool a
   SLX_LAUNCH_SCRATCH(matmul_backward_input(stream, dx, dy, w, accumulate));
 }
 
-void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x) {
+void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+                            bool accumulate) {
   constexpr const char* kOp = "matmul_backward_weight";
   check_compute(kOp, "dy", stream, dy, {kAny, kAny}, Strides::kRows);
   check_compute(kOp, "x", stream, x, {dy.dim(0), kAny}, Strides::kRows);
   check_f32(kOp, "dw", stream, dw, {dy.dim(1), x.dim(1)});
   if (dbias.defined()) check_f32(kOp, "dbias", stream, dbias, {dy.dim(1)});
-  if (runs_on_cpu(stream)) return cpu::matmul_backward_weight(dw, dbias, dy, x);
-  SLX_LAUNCH_SCRATCH(matmul_backward_weight(stream, dw, dbias, dy, x));
+  if (runs_on_cpu(stream)) {
+    if (!accumulate) cpu::fill_zero(dw);
+    return cpu::matmul_backward_weight(dw, dbias, dy, x);
+  }
+  SLX_LAUNCH_SCRATCH(matmul_backward_weight(stream, dw, dbias, dy, x, accumulate));
 }
 
 }  // namespace slimexx::ops

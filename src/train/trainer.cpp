@@ -160,6 +160,7 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       device_(device),
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
+      fresh_gradients_(model::as_fresh(gradients_)),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
       optimizer_(policy, communicator, optimizer_options, device, std::move(exchange)) {
@@ -223,6 +224,16 @@ void Trainer::reserve_arena(std::span<const TrainSample> samples, const Assignme
   arena_.reserve(plan.high_water_bytes());
 }
 
+// What the first microbatch adds to; `all` where this rank has none.
+void Trainer::clear_gradients(bool all) {
+  if (all) return ops::fill_zero(stream(), policy_.flat_gradients());
+  const bool adds_embedding = !transformer_.spec().tied_embeddings;
+  for (const auto& info : policy_.infos()) {
+    if (info.shape.size() == 1 || (adds_embedding && info.name == "embedding.weight"))
+      ops::fill_zero(stream(), policy_.gradient(info.name));
+  }
+}
+
 void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                            const StepLoss& loss, std::span<const std::vector<float>> weights,
                            std::span<double> metrics) {
@@ -245,7 +256,7 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
       std::function<void(int64_t)> on_part_done;
       if (overlap_ && op.microbatch == num_microbatches - 1)
         on_part_done = [&](int64_t part) { optimizer_.start_gradient_part(pass.stream, part); };
-      run_backward(pass, gradients_, f, on_part_done);
+      run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, on_part_done);
       arena_.release_to(f.mark);
     }
   }
@@ -257,7 +268,7 @@ StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& l
                          double learning_rate, const std::function<void()>& before_update) {
   const Assignment assignment = assign(samples);
   reserve_arena(samples, assignment, true);
-  ops::fill_zero(stream(), policy_.flat_gradients());
+  clear_gradients(assignment.mine.empty());
   StepResult result;
   run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
                result.metrics);

@@ -61,11 +61,16 @@ struct Tape {
 struct LayerParameters {
   Tensor input_norm, qkv_weight, qkv_bias, q_norm, k_norm, o_weight, o_bias, post_attention_norm;
   Tensor mlp_norm, gate_up_weight, gate_up_bias, down_weight, down_bias, post_mlp_norm;
+  bool is_fresh = false;  // as ModelParameters'
 };
 struct ModelParameters {
   Tensor embedding, final_norm, lm_head;  // lm_head is the embedding where tied
   std::vector<LayerParameters> layers;
+  // Of gradients: backward writes the matrices it makes by products, whatever they hold, and adds
+  // to the rest: vectors, and the embedding where it is not the head too.
+  bool is_fresh = false;
 };
+ModelParameters as_fresh(ModelParameters gradients);
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec);
 

@@ -28,8 +28,9 @@ using tensor::Tensor;
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias);
 // (scratch) dx[T,K] (+)= dy[T,N] w[N,K]
 void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate);
-// (scratch) dw[N,K] f32 += dy[T,N]^T x[T,K]; dbias[N] f32 += column sums of dy (if defined)
-void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x);
+// (scratch) dw[N,K] f32 (+)= dy[T,N]^T x[T,K]; dbias[N] f32 += column sums of dy (if defined)
+void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+                            bool accumulate = true);
 
 // ---- norm.cpp: RMSNorm over the last dimension, y = w * (x * rsqrt(mean(x^2) + eps)) (N4)
 // x, y [T,H] (strided rows); w[H].

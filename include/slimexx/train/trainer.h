@@ -88,6 +88,7 @@ class Trainer {
   Assignment assign(std::span<const TrainSample> samples) const;
   void reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
                      bool with_backward);
+  void clear_gradients(bool all);
   void run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                     const StepLoss& loss, std::span<const std::vector<float>> weights,
                     std::span<double> metrics);
@@ -98,7 +99,7 @@ class Trainer {
   TrainOptions options_;
   model::HeadOptions head_options_;
   tensor::Device device_;
-  model::ModelParameters weights_, gradients_;
+  model::ModelParameters weights_, gradients_, fresh_gradients_;
   bool overlap_ = true;
   tensor::Arena arena_;
   tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step

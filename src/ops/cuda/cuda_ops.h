@@ -12,7 +12,8 @@ namespace slimexx::ops::cuda {
 
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias);
 void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate);
-void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x);
+void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+                            bool accumulate);
 
 void rms_norm_forward(Stream stream, Tensor y, Tensor x, Tensor w, float eps);
 void add_rms_norm_forward(Stream stream, Tensor y, Tensor x_sum, Tensor x, Tensor branch,

@@ -50,7 +50,8 @@ void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool a
                dy, w);
 }
 
-void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x) {
+void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+                            bool accumulate) {
   const size_t bias_bytes =
       dbias.defined() ? kernels::column_sums_workspace(dy.dim(0), dy.dim(1)) : 0;
   const ScratchScope scratch("matmul_backward_weight", stream,
@@ -63,7 +64,8 @@ void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, T
                                          .n = dy.dim(1),
                                          .k = x.dim(1),
                                          .dy_stride = dy.stride(0),
-                                         .x_stride = x.stride(0)};
+                                         .x_stride = x.stride(0),
+                                         .accumulate = accumulate};
   check_launch("matmul_backward_weight",
                kernels::launch_gemm_weight_grad(
                    args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(stream)),
