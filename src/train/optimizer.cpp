@@ -4,12 +4,32 @@
 #include <cmath>
 
 #include "slimexx/base/check.h"
+#include "slimexx/base/log.h"
 #include "slimexx/dist/process_grid.h"
 
 namespace slimexx::train {
 namespace {
 
 using tensor::DType;
+
+constexpr int64_t kSectionAlignment = 256;
+
+int64_t round_up(int64_t bytes) {
+  return (bytes + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
+}
+
+DType moment_dtype(const OptimizerOptions& options) {
+  if (options.state_dtype == "float32") return DType::kF32;
+  SLX_CHECK(options.state_dtype == "bfloat16", "state_dtype {}", options.state_dtype);
+  return DType::kBF16;
+}
+
+// Rounded to nearest, a moment in bf16 that decays by less than 2^-8 of itself stays where it is.
+void warn_of_slow_decay(const OptimizerOptions& options) {
+  const double beta = std::max(options.adam_beta1, options.adam_beta2);
+  if (moment_dtype(options) == DType::kBF16 && beta > 1 - 0x1p-8)
+    log_warn("under optimizer.state_dtype bfloat16 a moment of beta {} may never decrease", beta);
+}
 
 int64_t largest_range(const std::vector<dist::Range>& ranges) {
   int64_t largest = 0;
@@ -48,14 +68,18 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& com
       exchange_stream_(tensor::side_stream(device)),
       exchange_(exchange ? std::move(exchange) : make_exchange(communicator, device)) {
   const int64_t n = range().size();
-  state_ = tensor::Buffer(device, 3 * n * 4, "optimizer state");
+  const DType moments = moment_dtype(options);
+  const int64_t master_bytes = round_up(n * tensor::dtype_bytes(DType::kF32));
+  const int64_t moment_bytes = round_up(n * tensor::dtype_bytes(moments));
+  state_ = tensor::Buffer(device, master_bytes + 2 * moment_bytes, "optimizer state");
   master_ = state_.view(DType::kF32, {n});
-  exp_avg_ = state_.view(DType::kF32, {n}, n * 4);
-  exp_avg_sq_ = state_.view(DType::kF32, {n}, 2 * n * 4);
+  exp_avg_ = state_.view(moments, {n}, master_bytes);
+  exp_avg_sq_ = state_.view(moments, {n}, master_bytes + moment_bytes);
   if (communicator.size() > 1 && !exchange_) {
     scratch_ =
         tensor::Buffer({}, communicator.size() * largest_range(ranges_) * 4, "gradient exchange");
   }
+  if (communicator.rank() == 0) warn_of_slow_decay(options_);
   take_master(tensor::compute_stream(device));
 }
 

@@ -88,6 +88,13 @@ void bind(config::Binder& b, OptimizerOptions& o) {
   b.field(
       "clip_grad", o.clip_grad,
       {.doc = "Gradients are scaled down to this global 2-norm; 0 turns clipping off.", .min = 0});
+  b.field("state_dtype", o.state_dtype,
+          {.doc = "What both moments are kept in: 8 bytes a parameter, or 4 under bfloat16. That "
+                  "rounds them to nearest after every step, whose arithmetic stays float32; keep "
+                  "adam_beta1 and adam_beta2 at 0.996 or less with it. Checkpoints hold float32 "
+                  "either way, and resume under both.",
+           .choices = {"float32", "bfloat16"},
+           .slime = "-"});
   b.end_section();
 }
 

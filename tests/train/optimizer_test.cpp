@@ -43,7 +43,8 @@ void fill_gradients(model::ParameterStore& store, int64_t step) {
 std::vector<float> gather(dist::Communicator& communicator, const ShardedAdamW& optimizer,
                           const tensor::Tensor& own) {
   std::vector<float> all(static_cast<size_t>(optimizer.ranges().back().end));
-  std::copy_n(own.f32(), own.num_elements(), all.begin() + optimizer.range().begin);
+  tensor::convert_elements(own.dtype(), own.raw(), tensor::DType::kF32,
+                           all.data() + optimizer.range().begin, own.num_elements());
   communicator.all_gather_ranges(all.data(), 4, optimizer.ranges());
   return all;
 }
@@ -53,11 +54,14 @@ struct State {
 };
 
 // Steps with the golden gradients, which stand on the last rank; the others' are zero.
-State run_steps(int num_ranks, int num_steps, double clip_grad) {
+State run_steps(int num_ranks, int num_steps, double clip_grad,
+                const char* state_dtype = "float32") {
   State state;
   dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
     TinyPolicy policy(kGoldenModel);
-    ShardedAdamW optimizer(policy.store, communicator, golden_options(clip_grad), {});
+    OptimizerOptions options = golden_options(clip_grad);
+    options.state_dtype = state_dtype;
+    ShardedAdamW optimizer(policy.store, communicator, options, {});
     for (int k = 0; k < num_steps; ++k) {
       ops::fill_zero({}, policy.store.flat_gradients());
       if (communicator.rank() == num_ranks - 1) fill_gradients(policy.store, k);
@@ -119,19 +123,62 @@ TEST(ShardedAdamW, AgreesWithTorch) {
 }
 
 TEST(ShardedAdamW, ShardsGiveTheSameBits) {
-  const State expected = run_steps(1, 4, 0);
-  for (const int ranks : {2, 3, 4}) {
-    const State actual = run_steps(ranks, 4, 0);
-    EXPECT_EQ(first_difference(actual.weights, expected.weights), "") << ranks << " ranks";
-    EXPECT_EQ(first_difference(actual.master, expected.master), "") << ranks << " ranks";
-    EXPECT_EQ(first_difference(actual.exp_avg, expected.exp_avg), "") << ranks << " ranks";
-    EXPECT_EQ(first_difference(actual.exp_avg_sq, expected.exp_avg_sq), "") << ranks << " ranks";
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const State expected = run_steps(1, 4, 0, dtype);
+    for (const int ranks : {2, 3, 4}) {
+      const State actual = run_steps(ranks, 4, 0, dtype);
+      EXPECT_EQ(first_difference(actual.weights, expected.weights), "") << dtype << ranks;
+      EXPECT_EQ(first_difference(actual.master, expected.master), "") << dtype << ranks;
+      EXPECT_EQ(first_difference(actual.exp_avg, expected.exp_avg), "") << dtype << ranks;
+      EXPECT_EQ(first_difference(actual.exp_avg_sq, expected.exp_avg_sq), "") << dtype << ranks;
+    }
   }
+  const State expected = run_steps(1, 4, 0);
   EXPECT_EQ(first_difference(expected.weights, expected.master), "");
   // Under clipping the norm is summed by ranges, so its last bits may move.
   const State clipped = run_steps(1, 4, 1.0), clipped_of_three = run_steps(3, 4, 1.0);
   EXPECT_LT(relative_distance(clipped_of_three.weights, clipped.weights), 1e-7);
   EXPECT_NE(first_difference(clipped.weights, expected.weights), "");
+}
+
+// The first step's master comes of moments that were not rounded yet; later ones differ, as what
+// each step starts from is rounded to 8 bits: by no more than that share of the way they went.
+TEST(ShardedAdamW, Bf16MomentsFollowFloat32) {
+  const State first = run_steps(1, 1, 0), first_bf16 = run_steps(1, 1, 0, "bfloat16");
+  EXPECT_EQ(first_difference(first_bf16.master, first.master), "");
+  for (size_t i = 0; i < first.exp_avg.size(); ++i) {
+    const auto rounded = [](float x) { return tensor::bf16_to_f32(tensor::f32_to_bf16(x)); };
+    ASSERT_EQ(first_bf16.exp_avg[i], rounded(first.exp_avg[i])) << i;
+    ASSERT_EQ(first_bf16.exp_avg_sq[i], rounded(first.exp_avg_sq[i])) << i;
+  }
+  const State wide = run_steps(1, 4, 0), narrow = run_steps(1, 4, 0, "bfloat16");
+  EXPECT_NE(first_difference(narrow.master, wide.master), "");
+  const State start = run_steps(1, 0, 0);
+  std::vector<float> went(wide.master.size()), went_narrow(wide.master.size());
+  for (size_t i = 0; i < went.size(); ++i) {
+    went[i] = wide.master[i] - start.master[i];
+    went_narrow[i] = narrow.master[i] - start.master[i];
+  }
+  EXPECT_LT(relative_distance(went_narrow, went), 0x1p-8);
+}
+
+TEST(ShardedAdamW, Bf16MomentsTakeHalfTheBytes) {
+  const auto communicator = dist::make_single_communicator();
+  TinyPolicy policy(kGoldenModel);
+  const auto section = [&](int64_t element_bytes) {
+    return (policy.store.num_elements() * element_bytes + 255) / 256 * 256;
+  };
+  for (const auto& [dtype, moment_bytes] : {std::pair{"float32", 4}, {"bfloat16", 2}}) {
+    OptimizerOptions options = golden_options(1.0);
+    options.state_dtype = dtype;
+    const int64_t before = tensor::allocation_counters({}).live_bytes;
+    const ShardedAdamW optimizer(policy.store, *communicator, options, {});
+    EXPECT_EQ(tensor::allocation_counters({}).live_bytes - before,
+              section(4) + 2 * section(moment_bytes))
+        << dtype;
+    EXPECT_EQ(optimizer.exp_avg().size_bytes(), policy.store.num_elements() * moment_bytes);
+    EXPECT_EQ(optimizer.exp_avg_sq().size_bytes(), policy.store.num_elements() * moment_bytes);
+  }
 }
 
 TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {

@@ -46,8 +46,8 @@ class ShardedAdamW {
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
 
-  // This rank's range of the flat parameters and its state, [range.size()] f32 each: for
-  // checkpoints.
+  // This rank's range of the flat parameters and its state, [range.size()] each: for checkpoints.
+  // The master is f32, the moments are of options.state_dtype.
   dist::Range range() const { return ranges_[static_cast<size_t>(communicator_.rank())]; }
   const std::vector<dist::Range>& ranges() const { return ranges_; }
   tensor::Tensor master() const { return master_; }

@@ -31,7 +31,8 @@ struct OptimizerOptions {
   std::optional<int64_t> lr_decay_iters;
   double weight_decay = 0.01;
   double adam_beta1 = 0.9, adam_beta2 = 0.98, adam_eps = 1e-8;
-  double clip_grad = 1.0;  // 0: off
+  double clip_grad = 1.0;               // 0: off
+  std::string state_dtype = "float32";  // of both moments: float32 or bfloat16
 };
 
 void bind(config::Binder& binder, TrainOptions& options);
