@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -15,6 +17,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/thread_pool.h"
 #include "slimexx/io/hf_folder.h"
 
 namespace slimexx::rl {
@@ -34,6 +37,54 @@ Overlap overlap(const model::ParameterInfo& info, const model::HfPart& part, dis
   const int64_t first = info.offset + part.begin, last = info.offset + part.end;
   const int64_t begin = std::max(first, range.begin), end = std::min(last, range.end);
   return {begin - first, std::max(begin, end) - first, begin - range.begin};
+}
+
+// Checkpoints hold f32. A moment in bf16 widens exactly, so that it reads back as it was.
+constexpr int64_t kConvertedAtOnce = int64_t{1} << 24, kConvertedByThread = 65536;
+
+std::vector<float> download_widened(const tensor::Tensor& own) {
+  const tensor::Stream stream = tensor::compute_stream(own.device());
+  const int64_t n = own.num_elements();
+  std::vector<float> wide(static_cast<size_t>(n));
+  if (own.dtype() == tensor::DType::kF32) {
+    tensor::download(stream, wide.data(), own);
+    return wide;
+  }
+  SLX_CHECK(own.dtype() == tensor::DType::kBF16, "{}", own.shape_text());
+  std::vector<uint16_t> narrow(static_cast<size_t>(std::min(n, kConvertedAtOnce)));
+  for (int64_t at = 0; at < n; at += kConvertedAtOnce) {
+    const int64_t count = std::min(kConvertedAtOnce, n - at);
+    tensor::download(stream, narrow.data(), own.rows(at, at + count));
+    parallel_for(count, kConvertedByThread, [&](int64_t begin, int64_t end) {
+      tensor::convert_elements(tensor::DType::kBF16, narrow.data() + begin, tensor::DType::kF32,
+                               wide.data() + at + begin, end - begin);
+    });
+  }
+  return wide;
+}
+
+// Returns how many of the values are not representable in the type of `own`; those are rounded to
+// nearest even.
+int64_t upload_rounded(tensor::Stream stream, const tensor::Tensor& own,
+                       const std::vector<float>& values) {
+  if (own.dtype() == tensor::DType::kF32) {
+    tensor::upload(stream, own, values.data());
+    return 0;
+  }
+  SLX_CHECK(own.dtype() == tensor::DType::kBF16, "{}", own.shape_text());
+  std::vector<uint16_t> narrow(values.size());
+  std::atomic<int64_t> num_rounded = 0;
+  parallel_for(static_cast<int64_t>(values.size()), kConvertedByThread,
+               [&](int64_t begin, int64_t end) {
+                 int64_t rounded = 0;
+                 for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+                   narrow[i] = tensor::f32_to_bf16(values[i]);
+                   rounded += (std::bit_cast<uint32_t>(values[i]) & 0xFFFFu) != 0 ? 1 : 0;
+                 }
+                 num_rounded += rounded;
+               });
+  tensor::upload(stream, own, narrow.data());
+  return num_rounded;
 }
 
 }  // namespace
@@ -72,9 +123,7 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   }
   communicator_.barrier();
   for (const auto& [section, member] : kSections) {
-    const tensor::Tensor own = (optimizer.*member)();
-    s.data.emplace_back(static_cast<size_t>(own.num_elements()));
-    tensor::download(tensor::compute_stream(own.device()), s.data.back().data(), own);
+    s.data.push_back(download_widened((optimizer.*member)()));
     for (const auto& info : store.infos()) {
       for (const auto& part : info.parts) {
         s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
@@ -141,6 +190,7 @@ void check_writable(const std::string& root) {
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                          train::ShardedAdamW& optimizer, tensor::Stream stream) {
   std::vector<float> buffer;
+  int64_t num_rounded = 0;
   for (const auto& [section, member] : kSections) {
     const tensor::Tensor own = (optimizer.*member)();
     for (const auto& info : store.infos()) {
@@ -156,10 +206,14 @@ void load_training_state(const io::Checkpoint& checkpoint, const model::Paramete
         if (o.begin >= o.end) continue;
         buffer.resize(static_cast<size_t>(o.end - o.begin));
         checkpoint.read(section, part.name, o.begin, o.end, buffer.data());
-        tensor::upload(stream, own.rows(o.in_range, o.in_range + o.end - o.begin), buffer.data());
+        num_rounded +=
+            upload_rounded(stream, own.rows(o.in_range, o.in_range + o.end - o.begin), buffer);
       }
     }
   }
+  if (num_rounded > 0)
+    log_info("{} values of the moments in {} were rounded to bfloat16 (optimizer.state_dtype)",
+             num_rounded, checkpoint.directory());
   optimizer.publish_master(stream);
 }
 

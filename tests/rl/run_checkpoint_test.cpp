@@ -27,7 +27,8 @@ State state_of(dist::Communicator& communicator, const TinyPolicy& policy, Train
   const auto gather = [&](const tensor::Tensor& own) {
     const auto& optimizer = trainer.optimizer();
     std::vector<float> all(static_cast<size_t>(policy.store.num_elements()));
-    std::copy_n(own.f32(), own.num_elements(), all.begin() + optimizer.range().begin);
+    tensor::convert_elements(own.dtype(), own.raw(), tensor::DType::kF32,
+                             all.data() + optimizer.range().begin, own.num_elements());
     communicator.all_gather_ranges(all.data(), 4, optimizer.ranges());
     return all;
   };
@@ -57,8 +58,11 @@ class RunCheckpoint : public testing::Test {
             .keep_last = keep_last,
             .async = async};
   }
-  static Trainer make_trainer(TinyPolicy& policy, dist::Communicator& communicator) {
-    return policy.trainer(communicator, train::packed(60));
+  static Trainer make_trainer(TinyPolicy& policy, dist::Communicator& communicator,
+                              const char* state_dtype = "float32") {
+    train::OptimizerOptions options;
+    options.state_dtype = state_dtype;
+    return policy.trainer(communicator, train::packed(60), options);
   }
   static void train(Trainer& trainer, int begin, int end) {
     for (int step = begin; step < end; ++step)
@@ -72,12 +76,13 @@ class RunCheckpoint : public testing::Test {
     return state;
   }
   // Loads into a policy whose weights have been spoilt.
-  State load(int num_ranks, const std::string& directory) const {
+  State load(int num_ranks, const std::string& directory,
+             const char* state_dtype = "float32") const {
     State state;
     dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
       TinyPolicy policy(kModel);
       ops::fill_zero({}, policy.store.flat_weights());
-      Trainer trainer = make_trainer(policy, communicator);
+      Trainer trainer = make_trainer(policy, communicator, state_dtype);
       load_training_state(io::Checkpoint::open(directory), policy.store, trainer.optimizer(), {});
       State own = state_of(communicator, policy, trainer);
       if (communicator.rank() == num_ranks - 1) state = std::move(own);
@@ -119,31 +124,69 @@ TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
 
 // E3 at the trainer's level: stopped after two steps and resumed, the bytes are those of a run that
 // was not. The write goes on while the first run trains three steps more, and must not see them.
+// Moments in bf16 are written as f32 and come back as they were.
 TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
-  for (const int ranks : {1, 3}) {
-    for (const bool async : {true, false}) {
-      std::filesystem::remove_all(root_);
-      dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
-        TinyPolicy policy(kModel), resumed_policy(kModel);
-        Trainer trainer = make_trainer(policy, communicator);
-        CheckpointWriter writer(writer_options(async), communicator);
-        train(trainer, 0, 2);
-        const State at_save = state_of(communicator, policy, trainer);
-        writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
-        train(trainer, 2, 5);
-        writer.finish_pending();
+  for (const auto& [ranks, async, dtype] : {std::tuple{1, true, "float32"},
+                                            {1, false, "float32"},
+                                            {3, true, "float32"},
+                                            {3, false, "float32"},
+                                            {1, true, "bfloat16"},
+                                            {3, true, "bfloat16"},
+                                            {3, false, "bfloat16"}}) {
+    std::filesystem::remove_all(root_);
+    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+      TinyPolicy policy(kModel), resumed_policy(kModel);
+      Trainer trainer = make_trainer(policy, communicator, dtype);
+      CheckpointWriter writer(writer_options(async), communicator);
+      train(trainer, 0, 2);
+      const State at_save = state_of(communicator, policy, trainer);
+      writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+      train(trainer, 2, 5);
+      writer.finish_pending();
 
-        const auto checkpoint = io::Checkpoint::open(io::find_latest(root_.string()));
-        ops::fill_zero({}, resumed_policy.store.flat_weights());
-        Trainer resumed = make_trainer(resumed_policy, communicator);
-        load_training_state(checkpoint, resumed_policy.store, resumed.optimizer(), {});
-        resumed.optimizer().set_num_steps(checkpoint.state()["adam_steps"].get<int64_t>());
-        const std::string what = std::to_string(ranks) + (async ? " ranks, async" : " ranks");
-        expect_equal(state_of(communicator, resumed_policy, resumed), at_save, what);
-        train(resumed, 2, 5);
-        expect_equal(state_of(communicator, resumed_policy, resumed),
-                     state_of(communicator, policy, trainer), what);
-      });
+      const auto checkpoint = io::Checkpoint::open(io::find_latest(root_.string()));
+      ops::fill_zero({}, resumed_policy.store.flat_weights());
+      Trainer resumed = make_trainer(resumed_policy, communicator, dtype);
+      load_training_state(checkpoint, resumed_policy.store, resumed.optimizer(), {});
+      resumed.optimizer().set_num_steps(checkpoint.state()["adam_steps"].get<int64_t>());
+      const std::string what = std::to_string(ranks) + (async ? " ranks, async, " : " ranks, ");
+      expect_equal(state_of(communicator, resumed_policy, resumed), at_save, what + dtype);
+      train(resumed, 2, 5);
+      expect_equal(state_of(communicator, resumed_policy, resumed),
+                   state_of(communicator, policy, trainer), what + dtype);
+    });
+  }
+}
+
+// A checkpoint resumes under the other optimizer.state_dtype: from bfloat16 exactly, to bfloat16
+// with the moments rounded, which is said.
+TEST_F(RunCheckpoint, LoadsUnderTheOtherStateType) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    std::filesystem::remove_all(root_);
+    State saved;
+    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+      TinyPolicy policy(kModel);
+      Trainer trainer = make_trainer(policy, communicator, dtype);
+      train(trainer, 0, 2);
+      CheckpointWriter writer(writer_options(), communicator);
+      writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+      writer.finish_pending();
+      State own = state_of(communicator, policy, trainer);
+      if (communicator.rank() == 0) saved = std::move(own);
+    });
+    const std::string directory = io::find_latest(root_.string());
+    State rounded = saved;
+    for (std::vector<float>* moments : {&rounded.exp_avg, &rounded.exp_avg_sq})
+      for (float& x : *moments) x = tensor::bf16_to_f32(tensor::f32_to_bf16(x));
+    const bool is_wide = dtype == std::string("float32");
+    EXPECT_EQ(first_difference(rounded.exp_avg, saved.exp_avg) != "", is_wide);
+    for (const int ranks : {1, 2}) {
+      const std::string what = std::string("of ") + dtype + ", " + std::to_string(ranks) + " ranks";
+      expect_equal(load(ranks, directory, "float32"), saved, what + " to float32");
+      ::testing::internal::CaptureStderr();
+      expect_equal(load(ranks, directory, "bfloat16"), rounded, what + " to bfloat16");
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      EXPECT_EQ(log.find("were rounded to bfloat16") != std::string::npos, is_wide) << log;
     }
   }
 }
