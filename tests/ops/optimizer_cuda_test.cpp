@@ -1,0 +1,99 @@
+// AdamW and the gradient's norm on the device against the CPU's.
+#include "ops/cuda_testing.h"
+
+namespace slimexx::ops::testing {
+namespace {
+
+class OptimizerCuda : public DeviceTest {};
+
+constexpr AdamWStep kStep{.lr = 1e-2f,
+                          .beta1 = 0.9f,
+                          .beta2 = 0.98f,
+                          .eps = 1e-8f,
+                          .weight_decay = 0.1f,
+                          .step = 0,
+                          .gradient_scale = 0.5f};
+
+TEST_F(OptimizerCuda, AdamWAgreesWithTheCpu) {
+  for (const int64_t n : {1, 16, 100, 20000}) {
+    const Array p = Array::random({n}, 1), m({n}), v({n}), rounded_p({n}, DType::kBF16);
+    const OnDevice dp = as_is(p), dm = as_is(m), dv = as_is(v), dw(Array({n}));
+    AdamWStep step = kStep;
+    for (step.step = 1; step.step <= 5; ++step.step) {
+      const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
+      const OnDevice dg = as_is(g);
+      adamw({}, rounded_p, p, m, v, g, step);
+      run_op([&](Stream s) { adamw(s, dw, dp, dm, dv, dg, step); });
+    }
+    EXPECT_TRUE(close(dp.back(), doubles(p), 1e-6, 1e-6)) << n;
+    EXPECT_TRUE(close(dm.back(), doubles(m), 1e-6, 1e-8)) << n;
+    EXPECT_TRUE(close(dv.back(), doubles(v), 1e-6, 1e-10)) << n;
+    EXPECT_TRUE(same_bits(dw.back(), rounded(dp.back()))) << n;
+  }
+}
+
+// A shard's bits do not depend on where it was cut, and every range has its own decay.
+TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
+  AdamWStep step = kStep;
+  step.step = 3;
+  constexpr int64_t n = 30000;
+  const OnDevice g = as_is(Array::random({n}, 4));
+  struct State {
+    OnDevice w{Array({n})}, p = as_is(Array::random({n}, 1)), m = as_is(Array::random({n}, 2)),
+                            v = as_is(Array::random({n}, 3, 0.01, 0.3));
+  };
+  const State whole, ranges, shards;
+  const auto part = [](const OnDevice& x, int64_t begin, int64_t end) {
+    return x.view().rows(begin, end);
+  };
+  const std::vector<DecayRange> decays{{0, 12352, 0.1f}, {12352, 20000, 0.0f}, {20000, n, 0.1f}};
+  for (const DecayRange& r : decays) {
+    step.weight_decay = r.weight_decay;
+    const auto own = [&](const OnDevice& x) { return part(x, r.begin, r.end); };
+    run_op([&](Stream s) {
+      adamw(s, own(whole.w), own(whole.p), own(whole.m), own(whole.v), own(g), step);
+    });
+  }
+  run_op(
+      [&](Stream s) { adamw_ranges(s, ranges.w, ranges.p, ranges.m, ranges.v, g, decays, step); });
+  for (const int64_t cut : {0, 16384}) {
+    const int64_t end = cut == 0 ? 16384 : n;
+    std::vector<DecayRange> own;
+    for (const DecayRange& r : decays)
+      if (r.begin < end && r.end > cut)
+        own.push_back({std::max(r.begin, cut) - cut, std::min(r.end, end) - cut, r.weight_decay});
+    const auto shard = [&](const OnDevice& x) { return part(x, cut, end); };
+    run_op([&](Stream s) {
+      adamw_ranges(s, shard(shards.w), shard(shards.p), shard(shards.m), shard(shards.v), shard(g),
+                   own, step);
+    });
+  }
+  for (const auto field : {&State::w, &State::p, &State::m, &State::v}) {
+    EXPECT_TRUE(same_bits((ranges.*field).back(), (whole.*field).back()));
+    EXPECT_TRUE(same_bits((shards.*field).back(), (whole.*field).back()));
+  }
+}
+
+double norm_on_device(const Array& x) {
+  const OnDevice dx = as_is(x);
+  double sum = -1.0;
+  run_op([&](Stream s) { sum = sum_of_squares(s, dx); });
+  return sum;
+}
+
+TEST_F(OptimizerCuda, SumOfSquares) {
+  for (const int64_t n : {0, 1, 4095, 4096, 4097, 50000, 3000000}) {
+    const Array x = Array::random({n}, 1);
+    const double expected = sum_of_squares({}, x), got = norm_on_device(x);
+    EXPECT_NEAR(got, expected, 1e-12 * expected) << n;
+    EXPECT_EQ(norm_on_device(x), got) << "the same bits, " << n;
+  }
+  Array x = Array::random({10000}, 1);
+  x[7777] = std::nanf("");
+  EXPECT_TRUE(std::isnan(norm_on_device(x)));
+  x[7777] = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(std::isinf(norm_on_device(x)));
+}
+
+}  // namespace
+}  // namespace slimexx::ops::testing
