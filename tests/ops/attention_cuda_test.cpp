@@ -1,85 +1,31 @@
-// Attention on the device: values against the CPU's from the same bf16 inputs, and the bits of a
-// query over batches, pages and chunks.
+// Attention forward on the device: values against the CPU's from the same bf16 inputs, and the bits
+// of a query over batches, pages and chunks.
 #include <numeric>
 
-#include "ops/cuda_testing.h"
-#include "ops/op_cases.h"
+#include "ops/attention_cuda_problem.h"
 
 namespace slimexx::ops::testing {
 namespace {
 
 class AttentionCuda : public DeviceTest {};
 
-constexpr uint64_t kSeed = 11;
 // By tensor: probabilities and the output are rounded to bf16 (half a step is 2^-8 at most, a third
 // of that on average), sums are f32.
 constexpr double kForwardBound = 5e-3;
 constexpr double kStatisticsBound = 1e-4;  // log-sum-exp, f32
-constexpr double kBackwardBound = 1e-2;
-constexpr double kBackwardFloor = 1e-4;  // where a gradient cancels to nothing
 
-std::vector<cases::AttentionCase> all_cases() {
-  std::vector<cases::AttentionCase> all = cases::attention_values();
-  for (const auto& c : cases::attention_gradients()) all.push_back(c);
-  const std::vector<cases::AttentionCase> of_the_device = {
-      {{1}, 1, 1, 64},           {{5, 0, 3}, 4, 2, 64},     {{64, 65, 1}, 2, 2, 128},
-      {{130, 7}, 6, 2, 128},     {{128, 129, 2}, 8, 8, 64}, {{1100, 40}, 4, 1, 128},
-      {{17, 300, 33}, 32, 2, 64}};
-  all.insert(all.end(), of_the_device.begin(), of_the_device.end());
-  return all;
-}
-bool is_served(const cases::AttentionCase& c) { return c.dim == 64 || c.dim == 128; }
-std::string name_of(const cases::AttentionCase& c) {
-  std::string name = std::to_string(c.query_heads) + "/" + std::to_string(c.kv_heads) +
-                     " heads of " + std::to_string(c.dim) + ", lengths";
-  for (const int32_t length : c.lengths) name += " " + std::to_string(length);
-  return name + ", seed " + std::to_string(kSeed);
-}
-
-struct Problem {
-  cases::AttentionCase shape;
-  std::vector<int32_t> cu{0};
-  Array q, k, v, dout;
-  float scale;
-
-  explicit Problem(const cases::AttentionCase& c) : shape(c) {
-    for (const int32_t length : c.lengths) cu.push_back(cu.back() + length);
-    q = random_bf16({cu.back(), c.query_heads, c.dim}, kSeed);
-    k = random_bf16({cu.back(), c.kv_heads, c.dim}, kSeed + 1);
-    v = random_bf16({cu.back(), c.kv_heads, c.dim}, kSeed + 2);
-    dout = random_bf16({cu.back(), c.query_heads, c.dim}, kSeed + 3);
-    scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
-  }
-  AttentionLayout on_cpu() const { return {cu, {}, {}, 0}; }
-  Array output() const { return Array({cu.back(), shape.query_heads, shape.dim}); }
-  Array statistics() const { return Array({cu.back(), shape.query_heads}); }
-};
-
-// A packed layout whose lengths stand on the device too.
-struct Packed {
-  std::vector<int32_t> cu;
-  OnDevice device_cu;
-  explicit Packed(std::vector<int32_t> cu_in)
-      : cu(std::move(cu_in)), device_cu(integers_on_device(cu)) {}
-  AttentionLayout layout() const {
-    AttentionLayout l{cu, {}, {}, 0};
-    l.device_cu_seqlens = device_cu;
-    return l;
-  }
-};
-
-Array forward_packed(const Problem& p) {
+Array forward_packed(const AttentionProblem& p) {
   const OnDevice q(p.q), k(p.k), v(p.v), out(p.output());
-  const Packed packed(p.cu);
+  const PackedLayout packed(p.cu);
   run_op([&](Stream s) { attention_forward(s, out, {}, q, k, v, packed.layout(), p.scale); });
   return out.back();
 }
 
 TEST_F(AttentionCuda, ForwardAgreesWithTheCpu) {
-  for (const auto& c : all_cases()) {
-    const Problem p(c);
+  for (const auto& c : attention_cases()) {
+    const AttentionProblem p(c);
     const OnDevice q(p.q), k(p.k), v(p.v), out(p.output()), lse = as_is(p.statistics());
-    const Packed packed(p.cu);
+    const PackedLayout packed(p.cu);
     const auto forward = [&](Stream s) {
       attention_forward(s, out, lse, q, k, v, packed.layout(), p.scale);
     };
@@ -99,7 +45,7 @@ TEST_F(AttentionCuda, ForwardAgreesWithTheCpu) {
 // Large scores: the running maximum must carry the sum.
 TEST_F(AttentionCuda, LargeScoresDoNotOverflow) {
   for (const int64_t dim : {64, 128}) {
-    Problem p({{150}, 2, 1, dim});
+    AttentionProblem p({{150}, 2, 1, dim});
     for (int64_t i = 0; i < p.q.size(); ++i) p.q[i] *= 32.0f;
     const Array expected = p.output();
     attention_forward({}, expected, {}, p.q, p.k, p.v, p.on_cpu(), p.scale);
@@ -108,13 +54,13 @@ TEST_F(AttentionCuda, LargeScoresDoNotOverflow) {
 }
 
 TEST_F(AttentionCuda, SequenceAloneHasTheBitsOfTheBatch) {
-  for (const auto& c : all_cases()) {
+  for (const auto& c : attention_cases()) {
     if (!is_served(c)) continue;
-    const Problem p(c);
+    const AttentionProblem p(c);
     const Array batch = forward_packed(p);
     const OnDevice q(p.q), k(p.k), v(p.v);
     for (size_t b = 0; b < c.lengths.size(); ++b) {
-      const Packed one({0, c.lengths[b]});
+      const PackedLayout one({0, c.lengths[b]});
       const OnDevice alone(Array({c.lengths[b], c.query_heads, c.dim}));
       const auto rows = [&](const tensor::Tensor& x) { return x.rows(p.cu[b], p.cu[b + 1]); };
       run_op([&](Stream s) {
@@ -130,7 +76,7 @@ struct Pages {
   int64_t page_tokens;
   Array k, v, table;
 
-  Pages(const Problem& p, int64_t tokens_per_page) : page_tokens(tokens_per_page) {
+  Pages(const AttentionProblem& p, int64_t tokens_per_page) : page_tokens(tokens_per_page) {
     const auto num_sequences = static_cast<int64_t>(p.shape.lengths.size());
     const int64_t longest = *std::max_element(p.shape.lengths.begin(), p.shape.lengths.end());
     const int64_t per_sequence = (longest + page_tokens - 1) / page_tokens;
@@ -145,7 +91,7 @@ struct Pages {
     table = Array({num_sequences, per_sequence}, DType::kI32);
     std::copy(order.begin(), order.end(), table.view().i32());
   }
-  void put(const Problem& p, size_t sequence, int32_t position) {
+  void put(const AttentionProblem& p, size_t sequence, int32_t position) {
     const int64_t row = p.shape.kv_heads * p.shape.dim, from = (p.cu[sequence] + position) * row;
     const int64_t page =
         table.view()
@@ -157,7 +103,7 @@ struct Pages {
 };
 
 // Tokens [first, first + step) of every sequence through pages; adds their rows to `out`.
-void run_chunk(const Problem& p, Pages& pages, int32_t first, int32_t step, Array& out) {
+void run_chunk(const AttentionProblem& p, Pages& pages, int32_t first, int32_t step, Array& out) {
   std::vector<int32_t> cu{0}, context, rows;
   for (size_t b = 0; b < p.shape.lengths.size(); ++b) {
     const int32_t begin = std::min(first, p.shape.lengths[b]),
@@ -189,7 +135,7 @@ void run_chunk(const Problem& p, Pages& pages, int32_t first, int32_t step, Arra
                 out.view().f32() + rows[i] * q_row);
 }
 
-Array run_in_chunks(const Problem& p, int64_t page_tokens, int32_t step) {
+Array run_in_chunks(const AttentionProblem& p, int64_t page_tokens, int32_t step) {
   Pages pages(p, page_tokens);
   Array out = p.output();
   const int32_t longest = *std::max_element(p.shape.lengths.begin(), p.shape.lengths.end());
@@ -198,9 +144,9 @@ Array run_in_chunks(const Problem& p, int64_t page_tokens, int32_t step) {
 }
 
 TEST_F(AttentionCuda, PagesAndChunksChangeNothing) {
-  for (const auto& c : all_cases()) {
+  for (const auto& c : attention_cases()) {
     if (!is_served(c)) continue;
-    const Problem p(c);
+    const AttentionProblem p(c);
     const Array packed = forward_packed(p);
     const bool is_long = p.cu.back() > 1000;
     for (const int64_t page_tokens : {16, 64, 128})
@@ -214,7 +160,7 @@ TEST_F(AttentionCuda, PagesAndChunksChangeNothing) {
 }
 
 TEST_F(AttentionCuda, PagesOfOtherSizesAreRefused) {
-  const Problem p({{40}, 4, 2, 64});
+  const AttentionProblem p({{40}, 4, 2, 64});
   for (const int64_t page_tokens : {1, 8, 24, 100}) {
     Pages pages(p, page_tokens);
     for (int32_t t = 0; t < 40; ++t) pages.put(p, 0, t);
@@ -235,8 +181,8 @@ TEST_F(AttentionCuda, PagesOfOtherSizesAreRefused) {
 // Their probability is zero and must add nothing, however large they are.
 TEST_F(AttentionCuda, LaterKeysNeverReachAQuery) {
   for (const int64_t dim : {64, 128}) {
-    const Problem p({{200}, 4, 2, dim});
-    Problem spoiled({{200}, 4, 2, dim});
+    const AttentionProblem p({{200}, 4, 2, dim});
+    AttentionProblem spoiled({{200}, 4, 2, dim});
     constexpr int64_t kFrom = 150;
     for (int64_t i = kFrom * 2 * dim; i < p.k.size(); ++i) spoiled.k[i] = spoiled.v[i] = 8192.0f;
     const Array out = forward_packed(p), again = forward_packed(spoiled);
@@ -246,7 +192,7 @@ TEST_F(AttentionCuda, LaterKeysNeverReachAQuery) {
 }
 
 TEST_F(AttentionCuda, StridedViewsOfOneProjection) {
-  const Problem p({{33, 170}, 4, 2, 64});
+  const AttentionProblem p({{33, 170}, 4, 2, 64});
   Array fused({p.cu.back(), 8 * 64});
   for (int64_t t = 0; t < p.cu.back(); ++t) {
     float* row = fused.view().f32() + t * 512;
@@ -255,7 +201,7 @@ TEST_F(AttentionCuda, StridedViewsOfOneProjection) {
     std::copy_n(p.v.view().f32() + t * 128, 128, row + 384);
   }
   const OnDevice qkv(fused), wide(Array({p.cu.back(), 320}));
-  const Packed packed(p.cu);
+  const PackedLayout packed(p.cu);
   const auto part = [&](int64_t begin, int64_t heads) {
     return qkv.view().columns(begin * 64, (begin + heads) * 64).split_columns(heads);
   };
@@ -269,40 +215,6 @@ TEST_F(AttentionCuda, StridedViewsOfOneProjection) {
     if (i % 320 < 64) {
       ASSERT_EQ(got[i], 0.0f) << "wrote outside its columns: " << i;
     }
-}
-
-TEST_F(AttentionCuda, GradientsAgreeWithTheCpuAndHaveTheSameBitsEveryTime) {
-  for (const auto& c : all_cases()) {
-    const Problem p(c);
-    const OnDevice q(p.q), k(p.k), v(p.v), dout(p.dout), out(p.output()),
-        lse = as_is(p.statistics());
-    Array blank_q = p.q.clone(), blank_k = p.k.clone();
-    blank_q.fill(std::nanf(""));
-    blank_k.fill(std::nanf(""));
-    const OnDevice dq(blank_q), dk(blank_k), dv(blank_k);
-    const Packed packed(p.cu);
-    const auto backward = [&](Stream s) {
-      attention_backward(s, dq, dk, dv, dout, q, k, v, out, lse, packed.layout(), p.scale);
-    };
-    if (!is_served(c)) {
-      expect_unserved(backward, name_of(c));
-      continue;
-    }
-    run_op([&](Stream s) { attention_forward(s, out, lse, q, k, v, packed.layout(), p.scale); });
-    run_op(backward);
-    const std::vector<Array> got{dq.back(), dk.back(), dv.back()};
-    run_op(backward);
-    EXPECT_TRUE(same_bits(dq.back(), got[0]) && same_bits(dk.back(), got[1]) &&
-                same_bits(dv.back(), got[2]))
-        << name_of(c);
-    const Array eo = p.output(), el = p.statistics(), eq = blank_q, ek = blank_k,
-                ev = blank_k.clone();
-    attention_forward({}, eo, el, p.q, p.k, p.v, p.on_cpu(), p.scale);
-    attention_backward({}, eq, ek, ev, p.dout, p.q, p.k, p.v, eo, el, p.on_cpu(), p.scale);
-    EXPECT_TRUE(close_by_norm(got[0], eq, kBackwardBound, kBackwardFloor)) << "dq, " << name_of(c);
-    EXPECT_TRUE(close_by_norm(got[1], ek, kBackwardBound, kBackwardFloor)) << "dk, " << name_of(c);
-    EXPECT_TRUE(close_by_norm(got[2], ev, kBackwardBound, kBackwardFloor)) << "dv, " << name_of(c);
-  }
 }
 
 }  // namespace

@@ -131,6 +131,20 @@ TEST_F(MatmulCuda, BackwardAccumulates) {
   }
 }
 
+// Written, whatever was there; the bias is added to as ever.
+TEST_F(MatmulCuda, WeightGradientIsWrittenWhereAsked) {
+  for (const cases::MatmulCase& c : {cases::MatmulCase{5, 6, 7}, {40, 128, 64}, {0, 8, 8}}) {
+    const Operands o(c);
+    Array blank({c.outputs, c.inputs});
+    blank.fill(std::nanf(""));
+    const OnDevice x(o.x), dy(o.dy), fresh = as_is(blank),
+                                     zeroed = as_is(Array({c.outputs, c.inputs}));
+    run_op([&](Stream s) { matmul_backward_weight(s, fresh, {}, dy, x, false); });
+    run_op([&](Stream s) { matmul_backward_weight(s, zeroed, {}, dy, x, true); });
+    EXPECT_TRUE(close_by_norm(fresh.back(), zeroed.back(), kSumBound)) << o.name;
+  }
+}
+
 TEST_F(MatmulCuda, BackwardHasTheSameBitsEveryTime) {
   const Operands o({300, 256, 512, true});
   const OnDevice x(o.x), w(o.w), dy(o.dy);

@@ -7,6 +7,7 @@
 
 #include "model/random_model_cuda.h"
 #include "rollout/tiny_model.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -226,6 +227,21 @@ TEST_P(EngineCuda, LentMemoryLeavesNoTrace) {
     const std::vector<Generation> results = generate_all(lender, requests_);
     for (size_t i = 0; i < results.size(); ++i)
       expect_same(results[i], expected_[i], "after a loan");
+  }
+}
+
+TEST_P(EngineCuda, PagesOfOtherSizesAreRefused) {
+  for (const int64_t page : {1, 8, 24}) {
+    EngineOptions options = roomy();
+    options.page_tokens = page;
+    try {
+      engine(options);
+      ADD_FAILURE() << page;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_NE(error.message().find("powers of two from 16"), std::string::npos)
+          << error.message();
+    }
   }
 }
 
