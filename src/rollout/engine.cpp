@@ -63,8 +63,8 @@ struct Engine::Impl {
   void run_batch(const std::vector<Chunk>& chunks);
   std::optional<BatchBuilder::DecodeShape> decode_shape(const std::vector<Chunk>& chunks) const;
   void run_decode(const std::vector<Chunk>& chunks, const BatchBuilder::DecodeShape& shape);
-  void queue_step(const tensor::Stream& on, const model::Batch& batch);
-  void sample_group(const tensor::Stream& on, tensor::Tensor x, const SamplingGroup& group);
+  void queue_step(const model::Batch& batch);
+  void sample_group(tensor::Tensor x, const SamplingGroup& group);
   void record(Sequence& sequence, TokenId token, float log_prob);
   std::optional<FinishReason> finish_reason(Sequence& sequence, TokenId token) const;
   void finish(Sequence& sequence, FinishReason reason);
@@ -172,7 +172,7 @@ void Engine::Impl::run_batch(const std::vector<Chunk>& chunks) {
   if (const auto shape = decode_shape(chunks)) {
     run_decode(chunks, *shape);
   } else {
-    queue_step(stream, builder.build(stream, chunks, kv_cache.layers()));
+    queue_step(builder.build(stream, chunks, kv_cache.layers()));
   }
   scheduler.finish_step();
   const BatchBuilder::Sampled sampled = builder.download_samples(stream);
@@ -184,10 +184,10 @@ void Engine::Impl::run_batch(const std::vector<Chunk>& chunks) {
 }
 
 // Forward and sampling of what the builder has staged.
-void Engine::Impl::queue_step(const tensor::Stream& on, const model::Batch& batch) {
+void Engine::Impl::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena);
-  const tensor::Tensor x = transformer.forward(on, arena, weights, batch, nullptr);
-  for (const SamplingGroup& group : builder.group_samples(head_rows)) sample_group(on, x, group);
+  const tensor::Tensor x = transformer.forward(stream, arena, weights, batch, nullptr);
+  for (const SamplingGroup& group : builder.group_samples(head_rows)) sample_group(x, group);
 }
 
 // The recorded step that serves these shares: every one the next token of its sequence, on a
@@ -213,18 +213,14 @@ void Engine::Impl::run_decode(const std::vector<Chunk>& chunks,
   const auto found = decode_graphs.find(shape);
   if (found != decode_graphs.end()) return found->second.launch(stream);
   // The first time in the plain way; recorded for all later ones.
-  queue_step(stream, batch);
-  // A graph starts when all before it has ended, and writes no weights.
-  tensor::Stream settled = stream;
-  settled.weights_are_settled = true;
-  decode_graphs.emplace(shape, tensor::Graph(stream, [&] { queue_step(settled, batch); }));
+  queue_step(batch);
+  decode_graphs.emplace(shape, tensor::Graph(stream, [&] { queue_step(batch); }));
 }
 
-void Engine::Impl::sample_group(const tensor::Stream& on, tensor::Tensor x,
-                                const SamplingGroup& group) {
+void Engine::Impl::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   tensor::ArenaScope scope(arena);
-  const tensor::Tensor logits = model::head_logits(on, arena, spec, weights, x, group.rows);
-  ops::sample_tokens(on.with_scratch(arena), group.tokens, group.log_probs, group.lse, logits,
+  const tensor::Tensor logits = model::head_logits(stream, arena, spec, weights, x, group.rows);
+  ops::sample_tokens(stream.with_scratch(arena), group.tokens, group.log_probs, group.lse, logits,
                      group.parameters, allowed_tokens);
 }
 

@@ -45,15 +45,8 @@ struct Stream {
   // What ops need while they run; the next op in stream order may use the same bytes. Ops that need
   // some say so; the CPU's need none.
   Arena* scratch = nullptr;
-  // Nothing that is queued or still runs writes weights: a product may read them before the work in
-  // front of it has ended. Within a recorded graph only.
-  bool weights_are_settled = false;
 
-  Stream with_scratch(Arena& arena) const {
-    Stream stream = *this;
-    stream.scratch = &arena;
-    return stream;
-  }
+  Stream with_scratch(Arena& arena) const { return {device, handle, is_planning, &arena}; }
 };
 // The stream on which a device computes: one per device and process, made at first use.
 Stream compute_stream(Device device);

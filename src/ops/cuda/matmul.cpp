@@ -26,7 +26,6 @@ void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
       .m = x.dim(0),
       .n = w.dim(0),
       .k = w.dim(1),
-      .overlap_previous = stream.weights_are_settled,
       .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
       .y_stride = y.stride(0)};
   check_launch("matmul_forward", kernels::launch_gemm(args, handle(stream)), x, w);
