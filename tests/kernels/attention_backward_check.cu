@@ -19,7 +19,6 @@
 #include "slimexx/kernels/attention.h"
 #include "slimexx/kernels/attention_backward.h"
 #include "tests/kernels/device_array.h"
-
 namespace slimexx::kernels::testing {
 namespace {
 

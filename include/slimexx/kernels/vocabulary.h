@@ -47,10 +47,10 @@ cudaError_t log_probs_backward(void* dlogits, int64_t dlogits_stride, const Logi
 // One row's sampling parameters, as the engine stages them (48 bytes).
 struct SamplingParameters {
   float temperature = 1.0f;
-  float top_p = 1.0f;   // 1: off
-  int32_t top_k = 0;    // 0: off
-  float min_p = 0.0f;   // 0: off
-  int32_t greedy = 0;   // 1: the largest logit, the lowest id of equals
+  float top_p = 1.0f;  // 1: off
+  int32_t top_k = 0;   // 0: off
+  float min_p = 0.0f;  // 0: off
+  int32_t greedy = 0;  // 1: the largest logit, the lowest id of equals
   uint32_t unused = 0;
   uint64_t seed = 0;  // Philox key of the sample
   uint32_t counter[4] = {0, 0, 0, 0};
