@@ -120,7 +120,9 @@ void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
 Tensor head_logits(Stream stream, Arena& arena, const ModelSpec& spec,
                    const ModelParameters& weights, Tensor x, Tensor rows) {
   const int64_t num_rows = rows.dim(0);
-  const Tensor logits = arena.allocate(DType::kF32, {num_rows, spec.vocab_size});
+  // Kernels read rows in steps of 16 bytes.
+  const int64_t stride = stream.device.is_cpu() ? spec.vocab_size : (spec.vocab_size + 3) / 4 * 4;
+  const Tensor logits = arena.allocate(DType::kF32, {num_rows, stride}).columns(0, spec.vocab_size);
   ArenaScope scope(arena);
   const Tensor selected = arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
   const Tensor hidden = arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
