@@ -75,7 +75,7 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
   tensor::upload(p.stream, r.weights, weight.data());
   f.dlog_probs = p.arena.allocate(DType::kF32, {m.num_rows});
   f.dentropies = options.entropy_coef != 0 ? p.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
-  ops::policy_loss(p.stream.with_scratch(p.arena), f.dlog_probs, f.dentropies, metrics, r, options);
+  ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
 }
 
 // The flat gradients in the order in which backward finishes them: the head, the layers from the

@@ -178,7 +178,8 @@ struct SamplingRow {
 };
 static_assert(sizeof(SamplingRow) == 48);
 // (scratch) One token per row of raw logits[R,V] f32, which may be overwritten. A row is normalised
-// as by normalize_logits with its own temperature: lse[R], tokens[R] i32 and log_probs[R] =
+// as by normalize_logits with its own temperature: lse[R] (on CUDA it stays inside the kernel and
+// the operand is left as it was), tokens[R] i32 and log_probs[R] =
 // logits[r,token] - lse[r], before any truncation (N9). Truncation order: top_k, then top_p over
 // the renormalised rest (smallest set whose mass reaches top_p, ties to the lower id), then min_p
 // (p >= min_p * max p). The uniform number walks the kept tokens in id order. `rows` [R, 48] U8

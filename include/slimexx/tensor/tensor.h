@@ -65,7 +65,6 @@ class Event {
   ~Event();
   void record(Stream stream);
   void wait_on(Stream stream) const;  // what is queued on `stream` after this runs behind the event
-  void synchronize() const;           // the calling thread waits
 
  private:
   void* handle_ = nullptr;  // cudaEvent_t
