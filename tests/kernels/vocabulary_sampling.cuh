@@ -288,12 +288,13 @@ inline void check_log_probs(const Rows& rows, const std::vector<SamplingParamete
   }
 }
 
-inline void check_samples(int64_t columns, int64_t allowed, Shape shape, uint64_t seed) {
-  constexpr int64_t kRows = 17;  // one of each setting
-  Rows rows(kRows, columns, 0, seed, shape, false);
-  const auto parameters = make_parameters(kRows, columns);
+// 17 rows: one of each setting.
+inline void check_samples(int64_t columns, int64_t allowed, Shape shape, uint64_t seed,
+                          int64_t count = 17) {
+  Rows rows(count, columns, 0, seed, shape, false);
+  const auto parameters = make_parameters(count, columns);
   const Samples samples = sample(rows.view(), parameters, allowed);
-  for (int64_t r = 0; r < kRows; ++r) {
+  for (int64_t r = 0; r < count; ++r) {
     const auto i = static_cast<size_t>(r);
     char where[96];
     std::snprintf(where, sizeof(where), "%s row %ld, %ld columns, %ld allowed, seed %lu",
@@ -414,7 +415,11 @@ inline void check_sampling(bool small, bool tiny) {
     }
     if (columns > 7) check_broken_samples(columns);
   }
+  // More rows than clusters choose for; the last two go by the streamed pass.
+  check_samples(1000, 0, Shape::kNormal, 5, 34);
   if (small) return;
+  check_samples(151936, 0, Shape::kNormal, 6, 34);
+  check_samples(151936, 151643, Shape::kTies, 7, 51);
   check_frequencies({}, "untruncated");
   SamplingParameters truncated;
   truncated.temperature = 1.4f;
