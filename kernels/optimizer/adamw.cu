@@ -1,7 +1,8 @@
 // AdamW over the segments of flat arrays. A thread block walks one span of the arrays in tiles of
-// eight elements a thread; a piece inside one segment moves by 16 bytes, one at a segment's edge
-// element by element, with the same arithmetic. `M` is the type that the moments are kept in: they
-// are widened, and rounded to nearest even after the master was updated with the unrounded ones.
+// eight elements a thread; a piece inside one segment moves by 16 bytes, one at a segment's edge,
+// or whose weights and gradients lie off alignment, element by element, with the same arithmetic.
+// `M` is the type that the moments are kept in: they are widened, and rounded to nearest even after
+// the master was updated with the unrounded ones.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -91,13 +92,13 @@ __device__ __forceinline__ void store_one(__nv_bfloat16* p, float x) {
 }
 
 template <class M>
-__device__ __forceinline__ void step_piece(const Arrays<M>& a, int64_t at, float weight_decay,
-                                           const Constants& k) {
+__device__ __forceinline__ void step_piece(const Arrays<M>& a, int64_t at, int64_t shift,
+                                           float weight_decay, const Constants& k) {
   float master[kPiece], exp_avg[kPiece], exp_avg_sq[kPiece], gradient[kPiece];
   load(master, a.master + at);
   load(exp_avg, a.exp_avg + at);
   load(exp_avg_sq, a.exp_avg_sq + at);
-  load(gradient, a.gradient + at);
+  load(gradient, a.gradient + at + shift);
   const float decay = decay_of(weight_decay, k);
 #pragma unroll
   for (int i = 0; i < kPiece; ++i) {
@@ -108,18 +109,18 @@ __device__ __forceinline__ void step_piece(const Arrays<M>& a, int64_t at, float
   store(a.master + at, master);
   store(a.exp_avg + at, exp_avg);
   store(a.exp_avg_sq + at, exp_avg_sq);
-  if (a.weights != nullptr) store(a.weights + at, master);
+  if (a.weights != nullptr) store(a.weights + at + shift, master);
 }
 
 template <class M>
-__device__ __forceinline__ void step_one(const Arrays<M>& a, int64_t at, float weight_decay,
-                                         const Constants& k) {
+__device__ __forceinline__ void step_one(const Arrays<M>& a, int64_t at, int64_t shift,
+                                         float weight_decay, const Constants& k) {
   Element e{a.master[at], widened(a.exp_avg[at]), widened(a.exp_avg_sq[at])};
-  step(e, a.gradient[at], decay_of(weight_decay, k), k);
+  step(e, a.gradient[at + shift], decay_of(weight_decay, k), k);
   a.master[at] = e.master;
   store_one(a.exp_avg + at, e.exp_avg);
   store_one(a.exp_avg_sq + at, e.exp_avg_sq);
-  if (a.weights != nullptr) store_one(a.weights + at, e.master);
+  if (a.weights != nullptr) store_one(a.weights + at + shift, e.master);
 }
 
 // The first segment from `low` on that ends after `at`.
@@ -149,15 +150,15 @@ __global__ void __launch_bounds__(kThreads)
     while (s < num_segments && segments[s].end <= at) ++s;
     if (s == num_segments || at >= end) return;
     const AdamWSegment own = segments[s];
-    if (kVector && own.begin <= at && own.end >= at + kPiece) {
-      step_piece(a, at, own.weight_decay, k);
+    if (kVector && own.begin <= at && own.end >= at + kPiece && own.shift % kPiece == 0) {
+      step_piece(a, at, own.shift, own.weight_decay, k);
       continue;
     }
     const int64_t last = min(at + kPiece, a.n);
     for (int edge = s; edge < num_segments && segments[edge].begin < last; ++edge) {
       const AdamWSegment other = segments[edge];
       for (int64_t i = max(at, other.begin); i < min(last, other.end); ++i) {
-        step_one(a, i, other.weight_decay, k);
+        step_one(a, i, other.shift, other.weight_decay, k);
       }
     }
   }

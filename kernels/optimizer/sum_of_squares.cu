@@ -1,6 +1,6 @@
-// The sum of squares in double: each block one tile by a fixed tree, then one block adds the tiles'
-// sums. Thread t of a block takes groups of four t, t + threads, ...; one chain per element of the
-// group, joined as (0 + 1) + (2 + 3); lanes by xor 16 .. 1; warps ascending.
+// The sum of squares in double: each block one tile of one range by a fixed tree, then one block
+// adds the tiles' sums. Thread t of a block takes groups of four t, t + threads, ...; one chain per
+// element of the group, joined as (0 + 1) + (2 + 3); lanes by xor 16 .. 1; warps ascending.
 #include <cuda_runtime.h>
 
 #include <climits>
@@ -35,15 +35,30 @@ __device__ __forceinline__ void add_square(double& chain, float x) {
   chain = __fma_rn(wide, wide, chain);
 }
 
-template <bool kVector>
+// The last range that starts at or before `tile`.
+__device__ __forceinline__ SquareRange find_range(const SquareRange* ranges, int count,
+                                                  int64_t tile) {
+  int low = 0, high = count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (ranges[middle].first_tile <= tile ? low : high) = middle;
+  }
+  return ranges[low];
+}
+
 __global__ void __launch_bounds__(kThreads)
-    square_tiles_kernel(double* tile_sums, const float* x, int64_t n) {
+    square_tiles_kernel(double* tile_sums, const float* x, SquareRange only,
+                        const SquareRange* ranges, int num_ranges) {
+  const SquareRange own = num_ranges == 1 ? only : find_range(ranges, num_ranges, blockIdx.x);
+  x += own.begin;
+  const int64_t n = own.end - own.begin;
+  const int64_t last_vector = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? n - 4 : -1;
   double chain[4] = {0, 0, 0, 0};
-  const int64_t first = blockIdx.x * kTile + threadIdx.x * 4;
+  const int64_t first = (blockIdx.x - own.first_tile) * kTile + threadIdx.x * 4;
 #pragma unroll 8
   for (int j = 0; j < kGroups; ++j) {
     const int64_t at = first + int64_t{j} * kThreads * 4;
-    if (kVector && at + 4 <= n) {
+    if (at <= last_vector) {
       const float4 v = *reinterpret_cast<const float4*>(x + at);
       add_square(chain[0], v.x);
       add_square(chain[1], v.y);
@@ -80,13 +95,29 @@ size_t sum_of_squares_workspace(int64_t n) {
 
 cudaError_t sum_of_squares(double* sum, const float* x, int64_t n, void* workspace,
                            cudaStream_t stream) {
-  const int64_t tiles = count_tiles(n);
-  if (n < 0 || tiles > INT_MAX) return cudaErrorInvalidValue;
+  if (n < 0) return cudaErrorInvalidValue;
+  return sum_of_squares(sum, x, {.begin = 0, .end = n}, nullptr, 1, count_tiles(n), workspace,
+                        stream);
+}
+
+int64_t lay_out_tiles(SquareRange* ranges, int64_t num_ranges) {
+  int64_t tiles = 0;
+  for (int64_t r = 0; r < num_ranges; ++r) {
+    ranges[r].first_tile = tiles;
+    tiles += count_tiles(ranges[r].end - ranges[r].begin);
+  }
+  return tiles;
+}
+
+cudaError_t sum_of_squares(double* sum, const float* x, SquareRange first,
+                           const SquareRange* ranges, int64_t num_ranges, int64_t tiles,
+                           void* workspace, cudaStream_t stream) {
+  if (tiles < 0 || tiles > INT_MAX || num_ranges < 0 || num_ranges > INT_MAX)
+    return cudaErrorInvalidValue;
   auto* tile_sums = static_cast<double*>(workspace);
   if (tiles > 0) {
-    auto* kernel = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? square_tiles_kernel<true>
-                                                            : square_tiles_kernel<false>;
-    kernel<<<static_cast<unsigned>(tiles), kThreads, 0, stream>>>(tile_sums, x, n);
+    square_tiles_kernel<<<static_cast<unsigned>(tiles), kThreads, 0, stream>>>(
+        tile_sums, x, first, ranges, static_cast<int>(num_ranges));
   }
   sum_tiles_kernel<<<1, kFinalThreads, 0, stream>>>(sum, tile_sums, tiles);
   return cudaGetLastError();

@@ -6,22 +6,23 @@ namespace slimexx::ops {
 namespace {
 
 void check_adamw(const char* op, const Stream& stream, const Tensor& weights, const Tensor& master,
-                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& gradient) {
+                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& gradient,
+                 int64_t flat_elements) {
   check_f32(op, "master", stream, master, {kAny});
   const int64_t n = master.dim(0);
   const tensor::DType moments =
       exp_avg.dtype() == tensor::DType::kBF16 ? tensor::DType::kBF16 : tensor::DType::kF32;
   check_operand(op, "exp_avg", stream, exp_avg, moments, {n});
   check_operand(op, "exp_avg_sq", stream, exp_avg_sq, moments, {n});
-  check_f32(op, "gradient", stream, gradient, {n});
-  check_operand(op, "weights", stream, weights, weights.dtype(), {n});
+  check_f32(op, "gradient", stream, gradient, {flat_elements});
+  check_operand(op, "weights", stream, weights, weights.dtype(), {flat_elements});
 }
 
 }  // namespace
 
 void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step) {
-  check_adamw("adamw", stream, weights, master, exp_avg, exp_avg_sq, gradient);
+  check_adamw("adamw", stream, weights, master, exp_avg, exp_avg_sq, gradient, master.dim(0));
   SLX_CHECK_GE(step.step, 1);
   if (runs_on_cpu(stream)) return cpu::adamw(weights, master, exp_avg, exp_avg_sq, gradient, step);
   const DecayRange whole{.begin = 0, .end = master.dim(0), .weight_decay = step.weight_decay};
@@ -30,16 +31,24 @@ void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor 
 
 void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                   Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step) {
-  check_adamw("adamw_ranges", stream, weights, master, exp_avg, exp_avg_sq, gradient);
-  for (const DecayRange& r : ranges)
+  const int64_t flat = gradient.num_elements();
+  check_adamw("adamw_ranges", stream, weights, master, exp_avg, exp_avg_sq, gradient, flat);
+  for (const DecayRange& r : ranges) {
     SLX_CHECK(r.begin >= 0 && r.begin <= r.end && r.end <= master.dim(0), "range [{}, {}) of {}",
               r.begin, r.end, master.dim(0));
+    SLX_CHECK(r.begin + r.shift >= 0 && r.end + r.shift <= flat, "range [{}, {}) + {} of {}",
+              r.begin, r.end, r.shift, flat);
+  }
   if (runs_on_cpu(stream)) {
     AdamWStep own = step;
     for (const DecayRange& r : ranges) {
       own.weight_decay = r.weight_decay;
       const auto part = [&r](const Tensor& x) { return x.rows(r.begin, r.end); };
-      cpu::adamw(part(weights), part(master), part(exp_avg), part(exp_avg_sq), part(gradient), own);
+      const auto shifted = [&r](const Tensor& x) {
+        return x.rows(r.begin + r.shift, r.end + r.shift);
+      };
+      cpu::adamw(shifted(weights), part(master), part(exp_avg), part(exp_avg_sq), shifted(gradient),
+                 own);
     }
     return;
   }
@@ -50,11 +59,23 @@ void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, 
 double sum_of_squares(Stream stream, Tensor x) {
   check_dense("sum_of_squares", "x", stream, x);
   SLX_CHECK(x.dtype() == tensor::DType::kF32, "sum_of_squares: x is {}", x.shape_text());
-  if (runs_on_cpu(stream)) return cpu::sum_of_squares(x);
+  const ElementRange whole{.begin = 0, .end = x.num_elements()};
+  return sum_of_squares_of_ranges(stream, x.reshaped({whole.end}), {&whole, 1});
+}
+
+double sum_of_squares_of_ranges(Stream stream, Tensor x, std::span<const ElementRange> ranges) {
+  check_f32("sum_of_squares_of_ranges", "x", stream, x, {kAny});
+  for (const ElementRange& r : ranges)
+    SLX_CHECK(r.begin >= 0 && r.begin <= r.end && r.end <= x.dim(0), "range [{}, {}) of {}",
+              r.begin, r.end, x.dim(0));
+  double sum = 0;
+  if (runs_on_cpu(stream)) {
+    for (const ElementRange& r : ranges) sum += cpu::sum_of_squares(x.rows(r.begin, r.end));
+  }
 #ifdef SLX_WITH_CUDA
-  if (!stream.device.is_cpu()) return cuda::sum_of_squares(stream, x);
+  if (!stream.device.is_cpu()) sum = cuda::sum_of_squares(stream, x, ranges);
 #endif
-  return 0.0;
+  return sum;
 }
 
 }  // namespace slimexx::ops

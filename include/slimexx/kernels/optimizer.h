@@ -11,22 +11,24 @@ namespace slimexx::kernels {
 enum class MomentType : uint8_t { kF32, kBf16 };
 // Decoupled weight decay as torch.optim.AdamW. `gradient_scale` multiplies the gradient first.
 struct AdamWArgs {
-  void* weights = nullptr;  // [n] bf16: receives the rounded master; may be null
+  void* weights = nullptr;  // bf16: receives the rounded master; may be null
   float* master = nullptr;  // [n]
   void* exp_avg = nullptr;  // [n] of type `moments`, as is exp_avg_sq
   void* exp_avg_sq = nullptr;
-  const float* gradient = nullptr;
+  const float* gradient = nullptr;  // as long as weights
   int64_t n = 0;
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0, gradient_scale = 1;
   float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t
   // kBf16: widened, updated in f32, used unrounded for the master, stored to nearest even.
   MomentType moments = MomentType::kF32;
 };
-// Elements [begin, end) of the arrays with their weight decay. Segments ascend, do not overlap and
-// need not touch; elements outside are left alone.
+// Elements [begin, end) of the arrays with their weight decay; element i of a segment is element
+// i + shift of weights and gradient. Segments ascend, do not overlap and need not touch; elements
+// outside are left alone.
 struct AdamWSegment {
   int64_t begin = 0, end = 0;
   float weight_decay = 0;
+  int64_t shift = 0;
 };
 // One launch for all segments; `segments` is device memory.
 cudaError_t adamw(const AdamWArgs& args, const AdamWSegment* segments, int64_t num_segments,
@@ -37,5 +39,17 @@ cudaError_t adamw(const AdamWArgs& args, const AdamWSegment* segments, int64_t n
 size_t sum_of_squares_workspace(int64_t n);
 cudaError_t sum_of_squares(double* sum, const float* x, int64_t n, void* workspace,
                            cudaStream_t stream);
+
+// The same over ranges of x, none empty. lay_out_tiles numbers their tiles and returns how many
+// there are: workspace is that many doubles. `ranges` is device memory, and unused for a single
+// range, which is `first`. Of [0, n) the bits are those of the function above.
+struct SquareRange {
+  int64_t begin = 0, end = 0;
+  int64_t first_tile = 0;
+};
+int64_t lay_out_tiles(SquareRange* ranges, int64_t num_ranges);
+cudaError_t sum_of_squares(double* sum, const float* x, SquareRange first,
+                           const SquareRange* ranges, int64_t num_ranges, int64_t tiles,
+                           void* workspace, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

@@ -209,16 +209,25 @@ struct AdamWStep {
 // fall back once gradients are small.
 void adamw(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step);
-// The same over ranges of the flat tensors, each with its own decay (step.weight_decay is unused).
-// Ranges ascend and do not overlap. (scratch)
+// The same over ranges of master and moments [n], each with its own decay (step.weight_decay is
+// unused). `weights` and `gradient` [m] may be longer: element i of a range is their element
+// i + shift, so that the state may hold some pieces of theirs one after another. Ranges ascend and
+// do not overlap, here or there. (scratch)
 struct DecayRange {
   int64_t begin = 0, end = 0;
   float weight_decay = 0;
+  int64_t shift = 0;
 };
 void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                   Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step);
 // (scratch) Sum of squares in double, in a fixed order; NaN or Inf pass through. Waits for the
 // stream.
 double sum_of_squares(Stream stream, Tensor x);
+// The same over ranges of x [n] alone. The order depends on the ranges' lengths and sequence, not
+// on where they lie; of a single one it is that of sum_of_squares.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+};
+double sum_of_squares_of_ranges(Stream stream, Tensor x, std::span<const ElementRange> ranges);
 
 }  // namespace slimexx::ops

@@ -54,12 +54,13 @@ void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor l
 void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tensor w, Tensor lse,
                              Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                              float temperature);
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
-                   Tensor rows, int64_t allowed_tokens);
+void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
+                   int64_t allowed_tokens);
+void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled);
 
 void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                   Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step);
-double sum_of_squares(Stream stream, Tensor x);
+double sum_of_squares(Stream stream, Tensor x, std::span<const ElementRange> ranges);
 void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                  const PolicyLossRows& rows, const PolicyLossOptions& options);
 

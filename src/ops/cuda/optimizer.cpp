@@ -9,7 +9,8 @@
 namespace slimexx::ops::cuda {
 
 static_assert(sizeof(DecayRange) == sizeof(kernels::AdamWSegment) &&
-              offsetof(DecayRange, weight_decay) == offsetof(kernels::AdamWSegment, weight_decay));
+              offsetof(DecayRange, weight_decay) == offsetof(kernels::AdamWSegment, weight_decay) &&
+              offsetof(DecayRange, shift) == offsetof(kernels::AdamWSegment, shift));
 
 void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                   Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step) {
@@ -42,15 +43,28 @@ void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, 
                           static_cast<int64_t>(ranges.size()), handle(stream)));
 }
 
-double sum_of_squares(Stream stream, Tensor x) {
-  const int64_t n = x.num_elements();
+double sum_of_squares(Stream stream, Tensor x, std::span<const ElementRange> ranges) {
+  std::vector<kernels::SquareRange> tiled;
+  for (const ElementRange& r : ranges)
+    if (r.begin < r.end) tiled.push_back({.begin = r.begin, .end = r.end});
+  const auto count = static_cast<int64_t>(tiled.size());
+  const int64_t tiles = kernels::lay_out_tiles(tiled.data(), count);
   constexpr size_t kResultBytes = 256;
-  const ScratchScope scratch("sum_of_squares", stream,
-                             kResultBytes + kernels::sum_of_squares_workspace(n));
+  const size_t list_bytes = (tiled.size() * sizeof(kernels::SquareRange) + 255) / 256 * 256;
+  const ScratchScope scratch(
+      "sum_of_squares", stream,
+      kResultBytes + list_bytes + static_cast<size_t>(tiles) * sizeof(double));
   if (stream.is_planning) return 0.0;
   auto* bytes = static_cast<char*>(scratch.data());
-  SLX_CUDA(kernels::sum_of_squares(reinterpret_cast<double*>(bytes), x.f32(), n,
-                                   bytes + kResultBytes, handle(stream)));
+  auto* list = reinterpret_cast<kernels::SquareRange*>(bytes + kResultBytes);
+  if (count > 1) {
+    const auto list_size = static_cast<int64_t>(tiled.size() * sizeof(kernels::SquareRange));
+    tensor::upload(stream, Tensor(list, tensor::DType::kU8, stream.device, {list_size}),
+                   tiled.data());
+  }
+  const kernels::SquareRange first = count > 0 ? tiled[0] : kernels::SquareRange{};
+  SLX_CUDA(kernels::sum_of_squares(reinterpret_cast<double*>(bytes), x.f32(), first, list, count,
+                                   tiles, bytes + kResultBytes + list_bytes, handle(stream)));
   double sum = 0.0;
   tensor::download(stream, &sum, Tensor(bytes, tensor::DType::kF64, stream.device, {1}));
   return sum;
