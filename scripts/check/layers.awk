@@ -7,6 +7,8 @@ BEGIN {
 
   # Library header (a regular expression) -> the folder that wraps it.
   home["^mpi\\.h$"] = "src/dist/"
+  home["^nccl\\.h$"] = "src/dist/"
+  home["^nvtx3/"] = "src/observe/"
   home["^yaml-cpp/"] = "src/config/"
   home["^CLI/"] = "src/cli/"
   home["^curl/"] = "src/reward/"

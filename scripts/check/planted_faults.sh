@@ -51,6 +51,7 @@ include '"../io/byte_source.h"' | plant src/ops/sideways.h layer
 include '"slimexx/kernels/gemm.h"' | plant src/io/caller.h layer
 include '"slimexx/ops/ops.h"' | plant kernels/ops/softmax.cu layer
 include '<mpi.h>' | plant src/ops/ranks.h banned
+include '<nccl.h>' | plant src/ops/exchange.h banned
 include '<fmt/core.h>' | plant kernels/ops/print.cu banned
 include '<nlohmann/json.hpp>' | plant include/slimexx/ops/json.h banned
 include '<yaml-cpp/yaml.h>' | plant src/io/yaml.h banned
