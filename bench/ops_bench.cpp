@@ -147,7 +147,7 @@ void bench_rows(const Bounds& bounds) {
     report(fmt::format("swiglu_forward T={} F={}", c.rows, c.columns), 0, 3 * bytes, bounds,
            [&] { swiglu_forward({}, h, gate_up); });
     report(fmt::format("swiglu_backward T={} F={}", c.rows, c.columns), 0, 5 * bytes, bounds,
-           [&] { swiglu_backward({}, d, h, gate_up); });
+           [&] { swiglu_backward({}, d, {}, h, gate_up); });
   }
   for (const auto& c : cases::rotary_bench()) {
     const Array x = Array::random({c.tokens, c.heads, c.dim}, 1),
@@ -181,8 +181,8 @@ void bench_vocabulary(const Bounds& bounds) {
     });
   }
   for (const auto& c : cases::sampling_bench()) {
-    const Array logits = Array::random({c.rows, c.columns}, 1, 2.0), lse({c.rows}),
-                log_probs({c.rows}), tokens({c.rows}, DType::kI32);
+    const Array logits = Array::random({c.rows, c.columns}, 1, 2.0), log_probs({c.rows}),
+                tokens({c.rows}, DType::kI32);
     for (const auto& [name, row] : {std::pair<std::string, SamplingRow>{"plain", {}},
                                     {"top_p 0.95", {.top_p = 0.95f}},
                                     {"top_k 50", {.top_k = 50}},
@@ -193,7 +193,7 @@ void bench_vocabulary(const Bounds& bounds) {
       std::copy(rows.begin(), rows.end(), table.view().data<SamplingRow>());
       report(fmt::format("sample_tokens {} R={} V={}", name, c.rows, c.columns), 0,
              4.0 * static_cast<double>(logits.size()), bounds,
-             [&] { sample_tokens({}, tokens, log_probs, lse, logits, table, 0); });
+             [&] { sample_tokens({}, tokens, log_probs, logits, table, 0); });
     }
   }
 }

@@ -5,11 +5,10 @@
 
 namespace slimexx::ops {
 
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
-                   Tensor rows, int64_t allowed_tokens) {
+void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
+                   int64_t allowed_tokens) {
   constexpr const char* kOp = "sample_tokens";
   check_f32(kOp, "logits", stream, logits, {kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "lse", stream, lse, {logits.dim(0)});
   check_i32(kOp, "tokens", stream, tokens, {logits.dim(0)});
   check_f32(kOp, "log_probs", stream, log_probs, {logits.dim(0)});
   check_operand(kOp, "rows", stream, rows, tensor::DType::kU8,
@@ -17,8 +16,15 @@ void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, T
   SLX_CHECK(allowed_tokens >= 0 && allowed_tokens <= logits.dim(1), "{} allowed of {}",
             allowed_tokens, logits.dim(1));
   if (runs_on_cpu(stream))
-    return cpu::sample_tokens(tokens, log_probs, lse, logits, rows, allowed_tokens);
-  SLX_LAUNCH_SCRATCH(sample_tokens(stream, tokens, log_probs, lse, logits, rows, allowed_tokens));
+    return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens);
+  SLX_LAUNCH_SCRATCH(sample_tokens(stream, tokens, log_probs, logits, rows, allowed_tokens));
+}
+
+void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled) {
+  check_i32("resolve_tokens", "tokens", stream, tokens, {kAny});
+  check_i32("resolve_tokens", "sampled", stream, sampled, {kAny});
+  if (runs_on_cpu(stream)) return cpu::resolve_tokens(tokens, sampled);
+  SLX_LAUNCH(resolve_tokens(stream, tokens, sampled));
 }
 
 void throw_bad_logits(int64_t row) {

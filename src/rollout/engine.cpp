@@ -136,8 +136,7 @@ tensor::Arena Engine::Impl::planned_arena() {
   const tensor::Tensor rows = plan.allocate(tensor::DType::kI32, {head_rows});
   const tensor::Tensor logits = model::head_logits(planning, plan, spec, weights, x, rows);
   const auto scalars = [&](tensor::DType dtype) { return plan.allocate(dtype, {head_rows}); };
-  ops::sample_tokens(planning, scalars(tensor::DType::kI32), scalars(tensor::DType::kF32),
-                     scalars(tensor::DType::kF32), logits,
+  ops::sample_tokens(planning, scalars(tensor::DType::kI32), scalars(tensor::DType::kF32), logits,
                      plan.allocate(tensor::DType::kU8,
                                    {head_rows, static_cast<int64_t>(sizeof(ops::SamplingRow))}),
                      allowed_tokens);
@@ -220,7 +219,7 @@ void Engine::Impl::run_decode(const std::vector<Chunk>& chunks,
 void Engine::Impl::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   tensor::ArenaScope scope(arena);
   const tensor::Tensor logits = model::head_logits(stream, arena, spec, weights, x, group.rows);
-  ops::sample_tokens(stream.with_scratch(arena), group.tokens, group.log_probs, group.lse, logits,
+  ops::sample_tokens(stream.with_scratch(arena), group.tokens, group.log_probs, logits,
                      group.parameters, allowed_tokens);
 }
 

@@ -31,5 +31,6 @@ void* make_event();
 void release_event(void* event) noexcept;
 void record_event(void* event, void* stream);
 void make_stream_wait(void* stream, void* event);
+void synchronize_event(void* event);
 
 }  // namespace slimexx::tensor::device_api

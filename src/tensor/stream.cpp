@@ -104,4 +104,8 @@ void Event::wait_on(Stream stream) const {
     device_api::make_stream_wait(stream.handle, handle_);
 }
 
+void Event::synchronize() const {
+  if (handle_ != nullptr) device_api::synchronize_event(handle_);
+}
+
 }  // namespace slimexx::tensor

@@ -307,5 +307,22 @@ TEST(AttentionDeathTest, PageOutsideThePoolIsCaught) {
                "page 5");
 }
 
+TEST_P(Attention, KeysWithoutASlotAreWrittenNowhere) {
+  const Array k = Array::random({3, 1, 2}, 1), v = Array::random({3, 1, 2}, 2);
+  Array k_pages({2, 2, 1, 2}), v_pages({2, 2, 1, 2});
+  k_pages.fill(7), v_pages.fill(7);
+  write_kv_pages(stream_, k_pages, v_pages, k, v, Array::integers({3, -1, 0}));
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(k_pages[6 + i], k[i]);
+    EXPECT_EQ(v_pages[6 + i], v[i]);
+    EXPECT_EQ(k_pages[i], k[4 + i]);
+    EXPECT_EQ(v_pages[i], v[4 + i]);
+    for (const int64_t untouched : {2, 4}) {
+      EXPECT_EQ(k_pages[untouched + i], 7);
+      EXPECT_EQ(v_pages[untouched + i], 7);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::ops::testing

@@ -25,10 +25,10 @@ struct Sampled {
 // Rows of logits must start at 16 bytes on the device: columns a multiple of 4.
 Sampled sample(const Array& raw, const std::vector<SamplingRow>& rows, int64_t allowed = 0) {
   const int64_t r = raw.view().dim(0);
-  const OnDevice logits = as_is(raw), lse = as_is(Array({r})), log_probs = as_is(Array({r})),
+  const OnDevice logits = as_is(raw), log_probs = as_is(Array({r})),
                  tokens = integers_on_device(std::vector<int32_t>(static_cast<size_t>(r), -7)),
                  table = as_is(table_of(rows));
-  run_op([&](Stream s) { sample_tokens(s, tokens, log_probs, lse, logits, table, allowed); });
+  run_op([&](Stream s) { sample_tokens(s, tokens, log_probs, logits, table, allowed); });
   const Array ids = tokens.back();
   return {std::vector<int32_t>(ids.view().i32(), ids.view().i32() + r), log_probs.back()};
 }
@@ -220,6 +220,18 @@ TEST_F(SamplingCuda, BrokenRowsGiveNoTokenAndLeaveTheOthersAlone) {
   Array nothing({1, 8});
   nothing.fill(-inf);
   EXPECT_EQ(sample(nothing, std::vector<SamplingRow>(1)).tokens[0], -1);
+}
+
+TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
+  std::vector<int32_t> staged{~2, 7, ~0, 0, ~1}, expected{42, 7, 40, 0, 0};
+  for (int32_t i = 0; i < 600; ++i) {
+    staged.push_back(i % 3 == 0 ? ~2 : i);
+    expected.push_back(i % 3 == 0 ? 42 : i);
+  }
+  const OnDevice tokens = integers_on_device(staged), sampled = integers_on_device({40, -1, 42});
+  run_op([&](Stream s) { resolve_tokens(s, tokens, sampled); });
+  const Array ids = tokens.back();
+  EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
 }
 
 }  // namespace

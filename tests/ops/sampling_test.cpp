@@ -27,11 +27,14 @@ Sampled sample(const Stream& stream, const Array& raw, const std::vector<Samplin
                int64_t allowed = 0) {
   Array logits = raw.clone();
   const int64_t r = raw.view().dim(0);
-  Array lse({r}), tokens({r}, DType::kI32), log_probs({r});
-  sample_tokens(stream, tokens, log_probs, lse, logits, table_of(rows), allowed);
+  Array tokens({r}, DType::kI32), log_probs({r});
+  sample_tokens(stream, tokens, log_probs, logits, table_of(rows), allowed);
+  const Array normalized = raw.clone(), lse({r});
   for (int64_t i = 0; i < r; ++i) {
+    normalize_logits(stream, normalized.view().rows(i, i + 1), lse.view().rows(i, i + 1),
+                     rows[static_cast<size_t>(i)].temperature);
     const int64_t token = tokens.view().i32()[i];
-    EXPECT_EQ(log_probs[i], logits[i * raw.view().dim(1) + token] - lse[i]) << "row " << i;
+    EXPECT_EQ(log_probs[i], normalized[i * raw.view().dim(1) + token] - lse[i]) << "row " << i;
   }
   return {std::vector<int32_t>(tokens.view().i32(), tokens.view().i32() + r), log_probs};
 }
@@ -204,15 +207,15 @@ TEST_P(Sampling, BrokenRowsGiveNoTokenAndLeaveTheOthersAlone) {
       const Sampled good = sample(stream_, whole, rows);
       Array logits = whole.clone();
       logits[2 * 50 + 31] = bad;
-      Array lse({3}), tokens({3}, DType::kI32), log_probs({3});
-      sample_tokens(stream_, tokens, log_probs, lse, logits, table_of(rows), 0);
+      Array tokens({3}, DType::kI32), log_probs({3});
+      sample_tokens(stream_, tokens, log_probs, logits, table_of(rows), 0);
       EXPECT_EQ(tokens.view().i32()[0], good.tokens[0]);
       EXPECT_EQ(tokens.view().i32()[1], good.tokens[1]);
       EXPECT_EQ(tokens.view().i32()[2], -1) << bad << " greedy " << greedy;
     }
-  Array nothing({1, 8}), lse({1}), tokens({1}, DType::kI32), log_probs({1});
+  Array nothing({1, 8}), tokens({1}, DType::kI32), log_probs({1});
   nothing.fill(-inf);
-  sample_tokens(stream_, tokens, log_probs, lse, nothing, table_of(std::vector<SamplingRow>(1)), 0);
+  sample_tokens(stream_, tokens, log_probs, nothing, table_of(std::vector<SamplingRow>(1)), 0);
   EXPECT_EQ(tokens.view().i32()[0], -1);
   try {
     throw_bad_logits(7);
@@ -239,6 +242,14 @@ TEST_P(Sampling, RowsOfOneBatchHaveTheirOwnTemperatures) {
     gather_log_probs(stream_, log_prob, {}, one, lse, Array::integers({alone.tokens[0]}));
     EXPECT_EQ(log_prob[0], batch.log_probs[i]) << i;
   }
+}
+
+TEST_P(Sampling, UnknownTokensAreWhatWasSampled) {
+  const Array tokens = Array::integers({~2, 7, ~0, 0, ~1, ~2}),
+              sampled = Array::integers({40, -1, 42});
+  resolve_tokens(stream_, tokens, sampled);
+  const int32_t* ids = tokens.view().i32();
+  EXPECT_EQ(std::vector<int32_t>(ids, ids + 6), (std::vector<int32_t>{42, 7, 40, 0, 0, 42}));
 }
 
 }  // namespace

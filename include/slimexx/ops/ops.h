@@ -113,7 +113,7 @@ void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor d
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);
 // Writes rows k, v [T,Hkv,D] (free token stride) to their slots: slots[t] = page * page_tokens +
-// offset, i32. CPU only: on CUDA it is part of qk_norm_rotary_forward.
+// offset, i32 (below 0: nowhere). CPU only: on CUDA it is part of qk_norm_rotary_forward.
 void write_kv_pages(Stream stream, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
                     Tensor slots);
 
@@ -178,15 +178,17 @@ struct SamplingRow {
 };
 static_assert(sizeof(SamplingRow) == 48);
 // (scratch) One token per row of raw logits[R,V] f32, which may be overwritten. A row is normalised
-// as by normalize_logits with its own temperature: lse[R] (on CUDA it stays inside the kernel and
-// the operand is left as it was), tokens[R] i32 and log_probs[R] =
-// logits[r,token] - lse[r], before any truncation (N9). Truncation order: top_k, then top_p over
+// as by normalize_logits with its own temperature; tokens[R] i32 and log_probs[R] = logits[r,token]
+// - lse, before any truncation (N9). Truncation order: top_k, then top_p over
 // the renormalised rest (smallest set whose mass reaches top_p, ties to the lower id), then min_p
 // (p >= min_p * max p). The uniform number walks the kept tokens in id order. `rows` [R, 48] U8
 // holds SamplingRows. `allowed_tokens`: ids at or above it are never sampled (0: the whole row). A
 // row of NaN, +inf or nothing but -inf gives the token -1 (see throw_bad_logits).
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
-                   Tensor rows, int64_t allowed_tokens);
+void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
+                   int64_t allowed_tokens);
+// In place over tokens[T] i32: an id below 0 stands for sampled[~id], what the step before sampled
+// in that row (sampled[R] i32); where that is -1 it becomes 0.
+void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled);
 // The error that a token of -1 calls for, once the caller has seen it.
 [[noreturn]] void throw_bad_logits(int64_t row);
 

@@ -65,6 +65,8 @@ class Event {
   ~Event();
   void record(Stream stream);
   void wait_on(Stream stream) const;  // what is queued on `stream` after this runs behind the event
+  // Returns when it is passed. Throws Error(kRun) if work before it failed.
+  void synchronize() const;
 
  private:
   void* handle_ = nullptr;  // cudaEvent_t

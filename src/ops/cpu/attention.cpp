@@ -208,7 +208,8 @@ void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor s
   const int64_t page_tokens = k_pages.dim(1), row = k.dim(1) * k.dim(2);
   for (int64_t t = 0; t < k.dim(0); ++t) {
     const int64_t slot = slots.i32()[t];
-    SLX_CHECK(slot >= 0 && slot < k_pages.dim(0) * page_tokens, "slot {} of token {}", slot, t);
+    if (slot < 0) continue;
+    SLX_CHECK(slot < k_pages.dim(0) * page_tokens, "slot {} of token {}", slot, t);
     const int64_t page = slot / page_tokens, offset = slot % page_tokens * row;
     const auto bytes = static_cast<size_t>(row) * sizeof(float);
     std::memcpy(k_pages.f32() + page * k_pages.stride(0) + offset, k.f32() + t * k.stride(0),

@@ -40,8 +40,9 @@ void gather_log_probs(Tensor log_probs, Tensor entropies, Tensor logits, Tensor 
 void log_probs_backward(Tensor dlogits, Tensor logits, Tensor lse, Tensor targets, Tensor entropies,
                         Tensor dlog_probs, Tensor dentropies, float temperature);
 
-void sample_tokens(Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits, Tensor rows,
+void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens);
+void resolve_tokens(Tensor tokens, Tensor sampled);
 
 void adamw(Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Tensor gradient,
            const AdamWStep& step);

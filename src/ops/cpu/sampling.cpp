@@ -9,6 +9,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/isa/isa.h"
 #include "ops/cpu/scratch.h"
+#include "slimexx/base/check.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/base/thread_pool.h"
 
@@ -179,10 +180,13 @@ thread_local std::vector<uint64_t> RowSampler::keys_;
 
 }  // namespace
 
-void sample_tokens(Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits, Tensor rows,
+void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens) {
   const KernelTable& isa = kernels();
   const auto* table = rows.data<SamplingRow>();
+  static thread_local std::vector<float> normalizers;
+  normalizers.resize(static_cast<size_t>(logits.dim(0)));
+  const Tensor lse(normalizers.data(), tensor::DType::kF32, logits.device(), {logits.dim(0)});
   // Neighbours of one temperature are normalised together; a row's bits are its own either way.
   for (int64_t begin = 0, end; begin < logits.dim(0); begin = end) {
     for (end = begin + 1;
@@ -200,6 +204,15 @@ void sample_tokens(Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits, T
           token < 0 ? std::numeric_limits<float>::quiet_NaN() : row[token] - lse.f32()[r];
     }
   });
+}
+
+void resolve_tokens(Tensor tokens, Tensor sampled) {
+  for (int64_t t = 0; t < tokens.dim(0); ++t) {
+    int32_t& token = tokens.i32()[t];
+    if (token >= 0) continue;
+    SLX_CHECK(~token < sampled.dim(0), "row {} of {} sampled ones", ~token, sampled.dim(0));
+    token = std::max(sampled.i32()[~token], 0);
+  }
 }
 
 }  // namespace slimexx::ops::cpu

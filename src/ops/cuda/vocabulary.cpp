@@ -90,15 +90,18 @@ void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tenso
                hidden, w);
 }
 
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor lse, Tensor logits,
-                   Tensor rows, int64_t allowed_tokens) {
-  (void)lse;  // the kernel keeps it to itself
+void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
+                   int64_t allowed_tokens) {
   const ScratchScope scratch("sample_tokens", stream,
                              kernels::sample_tokens_workspace(logits.dim(0), logits.dim(1)));
   if (stream.is_planning) return;
   SLX_CUDA(kernels::sample_tokens(tokens.i32(), log_probs.f32(), logit_rows(logits),
                                   rows.data<kernels::SamplingParameters>(), allowed_tokens,
                                   scratch.data(), handle(stream)));
+}
+
+void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled) {
+  SLX_CUDA(kernels::resolve_tokens(tokens.i32(), tokens.dim(0), sampled.i32(), handle(stream)));
 }
 
 }  // namespace slimexx::ops::cuda

@@ -144,6 +144,7 @@ void record_event(void* event, void* stream) {
 void make_stream_wait(void* stream, void* event) {
   SLX_CUDA(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0));
 }
+void synchronize_event(void* event) { SLX_CUDA(cudaEventSynchronize(as_event(event))); }
 
 }  // namespace device_api
 }  // namespace slimexx::tensor

@@ -29,5 +29,6 @@ void* make_event() { refuse(); }
 void release_event(void*) noexcept {}
 void record_event(void*, void*) { refuse(); }
 void make_stream_wait(void*, void*) { refuse(); }
+void synchronize_event(void*) { refuse(); }
 
 }  // namespace slimexx::tensor::device_api
