@@ -1,8 +1,8 @@
 // Gradients of attention on the device: values against fp64 references, bits across runs and
 // batches, and what must stay untouched.
-//   attention_backward_check [small | values | large | bits]
-// Without a word all but `small`, which is for compute-sanitizer; for its racecheck the kernels are
-// to be built with SLX_KERNEL_EVERY_LANE_ARRIVES. Exit status 1 on any difference.
+//   attention_backward_check [small | tiny | values | large | bits]
+// Without a word all but the first two, which are for compute-sanitizer: its memcheck and its
+// racecheck (the latter in a build with SLX_KERNEL_RACECHECK). Exit status 1 on any difference.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -562,6 +562,10 @@ void run_mode(const std::string& mode) {
     check_values({4, 2, 128}, {130, 1, 65}, 1);
     check_values({5, 1, 64}, {65, 200}, 2);
     check_bits({2, 2, 128}, {3, 130}, 1, 3);
+  } else if (mode == "tiny") {  // full and partial tiles, more rows than a ring has stages
+    check_values({2, 1, 128}, {3, 330}, 4);
+    check_values({2, 2, 64}, {330}, 5);
+    check_values({5, 1, 64}, {70}, 6);
   } else if (mode == "values") {
     uint64_t seed = 10;
     for (const int d : {64, 128}) {
@@ -594,6 +598,7 @@ void run_mode(const std::string& mode) {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "all";
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   slimexx::kernels::testing::run_mode(mode);
   std::printf("%s: %d failures\n", mode.c_str(), slimexx::kernels::testing::failures);
   return slimexx::kernels::testing::failures != 0;

@@ -556,7 +556,17 @@ void run_times() {
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "bits";
   using enum AttentionSchedule;
-  if (mode == "small") {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (mode == "tiny") {  // two segments of keys, partial blocks, both schedules, packed and paged
+    for (const World& w : {World(2, 1, 128, {3, 1100}, 6), World(3, 1, 64, {1100, 65}, 7)}) {
+      const auto all = whole_sequences(w);
+      const Result expected = run(w, all, {}, kWholeRows);
+      compare("packed, by segments", w, expected, all, run(w, all, {}, kSplitKeys));
+      compare("paged", w, expected, all, run(w, all, {16}, kWholeRows, 3));
+      const auto steps = decode_steps(w, 3, 8);
+      compare("decode", w, expected, steps, run(w, steps, {16}, kSplitKeys));
+    }
+  } else if (mode == "small") {
     const World w(4, 2, 128, {130, 1, 1100}, 3), narrow(7, 1, 64, {65, 200}, 4);
     check_values(w, kWholeRows, {});
     check_values(narrow, kSplitKeys, {16});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "slimexx/kernels/gemm_backward.h"
+#include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/gemm_reference.cuh"
 
@@ -348,5 +349,6 @@ int run(bool small) {
 }  // namespace slimexx::kernels::testing
 
 int main(int argc, char** argv) {
-  return slimexx::kernels::testing::run(argc > 1 && std::strcmp(argv[1], "--small") == 0);
+  using namespace slimexx::kernels::testing;
+  return run(read_check_size(argc, argv) != CheckSize::kAll);
 }

@@ -2,12 +2,12 @@
 // with y in bf16 and in f32, on ragged and whole shapes; every variant at few rows against the rows
 // of one large product; the reference itself against double.
 //
-//   gemm_check [--small]      --small: shapes that are quick under compute-sanitizer
+//   gemm_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "slimexx/kernels/gemm.h"
+#include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/gemm_reference.cuh"
 
@@ -356,13 +356,32 @@ void check_overlapped_chain(int64_t m, int64_t n) {
   }
 }
 
-int run(bool small) {
+// Each variant twice around its ring, and then through more tiles than there are multiprocessors.
+void check_tiny() {
+  Operands ring(130, 264, 2568, true), tiles(1160, 5128, 72, false);
+  for (int i = 0; i < count_gemm_configs(); ++i) {
+    GemmConfig c = get_gemm_config(i);
+    check_config(ring, ring.m, c);
+    const int tokens = c.swap_operands ? c.columns : c.rows;
+    const int features = c.swap_operands ? c.rows : c.columns;
+    const int64_t beside = (tiles.n + features - 1) / features;
+    c.lead = c.lead == 0 ? 3 : 0;
+    check_config(tiles, tokens * (140 * c.blocks_per_sm / beside + 1) - 3, c, true);
+  }
+}
+
+int run(CheckSize size) {
   check_refusals();
   check_fallback(77, 129, 0, 3);
+  if (size == CheckSize::kTiny) {
+    check_tiny();
+    std::printf("gemm_check: %d comparisons, %d failures\n", comparisons, failures);
+    return failures == 0 ? 0 : 1;
+  }
   check_fallback(72, 64, 1, 0);
   check_fallback(130, 200, 0, 0);
   check_fallback(64, 30, 0, 1);
-  if (small) {
+  if (size == CheckSize::kSmall) {
     check_ragged({1}, {72}, {72});
     check_ragged({17, 300}, {520}, {200});
   } else {
@@ -383,5 +402,6 @@ int run(bool small) {
 }  // namespace slimexx::kernels::testing
 
 int main(int argc, char** argv) {
-  return slimexx::kernels::testing::run(argc > 1 && std::strcmp(argv[1], "--small") == 0);
+  using namespace slimexx::kernels::testing;
+  return run(read_check_size(argc, argv));
 }

@@ -2,7 +2,7 @@
 // gather_log_probs, log_probs_backward), bit by bit, and both against a product and a log-softmax
 // in double on the host; every call twice; rows of a large call against calls of few rows.
 //
-//   lm_head_check [--small]      --small: shapes that are quick under compute-sanitizer
+//   lm_head_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "slimexx/kernels/lm_head.h"
+#include "tests/kernels/check_size.h"
 #include "tests/kernels/lm_head_reference.cuh"
 
 namespace slimexx::kernels::testing {
@@ -358,5 +359,6 @@ int run(bool small) {
 }  // namespace slimexx::kernels::testing
 
 int main(int argc, char** argv) {
-  return slimexx::kernels::testing::run(argc > 1 && std::strcmp(argv[1], "--small") == 0);
+  using namespace slimexx::kernels::testing;
+  return run(read_check_size(argc, argv) != CheckSize::kAll);
 }

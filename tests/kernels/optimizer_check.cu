@@ -2,9 +2,10 @@
 // with moments in fp32 and in bf16;
 // the sum of squares against long double, and against itself.
 //
-//   optimizer_check [--small]      --small: sizes that are quick under compute-sanitizer
+//   optimizer_check [small | tiny]      for compute-sanitizer: check_size.h
 #include "slimexx/kernels/optimizer.h"
 
+#include "tests/kernels/check_size.h"
 #include "tests/kernels/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
@@ -180,5 +181,6 @@ int run(bool small) {
 }  // namespace slimexx::kernels::testing
 
 int main(int argc, char** argv) {
-  return slimexx::kernels::testing::run(argc > 1 && std::string(argv[1]) == "--small");
+  using namespace slimexx::kernels::testing;
+  return run(read_check_size(argc, argv) != CheckSize::kAll);
 }

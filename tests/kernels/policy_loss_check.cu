@@ -1,5 +1,6 @@
 // The token losses on the device against the CPU implementation of ops/policy_loss.h: every kind of
 // loss, KL estimate and importance sampling, absent arrays, several sequences, odd values.
+//   policy_loss_check [small | tiny]      for compute-sanitizer: check_size.h
 // Exit status 1 on any mismatch.
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,7 @@
 
 #include "ops/cpu/policy_loss.h"
 #include "slimexx/kernels/policy_loss.h"
+#include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
 
 namespace slimexx::kernels::testing {
@@ -251,8 +253,13 @@ void check_options(const std::vector<int32_t>& lengths, Values values, uint32_t 
 }  // namespace
 }  // namespace slimexx::kernels::testing
 
-int main() {
+int main(int argc, char** argv) {
   using namespace slimexx::kernels::testing;
+  if (read_check_size(argc, argv) != CheckSize::kAll) {
+    check_options({40, 0, 300}, Values::kBroken, 6);
+    std::printf("policy_loss_check: %d mismatches\n", failures);
+    return failures == 0 ? 0 : 1;
+  }
   check_options({1}, Values::kUsual, 1);
   check_options({5, 1, 300, 6, 77}, Values::kUsual, 2);
   check_options({513, 2000, 1}, Values::kUsual, 3);

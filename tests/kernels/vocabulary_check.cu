@@ -1,6 +1,6 @@
 // Log-softmax, entropy, gradient and sampling over the vocabulary: values against double on the
 // host, bits against the written-down tree, rows alone against rows in a batch.
-//   vocabulary_check [small | tiny]    for compute-sanitizer: memcheck, racecheck
+//   vocabulary_check [small | tiny]      for compute-sanitizer: check_size.h
 // Exit status 1 on any mismatch.
 #include <cuda_bf16.h>
 
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "slimexx/kernels/vocabulary.h"
+#include "tests/kernels/check_size.h"
 #include "tests/kernels/vocabulary_rows.cuh"
 #include "tests/kernels/vocabulary_sampling.cuh"
 
@@ -294,10 +295,26 @@ void check_streamed() {
   check_broken_rows(64, 151936);
 }
 
-void check_all(const char* mode) {
-  const bool tiny = std::strcmp(mode, "tiny") == 0, small = tiny || std::strcmp(mode, "small") == 0;
+// Every kernel once or twice. Each warp's ring goes round in the streamed pass.
+void check_tiny() {
+  check_forward(3, 300, 0, true, 1.0f);
+  check_forward(2, 257, 5, false, 1.0f);
+  check_backward(2, 264, 0, true, 0.6f);
+  check_backward(2, 257, 3, false, 1.3f);
+  check_merge(2, 300);
+  for (const bool weighted : {false, true}) {
+    check_streamed_pass(57, 151933, 3, 0.7f, weighted, weighted);
+  }
+  std::printf("log-softmax, entropy, gradient: %d mismatches\n", failures);
+  check_samples(300, 0, Shape::kNormal, 1, 17, false);
+  check_samples(300, 270, Shape::kTies, 2, 34, false);
+  std::printf("sampling of few tokens: %d mismatches\n", failures);
+  check_samples(9000, 0, Shape::kFlat, 3, 17, false);
+  std::printf("sampling: %d mismatches\n", failures);
+}
+
+void check_all(bool small) {
   std::vector<int64_t> widths = {1, 3, 8, 255, 256, 257, 1000, 4099, 8200};
-  if (tiny) widths = {257, 4099};
   if (!small) widths.insert(widths.end(), {32000, 151936});
   for (const int64_t columns : widths) {
     const int64_t rows = columns > 10000 ? 16 : 40;
@@ -311,13 +328,12 @@ void check_all(const char* mode) {
     if (columns > 8) check_broken_rows(6, columns);
     if (small && columns == 4099) break;
   }
-  // Every warp's ring goes round even in the smallest of these.
   check_streamed_pass(57, 151933, 3, 0.7f, true, true);
-  if (!tiny) check_streamed_pass(57, 151933, 3, 1.0f, false, false);
+  check_streamed_pass(57, 151933, 3, 1.0f, false, false);
   if (!small) check_streamed();
   std::printf("log-softmax, entropy, gradient: %d mismatches\n", failures);
   const int before = std::exchange(failures, 0);
-  check_sampling(small, tiny);
+  check_sampling(small);
   std::printf("sampling: %d mismatches\n", failures);
   failures += before;
 }
@@ -326,7 +342,9 @@ void check_all(const char* mode) {
 }  // namespace slimexx::kernels::testing
 
 int main(int argc, char** argv) {
-  slimexx::kernels::testing::check_all(argc > 1 ? argv[1] : "");
-  std::printf("vocabulary_check: %d mismatches\n", slimexx::kernels::testing::failures);
-  return slimexx::kernels::testing::failures == 0 ? 0 : 1;
+  using namespace slimexx::kernels::testing;
+  const CheckSize size = read_check_size(argc, argv);
+  size == CheckSize::kTiny ? check_tiny() : check_all(size == CheckSize::kSmall);
+  std::printf("vocabulary_check: %d mismatches\n", failures);
+  return failures == 0 ? 0 : 1;
 }

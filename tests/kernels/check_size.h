@@ -1,0 +1,23 @@
+// How much a check program does, by its first word: all, or
+//   small   quick under compute-sanitizer's memcheck
+//   tiny    the fewest launches that take every path of every kernel, for racecheck, which slows a
+//           kernel by a hundred times and more
+// A program without smaller cases than `small` takes both words for the same.
+#pragma once
+#include <cstdio>
+#include <cstring>
+
+namespace slimexx::kernels::testing {
+
+enum class CheckSize { kAll, kSmall, kTiny };
+
+// Output is by lines from here on: a program that is stopped has said where it was.
+inline CheckSize read_check_size(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const char* word = argc > 1 ? argv[1] : "";
+  if (std::strncmp(word, "--", 2) == 0) word += 2;
+  if (std::strcmp(word, "tiny") == 0) return CheckSize::kTiny;
+  return std::strcmp(word, "small") == 0 ? CheckSize::kSmall : CheckSize::kAll;
+}
+
+}  // namespace slimexx::kernels::testing
