@@ -1,5 +1,7 @@
-// How a warp gives a buffer back. One lane arrives for all once they have read; racecheck does not
-// follow that, so programs made for it are built with SLX_KERNEL_EVERY_LANE_ARRIVES.
+// How a warp gives a buffer back. One lane arrives for all once they have read: __syncwarp orders
+// the other lanes' reads before its arrival, and the barrier orders them before the next copy. The
+// sanitizer's racecheck follows each thread through the barriers it arrives at itself, not that
+// chain, and reports the copy; so a build for it (SLX_KERNEL_RACECHECK) has every lane arrive.
 #pragma once
 #include <cstdint>
 

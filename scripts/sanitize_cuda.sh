@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# compute-sanitizer over the programs that check the CUDA kernels: memcheck on their `small` cases, racecheck on their `tiny`
+# ones (tests/kernels/check_size.h). Needs a GPU. One line a program and tool; any report, failure or overrun is exit 1.
+#
+#   scripts/sanitize_cuda.sh [--no-build] [PROGRAM ...]       e.g. gemm_check; default: all of them
+#
+# Builds the preset `racecheck` (SLX_KERNEL_RACECHECK), or takes that build as it is. SLX_SANITIZE_LOGS: folder for the reports
+# (build/racecheck/sanitize); SLX_SANITIZE_LIMIT: seconds a run may take (300); SLX_JOBS: runs at a time (4).
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+build=build/racecheck
+logs=${SLX_SANITIZE_LOGS:-$build/sanitize}
+limit=${SLX_SANITIZE_LIMIT:-300}
+
+to_build=1
+if [[ ${1:-} == --no-build ]]; then
+  to_build=0
+  shift
+fi
+programs=("$@")
+if [[ ${#programs[@]} -eq 0 ]]; then
+  for source in tests/kernels/*_check.cu; do programs+=("$(basename "$source" .cu)"); done
+fi
+sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+[[ -x $sanitizer ]] || { echo "sanitize_cuda.sh: no compute-sanitizer here" >&2; exit 2; }
+if ((to_build)); then
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  cmake --preset racecheck -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null || exit 2
+  cmake --build --preset racecheck -j "$(nproc)" --target "${programs[@]}" || exit 2
+fi
+mkdir -p "$logs"
+
+# check TOOL PROGRAM SIZE: the program's own verdict counts as well as the tool's.
+check() {
+  local tool=$1 program=$2 size=$3 log=$logs/$2.$1.txt start=$SECONDS rc=0
+  timeout -k 10 "$limit" "$sanitizer" --tool "$tool" --error-exitcode 9 \
+    "$build/tests/kernels/$program" "$size" >"$log" 2>&1 || rc=$?
+  local verdict="clean"
+  if ((rc == 124 || rc == 137)); then
+    verdict="FAILED: stopped after $limit s"
+  elif ((rc != 0)); then
+    verdict="FAILED: exit $rc"
+  elif ! grep -q 'SUMMARY: 0 ' "$log"; then
+    verdict="FAILED: the tool gave no summary"
+  fi
+  printf '%-9s %-26s %-5s %3d s  %s; %s; %s\n' "$tool" "$program" "$size" $((SECONDS - start)) "$verdict" \
+    "$(grep -v '^=' "$log" | tail -1)" "$(grep SUMMARY "$log" | sed 's/^=* //')" | tee "$log.line"
+}
+
+rm -f "$logs"/*.line
+for program in "${programs[@]}"; do
+  for run in "racecheck tiny" "memcheck small"; do
+    while (($(jobs -rp | wc -l) >= ${SLX_JOBS:-4})); do wait -n; done
+    check "${run% *}" "$program" "${run#* }" &
+  done
+done
+wait
+failed=$(cat "$logs"/*.line | grep -c FAILED)
+echo "sanitize_cuda.sh: $(cat "$logs"/*.line | wc -l) runs, $failed of them failed; reports in $logs"
+((failed == 0))
