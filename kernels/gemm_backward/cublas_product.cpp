@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "kernels/gemm_backward/choose.h"
 #include "kernels/gemm_backward/products.h"
 
 namespace slimexx::kernels {
@@ -20,6 +21,7 @@ namespace {
 // never through d itself.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 constexpr size_t kKeptChoices = 4096;  // token counts differ from step to step
+constexpr int kAnswers = 16;           // asked for; cuBLASLt 13.0 gives 8
 
 struct Choice {
   bool served = false;
@@ -130,17 +132,19 @@ cublasStatus_t choose(cublasLtHandle_t handle, const GradProduct& p, Description
   cublasLtMatmulPreferenceOpaque_t preference;
   cublasStatus_t status = describe(p, workspace_bytes, preference);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  cublasLtMatmulHeuristicResult_t result{};
+  std::array<cublasLtMatmulHeuristicResult_t, kAnswers> answers{};
   int found = 0;
   status = cublasLtMatmulAlgoGetHeuristic(handle, &description.product, &description.a,
                                           &description.b, &description.d, &description.d,
-                                          &preference, 1, &result, &found);
+                                          &preference, kAnswers, answers.data(), &found);
   out = {};
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return CUBLAS_STATUS_SUCCESS;
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  out.served = found == 1 && result.state == CUBLAS_STATUS_SUCCESS;
-  out.algorithm = result.algo;
-  out.workspace_bytes = result.workspaceSize;
+  if (found == 0) return CUBLAS_STATUS_SUCCESS;
+  const size_t chosen = choose_answer(p, {answers.data(), static_cast<size_t>(found)});
+  out.served = answers[chosen].state == CUBLAS_STATUS_SUCCESS;
+  out.algorithm = answers[chosen].algo;
+  out.workspace_bytes = answers[chosen].workspaceSize;
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -340,6 +340,8 @@ int run(bool small) {
                                {1, 4096, 1024}}) {
       check_shape(shape, 10);
     }
+    // Large enough for the algorithms of kernels/gemm_backward/choose.cpp.
+    check_shape({4096, 2560, 4096, 8}, 3);
   }
   std::printf("gemm_backward_check: %d comparisons, %d failures\n", comparisons, failures);
   return failures == 0 ? 0 : 1;

@@ -3,10 +3,11 @@
 //   dw[n, k] (+)= dy[m, n]^T x[m, k]      f32
 //
 // Products accumulate in fp32. dx is rounded once; where it is added to what was there, cuBLASLt
-// may round the product to bf16 first. The algorithm is the first of cuBLASLt's heuristic, chosen
-// by sizes, strides, alignment and workspace size alone, and nothing is reduced by atomics: the
-// same call has the same bits every time. What cuBLASLt does not serve (sizes of odd bytes) a plain
-// kernel computes. Safe to call from several threads; each needs a workspace of its own.
+// may round the product to bf16 first. The algorithm is one of those that cuBLASLt's heuristic
+// answers with, chosen by sizes, strides, alignment and workspace size alone, never by a clock, and
+// nothing is reduced by atomics: the same call has the same bits every time. What cuBLASLt does not
+// serve (sizes of odd bytes) a plain kernel computes. Safe to call from several threads; each needs
+// a workspace of its own.
 #pragma once
 #include <cuda_runtime_api.h>
 
