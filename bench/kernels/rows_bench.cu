@@ -18,6 +18,7 @@ constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
 constexpr int64_t kDecodeBytes = int64_t{40} << 20;
 constexpr float kEps = 1e-6f;
 double copy_bandwidth = 0;
+std::string wanted;  // kernels whose name holds it
 
 // `count` bf16 of normal noise, several times over.
 class Noise {
@@ -44,6 +45,7 @@ std::string shape_of(int64_t rows, int64_t width) {
 
 void measure(const char* name, const std::string& shape, int copies, double bytes,
              const Launch& launch) {
+  if (std::string(name).find(wanted) == std::string::npos) return;
   const bool is_short = bytes < double(kDecodeBytes);
   const double us = time_launches(is_short ? 200 : std::max(copies, 8), copies, 1e4, launch);
   print_line(name, shape.c_str(), us, bytes, copy_bandwidth);
@@ -115,12 +117,17 @@ void bench_heads(const QkvShape& shape, bool is_qwen, bool is_decode) {
   const std::string text = std::to_string(shape.tokens) + "x(" + std::to_string(shape.query_heads) +
                            "+2*" + std::to_string(shape.kv_heads) + ")x128";
   measure((name + "_pages").c_str(), text, copies, double(n) * 4, [&](int c, cudaStream_t s) {
-    SLX_CUDA(qk_norm_rotary_forward(out[c], in[c], q_norm, k_norm, kEps, d.tables,
+    SLX_CUDA(qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables,
                                     {k[c], v[c], d.slots.data()}, shape, s));
   });
   if (is_decode) return;
   measure(name.c_str(), text, copies, double(n) * 4, [&](int c, cudaStream_t s) {
-    SLX_CUDA(qk_norm_rotary_forward(out[c], in[c], q_norm, k_norm, kEps, d.tables, {}, shape, s));
+    SLX_CUDA(
+        qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables, {}, shape, s));
+  });
+  measure((name + "_alone").c_str(), text, copies, double(turned) * 4, [&](int c, cudaStream_t s) {
+    SLX_CUDA(qk_norm_rotary_forward(out[c], heads - shape.kv_heads, in[c], q_norm, k_norm, kEps,
+                                    d.tables, {}, shape, s));
   });
   const DeviceArray<float> dw(256);
   const DeviceArray<char> workspace(static_cast<int64_t>(qk_norm_rotary_backward_workspace(shape)));
@@ -141,7 +148,11 @@ void bench_swiglu(int64_t rows, int64_t width, bool with_backward) {
   if (!with_backward) return;
   measure("swiglu_backward", shape_of(rows, width), copies, double(n) * 10,
           [&](int c, cudaStream_t s) {
-            SLX_CUDA(swiglu_backward(d[c], h[c], gate_up[c], rows, width, s));
+            SLX_CUDA(swiglu_backward(d[c], nullptr, h[c], gate_up[c], rows, width, s));
+          });
+  measure("swiglu_backward_and_h", shape_of(rows, width), copies, double(n) * 12,
+          [&](int c, cudaStream_t s) {
+            SLX_CUDA(swiglu_backward(d[c], h[c], h[c], gate_up[c], rows, width, s));
           });
 }
 
@@ -247,4 +258,7 @@ void run() {
 }  // namespace
 }  // namespace slimexx::kernels::testing
 
-int main() { slimexx::kernels::testing::run(); }
+int main(int argc, char** argv) {
+  if (argc > 1) slimexx::kernels::testing::wanted = argv[1];
+  slimexx::kernels::testing::run();
+}

@@ -21,8 +21,9 @@ struct ForwardArgs {
   RotaryTables rotary;
   int64_t tokens;
   int query_heads, kv_heads, head_dim;
-  int heads;   // to be written: without the values where they stay in place
-  int blocks;  // of one token, where tokens are few
+  int out_heads;  // of a row of `out`
+  int heads;      // to be written: without the values where they stay
+  int blocks;     // of one token, where tokens are few
   float inverse_dim, eps;
   RingPlan ring;
 };
@@ -31,7 +32,7 @@ struct ForwardArgs {
 __device__ __forceinline__ Bf16* find_target(const ForwardArgs& a, int64_t token, int64_t slot,
                                              int head) {
   if (head < a.query_heads || a.pages.k == nullptr) {
-    return a.out + (token * (a.query_heads + 2 * a.kv_heads) + head) * a.head_dim;
+    return a.out + (token * a.out_heads + head) * a.head_dim;
   }
   if (slot < 0) return nullptr;
   const bool is_value = head >= a.query_heads + a.kv_heads;
@@ -171,12 +172,16 @@ cudaError_t run(ForwardArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t qk_norm_rotary_forward(void* out, const void* in, const void* q_norm,
+cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in, const void* q_norm,
                                    const void* k_norm, float eps, const RotaryTables& rotary,
                                    const KvPages& pages, const QkvShape& shape,
                                    cudaStream_t stream) {
-  if (!is_served(shape, rotary)) return cudaErrorInvalidValue;
-  const bool values_stay = pages.k == nullptr && out == in;
+  const bool takes_values = out_heads == shape.query_heads + 2 * shape.kv_heads;
+  if (!is_served(shape, rotary) ||
+      !(takes_values || (out_heads == shape.query_heads + shape.kv_heads && out != in))) {
+    return cudaErrorInvalidValue;
+  }
+  const bool values_stay = pages.k == nullptr && (out == in || !takes_values);
   const int64_t heads = shape.query_heads + (values_stay ? 1 : 2) * shape.kv_heads;
   if (shape.tokens == 0 || heads == 0) return cudaSuccess;
   ForwardArgs args{};
@@ -190,6 +195,7 @@ cudaError_t qk_norm_rotary_forward(void* out, const void* in, const void* q_norm
   args.query_heads = static_cast<int>(shape.query_heads);
   args.kv_heads = static_cast<int>(shape.kv_heads);
   args.head_dim = static_cast<int>(shape.head_dim);
+  args.out_heads = static_cast<int>(out_heads);
   args.heads = static_cast<int>(heads);
   args.inverse_dim = 1.0f / static_cast<float>(shape.head_dim);
   args.eps = eps;

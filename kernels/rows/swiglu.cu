@@ -19,6 +19,7 @@ __device__ __forceinline__ Sigmoids sigmoids(float g) {
 
 struct SwigluArgs {
   Bf16* out;  // h, or dgate_up
+  Bf16* h;    // of the gradient: null, or written beside it
   const Bf16 *gate_up, *dh;
   RowTiles tiles;
   int width;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(256) swiglu_backward_kernel(const SwigluArgs a
     const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
     if (chunk >= place.end) break;
     const int at = chunk * kChunk;
-    float g[kChunk], u[kChunk], d[kChunk];
+    float g[kChunk], u[kChunk], d[kChunk], h[kChunk];
     unpack(g, gate[j]);
     unpack(u, up[j]);
     unpack(d, dh[j]);
@@ -81,11 +82,15 @@ __global__ void __launch_bounds__(256) swiglu_backward_kernel(const SwigluArgs a
       const Sigmoids s = sigmoids(g[i]);
       const float silu = __fmul_rn(g[i], s.of);
       const float slope = __fmul_rn(s.of, __fmaf_rn(g[i], s.of_negative, 1.0f));
+      h[i] = __fmul_rn(silu, u[i]);
       g[i] = __fmul_rn(__fmul_rn(d[i], u[i]), slope);
       u[i] = __fmul_rn(d[i], silu);
     }
     store_chunk<kVector>(a.out + row + at, pack(g), a.width - at);
     store_chunk<kVector>(a.out + row + a.width + at, pack(u), a.width - at);
+    if (a.h != nullptr) {
+      store_chunk<kVector>(a.h + place.row * a.width + at, pack(h), a.width - at);
+    }
   }
 }
 
@@ -113,7 +118,7 @@ cudaError_t run(SwigluArgs args, int64_t rows, int64_t width, cudaStream_t strea
   args.width = static_cast<int>(width);
   if (!fits_grid(rows, args.tiles)) return cudaErrorInvalidValue;
   const bool vector = width % kChunk == 0 && is_aligned(args.out) && is_aligned(args.gate_up) &&
-                      is_aligned(args.dh);
+                      is_aligned(args.dh) && is_aligned(args.h);
   auto* kernel = per_thread == 1   ? Kernel<1>::get(vector)
                  : per_thread == 2 ? Kernel<2>::get(vector)
                                    : Kernel<kMost>::get(vector);
@@ -124,13 +129,15 @@ cudaError_t run(SwigluArgs args, int64_t rows, int64_t width, cudaStream_t strea
 
 cudaError_t swiglu_forward(void* h, const void* gate_up, int64_t rows, int64_t width,
                            cudaStream_t stream) {
-  const SwigluArgs args{static_cast<Bf16*>(h), static_cast<const Bf16*>(gate_up), nullptr, {}, 0};
+  const SwigluArgs args{
+      static_cast<Bf16*>(h), nullptr, static_cast<const Bf16*>(gate_up), nullptr, {}, 0};
   return run<Forward, 4>(args, rows, width, stream);
 }
 
-cudaError_t swiglu_backward(void* dgate_up, const void* dh, const void* gate_up, int64_t rows,
-                            int64_t width, cudaStream_t stream) {
+cudaError_t swiglu_backward(void* dgate_up, void* h, const void* dh, const void* gate_up,
+                            int64_t rows, int64_t width, cudaStream_t stream) {
   const SwigluArgs args{static_cast<Bf16*>(dgate_up),
+                        static_cast<Bf16*>(h),
                         static_cast<const Bf16*>(gate_up),
                         static_cast<const Bf16*>(dh),
                         {},

@@ -82,10 +82,11 @@ Transformer::Transformer(const ModelSpec& spec, tensor::Device device, int64_t m
   tensor::upload(stream, sin_, sin.data());
 }
 
-void allocate_attention(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape) {
-  tape.attention =
-      arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, spec.q_size()});
+void allocate_kept(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape) {
+  const DType dtype = tensor::compute_dtype(arena.device());
+  tape.attention = arena.allocate(dtype, {num_tokens, spec.q_size()});
   tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+  if (!spec.sandwich_norms) tape.x_mid = arena.allocate(dtype, {num_tokens, spec.hidden_size});
 }
 
 void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens,
@@ -93,9 +94,9 @@ void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_token
   const DType dtype = tensor::compute_dtype(arena.device());
   const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
   if (spec.qk_norm) tape.qkv_raw = rows(spec.qkv_size());
-  tape.qkv = rows(spec.qkv_size());
+  tape.qkv = rows(spec.qk_norm ? spec.q_size() + spec.kv_size() : spec.qkv_size());
   if (spec.sandwich_norms) tape.o_raw = rows(spec.hidden_size);
-  tape.x_mid = rows(spec.hidden_size);
+  if (!tape.x_mid.defined()) tape.x_mid = rows(spec.hidden_size);
   tape.gate_up = rows(2 * spec.intermediate_size);
   if (spec.sandwich_norms) tape.down_raw = rows(spec.hidden_size);
 }
@@ -107,7 +108,7 @@ void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_token
 // Each residual sum also takes the norm that follows it: that of x_out is the next layer's.
 void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w,
                                    const Batch& batch, int64_t layer, LayerTape& tape,
-                                   Tensor normed, bool has_attention) const {
+                                   Tensor normed, Tensor mid_normed, bool is_again) const {
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   ArenaScope scope(arena);
   const Tensor projected = spec_.qk_norm ? tape.qkv_raw : tape.qkv;
@@ -120,21 +121,25 @@ void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParam
   ops::qk_norm_rotary_forward(stream, tape.qkv, projected, w.q_norm, w.k_norm, eps, rotary_table(),
                               batch.positions, kv, qkv_heads(spec_));
 
-  if (!has_attention) {
-    const QkvViews qkv = split_qkv(tape.qkv, spec_);
+  if (!is_again) {
+    const QkvViews qkv = split_qkv(tape.qkv, projected, spec_);
     const bool paged = kv.k_pages.defined();
     ops::attention_forward(stream, view_heads(tape.attention, spec_.num_heads, spec_.head_dim),
                            tape.lse, qkv.q, paged ? kv.k_pages : qkv.k, paged ? kv.v_pages : qkv.v,
                            batch.attention, attention_scale(spec_));
   }
 
-  const Tensor o = spec_.sandwich_norms
-                       ? tape.o_raw
-                       : arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
-  ops::matmul_forward(stream, o, tape.attention, w.o_weight, w.o_bias);
-  ops::add_rms_norm_forward(stream, normed, tape.x_mid, tape.x, o, w.post_attention_norm,
-                            w.mlp_norm, eps);
-  ops::matmul_forward(stream, tape.gate_up, normed, w.gate_up_weight, w.gate_up_bias);
+  if (is_again && !spec_.sandwich_norms) {
+    ops::rms_norm_forward(stream, mid_normed, tape.x_mid, w.mlp_norm, eps);
+  } else {
+    const Tensor o = spec_.sandwich_norms
+                         ? tape.o_raw
+                         : arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
+    ops::matmul_forward(stream, o, tape.attention, w.o_weight, w.o_bias);
+    ops::add_rms_norm_forward(stream, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
+                              w.mlp_norm, eps);
+  }
+  ops::matmul_forward(stream, tape.gate_up, mid_normed, w.gate_up_weight, w.gate_up_bias);
 }
 
 void Transformer::layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
@@ -175,11 +180,11 @@ Tensor Transformer::forward(Stream stream, Arena& arena, const ModelParameters& 
     const LayerParameters& w = weights.layers[static_cast<size_t>(layer)];
     Arena::Mark mark = arena.mark();
     LayerTape layer_tape{.x = x};
-    allocate_attention(arena, spec_, tokens, layer_tape);
+    allocate_kept(arena, spec_, tokens, layer_tape);
     if (tape != nullptr) mark = arena.mark();
     const LayerTape kept = layer_tape;
     allocate_activations(arena, spec_, tokens, layer_tape);
-    layer_up_forward(stream, arena, w, batch, layer, layer_tape, normed, false);
+    layer_up_forward(stream, arena, w, batch, layer, layer_tape, normed, normed, false);
     layer_down_forward(
         stream, arena, w, layer_tape, next,
         is_last ? Tensor{} : weights.layers[static_cast<size_t>(layer) + 1].input_norm, normed);

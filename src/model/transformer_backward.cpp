@@ -13,11 +13,19 @@ Tensor view_heads(Tensor rows, int64_t heads, int64_t head_dim) {
   return rows.split_last({heads, head_dim});
 }
 
-QkvViews split_qkv(Tensor qkv, const ModelSpec& spec) {
+QkvViews split_qkv(Tensor qkv, Tensor values, const ModelSpec& spec) {
   const int64_t q = spec.q_size(), kv = spec.kv_size();
   return {view_heads(qkv.columns(0, q), spec.num_heads, spec.head_dim),
           view_heads(qkv.columns(q, q + kv), spec.num_kv_heads, spec.head_dim),
-          view_heads(qkv.columns(q + kv, q + 2 * kv), spec.num_kv_heads, spec.head_dim)};
+          view_heads(values.columns(q + kv, q + 2 * kv), spec.num_kv_heads, spec.head_dim)};
+}
+
+// `kept`, or where it is undefined the norm of x.
+Tensor Transformer::norm_again(Stream stream, Arena& arena, Tensor kept, Tensor x, Tensor w) const {
+  if (kept.defined()) return kept;
+  const Tensor normed = arena.allocate(x.dtype(), {x.dim(0), x.dim(1)});
+  ops::rms_norm_forward(stream, normed, x, w, static_cast<float>(spec_.rms_norm_eps));
+  return normed;
 }
 
 // dx enters as the gradient of the layer's output and leaves as that of x_mid.
@@ -34,14 +42,14 @@ void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerPar
     ops::rms_norm_backward(stream, ddown, g.post_mlp_norm, dx, tape.down_raw, w.post_mlp_norm, eps,
                            false);
   }
-  const Tensor h = rows(spec_.intermediate_size), dh = rows(spec_.intermediate_size);
-  ops::swiglu_forward(stream, h, tape.gate_up);
-  ops::matmul_backward_weight(stream, g.down_weight, g.down_bias, ddown, h, !g.is_fresh);
+  const Tensor dh = rows(spec_.intermediate_size);
   ops::matmul_backward_input(stream, dh, ddown, w.down_weight, false);
-  const Tensor dgate_up = rows(2 * spec_.intermediate_size);
-  ops::swiglu_backward(stream, dgate_up, dh, tape.gate_up);
-  const Tensor normed = rows(spec_.hidden_size), dnormed = rows(spec_.hidden_size);
-  ops::rms_norm_forward(stream, normed, tape.x_mid, w.mlp_norm, eps);
+  // One pass over gate_up: its gradient takes its place, and h, where it must be made, that of dh.
+  const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
+  ops::swiglu_backward(stream, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
+  ops::matmul_backward_weight(stream, g.down_weight, g.down_bias, ddown, h, !g.is_fresh);
+  const Tensor normed = norm_again(stream, arena, tape.mid_normed, tape.x_mid, w.mlp_norm);
+  const Tensor dnormed = rows(spec_.hidden_size);
   ops::matmul_backward_weight(stream, g.gate_up_weight, g.gate_up_bias, dgate_up, normed,
                               !g.is_fresh);
   ops::matmul_backward_input(stream, dnormed, dgate_up, w.gate_up_weight, false);
@@ -65,31 +73,34 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
   const Tensor dattention = rows(spec_.q_size()), dqkv = rows(spec_.qkv_size());
   ops::matmul_backward_weight(stream, g.o_weight, g.o_bias, do_raw, tape.attention, !g.is_fresh);
   ops::matmul_backward_input(stream, dattention, do_raw, w.o_weight, false);
-  const QkvViews qkv = split_qkv(tape.qkv, spec_), d = split_qkv(dqkv, spec_);
+  const QkvViews qkv = split_qkv(tape.qkv, spec_.qk_norm ? tape.qkv_raw : tape.qkv, spec_);
+  const QkvViews d = split_qkv(dqkv, dqkv, spec_);
   const auto heads = [&](Tensor t) { return view_heads(t, spec_.num_heads, spec_.head_dim); };
   ops::attention_backward(stream, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
                           heads(tape.attention), tape.lse, batch.attention, attention_scale(spec_));
   ops::qk_norm_rotary_backward(stream, dqkv, g.q_norm, g.k_norm, tape.qkv_raw, w.q_norm, w.k_norm,
                                eps, rotary_table(), batch.positions, qkv_heads(spec_));
-  const Tensor normed = rows(spec_.hidden_size), dnormed = rows(spec_.hidden_size);
-  ops::rms_norm_forward(stream, normed, tape.x, w.input_norm, eps);
+  const Tensor normed = norm_again(stream, arena, tape.normed, tape.x, w.input_norm);
+  const Tensor dnormed = rows(spec_.hidden_size);
   ops::matmul_backward_weight(stream, g.qkv_weight, g.qkv_bias, dqkv, normed, !g.is_fresh);
   ops::matmul_backward_input(stream, dnormed, dqkv, w.qkv_weight, false);
   ops::rms_norm_backward(stream, dx, g.input_norm, dnormed, tape.x, w.input_norm, eps, true);
 }
 
-// Fills the tape again from its x and attention: all but the layer's output, which backward does
-// not read.
+// Fills the tape again from what kFull keeps: all but the layer's output, which backward does not
+// read. What this makes on the way, norms and h, stays for backward.
 void Transformer::recompute_layer(Stream stream, Arena& arena, const LayerParameters& w,
                                   const Batch& batch, int64_t layer, LayerTape& tape) const {
-  ArenaScope scope(arena);
-  const Tensor normed = arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
-  ops::rms_norm_forward(stream, normed, tape.x, w.input_norm,
-                        static_cast<float>(spec_.rms_norm_eps));
-  layer_up_forward(stream, arena, w, batch, layer, tape, normed, true);
+  const int64_t tokens = tape.x.dim(0);
+  const auto rows = [&](int64_t width) { return arena.allocate(tape.x.dtype(), {tokens, width}); };
+  allocate_activations(arena, spec_, tokens, tape);
+  tape.normed = norm_again(stream, arena, {}, tape.x, w.input_norm);
+  tape.mid_normed = rows(spec_.hidden_size);
+  layer_up_forward(stream, arena, w, batch, layer, tape, tape.normed, tape.mid_normed, true);
   if (!spec_.sandwich_norms) return;
-  const Tensor output = arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
-  layer_down_forward(stream, arena, w, tape, output, {}, normed);
+  tape.h = rows(spec_.intermediate_size);
+  ops::swiglu_forward(stream, tape.h, tape.gate_up);
+  ops::matmul_forward(stream, tape.down_raw, tape.h, w.down_weight, w.down_bias);
 }
 
 void Transformer::layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
@@ -104,16 +115,13 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
                            Tensor dx,
                            const std::function<void(int64_t layer)>& on_layer_done) const {
   SLX_CHECK_EQ(static_cast<int64_t>(tape.layers.size()), spec_.num_layers);
-  const int64_t tokens = dx.dim(0);
   stream = stream.with_scratch(arena);
   for (int64_t layer = spec_.num_layers - 1; layer >= 0; --layer) {
     const auto l = static_cast<size_t>(layer);
     ArenaScope scope(arena);
     LayerTape layer_tape = tape.layers[l];
-    if (tape.recompute == Recompute::kFull) {
-      allocate_activations(arena, spec_, tokens, layer_tape);
+    if (tape.recompute == Recompute::kFull)
       recompute_layer(stream, arena, weights.layers[l], batch, layer, layer_tape);
-    }
     layer_backward(stream, arena, weights.layers[l], gradients.layers[l], batch, layer_tape, dx);
     if (on_layer_done) on_layer_done(layer);
   }

@@ -25,12 +25,13 @@ void swiglu_forward(Stream stream, Tensor h, Tensor gate_up) {
   SLX_LAUNCH(swiglu_forward(stream, h, gate_up));
 }
 
-void swiglu_backward(Stream stream, Tensor dgate_up, Tensor dh, Tensor gate_up) {
+void swiglu_backward(Stream stream, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up) {
   check_compute("swiglu_backward", "dh", stream, dh, {kAny, kAny});
   check_compute("swiglu_backward", "gate_up", stream, gate_up, {dh.dim(0), 2 * dh.dim(1)});
   check_compute("swiglu_backward", "dgate_up", stream, dgate_up, {dh.dim(0), 2 * dh.dim(1)});
-  if (runs_on_cpu(stream)) return cpu::swiglu_backward(dgate_up, dh, gate_up);
-  SLX_LAUNCH(swiglu_backward(stream, dgate_up, dh, gate_up));
+  if (h.defined()) check_compute("swiglu_backward", "h", stream, h, {dh.dim(0), dh.dim(1)});
+  if (runs_on_cpu(stream)) return cpu::swiglu_backward(dgate_up, h, dh, gate_up);
+  SLX_LAUNCH(swiglu_backward(stream, dgate_up, h, dh, gate_up));
 }
 
 void add(Stream stream, Tensor y, Tensor a, Tensor b) {

@@ -14,14 +14,17 @@ void check_tables(const char* op, const Stream& stream, const Tensor& cos, const
 }
 
 struct Views {
-  Tensor q, k, v;  // [T,heads,D]
+  Tensor q, k, v;  // [T,heads,D]; v undefined where the rows have no values
 };
 
 Views split(Tensor qkv, const QkvHeads& heads) {
   const int64_t q = heads.query_heads * heads.head_dim, kv = heads.kv_heads * heads.head_dim;
-  return {qkv.columns(0, q).split_last({heads.query_heads, heads.head_dim}),
-          qkv.columns(q, q + kv).split_last({heads.kv_heads, heads.head_dim}),
-          qkv.columns(q + kv, q + 2 * kv).split_last({heads.kv_heads, heads.head_dim})};
+  Views views{qkv.columns(0, q).split_last({heads.query_heads, heads.head_dim}),
+              qkv.columns(q, q + kv).split_last({heads.kv_heads, heads.head_dim}),
+              {}};
+  if (qkv.dim(1) > q + kv)
+    views.v = qkv.columns(q + kv, q + 2 * kv).split_last({heads.kv_heads, heads.head_dim});
+  return views;
 }
 
 int64_t qkv_size(const QkvHeads& heads) {
@@ -39,11 +42,11 @@ void forward_on_cpu(Tensor out, Tensor in, Tensor q_norm, Tensor k_norm, float e
   if (out.raw() != in.raw()) {
     const int64_t copied =
         q_norm.defined() ? (heads.query_heads + heads.kv_heads) * heads.head_dim : 0;
-    cpu::copy_rows(out.columns(copied, out.dim(1)), in.columns(copied, in.dim(1)));
+    cpu::copy_rows(out.columns(copied, out.dim(1)), in.columns(copied, out.dim(1)));
   }
   cpu::rotary(done.q, table.cos, table.sin, positions, table.style, false);
   cpu::rotary(done.k, table.cos, table.sin, positions, table.style, false);
-  if (kv.k_pages.defined()) cpu::write_kv_pages(kv.k_pages, kv.v_pages, done.k, done.v, kv.slots);
+  if (kv.k_pages.defined()) cpu::write_kv_pages(kv.k_pages, kv.v_pages, done.k, raw.v, kv.slots);
 }
 
 }  // namespace
@@ -62,7 +65,11 @@ void qk_norm_rotary_forward(Stream stream, Tensor out, Tensor in, Tensor q_norm,
                             const KvSlots& kv, const QkvHeads& heads) {
   constexpr const char* kOp = "qk_norm_rotary_forward";
   check_compute(kOp, "in", stream, in, {kAny, qkv_size(heads)});
-  check_compute(kOp, "out", stream, out, {in.dim(0), in.dim(1)});
+  check_compute(kOp, "out", stream, out, {in.dim(0), kAny});
+  const bool in_place = !stream.is_planning && out.raw() == in.raw();
+  const int64_t without_values = in.dim(1) - heads.kv_heads * heads.head_dim;
+  SLX_CHECK(out.dim(1) == in.dim(1) || (out.dim(1) == without_values && !in_place),
+            "{}: out is {}, in {}", kOp, out.shape_text(), in.shape_text());
   check_tables(kOp, stream, table.cos, table.sin, positions, in.dim(0), heads.head_dim);
   SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
   if (q_norm.defined()) {

@@ -2,8 +2,9 @@
 // unit of the stored type, and bit for bit where the contract says so (a row alone, in place, off
 // alignment, again).
 //
-//   rows_check [--small]      --small: shapes that are quick under compute-sanitizer
+//   rows_check [small | tiny]      for compute-sanitizer: check_size.h
 #include "slimexx/kernels/rows.h"
+#include "tests/kernels/check_size.h"
 #include "tests/kernels/rows_arrays.h"
 #include "tests/kernels/rows_head_cases.h"
 #include "tests/kernels/rows_norm_cases.h"
@@ -103,11 +104,11 @@ void check_nothing_to_do() {
   expect_status("rms_norm_backward", rms_norm_backward(0, 0, 0, 0, 0, 0, 8, kEps, true, 0, 0),
                 none);
   const QkvShape heads{0, 2, 1, 8};
-  expect_status("qk", qk_norm_rotary_forward(0, 0, 0, 0, kEps, {}, {}, heads, 0), none);
+  expect_status("qk", qk_norm_rotary_forward(0, 4, 0, 0, 0, kEps, {}, {}, heads, 0), none);
   expect_status("qk backward", qk_norm_rotary_backward(0, 0, 0, 0, 0, 0, kEps, {}, heads, 0, 0),
                 none);
   expect_status("swiglu_forward", swiglu_forward(0, 0, 0, 8, 0), none);
-  expect_status("swiglu_backward", swiglu_backward(0, 0, 0, 0, 8, 0), none);
+  expect_status("swiglu_backward", swiglu_backward(0, 0, 0, 0, 0, 8, 0), none);
   expect_status("gather_rows", gather_rows(0, 8, 0, 8, 0, 0, 8, 0), none);
   expect_status("scatter_add_rows", scatter_add_rows(0, 8, 0, 8, 0, 0, 8, 0), none);
   expect_status("embedding_backward", embedding_backward(0, 0, 0, 0, 8, 8, 0, 0), none);
@@ -131,11 +132,13 @@ void check_nothing_to_do() {
   expect_status("width", rms_norm_forward(0, 0, 0, 0, 0, 1, 16385, kEps, 0), invalid);
   expect_status("no width", rms_norm_backward(0, 0, 0, 0, 0, 1, 0, kEps, false, 0, 0), invalid);
   expect_status("rows", swiglu_forward(0, 0, -1, 8, 0), invalid);
-  expect_status("odd head",
-                qk_norm_rotary_forward(0, 0, 0, 0, kEps, {}, {}, QkvShape{1, 1, 1, 7}, 0), invalid);
-  expect_status("wide head",
-                qk_norm_rotary_forward(0, 0, 0, 0, kEps, {}, {}, QkvShape{1, 1, 1, 264}, 0),
-                invalid);
+  const auto forward = [](int64_t out_heads, const void* in, const QkvShape& shape) {
+    return qk_norm_rotary_forward(0, out_heads, in, 0, 0, kEps, {}, {}, shape, 0);
+  };
+  expect_status("odd head", forward(3, 0, {1, 1, 1, 7}), invalid);
+  expect_status("wide head", forward(3, 0, {1, 1, 1, 264}), invalid);
+  expect_status("queries alone", forward(1, reinterpret_cast<void*>(16), {1, 1, 1, 8}), invalid);
+  expect_status("in place without values", forward(2, 0, {1, 1, 1, 8}), invalid);
 }
 
 int run(bool small) {
@@ -156,5 +159,6 @@ int run(bool small) {
 }  // namespace slimexx::kernels::testing
 
 int main(int argc, char** argv) {
-  return slimexx::kernels::testing::run(argc > 1 && std::string(argv[1]) == "--small");
+  using namespace slimexx::kernels::testing;
+  return run(read_check_size(argc, argv) != CheckSize::kAll);
 }

@@ -68,39 +68,46 @@ struct HeadDevice {
   const uint16_t *q, *k;
 };
 
-inline Bits run_heads(const HeadProblem& p, bool in_place = false, int64_t shift = 0) {
+// `without_values`: of the heads in a row of the result.
+inline Bits run_heads(const HeadProblem& p, bool in_place = false, int64_t shift = 0,
+                      bool without_values = false) {
   const HeadDevice d(p, shift);
-  const Bf16Array in(p.in, shift), out(p.c.tokens * p.row, shift);
+  const int64_t heads = p.c.query_heads + (without_values ? 1 : 2) * p.c.kv_heads;
+  const Bf16Array in(p.in, shift), out(p.c.tokens * heads * p.c.head_dim, shift);
   const Bf16Array& target = in_place ? in : out;
-  expect_status(
-      "qk_norm_rotary_forward",
-      qk_norm_rotary_forward(target.data(), in.data(), d.q, d.k, kEps, d.rotary, {}, d.shape, 0),
-      cudaSuccess);
+  expect_status("qk_norm_rotary_forward",
+                qk_norm_rotary_forward(target.data(), heads, in.data(), d.q, d.k, kEps, d.rotary,
+                                       {}, d.shape, 0),
+                cudaSuccess);
   return target.get();
 }
 
 // Keys and values through the pages, put back where run_heads leaves them: the two must agree.
-// Tokens without a slot, and all of `out` beyond the queries, must keep what they had.
+// Tokens without a slot, and all of `out` beyond the queries, must keep what they had. Not in
+// place, rows of `out` have no values.
 inline void check_pages(const HeadProblem& p, const Bits& expected, bool in_place) {
   const HeadDevice d(p, 0);
+  const int64_t heads = p.c.query_heads + (in_place ? 2 : 1) * p.c.kv_heads;
+  const int64_t out_row = heads * p.c.head_dim;
   const int64_t kv = p.c.kv_heads * p.c.head_dim, q = p.c.query_heads * p.c.head_dim;
   const Bits poison(static_cast<size_t>(p.c.tokens * kv), 0x1234);
-  const Bf16Array in(p.in), own(Bits(p.in.size(), 0x1234)), keys(poison), values(poison);
+  const Bits untouched(static_cast<size_t>(p.c.tokens * out_row), 0x1234);
+  const Bf16Array in(p.in), own(untouched), keys(poison), values(poison);
   const Array<int32_t> slots(p.slots);
   const Bf16Array& out = in_place ? in : own;
   expect_status("qk_norm_rotary_forward with pages",
-                qk_norm_rotary_forward(out.data(), in.data(), d.q, d.k, kEps, d.rotary,
+                qk_norm_rotary_forward(out.data(), heads, in.data(), d.q, d.k, kEps, d.rotary,
                                        {keys.data(), values.data(), slots.data()}, d.shape, 0),
                 cudaSuccess);
-  Bits wanted = in_place ? p.in : Bits(p.in.size(), 0x1234), k = poison, v = poison;
+  Bits wanted = in_place ? p.in : untouched, k = poison, v = poison;
   for (int64_t t = 0; t < p.c.tokens; ++t) {
     const auto from = expected.begin() + t * p.row;
-    std::copy_n(from, q, wanted.begin() + t * p.row);
+    std::copy_n(from, q, wanted.begin() + t * out_row);
     if (p.slots[static_cast<size_t>(t)] < 0) continue;
     std::copy_n(from + q, kv, k.begin() + p.slots[static_cast<size_t>(t)] * kv);
     std::copy_n(from + q + kv, kv, v.begin() + p.slots[static_cast<size_t>(t)] * kv);
   }
-  expect_bits("queries beside pages", out.get(), wanted, p.row);
+  expect_bits("queries beside pages", out.get(), wanted, out_row);
   expect_bits("key pages", keys.get(), k, kv);
   expect_bits("value pages", values.get(), v, kv);
 }
@@ -235,6 +242,9 @@ inline void check_heads(const HeadCase& c) {
   expect_bits("again", run_heads(p), out, p.row);
   expect_bits("in place", run_heads(p, true), out, p.row);
   expect_bits("off alignment", run_heads(p, false, 1), out, p.row);
+  const int64_t turned = p.row - c.kv_heads * c.head_dim;
+  expect_bits("without values", run_heads(p, false, 0, true),
+              pack_rows(out, c.tokens, turned, p.row), turned);
   for (const int64_t token : {int64_t{0}, c.tokens - 1}) {
     expect_bits("token alone", run_heads(take_token(p, token)), take_rows(out, token, 1, p.row),
                 p.row);

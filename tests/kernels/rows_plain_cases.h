@@ -10,12 +10,26 @@ inline Bits run_swiglu(const Bits& gate_up, int64_t rows, int64_t width, int64_t
   return h.get();
 }
 inline Bits run_swiglu_backward(const Bits& dh, const Bits& gate_up, int64_t rows, int64_t width,
-                                int64_t shift = 0, bool in_place = false) {
-  const Bf16Array in(gate_up, shift), d(dh, shift), own(rows * 2 * width, shift);
-  const Bf16Array& out = in_place ? in : own;
-  expect_status("swiglu_backward", swiglu_backward(out.data(), d.data(), in.data(), rows, width, 0),
+                                int64_t shift = 0) {
+  const Bf16Array in(gate_up, shift), d(dh, shift), out(rows * 2 * width, shift);
+  expect_status("swiglu_backward",
+                swiglu_backward(out.data(), nullptr, d.data(), in.data(), rows, width, 0),
                 cudaSuccess);
   return out.get();
+}
+struct SwigluGradient {
+  Bits dgate_up, h;
+};
+// With h beside the gradient; in place of dh and gate_up, or not.
+inline SwigluGradient run_swiglu_both(const Bits& dh, const Bits& gate_up, int64_t rows,
+                                      int64_t width, int64_t shift, bool in_place) {
+  const Bf16Array in(gate_up, shift), d(dh, shift);
+  const Bf16Array own(rows * 2 * width, shift), own_h(rows * width, shift);
+  const Bf16Array &out = in_place ? in : own, &h = in_place ? d : own_h;
+  expect_status("swiglu_backward with h",
+                swiglu_backward(out.data(), h.data(), d.data(), in.data(), rows, width, 0),
+                cudaSuccess);
+  return {out.get(), h.get()};
 }
 
 inline void check_swiglu(int64_t rows, int64_t width, float scale) {
@@ -43,8 +57,13 @@ inline void check_swiglu(int64_t rows, int64_t width, float scale) {
   expect_bits("h off alignment", run_swiglu(in, rows, width, 1), forward, width);
   expect_bits("dgate_up off alignment", run_swiglu_backward(dh, in, rows, width, 1), backward,
               2 * width);
-  expect_bits("dgate_up in place", run_swiglu_backward(dh, in, rows, width, 0, true), backward,
-              2 * width);
+  for (const bool in_place : {false, true}) {
+    for (const int64_t shift : {0, 1}) {
+      const SwigluGradient both = run_swiglu_both(dh, in, rows, width, shift, in_place);
+      expect_bits("dgate_up beside h", both.dgate_up, backward, 2 * width);
+      expect_bits("h beside dgate_up", both.h, forward, width);
+    }
+  }
   const int64_t row = rows - 1;
   const Bits alone = take_rows(in, row, 1, 2 * width);
   expect_bits("row alone: h", run_swiglu(alone, 1, width), take_rows(forward, row, 1, width),

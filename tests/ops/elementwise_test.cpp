@@ -24,9 +24,13 @@ TEST_P(Elementwise, SwigluAgreesWithDoubles) {
     Array h({c.rows, c.columns}), dgate_up({c.rows, 2 * c.columns});
     swiglu_forward(stream_, h, gate_up);
     EXPECT_TRUE(close(h, reference_swiglu(doubles(gate_up), c.columns), 1e-6, 1e-7));
-    swiglu_backward(stream_, dgate_up, dh, gate_up);
+    swiglu_backward(stream_, dgate_up, {}, dh, gate_up);
     const auto f = [&](const auto& v) { return reference_swiglu(v, c.columns); };
     EXPECT_TRUE(close(dgate_up, numeric_gradient(doubles(gate_up), doubles(dh), f), 1e-4, 1e-5));
+    const Array in_place = gate_up.clone(), again = dh.clone();
+    swiglu_backward(stream_, in_place, again, again, in_place);
+    EXPECT_TRUE(same_bits(in_place, dgate_up));
+    EXPECT_TRUE(same_bits(again, h)) << "h in the memory of dh";
   }
 }
 

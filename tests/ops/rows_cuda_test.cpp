@@ -111,13 +111,17 @@ TEST_F(ElementwiseCuda, SwigluAgreesWithTheCpu) {
                 dh = random_bf16({c.rows, c.columns}, 2);
     const Array h({c.rows, c.columns}), dgate_up({c.rows, 2 * c.columns});
     swiglu_forward({}, h, gate_up);
-    swiglu_backward({}, dgate_up, dh, gate_up);
+    swiglu_backward({}, dgate_up, {}, dh, gate_up);
     const OnDevice in(gate_up), out(Array({c.rows, c.columns})), din(dh),
         dout(Array({c.rows, 2 * c.columns}));
     run_op([&](Stream s) { swiglu_forward(s, out, in); });
-    run_op([&](Stream s) { swiglu_backward(s, dout, din, in); });
+    run_op([&](Stream s) { swiglu_backward(s, dout, {}, din, in); });
     EXPECT_TRUE(within_ulp(out.back(), h)) << name_of(c);
     EXPECT_TRUE(within_ulp(dout.back(), dgate_up, kCancelled)) << name_of(c);
+    const OnDevice in_place(gate_up), again(dh);
+    run_op([&](Stream s) { swiglu_backward(s, in_place, again, again, in_place); });
+    EXPECT_TRUE(same_bits(in_place.back(), dout.back())) << "in place, " << name_of(c);
+    EXPECT_TRUE(same_bits(again.back(), out.back())) << "h in the memory of dh, " << name_of(c);
     for (int64_t t = 0; t < c.rows; ++t) {
       const OnDevice alone(Array({1, c.columns}));
       run_op([&](Stream s) { swiglu_forward(s, alone, in.view().rows(t, t + 1)); });

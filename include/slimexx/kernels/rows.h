@@ -58,10 +58,12 @@ struct KvPages {
   const int32_t* slots = nullptr;  // [tokens], page * page_tokens + offset; below 0: not written
 };
 // RMSNorm of each query and key head (q_norm, k_norm [head_dim]; null: none), then the rotation,
-// rounded once. With pages, keys and values go to their slots and only queries to `out`; without,
-// all of `out` is written, values copied. `out` may be `in`. head_dim <= 256, even. Positions must
-// be rows of the tables: the device does not check them.
-cudaError_t qk_norm_rotary_forward(void* out, const void* in, const void* q_norm,
+// rounded once. Rows of `out` have `out_heads` heads: query_heads + 2 kv_heads, or query_heads +
+// kv_heads where it takes no values. With pages, keys and values go to their slots and only queries
+// to `out`; without, all of `out` is written, values copied if it takes them. `out` may be `in`,
+// with values. head_dim <= 256, even. Positions must be rows of the tables: the device does not
+// check them.
+cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in, const void* q_norm,
                                    const void* k_norm, float eps, const RotaryTables& rotary,
                                    const KvPages& pages, const QkvShape& shape,
                                    cudaStream_t stream);
@@ -75,11 +77,11 @@ cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, con
                                     void* workspace, cudaStream_t stream);
 
 // h[rows, width] = silu(gate) * up; gate_up [rows, 2 width] is gate then up. All bf16, contiguous.
-// dgate_up may be gate_up.
+// dgate_up may be gate_up. The backward writes h too where h is given; it may be dh.
 cudaError_t swiglu_forward(void* h, const void* gate_up, int64_t rows, int64_t width,
                            cudaStream_t stream);
-cudaError_t swiglu_backward(void* dgate_up, const void* dh, const void* gate_up, int64_t rows,
-                            int64_t width, cudaStream_t stream);
+cudaError_t swiglu_backward(void* dgate_up, void* h, const void* dh, const void* gate_up,
+                            int64_t rows, int64_t width, cudaStream_t stream);
 
 // y[i] = x[rows[i]], [count, width] bf16 with row strides. An embedding is a gather of its table.
 cudaError_t gather_rows(void* y, int64_t y_stride, const void* x, int64_t x_stride,

@@ -39,21 +39,26 @@ struct Batch {
 enum class Recompute : uint8_t { kNone, kFull };
 
 struct LayerTape {
-  Tensor x = {};          // [T,H] the layer's input
-  Tensor qkv_raw = {};    // [T,(Hq+2Hkv)D] before QK-norm; undefined without QK-norm
-  Tensor qkv = {};        // [T,(Hq+2Hkv)D] normed and rotated
-  Tensor attention = {};  // [T,Hq D]
-  Tensor lse = {};        // [T,Hq]
-  Tensor o_raw = {};      // [T,H] before its sandwich norm; undefined without
-  Tensor x_mid = {};      // [T,H] after the attention residual
-  Tensor gate_up = {};    // [T,2F]
-  Tensor down_raw = {};   // [T,H] before its sandwich norm; undefined without
+  Tensor x = {};           // [T,H] the layer's input
+  Tensor normed = {};      // [T,H] its norm; undefined: backward makes it again
+  Tensor qkv_raw = {};     // [T,(Hq+2Hkv)D] before QK-norm; undefined without QK-norm
+  Tensor qkv = {};         // [T,(Hq+2Hkv)D] normed and rotated; with QK-norm [T,(Hq+Hkv)D]: the
+                           // values are in qkv_raw
+  Tensor attention = {};   // [T,Hq D]
+  Tensor lse = {};         // [T,Hq]
+  Tensor o_raw = {};       // [T,H] before its sandwich norm; undefined without
+  Tensor x_mid = {};       // [T,H] after the attention residual
+  Tensor mid_normed = {};  // [T,H] its norm; undefined: backward makes it again
+  Tensor gate_up = {};     // [T,2F]; backward puts its gradient in its place
+  Tensor h = {};           // [T,F] silu(gate) * up; undefined: backward makes it again
+  Tensor down_raw = {};    // [T,H] before its sandwich norm; undefined without
 };
 
 struct Tape {
   Recompute recompute = Recompute::kNone;
-  // Under kFull x, attention and lse are kept: attention costs the most to compute again for what
-  // it takes to keep.
+  // Under kFull x, attention and lse are kept, and x_mid where there are no sandwich norms (their
+  // gradients need o_raw anyway): attention and its projection cost the most to compute again for
+  // what their results take to keep.
   std::vector<LayerTape> layers;
 };
 
@@ -82,7 +87,8 @@ class Transformer {
   int64_t max_positions() const { return max_positions_; }
 
   // The residual stream after the last layer, before the final norm, [T,H], allocated from `arena`.
-  // With a tape, so is the tape; without, layer scratch is released as it goes.
+  // With a tape, so is the tape; without, layer scratch is released as it goes. A tape serves one
+  // backward.
   Tensor forward(Stream stream, Arena& arena, const ModelParameters& weights, const Batch& batch,
                  Tape* tape) const;
 
@@ -95,14 +101,16 @@ class Transformer {
 
  private:
   // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up, filling the tape;
-  // `normed` leaves as the norm of x_mid. With `has_attention` tape.attention and tape.lse are
-  // there already.
+  // `mid_normed`, which may be `normed`, becomes the norm of x_mid. With `is_again` what kFull
+  // keeps is there already.
   void layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
-                        int64_t layer, LayerTape& tape, Tensor normed, bool has_attention) const;
+                        int64_t layer, LayerTape& tape, Tensor normed, Tensor mid_normed,
+                        bool is_again) const;
   // The rest: x_out (not x_mid), and its norm by `next_norm` in `normed` where that is defined.
   void layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
                           const LayerTape& tape, Tensor x_out, Tensor next_norm,
                           Tensor normed) const;
+  Tensor norm_again(Stream stream, Arena& arena, Tensor kept, Tensor x, Tensor w) const;
   void recompute_layer(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
                        int64_t layer, LayerTape& tape) const;
   void layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
@@ -123,8 +131,8 @@ class Transformer {
 };
 
 // The head: final norm and vocabulary projection of selected rows, in chunks of rows so that at
-// most max_logits_bytes of logits are held. Training and sampling both go through normalize_logits,
-// so their log-probs are the same bits (N9).
+// most max_logits_bytes of logits, or of their gradient, are held. Training and sampling both go
+// through normalize_logits, so their log-probs are the same bits (N9).
 struct HeadOptions {
   float temperature = 1.0f;
   int64_t max_logits_bytes = int64_t{64} << 20;
@@ -135,7 +143,7 @@ int64_t head_chunk_rows(const ModelSpec& spec, const HeadOptions& options);
 struct HeadTape {
   Tensor x;         // [R,H] gathered residual rows
   Tensor hidden;    // [R,H] after the final norm
-  Tensor logits;    // [R,V] f32, normalised, kept only if R fits one chunk
+  Tensor logits;    // [R,V] f32, kept only if R fits one chunk: normalised, on CUDA raw
   Tensor lse = {};  // [R]
 };
 

@@ -59,9 +59,9 @@ void rotary(Stream stream, Tensor x, Tensor cos, Tensor sin, Tensor positions, R
 
 // What stands between the projection and attention: RMSNorm of every query and key head where
 // q_norm and k_norm [D] are defined, then the rotation of both. `in` and `out` [T,(Hq+2Hkv)D];
-// `out` may be `in`. With pages (k_pages, v_pages [num_pages, page_tokens, Hkv, D]) keys and values
-// go to their slots[T] = page * page_tokens + offset (below 0: nowhere), and only queries need be
-// written to `out`; without, values are copied.
+// `out` may be `in`, or [T,(Hq+Hkv)D]: then the values stay in `in` alone. With pages (k_pages,
+// v_pages [num_pages, page_tokens, Hkv, D]) keys and values go to their slots[T] = page *
+// page_tokens + offset (below 0: nowhere), and only queries need be written to `out`.
 struct QkvHeads {
   int64_t query_heads = 0, kv_heads = 0, head_dim = 0;
 };
@@ -120,7 +120,8 @@ void write_kv_pages(Stream stream, Tensor k_pages, Tensor v_pages, Tensor k, Ten
 // ---- elementwise.cpp
 // h[T,F] = silu(gate) * up, gate_up[T,2F] = gate columns then up columns.
 void swiglu_forward(Stream stream, Tensor h, Tensor gate_up);
-void swiglu_backward(Stream stream, Tensor dgate_up, Tensor dh, Tensor gate_up);
+// dgate_up may be gate_up. h, where defined, is written as by the forward; it may be dh.
+void swiglu_backward(Stream stream, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up);
 void add(Stream stream, Tensor y, Tensor a, Tensor b);  // y = a + b, elementwise; y may be a
 void add_scaled(Stream stream, Tensor y, Tensor x, float scale);  // y += scale * x
 void scale(Stream stream, Tensor y, float factor);

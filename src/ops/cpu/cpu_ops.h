@@ -22,7 +22,7 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, 
 void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor slots);
 
 void swiglu_forward(Tensor h, Tensor gate_up);
-void swiglu_backward(Tensor dgate_up, Tensor dh, Tensor gate_up);
+void swiglu_backward(Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up);
 void add(Tensor y, Tensor a, Tensor b);
 void add_scaled(Tensor y, Tensor x, float factor);
 void scale(Tensor y, float factor);

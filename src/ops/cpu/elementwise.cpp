@@ -24,14 +24,15 @@ void swiglu_forward(Tensor h, Tensor gate_up) {
   });
 }
 
-void swiglu_backward(Tensor dgate_up, Tensor dh, Tensor gate_up) {
+void swiglu_backward(Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up) {
   const KernelTable& isa = kernels();
   const int64_t f = dh.dim(1);
   parallel_for(dh.dim(0), 1 + kGrain / 4 / (f + 1), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const float* row = gate_up.f32() + t * 2 * f;
       float* out = dgate_up.f32() + t * 2 * f;
-      isa.swiglu_backward_row(out, out + f, dh.f32() + t * f, row, row + f, f);
+      float* own = h.defined() ? h.f32() + t * f : nullptr;
+      isa.swiglu_backward_row(out, out + f, own, dh.f32() + t * f, row, row + f, f);
     }
   });
 }

@@ -34,7 +34,7 @@ void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor d
                         float scale);
 
 void swiglu_forward(Stream stream, Tensor h, Tensor gate_up);
-void swiglu_backward(Stream stream, Tensor dgate_up, Tensor dh, Tensor gate_up);
+void swiglu_backward(Stream stream, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up);
 void add(Stream stream, Tensor y, Tensor a, Tensor b);
 void add_scaled(Stream stream, Tensor y, Tensor x, float factor);
 void scale(Stream stream, Tensor y, float factor);

@@ -62,9 +62,9 @@ void qk_norm_rotary_forward(Stream stream, Tensor out, Tensor in, Tensor q_norm,
                             const KvSlots& kv, const QkvHeads& heads) {
   const kernels::KvPages pages{
       .k = kv.k_pages.raw(), .v = kv.v_pages.raw(), .slots = kv.slots.i32()};
-  SLX_CUDA(kernels::qk_norm_rotary_forward(out.raw(), in.raw(), q_norm.raw(), k_norm.raw(), eps,
-                                           tables(rotary, positions), pages, shape_of(in, heads),
-                                           handle(stream)));
+  SLX_CUDA(kernels::qk_norm_rotary_forward(
+      out.raw(), out.dim(1) / heads.head_dim, in.raw(), q_norm.raw(), k_norm.raw(), eps,
+      tables(rotary, positions), pages, shape_of(in, heads), handle(stream)));
 }
 
 void qk_norm_rotary_backward(Stream stream, Tensor d, Tensor dq_norm, Tensor dk_norm, Tensor raw,
@@ -84,9 +84,9 @@ void swiglu_forward(Stream stream, Tensor h, Tensor gate_up) {
   SLX_CUDA(kernels::swiglu_forward(h.raw(), gate_up.raw(), h.dim(0), h.dim(1), handle(stream)));
 }
 
-void swiglu_backward(Stream stream, Tensor dgate_up, Tensor dh, Tensor gate_up) {
-  SLX_CUDA(kernels::swiglu_backward(dgate_up.raw(), dh.raw(), gate_up.raw(), dh.dim(0), dh.dim(1),
-                                    handle(stream)));
+void swiglu_backward(Stream stream, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up) {
+  SLX_CUDA(kernels::swiglu_backward(dgate_up.raw(), h.raw(), dh.raw(), gate_up.raw(), dh.dim(0),
+                                    dh.dim(1), handle(stream)));
 }
 
 void add(Stream stream, Tensor y, Tensor a, Tensor b) {

@@ -68,8 +68,9 @@ struct KernelTable {
   void (*accumulate)(float* y, const float* x, int64_t n);  // y += x
 
   void (*swiglu_row)(float* h, const float* gate, const float* up, int64_t n);
-  void (*swiglu_backward_row)(float* dgate, float* dup, const float* dh, const float* gate,
-                              const float* up, int64_t n);
+  // h: null, or written as swiglu_row does.
+  void (*swiglu_backward_row)(float* dgate, float* dup, float* h, const float* dh,
+                              const float* gate, const float* up, int64_t n);
 
   // Turns the first `visible` of 64 scores into exp(score*scale - maximum), the others into 0, and
   // moves the running maximum and sum on. Returns the factor of what was accumulated before.

@@ -103,14 +103,15 @@ void swiglu_row(float* h, const float* gate, const float* up, int64_t n) {
   });
 }
 
-void swiglu_backward_row(float* dgate, float* dup, const float* dh, const float* gate, const float* up,
-                         int64_t n) {
+void swiglu_backward_row(float* dgate, float* dup, float* h, const float* dh, const float* gate,
+                         const float* up, int64_t n) {
   const Vec one = broadcast(1.0f);
   each_vec(n, [&](int64_t i, int64_t lanes) SLX_LAMBDA {
     const Vec g = load_lanes(gate + i, lanes), u = load_lanes(up + i, lanes), d = load_lanes(dh + i, lanes);
     const Vec s = sigmoid(g);
     store_lanes(dgate + i, d * u * s * (one + g * (one - s)), lanes);
     store_lanes(dup + i, d * (g * s), lanes);
+    if (h != nullptr) store_lanes(h + i, g * s * u, lanes);
   });
 }
 

@@ -1,0 +1,32 @@
+// Recomputed activations give the bits that kept ones give, on the CPU; on a device:
+// transformer_cuda_test.cpp.
+#include <gtest/gtest.h>
+
+#include "model/model_passes.h"
+
+namespace slimexx::model {
+namespace {
+
+class RecomputeTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(RecomputeTest, ChangesNoBit) {
+  const ModelSpec spec = device_spec(GetParam(), 0.08);
+  const Sequences s = make_sequences({37, 2, 70}, spec.vocab_size, 3);
+  RandomModel model(spec, {}, true);
+  const Outcome kept = Pass(model, s, Recompute::kNone, true).run();
+  const Outcome again = Pass(model, s, Recompute::kFull, true).run();
+  EXPECT_EQ(first_difference(again.log_probs, kept.log_probs), "");
+  EXPECT_EQ(first_difference(again.entropies, kept.entropies), "");
+  for (size_t i = 0; i < kept.gradients.size(); ++i) {
+    const std::vector<float> zero(kept.gradients[i].size());
+    EXPECT_NE(first_difference(kept.gradients[i], zero), "") << model.store.infos()[i].name;
+    EXPECT_EQ(first_difference(again.gradients[i], kept.gradients[i]), "")
+        << model.store.infos()[i].name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RecomputeTest, testing::ValuesIn(device_families()),
+                         [](const auto& parameter) { return parameter.param; });
+
+}  // namespace
+}  // namespace slimexx::model
