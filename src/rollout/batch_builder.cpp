@@ -31,41 +31,54 @@ ops::SamplingRow sampling_row(const Sequence& sequence) {
 
 BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
     : device_(device), limits_(limits) {
-  struct Part {
+  struct Array {
     StagedArray* array;
     tensor::DType dtype;
     int64_t size;
   };
   using enum tensor::DType;
-  const Part parts[] = {{&tokens_, kI32, limits.max_tokens},
-                        {&positions_, kI32, limits.max_tokens},
-                        {&slots_, kI32, limits.max_tokens},
-                        {&cu_seqlens_, kI32, limits.max_sequences + 1},
-                        {&context_lens_, kI32, limits.max_sequences},
-                        {&rows_, kI32, limits.max_sequences},
-                        {&parameters_, kU8, limits.max_sequences * kParameterBytes},
-                        {&page_table_, kI32, limits.max_sequences * limits.max_pages},
-                        {&sampled_tokens_, kI32, limits.max_sequences},
-                        {&sampled_log_probs_, kF32, limits.max_sequences},
-                        {&sampled_lse_, kF32, limits.max_sequences}};
+  const Array arrays[] = {{&cu_seqlens_, kI32, limits.max_sequences + 1},
+                          {&context_lens_, kI32, limits.max_sequences},
+                          {&rows_, kI32, limits.max_sequences},
+                          {&parameters_, kU8, limits.max_sequences * kParameterBytes},
+                          {&tokens_, kI32, limits.max_tokens},
+                          {&positions_, kI32, limits.max_tokens},
+                          {&slots_, kI32, limits.max_tokens},
+                          {&page_table_, kI32, limits.max_sequences * limits.max_pages},
+                          {&sampled_tokens_, kI32, limits.max_sequences},
+                          {&sampled_log_probs_, kF32, limits.max_sequences}};
   int64_t bytes = 0;
-  for (const Part& p : parts) bytes += padded(p.size * tensor::dtype_bytes(p.dtype));
-  staging_ = tensor::StagingBuffer(device, bytes, "rollout batches");
-  if (!device.is_cpu()) buffer_ = tensor::Buffer(device, bytes, "rollout batches");
-  int64_t offset = 0;
-  for (const Part& p : parts) {
-    if (p.array == &page_table_) small_bytes_ = offset;
-    p.array->host = staging_.data() + offset;
-    p.array->device = device.is_cpu() ? tensor::Tensor(p.array->host, p.dtype, device, {p.size})
-                                      : buffer_.view(p.dtype, {p.size}, offset);
-    offset += padded(p.size * tensor::dtype_bytes(p.dtype));
+  for (const Array& a : arrays) {
+    parts_.push_back({a.array, bytes});
+    bytes += padded(a.size * tensor::dtype_bytes(a.dtype));
   }
+  buffer_ = tensor::Buffer(device, bytes, "rollout batches");
+  for (size_t i = 0; i < parts_.size(); ++i)
+    arrays[i].array->device = buffer_.view(arrays[i].dtype, {arrays[i].size}, parts_[i].offset);
+  for (HostSet& set : sets_) set.staging = tensor::StagingBuffer(device, bytes, "rollout batches");
+  const auto offset_of = [&](const StagedArray& array) {
+    return std::ranges::find(parts_, &array, &Part::array)->offset;
+  };
+  table_offset_ = offset_of(page_table_);
+  sampled_offset_ = offset_of(sampled_tokens_);
+  begin_set();
 }
 
+int64_t BatchBuilder::memory_bytes() const { return buffer_.size_bytes(); }
+
+// From here on the arrays' host memory is that of the set that was used less recently.
+void BatchBuilder::begin_set() {
+  current_ = 1 - current_;
+  HostSet& set = sets_[current_];
+  for (const Part& part : parts_) part.array->host = set.staging.data() + part.offset;
+  set.samples.due.clear();
+}
+
+// One copy of all up to the page table's end: what lies between arrays is less than a call costs.
 void BatchBuilder::upload_staged(tensor::Stream stream, int64_t num_table_entries) const {
-  if (device_.is_cpu()) return;
-  tensor::upload(stream, buffer_.view(tensor::DType::kU8, {small_bytes_}), staging_.data());
-  tensor::upload(stream, page_table_.device.rows(0, num_table_entries), page_table_.host);
+  const int64_t bytes =
+      table_offset_ + num_table_entries * tensor::dtype_bytes(tensor::DType::kI32);
+  tensor::upload(stream, buffer_.view(tensor::DType::kU8, {bytes}), sets_[current_].staging.data());
 }
 
 void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row) {
@@ -93,15 +106,15 @@ void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_wid
 }
 
 void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
-  due_.clear();
+  std::vector<Sequence*>& due = sets_[current_].samples.due;
   auto* parameters = reinterpret_cast<ops::SamplingRow*>(parameters_.host);
   for (size_t b = 0; b < chunks.size(); ++b) {
     if (!chunks[b].samples) continue;
-    rows_.i32()[due_.size()] = cu_seqlens_.i32()[b + 1] - 1;
-    parameters[due_.size()] = sampling_row(*chunks[b].sequence);
-    due_.push_back(chunks[b].sequence);
+    rows_.i32()[due.size()] = cu_seqlens_.i32()[b + 1] - 1;
+    parameters[due.size()] = sampling_row(*chunks[b].sequence);
+    due.push_back(chunks[b].sequence);
   }
-  num_sampled_rows_ = std::ssize(due_);
+  num_sampled_rows_ = std::ssize(due);
 }
 
 const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const Chunk> chunks,
@@ -117,6 +130,7 @@ const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const C
   const auto width = static_cast<int64_t>(pages);
   SLX_CHECK_LE(num_tokens, limits_.max_tokens);
   SLX_CHECK_LE(width, limits_.max_pages);
+  begin_set();
   stage_chunks(chunks, width);
   stage_samples(chunks);
   upload_staged(stream, num_sequences * width);
@@ -146,9 +160,10 @@ const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<
             "{} sequences, {} wanted", num_sequences, shape.num_sequences);
   // The rows' stride is fixed: it belongs to the shape.
   const int64_t width = limits_.max_pages;
+  begin_set();
   stage_chunks(chunks, width);
   stage_samples(chunks);
-  SLX_CHECK(std::ssize(due_) == num_sequences, "{} of {} shares are sampled", due_.size(),
+  SLX_CHECK(std::ssize(due()) == num_sequences, "{} of {} shares are sampled", due().size(),
             num_sequences);
   pad_decode(num_sequences, shape.num_sequences);
   num_sampled_rows_ = shape.num_sequences;
@@ -201,22 +216,24 @@ const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) 
          .parameters = parameters_.device.rows(begin * kParameterBytes, end * kParameterBytes)
                            .reshaped({end - begin, kParameterBytes}),
          .tokens = sampled_tokens_.device.rows(begin, end),
-         .log_probs = sampled_log_probs_.device.rows(begin, end),
-         .lse = sampled_lse_.device.rows(begin, end)});
+         .log_probs = sampled_log_probs_.device.rows(begin, end)});
   }
   return groups_;
 }
 
-BatchBuilder::Sampled BatchBuilder::download_samples(tensor::Stream stream) {
-  const auto count = static_cast<int64_t>(due_.size());
-  if (!device_.is_cpu()) {
-    tensor::download_later(stream, sampled_tokens_.host, sampled_tokens_.device.rows(0, count));
-    tensor::download_later(stream, sampled_log_probs_.host,
-                           sampled_log_probs_.device.rows(0, count));
-    tensor::synchronize(stream);
-  }
-  return {.tokens = {sampled_tokens_.i32(), due_.size()},
-          .log_probs = {sampled_log_probs_.f32(), due_.size()}};
+StepSamples& BatchBuilder::download_samples(tensor::Stream stream) {
+  StepSamples& samples = sets_[current_].samples;
+  const auto bytes = static_cast<int64_t>(samples.due.size() * sizeof(int32_t));
+  // One copy: the log-probs follow the tokens.
+  const int64_t log_probs_at = sampled_log_probs_.host - sampled_tokens_.host;
+  if (bytes > 0)
+    tensor::download_later(
+        stream, sampled_tokens_.host,
+        buffer_.view(tensor::DType::kU8, {log_probs_at + bytes}, sampled_offset_));
+  samples.tokens = sampled_tokens_.i32();
+  samples.log_probs = sampled_log_probs_.f32();
+  samples.is_there.record(stream);
+  return samples;
 }
 
 }  // namespace slimexx::rollout

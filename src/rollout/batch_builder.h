@@ -1,7 +1,9 @@
 // Turns the shares of a step into what the model reads: tokens, positions, slots and page tables,
-// and the rows to sample from. Everything is staged in host memory and uploaded in two copies; all
-// memory is taken at construction, so the arrays' addresses never change.
+// and the rows to sample from. Everything is staged in host memory and uploaded in one copy; all
+// memory is taken at construction, so the device's addresses never change. There are two sets of
+// host memory, used in turn: while one step is under way the next can be staged.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,7 +18,7 @@ struct BatchLimits {
   int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
 };
 
-// An array in the staging buffer and its copy on the device (the same memory on the CPU).
+// An array in the set that is staged, and its copy on the device.
 struct StagedArray {
   char* host = nullptr;
   tensor::Tensor device;  // [capacity]
@@ -30,15 +32,24 @@ struct SamplingGroup {
   tensor::Tensor parameters;  // [R, 48] U8, ops::SamplingRow
   tensor::Tensor tokens;      // [R] i32, written by sampling
   tensor::Tensor log_probs;   // [R] f32, likewise
-  tensor::Tensor lse;         // [R] f32, likewise
+};
+
+// What a step samples, on its way to the host.
+struct StepSamples {
+  std::vector<Sequence*> due;  // by row; null: nobody wants it any more
+  // By row, once is_there is passed: host memory of the step's set.
+  const int32_t* tokens = nullptr;
+  const float* log_probs = nullptr;
+  tensor::Event is_there;
 };
 
 class BatchBuilder {
  public:
   BatchBuilder(tensor::Device device, const BatchLimits& limits);
 
-  // Stages and uploads a step, what is sampled included. Valid until the next call. The previous
-  // step must be over: its staging memory is written again.
+  // Stages and uploads a step, what is sampled included. Valid until the next call. The step before
+  // the last must be over: its staging memory is written again. Tokens below 0 are staged as they
+  // are, for resolve_tokens.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> chunks,
                             std::span<const model::LayerPages> layer_pages);
   // The same for shares of one token each, all of them sampled, filled up with sequences of no
@@ -53,18 +64,17 @@ class BatchBuilder {
   // What the last build staged, in the order of the shares; no group has more than `max_rows` rows.
   // After build_decode the one group is as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
-  std::span<Sequence* const> due() const { return due_; }
-  // What sampling wrote for due(), in order; waits for the stream.
-  struct Sampled {
-    std::span<const int32_t> tokens;
-    std::span<const float> log_probs;
-  };
-  Sampled download_samples(tensor::Stream stream);
+  std::span<Sequence* const> due() const { return sets_[current_].samples.due; }
+  // What the last step that was queued sampled, [max_sequences] i32 on the device.
+  tensor::Tensor sampled_tokens() const { return sampled_tokens_.device; }
+  // Queues the way of due()'s samples to the host. The result stays until the build after the next.
+  StepSamples& download_samples(tensor::Stream stream);
   // A batch as large as any, of zeros, to plan memory with.
   const model::Batch& build_largest(std::span<const model::LayerPages> layer_pages);
-  int64_t memory_bytes() const { return staging_.size_bytes(); }
+  int64_t memory_bytes() const;
 
  private:
+  void begin_set();
   void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
   void stage_chunks(std::span<const Chunk> chunks, int64_t table_width);
   void stage_samples(std::span<const Chunk> chunks);
@@ -73,18 +83,28 @@ class BatchBuilder {
   void finish_batch(int64_t num_tokens, int64_t table_width,
                     std::span<const model::LayerPages> layer_pages);
 
+  struct HostSet {
+    tensor::StagingBuffer staging;
+    StepSamples samples;
+  };
+  struct Part {
+    StagedArray* array;
+    int64_t offset;
+  };
+
   tensor::Device device_;
   BatchLimits limits_;
-  tensor::StagingBuffer staging_;
-  tensor::Buffer buffer_;                   // the copy on a CUDA device
-  StagedArray tokens_, positions_, slots_;  // [max_tokens] i32
-  StagedArray page_table_;                  // [max_sequences * max_pages] i32
-  StagedArray cu_seqlens_, context_lens_;   // [max_sequences + 1], [max_sequences] i32
-  StagedArray rows_, parameters_;           // [max_sequences] i32; [max_sequences * 48] U8
-  StagedArray sampled_tokens_, sampled_log_probs_, sampled_lse_;  // [max_sequences]
-  int64_t small_bytes_ = 0;       // of all that is uploaded but the page table, from the start
-  int64_t num_sampled_rows_ = 0;  // of due(), and padding
-  std::vector<Sequence*> due_;
+  tensor::Buffer buffer_;
+  std::array<HostSet, 2> sets_;
+  size_t current_ = 0;
+  std::vector<Part> parts_;                         // what follows
+  StagedArray cu_seqlens_, context_lens_;           // [max_sequences + 1], [max_sequences] i32
+  StagedArray rows_, parameters_;                   // [max_sequences] i32; [max_sequences * 48] U8
+  StagedArray tokens_, positions_, slots_;          // [max_tokens] i32
+  StagedArray page_table_;                          // [max_sequences * max_pages] i32
+  StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32: downloaded
+  int64_t table_offset_ = 0, sampled_offset_ = 0;   // in bytes; up to the latter is uploaded
+  int64_t num_sampled_rows_ = 0;                    // of due(), and padding
   std::vector<SamplingGroup> groups_;
   model::Batch batch_;
 };

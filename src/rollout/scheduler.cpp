@@ -180,7 +180,8 @@ void Scheduler::grant(Sequence& sequence, int64_t count) {
 
 void Scheduler::cache_full_pages(Sequence& sequence, int64_t begin) {
   const int64_t page_tokens = options_.page_tokens;
-  const int64_t first = begin / page_tokens, last = sequence.num_computed / page_tokens;
+  const int64_t known = std::min(sequence.num_computed, sequence.num_known());
+  const int64_t first = begin / page_tokens, last = known / page_tokens;
   PageId parent = first == 0 ? kNoPage : sequence.pages[static_cast<size_t>(first - 1)];
   for (int64_t i = first; i < last; ++i) {
     const PageId own = sequence.pages[static_cast<size_t>(i)];
@@ -199,14 +200,25 @@ void Scheduler::cache_full_pages(Sequence& sequence, int64_t begin) {
   }
 }
 
-void Scheduler::finish_step() {
+void Scheduler::give_up_twins() {
   for (const Replacement& replacement : replacements_) {
     PageId& page = replacement.sequence->pages[replacement.index];
     pool_.release(page, false);
     page = replacement.cached;
   }
   replacements_.clear();
+}
+
+void Scheduler::finish_step() {
+  give_up_twins();
   for (const Chunk& chunk : plan_) chunk.sequence->is_planned = false;
+}
+
+void Scheduler::learned_token(Sequence* sequence) {
+  if (!options_.enable_prefix_cache || sequence->num_pending() > 0) return;
+  // The step that computes its keys and values is launched, too.
+  cache_full_pages(*sequence, sequence->num_computed - 1);
+  give_up_twins();
 }
 
 bool Scheduler::preempt_newer_than(size_t index) {
@@ -235,6 +247,7 @@ void Scheduler::release_pages(Sequence& sequence) {
 }
 
 void Scheduler::remove(Sequence* sequence) {
+  sequence->is_removed = true;
   release_pages(*sequence);
   if (std::erase(running_, sequence) + std::erase(waiting_, sequence) != 1)
     SLX_CHECK(false, "request {} is not here", sequence->request.id);

@@ -13,6 +13,8 @@
 //   4. when pages run out, the newest running sequence is preempted: it gives up its pages, waits
 //   at
 //      the head, and is computed again from its tokens
+//   5. the newest token of a sequence may be unknown while the step that samples it is under way:
+//   its place is planned all the same, and a page that it fills is shared once it is known
 // Hence at any time decodes are older than running prompts and those older than waiting requests;
 // who is preempted has no share of the step yet. The oldest sequence always gets on, because it may
 // preempt all others and the cache holds one sequence of the greatest length. A pure function of
@@ -50,10 +52,14 @@ class Scheduler {
   // Sequences are the caller's, must stay until removed, and come by ascending arrival.
   void add(Sequence* sequence);
   // The shares of the next step; empty if there is no sequence. Valid until the next call. The
-  // caller computes them, then calls finish_step(), then appends sampled tokens and removes what is
-  // done.
+  // caller launches it, then calls finish_step(). Before the next plan each sequence that is
+  // sampled has its token appended (known or expected) or is removed. Steps are computed in the
+  // order of their plans: pages that are given up may be written by the next one.
   const std::vector<Chunk>& plan_step();
   void finish_step();
+  // An expected token has become known, and more follow it.
+  void learned_token(Sequence* sequence);
+  // Also while the step that samples its last token is under way.
   void remove(Sequence* sequence);
   // Forgets every cached prefix; only while no sequence is there.
   void forget_prefixes();
@@ -83,6 +89,7 @@ class Scheduler {
   int64_t grow_pages(size_t index, int64_t count);
   void grant(Sequence& sequence, int64_t count);
   void cache_full_pages(Sequence& sequence, int64_t begin);
+  void give_up_twins();
   PageId take_page();
   bool preempt_newer_than(size_t index);
   void preempt_newest();

@@ -2,6 +2,11 @@
 // thread: submit requests, call step() until nothing is left. Its scheduler is a pure function of
 // the calls it got, so engines of several ranks that get the same calls do the same.
 //
+// The host works while the device does: step() launches a step before it looks at what the one
+// before sampled. The launched step takes tokens that the host has not seen from the device's
+// memory. A sequence that turns out to have ended has computed one token for nothing; it is dropped
+// and leaves no trace.
+//
 // What a request generates depends on the weights, its prompt, its sampling parameters and its
 // RandomName alone: not on the batch, chunking, prefix sharing, preemption or the size of the cache
 // (numerics contract, E1 and E2).
@@ -74,8 +79,10 @@ struct Generation {
 struct EngineStats {  // since construction or reset_stats()
   int64_t steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0,
           recomputed_tokens = 0;
+  int64_t dropped_tokens = 0;  // sampled behind a stop that was not known yet
   int64_t partial_chunks = 0;  // shares of a step that did not end their prompt
   int64_t max_batch_tokens = 0, max_running = 0, peak_pages = 0, num_pages = 0;
+  int64_t step_ns = 0, wait_ns = 0;  // time within step(); of that, waiting for the device
 };
 
 // Raw bytes of a token, for stop strings; the caller's tokenizer.
@@ -94,16 +101,19 @@ class Engine {
 
   // Throws Error(kRun) for an empty prompt, or one that leaves no room for a response.
   void submit(Request request);
-  // One forward over what the scheduler chose and one token for each sequence that is due; returns
-  // what finished, by ascending id.
+  // Launches one forward over what the scheduler chose, with one token for each sequence that is
+  // due, and records what the step launched by the call before has sampled, which it waits for;
+  // returns what finished by that, by ascending id. Where nothing is left in flight the device is
+  // done, too.
   std::vector<Generation> step();
   bool has_work() const;
   int64_t num_waiting() const;
-  int64_t num_running() const;
+  int64_t num_running() const;  // less those whose last token is under way
   // True while another request could start at once: what a driver asks before it draws from a
   // queue.
   bool has_room() const;
-  // Ends a request with what it has; it is returned by the next step() with finish kAbort.
+  // Ends a request with what it has, what is under way included (it waits for that); it is returned
+  // by the next step() with finish kAbort, if that did not end it anyhow.
   void abort(int64_t id);
   void abort_all();
   // The weights changed: forgets every cached prefix. Only while no request is in flight.

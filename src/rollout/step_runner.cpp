@@ -1,0 +1,122 @@
+#include "rollout/step_runner.h"
+
+#include <algorithm>
+
+#include "slimexx/base/error.h"
+
+namespace slimexx::rollout {
+namespace {
+
+// Of one head call. A device takes the rows of a whole batch at once where it can.
+int64_t max_logits_bytes(tensor::Device device) {
+  return device.is_cpu() ? int64_t{64} << 20 : int64_t{1} << 30;
+}
+
+// Batches of decode steps come in these sizes, so that few of them are recorded.
+int64_t round_up_sequences(int64_t n, int64_t most) {
+  int64_t rounded = 1;
+  while (rounded < n) rounded += rounded < 8 ? rounded : rounded < 32 ? 8 : rounded < 64 ? 16 : 32;
+  return std::min(rounded, std::max(n, most));
+}
+
+constexpr int64_t kShortestKeys = 1024;
+
+}  // namespace
+
+StepRunner::StepRunner(const model::Transformer& transformer, const model::ModelParameters& weights,
+                       tensor::Device device, const StepSizes& sizes)
+    : transformer_(transformer),
+      weights_(weights),
+      sizes_(sizes),
+      head_rows_(std::min(sizes.max_sequences,
+                          model::head_chunk_rows(transformer.spec(),
+                                                 {.max_logits_bytes = max_logits_bytes(device)}))),
+      stream_(tensor::compute_stream(device)),
+      kv_cache_(transformer.spec(), device, weights.embedding.dtype(), sizes.num_pages,
+                sizes.page_tokens),
+      builder_(device, {.max_tokens = sizes.max_tokens,
+                        .max_sequences = sizes.max_sequences,
+                        .max_pages = max_pages(),
+                        .page_tokens = sizes.page_tokens}),
+      arena_(planned_arena()) {}
+
+StepRunner::~StepRunner() {
+  try {
+    tensor::synchronize(stream_);
+  } catch (const Error&) {  // whoever gives up in the middle of a failure has seen it
+  }
+}
+
+int64_t StepRunner::memory_bytes() const {
+  return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes();
+}
+
+// The arena that a step needs at most, measured by a dry run of the largest one.
+tensor::Arena StepRunner::planned_arena() {
+  tensor::Arena plan = tensor::Arena::for_planning(stream_.device, "rollout step");
+  const tensor::Stream planning = tensor::planning_stream(stream_.device, plan);
+  const tensor::Tensor x = transformer_.forward(
+      planning, plan, weights_, builder_.build_largest(kv_cache_.layers()), nullptr);
+  const auto scalars = [&](tensor::DType dtype) { return plan.allocate(dtype, {head_rows_}); };
+  const tensor::Tensor logits = model::head_logits(planning, plan, transformer_.spec(), weights_, x,
+                                                   scalars(tensor::DType::kI32));
+  ops::sample_tokens(planning, scalars(tensor::DType::kI32), scalars(tensor::DType::kF32), logits,
+                     plan.allocate(tensor::DType::kU8,
+                                   {head_rows_, static_cast<int64_t>(sizeof(ops::SamplingRow))}),
+                     sizes_.allowed_tokens);
+  return tensor::Arena(stream_.device, plan.high_water_bytes(), "rollout step");
+}
+
+StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
+  if (const auto shape = decode_shape(chunks)) {
+    queue_decode(chunks, *shape);
+  } else {
+    queue_step(builder_.build(stream_, chunks, kv_cache_.layers()));
+  }
+  return builder_.download_samples(stream_);
+}
+
+// Forward and sampling of what the builder has staged.
+void StepRunner::queue_step(const model::Batch& batch) {
+  tensor::ArenaScope scope(arena_);
+  ops::resolve_tokens(stream_, batch.tokens, builder_.sampled_tokens());
+  const tensor::Tensor x = transformer_.forward(stream_, arena_, weights_, batch, nullptr);
+  for (const SamplingGroup& group : builder_.group_samples(head_rows_)) sample_group(x, group);
+}
+
+// The recorded step that serves these shares: every one the next token of its sequence, on a
+// device, within what one head call takes.
+std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
+    std::span<const Chunk> chunks) const {
+  if (stream_.device.is_cpu()) return std::nullopt;
+  int64_t longest = 0;
+  for (const Chunk& chunk : chunks) {
+    if (chunk.count != 1 || !chunk.samples) return std::nullopt;
+    longest = std::max(longest, chunk.begin + 1);
+  }
+  const int64_t batch_size = round_up_sequences(std::ssize(chunks), head_rows_);
+  if (batch_size > head_rows_) return std::nullopt;
+  int64_t keys = kShortestKeys;
+  while (keys < longest) keys *= 2;
+  return BatchBuilder::DecodeShape{batch_size, std::min(keys, max_pages() * sizes_.page_tokens)};
+}
+
+void StepRunner::queue_decode(std::span<const Chunk> chunks,
+                              const BatchBuilder::DecodeShape& shape) {
+  const model::Batch& batch = builder_.build_decode(stream_, chunks, kv_cache_.layers(), shape);
+  const auto found = decode_graphs_.find(shape);
+  if (found != decode_graphs_.end()) return found->second.launch(stream_);
+  // The first time in the plain way; recorded for all later ones.
+  queue_step(batch);
+  decode_graphs_.emplace(shape, tensor::Graph(stream_, [&] { queue_step(batch); }));
+}
+
+void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
+  tensor::ArenaScope scope(arena_);
+  const tensor::Tensor logits =
+      model::head_logits(stream_, arena_, transformer_.spec(), weights_, x, group.rows);
+  ops::sample_tokens(stream_.with_scratch(arena_), group.tokens, group.log_probs, logits,
+                     group.parameters, sizes_.allowed_tokens);
+}
+
+}  // namespace slimexx::rollout

@@ -1,0 +1,59 @@
+// The device's side of the engine: keys and values, batches, the model, sampling, and the decode
+// steps that are recorded. A step is queued and not waited for.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "rollout/batch_builder.h"
+#include "rollout/kv_cache.h"
+#include "slimexx/model/transformer.h"
+#include "slimexx/tensor/graph.h"
+
+namespace slimexx::rollout {
+
+struct StepSizes {
+  int64_t max_tokens = 0, max_sequences = 0;  // of a batch
+  int64_t max_sequence_tokens = 0;
+  int64_t page_tokens = 0, num_pages = 0;
+  int64_t allowed_tokens = 0;  // as sample_tokens
+};
+
+class StepRunner {
+ public:
+  // Transformer and weights are borrowed. Takes all memory here.
+  StepRunner(const model::Transformer& transformer, const model::ModelParameters& weights,
+             tensor::Device device, const StepSizes& sizes);
+  ~StepRunner();  // waits for what is queued
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
+
+  // Queues one forward over the shares and sampling for those that are due. Tokens below 0 are
+  // taken from the launch before. At most one launch may be unfinished (is_there not passed) at the
+  // call. The result stays until the launch after the next.
+  StepSamples& launch(std::span<const Chunk> chunks);
+
+  tensor::Tensor cache_bytes() const { return kv_cache_.bytes(); }
+  int64_t memory_bytes() const;
+
+ private:
+  std::optional<BatchBuilder::DecodeShape> decode_shape(std::span<const Chunk> chunks) const;
+  void queue_decode(std::span<const Chunk> chunks, const BatchBuilder::DecodeShape& shape);
+  void queue_step(const model::Batch& batch);
+  void sample_group(tensor::Tensor x, const SamplingGroup& group);
+  tensor::Arena planned_arena();
+  int64_t max_pages() const { return (sizes_.max_sequence_tokens - 1) / sizes_.page_tokens + 1; }
+
+  const model::Transformer& transformer_;
+  const model::ModelParameters& weights_;
+  StepSizes sizes_;
+  int64_t head_rows_;  // of one head call
+  tensor::Stream stream_;
+  KvCache kv_cache_;
+  BatchBuilder builder_;
+  tensor::Arena arena_;
+  std::map<BatchBuilder::DecodeShape, tensor::Graph> decode_graphs_;
+};
+
+}  // namespace slimexx::rollout
