@@ -115,7 +115,7 @@ class MpiCommunicator : public Communicator {
   }
 
   // Everyone sends everyone its slice, then adds what came in rank order.
-  void reduce_scatter_sum(std::span<float> data, const std::vector<Range>& ranges,
+  void reduce_scatter_sum(std::span<float> data, std::span<const Range> ranges,
                           std::span<float> scratch) override {
     SLX_CHECK_EQ(static_cast<int>(ranges.size()), size_);
     const Range mine = ranges[static_cast<size_t>(rank_)];
@@ -150,7 +150,7 @@ class MpiCommunicator : public Communicator {
   }
 
   void all_gather_ranges(void* data, int64_t element_bytes,
-                         const std::vector<Range>& ranges) override {
+                         std::span<const Range> ranges) override {
     for (int root = 0; root < size_; ++root) {
       const Range range = ranges[static_cast<size_t>(root)];
       char* base = static_cast<char*>(data) + range.begin * element_bytes;

@@ -65,11 +65,14 @@ bool are_equal_tiles(std::span<const Range> ranges) {
 
 class NcclCommunicator : public DeviceCommunicator {
  public:
-  NcclCommunicator(int rank, int size, tensor::Device device, const ncclUniqueId& id)
-      : place_{.rank = rank, .size = size, .device = device},
+  NcclCommunicator(const Place& place, const ncclUniqueId& id, const DeviceExchangeOptions& options)
+      : place_(place),
+        whole_operations_(options.whole_operations || place.size != 2),
         num_exceptions_(std::uncaught_exceptions()) {
-    tensor::select_device(device);
-    SLX_NCCL(ncclCommInitRank(&place_.comm, size, id, rank), place_);
+    tensor::select_device(place.device);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    if (options.max_blocks > 0) config.maxCTAs = options.max_blocks;
+    SLX_NCCL(ncclCommInitRankConfig(&place_.comm, place.size, id, place.rank, &config), place_);
   }
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > num_exceptions_) {
@@ -87,11 +90,12 @@ class NcclCommunicator : public DeviceCommunicator {
   void reduce_scatter_sum(tensor::Stream stream, tensor::Tensor data,
                           std::span<const Range> ranges) override {
     check_operands(stream, data, ranges);
+    SLX_CHECK_EQ(static_cast<int>(ranges.size()), place_.size);
     SLX_CHECK(data.dtype() == tensor::DType::kF32, "sum of {}", data.shape_text());
     const auto part = [&](const Range& r) { return data.f32() + r.begin; };
-    if (are_equal_tiles(ranges)) {
-      SLX_NCCL(ncclReduceScatter(part(ranges[0]), part(ranges[own()]), count(ranges[0], 1),
-                                 ncclFloat, ncclSum, place_.comm, queue(stream)),
+    if (whole_operations_ && are_equal_tiles(ranges)) {
+      SLX_NCCL(ncclReduceScatter(part(ranges[0]), part(ranges[own()]), count(ranges[0]), ncclFloat,
+                                 ncclSum, place_.comm, queue(stream)),
                place_);
       return;
     }
@@ -99,7 +103,7 @@ class NcclCommunicator : public DeviceCommunicator {
     for (int root = 0; root < place_.size; ++root) {
       const Range& r = ranges[static_cast<size_t>(root)];
       if (r.size() == 0) continue;
-      SLX_NCCL(ncclReduce(part(r), part(r), count(r, 1), ncclFloat, ncclSum, root, place_.comm,
+      SLX_NCCL(ncclReduce(part(r), part(r), count(r), ncclFloat, ncclSum, root, place_.comm,
                           queue(stream)),
                place_);
     }
@@ -110,20 +114,15 @@ class NcclCommunicator : public DeviceCommunicator {
                          std::span<const Range> ranges) override {
     check_operands(stream, data, ranges);
     const int64_t width = tensor::dtype_bytes(data.dtype());
-    const auto part = [&](const Range& r) { return data.data<char>() + r.begin * width; };
-    if (are_equal_tiles(ranges)) {
-      SLX_NCCL(ncclAllGather(part(ranges[own()]), part(ranges[0]), count(ranges[0], width),
-                             ncclUint8, place_.comm, queue(stream)),
-               place_);
-      return;
-    }
+    const tensor::Tensor bytes(data.raw(), tensor::DType::kU8, data.device(),
+                               {data.num_elements() * width});
+    const auto num_ranks = static_cast<size_t>(place_.size);
     Group group(place_);
-    for (int root = 0; root < place_.size; ++root) {
-      const Range& r = ranges[static_cast<size_t>(root)];
-      if (r.size() == 0) continue;
-      SLX_NCCL(ncclBroadcast(part(r), part(r), count(r, width), ncclUint8, root, place_.comm,
-                             queue(stream)),
-               place_);
+    for (size_t first = 0; first < ranges.size(); first += num_ranks) {
+      std::vector<Range> part;
+      for (const Range& r : ranges.subspan(first, num_ranks))
+        part.push_back({r.begin * width, r.end * width});
+      queue_gather(stream, bytes, part);
     }
     group.end();
   }
@@ -132,10 +131,26 @@ class NcclCommunicator : public DeviceCommunicator {
   static cudaStream_t queue(tensor::Stream stream) {
     return static_cast<cudaStream_t>(stream.handle);
   }
-  static size_t count(const Range& range, int64_t width) {
-    return static_cast<size_t>(range.size() * width);
-  }
+  static size_t count(const Range& range) { return static_cast<size_t>(range.size()); }
   size_t own() const { return static_cast<size_t>(place_.rank); }
+
+  // Of one part of `bytes`, in an open group.
+  void queue_gather(tensor::Stream stream, const tensor::Tensor& bytes,
+                    std::span<const Range> ranges) const {
+    const auto at = [&](const Range& r) { return bytes.data<char>() + r.begin; };
+    if (whole_operations_ && are_equal_tiles(ranges)) {
+      SLX_NCCL(ncclAllGather(at(ranges[own()]), at(ranges[0]), count(ranges[0]), ncclUint8,
+                             place_.comm, queue(stream)),
+               place_);
+      return;
+    }
+    for (int root = 0; root < place_.size; ++root) {
+      const Range& r = ranges[static_cast<size_t>(root)];
+      if (r.size() == 0) continue;
+      SLX_NCCL(ncclBroadcast(at(r), at(r), count(r), ncclUint8, root, place_.comm, queue(stream)),
+               place_);
+    }
+  }
 
   // Also reports what went wrong since the last call, while NCCL ran by itself.
   void check_operands(tensor::Stream stream, const tensor::Tensor& data,
@@ -144,7 +159,8 @@ class NcclCommunicator : public DeviceCommunicator {
               "{}, stream of {}, communicator of {}", data.shape_text(),
               tensor::to_string(stream.device), tensor::to_string(place_.device));
     SLX_CHECK(data.num_dims() == 1 && data.is_contiguous(), "{}", data.shape_text());
-    SLX_CHECK_EQ(static_cast<int>(ranges.size()), place_.size);
+    SLX_CHECK(!ranges.empty() && ranges.size() % static_cast<size_t>(place_.size) == 0,
+              "{} ranges of {} ranks", ranges.size(), place_.size);
     for (const Range& r : ranges)
       SLX_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= data.num_elements(),
                 "range [{}, {}) of {}", r.begin, r.end, data.shape_text());
@@ -154,6 +170,7 @@ class NcclCommunicator : public DeviceCommunicator {
   }
 
   Place place_;
+  bool whole_operations_;
   int num_exceptions_;
 };
 
@@ -215,7 +232,8 @@ std::string device_communicator_version() {
 
 std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& host,
                                                              std::span<const int> group,
-                                                             tensor::Device device) {
+                                                             tensor::Device device,
+                                                             DeviceExchangeOptions options) {
   const auto self = std::find(group.begin(), group.end(), host.rank());
   SLX_CHECK(self != group.end() && std::is_sorted(group.begin(), group.end()), "group of {} ranks",
             group.size());
@@ -226,8 +244,8 @@ std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& host,
                     .size = static_cast<int>(group.size()),
                     .device = device};
   const int64_t free_bytes = free_memory(device);
-  auto communicator = std::make_unique<NcclCommunicator>(place.rank, place.size, device,
-                                                         exchange_id(host, group, place));
+  auto communicator =
+      std::make_unique<NcclCommunicator>(place, exchange_id(host, group, place), options);
   try_exchange(*communicator, place);
   log_info("{} exchanges between {} rank(s), one device each; it holds {} MiB of each device",
            device_communicator_version(), place.size, (free_bytes - free_memory(device)) >> 20);

@@ -24,8 +24,8 @@ class SingleCommunicator : public Communicator {
   std::vector<std::string> all_gather(const std::string& bytes) override { return {bytes}; }
   void all_reduce_sum(std::span<double>) override {}
   void all_reduce_max(std::span<double>) override {}
-  void reduce_scatter_sum(std::span<float>, const std::vector<Range>&, std::span<float>) override {}
-  void all_gather_ranges(void*, int64_t, const std::vector<Range>&) override {}
+  void reduce_scatter_sum(std::span<float>, std::span<const Range>, std::span<float>) override {}
+  void all_gather_ranges(void*, int64_t, std::span<const Range>) override {}
   std::unique_ptr<SharedCounter> make_counter() override {
     return std::make_unique<SingleCounter>();
   }

@@ -65,7 +65,7 @@ class ThreadedCommunicator : public Communicator {
     }
   }
 
-  void reduce_scatter_sum(std::span<float> data, const std::vector<Range>& ranges,
+  void reduce_scatter_sum(std::span<float> data, std::span<const Range> ranges,
                           std::span<float> scratch) override {
     const Range mine = ranges[static_cast<size_t>(rank_)];
     SLX_CHECK_GE(static_cast<int64_t>(scratch.size()), mine.size());
@@ -80,7 +80,7 @@ class ThreadedCommunicator : public Communicator {
   }
 
   void all_gather_ranges(void* data, int64_t element_bytes,
-                         const std::vector<Range>& ranges) override {
+                         std::span<const Range> ranges) override {
     publish(data);
     for (int r = 0; r < shared_.size; ++r) {
       if (r == rank_) continue;

@@ -28,15 +28,22 @@ constexpr Section kSections[] = {{"master", &train::ShardedAdamW::master},
                                  {"exp_avg", &train::ShardedAdamW::exp_avg},
                                  {"exp_avg_sq", &train::ShardedAdamW::exp_avg_sq}};
 
-// Elements of a part that a rank's range holds: [begin, end) of the part, and where they lie in the
-// range.
+// Elements of a part that a rank holds: [begin, end) of the part, and where they stand in the
+// rank's arrays. A rank may hold several stretches of one part.
 struct Overlap {
-  int64_t begin, end, in_range;
+  int64_t begin, end, at;
 };
-Overlap overlap(const model::ParameterInfo& info, const model::HfPart& part, dist::Range range) {
+std::vector<Overlap> list_overlaps(const model::ParameterInfo& info, const model::HfPart& part,
+                                   std::span<const train::OwnedPiece> pieces) {
   const int64_t first = info.offset + part.begin, last = info.offset + part.end;
-  const int64_t begin = std::max(first, range.begin), end = std::min(last, range.end);
-  return {begin - first, std::max(begin, end) - first, begin - range.begin};
+  std::vector<Overlap> overlaps;
+  for (const auto& piece : pieces) {
+    const int64_t begin = std::max(first, piece.range.begin);
+    const int64_t end = std::min(last, piece.range.end);
+    if (begin < end)
+      overlaps.push_back({begin - first, end - first, piece.begin + begin - piece.range.begin});
+  }
+  return overlaps;
 }
 
 // Checkpoints hold f32. A moment in bf16 widens exactly, so that it reads back as it was.
@@ -127,10 +134,8 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
     for (const auto& info : store.infos()) {
       for (const auto& part : info.parts) {
         s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
-        const Overlap o = overlap(info, part, optimizer.range());
-        if (o.begin < o.end)
-          s.pieces.push_back(
-              {section, part.name, o.begin, o.end, s.data.back().data() + o.in_range});
+        for (const Overlap& o : list_overlaps(info, part, optimizer.pieces()))
+          s.pieces.push_back({section, part.name, o.begin, o.end, s.data.back().data() + o.at});
       }
     }
   }
@@ -202,12 +207,11 @@ void load_training_state(const io::Checkpoint& checkpoint, const model::Paramete
               fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
               "resume with the model that the checkpoint was made from", checkpoint.directory());
         }
-        const Overlap o = overlap(info, part, optimizer.range());
-        if (o.begin >= o.end) continue;
-        buffer.resize(static_cast<size_t>(o.end - o.begin));
-        checkpoint.read(section, part.name, o.begin, o.end, buffer.data());
-        num_rounded +=
-            upload_rounded(stream, own.rows(o.in_range, o.in_range + o.end - o.begin), buffer);
+        for (const Overlap& o : list_overlaps(info, part, optimizer.pieces())) {
+          buffer.resize(static_cast<size_t>(o.end - o.begin));
+          checkpoint.read(section, part.name, o.begin, o.end, buffer.data());
+          num_rounded += upload_rounded(stream, own.rows(o.at, o.at + o.end - o.begin), buffer);
+        }
       }
     }
   }

@@ -1,5 +1,7 @@
-// Checkpoints of a training run: every rank writes its optimizer range as a shard, from a snapshot
-// and in the background; rank 0 commits when all are done. Main thread only.
+// Checkpoints of a training run: every rank writes its slices of the optimizer's state as a shard,
+// from a snapshot and in the background; rank 0 commits when all are done. A shard says of which
+// tensors it holds which elements, so that how ranks cut the state is no part of the format. Main
+// thread only.
 #pragma once
 #include <cstdint>
 #include <future>
@@ -45,8 +47,8 @@ class CheckpointWriter {
 // is yet to be made, in the folder above that is there. Every rank writes its shard: ask on each.
 void check_writable(const std::string& root);
 
-// Loads masters and moments of this rank's range, on any number of ranks, and publishes the
-// weights. Collective.
+// Loads the masters and moments that this rank owns, of a checkpoint of any number of ranks and any
+// cut, and publishes the weights. Collective.
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                          train::ShardedAdamW& optimizer, tensor::Stream stream);
 

@@ -37,14 +37,21 @@ int64_t largest_range(const std::vector<dist::Range>& ranges) {
   return largest;
 }
 
-// What each rank owns of a part.
-std::vector<dist::Range> clip_ranges(const std::vector<dist::Range>& ranges, dist::Range part) {
-  std::vector<dist::Range> clipped;
-  for (const auto& r : ranges) {
-    const int64_t begin = std::clamp(r.begin, part.begin, part.end);
-    clipped.push_back({begin, std::clamp(r.end, begin, part.end)});
+int64_t count_elements(const std::vector<OwnedPiece>& pieces) {
+  return pieces.empty() ? 0 : pieces.back().begin + pieces.back().range.size();
+}
+
+std::vector<dist::Range> check_parts(std::vector<dist::Range> parts, int64_t num_elements) {
+  if (parts.empty()) return {{0, num_elements}};
+  std::vector<dist::Range> sorted = parts;
+  std::ranges::sort(sorted, {}, &dist::Range::begin);
+  int64_t covered = 0;
+  for (const auto& part : sorted) {
+    SLX_CHECK_EQ(part.begin, covered);
+    covered = part.end;
   }
-  return clipped;
+  SLX_CHECK_EQ(covered, num_elements);
+  return parts;
 }
 
 std::unique_ptr<dist::DeviceCommunicator> make_exchange(dist::Communicator& communicator,
@@ -59,15 +66,17 @@ std::unique_ptr<dist::DeviceCommunicator> make_exchange(dist::Communicator& comm
 
 ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& communicator,
                            const OptimizerOptions& options, tensor::Device device,
+                           std::vector<dist::Range> parts,
                            std::unique_ptr<dist::DeviceCommunicator> exchange)
     : store_(store),
       communicator_(communicator),
       options_(options),
-      ranges_(dist::split_range(store.num_elements(), communicator.size())),
-      parts_({{0, store.num_elements()}}),
+      parts_(check_parts(std::move(parts), store.num_elements())),
+      slices_(split_parts(parts_, communicator.size())),
+      pieces_(list_owned_pieces(slices_, communicator.rank(), communicator.size())),
       exchange_stream_(tensor::side_stream(device)),
       exchange_(exchange ? std::move(exchange) : make_exchange(communicator, device)) {
-  const int64_t n = range().size();
+  const int64_t n = count_elements(pieces_);
   const DType moments = moment_dtype(options);
   const int64_t master_bytes = round_up(n * tensor::dtype_bytes(DType::kF32));
   const int64_t moment_bytes = round_up(n * tensor::dtype_bytes(moments));
@@ -77,23 +86,15 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& com
   exp_avg_sq_ = state_.view(moments, {n}, master_bytes + moment_bytes);
   if (communicator.size() > 1 && !exchange_) {
     scratch_ =
-        tensor::Buffer({}, communicator.size() * largest_range(ranges_) * 4, "gradient exchange");
+        tensor::Buffer({}, communicator.size() * largest_range(slices_) * 4, "gradient exchange");
   }
   if (communicator.rank() == 0) warn_of_slow_decay(options_);
   take_master(tensor::compute_stream(device));
 }
 
-void ShardedAdamW::set_gradient_parts(std::vector<dist::Range> parts) {
-  std::vector<dist::Range> sorted = parts;
-  std::ranges::sort(sorted, {}, &dist::Range::begin);
-  int64_t covered = 0;
-  for (const auto& part : sorted) {
-    SLX_CHECK_EQ(part.begin, covered);
-    covered = part.end;
-  }
-  SLX_CHECK_EQ(covered, store_.num_elements());
-  SLX_CHECK_EQ(num_started_parts_, 0u);
-  parts_ = std::move(parts);
+std::span<const dist::Range> ShardedAdamW::slices_of(size_t part) const {
+  const auto ranks = static_cast<size_t>(communicator_.size());
+  return std::span(slices_).subspan(part * ranks, ranks);
 }
 
 void ShardedAdamW::start_gradient_part(ops::Stream stream, int64_t index) {
@@ -103,7 +104,7 @@ void ShardedAdamW::start_gradient_part(ops::Stream stream, int64_t index) {
   ready_.record(stream);
   ready_.wait_on(exchange_stream_);
   exchange_->reduce_scatter_sum(exchange_stream_, store_.flat_gradients(),
-                                clip_ranges(ranges_, parts_[num_started_parts_]));
+                                slices_of(num_started_parts_));
   ++num_started_parts_;
 }
 
@@ -113,19 +114,25 @@ void ShardedAdamW::start_remaining_parts(ops::Stream stream) {
     start_gradient_part(stream, static_cast<int64_t>(num_started_parts_));
 }
 
-double ShardedAdamW::reduce_gradients(ops::Stream stream) {
+void ShardedAdamW::sum_on_host() {
   const tensor::Tensor gradients = store_.flat_gradients();
+  const std::span<float> values(gradients.f32(), static_cast<size_t>(gradients.num_elements()));
+  const std::span<float> scratch(static_cast<float*>(scratch_.data()),
+                                 static_cast<size_t>(scratch_.size_bytes() / 4));
+  for (size_t part = 0; part < parts_.size(); ++part)
+    communicator_.reduce_scatter_sum(values, slices_of(part), scratch);
+}
+
+double ShardedAdamW::reduce_gradients(ops::Stream stream) {
   if (exchange_) {
     start_remaining_parts(stream);
     summed_.record(exchange_stream_);
     summed_.wait_on(stream);
     num_started_parts_ = 0;
   } else if (communicator_.size() > 1) {
-    communicator_.reduce_scatter_sum(
-        {gradients.f32(), static_cast<size_t>(gradients.num_elements())}, ranges_,
-        {static_cast<float*>(scratch_.data()), static_cast<size_t>(scratch_.size_bytes() / 4)});
+    sum_on_host();
   }
-  double sum[1] = {ops::sum_of_squares(stream, gradients.rows(range().begin, range().end))};
+  double sum[1] = {ops::sum_of_squares_of_ranges(stream, store_.flat_gradients(), owned_ranges())};
   communicator_.all_reduce_sum(sum);
   return std::sqrt(sum[0]);
 }
@@ -142,52 +149,62 @@ void ShardedAdamW::step(ops::Stream stream, double learning_rate, double gradien
   if (options_.clip_grad > 0 && gradient_norm > options_.clip_grad) {
     adamw.gradient_scale = static_cast<float>(options_.clip_grad / (gradient_norm + 1e-6));
   }
-  ops::adamw_ranges(stream, store_.flat_weights().rows(range().begin, range().end), master_,
-                    exp_avg_, exp_avg_sq_, store_.flat_gradients().rows(range().begin, range().end),
-                    decay_ranges(), adamw);
+  ops::adamw_ranges(stream, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
+                    store_.flat_gradients(), decay_ranges(), adamw);
   gather(stream, store_.flat_weights());
 }
 
-// This rank's part of every parameter, counted from the start of its range.
+std::vector<ops::ElementRange> ShardedAdamW::owned_ranges() const {
+  std::vector<ops::ElementRange> ranges;
+  for (const OwnedPiece& piece : pieces_) ranges.push_back({piece.range.begin, piece.range.end});
+  return ranges;
+}
+
+// What this rank owns of every parameter, as its state counts.
 std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
-  const dist::Range mine = range();
   std::vector<ops::DecayRange> ranges;
-  for (const auto& info : store_.infos()) {
-    const int64_t begin = std::max(mine.begin, info.offset);
-    const int64_t end = std::min(mine.end, info.offset + info.num_elements());
-    if (begin >= end) continue;
-    ranges.push_back(
-        {.begin = begin - mine.begin,
-         .end = end - mine.begin,
-         .weight_decay = info.decayed ? static_cast<float>(options_.weight_decay) : 0.0f});
+  for (const OwnedPiece& piece : pieces_) {
+    const int64_t shift = piece.range.begin - piece.begin;
+    for (const auto& info : store_.infos()) {
+      const int64_t begin = std::max(piece.range.begin, info.offset);
+      const int64_t end = std::min(piece.range.end, info.offset + info.num_elements());
+      if (begin >= end) continue;
+      ranges.push_back(
+          {.begin = begin - shift,
+           .end = end - shift,
+           .weight_decay = info.decayed ? static_cast<float>(options_.weight_decay) : 0.0f,
+           .shift = shift});
+    }
   }
   return ranges;
 }
 
 void ShardedAdamW::plan_step(ops::Stream stream) const {
   SLX_CHECK(stream.is_planning);
-  const auto own = [&](const tensor::Tensor& flat) {
-    return flat.rows(range().begin, range().end);
-  };
-  ops::sum_of_squares(stream, own(store_.flat_gradients()));
-  ops::adamw_ranges(stream, own(store_.flat_weights()), master_, exp_avg_, exp_avg_sq_,
-                    own(store_.flat_gradients()), decay_ranges(), {});
+  ops::sum_of_squares_of_ranges(stream, store_.flat_gradients(), owned_ranges());
+  ops::adamw_ranges(stream, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
+                    store_.flat_gradients(), decay_ranges(), {});
 }
 
 void ShardedAdamW::gather(ops::Stream stream, const tensor::Tensor& flat) {
-  if (exchange_) return exchange_->all_gather_ranges(stream, flat, ranges_);
+  if (exchange_) return exchange_->all_gather_ranges(stream, flat, slices_);
   if (communicator_.size() == 1) return;
-  communicator_.all_gather_ranges(flat.raw(), tensor::dtype_bytes(flat.dtype()), ranges_);
+  for (size_t part = 0; part < parts_.size(); ++part)
+    communicator_.all_gather_ranges(flat.raw(), tensor::dtype_bytes(flat.dtype()), slices_of(part));
 }
 
 void ShardedAdamW::gather_gradients(ops::Stream stream) { gather(stream, store_.flat_gradients()); }
 
 void ShardedAdamW::take_master(ops::Stream stream) {
-  ops::copy(stream, master_, store_.flat_weights().rows(range().begin, range().end));
+  for (const OwnedPiece& piece : pieces_)
+    ops::copy(stream, master_.rows(piece.begin, piece.begin + piece.range.size()),
+              store_.flat_weights().rows(piece.range.begin, piece.range.end));
 }
 
 void ShardedAdamW::publish_master(ops::Stream stream) {
-  ops::copy(stream, store_.flat_weights().rows(range().begin, range().end), master_);
+  for (const OwnedPiece& piece : pieces_)
+    ops::copy(stream, store_.flat_weights().rows(piece.range.begin, piece.range.end),
+              master_.rows(piece.begin, piece.begin + piece.range.size()));
   gather(stream, store_.flat_weights());
 }
 

@@ -1,7 +1,5 @@
 #include "slimexx/train/trainer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -78,45 +76,22 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
   ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
 }
 
-// The flat gradients in the order in which backward finishes them: the head, the layers from the
-// last to the first, the embedding. A tied embedding takes from the head and at the end.
-std::vector<dist::Range> list_gradient_parts(const model::ParameterStore& store,
-                                             const model::ModelSpec& spec) {
-  const auto find_offset = [&](const std::string& name) {
-    for (const auto& info : store.infos())
-      if (info.name == name) return info.offset;
-    SLX_CHECK(false, "no parameter {}", name);
-    return int64_t{0};
-  };
-  std::vector<dist::Range> parts;
-  int64_t end = store.num_elements();
-  const auto add_from = [&](int64_t begin) {
-    parts.push_back({begin, end});
-    end = begin;
-  };
-  add_from(find_offset("final_norm.weight"));
-  for (int64_t layer = spec.num_layers - 1; layer >= 0; --layer)
-    add_from(find_offset(fmt::format("layers.{}.input_norm.weight", layer)));
-  add_from(0);
-  return parts;
-}
-
-// `on_part_done`, if given, is told the index of every part of list_gradient_parts when all that
-// adds to it is queued.
+// `on_stage_done`, if given, is told every stage of list_gradient_parts when all that adds to its
+// gradients is queued.
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  const std::function<void(int64_t)>& on_part_done = {}) {
+                  const std::function<void(int64_t)>& on_stage_done = {}) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.transformer.spec();
   const Tensor dx =
       p.arena.allocate(tensor::compute_dtype(p.stream.device), {m.num_tokens, spec.hidden_size});
   model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
                        f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
-  if (!on_part_done)
+  if (!on_stage_done)
     return p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx);
-  on_part_done(0);
+  on_stage_done(0);
   p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx,
-                         [&](int64_t layer) { on_part_done(spec.num_layers - layer); });
-  on_part_done(spec.num_layers + 1);
+                         [&](int64_t layer) { on_stage_done(spec.num_layers - layer); });
+  on_stage_done(spec.num_layers + 1);
 }
 
 int64_t mask_sum(const TrainSample& sample) {
@@ -145,12 +120,18 @@ std::vector<std::vector<float>> token_weights(std::span<const TrainSample> sampl
   return weights;
 }
 
+std::vector<dist::Range> ranges_of(const std::vector<GradientPart>& parts) {
+  std::vector<dist::Range> ranges;
+  for (const GradientPart& part : parts) ranges.push_back(part.range);
+  return ranges;
+}
+
 }  // namespace
 
 Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
                  dist::Communicator& communicator, const TrainOptions& options,
                  const OptimizerOptions& optimizer_options, float temperature,
-                 tensor::Device device, std::unique_ptr<dist::DeviceCommunicator> exchange)
+                 tensor::Device device, GradientExchange exchange)
     : transformer_(transformer),
       policy_(policy),
       communicator_(communicator),
@@ -161,11 +142,12 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
       fresh_gradients_(model::as_fresh(gradients_)),
+      overlap_(exchange.overlap),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
-      optimizer_(policy, communicator, optimizer_options, device, std::move(exchange)) {
-  optimizer_.set_gradient_parts(list_gradient_parts(policy, transformer.spec()));
-}
+      parts_(list_gradient_parts(policy, transformer.spec(), exchange.min_part_elements)),
+      optimizer_(policy, communicator, optimizer_options, device, ranges_of(parts_),
+                 std::move(exchange.communicator)) {}
 
 Trainer::~Trainer() = default;
 
@@ -234,6 +216,12 @@ void Trainer::clear_gradients(bool all) {
   }
 }
 
+void Trainer::start_parts_of(Stream stream, int64_t stage) {
+  for (size_t part = 0; part < parts_.size(); ++part)
+    if (parts_[part].last_stage == stage)
+      optimizer_.start_gradient_part(stream, static_cast<int64_t>(part));
+}
+
 void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                            const StepLoss& loss, std::span<const std::vector<float>> weights,
                            std::span<double> metrics) {
@@ -253,10 +241,10 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
       run_forward(pass, samples, indices, f, true);
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
-      std::function<void(int64_t)> on_part_done;
+      std::function<void(int64_t)> on_stage_done;
       if (overlap_ && op.microbatch == num_microbatches - 1)
-        on_part_done = [&](int64_t part) { optimizer_.start_gradient_part(pass.stream, part); };
-      run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, on_part_done);
+        on_stage_done = [&](int64_t stage) { start_parts_of(pass.stream, stage); };
+      run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, on_stage_done);
       arena_.release_to(f.mark);
     }
   }

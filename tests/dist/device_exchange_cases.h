@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -40,6 +41,18 @@ inline std::vector<ExchangeCase> exchange_cases(int64_t n, int size) {
     cases.push_back({fmt::format("alone {}", owner), alone});
   }
   return cases;
+}
+
+// Parts of many sizes, gathered at once; split evenly, unequal where 16 does not divide them.
+inline ExchangeCase many_parts(int64_t n, int size) {
+  ExchangeCase test{"parts", {}};
+  for (int64_t begin = 0, length = 16; begin < n; length *= 3) {
+    const int64_t end = std::min(n, begin + length);
+    for (const Range& r : split_range(end - begin, size))
+      test.ranges.push_back({begin + r.begin, begin + r.end});
+    begin = end;
+  }
+  return test;
 }
 
 // Rank r's element i: another function of the rank, or multiples of 2^-10, whose sums are exact.
@@ -120,9 +133,9 @@ inline std::string check_gather(DeviceCommunicator& c, tensor::Stream stream, te
   for (size_t i = 0; i < bytes.size(); ++i) {
     int owner = c.rank();
     const auto element = static_cast<int64_t>(i) / width;
-    for (int r = 0; r < c.size(); ++r) {
-      const Range range = test.ranges[static_cast<size_t>(r)];
-      if (range.begin <= element && element < range.end) owner = r;
+    for (size_t r = 0; r < test.ranges.size(); ++r) {
+      const Range range = test.ranges[r];
+      if (range.begin <= element && element < range.end) owner = static_cast<int>(r) % c.size();
     }
     if (bytes[i] != byte_of(owner, i))
       return fmt::format("gather {}, {} elements, rank {} of {}: byte {} is not rank {}'s",
@@ -137,6 +150,11 @@ inline std::string check_device_exchange(DeviceCommunicator& c, Communicator& ho
     const tensor::Buffer buffer(device, n * 4, "exchange test");
     const tensor::Tensor data = buffer.view(tensor::DType::kF32, {n});
     const Addends addends[] = {make_addends(c, n, true), make_addends(c, n, false)};
+    for (const tensor::DType dtype : {tensor::DType::kBF16, tensor::DType::kF32}) {
+      const auto fault = check_gather(c, tensor::compute_stream(device), device, n, dtype,
+                                      many_parts(n, c.size()));
+      if (!fault.empty()) return fault;
+    }
     for (const ExchangeCase& test : exchange_cases(n, c.size())) {
       std::vector<std::string> faults;
       for (const tensor::Stream& stream :

@@ -21,6 +21,10 @@ void check(World& world, tensor::Device device) {
   for (int r = 0; r < world.size(); ++r) all.push_back(r);
   const auto communicator = make_device_communicator(host, all, device);
   std::string fault = check_device_exchange(*communicator, host, device);
+  // NCCL's own operations, on few multiprocessors.
+  const auto whole =
+      make_device_communicator(host, all, device, {.max_blocks = 4, .whole_operations = true});
+  if (fault.empty()) fault = check_device_exchange(*whole, host, device);
   // Two groups side by side: even and odd ranks.
   std::vector<int> half;
   for (int r = world.rank() % 2; r < world.size(); r += 2) half.push_back(r);

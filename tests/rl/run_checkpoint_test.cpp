@@ -25,12 +25,7 @@ struct State {
 
 State state_of(dist::Communicator& communicator, const TinyPolicy& policy, Trainer& trainer) {
   const auto gather = [&](const tensor::Tensor& own) {
-    const auto& optimizer = trainer.optimizer();
-    std::vector<float> all(static_cast<size_t>(policy.store.num_elements()));
-    tensor::convert_elements(own.dtype(), own.raw(), tensor::DType::kF32,
-                             all.data() + optimizer.range().begin, own.num_elements());
-    communicator.all_gather_ranges(all.data(), 4, optimizer.ranges());
-    return all;
+    return train::gather_state(communicator, trainer.optimizer(), own);
   };
   return {floats_of(policy.store.flat_weights()), gather(trainer.optimizer().master()),
           gather(trainer.optimizer().exp_avg()), gather(trainer.optimizer().exp_avg_sq())};
@@ -59,10 +54,11 @@ class RunCheckpoint : public testing::Test {
             .async = async};
   }
   static Trainer make_trainer(TinyPolicy& policy, dist::Communicator& communicator,
-                              const char* state_dtype = "float32") {
+                              const char* state_dtype = "float32",
+                              train::GradientExchange exchange = train::a_part_a_layer()) {
     train::OptimizerOptions options;
     options.state_dtype = state_dtype;
-    return policy.trainer(communicator, train::packed(60), options);
+    return policy.trainer(communicator, train::packed(60), options, std::move(exchange));
   }
   static void train(Trainer& trainer, int begin, int end) {
     for (int step = begin; step < end; ++step)
@@ -120,6 +116,32 @@ TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
   TinyPolicy policy(kModel);
   model::load_checkpoint_weights(policy.store, policy.spec, checkpoint);
   EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), saved.weights), "");
+}
+
+// How ranks cut the state is no part of the format: checkpoints of the time when a rank owned one
+// range of the whole load under a slice of every layer, and the other way round.
+TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
+  const auto cut = [](bool by_layers) {
+    return by_layers ? train::a_part_a_layer() : train::GradientExchange{};
+  };
+  for (const bool by_layers : {false, true}) {
+    std::filesystem::remove_all(root_);
+    State saved;
+    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+      TinyPolicy policy(kModel), other(kModel);
+      Trainer trainer = make_trainer(policy, communicator, "float32", cut(by_layers));
+      EXPECT_EQ(trainer.optimizer().pieces().size() > 1, by_layers);
+      train(trainer, 0, 2);
+      CheckpointWriter writer(writer_options(), communicator);
+      writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+      writer.finish_pending();
+      const State own = state_of(communicator, policy, trainer);
+      Trainer resumed = make_trainer(other, communicator, "float32", cut(!by_layers));
+      load_training_state(io::Checkpoint::open(io::find_latest(root_.string())), other.store,
+                          resumed.optimizer(), {});
+      expect_equal(state_of(communicator, other, resumed), own, by_layers ? "to one" : "to layers");
+    });
+  }
 }
 
 // E3 at the trainer's level: stopped after two steps and resumed, the bytes are those of a run that

@@ -38,8 +38,10 @@ class HostExchange : public dist::DeviceCommunicator {
   void all_gather_ranges(tensor::Stream, Tensor data,
                          std::span<const dist::Range> ranges) override {
     on_call_(ranges);
-    for (size_t root = 0; root < ranges.size(); ++root)
-      std::ranges::copy(gather(data, ranges[root])[root], data.f32() + ranges[root].begin);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const size_t root = i % static_cast<size_t>(size());
+      std::ranges::copy(gather(data, ranges[i])[root], data.f32() + ranges[i].begin);
+    }
   }
 
  private:
@@ -82,16 +84,15 @@ std::vector<Outcome> run_training(const Case& c, Way way) {
   dist::run_threaded_ranks(c.num_ranks, [&](dist::Communicator& communicator) {
     Outcome& own = outcomes[static_cast<size_t>(communicator.rank())];
     TinyPolicy policy(c.model);
-    std::unique_ptr<HostExchange> exchange;
+    GradientExchange exchange = a_part_a_layer();
+    exchange.overlap = way == Way::kOverlapped;
     if (way != Way::kHost) {
-      exchange = std::make_unique<HostExchange>(
+      exchange.communicator = std::make_unique<HostExchange>(
           communicator, [&](auto ranges) { own.calls.emplace_back(ranges.begin(), ranges.end()); });
     }
     TrainOptions options = packed(c.max_tokens);
     options.recompute_granularity = c.recompute;
-    Trainer trainer(policy.transformer, policy.store, communicator, options, {}, 0.9f, {},
-                    std::move(exchange));
-    trainer.set_overlap(way == Way::kOverlapped);
+    Trainer trainer = policy.trainer(communicator, options, {}, std::move(exchange));
     for (uint64_t step = 0; step < 2; ++step) {
       own.norm = trainer
                      .step(mixed_samples(7, 40 + step), full_loss(), 0.01,
@@ -132,36 +133,26 @@ TEST(Exchange, OverlapChangesNoBit) {
   }
 }
 
-// Every part once, cut where owners change; then the gathers of gradients and weights.
-TEST(Exchange, PartsAreTheHeadTheLayersFromTheLastAndTheEmbedding) {
+// Every part once, each with a share for every rank; then all parts of the gradients and of the
+// weights at once.
+TEST(Exchange, EveryPartOnceThenTheGathers) {
   const Case c{"qwen2_untied", 3};
   const auto outcome = run_training(c, Way::kOverlapped)[0];
   TinyPolicy policy(c.model);
-  const auto offset_of = [&](const std::string& name) {
-    return policy.store.gradient(name).f32() - policy.store.flat_gradients().f32();
-  };
-  const std::vector<int64_t> bounds = {policy.store.num_elements(), offset_of("final_norm.weight"),
-                                       offset_of("layers.1.input_norm.weight"),
-                                       offset_of("layers.0.input_norm.weight"), 0};
-  constexpr size_t kCallsOfAStep = 4 + 2;
-  ASSERT_EQ(outcome.calls.size(), 2 * kCallsOfAStep);
-  int straddling = 0;
-  for (size_t call = 0; call < outcome.calls.size(); ++call) {
-    const size_t part = call % kCallsOfAStep;
-    const auto& ranges = outcome.calls[call];
-    const bool is_gather = part >= 4;
-    EXPECT_EQ(ranges.front().begin, is_gather ? 0 : bounds[part + 1]);
-    EXPECT_EQ(ranges.back().end, is_gather ? bounds[0] : bounds[part]);
-    int owners = 0;
-    for (size_t r = 0; r < ranges.size(); ++r) {
-      owners += ranges[r].size() > 0;
-      if (r > 0) {
-        EXPECT_EQ(ranges[r].begin, ranges[r - 1].end);
-      }
-    }
-    straddling += !is_gather && owners > 1;
-  }
-  EXPECT_GT(straddling, 0);
+  std::vector<dist::Range> parts;
+  for (const GradientPart& part : list_gradient_parts(policy.store, policy.spec, 1))
+    parts.push_back(part.range);
+  const auto slices = split_parts(parts, c.num_ranks);
+  std::vector<std::vector<dist::Range>> step;
+  for (size_t first = 0; first < slices.size(); first += 3)
+    step.emplace_back(slices.begin() + static_cast<ptrdiff_t>(first),
+                      slices.begin() + static_cast<ptrdiff_t>(first) + 3);
+  ASSERT_EQ(step.size(), 4u);
+  step.push_back(slices);
+  step.push_back(slices);
+  auto expected = step;
+  expected.insert(expected.end(), step.begin(), step.end());
+  EXPECT_EQ(outcome.calls, expected);
 }
 
 // One microbatch: when the head's gradients are handed over, the layers' are not yet there.
@@ -171,13 +162,14 @@ TEST(Exchange, StartsWhileBackwardIsAtWork) {
       TinyPolicy policy;
       const Tensor probe = policy.store.gradient("layers.0.mlp.down.weight");
       std::vector<bool> was_zero;
-      Trainer trainer(
-          policy.transformer, policy.store, communicator, packed(4096), {}, 0.9f, {},
+      GradientExchange exchange = a_part_a_layer();
+      exchange.overlap = overlap;
+      exchange.communicator =
           std::make_unique<HostExchange>(communicator, [&](std::span<const dist::Range>) {
             was_zero.push_back(std::all_of(probe.f32(), probe.f32() + probe.num_elements(),
                                            [](float g) { return g == 0; }));
-          }));
-      trainer.set_overlap(overlap);
+          });
+      Trainer trainer = policy.trainer(communicator, packed(4096), {}, std::move(exchange));
       const TrainSample sample = mixed_samples(1, 50)[0];
       trainer.step({&sample, 1}, full_loss(), 0.01);
       ASSERT_EQ(was_zero.size(), 5u);  // head, two layers, embedding; weights
@@ -198,10 +190,9 @@ TEST(Exchange, RanksMayStartAtDifferentTimes) {
       for (int64_t end = n; end > 0; end -= std::min<int64_t>(end, 1600))
         parts.push_back({std::max<int64_t>(0, end - 1600), end});
       ASSERT_GT(parts.size(), 5u);
-      ShardedAdamW by_parts(policy.store, communicator, {}, {},
+      ShardedAdamW by_parts(policy.store, communicator, {}, {}, parts,
                             std::make_unique<HostExchange>(communicator, [](auto) {}));
-      ShardedAdamW whole(other.store, communicator, {}, {});
-      by_parts.set_gradient_parts(parts);
+      ShardedAdamW on_host(other.store, communicator, {}, {}, parts);
       for (int64_t i = 0; i < n; ++i) {
         policy.store.flat_gradients().f32()[i] = other.store.flat_gradients().f32()[i] =
             std::sin(static_cast<float>(i + 7 * communicator.rank()));
@@ -209,9 +200,9 @@ TEST(Exchange, RanksMayStartAtDifferentTimes) {
       for (int64_t part = 0; part < early - communicator.rank(); ++part)
         by_parts.start_gradient_part({}, part);
       const double norm = by_parts.reduce_gradients({});
-      EXPECT_EQ(norm, whole.reduce_gradients({}));
+      EXPECT_EQ(norm, on_host.reduce_gradients({}));
       by_parts.step({}, 0.01, norm);
-      whole.step({}, 0.01, norm);
+      on_host.step({}, 0.01, norm);
       EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()),
                                  floats_of(other.store.flat_weights())),
                 "");

@@ -97,9 +97,9 @@ Steps run_steps(tensor::Device device, bool early) {
   }
   OptimizerOptions options;
   options.weight_decay = 0.1;
-  ShardedAdamW optimizer(policy.store, host, options, device, exchange_of_one(device));
   const int64_t n = policy.store.num_elements();
-  optimizer.set_gradient_parts(uneven_parts(n));
+  ShardedAdamW optimizer(policy.store, host, options, device, uneven_parts(n),
+                         exchange_of_one(device));
   tensor::Arena arena(device, int64_t{64} << 20, "test");
   const tensor::Stream stream = tensor::compute_stream(device).with_scratch(arena);
   Steps result;
@@ -158,9 +158,9 @@ std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recom
   Policy policy(own_device(), tied);
   TrainOptions options = packed(max_tokens);
   options.recompute_granularity = recompute;
-  Trainer trainer(policy.transformer, policy.store, world->communicator(), options, {}, 1.0f,
-                  own_device(), exchange_of_one(own_device()));
-  trainer.set_overlap(overlap);
+  Trainer trainer(
+      policy.transformer, policy.store, world->communicator(), options, {}, 1.0f, own_device(),
+      {.communicator = exchange_of_one(own_device()), .min_part_elements = 1, .overlap = overlap});
   for (uint64_t step = 0; step < 3; ++step) {
     const StepResult r = trainer.step(mixed_samples(9, 60 + step, 1024), full_loss(), 1e-3);
     EXPECT_FALSE(r.skipped);

@@ -39,29 +39,34 @@ void fill_gradients(model::ParameterStore& store, int64_t step) {
   }
 }
 
-// The whole state on every rank, gaps included: what the ranks' ranges make up.
-std::vector<float> gather(dist::Communicator& communicator, const ShardedAdamW& optimizer,
-                          const tensor::Tensor& own) {
-  std::vector<float> all(static_cast<size_t>(optimizer.ranges().back().end));
-  tensor::convert_elements(own.dtype(), own.raw(), tensor::DType::kF32,
-                           all.data() + optimizer.range().begin, own.num_elements());
-  communicator.all_gather_ranges(all.data(), 4, optimizer.ranges());
-  return all;
-}
-
 struct State {
   std::vector<float> weights, master, exp_avg, exp_avg_sq;
 };
 
+// From the end to the start, the first a sliver of one slice: most ranks own nothing of it.
+std::vector<dist::Range> uneven_parts(int64_t num_elements) {
+  std::vector<dist::Range> parts;
+  int64_t length = 16;
+  for (int64_t end = num_elements; end > 0; length += 16 * 37) {
+    parts.push_back({std::max<int64_t>(0, end - length), end});
+    end = parts.back().begin;
+  }
+  return parts;
+}
+
+enum class Cut { kWhole, kParts };
+
 // Steps with the golden gradients, which stand on the last rank; the others' are zero.
-State run_steps(int num_ranks, int num_steps, double clip_grad,
-                const char* state_dtype = "float32") {
+State run_steps(int num_ranks, int num_steps, double clip_grad, const char* state_dtype = "float32",
+                Cut cut = Cut::kWhole) {
   State state;
   dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
     TinyPolicy policy(kGoldenModel);
     OptimizerOptions options = golden_options(clip_grad);
     options.state_dtype = state_dtype;
-    ShardedAdamW optimizer(policy.store, communicator, options, {});
+    std::vector<dist::Range> parts;
+    if (cut == Cut::kParts) parts = uneven_parts(policy.store.num_elements());
+    ShardedAdamW optimizer(policy.store, communicator, options, {}, std::move(parts));
     for (int k = 0; k < num_steps; ++k) {
       ops::fill_zero({}, policy.store.flat_gradients());
       if (communicator.rank() == num_ranks - 1) fill_gradients(policy.store, k);
@@ -69,9 +74,9 @@ State run_steps(int num_ranks, int num_steps, double clip_grad,
       optimizer.step({}, kLearningRates[k], norm);
     }
     State own{floats_of(policy.store.flat_weights()),
-              gather(communicator, optimizer, optimizer.master()),
-              gather(communicator, optimizer, optimizer.exp_avg()),
-              gather(communicator, optimizer, optimizer.exp_avg_sq())};
+              gather_state(communicator, optimizer, optimizer.master()),
+              gather_state(communicator, optimizer, optimizer.exp_avg()),
+              gather_state(communicator, optimizer, optimizer.exp_avg_sq())};
     if (communicator.rank() == num_ranks - 1) state = std::move(own);
   });
   return state;
@@ -125,19 +130,34 @@ TEST(ShardedAdamW, AgreesWithTorch) {
 TEST(ShardedAdamW, ShardsGiveTheSameBits) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     const State expected = run_steps(1, 4, 0, dtype);
-    for (const int ranks : {2, 3, 4}) {
-      const State actual = run_steps(ranks, 4, 0, dtype);
-      EXPECT_EQ(first_difference(actual.weights, expected.weights), "") << dtype << ranks;
-      EXPECT_EQ(first_difference(actual.master, expected.master), "") << dtype << ranks;
-      EXPECT_EQ(first_difference(actual.exp_avg, expected.exp_avg), "") << dtype << ranks;
-      EXPECT_EQ(first_difference(actual.exp_avg_sq, expected.exp_avg_sq), "") << dtype << ranks;
+    for (const auto& [ranks, cut] : {std::pair{2, Cut::kWhole},
+                                     {3, Cut::kWhole},
+                                     {4, Cut::kWhole},
+                                     {1, Cut::kParts},
+                                     {2, Cut::kParts},
+                                     {3, Cut::kParts},
+                                     {4, Cut::kParts}}) {
+      const State actual = run_steps(ranks, 4, 0, dtype, cut);
+      const std::string what = std::string(dtype) + ", " + std::to_string(ranks) + " ranks" +
+                               (cut == Cut::kParts ? ", by parts" : "");
+      EXPECT_EQ(first_difference(actual.weights, expected.weights), "") << what;
+      EXPECT_EQ(first_difference(actual.master, expected.master), "") << what;
+      EXPECT_EQ(first_difference(actual.exp_avg, expected.exp_avg), "") << what;
+      EXPECT_EQ(first_difference(actual.exp_avg_sq, expected.exp_avg_sq), "") << what;
     }
   }
   const State expected = run_steps(1, 4, 0);
   EXPECT_EQ(first_difference(expected.weights, expected.master), "");
-  // Under clipping the norm is summed by ranges, so its last bits may move.
-  const State clipped = run_steps(1, 4, 1.0), clipped_of_three = run_steps(3, 4, 1.0);
-  EXPECT_LT(relative_distance(clipped_of_three.weights, clipped.weights), 1e-7);
+  // Under clipping the norm is summed by owners, so its last bits may move; of one rank they do
+  // not.
+  const State clipped = run_steps(1, 4, 1.0),
+              clipped_by_parts = run_steps(1, 4, 1.0, "float32", Cut::kParts);
+  EXPECT_EQ(first_difference(clipped_by_parts.weights, clipped.weights), "");
+  for (const Cut cut : {Cut::kWhole, Cut::kParts}) {
+    const State of_three = run_steps(3, 4, 1.0, "float32", cut);
+    EXPECT_LT(relative_distance(of_three.weights, clipped.weights), 1e-7);
+    EXPECT_EQ(first_difference(run_steps(3, 4, 1.0, "float32", cut).weights, of_three.weights), "");
+  }
   EXPECT_NE(first_difference(clipped.weights, expected.weights), "");
 }
 
@@ -186,7 +206,8 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
     dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
       TinyPolicy policy(kGoldenModel);
       for (const double clip : {0.0, 0.5, 1e9}) {
-        ShardedAdamW optimizer(policy.store, communicator, golden_options(clip), {});
+        ShardedAdamW optimizer(policy.store, communicator, golden_options(clip), {},
+                               uneven_parts(policy.store.num_elements()));
         // Rank r brings (r + 1) * 2^-4 everywhere: exact sums. Gaps stay zero.
         ops::fill_zero({}, policy.store.flat_gradients());
         int64_t n = 0;
@@ -201,12 +222,11 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
         optimizer.step({}, 0.0, norm);
         // First moment after one step: (1 - beta1) * scale * gradient.
         const double scale = clip == 0.5 ? clip / (norm + 1e-6) : 1;
-        const dist::Range range = optimizer.range();
+        const auto exp_avg = gather_state(communicator, optimizer, optimizer.exp_avg());
         for (const auto& info : policy.store.infos()) {
           for (int64_t i = 0; i < info.num_elements(); ++i) {
-            const int64_t at = info.offset + i - range.begin;
-            if (at < 0 || at >= range.size()) continue;
-            ASSERT_NEAR(optimizer.exp_avg().f32()[at], 0.1 * scale * each, 1e-6 * scale * each)
+            ASSERT_NEAR(exp_avg[static_cast<size_t>(info.offset + i)], 0.1 * scale * each,
+                        1e-6 * scale * each)
                 << info.name << "[" << i << "] at clip_grad " << clip;
           }
         }
@@ -218,7 +238,8 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
 TEST(ShardedAdamW, NormSeesNanOfEveryRank) {
   dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
     TinyPolicy policy(kGoldenModel);
-    ShardedAdamW optimizer(policy.store, communicator, golden_options(1.0), {});
+    ShardedAdamW optimizer(policy.store, communicator, golden_options(1.0), {},
+                           uneven_parts(policy.store.num_elements()));
     for (int culprit = 0; culprit < 3; ++culprit) {
       fill_gradients(policy.store, 0);
       if (communicator.rank() == culprit) {

@@ -38,8 +38,9 @@ struct TinyPolicy {
     model::load_hf_weights(store, spec, folder);
   }
   Trainer trainer(dist::Communicator& communicator, const TrainOptions& options = {},
-                  const OptimizerOptions& optimizer = {}) {
-    return Trainer(transformer, store, communicator, options, optimizer, 0.9f, {});
+                  const OptimizerOptions& optimizer = {}, GradientExchange exchange = {}) {
+    return Trainer(transformer, store, communicator, options, optimizer, 0.9f, {},
+                   std::move(exchange));
   }
   io::HfFolder folder;
   model::ModelSpec spec;
@@ -49,6 +50,29 @@ struct TinyPolicy {
 
 inline std::vector<float> floats_of(const tensor::Tensor& t) {
   return {t.f32(), t.f32() + t.num_elements()};
+}
+
+// Small models in as many parts as large ones.
+inline GradientExchange a_part_a_layer() {
+  return {.communicator = nullptr, .min_part_elements = 1, .overlap = true};
+}
+
+// All owners' elements of a piece of state, as the flat parameters lie; gaps included.
+inline std::vector<float> gather_state(dist::Communicator& communicator,
+                                       const ShardedAdamW& optimizer, const tensor::Tensor& own) {
+  const auto& slices = optimizer.slices();
+  int64_t num_elements = 0;
+  for (const auto& slice : slices) num_elements = std::max(num_elements, slice.end);
+  std::vector<float> all(static_cast<size_t>(num_elements));
+  for (const OwnedPiece& piece : optimizer.pieces()) {
+    const tensor::Tensor held = own.rows(piece.begin, piece.begin + piece.range.size());
+    tensor::convert_elements(own.dtype(), held.raw(), tensor::DType::kF32,
+                             all.data() + piece.range.begin, piece.range.size());
+  }
+  const auto ranks = static_cast<size_t>(communicator.size());
+  for (size_t first = 0; first < slices.size(); first += ranks)
+    communicator.all_gather_ranges(all.data(), 4, std::span(slices).subspan(first, ranks));
+  return all;
 }
 
 // Where two vectors differ first, to the bit; empty if nowhere.

@@ -46,11 +46,11 @@ class Communicator {
   virtual void all_reduce_max(std::span<double> values) = 0;
   // After it, data[ranges[rank]] holds the sum over ranks, added in rank order; the rest is
   // undefined. `scratch` holds at least size() * max range elements.
-  virtual void reduce_scatter_sum(std::span<float> data, const std::vector<Range>& ranges,
+  virtual void reduce_scatter_sum(std::span<float> data, std::span<const Range> ranges,
                                   std::span<float> scratch) = 0;
   // Each rank contributes bytes ranges[rank] * element_bytes of `data`; afterwards all have all.
   virtual void all_gather_ranges(void* data, int64_t element_bytes,
-                                 const std::vector<Range>& ranges) = 0;
+                                 std::span<const Range> ranges) = 0;
   // Collective: makes a counter that starts at 0. It must go before its communicator; its end waits
   // for nobody, so that the failure of one rank can be told.
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;

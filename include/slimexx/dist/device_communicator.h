@@ -27,8 +27,18 @@ class DeviceCommunicator {
   virtual void reduce_scatter_sum(tensor::Stream stream, tensor::Tensor data,
                                   std::span<const Range> ranges) = 0;
   // data[n] of any type. Each rank contributes data[ranges[rank]]; after it all have all ranges.
+  // Of several parts at once, [part * size() + rank]: together they are faster than one by one.
   virtual void all_gather_ranges(tensor::Stream stream, tensor::Tensor data,
                                  std::span<const Range> ranges) = 0;
+};
+
+struct DeviceExchangeOptions {
+  // How many thread blocks, and so multiprocessors, an exchange may take from what else the device
+  // computes; 0 leaves it to NCCL (and to NCCL_MAX_CTAS).
+  int max_blocks = 0;
+  // NCCL's reduce-scatter and all-gather wherever ranges are of one size. As it stands, two ranks
+  // get a reduction and a broadcast for each range, which are 1.1 to 1.2 times as fast.
+  bool whole_operations = false;
 };
 
 // Collective over `host`. `group` are the ranks of `host` that exchange with each other, ascending,
@@ -37,7 +47,8 @@ class DeviceCommunicator {
 // without NCCL.
 std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& host,
                                                              std::span<const int> group,
-                                                             tensor::Device device);
+                                                             tensor::Device device,
+                                                             DeviceExchangeOptions options = {});
 // "NCCL 2.28.9", of the library that is loaded; empty in a build without.
 std::string device_communicator_version();
 

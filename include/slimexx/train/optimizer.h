@@ -1,16 +1,18 @@
-// AdamW over a ParameterStore, its state sharded over data-parallel ranks (ZeRO-1): every rank
-// reduces, updates and keeps one contiguous range of the flat parameters, then all gather the new
-// weights. On CUDA ranks exchange device memory, and gradients part by part: a part may start while
-// backward is still at work on others.
+// AdamW over a ParameterStore, its state sharded over data-parallel ranks (ZeRO-1): the flat
+// parameters are cut into parts, every rank reduces, updates and keeps one slice of each part
+// (gradient_parts.h), then all gather the new weights. On CUDA ranks exchange device memory: a
+// part's gradients may go while backward is still at work on others.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "slimexx/dist/communicator.h"
 #include "slimexx/dist/device_communicator.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/ops.h"
+#include "slimexx/train/gradient_parts.h"
 #include "slimexx/train/options.h"
 
 namespace slimexx::train {
@@ -18,17 +20,17 @@ namespace slimexx::train {
 class ShardedAdamW {
  public:
   // The master weights start as the store's weights. Collective in that all ranks make one.
-  // `exchange` has the ranks of `communicator`; left out, one is made where several ranks run on
-  // CUDA, and none else: then all goes through `communicator`.
+  // `parts` of the flat parameters are exchanged one by one, in this order; they cover it, each a
+  // multiple of kSliceElements, the same on every rank. Left out, one part holds all. `exchange`
+  // has the ranks of `communicator`; left out, one is made where several ranks run on CUDA, and
+  // none else: then all goes through `communicator`.
   ShardedAdamW(model::ParameterStore& store, dist::Communicator& communicator,
                const OptimizerOptions& options, tensor::Device device,
+               std::vector<dist::Range> parts = {},
                std::unique_ptr<dist::DeviceCommunicator> exchange = nullptr);
 
   // On a planning stream: takes and gives back the scratch of reduce_gradients and step.
   void plan_step(ops::Stream stream) const;
-  // The parts of the flat gradients that are summed over ranks one by one, in this order; they
-  // cover it. One part holds all unless this is called. The same on every rank.
-  void set_gradient_parts(std::vector<dist::Range> parts);
   // Part `index` is final when what `stream` holds has run: its sum over ranks is queued behind
   // that, beside what `stream` gets from now on. Parts come in order, and nothing writes them until
   // reduce_gradients. Every rank queues the same parts in the same order: how many of them by this
@@ -37,7 +39,7 @@ class ShardedAdamW {
   // The same for all parts that are left. Call it before any collective of the host: another rank
   // may not get there before its parts are summed.
   void start_remaining_parts(ops::Stream stream);
-  // Sums what is left of the gradients over ranks, into this rank's range; returns their global
+  // Sums what is left of the gradients over ranks, each into its owner's; returns their global
   // 2-norm (NaN or Inf if any gradient is). Collective.
   double reduce_gradients(ops::Stream stream);
   // One update with the reduced gradients, scaled down to clip_grad where `gradient_norm` exceeds
@@ -46,10 +48,11 @@ class ShardedAdamW {
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
 
-  // This rank's range of the flat parameters and its state, [range.size()] each: for checkpoints.
+  // What this rank owns of the flat parameters, and its state, one element each: for checkpoints.
   // The master is f32, the moments are of options.state_dtype.
-  dist::Range range() const { return ranges_[static_cast<size_t>(communicator_.rank())]; }
-  const std::vector<dist::Range>& ranges() const { return ranges_; }
+  const std::vector<OwnedPiece>& pieces() const { return pieces_; }
+  // Everybody's slices: of part p and rank r [p * ranks + r].
+  const std::vector<dist::Range>& slices() const { return slices_; }
   tensor::Tensor master() const { return master_; }
   tensor::Tensor exp_avg() const { return exp_avg_; }
   tensor::Tensor exp_avg_sq() const { return exp_avg_sq_; }
@@ -61,16 +64,19 @@ class ShardedAdamW {
   void gather_gradients(ops::Stream stream);
 
  private:
+  std::span<const dist::Range> slices_of(size_t part) const;
+  std::vector<ops::ElementRange> owned_ranges() const;
   std::vector<ops::DecayRange> decay_ranges() const;
+  void sum_on_host();
   void gather(ops::Stream stream, const tensor::Tensor& flat);
   model::ParameterStore& store_;
   dist::Communicator& communicator_;
   OptimizerOptions options_;
-  std::vector<dist::Range> ranges_;
+  std::vector<dist::Range> parts_, slices_;
+  std::vector<OwnedPiece> pieces_;
   tensor::Buffer state_, scratch_;
   tensor::Tensor master_, exp_avg_, exp_avg_sq_;
   int64_t num_steps_ = 0;
-  std::vector<dist::Range> parts_;
   size_t num_started_parts_ = 0;
   tensor::Stream exchange_stream_;
   tensor::Event ready_, summed_;

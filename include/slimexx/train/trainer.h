@@ -46,18 +46,26 @@ struct StepResult {
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
 };
 
+// How ranks exchange gradients. Only the cut into parts may move a bit, and only the norm's last.
+struct GradientExchange {
+  std::unique_ptr<dist::DeviceCommunicator> communicator;  // the optimizer's; see there
+  int64_t min_part_elements = kMinPartElements;            // see list_gradient_parts
+  // While the last microbatch's backward still runs, or all behind it; the same bits either way.
+  bool overlap = true;
+};
+
 class Trainer {
  public:
   // `policy` must have gradients; all are borrowed. `temperature` divides the logits, in training
-  // as in generation. `exchange` is the optimizer's.
+  // as in generation.
   Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
           dist::Communicator& communicator, const TrainOptions& options,
           const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
-          std::unique_ptr<dist::DeviceCommunicator> exchange = nullptr);
+          GradientExchange exchange = {});
   ~Trainer();
 
   // One optimizer step over all of `samples` (the global batch). `before_update`, if given, is
-  // called on every rank when the reduced gradients stand in each rank's range, before clipping.
+  // called on every rank when the reduced gradients stand with their owners, before clipping.
   // Collective.
   StepResult step(std::span<const TrainSample> samples, const StepLoss& loss, double learning_rate,
                   const std::function<void()>& before_update = {});
@@ -68,9 +76,6 @@ class Trainer {
                                              std::span<const TrainSample> samples);
 
   ShardedAdamW& optimizer() { return optimizer_; }
-  // Whether gradients are exchanged while the last microbatch's backward still runs (as at first),
-  // or all behind it; the same bits either way.
-  void set_overlap(bool overlap) { overlap_ = overlap; }
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
   void gather_gradients();
   int64_t memory_bytes() const { return arena_.capacity_bytes(); }
@@ -89,6 +94,7 @@ class Trainer {
   void reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
                      bool with_backward);
   void clear_gradients(bool all);
+  void start_parts_of(tensor::Stream stream, int64_t stage);
   void run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                     const StepLoss& loss, std::span<const std::vector<float>> weights,
                     std::span<double> metrics);
@@ -100,9 +106,10 @@ class Trainer {
   model::HeadOptions head_options_;
   tensor::Device device_;
   model::ModelParameters weights_, gradients_, fresh_gradients_;
-  bool overlap_ = true;
+  bool overlap_;
   tensor::Arena arena_;
   tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step
+  std::vector<GradientPart> parts_;
   ShardedAdamW optimizer_;  // last: see its exchange
 };
 

@@ -1,0 +1,49 @@
+// How the flat parameters are cut: into parts, in the order in which backward finishes their
+// gradients, and every part evenly over the data-parallel ranks. So each part's exchange is a whole
+// reduce-scatter, in which every rank sends and receives alike, and a rank owns one slice of every
+// part. All ranks of a run cut alike; the cut decides in which order a rank adds its gradients'
+// norm, and nothing else that a bit hangs on.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "slimexx/dist/communicator.h"
+#include "slimexx/model/parameters.h"
+
+namespace slimexx::train {
+
+// Parts and slices start at multiples of this many elements: vectors of bf16 stay whole.
+inline constexpr int64_t kSliceElements = 16;
+
+// Smaller than this (256 MiB of f32), a part waits for the next: many small exchanges cost more
+// than they hide.
+inline constexpr int64_t kMinPartElements = int64_t{1} << 26;
+
+struct GradientPart {
+  dist::Range range;       // of the flat parameters
+  int64_t last_stage = 0;  // of backward: after it the part is final
+};
+
+// Stages of backward: 0 is the head, 1 the last layer, num_layers the first, num_layers + 1 the
+// embedding (a tied one takes from the head too, so that it is final at the end). Parts cover the
+// parameters from the end to the start; all but the last hold at least `min_elements`.
+std::vector<GradientPart> list_gradient_parts(const model::ParameterStore& store,
+                                              const model::ModelSpec& spec, int64_t min_elements);
+
+// Rank r's slice of part p is [p * num_ranks + r]; it may be empty. Parts are multiples of
+// kSliceElements.
+std::vector<dist::Range> split_parts(std::span<const dist::Range> parts, int num_ranks);
+
+// Elements of the flat parameters, and where they stand in their owner's arrays.
+struct OwnedPiece {
+  dist::Range range;
+  int64_t begin = 0;
+};
+
+// What `rank` owns, ascending, as its arrays hold it: one behind another. Slices that touch are one
+// piece; a single rank has one.
+std::vector<OwnedPiece> list_owned_pieces(std::span<const dist::Range> slices, int rank,
+                                          int num_ranks);
+
+}  // namespace slimexx::train
