@@ -128,12 +128,13 @@ cudaError_t attention_forward(const AttentionForward& problem, cudaStream_t stre
   const int64_t rows =
       problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
   const int head_dim = static_cast<int>(problem.head_dim);
-  cudaError_t error = attention::encode_rows(&launch.key_map, problem.k, rows, problem.kv_heads,
-                                             head_dim, problem.k_stride, launch.problem.box_rows);
-  if (error == cudaSuccess) {
-    error = attention::encode_rows(&launch.value_map, problem.v, rows, problem.kv_heads, head_dim,
-                                   problem.v_stride, launch.problem.box_rows);
+  if (!encode_bf16_heads(&launch.key_map, problem.k, rows, problem.kv_heads, head_dim,
+                         problem.k_stride, launch.problem.box_rows) ||
+      !encode_bf16_heads(&launch.value_map, problem.v, rows, problem.kv_heads, head_dim,
+                         problem.v_stride, launch.problem.box_rows)) {
+    return cudaErrorInvalidValue;
   }
+  cudaError_t error = cudaSuccess;
   if (error == cudaSuccess && plan.whole) {
     error = attention::launch_whole_rows(launch, head_dim, stream);
   }

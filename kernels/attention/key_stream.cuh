@@ -3,9 +3,9 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/mbarrier.cuh"
 #include "kernels/attention/problem.cuh"
-#include "kernels/attention/tensor_box.cuh"
+#include "kernels/common/tensor_map.cuh"
+#include "kernels/common/tma.cuh"
 
 namespace slimexx::kernels::attention {
 
@@ -45,10 +45,10 @@ struct KeyRings {
   // One thread; `consumer_warps` arrive once each per buffer.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
-      init_barrier(keys_full(stage), 1);
-      init_barrier(values_full(stage), 1);
-      init_barrier(keys_empty(stage), consumer_warps);
-      init_barrier(values_empty(stage), consumer_warps);
+      init_mbarrier(keys_full(stage), 1);
+      init_mbarrier(values_full(stage), 1);
+      init_mbarrier(keys_empty(stage), consumer_warps);
+      init_mbarrier(values_empty(stage), consumer_warps);
     }
   }
 };
@@ -84,24 +84,24 @@ struct KeyLoader {
                                              int head, int row) const {
     const int lane = threadIdx.x % 32;
     const uint32_t copies = __popc(__ballot_sync(0xffffffffu, row >= 0));
-    if (lane == 0) arrive_expecting(full, copies * problem.box_rows * 128);
+    if (lane == 0) arrive_expect_bytes(full, copies * problem.box_rows * 128);
     __syncwarp();
     const int half = lane % Rings::kHalves;
     if (row >= 0) {
-      load_box(map, buffer + half * Rings::kHalfBytes + box_offset() * 128, full,
+      load_box(buffer + half * Rings::kHalfBytes + box_offset() * 128, &map, full,
                half * kBoxColumns, head, row);
     }
   }
 
   __device__ __forceinline__ void load_keys(const KeyRange& range, int row) {
-    wait_barrier(rings.keys_empty(key_cursor.stage), key_cursor.parity ^ 1);
+    wait(rings.keys_empty(key_cursor.stage), key_cursor.parity ^ 1);
     load_block(key_map, rings.keys(key_cursor.stage), rings.keys_full(key_cursor.stage), range.head,
                row);
     key_cursor.advance();
   }
 
   __device__ __forceinline__ void load_values(const KeyRange& range, int row) {
-    wait_barrier(rings.values_empty(value_cursor.stage), value_cursor.parity ^ 1);
+    wait(rings.values_empty(value_cursor.stage), value_cursor.parity ^ 1);
     load_block(value_map, rings.values(value_cursor.stage), rings.values_full(value_cursor.stage),
                range.head, row);
     value_cursor.advance();

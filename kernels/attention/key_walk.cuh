@@ -6,7 +6,8 @@
 
 #include "kernels/attention/key_stream.cuh"
 #include "kernels/attention/row_arithmetic.cuh"
-#include "kernels/attention/wgmma_bf16.cuh"
+#include "kernels/common/cluster.cuh"
+#include "kernels/common/wgmma.cuh"
 
 namespace slimexx::kernels::attention {
 
@@ -52,24 +53,25 @@ struct KeyWalk {
   }
 
   __device__ __forceinline__ void issue_scores(float (&s)[kScores]) const {
-    const uint64_t keys = describe_operand(rings.keys(key_cursor.stage), 0);
+    const uint64_t keys = describe_swizzled_tile(rings.keys(key_cursor.stage));
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       const uint64_t column = (k % 4) * 2;  // 16 columns are 32 bytes, in units of 16
-      multiply_shared(s, queries + k / 4 * (query_half_bytes >> 4) + column,
-                      keys + k / 4 * (Rings::kHalfBytes >> 4) + column, k > 0);
+      wgmma_k16(s, queries + k / 4 * (query_half_bytes >> 4) + column,
+                keys + k / 4 * (Rings::kHalfBytes >> 4) + column, k > 0);
     }
-    commit_products();
+    wgmma_commit();
   }
 
   __device__ __forceinline__ void issue_values(float (&o)[kHeadDim / 2],
                                                const uint32_t (&p)[kScores / 2]) const {
-    const uint64_t values = describe_operand(rings.values(value_cursor.stage), Rings::kHalfBytes);
+    const uint64_t values =
+        describe_swizzled_tile(rings.values(value_cursor.stage), Rings::kHalfBytes);
 #pragma unroll
     for (int k = 0; k < kBlock / 16; ++k) {
-      multiply_registers(o, p + 4 * k, values + k * (16 * 128 >> 4));
+      wgmma_k16_transposed(o, p + 4 * k, values + k * (16 * 128 >> 4));
     }
-    commit_products();
+    wgmma_commit();
   }
 
   __device__ __forceinline__ void mask(float (&s)[kScores], const RowTile<kHeadDim>& rows,
@@ -91,7 +93,7 @@ struct KeyWalk {
                      : "memory");
       }
     }
-    fence_async_proxy();
+    fence_shared_for_async();
     sync_named(barrier_id, 128);
   }
 
@@ -109,16 +111,16 @@ struct KeyWalk {
   template <bool kMasked>
   __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
                                        uint32_t (&p)[kScores / 2], int block, bool last) {
-    wait_barrier(rings.keys_full(key_cursor.stage), key_cursor.parity);
+    wait(rings.keys_full(key_cursor.stage), key_cursor.parity);
     turns.take();
     pin_registers(rows.output);
-    fence_products();
+    wgmma_fence();
     issue_scores(s);
-    wait_barrier(rings.values_full(value_cursor.stage), value_cursor.parity);
-    fence_products();
+    wait(rings.values_full(value_cursor.stage), value_cursor.parity);
+    wgmma_fence();
     issue_values(rows.output, p);
     turns.pass();
-    wait_products<1>();
+    wgmma_wait<1>();
     pin_registers(s);
     release(rings.keys_empty(key_cursor.stage));
     if (last) release_queries();
@@ -131,7 +133,7 @@ struct KeyWalk {
     float decay[2];
     weigh_block(s, rows.state, decay, c);
     if constexpr (Turns::kHolds) hold_until_weighed(rows.state);
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(rows.output);
     pin_registers(s);
     release(rings.values_empty(value_cursor.stage));
@@ -152,10 +154,10 @@ struct KeyWalk {
 #pragma unroll
     for (float& value : rows.output) value = 0.0f;
 
-    wait_barrier(rings.keys_full(key_cursor.stage), key_cursor.parity);
-    fence_products();
+    wait(rings.keys_full(key_cursor.stage), key_cursor.parity);
+    wgmma_fence();
     issue_scores(s);
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(s);
     release(rings.keys_empty(key_cursor.stage));
     if (range.first_block + 1 == range.last_block) release_queries();
@@ -174,13 +176,13 @@ struct KeyWalk {
       step<true>(rows, s, p, block, block + 1 == range.last_block);
     }
 
-    wait_barrier(rings.values_full(value_cursor.stage), value_cursor.parity);
+    wait(rings.values_full(value_cursor.stage), value_cursor.parity);
     const int present = range.keys - (range.last_block - 1) * kBlock;
     if (present < kBlock) clear_missing_values(present);
     pin_registers(rows.output);
-    fence_products();
+    wgmma_fence();
     issue_values(rows.output, p);
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(rows.output);
     release(rings.values_empty(value_cursor.stage));
     value_cursor.advance();

@@ -1,7 +1,7 @@
 // What the host prepares once for both schedules.
 #pragma once
 #include "kernels/attention/problem.cuh"
-#include "kernels/attention/tensor_box.cuh"
+#include "kernels/common/tensor_map.cuh"
 
 namespace slimexx::kernels::attention {
 

@@ -1,5 +1,4 @@
 list(APPEND SLX_KERNELS_SOURCES
   attention/attention_forward.cu
   attention/split_keys.cu
-  attention/tensor_box.cu
   attention/whole_rows.cu)

@@ -143,7 +143,7 @@ __device__ __forceinline__ void compute_pieces(const Problem& problem, uint32_t 
   using Layout = Shared<kHeadDim>;
   KeyWalk<kHeadDim, Layout::kStages, NoTurns, OneSegment<kHeadDim>> walk{
       {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
-      describe_operand(shared, 0),
+      describe_swizzled_tile(shared),
       Layout::kQueryHalfBytes,
       0,
       1,
@@ -158,7 +158,7 @@ __device__ __forceinline__ void compute_pieces(const Problem& problem, uint32_t 
     if (is_empty(piece)) continue;
     sync_named(1, 128);  // the previous piece's products have read the queries
     gather_queries<kHeadDim>(problem, piece, shared);
-    fence_async_proxy();
+    fence_shared_for_async();
     sync_named(1, 128);
     RowTile<kHeadDim> rows;
 #pragma unroll
@@ -185,10 +185,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const typename Layout::Rings rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt};
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
-    prefetch_map(key_map);
-    prefetch_map(value_map);
+    prefetch_tensor_map(&key_map);
+    prefetch_tensor_map(&value_map);
     rings.init(4);
-    publish_barriers();
+    fence_mbarrier_init();
   }
   __syncthreads();
   if (threadIdx.x < 128) {

@@ -138,13 +138,13 @@ struct Tickets {
   __device__ __forceinline__ uint32_t tile() const { return address + 32 + cursor.stage * 32; }
   __device__ __forceinline__ void init() const {
     for (uint32_t slot = 0; slot < 2; ++slot) {
-      init_barrier(address + slot * 8, 1);
-      init_barrier(address + 16 + slot * 8, 8);
+      init_mbarrier(address + slot * 8, 1);
+      init_mbarrier(address + 16 + slot * 8, 8);
     }
   }
   // The loading warp.
   __device__ __forceinline__ void put(const Tile& t) {
-    wait_barrier(empty(), cursor.parity ^ 1);
+    wait(empty(), cursor.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(tile()), "r"(t.index),
                    "r"(t.head), "r"(t.first_query), "r"(t.sequence.first_token)
@@ -158,7 +158,7 @@ struct Tickets {
   }
   // A whole computing warp.
   __device__ __forceinline__ bool take(Tile& t) {
-    wait_barrier(full(), cursor.parity);
+    wait(full(), cursor.parity);
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(t.index), "=r"(t.head), "=r"(t.first_query), "=r"(t.sequence.first_token)
                  : "r"(tile())
@@ -258,7 +258,7 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   const uint32_t merged = shared + Layout::kMergedAt + group * MergedSegments<kHeadDim>::kBytes;
   KeyWalk<kHeadDim, Layout::kStages, AlternatingTurns, MergedSegments<kHeadDim>> walk{
       {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
-      describe_operand(shared + group * Layout::kGroupQueryBytes, 0),
+      describe_swizzled_tile(shared + group * Layout::kGroupQueryBytes),
       Layout::kQueryHalfBytes,
       shared + Layout::kQueryFullAt + group * 16 + 8,
       static_cast<uint32_t>(1 + group),
@@ -281,7 +281,7 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
       rows.position[i] = query < tile.sequence.queries ? tile.sequence.context + query : -1;
     }
     walk.segments.empty = true;
-    wait_barrier(query_full, query_parity);
+    wait(query_full, query_parity);
     query_parity ^= 1;
     const int first_position = tile.sequence.context + tile.first_query + group * 64;
     walk.walk(rows, keys_of(tile, 0), (first_position + 1) / kBlock);
@@ -312,14 +312,13 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
     if (leader) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
     for (int group = 0; group < 2; ++group) {
       const uint32_t full = shared + Layout::kQueryFullAt + group * 16;
-      wait_barrier(full + 8, query_parity);
-      if (leader) arrive_expecting(full, Layout::kGroupQueryBytes);
+      wait(full + 8, query_parity);
+      if (leader) arrive_expect_bytes(full, Layout::kGroupQueryBytes);
       __syncwarp();
       const int half = threadIdx.x;
       if (half < Layout::Rings::kHalves) {
-        load_box(query_map,
-                 shared + group * Layout::kGroupQueryBytes + half * Layout::kQueryHalfBytes, full,
-                 half * kBoxColumns, tile.head,
+        load_box(shared + group * Layout::kGroupQueryBytes + half * Layout::kQueryHalfBytes,
+                 &query_map, full, half * kBoxColumns, tile.head,
                  tile.sequence.first_token + tile.first_query + group * 64);
       }
       if (group == 0) loader.load_first(keys_of(tile, tile.head / problem.group));
@@ -343,16 +342,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t shared = shared_address(memory);
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
-    prefetch_map(query_map);
-    prefetch_map(key_map);
-    prefetch_map(value_map);
+    prefetch_tensor_map(&query_map);
+    prefetch_tensor_map(&key_map);
+    prefetch_tensor_map(&value_map);
     typename Layout::Rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt}.init(8);
     for (uint32_t group = 0; group < 2; ++group) {
-      init_barrier(shared + Layout::kQueryFullAt + group * 16, 1);
-      init_barrier(shared + Layout::kQueryFullAt + group * 16 + 8, 4);
+      init_mbarrier(shared + Layout::kQueryFullAt + group * 16, 1);
+      init_mbarrier(shared + Layout::kQueryFullAt + group * 16 + 8, 4);
     }
     Tickets{shared + Layout::kTicketsAt, {}}.init();
-    publish_barriers();
+    fence_mbarrier_init();
   }
   __syncthreads();
 
@@ -376,9 +375,10 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
   CUtensorMap query_map;
-  error = encode_rows(&query_map, launch.problem.q, launch.tokens, launch.problem.query_heads,
-                      kHeadDim, launch.problem.q_stride, 64);
-  if (error != cudaSuccess) return error;
+  if (!encode_bf16_heads(&query_map, launch.problem.q, launch.tokens, launch.problem.query_heads,
+                         kHeadDim, launch.problem.q_stride, 64)) {
+    return cudaErrorInvalidValue;
+  }
   int processors = 0;
   error = count_processors(&processors);
   if (error == cudaSuccess) {

@@ -1,8 +1,8 @@
 // Checks a problem, lays out its workspace, describes its tensors and launches the kernels.
 #include "slimexx/kernels/attention_backward.h"
 
-#include "kernels/attention/tensor_box.cuh"
 #include "kernels/attention_backward/problem.cuh"
+#include "kernels/common/tensor_map.cuh"
 
 namespace slimexx::kernels {
 namespace {
@@ -98,25 +98,15 @@ Problem describe(const AttentionBackward& problem) {
   return p;
 }
 
-cudaError_t describe_tensors(const AttentionBackward& problem, Launch& launch) {
+bool describe_tensors(const AttentionBackward& problem, Launch& launch) {
   const auto encode = [&](CUtensorMap& map, const void* base, int64_t heads, int64_t stride) {
-    return attention::encode_rows(&map, base, problem.tokens, heads, problem.head_dim, stride,
-                                  kTile);
+    return encode_bf16_heads(&map, base, problem.tokens, heads, problem.head_dim, stride, kTile);
   };
-  cudaError_t error = encode(launch.q_map, problem.q, problem.query_heads, problem.q_stride);
-  if (error == cudaSuccess) {
-    error = encode(launch.out_map, problem.out, problem.query_heads, problem.out_stride);
-  }
-  if (error == cudaSuccess) {
-    error = encode(launch.dout_map, problem.dout, problem.query_heads, problem.dout_stride);
-  }
-  if (error == cudaSuccess) {
-    error = encode(launch.k_map, problem.k, problem.kv_heads, problem.k_stride);
-  }
-  if (error == cudaSuccess) {
-    error = encode(launch.v_map, problem.v, problem.kv_heads, problem.v_stride);
-  }
-  return error;
+  return encode(launch.q_map, problem.q, problem.query_heads, problem.q_stride) &&
+         encode(launch.out_map, problem.out, problem.query_heads, problem.out_stride) &&
+         encode(launch.dout_map, problem.dout, problem.query_heads, problem.dout_stride) &&
+         encode(launch.k_map, problem.k, problem.kv_heads, problem.k_stride) &&
+         encode(launch.v_map, problem.v, problem.kv_heads, problem.v_stride);
 }
 
 cudaError_t count_processors(int* processors) {
@@ -141,9 +131,9 @@ cudaError_t attention_backward(const AttentionBackward& problem, cudaStream_t st
   Launch launch{};
   launch.problem = describe(problem);
   launch.head_dim = static_cast<int>(problem.head_dim);
+  if (!describe_tensors(problem, launch)) return cudaErrorInvalidValue;
   int processors = 0;
-  cudaError_t error = describe_tensors(problem, launch);
-  if (error == cudaSuccess) error = count_processors(&processors);
+  cudaError_t error = count_processors(&processors);
   if (error == cudaSuccess) error = launch_list_walks(launch, stream);
   if (error == cudaSuccess) error = launch_query_gradients(launch, processors, stream);
   if (error == cudaSuccess) error = launch_key_gradients(launch, processors, stream);

@@ -3,9 +3,9 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/mbarrier.cuh"
 #include "kernels/attention_backward/problem.cuh"
 #include "kernels/attention_backward/warp_release.cuh"
+#include "kernels/common/mbarrier.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int
 struct ItemQueue {
   static constexpr uint32_t kBytes = 96;
   uint32_t address;
-  attention::RingCursor<2> cursor;
+  RingCursor<2> cursor;
 
   __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
   __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
@@ -45,13 +45,13 @@ struct ItemQueue {
   // One thread; `consumer_warps` arrive once each per item.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     for (uint32_t i = 0; i < 2; ++i) {
-      attention::init_barrier(address + i * 8, 1);
-      attention::init_barrier(address + 16 + i * 8, consumer_warps * kArrivalsPerWarp);
+      init_mbarrier(address + i * 8, 1);
+      init_mbarrier(address + 16 + i * 8, consumer_warps * kArrivalsPerWarp);
     }
   }
   // The loading warp.
   __device__ __forceinline__ void put(const Item& item) {
-    attention::wait_barrier(empty(), cursor.parity ^ 1);
+    kernels::wait(empty(), cursor.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot()), "r"(item.first_token),
                    "r"(item.length), "r"(item.padded), "r"(item.block)
@@ -59,13 +59,13 @@ struct ItemQueue {
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, 0};" ::"r"(slot() + 16), "r"(item.head),
                    "r"(item.heads), "r"(item.part)
                    : "memory");
-      attention::arrive(full());
+      kernels::arrive(full());
     }
     cursor.advance();
   }
   // A computing warp. The item stays in shared memory until drop(): registers are short there.
   __device__ __forceinline__ Item wait() const {
-    attention::wait_barrier(full(), cursor.parity);
+    kernels::wait(full(), cursor.parity);
     return read();
   }
   __device__ __forceinline__ Item read() const {

@@ -66,7 +66,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   KeyWalk<kHeadDim> walk{problem, shared, group};
   ItemQueue items{shared + Layout::kItemsAt, {}};
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
-    wait_barrier(shared + Layout::kKeysFullAt, items.item_parity());
+    wait(shared + Layout::kKeysFullAt, items.item_parity());
     const int tiles =
         divide_up(item.length - item.block * kBlockRows, kTile) - static_cast<int>(group);
     if (tiles > 0) {
@@ -109,13 +109,13 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
       next = static_cast<int>(gridDim.x + atomicAdd(&problem.counters->next_key_item, 1u));
 
     const uint32_t keys_full = shared + Layout::kKeysFullAt;
-    wait_barrier(shared + Layout::kKeysEmptyAt, keys_parity);
+    wait(shared + Layout::kKeysEmptyAt, keys_parity);
     keys_parity ^= 1;
-    if (lane == 0) arrive_expecting(keys_full, 4 * Ring::kTileBytes);
+    if (lane == 0) arrive_expect_bytes(keys_full, 4 * Ring::kTileBytes);
     __syncwarp();
     if (lane < 4 * Ring::kHalves) {
       const int half = lane % Ring::kHalves, rows = lane / Ring::kHalves % 2;
-      load_box(lane < 2 * Ring::kHalves ? k_map : v_map, shared + lane * kBoxBytes, keys_full,
+      load_box(shared + lane * kBoxBytes, lane < 2 * Ring::kHalves ? &k_map : &v_map, keys_full,
                half * kBoxColumns, item.head / problem.group,
                item.first_token + item.block * kBlockRows + rows * kTile);
     }
@@ -150,15 +150,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t shared = shared_address(memory);
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
-    prefetch_map(q_map);
-    prefetch_map(k_map);
-    prefetch_map(v_map);
-    prefetch_map(dout_map);
+    prefetch_tensor_map(&q_map);
+    prefetch_tensor_map(&k_map);
+    prefetch_tensor_map(&v_map);
+    prefetch_tensor_map(&dout_map);
     typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(8);
-    init_barrier(shared + Layout::kKeysFullAt, 1);
-    init_barrier(shared + Layout::kKeysEmptyAt, 8 * kArrivalsPerWarp);
+    init_mbarrier(shared + Layout::kKeysFullAt, 1);
+    init_mbarrier(shared + Layout::kKeysEmptyAt, 8 * kArrivalsPerWarp);
     ItemQueue{shared + Layout::kItemsAt, {}}.init(8);
-    publish_barriers();
+    fence_mbarrier_init();
   }
   __syncthreads();
   // The same in all lanes, and the compiler may know.

@@ -5,7 +5,7 @@
 
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/items.cuh"
-#include "kernels/attention_backward/products.cuh"
+#include "kernels/attention_backward/operand.cuh"
 #include "kernels/attention_backward/tile_ring.cuh"
 
 namespace slimexx::kernels::attention_gradient::key_walk {
@@ -62,28 +62,28 @@ struct KeyWalk {
   __device__ __forceinline__ void issue_scores(float (&d)[32], uint32_t rows_at,
                                                uint32_t tile) const {
     const Operand rows(shared + rows_at + group * Ring::kTileBytes, 0), columns(tile, 0);
-    fence_products();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       const uint32_t at = k / 4 * kBoxBytes + k % 4 * 32;
-      multiply_rows(d, rows.at(at), columns.at(at), k > 0);
+      wgmma_k16(d, rows.at(at), columns.at(at), k > 0);
     }
-    commit_products();
+    wgmma_commit();
   }
 
   __device__ __forceinline__ void issue_sums(float (&d)[kOutputs], uint32_t tile) const {
     const Operand b(tile, kBoxBytes);
-    fence_products();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      multiply_registers(d, operand + 4 * k, b.at(k * 16 * 128));
+      wgmma_k16_transposed(d, operand + 4 * k, b.at(k * 16 * 128));
     }
-    commit_products();
+    wgmma_commit();
   }
 
   // A tile before this warpgroup's keys.
   __device__ __forceinline__ void skip() {
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    wait(ring().full(ahead.stage), ahead.parity);
     release(ring().empty(ahead.stage));
     ahead.advance();
   }
@@ -156,16 +156,16 @@ struct KeyWalk {
   // The current tile's scores are there; in flight on entry: dK of the tile before, dP.
   __device__ __forceinline__ void step(bool diagonal, bool skip_before_next) {
     weigh(diagonal);
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(dp);
     if (stage_before != kNone) release(ring().empty(stage_before));
     if (skip_before_next) skip();
     round_weights();
     issue_sums(dv, ring().second(stage));
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    wait(ring().full(ahead.stage), ahead.parity);
     issue_scores(s, 0, ring().first(ahead.stage));
     fetch(1);
-    wait_products<1>();
+    wgmma_wait<1>();
     differentiate();
     issue_sums(dk, ring().first(stage));
     issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
@@ -173,23 +173,23 @@ struct KeyWalk {
     stage = ahead.stage;
     ahead.advance();
     fetch(0);
-    wait_products<2>();
+    wgmma_wait<2>();
     pin_registers(s);
   }
 
   __device__ __forceinline__ void last_step(bool diagonal) {
     weigh(diagonal);
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(dp);
     release(shared + Layout::kKeysEmptyAt);
     if (stage_before != kNone) release(ring().empty(stage_before));
     round_weights();
     issue_sums(dv, ring().second(stage));
     fetch(1);
-    wait_products<0>();
+    wgmma_wait<0>();
     differentiate();
     issue_sums(dk, ring().first(stage));
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(dk);
     pin_registers(dv);
     release(ring().empty(stage));
@@ -202,14 +202,14 @@ struct KeyWalk {
     pin_registers(dk);
     pin_registers(dv);
     if (group != 0) skip();
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    wait(ring().full(ahead.stage), ahead.parity);
     issue_scores(s, 0, ring().first(ahead.stage));
     issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
     stage_before = kNone;
     stage = ahead.stage;
     ahead.advance();
     fetch(0);
-    wait_products<1>();
+    wgmma_wait<1>();
     pin_registers(s);
     int left = tiles;  // of this head
     for (;;) {

@@ -10,6 +10,7 @@
 // memory 32 KB for each product, 32 KB loaded = 1024 clocks at 128 B/clk.
 #include "kernels/attention/problem.cuh"
 #include "kernels/attention_backward/query_walk.cuh"
+#include "kernels/common/cluster.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     const int first_row = item.block * kBlockRows + group * kTile;
     walk.read_log_sums(item, first_row);
-    wait_barrier(rows_full, items.item_parity());
+    wait(rows_full, items.item_parity());
     walk.read_operand(walk.q, rows);
     walk.read_operand(walk.dout, rows + Ring::kTileBytes);
     release(rows_full + 8);
@@ -116,12 +117,12 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
     const int first_row = item.first_token + item.block * kBlockRows;
     for (int group = 0; group < 2; ++group) {
       const uint32_t full = shared + Layout::kRowsFullAt + group * 16;
-      wait_barrier(full + 8, rows_parity);
-      if (lane == 0) arrive_expecting(full, 2 * Ring::kTileBytes);
+      wait(full + 8, rows_parity);
+      if (lane == 0) arrive_expect_bytes(full, 2 * Ring::kTileBytes);
       __syncwarp();
       if (lane < 2 * Ring::kHalves) {
-        load_box(lane < Ring::kHalves ? q_map : dout_map,
-                 shared + group * Layout::kGroupBytes + lane * kBoxBytes, full,
+        load_box(shared + group * Layout::kGroupBytes + lane * kBoxBytes,
+                 lane < Ring::kHalves ? &q_map : &dout_map, full,
                  lane % Ring::kHalves * kBoxColumns, item.head, first_row + group * kTile);
       }
     }
@@ -152,18 +153,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t shared = shared_address(memory);
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
-    prefetch_map(q_map);
-    prefetch_map(k_map);
-    prefetch_map(v_map);
-    prefetch_map(dout_map);
-    prefetch_map(out_map);
+    prefetch_tensor_map(&q_map);
+    prefetch_tensor_map(&k_map);
+    prefetch_tensor_map(&v_map);
+    prefetch_tensor_map(&dout_map);
+    prefetch_tensor_map(&out_map);
     typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(8);
     for (uint32_t group = 0; group < 2; ++group) {
-      init_barrier(shared + Layout::kRowsFullAt + group * 16, 1);
-      init_barrier(shared + Layout::kRowsFullAt + group * 16 + 8, 4 * kArrivalsPerWarp);
+      init_mbarrier(shared + Layout::kRowsFullAt + group * 16, 1);
+      init_mbarrier(shared + Layout::kRowsFullAt + group * 16 + 8, 4 * kArrivalsPerWarp);
     }
     ItemQueue{shared + Layout::kItemsAt, {}}.init(8);
-    publish_barriers();
+    fence_mbarrier_init();
   }
   __syncthreads();
   // The same in all lanes, and the compiler may know.

@@ -5,7 +5,7 @@
 
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/items.cuh"
-#include "kernels/attention_backward/products.cuh"
+#include "kernels/attention_backward/operand.cuh"
 #include "kernels/attention_backward/tile_ring.cuh"
 
 namespace slimexx::kernels::attention_gradient::query_walk {
@@ -83,7 +83,7 @@ struct QueryWalk {
 
   // D = dout . out, of outputs that come through the ring before the keys; both kernels need it.
   __device__ __forceinline__ void multiply_outputs(const Item& item, int first_row, int group) {
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    wait(ring().full(ahead.stage), ahead.parity);
     uint32_t out[kHeadDim / 4];
     read_operand(out, group == 0 ? ring().first(ahead.stage) : ring().second(ahead.stage));
     release(ring().empty(ahead.stage));
@@ -112,20 +112,21 @@ struct QueryWalk {
   __device__ __forceinline__ void issue_scores(float (&d)[32], const uint32_t (&rows)[kHeadDim / 4],
                                                uint32_t tile) const {
     const Operand columns(tile, 0);
-    fence_products();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
-      multiply_rows(d, rows + 4 * k, columns.at(k / 4 * kBoxBytes + k % 4 * 32), k > 0);
+      wgmma_k16(d, rows + 4 * k, columns.at(k / 4 * kBoxBytes + k % 4 * 32), k > 0);
     }
-    commit_products();
+    wgmma_commit();
   }
 
   __device__ __forceinline__ void issue_sum(uint32_t tile) {
     const Operand keys(tile, kBoxBytes);
-    fence_products();
+    wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < kTile / 16; ++k) multiply_registers(dq, ds + 4 * k, keys.at(k * 16 * 128));
-    commit_products();
+    for (int k = 0; k < kTile / 16; ++k)
+      wgmma_k16_transposed(dq, ds + 4 * k, keys.at(k * 16 * 128));
+    wgmma_commit();
   }
 
   __device__ __forceinline__ void weigh(bool diagonal) {
@@ -157,18 +158,18 @@ struct QueryWalk {
 
   // The current tile's scores are weighed; in flight on entry: dQ of the tile before, dP.
   __device__ __forceinline__ void step(bool next_diagonal) {
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(dp);
     if (stage_before != kNone) release(ring().empty(stage_before));
     differentiate();
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    wait(ring().full(ahead.stage), ahead.parity);
     issue_scores(s, q, ring().first(ahead.stage));
     issue_sum(ring().first(stage));
     issue_scores(dp, dout, ring().second(ahead.stage));
     stage_before = stage;
     stage = ahead.stage;
     ahead.advance();
-    wait_products<2>();
+    wgmma_wait<2>();
     pin_registers(s);
     weigh(next_diagonal);
   }
@@ -178,28 +179,28 @@ struct QueryWalk {
 #pragma unroll
     for (float& value : dq) value = 0.0f;
     pin_registers(dq);
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    wait(ring().full(ahead.stage), ahead.parity);
     issue_scores(s, q, ring().first(ahead.stage));
     issue_scores(dp, dout, ring().second(ahead.stage));
     stage_before = kNone;
     stage = ahead.stage;
     ahead.advance();
-    wait_products<1>();
+    wgmma_wait<1>();
     pin_registers(s);
     weigh(tiles == 1);
     for (int tile = 1; tile < tiles; ++tile) step(tile + 1 == tiles);
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(dp);
     if (stage_before != kNone) release(ring().empty(stage_before));
     differentiate();
     issue_sum(ring().first(stage));
-    wait_products<0>();
+    wgmma_wait<0>();
     pin_registers(dq);
     release(ring().empty(stage));
   }
 
   __device__ __forceinline__ void skip() {
-    wait_barrier(ring().full(ahead.stage), ahead.parity);
+    wait(ring().full(ahead.stage), ahead.parity);
     release(ring().empty(ahead.stage));
     ahead.advance();
   }

@@ -4,10 +4,10 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/mbarrier.cuh"
-#include "kernels/attention/tensor_box.cuh"
 #include "kernels/attention_backward/problem.cuh"
 #include "kernels/attention_backward/warp_release.cuh"
+#include "kernels/common/tensor_map.cuh"
+#include "kernels/common/tma.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 
@@ -15,7 +15,7 @@ inline constexpr uint32_t kBoxBytes = kTile * 128;
 
 template <int kHeadDim, int kStages>
 struct TileRing {
-  static constexpr int kHalves = kHeadDim / attention::kBoxColumns;
+  static constexpr int kHalves = kHeadDim / kBoxColumns;
   static constexpr uint32_t kTileBytes = kHalves * kBoxBytes;
   static constexpr uint32_t kBytes = kStages * 2 * kTileBytes;
   static constexpr uint32_t kBarrierBytes = (2 * kStages + 1) * 8;
@@ -37,10 +37,10 @@ struct TileRing {
 
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
-      attention::init_barrier(full(stage), 1);
-      attention::init_barrier(empty(stage), consumer_warps * kArrivalsPerWarp);
+      init_mbarrier(full(stage), 1);
+      init_mbarrier(empty(stage), consumer_warps * kArrivalsPerWarp);
     }
-    attention::init_barrier(landed(), 1);
+    init_mbarrier(landed(), 1);
   }
 };
 
@@ -72,7 +72,7 @@ template <int kHeadDim, int kStages>
 struct TileLoader {
   using Ring = TileRing<kHeadDim, kStages>;
   Ring ring;
-  attention::RingCursor<kStages> cursor;
+  RingCursor<kStages> cursor;
   uint32_t landed_parity = 0;
 
   // Rows past a sequence's end belong to its neighbour. Their weights are 0, and 0 times an
@@ -86,7 +86,7 @@ struct TileLoader {
                      : "memory");
       }
     }
-    attention::fence_async_proxy();
+    fence_shared_for_async();
     __syncwarp();
   }
 
@@ -96,28 +96,28 @@ struct TileLoader {
   __device__ __forceinline__ void load(const TilePair& pair, int present, uint32_t extra_bytes,
                                        const Extra& extra) {
     const int lane = threadIdx.x % 32;
-    attention::wait_barrier(ring.empty(cursor.stage), cursor.parity ^ 1);
+    kernels::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
     const bool partial = present < kTile;
     const uint32_t full = ring.full(cursor.stage);
     const uint32_t barrier = partial ? ring.landed() : full;
     if (lane == 0) {
       expect_bytes(full, extra_bytes);
-      attention::arrive_expecting(barrier, 2 * Ring::kTileBytes);
+      arrive_expect_bytes(barrier, 2 * Ring::kTileBytes);
       extra(cursor.stage, full);
     }
     __syncwarp();
     if (lane < 2 * Ring::kHalves) {
       const bool first = lane < Ring::kHalves;
-      attention::load_box(first ? pair.first_map : pair.second_map,
-                          ring.first(cursor.stage) + lane * kBoxBytes, barrier,
-                          lane % Ring::kHalves * attention::kBoxColumns, pair.head,
-                          first ? pair.first_row : pair.second_row);
+      load_box(ring.first(cursor.stage) + lane * kBoxBytes,
+               first ? &pair.first_map : &pair.second_map, barrier,
+               lane % Ring::kHalves * kBoxColumns, pair.head,
+               first ? pair.first_row : pair.second_row);
     }
     if (partial) {
-      attention::wait_barrier(barrier, landed_parity);
+      kernels::wait(barrier, landed_parity);
       landed_parity ^= 1;
       clear_rows(present);
-      if (lane == 0) attention::arrive(full);
+      if (lane == 0) kernels::arrive(full);
     }
     cursor.advance();
   }

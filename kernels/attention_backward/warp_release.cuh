@@ -5,7 +5,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/mbarrier.cuh"
+#include "kernels/common/mbarrier.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 
@@ -17,7 +17,7 @@ inline constexpr uint32_t kArrivalsPerWarp = 1;
 
 __device__ __forceinline__ void release(uint32_t barrier) {
   __syncwarp();
-  if (kArrivalsPerWarp == 32 || threadIdx.x % 32 == 0) attention::arrive(barrier);
+  if (kArrivalsPerWarp == 32 || threadIdx.x % 32 == 0) kernels::arrive(barrier);
 }
 
 }  // namespace slimexx::kernels::attention_gradient

@@ -6,8 +6,8 @@
 
 namespace slimexx::kernels {
 
-// With SLX_BOUNDED_WAITS (on in debug builds) a wait that lasts some seconds traps: a wrong
-// pipeline then ends in a launch failure and not in a hung device.
+// With SLX_BOUNDED_WAITS (on in debug builds) a wait of more than 20 s traps: a wrong pipeline then
+// ends in a launch failure and not in a hung device.
 #if !defined(NDEBUG) && !defined(SLX_BOUNDED_WAITS)
 #define SLX_BOUNDED_WAITS 1
 #endif
@@ -16,7 +16,11 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-__device__ __forceinline__ void init_mbarrier(uint64_t* bar, uint32_t arrivals) {
+// Barriers and buffers are named by pointers or, where registers are short, by shared addresses.
+__device__ __forceinline__ uint32_t shared_address(uint32_t address) { return address; }
+
+template <class Barrier>
+__device__ __forceinline__ void init_mbarrier(Barrier bar, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals)
                : "memory");
 }
@@ -27,14 +31,16 @@ __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ __forceinline__ void arrive(uint64_t* bar) {
+template <class Barrier>
+__device__ __forceinline__ void arrive(Barrier bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
 }
 
 // Arrives at the barrier that lies at bar's offset in the shared memory of block `rank`. Orders
 // this thread's own block only: release at cluster scope would drain all memory operations (0.9 us
 // a time), and who gives a buffer back to a peer's copy engine has written nothing it must publish.
-__device__ __forceinline__ void arrive_at_rank(uint64_t* bar, uint32_t rank) {
+template <class Barrier>
+__device__ __forceinline__ void arrive_at_rank(Barrier bar, uint32_t rank) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
@@ -46,13 +52,15 @@ __device__ __forceinline__ void arrive_at_rank(uint64_t* bar, uint32_t rank) {
 }
 
 // One arrival, and the phase also waits for `bytes` of bulk copies.
-__device__ __forceinline__ void arrive_expect_bytes(uint64_t* bar, uint32_t bytes) {
+template <class Barrier>
+__device__ __forceinline__ void arrive_expect_bytes(Barrier bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)),
                "r"(bytes)
                : "memory");
 }
 
-__device__ __forceinline__ bool try_wait(uint64_t* bar, uint32_t parity) {
+template <class Barrier>
+__device__ __forceinline__ bool try_wait(Barrier bar, uint32_t parity) {
   uint32_t done;
   asm volatile(
       "{\n"
@@ -67,10 +75,14 @@ __device__ __forceinline__ bool try_wait(uint64_t* bar, uint32_t parity) {
 }
 
 // Returns once the phase of the given parity has completed.
-__device__ __forceinline__ void wait(uint64_t* bar, uint32_t parity) {
+template <class Barrier>
+__device__ __forceinline__ void wait(Barrier bar, uint32_t parity) {
 #ifdef SLX_BOUNDED_WAITS
-  for (uint32_t spins = 0; !try_wait(bar, parity);) {
-    if (++spins == (1u << 24)) __trap();
+  uint64_t start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  while (!try_wait(bar, parity)) {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (now - start > 20'000'000'000ull) __trap();
   }
 #else
   while (!try_wait(bar, parity)) {
@@ -78,13 +90,27 @@ __device__ __forceinline__ void wait(uint64_t* bar, uint32_t parity) {
 #endif
 }
 
-// A ring of buffers as one thread or warp walks it: which stage, and in which round.
+// A ring of buffers as one thread or warp walks it: which stage, and the parity of the round.
 struct StageCursor {
   int stage = 0;
   uint32_t parity = 0;
 
   __device__ __forceinline__ void advance(int stages) {
     if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// The same where the number of stages is a constant.
+template <int kStages>
+struct RingCursor {
+  uint32_t stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
       stage = 0;
       parity ^= 1;
     }

@@ -1,4 +1,4 @@
-// Bulk tensor copies between global and shared memory (PTX cp.async.bulk.tensor, rank 2).
+// Bulk tensor copies between global and shared memory (PTX cp.async.bulk.tensor).
 // Coordinates are elements, innermost first. Elements outside the tensor load as zero, count as
 // bytes of the barrier, and are never stored.
 #pragma once
@@ -12,7 +12,8 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-__device__ __forceinline__ void load_box(void* dst, const CUtensorMap* map, uint64_t* bar, int x,
+template <class Buffer, class Barrier>
+__device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Barrier bar, int x,
                                          int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -21,9 +22,20 @@ __device__ __forceinline__ void load_box(void* dst, const CUtensorMap* map, uint
       : "memory");
 }
 
+template <class Buffer, class Barrier>
+__device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Barrier bar, int x,
+                                         int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(dst)),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
 // Writes the box at dst's offset, and counts its bytes at bar's offset, in every block of the
 // cluster whose bit is set in `ranks`.
-__device__ __forceinline__ void load_box_multicast(void* dst, const CUtensorMap* map, uint64_t* bar,
+template <class Buffer, class Barrier>
+__device__ __forceinline__ void load_box_multicast(Buffer dst, const CUtensorMap* map, Barrier bar,
                                                    int x, int y, uint16_t ranks) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"

@@ -1,9 +1,10 @@
-// Warpgroup matrix multiply (PTX wgmma): D[64, n] (+)= A[64, 16] B[n, 16]^T, bf16 in, fp32 out,
-// both operands in shared memory with K contiguous, in tiles of 128-byte rows under the 128-byte
-// swizzle.
+// Warpgroup matrix multiply (PTX wgmma): D[64, n] (+)= A[64, 16] B[n, 16]^T, bf16 in, fp32 out.
+// Operands lie in shared memory in tiles of 128-byte rows under the 128-byte swizzle, or A in
+// registers.
 //
 // Accumulator layout: warp w of the warpgroup owns rows 16 w .. 16 w + 15. Register 4 j + 2 i + c
-// of lane l holds row 16 w + l / 4 + 8 i, column 8 j + 2 (l % 4) + c.
+// of lane l holds row 16 w + l / 4 + 8 i, column 8 j + 2 (l % 4) + c. Two neighbouring groups j,
+// rounded pairwise to bf16, are one A operand in registers.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,12 +14,16 @@
 
 namespace slimexx::kernels {
 
-// Descriptor of a K-major tile of 128-byte rows (64 bf16), 128-byte swizzle, starting on a multiple
-// of 1024 bytes. Eight rows make one swizzle atom: stride 1024. Fields are in units of 16 bytes.
-__device__ __forceinline__ uint64_t describe_swizzled_tile(const void* tile) {
+// Descriptor of a tile of 128-byte rows (64 bf16), 128-byte swizzle, starting on a multiple of 1024
+// bytes. Eight rows make one swizzle atom: stride 1024. Fields are in units of 16 bytes.
+// `column_box_bytes`: of an operand whose N runs along the row, from box to box of 64 columns.
+template <class Tile>
+__device__ __forceinline__ uint64_t describe_swizzled_tile(Tile tile,
+                                                           uint32_t column_box_bytes = 0) {
   constexpr uint64_t kStride = uint64_t{1024 >> 4} << 32;
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  return kSwizzle128 | kStride | ((shared_address(tile) & 0x3FFFF) >> 4);
+  return static_cast<uint64_t>((shared_address(tile) & 0x3FFFF) >> 4) |
+         (static_cast<uint64_t>(column_box_bytes >> 4) << 16) | kStride | kSwizzle128;
 }
 
 // Descriptor units from one k16 step to the next inside a 128-byte row.
@@ -170,6 +175,38 @@ __device__ __forceinline__ void wgmma_k16(float (&d)[128], uint64_t desc_a, uint
   SLX_WGMMA(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130");
 }
 
+// A in registers.
+#define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
+  asm volatile(                                                                                 \
+      "{\n"                                                                                     \
+      ".reg .pred accumulate;\n"                                                                \
+      "setp.ne.b32 accumulate, " p                                                              \
+      ", 0;\n"                                                                                  \
+      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, {" a_names "}, " b \
+      ", accumulate, 1, 1, " transpose                                                          \
+      ";\n"                                                                                     \
+      "}\n"                                                                                     \
+      : regs                                                                                    \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b)__VA_OPT__(, ) __VA_ARGS__)
+
+__device__ __forceinline__ void wgmma_k16(float (&d)[32], const uint32_t* a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA_REGISTERS(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32, %33, %34, %35",
+                      "%36", "%37", "0", "r"(static_cast<int>(accumulate)));
+}
+// D += A B, B with its N along the rows.
+__device__ __forceinline__ void wgmma_k16_transposed(float (&d)[32], const uint32_t* a,
+                                                     uint64_t desc_b) {
+  SLX_WGMMA_REGISTERS(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32, %33, %34, %35",
+                      "%36", "1", "1");
+}
+__device__ __forceinline__ void wgmma_k16_transposed(float (&d)[64], const uint32_t* a,
+                                                     uint64_t desc_b) {
+  SLX_WGMMA_REGISTERS(128, SLX_TENS6 SLX_NAMES4(6), SLX_ALL(SLX_REGS64(0)), "%64, %65, %66, %67",
+                      "%68", "1", "1");
+}
+
+#undef SLX_WGMMA_REGISTERS
 #undef SLX_WGMMA
 #undef SLX_ALL
 #undef SLX_REGS128

@@ -1,0 +1,24 @@
+// How the gradients' kernels name an operand of a product in shared memory.
+#pragma once
+#include <cstdint>
+
+#include "kernels/common/wgmma.cuh"
+
+namespace slimexx::kernels::attention_gradient {
+
+// What kernels/common/wgmma.cuh describes. Only the lower word depends on the address, and moving
+// on inside a tile never carries: one 32-bit addition.
+struct Operand {
+  uint32_t low;
+  __device__ __forceinline__ Operand(uint32_t address, uint32_t column_box_bytes)
+      : low(static_cast<uint32_t>(describe_swizzled_tile(address, column_box_bytes))) {
+    // Or the compiler keeps a descriptor of every step of a loop's invariant operand in registers.
+    asm volatile("" : "+r"(low));
+  }
+  __device__ __forceinline__ uint64_t at(uint32_t bytes) const {
+    constexpr uint64_t kHigh = (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32);
+    return kHigh | (low + (bytes >> 4));
+  }
+};
+
+}  // namespace slimexx::kernels::attention_gradient
