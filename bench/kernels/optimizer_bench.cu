@@ -1,5 +1,6 @@
 // Times AdamW (30 bytes an element) and the sum of squares against the copy bandwidth of the same
-// run. bench/peers/rows.py puts torch beside it.
+// run, of one range and of what one of eight ranks owns of 38 parts. bench/peers/rows.py puts torch
+// beside it.
 #include "slimexx/kernels/optimizer.h"
 
 #include <string>
@@ -20,6 +21,48 @@ std::vector<AdamWSegment> make_segments(int64_t n) {
     }
   }
   return segments;
+}
+
+// The state of `parts` pieces of longer arrays: what one of `ranks` owns of each part.
+void run_pieces(int64_t n, int64_t parts, int64_t ranks, double copy) {
+  const int64_t length = n / parts / 16 * 16, flat = length * ranks * parts;
+  const DeviceArray<float> state(3 * length * parts), gradient(flat);
+  const DeviceArray<uint16_t> weights(flat);
+  std::vector<AdamWSegment> segments;
+  std::vector<SquareRange> ranges;
+  for (int64_t p = 0; p < parts; ++p) {
+    const int64_t dense = p * length, at = (p * ranks + ranks / 2) * length;
+    segments.push_back({dense, dense + 2560, 0.0f, at - dense});
+    segments.push_back({dense + 2560, dense + length, 0.1f, at - dense});
+    ranges.push_back({at, at + length});
+  }
+  const int64_t tiles = lay_out_tiles(ranges.data(), parts);
+  const DeviceArray<AdamWSegment> list(static_cast<int64_t>(segments.size()));
+  const DeviceArray<SquareRange> range_list(parts);
+  SLX_CUDA(cudaMemcpy(list.data(), segments.data(), segments.size() * sizeof(AdamWSegment),
+                      cudaMemcpyHostToDevice));
+  SLX_CUDA(cudaMemcpy(range_list.data(), ranges.data(), ranges.size() * sizeof(SquareRange),
+                      cudaMemcpyHostToDevice));
+  AdamWArgs args;
+  args.weights = weights.data();
+  args.n = length * parts;
+  args.master = state.data();
+  args.exp_avg = state.data() + args.n;
+  args.exp_avg_sq = state.data() + 2 * args.n;
+  args.gradient = gradient.data();
+  args.lr = 1e-6f, args.beta1 = 0.9f, args.beta2 = 0.98f, args.eps = 1e-8f;
+  args.bias_correction1 = 0.1f, args.bias_correction2 = 0.02f;
+  const std::string shape = std::to_string(parts) + " x " + std::to_string(length);
+  double us = time_launches(2, 1, 3e4, [&](int, cudaStream_t s) {
+    SLX_CUDA(adamw(args, list.data(), static_cast<int64_t>(segments.size()), s));
+  });
+  print_line("adamw, pieces", shape.c_str(), us, 30.0 * double(args.n), copy);
+  const DeviceArray<double> sum(1), workspace(tiles);
+  us = time_launches(4, 1, 2e4, [&](int, cudaStream_t s) {
+    SLX_CUDA(sum_of_squares(sum.data(), args.gradient, ranges[0], range_list.data(), parts, tiles,
+                            workspace.data(), s));
+  });
+  print_line("sum_of_squares, pieces", shape.c_str(), us, 4.0 * double(args.n), copy);
 }
 
 void run(int64_t n) {
@@ -51,6 +94,7 @@ void run(int64_t n) {
     SLX_CUDA(sum_of_squares(sum.data(), args.gradient, n, workspace.data(), s));
   });
   print_line("sum_of_squares", shape.c_str(), us, 4.0 * double(n), copy);
+  run_pieces(n, 38, 8, copy);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ void step_on_host(State<M>& s, const std::vector<float>& gradient, const AdamWAr
   s.weights[i] = round_to_bf16(s.master[i]);
 }
 
+// `shift`: how far off alignment all arrays lie.
 template <class M>
 void check_adamw_of(int64_t n, const std::vector<AdamWSegment>& segments, int64_t shift,
                     bool with_weights) {
@@ -119,6 +120,94 @@ std::vector<AdamWSegment> random_segments(int64_t n, int64_t longest) {
   return segments;
 }
 
+// The state of segments stands densely, their weights and gradients in longer arrays: the same bits
+// as where they lie. Gaps of `gap` elements.
+void check_pieces(const std::vector<int64_t>& lengths, int64_t gap) {
+  current_case = "adamw pieces " + std::to_string(lengths.size()) + " gap " + std::to_string(gap);
+  std::vector<AdamWSegment> dense, flat;
+  int64_t n = 0, m = gap;
+  for (const int64_t length : lengths) {
+    const float decay = dense.size() % 2 == 0 ? 0.1f : 0.0f;
+    dense.push_back({n, n + length, decay, m - n});
+    flat.push_back({m, m + length, decay});
+    n += length;
+    m += length + gap;
+  }
+  const std::vector<float> master = random_floats(m), avg = random_floats(m, 0.1f),
+                           gradient = random_floats(m);
+  std::vector<float> avg_sq = random_floats(m, 0.1f);
+  for (float& v : avg_sq) v = std::abs(v);
+  const std::vector<uint16_t> weights = random_bf16(m);
+  const auto run = [&](const std::vector<AdamWSegment>& segments, std::vector<float> p,
+                       std::vector<float> a, std::vector<float> s) {
+    const FloatArray device_p(p), device_a(a), device_s(s), device_g(gradient);
+    const Array<uint16_t> device_w(weights);
+    const Array<AdamWSegment> list(segments);
+    AdamWArgs args = make_args(2);
+    args.weights = device_w.data(), args.master = device_p.data(), args.exp_avg = device_a.data();
+    args.exp_avg_sq = device_s.data(), args.gradient = device_g.data();
+    args.n = static_cast<int64_t>(p.size());
+    expect_status("adamw", adamw(args, list.data(), static_cast<int64_t>(segments.size()), 0),
+                  cudaSuccess);
+    device_g.get();
+    return std::tuple{device_w.get(), device_p.get(), device_a.get(), device_s.get()};
+  };
+  const auto pick = [&](const std::vector<float>& all) {
+    std::vector<float> own(static_cast<size_t>(n));
+    for (const AdamWSegment& s : dense)
+      for (int64_t i = s.begin; i < s.end; ++i) own[i] = all[i + s.shift];
+    return own;
+  };
+  const auto [w, p, a, s] = run(flat, master, avg, avg_sq);
+  const auto [got_w, got_p, got_a, got_s] = run(dense, pick(master), pick(avg), pick(avg_sq));
+  expect_bits("weights", got_w, w, m);
+  expect_bits("master", got_p, pick(p), n);
+  expect_bits("exp_avg", got_a, pick(a), n);
+  expect_bits("exp_avg_sq", got_s, pick(s), n);
+}
+
+// Each range's tiles are those of the range alone: against the sum over all of them in long double,
+// and again from ranges that lie elsewhere.
+void check_sum_of_ranges(const std::vector<int64_t>& lengths) {
+  current_case = "sum_of_squares of " + std::to_string(lengths.size()) + " ranges";
+  std::vector<double> sums;
+  std::vector<std::vector<float>> values;
+  long double exact = 0;
+  for (const int64_t length : lengths) {
+    values.push_back(random_floats(length));
+    for (const float v : values.back()) exact += static_cast<long double>(v) * v;
+  }
+  for (const int64_t gap : {0, 16, 21}) {
+    std::vector<float> x(gap, 1e6f);
+    std::vector<SquareRange> ranges;
+    for (const auto& v : values) {
+      const auto begin = static_cast<int64_t>(x.size());
+      x.insert(x.end(), v.begin(), v.end());
+      ranges.push_back({begin, static_cast<int64_t>(x.size())});
+      x.insert(x.end(), gap, 1e6f);
+    }
+    const auto count = static_cast<int64_t>(ranges.size());
+    const int64_t tiles = lay_out_tiles(ranges.data(), count);
+    const FloatArray device(x);
+    const Array<SquareRange> list(ranges);
+    const Array<double> sum(1), workspace(tiles);
+    expect_status("sum_of_squares",
+                  sum_of_squares(sum.data(), device.data(), ranges[0], list.data(), count, tiles,
+                                 workspace.data(), 0),
+                  cudaSuccess);
+    workspace.get();
+    sums.push_back(sum.get()[0]);
+  }
+  ++comparisons;
+  if (std::abs(sums[0] - static_cast<double>(exact)) > 1e-13 * static_cast<double>(exact)) {
+    ++failures;
+    std::printf("FAIL %s: %.17g, expected %.17g (seed %lu)\n", current_case.c_str(), sums[0],
+                static_cast<double>(exact), static_cast<unsigned long>(current_seed));
+  }
+  expect_bits("elsewhere", sums, std::vector<double>(sums.size(), sums[0]),
+              static_cast<int64_t>(sums.size()));
+}
+
 std::vector<double> run_sum(const std::vector<float>& x, int64_t shift) {
   const auto n = static_cast<int64_t>(x.size());
   const FloatArray device(x, shift);
@@ -163,7 +252,14 @@ int run(bool small) {
   check_adamw(5000, random_segments(5000, 900), 0, true);
   check_adamw(5000, random_segments(5000, 20), 1, true);
   for (const int64_t n : {0, 1, 5, 1000, 32768, 32770}) check_sum(n);
+  check_pieces({4096}, 32);
+  check_pieces({16, 2048, 160, 4000, 8, 48}, 16);
+  check_pieces({100, 3, 5000, 1, 17}, 5);
+  check_sum_of_ranges({4096, 40000});
+  check_sum_of_ranges({1, 65536, 5, 32768, 32769, 100000});
   if (!small) {
+    check_pieces({1000000, 16, 2000000}, 48);
+    check_sum_of_ranges({3000000, 4, 2000001});
     check_adamw(3000001, random_segments(3000001, 50000), 0, true);
     check_adamw(3000001, random_segments(3000001, 9), 0, true);
     check_adamw(9000000, {{16, 8999999, 0.1f}}, 0, true);

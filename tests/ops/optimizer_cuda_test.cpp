@@ -100,6 +100,57 @@ TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
   }
 }
 
+// Pieces of weights and gradients, on and off alignment, whose state stands one behind another.
+TEST_F(OptimizerCuda, PiecesOfALongerArray) {
+  constexpr int64_t n = 60000;
+  AdamWStep step = kStep;
+  step.step = 3;
+  const OnDevice g = as_is(Array::random({n}, 4)), w(Array({n})), whole_w(Array({n}));
+  const Array start = Array::random({n}, 1), avg = Array::random({n}, 2),
+              avg_sq = Array::random({n}, 3, 0.01, 0.3);
+  const OnDevice p = as_is(start), m = as_is(avg), v = as_is(avg_sq);
+  run_op([&](Stream s) { adamw(s, whole_w, p, m, v, g, step); });
+  const std::vector<ElementRange> pieces{{16, 20016}, {24000, 24007}, {30005, 59000}};
+  std::vector<DecayRange> ranges;
+  int64_t held = 0;
+  for (const ElementRange& r : pieces) {
+    ranges.push_back({held, held + r.end - r.begin, step.weight_decay, r.begin - held});
+    held += r.end - r.begin;
+  }
+  const auto pick = [&](const Array& all) {
+    Array own({held});
+    for (const DecayRange& r : ranges)
+      for (int64_t i = r.begin; i < r.end; ++i) own[i] = all[i + r.shift];
+    return own;
+  };
+  const OnDevice own_p = as_is(pick(start)), own_m = as_is(pick(avg)), own_v = as_is(pick(avg_sq));
+  run_op([&](Stream s) { adamw_ranges(s, w, own_p, own_m, own_v, g, ranges, step); });
+  EXPECT_TRUE(same_bits(own_p.back(), pick(p.back())));
+  EXPECT_TRUE(same_bits(own_m.back(), pick(m.back())));
+  EXPECT_TRUE(same_bits(own_v.back(), pick(v.back())));
+  Array expected({n});  // between the pieces the zeros stay
+  const Array updated = whole_w.back();
+  for (const ElementRange& r : pieces)
+    for (int64_t i = r.begin; i < r.end; ++i) expected[i] = updated[i];
+  EXPECT_TRUE(same_bits(w.back(), expected));
+}
+
+TEST_F(OptimizerCuda, SumOfSquaresOfRanges) {
+  const Array x = Array::random({400000}, 1);
+  const OnDevice dx = as_is(x);
+  const auto sum = [&](const std::vector<ElementRange>& ranges) {
+    double result = -1;
+    run_op([&](Stream s) { result = sum_of_squares_of_ranges(s, dx, ranges); });
+    return result;
+  };
+  const std::vector<ElementRange> ranges{
+      {16, 32784}, {32784, 32784}, {40000, 40001}, {50003, 200000}, {300000, 400000}};
+  const double expected = sum_of_squares_of_ranges({}, x, ranges), got = sum(ranges);
+  EXPECT_NEAR(got, expected, 1e-12 * expected);
+  EXPECT_EQ(sum(ranges), got);
+  EXPECT_EQ(sum({}), 0);
+}
+
 double norm_on_device(const Array& x) {
   const OnDevice dx = as_is(x);
   double sum = -1.0;

@@ -105,6 +105,62 @@ TEST(OptimizerDeathTest, MomentsAreOfOneType) {
   EXPECT_DEATH(adamw({}, p, p, f16, f16, p, step), "adamw: exp_avg is .8. F16, expected");
 }
 
+// Three pieces of weights and gradients, whose state stands one behind another.
+TEST_P(Optimizer, PiecesOfALongerArray) {
+  constexpr int64_t n = 5000;
+  const std::vector<ElementRange> pieces{{16, 1040}, {2000, 2007}, {3008, 4976}};
+  const AdamWStep step{.lr = 1e-2f,
+                       .beta1 = 0.9f,
+                       .beta2 = 0.98f,
+                       .eps = 1e-8f,
+                       .weight_decay = 0.1f,
+                       .step = 3,
+                       .gradient_scale = 0.5f};
+  const Array g = Array::random({n}, 4), start = Array::random({n}, 1);
+  const Array p = start.clone(), m = Array::random({n}, 2), v = Array::random({n}, 3, 0.01, 0.3);
+  const Array w = start.clone();
+  int64_t held = 0;
+  for (const ElementRange& r : pieces) held += r.end - r.begin;
+  const Array own_p({held}), own_m({held}), own_v({held});
+  std::vector<DecayRange> ranges;
+  double squares = 0;
+  int64_t at = 0;
+  for (const ElementRange& r : pieces) {
+    const int64_t length = r.end - r.begin;
+    ranges.push_back({at, at + length, step.weight_decay, r.begin - at});
+    for (const auto& [own, all] : {std::pair{own_p, p}, {own_m, m}, {own_v, v}})
+      std::copy_n(all.view().f32() + r.begin, length, own.view().f32() + at);
+    squares += sum_of_squares(stream_, g.view().rows(r.begin, r.end));
+    at += length;
+  }
+  adamw_ranges(stream_, w, own_p, own_m, own_v, g, ranges, step);
+  adamw(stream_, p, p, m, v, g, step);
+  Array expected = start.clone();
+  for (const DecayRange& r : ranges) {
+    for (int64_t i = r.begin; i < r.end; ++i) {
+      EXPECT_EQ(own_p[i], p[i + r.shift]) << i;
+      EXPECT_EQ(own_m[i], m[i + r.shift]) << i;
+      EXPECT_EQ(own_v[i], v[i + r.shift]) << i;
+      expected[i + r.shift] = p[i + r.shift];
+    }
+  }
+  EXPECT_TRUE(same_bits(w, expected));
+  EXPECT_EQ(sum_of_squares_of_ranges(stream_, g, pieces), squares);
+  EXPECT_EQ(sum_of_squares_of_ranges(stream_, g, {}), 0);
+}
+
+TEST(OptimizerDeathTest, PiecesLieInsideTheArray) {
+  const Array g({100}), p({20}), m({20}), v({20});
+  AdamWStep step{};
+  step.step = 1;
+  for (const int64_t shift : {-1, 81}) {
+    const DecayRange range{.begin = 0, .end = 20, .weight_decay = 0, .shift = shift};
+    EXPECT_DEATH(adamw_ranges({}, g, p, m, v, g, {&range, 1}, step), "range .0, 20. . .*of 100");
+  }
+  const ElementRange range{.begin = 50, .end = 101};
+  EXPECT_DEATH(sum_of_squares_of_ranges({}, g, {&range, 1}), "range .50, 101. of 100");
+}
+
 // A shard's bits do not depend on where it was cut.
 TEST_P(Optimizer, ShardsAndThreadsChangeNothing) {
   const AdamWStep step{.lr = 1e-3f,
