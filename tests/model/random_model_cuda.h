@@ -27,6 +27,8 @@ inline ModelSpec device_spec(const std::string& family, double initializer_range
   spec.rope.rotary_dim = 64;
   spec.initializer_range = initializer_range;
   spec.layers.assign(static_cast<size_t>(spec.num_layers), {});
+  // No multiple of anything: another product, and rows of logits that need padding.
+  if (family == "llama") spec.vocab_size = 261;
   if (family == "qwen2") spec.qkv_bias = true;
   if (family == "qwen3") spec.qk_norm = spec.tied_embeddings = true;
   if (family == "glm4") {
