@@ -1,14 +1,18 @@
 // What the exchange of a step costs: gradients summed to their owners whole and by parts, weights
-// gathered, and how much of the sums a busy device hides. One device a rank:
+// gathered, and how the sums and a device busy with matrix products slow each other. One device a
+// rank:
 //   mpirun -np 2 nccl_bench [elements, default 2^29] [parts, default 8]
-// The peer is NCCL's own operation for equal ranges; what we need is ranges that start and end
-// anywhere. GB/s: what a rank must send, elements * bytes * (ranks - 1) / ranks, by time.
+// Peers: NCCL's own operations for equal ranges. GB/s: what a rank must send, elements * bytes *
+// (ranks - 1) / ranks, by time.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "slimexx/base/error.h"
@@ -24,105 +28,205 @@ using tensor::Tensor;
 struct Bench {
   World& world;
   tensor::Device device;
-  DeviceCommunicator& exchange;
 
-  // Median of some runs of both streams, the slowest rank's.
-  double time_ms(const std::function<void()>& run) const {
+  void wait() const {
+    tensor::synchronize(tensor::side_stream(device));
+    tensor::synchronize(tensor::compute_stream(device));
+  }
+
+  // Median of some runs, the slowest rank's: until the compute stream is done, or both streams.
+  double time_ms(const std::function<void()>& run, bool both_streams = true) const {
     std::vector<double> times;
-    for (int i = 0; i < 9; ++i) {
-      tensor::synchronize(tensor::compute_stream(device));
+    for (int i = 0; i < 7; ++i) {
+      wait();
       world.communicator().barrier();
       const auto start = std::chrono::steady_clock::now();
       run();
-      tensor::synchronize(tensor::side_stream(device));
       tensor::synchronize(tensor::compute_stream(device));
+      if (both_streams) wait();
       const std::chrono::duration<double, std::milli> took =
           std::chrono::steady_clock::now() - start;
       double slowest[1] = {took.count()};
       world.communicator().all_reduce_max(slowest);
       if (i >= 2) times.push_back(slowest[0]);
     }
+    wait();
     std::ranges::sort(times);
     return times[times.size() / 2];
   }
 
-  double report(const char* what, double bytes, double peer_ms,
+  double gigabytes_a_second(double bytes, double ms) const {
+    return bytes * (world.size() - 1) / world.size() / ms * 1e-6;
+  }
+
+  double report(const std::string& what, double bytes, double peer_ms,
                 const std::function<void()>& run) const {
     const double ms = time_ms(run);
-    const double sent = bytes * (world.size() - 1) / world.size();
     if (world.rank() == 0)
-      fmt::print("{:<44} {:8.3f} ms {:7.1f} GB/s{}\n", what, ms, sent / ms * 1e-6,
+      fmt::print("{:<52} {:8.3f} ms {:7.1f} GB/s{}\n", what, ms, gigabytes_a_second(bytes, ms),
                  peer_ms > 0 ? fmt::format("  {:.3f} x peer", peer_ms / ms) : "");
     return ms;
   }
 };
 
-std::vector<Range> clip(const std::vector<Range>& ranges, Range part) {
-  std::vector<Range> clipped;
-  for (const Range& r : ranges) {
-    const int64_t begin = std::clamp(r.begin, part.begin, part.end);
-    clipped.push_back({begin, std::clamp(r.end, begin, part.end)});
+std::unique_ptr<DeviceCommunicator> make_exchange(const Bench& bench,
+                                                  DeviceExchangeOptions options) {
+  std::vector<int> all;
+  for (int r = 0; r < bench.world.size(); ++r) all.push_back(r);
+  return make_device_communicator(bench.world.communicator(), all, bench.device, options);
+}
+
+// Flat parameters in parts, every part split over the ranks: [part * ranks + rank].
+struct Layout {
+  std::vector<Range> whole;    // one part: equal ranges
+  std::vector<Range> uneven;   // the same, not quite equal
+  std::vector<Range> by_part;  // equal ranges of each
+  int num_ranks = 1;
+
+  void sum_parts(DeviceCommunicator& exchange, tensor::Stream stream, const Tensor& data) const {
+    for (size_t first = 0; first < by_part.size(); first += static_cast<size_t>(num_ranks))
+      exchange.reduce_scatter_sum(stream, data, slices(first));
   }
-  return clipped;
+  void gather_parts(DeviceCommunicator& exchange, tensor::Stream stream, const Tensor& data) const {
+    for (size_t first = 0; first < by_part.size(); first += static_cast<size_t>(num_ranks))
+      exchange.all_gather_ranges(stream, data, slices(first));
+  }
+  std::span<const Range> slices(size_t first) const {
+    return std::span(by_part).subspan(first, static_cast<size_t>(num_ranks));
+  }
+};
+
+Layout make_layout(int64_t n, int parts, int ranks) {
+  Layout layout{split_range(n, ranks), split_range(n - 16, ranks), {}, ranks};
+  for (const Range& part : split_range(n, parts, int64_t{16} * ranks)) {
+    for (const Range& r : split_range(part.size(), ranks))
+      layout.by_part.push_back({part.begin + r.begin, part.begin + r.end});
+  }
+  return layout;
+}
+
+// A layer's kind of work: a product forward and the two of its backward.
+struct Products {
+  static constexpr int64_t kTokens = 8192, kIn = 4096, kOut = 12288;
+  explicit Products(tensor::Device device)
+      : operands(device, (2 * kTokens * kIn + kOut * kIn + 2 * kTokens * kOut) * 2, "products"),
+        gradient(device, kOut * kIn * 4, "products"),
+        arena(device, int64_t{128} << 20, "scratch"),
+        stream(tensor::compute_stream(device).with_scratch(arena)) {}
+
+  void run(int times) const {
+    const auto view = [&](int64_t rows, int64_t columns, int64_t at) {
+      return operands.view(DType::kBF16, {rows, columns}, at * 2);
+    };
+    const Tensor x = view(kTokens, kIn, 0), dx = view(kTokens, kIn, kTokens * kIn),
+                 w = view(kOut, kIn, 2 * kTokens * kIn),
+                 y = view(kTokens, kOut, 2 * kTokens * kIn + kOut * kIn),
+                 dy = view(kTokens, kOut, 2 * kTokens * kIn + kOut * kIn + kTokens * kOut),
+                 dw = gradient.view(DType::kF32, {kOut, kIn});
+    for (int i = 0; i < times; ++i) {
+      ops::matmul_forward(stream, y, x, w, {});
+      ops::matmul_backward_input(stream, dx, dy, w, false);
+      ops::matmul_backward_weight(stream, dw, {}, dy, x);
+    }
+  }
+
+  tensor::Buffer operands, gradient;
+  tensor::Arena arena;
+  tensor::Stream stream;
+};
+
+void report_overlap(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,
+                    int max_blocks) {
+  const auto exchange = make_exchange(bench, {.max_blocks = max_blocks});
+  const Products products(bench.device);
+  const auto side = tensor::side_stream(bench.device);
+  const auto sum = [&] { layout.sum_parts(*exchange, side, gradients); };
+  const double sums_ms = bench.time_ms(sum);
+  double one_ms[1] = {bench.time_ms([&] { products.run(4); }) / 4};
+  bench.world.communicator().all_reduce_max(one_ms);
+  // Longer than the sums: what is not hidden shows. Half as long: all of it has them beside it.
+  const int many = std::max(1, static_cast<int>(2 * sums_ms / one_ms[0]));
+  const int few = std::max(1, static_cast<int>(sums_ms / one_ms[0] / 2));
+  const double many_ms = bench.time_ms([&] { products.run(many); });
+  const double few_ms = bench.time_ms([&] { products.run(few); });
+  const double both_ms = bench.time_ms([&] {
+    sum();
+    products.run(many);
+  });
+  const double slowed_ms = bench.time_ms(
+      [&] {
+        sum();
+        products.run(few);
+      },
+      false);
+  if (bench.world.rank() == 0)
+    fmt::print(
+        "{:<9} sums {:7.3f} ms {:5.1f} GB/s; products {:.3f} ms, with them {:.3f} ms: {:.3f} ms "
+        "and {:.0f}% hidden; products beside sums take {:.2f} x as long\n",
+        max_blocks == 0 ? "any" : fmt::format("{} blocks", max_blocks), sums_ms,
+        bench.gigabytes_a_second(bytes, sums_ms), many_ms, both_ms, sums_ms - (both_ms - many_ms),
+        100 * (1 - (both_ms - many_ms) / sums_ms), slowed_ms / few_ms);
+}
+
+void report_sums(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,
+                 DeviceCommunicator& exchange, DeviceCommunicator& peer) {
+  const auto side = tensor::side_stream(bench.device);
+  const size_t parts = layout.by_part.size() / layout.whole.size();
+  const auto name = [&](const char* what) {
+    return fmt::format("f32 sums by {} parts{}", parts, what);
+  };
+  const double peer_ms =
+      bench.report("f32 sums to equal ranges, reduce-scatter (peer)", bytes, 0,
+                   [&] { peer.reduce_scatter_sum(side, gradients, layout.whole); });
+  bench.report("f32 sums to equal ranges", bytes, peer_ms,
+               [&] { exchange.reduce_scatter_sum(side, gradients, layout.whole); });
+  bench.report("f32 sums to unequal ranges", bytes, peer_ms,
+               [&] { exchange.reduce_scatter_sum(side, gradients, layout.uneven); });
+  bench.report(name(", reduce-scatter each (peer)"), bytes, peer_ms,
+               [&] { layout.sum_parts(peer, side, gradients); });
+  bench.report(name(""), bytes, peer_ms, [&] { layout.sum_parts(exchange, side, gradients); });
+}
+
+void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weights, double bytes,
+                    DeviceCommunicator& exchange, DeviceCommunicator& peer) {
+  const auto compute = tensor::compute_stream(bench.device);
+  const size_t parts = layout.by_part.size() / layout.whole.size();
+  const auto name = [&](const char* what) {
+    return fmt::format("bf16 gather of {} parts{}", parts, what);
+  };
+  const double peer_ms =
+      bench.report("bf16 gather of equal ranges, all-gather (peer)", bytes, 0,
+                   [&] { peer.all_gather_ranges(compute, weights, layout.whole); });
+  bench.report("bf16 gather of equal ranges", bytes, peer_ms,
+               [&] { exchange.all_gather_ranges(compute, weights, layout.whole); });
+  bench.report(name(" at once, all-gather each (peer)"), bytes, peer_ms,
+               [&] { peer.all_gather_ranges(compute, weights, layout.by_part); });
+  bench.report(name(" at once"), bytes, peer_ms,
+               [&] { exchange.all_gather_ranges(compute, weights, layout.by_part); });
+  bench.report(name(" one by one"), bytes, peer_ms,
+               [&] { layout.gather_parts(exchange, compute, weights); });
 }
 
 void run(World& world, int64_t n, int parts) {
   const tensor::Device device{tensor::DeviceType::kCuda, world.local_rank()};
   tensor::select_device(device);
-  std::vector<int> all;
-  for (int r = 0; r < world.size(); ++r) all.push_back(r);
-  const auto exchange = make_device_communicator(world.communicator(), all, device);
-  const Bench bench{world, device, *exchange};
-  const tensor::Stream compute = tensor::compute_stream(device), side = tensor::side_stream(device);
-
+  const Bench bench{world, device};
   n = n / (16 * world.size()) * 16 * world.size();
-  const auto tiles = split_range(n, world.size()), uneven = split_range(n - 16, world.size());
-  const auto wholes = split_range(n - 16, parts);
+  const Layout layout = make_layout(n, parts, world.size());
   const tensor::Buffer gradient_buffer(device, n * 4, "gradients");
   const Tensor gradients = gradient_buffer.view(DType::kF32, {n});
-  const Tensor weights = gradient_buffer.view(DType::kBF16, {n});
   const double bytes = 4.0 * static_cast<double>(n);
   if (world.rank() == 0)
     fmt::print("{}, {} ranks, {} elements\n", device_communicator_version(), world.size(), n);
-
-  const double sum_ms = bench.report("f32 sums to equal ranges (peer)", bytes, 0,
-                                     [&] { exchange->reduce_scatter_sum(side, gradients, tiles); });
-  bench.report("f32 sums to unequal ranges", bytes, sum_ms,
-               [&] { exchange->reduce_scatter_sum(side, gradients, uneven); });
-  const auto sum_by_parts = [&] {
-    for (const Range& part : wholes)
-      exchange->reduce_scatter_sum(side, gradients, clip(uneven, part));
-  };
-  const double parts_ms =
-      bench.report(fmt::format("f32 sums by {} parts", parts).c_str(), bytes, sum_ms, sum_by_parts);
-  const double gather_ms = bench.report("bf16 gather of equal ranges (peer)", bytes / 2, 0, [&] {
-    exchange->all_gather_ranges(compute, weights, tiles);
-  });
-  bench.report("bf16 gather of unequal ranges", bytes / 2, gather_ms,
-               [&] { exchange->all_gather_ranges(compute, weights, uneven); });
-
-  // Matrix products of about four times the length, with the sums beside them and without.
-  constexpr int64_t kTokens = 8192, kIn = 4096, kOut = 12288;
-  const tensor::Buffer operands(device, (kTokens * kIn + kOut * kIn + kTokens * kOut) * 2,
-                                "products");
-  const Tensor x = operands.view(DType::kBF16, {kTokens, kIn});
-  const Tensor w = operands.view(DType::kBF16, {kOut, kIn}, kTokens * kIn * 2);
-  const Tensor y = operands.view(DType::kBF16, {kTokens, kOut}, (kTokens * kIn + kOut * kIn) * 2);
-  tensor::Arena arena(device, int64_t{64} << 20, "scratch");
-  const auto multiply = [&](int times) {
-    for (int i = 0; i < times; ++i) ops::matmul_forward(compute.with_scratch(arena), y, x, w, {});
-  };
-  double one_ms[1] = {bench.time_ms([&] { multiply(8); }) / 8};
-  world.communicator().all_reduce_max(one_ms);
-  const int times = std::max(1, static_cast<int>(4 * parts_ms / one_ms[0]));
-  const double alone_ms = bench.time_ms([&] { multiply(times); });
-  const double both_ms = bench.time_ms([&] {
-    sum_by_parts();
-    multiply(times);
-  });
-  if (world.rank() == 0)
-    fmt::print("{} products: {:.3f} ms; with the sums beside them {:.3f} ms: {:.0f}% hidden\n",
-               times, alone_ms, both_ms, 100 * (1 - (both_ms - alone_ms) / parts_ms));
+  {
+    const auto exchange = make_exchange(bench, {}),
+               peer = make_exchange(bench, {.whole_operations = true});
+    report_sums(bench, layout, gradients, bytes, *exchange, *peer);
+    report_gathers(bench, layout, gradient_buffer.view(DType::kBF16, {n}), bytes / 2, *exchange,
+                   *peer);
+  }
+  for (const int max_blocks : {0, 16, 8, 4})
+    report_overlap(bench, layout, gradients, bytes, max_blocks);
 }
 
 }  // namespace

@@ -1,0 +1,135 @@
+// What the exchange of gradients adds to a training step of a config.json's shape, with random
+// weights, one microbatch a rank: behind backward, and beside it under several settings. One device
+// a rank:
+//   mpirun -np 2 train_exchange_bench CONFIG_DIR TOKENS
+// Times end when the reduced gradients' norm is known: before the update.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/philox.h"
+#include "slimexx/rl/loaded_model.h"
+#include "slimexx/train/trainer.h"
+
+namespace slimexx::train {
+namespace {
+
+struct Setting {
+  const char* name;
+  bool alone = false;  // each rank for itself
+  bool overlap = true;
+  int max_blocks = 0;
+  int64_t min_part_elements = kMinPartElements;
+};
+
+constexpr Setting kSettings[] = {
+    {"one rank, no exchange", true},
+    {"exchange behind backward", false, false},
+    {"beside it", false, true},
+    {"beside it, 16 blocks", false, true, 16},
+    {"beside it, parts of 1 GiB and more", false, true, 0, int64_t{1} << 28},
+};
+
+std::vector<TrainSample> make_samples(int count, int64_t num_tokens, int64_t vocabulary) {
+  std::vector<TrainSample> samples;
+  for (int i = 0; i < count; ++i) {
+    PhiloxStream stream(static_cast<uint64_t>(7 + i), 1);
+    TrainSample sample;
+    for (int64_t t = 0; t < num_tokens; ++t)
+      sample.tokens.push_back(
+          static_cast<int32_t>(stream.next_below(static_cast<uint64_t>(vocabulary))));
+    sample.response_length = num_tokens - 1;
+    sample.loss_mask.assign(static_cast<size_t>(num_tokens - 1), 1);
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
+struct Bench {
+  dist::World& world;
+  const rl::LoadedModel& model;
+  const model::Transformer& transformer;
+  tensor::Device device;
+  int64_t num_tokens;
+
+  // The fastest of some steps, the slowest rank's, in ms.
+  double time_step(const Setting& setting) const {
+    const auto single = dist::make_single_communicator();
+    dist::Communicator& ranks = setting.alone ? *single : world.communicator();
+    GradientExchange exchange;
+    exchange.overlap = setting.overlap;
+    exchange.min_part_elements = setting.min_part_elements;
+    if (!setting.alone) {
+      std::vector<int> all;
+      for (int r = 0; r < world.size(); ++r) all.push_back(r);
+      exchange.communicator =
+          dist::make_device_communicator(ranks, all, device, {.max_blocks = setting.max_blocks});
+    }
+    TrainOptions options;
+    options.max_tokens_per_gpu = num_tokens;
+    options.recompute_granularity = "full";
+    options.max_logits_gib = 1.25;
+    Trainer trainer(transformer, *model.store, ranks, options, {}, 1.0f, device,
+                    std::move(exchange));
+    const auto samples = make_samples(ranks.size(), num_tokens, model.spec.vocab_size);
+    StepLoss loss;
+    loss.policy.kind = ops::LossKind::kSft;
+    double fastest = 1e9;
+    for (int i = 0; i < 6; ++i) {
+      world.communicator().barrier();
+      const auto start = std::chrono::steady_clock::now();
+      double took[1] = {0};
+      trainer.step(samples, loss, 0, [&] {
+        const std::chrono::duration<double, std::milli> passed =
+            std::chrono::steady_clock::now() - start;
+        took[0] = passed.count();
+      });
+      tensor::synchronize(tensor::compute_stream(device));
+      world.communicator().all_reduce_max(took);
+      if (i >= 2) fastest = std::min(fastest, took[0]);
+    }
+    return fastest;
+  }
+};
+
+void run(dist::World& world, const std::string& directory, int64_t num_tokens) {
+  const tensor::Device device{tensor::DeviceType::kCuda, world.local_rank()};
+  tensor::select_device(device);
+  const rl::LoadedModel model = rl::make_random_model(directory, device, true, 1);
+  const model::Transformer transformer(model.spec, device, num_tokens);
+  const Bench bench{world, model, transformer, device, num_tokens};
+  double behind = 0;
+  for (const Setting& setting : kSettings) {
+    const double ms = bench.time_step(setting);
+    if (!setting.overlap) behind = ms;
+    if (world.rank() != 0) continue;
+    fmt::print("{:<36} {:8.2f} ms{}\n", setting.name, ms,
+               setting.overlap && !setting.alone
+                   ? fmt::format("  {:.2f} ms less than behind it", behind - ms)
+                   : "");
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::train
+
+int main(int argc, char** argv) {
+  slimexx::dist::World world;
+  if (argc != 3) {
+    fmt::print(stderr, "usage: train_exchange_bench CONFIG_DIR TOKENS\n");
+    return 2;
+  }
+  try {
+    slimexx::train::run(world, argv[1], std::atoll(argv[2]));
+    return 0;
+  } catch (const slimexx::Error& e) {
+    fmt::print(stderr, "rank {}: {}\n", world.rank(), e.what());
+    world.abort(slimexx::exit_status(e.code()));
+    return slimexx::exit_status(e.code());
+  }
+}
