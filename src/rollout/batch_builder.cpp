@@ -29,8 +29,7 @@ ops::SamplingRow sampling_row(const Sequence& sequence) {
 
 }  // namespace
 
-BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
-    : device_(device), limits_(limits) {
+BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits) : limits_(limits) {
   struct Array {
     StagedArray* array;
     tensor::DType dtype;

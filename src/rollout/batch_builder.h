@@ -92,7 +92,6 @@ class BatchBuilder {
     int64_t offset;
   };
 
-  tensor::Device device_;
   BatchLimits limits_;
   tensor::Buffer buffer_;
   std::array<HostSet, 2> sets_;
