@@ -33,6 +33,9 @@ struct Workload {
   bool aborts = false;
   bool short_prompts = false;  // long responses instead: what makes a cache overflow
   int submitted_at_once = 40;
+  // As the engine does: a step is planned and computed before the one before it is recorded.
+  bool overlaps = false;
+  bool stops = false;  // some responses end by what was sampled
 };
 
 class Simulation {
@@ -55,7 +58,11 @@ class Simulation {
       compute(plan);
       if (testing::Test::HasFatalFailure()) return;
       scheduler_.finish_step();
-      sample(plan);
+      Launched launched = sample(plan);
+      if (workload_.overlaps) record_under_way();
+      expect(launched);
+      under_way_ = std::move(launched);
+      if (!workload_.overlaps || live_.empty()) record_under_way();
       check_pages();
       if (testing::Test::HasFatalFailure()) return;
     }
@@ -68,8 +75,16 @@ class Simulation {
   const EngineStats& stats() const { return scheduler_.stats(); }
   const std::vector<int64_t>& log() const { return log_; }
   const std::vector<int64_t>& finish_order() const { return finish_order_; }
+  int num_stopped() const { return num_stopped_; }
+  int num_stopped_while_waiting() const { return num_stopped_while_waiting_; }
 
  private:
+  static constexpr int32_t kStopToken = 3;
+  struct Launched {
+    std::vector<Sequence*> due;
+    std::vector<int32_t> tokens;
+  };
+
   void submit_some() {
     for (int i = 0; i < workload_.submitted_at_once && num_submitted_ < workload_.num_requests;
          ++i) {
@@ -92,6 +107,8 @@ class Simulation {
 
   void abort_sometimes() {
     if (!workload_.aborts || live_.empty() || random_.next_below(4) != 0) return;
+    record_under_way();
+    if (live_.empty()) return;
     auto victim = live_.begin();
     std::advance(victim, static_cast<long>(random_.next_below(live_.size())));
     scheduler_.remove(victim->second.get());
@@ -118,7 +135,12 @@ class Simulation {
     }
     ASSERT_LE(num_tokens, workload_.options.max_batch_tokens);
     ASSERT_LE(scheduler_.num_running(), workload_.options.max_running);
-    ASSERT_FALSE(plan.empty());
+    ASSERT_TRUE(!plan.empty() || scheduler_.num_running() + scheduler_.num_waiting() == 0);
+  }
+
+  int32_t token_at(const Sequence& sequence, int64_t position) const {
+    const int32_t token = sequence.tokens[static_cast<size_t>(position)];
+    return token >= 0 ? token : under_way_.tokens.at(static_cast<size_t>(~token));
   }
 
   size_t slot_of(const Sequence& sequence, int64_t position) const {
@@ -134,7 +156,7 @@ class Simulation {
     for (const Chunk& chunk : plan) {
       uint64_t hash = 1;
       for (int64_t p = 0; p < chunk.begin + chunk.count; ++p) {
-        hash = extend_hash(hash, chunk.sequence->tokens[static_cast<size_t>(p)]);
+        hash = extend_hash(hash, token_at(*chunk.sequence, p));
         if (p < chunk.begin) continue;
         const size_t slot = slot_of(*chunk.sequence, p);
         ASSERT_TRUE(written.insert(slot).second) << "slot " << slot << " is written twice";
@@ -144,7 +166,7 @@ class Simulation {
     for (const Chunk& chunk : plan) {
       uint64_t hash = 1;
       for (int64_t p = 0; p < chunk.begin + chunk.count; ++p) {
-        hash = extend_hash(hash, chunk.sequence->tokens[static_cast<size_t>(p)]);
+        hash = extend_hash(hash, token_at(*chunk.sequence, p));
         ASSERT_EQ(slots_[slot_of(*chunk.sequence, p)], hash)
             << "request " << chunk.sequence->request.id << " position " << p << " of "
             << chunk.begin + chunk.count;
@@ -152,16 +174,50 @@ class Simulation {
     }
   }
 
-  void sample(const std::vector<Chunk>& plan) {
+  Launched sample(const std::vector<Chunk>& plan) {
+    Launched launched;
     for (const Chunk& chunk : plan) {
       if (!chunk.samples) continue;
-      Sequence* sequence = chunk.sequence;
-      sequence->tokens.push_back(static_cast<int32_t>(random_.next_below(2)));
-      sequence->log_probs.push_back(0);
-      if (sequence->num_tokens() < sequence->max_tokens) continue;
-      scheduler_.remove(sequence);
+      launched.due.push_back(chunk.sequence);
+      const bool stops = workload_.stops && random_.next_below(12) == 0;
+      launched.tokens.push_back(stops ? kStopToken : static_cast<int32_t>(random_.next_below(2)));
+    }
+    return launched;
+  }
+
+  // What the engine does with them, in short.
+  void expect(Launched& launched) {
+    for (size_t row = 0; row < launched.due.size(); ++row) {
+      Sequence*& sequence = launched.due[row];
+      if (sequence->is_over) {
+        sequence = nullptr;
+        continue;
+      }
+      sequence->expect_token(row);
+      if (sequence->num_tokens() >= sequence->max_tokens) scheduler_.remove(sequence);
+    }
+    over_.clear();
+  }
+
+  void record_under_way() {
+    const Launched launched = std::exchange(under_way_, {});
+    for (size_t row = 0; row < launched.due.size(); ++row) {
+      Sequence* sequence = launched.due[row];
+      if (sequence == nullptr) continue;
+      sequence->learn_token(launched.tokens[row], 0);
+      const bool stops = launched.tokens[row] == kStopToken;
+      if (!stops && sequence->num_tokens() < sequence->max_tokens) {
+        scheduler_.learned_token(sequence);
+        continue;
+      }
+      if (stops && !sequence->is_removed) {
+        ++num_stopped_;
+        num_stopped_while_waiting_ += sequence->num_computed == 0;
+      }
+      if (!sequence->is_removed) scheduler_.remove(sequence);
+      sequence->is_over = true;
       finish_order_.push_back(sequence->request.id);
-      live_.erase(sequence->request.id);
+      over_.push_back(std::move(live_.extract(sequence->request.id).mapped()));
     }
   }
 
@@ -181,6 +237,9 @@ class Simulation {
   Scheduler scheduler_;
   std::vector<uint64_t> slots_;
   std::map<int64_t, std::unique_ptr<Sequence>> live_;
+  Launched under_way_;
+  std::vector<std::unique_ptr<Sequence>> over_;
+  int num_stopped_ = 0, num_stopped_while_waiting_ = 0;
   std::vector<int64_t> log_, finish_order_;
   int num_submitted_ = 0;
 };
@@ -200,12 +259,15 @@ Workload random_workload(uint64_t seed) {
   workload.aborts = random.next_below(3) == 0;
   workload.short_prompts = random.next_below(2) == 0;
   workload.submitted_at_once = random.next_below(2) == 0 ? 40 : 2;
+  workload.overlaps = random.next_below(3) != 0;
+  workload.stops = random.next_below(2) != 0;
   return workload;
 }
 
 TEST(Scheduler, PagesAlwaysHoldWhatTheirReadersExpect) {
   EngineStats total;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  int num_stopped = 0, num_stopped_while_waiting = 0;
+  for (uint64_t seed = 1; seed <= 800; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation(random_workload(seed));
     simulation.run();
@@ -214,14 +276,39 @@ TEST(Scheduler, PagesAlwaysHoldWhatTheirReadersExpect) {
     total.cached_tokens += simulation.stats().cached_tokens;
     total.partial_chunks += simulation.stats().partial_chunks;
     total.recomputed_tokens += simulation.stats().recomputed_tokens;
+    num_stopped += simulation.num_stopped();
+    num_stopped_while_waiting += simulation.num_stopped_while_waiting();
   }
-  std::printf("preemptions %ld, cached tokens %ld, partial chunks %ld, recomputed tokens %ld\n",
-              total.preemptions, total.cached_tokens, total.partial_chunks,
-              total.recomputed_tokens);
+  std::printf(
+      "preemptions %ld, cached tokens %ld, partial chunks %ld, recomputed tokens %ld; %d stopped, "
+      "%d of them preempted meanwhile\n",
+      total.preemptions, total.cached_tokens, total.partial_chunks, total.recomputed_tokens,
+      num_stopped, num_stopped_while_waiting);
   EXPECT_GT(total.preemptions, 1000);
   EXPECT_GT(total.cached_tokens, 10000);
   EXPECT_GT(total.partial_chunks, 1000);
   EXPECT_GT(total.recomputed_tokens, 1000);
+  EXPECT_GT(num_stopped, 1000);
+  EXPECT_GT(num_stopped_while_waiting, 5);
+}
+
+// Ends by length are known when a step is launched: without stops, and with nothing shared (a page
+// is found later if its last token is known later), the same steps are planned.
+TEST(Scheduler, OverlappedStepsArePlannedAsOthers) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    Workload workload = random_workload(seed);
+    workload.submitted_at_once = workload.num_requests;
+    workload.aborts = workload.stops = workload.options.enable_prefix_cache = false;
+    workload.overlaps = false;
+    Simulation plain(workload);
+    plain.run();
+    workload.overlaps = true;
+    Simulation overlapped(workload);
+    overlapped.run();
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(overlapped.log(), plain.log()) << "seed " << seed;
+    EXPECT_EQ(overlapped.finish_order(), plain.finish_order()) << "seed " << seed;
+  }
 }
 
 TEST(Scheduler, SameCallsSamePlans) {
