@@ -1,34 +1,15 @@
 // The product of the hidden states with the vocabulary once more; what is stored is the gradient by
 // the logits, formed where they stand.
+#include "kernels/lm_head/gradient.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"
-#include "kernels/lm_head/temperature.cuh"
-#include "kernels/vocabulary/tile_sum.cuh"
 
 namespace slimexx::kernels::lm_head {
 namespace {
 
-// The constants of a row. The arithmetic is that of log_probs_backward to the bit:
-// d = p * (-dlp - dh * (log p + H)), 0 where p is; plus dlp at the target; by 1 / temperature.
-struct GradientRow {
-  float lse = 1.0f, entropy = 0.0f, dlp = 0.0f, dh = 0.0f;
-  int target = -1;
-
-  __device__ __forceinline__ float gradient(float z) const {
-    const float log_p = __fadd_rn(z, -lse);
-    const float p = vocabulary::fixed_exp(log_p);
-    const float d = __fmul_rn(p, __fmaf_rn(-dh, __fadd_rn(log_p, entropy), -dlp));
-    return p == 0.0f ? 0.0f : d;  // log_p may be -inf
-  }
-};
-
 template <bool kDivide>
 struct StoreGradient {
-  const float* lse;
-  const float* entropies;  // null together with dentropies
-  const float* dlog_probs;
-  const float* dentropies;
-  const int32_t* targets;
+  GradientRows gradients;
   Temperature temperature;
 
   template <class Tile>
@@ -37,7 +18,9 @@ struct StoreGradient {
     static_assert(!Tile::kSwap);
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     const GradientRow rows[2] = {load_row(p, first_row), load_row(p, first_row + 8)};
-    if constexpr (kDivide) divide_logits(acc, rows);
+    if constexpr (kDivide) {
+      divide_logits(acc, rows[0].is_ordinary() && rows[1].is_ordinary(), temperature);
+    }
 #pragma unroll
     for (int r = 0; r < Tile::kColumns / 2; ++r) acc[r] = rows[r / 2 % 2].gradient(acc[r]);
     add_targets(acc, column, rows);
@@ -52,30 +35,7 @@ struct StoreGradient {
 
  private:
   __device__ __forceinline__ GradientRow load_row(const GemmProblem& p, int row) const {
-    GradientRow out;
-    if (row >= p.tokens) return out;
-    out.lse = lse[row];
-    out.dlp = dlog_probs[row];
-    out.target = targets[row];
-    if (dentropies != nullptr) {
-      out.entropy = entropies[row];
-      out.dh = dentropies[row];
-    }
-    return out;
-  }
-
-  template <int kCount>
-  __device__ __forceinline__ void divide_logits(float (&acc)[kCount],
-                                                const GradientRow (&rows)[2]) const {
-    const bool ordinary =
-        fabsf(rows[0].lse) >= kLeastShift && fabsf(rows[1].lse) >= kLeastShift && all_moderate(acc);
-    if (ordinary) {
-#pragma unroll
-      for (float& x : acc) x = divide_ordinary(x, temperature);
-    } else {
-#pragma unroll
-      for (float& x : acc) x = divide(x, temperature);
-    }
+    return row < p.tokens ? gradients.load(row) : GradientRow{};
   }
 
   // Few warps meet a target.
@@ -101,9 +61,8 @@ const char* launch_gradient(const LmHeadBackwardArgs& a, int sm_count, cudaStrea
   product.y = a.dlogits;
   product.y_stride = a.dlogits_stride;
   product.output = GemmOutput::kBf16;
-  const StoreGradient<kDivide> epilogue = {a.lse,        a.entropies,
-                                           a.dlog_probs, a.dentropies,
-                                           a.targets,    {a.temperature, 1.0f / a.temperature}};
+  const StoreGradient<kDivide> epilogue = {list_gradient_rows(a),
+                                           {a.temperature, 1.0f / a.temperature}};
   return launch_product(product, sm_count, stream, epilogue);
 }
 

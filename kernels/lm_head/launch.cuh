@@ -13,7 +13,7 @@ GemmArgs describe_product(const Args& a) {
   product.m = a.rows;
   product.n = a.vocabulary;
   product.k = a.k;
-  product.output = GemmOutput::kF32;  // and y null: the epilogue stores what it wants
+  product.output = GemmOutput::kF32;  // y stays null: the epilogue stores what it wants
   return product;
 }
 

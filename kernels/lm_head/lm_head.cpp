@@ -19,25 +19,61 @@ bool aligned(const void* pointer, uintptr_t bytes) {
 // Where launch_gemm takes the tensor cores, given an aligned w.
 bool suits_tensor_cores(int64_t vocabulary, int64_t k) { return vocabulary % 8 == 0 && k % 8 == 0; }
 
+bool in_range(float temperature) {
+  return temperature >= lm_head::kLeastTemperature && temperature <= lm_head::kLargestTemperature;
+}
+
+constexpr int64_t kMaxSize = INT32_MAX / 2;
+constexpr const char* kTemperatureFault = "lm_head: the temperature must be from 2^-10 to 2^10";
+
 template <class Args>
 const char* find_fault(const Args& a) {
-  constexpr int64_t kMaxSize = INT32_MAX / 2;
   if (a.rows < 0 || a.vocabulary <= 0 || a.k <= 0) {
     return "lm_head: rows must be at least 0, vocabulary and k at least 1";
   }
   if (a.rows > kMaxSize || a.vocabulary > kMaxSize || a.k > kMaxSize) {
     return "lm_head: rows, vocabulary and k must be < 2^30";
   }
-  if (!(a.temperature >= lm_head::kLeastTemperature &&
-        a.temperature <= lm_head::kLargestTemperature)) {
-    return "lm_head: the temperature must be from 2^-10 to 2^10";
-  }
+  if (!in_range(a.temperature)) return kTemperatureFault;
   if (a.rows == 0) return nullptr;
   if (a.hidden == nullptr || a.w == nullptr || a.targets == nullptr) {
     return "lm_head: hidden, w or targets is null";
   }
   if (suits_tensor_cores(a.vocabulary, a.k) && (!aligned(a.hidden, 16) || !aligned(a.w, 16))) {
     return "lm_head: hidden and w must be 16-byte aligned";
+  }
+  return nullptr;
+}
+
+// Of what both ways of the gradient have in common.
+template <class Args>
+const char* find_gradient_fault(const Args& a) {
+  if (a.lse == nullptr || a.dlog_probs == nullptr || a.dlogits == nullptr) {
+    return "lm_head: lse, dlog_probs or dlogits is null";
+  }
+  if ((a.entropies == nullptr) != (a.dentropies == nullptr)) {
+    return "lm_head: entropies and dentropies must be null together";
+  }
+  if (a.dlogits_stride != 0 && a.dlogits_stride < a.vocabulary) {
+    return "lm_head: dlogits_stride is less than the vocabulary";
+  }
+  return nullptr;
+}
+
+const char* find_fault(const LmHeadKeptArgs& a) {
+  if (a.rows < 0 || a.vocabulary <= 0 || a.rows > kMaxSize || a.vocabulary > kMaxSize) {
+    return "lm_head: rows must be from 0, vocabulary from 1, both < 2^30";
+  }
+  if (a.vocabulary % 8 != 0) return "lm_head: no logits are kept of this vocabulary";
+  if (!in_range(a.temperature)) return kTemperatureFault;
+  if (a.rows == 0) return nullptr;
+  if (a.logits == nullptr || a.targets == nullptr) return "lm_head: logits or targets is null";
+  if (const char* fault = find_gradient_fault(a)) return fault;
+  if (a.dlogits_stride % 8 != 0 || !aligned(a.dlogits, 16) || !aligned(a.logits, 16)) {
+    return "lm_head: logits and dlogits must be 16-byte aligned, the stride a multiple of 8";
+  }
+  if (a.dlogits == a.logits && a.dlogits_stride != 2 * a.vocabulary) {
+    return "lm_head: in place of the logits, dlogits_stride must be twice the vocabulary";
   }
   return nullptr;
 }
@@ -150,10 +186,18 @@ const char* lm_head_forward(const LmHeadForwardArgs& a, cudaStream_t stream) {
   if (a.workspace == nullptr || !aligned(a.workspace, 16)) {
     return "lm_head: the workspace is null or not 16-byte aligned";
   }
-  if (!suits_tensor_cores(a.vocabulary, a.k)) return forward_by_logits(a, stream);
+  if (!suits_tensor_cores(a.vocabulary, a.k)) {
+    if (a.logits != nullptr) return "lm_head: no logits are kept of this vocabulary or k";
+    return forward_by_logits(a, stream);
+  }
+  if (!aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
   int processors = 0;
   if (const char* fault = count_processors(processors)) return fault;
   return lm_head::launch_forward(a, processors, stream);
+}
+
+bool lm_head_keeps_logits(int64_t vocabulary, int64_t k) {
+  return suits_tensor_cores(vocabulary, k);
 }
 
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k) {
@@ -164,14 +208,8 @@ size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k) {
 const char* lm_head_backward_logits(const LmHeadBackwardArgs& a, cudaStream_t stream) {
   if (const char* fault = find_fault(a)) return fault;
   if (a.rows == 0) return nullptr;
-  if (a.lse == nullptr || a.dlog_probs == nullptr || a.dlogits == nullptr) {
-    return "lm_head: lse, dlog_probs or dlogits is null";
-  }
-  if ((a.entropies == nullptr) != (a.dentropies == nullptr)) {
-    return "lm_head: entropies and dentropies must be null together";
-  }
+  if (const char* fault = find_gradient_fault(a)) return fault;
   const int64_t stride = a.dlogits_stride == 0 ? a.vocabulary : a.dlogits_stride;
-  if (stride < a.vocabulary) return "lm_head: dlogits_stride is less than the vocabulary";
   if (!suits_tensor_cores(a.vocabulary, a.k)) {
     if (a.workspace == nullptr || !aligned(a.workspace, 16)) {
       return "lm_head: the workspace is null or not 16-byte aligned";
@@ -184,6 +222,13 @@ const char* lm_head_backward_logits(const LmHeadBackwardArgs& a, cudaStream_t st
   int processors = 0;
   if (const char* fault = count_processors(processors)) return fault;
   return lm_head::launch_backward(a, processors, stream);
+}
+
+const char* lm_head_kept_backward(const LmHeadKeptArgs& a, cudaStream_t stream) {
+  if (const char* fault = find_fault(a)) return fault;
+  if (a.rows == 0) return nullptr;
+  const int64_t stride = a.dlogits_stride == 0 ? a.vocabulary : a.dlogits_stride;
+  return lm_head::launch_kept_backward(a, stride, stream);
 }
 
 }  // namespace slimexx::kernels

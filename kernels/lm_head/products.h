@@ -1,4 +1,5 @@
-// The two products of this family. Arguments are checked before they come here.
+// The two products of this family, and the gradient without one. Arguments are checked before they
+// come here.
 #pragma once
 #include "slimexx/kernels/lm_head.h"
 
@@ -13,5 +14,7 @@ size_t sums_workspace(int64_t rows, int64_t columns, bool entropies);
 const char* launch_forward(const LmHeadForwardArgs& args, int sm_count, cudaStream_t stream);
 
 const char* launch_backward(const LmHeadBackwardArgs& args, int sm_count, cudaStream_t stream);
+const char* launch_kept_backward(const LmHeadKeptArgs& args, int64_t dlogits_stride,
+                                 cudaStream_t stream);
 
 }  // namespace slimexx::kernels::lm_head

@@ -1,6 +1,7 @@
 // The LM head without logits against the way through them (launch_gemm in f32, normalize_logits,
 // gather_log_probs, log_probs_backward), bit by bit, and both against a product and a log-softmax
-// in double on the host; every call twice; rows of a large call against calls of few rows.
+// in double on the host; every call twice; rows of a large call against calls of few rows; the
+// gradient from kept logits, beside them and in their place, against the same.
 //
 //   lm_head_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -12,63 +13,12 @@
 
 #include "slimexx/kernels/lm_head.h"
 #include "tests/kernels/check_size.h"
+#include "tests/kernels/lm_head_compare.cuh"
+#include "tests/kernels/lm_head_kept.cuh"
 #include "tests/kernels/lm_head_reference.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
-
-constexpr int64_t kGuard = 1024;  // elements behind an output that must keep their poison
-
-int comparisons = 0;
-int failures = 0;
-
-std::string name_case(const Case& c, int64_t rows) {
-  char text[160];
-  std::snprintf(text, sizeof(text),
-                "rows %ld of %ld vocabulary %ld k %ld temperature %g%s seed %lu", long(rows),
-                long(c.rows), long(c.vocabulary), long(c.k), static_cast<double>(c.temperature),
-                c.kind == Rows::kExtreme ? " extreme" : "", static_cast<unsigned long>(kSeed));
-  return text;
-}
-
-// NaNs are alike.
-bool same_bits(float a, float b) {
-  return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(a)) == 0;
-}
-
-// The first `count` floats as expected, the guard behind them untouched.
-void compare_rows(const std::string& name, const char* what, const FloatArray& got,
-                  const FloatArray& expected, int64_t count) {
-  ++comparisons;
-  const std::vector<float> a = to_host(got), b = to_host(expected);
-  int64_t differing = 0, first = -1;
-  for (size_t i = 0; i < static_cast<size_t>(count + kGuard); ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, &a[i], sizeof(bits));
-    const bool inside = i < static_cast<size_t>(count);
-    // A NaN that was never written would have the poison's bits.
-    const bool good = inside ? same_bits(a[i], b[i]) && bits != ~0u : bits == ~0u;
-    if (good) continue;
-    ++differing;
-    if (first < 0) first = static_cast<int64_t>(i);
-  }
-  if (differing == 0) return;
-  if (++failures > 40) return;
-  const size_t i = static_cast<size_t>(first);
-  std::printf("FAIL %s: %s: %ld differ, first row %ld: %.9g, expected %.9g%s\n", name.c_str(), what,
-              long(differing), long(first), double(a[i]), first < count ? double(b[i]) : 0.0,
-              first < count ? "" : " (outside)");
-}
-
-struct Outputs {
-  explicit Outputs(int64_t rows)
-      : log_probs(rows + kGuard), lse(rows + kGuard), entropies(rows + kGuard) {
-    log_probs.set_bytes(0xff);
-    lse.set_bytes(0xff);
-    entropies.set_bytes(0xff);
-  }
-  FloatArray log_probs, lse, entropies;
-};
 
 void check_forward(const Expected& e, int64_t rows, bool entropies) {
   const Case& c = e.c;
@@ -77,24 +27,9 @@ void check_forward(const Expected& e, int64_t rows, bool entropies) {
       static_cast<int64_t>(lm_head_forward_workspace(rows, c.vocabulary, c.k, entropies));
   DeviceArray<uint8_t> workspace(bytes + kGuard);
   workspace.set_bytes(0xff);
-  LmHeadForwardArgs args;
-  args.hidden = e.hidden.data();
-  args.w = e.w.data();
-  args.targets = e.targets.data();
-  args.rows = rows;
-  args.vocabulary = c.vocabulary;
-  args.k = c.k;
-  args.temperature = c.temperature;
-  args.log_probs = out.log_probs.data();
-  args.lse = out.lse.data();
-  args.entropies = entropies ? out.entropies.data() : nullptr;
-  args.workspace = workspace.data();
-  require_queued(lm_head_forward(args, nullptr));
-  SLX_CUDA(cudaDeviceSynchronize());
+  launch_forward(e, rows, entropies, out, workspace.data(), nullptr);
   const std::string name = name_case(c, rows) + (entropies ? " entropies" : "");
-  compare_rows(name, "log_probs", out.log_probs, e.log_probs, rows);
-  compare_rows(name, "lse", out.lse, e.lse, rows);
-  compare_rows(name, "entropies", out.entropies, e.entropies, entropies ? rows : 0);
+  compare_outputs(name, out, e, rows, entropies);
   const std::vector<uint8_t> used = to_host(workspace);
   ++comparisons;
   if (std::any_of(used.end() - kGuard, used.end(), [](uint8_t v) { return v != 0xff; })) {
@@ -102,31 +37,6 @@ void check_forward(const Expected& e, int64_t rows, bool entropies) {
     std::printf("FAIL %s: written behind the workspace\n", name.c_str());
   }
 }
-
-// Counts in out[0] the elements of `got`, rows `stride` apart, that differ from `expected`, with
-// NaNs alike, and in out[1] what was written outside of the columns.
-__global__ void compare_gradients(const __nv_bfloat16* got, const __nv_bfloat16* expected,
-                                  int64_t stride, int64_t rows, int64_t columns, int64_t total,
-                                  Difference* out) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total; i += step) {
-    const bool inside = i / stride < rows && i % stride < columns;
-    const uint16_t a = __bfloat16_as_ushort(got[i]), b = __bfloat16_as_ushort(expected[i]);
-    const bool nans = (a & 0x7fff) > 0x7f80 && (b & 0x7fff) > 0x7f80 && a != 0xffff;
-    if (inside ? a == b || nans : a == 0xffff) continue;
-    atomicAdd(&out[inside ? 0 : 1].count, 1ull);
-    atomicMin(&out[inside ? 0 : 1].first, static_cast<unsigned long long>(i));
-  }
-}
-
-struct Gradient {
-  Gradient(const Expected& e, int64_t rows_, int64_t gap)
-      : rows(rows_), stride((e.c.vocabulary + 7) / 8 * 8 + gap), d(rows * stride + kGuard) {
-    d.set_bytes(0xff);
-  }
-  int64_t rows, stride;
-  Bf16Array d;
-};
 
 void launch_backward(const Expected& e, const Gradient& g, bool entropies) {
   const Case& c = e.c;
@@ -152,33 +62,11 @@ void launch_backward(const Expected& e, const Gradient& g, bool entropies) {
 }
 
 void check_backward(const Expected& e, int64_t rows, bool entropies) {
-  const Case& c = e.c;
   const int64_t gap = rows % 2 == 0 ? 0 : 16;
   const Gradient got(e, rows, gap), expected(e, rows, gap);
   launch_backward(e, got, entropies);
-  LogitRows z = e.logits();
-  z.rows = rows;
-  SLX_CUDA(log_probs_backward(expected.d.data(), expected.stride, z, e.lse.data(), e.targets.data(),
-                              entropies ? e.entropies.data() : nullptr, e.dlog_probs.data(),
-                              entropies ? e.dentropies.data() : nullptr, c.temperature, 0));
-  static DeviceArray<Difference> differences(2);
-  Difference found[2] = {{0, ~0ull}, {0, ~0ull}};
-  SLX_CUDA(cudaMemcpy(differences.data(), found, sizeof(found), cudaMemcpyHostToDevice));
-  compare_gradients<<<1024, 256>>>(got.d.data(), expected.d.data(), got.stride, rows, c.vocabulary,
-                                   got.d.count(), differences.data());
-  SLX_CUDA(cudaDeviceSynchronize());
-  SLX_CUDA(cudaMemcpy(found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost));
-  ++comparisons;
-  for (const Difference& difference : found) {
-    if (difference.count == 0) continue;
-    if (++failures > 40) continue;
-    const auto i = static_cast<int64_t>(difference.first);
-    std::printf("FAIL %s%s: dlogits: %llu %s, first row %ld column %ld: %.9g, expected %.9g\n",
-                name_case(c, rows).c_str(), entropies ? " entropies" : "", difference.count,
-                &difference == found ? "differ" : "outside", long(i / got.stride),
-                long(i % got.stride), double(__bfloat162float(got.d.get(i))),
-                double(__bfloat162float(expected.d.get(i))));
-  }
+  expected.fill(e, entropies);
+  compare_gradients(e, rows, entropies, {got.d.data(), got.stride, got.d.count()}, expected);
 }
 
 // The first rows of a case, for each of the counts: with and without entropies, and all twice.
@@ -188,6 +76,7 @@ void check_case(const Case& c, const std::vector<int64_t>& counts) {
     for (const bool entropies : {true, false, true}) {
       check_forward(e, rows, entropies);
       check_backward(e, rows, entropies);
+      check_kept(e, rows, entropies);
     }
   }
 }
@@ -297,6 +186,9 @@ void check_refusals() {
   forward("null lse", [](auto& a) { a.lse = nullptr; });
   forward("null workspace", [](auto& a) { a.workspace = nullptr; });
   forward("misaligned w", [p](auto& a) { a.w = p + 1; });
+  forward("misaligned logits", [p](auto& a) { a.logits = p + 1; });
+  forward("logits of 65 columns", [p](auto& a) { a.logits = p, a.vocabulary = 65; });
+  check_kept_refusals(p);
   LmHeadBackwardArgs back = {p, p, targets, 1, 64, 64, 1.0f, p, p, p, p, p, 0, nullptr};
   back.dentropies = nullptr;
   expect_fault("entropies alone", lm_head_backward_logits(back, nullptr));

@@ -117,17 +117,22 @@ struct Expected {
   }
   LogitRows logits() const { return {z.data(), stride, c.rows, c.vocabulary}; }
 
-  void compute() {
+  // The bare product of all rows, `out_stride` apart.
+  void multiply(float* out, int64_t out_stride) const {
     GemmArgs product;
     product.x = hidden.data();
     product.w = w.data();
-    product.y = z.data();
+    product.y = out;
     product.m = c.rows;
     product.n = c.vocabulary;
     product.k = c.k;
     product.output = GemmOutput::kF32;
-    product.y_stride = stride;
+    product.y_stride = out_stride;
     require_queued(launch_gemm(product, nullptr));
+  }
+
+  void compute() {
+    multiply(z.data(), stride);
     DeviceArray<uint8_t> workspace(
         static_cast<int64_t>(std::max(normalize_logits_workspace(c.rows, c.vocabulary),
                                       gather_log_probs_workspace(c.rows, c.vocabulary))));

@@ -27,11 +27,16 @@ struct LmHeadForwardArgs {
   float* lse = nullptr;        // [rows]: log sum exp z
   float* entropies = nullptr;  // [rows]: -sum p log p; null: not wanted
   void* workspace = nullptr;   // of lm_head_forward_workspace() bytes, 16-byte aligned
+  // [rows, vocabulary], 16-byte aligned: kept as they are, before the temperature, for
+  // lm_head_kept_backward. Null: not wanted. Only where lm_head_keeps_logits().
+  float* logits = nullptr;
 };
 
 // For each row 8 bytes (12 with entropies) a 256 columns, and 4; where the way leads through
 // logits, 64 MiB or the logits of one row more.
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
+// Whether both are multiples of 8.
+bool lm_head_keeps_logits(int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
 struct LmHeadBackwardArgs {
@@ -56,5 +61,23 @@ struct LmHeadBackwardArgs {
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,
                                                   cudaStream_t stream);
+
+struct LmHeadKeptArgs {
+  const float* logits = nullptr;      // [rows, vocabulary], kept by lm_head_forward
+  const int32_t* targets = nullptr;   // [rows]
+  int64_t rows = 0, vocabulary = 0;   // a multiple of 8
+  float temperature = 1.0f;           // as it was forward
+  const float* lse = nullptr;         // [rows], from forward
+  const float* entropies = nullptr;   // [rows], from forward; null together with dentropies
+  const float* dlog_probs = nullptr;  // [rows]
+  const float* dentropies = nullptr;  // [rows]
+  // [rows, vocabulary] bf16, 16-byte aligned: apart from the logits; or the logits themselves with
+  // a stride of 2 * vocabulary, each row then in the first half of its logits' bytes.
+  void* dlogits = nullptr;
+  int64_t dlogits_stride = 0;  // elements, a multiple of 8; 0: vocabulary
+};
+
+// What lm_head_backward_logits writes, to the bit, without the product.
+[[nodiscard]] const char* lm_head_kept_backward(const LmHeadKeptArgs& args, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

@@ -1,0 +1,188 @@
+// Times the LM head of a train step: log-probs and entropies, the gradient of the logits, and from
+// it those of the hidden states and the weights, in turns. Logits are made again for some rows at a
+// time, or kept from the forward product.
+//
+//   lm_head_training_bench ROWS VOCABULARY K [ROWS VOCABULARY K ...]
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "slimexx/kernels/gemm_backward.h"
+#include "slimexx/kernels/lm_head.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/gemm_reference.cuh"
+
+namespace slimexx::kernels::testing {
+namespace {
+
+using Bf16Array = DeviceArray<__nv_bfloat16>;
+using FloatArray = DeviceArray<float>;
+constexpr int kRounds = 7;
+
+void require_queued(const char* fault) {
+  if (fault == nullptr) return;
+  std::fprintf(stderr, "launch: %s\n", fault);
+  std::exit(2);
+}
+
+__global__ void fill_rows(int32_t* targets, float* gradients, int64_t rows, int64_t vocabulary) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= rows) return;
+  targets[i] = static_cast<int32_t>(mix_bits(i + 1) % vocabulary);
+  gradients[i] = 1e-3f;
+}
+
+struct Head {
+  Head(int64_t rows_, int64_t vocabulary_, int64_t k_)
+      : rows(rows_),
+        vocabulary(vocabulary_),
+        k(k_),
+        hidden(rows * k),
+        w(vocabulary * k),
+        dlogits(rows * vocabulary),
+        dhidden(rows * k),
+        logits(rows * vocabulary),
+        dw(vocabulary * k),
+        log_probs(rows),
+        lse(rows),
+        entropies(rows),
+        gradients(rows),
+        targets(rows),
+        workspace(static_cast<int64_t>(lm_head_forward_workspace(rows, vocabulary, k, true))),
+        product_workspace(static_cast<int64_t>(kGemmBackwardWorkspaceBytes)) {
+    fill_normal<<<2048, 256>>>(hidden.data(), hidden.count(), 1, 1.0f);
+    fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 0.02f);
+    fill_rows<<<static_cast<unsigned>((rows + 255) / 256), 256>>>(targets.data(), gradients.data(),
+                                                                  rows, vocabulary);
+    SLX_CUDA(cudaDeviceSynchronize());
+  }
+
+  void forward(bool keep) const {
+    LmHeadForwardArgs args{hidden.data(), w.data(), targets.data(), rows, vocabulary, k};
+    args.log_probs = log_probs.data();
+    args.lse = lse.data();
+    args.entropies = entropies.data();
+    args.workspace = workspace.data();
+    args.logits = keep ? logits.data() : nullptr;
+    require_queued(lm_head_forward(args, nullptr));
+  }
+  void form_again(int64_t first, int64_t count) const {
+    LmHeadBackwardArgs args{
+        hidden.data() + first * k, w.data(), targets.data() + first, count, vocabulary, k};
+    args.lse = lse.data() + first;
+    args.dlog_probs = gradients.data() + first;
+    args.dlogits = dlogits.data();
+    require_queued(lm_head_backward_logits(args, nullptr));
+  }
+  void form_kept(void* to, int64_t stride) const {
+    LmHeadKeptArgs args{logits.data(), targets.data(), rows, vocabulary};
+    args.lse = lse.data();
+    args.dlog_probs = gradients.data();
+    args.dlogits = to;
+    args.dlogits_stride = stride;
+    require_queued(lm_head_kept_backward(args, nullptr));
+  }
+  void input_grad(const void* dy, int64_t stride, int64_t first, int64_t count) const {
+    GemmInputGradArgs dx{dy, w.data(), dhidden.data() + first * k, count, vocabulary, k};
+    dx.dy_stride = stride;
+    require_queued(launch_gemm_input_grad(dx, products(), nullptr));
+  }
+  void weight_grad(const void* dy, int64_t stride, int64_t first, int64_t count) const {
+    GemmWeightGradArgs args{dy, hidden.data() + first * k, dw.data(), count, vocabulary, k};
+    args.dy_stride = stride;
+    args.accumulate = first > 0;
+    require_queued(launch_gemm_weight_grad(args, products(), nullptr));
+  }
+  void train_again(int64_t chunk) const {
+    forward(false);
+    for (int64_t first = 0; first < rows; first += chunk) {
+      const int64_t count = std::min(chunk, rows - first);
+      form_again(first, count);
+      input_grad(dlogits.data(), vocabulary, first, count);
+      weight_grad(dlogits.data(), vocabulary, first, count);
+    }
+  }
+  void train_kept() const {
+    forward(true);
+    form_kept(logits.data(), 2 * vocabulary);
+    input_grad(logits.data(), 2 * vocabulary, 0, rows);
+    weight_grad(logits.data(), 2 * vocabulary, 0, rows);
+  }
+
+  int64_t rows, vocabulary, k;
+  Bf16Array hidden, w, dlogits, dhidden;
+  FloatArray logits, dw, log_probs, lse, entropies, gradients;
+  DeviceArray<int32_t> targets;
+  DeviceArray<uint8_t> workspace, product_workspace;
+
+ private:
+  GemmWorkspace products() const { return {product_workspace.data(), kGemmBackwardWorkspaceBytes}; }
+};
+
+double measure_ms(const std::function<void()>& launch) {
+  static cudaEvent_t begin = nullptr, end = nullptr;
+  if (begin == nullptr) {
+    SLX_CUDA(cudaEventCreate(&begin));
+    SLX_CUDA(cudaEventCreate(&end));
+  }
+  SLX_CUDA(cudaEventRecord(begin));
+  launch();
+  SLX_CUDA(cudaEventRecord(end));
+  SLX_CUDA(cudaEventSynchronize(end));
+  float ms = 0;
+  SLX_CUDA(cudaEventElapsedTime(&ms, begin, end));
+  return static_cast<double>(ms);
+}
+
+struct Candidate {
+  std::string name;
+  std::function<void()> launch;
+  std::vector<double> times = {};
+};
+
+void measure_shape(int64_t rows, int64_t vocabulary, int64_t k) {
+  const Head h(rows, vocabulary, k);
+  std::vector<Candidate> list = {
+      {"log-probs, entropies", [&] { h.forward(false); }},
+      {"the same, logits kept", [&] { h.forward(true); }},
+      {"dlogits, logits made again", [&] { h.form_again(0, rows); }},
+      {"dlogits from kept logits", [&] { h.form_kept(h.dlogits.data(), vocabulary); }},
+      {"dlogits in their place", [&] { h.form_kept(h.logits.data(), 2 * vocabulary); }},
+      {"dhidden", [&] { h.input_grad(h.dlogits.data(), vocabulary, 0, rows); }},
+      {"dhidden, wide rows", [&] { h.input_grad(h.logits.data(), 2 * vocabulary, 0, rows); }},
+      {"dw", [&] { h.weight_grad(h.dlogits.data(), vocabulary, 0, rows); }},
+      {"dw, wide rows", [&] { h.weight_grad(h.logits.data(), 2 * vocabulary, 0, rows); }},
+      {"all, logits again, 2208 rows", [&] { h.train_again(2208); }},
+      {"all, logits again, 4416 rows", [&] { h.train_again(4416); }},
+      {"all, logits again, all rows", [&] { h.train_again(rows); }},
+      {"all, logits kept", [&] { h.train_kept(); }},
+  };
+  for (int round = 0; round <= kRounds; ++round) {
+    for (Candidate& c : list) {
+      const double ms = measure_ms(c.launch);
+      if (round > 0) c.times.push_back(ms);
+    }
+  }
+  std::printf("rows %ld vocabulary %ld k %ld\n", long(rows), long(vocabulary), long(k));
+  for (Candidate& c : list) {
+    std::sort(c.times.begin(), c.times.end());
+    std::printf("  %-30s %9.1f us\n", c.name.c_str(), c.times[c.times.size() / 2] * 1e3);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace slimexx::kernels::testing
+
+int main(int argc, char** argv) {
+  if (argc < 4 || argc % 3 != 1) {
+    std::fprintf(stderr, "usage: lm_head_training_bench ROWS VOCABULARY K [...]\n");
+    return 2;
+  }
+  for (int i = 1; i + 2 < argc; i += 3) {
+    slimexx::kernels::testing::measure_shape(std::atol(argv[i]), std::atol(argv[i + 1]),
+                                             std::atol(argv[i + 2]));
+  }
+  return 0;
+}

@@ -1,0 +1,97 @@
+// The gradient by logits that the forward product left in memory, beside them or in their place.
+#include <cuda_bf16.h>
+
+#include "kernels/lm_head/gradient.cuh"
+#include "kernels/lm_head/products.h"
+#include "kernels/vocabulary/launch.cuh"
+
+namespace slimexx::kernels::lm_head {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kVector = 8;  // columns of one 16-byte store; divides the vocabulary
+constexpr int kStep = kThreads * kVector;
+
+struct KeptLogits {
+  const float* logits;
+  __nv_bfloat16* dlogits;
+  int64_t dlogits_stride;
+  int vocabulary;
+  Temperature temperature;
+};
+
+struct Vector {
+  float4 low, high;
+};
+
+// As written: these bytes change before the kernel ends, so no load may move past a barrier.
+__device__ __forceinline__ float4 load_once(const float* from) {
+  float4 v;
+  asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ Vector load_vector(const float* from) {
+  return {load_once(from), load_once(from + 4)};
+}
+
+template <bool kDivide>
+__device__ __forceinline__ uint4 form_gradient(const Vector& v, int column, const GradientRow& row,
+                                               Temperature temperature) {
+  float x[kVector] = {v.low.x, v.low.y, v.low.z, v.low.w, v.high.x, v.high.y, v.high.z, v.high.w};
+  if constexpr (kDivide) divide_logits(x, row.is_ordinary(), temperature);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    x[i] = row.gradient(x[i]);
+    if (column + i == row.target) x[i] = __fadd_rn(x[i], row.dlp);
+    if constexpr (kDivide) x[i] = __fmul_rn(x[i], temperature.reciprocal);
+  }
+  __align__(16) __nv_bfloat162 pairs[kVector / 2];
+#pragma unroll
+  for (int i = 0; i < kVector; i += 2) pairs[i / 2] = __floats2bfloat162_rn(x[i], x[i + 1]);
+  return *reinterpret_cast<const uint4*>(pairs);
+}
+
+// One block a row, from left to right: what a step stores in place of its logits covers bytes that
+// were read before the barrier of that step, by half as far to the right.
+template <bool kDivide>
+__global__ void __launch_bounds__(kThreads, 2)
+    form_gradients(const KeptLogits kept, const GradientRows rows) {
+  vocabulary::enter_kernel();
+  const int64_t r = blockIdx.x;
+  const GradientRow row = rows.load(r);
+  const float* const in = kept.logits + r * kept.vocabulary;
+  __nv_bfloat16* const out = kept.dlogits + r * kept.dlogits_stride;
+  const int own = threadIdx.x * kVector;
+  Vector next{};
+  if (own < kept.vocabulary) next = load_vector(in + own);
+  for (int step = 0; step < kept.vocabulary; step += kStep) {
+    const Vector current = next;
+    const int column = step + own;
+    if (column + kStep < kept.vocabulary) next = load_vector(in + column + kStep);
+    __syncthreads();
+    if (column >= kept.vocabulary) continue;
+    *reinterpret_cast<uint4*>(out + column) =
+        form_gradient<kDivide>(current, column, row, kept.temperature);
+  }
+}
+
+}  // namespace
+
+const char* launch_kept_backward(const LmHeadKeptArgs& a, int64_t dlogits_stride,
+                                 cudaStream_t stream) {
+  const KeptLogits kept = {a.logits,
+                           static_cast<__nv_bfloat16*>(a.dlogits),
+                           dlogits_stride,
+                           static_cast<int>(a.vocabulary),
+                           {a.temperature, 1.0f / a.temperature}};
+  const auto kernel = a.temperature == 1.0f ? form_gradients<false> : form_gradients<true>;
+  const cudaError_t error =
+      vocabulary::launch(kernel, {a.rows, kThreads}, stream, kept, list_gradient_rows(a));
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+}  // namespace slimexx::kernels::lm_head
