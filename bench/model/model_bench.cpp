@@ -59,7 +59,7 @@ void time_training(const std::string& directory, int64_t num_tokens) {
   train::TrainOptions options;
   options.max_tokens_per_gpu = num_tokens;
   options.recompute_granularity = "full";
-  options.max_logits_gib = 1.25;
+  options.max_logits_gib = 5.25;
   train::Trainer trainer(transformer, *m.store, *communicator, options, {}, 1.0f, kDevice);
   train::TrainSample sample{
       .tokens = random_tokens(num_tokens, m.spec.vocab_size, 7),

@@ -26,8 +26,16 @@ struct LogitGradients {
 Tensor logit_gradients(Stream stream, Arena& arena, const ModelParameters& weights,
                        const LogitGradients& g, float temperature) {
   const int64_t num_rows = g.hidden.dim(0), vocabulary = weights.lm_head.dim(0);
+  const tensor::DType compute = g.hidden.dtype();
+  if (ops::fuses_lm_head(stream.device) && g.logits.defined()) {
+    const Tensor rows(g.logits.raw(), compute, stream.device, {num_rows, 2 * vocabulary});
+    const Tensor dlogits = rows.columns(0, vocabulary);  // half as long, row for row
+    ops::lm_head_kept_backward(stream, dlogits, g.logits, g.lse, g.targets, g.entropies,
+                               g.dlog_probs, g.dentropies, temperature);
+    return dlogits;
+  }
   if (ops::fuses_lm_head(stream.device)) {
-    const Tensor dlogits = arena.allocate(g.hidden.dtype(), {num_rows, vocabulary});
+    const Tensor dlogits = arena.allocate(compute, {num_rows, vocabulary});
     ops::lm_head_backward_logits(stream, dlogits, g.hidden, weights.lm_head, g.lse, g.targets,
                                  g.entropies, g.dlog_probs, g.dentropies, temperature);
     return dlogits;
@@ -46,10 +54,15 @@ Tensor rows_or_undefined(Tensor t, int64_t begin, int64_t end) {
   return t.defined() ? t.rows(begin, end) : t;
 }
 
+int64_t count_chunk_rows(const ModelSpec& spec, const HeadOptions& options, DType dtype) {
+  return std::max<int64_t>(
+      1, options.max_logits_bytes / (spec.vocab_size * tensor::dtype_bytes(dtype)));
+}
+
 }  // namespace
 
 int64_t head_chunk_rows(const ModelSpec& spec, const HeadOptions& options) {
-  return std::max<int64_t>(1, options.max_logits_bytes / (spec.vocab_size * 4));
+  return count_chunk_rows(spec, options, DType::kF32);
 }
 
 void head_forward(Stream stream, Arena& arena, const ModelSpec& spec,
@@ -66,13 +79,15 @@ void head_forward(Stream stream, Arena& arena, const ModelSpec& spec,
   ops::gather_rows(stream, t.x, x, rows);
   ops::rms_norm_forward(stream, t.hidden, t.x, weights.final_norm,
                         static_cast<float>(spec.rms_norm_eps));
-  if (ops::fuses_lm_head(stream.device)) {
+  const bool is_fused = ops::fuses_lm_head(stream.device);
+  const bool keep_logits =
+      tape != nullptr && num_rows <= chunk && (!is_fused || ops::can_keep_logits(weights.lm_head));
+  if (keep_logits) t.logits = arena.allocate(DType::kF32, {num_rows, spec.vocab_size});
+  if (is_fused) {
     ops::lm_head_forward(stream, log_probs, entropies, t.lse, t.hidden, weights.lm_head, targets,
-                         options.temperature);
+                         options.temperature, t.logits);
     return;
   }
-  const bool keep_logits = tape != nullptr && num_rows <= chunk;
-  if (keep_logits) t.logits = arena.allocate(DType::kF32, {num_rows, spec.vocab_size});
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t end = std::min(num_rows, begin + chunk);
     ArenaScope scope(arena);
@@ -90,7 +105,10 @@ void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
                    const ModelParameters& weights, const ModelParameters& gradients, Tensor rows,
                    Tensor targets, const HeadOptions& options, const HeadTape& tape,
                    Tensor entropies, Tensor dlog_probs, Tensor dentropies, Tensor dx) {
-  const int64_t num_rows = rows.dim(0), chunk = head_chunk_rows(spec, options);
+  const int64_t num_rows = rows.dim(0);
+  // Where the logits are not made again, their gradient is all that is held.
+  const int64_t chunk = count_chunk_rows(
+      spec, options, ops::fuses_lm_head(stream.device) ? tape.hidden.dtype() : DType::kF32);
   stream = stream.with_scratch(arena);
   ArenaScope scope(arena);
   if (!dentropies.defined()) entropies = {};

@@ -49,8 +49,10 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
 
 bool fuses_lm_head(tensor::Device device) { return !device.is_cpu(); }
 
+bool can_keep_logits(Tensor w) { return w.dim(0) % 8 == 0 && w.dim(1) % 8 == 0; }
+
 void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor lse, Tensor hidden,
-                     Tensor w, Tensor targets, float temperature) {
+                     Tensor w, Tensor targets, float temperature, Tensor logits) {
   constexpr const char* kOp = "lm_head_forward";
   SLX_CHECK(fuses_lm_head(stream.device), "lm_head_forward on the cpu");
   check_compute(kOp, "hidden", stream, hidden, {kAny, kAny});
@@ -59,10 +61,11 @@ void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor l
   check_f32(kOp, "log_probs", stream, log_probs, {hidden.dim(0)});
   check_f32(kOp, "lse", stream, lse, {hidden.dim(0)});
   if (entropies.defined()) check_f32(kOp, "entropies", stream, entropies, {hidden.dim(0)});
+  if (logits.defined()) check_f32(kOp, "logits", stream, logits, {hidden.dim(0), w.dim(0)});
   SLX_CHECK_GT(temperature, 0.0f);
   if (runs_on_cpu(stream)) return;
   SLX_LAUNCH_SCRATCH(
-      lm_head_forward(stream, log_probs, entropies, lse, hidden, w, targets, temperature));
+      lm_head_forward(stream, log_probs, entropies, lse, hidden, w, targets, temperature, logits));
 }
 
 void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tensor w, Tensor lse,
@@ -84,6 +87,26 @@ void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tenso
   if (runs_on_cpu(stream)) return;
   SLX_LAUNCH_SCRATCH(lm_head_backward_logits(stream, dlogits, hidden, w, lse, targets, entropies,
                                              dlog_probs, dentropies, temperature));
+}
+
+void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
+                           Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                           float temperature) {
+  constexpr const char* kOp = "lm_head_kept_backward";
+  const int64_t num_rows = logits.dim(0);
+  SLX_CHECK(fuses_lm_head(stream.device), "lm_head_kept_backward on the cpu");
+  check_f32(kOp, "logits", stream, logits, {num_rows, kAny});
+  check_compute(kOp, "dlogits", stream, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
+  check_i32(kOp, "targets", stream, targets, {num_rows});
+  SLX_CHECK_EQ(entropies.defined(), dentropies.defined());
+  for (const auto& [name, x] : {std::pair{"lse", &lse}, {"dlog_probs", &dlog_probs}})
+    check_f32(kOp, name, stream, *x, {num_rows});
+  for (const auto& [name, x] : {std::pair{"entropies", &entropies}, {"dentropies", &dentropies}})
+    if (x->defined()) check_f32(kOp, name, stream, *x, {num_rows});
+  SLX_CHECK_GT(temperature, 0.0f);
+  if (runs_on_cpu(stream)) return;
+  SLX_LAUNCH(lm_head_kept_backward(stream, dlogits, logits, lse, targets, entropies, dlog_probs,
+                                   dentropies, temperature));
 }
 
 }  // namespace slimexx::ops

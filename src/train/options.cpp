@@ -42,7 +42,8 @@ void bind(config::Binder& b, TrainOptions& o) {
            .choices = {"policy_loss", "sft"}});
   b.field("max_logits_gib", o.max_logits_gib,
           {.unit = "GiB",
-           .doc = "Logits held at once by the head; more rows are done in chunks.",
+           .doc = "Logits held at once by the head: kept for backward where a microbatch's fit, "
+                  "else made in chunks.",
            .min = 0,
            .min_exclusive = true,
            .slime = "-"});

@@ -57,6 +57,17 @@ class Pass {
  public:
   Pass(RandomModel& model, const Sequences& s, Recompute recompute, bool backward)
       : model_(model), s_(s), recompute_(recompute), backward_(backward) {}
+  // Rows of f32 logits that the head may hold; 50 make several chunks.
+  Pass& with_chunks(int64_t rows) {
+    chunk_rows_ = rows;
+    return *this;
+  }
+  // The head's backward makes its logits again even where they were kept.
+  Pass& forgetting_logits() {
+    forgets_logits_ = true;
+    return *this;
+  }
+  bool has_kept_logits() const { return has_kept_logits_; }
 
   Outcome run() {
     tensor::Arena plan = tensor::Arena::for_planning(model_.device, "test");
@@ -102,7 +113,7 @@ class Pass {
     const Tensor log_probs = arena.allocate(tensor::DType::kF32, {n}),
                  entropies = arena.allocate(tensor::DType::kF32, {n});
     HeadOptions options{.temperature = 0.9f};
-    options.max_logits_bytes = 50 * model_.spec.vocab_size * 4;  // several chunks
+    options.max_logits_bytes = chunk_rows_ * model_.spec.vocab_size * 4;
     Tape tape{.recompute = recompute_, .layers = {}};
     HeadTape head_tape;
     const Tensor x = model_.transformer.forward(stream, arena, model_.weights, batch,
@@ -114,6 +125,8 @@ class Pass {
       outcome_.entropies = values(stream, entropies);
     }
     if (!backward_) return;
+    has_kept_logits_ = head_tape.logits.defined();
+    if (forgets_logits_) head_tape.logits = {};
     const ModelParameters gradients = bind_gradients(model_.store, model_.spec);
     const Tensor dlog_probs = put_random(stream, arena, 1),
                  dentropies = put_random(stream, arena, 2);
@@ -127,6 +140,8 @@ class Pass {
   const Sequences& s_;
   Recompute recompute_;
   bool backward_;
+  int64_t chunk_rows_ = 50;
+  bool forgets_logits_ = false, has_kept_logits_ = false;
   Outcome outcome_;
 };
 

@@ -25,6 +25,29 @@ TEST_P(RecomputeTest, ChangesNoBit) {
   }
 }
 
+TEST_P(RecomputeTest, LogitsMadeAgainChangeNoBit) {
+  const ModelSpec spec = device_spec(GetParam(), 0.08);
+  const Sequences s = make_sequences({37, 2, 70}, spec.vocab_size, 3);
+  const auto num_rows = static_cast<int64_t>(s.rows.size());
+  RandomModel model(spec, {}, true);
+  Pass keeping(model, s, Recompute::kNone, true), forgetting = keeping, chunked = keeping;
+  const Outcome kept = keeping.with_chunks(num_rows).run();
+  const Outcome again = forgetting.with_chunks(num_rows).forgetting_logits().run();
+  const Outcome parts = chunked.with_chunks(num_rows - 1).run();
+  EXPECT_TRUE(keeping.has_kept_logits());
+  EXPECT_FALSE(chunked.has_kept_logits());
+  for (const Outcome* other : {&again, &parts}) {
+    EXPECT_EQ(first_difference(other->log_probs, kept.log_probs), "");
+    EXPECT_EQ(first_difference(other->entropies, kept.entropies), "");
+  }
+  for (size_t i = 0; i < kept.gradients.size(); ++i) {
+    EXPECT_EQ(first_difference(again.gradients[i], kept.gradients[i]), "")
+        << model.store.infos()[i].name;
+    EXPECT_LT(relative_distance(parts.gradients[i], kept.gradients[i]), 1e-5)
+        << model.store.infos()[i].name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, RecomputeTest, testing::ValuesIn(device_families()),
                          [](const auto& parameter) { return parameter.param; });
 

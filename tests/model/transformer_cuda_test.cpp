@@ -57,6 +57,25 @@ TEST_P(TransformerCuda, RecomputationAndRunsChangeNoBit) {
   }
 }
 
+// The same gradient of the logits to the bit (log_prob_cuda_test.cpp), but its products with the
+// hidden states and the weights may be other algorithms: its rows lie further apart.
+TEST_P(TransformerCuda, KeptLogitsGiveWhatLogitsMadeAgainGive) {
+  RandomModel device(spec_, test_device(), true);
+  const auto num_rows = static_cast<int64_t>(s_.rows.size());
+  Pass keeping(device, s_, Recompute::kNone, true), forgetting = keeping, repeated = keeping;
+  const Outcome kept = keeping.with_chunks(num_rows).run();
+  const Outcome again = forgetting.with_chunks(num_rows).forgetting_logits().run();
+  const Outcome twice = repeated.with_chunks(num_rows).run();
+  EXPECT_EQ(keeping.has_kept_logits(), ops::can_keep_logits(device.weights.lm_head));
+  EXPECT_EQ(first_difference(again.log_probs, kept.log_probs), "");
+  EXPECT_EQ(first_difference(again.entropies, kept.entropies), "");
+  for (size_t i = 0; i < kept.gradients.size(); ++i) {
+    const std::string& name = device.store.infos()[i].name;
+    EXPECT_EQ(first_difference(twice.gradients[i], kept.gradients[i]), "") << name;
+    EXPECT_LT(relative_distance(again.gradients[i], kept.gradients[i]), kGradientBound) << name;
+  }
+}
+
 TEST_P(TransformerCuda, PackingChangesNoBit) {
   RandomModel device(spec_, test_device(), false);
   const Outcome all = Pass(device, s_, Recompute::kNone, false).run();

@@ -1,4 +1,6 @@
 // Log-softmax over the vocabulary on the device, with logits in memory and without them.
+#include <bit>
+
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"
 
@@ -208,6 +210,55 @@ TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
                                   dh, temperature);
         });
         EXPECT_TRUE(same_bits(own_wide.back(), wide.back())) << "dlogits, " << name;
+      }
+}
+
+// bf16 values in the first halves of rows of f32.
+Array first_halves(const Array& rows) {
+  const int64_t num_rows = rows.view().dim(0), columns = rows.view().dim(1);
+  Array out({num_rows, columns});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t column = i % columns;
+    const auto pair = std::bit_cast<uint32_t>(rows[i - column + column / 2]);
+    out[i] = std::bit_cast<float>(column % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+  }
+  return out;
+}
+
+TEST_F(LogProbCuda, KeptLogitsGiveTheBitsOfThoseMadeAgain) {
+  for (const HeadCase& c : head_cases())
+    for (const float temperature : {1.0f, 0.7f})
+      for (const bool with_entropy : {true, false}) {
+        const Head h(c);
+        const OnDevice hidden(h.hidden), w(h.w), ids = integers_on_device(h.targets),
+                                                 dlp = as_is(h.dlp),
+                                                 dh = with_entropy ? as_is(h.dh) : OnDevice();
+        if (!can_keep_logits(w)) continue;
+        const Array blank({c.rows}), zeros({c.rows, c.vocabulary});
+        const OnDevice product = as_is(zeros), logits = as_is(zeros), again(zeros),
+                       lse = as_is(blank), log_probs = as_is(blank), plain = as_is(blank),
+                       entropies = with_entropy ? as_is(blank) : OnDevice();
+        run_op([&](Stream s) { matmul_forward(s, product, hidden, w, {}); });
+        run_op([&](Stream s) {
+          lm_head_forward(s, plain, entropies, lse, hidden, w, ids, temperature);
+        });
+        run_op([&](Stream s) {
+          lm_head_forward(s, log_probs, entropies, lse, hidden, w, ids, temperature, logits);
+        });
+        const std::string name = std::to_string(c.rows) + "x" + std::to_string(c.vocabulary) +
+                                 ", temperature " + std::to_string(temperature);
+        EXPECT_TRUE(same_bits(logits.back(), product.back())) << "logits, " << name;
+        EXPECT_TRUE(same_bits(log_probs.back(), plain.back())) << "log-probs, " << name;
+        run_op([&](Stream s) {
+          lm_head_backward_logits(s, again, hidden, w, lse, ids, entropies, dlp, dh, temperature);
+        });
+        const tensor::Tensor halves(logits.view().raw(), tensor::DType::kBF16,
+                                    logits.view().device(), {c.rows, 2 * c.vocabulary});
+        run_op([&](Stream s) {
+          lm_head_kept_backward(s, halves.columns(0, c.vocabulary), logits, lse, ids, entropies,
+                                dlp, dh, temperature);
+        });
+        EXPECT_TRUE(same_bits(first_halves(logits.back()), again.back())) << "dlogits, " << name;
       }
 }
 

@@ -157,13 +157,19 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
 // the vocabulary's weights w[V,H] is made twice, once forward and once for its gradient. The bits
 // are those of matmul_forward into f32 logits followed by the ops above. CUDA only.
 bool fuses_lm_head(tensor::Device device);
-// (scratch) log_probs, lse [R]; entropies [R] may be undefined.
+// (scratch) log_probs, lse [R]; entropies [R] may be undefined. Where `logits` [R,V] f32 is given,
+// the raw logits stay there for lm_head_kept_backward.
 void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor lse, Tensor hidden,
-                     Tensor w, Tensor targets, float temperature);
+                     Tensor w, Tensor targets, float temperature, Tensor logits = {});
+bool can_keep_logits(Tensor w);  // lm_head_forward's; V and H must be multiples of 8
 // (scratch) dlogits[R,V] of the compute dtype; entropies and dentropies as in log_probs_backward.
 void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tensor w, Tensor lse,
                              Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                              float temperature);
+// The same bits from kept logits. dlogits may lie in the first halves of the logits' rows.
+void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
+                           Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                           float temperature);
 
 // ---- sampling.cpp
 // How one row is sampled: one record of 48 bytes in a table that the engine stages.

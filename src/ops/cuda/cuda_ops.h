@@ -50,10 +50,13 @@ void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor 
 void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
                         Tensor entropies, Tensor dlog_probs, Tensor dentropies, float temperature);
 void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor lse, Tensor hidden,
-                     Tensor w, Tensor targets, float temperature);
+                     Tensor w, Tensor targets, float temperature, Tensor logits);
 void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tensor w, Tensor lse,
                              Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                              float temperature);
+void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
+                           Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                           float temperature);
 void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens);
 void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled);

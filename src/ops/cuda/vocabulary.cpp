@@ -46,7 +46,7 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
 }
 
 void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor lse, Tensor hidden,
-                     Tensor w, Tensor targets, float temperature) {
+                     Tensor w, Tensor targets, float temperature, Tensor logits) {
   const ScratchScope scratch(
       "lm_head_forward", stream,
       kernels::lm_head_forward_workspace(hidden.dim(0), w.dim(0), w.dim(1), entropies.defined()));
@@ -61,7 +61,8 @@ void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor l
                                         .log_probs = log_probs.f32(),
                                         .lse = lse.f32(),
                                         .entropies = entropies.f32(),
-                                        .workspace = scratch.data()};
+                                        .workspace = scratch.data(),
+                                        .logits = logits.f32()};
   check_launch("lm_head_forward", kernels::lm_head_forward(args, handle(stream)), hidden, w);
 }
 
@@ -88,6 +89,24 @@ void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tenso
                                          .workspace = scratch.data()};
   check_launch("lm_head_backward_logits", kernels::lm_head_backward_logits(args, handle(stream)),
                hidden, w);
+}
+
+void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
+                           Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                           float temperature) {
+  const kernels::LmHeadKeptArgs args{.logits = logits.f32(),
+                                     .targets = targets.i32(),
+                                     .rows = logits.dim(0),
+                                     .vocabulary = logits.dim(1),
+                                     .temperature = temperature,
+                                     .lse = lse.f32(),
+                                     .entropies = entropies.f32(),
+                                     .dlog_probs = dlog_probs.f32(),
+                                     .dentropies = dentropies.f32(),
+                                     .dlogits = dlogits.raw(),
+                                     .dlogits_stride = dlogits.stride(0)};
+  check_launch("lm_head_kept_backward", kernels::lm_head_kept_backward(args, handle(stream)),
+               dlogits, logits);
 }
 
 void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
