@@ -24,7 +24,7 @@ struct Setting {
   bool alone = false;  // each rank for itself
   bool overlap = true;
   int max_blocks = 0;
-  int64_t min_part_elements = kMinPartElements;
+  int64_t min_part_elements = 0;
 };
 
 constexpr Setting kSettings[] = {

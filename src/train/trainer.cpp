@@ -145,7 +145,10 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       overlap_(exchange.overlap),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
-      parts_(list_gradient_parts(policy, transformer.spec(), exchange.min_part_elements)),
+      parts_(list_gradient_parts(policy, transformer.spec(),
+                                 exchange.min_part_elements > 0
+                                     ? exchange.min_part_elements
+                                     : choose_min_part_elements(policy.num_elements()))),
       optimizer_(policy, communicator, optimizer_options, device, ranges_of(parts_),
                  std::move(exchange.communicator)) {}
 

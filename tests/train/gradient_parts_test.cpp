@@ -38,9 +38,19 @@ TEST(GradientParts, SmallOnesWaitForTheNext) {
     EXPECT_GE(merged[p].range.size(), fine[0].range.size() + 16);
   EXPECT_EQ(merged.back().range.begin, 0);
   EXPECT_EQ(merged.back().last_stage, policy.spec.num_layers + 1);
-  const auto one = list_gradient_parts(policy.store, policy.spec, kMinPartElements);
+  const auto one = list_gradient_parts(policy.store, policy.spec, int64_t{1} << 26);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].range, (dist::Range{0, policy.store.num_elements()}));
+}
+
+TEST(GradientParts, SmallModelsHaveSmallerOnes) {
+  EXPECT_EQ(choose_min_part_elements(int64_t{1} << 32), int64_t{1} << 26);
+  EXPECT_EQ(choose_min_part_elements(16000), 1000);
+  const TinyPolicy policy("qwen2_untied");
+  EXPECT_GT(list_gradient_parts(policy.store, policy.spec,
+                                choose_min_part_elements(policy.store.num_elements()))
+                .size(),
+            2u);
 }
 
 // The aim of the cut: in every part each rank has as much as any other, up to a multiple of 16.

@@ -4,6 +4,7 @@
 // part. All ranks of a run cut alike; the cut decides in which order a rank adds its gradients'
 // norm, and nothing else that a bit hangs on.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,9 +17,11 @@ namespace slimexx::train {
 // Parts and slices start at multiples of this many elements: vectors of bf16 stay whole.
 inline constexpr int64_t kSliceElements = 16;
 
-// Smaller than this (256 MiB of f32), a part waits for the next: many small exchanges cost more
-// than they hide.
-inline constexpr int64_t kMinPartElements = int64_t{1} << 26;
+// A part that is smaller than this waits for the next, as many small exchanges cost more than they
+// hide: 256 MiB of f32, or a sixteenth of a small model.
+inline int64_t choose_min_part_elements(int64_t num_elements) {
+  return std::min(int64_t{1} << 26, num_elements / 16);
+}
 
 struct GradientPart {
   dist::Range range;       // of the flat parameters

@@ -49,7 +49,7 @@ struct StepResult {
 // How ranks exchange gradients. Only the cut into parts may move a bit, and only the norm's last.
 struct GradientExchange {
   std::unique_ptr<dist::DeviceCommunicator> communicator;  // the optimizer's; see there
-  int64_t min_part_elements = kMinPartElements;            // see list_gradient_parts
+  int64_t min_part_elements = 0;  // of list_gradient_parts; 0: choose_min_part_elements
   // While the last microbatch's backward still runs, or all behind it; the same bits either way.
   bool overlap = true;
 };
