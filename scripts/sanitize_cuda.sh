@@ -30,21 +30,33 @@ if ((to_build)); then
 fi
 mkdir -p "$logs"
 
+# Whether every report is about a kernel of cuBLASLt. Those are not ours to mend; what they compute is checked all the same.
+is_foreign() {
+  local all ours
+  all=$(sed -n 's/^.*RACECHECK SUMMARY: \([0-9]*\) hazards.*/\1/p' "$1")
+  ours=$(grep -E '^=+ (Error|Warning): |^=+ +and ' "$1" | grep -cv ' access at nvjet_sm90_')
+  [[ -n $all && $ours -eq 0 && $all -eq $(grep -cE '^=+ (Error|Warning): ' "$1") ]]
+}
+
 # check TOOL PROGRAM SIZE: the program's own verdict counts as well as the tool's.
 check() {
   local tool=$1 program=$2 size=$3 log=$logs/$2.$1.txt start=$SECONDS rc=0
   timeout -k 10 "$limit" "$sanitizer" --tool "$tool" --error-exitcode 9 \
     "$build/tests/kernels/$program" "$size" >"$log" 2>&1 || rc=$?
-  local verdict="clean"
+  local verdict="clean" said summary
+  said=$(grep -v '^=' "$log" | tail -1)
+  summary=$(sed -n 's/^=* *\(.*SUMMARY: .*\)/\1/p' "$log")
   if ((rc == 124 || rc == 137)); then
     verdict="FAILED: stopped after $limit s"
-  elif ((rc != 0)); then
+  elif [[ $said != *" 0 failures" && $said != *" 0 mismatches" ]]; then
     verdict="FAILED: exit $rc"
-  elif ! grep -q 'SUMMARY: 0 ' "$log"; then
-    verdict="FAILED: the tool gave no summary"
+  elif [[ $tool == racecheck && $rc -eq 9 ]] && is_foreign "$log"; then
+    verdict="clean but for cuBLASLt's own kernels"
+  elif ((rc != 0)) || [[ $summary != *"SUMMARY: 0 "* ]]; then
+    verdict="FAILED: exit $rc"
   fi
-  printf '%-9s %-26s %-5s %3d s  %s; %s; %s\n' "$tool" "$program" "$size" $((SECONDS - start)) "$verdict" \
-    "$(grep -v '^=' "$log" | tail -1)" "$(grep SUMMARY "$log" | sed 's/^=* //')" | tee "$log.line"
+  printf '%-9s %-24s %-5s %3d s  %s; %s; %s\n' "$tool" "$program" "$size" $((SECONDS - start)) "$verdict" "$said" "$summary" |
+    tee "$log.line"
 }
 
 rm -f "$logs"/*.line
