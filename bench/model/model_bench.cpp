@@ -1,17 +1,21 @@
 // Times a whole model of a config.json's shape, with random weights, on one CUDA device:
 //   model_bench train CONFIG_DIR TOKENS            one packed sequence, forward, loss, backward
-//   model_bench generate CONFIG_DIR REQUESTS IN OUT    what the engine makes of it
+//   model_bench generate CONFIG_DIR {REQUESTS IN OUT}...    what the engine makes of them
 #include <fmt/core.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/communicator.h"
+#include "slimexx/io/hf_folder.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/train/trainer.h"
@@ -122,12 +126,53 @@ Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64
   return timing;
 }
 
-void time_generation(const std::string& directory, int64_t count, int64_t prompt,
+// Matrices of pieces of one pool of normal numbers: billions of their own would take longer than
+// what is timed.
+void fill_weights(model::ParameterStore& store, const model::ModelSpec& spec) {
+  constexpr int64_t kPiece = 1 << 20, kPool = 1 << 24;
+  std::vector<float> pool(kPool + kPiece);
+  parallel_for(std::ssize(pool) / kPiece, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      PhiloxStream stream(1, static_cast<uint64_t>(i));
+      for (int64_t k = i * kPiece; k < (i + 1) * kPiece; ++k)
+        pool[static_cast<size_t>(k)] =
+            static_cast<float>(spec.initializer_range * stream.next_normal());
+    }
+  });
+  const std::vector<float> ones(1 << 16, 1.0f);
+  for (const model::ParameterInfo& info : store.infos()) {
+    if (info.init != model::InitKind::kNormal) {
+      const bool is_one = info.init == model::InitKind::kOnes;
+      if (is_one) store.write_weights(info, 0, ones.data(), info.num_elements());
+      continue;
+    }
+    const int64_t pieces = (info.num_elements() + kPiece - 1) / kPiece;
+    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        PhiloxStream place(2, XXH3_64bits(info.name.data(), info.name.size()));
+        place.seek_block(static_cast<uint64_t>(i));
+        const int64_t n = std::min(kPiece, info.num_elements() - i * kPiece);
+        store.write_weights(info, i * kPiece, pool.data() + place.next_below(kPool), n);
+      }
+    });
+  }
+}
+
+struct BenchModel {
+  model::ModelSpec spec;
+  model::ParameterStore store;
+  explicit BenchModel(const std::string& directory)
+      : spec(model::read_model_spec(io::HfFolder::open_without_weights(directory).config(),
+                                    directory)),
+        store(spec, kDevice, false) {
+    fill_weights(store, spec);
+  }
+};
+
+void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64_t prompt,
                      int64_t response) {
-  const rl::LoadedModel m = rl::make_random_model(directory, kDevice, false, 1);
-  const double bandwidth = copy_bandwidth();
   const model::Transformer transformer(m.spec, kDevice, prompt + response);
-  const model::ModelParameters weights = model::bind_weights(*m.store, m.spec);
+  const model::ModelParameters weights = model::bind_weights(m.store, m.spec);
   rollout::EngineOptions options;
   options.max_running_requests = count;
   options.chunked_prefill_size = 8192;
@@ -143,7 +188,7 @@ void time_generation(const std::string& directory, int64_t count, int64_t prompt
   const auto n = static_cast<double>(count);
   const double weight_bytes =
       2.0 *
-      static_cast<double>(m.store->num_elements() -
+      static_cast<double>(m.store.num_elements() -
                           (m.spec.tied_embeddings ? 0 : m.spec.vocab_size * m.spec.hidden_size));
   const double kv_bytes_per_token = 4.0 * static_cast<double>(m.spec.num_layers * m.spec.kv_size());
   double bytes = 0;
@@ -160,6 +205,7 @@ void time_generation(const std::string& directory, int64_t count, int64_t prompt
       100 * bytes / t.decode / bandwidth, bandwidth * 1e-9,
       1e-3 * static_cast<double>(stats.step_ns - stats.wait_ns) / static_cast<double>(t.steps),
       1e-3 * static_cast<double>(stats.wait_ns) / static_cast<double>(t.steps));
+  std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
@@ -167,10 +213,13 @@ int run(int argc, char** argv) {
   const auto number = [&](int i) { return std::atoll(argv[i]); };
   if (mode == "train" && argc == 4) {
     time_training(argv[2], number(3));
-  } else if (mode == "generate" && argc == 6) {
-    time_generation(argv[2], number(3), number(4), number(5));
+  } else if (mode == "generate" && argc >= 6 && argc % 3 == 0) {
+    const BenchModel m(argv[2]);
+    const double bandwidth = copy_bandwidth();
+    for (int i = 3; i < argc; i += 3)
+      time_generation(m, bandwidth, number(i), number(i + 1), number(i + 2));
   } else {
-    fmt::print(stderr, "usage: model_bench train DIR TOKENS | generate DIR REQUESTS IN OUT\n");
+    fmt::print(stderr, "usage: model_bench train DIR TOKENS | generate DIR REQUESTS IN OUT ...\n");
     return 2;
   }
   return 0;

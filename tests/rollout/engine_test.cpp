@@ -6,8 +6,8 @@
 #include <functional>
 #include <map>
 
+#include "rollout/samples.h"
 #include "slimexx/base/error.h"
-#include "tiny_model.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -34,7 +34,7 @@ class EngineTest : public testing::Test {
     return Engine(tiny_.transformer, tiny_.weights, tiny_.device, options_, bytes, 0);
   }
 
-  TinyModel tiny_{tiny_spec("qwen3")};
+  RandomModel tiny_{tiny_spec("qwen3"), {}, false};
   EngineOptions options_;
   std::vector<std::string> token_text_ = [] {
     std::vector<std::string> text;
@@ -288,7 +288,7 @@ TEST(EngineSpeed, DISABLED_OneMillionParameters) {
   spec.max_positions = 512;
   spec.initializer_range = 0.05;
   spec.layers.assign(4, {});
-  const TinyModel tiny(spec);
+  const RandomModel tiny(spec, {}, false);
   EngineOptions options;
   options.max_total_tokens = 64 * 512;
   Engine engine(tiny.transformer, tiny.weights, tiny.device, options, nullptr, 0);

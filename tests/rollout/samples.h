@@ -1,4 +1,4 @@
-// Small random models of every dense family, and the log-probs that training computes for a sample.
+// Requests of all kinds, and the log-probs that training computes for what they gave.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -7,58 +7,23 @@
 #include <string>
 #include <vector>
 
-#include "slimexx/base/philox.h"
-#include "slimexx/model/families.h"
-#include "slimexx/model/transformer.h"
+#include "model/random_model.h"
 #include "slimexx/rollout/engine.h"
 
 namespace slimexx::rollout {
 
+using model::RandomModel;
+
+// Of sizes that suit the CPU.
 inline model::ModelSpec tiny_spec(const std::string& family) {
-  model::ModelSpec spec;
-  spec.family = family;
-  spec.vocab_size = 61;
-  spec.hidden_size = 32;
-  spec.num_layers = 2;
-  spec.intermediate_size = 40;
-  spec.num_heads = 4;
-  spec.num_kv_heads = 2;
-  spec.head_dim = 8;
-  spec.max_positions = 128;
-  spec.rope.rotary_dim = 8;
-  spec.initializer_range = 0.25;
-  spec.layers.assign(static_cast<size_t>(spec.num_layers), {});
-  if (family == "qwen2") spec.qkv_bias = true;
-  if (family == "qwen3") spec.qk_norm = spec.tied_embeddings = true;
-  if (family == "glm4") {
-    spec.sandwich_norms = spec.fused_gate_up = spec.qkv_bias = true;
-    spec.rope.style = ops::RotaryStyle::kInterleaved;
-    spec.rope.rotary_dim = 4;
-  }
-  return spec;
+  return model::random_spec(family,
+                            {.vocab_size = 61,
+                             .hidden_size = 32,
+                             .intermediate_size = 40,
+                             .head_dim = 8,
+                             .max_positions = 128},
+                            0.25);
 }
-
-struct TinyModel {
-  model::ModelSpec spec;
-  tensor::Device device;
-  model::ParameterStore store;
-  model::Transformer transformer;
-  model::ModelParameters weights;
-
-  explicit TinyModel(const model::ModelSpec& spec_in)
-      : spec(spec_in), store(spec, device, false), transformer(spec, device, spec.max_positions) {
-    model::init_random_weights(store, spec, 5);
-    // Norms and biases of their own, which init leaves at one and zero.
-    PhiloxStream random(17, 4);
-    for (const model::ParameterInfo& info : store.infos()) {
-      if (info.shape.size() != 1) continue;
-      const tensor::Tensor weight = store.weight(info.name);
-      for (int64_t i = 0; i < weight.num_elements(); ++i)
-        weight.f32()[i] += 0.2f * static_cast<float>(random.next_normal());
-    }
-    weights = model::bind_weights(store, spec);
-  }
-};
 
 struct PackedSamples {
   std::vector<int32_t> tokens, positions, cu_seqlens{0}, rows, targets;
@@ -85,31 +50,36 @@ inline PackedSamples pack(const std::vector<Request>& requests,
 }
 
 // What the trainer computes for the responses: one packed forward with a tape, and the head.
-inline std::vector<float> training_log_probs(const TinyModel& tiny, PackedSamples packed,
+inline std::vector<float> training_log_probs(const RandomModel& own, const PackedSamples& packed,
                                              float temperature) {
-  const auto view = [&](std::vector<int32_t>& values) {
-    return tensor::Tensor(values.data(), tensor::DType::kI32, tiny.device,
-                          {static_cast<int64_t>(values.size())});
-  };
-  model::Batch batch;
-  batch.tokens = view(packed.tokens);
-  batch.positions = view(packed.positions);
-  batch.attention.cu_seqlens = packed.cu_seqlens;
   std::vector<float> log_probs(packed.rows.size());
-  const tensor::Tensor out(log_probs.data(), tensor::DType::kF32, tiny.device,
-                           {static_cast<int64_t>(log_probs.size())});
   const auto run = [&](tensor::Stream stream, tensor::Arena& arena) {
+    const auto put = [&](const std::vector<int32_t>& values) {
+      const tensor::Tensor t =
+          arena.allocate(tensor::DType::kI32, {static_cast<int64_t>(values.size())});
+      tensor::upload(stream, t, values.data());
+      return t;
+    };
+    model::Batch batch;
+    batch.tokens = put(packed.tokens);
+    batch.positions = put(packed.positions);
+    batch.attention.cu_seqlens = packed.cu_seqlens;
+    batch.attention.device_cu_seqlens = put(packed.cu_seqlens);
+    const tensor::Tensor rows = put(packed.rows), targets = put(packed.targets),
+                         out = arena.allocate(tensor::DType::kF32,
+                                              {static_cast<int64_t>(log_probs.size())});
     model::Tape tape;
-    const tensor::Tensor x = tiny.transformer.forward(stream, arena, tiny.weights, batch, &tape);
+    const tensor::Tensor x = own.transformer.forward(stream, arena, own.weights, batch, &tape);
     model::HeadOptions options{.temperature = temperature};
-    options.max_logits_bytes = 7 * tiny.spec.vocab_size * 4;  // several chunks
-    model::head_forward(stream, arena, tiny.spec, tiny.weights, x, view(packed.rows),
-                        view(packed.targets), options, out, {}, nullptr);
+    options.max_logits_bytes = 7 * own.spec.vocab_size * 4;  // several chunks, where there are any
+    model::head_forward(stream, arena, own.spec, own.weights, x, rows, targets, options, out, {},
+                        nullptr);
+    tensor::download(stream, log_probs.data(), out);
   };
-  tensor::Arena plan = tensor::Arena::for_planning(tiny.device, "test");
-  run({.device = tiny.device, .is_planning = true}, plan);
-  tensor::Arena arena(tiny.device, plan.high_water_bytes(), "test");
-  run({.device = tiny.device}, arena);
+  tensor::Arena plan = tensor::Arena::for_planning(own.device, "test");
+  run(tensor::planning_stream(own.device, plan), plan);
+  tensor::Arena arena(own.device, plan.high_water_bytes(), "test");
+  run(tensor::compute_stream(own.device), arena);
   return log_probs;
 }
 

@@ -1,0 +1,14 @@
+#include "model/random_model_cuda.h"
+#include "rollout/engine_case.h"
+
+namespace slimexx::rollout {
+
+std::vector<EngineCase> engine_cases() {
+  std::vector<EngineCase> cases;
+  for (const std::string& family : model::device_families())
+    cases.push_back(
+        {family, model::test_device(), model::device_spec(family, 0.12), {16, 32, 128}});
+  return cases;
+}
+
+}  // namespace slimexx::rollout

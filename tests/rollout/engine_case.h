@@ -1,0 +1,67 @@
+// What the engine's suites run over: models of every family on a device. Each test program says
+// which (cpu_cases.cpp, cuda_cases.cpp).
+#pragma once
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "rollout/samples.h"
+
+namespace slimexx::rollout {
+
+struct EngineCase {
+  std::string family;
+  tensor::Device device;
+  model::ModelSpec spec;
+  std::vector<int64_t> pages;  // sizes that the device serves, ascending
+};
+inline void PrintTo(const EngineCase& c, std::ostream* out) { *out << c.family; }
+std::vector<EngineCase> engine_cases();
+
+inline constexpr int64_t kMaxSequence = 116;  // crosses the CPU attention's block of 64 keys
+
+class EngineSuite : public testing::TestWithParam<EngineCase> {
+ protected:
+  void SetUp() override {
+    if (!device().is_cpu() && tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
+    tensor::select_device(device());
+    model_ = std::make_unique<RandomModel>(GetParam().spec, device(), false);
+  }
+  tensor::Device device() const { return GetParam().device; }
+  int64_t smallest_page() const { return GetParam().pages.front(); }
+
+  static EngineOptions roomy() {
+    EngineOptions options;
+    options.max_total_tokens = 8000;
+    options.max_sequence_tokens = kMaxSequence;
+    return options;
+  }
+  Engine engine(const EngineOptions& options) const {
+    return Engine(model_->transformer, model_->weights, device(), options, nullptr, 0);
+  }
+  // By one engine, one after the other.
+  std::vector<Generation> each_alone(const std::vector<Request>& requests) {
+    if (!alone_) {
+      EngineOptions options = roomy();
+      options.enable_prefix_cache = false;
+      alone_.reset(new Engine(engine(options)));
+    }
+    std::vector<Generation> all;
+    for (const Request& request : requests) all.push_back(generate_all(*alone_, {request}).front());
+    EXPECT_EQ(alone_->stats().preemptions + alone_->stats().cached_tokens, 0);
+    EXPECT_EQ(alone_->stats().max_running, 1);
+    return all;
+  }
+
+  std::unique_ptr<RandomModel> model_;
+  std::unique_ptr<Engine> alone_;
+};
+
+inline std::string case_name(const testing::TestParamInfo<EngineCase>& info) {
+  return info.param.family;
+}
+
+}  // namespace slimexx::rollout
