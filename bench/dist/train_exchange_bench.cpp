@@ -22,17 +22,19 @@ namespace {
 struct Setting {
   const char* name;
   bool alone = false;  // each rank for itself
-  bool overlap = true;
+  ExchangeStart start = ExchangeStart::kBesideAttention;
   int max_blocks = 0;
   int64_t min_part_elements = 0;
 };
 
 constexpr Setting kSettings[] = {
     {"one rank, no exchange", true},
-    {"exchange behind backward", false, false},
-    {"beside it", false, true},
-    {"beside it, 16 blocks", false, true, 16},
-    {"beside it, parts of 1 GiB and more", false, true, 0, int64_t{1} << 28},
+    {"exchange behind backward", false, ExchangeStart::kBehindBackward},
+    {"each part at once", false, ExchangeStart::kAtOnce},
+    {"each part beside attention", false},
+    {"... on 16 multiprocessors", false, ExchangeStart::kBesideAttention, 16},
+    {"... on 8", false, ExchangeStart::kBesideAttention, 8},
+    {"... in parts of 1 GiB and more", false, ExchangeStart::kBesideAttention, 0, int64_t{1} << 28},
 };
 
 std::vector<TrainSample> make_samples(int count, int64_t num_tokens, int64_t vocabulary) {
@@ -62,7 +64,7 @@ struct Bench {
     const auto single = dist::make_single_communicator();
     dist::Communicator& ranks = setting.alone ? *single : world.communicator();
     GradientExchange exchange;
-    exchange.overlap = setting.overlap;
+    exchange.start = setting.start;
     exchange.min_part_elements = setting.min_part_elements;
     if (!setting.alone) {
       std::vector<int> all;
@@ -106,10 +108,11 @@ void run(dist::World& world, const std::string& directory, int64_t num_tokens) {
   double behind = 0;
   for (const Setting& setting : kSettings) {
     const double ms = bench.time_step(setting);
-    if (!setting.overlap) behind = ms;
+    const bool is_behind = setting.start == ExchangeStart::kBehindBackward;
+    if (is_behind) behind = ms;
     if (world.rank() != 0) continue;
     fmt::print("{:<36} {:8.2f} ms{}\n", setting.name, ms,
-               setting.overlap && !setting.alone
+               !is_behind && !setting.alone
                    ? fmt::format("  {:.2f} ms less than behind it", behind - ms)
                    : "");
   }

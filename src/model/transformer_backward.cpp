@@ -59,7 +59,8 @@ void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerPar
 // dx enters as the gradient of x_mid and leaves as that of the layer's input.
 void Transformer::attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
                                            const LayerParameters& g, const Batch& batch,
-                                           const LayerTape& tape, Tensor dx) const {
+                                           const LayerTape& tape, Tensor dx,
+                                           const std::function<void()>& attention_next) const {
   const int64_t tokens = dx.dim(0);
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   ArenaScope scope(arena);
@@ -72,6 +73,7 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
   }
   const Tensor dattention = rows(spec_.q_size()), dqkv = rows(spec_.qkv_size());
   ops::matmul_backward_weight(stream, g.o_weight, g.o_bias, do_raw, tape.attention, !g.is_fresh);
+  attention_next();
   ops::matmul_backward_input(stream, dattention, do_raw, w.o_weight, false);
   const QkvViews qkv = split_qkv(tape.qkv, spec_.qk_norm ? tape.qkv_raw : tape.qkv, spec_);
   const QkvViews d = split_qkv(dqkv, dqkv, spec_);
@@ -103,17 +105,9 @@ void Transformer::recompute_layer(Stream stream, Arena& arena, const LayerParame
   ops::matmul_forward(stream, tape.down_raw, tape.h, w.down_weight, w.down_bias);
 }
 
-void Transformer::layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
-                                 const LayerParameters& g, const Batch& batch,
-                                 const LayerTape& tape, Tensor dx) const {
-  mlp_block_backward(stream, arena, w, g, tape, dx);
-  attention_block_backward(stream, arena, w, g, batch, tape, dx);
-}
-
 void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& weights,
                            const ModelParameters& gradients, const Batch& batch, const Tape& tape,
-                           Tensor dx,
-                           const std::function<void(int64_t layer)>& on_layer_done) const {
+                           Tensor dx, const BackwardHooks& hooks) const {
   SLX_CHECK_EQ(static_cast<int64_t>(tape.layers.size()), spec_.num_layers);
   stream = stream.with_scratch(arena);
   for (int64_t layer = spec_.num_layers - 1; layer >= 0; --layer) {
@@ -122,8 +116,12 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
     LayerTape layer_tape = tape.layers[l];
     if (tape.recompute == Recompute::kFull)
       recompute_layer(stream, arena, weights.layers[l], batch, layer, layer_tape);
-    layer_backward(stream, arena, weights.layers[l], gradients.layers[l], batch, layer_tape, dx);
-    if (on_layer_done) on_layer_done(layer);
+    const LayerParameters &w = weights.layers[l], &g = gradients.layers[l];
+    mlp_block_backward(stream, arena, w, g, layer_tape, dx);
+    attention_block_backward(stream, arena, w, g, batch, layer_tape, dx, [&] {
+      if (hooks.attention_next) hooks.attention_next(layer);
+    });
+    if (hooks.layer_done) hooks.layer_done(layer);
   }
   ops::embedding_backward(stream, gradients.embedding, dx, batch.tokens);
 }

@@ -76,22 +76,26 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
   ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
 }
 
-// `on_stage_done`, if given, is told every stage of list_gradient_parts when all that adds to its
-// gradients is queued.
+struct StageHooks {
+  // All that adds to the gradients of this stage of list_gradient_parts is queued.
+  std::function<void(int64_t stage)> stage_done = [](int64_t) {};
+  std::function<void()> attention_next = [] {};  // BackwardHooks'
+};
+
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  const std::function<void(int64_t)>& on_stage_done = {}) {
+                  const StageHooks& hooks = {}) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.transformer.spec();
   const Tensor dx =
       p.arena.allocate(tensor::compute_dtype(p.stream.device), {m.num_tokens, spec.hidden_size});
   model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
                        f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
-  if (!on_stage_done)
-    return p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx);
-  on_stage_done(0);
-  p.transformer.backward(p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx,
-                         [&](int64_t layer) { on_stage_done(spec.num_layers - layer); });
-  on_stage_done(spec.num_layers + 1);
+  hooks.stage_done(0);
+  p.transformer.backward(
+      p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx,
+      {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers - layer); },
+       .attention_next = [&](int64_t) { hooks.attention_next(); }});
+  hooks.stage_done(spec.num_layers + 1);
 }
 
 int64_t mask_sum(const TrainSample& sample) {
@@ -142,7 +146,7 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
       fresh_gradients_(model::as_fresh(gradients_)),
-      overlap_(exchange.overlap),
+      exchange_start_(exchange.start),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
       parts_(list_gradient_parts(policy, transformer.spec(),
@@ -219,10 +223,12 @@ void Trainer::clear_gradients(bool all) {
   }
 }
 
-void Trainer::start_parts_of(Stream stream, int64_t stage) {
-  for (size_t part = 0; part < parts_.size(); ++part)
-    if (parts_[part].last_stage == stage)
-      optimizer_.start_gradient_part(stream, static_cast<int64_t>(part));
+// Hands over what `stage` and those before it finished.
+void Trainer::start_parts_until(Stream stream, int64_t stage) {
+  for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
+    if (parts_[num_started_parts_].last_stage > stage) return;
+    optimizer_.start_gradient_part(stream, static_cast<int64_t>(num_started_parts_));
+  }
 }
 
 void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
@@ -231,6 +237,7 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
   const Pass pass{transformer_, weights_, head_options_, stream(), arena_};
   const Tensor metric_sums = metrics_.view(DType::kF64, {ops::kNumLossMetrics});
   ops::fill_zero(pass.stream, metric_sums);
+  num_started_parts_ = 0;
   InFlight f;  // one stage: a microbatch's backward follows its forward
   const auto num_microbatches = static_cast<int64_t>(assignment.mine.size());
   for (const ScheduleOp& op : make_schedule(0, 1, num_microbatches)) {
@@ -244,10 +251,19 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
       run_forward(pass, samples, indices, f, true);
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
-      std::function<void(int64_t)> on_stage_done;
-      if (overlap_ && op.microbatch == num_microbatches - 1)
-        on_stage_done = [&](int64_t stage) { start_parts_of(pass.stream, stage); };
-      run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, on_stage_done);
+      const bool is_last = op.microbatch == num_microbatches - 1;
+      StageHooks hooks;
+      int64_t last_done = -1;
+      if (is_last && exchange_start_ != ExchangeStart::kBehindBackward) {
+        hooks.stage_done = [&](int64_t stage) {
+          last_done = stage;
+          // Behind the first layer there is no attention to wait for.
+          if (exchange_start_ == ExchangeStart::kAtOnce || stage >= transformer_.spec().num_layers)
+            start_parts_until(pass.stream, stage);
+        };
+        hooks.attention_next = [&] { start_parts_until(pass.stream, last_done); };
+      }
+      run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, hooks);
       arena_.release_to(f.mark);
     }
   }

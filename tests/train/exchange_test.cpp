@@ -60,7 +60,12 @@ class HostExchange : public dist::DeviceCommunicator {
   std::function<void(std::span<const dist::Range>)> on_call_;
 };
 
-enum class Way { kHost, kBehind, kOverlapped };
+enum class Way { kHost, kBehind, kAtOnce, kBesideAttention };
+
+ExchangeStart start_of(Way way) {
+  if (way == Way::kBehind) return ExchangeStart::kBehindBackward;
+  return way == Way::kAtOnce ? ExchangeStart::kAtOnce : ExchangeStart::kBesideAttention;
+}
 
 struct Case {
   std::string model;
@@ -85,7 +90,7 @@ std::vector<Outcome> run_training(const Case& c, Way way) {
     Outcome& own = outcomes[static_cast<size_t>(communicator.rank())];
     TinyPolicy policy(c.model);
     GradientExchange exchange = a_part_a_layer();
-    exchange.overlap = way == Way::kOverlapped;
+    exchange.start = start_of(way);
     if (way != Way::kHost) {
       exchange.communicator = std::make_unique<HostExchange>(
           communicator, [&](auto ranges) { own.calls.emplace_back(ranges.begin(), ranges.end()); });
@@ -116,11 +121,11 @@ TEST(Exchange, OverlapChangesNoBit) {
   cases.push_back({"qwen3_tied_mqa", 2, 50, "full"});
   for (const Case& c : cases) {
     const auto expected = run_training(c, Way::kHost);
-    for (const Way way : {Way::kBehind, Way::kOverlapped}) {
+    for (const Way way : {Way::kBehind, Way::kAtOnce, Way::kBesideAttention}) {
       const auto actual = run_training(c, way);
       for (size_t rank = 0; rank < actual.size(); ++rank) {
-        const std::string where = c.text() + ", rank " + std::to_string(rank) +
-                                  (way == Way::kBehind ? ", behind: " : ", overlapped: ");
+        const std::string where = c.text() + ", rank " + std::to_string(rank) + ", way " +
+                                  std::to_string(static_cast<int>(way)) + ": ";
         const auto compare = [&](const std::vector<float>& a, const std::vector<float>& b) {
           EXPECT_EQ(where + first_difference(a, b), where);
         };
@@ -137,7 +142,7 @@ TEST(Exchange, OverlapChangesNoBit) {
 // weights at once.
 TEST(Exchange, EveryPartOnceThenTheGathers) {
   const Case c{"qwen2_untied", 3};
-  const auto outcome = run_training(c, Way::kOverlapped)[0];
+  const auto outcome = run_training(c, Way::kBesideAttention)[0];
   TinyPolicy policy(c.model);
   std::vector<dist::Range> parts;
   for (const GradientPart& part : list_gradient_parts(policy.store, policy.spec, 1))
@@ -157,13 +162,17 @@ TEST(Exchange, EveryPartOnceThenTheGathers) {
 
 // One microbatch: when the head's gradients are handed over, the layers' are not yet there.
 TEST(Exchange, StartsWhileBackwardIsAtWork) {
-  for (const bool overlap : {true, false}) {
+  for (const auto start :
+       {ExchangeStart::kAtOnce, ExchangeStart::kBesideAttention, ExchangeStart::kBehindBackward}) {
     dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
       TinyPolicy policy;
-      const Tensor probe = policy.store.gradient("layers.0.mlp.down.weight");
+      // The next layer's MLP comes before its attention.
+      const bool at_once = start == ExchangeStart::kAtOnce;
+      const Tensor probe = policy.store.gradient(at_once ? "layers.0.mlp.down.weight"
+                                                         : "layers.0.attention.qkv.weight");
       std::vector<bool> was_zero;
       GradientExchange exchange = a_part_a_layer();
-      exchange.overlap = overlap;
+      exchange.start = start;
       exchange.communicator =
           std::make_unique<HostExchange>(communicator, [&](std::span<const dist::Range>) {
             was_zero.push_back(std::all_of(probe.f32(), probe.f32() + probe.num_elements(),
@@ -175,7 +184,8 @@ TEST(Exchange, StartsWhileBackwardIsAtWork) {
       ASSERT_EQ(was_zero.size(), 5u);  // head, two layers, embedding; weights
       double at_work[1] = {was_zero[0] && was_zero[1] && !was_zero[2] ? 1.0 : 0.0};
       communicator.all_reduce_sum(at_work);
-      EXPECT_EQ(at_work[0], overlap ? 1 : 0);  // on the rank that has the microbatch
+      // On the rank that has the microbatch.
+      EXPECT_EQ(at_work[0], start == ExchangeStart::kBehindBackward ? 0 : 1);
     });
   }
 }

@@ -154,13 +154,13 @@ TEST(NcclRanks, EarlyPartsChangeNoBit) {
 }
 
 std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recompute,
-                                bool overlap) {
+                                ExchangeStart start) {
   Policy policy(own_device(), tied);
   TrainOptions options = packed(max_tokens);
   options.recompute_granularity = recompute;
   Trainer trainer(
       policy.transformer, policy.store, world->communicator(), options, {}, 1.0f, own_device(),
-      {.communicator = exchange_of_one(own_device()), .min_part_elements = 1, .overlap = overlap});
+      {.communicator = exchange_of_one(own_device()), .min_part_elements = 1, .start = start});
   for (uint64_t step = 0; step < 3; ++step) {
     const StepResult r = trainer.step(mixed_samples(9, 60 + step, 1024), full_loss(), 1e-3);
     EXPECT_FALSE(r.skipped);
@@ -172,11 +172,11 @@ std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recom
 TEST(NcclRanks, TrainerOverlapChangesNoBit) {
   for (const bool tied : {true, false}) {
     for (const int64_t max_tokens : {60, 4096}) {  // several microbatches; one: a rank has none
-      const auto behind = run_training(tied, max_tokens, "none", false);
-      for (int run = 0; run < 2; ++run) {
-        EXPECT_EQ(first_difference(run_training(tied, max_tokens, "none", true), behind), "");
+      const auto behind = run_training(tied, max_tokens, "none", ExchangeStart::kBehindBackward);
+      for (const auto start : {ExchangeStart::kAtOnce, ExchangeStart::kBesideAttention}) {
+        EXPECT_EQ(first_difference(run_training(tied, max_tokens, "none", start), behind), "");
+        EXPECT_EQ(first_difference(run_training(tied, max_tokens, "full", start), behind), "");
       }
-      EXPECT_EQ(first_difference(run_training(tied, max_tokens, "full", true), behind), "");
       // All ranks hold the same weights.
       const auto all = world->communicator().all_gather(
           std::string(reinterpret_cast<const char*>(behind.data()), behind.size() * 4));

@@ -54,7 +54,9 @@ inline std::vector<float> floats_of(const tensor::Tensor& t) {
 
 // Small models in as many parts as large ones.
 inline GradientExchange a_part_a_layer() {
-  return {.communicator = nullptr, .min_part_elements = 1, .overlap = true};
+  GradientExchange exchange;
+  exchange.min_part_elements = 1;
+  return exchange;
 }
 
 // All owners' elements of a piece of state, as the flat parameters lie; gaps included.

@@ -79,6 +79,18 @@ ModelParameters as_fresh(ModelParameters gradients);
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec);
 
+// What backward calls as it queues its work. Both may be empty.
+struct BackwardHooks {
+  // All that adds to a layer's gradients is queued: from the last layer to the first. The
+  // embedding's follow after that.
+  std::function<void(int64_t layer)> layer_done = {};
+  // A layer's attention is one product away. What waits on another stream for the work queued so
+  // far gets its multiprocessors as that product ends, and attention shares out its work over the
+  // rest as they come free; a product gives each multiprocessor its tiles beforehand, and takes
+  // longer by all that one of them comes late.
+  std::function<void(int64_t layer)> attention_next = {};
+};
+
 class Transformer {
  public:
   // Rotary tables cover positions [0, max_positions).
@@ -93,11 +105,9 @@ class Transformer {
                  Tape* tape) const;
 
   // Accumulates into `gradients`. dx[T,H] is the gradient of forward's result and is overwritten.
-  // `on_layer_done`, if given, is called when all that adds to a layer's gradients is queued: from
-  // the last layer to the first. The embedding's follow after that.
   void backward(Stream stream, Arena& arena, const ModelParameters& weights,
                 const ModelParameters& gradients, const Batch& batch, const Tape& tape, Tensor dx,
-                const std::function<void(int64_t layer)>& on_layer_done = {}) const;
+                const BackwardHooks& hooks = {}) const;
 
  private:
   // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up, filling the tape;
@@ -113,12 +123,9 @@ class Transformer {
   Tensor norm_again(Stream stream, Arena& arena, Tensor kept, Tensor x, Tensor w) const;
   void recompute_layer(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
                        int64_t layer, LayerTape& tape) const;
-  void layer_backward(Stream stream, Arena& arena, const LayerParameters& w,
-                      const LayerParameters& g, const Batch& batch, const LayerTape& tape,
-                      Tensor dx) const;
   void attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
                                 const LayerParameters& g, const Batch& batch, const LayerTape& tape,
-                                Tensor dx) const;
+                                Tensor dx, const std::function<void()>& attention_next) const;
   void mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
                           const LayerParameters& g, const LayerTape& tape, Tensor dx) const;
 

@@ -46,12 +46,18 @@ struct StepResult {
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
 };
 
+// When a part's gradients go, in the last microbatch: the same bits either way.
+enum class ExchangeStart : uint8_t {
+  kBehindBackward,   // all of them
+  kAtOnce,           // as soon as it is final
+  kBesideAttention,  // with the next layer's attention, which it slows least (BackwardHooks)
+};
+
 // How ranks exchange gradients. Only the cut into parts may move a bit, and only the norm's last.
 struct GradientExchange {
   std::unique_ptr<dist::DeviceCommunicator> communicator;  // the optimizer's; see there
   int64_t min_part_elements = 0;  // of list_gradient_parts; 0: choose_min_part_elements
-  // While the last microbatch's backward still runs, or all behind it; the same bits either way.
-  bool overlap = true;
+  ExchangeStart start = ExchangeStart::kBesideAttention;
 };
 
 class Trainer {
@@ -94,7 +100,7 @@ class Trainer {
   void reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
                      bool with_backward);
   void clear_gradients(bool all);
-  void start_parts_of(tensor::Stream stream, int64_t stage);
+  void start_parts_until(tensor::Stream stream, int64_t stage);
   void run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                     const StepLoss& loss, std::span<const std::vector<float>> weights,
                     std::span<double> metrics);
@@ -106,11 +112,12 @@ class Trainer {
   model::HeadOptions head_options_;
   tensor::Device device_;
   model::ModelParameters weights_, gradients_, fresh_gradients_;
-  bool overlap_;
+  ExchangeStart exchange_start_;
   tensor::Arena arena_;
   tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step
   std::vector<GradientPart> parts_;
-  ShardedAdamW optimizer_;  // last: see its exchange
+  size_t num_started_parts_ = 0;  // of this step
+  ShardedAdamW optimizer_;        // last: see its exchange
 };
 
 }  // namespace slimexx::train
