@@ -154,8 +154,9 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
                         Tensor entropies, Tensor dlog_probs, Tensor dentropies, float temperature);
 
 // The same three without logits in memory, where the device has it: the product of hidden[R,H] and
-// the vocabulary's weights w[V,H] is made twice, once forward and once for its gradient. The bits
-// are those of matmul_forward into f32 logits followed by the ops above. CUDA only.
+// the vocabulary's weights w[V,H] is made twice, once forward and once for its gradient, or kept in
+// between. The bits are those of matmul_forward into f32 logits followed by the ops above. CUDA
+// only.
 bool fuses_lm_head(tensor::Device device);
 // (scratch) log_probs, lse [R]; entropies [R] may be undefined. Where `logits` [R,V] f32 is given,
 // the raw logits stay there for lm_head_kept_backward.
