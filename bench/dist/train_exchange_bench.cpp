@@ -82,7 +82,7 @@ struct Bench {
     StepLoss loss;
     loss.policy.kind = ops::LossKind::kSft;
     double fastest = 1e9;
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 5; ++i) {
       world.communicator().barrier();
       const auto start = std::chrono::steady_clock::now();
       double took[1] = {0};
