@@ -100,6 +100,7 @@ void time_training(const std::string& directory, int64_t num_tokens) {
 struct Timing {
   double prefill = 0, decode = 0;
   int64_t steps = 0;
+  double host = 0, waiting = 0;  // of a decode step
 };
 
 Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64_t count,
@@ -116,13 +117,22 @@ Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64
   Timing timing;
   const double start = seconds();
   bool is_launched = false;  // the last prompt, whose step the next call waits for
+  rollout::EngineStats before;
   while (engine.has_work()) {
     engine.step();
-    if (is_launched && timing.prefill == 0) timing.prefill = seconds() - start;
+    if (is_launched && timing.prefill == 0) {
+      timing.prefill = seconds() - start;
+      before = engine.stats();
+    }
     is_launched = engine.num_waiting() == 0 && engine.stats().prompt_tokens >= count * prompt;
     ++timing.steps;
   }
   timing.decode = seconds() - start - timing.prefill;
+  const rollout::EngineStats& after = engine.stats();
+  const double per_step =
+      1e-9 / static_cast<double>(std::max<int64_t>(1, after.steps - before.steps));
+  timing.waiting = static_cast<double>(after.wait_ns - before.wait_ns) * per_step;
+  timing.host = static_cast<double>(after.step_ns - before.step_ns) * per_step - timing.waiting;
   return timing;
 }
 
@@ -194,17 +204,14 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
   double bytes = 0;
   for (int64_t i = 1; i < response; ++i)
     bytes += weight_bytes + n * static_cast<double>(prompt + i) * kv_bytes_per_token;
-  const rollout::EngineStats& stats = engine.stats();
   const double total = t.prefill + t.decode, out = n * static_cast<double>(response);
   fmt::print(
       "generate {} x {} in / {} out: {:.2f} s, {:.0f} output tokens/s; prefill {:.2f} s, decode "
       "{:.2f} s in {} steps of {:.3f} ms; weights and cache at {:.0f} GB/s, {:.1f} % of copy's "
-      "{:.0f}; a step is {:.1f} us of work on the host, {:.1f} us of waiting for the device\n",
+      "{:.0f}; of a step {:.1f} us are work on the host, {:.1f} us waiting for the device\n",
       count, prompt, response, total, out / total, t.prefill, t.decode, t.steps,
       t.decode * 1e3 / static_cast<double>(response - 1), bytes / t.decode * 1e-9,
-      100 * bytes / t.decode / bandwidth, bandwidth * 1e-9,
-      1e-3 * static_cast<double>(stats.step_ns - stats.wait_ns) / static_cast<double>(t.steps),
-      1e-3 * static_cast<double>(stats.wait_ns) / static_cast<double>(t.steps));
+      100 * bytes / t.decode / bandwidth, bandwidth * 1e-9, t.host * 1e6, t.waiting * 1e6);
   std::fflush(stdout);
 }
 
