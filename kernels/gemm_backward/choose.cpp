@@ -42,15 +42,16 @@ float fullness(const cublasLtMatmulHeuristicResult_t& answer) {
 
 }  // namespace
 
-size_t choose_answer(const GradProduct& p,
-                     std::span<const cublasLtMatmulHeuristicResult_t> answers) {
-  if (p.depth() < kLeastDepth || (!p.transpose_a && p.depth() > kLargestInputDepth)) return 0;
-  size_t best = answers.size();
-  for (size_t i = 0; i < answers.size(); ++i) {
-    if (!is_preferred(answers[i])) continue;
-    if (best == answers.size() || fullness(answers[i]) > fullness(answers[best])) best = i;
+const cublasLtMatmulHeuristicResult_t* find_preferred(
+    const GradProduct& p, std::span<const cublasLtMatmulHeuristicResult_t> answers) {
+  if (p.depth() < kLeastDepth) return nullptr;
+  if (!p.transpose_a && p.depth() > kLargestInputDepth) return nullptr;
+  const cublasLtMatmulHeuristicResult_t* best = nullptr;
+  for (const cublasLtMatmulHeuristicResult_t& answer : answers) {
+    if (!is_preferred(answer)) continue;
+    if (best == nullptr || fullness(answer) > fullness(*best)) best = &answer;
   }
-  return best == answers.size() ? 0 : best;
+  return best;
 }
 
 }  // namespace slimexx::kernels

@@ -8,9 +8,9 @@
 
 namespace slimexx::kernels {
 
-// The index of one of the answers, at least one: a function of the product's sizes and of what the
-// answers are. Asks nothing of the device.
-size_t choose_answer(const GradProduct& product,
-                     std::span<const cublasLtMatmulHeuristicResult_t> answers);
+// The answer to take instead of the first, or null: a function of the product's sizes and of what
+// the answers are. Asks nothing of the device.
+const cublasLtMatmulHeuristicResult_t* find_preferred(
+    const GradProduct& product, std::span<const cublasLtMatmulHeuristicResult_t> answers);
 
 }  // namespace slimexx::kernels

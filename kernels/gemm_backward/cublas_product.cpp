@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "kernels/gemm_backward/choose.h"
 #include "kernels/gemm_backward/products.h"
@@ -126,25 +127,71 @@ cublasStatus_t describe(const GradProduct& p, size_t workspace_bytes,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Asks the heuristic. No answer, and a refusal of the shape, both mean that it is not served.
+using Answer = cublasLtMatmulHeuristicResult_t;
+
+struct Question {
+  cublasLtHandle_t handle;
+  cublasLtMatmulPreferenceOpaque_t preference;
+  size_t workspace_bytes;
+};
+
+struct Answers {
+  std::array<Answer, kAnswers> all;
+  int count = 0;
+  std::span<const Answer> list() const { return {all.data(), static_cast<size_t>(count)}; }
+};
+
+// No answer, and a refusal of the shape, both mean that it is not served.
+cublasStatus_t ask(Question& question, Description& d, Answers& out) {
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(question.handle, &d.product, &d.a, &d.b, &d.d, &d.d,
+                                     &question.preference, kAnswers, out.all.data(), &out.count);
+  if (status == CUBLAS_STATUS_SUCCESS) return status;
+  out.count = 0;
+  return status == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : status;
+}
+
+// For other numbers of rows than multiples of 128 the heuristic answers with tiles of odd sizes
+// alone; this is what is preferred for the next multiple.
+bool find_rounded(Question& question, const GradProduct& p, Description& description, Answer& out) {
+  constexpr int64_t kRound = 128, kLeastRows = 2048;
+  if (p.transpose_a || p.rows() < kLeastRows || p.rows() % kRound == 0) return false;
+  GradProduct rounded = p;
+  rounded.a.rows = (p.rows() + kRound - 1) / kRound * kRound;
+  Description wider;
+  Answers answers;
+  if (describe(rounded, wider) != CUBLAS_STATUS_SUCCESS) return false;
+  if (ask(question, wider, answers) != CUBLAS_STATUS_SUCCESS) return false;
+  const Answer* preferred = find_preferred(rounded, answers.list());
+  if (preferred == nullptr) return false;
+  Description& d = description;
+  Answer checked{};
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(question.handle, &d.product, &d.a, &d.b,
+                                                        &d.d, &d.d, &preferred->algo, &checked);
+  if (status != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > question.workspace_bytes) {
+    return false;
+  }
+  out = *preferred;
+  out.workspaceSize = checked.workspaceSize;
+  return true;
+}
+
 cublasStatus_t choose(cublasLtHandle_t handle, const GradProduct& p, Description& description,
                       size_t workspace_bytes, Choice& out) {
-  cublasLtMatmulPreferenceOpaque_t preference;
-  cublasStatus_t status = describe(p, workspace_bytes, preference);
-  if (status != CUBLAS_STATUS_SUCCESS) return status;
-  std::array<cublasLtMatmulHeuristicResult_t, kAnswers> answers{};
-  int found = 0;
-  status = cublasLtMatmulAlgoGetHeuristic(handle, &description.product, &description.a,
-                                          &description.b, &description.d, &description.d,
-                                          &preference, kAnswers, answers.data(), &found);
   out = {};
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return CUBLAS_STATUS_SUCCESS;
+  Question question{handle, {}, workspace_bytes};
+  cublasStatus_t status = describe(p, workspace_bytes, question.preference);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  if (found == 0) return CUBLAS_STATUS_SUCCESS;
-  const size_t chosen = choose_answer(p, {answers.data(), static_cast<size_t>(found)});
-  out.served = answers[chosen].state == CUBLAS_STATUS_SUCCESS;
-  out.algorithm = answers[chosen].algo;
-  out.workspace_bytes = answers[chosen].workspaceSize;
+  Answers answers;
+  status = ask(question, description, answers);
+  if (status != CUBLAS_STATUS_SUCCESS || answers.count == 0) return status;
+  Answer rounded;
+  const Answer* chosen = find_preferred(p, answers.list());
+  if (chosen == nullptr && find_rounded(question, p, description, rounded)) chosen = &rounded;
+  if (chosen == nullptr) chosen = answers.all.data();
+  out.served = chosen->state == CUBLAS_STATUS_SUCCESS;
+  out.algorithm = chosen->algo;
+  out.workspace_bytes = chosen->workspaceSize;
   return CUBLAS_STATUS_SUCCESS;
 }
 

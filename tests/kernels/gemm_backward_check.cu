@@ -342,6 +342,9 @@ int run(bool small) {
     }
     // Large enough for the algorithms of kernels/gemm_backward/choose.cpp.
     check_shape({4096, 2560, 4096, 8}, 3);
+    check_shape({4001, 2560, 4096}, 3);
+    // Rows as far apart as the gradient of logits in their place: dy of more than 2^32 bytes.
+    check_shape({8191, 151936, 64, 151936}, 0);
   }
   std::printf("gemm_backward_check: %d comparisons, %d failures\n", comparisons, failures);
   return failures == 0 ? 0 : 1;
