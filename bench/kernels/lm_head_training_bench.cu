@@ -4,6 +4,7 @@
 //
 //   lm_head_training_bench ROWS VOCABULARY K [ROWS VOCABULARY K ...]
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -141,6 +142,42 @@ struct Candidate {
   std::vector<double> times = {};
 };
 
+__global__ void measure_distance(const float* a, const float* b, int64_t count, double* sums) {
+  double away = 0, norm = 0;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    away += difference * difference;
+    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  atomicAdd(sums, away);
+  atomicAdd(sums + 1, norm);
+}
+
+__global__ void widen(const __nv_bfloat16* from, float* to, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) to[i] = __bfloat162float(from[i]);
+}
+
+// Both ways have the same gradient of the logits; its products may differ by roundings.
+void compare_ways(const Head& h) {
+  const FloatArray dw(h.dw.count()), dhidden(h.dhidden.count()), other(h.dhidden.count());
+  DeviceArray<double> sums(4);
+  sums.set_bytes(0);
+  const auto blocks = static_cast<unsigned>((h.dhidden.count() + 255) / 256);
+  h.train_again(h.rows);
+  SLX_CUDA(cudaMemcpy(dw.data(), h.dw.data(), static_cast<size_t>(dw.count()) * 4,
+                      cudaMemcpyDeviceToDevice));
+  widen<<<blocks, 256>>>(h.dhidden.data(), dhidden.data(), dhidden.count());
+  h.train_kept();
+  widen<<<blocks, 256>>>(h.dhidden.data(), other.data(), other.count());
+  measure_distance<<<1024, 256>>>(h.dw.data(), dw.data(), dw.count(), sums.data());
+  measure_distance<<<1024, 256>>>(other.data(), dhidden.data(), other.count(), sums.data() + 2);
+  SLX_CUDA(cudaDeviceSynchronize());
+  std::printf("  kept or again: dw %.2e, dhidden %.2e of their norms apart\n",
+              std::sqrt(sums.get(0) / sums.get(1)), std::sqrt(sums.get(2) / sums.get(3)));
+}
+
 void measure_shape(int64_t rows, int64_t vocabulary, int64_t k) {
   const Head h(rows, vocabulary, k);
   std::vector<Candidate> list = {
@@ -165,6 +202,7 @@ void measure_shape(int64_t rows, int64_t vocabulary, int64_t k) {
     }
   }
   std::printf("rows %ld vocabulary %ld k %ld\n", long(rows), long(vocabulary), long(k));
+  compare_ways(h);
   for (Candidate& c : list) {
     std::sort(c.times.begin(), c.times.end());
     std::printf("  %-30s %9.1f us\n", c.name.c_str(), c.times[c.times.size() / 2] * 1e3);

@@ -1,5 +1,6 @@
 // The product of the hidden states with the vocabulary, every tile of it summed where it stands:
 // nothing of the logits but the targets' leaves the registers, unless they are to be kept.
+#include "kernels/lm_head/keep.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"
 #include "kernels/lm_head/temperature.cuh"
@@ -69,7 +70,7 @@ struct SumTiles {
     // Asked for early, wanted late.
     const int target[2] = {first_row < p.tokens ? targets[first_row] : 0,
                            first_row + 8 < p.tokens ? targets[first_row + 8] : 0};
-    if (p.y_base != nullptr) store_plain_f32(p, acc, row, min(64, p.tokens - row), column);
+    if (p.y_base != nullptr) keep_logits(p, acc, first_row, column);
     if (column + kTileColumns > p.features) hide_absent(acc, p.features - column);
     float maxima[2];
     find_maxima(acc, maxima);

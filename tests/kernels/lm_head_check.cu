@@ -238,6 +238,8 @@ void check_all() {
   check_case({65536, 1544, 64, 1.0f, Rows::kNormal}, {65536});
   check_case({4096, 7001, 8, 0.6f, Rows::kNormal}, {4096});  // logits of several chunks
   check_case({512, 151552, 4096, 1.0f, Rows::kNormal}, {1, 200, 512});
+  // Kept logits of more than 2^32 bytes.
+  check_case({8191, 151936, 64, 1.0f, Rows::kNormal}, {8191});
 }
 
 int run(bool small) {
