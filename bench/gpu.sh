@@ -21,10 +21,15 @@ run() {
 }
 peer() { [[ $has_torch != True ]] || run "$1_torch" 120 python3 "bench/peers/$1.py" "${@:2}"; }
 
-for kernel in rows optimizer vocabulary lm_head attention_backward gemm_backward; do
+for kernel in rows optimizer vocabulary attention_backward; do
   run "$kernel" 180 "$build/${kernel}_bench"
   [[ -f bench/peers/$kernel.py ]] && peer "$kernel"
 done
+heads=(8192 151936 2560 8192 151552 4096)
+run lm_head 180 "$build/lm_head_bench" "${heads[@]}"
+run lm_head_training 60 "$build/lm_head_training_bench" "${heads[@]}"
+peer lm_head "${heads[@]}"
+run gemm_backward 120 "$build/gemm_backward_bench" 8192 6144 2560 8192 2560 4096 8192 19456 2560 8192 2560 9728 9001 27392 4096
 large=(8192 4608 4096 8192 27392 4096 8192 4096 13696 8192 5120 12288)
 small=(64 4608 4096 64 27392 4096 64 4096 13696 256 6144 4096 256 4096 4096 256 24576 4096 256 4096 12288)
 run gemm 120 "$build/gemm_bench" pair "${large[@]}" "${small[@]}"
