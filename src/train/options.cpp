@@ -33,7 +33,8 @@ void bind(config::Binder& b, TrainOptions& o) {
       "balance_data", o.balance_data,
       {.doc = "Give microbatches to ranks by Karmarkar-Karp on their FLOPs instead of in turn."});
   b.field("recompute_granularity", o.recompute_granularity,
-          {.doc = "full: keep only each layer's input and compute the layer again in backward.",
+          {.doc = "full: keep of each layer its input, attention's result and their sum, and "
+                  "compute the rest again in backward.",
            .choices = {"none", "full"}});
   b.field("loss_type", o.loss_type,
           {.doc = "policy_loss: reinforcement learning on rollouts. sft: cross-entropy on the "
