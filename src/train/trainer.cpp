@@ -223,12 +223,19 @@ void Trainer::clear_gradients(bool all) {
   }
 }
 
-// Hands over what `stage` and those before it finished.
-void Trainer::start_parts_until(Stream stream, int64_t stage) {
+// Hands over all parts that are final. A rank's order is that of the parts, whenever they go.
+void Trainer::start_final_parts(Stream stream) {
   for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
-    if (parts_[num_started_parts_].last_stage > stage) return;
+    if (parts_[num_started_parts_].last_stage > last_stage_done_) return;
     optimizer_.start_gradient_part(stream, static_cast<int64_t>(num_started_parts_));
   }
+}
+
+void Trainer::finish_stage(Stream stream, int64_t stage) {
+  last_stage_done_ = stage;
+  // Behind the first layer there is no attention to wait for.
+  const bool has_attention_next = stage < transformer_.spec().num_layers;
+  if (exchange_start_ == ExchangeStart::kAtOnce || !has_attention_next) start_final_parts(stream);
 }
 
 void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
@@ -238,6 +245,7 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
   const Tensor metric_sums = metrics_.view(DType::kF64, {ops::kNumLossMetrics});
   ops::fill_zero(pass.stream, metric_sums);
   num_started_parts_ = 0;
+  last_stage_done_ = -1;
   InFlight f;  // one stage: a microbatch's backward follows its forward
   const auto num_microbatches = static_cast<int64_t>(assignment.mine.size());
   for (const ScheduleOp& op : make_schedule(0, 1, num_microbatches)) {
@@ -251,17 +259,11 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
       run_forward(pass, samples, indices, f, true);
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
-      const bool is_last = op.microbatch == num_microbatches - 1;
       StageHooks hooks;
-      int64_t last_done = -1;
-      if (is_last && exchange_start_ != ExchangeStart::kBehindBackward) {
-        hooks.stage_done = [&](int64_t stage) {
-          last_done = stage;
-          // Behind the first layer there is no attention to wait for.
-          if (exchange_start_ == ExchangeStart::kAtOnce || stage >= transformer_.spec().num_layers)
-            start_parts_until(pass.stream, stage);
-        };
-        hooks.attention_next = [&] { start_parts_until(pass.stream, last_done); };
+      if (op.microbatch == num_microbatches - 1 &&
+          exchange_start_ != ExchangeStart::kBehindBackward) {
+        hooks = {.stage_done = [&](int64_t stage) { finish_stage(pass.stream, stage); },
+                 .attention_next = [&] { start_final_parts(pass.stream); }};
       }
       run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, hooks);
       arena_.release_to(f.mark);

@@ -100,7 +100,8 @@ class Trainer {
   void reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
                      bool with_backward);
   void clear_gradients(bool all);
-  void start_parts_until(tensor::Stream stream, int64_t stage);
+  void finish_stage(tensor::Stream stream, int64_t stage);
+  void start_final_parts(tensor::Stream stream);
   void run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                     const StepLoss& loss, std::span<const std::vector<float>> weights,
                     std::span<double> metrics);
@@ -116,8 +117,9 @@ class Trainer {
   tensor::Arena arena_;
   tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step
   std::vector<GradientPart> parts_;
-  size_t num_started_parts_ = 0;  // of this step
-  ShardedAdamW optimizer_;        // last: see its exchange
+  size_t num_started_parts_ = 0;  // of this step, as is the stage
+  int64_t last_stage_done_ = -1;
+  ShardedAdamW optimizer_;  // last: see its exchange
 };
 
 }  // namespace slimexx::train
