@@ -1,4 +1,5 @@
-// Tokens that the host did not know yet when it staged them, filled in from what was sampled.
+// What was sampled, to the next step and to the host: tokens that the host did not know yet when it
+// staged them are filled in, and tokens with their log-probs are written to the host's memory.
 #include "kernels/vocabulary/launch.cuh"
 #include "slimexx/kernels/vocabulary.h"
 
@@ -16,13 +17,34 @@ __global__ void __launch_bounds__(kThreads)
   if (token < 0) tokens[i] = max(sampled[~token], 0);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    hand_out_samples_kernel(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
+                            const float* log_probs, int64_t count) {
+  vocabulary::enter_kernel();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  host_tokens[i] = tokens[i];
+  host_log_probs[i] = log_probs[i];
+}
+
+vocabulary::LaunchShape shape_for(int64_t count) {
+  return {(count + kThreads - 1) / kThreads, kThreads};
+}
+
 }  // namespace
 
 cudaError_t resolve_tokens(int32_t* tokens, int64_t count, const int32_t* sampled,
                            cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  return vocabulary::launch(resolve_tokens_kernel, {(count + kThreads - 1) / kThreads, kThreads},
-                            stream, tokens, count, sampled);
+  return vocabulary::launch(resolve_tokens_kernel, shape_for(count), stream, tokens, count,
+                            sampled);
+}
+
+cudaError_t hand_out_samples(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
+                             const float* log_probs, int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  return vocabulary::launch(hand_out_samples_kernel, shape_for(count), stream, host_tokens,
+                            host_log_probs, tokens, log_probs, count);
 }
 
 }  // namespace slimexx::kernels

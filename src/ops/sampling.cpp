@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -25,6 +27,18 @@ void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled) {
   check_i32("resolve_tokens", "sampled", stream, sampled, {kAny});
   if (runs_on_cpu(stream)) return cpu::resolve_tokens(tokens, sampled);
   SLX_LAUNCH(resolve_tokens(stream, tokens, sampled));
+}
+
+void hand_out_samples(Stream stream, int32_t* host_tokens, float* host_log_probs, Tensor tokens,
+                      Tensor log_probs) {
+  check_i32("hand_out_samples", "tokens", stream, tokens, {kAny});
+  check_f32("hand_out_samples", "log_probs", stream, log_probs, {tokens.dim(0)});
+  if (runs_on_cpu(stream)) {
+    std::copy_n(tokens.i32(), tokens.dim(0), host_tokens);
+    std::copy_n(log_probs.f32(), tokens.dim(0), host_log_probs);
+    return;
+  }
+  SLX_LAUNCH(hand_out_samples(stream, host_tokens, host_log_probs, tokens, log_probs));
 }
 
 void throw_bad_logits(int64_t row) {

@@ -29,55 +29,58 @@ ops::SamplingRow sampling_row(const Sequence& sequence) {
 
 }  // namespace
 
-BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits) : limits_(limits) {
-  struct Array {
-    StagedArray* array;
-    tensor::DType dtype;
-    int64_t size;
-  };
+BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
+    : limits_(limits), copies_(tensor::side_stream(device)) {
   using enum tensor::DType;
-  const Array arrays[] = {{&cu_seqlens_, kI32, limits.max_sequences + 1},
-                          {&context_lens_, kI32, limits.max_sequences},
-                          {&rows_, kI32, limits.max_sequences},
-                          {&parameters_, kU8, limits.max_sequences * kParameterBytes},
-                          {&tokens_, kI32, limits.max_tokens},
-                          {&positions_, kI32, limits.max_tokens},
-                          {&slots_, kI32, limits.max_tokens},
-                          {&page_table_, kI32, limits.max_sequences * limits.max_pages},
-                          {&sampled_tokens_, kI32, limits.max_sequences},
-                          {&sampled_log_probs_, kF32, limits.max_sequences}};
+  parts_ = {{&cu_seqlens_, kI32, limits.max_sequences + 1, 0},
+            {&context_lens_, kI32, limits.max_sequences, 0},
+            {&rows_, kI32, limits.max_sequences, 0},
+            {&parameters_, kU8, limits.max_sequences * kParameterBytes, 0},
+            {&tokens_, kI32, limits.max_tokens, 0},
+            {&positions_, kI32, limits.max_tokens, 0},
+            {&slots_, kI32, limits.max_tokens, 0},
+            {&page_table_, kI32, limits.max_sequences * limits.max_pages, 0},
+            {&sampled_tokens_, kI32, limits.max_sequences, 0},
+            {&sampled_log_probs_, kF32, limits.max_sequences, 0}};
   int64_t bytes = 0;
-  for (const Array& a : arrays) {
-    parts_.push_back({a.array, bytes});
-    bytes += padded(a.size * tensor::dtype_bytes(a.dtype));
+  for (Part& part : parts_) {
+    part.offset = bytes;
+    bytes += padded(part.size * tensor::dtype_bytes(part.dtype));
   }
-  buffer_ = tensor::Buffer(device, bytes, "rollout batches");
-  for (size_t i = 0; i < parts_.size(); ++i)
-    arrays[i].array->device = buffer_.view(arrays[i].dtype, {arrays[i].size}, parts_[i].offset);
-  for (HostSet& set : sets_) set.staging = tensor::StagingBuffer(device, bytes, "rollout batches");
-  const auto offset_of = [&](const StagedArray& array) {
-    return std::ranges::find(parts_, &array, &Part::array)->offset;
-  };
-  table_offset_ = offset_of(page_table_);
-  sampled_offset_ = offset_of(sampled_tokens_);
-  begin_set();
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    sets_[i].host = tensor::StagingBuffer(device, bytes, "rollout batches");
+    sets_[i].device = tensor::Buffer(device, bytes, "rollout batches");
+    use_set(i);
+    sampled_[i] = sampled_tokens_.device;
+  }
 }
 
-int64_t BatchBuilder::memory_bytes() const { return buffer_.size_bytes(); }
+int64_t BatchBuilder::memory_bytes() const {
+  return sets_[0].device.size_bytes() + sets_[1].device.size_bytes();
+}
 
-// From here on the arrays' host memory is that of the set that was used less recently.
+void BatchBuilder::use_set(size_t index) {
+  current_ = index;
+  for (const Part& part : parts_) {
+    part.array->host = sets_[index].host.data() + part.offset;
+    part.array->device = sets_[index].device.view(part.dtype, {part.size}, part.offset);
+  }
+}
+
 void BatchBuilder::begin_set() {
-  current_ = 1 - current_;
-  HostSet& set = sets_[current_];
-  for (const Part& part : parts_) part.array->host = set.staging.data() + part.offset;
-  set.samples.due.clear();
+  use_set(1 - current_);
+  sets_[current_].samples.due.clear();
 }
 
-// One copy of all up to the page table's end: what lies between arrays is less than a call costs.
-void BatchBuilder::upload_staged(tensor::Stream stream, int64_t num_table_entries) const {
-  const int64_t bytes =
-      table_offset_ + num_table_entries * tensor::dtype_bytes(tensor::DType::kI32);
-  tensor::upload(stream, buffer_.view(tensor::DType::kU8, {bytes}), sets_[current_].staging.data());
+// One copy of all up to the page table's end, beside the step that is under way: what lies between
+// arrays is less than another call costs.
+void BatchBuilder::upload_staged(tensor::Stream stream, int64_t num_table_entries) {
+  Set& set = sets_[current_];
+  const int64_t bytes = page_table_.host - set.host.data() +
+                        num_table_entries * tensor::dtype_bytes(tensor::DType::kI32);
+  tensor::upload(copies_, set.device.view(tensor::DType::kU8, {bytes}), set.host.data());
+  set.is_uploaded.record(copies_);
+  set.is_uploaded.wait_on(stream);
 }
 
 void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row) {
@@ -215,20 +218,15 @@ const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) 
          .parameters = parameters_.device.rows(begin * kParameterBytes, end * kParameterBytes)
                            .reshaped({end - begin, kParameterBytes}),
          .tokens = sampled_tokens_.device.rows(begin, end),
-         .log_probs = sampled_log_probs_.device.rows(begin, end)});
+         .log_probs = sampled_log_probs_.device.rows(begin, end),
+         .host_tokens = sampled_tokens_.i32() + begin,
+         .host_log_probs = sampled_log_probs_.f32() + begin});
   }
   return groups_;
 }
 
-StepSamples& BatchBuilder::download_samples(tensor::Stream stream) {
+StepSamples& BatchBuilder::await_samples(tensor::Stream stream) {
   StepSamples& samples = sets_[current_].samples;
-  const auto bytes = static_cast<int64_t>(samples.due.size() * sizeof(int32_t));
-  // One copy: the log-probs follow the tokens.
-  const int64_t log_probs_at = sampled_log_probs_.host - sampled_tokens_.host;
-  if (bytes > 0)
-    tensor::download_later(
-        stream, sampled_tokens_.host,
-        buffer_.view(tensor::DType::kU8, {log_probs_at + bytes}, sampled_offset_));
   samples.tokens = sampled_tokens_.i32();
   samples.log_probs = sampled_log_probs_.f32();
   samples.is_there.record(stream);

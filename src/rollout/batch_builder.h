@@ -1,7 +1,8 @@
 // Turns the shares of a step into what the model reads: tokens, positions, slots and page tables,
 // and the rows to sample from. Everything is staged in host memory and uploaded in one copy; all
-// memory is taken at construction, so the device's addresses never change. There are two sets of
-// host memory, used in turn: while one step is under way the next can be staged.
+// memory is taken at construction. There are two sets of it, on the host and on the device, used in
+// turn: while one step is under way the next is staged and uploaded. Addresses depend on the set
+// alone.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,7 +19,7 @@ struct BatchLimits {
   int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
 };
 
-// An array in the set that is staged, and its copy on the device.
+// An array in the current set, and its copy on the device.
 struct StagedArray {
   char* host = nullptr;
   tensor::Tensor device;  // [capacity]
@@ -28,16 +29,18 @@ struct StagedArray {
 
 // Rows of a batch whose next token is sampled by one head call. Views of the builder's memory.
 struct SamplingGroup {
-  tensor::Tensor rows;        // [R] i32, rows of the batch
-  tensor::Tensor parameters;  // [R, 48] U8, ops::SamplingRow
-  tensor::Tensor tokens;      // [R] i32, written by sampling
-  tensor::Tensor log_probs;   // [R] f32, likewise
+  tensor::Tensor rows;             // [R] i32, rows of the batch
+  tensor::Tensor parameters;       // [R, 48] U8, ops::SamplingRow
+  tensor::Tensor tokens;           // [R] i32, written by sampling
+  tensor::Tensor log_probs;        // [R] f32, likewise
+  int32_t* host_tokens = nullptr;  // [R] in host memory, for hand_out_samples
+  float* host_log_probs = nullptr;
 };
 
 // What a step samples, on its way to the host.
 struct StepSamples {
   std::vector<Sequence*> due;  // by row; null: nobody wants it any more
-  // By row, once is_there is passed: host memory of the step's set.
+  // By row, once is_there is passed.
   const int32_t* tokens = nullptr;
   const float* log_probs = nullptr;
   tensor::Event is_there;
@@ -47,9 +50,9 @@ class BatchBuilder {
  public:
   BatchBuilder(tensor::Device device, const BatchLimits& limits);
 
-  // Stages and uploads a step, what is sampled included. Valid until the next call. The step before
-  // the last must be over: its staging memory is written again. Tokens below 0 are staged as they
-  // are, for resolve_tokens.
+  // Stages and uploads a step, what is sampled included; what is queued on `stream` afterwards
+  // finds it there. Valid until the next call. The step before the last must be over: its set is
+  // written again. Tokens below 0 are staged as they are, for resolve_tokens.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> chunks,
                             std::span<const model::LayerPages> layer_pages);
   // The same for shares of one token each, all of them sampled, filled up with sequences of no
@@ -65,44 +68,50 @@ class BatchBuilder {
   // After build_decode the one group is as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
   std::span<Sequence* const> due() const { return sets_[current_].samples.due; }
-  // What the last step that was queued sampled, [max_sequences] i32 on the device.
-  tensor::Tensor sampled_tokens() const { return sampled_tokens_.device; }
-  // Queues the way of due()'s samples to the host. The result stays until the build after the next.
-  StepSamples& download_samples(tensor::Stream stream);
+  size_t current_set() const { return current_; }
+  // What the step before sampled, [max_sequences] i32 on the device.
+  tensor::Tensor sampled_before() const { return sampled_[1 - current_]; }
+  // due()'s samples, to be there when all that is queued on the stream is done. They stay until the
+  // build after the next.
+  StepSamples& await_samples(tensor::Stream stream);
   // A batch as large as any, of zeros, to plan memory with.
   const model::Batch& build_largest(std::span<const model::LayerPages> layer_pages);
   int64_t memory_bytes() const;
 
  private:
   void begin_set();
+  void use_set(size_t index);
   void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
   void stage_chunks(std::span<const Chunk> chunks, int64_t table_width);
   void stage_samples(std::span<const Chunk> chunks);
   void pad_decode(int64_t from, int64_t to);
-  void upload_staged(tensor::Stream stream, int64_t num_table_entries) const;
+  void upload_staged(tensor::Stream stream, int64_t num_table_entries);
   void finish_batch(int64_t num_tokens, int64_t table_width,
                     std::span<const model::LayerPages> layer_pages);
 
-  struct HostSet {
-    tensor::StagingBuffer staging;
+  struct Set {
+    tensor::StagingBuffer host;
+    tensor::Buffer device;
+    tensor::Event is_uploaded;
     StepSamples samples;
   };
   struct Part {
     StagedArray* array;
-    int64_t offset;
+    tensor::DType dtype;
+    int64_t size, offset;  // elements, bytes
   };
 
   BatchLimits limits_;
-  tensor::Buffer buffer_;
-  std::array<HostSet, 2> sets_;
+  tensor::Stream copies_;
+  std::array<Set, 2> sets_;
   size_t current_ = 0;
   std::vector<Part> parts_;                         // what follows
   StagedArray cu_seqlens_, context_lens_;           // [max_sequences + 1], [max_sequences] i32
   StagedArray rows_, parameters_;                   // [max_sequences] i32; [max_sequences * 48] U8
   StagedArray tokens_, positions_, slots_;          // [max_tokens] i32
   StagedArray page_table_;                          // [max_sequences * max_pages] i32
-  StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32: downloaded
-  int64_t table_offset_ = 0, sampled_offset_ = 0;   // in bytes; up to the latter is uploaded
+  StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32
+  std::array<tensor::Tensor, 2> sampled_;           // sampled_tokens_ of both sets
   int64_t num_sampled_rows_ = 0;                    // of due(), and padding
   std::vector<SamplingGroup> groups_;
   model::Batch batch_;

@@ -73,13 +73,13 @@ StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
   } else {
     queue_step(builder_.build(stream_, chunks, kv_cache_.layers()));
   }
-  return builder_.download_samples(stream_);
+  return builder_.await_samples(stream_);
 }
 
 // Forward and sampling of what the builder has staged.
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
-  ops::resolve_tokens(stream_, batch.tokens, builder_.sampled_tokens());
+  ops::resolve_tokens(stream_, batch.tokens, builder_.sampled_before());
   const tensor::Tensor x = transformer_.forward(stream_, arena_, weights_, batch, nullptr);
   for (const SamplingGroup& group : builder_.group_samples(head_rows_)) sample_group(x, group);
 }
@@ -104,11 +104,12 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
 void StepRunner::queue_decode(std::span<const Chunk> chunks,
                               const BatchBuilder::DecodeShape& shape) {
   const model::Batch& batch = builder_.build_decode(stream_, chunks, kv_cache_.layers(), shape);
-  const auto found = decode_graphs_.find(shape);
-  if (found != decode_graphs_.end()) return found->second.launch(stream_);
+  auto& graphs = decode_graphs_[builder_.current_set()];
+  const auto found = graphs.find(shape);
+  if (found != graphs.end()) return found->second.launch(stream_);
   // The first time in the plain way; recorded for all later ones.
   queue_step(batch);
-  decode_graphs_.emplace(shape, tensor::Graph(stream_, [&] { queue_step(batch); }));
+  graphs.emplace(shape, tensor::Graph(stream_, [&] { queue_step(batch); }));
 }
 
 void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
@@ -117,6 +118,8 @@ void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
       model::head_logits(stream_, arena_, transformer_.spec(), weights_, x, group.rows);
   ops::sample_tokens(stream_.with_scratch(arena_), group.tokens, group.log_probs, logits,
                      group.parameters, sizes_.allowed_tokens);
+  ops::hand_out_samples(stream_, group.host_tokens, group.host_log_probs, group.tokens,
+                        group.log_probs);
 }
 
 }  // namespace slimexx::rollout

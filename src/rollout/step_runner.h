@@ -1,6 +1,7 @@
 // The device's side of the engine: keys and values, batches, the model, sampling, and the decode
 // steps that are recorded. A step is queued and not waited for.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -53,7 +54,8 @@ class StepRunner {
   KvCache kv_cache_;
   BatchBuilder builder_;
   tensor::Arena arena_;
-  std::map<BatchBuilder::DecodeShape, tensor::Graph> decode_graphs_;
+  // By the builder's set, on whose memory they work.
+  std::array<std::map<BatchBuilder::DecodeShape, tensor::Graph>, 2> decode_graphs_;
 };
 
 }  // namespace slimexx::rollout

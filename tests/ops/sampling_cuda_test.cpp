@@ -234,5 +234,21 @@ TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
   EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
 }
 
+TEST_F(SamplingCuda, SamplesAreHandedOut) {
+  constexpr int64_t kRows = 300;
+  const tensor::StagingBuffer host(test_device(), 2 * (kRows + 1) * 4, "test");
+  auto* ids = reinterpret_cast<int32_t*>(host.data());
+  auto* values = reinterpret_cast<float*>(host.data()) + kRows + 1;
+  const Array log_probs = Array::random({kRows}, 4);
+  std::vector<int32_t> expected;
+  for (int32_t i = 0; i < kRows; ++i) expected.push_back(i * 7 - 1);
+  const OnDevice tokens = integers_on_device(expected), on_device = as_is(log_probs);
+  run_op([&](Stream s) { hand_out_samples(s, ids, values, tokens, on_device); });
+  EXPECT_EQ(std::vector<int32_t>(ids, ids + kRows), expected);
+  for (int64_t i = 0; i < kRows; ++i) EXPECT_EQ(values[i], log_probs[i]) << i;
+  EXPECT_EQ(ids[kRows], 0);
+  EXPECT_EQ(values[kRows], 0.0f);
+}
+
 }  // namespace
 }  // namespace slimexx::ops::testing

@@ -252,5 +252,14 @@ TEST_P(Sampling, UnknownTokensAreWhatWasSampled) {
   EXPECT_EQ(std::vector<int32_t>(ids, ids + 6), (std::vector<int32_t>{42, 7, 40, 0, 0, 42}));
 }
 
+TEST_P(Sampling, SamplesAreHandedOut) {
+  const Array tokens = Array::integers({5, -1, 7}), log_probs = Array::random({3}, 4);
+  std::vector<int32_t> ids(4, -9);
+  std::vector<float> values(4, -9);
+  hand_out_samples(stream_, ids.data(), values.data(), tokens, log_probs);
+  EXPECT_EQ(ids, (std::vector<int32_t>{5, -1, 7, -9}));
+  EXPECT_EQ(values, (std::vector<float>{log_probs[0], log_probs[1], log_probs[2], -9}));
+}
+
 }  // namespace
 }  // namespace slimexx::ops::testing

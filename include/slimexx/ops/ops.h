@@ -197,6 +197,10 @@ void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits
 // In place over tokens[T] i32: an id below 0 stands for sampled[~id], what the step before sampled
 // in that row (sampled[R] i32); where that is -1 it becomes 0.
 void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled);
+// tokens[R] i32 and log_probs[R] to the host, in stream order. On CUDA the host's memory must be a
+// StagingBuffer's and a kernel writes it: between recorded steps a copy takes many times as long.
+void hand_out_samples(Stream stream, int32_t* host_tokens, float* host_log_probs, Tensor tokens,
+                      Tensor log_probs);
 // The error that a token of -1 calls for, once the caller has seen it.
 [[noreturn]] void throw_bad_logits(int64_t row);
 

@@ -60,6 +60,8 @@ void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor 
 void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens);
 void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled);
+void hand_out_samples(Stream stream, int32_t* host_tokens, float* host_log_probs, Tensor tokens,
+                      Tensor log_probs);
 
 void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                   Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step);

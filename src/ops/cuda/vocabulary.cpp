@@ -123,4 +123,10 @@ void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled) {
   SLX_CUDA(kernels::resolve_tokens(tokens.i32(), tokens.dim(0), sampled.i32(), handle(stream)));
 }
 
+void hand_out_samples(Stream stream, int32_t* host_tokens, float* host_log_probs, Tensor tokens,
+                      Tensor log_probs) {
+  SLX_CUDA(kernels::hand_out_samples(host_tokens, host_log_probs, tokens.i32(), log_probs.f32(),
+                                     tokens.dim(0), handle(stream)));
+}
+
 }  // namespace slimexx::ops::cuda
