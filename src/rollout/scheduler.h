@@ -1,20 +1,17 @@
 // Decides, step by step, which tokens of which sequences one forward computes and which pages hold
 // them. Policy:
 //   1. a step has a budget of tokens; sequences with one pending token (decode) come first, then
-//   the
-//      running prompts, then waiting requests, each by arrival; a prompt takes what budget is left
-//      and goes on in the next step
+//      the running prompts, then waiting requests, each by arrival; a prompt takes what budget is
+//      left and goes on in the next step
 //   2. a full page of tokens that any sequence has computed, or computes in this very step, is
-//   shared:
-//      a forward writes a layer's keys and values before its attention reads them. The last token
-//      is always computed, since its logits are wanted
+//      shared: a forward writes a layer's keys and values before its attention reads them. The last
+//      token is always computed, since its logits are wanted
 //   3. a waiting request starts when pages for all its tokens are there, with one page to spare for
 //      each running sequence; strictly by arrival
 //   4. when pages run out, the newest running sequence is preempted: it gives up its pages, waits
-//   at
-//      the head, and is computed again from its tokens
+//      at the head, and is computed again from its tokens
 //   5. the newest token of a sequence may be unknown while the step that samples it is under way:
-//   its place is planned all the same, and a page that it fills is shared once it is known
+//      its place is planned all the same, and a page that it fills is shared once it is known
 // Hence at any time decodes are older than running prompts and those older than waiting requests;
 // who is preempted has no share of the step yet. The oldest sequence always gets on, because it may
 // preempt all others and the cache holds one sequence of the greatest length. A pure function of

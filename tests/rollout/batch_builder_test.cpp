@@ -91,6 +91,36 @@ TEST_F(BatchBuilderTest, FillsADecodeBatchUp) {
   EXPECT_EQ(values(groups[0].rows), (std::vector<int32_t>{0, 1, 2, 3}));
 }
 
+// While one step is under way the next is staged: neither it nor its samples are written again.
+TEST_F(BatchBuilderTest, TwoStepsStandBesideEachOther) {
+  const auto a = make_sequence({1, 2, 3}, 2, {4, 2}, 1.0f), b = make_sequence({5, 6}, 1, {1}, 0.5f);
+  const std::vector<Chunk> first{{a.get(), 2, 1, true}, {b.get(), 1, 1, true}};
+  const tensor::Tensor tokens = builder_.build({}, first, {}).tokens;
+  StepSamples& samples = builder_.await_samples({});
+  const SamplingGroup group = builder_.group_samples(8).front();
+  const size_t set = builder_.current_set();
+  group.tokens.i32()[0] = 40, group.tokens.i32()[1] = 41;
+  group.log_probs.f32()[0] = -1.5f, group.log_probs.f32()[1] = -2.5f;
+  ops::hand_out_samples({}, group.host_tokens, group.host_log_probs, group.tokens, group.log_probs);
+
+  b->expect_token(1);
+  const std::vector<Chunk> second{{b.get(), 2, 1, true}};
+  const model::Batch& next = builder_.build({}, second, {});
+  EXPECT_NE(builder_.current_set(), set);
+  EXPECT_EQ(values(next.tokens), std::vector<int32_t>{~1});
+  ops::resolve_tokens({}, next.tokens, builder_.sampled_before());
+  EXPECT_EQ(values(next.tokens), std::vector<int32_t>{41});
+  const auto* row = builder_.group_samples(8)[0].parameters.data<ops::SamplingRow>();
+  EXPECT_EQ(row->counter[0], 2u);  // one token of the response is known, one expected
+  EXPECT_EQ(values(tokens), (std::vector<int32_t>{3, 6}));
+  EXPECT_EQ(samples.due, (std::vector<Sequence*>{a.get(), b.get()}));
+  EXPECT_EQ(samples.tokens[1], 41);
+  EXPECT_EQ(samples.log_probs[0], -1.5f);
+
+  builder_.build({}, first, {});
+  EXPECT_EQ(builder_.current_set(), set);
+}
+
 TEST_F(BatchBuilderTest, TheLargestBatchIsFull) {
   const model::Batch& batch = builder_.build_largest({});
   EXPECT_EQ(batch.tokens.dim(0), 16);
