@@ -9,12 +9,13 @@ namespace {
 using namespace rows;
 
 constexpr int kThreads = 256;
-constexpr int kPieces = 4;  // of one thread
 
 template <class Y, class A>
 constexpr int kPiece = sizeof(Y) == 4 || sizeof(A) == 4 ? 4 : 8;  // elements
 template <class Y, class A>
-constexpr int64_t kBlockElements = int64_t{kThreads} * kPieces* kPiece<Y, A>;
+constexpr int kPieces = kPiece<Y, A> == 8 ? 2 : 4;  // of one thread
+template <class Y, class A>
+constexpr int64_t kBlockElements = int64_t{kThreads} * kPieces<Y, A>* kPiece<Y, A>;
 
 __device__ __forceinline__ float widen(float f) { return f; }
 __device__ __forceinline__ float widen(Bf16 f) { return __bfloat162float(f); }
@@ -69,11 +70,11 @@ template <bool kVector, bool kBinary, class Y, class A, class Operation>
 __global__ void __launch_bounds__(kThreads)
     elementwise_kernel(Y* y, const A* a, const A* b, int64_t n, Operation operation) {
   enter_kernel();
-  constexpr int kCount = kPiece<Y, A>;
+  constexpr int kCount = kPiece<Y, A>, kSteps = kPieces<Y, A>;
   const int64_t first = blockIdx.x * kBlockElements<Y, A> + threadIdx.x * kCount;
-  Piece<A, kCount> left[kPieces], right[kPieces];
+  Piece<A, kCount> left[kSteps], right[kSteps];
 #pragma unroll
-  for (int j = 0; j < kPieces; ++j) {
+  for (int j = 0; j < kSteps; ++j) {
     const int64_t i = first + int64_t{j} * kThreads * kCount;
     const auto valid = static_cast<int>(min(n - i, int64_t{kCount}));
     if (valid <= 0) break;
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kBinary) right[j] = load<kVector, kCount>(b + i, valid);
   }
 #pragma unroll
-  for (int j = 0; j < kPieces; ++j) {
+  for (int j = 0; j < kSteps; ++j) {
     const int64_t i = first + int64_t{j} * kThreads * kCount;
     const auto valid = static_cast<int>(min(n - i, int64_t{kCount}));
     if (valid <= 0) break;

@@ -1,9 +1,9 @@
-// Gradient of an embedding: (token, i) pairs are sorted by token, stable, so that equal tokens
-// stand together with ascending i; a warp then adds one token's rows in that order onto 256 columns
-// of the table. Each element of the table is one chain of additions.
-#include <cub/device/device_radix_sort.cuh>
-
-#include "kernels/rows/launch.cuh"
+// Gradient of an embedding: positions are sorted by token, equal tokens with ascending position,
+// and one owner adds a token's rows in that order onto its columns of the table: each element of
+// the table is one chain of additions. Runs of few rows are added by one block each; long ones by
+// warps that bring rows through shared memory well before they are due.
+#include "kernels/rows/row_tiles.cuh"
+#include "kernels/rows/token_sort.cuh"
 #include "slimexx/kernels/rows.h"
 
 namespace slimexx::kernels {
@@ -11,170 +11,212 @@ namespace {
 
 using namespace rows;
 
-constexpr int kWarps = 4;
-constexpr int kLaneColumns = 4;
-constexpr int kColumns = 32 * kLaneColumns;  // of one warp
-
-struct Workspace {
-  int32_t *index, *sorted_tokens, *sorted_index;
-  void* sort;
-  size_t sort_bytes, bytes;
-};
-
-int count_token_bits(int64_t vocabulary) {
-  int bits = 1;
-  while (bits < 31 && (int64_t{1} << bits) < vocabulary) ++bits;
-  return bits;
-}
-
-cudaError_t sort_pairs(const Workspace& w, const int32_t* tokens, int64_t count, int64_t vocabulary,
-                       size_t& bytes, cudaStream_t stream) {
-  return cub::DeviceRadixSort::SortPairs(w.sort, bytes, tokens, w.sorted_tokens, w.index,
-                                         w.sorted_index, static_cast<int>(count), 0,
-                                         count_token_bits(vocabulary), stream);
-}
-
-Workspace cut_workspace(void* base, int64_t count, int64_t vocabulary) {
-  Workspace w{};
-  const size_t list = static_cast<size_t>(divide_up(count * int64_t{sizeof(int32_t)}, 256) * 256);
-  sort_pairs(w, nullptr, count, vocabulary, w.sort_bytes, nullptr);
-  auto* bytes = static_cast<char*>(base);
-  w.index = reinterpret_cast<int32_t*>(bytes);
-  w.sorted_tokens = reinterpret_cast<int32_t*>(bytes + list);
-  w.sorted_index = reinterpret_cast<int32_t*>(bytes + 2 * list);
-  w.sort = bytes + 3 * list;
-  w.bytes = 3 * list + w.sort_bytes;
-  return w;
-}
-
-__global__ void __launch_bounds__(256) fill_index_kernel(int32_t* index, int count) {
-  enter_kernel();
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < count) index[i] = i;
-}
+constexpr int kLongRun = 32;
+constexpr int kLaneColumns = 4;                  // of a long run
+constexpr int kLongColumns = 32 * kLaneColumns;  // of one warp
+constexpr int kGroup = 32;                       // rows whose indices a warp holds
+constexpr int kGroups = 4;                       // on their way
+static_assert(kLongRun <= kGroup);
 
 struct TableArgs {
   float* table;
   const Bf16* dy;
   const int32_t *tokens, *index;  // sorted
   int count;
-  int64_t width;
+  int width;
+  RowTiles tiles;
+  bool leaves_long_runs;
 };
 
-struct Quad {
-  uint2 pairs;
-};
+__device__ __forceinline__ void add_chunk(float (&sum)[kChunk], const Chunk& c) {
+  float f[kChunk];
+  unpack(f, c);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) sum[i] = __fadd_rn(sum[i], f[i]);
+}
 
+// Adds the rows that the lanes' `index` names, `rows` of them, in order.
 template <bool kVector>
-__device__ __forceinline__ Quad load_quad(const Bf16* p, int valid) {
-  if constexpr (kVector) return {*reinterpret_cast<const uint2*>(p)};
-  const auto* element = reinterpret_cast<const uint16_t*>(p);
-  uint32_t pair[2] = {0, 0};
+__device__ __forceinline__ void add_rows(float (&sum)[kChunk], const TableArgs& a, int index,
+                                         int rows, int column) {
+  constexpr int kTogether = 4;
+  const int valid = a.width - column;
+  for (int first = 0; first < rows; first += kTogether) {
+    Chunk c[kTogether];
 #pragma unroll
-  for (int i = 0; i < kLaneColumns; ++i) {
-    if (i < valid) pair[i / 2] |= uint32_t{element[i]} << (i % 2 * 16);
-  }
-  return {{pair[0], pair[1]}};
-}
-
-__device__ __forceinline__ void add_quad(float (&sum)[kLaneColumns], const Quad& q) {
-  sum[0] = __fadd_rn(sum[0], __uint_as_float(q.pairs.x << 16));
-  sum[1] = __fadd_rn(sum[1], __uint_as_float(q.pairs.x & 0xffff0000u));
-  sum[2] = __fadd_rn(sum[2], __uint_as_float(q.pairs.y << 16));
-  sum[3] = __fadd_rn(sum[3], __uint_as_float(q.pairs.y & 0xffff0000u));
-}
-
-// Adds rows index[first .. first + kRows), which lanes hold one each, in order; all of them are
-// under way before the first is added.
-template <int kRows, bool kVector>
-__device__ __forceinline__ void add_rows(float (&sum)[kLaneColumns], const TableArgs& a,
-                                         int lane_index, int first, int64_t column, int valid) {
-  Quad quad[kRows];
+    for (int j = 0; j < kTogether; ++j) {
+      const int64_t row = __shfl_sync(0xffffffffu, index, (first + j) % 32);
+      c[j] = first + j < rows && valid > 0
+                 ? load_chunk<kVector>(a.dy + row * a.width + column, valid)
+                 : Chunk{};
+    }
 #pragma unroll
-  for (int j = 0; j < kRows; ++j) {
-    const int64_t i = __shfl_sync(0xffffffffu, lane_index, first + j);
-    if (valid > 0) quad[j] = load_quad<kVector>(a.dy + i * a.width + column, valid);
-  }
-#pragma unroll
-  for (int j = 0; j < kRows; ++j) {
-    if (valid > 0) add_quad(sum, quad[j]);
+    for (int j = 0; j < kTogether; ++j) {
+      if (first + j < rows) add_chunk(sum, c[j]);
+    }
   }
 }
 
-// Blocks of the first position of each token work, the others leave.
+// One block for every position and tile of columns: those of a token's first position work.
 template <bool kVector>
-__global__ void __launch_bounds__(kWarps * 32) add_to_table_kernel(const TableArgs a) {
+__global__ void __launch_bounds__(256) add_runs_kernel(const TableArgs a) {
   enter_kernel();
-  const int lane = threadIdx.x % 32;
-  int position = static_cast<int>(blockIdx.x);
+  const TilePlace place = find_tile(a.tiles, a.width);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int position = static_cast<int>(place.row);
   const int token = a.tokens[position];
-  if (position > 0 && a.tokens[position - 1] == token) return;
-  const int64_t column =
-      (int64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * kColumns + lane * kLaneColumns;
-  const auto valid =
-      static_cast<int>(max(min(a.width - column, int64_t{kLaneColumns}), int64_t{0}));
-  float* table = a.table + token * a.width + column;
-  float sum[kLaneColumns] = {};
-  if (kVector && valid > 0) {
-    const float4 old = *reinterpret_cast<const float4*>(table);
-    sum[0] = old.x, sum[1] = old.y, sum[2] = old.z, sum[3] = old.w;
-  } else {
-#pragma unroll
-    for (int i = 0; i < kLaneColumns; ++i) {
-      if (i < valid) sum[i] = table[i];
-    }
-  }
-  int rows = 32;
-  for (; rows == 32; position += 32) {
-    const bool exists = position + lane < a.count;
-    const bool mine = exists && a.tokens[position + lane] == token;
-    const int index = exists ? a.index[position + lane] : 0;
+  const int before = position > 0 ? a.tokens[position - 1] : -1;
+  const bool exists = position + lane < a.count;
+  bool mine = exists && a.tokens[position + lane] == token;
+  int index = exists ? a.index[position + lane] : 0;
+  if (before == token) return;
+  int rows = __popc(__ballot_sync(0xffffffffu, mine));
+  if (a.leaves_long_runs && rows >= kLongRun) return;
+  const int chunk = place.begin + static_cast<int>(threadIdx.x);
+  const int column = chunk < place.end ? chunk * kChunk : a.width;
+  const int valid = a.width - column;
+  float* table = a.table + int64_t{token} * a.width + column;
+  float sum[kChunk] = {};
+  if (valid > 0) load_floats<kVector>(sum, table, valid);
+  for (;;) {
+    add_rows<kVector>(sum, a, index, rows, column);
+    if (rows < 32) break;
+    position += 32;
+    mine = position + lane < a.count && a.tokens[position + lane] == token;
+    index = mine ? a.index[position + lane] : 0;
     rows = __popc(__ballot_sync(0xffffffffu, mine));
-    if (rows == 32) {
-      add_rows<32, kVector>(sum, a, index, 0, column, valid);
-      continue;
-    }
-    int first = 0;
-    for (; first + 8 <= rows; first += 8) add_rows<8, kVector>(sum, a, index, first, column, valid);
-    for (; first < rows; ++first) add_rows<1, kVector>(sum, a, index, first, column, valid);
   }
-  if (kVector && valid > 0) {
-    *reinterpret_cast<float4*>(table) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+  if (valid > 0) store_floats<kVector>(table, sum, valid);
+}
+
+// The sorted list as a warp walks one run: 32 positions at a time, read one group early.
+struct RunWalk {
+  int token, position, lane;
+  int next_token, next_index;
+
+  __device__ __forceinline__ void fetch(const TableArgs& a) {
+    const bool exists = position + lane < a.count;
+    next_token = exists ? a.tokens[position + lane] : -1;
+    next_index = exists ? a.index[position + lane] : 0;
+    position += kGroup;
+  }
+};
+
+__device__ __forceinline__ void copy_quad(uint2* to, const Bf16* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
+
+// Starts the next group's copies; returns its rows.
+__device__ __forceinline__ int start_group(const TableArgs& a, RunWalk& walk, uint2 (*group)[32],
+                                           int column) {
+  const int rows = __popc(__ballot_sync(0xffffffffu, walk.next_token == walk.token));
+  const int index = walk.next_index;
+  if (rows == kGroup) {
+    walk.fetch(a);
   } else {
+    walk.next_token = -1;
+  }
+  const auto start = [&](int j) {
+    const int64_t row = __shfl_sync(0xffffffffu, index, j);
+    if (column < a.width) copy_quad(&group[j][walk.lane], a.dy + row * a.width + column);
+  };
+  if (rows == kGroup) {
 #pragma unroll
-    for (int i = 0; i < kLaneColumns; ++i) {
-      if (i < valid) table[i] = sum[i];
+    for (int j = 0; j < kGroup; ++j) start(j);
+  } else {
+    for (int j = 0; j < rows; ++j) start(j);
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  return rows;
+}
+
+__device__ __forceinline__ void add_group(float (&sum)[kLaneColumns], const uint2 (*group)[32],
+                                          int rows, int lane) {
+  const auto add = [&](int j) {
+    const uint2 pairs = group[j][lane];
+    sum[0] = __fadd_rn(sum[0], __uint_as_float(pairs.x << 16));
+    sum[1] = __fadd_rn(sum[1], __uint_as_float(pairs.x & 0xffff0000u));
+    sum[2] = __fadd_rn(sum[2], __uint_as_float(pairs.y << 16));
+    sum[3] = __fadd_rn(sum[3], __uint_as_float(pairs.y & 0xffff0000u));
+  };
+  if (rows == kGroup) {
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) add(j);
+  } else {
+    for (int j = 0; j < rows; ++j) add(j);
+  }
+}
+
+// Block (w, t), one warp: the run of 32 rows or more that starts within positions 32w .. 32w + 31,
+// of which there is one at most, and columns 128t.. .
+__global__ void __launch_bounds__(32) add_long_run_kernel(const TableArgs a) {
+  enter_kernel();
+  __shared__ uint2 ring[kGroups][kGroup][32];
+  const int lane = static_cast<int>(threadIdx.x);
+  const int own = static_cast<int>(blockIdx.x) * kLongRun + lane;
+  const bool starts = own + kLongRun <= a.count && a.tokens[own] == a.tokens[own + kLongRun - 1] &&
+                      (own == 0 || a.tokens[own - 1] != a.tokens[own]);
+  const uint32_t found = __ballot_sync(0xffffffffu, starts);
+  if (found == 0) return;
+  const int position = static_cast<int>(blockIdx.x) * kLongRun + __ffs(static_cast<int>(found)) - 1;
+  RunWalk walk{a.tokens[position], position, lane, 0, 0};
+  walk.fetch(a);
+  const int column = static_cast<int>(blockIdx.y) * kLongColumns + lane * kLaneColumns;
+  auto* table = reinterpret_cast<float4*>(a.table + int64_t{walk.token} * a.width + column);
+  float4 old{};
+  if (column < a.width) old = *table;
+  int rows[kGroups];
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) rows[g] = start_group(a, walk, ring[g], column);
+  float sum[kLaneColumns] = {old.x, old.y, old.z, old.w};
+  for (bool more = true; more;) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(kGroups - 1) : "memory");
+      add_group(sum, ring[g], rows[g], lane);
+      more = more && rows[g] == kGroup;
+      rows[g] = start_group(a, walk, ring[g], column);
     }
   }
+  if (column < a.width) *table = make_float4(sum[0], sum[1], sum[2], sum[3]);
 }
 
 }  // namespace
 
 size_t embedding_backward_workspace(int64_t count, int64_t vocabulary) {
-  return cut_workspace(nullptr, count, vocabulary).bytes;
+  return cut_token_workspace(nullptr, count, vocabulary).bytes;
 }
 
 cudaError_t embedding_backward(float* dtable, const void* dy, const int32_t* tokens, int64_t count,
                                int64_t width, int64_t vocabulary, void* workspace,
                                cudaStream_t stream) {
-  if (count < 0 || count > INT_MAX - 64 || width < 0 || vocabulary > INT_MAX) {
+  if (count < 0 || count > INT_MAX - 64 || width < 0 || width > INT_MAX / 2 ||
+      vocabulary > INT_MAX) {
     return cudaErrorInvalidValue;
   }
   if (count == 0 || width == 0) return cudaSuccess;
-  const Workspace w = cut_workspace(workspace, count, vocabulary);
-  cudaError_t error = launch(fill_index_kernel, grid_of(divide_up(count, 256)), 256, stream,
-                             w.index, static_cast<int>(count));
+  const SortedTokens sorted = cut_token_workspace(workspace, count, vocabulary);
+  cudaError_t error = sort_tokens(sorted, tokens, count, vocabulary, stream);
   if (error != cudaSuccess) return error;
-  size_t bytes = w.sort_bytes;
-  error = sort_pairs(w, tokens, count, vocabulary, bytes, stream);
-  if (error != cudaSuccess) return error;
-  const TableArgs args{dtable,         static_cast<const Bf16*>(dy), w.sorted_tokens,
-                       w.sorted_index, static_cast<int>(count),      width};
   const bool vector = width % kChunk == 0 && is_aligned(dtable) && is_aligned(dy);
-  const dim3 grid(static_cast<unsigned>(count),
-                  static_cast<unsigned>(divide_up(width, kWarps * kColumns)));
-  return launch(vector ? add_to_table_kernel<true> : add_to_table_kernel<false>, grid, kWarps * 32,
-                stream, args);
+  const TableArgs args{dtable,
+                       static_cast<const Bf16*>(dy),
+                       sorted.tokens,
+                       sorted.index,
+                       static_cast<int>(count),
+                       static_cast<int>(width),
+                       choose_row_tiles(width, 1),
+                       vector};
+  if (!fits_grid(count, args.tiles)) return cudaErrorInvalidValue;
+  error = launch(vector ? add_runs_kernel<true> : add_runs_kernel<false>,
+                 grid_of(count * args.tiles.tiles), args.tiles.threads, stream, args);
+  if (error != cudaSuccess || !vector) return error;
+  const dim3 grid(static_cast<unsigned>(divide_up(count, kLongRun)),
+                  static_cast<unsigned>(divide_up(width, kLongColumns)));
+  return launch(add_long_run_kernel, grid, 32, stream, args);
 }
 
 }  // namespace slimexx::kernels

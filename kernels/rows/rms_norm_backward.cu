@@ -11,8 +11,10 @@ namespace {
 
 using namespace rows;
 
-constexpr int64_t kMaxParts = 396;
-constexpr int64_t kRingBytes = 72 << 10;  // of one block, for three on a multiprocessor
+constexpr int64_t kMultiprocessors = 132;
+constexpr int64_t kResidentWarps = 16;       // of a multiprocessor, at 128 registers
+constexpr int64_t kSharedBytes = 216 << 10;  // of a multiprocessor, for rings
+constexpr int kHeldChunks = 2;               // of a thread's part of a row, in registers
 enum Source { kX, kDy, kDx };
 
 struct BackwardArgs {
@@ -25,24 +27,45 @@ struct BackwardArgs {
   RingPlan ring;
 };
 
-// One row, in shared memory or, on the scalar path, in global memory. It is read twice, so that
-// registers keep little but dw.
+// This thread's part of one row.
+template <int kChunks>
 struct Row {
-  const Bf16 *x, *dy, *dx;
+  RowPart<kChunks> x, dy, dx;
 };
 
-// sum x^2 and sum dy w x of this thread's elements, by the tree of row_sum.cuh.
-template <int kChunks, bool kVector>
-__device__ __forceinline__ void sum_products(float (&sum)[2], const Row& row,
-                                             const RowPart<kChunks>& w, int width) {
+// Each warp's two sums: lanes below 16 end with the first, the others with the second. Then the
+// warps', by xor 8 .. 1. `shared` as for sum_over_block.
+constexpr int kHalf = 16;
+__device__ __forceinline__ void sum_pair_over_block(float (&v)[2], float (&shared)[2 * kHalf]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(blockDim.x) / 32;
+  const bool second = lane >= kHalf;
+  float sum = second ? v[1] : v[0];
+  sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, second ? v[0] : v[1], kHalf));
+#pragma unroll
+  for (int distance = kHalf / 2; distance > 0; distance /= 2) {
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+  }
+  if (lane % kHalf == 0) shared[lane + threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = lane % kHalf < warps ? shared[lane] : 0.0f;
+#pragma unroll
+  for (int distance = kHalf / 2; distance > 0; distance /= 2) {
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+  }
+  v[0] = __shfl_sync(0xffffffffu, sum, 0);
+  v[1] = __shfl_sync(0xffffffffu, sum, kHalf);
+}
+
+// sum x^2 and sum dy w x of this thread's elements, by the chains of row_sum.cuh.
+template <int kChunks>
+__device__ __forceinline__ void sum_products(float (&sum)[2], const Row<kChunks>& row,
+                                             const RowPart<kChunks>& w) {
   float squares[4] = {0, 0, 0, 0}, products[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {
-    const int begin = chunk_begin(j);
-    if (begin >= width) break;
     float x[kChunk], dy[kChunk], weight[kChunk];
-    unpack(x, load_chunk<kVector>(row.x + begin, width - begin));
-    unpack(dy, load_chunk<kVector>(row.dy + begin, width - begin));
+    unpack(x, row.x.chunk[j]);
+    unpack(dy, row.dy.chunk[j]);
     unpack(weight, w.chunk[j]);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
@@ -55,20 +78,19 @@ __device__ __forceinline__ void sum_products(float (&sum)[2], const Row& row,
 }
 
 template <int kChunks, bool kVector, bool kAccumulate>
-__device__ __forceinline__ void finish_row(const BackwardArgs& a, Bf16* out, const Row& row,
-                                           const RowPart<kChunks>& w, const float (&sum)[2],
-                                           float (&dw)[kChunks][kChunk]) {
+__device__ __forceinline__ void finish_row(const BackwardArgs& a, Bf16* out,
+                                           const Row<kChunks>& row, const RowPart<kChunks>& w,
+                                           const float (&sum)[2], float (&dw)[kChunks][kChunk]) {
   const float r = inverse_rms(sum[0], a.inverse_width, a.eps);
   const float mean = __fmul_rn(__fmul_rn(sum[1], r), a.inverse_width);
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {
-    const int begin = chunk_begin(j), valid = a.width - begin;
-    if (valid <= 0) break;
+    const int begin = chunk_begin(j);
     float x[kChunk], dy[kChunk], weight[kChunk], dx[kChunk];
-    unpack(x, load_chunk<kVector>(row.x + begin, valid));
-    unpack(dy, load_chunk<kVector>(row.dy + begin, valid));
+    unpack(x, row.x.chunk[j]);
+    unpack(dy, row.dy.chunk[j]);
     unpack(weight, w.chunk[j]);
-    if constexpr (kAccumulate) unpack(dx, load_chunk<kVector>(row.dx + begin, valid));
+    if constexpr (kAccumulate) unpack(dx, row.dx.chunk[j]);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       const float normed = __fmul_rn(x[i], r);
@@ -76,20 +98,18 @@ __device__ __forceinline__ void finish_row(const BackwardArgs& a, Bf16* out, con
       const float d = __fmul_rn(r, __fmaf_rn(-normed, mean, __fmul_rn(dy[i], weight[i])));
       dx[i] = kAccumulate ? __fadd_rn(dx[i], d) : d;
     }
-    store_chunk<kVector>(out + begin, pack(dx), valid);
+    if (begin < a.width) store_chunk<kVector>(out + begin, pack(dx), a.width - begin);
   }
 }
 
 // dx may be dy: a row is written after it was read, and rows ahead are still as they were.
 template <int kChunks, bool kVector, bool kAccumulate>
-__global__ void __launch_bounds__(kMaxThreads, kChunks <= 2   ? 3
-                                               : kChunks <= 4 ? 2
-                                                              : 1)
+__global__ void __launch_bounds__(kMaxThreads, kChunks <= 4 ? 2 : 1)
     rms_norm_backward_kernel(const __grid_constant__ BackwardArgs a) {
   enter_kernel();
   extern __shared__ __align__(16) char buffer[];
   __shared__ uint64_t full[kMaxStages];
-  __shared__ float shared[2][2][kMaxWarps];
+  __shared__ float shared[2][2 * kHalf];
   const int64_t first = part_begin(blockIdx.x, gridDim.x, a.rows);
   const int64_t end = part_begin(blockIdx.x + int64_t{1}, gridDim.x, a.rows);
   float dw[kChunks][kChunk] = {};
@@ -99,13 +119,23 @@ __global__ void __launch_bounds__(kMaxThreads, kChunks <= 2   ? 3
   for (int64_t row = first; row < end; ++row, turn ^= 1) {
     if constexpr (kVector) ring.await_row();
     const int64_t at = row * a.width;
-    const Row now = kVector ? Row{ring.row<Bf16>(kX), ring.row<Bf16>(kDy), ring.row<Bf16>(kDx)}
-                            : Row{a.x + at, a.dy + at, a.dx + at};
+    const auto load = [&](const Bf16* whole, Source source) {
+      const Bf16* own = kVector ? ring.row<Bf16>(source) : whole + at;
+      return load_row<kChunks, kVector>(own, a.width);
+    };
+    const auto load_now = [&] {
+      Row<kChunks> now{load(a.x, kX), load(a.dy, kDy), {}};
+      if constexpr (kAccumulate) now.dx = load(a.dx, kDx);
+      return now;
+    };
+    Row<kChunks> now = load_now();
     float sum[2];
-    sum_products<kChunks, kVector>(sum, now, w, a.width);
-    sum_over_block(sum, shared[turn]);
-    // The barrier within stands behind the last read of the row before this one.
-    if (kVector && row > first) ring.release_row();
+    sum_products<kChunks>(sum, now, w);
+    sum_pair_over_block(sum, shared[turn]);
+    // The barrier within stands behind every thread's reads of the row, but of a row that is too
+    // wide for the registers: that is read again, and the one before it is free.
+    if constexpr (kChunks > kHeldChunks) now = load_now();
+    if (kVector && (kChunks <= kHeldChunks || row > first)) ring.release_row();
     finish_row<kChunks, kVector, kAccumulate>(a, a.dx + at, now, w, sum, dw);
   }
 #pragma unroll
@@ -125,12 +155,19 @@ struct AccumulatingBackward {
   static auto* get() { return rms_norm_backward_kernel<kChunks, kVector, true>; }
 };
 
-int64_t count_parts(int64_t rows) { return rows < kMaxParts ? rows : kMaxParts; }
+int64_t count_blocks(int64_t width) {
+  const int64_t blocks = kResidentWarps / (choose_row_layout(width).threads / 32);
+  return blocks < 4 ? blocks : 4;
+}
+int64_t count_parts(int64_t rows, int64_t width) {
+  const int64_t parts = kMultiprocessors * count_blocks(width);
+  return rows < parts ? rows : parts;
+}
 
 }  // namespace
 
 size_t rms_norm_backward_workspace(int64_t rows, int64_t width) {
-  return static_cast<size_t>(count_parts(rows) * width) * sizeof(float);
+  return static_cast<size_t>(count_parts(rows, width) * width) * sizeof(float);
 }
 
 cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x, const void* w,
@@ -150,14 +187,14 @@ cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x
                     1.0f / static_cast<float>(width),
                     eps,
                     {}};
+  const RowLayout layout = choose_row_layout(width);
   int shared_bytes = 0;
   if (vector) {
     for (const void* source : {x, dy}) add_source(args.ring, source, 2 * width, 2 * width);
     if (accumulate) add_source(args.ring, dx, 2 * width, 2 * width);
-    shared_bytes = choose_stages(args.ring, kRingBytes);
+    shared_bytes = choose_stages(args.ring, kSharedBytes / count_blocks(width));
   }
-  const int64_t parts = count_parts(rows);
-  const RowLayout layout = choose_row_layout(width);
+  const int64_t parts = count_parts(rows, width);
   const cudaError_t error =
       accumulate
           ? launch_by_layout<AccumulatingBackward>(layout, vector, shared_bytes, grid_of(parts),

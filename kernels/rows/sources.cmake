@@ -8,4 +8,5 @@ list(APPEND SLX_KERNELS_SOURCES
   rows/qk_norm_rotary_backward.cu
   rows/rms_norm.cu
   rows/rms_norm_backward.cu
-  rows/swiglu.cu)
+  rows/swiglu.cu
+  rows/token_sort.cu)

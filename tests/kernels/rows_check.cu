@@ -74,7 +74,10 @@ void check_plain(bool small) {
   check_embedding_backward(77, 64, 130, 100, 0);
   check_embedding_backward(100, 20, 50, 3, 0);
   check_embedding_backward(100, 24, 50, 3, 0);
+  check_embedding_runs({1, 31, 0, 32, 33, 2, 64}, 24);
   if (!small) {
+    for (const int64_t padding : {0, 8, 3}) check_gather(2051, 500, 264, padding);
+    check_embedding_runs({129, 1, 0, 63, 32, 32, 31, 65, 160, 96, 127, 128, 700, 33}, 264);
     check_embedding_backward(9000, 264, 3000, 7, 0);
     check_embedding_backward(9000, 264, 3000, 7, 1);
     check_embedding_backward(20000, 20, 151936, 3000, 0);

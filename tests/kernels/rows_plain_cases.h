@@ -110,17 +110,11 @@ inline void check_gather(int64_t count, int64_t table_rows, int64_t width, int64
 }
 
 // Bit for bit the chain over ascending i. `range`: how many different tokens occur.
-inline void check_embedding_backward(int64_t count, int64_t width, int64_t vocabulary,
-                                     int64_t range, int64_t shift) {
-  current_case = "embedding_backward [" + std::to_string(count) + ", " + std::to_string(width) +
-                 "] vocabulary " + std::to_string(vocabulary) + " tokens " + std::to_string(range);
+inline void expect_embedding_backward(const std::vector<int32_t>& tokens, int64_t width,
+                                      int64_t vocabulary, int64_t shift) {
+  const auto count = static_cast<int64_t>(tokens.size());
   const Bits dy = random_bf16(count * width);
   const std::vector<float> table = random_floats(vocabulary * width);
-  std::vector<int32_t> tokens;
-  std::mt19937_64 engine(++current_seed);
-  for (int64_t i = 0; i < count; ++i)  // the first token half of the time, from the end down
-    tokens.push_back(static_cast<int32_t>(
-        vocabulary - 1 - (engine() % 2 == 0 ? 0 : engine() % static_cast<uint64_t>(range))));
   const FloatArray dtable(table, shift);
   const Bf16Array rows(dy, shift);
   const Array<int32_t> index(tokens);
@@ -136,6 +130,28 @@ inline void check_embedding_backward(int64_t count, int64_t width, int64_t vocab
     for (int64_t c = 0; c < width; ++c)
       expected[tokens[i] * width + c] += to_float(dy[i * width + c]);
   expect_bits("dtable", dtable.get(), expected, width);
+}
+
+inline void check_embedding_backward(int64_t count, int64_t width, int64_t vocabulary,
+                                     int64_t range, int64_t shift) {
+  current_case = "embedding_backward [" + std::to_string(count) + ", " + std::to_string(width) +
+                 "] vocabulary " + std::to_string(vocabulary) + " tokens " + std::to_string(range);
+  std::vector<int32_t> tokens;
+  std::mt19937_64 engine(++current_seed);
+  for (int64_t i = 0; i < count; ++i)  // the first token half of the time, from the end down
+    tokens.push_back(static_cast<int32_t>(
+        vocabulary - 1 - (engine() % 2 == 0 ? 0 : engine() % static_cast<uint64_t>(range))));
+  expect_embedding_backward(tokens, width, vocabulary, shift);
+}
+
+// Token t so often as lengths[t] says, mixed.
+inline void check_embedding_runs(const std::vector<int>& lengths, int64_t width) {
+  current_case = "embedding_backward, runs of given lengths, width " + std::to_string(width);
+  std::vector<int32_t> tokens;
+  for (size_t t = 0; t < lengths.size(); ++t)
+    tokens.insert(tokens.end(), static_cast<size_t>(lengths[t]), static_cast<int32_t>(t));
+  std::shuffle(tokens.begin(), tokens.end(), std::mt19937_64(++current_seed));
+  expect_embedding_backward(tokens, width, static_cast<int64_t>(lengths.size()), 0);
 }
 
 template <class T>
