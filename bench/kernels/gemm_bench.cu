@@ -177,7 +177,7 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// Of all variants and settings the 24 that the cost model likes best: whole tiles, and balanced
+// Of all variants and settings the 30 that the cost model likes best: whole tiles, and balanced
 // ones.
 std::vector<GemmConfig> list_candidates(const Operands& o) {
   std::vector<GemmConfig> list;
@@ -201,7 +201,7 @@ std::vector<GemmConfig> list_candidates(const Operands& o) {
   const auto cost = [&o](const GemmConfig& c) { return estimate_gemm_ns(c, o.m, o.n, o.k); };
   std::stable_sort(list.begin(), list.end(),
                    [&](const GemmConfig& a, const GemmConfig& b) { return cost(a) < cost(b); });
-  list.resize(std::min<size_t>(list.size(), 24));
+  list.resize(std::min<size_t>(list.size(), 30));
   return list;
 }
 

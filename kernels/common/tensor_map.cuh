@@ -40,6 +40,24 @@ inline bool encode_bf16_matrix(CUtensorMap* map, const void* base, int64_t rows,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+// The same of a matrix without gaps between rows, whose columns are a multiple of kBoxColumns:
+// `boxes` neighbouring boxes behind each other; coordinates are 0, row, box along the columns.
+inline bool encode_bf16_boxes(CUtensorMap* map, const void* base, int64_t rows, int64_t columns,
+                              int box_rows, int boxes) {
+  const auto encode = find_tensor_map_encoder();
+  if (encode == nullptr) return false;
+  const cuuint64_t sizes[3] = {kBoxColumns, static_cast<cuuint64_t>(rows),
+                               static_cast<cuuint64_t>(columns / kBoxColumns)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(columns) * 2, kBoxColumns * 2};
+  const cuuint32_t box[3] = {kBoxColumns, static_cast<cuuint32_t>(box_rows),
+                             static_cast<cuuint32_t>(boxes)};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(base), sizes, strides,
+                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 // The same of a [rows, heads, head_dim] tensor whose heads lie head_dim apart: boxes of box_rows
 // rows of one head, kBoxColumns of its columns; coordinates are column, head, row.
 inline bool encode_bf16_heads(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,

@@ -32,6 +32,30 @@ __device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Bar
       : "memory");
 }
 
+// What the L2 does with lines that a copy reads: policies as createpolicy would make them.
+constexpr uint64_t kEvictNormal = 0x1000000000000000;
+constexpr uint64_t kEvictFirst = 0x12F0000000000000;
+
+template <class Buffer, class Barrier>
+__device__ __forceinline__ void load_box_hinted(Buffer dst, const CUtensorMap* map, Barrier bar,
+                                                int x, int y, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "l"(policy)
+      : "memory");
+}
+
+template <class Buffer, class Barrier>
+__device__ __forceinline__ void load_box_hinted(Buffer dst, const CUtensorMap* map, Barrier bar,
+                                                int x, int y, int z, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(dst)),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z), "l"(policy)
+      : "memory");
+}
+
 // Writes the box at dst's offset, and counts its bytes at bar's offset, in every block of the
 // cluster whose bit is set in `ranks`.
 template <class Buffer, class Barrier>

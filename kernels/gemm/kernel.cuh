@@ -58,8 +58,8 @@ __device__ __forceinline__ void multiply_tile(const GemmProblem& p, const GemmSh
 
 // What becomes of a warpgroup's sums: here y. Other families pass a type of their own with this
 // member. Row and column are those of the accumulator's corner in D; tokens from p.tokens on, or
-// from p.tile_tokens on within the tile, are not part of y. `staging` is the warpgroup's
-// shared memory of Tile::kStagingBytes, and named barrier 1 + group is its own.
+// from p.tile_tokens on within the tile, are not part of y. `staging` is the warpgroup's shared
+// memory of Tile::kStagingBytes, and named barrier 1 + group is its own.
 struct StoreProduct {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
@@ -79,7 +79,13 @@ struct StoreProduct {
       if (p.y_is_f32) {
         store_plain_f32(p, acc, row, tokens, column);
       } else {
-        store_plain<Tile::kBuffers>(p, acc, staging, 1 + group, row, tokens, column);
+        if constexpr (Tile::kStaged) {
+          if (Tile::kGroups > 1 || tokens > kFewTokens) {
+            store_plain<Tile::kBuffers>(p, acc, staging, 1 + group, row, tokens, column);
+            return;
+          }
+        }
+        if constexpr (Tile::kGroups == 1) store_plain_pairs(p, acc, row, tokens, column);
       }
     }
   }
@@ -104,23 +110,22 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   int signal_block = staggered && group == 0 ? min(p.lead, p.k_blocks) - 1 : -1;
   if (staggered && group == 1) sync_named(15, 256);
   const int clusters = gridDim.x / Tile::kCluster;
+  await_previous_grids();  // they may still read what y overwrites
   for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
+    const TilePosition position = locate_tile<Tile>(p, tile, rank);
     multiply_tile<Tile>(p, shared, cursor, group, acc, signal_block);
     signal_block = -1;
-    await_previous_grids();  // they may still read what y overwrites
-    finish_tile<Tile>(p, epilogue, shared, locate_tile<Tile>(p, tile, rank), group, acc);
+    finish_tile<Tile>(p, epilogue, shared, position, group, acc);
     __syncwarp();
   }
-  if (!Tile::kSwap && threadIdx.x % 128 == 0) wait_stores();
+  if (Tile::kStaged && !Tile::kSwap && threadIdx.x % 128 == 0) wait_stores();
 }
 
-// One thread runs this.
 template <class Tile>
-__device__ __forceinline__ void init_barriers(const GemmProblem& p,
-                                              const GemmShared<Tile>& shared) {
+__device__ __forceinline__ void init_barriers(const GemmProblem& p, uint64_t* barriers,
+                                              int arrivals) {
   for (int stage = 0; stage < stage_count<Tile>(p); ++stage) {
-    init_mbarrier(shared.full + stage, 1);
-    init_mbarrier(shared.empty + stage, Tile::kCluster * Tile::kGroups * 4);
+    init_mbarrier(barriers + stage, arrivals);
   }
   fence_mbarrier_init();
   fence_shared_for_async();
@@ -136,26 +141,34 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   // Only wide accumulators need registers moved from the loading warpgroup.
   constexpr bool kMoveRegisters =
       (Tile::kGroups == 2 && Tile::kColumns > 192) || (Tile::kGroups == 3 && Tile::kColumns > 128);
-  const bool loader = threadIdx.x < 32 && elect_lane();
-  if (threadIdx.x == 32) {
+  // Known to be the same in a warp, so that addresses and loops stay in uniform registers.
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const bool weights_loader = warp == 0 && elect_lane();
+  const bool tokens_loader = warp == 1 && elect_lane();
+  if (weights_loader) init_barriers<Tile>(p, shared.full, 2);
+  if (tokens_loader) init_barriers<Tile>(p, shared.empty, Tile::kCluster * Tile::kGroups * 4);
+  if (warp == 2 && elect_lane()) {
     prefetch_tensor_map(&p.a);
     prefetch_tensor_map(&p.b);
-    if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
+    if (Tile::kStaged && !Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
-  if (loader) init_barriers<Tile>(p, shared);
-  // The loads need no other thread of the block, but the blocks of a cluster need each other's
-  // barriers.
-  if constexpr (Tile::kCluster > 1) sync_cluster();
-  if (loader) load_first_blocks<Tile>(p, shared, rank);
-  if constexpr (Tile::kCluster == 1) __syncthreads();
+  if constexpr (Tile::kCluster > 1) {
+    sync_cluster();
+  } else {
+    __syncthreads();
+  }
   allow_next_grid();
-  if (threadIdx.x < 128) {
+  if (warp < 4) {
     if constexpr (kMoveRegisters) shrink_registers<Tile::kGroups == 2 ? 40 : 32>();
-    if (loader) load_tiles<Tile>(p, shared, rank);
+    if (weights_loader) load_tiles<Tile, true>(p, shared, rank);
+    if (tokens_loader) {
+      await_previous_grids();  // before this only weights may be read
+      load_tiles<Tile, false>(p, shared, rank);
+    }
     __syncwarp();
   } else {
     if constexpr (kMoveRegisters) grow_registers<Tile::kGroups == 2 ? 232 : 160>();
-    multiply_tiles<Tile>(p, epilogue, shared, rank, threadIdx.x / 128 - 1);
+    multiply_tiles<Tile>(p, epilogue, shared, rank, warp / 4 - 1);
     __syncwarp();
   }
   // Peers still write to this block's shared memory and barriers until they are done as well.

@@ -20,6 +20,13 @@ int choose_tile_tokens(const GemmArgs& args, const GemmConfig& config) {
 }
 
 template <class Tile>
+bool encode_operand(CUtensorMap* map, const GemmProblem& p, const void* base, int64_t rows,
+                    int64_t k, int box_rows) {
+  return p.whole_boxes ? encode_bf16_boxes(map, base, rows, k, box_rows, Tile::kBoxes)
+                       : encode_bf16_matrix(map, base, rows, k, k, box_rows);
+}
+
+template <class Tile>
 bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& config,
                       bool repeat_elements) {
   const int tokens = choose_tile_tokens<Tile>(args, config);
@@ -33,31 +40,35 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   p.bias = static_cast<const __nv_bfloat16*>(args.bias);
   p.tokens = static_cast<int>(args.m);
   p.features = static_cast<int>(args.n);
-  p.rows = config.rows;
   p.tile_tokens = tokens;
+  // One copy for all boxes of a stage lays them behind each other without gaps.
+  p.whole_boxes = Tile::kBoxes > 1 && args.k % kBoxK == 0;
+  const int room = (tokens + 7) / 8 * 8;
+  p.rows = Tile::kSwap ? config.rows : Tile::kFewerRows ? room : Tile::kRows;
+  p.columns =
+      Tile::kSwap && Tile::kBoxes > 1 ? std::max(room, Tile::kColumns - 56) : Tile::kColumns;
   p.last_token = repeat_elements ? std::max(0, p.tokens - tokens) : INT32_MAX;
   p.last_feature = repeat_elements ? std::max(0, p.features - features) : INT32_MAX;
-  p.stages = Tile::count_stages(config.rows, config.blocks_per_sm);
+  p.stages = Tile::count_stages(p.rows, config.blocks_per_sm, p.columns);
   p.row_clusters =
       static_cast<int>(divide_up(Tile::kSwap ? feature_tiles : token_tiles, Tile::kRowCluster));
   p.column_clusters =
       static_cast<int>(divide_up(Tile::kSwap ? token_tiles : feature_tiles, Tile::kColumnCluster));
   p.tiles = p.row_clusters * p.column_clusters;
+  p.weights_read_once = token_tiles <= 2;
   p.k_blocks = static_cast<int>(divide_up(args.k, Tile::kBlockK));
   p.band = config.band > Tile::kRowCluster ? config.band / Tile::kRowCluster : 1;
   p.lead = config.lead;
-  const int64_t k = args.k;
-  if (!Tile::kSwap && !p.y_is_f32 &&
+  if (Tile::kStaged && !Tile::kSwap && !p.y_is_f32 &&
       !encode_bf16_matrix(&p.y, args.y, args.m, args.n, p.y_stride, 64)) {
     return false;
   }
-  if constexpr (Tile::kSwap) {
-    return encode_bf16_matrix(&p.a, args.w, args.n, k, k, config.rows / Tile::kColumnCluster) &&
-           encode_bf16_matrix(&p.b, args.x, args.m, k, k, tokens);
-  } else {
-    return encode_bf16_matrix(&p.a, args.x, args.m, k, k, tokens) &&
-           encode_bf16_matrix(&p.b, args.w, args.n, k, k, Tile::kColumns / Tile::kRowCluster);
-  }
+  const int weight_rows = (Tile::kSwap ? p.rows : p.columns) / Tile::kCluster;
+  const int token_rows = p.whole_boxes ? (Tile::kSwap ? p.columns : p.rows) : tokens;
+  CUtensorMap* weights = Tile::kSwap ? &p.a : &p.b;
+  CUtensorMap* x = Tile::kSwap ? &p.b : &p.a;
+  return encode_operand<Tile>(weights, p, args.w, args.n, args.k, weight_rows) &&
+         encode_operand<Tile>(x, p, args.x, args.m, args.k, token_rows);
 }
 
 template <class Tile, class Epilogue = StoreProduct>
@@ -86,7 +97,7 @@ const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int s
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(Tile::kCluster * (problem.tiles < clusters ? problem.tiles : clusters));
   launch.blockDim = dim3(Tile::kThreads);
-  launch.dynamicSmemBytes = Tile::shared_bytes(config.rows, problem.stages);
+  launch.dynamicSmemBytes = Tile::shared_bytes(problem.rows, problem.columns, problem.stages);
   launch.stream = stream;
   launch.attrs = attributes;
   launch.numAttrs = count;

@@ -1,4 +1,5 @@
-// Shared memory of a GEMM block, and the one thread that fills its ring of stages.
+// Shared memory of a GEMM block, and the two threads that fill its ring of stages: one with
+// weights, one with tokens.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tma.cuh"
@@ -10,16 +11,16 @@ template <class Tile>
 struct GemmShared {
   uint8_t* stages;   // each: kBoxes row boxes, then kBoxes column boxes
   uint8_t* staging;  // kGroups buffers
-  uint64_t* full;    // per stage: bytes have landed
+  uint64_t* full;    // per stage: bytes of both operands have landed
   uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
   int row_box_bytes;
+  int column_box_bytes;
   int stage_bytes;
-  int loaded_bytes;  // of a stage
 
   __device__ GemmShared(uint8_t* raw, const GemmProblem& p) {
     row_box_bytes = tile_rows<Tile>(p) * 128;
-    stage_bytes = Tile::stage_bytes(tile_rows<Tile>(p));
-    loaded_bytes = Tile::kBoxes * 128 * (p.tile_tokens + (Tile::kSwap ? p.rows : Tile::kColumns));
+    column_box_bytes = tile_columns<Tile>(p) * 128;
+    stage_bytes = Tile::stage_bytes(tile_rows<Tile>(p), tile_columns<Tile>(p));
     // The offset of the dynamic part is the same in all blocks, so peers agree on every address.
     stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
     staging = stages + stage_count<Tile>(p) * stage_bytes + Tile::kOverreadBytes;
@@ -30,95 +31,53 @@ struct GemmShared {
     return stages + stage * stage_bytes + box * row_box_bytes;
   }
   __device__ __forceinline__ uint8_t* column_box(int stage, int box) const {
-    return stages + stage * stage_bytes + Tile::kBoxes * row_box_bytes +
-           box * Tile::kColumnBoxBytes;
+    return stages + stage * stage_bytes + Tile::kBoxes * row_box_bytes + box * column_box_bytes;
   }
 };
 
-// One box of weights or, with kShares > 1, this block's share of one, into all blocks of the
-// cluster.
-template <int kShares>
-__device__ __forceinline__ void load_weight_box(uint8_t* dst, const CUtensorMap* map,
-                                                uint64_t* full, int k, int feature, int features,
-                                                int rank) {
-  if constexpr (kShares > 1) {
-    const int share = features / kShares;
-    load_box_multicast(dst + rank * share * 128, map, full, k, feature + rank * share,
-                       (1 << kShares) - 1);
-  } else {
-    load_box(dst, map, full, k, feature);
-  }
-}
-
-template <class Tile>
-__device__ __forceinline__ void load_weights(const GemmProblem& p, const GemmShared<Tile>& shared,
+// The boxes of a K block of the weights or of the tokens. With clusters, of the weights only this
+// block's share, into all blocks of the cluster.
+template <class Tile, bool kWeights>
+__device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmShared<Tile>& shared,
                                              int stage, TilePosition tile, int rank, int block) {
+  constexpr bool kIsRows = kWeights == Tile::kSwap;
+  const CUtensorMap* map = kIsRows ? &p.a : &p.b;
   uint64_t* full = shared.full + stage;
-  arrive_expect_bytes(full, shared.loaded_bytes);
+  const int room = kIsRows ? tile_rows<Tile>(p) : tile_columns<Tile>(p);
+  const int first = kIsRows ? tile.row : tile.column;
+  uint8_t* dst = kIsRows ? shared.row_box(stage, 0) : shared.column_box(stage, 0);
+  const uint64_t hint = kWeights && p.weights_read_once ? kEvictFirst : kEvictNormal;
+  const int loaded = kWeights || p.whole_boxes ? room : p.tile_tokens;
+  arrive_expect_bytes(full, Tile::kBoxes * 128 * loaded);
+  if constexpr (kWeights && Tile::kCluster > 1) {
+    static_assert(Tile::kBoxes == 1);
+    const int share = room / Tile::kCluster;
+    load_box_multicast(dst + rank * share * 128, map, full, block * kBoxK, first + rank * share,
+                       (1 << Tile::kCluster) - 1);
+  } else if (Tile::kBoxes > 1 && p.whole_boxes) {
+    load_box_hinted(dst, map, full, 0, first, block * Tile::kBoxes, hint);
+  } else {
 #pragma unroll
-  for (int box = 0; box < Tile::kBoxes; ++box) {
-    const int k = block * Tile::kBlockK + box * kBoxK;
-    if constexpr (Tile::kSwap) {
-      load_weight_box<Tile::kCluster>(shared.row_box(stage, box), &p.a, full, k, tile.row, p.rows,
-                                      rank);
-    } else {
-      load_weight_box<Tile::kCluster>(shared.column_box(stage, box), &p.b, full, k, tile.column,
-                                      Tile::kColumns, rank);
+    for (int box = 0; box < Tile::kBoxes; ++box) {
+      const int k = block * Tile::kBlockK + box * kBoxK;
+      load_box_hinted(dst + box * room * 128, map, full, k, first, hint);
     }
   }
 }
 
-template <class Tile>
-__device__ __forceinline__ void load_tokens(const GemmProblem& p, const GemmShared<Tile>& shared,
-                                            int stage, TilePosition tile, int block) {
-#pragma unroll
-  for (int box = 0; box < Tile::kBoxes; ++box) {
-    const int k = block * Tile::kBlockK + box * kBoxK;
-    if constexpr (Tile::kSwap) {
-      load_box(shared.column_box(stage, box), &p.b, shared.full + stage, k, tile.column);
-    } else {
-      load_box(shared.row_box(stage, box), &p.a, shared.full + stage, k, tile.row);
-    }
-  }
-}
-
-// K blocks of the first tile that need no free stage.
-template <class Tile>
-__device__ __forceinline__ int count_first_blocks(const GemmProblem& p) {
-  return min(stage_count<Tile>(p), p.k_blocks);
-}
-
-// One thread of the block runs this as soon as the barriers of the stages exist. Before the
-// previous kernel has ended only weights may be read.
-template <class Tile>
-__device__ void load_first_blocks(const GemmProblem& p, const GemmShared<Tile>& shared, int rank) {
-  const TilePosition tile = locate_tile<Tile>(p, blockIdx.x / Tile::kCluster, rank);
-  const int blocks = count_first_blocks<Tile>(p);
-  for (int block = 0; block < blocks; ++block) {
-    load_weights(p, shared, block, tile, rank, block);
-    if (!p.overlap) load_tokens(p, shared, block, tile, block);
-  }
-}
-
-// And this after it.
-template <class Tile>
+// One thread runs this for the weights and one for the tokens: the K blocks of all tiles. The copy
+// engine works in the order of issue, so neither may run far ahead of the other: the first stage
+// would be full last.
+template <class Tile, bool kWeights>
 __device__ void load_tiles(const GemmProblem& p, const GemmShared<Tile>& shared, int rank) {
   const int stages = stage_count<Tile>(p);
   const int clusters = gridDim.x / Tile::kCluster;
-  int tile = blockIdx.x / Tile::kCluster;
-  int block = count_first_blocks<Tile>(p);
-  if (p.overlap) {
-    await_previous_grids();
+  StageCursor cursor;
+  for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
     const TilePosition position = locate_tile<Tile>(p, tile, rank);
-    for (int i = 0; i < block; ++i) load_tokens(p, shared, i, position, i);
-  }
-  StageCursor cursor{block % stages, block == stages ? 1u : 0u};
-  for (; tile < p.tiles; tile += clusters, block = 0) {
-    const TilePosition position = locate_tile<Tile>(p, tile, rank);
-    for (; block < p.k_blocks; ++block) {
+    for (int block = 0; block < p.k_blocks; ++block) {
       wait(shared.empty + cursor.stage, cursor.parity ^ 1);
-      load_weights(p, shared, cursor.stage, position, rank, block);
-      load_tokens(p, shared, cursor.stage, position, block);
+      load_operand<Tile, kWeights>(p, shared, cursor.stage, position, rank, block);
       cursor.advance(stages);
     }
   }

@@ -29,31 +29,37 @@ struct GemmTile {
   static constexpr int kColumnCluster = kSwap ? kCluster : 1;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
 
-  // Narrow tiles take two boxes a stage: half as many barrier rounds per byte streamed.
-  static constexpr int kBoxes = kWarpgroups == 1 && kTileColumns <= 64 ? 2 : 1;
+  // Narrow tiles take two boxes a stage, by one copy where k allows: issuing copies, at about 100
+  // clocks each, would else bound the stream.
+  static constexpr int kBoxes = kWarpgroups == 1 && kTileColumns <= 128 ? 2 : 1;
   static constexpr int kBlockK = kBoxes * kBoxK;
-  static constexpr int kColumnBoxBytes = kColumns * 128;
 
   // Output staging of one warpgroup: up to 64 x 64 outputs at a time. Where there are more, two
-  // buffers take turns, unless three warpgroups leave too little for the stages.
+  // buffers take turns, unless three warpgroups leave too little for the stages. Narrow plain tiles
+  // are stored from registers.
+  static constexpr bool kStaged = kSwap || kColumns > 64;
   static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 ? 2 : 1;
-  static constexpr int kStagingBytes = kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
-  // Swapped tiles may have fewer rows than the products read: the rest is whatever lies behind
-  // them, up to 56 rows, and lands in accumulators that nobody stores.
-  static constexpr int kOverreadBytes = kSwap ? 56 * 128 : 0;
+  static constexpr int kStagingBytes =
+      !kStaged ? 0 : kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
+  // Stages may hold fewer rows than the products read: the rest is whatever lies behind them, up to
+  // 56 rows, and lands in accumulators that nobody stores.
+  static constexpr bool kFewerRows = kSwap || kGroups == 1;
+  static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes =
       1024 + kOverreadBytes + kGroups * kStagingBytes + kBarrierBytes;
 
-  __host__ __device__ static constexpr int stage_bytes(int rows) {
-    return kBoxes * (rows * 128 + kColumnBoxBytes);
+  // Of rows of A and of B (`columns`) that a stage has room for.
+  __host__ __device__ static constexpr int stage_bytes(int rows, int columns) {
+    return kBoxes * (rows + columns) * 128;
   }
-  __host__ __device__ static constexpr int count_stages(int rows, int blocks_per_sm) {
+  __host__ __device__ static constexpr int count_stages(int rows, int blocks_per_sm,
+                                                        int columns = kColumns) {
     const int available = kMaxSharedBytes / blocks_per_sm - 512 * (blocks_per_sm - 1) - kFixedBytes;
-    const int stages = available / stage_bytes(rows);
+    const int stages = available / stage_bytes(rows, columns);
     return stages < kMaxStages ? stages : kMaxStages;
   }
-  static constexpr int shared_bytes(int rows, int stages) {
-    return kFixedBytes + stages * stage_bytes(rows);
+  static constexpr int shared_bytes(int rows, int columns, int stages) {
+    return kFixedBytes + stages * stage_bytes(rows, columns);
   }
 
   static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
@@ -70,10 +76,13 @@ struct GemmProblem {
   bool overlap;     // with the kernels before this one
   int tokens;       // m of the product
   int features;     // n of the product
-  int rows;         // of a tile: room in shared memory, a multiple of 8
+  int rows;         // of A that a stage has room for, a multiple of 8
+  int columns;      // the same of B
   int tile_tokens;  // that a tile takes of x, at most its rows or columns; the rest of the room
                     // holds anything, and what is computed from it is not stored
-  int last_token;   // first token and first feature of a tile are at most these
+  bool weights_read_once;  // by one tile, or by two at about the same time
+  bool whole_boxes;        // one copy fills all boxes of an operand in a stage
+  int last_token;          // first token and first feature of a tile are at most these
   int last_feature;
   int stages;
   int row_clusters;
@@ -87,11 +96,15 @@ struct GemmProblem {
 // Constants where the variant fixes them.
 template <class Tile>
 __device__ __forceinline__ int tile_rows(const GemmProblem& p) {
-  return Tile::kSwap ? p.rows : Tile::kRows;
+  return Tile::kFewerRows ? p.rows : Tile::kRows;
+}
+template <class Tile>
+__device__ __forceinline__ int tile_columns(const GemmProblem& p) {
+  return Tile::kSwap && Tile::kBoxes > 1 ? p.columns : Tile::kColumns;
 }
 template <class Tile>
 __device__ __forceinline__ int stage_count(const GemmProblem& p) {
-  return Tile::kSwap || Tile::kGroups == 1 ? p.stages : Tile::count_stages(Tile::kRows, 1);
+  return Tile::kFewerRows ? p.stages : Tile::count_stages(Tile::kRows, 1);
 }
 
 // First row and column of a block's tile.

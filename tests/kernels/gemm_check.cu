@@ -155,7 +155,7 @@ void check_all_configs(Operands& o, int64_t m) {
     c.tokens = std::max(1, (c.swap_operands ? c.columns : c.rows) - 21);
     check_config(o, m, c);
     c.tokens = 0;
-    if (!c.swap_operands && c.rows == 64 && c.columns <= 128) {
+    if (!c.swap_operands && c.rows == 64 && c.columns <= 96) {
       c.blocks_per_sm = 2;
       check_config(o, m, c, true);
     }
@@ -178,6 +178,18 @@ void check_row_heights(Operands& o) {
     const int least = c.rows - 56;
     const int step = 8 * c.cluster;
     for (; c.rows >= least; c.rows -= step) check_config(o, o.m, c);
+  }
+}
+
+// Every number of rows that a tile of 64 tokens may hold, under each tile for few rows.
+void check_few_rows(int64_t n, int64_t k, bool bias) {
+  Operands o(64, n, k, bias);
+  for (int64_t m = 1; m <= 64; ++m) {
+    check_config(o, m, choose_gemm_config(m, n, k), m % 2 == 0);
+    for (int i = 0; i < count_gemm_configs(); ++i) {
+      const GemmConfig c = get_gemm_config(i);
+      if ((c.swap_operands ? c.columns : c.rows) <= 64) check_config(o, m, c);
+    }
   }
 }
 
@@ -385,12 +397,15 @@ int run(CheckSize size) {
   check_fallback(64, 30, 0, 1);
   if (size == CheckSize::kSmall) {
     check_ragged({1}, {72}, {72});
-    check_ragged({17, 300}, {520}, {200});
+    check_ragged({17, 300}, {520}, {200, 192});
   } else {
     check_ragged({1, 7, 8, 16, 17, 33, 64, 65, 128, 130, 300, 600}, {8, 72, 264, 1032},
                  {8, 40, 64, 136, 1000});
     Operands heights(96, 1544, 520, true);
     check_row_heights(heights);
+    check_few_rows(520, 1088, true);  // an odd number of boxes along k
+    check_few_rows(264, 1000, false);
+    check_few_rows(72, 64, true);
     check_invariance(4608, 4096, true);
     check_invariance(1000, 13696, false);
     check_vocabulary(151936, 128);
