@@ -1,5 +1,4 @@
-// Rows by index: copied, or added to. A row is cut into tiles, one thread block each. Of many rows
-// to be copied a block takes two: their indices are read together, which is half of the waiting.
+// Rows by index: copied, or added to. A row is cut into tiles, one thread block each.
 #include "kernels/rows/row_tiles.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -9,7 +8,6 @@ namespace {
 using namespace rows;
 
 constexpr int kChunks = 2;  // of one thread
-constexpr int64_t kManyRows = 2048;
 
 struct IndexedArgs {
   Bf16* out;
@@ -18,40 +16,9 @@ struct IndexedArgs {
   int64_t out_stride, in_stride;
   RowTiles tiles;
   int width;
-  int64_t count;
 };
 
 // Scatter adds row i of `in` to row rows[i] of `out`; else row rows[i] of `in` is copied to row i.
-template <bool kVector>
-__global__ void __launch_bounds__(256) gather_two_kernel(const IndexedArgs a) {
-  enter_kernel();
-  const TilePlace place = find_tile(a.tiles, a.width);
-  const int64_t rows[2] = {2 * place.row, 2 * place.row + 1};
-  const bool exists[2] = {true, rows[1] < a.count};
-  const int64_t from[2] = {a.rows[rows[0]], exists[1] ? a.rows[rows[1]] : 0};
-  Chunk chunk[2][kChunks];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int j = 0; j < kChunks; ++j) {
-      const int own = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
-      const int at = own * kChunk;
-      if (own >= place.end || !exists[r]) break;
-      chunk[r][j] = load_chunk<kVector>(a.in + from[r] * a.in_stride + at, a.width - at);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int j = 0; j < kChunks; ++j) {
-      const int own = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
-      const int at = own * kChunk;
-      if (own >= place.end || !exists[r]) break;
-      store_chunk<kVector>(a.out + rows[r] * a.out_stride + at, chunk[r][j], a.width - at);
-    }
-  }
-}
-
 template <bool kVector, bool kScatter>
 __global__ void __launch_bounds__(256) indexed_rows_kernel(const IndexedArgs a) {
   enter_kernel();
@@ -94,12 +61,6 @@ cudaError_t run(IndexedArgs args, int64_t count, int64_t width, cudaStream_t str
   if (!fits_grid(count, args.tiles)) return cudaErrorInvalidValue;
   const bool vector = width % kChunk == 0 && is_aligned(args.out, args.out_stride) &&
                       is_aligned(args.in, args.in_stride);
-  args.count = count;
-  if (!kScatter && count >= kManyRows) {
-    return launch(vector ? gather_two_kernel<true> : gather_two_kernel<false>,
-                  grid_of(divide_up(count, 2) * args.tiles.tiles), args.tiles.threads, stream,
-                  args);
-  }
   auto* kernel =
       vector ? indexed_rows_kernel<true, kScatter> : indexed_rows_kernel<false, kScatter>;
   return launch(kernel, grid_of(count * args.tiles.tiles), args.tiles.threads, stream, args);
@@ -110,7 +71,7 @@ cudaError_t run(IndexedArgs args, int64_t count, int64_t width, cudaStream_t str
 cudaError_t gather_rows(void* y, int64_t y_stride, const void* x, int64_t x_stride,
                         const int32_t* rows, int64_t count, int64_t width, cudaStream_t stream) {
   const IndexedArgs args{
-      static_cast<Bf16*>(y), static_cast<const Bf16*>(x), rows, y_stride, x_stride, {}, 0, 0};
+      static_cast<Bf16*>(y), static_cast<const Bf16*>(x), rows, y_stride, x_stride, {}, 0};
   return run<false>(args, count, width, stream);
 }
 
@@ -118,7 +79,7 @@ cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_
                              const int32_t* rows, int64_t count, int64_t width,
                              cudaStream_t stream) {
   const IndexedArgs args{
-      static_cast<Bf16*>(dx), static_cast<const Bf16*>(dy), rows, dx_stride, dy_stride, {}, 0, 0};
+      static_cast<Bf16*>(dx), static_cast<const Bf16*>(dy), rows, dx_stride, dy_stride, {}, 0};
   return run<true>(args, count, width, stream);
 }
 

@@ -8,7 +8,14 @@ namespace {
 
 using namespace rows;
 
-constexpr int64_t kResidentWarps = 28;  // at 72 registers
+// What is done with a head; turned forward or back.
+enum Work { kNormAndTurn, kTurn, kTurnBack };
+
+// Blocks of 5 warps that a multiprocessor holds, and its warps: at 72 registers, without norms 64.
+template <Work kWork>
+constexpr int kResidentBlocks = kWork == kNormAndTurn ? 5 : 6;
+template <Work kWork>
+constexpr int64_t kResidentWarps = kWork == kNormAndTurn ? 28 : 32;
 
 struct ForwardArgs {
   Bf16* out;
@@ -52,14 +59,14 @@ __device__ __forceinline__ Head find_head(const ForwardArgs& a, int group) {
 }
 
 // What is stored of a head. All lanes of the warp take part, those without a head too.
-template <int kLanes, HeadMode kMode, bool kBack>
+template <int kLanes, HeadMode kMode, Work kWork>
 __device__ __forceinline__ HeadPart turn_head(const ForwardArgs& a, const Head& head,
                                               const HeadPart& raw, const HeadPart& norm,
                                               const LanePlace& place, int position, float* stage) {
   const auto rotation = load_rotation<kMode>(a.rotary, position, place);
   float x[kPart];
   unpack(x, raw);
-  if (a.q_norm != nullptr || a.k_norm != nullptr) {
+  if constexpr (kWork == kNormAndTurn) {
     const LaneSums sums = sum_products<kMode>(x, x, place);
     float both[2] = {sums.first, sums.second};
     sum_over_head<kLanes>(both);
@@ -71,12 +78,12 @@ __device__ __forceinline__ HeadPart turn_head(const ForwardArgs& a, const Head& 
       for (int i = 0; i < kPart; ++i) x[i] = __fmul_rn(weight[i], __fmul_rn(x[i], r));
     }
   }
-  rotate<kLanes, kMode, kBack>(x, rotation, a.rotary, place, stage);
+  rotate<kLanes, kMode, kWork == kTurnBack>(x, rotation, a.rotary, place, stage);
   return pack(x);
 }
 
-template <int kLanes, HeadMode kMode, bool kBack>
-__global__ void __launch_bounds__(kTileThreads, 5)
+template <int kLanes, HeadMode kMode, Work kWork>
+__global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork>)
     qk_norm_rotary_kernel(const __grid_constant__ ForwardArgs a) {
   enter_kernel();
   __shared__ float stage[kMode == kOneByOne ? kTileThreads * kPart : 1];
@@ -92,7 +99,7 @@ __global__ void __launch_bounds__(kTileThreads, 5)
   if (head.exists) next = load_part<kMode>(in, place, a.head_dim);
   int next_position = turns ? a.rotary.positions[token] : 0;
   HeadPart norm{};
-  if (head.exists && head.has_norm) {
+  if (kWork == kNormAndTurn && head.exists && head.has_norm) {
     norm = load_part<kMode>(head.index < a.query_heads ? a.q_norm : a.k_norm, place, a.head_dim);
   }
   for (; token < end; ++token) {
@@ -106,8 +113,8 @@ __global__ void __launch_bounds__(kTileThreads, 5)
     }
     const int row = head.is_paged ? a.pages.slots[token] : token;
     if (!only_values) {
-      forget(norm);
-      part = turn_head<kLanes, kMode, kBack>(a, head, part, norm, place, position, stage);
+      if constexpr (kWork == kNormAndTurn) forget(norm);
+      part = turn_head<kLanes, kMode, kWork>(a, head, part, norm, place, position, stage);
       // Read again where heads of both kinds share a warp, rather than held by every lane.
       if (head.is_value && head.exists) part = load_part<kMode>(raw, place, a.head_dim);
     }
@@ -117,12 +124,12 @@ __global__ void __launch_bounds__(kTileThreads, 5)
   }
 }
 
-template <int kLanes, HeadMode kMode, bool kBack>
+template <int kLanes, HeadMode kMode, Work kWork>
 cudaError_t run(ForwardArgs& args, cudaStream_t stream) {
-  const HeadTiles t = choose_head_tiles(args.tokens, args.heads, kLanes, kResidentWarps);
+  const HeadTiles t = choose_head_tiles(args.tokens, args.heads, kLanes, kResidentWarps<kWork>);
   args.tile_heads = t.tile_heads;
   const dim3 grid(static_cast<unsigned>(t.parts), static_cast<unsigned>(t.tiles));
-  return launch(qk_norm_rotary_kernel<kLanes, kMode, kBack>, grid, t.threads, stream, args);
+  return launch(qk_norm_rotary_kernel<kLanes, kMode, kWork>, grid, t.threads, stream, args);
 }
 
 }  // namespace
@@ -156,11 +163,14 @@ cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in,
   args.heads = static_cast<int>(heads);
   args.inverse_dim = 1.0f / static_cast<float>(shape.head_dim);
   args.eps = eps;
+  const bool has_norm = q_norm != nullptr || k_norm != nullptr;
   const bool aligned = is_aligned(out) && is_aligned(in) && is_aligned(q_norm) &&
                        is_aligned(k_norm) && is_aligned(pages.k) && is_aligned(pages.v);
-  return with_lanes(
-      shape.head_dim, choose_mode(shape, rotary, aligned),
-      [&]<int kLanes, HeadMode kMode>() { return run<kLanes, kMode, false>(args, stream); });
+  return with_lanes(shape.head_dim, choose_mode(shape, rotary, aligned),
+                    [&]<int kLanes, HeadMode kMode>() {
+                      return has_norm ? run<kLanes, kMode, kNormAndTurn>(args, stream)
+                                      : run<kLanes, kMode, kTurn>(args, stream);
+                    });
 }
 
 cudaError_t rows::turn_back(void* d, const RotaryTables& rotary, const QkvShape& shape,
@@ -178,7 +188,7 @@ cudaError_t rows::turn_back(void* d, const RotaryTables& rotary, const QkvShape&
   args.out_row = args.in_row;
   return with_lanes(
       shape.head_dim, choose_mode(shape, rotary, is_aligned(d)),
-      [&]<int kLanes, HeadMode kMode>() { return run<kLanes, kMode, true>(args, stream); });
+      [&]<int kLanes, HeadMode kMode>() { return run<kLanes, kMode, kTurnBack>(args, stream); });
 }
 
 }  // namespace slimexx::kernels

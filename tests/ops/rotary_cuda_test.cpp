@@ -95,6 +95,14 @@ TEST_F(RotaryCuda, ForwardAgreesWithTheCpu) {
     run_op(forward);
     const Array packed = out.back();
     EXPECT_TRUE(within_ulp(packed, expected, 2e-6)) << c.name();
+    const int64_t turned = (p.heads.query_heads + p.heads.kv_heads) * p.heads.head_dim;
+    const OnDevice narrow(Array({c.shape.tokens, turned}));
+    run_op([&](Stream s) {
+      qk_norm_rotary_forward(s, narrow, in, qn, kn, kEps, {cos, sin, p.style}, positions, {},
+                             p.heads);
+    });
+    EXPECT_TRUE(same_bits(narrow.back(), packed.view().columns(0, turned)))
+        << "values stay, " << c.name();
     run_op([&](Stream s) {
       qk_norm_rotary_forward(s, in, in, qn, kn, kEps, {cos, sin, p.style}, positions, {}, p.heads);
     });

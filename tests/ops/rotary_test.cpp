@@ -87,5 +87,32 @@ TEST_P(Rotary, TokenAloneStridesAndThreads) {
   EXPECT_TRUE(same_bits(view, dense));
 }
 
+// 3 + 2 * 2 heads of 8, of which 4 turn: values that stay change no other bit, packed or paged.
+TEST_P(Rotary, ValuesMayStay) {
+  const QkvHeads heads{3, 2, 8};
+  const Tables tables(40, 2);
+  const RotaryTable table{tables.cos, tables.sin, RotaryStyle::kHalfSplit};
+  const Array in = Array::random({5, 7 * 8}, 7), positions = Array::integers({0, 3, 1, 39, 8}),
+              slots = Array::integers({4, 0, -1, 7, 2}), none;
+  for (const bool norm : {false, true}) {
+    const Array q_norm = norm ? Array::random({8}, 8) : none,
+                k_norm = norm ? Array::random({8}, 9) : none;
+    const auto run = [&](const Array& out, const KvSlots& kv) {
+      qk_norm_rotary_forward(stream_, out, in, q_norm, k_norm, 1e-5f, table, positions, kv, heads);
+    };
+    const Array wide({5, 7 * 8}), narrow({5, 5 * 8});
+    run(wide, {});
+    run(narrow, {});
+    EXPECT_TRUE(same_bits(narrow, wide.view().columns(0, 5 * 8))) << norm;
+    EXPECT_TRUE(same_bits(wide.view().columns(5 * 8, 7 * 8), in.view().columns(5 * 8, 7 * 8)));
+    const Array k({2, 4, 2, 8}), v({2, 4, 2, 8}), narrow_k({2, 4, 2, 8}), narrow_v({2, 4, 2, 8});
+    run(wide, {k, v, slots});
+    run(narrow, {narrow_k, narrow_v, slots});
+    EXPECT_TRUE(same_bits(narrow_k, k)) << norm;
+    EXPECT_TRUE(same_bits(narrow_v, v)) << norm;
+    for (int64_t i = 0; i < 2 * 8; ++i) EXPECT_EQ(v[4 * 2 * 8 + i], in[5 * 8 + i]) << norm;
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::ops::testing
