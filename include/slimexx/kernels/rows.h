@@ -91,8 +91,8 @@ cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_
                              const int32_t* rows, int64_t count, int64_t width,
                              cudaStream_t stream);
 // dtable[tokens[i]] += dy[i]: dtable [vocabulary, width] f32, dy [count, width] bf16; the rows of
-// one token are added in ascending i (the same bits every run). The workspace's size is
-// asked of the device's sort; that of a larger count serves a smaller one.
+// one token are added in ascending i (the same bits every run). A workspace for a
+// larger count serves a smaller one.
 size_t embedding_backward_workspace(int64_t count, int64_t vocabulary);
 cudaError_t embedding_backward(float* dtable, const void* dy, const int32_t* tokens, int64_t count,
                                int64_t width, int64_t vocabulary, void* workspace,
