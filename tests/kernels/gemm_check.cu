@@ -370,7 +370,7 @@ void check_overlapped_chain(int64_t m, int64_t n) {
 
 // Each variant twice around its ring, and then through more tiles than there are multiprocessors.
 void check_tiny() {
-  Operands ring(130, 264, 2568, true), tiles(1160, 5128, 72, false);
+  Operands ring(130, 264, 2560, true), tiles(1160, 5128, 72, false);
   for (int i = 0; i < count_gemm_configs(); ++i) {
     GemmConfig c = get_gemm_config(i);
     check_config(ring, ring.m, c);
