@@ -6,7 +6,7 @@ namespace slimexx::kernels::rows {
 namespace {
 
 constexpr int kColumns = 32;
-constexpr int kGroups = 16;  // warps of a block, each with a range of the parts
+constexpr int kGroups = 32;  // warps of a block, each with a range of the parts
 
 // One lane per column: each warp adds its range of parts in ascending order, then the ranges are
 // added in ascending order.
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kColumns* kGroups) add_partial_sums_kernel(con
   float sum = 0.0f;
   if (column < a.columns) {
     const int64_t end = part_begin(group + 1, kGroups, a.parts);
-#pragma unroll 8
+#pragma unroll 4
     for (int64_t p = part_begin(group, kGroups, a.parts); p < end; ++p) {
       sum = __fadd_rn(sum, a.partial[p * a.columns + column]);
     }
