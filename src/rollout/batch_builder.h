@@ -49,6 +49,8 @@ struct StepSamples {
 class BatchBuilder {
  public:
   BatchBuilder(tensor::Device device, const BatchLimits& limits);
+  BatchBuilder(const BatchBuilder&) = delete;
+  BatchBuilder& operator=(const BatchBuilder&) = delete;
 
   // Stages and uploads a step, what is sampled included; what is queued on `stream` afterwards
   // finds it there. Valid until the next call. The step before the last must be over: its set is
@@ -105,7 +107,7 @@ class BatchBuilder {
   tensor::Stream copies_;
   std::array<Set, 2> sets_;
   size_t current_ = 0;
-  std::vector<Part> parts_;                         // what follows
+  std::vector<Part> parts_;                         // the arrays below
   StagedArray cu_seqlens_, context_lens_;           // [max_sequences + 1], [max_sequences] i32
   StagedArray rows_, parameters_;                   // [max_sequences] i32; [max_sequences * 48] U8
   StagedArray tokens_, positions_, slots_;          // [max_tokens] i32

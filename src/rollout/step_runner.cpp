@@ -1,6 +1,7 @@
 #include "rollout/step_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "slimexx/base/error.h"
 
@@ -104,12 +105,12 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
 void StepRunner::queue_decode(std::span<const Chunk> chunks,
                               const BatchBuilder::DecodeShape& shape) {
   const model::Batch& batch = builder_.build_decode(stream_, chunks, kv_cache_.layers(), shape);
-  auto& graphs = decode_graphs_[builder_.current_set()];
-  const auto found = graphs.find(shape);
-  if (found != graphs.end()) return found->second.launch(stream_);
-  // The first time in the plain way; recorded for all later ones.
-  queue_step(batch);
-  graphs.emplace(shape, tensor::Graph(stream_, [&] { queue_step(batch); }));
+  DecodeStep& step = decode_steps_[builder_.current_set()][shape];
+  // Recording takes longer than a launch in the plain way, which is hidden behind the step before:
+  // it is for what comes again.
+  if (!std::exchange(step.was_used, true)) return queue_step(batch);
+  if (!step.graph.defined()) step.graph = tensor::Graph(stream_, [&] { queue_step(batch); });
+  step.graph.launch(stream_);
 }
 
 void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {

@@ -54,8 +54,12 @@ class StepRunner {
   KvCache kv_cache_;
   BatchBuilder builder_;
   tensor::Arena arena_;
+  struct DecodeStep {
+    bool was_used = false;
+    tensor::Graph graph;  // recorded at the second use
+  };
   // By the builder's set, on whose memory they work.
-  std::array<std::map<BatchBuilder::DecodeShape, tensor::Graph>, 2> decode_graphs_;
+  std::array<std::map<BatchBuilder::DecodeShape, DecodeStep>, 2> decode_steps_;
 };
 
 }  // namespace slimexx::rollout

@@ -144,7 +144,7 @@ TEST_P(EngineEquality, RecordedStepsOfPaddedBatchesChangeNothing) {
       EngineOptions options = roomy();
       options.max_running_requests = most;
       Engine together = engine(options);
-      for (int round = 0; round < 2; ++round) {  // the second one launches recorded steps alone
+      for (int round = 0; round < 2; ++round) {  // the second one launches recorded steps
         const auto results = generate_all(
             together, {requests.begin(), requests.begin() + static_cast<int64_t>(count)});
         EXPECT_EQ(together.stats().max_running, static_cast<int64_t>(count));
