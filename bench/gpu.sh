@@ -21,10 +21,11 @@ run() {
 }
 peer() { [[ $has_torch != True ]] || run "$1_torch" 120 python3 "bench/peers/$1.py" "${@:2}"; }
 
-for kernel in rows optimizer vocabulary attention_backward; do
-  run "$kernel" 180 "$build/${kernel}_bench"
-  [[ -f bench/peers/$kernel.py ]] && peer "$kernel"
-done
+for kernel in rows optimizer vocabulary attention_backward; do run "$kernel" 180 "$build/${kernel}_bench"; done
+cat "$out/rows.txt" "$out/optimizer.txt" >"$out/rows_and_optimizer.txt"
+peer rows "$out/rows_and_optimizer.txt"  # reads there what to time
+peer vocabulary
+peer attention_backward
 heads=(8192 151936 2560 8192 151552 4096)
 run lm_head 180 "$build/lm_head_bench" "${heads[@]}"
 run lm_head_training 60 "$build/lm_head_training_bench" "${heads[@]}"
