@@ -74,6 +74,7 @@ class Array {
   int64_t n_, shift_;
   DeviceArray<T> all_;
 };
+using Bits = std::vector<uint16_t>;
 using Bf16Array = Array<uint16_t>;
 using FloatArray = Array<float>;
 

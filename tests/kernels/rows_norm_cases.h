@@ -6,7 +6,6 @@
 namespace slimexx::kernels::testing {
 
 inline constexpr float kEps = 1e-5f;
-using Bits = std::vector<uint16_t>;
 
 inline double exact_inverse_rms(const uint16_t* x, int64_t width) {
   double sum = 0;
