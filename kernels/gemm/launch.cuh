@@ -55,7 +55,9 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   p.column_clusters =
       static_cast<int>(divide_up(Tile::kSwap ? token_tiles : feature_tiles, Tile::kColumnCluster));
   p.tiles = p.row_clusters * p.column_clusters;
-  p.weights_read_once = token_tiles <= 2;
+  // Not with two readers: among lines of normal priority (keys and values, after attention) the
+  // ones to be evicted first have little of the L2, and may be gone before the second comes.
+  p.weights_read_once = token_tiles == 1;
   p.k_blocks = static_cast<int>(divide_up(args.k, Tile::kBlockK));
   p.band = config.band > Tile::kRowCluster ? config.band / Tile::kRowCluster : 1;
   p.lead = config.lead;

@@ -80,7 +80,7 @@ struct GemmProblem {
   int columns;      // the same of B
   int tile_tokens;  // that a tile takes of x, at most its rows or columns; the rest of the room
                     // holds anything, and what is computed from it is not stored
-  bool weights_read_once;  // by one tile, or by two at about the same time
+  bool weights_read_once;  // by one tile
   bool whole_boxes;        // one copy fills all boxes of an operand in a stage
   int last_token;          // first token and first feature of a tile are at most these
   int last_feature;
