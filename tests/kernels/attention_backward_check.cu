@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/kernels/attention_backward_run.h"
+#include "tests/kernels/need_device.h"
 
 namespace slimexx::kernels::testing {
 namespace {
@@ -390,6 +391,7 @@ void run_mode(const std::string& mode) {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "all";
+  slimexx::kernels::testing::need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   slimexx::kernels::testing::run_mode(mode);
   std::printf("%s: %d failures\n", mode.c_str(), slimexx::kernels::testing::failures);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "slimexx/kernels/attention.h"
+#include "tests/kernels/need_device.h"
 
 namespace {
 
@@ -556,6 +557,7 @@ void run_times() {
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "bits";
   using enum AttentionSchedule;
+  slimexx::kernels::testing::need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (mode == "tiny") {  // two segments of keys, partial blocks, both schedules, packed and paged
     for (const World& w : {World(2, 1, 128, {3, 1100}, 6), World(3, 1, 64, {1100, 65}, 7)}) {

@@ -7,12 +7,16 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tests/kernels/need_device.h"
+
 namespace slimexx::kernels::testing {
 
 enum class CheckSize { kAll, kSmall, kTiny };
 
-// Output is by lines from here on: a program that is stopped has said where it was.
+// Output is by lines from here on: a program that is stopped has said where it was. Leaves where
+// there is no device.
 inline CheckSize read_check_size(int argc, char** argv) {
+  need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const char* word = argc > 1 ? argv[1] : "";
   if (std::strncmp(word, "--", 2) == 0) word += 2;
