@@ -247,8 +247,10 @@ std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& host,
   auto communicator =
       std::make_unique<NcclCommunicator>(place, exchange_id(host, group, place), options);
   try_exchange(*communicator, place);
+  // What an earlier communicator gives back late would make it less than nothing.
+  const int64_t held_bytes = std::max<int64_t>(0, free_bytes - free_memory(device));
   log_info("{} exchanges between {} rank(s), one device each; it holds {} MiB of each device",
-           device_communicator_version(), place.size, (free_bytes - free_memory(device)) >> 20);
+           device_communicator_version(), place.size, held_bytes >> 20);
   return communicator;
 }
 
