@@ -206,8 +206,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // One warp per (sequence, kv head, row); lane i holds kHeadDim / 32 neighbouring columns.
 template <int kHeadDim>
 __global__ void __launch_bounds__(128) merge_segments(const __grid_constant__ Problem problem) {
-  // Launched while the segments are still being computed.
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  await_previous_grids();  // launched while the segments are still being computed
   constexpr int kColumns = kHeadDim / 32;
   const int64_t index = blockIdx.x * int64_t{4} + threadIdx.x / 32;
   const int row = static_cast<int>(index % problem.partial_rows);

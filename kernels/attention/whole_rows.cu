@@ -357,12 +357,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   const int group = static_cast<int>(threadIdx.x / 128) - 1;
   if (group < 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    shrink_registers<40>();
     if (threadIdx.x < 32) {
       load_tiles<kHeadDim>(problem, query_map, key_map, value_map, shared);
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    grow_registers<232>();
     compute_tiles<kHeadDim>(problem, shared, group);
   }
 }

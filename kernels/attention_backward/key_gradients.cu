@@ -13,6 +13,7 @@
 // together. Registers are full: 128 of results, 64 of scores, 16 of the operand, 8 of statistics.
 #include "kernels/attention/problem.cuh"
 #include "kernels/attention_backward/key_walk.cuh"
+#include "kernels/common/cluster.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace {
@@ -164,12 +165,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The same in all lanes, and the compiler may know.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    shrink_registers<24>();
     if (threadIdx.x < 32) {
       load_items<kHeadDim>(problem, q_map, k_map, v_map, dout_map, shared);
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    grow_registers<240>();
     compute_items<kHeadDim>(problem, shared, static_cast<uint32_t>(group));
   }
 }

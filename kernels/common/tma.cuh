@@ -14,16 +14,6 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
 
 template <class Buffer, class Barrier>
 __device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Barrier bar, int x,
-                                         int y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(dst)),
-      "l"(map), "r"(x), "r"(y), "r"(shared_address(bar))
-      : "memory");
-}
-
-template <class Buffer, class Barrier>
-__device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Barrier bar, int x,
                                          int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "

@@ -185,37 +185,27 @@ __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float 
 // Up to so many tokens of a tile leave faster from the registers than through shared memory.
 constexpr int kFewTokens = 32;
 
+__device__ __forceinline__ void store_pair(__nv_bfloat16* y, float a, float b) {
+  *reinterpret_cast<uint32_t*>(y) = pack_bf16(a, b);
+}
+__device__ __forceinline__ void store_pair(float* y, float a, float b) {
+  *reinterpret_cast<float2*>(y) = make_float2(a, b);
+}
+
 // Plain order, straight from the registers: `tokens` of 64 rows x kCount * 2 features.
-template <int kCount>
+template <class Element, int kCount>
 __device__ __forceinline__ void store_plain_pairs(const GemmProblem& p, const float (&acc)[kCount],
                                                   int token, int tokens, int feature) {
   const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   const int column = feature + 2 * (threadIdx.x % 4);
-  __nv_bfloat16* low = static_cast<__nv_bfloat16*>(p.y_base) + (token + row) * p.y_stride + column;
-  __nv_bfloat16* high = low + 8 * p.y_stride;
+  Element* low = static_cast<Element*>(p.y_base) + (token + row) * p.y_stride + column;
+  Element* high = low + 8 * p.y_stride;
 #pragma unroll
   for (int j = 0; j < kCount / 4; ++j) {
     if (feature + 8 * j >= p.features) break;
     const float* d = acc + 4 * j;
-    if (row < tokens) *reinterpret_cast<uint32_t*>(low + 8 * j) = pack_bf16(d[0], d[1]);
-    if (row + 8 < tokens) *reinterpret_cast<uint32_t*>(high + 8 * j) = pack_bf16(d[2], d[3]);
-  }
-}
-
-// Plain order, f32: `tokens` of 64 rows x kCount * 2 features.
-template <int kCount>
-__device__ __forceinline__ void store_plain_f32(const GemmProblem& p, const float (&acc)[kCount],
-                                                int token, int tokens, int feature) {
-  const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-  const int column = feature + 2 * (threadIdx.x % 4);
-  float* low = static_cast<float*>(p.y_base) + (token + row) * p.y_stride + column;
-  float* high = low + 8 * p.y_stride;
-#pragma unroll
-  for (int j = 0; j < kCount / 4; ++j) {
-    if (feature + 8 * j >= p.features) break;
-    const float* d = acc + 4 * j;
-    if (row < tokens) *reinterpret_cast<float2*>(low + 8 * j) = make_float2(d[0], d[1]);
-    if (row + 8 < tokens) *reinterpret_cast<float2*>(high + 8 * j) = make_float2(d[2], d[3]);
+    if (row < tokens) store_pair(low + 8 * j, d[0], d[1]);
+    if (row + 8 < tokens) store_pair(high + 8 * j, d[2], d[3]);
   }
 }
 

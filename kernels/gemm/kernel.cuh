@@ -77,7 +77,7 @@ struct StoreProduct {
       const int tokens = min(min(p.tile_tokens - group * 64, 64), p.tokens - row);
       if (p.bias != nullptr) add_column_bias(p, acc, column);
       if (p.y_is_f32) {
-        store_plain_f32(p, acc, row, tokens, column);
+        store_plain_pairs<float>(p, acc, row, tokens, column);
       } else {
         if constexpr (Tile::kStaged) {
           if (Tile::kGroups > 1 || tokens > kFewTokens) {
@@ -85,7 +85,8 @@ struct StoreProduct {
             return;
           }
         }
-        if constexpr (Tile::kGroups == 1) store_plain_pairs(p, acc, row, tokens, column);
+        if constexpr (Tile::kGroups == 1)
+          store_plain_pairs<__nv_bfloat16>(p, acc, row, tokens, column);
       }
     }
   }
