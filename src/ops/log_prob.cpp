@@ -3,6 +3,22 @@
 #include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
+namespace {
+
+// What every gradient of logits is made from: one element a row, entropies with theirs or not.
+void check_gradient_rows(const char* op, const Stream& stream, int64_t num_rows, const Tensor& lse,
+                         const Tensor& targets, const Tensor& entropies, const Tensor& dlog_probs,
+                         const Tensor& dentropies) {
+  check_f32(op, "lse", stream, lse, {num_rows});
+  check_i32(op, "targets", stream, targets, {num_rows});
+  check_f32(op, "dlog_probs", stream, dlog_probs, {num_rows});
+  SLX_CHECK_EQ(entropies.defined(), dentropies.defined());
+  if (!entropies.defined()) return;
+  check_f32(op, "entropies", stream, entropies, {num_rows});
+  check_f32(op, "dentropies", stream, dentropies, {num_rows});
+}
+
+}  // namespace
 
 void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperature) {
   check_f32("normalize_logits", "logits", stream, logits, {kAny, kAny}, Strides::kRows);
@@ -31,14 +47,7 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
   const int64_t num_rows = logits.dim(0);
   check_f32(kOp, "logits", stream, logits, {kAny, kAny}, Strides::kRows);
   check_compute(kOp, "dlogits", stream, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
-  check_f32(kOp, "lse", stream, lse, {num_rows});
-  check_i32(kOp, "targets", stream, targets, {num_rows});
-  check_f32(kOp, "dlog_probs", stream, dlog_probs, {num_rows});
-  SLX_CHECK_EQ(entropies.defined(), dentropies.defined());
-  if (entropies.defined()) {
-    check_f32(kOp, "entropies", stream, entropies, {num_rows});
-    check_f32(kOp, "dentropies", stream, dentropies, {num_rows});
-  }
+  check_gradient_rows(kOp, stream, num_rows, lse, targets, entropies, dlog_probs, dentropies);
   SLX_CHECK_GT(temperature, 0.0f);
   if (runs_on_cpu(stream))
     return cpu::log_probs_backward(dlogits, logits, lse, targets, entropies, dlog_probs, dentropies,
@@ -77,12 +86,7 @@ void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tenso
   check_compute(kOp, "hidden", stream, hidden, {kAny, kAny});
   check_compute(kOp, "w", stream, w, {kAny, hidden.dim(1)});
   check_compute(kOp, "dlogits", stream, dlogits, {num_rows, w.dim(0)}, Strides::kRows);
-  check_i32(kOp, "targets", stream, targets, {num_rows});
-  SLX_CHECK_EQ(entropies.defined(), dentropies.defined());
-  for (const auto& [name, x] : {std::pair{"lse", &lse}, {"dlog_probs", &dlog_probs}})
-    check_f32(kOp, name, stream, *x, {num_rows});
-  for (const auto& [name, x] : {std::pair{"entropies", &entropies}, {"dentropies", &dentropies}})
-    if (x->defined()) check_f32(kOp, name, stream, *x, {num_rows});
+  check_gradient_rows(kOp, stream, num_rows, lse, targets, entropies, dlog_probs, dentropies);
   SLX_CHECK_GT(temperature, 0.0f);
   if (runs_on_cpu(stream)) return;
   SLX_LAUNCH_SCRATCH(lm_head_backward_logits(stream, dlogits, hidden, w, lse, targets, entropies,
@@ -97,12 +101,7 @@ void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor 
   SLX_CHECK(fuses_lm_head(stream.device), "lm_head_kept_backward on the cpu");
   check_f32(kOp, "logits", stream, logits, {num_rows, kAny});
   check_compute(kOp, "dlogits", stream, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
-  check_i32(kOp, "targets", stream, targets, {num_rows});
-  SLX_CHECK_EQ(entropies.defined(), dentropies.defined());
-  for (const auto& [name, x] : {std::pair{"lse", &lse}, {"dlog_probs", &dlog_probs}})
-    check_f32(kOp, name, stream, *x, {num_rows});
-  for (const auto& [name, x] : {std::pair{"entropies", &entropies}, {"dentropies", &dentropies}})
-    if (x->defined()) check_f32(kOp, name, stream, *x, {num_rows});
+  check_gradient_rows(kOp, stream, num_rows, lse, targets, entropies, dlog_probs, dentropies);
   SLX_CHECK_GT(temperature, 0.0f);
   if (runs_on_cpu(stream)) return;
   SLX_LAUNCH(lm_head_kept_backward(stream, dlogits, logits, lse, targets, entropies, dlog_probs,
