@@ -1,11 +1,9 @@
 // Forward, log-probs and backward of a random model over packed sequences, as training runs them:
 // planned first, then in an arena of exactly that size.
 #pragma once
-#include <bit>
-#include <cmath>
-#include <string>
 #include <vector>
 
+#include "base/float_vectors.h"
 #include "model/random_model_cuda.h"
 
 namespace slimexx::model {
@@ -144,24 +142,5 @@ class Pass {
   bool forgets_logits_ = false, has_kept_logits_ = false;
   Outcome outcome_;
 };
-
-inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-    norm += double{b[i]} * b[i];
-  }
-  return std::sqrt(difference / norm);
-}
-
-inline std::string first_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size())
-    return std::to_string(a.size()) + " against " + std::to_string(b.size());
-  for (size_t i = 0; i < a.size(); ++i)
-    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]))
-      return "element " + std::to_string(i) + ": " + std::to_string(a[i]) + " against " +
-             std::to_string(b[i]);
-  return "";
-}
 
 }  // namespace slimexx::model

@@ -4,18 +4,12 @@
 #include <numeric>
 
 #include "ops/cuda_testing.h"
+#include "ops/sampling_rows.h"
 
 namespace slimexx::ops::testing {
 namespace {
 
 class SamplingCuda : public DeviceTest {};
-
-Array table_of(const std::vector<SamplingRow>& rows) {
-  Array table({static_cast<int64_t>(rows.size()), static_cast<int64_t>(sizeof(SamplingRow))},
-              DType::kU8);
-  std::copy_n(rows.data(), rows.size(), table.view().data<SamplingRow>());
-  return table;
-}
 
 struct Sampled {
   std::vector<int32_t> tokens;

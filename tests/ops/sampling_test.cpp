@@ -2,6 +2,7 @@
 #include <map>
 #include <numeric>
 
+#include "ops/sampling_rows.h"
 #include "ops/testing.h"
 #include "slimexx/base/error.h"
 
@@ -9,14 +10,6 @@ namespace slimexx::ops::testing {
 namespace {
 
 SLX_OPS_SUITE(Sampling);
-
-// Rows as the op reads them; lives as long as the array does.
-Array table_of(const std::vector<SamplingRow>& rows) {
-  Array table({static_cast<int64_t>(rows.size()), static_cast<int64_t>(sizeof(SamplingRow))},
-              DType::kU8);
-  std::copy_n(rows.data(), rows.size(), table.view().data<SamplingRow>());
-  return table;
-}
 
 struct Sampled {
   std::vector<int32_t> tokens;

@@ -103,7 +103,7 @@ TEST(Generator, TrainerComputesTheSameLogProbs) {
       const auto scores =
           policy.trainer(communicator, train::packed(90)).compute_log_probs(policy.store, bare);
       for (size_t i = 0; i < samples.size(); ++i)
-        EXPECT_EQ(train::first_difference(scores[i].log_probs, samples[i].rollout_log_probs), "")
+        EXPECT_EQ(first_difference(scores[i].log_probs, samples[i].rollout_log_probs), "")
             << "sample " << i << ", " << ranks << " ranks";
     });
   }

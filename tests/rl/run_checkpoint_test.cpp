@@ -13,7 +13,6 @@
 namespace slimexx::rl {
 namespace {
 
-using train::first_difference;
 using train::floats_of;
 using train::TinyPolicy;
 using train::Trainer;
@@ -72,6 +71,21 @@ class RunCheckpoint : public testing::Test {
     state["adam_steps"] = trainer.optimizer().num_steps();
     return state;
   }
+  // By three ranks, as step 2; the state that was saved.
+  State save_after_two_steps(const char* state_dtype = "float32") const {
+    State saved;
+    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+      TinyPolicy policy(kModel);
+      Trainer trainer = make_trainer(policy, communicator, state_dtype);
+      train(trainer, 0, 2);
+      CheckpointWriter writer(writer_options(), communicator);
+      writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
+      writer.finish_pending();
+      State own = state_of(communicator, policy, trainer);
+      if (communicator.rank() == 0) saved = std::move(own);
+    });
+    return saved;
+  }
   // Loads into a policy whose weights have been spoilt.
   State load(int num_ranks, const std::string& directory,
              const char* state_dtype = "float32") const {
@@ -91,17 +105,7 @@ class RunCheckpoint : public testing::Test {
 };
 
 TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
-  State saved;
-  dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
-    TinyPolicy policy(kModel);
-    Trainer trainer = make_trainer(policy, communicator);
-    train(trainer, 0, 2);
-    CheckpointWriter writer(writer_options(), communicator);
-    writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
-    writer.finish_pending();
-    State own = state_of(communicator, policy, trainer);
-    if (communicator.rank() == 0) saved = std::move(own);
-  });
+  const State saved = save_after_two_steps();
   const std::string directory = io::find_latest(root_.string());
   EXPECT_EQ(directory, io::step_directory(root_.string(), 2));
   const auto checkpoint = io::Checkpoint::open(directory);
@@ -188,17 +192,7 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
 TEST_F(RunCheckpoint, LoadsUnderTheOtherStateType) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     std::filesystem::remove_all(root_);
-    State saved;
-    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
-      TinyPolicy policy(kModel);
-      Trainer trainer = make_trainer(policy, communicator, dtype);
-      train(trainer, 0, 2);
-      CheckpointWriter writer(writer_options(), communicator);
-      writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
-      writer.finish_pending();
-      State own = state_of(communicator, policy, trainer);
-      if (communicator.rank() == 0) saved = std::move(own);
-    });
+    const State saved = save_after_two_steps(dtype);
     const std::string directory = io::find_latest(root_.string());
     State rounded = saved;
     for (std::vector<float>* moments : {&rounded.exp_avg, &rounded.exp_avg_sq})

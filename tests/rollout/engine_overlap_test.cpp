@@ -8,14 +8,6 @@ namespace {
 
 class EngineOverlap : public EngineSuite {
  protected:
-  static Request make_request(int64_t id, std::vector<TokenId> prompt, int64_t max_new_tokens) {
-    Request request;
-    request.id = id;
-    request.prompt = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
-    request.sampling.max_new_tokens = max_new_tokens;
-    request.name = {.seed = 9, .prompt = static_cast<uint32_t>(id)};
-    return request;
-  }
   // One that ends with token `at` of `whole`, or where the same token stands before.
   static Request stopped_at(Request request, const Generation& whole, size_t at) {
     request.sampling.stop_token_ids = {whole.tokens.at(at)};

@@ -12,15 +12,6 @@
 namespace slimexx::rollout {
 namespace {
 
-Request make_request(int64_t id, std::vector<TokenId> prompt, int64_t max_new_tokens) {
-  Request request;
-  request.id = id;
-  request.prompt = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
-  request.sampling.max_new_tokens = max_new_tokens;
-  request.name = {.seed = 9, .prompt = static_cast<uint32_t>(id)};
-  return request;
-}
-
 class EngineTest : public testing::Test {
  protected:
   EngineTest() {

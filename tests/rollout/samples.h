@@ -5,6 +5,7 @@
 #include <bit>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/random_model.h"
@@ -23,6 +24,15 @@ inline model::ModelSpec tiny_spec(const std::string& family) {
                              .head_dim = 8,
                              .max_positions = 128},
                             0.25);
+}
+
+inline Request make_request(int64_t id, std::vector<TokenId> prompt, int64_t max_new_tokens) {
+  Request request;
+  request.id = id;
+  request.prompt = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
+  request.sampling.max_new_tokens = max_new_tokens;
+  request.name = {.seed = 9, .prompt = static_cast<uint32_t>(id)};
+  return request;
 }
 
 struct PackedSamples {

@@ -2,13 +2,12 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cmath>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/float_vectors.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/dist/communicator.h"
 #include "slimexx/io/hf_folder.h"
@@ -75,27 +74,6 @@ inline std::vector<float> gather_state(dist::Communicator& communicator,
   for (size_t first = 0; first < slices.size(); first += ranks)
     communicator.all_gather_ranges(all.data(), 4, std::span(slices).subspan(first, ranks));
   return all;
-}
-
-// Where two vectors differ first, to the bit; empty if nowhere.
-inline std::string first_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size())
-    return "sizes " + std::to_string(a.size()) + " and " + std::to_string(b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]))
-      return "element " + std::to_string(i) + ": " + std::to_string(a[i]) + " and " +
-             std::to_string(b[i]);
-  }
-  return "";
-}
-
-inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-    norm += double{b[i]} * b[i];
-  }
-  return std::sqrt(difference / norm);
 }
 
 // Prompts and responses of mixed length with masked tokens, near-on-policy log-probs and mixed
