@@ -150,11 +150,15 @@ void multiply(const Operands& o, int64_t first, int64_t rows, GemmOutput output,
 }
 
 void forward(const Operands& o, float temperature, bool entropies) {
-  require_queued(
-      lm_head_forward({o.hidden.data(), o.w.data(), o.targets.data(), o.s.rows, o.s.vocabulary,
-                       o.s.k, temperature, o.log_probs.data(), o.lse.data(),
-                       entropies ? o.entropies.data() : nullptr, o.workspace.data()},
-                      nullptr));
+  LmHeadForwardArgs args;
+  args.product = {o.hidden.data(), o.w.data(), o.s.rows, o.s.vocabulary, o.s.k};
+  args.targets = o.targets.data();
+  args.temperature = temperature;
+  args.log_probs = o.log_probs.data();
+  args.lse = o.lse.data();
+  args.entropies = entropies ? o.entropies.data() : nullptr;
+  args.workspace = o.workspace.data();
+  require_queued(lm_head_forward(args, nullptr));
 }
 
 void forward_by_logits(const Operands& o, float temperature, bool entropies) {
@@ -172,18 +176,14 @@ void forward_by_logits(const Operands& o, float temperature, bool entropies) {
 
 void backward(const Operands& o, float temperature) {
   LmHeadBackwardArgs args;
-  args.hidden = o.hidden.data();
-  args.w = o.w.data();
-  args.targets = o.targets.data();
-  args.rows = o.s.chunk();
-  args.vocabulary = o.s.vocabulary;
-  args.k = o.s.k;
-  args.temperature = temperature;
-  args.lse = o.lse.data();
-  args.entropies = o.entropies.data();
-  args.dlog_probs = o.gradients.data();
-  args.dentropies = o.gradients.data();
-  args.dlogits = o.y.data();
+  args.product = {o.hidden.data(), o.w.data(), o.s.chunk(), o.s.vocabulary, o.s.k};
+  args.gradient.targets = o.targets.data();
+  args.gradient.temperature = temperature;
+  args.gradient.lse = o.lse.data();
+  args.gradient.entropies = o.entropies.data();
+  args.gradient.dlog_probs = o.gradients.data();
+  args.gradient.dentropies = o.gradients.data();
+  args.gradient.dlogits = o.y.data();
   require_queued(lm_head_backward_logits(args, nullptr));
 }
 

@@ -60,7 +60,7 @@ struct Head {
   }
 
   void forward(bool keep) const {
-    LmHeadForwardArgs args{hidden.data(), w.data(), targets.data(), rows, vocabulary, k};
+    LmHeadForwardArgs args{{hidden.data(), w.data(), rows, vocabulary, k}, targets.data()};
     args.log_probs = log_probs.data();
     args.lse = lse.data();
     args.entropies = entropies.data();
@@ -69,19 +69,12 @@ struct Head {
     require_queued(lm_head_forward(args, nullptr));
   }
   void form_again(int64_t first, int64_t count) const {
-    LmHeadBackwardArgs args{
-        hidden.data() + first * k, w.data(), targets.data() + first, count, vocabulary, k};
-    args.lse = lse.data() + first;
-    args.dlog_probs = gradients.data() + first;
-    args.dlogits = dlogits.data();
+    const LmHeadBackwardArgs args{{hidden.data() + first * k, w.data(), count, vocabulary, k},
+                                  describe_gradient(first, dlogits.data(), vocabulary)};
     require_queued(lm_head_backward_logits(args, nullptr));
   }
   void form_kept(void* to, int64_t stride) const {
-    LmHeadKeptArgs args{logits.data(), targets.data(), rows, vocabulary};
-    args.lse = lse.data();
-    args.dlog_probs = gradients.data();
-    args.dlogits = to;
-    args.dlogits_stride = stride;
+    const LmHeadKeptArgs args{logits.data(), rows, vocabulary, describe_gradient(0, to, stride)};
     require_queued(lm_head_kept_backward(args, nullptr));
   }
   void input_grad(const void* dy, int64_t stride, int64_t first, int64_t count) const {
@@ -118,6 +111,15 @@ struct Head {
   DeviceArray<uint8_t> workspace, product_workspace;
 
  private:
+  LmHeadGradient describe_gradient(int64_t first, void* to, int64_t stride) const {
+    LmHeadGradient gradient;
+    gradient.targets = targets.data() + first;
+    gradient.lse = lse.data() + first;
+    gradient.dlog_probs = gradients.data() + first;
+    gradient.dlogits = to;
+    gradient.dlogits_stride = stride;
+    return gradient;
+  }
   GemmWorkspace products() const { return {product_workspace.data(), kGemmBackwardWorkspaceBytes}; }
 };
 

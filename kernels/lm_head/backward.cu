@@ -57,20 +57,21 @@ struct StoreGradient {
 
 template <bool kDivide>
 const char* launch_gradient(const LmHeadBackwardArgs& a, int sm_count, cudaStream_t stream) {
-  GemmArgs product = describe_product(a);
-  product.y = a.dlogits;
-  product.y_stride = a.dlogits_stride;
+  const LmHeadGradient& g = a.gradient;
+  GemmArgs product = describe_product(a.product);
+  product.y = g.dlogits;
+  product.y_stride = g.dlogits_stride;
   product.output = GemmOutput::kBf16;
-  const StoreGradient<kDivide> epilogue = {list_gradient_rows(a),
-                                           {a.temperature, 1.0f / a.temperature}};
+  const StoreGradient<kDivide> epilogue = {list_gradient_rows(g),
+                                           {g.temperature, 1.0f / g.temperature}};
   return launch_product(product, sm_count, stream, epilogue);
 }
 
 }  // namespace
 
 const char* launch_backward(const LmHeadBackwardArgs& a, int sm_count, cudaStream_t stream) {
-  return a.temperature == 1.0f ? launch_gradient<false>(a, sm_count, stream)
-                               : launch_gradient<true>(a, sm_count, stream);
+  return a.gradient.temperature == 1.0f ? launch_gradient<false>(a, sm_count, stream)
+                                        : launch_gradient<true>(a, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels::lm_head

@@ -151,7 +151,7 @@ const char* launch_sums(const LmHeadForwardArgs& a, const vocabulary::TilePartia
                         float* target_logits, int sm_count, cudaStream_t stream) {
   const SumTiles<kWeighted, kDivide> epilogue = {
       partials, a.targets, target_logits, {a.temperature, 1.0f / a.temperature}};
-  GemmArgs product = describe_product(a);
+  GemmArgs product = describe_product(a.product);
   product.y = a.logits;
   return launch_product(product, sm_count, stream, epilogue);
 }
@@ -164,15 +164,16 @@ size_t sums_workspace(int64_t rows, int64_t columns, bool entropies) {
 }
 
 const char* launch_forward(const LmHeadForwardArgs& a, int sm_count, cudaStream_t stream) {
+  const int64_t rows = a.product.rows, columns = a.product.vocabulary;
   const bool weighted = a.entropies != nullptr;
-  const auto partials = vocabulary::place_partials(a.workspace, a.rows, a.vocabulary, weighted);
+  const auto partials = vocabulary::place_partials(a.workspace, rows, columns, weighted);
   auto* const target_logits = reinterpret_cast<float*>(
-      static_cast<char*>(a.workspace) + vocabulary::partials_bytes(a.rows, a.vocabulary, weighted));
+      static_cast<char*>(a.workspace) + vocabulary::partials_bytes(rows, columns, weighted));
   auto launch = weighted ? launch_sums<true, false> : launch_sums<false, false>;
   if (a.temperature != 1.0f) launch = weighted ? launch_sums<true, true> : launch_sums<false, true>;
   if (const char* fault = launch(a, partials, target_logits, sm_count, stream)) return fault;
   const vocabulary::MergedRows merged = {a.lse, a.entropies, a.log_probs, target_logits};
-  const cudaError_t error = vocabulary::launch_merge(merged, partials, a.rows, stream);
+  const cudaError_t error = vocabulary::launch_merge(merged, partials, rows, stream);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 

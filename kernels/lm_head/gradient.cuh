@@ -4,6 +4,7 @@
 #pragma once
 #include "kernels/lm_head/temperature.cuh"
 #include "kernels/vocabulary/tile_sum.cuh"
+#include "slimexx/kernels/lm_head.h"
 
 namespace slimexx::kernels::lm_head {
 
@@ -44,9 +45,8 @@ struct GradientRows {
   }
 };
 
-template <class Args>
-GradientRows list_gradient_rows(const Args& a) {
-  return {a.lse, a.entropies, a.dlog_probs, a.dentropies, a.targets};
+inline GradientRows list_gradient_rows(const LmHeadGradient& g) {
+  return {g.lse, g.entropies, g.dlog_probs, g.dentropies, g.targets};
 }
 
 template <int kCount>

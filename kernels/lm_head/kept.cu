@@ -83,14 +83,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 const char* launch_kept_backward(const LmHeadKeptArgs& a, int64_t dlogits_stride,
                                  cudaStream_t stream) {
+  const LmHeadGradient& g = a.gradient;
   const KeptLogits kept = {a.logits,
-                           static_cast<__nv_bfloat16*>(a.dlogits),
+                           static_cast<__nv_bfloat16*>(g.dlogits),
                            dlogits_stride,
                            static_cast<int>(a.vocabulary),
-                           {a.temperature, 1.0f / a.temperature}};
-  const auto kernel = a.temperature == 1.0f ? form_gradients<false> : form_gradients<true>;
+                           {g.temperature, 1.0f / g.temperature}};
+  const auto kernel = g.temperature == 1.0f ? form_gradients<false> : form_gradients<true>;
   const cudaError_t error =
-      vocabulary::launch(kernel, {a.rows, kThreads}, stream, kept, list_gradient_rows(a));
+      vocabulary::launch(kernel, {a.rows, kThreads}, stream, kept, list_gradient_rows(g));
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 

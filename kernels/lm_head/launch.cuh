@@ -2,17 +2,17 @@
 // a tile of the row sums, whatever the number of rows.
 #pragma once
 #include "kernels/gemm/launch.cuh"
+#include "slimexx/kernels/lm_head.h"
 
 namespace slimexx::kernels::lm_head {
 
-template <class Args>
-GemmArgs describe_product(const Args& a) {
+inline GemmArgs describe_product(const LmHeadProduct& p) {
   GemmArgs product;
-  product.x = a.hidden;
-  product.w = a.w;
-  product.m = a.rows;
-  product.n = a.vocabulary;
-  product.k = a.k;
+  product.x = p.hidden;
+  product.w = p.w;
+  product.m = p.rows;
+  product.n = p.vocabulary;
+  product.k = p.k;
   product.output = GemmOutput::kF32;  // y stays null: the epilogue stores what it wants
   return product;
 }

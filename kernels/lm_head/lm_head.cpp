@@ -25,37 +25,65 @@ bool in_range(float temperature) {
 
 constexpr int64_t kMaxSize = INT32_MAX / 2;
 constexpr const char* kTemperatureFault = "lm_head: the temperature must be from 2^-10 to 2^10";
+constexpr const char* kWorkspaceFault = "lm_head: the workspace is null or not 16-byte aligned";
 
-template <class Args>
-const char* find_fault(const Args& a) {
-  if (a.rows < 0 || a.vocabulary <= 0 || a.k <= 0) {
+int64_t dlogits_stride(const LmHeadGradient& g, int64_t vocabulary) {
+  return g.dlogits_stride == 0 ? vocabulary : g.dlogits_stride;
+}
+
+const char* find_product_fault(const LmHeadProduct& p) {
+  if (p.rows < 0 || p.vocabulary <= 0 || p.k <= 0) {
     return "lm_head: rows must be at least 0, vocabulary and k at least 1";
   }
-  if (a.rows > kMaxSize || a.vocabulary > kMaxSize || a.k > kMaxSize) {
+  if (p.rows > kMaxSize || p.vocabulary > kMaxSize || p.k > kMaxSize) {
     return "lm_head: rows, vocabulary and k must be < 2^30";
   }
-  if (!in_range(a.temperature)) return kTemperatureFault;
-  if (a.rows == 0) return nullptr;
-  if (a.hidden == nullptr || a.w == nullptr || a.targets == nullptr) {
-    return "lm_head: hidden, w or targets is null";
-  }
-  if (suits_tensor_cores(a.vocabulary, a.k) && (!aligned(a.hidden, 16) || !aligned(a.w, 16))) {
+  if (p.rows == 0) return nullptr;
+  if (p.hidden == nullptr || p.w == nullptr) return "lm_head: hidden or w is null";
+  if (suits_tensor_cores(p.vocabulary, p.k) && (!aligned(p.hidden, 16) || !aligned(p.w, 16))) {
     return "lm_head: hidden and w must be 16-byte aligned";
   }
   return nullptr;
 }
 
-// Of what both ways of the gradient have in common.
-template <class Args>
-const char* find_gradient_fault(const Args& a) {
-  if (a.lse == nullptr || a.dlog_probs == nullptr || a.dlogits == nullptr) {
-    return "lm_head: lse, dlog_probs or dlogits is null";
+const char* find_gradient_fault(const LmHeadGradient& g, int64_t vocabulary) {
+  if (g.targets == nullptr || g.lse == nullptr || g.dlog_probs == nullptr || g.dlogits == nullptr) {
+    return "lm_head: targets, lse, dlog_probs or dlogits is null";
   }
-  if ((a.entropies == nullptr) != (a.dentropies == nullptr)) {
+  if ((g.entropies == nullptr) != (g.dentropies == nullptr)) {
     return "lm_head: entropies and dentropies must be null together";
   }
-  if (a.dlogits_stride != 0 && a.dlogits_stride < a.vocabulary) {
+  if (g.dlogits_stride != 0 && g.dlogits_stride < vocabulary) {
     return "lm_head: dlogits_stride is less than the vocabulary";
+  }
+  return nullptr;
+}
+
+const char* find_fault(const LmHeadForwardArgs& a) {
+  if (const char* fault = find_product_fault(a.product)) return fault;
+  if (!in_range(a.temperature)) return kTemperatureFault;
+  if (a.product.rows == 0) return nullptr;
+  if (a.targets == nullptr || a.log_probs == nullptr || a.lse == nullptr) {
+    return "lm_head: targets, log_probs or lse is null";
+  }
+  if (a.workspace == nullptr || !aligned(a.workspace, 16)) return kWorkspaceFault;
+  if (!aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
+  if (a.logits != nullptr && !suits_tensor_cores(a.product.vocabulary, a.product.k)) {
+    return "lm_head: no logits are kept of this vocabulary or k";
+  }
+  return nullptr;
+}
+
+const char* find_fault(const LmHeadBackwardArgs& a) {
+  if (const char* fault = find_product_fault(a.product)) return fault;
+  if (!in_range(a.gradient.temperature)) return kTemperatureFault;
+  if (a.product.rows == 0) return nullptr;
+  if (const char* fault = find_gradient_fault(a.gradient, a.product.vocabulary)) return fault;
+  if (!suits_tensor_cores(a.product.vocabulary, a.product.k)) {
+    return a.workspace == nullptr || !aligned(a.workspace, 16) ? kWorkspaceFault : nullptr;
+  }
+  if (a.gradient.dlogits_stride % 8 != 0 || !aligned(a.gradient.dlogits, 16)) {
+    return "lm_head: dlogits must be 16-byte aligned, its stride a multiple of 8";
   }
   return nullptr;
 }
@@ -65,14 +93,15 @@ const char* find_fault(const LmHeadKeptArgs& a) {
     return "lm_head: rows must be from 0, vocabulary from 1, both < 2^30";
   }
   if (a.vocabulary % 8 != 0) return "lm_head: no logits are kept of this vocabulary";
-  if (!in_range(a.temperature)) return kTemperatureFault;
+  const LmHeadGradient& g = a.gradient;
+  if (!in_range(g.temperature)) return kTemperatureFault;
   if (a.rows == 0) return nullptr;
-  if (a.logits == nullptr || a.targets == nullptr) return "lm_head: logits or targets is null";
-  if (const char* fault = find_gradient_fault(a)) return fault;
-  if (a.dlogits_stride % 8 != 0 || !aligned(a.dlogits, 16) || !aligned(a.logits, 16)) {
+  if (a.logits == nullptr) return "lm_head: logits is null";
+  if (const char* fault = find_gradient_fault(g, a.vocabulary)) return fault;
+  if (g.dlogits_stride % 8 != 0 || !aligned(g.dlogits, 16) || !aligned(a.logits, 16)) {
     return "lm_head: logits and dlogits must be 16-byte aligned, the stride a multiple of 8";
   }
-  if (a.dlogits == a.logits && a.dlogits_stride != 2 * a.vocabulary) {
+  if (g.dlogits == a.logits && g.dlogits_stride != 2 * a.vocabulary) {
     return "lm_head: in place of the logits, dlogits_stride must be twice the vocabulary";
   }
   return nullptr;
@@ -116,37 +145,36 @@ struct Logits {
   float* lse;
   void* workspace;
 
-  template <class Args>
-  Logits(const Args& a, const LogitChunk& chunk, int64_t count)
-      : z{static_cast<float*>(a.workspace), chunk.stride, count, a.vocabulary} {
-    char* const after = static_cast<char*>(a.workspace) + chunk.logit_bytes();
+  Logits(void* all_workspace, const LogitChunk& chunk, int64_t count, int64_t vocabulary)
+      : z{static_cast<float*>(all_workspace), chunk.stride, count, vocabulary} {
+    char* const after = static_cast<char*>(all_workspace) + chunk.logit_bytes();
     lse = reinterpret_cast<float*>(after);
     workspace = after + chunk.lse_bytes();
   }
 
-  template <class Args>
-  const char* compute(const Args& a, int64_t first, cudaStream_t stream) const {
+  const char* compute(const LmHeadProduct& p, int64_t first, float temperature,
+                      cudaStream_t stream) const {
     GemmArgs product;
-    product.x = static_cast<const uint16_t*>(a.hidden) + first * a.k;
-    product.w = a.w;
+    product.x = static_cast<const uint16_t*>(p.hidden) + first * p.k;
+    product.w = p.w;
     product.y = z.logits;
     product.m = z.rows;
-    product.n = a.vocabulary;
-    product.k = a.k;
+    product.n = p.vocabulary;
+    product.k = p.k;
     product.output = GemmOutput::kF32;
     product.y_stride = z.stride;
     if (const char* fault = launch_gemm(product, stream)) return fault;
-    return as_text(normalize_logits(z, lse, nullptr, a.temperature, workspace, stream));
+    return as_text(normalize_logits(z, lse, nullptr, temperature, workspace, stream));
   }
 };
 
 const char* forward_by_logits(const LmHeadForwardArgs& a, cudaStream_t stream) {
-  const LogitChunk chunk(a.rows, a.vocabulary);
-  for (int64_t first = 0; first < a.rows; first += chunk.rows) {
-    const int64_t count = std::min(chunk.rows, a.rows - first);
-    Logits logits(a, chunk, count);
+  const LmHeadProduct& p = a.product;
+  const LogitChunk chunk(p.rows, p.vocabulary);
+  for (int64_t first = 0; first < p.rows; first += chunk.rows) {
+    Logits logits(a.workspace, chunk, std::min(chunk.rows, p.rows - first), p.vocabulary);
     logits.lse = a.lse + first;
-    if (const char* fault = logits.compute(a, first, stream)) return fault;
+    if (const char* fault = logits.compute(p, first, a.temperature, stream)) return fault;
     float* const entropies = a.entropies == nullptr ? nullptr : a.entropies + first;
     const cudaError_t error = gather_log_probs(a.log_probs + first, entropies, logits.z, logits.lse,
                                                a.targets + first, logits.workspace, stream);
@@ -155,16 +183,19 @@ const char* forward_by_logits(const LmHeadForwardArgs& a, cudaStream_t stream) {
   return nullptr;
 }
 
-const char* backward_by_logits(const LmHeadBackwardArgs& a, int64_t stride, cudaStream_t stream) {
-  const LogitChunk chunk(a.rows, a.vocabulary);
-  for (int64_t first = 0; first < a.rows; first += chunk.rows) {
-    const Logits logits(a, chunk, std::min(chunk.rows, a.rows - first));
-    if (const char* fault = logits.compute(a, first, stream)) return fault;
-    const bool entropies = a.entropies != nullptr;
+const char* backward_by_logits(const LmHeadBackwardArgs& a, cudaStream_t stream) {
+  const LmHeadProduct& p = a.product;
+  const LmHeadGradient& g = a.gradient;
+  const int64_t stride = dlogits_stride(g, p.vocabulary);
+  const LogitChunk chunk(p.rows, p.vocabulary);
+  for (int64_t first = 0; first < p.rows; first += chunk.rows) {
+    const Logits logits(a.workspace, chunk, std::min(chunk.rows, p.rows - first), p.vocabulary);
+    if (const char* fault = logits.compute(p, first, g.temperature, stream)) return fault;
+    const bool entropies = g.entropies != nullptr;
     const cudaError_t error = log_probs_backward(
-        static_cast<uint16_t*>(a.dlogits) + first * stride, stride, logits.z, a.lse + first,
-        a.targets + first, entropies ? a.entropies + first : nullptr, a.dlog_probs + first,
-        entropies ? a.dentropies + first : nullptr, a.temperature, stream);
+        static_cast<uint16_t*>(g.dlogits) + first * stride, stride, logits.z, g.lse + first,
+        g.targets + first, entropies ? g.entropies + first : nullptr, g.dlog_probs + first,
+        entropies ? g.dentropies + first : nullptr, g.temperature, stream);
     if (error != cudaSuccess) return cudaGetErrorString(error);
   }
   return nullptr;
@@ -181,16 +212,8 @@ size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bo
 
 const char* lm_head_forward(const LmHeadForwardArgs& a, cudaStream_t stream) {
   if (const char* fault = find_fault(a)) return fault;
-  if (a.rows == 0) return nullptr;
-  if (a.log_probs == nullptr || a.lse == nullptr) return "lm_head: log_probs or lse is null";
-  if (a.workspace == nullptr || !aligned(a.workspace, 16)) {
-    return "lm_head: the workspace is null or not 16-byte aligned";
-  }
-  if (!suits_tensor_cores(a.vocabulary, a.k)) {
-    if (a.logits != nullptr) return "lm_head: no logits are kept of this vocabulary or k";
-    return forward_by_logits(a, stream);
-  }
-  if (!aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
+  if (a.product.rows == 0) return nullptr;
+  if (!suits_tensor_cores(a.product.vocabulary, a.product.k)) return forward_by_logits(a, stream);
   int processors = 0;
   if (const char* fault = count_processors(processors)) return fault;
   return lm_head::launch_forward(a, processors, stream);
@@ -207,18 +230,8 @@ size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k) {
 
 const char* lm_head_backward_logits(const LmHeadBackwardArgs& a, cudaStream_t stream) {
   if (const char* fault = find_fault(a)) return fault;
-  if (a.rows == 0) return nullptr;
-  if (const char* fault = find_gradient_fault(a)) return fault;
-  const int64_t stride = a.dlogits_stride == 0 ? a.vocabulary : a.dlogits_stride;
-  if (!suits_tensor_cores(a.vocabulary, a.k)) {
-    if (a.workspace == nullptr || !aligned(a.workspace, 16)) {
-      return "lm_head: the workspace is null or not 16-byte aligned";
-    }
-    return backward_by_logits(a, stride, stream);
-  }
-  if (stride % 8 != 0 || !aligned(a.dlogits, 16)) {
-    return "lm_head: dlogits must be 16-byte aligned, its stride a multiple of 8";
-  }
+  if (a.product.rows == 0) return nullptr;
+  if (!suits_tensor_cores(a.product.vocabulary, a.product.k)) return backward_by_logits(a, stream);
   int processors = 0;
   if (const char* fault = count_processors(processors)) return fault;
   return lm_head::launch_backward(a, processors, stream);
@@ -227,8 +240,7 @@ const char* lm_head_backward_logits(const LmHeadBackwardArgs& a, cudaStream_t st
 const char* lm_head_kept_backward(const LmHeadKeptArgs& a, cudaStream_t stream) {
   if (const char* fault = find_fault(a)) return fault;
   if (a.rows == 0) return nullptr;
-  const int64_t stride = a.dlogits_stride == 0 ? a.vocabulary : a.dlogits_stride;
-  return lm_head::launch_kept_backward(a, stride, stream);
+  return lm_head::launch_kept_backward(a, dlogits_stride(a.gradient, a.vocabulary), stream);
 }
 
 }  // namespace slimexx::kernels

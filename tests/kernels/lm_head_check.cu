@@ -42,21 +42,9 @@ void launch_backward(const Expected& e, const Gradient& g, bool entropies) {
   const Case& c = e.c;
   DeviceArray<uint8_t> workspace(
       static_cast<int64_t>(lm_head_backward_workspace(g.rows, c.vocabulary, c.k)) + 16);
-  LmHeadBackwardArgs args;
-  args.hidden = e.hidden.data();
-  args.w = e.w.data();
-  args.targets = e.targets.data();
-  args.rows = g.rows;
-  args.vocabulary = c.vocabulary;
-  args.k = c.k;
-  args.temperature = c.temperature;
-  args.lse = e.lse.data();
-  args.entropies = entropies ? e.entropies.data() : nullptr;
-  args.dlog_probs = e.dlog_probs.data();
-  args.dentropies = entropies ? e.dentropies.data() : nullptr;
-  args.dlogits = g.d.data();
-  args.dlogits_stride = g.stride;
-  args.workspace = workspace.data();
+  const LmHeadBackwardArgs args = {{e.hidden.data(), e.w.data(), g.rows, c.vocabulary, c.k},
+                                   describe_gradient(e, entropies, g.d.data(), g.stride),
+                                   workspace.data()};
   require_queued(lm_head_backward_logits(args, nullptr));
   SLX_CUDA(cudaDeviceSynchronize());
 }
@@ -125,10 +113,14 @@ void check_values(const Case& c) {
   const Outputs out(c.rows);
   DeviceArray<uint8_t> workspace(
       static_cast<int64_t>(lm_head_forward_workspace(c.rows, c.vocabulary, c.k, true)));
-  require_queued(lm_head_forward(
-      {e.hidden.data(), e.w.data(), e.targets.data(), c.rows, c.vocabulary, c.k, c.temperature,
-       out.log_probs.data(), out.lse.data(), out.entropies.data(), workspace.data()},
-      nullptr));
+  require_queued(lm_head_forward({{e.hidden.data(), e.w.data(), c.rows, c.vocabulary, c.k},
+                                  e.targets.data(),
+                                  c.temperature,
+                                  out.log_probs.data(),
+                                  out.lse.data(),
+                                  out.entropies.data(),
+                                  workspace.data()},
+                                 nullptr));
   const Gradient g(e, c.rows, 0);
   launch_backward(e, g, true);
   const std::vector<__nv_bfloat16> hidden = to_host(e.hidden), w = to_host(e.w), d = to_host(g.d);
@@ -172,37 +164,38 @@ void check_refusals() {
   const DeviceArray<float> memory(1 << 16);
   float* const p = memory.data();
   const auto* const targets = reinterpret_cast<const int32_t*>(p);
-  const LmHeadForwardArgs good = {p, p, targets, 1, 64, 64, 1.0f, p, p, p, p};
+  const LmHeadForwardArgs good = {{p, p, 1, 64, 64}, targets, 1.0f, p, p, p, p};
   const auto forward = [&good](const char* what, auto change) {
     LmHeadForwardArgs args = good;
     change(args);
     expect_fault(what, lm_head_forward(args, nullptr));
   };
-  forward("negative rows", [](auto& a) { a.rows = -1; });
-  forward("no vocabulary", [](auto& a) { a.vocabulary = 0; });
+  forward("negative rows", [](auto& a) { a.product.rows = -1; });
+  forward("no vocabulary", [](auto& a) { a.product.vocabulary = 0; });
   forward("temperature 0", [](auto& a) { a.temperature = 0; });
   forward("temperature NaN", [](auto& a) { a.temperature = std::nanf(""); });
   forward("null targets", [](auto& a) { a.targets = nullptr; });
   forward("null lse", [](auto& a) { a.lse = nullptr; });
   forward("null workspace", [](auto& a) { a.workspace = nullptr; });
-  forward("misaligned w", [p](auto& a) { a.w = p + 1; });
+  forward("misaligned w", [p](auto& a) { a.product.w = p + 1; });
   forward("misaligned logits", [p](auto& a) { a.logits = p + 1; });
-  forward("logits of 65 columns", [p](auto& a) { a.logits = p, a.vocabulary = 65; });
+  forward("logits of 65 columns", [p](auto& a) { a.logits = p, a.product.vocabulary = 65; });
   check_kept_refusals(p);
-  LmHeadBackwardArgs back = {p, p, targets, 1, 64, 64, 1.0f, p, p, p, p, p, 0, nullptr};
-  back.dentropies = nullptr;
+  LmHeadBackwardArgs back = {{p, p, 1, 64, 64}, {targets, 1.0f, p, p, p, p, p, 0}, nullptr};
+  LmHeadGradient& gradient = back.gradient;
+  gradient.dentropies = nullptr;
   expect_fault("entropies alone", lm_head_backward_logits(back, nullptr));
-  back.dentropies = p;
-  back.dlogits_stride = 68;
+  gradient.dentropies = p;
+  gradient.dlogits_stride = 68;
   expect_fault("stride of 68", lm_head_backward_logits(back, nullptr));
-  back.dlogits_stride = 56;
+  gradient.dlogits_stride = 56;
   expect_fault("stride below the vocabulary", lm_head_backward_logits(back, nullptr));
-  back.vocabulary = 65;
-  back.dlogits_stride = 72;
+  back.product.vocabulary = 65;
+  gradient.dlogits_stride = 72;
   expect_fault("null workspace where logits are wanted", lm_head_backward_logits(back, nullptr));
   ++comparisons;
   LmHeadForwardArgs nothing = good;
-  nothing.rows = 0;
+  nothing.product.rows = 0;
   if (lm_head_forward(nothing, nullptr) != nullptr) {
     ++failures;
     std::printf("FAIL: no rows were refused\n");

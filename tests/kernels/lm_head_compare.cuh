@@ -53,6 +53,20 @@ inline void compare_rows(const std::string& name, const char* what, const FloatA
               first < count ? "" : " (outside)");
 }
 
+inline LmHeadGradient describe_gradient(const Expected& e, bool entropies, void* dlogits,
+                                        int64_t stride) {
+  LmHeadGradient gradient;
+  gradient.targets = e.targets.data();
+  gradient.temperature = e.c.temperature;
+  gradient.lse = e.lse.data();
+  gradient.entropies = entropies ? e.entropies.data() : nullptr;
+  gradient.dlog_probs = e.dlog_probs.data();
+  gradient.dentropies = entropies ? e.dentropies.data() : nullptr;
+  gradient.dlogits = dlogits;
+  gradient.dlogits_stride = stride;
+  return gradient;
+}
+
 struct Outputs {
   explicit Outputs(int64_t rows)
       : log_probs(rows + kGuard), lse(rows + kGuard), entropies(rows + kGuard) {
@@ -68,12 +82,8 @@ inline void launch_forward(const Expected& e, int64_t rows, bool entropies, cons
                            void* workspace, float* logits) {
   const Case& c = e.c;
   LmHeadForwardArgs args;
-  args.hidden = e.hidden.data();
-  args.w = e.w.data();
+  args.product = {e.hidden.data(), e.w.data(), rows, c.vocabulary, c.k};
   args.targets = e.targets.data();
-  args.rows = rows;
-  args.vocabulary = c.vocabulary;
-  args.k = c.k;
   args.temperature = c.temperature;
   args.log_probs = out.log_probs.data();
   args.lse = out.lse.data();

@@ -9,18 +9,8 @@ namespace slimexx::kernels::testing {
 
 inline void launch_kept_backward(const Expected& e, int64_t rows, bool entropies,
                                  const float* logits, void* dlogits, int64_t stride) {
-  LmHeadKeptArgs args;
-  args.logits = logits;
-  args.targets = e.targets.data();
-  args.rows = rows;
-  args.vocabulary = e.c.vocabulary;
-  args.temperature = e.c.temperature;
-  args.lse = e.lse.data();
-  args.entropies = entropies ? e.entropies.data() : nullptr;
-  args.dlog_probs = e.dlog_probs.data();
-  args.dentropies = entropies ? e.dentropies.data() : nullptr;
-  args.dlogits = dlogits;
-  args.dlogits_stride = stride;
+  const LmHeadKeptArgs args = {logits, rows, e.c.vocabulary,
+                               describe_gradient(e, entropies, dlogits, stride)};
   require_queued(lm_head_kept_backward(args, nullptr));
 }
 
@@ -97,13 +87,10 @@ inline void check_kept(const Expected& e, int64_t rows, bool entropies) {
 
 // `p` is device memory of some thousand floats.
 inline void check_kept_refusals(float* p) {
-  LmHeadKeptArgs good;
-  good.logits = p;
-  good.targets = reinterpret_cast<const int32_t*>(p);
-  good.rows = 1;
-  good.vocabulary = 64;
-  good.lse = good.dlog_probs = p;
-  good.dlogits = p + 1024;
+  LmHeadKeptArgs good = {p, 1, 64, {}};
+  good.gradient.targets = reinterpret_cast<const int32_t*>(p);
+  good.gradient.lse = good.gradient.dlog_probs = p;
+  good.gradient.dlogits = p + 1024;
   const auto refuse = [&good](const char* what, auto change) {
     LmHeadKeptArgs args = good;
     change(args);
@@ -114,14 +101,14 @@ inline void check_kept_refusals(float* p) {
   };
   refuse("no vocabulary", [](auto& a) { a.vocabulary = 0; });
   refuse("a vocabulary of 65", [](auto& a) { a.vocabulary = 65; });
-  refuse("temperature 0", [](auto& a) { a.temperature = 0; });
+  refuse("temperature 0", [](auto& a) { a.gradient.temperature = 0; });
   refuse("null logits", [](auto& a) { a.logits = nullptr; });
-  refuse("null lse", [](auto& a) { a.lse = nullptr; });
-  refuse("entropies alone", [p](auto& a) { a.entropies = p; });
+  refuse("null lse", [](auto& a) { a.gradient.lse = nullptr; });
+  refuse("entropies alone", [p](auto& a) { a.gradient.entropies = p; });
   refuse("misaligned logits", [p](auto& a) { a.logits = p + 1; });
-  refuse("stride of 68", [](auto& a) { a.dlogits_stride = 68; });
-  refuse("stride below the vocabulary", [](auto& a) { a.dlogits_stride = 56; });
-  refuse("their own place, densely", [p](auto& a) { a.dlogits = p; });
+  refuse("stride of 68", [](auto& a) { a.gradient.dlogits_stride = 68; });
+  refuse("stride below the vocabulary", [](auto& a) { a.gradient.dlogits_stride = 56; });
+  refuse("their own place, densely", [p](auto& a) { a.gradient.dlogits = p; });
 }
 
 }  // namespace slimexx::kernels::testing

@@ -17,16 +17,21 @@
 
 namespace slimexx::kernels {
 
-struct LmHeadForwardArgs {
-  const void* hidden = nullptr;      // [rows, k] bf16, row-major
-  const void* w = nullptr;           // [vocabulary, k] bf16, row-major
-  const int32_t* targets = nullptr;  // [rows]; outside of the vocabulary the log_prob is NaN
+// The product of both directions: logits = hidden w^T.
+struct LmHeadProduct {
+  const void* hidden = nullptr;  // [rows, k] bf16, row-major
+  const void* w = nullptr;       // [vocabulary, k] bf16, row-major
   int64_t rows = 0, vocabulary = 0, k = 0;
-  float temperature = 1.0f;    // from 2^-10 to 2^10: z = logit / temperature
-  float* log_probs = nullptr;  // [rows]: z of the target - lse
-  float* lse = nullptr;        // [rows]: log sum exp z
-  float* entropies = nullptr;  // [rows]: -sum p log p; null: not wanted
-  void* workspace = nullptr;   // of lm_head_forward_workspace() bytes, 16-byte aligned
+};
+
+struct LmHeadForwardArgs {
+  LmHeadProduct product;
+  const int32_t* targets = nullptr;  // [rows]; outside of the vocabulary the log_prob is NaN
+  float temperature = 1.0f;          // from 2^-10 to 2^10: z = logit / temperature
+  float* log_probs = nullptr;        // [rows]: z of the target - lse
+  float* lse = nullptr;              // [rows]: log sum exp z
+  float* entropies = nullptr;        // [rows]: -sum p log p; null: not wanted
+  void* workspace = nullptr;         // of lm_head_forward_workspace() bytes, 16-byte aligned
   // [rows, vocabulary], 16-byte aligned: kept as they are, before the temperature, for
   // lm_head_kept_backward. Null: not wanted. Only where lm_head_keeps_logits().
   float* logits = nullptr;
@@ -39,11 +44,10 @@ size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bo
 bool lm_head_keeps_logits(int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
-struct LmHeadBackwardArgs {
-  const void* hidden = nullptr;      // [rows, k] bf16, row-major
-  const void* w = nullptr;           // [vocabulary, k] bf16, row-major
-  const int32_t* targets = nullptr;  // [rows]
-  int64_t rows = 0, vocabulary = 0, k = 0;
+// The gradient by the raw logits:
+//   (dlp * (1_target - p) - dH * p * (log p + H)) / temperature,  p = exp(z - lse)
+struct LmHeadGradient {
+  const int32_t* targets = nullptr;   // [rows]
   float temperature = 1.0f;           // as it was forward
   const float* lse = nullptr;         // [rows], from forward
   const float* entropies = nullptr;   // [rows], from forward; null together with dentropies
@@ -51,30 +55,27 @@ struct LmHeadBackwardArgs {
   const float* dentropies = nullptr;  // [rows]
   void* dlogits = nullptr;            // [rows, vocabulary] bf16, 16-byte aligned
   int64_t dlogits_stride = 0;         // elements, a multiple of 8; 0: vocabulary
-  void* workspace = nullptr;          // of lm_head_backward_workspace() bytes, 16-byte aligned
 };
 
-// Computes the logits of these rows again and writes their gradient, by the raw logits:
-//   (dlp * (1_target - p) - dH * p * (log p + H)) / temperature,  p = exp(z - lse)
-// The caller makes the gradients of hidden and w from it, some thousand rows at a time.
-// The workspace is 0 bytes unless the way leads through logits.
+struct LmHeadBackwardArgs {
+  LmHeadProduct product;
+  LmHeadGradient gradient;
+  void* workspace = nullptr;  // of lm_head_backward_workspace() bytes, 16-byte aligned
+};
+
+// Computes the logits of these rows again and writes their gradient. The caller makes the gradients
+// of hidden and w from it, some thousand rows at a time. The workspace is 0 bytes unless the way
+// leads through logits.
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,
                                                   cudaStream_t stream);
 
 struct LmHeadKeptArgs {
-  const float* logits = nullptr;      // [rows, vocabulary], kept by lm_head_forward
-  const int32_t* targets = nullptr;   // [rows]
-  int64_t rows = 0, vocabulary = 0;   // a multiple of 8
-  float temperature = 1.0f;           // as it was forward
-  const float* lse = nullptr;         // [rows], from forward
-  const float* entropies = nullptr;   // [rows], from forward; null together with dentropies
-  const float* dlog_probs = nullptr;  // [rows]
-  const float* dentropies = nullptr;  // [rows]
-  // [rows, vocabulary] bf16, 16-byte aligned: apart from the logits; or the logits themselves with
-  // a stride of 2 * vocabulary, each row then in the first half of its logits' bytes.
-  void* dlogits = nullptr;
-  int64_t dlogits_stride = 0;  // elements, a multiple of 8; 0: vocabulary
+  const float* logits = nullptr;     // [rows, vocabulary], kept by lm_head_forward
+  int64_t rows = 0, vocabulary = 0;  // a multiple of 8
+  // Its dlogits lie apart from the logits; or they are the logits themselves with a stride of
+  // 2 * vocabulary, each row then in the first half of its logits' bytes.
+  LmHeadGradient gradient;
 };
 
 // What lm_head_backward_logits writes, to the bit, without the product.

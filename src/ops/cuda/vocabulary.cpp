@@ -19,6 +19,28 @@ kernels::LogitRows logit_rows(const Tensor& logits) {
           .columns = logits.dim(1)};
 }
 
+kernels::LmHeadProduct head_product(const Tensor& hidden, const Tensor& w) {
+  return {.hidden = hidden.raw(),
+          .w = w.raw(),
+          .rows = hidden.dim(0),
+          .vocabulary = w.dim(0),
+          .k = w.dim(1)};
+}
+
+kernels::LmHeadGradient head_gradient(const Tensor& dlogits, const Tensor& lse,
+                                      const Tensor& targets, const Tensor& entropies,
+                                      const Tensor& dlog_probs, const Tensor& dentropies,
+                                      float temperature) {
+  return {.targets = targets.i32(),
+          .temperature = temperature,
+          .lse = lse.f32(),
+          .entropies = entropies.f32(),
+          .dlog_probs = dlog_probs.f32(),
+          .dentropies = dentropies.f32(),
+          .dlogits = dlogits.raw(),
+          .dlogits_stride = dlogits.stride(0)};
+}
+
 }  // namespace
 
 void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperature) {
@@ -51,12 +73,8 @@ void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor l
       "lm_head_forward", stream,
       kernels::lm_head_forward_workspace(hidden.dim(0), w.dim(0), w.dim(1), entropies.defined()));
   if (stream.is_planning) return;
-  const kernels::LmHeadForwardArgs args{.hidden = hidden.raw(),
-                                        .w = w.raw(),
+  const kernels::LmHeadForwardArgs args{.product = head_product(hidden, w),
                                         .targets = targets.i32(),
-                                        .rows = hidden.dim(0),
-                                        .vocabulary = w.dim(0),
-                                        .k = w.dim(1),
                                         .temperature = temperature,
                                         .log_probs = log_probs.f32(),
                                         .lse = lse.f32(),
@@ -73,20 +91,11 @@ void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tenso
       "lm_head_backward_logits", stream,
       kernels::lm_head_backward_workspace(hidden.dim(0), w.dim(0), w.dim(1)));
   if (stream.is_planning) return;
-  const kernels::LmHeadBackwardArgs args{.hidden = hidden.raw(),
-                                         .w = w.raw(),
-                                         .targets = targets.i32(),
-                                         .rows = hidden.dim(0),
-                                         .vocabulary = w.dim(0),
-                                         .k = w.dim(1),
-                                         .temperature = temperature,
-                                         .lse = lse.f32(),
-                                         .entropies = entropies.f32(),
-                                         .dlog_probs = dlog_probs.f32(),
-                                         .dentropies = dentropies.f32(),
-                                         .dlogits = dlogits.raw(),
-                                         .dlogits_stride = dlogits.stride(0),
-                                         .workspace = scratch.data()};
+  const kernels::LmHeadBackwardArgs args{
+      .product = head_product(hidden, w),
+      .gradient =
+          head_gradient(dlogits, lse, targets, entropies, dlog_probs, dentropies, temperature),
+      .workspace = scratch.data()};
   check_launch("lm_head_backward_logits", kernels::lm_head_backward_logits(args, handle(stream)),
                hidden, w);
 }
@@ -94,17 +103,12 @@ void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tenso
 void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
                            Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                            float temperature) {
-  const kernels::LmHeadKeptArgs args{.logits = logits.f32(),
-                                     .targets = targets.i32(),
-                                     .rows = logits.dim(0),
-                                     .vocabulary = logits.dim(1),
-                                     .temperature = temperature,
-                                     .lse = lse.f32(),
-                                     .entropies = entropies.f32(),
-                                     .dlog_probs = dlog_probs.f32(),
-                                     .dentropies = dentropies.f32(),
-                                     .dlogits = dlogits.raw(),
-                                     .dlogits_stride = dlogits.stride(0)};
+  const kernels::LmHeadKeptArgs args{
+      .logits = logits.f32(),
+      .rows = logits.dim(0),
+      .vocabulary = logits.dim(1),
+      .gradient =
+          head_gradient(dlogits, lse, targets, entropies, dlog_probs, dentropies, temperature)};
   check_launch("lm_head_kept_backward", kernels::lm_head_kept_backward(args, handle(stream)),
                dlogits, logits);
 }
