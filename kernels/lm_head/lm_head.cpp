@@ -16,9 +16,6 @@ bool aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-// Where launch_gemm takes the tensor cores, given an aligned w.
-bool suits_tensor_cores(int64_t vocabulary, int64_t k) { return vocabulary % 8 == 0 && k % 8 == 0; }
-
 bool in_range(float temperature) {
   return temperature >= lm_head::kLeastTemperature && temperature <= lm_head::kLargestTemperature;
 }
@@ -40,7 +37,8 @@ const char* find_product_fault(const LmHeadProduct& p) {
   }
   if (p.rows == 0) return nullptr;
   if (p.hidden == nullptr || p.w == nullptr) return "lm_head: hidden or w is null";
-  if (suits_tensor_cores(p.vocabulary, p.k) && (!aligned(p.hidden, 16) || !aligned(p.w, 16))) {
+  if (lm_head_takes_tensor_cores(p.vocabulary, p.k) &&
+      (!aligned(p.hidden, 16) || !aligned(p.w, 16))) {
     return "lm_head: hidden and w must be 16-byte aligned";
   }
   return nullptr;
@@ -68,7 +66,7 @@ const char* find_fault(const LmHeadForwardArgs& a) {
   }
   if (a.workspace == nullptr || !aligned(a.workspace, 16)) return kWorkspaceFault;
   if (!aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
-  if (a.logits != nullptr && !suits_tensor_cores(a.product.vocabulary, a.product.k)) {
+  if (a.logits != nullptr && !lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
     return "lm_head: no logits are kept of this vocabulary or k";
   }
   return nullptr;
@@ -79,7 +77,7 @@ const char* find_fault(const LmHeadBackwardArgs& a) {
   if (!in_range(a.gradient.temperature)) return kTemperatureFault;
   if (a.product.rows == 0) return nullptr;
   if (const char* fault = find_gradient_fault(a.gradient, a.product.vocabulary)) return fault;
-  if (!suits_tensor_cores(a.product.vocabulary, a.product.k)) {
+  if (!lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
     return a.workspace == nullptr || !aligned(a.workspace, 16) ? kWorkspaceFault : nullptr;
   }
   if (a.gradient.dlogits_stride % 8 != 0 || !aligned(a.gradient.dlogits, 16)) {
@@ -204,7 +202,7 @@ const char* backward_by_logits(const LmHeadBackwardArgs& a, cudaStream_t stream)
 }  // namespace
 
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies) {
-  if (suits_tensor_cores(vocabulary, k)) {
+  if (lm_head_takes_tensor_cores(vocabulary, k)) {
     return lm_head::sums_workspace(rows, vocabulary, entropies);
   }
   return LogitChunk(rows, vocabulary).bytes(vocabulary);
@@ -213,25 +211,25 @@ size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bo
 const char* lm_head_forward(const LmHeadForwardArgs& a, cudaStream_t stream) {
   if (const char* fault = find_fault(a)) return fault;
   if (a.product.rows == 0) return nullptr;
-  if (!suits_tensor_cores(a.product.vocabulary, a.product.k)) return forward_by_logits(a, stream);
+  if (!lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
+    return forward_by_logits(a, stream);
+  }
   int processors = 0;
   if (const char* fault = count_processors(processors)) return fault;
   return lm_head::launch_forward(a, processors, stream);
 }
 
-bool lm_head_keeps_logits(int64_t vocabulary, int64_t k) {
-  return suits_tensor_cores(vocabulary, k);
-}
-
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k) {
-  if (suits_tensor_cores(vocabulary, k)) return 0;
+  if (lm_head_takes_tensor_cores(vocabulary, k)) return 0;
   return LogitChunk(rows, vocabulary).bytes(vocabulary);
 }
 
 const char* lm_head_backward_logits(const LmHeadBackwardArgs& a, cudaStream_t stream) {
   if (const char* fault = find_fault(a)) return fault;
   if (a.product.rows == 0) return nullptr;
-  if (!suits_tensor_cores(a.product.vocabulary, a.product.k)) return backward_by_logits(a, stream);
+  if (!lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
+    return backward_by_logits(a, stream);
+  }
   int processors = 0;
   if (const char* fault = count_processors(processors)) return fault;
   return lm_head::launch_backward(a, processors, stream);

@@ -1,6 +1,7 @@
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
+#include "slimexx/kernels/lm_head_sizes.h"
 
 namespace slimexx::ops {
 namespace {
@@ -58,7 +59,7 @@ void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse
 
 bool fuses_lm_head(tensor::Device device) { return !device.is_cpu(); }
 
-bool can_keep_logits(Tensor w) { return w.dim(0) % 8 == 0 && w.dim(1) % 8 == 0; }
+bool can_keep_logits(Tensor w) { return kernels::lm_head_takes_tensor_cores(w.dim(0), w.dim(1)); }
 
 void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor lse, Tensor hidden,
                      Tensor w, Tensor targets, float temperature, Tensor logits) {

@@ -66,7 +66,7 @@ inline void check_kept_forward(const Expected& e, int64_t rows, bool entropies, 
 
 inline void check_kept(const Expected& e, int64_t rows, bool entropies) {
   const Case& c = e.c;
-  if (!lm_head_keeps_logits(c.vocabulary, c.k)) return;
+  if (!lm_head_takes_tensor_cores(c.vocabulary, c.k)) return;
   FloatArray kept(rows * c.vocabulary + kGuard);
   const FloatArray before(kept.count());
   check_kept_forward(e, rows, entropies, kept);

@@ -3,9 +3,8 @@
 //
 // The bits are those of launch_gemm with f32 output, then normalize_logits, then gather_log_probs
 // (or log_probs_backward), which is the way of sampling; and those of a row do not depend on how
-// many rows there are. A vocabulary or k beyond multiples of 8 is computed by just those functions,
-// through logits of some rows at a time. Where both are multiples of 8, hidden and w must be
-// 16-byte aligned.
+// many rows there are. Where lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned;
+// elsewhere just those functions compute it, through logits of some rows at a time.
 //
 // Pointers are device pointers. Nothing is allocated, nothing synchronises; what a function queues
 // runs on `stream`. Each returns null if it was queued, else what is wrong, as a static text.
@@ -14,6 +13,8 @@
 
 #include <cstddef>
 #include <cstdint>
+
+#include "slimexx/kernels/lm_head_sizes.h"
 
 namespace slimexx::kernels {
 
@@ -33,15 +34,13 @@ struct LmHeadForwardArgs {
   float* entropies = nullptr;        // [rows]: -sum p log p; null: not wanted
   void* workspace = nullptr;         // of lm_head_forward_workspace() bytes, 16-byte aligned
   // [rows, vocabulary], 16-byte aligned: kept as they are, before the temperature, for
-  // lm_head_kept_backward. Null: not wanted. Only where lm_head_keeps_logits().
+  // lm_head_kept_backward. Null: not wanted. Only where lm_head_takes_tensor_cores().
   float* logits = nullptr;
 };
 
 // For each row 8 bytes (12 with entropies) a 256 columns, and 4; where the way leads through
 // logits, 64 MiB or the logits of one row more.
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
-// Whether both are multiples of 8.
-bool lm_head_keeps_logits(int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
 // The gradient by the raw logits:
