@@ -1,4 +1,5 @@
-// SwiGLU: h = g s u with s = 1 / (1 + e^-g).
+// SwiGLU over rows of activations, and its gradient.
+#include "kernels/common/swiglu.cuh"
 #include "kernels/rows/row_tiles.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -6,16 +7,6 @@ namespace slimexx::kernels {
 namespace {
 
 using namespace rows;
-
-// sigmoid(g) and sigmoid(-g). The denominator stays within [1, 2], so neither side overflows.
-struct Sigmoids {
-  float of, of_negative;
-};
-__device__ __forceinline__ Sigmoids sigmoids(float g) {
-  const float e = __expf(-fabsf(g));
-  const float larger = __fdividef(1.0f, __fadd_rn(1.0f, e)), smaller = __fmul_rn(e, larger);
-  return g >= 0.0f ? Sigmoids{larger, smaller} : Sigmoids{smaller, larger};
-}
 
 struct SwigluArgs {
   Bf16* out;  // h, or dgate_up
@@ -48,7 +39,7 @@ __global__ void __launch_bounds__(256) swiglu_forward_kernel(const SwigluArgs a)
     unpack(g, gate[j]);
     unpack(u, up[j]);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) g[i] = __fmul_rn(__fmul_rn(g[i], sigmoids(g[i]).of), u[i]);
+    for (int i = 0; i < kChunk; ++i) g[i] = swiglu(g[i], u[i]);
     store_chunk<kVector>(a.out + place.row * a.width + at, pack(g), a.width - at);
   }
 }
