@@ -69,11 +69,4 @@ cudaError_t sample_tokens(int32_t* tokens, float* log_probs, const LogitRows& lo
                           const SamplingParameters* parameters, int64_t allowed_tokens,
                           void* workspace, cudaStream_t stream);
 
-// In place over tokens [count]: an id below 0 stands for sampled[~id]; where that is -1, for 0.
-cudaError_t resolve_tokens(int32_t* tokens, int64_t count, const int32_t* sampled,
-                           cudaStream_t stream);
-// tokens [count] and log_probs [count] to page-locked memory of the host.
-cudaError_t hand_out_samples(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
-                             const float* log_probs, int64_t count, cudaStream_t stream);
-
 }  // namespace slimexx::kernels

@@ -3,6 +3,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "slimexx/kernels/lm_head.h"
+#include "slimexx/kernels/step_tokens.h"
 
 namespace slimexx::ops::cuda {
 namespace {

@@ -1,7 +1,8 @@
 // What was sampled, to the next step and to the host: tokens that the host did not know yet when it
 // staged them are filled in, and tokens with their log-probs are written to the host's memory.
+#include "slimexx/kernels/step_tokens.h"
+
 #include "kernels/vocabulary/launch.cuh"
-#include "slimexx/kernels/vocabulary.h"
 
 namespace slimexx::kernels {
 namespace {

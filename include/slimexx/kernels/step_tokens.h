@@ -1,0 +1,18 @@
+// What a step sampled on its way to the next step and to the host. Pointers are device pointers
+// unless said. Nothing is allocated, nothing synchronises; each function queues its kernel on
+// `stream` and returns cudaGetLastError().
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+// In place over tokens [count]: an id below 0 stands for sampled[~id]; where that is -1, for 0.
+cudaError_t resolve_tokens(int32_t* tokens, int64_t count, const int32_t* sampled,
+                           cudaStream_t stream);
+// tokens [count] and log_probs [count] to page-locked memory of the host.
+cudaError_t hand_out_samples(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
+                             const float* log_probs, int64_t count, cudaStream_t stream);
+
+}  // namespace slimexx::kernels
