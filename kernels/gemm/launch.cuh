@@ -73,21 +73,17 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
          encode_operand<Tile>(x, p, args.x, args.m, args.k, token_rows);
 }
 
-template <class Tile, class Epilogue = StoreProduct>
-const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int sm_count,
-                           cudaStream_t stream, const Epilogue& epilogue = {}) {
-  GemmProblem problem{};
-  constexpr bool kRepeat = std::is_same_v<Epilogue, StoreProduct>;
-  if (!describe_problem<Tile>(problem, args, config, kRepeat)) {
-    return "gemm: the driver refused a tensor map of x, w or y";
-  }
+// Queues the kernel for a described problem.
+template <class Tile, class Epilogue>
+const char* start_variant(const GemmProblem& problem, const GemmConfig& config, int sm_count,
+                          cudaStream_t stream, const Epilogue& epilogue) {
   if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
   cudaError_t error = cudaFuncSetAttribute(
       gemm_kernel<Tile, Epilogue>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
-  if (args.overlap_previous) {
+  if (problem.overlap) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -105,6 +101,17 @@ const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int s
   launch.numAttrs = count;
   error = cudaLaunchKernelEx(&launch, gemm_kernel<Tile, Epilogue>, problem, epilogue);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+inline const char* map_refused() { return "gemm: the driver refused a tensor map of x, w or y"; }
+
+template <class Tile, class Epilogue = StoreProduct>
+const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int sm_count,
+                           cudaStream_t stream, const Epilogue& epilogue = {}) {
+  GemmProblem problem{};
+  constexpr bool kRepeat = std::is_same_v<Epilogue, StoreProduct>;
+  if (!describe_problem<Tile>(problem, args, config, kRepeat)) return map_refused();
+  return start_variant<Tile>(problem, config, sm_count, stream, epilogue);
 }
 
 template <class Tile>

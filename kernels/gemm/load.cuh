@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tma.cuh"
+#include "kernels/gemm/swiglu_weights.cuh"
 #include "kernels/gemm/tile.cuh"
 
 namespace slimexx::kernels {
@@ -52,8 +53,15 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
   if constexpr (kWeights && Tile::kCluster > 1) {
     static_assert(Tile::kBoxes == 1);
     const int share = room / Tile::kCluster;
-    load_box_multicast(dst + rank * share * 128, map, full, block * kBoxK, first + rank * share,
-                       (1 << Tile::kCluster) - 1);
+    uint8_t* own = dst + rank * share * 128;
+    constexpr uint16_t kAll = (1 << Tile::kCluster) - 1;
+    if constexpr (kIsGateUp<Tile>) {
+      load_gate_up_multicast(own, map, full, first + rank * share, block, kAll);
+    } else {
+      load_box_multicast(own, map, full, block * kBoxK, first + rank * share, kAll);
+    }
+  } else if constexpr (kWeights && kIsGateUp<Tile>) {
+    load_gate_up(dst, map, full, first, block * Tile::kBoxes, hint);
   } else if (Tile::kBoxes > 1 && p.whole_boxes) {
     load_box_hinted(dst, map, full, 0, first, block * Tile::kBoxes, hint);
   } else {

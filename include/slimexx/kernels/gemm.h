@@ -59,4 +59,16 @@ GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k);
 [[nodiscard]] const char* launch_gemm(const GemmArgs& args, const GemmConfig& config,
                                       cudaStream_t stream);
 
+// h[m, n / 2] = silu(gate) * up, where x w^T (+ bias) is gate in its first n / 2 features and up in
+// the others: for every m and under every configuration the bits of launch_gemm into bf16 followed
+// by swiglu_forward, without gate and up in memory. In `args` y is h, bf16, and a y_stride of 0
+// means n / 2; n must be a multiple of 16, k of 64, w 16-byte aligned.
+bool fuses_swiglu(int64_t n, int64_t k, const void* w);
+int count_gemm_swiglu_configs();
+GemmConfig get_gemm_swiglu_config(int index);
+GemmConfig choose_gemm_swiglu_config(int64_t m, int64_t n, int64_t k);
+[[nodiscard]] const char* launch_gemm_swiglu(const GemmArgs& args, cudaStream_t stream);
+[[nodiscard]] const char* launch_gemm_swiglu(const GemmArgs& args, const GemmConfig& config,
+                                             cudaStream_t stream);
+
 }  // namespace slimexx::kernels

@@ -1,0 +1,63 @@
+// The weights of gate and up, w[2f, k], as one operand whose rows alternate: 8 rows of gate, the 8
+// of up that belong to them, the next 8 of gate. Then gate and up of one feature are sums of the
+// same thread, whichever operand the weights are: neighbouring groups of 8 columns in plain order,
+// rows l / 4 and l / 4 + 8 of a warp's 16 in swapped order.
+#pragma once
+#include "kernels/common/tensor_map.cuh"
+#include "kernels/common/tma.cuh"
+
+namespace slimexx::kernels {
+
+constexpr int kPairRows = 16;  // the alternation repeats after so many rows of the operand
+
+// A tile whose weights are such an operand.
+template <class Tile>
+struct GateUpTile : Tile {
+  static_assert((Tile::kSwap ? Tile::kRows : Tile::kColumns) % (kPairRows * Tile::kRowCluster) ==
+                0);
+};
+template <class Tile>
+inline constexpr bool kIsGateUp = false;
+template <class Tile>
+inline constexpr bool kIsGateUp<GateUpTile<Tile>> = true;
+
+// Boxes of `box_rows` rows of that operand, a multiple of 16, by 64 columns, `boxes` of them behind
+// each other, under the 128-byte swizzle. f must be a multiple of 8, k of 64, base 16-byte aligned.
+inline bool encode_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k, int box_rows,
+                           int boxes) {
+  const auto encode = find_tensor_map_encoder();
+  if (encode == nullptr) return false;
+  const auto size = [](int64_t value) { return static_cast<cuuint64_t>(value); };
+  const cuuint64_t sizes[5] = {kBoxColumns, 8, 2, size(f / 8), size(k / kBoxColumns)};
+  const cuuint64_t strides[4] = {size(k * 2), size(f * k * 2), size(8 * k * 2), kBoxColumns * 2};
+  const cuuint32_t box[5] = {kBoxColumns, 8, 2, static_cast<cuuint32_t>(box_rows / kPairRows),
+                             static_cast<cuuint32_t>(boxes)};
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<void*>(base), sizes, strides,
+                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// The box from row `row` of the operand, a multiple of 16, and from column 64 k_box on.
+__device__ __forceinline__ void load_gate_up(uint8_t* dst, const CUtensorMap* map, uint64_t* bar,
+                                             int row, int k_box, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %3, %3, %4, %5}], [%2], %6;" ::"r"(shared_address(dst)),
+      "l"(map), "r"(shared_address(bar)), "r"(0), "r"(row / kPairRows), "r"(k_box), "l"(policy)
+      : "memory");
+}
+
+// The same into every block of the cluster whose bit is set in `ranks`.
+__device__ __forceinline__ void load_gate_up_multicast(uint8_t* dst, const CUtensorMap* map,
+                                                       uint64_t* bar, int row, int k_box,
+                                                       uint16_t ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6;" ::"r"(shared_address(dst)),
+      "l"(map), "r"(0), "r"(row / kPairRows), "r"(k_box), "r"(shared_address(bar)), "h"(ranks)
+      : "memory");
+}
+
+}  // namespace slimexx::kernels
