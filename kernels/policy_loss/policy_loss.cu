@@ -2,21 +2,22 @@
 // a ratio. Each block leaves its metrics in the workspace; a last block adds them up. All sums in
 // double: a thread over its rows ascending, an exchange tree over a warp, warps ascending, then
 // segments in the same way.
+#include "slimexx/kernels/policy_loss.h"
+
 #include <cuda_runtime.h>
 
-#include "kernels/policy_loss/token_loss.cuh"
+#include "slimexx/kernels/token_loss.h"
 
 namespace slimexx::kernels {
 namespace {
 
-using namespace policy_loss_detail;
-
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSegmentRows = 512;
+constexpr int kNumMetrics = static_cast<int>(kNumLossMetrics);
 
 __device__ __forceinline__ double join(int metric, double a, double b) {
-  return metric == kLogProbMaxDiff ? fmax(a, b) : a + b;
+  return metric == static_cast<int>(LossMetric::kLogProbMaxDiff) ? fmax(a, b) : a + b;
 }
 
 __device__ __forceinline__ double join_warp(int metric, double x) {
@@ -29,7 +30,7 @@ __device__ __forceinline__ double join_warp(int metric, double x) {
 // Sum over the block, in every thread.
 __device__ double sum_block(double x) {
   __shared__ double parts[kWarps];
-  x = join_warp(kLoss, x);
+  x = join_warp(static_cast<int>(LossMetric::kLoss), x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
   __syncthreads();
@@ -38,101 +39,8 @@ __device__ double sum_block(double x) {
   return sum;
 }
 
-class TokenPass {
- public:
-  __device__ explicit TokenPass(const PolicyLossArgs& args) : o_(args) {}
-
-  __device__ float log_ratio(int64_t r) const { return o_.log_probs[r] - old_log_prob(r); }
-
-  // Writes the row's derivatives and adds to the metrics; returns the weighted derivative by the
-  // sequence's mean log-ratio (kGspo).
-  __device__ float run(int64_t r, float sequence_log_ratio) {
-    const float weight = o_.weights[r];
-    const double w = weight;
-    const float token_log_ratio = log_ratio(r);
-    const float shared_log_ratio = o_.kind == kGspo ? sequence_log_ratio : token_log_ratio;
-    const float ratio = expf(shared_log_ratio);
-    TokenTerm term = token_term(r, ratio);
-    if (o_.tis != kOff) scale_by_importance(r, w, term);
-    sums[kTokens] += 1;
-    sums[kPgLoss] += w * term.loss;
-    sums[kLoss] += w * term.loss;
-    sums[kClipFractionLow] += term.clipped_low ? w : 0;
-    sums[kClipFractionHigh] += term.clipped_high ? w : 0;
-    sums[kClipFraction] += term.clipped_low || term.clipped_high ? w : 0;
-    sums[kPpoKl] += -w * shared_log_ratio;
-    sums[kRatio] += w * ratio;
-    if (o_.entropies != nullptr) {
-      sums[kEntropy] += w * o_.entropies[r];
-      sums[kLoss] += -w * o_.entropy_coef * o_.entropies[r];
-    }
-    if (o_.use_kl) {
-      const KlValue kl =
-          estimate_kl(o_, o_.log_probs[r] - o_.ref_log_probs[r], expf(token_log_ratio));
-      sums[kKlLoss] += w * kl.value;
-      sums[kLoss] += w * o_.kl_coef * kl.value;
-      term.derivative += o_.kl_coef * kl.derivative;
-    }
-    if (o_.rollout_log_probs != nullptr) compare_with_rollout(r, w);
-    o_.dlog_probs[r] = weight * term.derivative;
-    if (o_.dentropies != nullptr) o_.dentropies[r] = -weight * o_.entropy_coef;
-    return weight * term.ratio_derivative;
-  }
-
-  __device__ void skip(int64_t r) const {
-    o_.dlog_probs[r] = 0;
-    if (o_.dentropies != nullptr) o_.dentropies[r] = 0;
-  }
-
-  double sums[kNumMetrics] = {};
-
- private:
-  __device__ float old_log_prob(int64_t r) const {
-    return (o_.old_log_probs != nullptr ? o_.old_log_probs : o_.log_probs)[r];
-  }
-
-  __device__ TokenTerm token_term(int64_t r, float ratio) const {
-    TokenTerm term;
-    const float log_prob = o_.log_probs[r];
-    if (o_.kind == kSft) {
-      term.loss = -log_prob;
-      term.derivative = -1;
-      return term;
-    }
-    const float advantage = o_.advantages[r];
-    if (o_.kind == kCispo) return cispo_term(ratio, advantage, log_prob, o_);
-    term = clipped_surrogate(ratio, advantage, o_);
-    if (o_.kind == kGspo) {
-      term.ratio_derivative = term.derivative;
-      term.derivative = 0;
-    }
-    return term;
-  }
-
-  __device__ void scale_by_importance(int64_t r, double w, TokenTerm& term) {
-    const ImportanceWeight weight =
-        importance_weight(old_log_prob(r) - o_.rollout_log_probs[r], o_);
-    sums[kTis] += w * weight.raw;
-    sums[kTisAbs] += w * fabsf(weight.raw - 1);
-    sums[kTisClipFraction] += weight.outside ? w : 0;
-    term.loss *= weight.factor;
-    term.derivative *= weight.factor;
-    term.ratio_derivative *= weight.factor;
-  }
-
-  __device__ void compare_with_rollout(int64_t r, double w) {
-    const double difference =
-        fabs(static_cast<double>(o_.log_probs[r]) - static_cast<double>(o_.rollout_log_probs[r]));
-    sums[kLogProbAbsDiff] += w * difference;
-    sums[kLogProbMismatches] += difference != 0;
-    sums[kLogProbMaxDiff] = fmax(sums[kLogProbMaxDiff], difference);  // NaN does not count
-  }
-
-  const PolicyLossArgs& o_;
-};
-
 __global__ void __launch_bounds__(kThreads) run_segments(PolicyLossArgs args, double* partials) {
-  const bool by_sequence = args.kind == kGspo;
+  const bool by_sequence = args.options.kind == LossKind::kGspo;
   const int64_t segment = blockIdx.x;
   const int64_t begin = by_sequence ? args.cu_rows[segment] : segment * kSegmentRows;
   const int64_t end =
@@ -194,11 +102,13 @@ int64_t count_segments(int64_t rows, int64_t sequences, bool by_sequence) {
 }
 
 bool is_complete(const PolicyLossArgs& a) {
+  const PolicyLossOptions& o = a.options;
   return a.log_probs != nullptr && a.mask != nullptr && a.weights != nullptr &&
          a.dlog_probs != nullptr && a.metrics != nullptr &&
-         (a.advantages != nullptr || a.kind == kSft) && (a.cu_rows != nullptr || a.kind != kGspo) &&
-         (a.ref_log_probs != nullptr || !a.use_kl) &&
-         (a.rollout_log_probs != nullptr || a.tis == kOff);
+         (a.advantages != nullptr || o.kind == LossKind::kSft) &&
+         (a.cu_rows != nullptr || o.kind != LossKind::kGspo) &&
+         (a.ref_log_probs != nullptr || !o.use_kl) &&
+         (a.rollout_log_probs != nullptr || o.tis == TisMode::kOff);
 }
 
 }  // namespace
@@ -211,7 +121,8 @@ size_t policy_loss_workspace(int64_t rows, int64_t sequences) {
 
 cudaError_t policy_loss(const PolicyLossArgs& args, void* workspace, cudaStream_t stream) {
   if (!is_complete(args)) return cudaErrorInvalidValue;
-  const int64_t segments = count_segments(args.rows, args.sequences, args.kind == kGspo);
+  const int64_t segments =
+      count_segments(args.rows, args.sequences, args.options.kind == LossKind::kGspo);
   if (segments == 0) return cudaSuccess;
   auto* partials = static_cast<double*>(workspace);
   run_segments<<<static_cast<unsigned>(segments), kThreads, 0, stream>>>(args, partials);

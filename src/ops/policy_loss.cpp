@@ -3,8 +3,30 @@
 #include "ops/checks.h"
 #include "ops/cpu/policy_loss.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/policy_loss_args.h"
 
 namespace slimexx::ops {
+
+kernels::PolicyLossArgs describe_policy_loss(const Tensor& dlog_probs, const Tensor& dentropies,
+                                             const Tensor& metrics, const PolicyLossRows& rows,
+                                             const PolicyLossOptions& options) {
+  const bool on_host = rows.log_probs.device().is_cpu();
+  return {.options = options,
+          .log_probs = rows.log_probs.f32(),
+          .entropies = rows.entropies.f32(),
+          .old_log_probs = rows.old_log_probs.f32(),
+          .ref_log_probs = rows.ref_log_probs.f32(),
+          .rollout_log_probs = rows.rollout_log_probs.f32(),
+          .advantages = rows.advantages.f32(),
+          .mask = rows.mask.f32(),
+          .weights = rows.weights.f32(),
+          .cu_rows = on_host ? rows.cu_rows.data() : rows.device_cu_rows.i32(),
+          .rows = rows.log_probs.dim(0),
+          .sequences = rows.cu_rows.empty() ? 0 : std::ssize(rows.cu_rows) - 1,
+          .dlog_probs = dlog_probs.f32(),
+          .dentropies = dentropies.f32(),
+          .metrics = metrics.data<double>()};
+}
 
 void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                  const PolicyLossRows& rows, const PolicyLossOptions& options) {

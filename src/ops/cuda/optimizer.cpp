@@ -4,6 +4,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
+#include "ops/policy_loss_args.h"
 #include "slimexx/kernels/policy_loss.h"
 
 namespace slimexx::ops::cuda {
@@ -72,39 +73,12 @@ double sum_of_squares(Stream stream, Tensor x, std::span<const ElementRange> ran
 
 void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                  const PolicyLossRows& rows, const PolicyLossOptions& options) {
-  const int64_t num_rows = rows.log_probs.dim(0);
-  const int64_t sequences =
-      rows.cu_rows.empty() ? 0 : static_cast<int64_t>(rows.cu_rows.size()) - 1;
+  const kernels::PolicyLossArgs args =
+      describe_policy_loss(dlog_probs, dentropies, metrics, rows, options);
   const ScratchScope scratch("policy_loss", stream,
-                             kernels::policy_loss_workspace(num_rows, sequences));
+                             kernels::policy_loss_workspace(args.rows, args.sequences));
   if (stream.is_planning) return;
   SLX_CHECK(options.kind != LossKind::kGspo || rows.device_cu_rows.defined());
-  const kernels::PolicyLossArgs args{.kind = static_cast<int32_t>(options.kind),
-                                     .kl_kind = static_cast<int32_t>(options.kl_kind),
-                                     .tis = static_cast<int32_t>(options.tis),
-                                     .eps_clip = options.eps_clip,
-                                     .eps_clip_high = options.eps_clip_high,
-                                     .eps_clip_c = options.eps_clip_c,
-                                     .entropy_coef = options.entropy_coef,
-                                     .kl_coef = options.kl_coef,
-                                     .tis_clip = options.tis_clip,
-                                     .tis_clip_low = options.tis_clip_low,
-                                     .use_kl = options.use_kl,
-                                     .unbiased_kl = options.unbiased_kl,
-                                     .log_probs = rows.log_probs.f32(),
-                                     .entropies = rows.entropies.f32(),
-                                     .old_log_probs = rows.old_log_probs.f32(),
-                                     .ref_log_probs = rows.ref_log_probs.f32(),
-                                     .rollout_log_probs = rows.rollout_log_probs.f32(),
-                                     .advantages = rows.advantages.f32(),
-                                     .mask = rows.mask.f32(),
-                                     .weights = rows.weights.f32(),
-                                     .cu_rows = rows.device_cu_rows.i32(),
-                                     .rows = num_rows,
-                                     .sequences = sequences,
-                                     .dlog_probs = dlog_probs.f32(),
-                                     .dentropies = dentropies.f32(),
-                                     .metrics = metrics.data<double>()};
   SLX_CUDA(kernels::policy_loss(args, scratch.data(), handle(stream)));
 }
 

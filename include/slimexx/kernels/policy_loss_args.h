@@ -1,0 +1,76 @@
+// What a policy loss is told and what it reads and writes. Free of CUDA: pointers are of the memory
+// of whoever computes. Formulas: docs/howto/estimator.md and the slime documentation's names.
+#pragma once
+#include <cstdint>
+
+namespace slimexx::kernels {
+
+enum class LossKind : int32_t {
+  kClip,   // max(-r A, -clip(r) A), optionally dual-clipped          (PPO, GRPO)
+  kGspo,   // the same with the sequence's mean log-ratio in r        (arXiv:2507.18071, token-wise
+           // aggregation)
+  kCispo,  // -stop_gradient(clip(r)) A log p                         (arXiv:2506.13585)
+  kSft,    // -log p
+};
+enum class KlKind : int32_t { kK1, kK2, kK3, kLowVar };
+enum class TisMode : int32_t { kOff, kTruncate, kMask };  // truncated importance sampling; IcePop
+
+struct PolicyLossOptions {
+  LossKind kind = LossKind::kClip;
+  float eps_clip = 0.2f, eps_clip_high = 0.2f;
+  float eps_clip_c = 0.0f;  // dual clip for negative advantages; 0: off
+  float entropy_coef = 0.0f;
+  bool use_kl = false;  // needs ref_log_probs
+  KlKind kl_kind = KlKind::kLowVar;
+  float kl_coef = 0.0f;
+  bool unbiased_kl = false;     // KL term times p / p_old
+  TisMode tis = TisMode::kOff;  // needs rollout_log_probs
+  float tis_clip = 2.0f, tis_clip_low = 0.0f;
+};
+
+enum class LossMetric : int32_t {  // weighted sums, so that they add over microbatches and ranks
+  kLoss,
+  kPgLoss,
+  kClipFraction,
+  kClipFractionLow,
+  kClipFractionHigh,
+  kPpoKl,
+  kKlLoss,
+  kEntropy,
+  kRatio,
+  kTis,
+  kTisAbs,
+  kTisClipFraction,
+  kLogProbAbsDiff,
+  // the rest are not weighted: maximum of |log p - rollout log p|, tokens where they differ, tokens
+  kLogProbMaxDiff,
+  kLogProbMismatches,
+  kTokens,
+  kCount
+};
+inline constexpr int64_t kNumLossMetrics = static_cast<int64_t>(LossMetric::kCount);
+
+// Null where the options do not want the array.
+struct PolicyLossArgs {
+  PolicyLossOptions options;
+  const float* log_probs = nullptr;  // all [rows]
+  const float* entropies = nullptr;
+  const float* old_log_probs = nullptr;  // null: log_probs, without gradient
+  const float* ref_log_probs = nullptr;
+  const float* rollout_log_probs = nullptr;
+  const float* advantages = nullptr;
+  const float* mask = nullptr;
+  const float* weights = nullptr;
+  const int32_t* cu_rows = nullptr;  // [sequences + 1], for kGspo
+  int64_t rows = 0, sequences = 0;
+  float* dlog_probs = nullptr;
+  float* dentropies = nullptr;  // null: not wanted
+  double* metrics = nullptr;    // [kNumLossMetrics], added to (kLogProbMaxDiff by maximum)
+};
+
+// An estimate and its derivative by log p.
+struct KlValue {
+  float value, derivative;
+};
+
+}  // namespace slimexx::kernels

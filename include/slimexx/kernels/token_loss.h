@@ -1,0 +1,185 @@
+// The loss of a token, its derivatives and its metrics: one text for the CPU's policy_loss and the
+// device's kernel, free of CUDA. Each side has its own exp and expm1; comparisons are written so
+// that NaN and Inf take the same way on both.
+#pragma once
+#include <cmath>
+
+#include "slimexx/kernels/policy_loss_args.h"
+
+#ifdef __CUDACC__
+#define SLX_BOTH_SIDES __host__ __device__ __forceinline__
+#else
+#define SLX_BOTH_SIDES inline
+#endif
+
+namespace slimexx::kernels {
+
+// Of d = log p - log p_base; times `ratio` = p / p_old where `unbiased`: the derivative runs
+// through that too. low_var is clamped to [-10, 10] after it.
+SLX_BOTH_SIDES KlValue estimate_kl(KlKind kind, float d, bool unbiased, float ratio) {
+  KlValue kl;
+  if (kind == KlKind::kK1) {
+    kl = {d, 1.0f};
+  } else if (kind == KlKind::kK2) {
+    kl = {d * d / 2, d};
+  } else {
+    // expm1: near d = 0, where a run starts, exp(-d) - 1 would have lost all digits.
+    const float e = expm1f(-d);
+    kl = {e + d, -e};
+  }
+  if (unbiased) kl = {kl.value * ratio, (kl.derivative + kl.value) * ratio};
+  // The value is never below 0. Not value > 10: Inf and NaN of an overflow end here too.
+  if (kind == KlKind::kLowVar && !(kl.value <= 10)) kl = {10, 0};
+  return kl;
+}
+
+struct TokenTerm {
+  float loss = 0, derivative = 0;  // by log p of this token, the ratio's path for kGspo excluded
+  float ratio_derivative = 0;      // kGspo: by the sequence's mean log-ratio
+  bool clipped_low = false, clipped_high = false;
+};
+
+// NaN stays NaN.
+SLX_BOTH_SIDES float clamp_to(float x, float low, float high) {
+  return x < low ? low : (high < x ? high : x);
+}
+
+// The clipped surrogate and its derivative by the log-ratio.
+SLX_BOTH_SIDES TokenTerm clipped_surrogate(float ratio, float advantage,
+                                           const PolicyLossOptions& o) {
+  TokenTerm term;
+  if (advantage == 0) return term;  // also where the ratio overflows
+  const float clipped = clamp_to(ratio, 1 - o.eps_clip, 1 + o.eps_clip_high);
+  const float plain = -ratio * advantage, bounded = -clipped * advantage;
+  term.loss = plain < bounded ? bounded : plain;
+  if (bounded > plain) {
+    term.clipped_low = ratio < clipped;
+    term.clipped_high = ratio > clipped;
+  } else {
+    term.derivative = plain;
+  }
+  if (o.eps_clip_c > 0 && advantage < 0 && term.loss > -o.eps_clip_c * advantage) {
+    term.loss = -o.eps_clip_c * advantage;
+    term.derivative = 0;
+  }
+  return term;
+}
+
+SLX_BOTH_SIDES TokenTerm cispo_term(float ratio, float advantage, float log_prob,
+                                    const PolicyLossOptions& o) {
+  const float clipped = clamp_to(ratio, 1 - o.eps_clip, 1 + o.eps_clip_high);
+  TokenTerm term;
+  term.loss = -clipped * advantage * log_prob;
+  term.derivative = -clipped * advantage;
+  term.clipped_low = ratio < clipped;
+  term.clipped_high = ratio > clipped;
+  return term;
+}
+
+// Walks over tokens of one batch in any order; the sums are the caller's to collect.
+class TokenPass {
+ public:
+  SLX_BOTH_SIDES explicit TokenPass(const PolicyLossArgs& args) : a_(args), o_(args.options) {}
+
+  SLX_BOTH_SIDES float log_ratio(int64_t r) const { return a_.log_probs[r] - old_log_prob(r); }
+
+  // Writes the row's derivatives and adds to the metrics; returns the weighted derivative by the
+  // sequence's mean log-ratio (kGspo).
+  SLX_BOTH_SIDES float run(int64_t r, float sequence_log_ratio) {
+    const float weight = a_.weights[r];
+    const double w = weight;
+    const float token_log_ratio = log_ratio(r);
+    const float shared_log_ratio =
+        o_.kind == LossKind::kGspo ? sequence_log_ratio : token_log_ratio;
+    const float ratio = expf(shared_log_ratio);
+    TokenTerm term = token_term(r, ratio);
+    if (o_.tis != TisMode::kOff) scale_by_importance(r, w, term);
+    sum(LossMetric::kTokens) += 1;
+    sum(LossMetric::kPgLoss) += w * term.loss;
+    sum(LossMetric::kLoss) += w * term.loss;
+    sum(LossMetric::kClipFractionLow) += term.clipped_low ? w : 0;
+    sum(LossMetric::kClipFractionHigh) += term.clipped_high ? w : 0;
+    sum(LossMetric::kClipFraction) += term.clipped_low || term.clipped_high ? w : 0;
+    sum(LossMetric::kPpoKl) += -w * shared_log_ratio;
+    sum(LossMetric::kRatio) += w * ratio;
+    if (a_.entropies != nullptr) {
+      sum(LossMetric::kEntropy) += w * a_.entropies[r];
+      sum(LossMetric::kLoss) += -w * o_.entropy_coef * a_.entropies[r];
+    }
+    if (o_.use_kl) {
+      const KlValue kl = estimate_kl(o_.kl_kind, a_.log_probs[r] - a_.ref_log_probs[r],
+                                     o_.unbiased_kl, expf(token_log_ratio));
+      sum(LossMetric::kKlLoss) += w * kl.value;
+      sum(LossMetric::kLoss) += w * o_.kl_coef * kl.value;
+      term.derivative += o_.kl_coef * kl.derivative;
+    }
+    if (a_.rollout_log_probs != nullptr) compare_with_rollout(r, w);
+    a_.dlog_probs[r] = weight * term.derivative;
+    if (a_.dentropies != nullptr) a_.dentropies[r] = -weight * o_.entropy_coef;
+    return weight * term.ratio_derivative;
+  }
+
+  // A row without a token that counts.
+  SLX_BOTH_SIDES void skip(int64_t r) const {
+    a_.dlog_probs[r] = 0;
+    if (a_.dentropies != nullptr) a_.dentropies[r] = 0;
+  }
+
+  double sums[kNumLossMetrics] = {};
+
+ private:
+  SLX_BOTH_SIDES double& sum(LossMetric metric) { return sums[static_cast<int>(metric)]; }
+
+  SLX_BOTH_SIDES float old_log_prob(int64_t r) const {
+    return (a_.old_log_probs != nullptr ? a_.old_log_probs : a_.log_probs)[r];
+  }
+
+  SLX_BOTH_SIDES TokenTerm token_term(int64_t r, float ratio) const {
+    TokenTerm term;
+    const float log_prob = a_.log_probs[r];
+    if (o_.kind == LossKind::kSft) {
+      term.loss = -log_prob;
+      term.derivative = -1;
+      return term;
+    }
+    const float advantage = a_.advantages[r];
+    if (o_.kind == LossKind::kCispo) return cispo_term(ratio, advantage, log_prob, o_);
+    term = clipped_surrogate(ratio, advantage, o_);
+    if (o_.kind == LossKind::kGspo) {
+      term.ratio_derivative = term.derivative;
+      term.derivative = 0;
+    }
+    return term;
+  }
+
+  // Truncated importance sampling weighs by the trainer's over the engine's probability, without
+  // gradient.
+  SLX_BOTH_SIDES void scale_by_importance(int64_t r, double w, TokenTerm& term) {
+    const float raw = expf(old_log_prob(r) - a_.rollout_log_probs[r]);
+    const bool outside = raw < o_.tis_clip_low || raw > o_.tis_clip;
+    float factor = clamp_to(raw, o_.tis_clip_low, o_.tis_clip);
+    if (o_.tis == TisMode::kMask) factor = outside ? 0 : raw;
+    sum(LossMetric::kTis) += w * raw;
+    sum(LossMetric::kTisAbs) += w * fabsf(raw - 1);
+    sum(LossMetric::kTisClipFraction) += outside ? w : 0;
+    term.loss *= factor;
+    term.derivative *= factor;
+    term.ratio_derivative *= factor;
+  }
+
+  SLX_BOTH_SIDES void compare_with_rollout(int64_t r, double w) {
+    const double difference =
+        fabs(static_cast<double>(a_.log_probs[r]) - static_cast<double>(a_.rollout_log_probs[r]));
+    sum(LossMetric::kLogProbAbsDiff) += w * difference;
+    sum(LossMetric::kLogProbMismatches) += difference != 0;
+    double& largest = sum(LossMetric::kLogProbMaxDiff);
+    largest = fmax(largest, difference);  // NaN does not count
+  }
+
+  const PolicyLossArgs& a_;
+  const PolicyLossOptions& o_;
+};
+
+}  // namespace slimexx::kernels
+
+#undef SLX_BOTH_SIDES
