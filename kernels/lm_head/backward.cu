@@ -19,7 +19,7 @@ struct StoreGradient {
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     const GradientRow rows[2] = {load_row(p, first_row), load_row(p, first_row + 8)};
     if constexpr (kDivide) {
-      divide_logits(acc, rows[0].is_ordinary() && rows[1].is_ordinary(), temperature);
+      divide_logits(acc, is_ordinary(rows[0]) && is_ordinary(rows[1]), temperature);
     }
 #pragma unroll
     for (int r = 0; r < Tile::kColumns / 2; ++r) acc[r] = rows[r / 2 % 2].gradient(acc[r]);

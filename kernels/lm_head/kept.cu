@@ -42,7 +42,7 @@ template <bool kDivide>
 __device__ __forceinline__ uint4 form_gradient(const Vector& v, int column, const GradientRow& row,
                                                Temperature temperature) {
   float x[kVector] = {v.low.x, v.low.y, v.low.z, v.low.w, v.high.x, v.high.y, v.high.z, v.high.w};
-  if constexpr (kDivide) divide_logits(x, row.is_ordinary(), temperature);
+  if constexpr (kDivide) divide_logits(x, is_ordinary(row), temperature);
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
     x[i] = row.gradient(x[i]);

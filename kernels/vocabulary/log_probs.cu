@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/vocabulary/launch.cuh"
+#include "kernels/vocabulary/logit_gradient.cuh"
 
 namespace slimexx::kernels {
 
@@ -23,38 +24,6 @@ __global__ void gather_rows(float* log_probs, LogitRows z, const float* lse,
       inside ? __fadd_rn(z.logits[row * z.stride + target], -lse[row]) : __int_as_float(0x7fffffff);
 }
 
-struct GradientRows {
-  const float* lse;
-  const int32_t* targets;
-  const float* entropies;
-  const float* dlog_probs;
-  const float* dentropies;
-  float inverse_temperature;
-};
-
-// The constants of a row: dz = p * (-dlp - dh * (log_p + entropy)), plus dlp at the target.
-struct GradientRow {
-  float lse, dlp, dh, entropy, inverse_temperature;
-  int64_t target;
-
-  __device__ GradientRow(const GradientRows& rows, int64_t row)
-      : lse(rows.lse[row]),
-        dlp(rows.dlog_probs[row]),
-        dh(rows.dentropies != nullptr ? rows.dentropies[row] : 0.0f),
-        entropy(rows.dentropies != nullptr ? rows.entropies[row] : 0.0f),
-        inverse_temperature(rows.inverse_temperature),
-        target(rows.targets[row]) {}
-
-  __device__ __forceinline__ float gradient(float z, int64_t column) const {
-    const float log_p = z - lse;
-    const float p = fixed_exp(log_p);
-    float d = p * (-dlp - dh * (log_p + entropy));
-    if (p == 0.0f) d = 0.0f;  // log_p may be -inf
-    if (column == target) d += dlp;
-    return d * inverse_temperature;
-  }
-};
-
 constexpr int kVector = 8;  // columns of one 16-byte store
 constexpr int kVectorsPerThread = 2;
 constexpr int kBlockColumns = kThreads * kVector * kVectorsPerThread;
@@ -63,11 +32,16 @@ constexpr int kBlockColumns = kThreads * kVector * kVectorsPerThread;
 template <bool kAligned>
 __global__ void __launch_bounds__(kThreads)
     backward_rows(__nv_bfloat16* dlogits, int64_t dlogits_stride, LogitRows z, GradientRows rows,
-                  unsigned blocks_per_row) {
+                  float inverse_temperature, unsigned blocks_per_row) {
   enter_kernel();
   const int64_t row = blockIdx.x / blocks_per_row;
   const int64_t first_column = int64_t{blockIdx.x % blocks_per_row} * kBlockColumns;
-  const GradientRow constants(rows, row);
+  const GradientRow constants = rows.load(row);
+  const auto gradient = [&](float value, int64_t column) {
+    float d = constants.gradient(value);
+    if (column == constants.target) d += constants.dlp;
+    return d * inverse_temperature;
+  };
   const float* in = z.logits + row * z.stride;
   __nv_bfloat16* out = dlogits + row * dlogits_stride;
 #pragma unroll
@@ -80,13 +54,13 @@ __global__ void __launch_bounds__(kThreads)
       __align__(16) __nv_bfloat162 pairs[kVector / 2];
 #pragma unroll
       for (int i = 0; i < kVector; i += 2) {
-        pairs[i / 2] = __floats2bfloat162_rn(constants.gradient(values[i], column + i),
-                                             constants.gradient(values[i + 1], column + i + 1));
+        pairs[i / 2] = __floats2bfloat162_rn(gradient(values[i], column + i),
+                                             gradient(values[i + 1], column + i + 1));
       }
       *reinterpret_cast<uint4*>(out + column) = *reinterpret_cast<const uint4*>(pairs);
     } else {
       for (int64_t c = column; c < min(column + kVector, z.columns); ++c) {
-        out[c] = __float2bfloat16_rn(constants.gradient(in[c], c));
+        out[c] = __float2bfloat16_rn(gradient(in[c], c));
       }
     }
   }
@@ -141,10 +115,11 @@ cudaError_t log_probs_backward(void* dlogits, int64_t dlogits_stride, const Logi
       dlogits_stride % kVector == 0 && reinterpret_cast<uintptr_t>(dlogits) % 16 == 0;
   const auto blocks_per_row =
       static_cast<unsigned>((z.columns + kBlockColumns - 1) / kBlockColumns);
-  const GradientRows rows = {lse, targets, entropies, dlog_probs, dentropies, 1.0f / temperature};
+  const GradientRows rows = {lse, entropies, dlog_probs, dentropies, targets};
   const auto kernel = aligned ? backward_rows<true> : backward_rows<false>;
   return launch(kernel, {z.rows * blocks_per_row, kThreads}, stream,
-                static_cast<__nv_bfloat16*>(dlogits), dlogits_stride, z, rows, blocks_per_row);
+                static_cast<__nv_bfloat16*>(dlogits), dlogits_stride, z, rows, 1.0f / temperature,
+                blocks_per_row);
 }
 
 }  // namespace slimexx::kernels

@@ -1,0 +1,43 @@
+// The gradient by a logit, wherever the logit comes from: memory, or the registers of a product.
+//   d = p * (-dlp - dh * (log p + H)), 0 where p is; plus dlp at the target; by 1 / temperature.
+#pragma once
+#include "kernels/vocabulary/tile_sum.cuh"
+
+namespace slimexx::kernels::vocabulary {
+
+// The constants of a row.
+struct GradientRow {
+  float lse = 1.0f, entropy = 0.0f, dlp = 0.0f, dh = 0.0f;
+  int target = -1;
+
+  // By z, without what the target adds and before the division by the temperature.
+  __device__ __forceinline__ float gradient(float z) const {
+    const float log_p = __fadd_rn(z, -lse);
+    const float p = fixed_exp(log_p);
+    const float d = __fmul_rn(p, __fmaf_rn(-dh, __fadd_rn(log_p, entropy), -dlp));
+    return p == 0.0f ? 0.0f : d;  // log_p may be -inf
+  }
+};
+
+// All [rows]; entropies null together with dentropies.
+struct GradientRows {
+  const float* lse;
+  const float* entropies;
+  const float* dlog_probs;
+  const float* dentropies;
+  const int32_t* targets;
+
+  __device__ __forceinline__ GradientRow load(int64_t row) const {
+    GradientRow out;
+    out.lse = lse[row];
+    out.dlp = dlog_probs[row];
+    out.target = targets[row];
+    if (dentropies != nullptr) {
+      out.entropy = entropies[row];
+      out.dh = dentropies[row];
+    }
+    return out;
+  }
+};
+
+}  // namespace slimexx::kernels::vocabulary
