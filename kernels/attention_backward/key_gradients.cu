@@ -13,6 +13,7 @@
 // together. Registers are full: 128 of results, 64 of scores, 16 of the operand, 8 of statistics.
 #include "kernels/attention/problem.cuh"
 #include "kernels/attention_backward/key_walk.cuh"
+#include "kernels/attention_backward/launch.cuh"
 #include "kernels/common/cluster.cuh"
 
 namespace slimexx::kernels::attention_gradient {
@@ -25,8 +26,6 @@ using key_walk::KeyWalk;
 using key_walk::kStages;
 using key_walk::kStatisticsBytes;
 using key_walk::Shared;
-
-constexpr int kThreads = 384;
 
 template <int kHeadDim>
 __device__ __forceinline__ void store_rows(const Problem& problem, const Item& item, int first_row,
@@ -64,7 +63,7 @@ template <int kHeadDim>
 __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t shared,
                                               uint32_t group) {
   using Layout = Shared<kHeadDim>;
-  KeyWalk<kHeadDim> walk{problem, shared, group};
+  KeyWalk<kHeadDim> walk{problem, group, {shared}};
   ItemQueue items{shared + Layout::kItemsAt, {}};
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     wait(shared + Layout::kKeysFullAt, items.item_parity());
@@ -79,7 +78,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
       store_rows<kHeadDim>(problem, item, first_row, walk.dv, problem.dv, problem.dv_stride,
                            problem.partial_dv, 1.0f);
     } else {
-      for (int head = 0; head < item.heads; ++head) walk.skip();
+      for (int head = 0; head < item.heads; ++head) walk.tiles.skip();
       release(shared + Layout::kKeysEmptyAt);
     }
   }
@@ -155,10 +154,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_tensor_map(&k_map);
     prefetch_tensor_map(&v_map);
     prefetch_tensor_map(&dout_map);
-    typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(8);
+    typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(
+        kComputingWarps);
     init_mbarrier(shared + Layout::kKeysFullAt, 1);
-    init_mbarrier(shared + Layout::kKeysEmptyAt, 8 * kArrivalsPerWarp);
-    ItemQueue{shared + Layout::kItemsAt, {}}.init(8);
+    init_mbarrier(shared + Layout::kKeysEmptyAt, kComputingWarps * kArrivalsPerWarp);
+    ItemQueue{shared + Layout::kItemsAt, {}}.init(kComputingWarps);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -177,16 +177,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kHeadDim>
 cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
-  auto* kernel = compute_key_gradients<kHeadDim>;
-  constexpr int kBytes = Shared<kHeadDim>::kBytes;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.kv_heads * p.parts;
-  kernel<<<static_cast<unsigned>(items < processors ? items : processors), kThreads, kBytes,
-           stream>>>(p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map);
-  return cudaGetLastError();
+  return launch_kernel(compute_key_gradients<kHeadDim>, Shared<kHeadDim>::kBytes, items, processors,
+                       stream, p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/items.cuh"
 #include "kernels/attention_backward/operand.cuh"
-#include "kernels/attention_backward/tile_ring.cuh"
+#include "kernels/attention_backward/tile_reader.cuh"
 
 namespace slimexx::kernels::attention_gradient::key_walk {
 
@@ -43,25 +43,18 @@ struct KeyWalk {
   using Layout = Shared<kHeadDim>;
   using Ring = typename Layout::Ring;
   static constexpr int kOutputs = kHeadDim / 2;
-  static constexpr uint32_t kNone = kStages;
   static constexpr int kFetched = 4;  // pairs of statistics on their way to registers
   const Problem& problem;
-  uint32_t shared;
   uint32_t group;
-  RingCursor<kStages> ahead;     // the tile whose scores are issued next
-  uint32_t stage, stage_before;  // of the current tile and the one before
+  TileReader<Layout> tiles;
   float dk[kOutputs], dv[kOutputs];
   float s[32], dp[32];
   float2 fetched[kFetched];
   uint32_t operand[16];  // P, then dS in its place: 16 registers more would not fit
 
-  __device__ __forceinline__ Ring ring() const {
-    return {shared + Layout::kRingAt, shared + Layout::kRingBarriersAt};
-  }
-
   __device__ __forceinline__ void issue_scores(float (&d)[32], uint32_t rows_at,
                                                uint32_t tile) const {
-    const Operand rows(shared + rows_at + group * Ring::kTileBytes, 0), columns(tile, 0);
+    const Operand rows(tiles.shared + rows_at + group * Ring::kTileBytes, 0), columns(tile, 0);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
@@ -81,13 +74,6 @@ struct KeyWalk {
     wgmma_commit();
   }
 
-  // A tile before this warpgroup's keys.
-  __device__ __forceinline__ void skip() {
-    wait(ring().full(ahead.stage), ahead.parity);
-    release(ring().empty(ahead.stage));
-    ahead.advance();
-  }
-
   // The first columns' statistics of the current tile, while products are waited for.
   __device__ __forceinline__ void fetch(uint32_t which) {
     const uint32_t from = statistics(which);
@@ -105,7 +91,7 @@ struct KeyWalk {
 
   // Addresses of the thread's columns in the tile's negative_lse (0) or delta (1).
   __device__ __forceinline__ uint32_t statistics(uint32_t which) const {
-    return shared + Layout::kStatisticsAt + (stage * 2 + which) * kStatisticsBytes +
+    return tiles.shared + Layout::kStatisticsAt + (tiles.stage * 2 + which) * kStatisticsBytes +
            threadIdx.x % 4 * 8;
   }
 
@@ -158,20 +144,18 @@ struct KeyWalk {
     weigh(diagonal);
     wgmma_wait<0>();
     pin_registers(dp);
-    if (stage_before != kNone) release(ring().empty(stage_before));
-    if (skip_before_next) skip();
+    tiles.give_back_before();
+    if (skip_before_next) tiles.skip();
     round_weights();
-    issue_sums(dv, ring().second(stage));
-    wait(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, 0, ring().first(ahead.stage));
+    issue_sums(dv, tiles.second());
+    tiles.await_next();
+    issue_scores(s, 0, tiles.next_first());
     fetch(1);
     wgmma_wait<1>();
     differentiate();
-    issue_sums(dk, ring().first(stage));
-    issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
-    stage_before = stage;
-    stage = ahead.stage;
-    ahead.advance();
+    issue_sums(dk, tiles.first());
+    issue_scores(dp, Layout::kValuesAt, tiles.next_second());
+    tiles.advance();
     fetch(0);
     wgmma_wait<2>();
     pin_registers(s);
@@ -181,47 +165,46 @@ struct KeyWalk {
     weigh(diagonal);
     wgmma_wait<0>();
     pin_registers(dp);
-    release(shared + Layout::kKeysEmptyAt);
-    if (stage_before != kNone) release(ring().empty(stage_before));
+    release(tiles.shared + Layout::kKeysEmptyAt);
+    tiles.give_back_before();
     round_weights();
-    issue_sums(dv, ring().second(stage));
+    issue_sums(dv, tiles.second());
     fetch(1);
     wgmma_wait<0>();
     differentiate();
-    issue_sums(dk, ring().first(stage));
+    issue_sums(dk, tiles.first());
     wgmma_wait<0>();
     pin_registers(dk);
     pin_registers(dv);
-    release(ring().empty(stage));
+    tiles.give_back();
   }
 
-  // `tiles` of each head are not before this warpgroup's keys; the second warpgroup skips one.
-  __device__ __forceinline__ void walk(int heads, int tiles) {
+  // `count` tiles of each head are not before this warpgroup's keys; the second warpgroup skips
+  // one.
+  __device__ __forceinline__ void walk(int heads, int count) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) dk[i] = dv[i] = 0.0f;
     pin_registers(dk);
     pin_registers(dv);
-    if (group != 0) skip();
-    wait(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, 0, ring().first(ahead.stage));
-    issue_scores(dp, Layout::kValuesAt, ring().second(ahead.stage));
-    stage_before = kNone;
-    stage = ahead.stage;
-    ahead.advance();
+    if (group != 0) tiles.skip();
+    tiles.await_next();
+    issue_scores(s, 0, tiles.next_first());
+    issue_scores(dp, Layout::kValuesAt, tiles.next_second());
+    tiles.begin();
     fetch(0);
     wgmma_wait<1>();
     pin_registers(s);
-    int left = tiles;  // of this head
+    int left = count;  // of this head
     for (;;) {
-      const bool diagonal = left == tiles;
+      const bool diagonal = left == count;
       if (--left == 0) {
         if (--heads == 0) {
           last_step(diagonal);
           break;
         }
-        left = tiles;
+        left = count;
       }
-      step(diagonal, left == tiles && group != 0);
+      step(diagonal, left == count && group != 0);
     }
   }
 };

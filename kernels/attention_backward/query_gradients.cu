@@ -9,6 +9,7 @@
 // tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM; shared
 // memory 32 KB for each product, 32 KB loaded = 1024 clocks at 128 B/clk.
 #include "kernels/attention/problem.cuh"
+#include "kernels/attention_backward/launch.cuh"
 #include "kernels/attention_backward/query_walk.cuh"
 #include "kernels/common/cluster.cuh"
 
@@ -21,8 +22,6 @@ using Launch = attention_gradient::Launch;
 using query_walk::kStages;
 using query_walk::QueryWalk;
 using query_walk::Shared;
-
-constexpr int kThreads = 384;
 
 // Rounded rows go through shared memory and leave 16 bytes per thread.
 template <int kHeadDim>
@@ -69,7 +68,7 @@ template <int kHeadDim>
 __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t shared, int group) {
   using Layout = Shared<kHeadDim>;
   using Ring = typename Layout::Ring;
-  QueryWalk<kHeadDim> walk{problem, shared};
+  QueryWalk<kHeadDim> walk{problem, {shared}};
   const uint32_t rows = shared + group * Layout::kGroupBytes;
   const uint32_t rows_full = shared + Layout::kRowsFullAt + group * 16;
   ItemQueue items{shared + Layout::kItemsAt, {}};
@@ -88,7 +87,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
                            static_cast<uint32_t>(1 + group));
     }
     const int skipped = tiles_of(items.read()) - tiles;
-    for (int tile = 0; tile < skipped; ++tile) walk.skip();
+    for (int tile = 0; tile < skipped; ++tile) walk.tiles.skip();
   }
 }
 
@@ -158,12 +157,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_tensor_map(&v_map);
     prefetch_tensor_map(&dout_map);
     prefetch_tensor_map(&out_map);
-    typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(8);
+    typename Layout::Ring{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt}.init(
+        kComputingWarps);
     for (uint32_t group = 0; group < 2; ++group) {
       init_mbarrier(shared + Layout::kRowsFullAt + group * 16, 1);
-      init_mbarrier(shared + Layout::kRowsFullAt + group * 16 + 8, 4 * kArrivalsPerWarp);
+      init_mbarrier(shared + Layout::kRowsFullAt + group * 16 + 8,
+                    kComputingWarps / 2 * kArrivalsPerWarp);
     }
-    ItemQueue{shared + Layout::kItemsAt, {}}.init(8);
+    ItemQueue{shared + Layout::kItemsAt, {}}.init(kComputingWarps);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -182,16 +183,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kHeadDim>
 cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
-  auto* kernel = compute_query_gradients<kHeadDim>;
-  constexpr int kBytes = Shared<kHeadDim>::kBytes;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.query_heads;
-  kernel<<<static_cast<unsigned>(items < processors ? items : processors), kThreads, kBytes,
-           stream>>>(p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map, launch.out_map);
-  return cudaGetLastError();
+  return launch_kernel(compute_query_gradients<kHeadDim>, Shared<kHeadDim>::kBytes, items,
+                       processors, stream, p, launch.q_map, launch.k_map, launch.v_map,
+                       launch.dout_map, launch.out_map);
 }
 
 }  // namespace

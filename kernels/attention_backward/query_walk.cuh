@@ -6,7 +6,7 @@
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/items.cuh"
 #include "kernels/attention_backward/operand.cuh"
-#include "kernels/attention_backward/tile_ring.cuh"
+#include "kernels/attention_backward/tile_reader.cuh"
 
 namespace slimexx::kernels::attention_gradient::query_walk {
 
@@ -31,21 +31,13 @@ struct Shared {
 // One warpgroup: 64 queries against the keys up to them.
 template <int kHeadDim>
 struct QueryWalk {
-  using Ring = typename Shared<kHeadDim>::Ring;
-  static constexpr uint32_t kNone = kStages;
   const Problem& problem;
-  uint32_t shared;
-  RingCursor<kStages> ahead;     // the tile whose scores are issued next
-  uint32_t stage, stage_before;  // of the current tile and the one before
+  TileReader<Shared<kHeadDim>> tiles;
   uint32_t q[kHeadDim / 4], dout[kHeadDim / 4];
   float negative_lse[2], delta[2];
   float dq[kHeadDim / 2];
   float s[32], dp[32];
   uint32_t ds[16];
-
-  __device__ __forceinline__ Ring ring() const {
-    return {shared + Shared<kHeadDim>::kRingAt, shared + Shared<kHeadDim>::kRingBarriersAt};
-  }
 
   // The first of the thread's two rows; the other is 8 on.
   static __device__ __forceinline__ int row_of_thread() {
@@ -83,11 +75,10 @@ struct QueryWalk {
 
   // D = dout . out, of outputs that come through the ring before the keys; both kernels need it.
   __device__ __forceinline__ void multiply_outputs(const Item& item, int first_row, int group) {
-    wait(ring().full(ahead.stage), ahead.parity);
+    tiles.await_next();
     uint32_t out[kHeadDim / 4];
-    read_operand(out, group == 0 ? ring().first(ahead.stage) : ring().second(ahead.stage));
-    release(ring().empty(ahead.stage));
-    ahead.advance();
+    read_operand(out, group == 0 ? tiles.next_first() : tiles.next_second());
+    tiles.drop_next();
     delta[0] = delta[1] = 0.0f;
 #pragma unroll
     for (int i = 0; i < kHeadDim / 4; ++i) {
@@ -160,49 +151,39 @@ struct QueryWalk {
   __device__ __forceinline__ void step(bool next_diagonal) {
     wgmma_wait<0>();
     pin_registers(dp);
-    if (stage_before != kNone) release(ring().empty(stage_before));
+    tiles.give_back_before();
     differentiate();
-    wait(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, q, ring().first(ahead.stage));
-    issue_sum(ring().first(stage));
-    issue_scores(dp, dout, ring().second(ahead.stage));
-    stage_before = stage;
-    stage = ahead.stage;
-    ahead.advance();
+    tiles.await_next();
+    issue_scores(s, q, tiles.next_first());
+    issue_sum(tiles.first());
+    issue_scores(dp, dout, tiles.next_second());
+    tiles.advance();
     wgmma_wait<2>();
     pin_registers(s);
     weigh(next_diagonal);
   }
 
-  // `tiles` > 0, the last of them on the diagonal.
-  __device__ __forceinline__ void walk(int tiles) {
+  // `count` > 0 tiles, the last of them on the diagonal.
+  __device__ __forceinline__ void walk(int count) {
 #pragma unroll
     for (float& value : dq) value = 0.0f;
     pin_registers(dq);
-    wait(ring().full(ahead.stage), ahead.parity);
-    issue_scores(s, q, ring().first(ahead.stage));
-    issue_scores(dp, dout, ring().second(ahead.stage));
-    stage_before = kNone;
-    stage = ahead.stage;
-    ahead.advance();
+    tiles.await_next();
+    issue_scores(s, q, tiles.next_first());
+    issue_scores(dp, dout, tiles.next_second());
+    tiles.begin();
     wgmma_wait<1>();
     pin_registers(s);
-    weigh(tiles == 1);
-    for (int tile = 1; tile < tiles; ++tile) step(tile + 1 == tiles);
+    weigh(count == 1);
+    for (int tile = 1; tile < count; ++tile) step(tile + 1 == count);
     wgmma_wait<0>();
     pin_registers(dp);
-    if (stage_before != kNone) release(ring().empty(stage_before));
+    tiles.give_back_before();
     differentiate();
-    issue_sum(ring().first(stage));
+    issue_sum(tiles.first());
     wgmma_wait<0>();
     pin_registers(dq);
-    release(ring().empty(stage));
-  }
-
-  __device__ __forceinline__ void skip() {
-    wait(ring().full(ahead.stage), ahead.parity);
-    release(ring().empty(ahead.stage));
-    ahead.advance();
+    tiles.give_back();
   }
 };
 

@@ -15,6 +15,7 @@ inline constexpr uint32_t kBoxBytes = kTile * 128;
 
 template <int kHeadDim, int kStages>
 struct TileRing {
+  static constexpr int kStageCount = kStages;
   static constexpr int kHalves = kHeadDim / kBoxColumns;
   static constexpr uint32_t kTileBytes = kHalves * kBoxBytes;
   static constexpr uint32_t kBytes = kStages * 2 * kTileBytes;

@@ -1,0 +1,26 @@
+// Both kernels' grid: thread blocks stay until there are no more items. One warp of the first
+// warpgroup loads, two warpgroups compute.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention_backward/problem.cuh"
+
+namespace slimexx::kernels::attention_gradient {
+
+inline constexpr int kThreads = 384;
+inline constexpr uint32_t kComputingWarps = 8;
+
+// `items`: at least as many as there are.
+template <class... Maps>
+cudaError_t launch_kernel(void (*kernel)(const Problem, const Maps...), int bytes, int64_t items,
+                          int processors, cudaStream_t stream, const Problem& problem,
+                          const Maps&... maps) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return error;
+  kernel<<<static_cast<unsigned>(items < processors ? items : processors), kThreads, bytes,
+           stream>>>(problem, maps...);
+  return cudaGetLastError();
+}
+
+}  // namespace slimexx::kernels::attention_gradient
