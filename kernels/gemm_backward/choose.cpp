@@ -1,7 +1,8 @@
 // The heuristic puts tiles of 128 x 256 elements and more first. On an H200, which its power limit
 // holds at some 660 TFLOP/s, tiles of 128 x 128 and 128 x 160 of two blocks a cluster take 0.94 of
-// the time in the mean and at most 1.03 (layers and heads of Qwen3-4B, Qwen3-8B and GLM-4-9B, 2048
-// to 16384 rows), but for input gradients over a whole vocabulary, where they can take 1.2.
+// that answer's time in the mean (layers and heads of Qwen3-4B, Qwen3-8B and GLM-4-9B, 2048 to
+// 16384 rows). The worst of these answers takes 1.03, the worst of those chosen here 1.02; but for
+// input gradients over a whole vocabulary they can take 1.2.
 #include "kernels/gemm_backward/choose.h"
 
 #include <cmath>
