@@ -25,8 +25,10 @@ inline float attention_scale(const ModelSpec& spec) {
 }
 
 // A layer's tape in two parts, both without x: what kFull keeps, and the rest but for what backward
-// can make again at no more than a norm's or SwiGLU's cost.
+// can make again at no more than a norm's or SwiGLU's cost. Where no backward will read the rest, h
+// stands in for gate_up, which is twice its size.
 void allocate_kept(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape);
-void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape);
+void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens,
+                          bool for_backward, LayerTape& tape);
 
 }  // namespace slimexx::model

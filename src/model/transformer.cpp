@@ -90,14 +90,18 @@ void allocate_kept(Arena& arena, const ModelSpec& spec, int64_t num_tokens, Laye
 }
 
 void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens,
-                          LayerTape& tape) {
+                          bool for_backward, LayerTape& tape) {
   const DType dtype = tensor::compute_dtype(arena.device());
   const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
   if (spec.qk_norm) tape.qkv_raw = rows(spec.qkv_size());
   tape.qkv = rows(spec.qk_norm ? spec.q_size() + spec.kv_size() : spec.qkv_size());
   if (spec.sandwich_norms) tape.o_raw = rows(spec.hidden_size);
   if (!tape.x_mid.defined()) tape.x_mid = rows(spec.hidden_size);
-  tape.gate_up = rows(2 * spec.intermediate_size);
+  if (for_backward) {
+    tape.gate_up = rows(2 * spec.intermediate_size);
+  } else {
+    tape.h = rows(spec.intermediate_size);
+  }
   if (spec.sandwich_norms) tape.down_raw = rows(spec.hidden_size);
 }
 
@@ -139,7 +143,11 @@ void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParam
     ops::add_rms_norm_forward(stream, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
                               w.mlp_norm, eps);
   }
-  ops::matmul_forward(stream, tape.gate_up, mid_normed, w.gate_up_weight, w.gate_up_bias);
+  if (tape.gate_up.defined()) {
+    ops::matmul_forward(stream, tape.gate_up, mid_normed, w.gate_up_weight, w.gate_up_bias);
+  } else {
+    ops::matmul_swiglu_forward(stream, tape.h, mid_normed, w.gate_up_weight, w.gate_up_bias);
+  }
 }
 
 void Transformer::layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
@@ -148,8 +156,11 @@ void Transformer::layer_down_forward(Stream stream, Arena& arena, const LayerPar
   ArenaScope scope(arena);
   const int64_t tokens = tape.x_mid.dim(0);
   const DType dtype = tape.x_mid.dtype();
-  const Tensor h = arena.allocate(dtype, {tokens, spec_.intermediate_size});
-  ops::swiglu_forward(stream, h, tape.gate_up);
+  Tensor h = tape.h;
+  if (tape.gate_up.defined()) {
+    h = arena.allocate(dtype, {tokens, spec_.intermediate_size});
+    ops::swiglu_forward(stream, h, tape.gate_up);
+  }
   const Tensor down =
       spec_.sandwich_norms ? tape.down_raw : arena.allocate(dtype, {tokens, spec_.hidden_size});
   ops::matmul_forward(stream, down, h, w.down_weight, w.down_bias);
@@ -183,7 +194,7 @@ Tensor Transformer::forward(Stream stream, Arena& arena, const ModelParameters& 
     allocate_kept(arena, spec_, tokens, layer_tape);
     if (tape != nullptr) mark = arena.mark();
     const LayerTape kept = layer_tape;
-    allocate_activations(arena, spec_, tokens, layer_tape);
+    allocate_activations(arena, spec_, tokens, keep_all, layer_tape);
     layer_up_forward(stream, arena, w, batch, layer, layer_tape, normed, normed, false);
     layer_down_forward(
         stream, arena, w, layer_tape, next,

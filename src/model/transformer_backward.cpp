@@ -95,7 +95,7 @@ void Transformer::recompute_layer(Stream stream, Arena& arena, const LayerParame
                                   const Batch& batch, int64_t layer, LayerTape& tape) const {
   const int64_t tokens = tape.x.dim(0);
   const auto rows = [&](int64_t width) { return arena.allocate(tape.x.dtype(), {tokens, width}); };
-  allocate_activations(arena, spec_, tokens, tape);
+  allocate_activations(arena, spec_, tokens, true, tape);
   tape.normed = norm_again(stream, arena, {}, tape.x, w.input_norm);
   tape.mid_normed = rows(spec_.hidden_size);
   layer_up_forward(stream, arena, w, batch, layer, tape, tape.normed, tape.mid_normed, true);

@@ -75,6 +75,32 @@ TEST_F(MatmulCuda, RowAloneHasTheBitsOfTheBatch) {
   }
 }
 
+// Sizes of both ways; only the one through gate_up in memory needs scratch.
+TEST_F(MatmulCuda, SwigluOfAProductHasTheBitsOfBothOps) {
+  const std::vector<cases::MatmulCase> all = {
+      {1, 8, 64},       {5, 40, 128, true}, {64, 320, 192},        {130, 264, 512, true},
+      {300, 1032, 256}, {0, 16, 64},        {4000, 640, 64, true}, {7, 20, 64, true},
+      {65, 64, 72},     {33, 31, 45, true}};
+  for (const auto& c : all) {
+    const OnDevice x(random_bf16({c.tokens, c.inputs}, kSeed)),
+        w(random_bf16({2 * c.outputs, c.inputs}, kSeed + 1)),
+        bias(c.bias ? random_bf16({2 * c.outputs}, kSeed + 2) : Array());
+    Array blank({c.tokens, c.outputs});
+    blank.fill(std::nanf(""));
+    const OnDevice gate_up(Array({c.tokens, 2 * c.outputs})), expected(blank), h(blank);
+    run_op([&](Stream s) { matmul_forward(s, gate_up, x, w, bias); });
+    run_op([&](Stream s) { swiglu_forward(s, expected, gate_up); });
+    run_op([&](Stream s) { matmul_swiglu_forward(s, h, x, w, bias); });
+    const std::string name = std::to_string(c.tokens) + "x" + std::to_string(c.outputs) + "x" +
+                             std::to_string(c.inputs) + ", seed " + std::to_string(kSeed);
+    EXPECT_TRUE(same_bits(h.back(), expected.back())) << name;
+    tensor::Arena plan = tensor::Arena::for_planning(test_device(), "test");
+    matmul_swiglu_forward(tensor::planning_stream(test_device(), plan), h, x, w, bias);
+    const bool is_fused = c.outputs % 8 == 0 && c.inputs % 64 == 0;
+    EXPECT_EQ(plan.high_water_bytes() == 0, is_fused) << name;
+  }
+}
+
 // Logits go to rows of a wider buffer; nothing beside them is written.
 TEST_F(MatmulCuda, StridedF32OutputChangesNothing) {
   for (const cases::MatmulCase& c : {cases::MatmulCase{14, 40, 56, true}, {9, 37, 50}}) {

@@ -66,6 +66,26 @@ TEST_P(Matmul, ForwardIsTheStatedChain) {
   }
 }
 
+TEST_P(Matmul, SwigluOfAProductHasTheBitsOfBothOps) {
+  for (const auto& c : cases::matmul_values()) {
+    const Array x = Array::random({c.tokens, c.inputs}, 1),
+                w = Array::random({2 * c.outputs, c.inputs}, 2),
+                bias = c.bias ? Array::random({2 * c.outputs}, 3) : Array();
+    Array gate_up({c.tokens, 2 * c.outputs}), expected({c.tokens, c.outputs}),
+        h({c.tokens, c.outputs});
+    matmul_forward(stream_, gate_up, x, w, bias);
+    swiglu_forward(stream_, expected, gate_up);
+    h.fill(std::nanf(""));
+    tensor::Arena plan = tensor::Arena::for_planning({}, "test");
+    matmul_swiglu_forward(tensor::planning_stream({}, plan), h, x, w, bias);
+    EXPECT_GE(plan.high_water_bytes(), gate_up.view().size_bytes());
+    tensor::Arena arena({}, plan.high_water_bytes(), "test");
+    matmul_swiglu_forward(stream_.with_scratch(arena), h, x, w, bias);
+    EXPECT_EQ(arena.used_bytes(), 0);
+    EXPECT_TRUE(same_bits(h, expected)) << c.tokens << "x" << c.outputs << "x" << c.inputs;
+  }
+}
+
 TEST_P(Matmul, RowAloneHasTheBitsOfTheBatch) {
   const cases::MatmulCase c{29, 77, 391, true};
   Operands o(c);

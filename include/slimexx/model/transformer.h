@@ -49,8 +49,9 @@ struct LayerTape {
   Tensor o_raw = {};       // [T,H] before its sandwich norm; undefined without
   Tensor x_mid = {};       // [T,H] after the attention residual
   Tensor mid_normed = {};  // [T,H] its norm; undefined: backward makes it again
-  Tensor gate_up = {};     // [T,2F]; backward puts its gradient in its place
-  Tensor h = {};           // [T,F] silu(gate) * up; undefined: backward makes it again
+  Tensor gate_up = {};     // [T,2F]; backward puts its gradient in its place. Undefined where no
+                           // backward reads it: then h is made in the product
+  Tensor h = {};           // [T,F] silu(gate) * up; undefined: made from gate_up where it is read
   Tensor down_raw = {};    // [T,H] before its sandwich norm; undefined without
 };
 
@@ -110,9 +111,9 @@ class Transformer {
                 const BackwardHooks& hooks = {}) const;
 
  private:
-  // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up, filling the tape;
-  // `mid_normed`, which may be `normed`, becomes the norm of x_mid. With `is_again` what kFull
-  // keeps is there already.
+  // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up or else tape.h,
+  // filling the tape; `mid_normed`, which may be `normed`, becomes the norm of x_mid. With
+  // `is_again` what kFull keeps is there already.
   void layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
                         int64_t layer, LayerTape& tape, Tensor normed, Tensor mid_normed,
                         bool is_again) const;

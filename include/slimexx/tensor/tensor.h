@@ -43,7 +43,7 @@ struct Stream {
   void* handle = nullptr;  // cudaStream_t
   bool is_planning = false;
   // What ops need while they run; the next op in stream order may use the same bytes. Ops that need
-  // some say so; the CPU's need none.
+  // some say so; of the CPU's one does (ops.h).
   Arena* scratch = nullptr;
 
   Stream with_scratch(Arena& arena) const { return {device, handle, is_planning, &arena}; }

@@ -11,6 +11,8 @@ namespace slimexx::ops::cuda {
 [[noreturn]] void missing(const char* op);
 
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias);
+bool fuses_swiglu(const Tensor& w);  // [2F,K]: matmul_swiglu_forward takes it
+void matmul_swiglu_forward(Stream stream, Tensor h, Tensor x, Tensor w, Tensor bias);
 void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate);
 void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
                             bool accumulate);

@@ -31,6 +31,19 @@ void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   check_launch("matmul_forward", kernels::launch_gemm(args, handle(stream)), x, w);
 }
 
+bool fuses_swiglu(const Tensor& w) { return kernels::fuses_swiglu(w.dim(0), w.dim(1), w.raw()); }
+
+void matmul_swiglu_forward(Stream stream, Tensor h, Tensor x, Tensor w, Tensor bias) {
+  const kernels::GemmArgs args{.x = x.raw(),
+                               .w = w.raw(),
+                               .bias = bias.raw(),
+                               .y = h.raw(),
+                               .m = x.dim(0),
+                               .n = w.dim(0),
+                               .k = w.dim(1)};
+  check_launch("matmul_swiglu_forward", kernels::launch_gemm_swiglu(args, handle(stream)), x, w);
+}
+
 void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate) {
   const ScratchScope scratch("matmul_backward_input", stream, kernels::kGemmBackwardWorkspaceBytes);
   if (stream.is_planning) return;
