@@ -46,6 +46,14 @@ __device__ __forceinline__ bool is_split(const Problem& problem, const Sequence&
 
 __device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
 
+__device__ __forceinline__ int64_t partial_row(const Problem& problem, int segment, int sequence,
+                                               int head, int row) {
+  return ((static_cast<int64_t>(segment) * problem.sequences + sequence) * problem.kv_heads +
+          head) *
+             problem.partial_rows +
+         row;
+}
+
 // Walks the work indices of a launch in ascending order; a whole warp works together. `count` gives
 // the number of pieces of a sequence.
 struct WorkCursor {

@@ -59,6 +59,33 @@ __device__ __forceinline__ void mask_scores(float (&s)[kScores], const int (&las
   }
 }
 
+// What a block multiplies the earlier blocks of its segment by, and -m' c.
+struct BlockScale {
+  float decay, offset;
+};
+
+// `highest`: of the block's scores in the row.
+__device__ __forceinline__ BlockScale raise_maximum(float& maximum, float highest, float c) {
+  highest = fmaxf(highest, maximum);
+  // A row without keys so far: 2^-inf is 0, where -inf - -inf would be NaN.
+  const float pivot = highest == minus_infinity() ? 0.0f : highest;
+  BlockScale scale;
+  scale.decay = exp2_approx(__fmul_rn(__fsub_rn(maximum, pivot), c));
+  maximum = highest;
+  scale.offset = -__fmul_rn(pivot, c);
+  return scale;
+}
+
+__device__ __forceinline__ float weigh_score(float score, float c, float offset) {
+  return exp2_approx(__fmaf_rn(score, c, offset));
+}
+
+// `even`, `odd`: the block's weights of two neighbouring columns out of eight, each added up from
+// the first key to the last.
+__device__ __forceinline__ float extend_sum(float sum, float decay, float even, float odd) {
+  return __fmaf_rn(sum, decay, __fadd_rn(even, odd));
+}
+
 // Scores become weights; `decay` is what the earlier blocks of the segment are multiplied by.
 __device__ __forceinline__ void weigh_block(float (&s)[kScores], SoftmaxState& state,
                                             float (&decay)[2], float c) {
@@ -73,23 +100,19 @@ __device__ __forceinline__ void weigh_block(float (&s)[kScores], SoftmaxState& s
     float highest = fmaxf(even, odd);
     highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
     highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
-    highest = fmaxf(highest, state.maximum[i]);
-    // A row without keys so far: 2^-inf is 0, where -inf - -inf would be NaN.
-    const float pivot = highest == minus_infinity() ? 0.0f : highest;
-    decay[i] = exp2_approx(__fmul_rn(__fsub_rn(state.maximum[i], pivot), c));
-    state.maximum[i] = highest;
-    const float offset = -__fmul_rn(pivot, c);
+    const BlockScale scale = raise_maximum(state.maximum[i], highest, c);
+    decay[i] = scale.decay;
     float even_sum = 0.0f, odd_sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kBlock / 8; ++j) {
       float& first = s[4 * j + 2 * i];
       float& second = s[4 * j + 2 * i + 1];
-      first = exp2_approx(__fmaf_rn(first, c, offset));
-      second = exp2_approx(__fmaf_rn(second, c, offset));
+      first = weigh_score(first, c, scale.offset);
+      second = weigh_score(second, c, scale.offset);
       even_sum = __fadd_rn(even_sum, first);
       odd_sum = __fadd_rn(odd_sum, second);
     }
-    state.sum[i] = __fmaf_rn(state.sum[i], decay[i], __fadd_rn(even_sum, odd_sum));
+    state.sum[i] = extend_sum(state.sum[i], decay[i], even_sum, odd_sum);
   }
 }
 

@@ -1,4 +1,5 @@
 list(APPEND SLX_KERNELS_SOURCES
   attention/attention_forward.cu
+  attention/few_rows.cu
   attention/split_keys.cu
   attention/whole_rows.cu)

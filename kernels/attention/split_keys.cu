@@ -1,7 +1,7 @@
 // Schedule kSplitKeys: a piece of work is one segment of keys for 64 (query, head) rows that share
-// a kv head; for decode and short chunks. Persistent thread blocks take pieces round robin; the
-// loading warp runs ahead across pieces. Rows with several segments are merged by a second kernel,
-// left to right, with the arithmetic of kWholeRows.
+// a kv head; for short chunks (fewer rows, as in decode: few_rows.cu). Persistent thread blocks
+// take pieces round robin; the loading warp runs ahead across pieces. Rows with several segments
+// are merged by a second kernel, left to right, with the arithmetic of kWholeRows.
 //
 // Cost, head dim 128: 64 KB of keys and values per block of 128 keys, at 4.28 TB/s over 132 SMs
 // about 3500 clocks; products padded to 64 rows 1024 clocks, softmax about 1000, so memory is the
@@ -90,14 +90,6 @@ __device__ __forceinline__ void gather_queries(const Problem& problem, const Pie
                  "r"(x[i].y), "r"(x[i].z), "r"(x[i].w)
                  : "memory");
   }
-}
-
-__device__ __forceinline__ int64_t partial_row(const Problem& problem, int segment, int sequence,
-                                               int head, int row) {
-  return ((static_cast<int64_t>(segment) * problem.sequences + sequence) * problem.kv_heads +
-          head) *
-             problem.partial_rows +
-         row;
 }
 
 // Rows whose keys all lie in the first segment are finished here; rows without keys in this segment
@@ -191,6 +183,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
+  await_previous_grids();  // the previous kernel wrote queries, and perhaps the lengths
+  allow_next_grid();       // the merge, which waits for the end of this kernel
   if (threadIdx.x < 128) {
     compute_pieces<kHeadDim>(problem, shared);
     return;
@@ -260,39 +254,47 @@ __global__ void __launch_bounds__(128) merge_segments(const __grid_constant__ Pr
   }
 }
 
-// The merge starts while the last segments run and waits for them on the device.
 template <int kHeadDim>
 cudaError_t launch_merge(const Launch& launch, cudaStream_t stream) {
   const int64_t rows = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                        launch.problem.partial_rows;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>((rows + 3) / 4));
-  config.blockDim = dim3(128);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, merge_segments<kHeadDim>, launch.problem);
+  return launch_early(merge_segments<kHeadDim>, static_cast<unsigned>((rows + 3) / 4), 128, 0,
+                      stream, launch.problem);
 }
 
 template <int kHeadDim>
-cudaError_t launch(const Launch& launch, cudaStream_t stream) {
+cudaError_t launch_many_rows(const Launch& launch, int processors, cudaStream_t stream) {
   auto* kernel = attend_segments<kHeadDim>;
   constexpr int kBytes = Shared<kHeadDim>::kBytes;
-  cudaError_t error =
+  const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  int processors = 0;
-  if (error == cudaSuccess) error = count_processors(&processors);
   if (error != cudaSuccess) return error;
   const int64_t tiles = (launch.problem.partial_rows + kTileRows - 1) / kTileRows;
   const int64_t pieces =
       tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
   const auto blocks = static_cast<unsigned>(pieces < processors ? pieces : processors);
-  kernel<<<blocks, kThreads, kBytes, stream>>>(launch.problem, launch.key_map, launch.value_map);
-  error = cudaGetLastError();
-  if (error != cudaSuccess || launch.max_segments <= 1) return error;
+  return launch_early(kernel, blocks, kThreads, kBytes, stream, launch.problem, launch.key_map,
+                      launch.value_map);
+}
+
+// With plenty of sequences, none of them long, thread blocks take whole ones.
+bool takes_whole_sequences(const Launch& launch, int processors) {
+  constexpr int kPlenty = 4, kLongestSegments = 8;
+  return launch.problem.partial_rows <= kFewRows && launch.max_segments <= kLongestSegments &&
+         static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads >=
+             int64_t{kPlenty} * processors;
+}
+
+template <int kHeadDim>
+cudaError_t launch(const Launch& launch, cudaStream_t stream) {
+  int processors = 0;
+  cudaError_t error = count_processors(&processors);
+  if (error != cudaSuccess) return error;
+  const bool whole = takes_whole_sequences(launch, processors);
+  error = launch.problem.partial_rows <= kFewRows
+              ? launch_few_rows(launch, kHeadDim, whole, processors, stream)
+              : launch_many_rows<kHeadDim>(launch, processors, stream);
+  if (error != cudaSuccess || launch.max_segments <= 1 || whole) return error;
   return launch_merge<kHeadDim>(launch, stream);
 }
 

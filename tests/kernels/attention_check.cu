@@ -389,6 +389,24 @@ void check_fused_rows(const World& w, const Result& expected) {
   failures += touched != 0;
 }
 
+// At most 16 query rows a kv head: decode steps and chunks of a few tokens, once few of them and
+// once so many that thread blocks take whole sequences.
+void check_few_rows(const World& w, const Result& expected, int page) {
+  constexpr size_t kMany = 640;
+  const std::string suffix = ", page " + std::to_string(page);
+  const size_t many = kMany / w.hk;
+  const auto steps = decode_steps(w, many, page + 1);
+  compare(("many decode steps" + suffix).c_str(), w, expected, steps,
+          run(w, steps, {page}, AttentionSchedule::kAuto));
+  const auto chunks = random_chunks(w, std::max(1, 16 * w.hk / w.hq), page);
+  for (const size_t count : {size_t{40}, many}) {
+    const std::vector<Chunk> some(chunks.begin(),
+                                  chunks.begin() + std::min<size_t>(chunks.size(), count));
+    compare((std::to_string(some.size()) + " chunks of few rows" + suffix).c_str(), w, expected,
+            some, run(w, some, {page}, AttentionSchedule::kSplitKeys));
+  }
+}
+
 void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decodes) {
   using enum AttentionSchedule;
   const auto all = whole_sequences(w);
@@ -416,6 +434,7 @@ void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decod
     std::shuffle(mixed.begin(), mixed.end(), std::mt19937_64(page));
     compare(("decode and chunks" + suffix).c_str(), w, expected, mixed,
             run(w, mixed, {page}, kAuto));
+    check_few_rows(w, expected, page);
     const std::vector<Chunk> one{steps[0]};
     compare(("decode alone" + suffix).c_str(), w, expected, one, run(w, one, {page}, kAuto));
     compare(("decode, whole rows" + suffix).c_str(), w, expected, one,
@@ -568,6 +587,11 @@ int main(int argc, char** argv) {
       const auto steps = decode_steps(w, 3, 8);
       compare("decode", w, expected, steps, run(w, steps, {16}, kSplitKeys));
     }
+    const World many(8, 8, 64, {1040, 70}, 8);
+    const auto all = whole_sequences(many);
+    const auto steps = decode_steps(many, 80, 9);
+    compare("many decode steps", many, run(many, all, {}, kWholeRows), steps,
+            run(many, steps, {128}, kSplitKeys));
   } else if (mode == "small") {
     const World w(4, 2, 128, {130, 1, 1100}, 3), narrow(7, 1, 64, {65, 200}, 4);
     check_values(w, kWholeRows, {});

@@ -1,0 +1,148 @@
+// Times of decode attention: one query a sequence over paged keys and values, as the engine lays
+// them out. Graphs of several layers whose keys and values together exceed the L2 many times over,
+// replayed long enough to meet the chip's power limit.
+//   attention_decode_bench [chained]
+// `chained`: before each launch stands a small kernel that rewrites the queries and lets the next
+// one start early, as the norms of a model's heads do; the time is that of both.
+#include <cuda_bf16.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "bench/kernels/rows_timing.h"
+#include "kernels/common/cluster.cuh"
+#include "slimexx/kernels/attention.h"
+#include "tests/kernels/need_device.h"
+
+namespace {
+
+using namespace slimexx::kernels;
+using namespace slimexx::kernels::testing;
+
+constexpr int kHeadDim = 128;
+constexpr int kQueryHeads = 32;
+constexpr int kPage = 16;
+
+__global__ void fill_normal(__nv_bfloat16* out, int64_t n, uint32_t seed) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    x ^= x >> 16;
+    const float u = (static_cast<float>(x >> 16) + 0.5f) * 0x1p-16f;
+    const float v = static_cast<float>(x & 0xffff) * 0x1p-16f;
+    out[i] = __float2bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * v));
+  }
+}
+
+__global__ void rewrite_queries(uint4* q, int count) {
+  await_previous_grids();
+  allow_next_grid();
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
+  uint4 x = q[i];
+  x.x ^= 0x00010001u;
+  q[i] = x;
+}
+
+struct Shape {
+  int sequences, shortest, longest, kv_heads;
+};
+
+struct Pool {
+  DeviceArray<__nv_bfloat16> k, v;
+  explicit Pool(int64_t elements) : k(elements), v(elements) {
+    fill_normal<<<2048, 256>>>(k.data(), elements, 1);
+    fill_normal<<<2048, 256>>>(v.data(), elements, 2);
+    SLX_CUDA(cudaDeviceSynchronize());
+  }
+};
+
+template <class T>
+DeviceArray<T> upload(const std::vector<T>& host) {
+  DeviceArray<T> array(static_cast<int64_t>(host.size()));
+  SLX_CUDA(cudaMemcpy(array.data(), host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return array;
+}
+
+void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy) {
+  std::mt19937_64 random(7);
+  const int width = (shape.longest + kPage - 1) / kPage, pages = width * shape.sequences;
+  std::vector<int32_t> cu, contexts, table(static_cast<size_t>(pages));
+  double keys = 0;
+  for (int i = 0; i <= shape.sequences; ++i) cu.push_back(i);
+  for (int i = 0; i < shape.sequences; ++i) {
+    const auto spread = static_cast<uint64_t>(shape.longest - shape.shortest + 1);
+    contexts.push_back(shape.shortest + static_cast<int>(random() % spread) - 1);
+    keys += contexts.back() + 1;
+  }
+  for (int i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = i;
+  std::shuffle(table.begin(), table.end(), random);
+  const auto device_cu = upload(cu), device_contexts = upload(contexts),
+             device_table = upload(table);
+  const int64_t width_of_q = int64_t{kQueryHeads} * kHeadDim;
+  DeviceArray<__nv_bfloat16> q(shape.sequences * width_of_q), out(q.count());
+  fill_normal<<<256, 256>>>(q.data(), q.count(), 3);
+  AttentionForward a;
+  a.q = q.data(), a.out = out.data();
+  a.q_stride = a.out_stride = width_of_q;
+  a.k_stride = a.v_stride = int64_t{shape.kv_heads} * kHeadDim;
+  a.cu_seqlens = device_cu.data(), a.context_lens = device_contexts.data();
+  a.page_table = device_table.data(), a.page_table_stride = width;
+  a.pages = pages, a.page_tokens = kPage;
+  a.tokens = a.sequences = shape.sequences;
+  a.query_heads = kQueryHeads, a.kv_heads = shape.kv_heads, a.head_dim = kHeadDim;
+  a.max_query_len = 1;
+  a.max_key_len = 1024;
+  while (a.max_key_len < shape.longest) a.max_key_len *= 2;  // as recorded steps round it
+  a.scale = 1.0f / std::sqrt(float(kHeadDim));
+  a.workspace_bytes = attention_forward_workspace(a);
+  const DeviceArray<uint8_t> workspace(static_cast<int64_t>(a.workspace_bytes));
+  a.workspace = workspace.data();
+  const int64_t layer = int64_t{pages} * kPage * a.k_stride;
+  const int layers = static_cast<int>(std::min<int64_t>(pool.k.count() / layer, 16));
+  const double us = time_launches(layers, layers, 7e4, [&](int copy_index, cudaStream_t stream) {
+    if (chained) {
+      cudaLaunchAttribute early{};
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+      cudaLaunchConfig_t config{};
+      const int count = static_cast<int>(q.count() / 8);
+      config.gridDim = dim3(static_cast<unsigned>((count + 127) / 128));
+      config.blockDim = dim3(128);
+      config.stream = stream;
+      config.attrs = &early;
+      config.numAttrs = 1;
+      SLX_CUDA(
+          cudaLaunchKernelEx(&config, rewrite_queries, reinterpret_cast<uint4*>(q.data()), count));
+    }
+    AttentionForward one = a;
+    one.k = pool.k.data() + copy_index * layer;
+    one.v = pool.v.data() + copy_index * layer;
+    SLX_CUDA(attention_forward(one, stream));
+  });
+  char name[64];
+  std::snprintf(name, sizeof name, "%d x %d-%d hk %d", shape.sequences, shape.shortest,
+                shape.longest, shape.kv_heads);
+  print_line(chained ? "attention_decode chained" : "attention_decode", name, us,
+             4.0 * keys * shape.kv_heads * kHeadDim, copy);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  need_device();
+  const bool chained = argc > 1 && std::strcmp(argv[1], "chained") == 0;
+  const double copy = measure_copy();
+  const Pool pool(int64_t{256} * 2048 * 8 * kHeadDim * 3);
+  for (const Shape& shape :
+       {Shape{256, 512, 512, 8}, Shape{256, 1088, 1088, 8}, Shape{256, 1536, 1536, 8},
+        Shape{256, 2000, 2000, 8}, Shape{256, 1024, 2048, 8}, Shape{128, 1024, 2048, 8},
+        Shape{64, 8192, 8192, 8}, Shape{64, 8192, 8192, 2}, Shape{8, 4096, 4096, 8},
+        Shape{1, 8192, 8192, 8}, Shape{1, 2048, 2048, 8}, Shape{1, 640, 640, 8}}) {
+    time_shape(shape, pool, chained, copy);
+  }
+  return 0;
+}
