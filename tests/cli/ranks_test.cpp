@@ -11,10 +11,7 @@ constexpr const char* kRows =
 class Ranks : public testing::Test {
  protected:
   void SetUp() override {
-    if (!has_mpirun()) GTEST_SKIP() << "mpirun is not there";
-    if (run_slimexx({"version"}).out.find("mpi yes") == std::string::npos) {
-      GTEST_SKIP() << "built without MPI";
-    }
+    if (!e2e::why_no_ranks().empty()) GTEST_SKIP() << e2e::why_no_ranks();
   }
 };
 

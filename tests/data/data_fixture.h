@@ -9,21 +9,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "data/json_lines.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/text/chat_template.h"
 #include "slimexx/text/tokenizer.h"
 
 namespace slimexx::data {
-
-inline std::vector<Json> read_json_lines(const std::string& path) {
-  std::vector<Json> rows;
-  std::ifstream file(path);
-  EXPECT_TRUE(file.good()) << path;
-  std::string line;
-  while (std::getline(file, line)) rows.push_back(parse_json(line, path));
-  return rows;
-}
 
 class DataTest : public ::testing::Test {
  protected:

@@ -19,6 +19,7 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  // Writes a file and gives its path.
   std::string put(const std::string& name, std::string_view content) const;
 
  private:

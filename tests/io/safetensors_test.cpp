@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "io/hex.h"
 #include "io/safetensors_header.h"
 #include "io/temp_dir.h"
 #include "slimexx/base/json.h"
@@ -19,14 +20,6 @@ namespace slimexx::io {
 namespace {
 
 using tensor::DType;
-
-std::string from_hex(const std::string& hex) {
-  std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    bytes += char(std::stoi(hex.substr(i, 2), nullptr, 16));
-  }
-  return bytes;
-}
 
 std::string length_bytes(uint64_t n) {
   return std::string(reinterpret_cast<const char*>(&n), sizeof(n));

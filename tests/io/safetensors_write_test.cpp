@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/content_hash.h"
+#include "io/hex.h"
 #include "io/temp_dir.h"
 #include "slimexx/base/json.h"
 #include "slimexx/io/lines.h"
@@ -13,14 +14,6 @@ namespace slimexx::io {
 namespace {
 
 using tensor::DType;
-
-std::string from_hex(const std::string& hex) {
-  std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    bytes += char(std::stoi(hex.substr(i, 2), nullptr, 16));
-  }
-  return bytes;
-}
 
 // Reads what the reference wrote, shuffles, writes it again: the same bytes.
 TEST(SafetensorsWriter, WritesTheReferencesBytes) {

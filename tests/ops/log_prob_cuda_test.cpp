@@ -167,50 +167,64 @@ struct Head {
         targets(some_targets({c.rows, c.vocabulary})) {}
 };
 
-// The LM head's bits are those of the product into f32 logits and the ops on them.
-TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
+struct HeadOnDevice {
+  OnDevice hidden, w, ids, dlp, dh;  // dh undefined where no entropy is wanted
+  HeadOnDevice(const Head& h, bool with_entropy)
+      : hidden(h.hidden),
+        w(h.w),
+        ids(integers_on_device(h.targets)),
+        dlp(as_is(h.dlp)),
+        dh(with_entropy ? as_is(h.dh) : OnDevice()) {}
+};
+
+// body(case, operands, temperature, with_entropy) for all of them.
+template <class Body>
+void for_each_head(const Body& body) {
   for (const HeadCase& c : head_cases())
     for (const float temperature : {1.0f, 0.7f})
       for (const bool with_entropy : {true, false}) {
-        const Head h(c);
-        const OnDevice hidden(h.hidden), w(h.w), ids = integers_on_device(h.targets),
-                                                 dlp = as_is(h.dlp),
-                                                 dh = with_entropy ? as_is(h.dh) : OnDevice();
-        const PaddedRows logits(Array({c.rows, c.vocabulary}));
-        const Array blank({c.rows});
-        const OnDevice lse = as_is(blank), log_probs = as_is(blank),
-                       entropies = with_entropy ? as_is(blank) : OnDevice(), own_lse = as_is(blank),
-                       own_log_probs = as_is(blank),
-                       own_entropies = with_entropy ? as_is(blank) : OnDevice();
-        const std::string name = std::to_string(c.rows) + "x" + std::to_string(c.vocabulary) + "x" +
-                                 std::to_string(c.size) + ", temperature " +
-                                 std::to_string(temperature);
-        run_op([&](Stream s) { matmul_forward(s, logits.view(), hidden, w, {}); });
-        run_op([&](Stream s) { normalize_logits(s, logits.view(), lse, temperature); });
-        run_op(
-            [&](Stream s) { gather_log_probs(s, log_probs, entropies, logits.view(), lse, ids); });
-        run_op([&](Stream s) {
-          lm_head_forward(s, own_log_probs, own_entropies, own_lse, hidden, w, ids, temperature);
-        });
-        EXPECT_TRUE(same_bits(own_lse.back(), lse.back())) << "lse, " << name;
-        EXPECT_TRUE(same_bits(own_log_probs.back(), log_probs.back())) << "log-probs, " << name;
-        if (with_entropy) {
-          EXPECT_TRUE(same_bits(own_entropies.back(), entropies.back())) << "entropies, " << name;
-        }
-        // Rows of the gradient that the device's products can read start at 16 bytes.
-        const Array zeros({c.rows, (c.vocabulary + 7) / 8 * 8});
-        const OnDevice wide(zeros), own_wide(zeros);
-        const auto columns = [&](const OnDevice& x) { return x.view().columns(0, c.vocabulary); };
-        run_op([&](Stream s) {
-          log_probs_backward(s, columns(wide), logits.view(), lse, ids, entropies, dlp, dh,
-                             temperature);
-        });
-        run_op([&](Stream s) {
-          lm_head_backward_logits(s, columns(own_wide), hidden, w, own_lse, ids, own_entropies, dlp,
-                                  dh, temperature);
-        });
-        EXPECT_TRUE(same_bits(own_wide.back(), wide.back())) << "dlogits, " << name;
+        SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.vocabulary) + "x" +
+                     std::to_string(c.size) + ", temperature " + std::to_string(temperature) +
+                     (with_entropy ? ", entropies" : ""));
+        body(c, HeadOnDevice(Head(c), with_entropy), temperature, with_entropy);
       }
+}
+
+// The LM head's bits are those of the product into f32 logits and the ops on them.
+TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
+  for_each_head([](const HeadCase& c, const HeadOnDevice& h, float temperature, bool with_entropy) {
+    const auto& [hidden, w, ids, dlp, dh] = h;
+    const PaddedRows logits(Array({c.rows, c.vocabulary}));
+    const Array blank({c.rows});
+    const OnDevice lse = as_is(blank), log_probs = as_is(blank),
+                   entropies = with_entropy ? as_is(blank) : OnDevice(), own_lse = as_is(blank),
+                   own_log_probs = as_is(blank),
+                   own_entropies = with_entropy ? as_is(blank) : OnDevice();
+    run_op([&](Stream s) { matmul_forward(s, logits.view(), hidden, w, {}); });
+    run_op([&](Stream s) { normalize_logits(s, logits.view(), lse, temperature); });
+    run_op([&](Stream s) { gather_log_probs(s, log_probs, entropies, logits.view(), lse, ids); });
+    run_op([&](Stream s) {
+      lm_head_forward(s, own_log_probs, own_entropies, own_lse, hidden, w, ids, temperature);
+    });
+    EXPECT_TRUE(same_bits(own_lse.back(), lse.back())) << "lse";
+    EXPECT_TRUE(same_bits(own_log_probs.back(), log_probs.back())) << "log-probs";
+    if (with_entropy) {
+      EXPECT_TRUE(same_bits(own_entropies.back(), entropies.back())) << "entropies";
+    }
+    // Rows of the gradient that the device's products can read start at 16 bytes.
+    const Array zeros({c.rows, (c.vocabulary + 7) / 8 * 8});
+    const OnDevice wide(zeros), own_wide(zeros);
+    const auto columns = [&](const OnDevice& x) { return x.view().columns(0, c.vocabulary); };
+    run_op([&](Stream s) {
+      log_probs_backward(s, columns(wide), logits.view(), lse, ids, entropies, dlp, dh,
+                         temperature);
+    });
+    run_op([&](Stream s) {
+      lm_head_backward_logits(s, columns(own_wide), hidden, w, own_lse, ids, own_entropies, dlp, dh,
+                              temperature);
+    });
+    EXPECT_TRUE(same_bits(own_wide.back(), wide.back())) << "dlogits";
+  });
 }
 
 // bf16 values in the first halves of rows of f32.
@@ -226,40 +240,32 @@ Array first_halves(const Array& rows) {
 }
 
 TEST_F(LogProbCuda, KeptLogitsGiveTheBitsOfThoseMadeAgain) {
-  for (const HeadCase& c : head_cases())
-    for (const float temperature : {1.0f, 0.7f})
-      for (const bool with_entropy : {true, false}) {
-        const Head h(c);
-        const OnDevice hidden(h.hidden), w(h.w), ids = integers_on_device(h.targets),
-                                                 dlp = as_is(h.dlp),
-                                                 dh = with_entropy ? as_is(h.dh) : OnDevice();
-        if (!can_keep_logits(w)) continue;
-        const Array blank({c.rows}), zeros({c.rows, c.vocabulary});
-        const OnDevice product = as_is(zeros), logits = as_is(zeros), again(zeros),
-                       lse = as_is(blank), log_probs = as_is(blank), plain = as_is(blank),
-                       entropies = with_entropy ? as_is(blank) : OnDevice();
-        run_op([&](Stream s) { matmul_forward(s, product, hidden, w, {}); });
-        run_op([&](Stream s) {
-          lm_head_forward(s, plain, entropies, lse, hidden, w, ids, temperature);
-        });
-        run_op([&](Stream s) {
-          lm_head_forward(s, log_probs, entropies, lse, hidden, w, ids, temperature, logits);
-        });
-        const std::string name = std::to_string(c.rows) + "x" + std::to_string(c.vocabulary) +
-                                 ", temperature " + std::to_string(temperature);
-        EXPECT_TRUE(same_bits(logits.back(), product.back())) << "logits, " << name;
-        EXPECT_TRUE(same_bits(log_probs.back(), plain.back())) << "log-probs, " << name;
-        run_op([&](Stream s) {
-          lm_head_backward_logits(s, again, hidden, w, lse, ids, entropies, dlp, dh, temperature);
-        });
-        const tensor::Tensor halves(logits.view().raw(), tensor::DType::kBF16,
-                                    logits.view().device(), {c.rows, 2 * c.vocabulary});
-        run_op([&](Stream s) {
-          lm_head_kept_backward(s, halves.columns(0, c.vocabulary), logits, lse, ids, entropies,
-                                dlp, dh, temperature);
-        });
-        EXPECT_TRUE(same_bits(first_halves(logits.back()), again.back())) << "dlogits, " << name;
-      }
+  for_each_head([](const HeadCase& c, const HeadOnDevice& h, float temperature, bool with_entropy) {
+    const auto& [hidden, w, ids, dlp, dh] = h;
+    if (!can_keep_logits(w)) return;
+    const Array blank({c.rows}), zeros({c.rows, c.vocabulary});
+    const OnDevice product = as_is(zeros), logits = as_is(zeros), again(zeros), lse = as_is(blank),
+                   log_probs = as_is(blank), plain = as_is(blank),
+                   entropies = with_entropy ? as_is(blank) : OnDevice();
+    run_op([&](Stream s) { matmul_forward(s, product, hidden, w, {}); });
+    run_op(
+        [&](Stream s) { lm_head_forward(s, plain, entropies, lse, hidden, w, ids, temperature); });
+    run_op([&](Stream s) {
+      lm_head_forward(s, log_probs, entropies, lse, hidden, w, ids, temperature, logits);
+    });
+    EXPECT_TRUE(same_bits(logits.back(), product.back())) << "logits";
+    EXPECT_TRUE(same_bits(log_probs.back(), plain.back())) << "log-probs";
+    run_op([&](Stream s) {
+      lm_head_backward_logits(s, again, hidden, w, lse, ids, entropies, dlp, dh, temperature);
+    });
+    const tensor::Tensor halves(logits.view().raw(), tensor::DType::kBF16, logits.view().device(),
+                                {c.rows, 2 * c.vocabulary});
+    run_op([&](Stream s) {
+      lm_head_kept_backward(s, halves.columns(0, c.vocabulary), logits, lse, ids, entropies, dlp,
+                            dh, temperature);
+    });
+    EXPECT_TRUE(same_bits(first_halves(logits.back()), again.back())) << "dlogits";
+  });
 }
 
 TEST_F(LogProbCuda, LmHeadRowAloneHasTheBitsOfTheBatch) {

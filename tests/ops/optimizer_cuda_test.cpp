@@ -1,24 +1,17 @@
 // AdamW and the gradient's norm on the device against the CPU's.
 #include "ops/cuda_testing.h"
+#include "ops/option_cases.h"
 
 namespace slimexx::ops::testing {
 namespace {
 
 class OptimizerCuda : public DeviceTest {};
 
-constexpr AdamWStep kStep{.lr = 1e-2f,
-                          .beta1 = 0.9f,
-                          .beta2 = 0.98f,
-                          .eps = 1e-8f,
-                          .weight_decay = 0.1f,
-                          .step = 0,
-                          .gradient_scale = 0.5f};
-
 TEST_F(OptimizerCuda, AdamWAgreesWithTheCpu) {
   for (const int64_t n : {1, 16, 100, 20000}) {
     const Array p = Array::random({n}, 1), m({n}), v({n}), rounded_p({n}, DType::kBF16);
     const OnDevice dp = as_is(p), dm = as_is(m), dv = as_is(v), dw(Array({n}));
-    AdamWStep step = kStep;
+    AdamWStep step = cases::kAdamWStep;
     for (step.step = 1; step.step <= 5; ++step.step) {
       const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
       const OnDevice dg = as_is(g);
@@ -38,7 +31,7 @@ TEST_F(OptimizerCuda, Bf16MomentsAgreeWithTheCpu) {
   const Array p = Array::random({n}, 1), m({n}, DType::kBF16), v({n}, DType::kBF16),
               w({n}, DType::kBF16);
   const OnDevice dp = as_is(p), dm = as_is(m), dv = as_is(v), dw(Array({n}));
-  AdamWStep step = kStep;
+  AdamWStep step = cases::kAdamWStep;
   for (step.step = 1; step.step <= 5; ++step.step) {
     const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
     const OnDevice dg = as_is(g);
@@ -48,19 +41,13 @@ TEST_F(OptimizerCuda, Bf16MomentsAgreeWithTheCpu) {
   // A last bit of f32 may decide how a moment is rounded.
   EXPECT_TRUE(close_by_norm(dp.back(), p, 1e-4));
   EXPECT_TRUE(same_bits(dw.back(), rounded(dp.back())));
-  const auto widened = [](const Array& bf16) {
-    Array out({bf16.size()});
-    for (int64_t i = 0; i < out.size(); ++i)
-      out[i] = tensor::bf16_to_f32(bf16.view().data<uint16_t>()[i]);
-    return out;
-  };
   EXPECT_TRUE(close_by_norm(widened(dm.back()), widened(m), 1e-3));
   EXPECT_TRUE(close_by_norm(widened(dv.back()), widened(v), 1e-3));
 }
 
 // A shard's bits do not depend on where it was cut, and every range has its own decay.
 TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
-  AdamWStep step = kStep;
+  AdamWStep step = cases::kAdamWStep;
   step.step = 3;
   constexpr int64_t n = 30000;
   const OnDevice g = as_is(Array::random({n}, 4));
@@ -103,7 +90,7 @@ TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
 // Pieces of weights and gradients, on and off alignment, whose state stands one behind another.
 TEST_F(OptimizerCuda, PiecesOfALongerArray) {
   constexpr int64_t n = 60000;
-  AdamWStep step = kStep;
+  AdamWStep step = cases::kAdamWStep;
   step.step = 3;
   const OnDevice g = as_is(Array::random({n}, 4)), w(Array({n})), whole_w(Array({n}));
   const Array start = Array::random({n}, 1), avg = Array::random({n}, 2),

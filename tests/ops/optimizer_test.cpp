@@ -1,3 +1,4 @@
+#include "ops/option_cases.h"
 #include "ops/testing.h"
 
 namespace slimexx::ops::testing {
@@ -9,13 +10,7 @@ TEST_P(Optimizer, AdamWAgreesWithDoubles) {
   for (int64_t n : {1, 16, 100, 20000}) {
     Array p = Array::random({n}, 1), m({n}), v({n}), bf16({n}, DType::kBF16);
     std::vector<double> pd = doubles(p), md(pd.size()), vd(pd.size());
-    AdamWStep step{.lr = 1e-2f,
-                   .beta1 = 0.9f,
-                   .beta2 = 0.98f,
-                   .eps = 1e-8f,
-                   .weight_decay = 0.1f,
-                   .step = 0,
-                   .gradient_scale = 0.5f};
+    AdamWStep step = cases::kAdamWStep;
     for (step.step = 1; step.step <= 5; ++step.step) {
       const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
       adamw(stream_, bf16, p, m, v, g, step);
@@ -43,25 +38,13 @@ Array rounded(const Array& x) {
   return y;
 }
 
-Array widened(const Array& x) {
-  Array y({x.size()});
-  for (int64_t i = 0; i < x.size(); ++i) y[i] = tensor::bf16_to_f32(x.view().data<uint16_t>()[i]);
-  return y;
-}
-
 // Moments in bf16: each step is the f32 step on the widened moments, masters and weights bit for
 // bit, and what is kept is the f32 moments to nearest even.
 TEST_P(Optimizer, Bf16MomentsAreTheF32StepRounded) {
   for (int64_t n : {1, 15, 1023, 1025, 30001}) {
     Array p = Array::random({n}, 1), weights({n}, DType::kBF16), expected_weights = weights.clone();
     Array m({n}, DType::kBF16), v({n}, DType::kBF16), expected = p.clone();
-    AdamWStep step{.lr = 1e-2f,
-                   .beta1 = 0.9f,
-                   .beta2 = 0.98f,
-                   .eps = 1e-8f,
-                   .weight_decay = 0.1f,
-                   .step = 0,
-                   .gradient_scale = 0.5f};
+    AdamWStep step = cases::kAdamWStep;
     int64_t inexact = 0;
     for (step.step = 1; step.step <= 4; ++step.step) {
       const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
@@ -109,13 +92,8 @@ TEST(OptimizerDeathTest, MomentsAreOfOneType) {
 TEST_P(Optimizer, PiecesOfALongerArray) {
   constexpr int64_t n = 5000;
   const std::vector<ElementRange> pieces{{16, 1040}, {2000, 2007}, {3008, 4976}};
-  const AdamWStep step{.lr = 1e-2f,
-                       .beta1 = 0.9f,
-                       .beta2 = 0.98f,
-                       .eps = 1e-8f,
-                       .weight_decay = 0.1f,
-                       .step = 3,
-                       .gradient_scale = 0.5f};
+  AdamWStep step = cases::kAdamWStep;
+  step.step = 3;
   const Array g = Array::random({n}, 4), start = Array::random({n}, 1);
   const Array p = start.clone(), m = Array::random({n}, 2), v = Array::random({n}, 3, 0.01, 0.3);
   const Array w = start.clone();

@@ -2,6 +2,7 @@
 #include "slimexx/ops/policy_loss.h"
 
 #include "ops/cuda_testing.h"
+#include "ops/option_cases.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -96,19 +97,8 @@ Outcome on_device(const Problem& p, const PolicyLossOptions& o) {
 std::vector<PolicyLossOptions> all_options() {
   std::vector<PolicyLossOptions> all;
   for (const LossKind kind : {LossKind::kClip, LossKind::kGspo, LossKind::kCispo, LossKind::kSft})
-    for (int variant = 0; variant < 8; ++variant) {
-      PolicyLossOptions o{.kind = kind, .eps_clip = 0.2f, .eps_clip_high = 0.28f};
-      o.eps_clip_c = variant % 2 == 1 ? 1.3f : 0.0f;
-      o.entropy_coef = variant % 3 == 1 ? 0.01f : 0.0f;
-      o.use_kl = variant >= 2;
-      o.kl_coef = 0.3f;
-      o.kl_kind = static_cast<KlKind>(variant % 4);
-      o.unbiased_kl = variant >= 5;
-      o.tis = static_cast<TisMode>(variant % 3);
-      o.tis_clip_low = 0.6f;
-      o.tis_clip = 1.5f;
-      all.push_back(o);
-    }
+    for (int variant = 0; variant < cases::kPolicyLossVariants; ++variant)
+      all.push_back(cases::policy_loss_variant(kind, variant));
   return all;
 }
 

@@ -1,5 +1,6 @@
 #include "slimexx/ops/policy_loss.h"
 
+#include "ops/option_cases.h"
 #include "ops/testing.h"
 
 namespace slimexx::ops::testing {
@@ -403,18 +404,9 @@ TEST(PolicyLoss, DerivativesAgreeWithDifferences) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {
       for (const LossKind kind :
            {LossKind::kClip, LossKind::kGspo, LossKind::kCispo, LossKind::kSft}) {
-        for (int variant = 0; variant < 8; ++variant) {
+        for (int variant = 0; variant < cases::kPolicyLossVariants; ++variant) {
           Problem p = random_problem(seed, per_token);
-          PolicyLossOptions o{.kind = kind, .eps_clip = 0.2f, .eps_clip_high = 0.28f};
-          o.eps_clip_c = variant % 2 == 1 ? 1.3f : 0.0f;
-          o.entropy_coef = variant % 3 == 1 ? 0.01f : 0.0f;
-          o.use_kl = variant >= 2;
-          o.kl_coef = 0.3f;
-          o.kl_kind = static_cast<KlKind>(variant % 4);
-          o.unbiased_kl = variant >= 5;
-          o.tis = static_cast<TisMode>(variant % 3);
-          o.tis_clip_low = 0.6f;
-          o.tis_clip = 1.5f;
+          const PolicyLossOptions o = cases::policy_loss_variant(kind, variant);
           if (variant == 4) p.old_log_probs.clear();
           expect_derivatives(p, o,
                              "seed " + std::to_string(seed) + ", kind " +

@@ -14,6 +14,14 @@
 
 namespace slimexx::ops::testing {
 
+// One dimension of bf16 as f32.
+inline Array widened(const Array& bf16) {
+  Array out({bf16.size()});
+  for (int64_t i = 0; i < out.size(); ++i)
+    out[i] = tensor::bf16_to_f32(bf16.view().data<uint16_t>()[i]);
+  return out;
+}
+
 // Element (i, j, ...) of a strided view by flat index.
 inline float at(const tensor::Tensor& x, int64_t flat) {
   int64_t offset = 0;

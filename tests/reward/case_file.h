@@ -9,21 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "data/json_lines.h"
 #include "slimexx/base/json.h"
 #include "slimexx/reward/rewards.h"
 
 namespace slimexx::reward {
-
-inline std::vector<Json> read_json_lines(const std::string& path) {
-  std::vector<Json> rows;
-  std::ifstream file(path);
-  EXPECT_TRUE(file.good()) << path;
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
-    rows.push_back(parse_json(line, path + ":" + std::to_string(number)));
-  }
-  return rows;
-}
 
 inline std::string json_label_text(const Json& label) {
   return label.is_string() ? label.get<std::string>() : label.dump();
