@@ -1,0 +1,164 @@
+// Times the product that ends in SwiGLU beside the product followed by the kernel over rows, in
+// turns, each long enough that the chip runs at its power limit. Weights do not stay in L2.
+//
+//   swiglu_gemm_bench [seconds of one turn, 0.3] M F K [M F K ...]
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "slimexx/kernels/gemm.h"
+#include "slimexx/kernels/rows.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/gemm_reference.cuh"
+
+namespace slimexx::kernels::testing {
+namespace {
+
+using Bf16Array = DeviceArray<__nv_bfloat16>;
+constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
+
+void check_launch(const char* fault) {
+  if (fault == nullptr) return;
+  std::fprintf(stderr, "%s\n", fault);
+  std::exit(2);
+}
+
+struct Operands {
+  Operands(int64_t m_, int64_t f_, int64_t k_)
+      : m(m_),
+        f(f_),
+        k(k_),
+        copies(std::max<int64_t>(2, kRotatedBytes / (4 * f * k) + 1)),
+        x(m * k),
+        gate_up(m * 2 * f),
+        h(m * f),
+        w(copies * 2 * f * k) {
+    fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
+    fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 1.0f / std::sqrt(float(k)));
+    SLX_CUDA(cudaDeviceSynchronize());
+  }
+  int64_t m, f, k, copies;
+  Bf16Array x, gate_up, h, w;
+};
+
+using Launch = std::function<void(const __nv_bfloat16* w, cudaStream_t stream)>;
+
+// One h with each copy of the weights, captured once and replayed.
+class Replay {
+ public:
+  Replay(const Operands& o, const Launch& launch) : copies_(static_cast<double>(o.copies)) {
+    SLX_CUDA(cudaStreamCreate(&stream_));
+    cudaGraph_t graph;
+    SLX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    for (int64_t i = 0; i < o.copies; ++i) launch(o.w.data() + i * 2 * o.f * o.k, stream_);
+    SLX_CUDA(cudaStreamEndCapture(stream_, &graph));
+    SLX_CUDA(cudaGraphInstantiate(&graph_, graph, 0));
+    SLX_CUDA(cudaGraphDestroy(graph));
+    SLX_CUDA(cudaEventCreate(&begin_));
+    SLX_CUDA(cudaEventCreate(&end_));
+  }
+  Replay(const Replay&) = delete;
+  ~Replay() {
+    cudaGraphExecDestroy(graph_);
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(stream_);
+  }
+  // Microseconds of one h, over about so many seconds of replays.
+  double measure(double seconds) {
+    const double first = time(2);
+    return time(std::max(2, static_cast<int>(seconds * 1e6 / (first * copies_))));
+  }
+
+ private:
+  double time(int repeats) {
+    SLX_CUDA(cudaEventRecord(begin_, stream_));
+    for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(graph_, stream_));
+    SLX_CUDA(cudaEventRecord(end_, stream_));
+    SLX_CUDA(cudaEventSynchronize(end_));
+    float ms;
+    SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
+    return static_cast<double>(ms) * 1e3 / (repeats * copies_);
+  }
+  double copies_;
+  cudaStream_t stream_;
+  cudaGraphExec_t graph_;
+  cudaEvent_t begin_, end_;
+};
+
+struct Candidate {
+  char name[64];
+  std::unique_ptr<Replay> replay;
+  std::vector<double> times;
+};
+
+GemmArgs describe(const Operands& o, const __nv_bfloat16* w, const Bf16Array& y) {
+  return {o.x.data(), w, nullptr, y.data(), o.m, 2 * o.f, o.k};
+}
+
+std::vector<Candidate> list_candidates(const Operands& o) {
+  std::vector<Candidate> list;
+  const auto add = [&](const char* kind, const GemmConfig& c, const Launch& launch) {
+    list.emplace_back();
+    std::snprintf(list.back().name, sizeof(list.back().name), "%s %s%dx%dt%d c%d l%d", kind,
+                  c.swap_operands ? "s" : "p", c.rows, c.columns, c.tokens, c.cluster, c.lead);
+    list.back().replay = std::make_unique<Replay>(o, launch);
+  };
+  add("pair", choose_gemm_config(o.m, 2 * o.f, o.k), [&o](const __nv_bfloat16* w, cudaStream_t s) {
+    check_launch(launch_gemm(describe(o, w, o.gate_up), s));
+    SLX_CUDA(swiglu_forward(o.h.data(), o.gate_up.data(), o.m, o.f, s));
+  });
+  std::vector<GemmConfig> configs = {choose_gemm_swiglu_config(o.m, 2 * o.f, o.k)};
+  for (const int lead : {3, 4}) {
+    if (configs[0].lead == 0 || configs[0].lead == lead) continue;
+    configs.push_back(configs[0]);
+    configs.back().lead = lead;
+  }
+  for (const GemmConfig& c : configs) {
+    add("fused", c, [&o, c](const __nv_bfloat16* w, cudaStream_t s) {
+      check_launch(launch_gemm_swiglu(describe(o, w, o.h), c, s));
+    });
+  }
+  return list;
+}
+
+void compare(const Operands& o, double seconds) {
+  std::vector<Candidate> list = list_candidates(o);
+  constexpr int kRounds = 5;
+  for (int round = 0; round < kRounds; ++round) {
+    for (Candidate& c : list) c.times.push_back(c.replay->measure(seconds));
+  }
+  const double operations = 4.0 * static_cast<double>(o.m) * double(o.f) * double(o.k);
+  double pair_us = 0;
+  for (Candidate& c : list) {
+    std::sort(c.times.begin(), c.times.end());
+    const double us = c.times[kRounds / 2];
+    if (pair_us == 0) pair_us = us;
+    std::printf("%ld %ld %ld %-28s %9.2f us (%.2f to %.2f) %6.1f TFLOP/s, %.2f us saved, %.4f\n",
+                long(o.m), long(o.f), long(o.k), c.name, us, c.times.front(), c.times.back(),
+                operations / us * 1e-6, pair_us - us, us / pair_us);
+  }
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  double seconds = 0.3;
+  int i = 1;
+  if (argc > 1 && std::strchr(argv[1], '.') != nullptr) seconds = std::atof(argv[i++]);
+  if (argc <= i || (argc - i) % 3 != 0) {
+    std::fprintf(stderr, "usage: swiglu_gemm_bench [SECONDS] M F K [M F K ...]\n");
+    return 2;
+  }
+  for (; i < argc; i += 3) {
+    compare({std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2])}, seconds);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace slimexx::kernels::testing
+
+int main(int argc, char** argv) { return slimexx::kernels::testing::run(argc, argv); }
