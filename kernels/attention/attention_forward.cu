@@ -1,4 +1,5 @@
 // Checks a problem, describes its tensors and launches the schedules it needs.
+#include "kernels/attention/few_rows_load.cuh"
 #include "kernels/attention/launch.cuh"
 #include "slimexx/kernels/attention.h"
 
@@ -100,6 +101,21 @@ Launch describe(const AttentionForward& problem, const Plan& plan) {
   return launch;
 }
 
+// As the kernel that reads them wants it; where few rows are split, all sequences have few.
+bool encode_keys(Launch& launch, const AttentionForward& problem) {
+  const int64_t rows =
+      problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
+  const auto encode = [&](CUtensorMap* map, const void* base, int64_t stride) {
+    return attention::has_few_rows(launch)
+               ? attention::encode_head_pieces(map, base, rows, problem.kv_heads, problem.head_dim,
+                                               stride)
+               : encode_bf16_heads(map, base, rows, problem.kv_heads, problem.head_dim, stride,
+                                   launch.problem.box_rows);
+  };
+  return encode(&launch.key_map, problem.k, problem.k_stride) &&
+         encode(&launch.value_map, problem.v, problem.v_stride);
+}
+
 }  // namespace
 
 cudaError_t attention::count_processors(int* processors) {
@@ -125,15 +141,8 @@ cudaError_t attention_forward(const AttentionForward& problem, cudaStream_t stre
   }
   const Plan plan = plan_schedules(problem);
   Launch launch = describe(problem, plan);
-  const int64_t rows =
-      problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
   const int head_dim = static_cast<int>(problem.head_dim);
-  if (!encode_bf16_heads(&launch.key_map, problem.k, rows, problem.kv_heads, head_dim,
-                         problem.k_stride, launch.problem.box_rows) ||
-      !encode_bf16_heads(&launch.value_map, problem.v, rows, problem.kv_heads, head_dim,
-                         problem.v_stride, launch.problem.box_rows)) {
-    return cudaErrorInvalidValue;
-  }
+  if (!encode_keys(launch, problem)) return cudaErrorInvalidValue;
   cudaError_t error = cudaSuccess;
   if (error == cudaSuccess && plan.whole) {
     error = attention::launch_whole_rows(launch, head_dim, stream);

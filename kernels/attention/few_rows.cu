@@ -1,5 +1,5 @@
 // Schedule kSplitKeys where a kv head has at most 16 query rows: decode. Persistent thread blocks
-// take runs of segments round robin; the loading warp runs ahead across runs. A run is a whole
+// take runs of segments round robin; the loading warps run ahead across runs. A run is a whole
 // sequence where there are plenty, its segments merged in registers; else one segment, and
 // merge_segments joins them.
 //
@@ -8,16 +8,16 @@
 //
 // Cost of a block of 128 keys, head dim 128: 64 KB of keys and values, at 4.27 TB/s over 132 SMs
 // 2.03 us, 3240 clocks at 1.6 GHz. Products read 64 KB of shared memory, 512 clocks at 128 B/clk;
-// maxima, 1024 exponentials and two barriers about 450 in turn with them. So memory is the limit
-// with room for what stands between sequences, and blocks that are left alone at the end of a
-// launch can take in three times their share.
+// maxima, 1024 exponentials and two barriers about 450 in turn with them; the 16 bulk copies about
+// 400 in each of two warps. So memory is the limit, with room for what stands between sequences,
+// and thread blocks that are left alone at the end of a launch can take in three times their share.
 #include "kernels/attention/few_rows_walk.cuh"
 #include "kernels/attention/launch.cuh"
 
 namespace slimexx::kernels::attention {
 namespace {
 
-constexpr int kThreads = 160;  // one computing warpgroup, one loading warp
+constexpr int kThreads = 192;  // one computing warpgroup, a warp that loads keys, one for values
 
 // Segments [first, last) of a sequence for one kv head.
 struct Run {
@@ -166,12 +166,16 @@ __device__ __forceinline__ void store_run(const Problem& problem, const Run& run
 }
 
 template <int kHeadDim, int kRows, bool kWhole>
-__device__ __forceinline__ void compute_runs(const Problem& problem, uint8_t* memory) {
+__device__ __forceinline__ void compute_runs(const Problem& problem, uint8_t* memory,
+                                             const BlockRing<kHeadDim>& keys,
+                                             const BlockRing<kHeadDim>& values) {
   using Walk = FewRowsWalk<kHeadDim, kRows>;
   Walk walk;
   walk.memory = memory;
   walk.shared = shared_address(memory);
   walk.c = problem.c;
+  walk.keys = keys;
+  walk.values = values;
   WorkCursor cursor;
   Run run;
   Queries<kHeadDim, kRows> queries;
@@ -210,26 +214,31 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Layout = FewRowsShared<kHeadDim, kRows>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t shared = shared_address(memory);
-  const typename Layout::Rings rings{shared, shared + Layout::kBarriersAt};
+  using Ring = typename Layout::Ring;
+  const Ring keys{shared, shared + Layout::kBarriersAt, {}};
+  const Ring values{shared + Ring::kBytes, keys.barriers + Ring::kBarrierBytes, {}};
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
     prefetch_tensor_map(&key_map);
     prefetch_tensor_map(&value_map);
-    rings.init(4);
+    keys.init();
+    values.init();
     fence_mbarrier_init();
   }
   __syncthreads();
   await_previous_grids();  // the previous kernel wrote queries, and perhaps the lengths
   allow_next_grid();       // the merge, which waits for the end of this kernel
   if (threadIdx.x < 128) {
-    compute_runs<kHeadDim, kRows, kWhole>(problem, memory);
+    compute_runs<kHeadDim, kRows, kWhole>(problem, memory, keys, values);
     return;
   }
-  KeyLoader<kHeadDim, Layout::kStages> loader{problem, key_map, value_map, rings, {}, {}};
+  const bool loads_keys = threadIdx.x < 160;
+  Ring ring = loads_keys ? keys : values;
   WorkCursor cursor;
   Run run;
   for (int index = blockIdx.x; find_run<kWhole>(problem, cursor, index, run); index += gridDim.x) {
-    loader.load(keys_of(run, run.first_segment, run.last_segment));
+    ring.load(problem, loads_keys ? key_map : value_map,
+              keys_of(run, run.first_segment, run.last_segment));
   }
 }
 
@@ -242,7 +251,10 @@ cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   const int64_t runs = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                        (kWhole ? 1 : launch.max_segments);
-  const auto blocks = static_cast<unsigned>(runs < processors ? runs : processors);
+  // A thread block stays with one kv head, and the heads of a sequence end together.
+  const int heads = launch.problem.kv_heads;
+  const int most = processors > heads ? processors / heads * heads : processors;
+  const auto blocks = static_cast<unsigned>(runs < most ? runs : most);
   return launch_early(kernel, blocks, kThreads, kBytes, stream, launch.problem, launch.key_map,
                       launch.value_map);
 }

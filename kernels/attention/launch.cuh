@@ -7,7 +7,7 @@ namespace slimexx::kernels::attention {
 
 struct Launch {
   Problem problem;
-  CUtensorMap key_map, value_map;
+  CUtensorMap key_map, value_map;  // of boxes, or of pieces (few_rows_load.cuh)
   int64_t tokens;
   int max_segments;
 };
@@ -19,6 +19,9 @@ cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream
 // Of kSplitKeys: sequences with at most kFewRows query rows a kv head. `whole`: a thread block
 // walks all segments of a sequence, and there is nothing left to merge.
 inline constexpr int kFewRows = 16;
+inline bool has_few_rows(const Launch& launch) {
+  return launch.problem.partial_rows > 0 && launch.problem.partial_rows <= kFewRows;
+}
 cudaError_t launch_few_rows(const Launch& parameters, int head_dim, bool whole, int processors,
                             cudaStream_t stream);
 

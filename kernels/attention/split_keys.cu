@@ -280,7 +280,7 @@ cudaError_t launch_many_rows(const Launch& launch, int processors, cudaStream_t 
 // With plenty of sequences, none of them long, thread blocks take whole ones.
 bool takes_whole_sequences(const Launch& launch, int processors) {
   constexpr int kPlenty = 4, kLongestSegments = 8;
-  return launch.problem.partial_rows <= kFewRows && launch.max_segments <= kLongestSegments &&
+  return has_few_rows(launch) && launch.max_segments <= kLongestSegments &&
          static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads >=
              int64_t{kPlenty} * processors;
 }
@@ -291,9 +291,8 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   cudaError_t error = count_processors(&processors);
   if (error != cudaSuccess) return error;
   const bool whole = takes_whole_sequences(launch, processors);
-  error = launch.problem.partial_rows <= kFewRows
-              ? launch_few_rows(launch, kHeadDim, whole, processors, stream)
-              : launch_many_rows<kHeadDim>(launch, processors, stream);
+  error = has_few_rows(launch) ? launch_few_rows(launch, kHeadDim, whole, processors, stream)
+                               : launch_many_rows<kHeadDim>(launch, processors, stream);
   if (error != cudaSuccess || launch.max_segments <= 1 || whole) return error;
   return launch_merge<kHeadDim>(launch, stream);
 }

@@ -20,7 +20,8 @@ inline constexpr int32_t kAttentionSegmentKeys = 1024;
 enum class AttentionSchedule : uint8_t {
   kAuto,       // per sequence: few query rows go to kSplitKeys, the others to kWholeRows
   kWholeRows,  // one thread block walks all keys of 128 queries of one head
-  kSplitKeys,  // one thread block walks one segment for 64 (query, head) rows; then a merge
+  kSplitKeys,  // one thread block walks one segment for 64 (query, head) rows, then a merge; where
+               // there are few rows and plenty of sequences, all segments of a sequence
 };
 
 struct AttentionForward {

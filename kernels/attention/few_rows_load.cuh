@@ -1,0 +1,123 @@
+// Keys and values of few_rows.cu on their way through shared memory. A block of 128 keys is 8
+// pieces of 16, whatever the page size: piece p holds its rows' columns 0 to 63, then 64 to 127, in
+// rows of 128 bytes under the 128-byte swizzle. So one bulk copy brings a whole page of 16; one
+// warp brings keys and another values, for a copy costs the warp that issues it some 50 clocks.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/key_stream.cuh"
+#include "kernels/attention/problem.cuh"
+#include "kernels/common/tensor_map.cuh"
+#include "kernels/common/tma.cuh"
+
+namespace slimexx::kernels::attention {
+
+inline constexpr int kPieceRows = 16;
+
+// [rows, heads, head_dim] with heads head_dim apart: boxes of kPieceRows rows of one head, half
+// after half; coordinates are 0, head, row, 0. False if the driver refuses.
+inline bool encode_head_pieces(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,
+                               int64_t head_dim, int64_t pitch) {
+  const auto encode = find_tensor_map_encoder();
+  if (encode == nullptr) return false;
+  const auto halves = static_cast<cuuint64_t>(head_dim / kBoxColumns);
+  const cuuint64_t sizes[4] = {kBoxColumns, static_cast<cuuint64_t>(heads),
+                               static_cast<cuuint64_t>(rows), halves};
+  const cuuint64_t strides[3] = {static_cast<cuuint64_t>(head_dim) * 2,
+                                 static_cast<cuuint64_t>(pitch) * 2, kBoxColumns * 2};
+  const cuuint32_t box[4] = {kBoxColumns, 1, kPieceRows, static_cast<cuuint32_t>(halves)};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(base), sizes, strides,
+                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+__device__ __forceinline__ void load_piece(uint32_t destination, const CUtensorMap* map,
+                                           uint32_t full, int head, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %3}], [%2];" ::"r"(destination),
+      "l"(map), "r"(full), "r"(0), "r"(head), "r"(row)
+      : "memory");
+}
+
+// The blocks of keys, or of values, in flight.
+template <int kHeadDim>
+struct BlockRing {
+  static constexpr int kStages = 384 / kHeadDim;
+  static constexpr uint32_t kHalfBytes = kPieceRows * 128;
+  static constexpr uint32_t kPieceBytes = kHeadDim / kBoxColumns * kHalfBytes;
+  static constexpr uint32_t kBlockBytes = kBlock / kPieceRows * kPieceBytes;
+  static constexpr uint32_t kBytes = kStages * kBlockBytes;
+  static constexpr uint32_t kBarrierBytes = 2 * kStages * 8;
+
+  uint32_t buffers, barriers;  // shared addresses
+  RingCursor<kStages> cursor;
+
+  __device__ __forceinline__ uint32_t buffer() const {
+    return buffers + cursor.stage * kBlockBytes;
+  }
+  __device__ __forceinline__ uint32_t full() const { return barriers + cursor.stage * 8; }
+  __device__ __forceinline__ uint32_t empty() const {
+    return barriers + (kStages + cursor.stage) * 8;
+  }
+  // One thread; four warps give a buffer back.
+  __device__ __forceinline__ void init() const {
+    for (uint32_t stage = 0; stage < kStages; ++stage) {
+      init_mbarrier(barriers + stage * 8, 1);
+      init_mbarrier(barriers + (kStages + stage) * 8, 4);
+    }
+  }
+
+  // The computing warps.
+  __device__ __forceinline__ void await_block() const { wait(full(), cursor.parity); }
+  __device__ __forceinline__ void give_back() {
+    if (threadIdx.x % 32 == 0) arrive(empty());
+    cursor.advance();
+  }
+  // Rows past the sequence's keys hold whatever memory held; their weights are 0, and 0 times an
+  // infinity would not be. A fence and a barrier stand between this and the products.
+  __device__ __forceinline__ void clear_from(int first_row) const {
+    constexpr int kChunks = kHeadDim / 8;  // of 16 bytes in a row
+    for (int i = first_row * kChunks + threadIdx.x; i < kBlock * kChunks; i += 128) {
+      const int row = i / kChunks, chunk = i % kChunks;
+      const uint32_t address = buffer() + row / kPieceRows * kPieceBytes + chunk / 8 * kHalfBytes +
+                               row % kPieceRows * 128 + chunk % 8 * 16;
+      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
+    }
+  }
+
+  // A loading warp. Row of this lane's piece of a block in the tensor, -1 if the lane has none.
+  // Pieces wholly past the sequence's keys are not read: their page may not exist.
+  __device__ __forceinline__ static int find_row(const Problem& problem, const KeyRange& range,
+                                                 int block) {
+    const int lane = threadIdx.x % 32;
+    const int position = block * kBlock + lane * kPieceRows;
+    if (block >= range.last_block || lane >= kBlock / kPieceRows || position >= range.keys) {
+      return -1;
+    }
+    if (problem.page_table == nullptr) return range.first_token + position;
+    const int32_t page = problem.page_table[range.sequence * problem.page_table_stride +
+                                            (position >> problem.page_shift)];
+    return (page << problem.page_shift) + (position & ((1 << problem.page_shift) - 1));
+  }
+  // Page numbers are read one block ahead.
+  __device__ __forceinline__ void load(const Problem& problem, const CUtensorMap& map,
+                                       const KeyRange& range) {
+    const int lane = threadIdx.x % 32;
+    int next_row = find_row(problem, range, range.first_block);
+    for (int block = range.first_block; block < range.last_block; ++block) {
+      const int row = next_row;
+      next_row = find_row(problem, range, block + 1);
+      const uint32_t copies = __popc(__ballot_sync(0xffffffffu, row >= 0));
+      wait(empty(), cursor.parity ^ 1);
+      if (lane == 0) arrive_expect_bytes(full(), copies * kPieceBytes);
+      __syncwarp();
+      if (row >= 0) load_piece(buffer() + lane * kPieceBytes, &map, full(), range.head, row);
+      cursor.advance();
+    }
+  }
+};
+
+}  // namespace slimexx::kernels::attention
