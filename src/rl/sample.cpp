@@ -71,12 +71,12 @@ Json float_array(const std::vector<float>& values) {
 class ByteWriter {
  public:
   template <class T>
-  void put(const T& value) requires std::is_trivially_copyable_v<T> {
+  void one(const T& value) requires std::is_trivially_copyable_v<T> {
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
   }
   template <class C>
-  void put_all(const C& values) {
-    put(static_cast<uint64_t>(values.size()));
+  void all(const C& values) {
+    one(static_cast<uint64_t>(values.size()));
     bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
   }
   std::string bytes;
@@ -87,13 +87,13 @@ class ByteReader {
   explicit ByteReader(const std::string& bytes) : bytes_(bytes) {}
   bool at_end() const { return position_ == bytes_.size(); }
   template <class T>
-  void get(T& value) requires std::is_trivially_copyable_v<T> {
+  void one(T& value) requires std::is_trivially_copyable_v<T> {
     take(&value, sizeof(T));
   }
   template <class C>
-  void get_all(C& values) {
+  void all(C& values) {
     uint64_t n = 0;
-    get(n);
+    one(n);
     SLX_CHECK_LE(n, bytes_.size());
     values.resize(n);
     take(values.data(), n * sizeof(values[0]));
@@ -108,6 +108,16 @@ class ByteReader {
   const std::string& bytes_;
   size_t position_ = 0;
 };
+
+// What travels of a sample: one order for writing and reading.
+template <class Bytes, class AnySample>
+void walk_fields(Bytes& b, AnySample& s) {
+  b.one(s.group), b.one(s.sample), b.one(s.response_length), b.one(s.reward), b.one(s.status);
+  b.one(s.weight_version), b.one(s.cached_tokens);
+  b.all(s.tokens), b.all(s.loss_mask), b.all(s.rollout_log_probs), b.all(s.old_log_probs);
+  b.all(s.ref_log_probs), b.all(s.prompt_text), b.all(s.response_text), b.all(s.label);
+  b.all(s.reason), b.all(s.metadata);
+}
 
 }  // namespace
 
@@ -210,30 +220,14 @@ std::vector<Sample> load_rollout(const std::string& path) {
 }
 
 std::string pack_samples(const std::vector<Sample>& samples) {
-  ByteWriter w;
-  for (const auto& s : samples) {
-    w.put(s.group), w.put(s.sample), w.put(s.response_length), w.put(s.reward), w.put(s.status);
-    w.put(s.weight_version), w.put(s.cached_tokens);
-    w.put_all(s.tokens), w.put_all(s.loss_mask), w.put_all(s.rollout_log_probs),
-        w.put_all(s.old_log_probs), w.put_all(s.ref_log_probs);
-    w.put_all(s.prompt_text), w.put_all(s.response_text), w.put_all(s.label), w.put_all(s.reason),
-        w.put_all(s.metadata);
-  }
-  return std::move(w.bytes);
+  ByteWriter writer;
+  for (const Sample& s : samples) walk_fields(writer, s);
+  return std::move(writer.bytes);
 }
 
 std::vector<Sample> unpack_samples(const std::string& bytes) {
   std::vector<Sample> samples;
-  for (ByteReader r(bytes); !r.at_end();) {
-    Sample s;
-    r.get(s.group), r.get(s.sample), r.get(s.response_length), r.get(s.reward), r.get(s.status);
-    r.get(s.weight_version), r.get(s.cached_tokens);
-    r.get_all(s.tokens), r.get_all(s.loss_mask), r.get_all(s.rollout_log_probs),
-        r.get_all(s.old_log_probs), r.get_all(s.ref_log_probs);
-    r.get_all(s.prompt_text), r.get_all(s.response_text), r.get_all(s.label), r.get_all(s.reason),
-        r.get_all(s.metadata);
-    samples.push_back(std::move(s));
-  }
+  for (ByteReader reader(bytes); !reader.at_end();) walk_fields(reader, samples.emplace_back());
   return samples;
 }
 

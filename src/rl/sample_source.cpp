@@ -186,6 +186,16 @@ data::PromptOptions prompt_options(const RunConfig& config) {
   return o;
 }
 
+rollout::EngineOptions engine_options(const RolloutOptions& o, int64_t longest_sequence) {
+  return {.page_tokens = o.page_size,
+          .max_running_requests = o.max_running_requests,
+          .chunked_prefill_size = o.chunked_prefill_size,
+          .enable_prefix_cache = !o.disable_radix_cache,
+          .max_total_tokens = o.max_total_tokens,
+          .kv_cache_gib = o.kv_cache_gib,
+          .max_sequence_tokens = longest_sequence};
+}
+
 std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config,
                                                     std::shared_ptr<const data::PromptSet> prompts,
                                                     Generator& generator, reward::Grader& grader,

@@ -31,5 +31,6 @@ std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);
 std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set);
 
 data::PromptOptions prompt_options(const RunConfig& config);
+rollout::EngineOptions engine_options(const RolloutOptions& options, int64_t longest_sequence);
 
 }  // namespace slimexx::rl

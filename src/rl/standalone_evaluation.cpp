@@ -45,14 +45,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
   const auto weights = model::bind_weights(*policy.store, policy.spec);
   const RolloutOptions& o = config.rollout;
   rollout::Engine engine(
-      transformer, weights, device,
-      {.page_tokens = o.page_size,
-       .max_running_requests = o.max_running_requests,
-       .chunked_prefill_size = o.chunked_prefill_size,
-       .enable_prefix_cache = !o.disable_radix_cache,
-       .max_total_tokens = o.max_total_tokens,
-       .kv_cache_gib = o.kv_cache_gib,
-       .max_sequence_tokens = longest},
+      transformer, weights, device, engine_options(o, longest),
       [&](int32_t id) -> const std::string& { return text.tokenizer->token_bytes(id); },
       text.tokenizer->vocab_size());
   Generator generator(engine, text.tokenizer.get(), world.communicator());

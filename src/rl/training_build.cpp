@@ -173,14 +173,7 @@ void TrainingRun::build_engine() {
   for (const auto& set : eval_sets_)
     longest = std::max(longest, longest_prompt(*set.prompts) + eval_response);
   engine_ = std::make_unique<rollout::Engine>(
-      *transformer_, policy_weights_, request_.device,
-      rollout::EngineOptions{.page_tokens = o.page_size,
-                             .max_running_requests = o.max_running_requests,
-                             .chunked_prefill_size = o.chunked_prefill_size,
-                             .enable_prefix_cache = !o.disable_radix_cache,
-                             .max_total_tokens = o.max_total_tokens,
-                             .kv_cache_gib = o.kv_cache_gib,
-                             .max_sequence_tokens = longest},
+      *transformer_, policy_weights_, request_.device, engine_options(o, longest),
       [this](int32_t id) -> const std::string& { return text_.tokenizer->token_bytes(id); },
       text_.tokenizer->vocab_size());
   generator_ = std::make_unique<Generator>(*engine_, text_.tokenizer.get(), communicator_);
