@@ -10,8 +10,7 @@
 // tensor::compute_dtype (f32 on the CPU, bf16 on CUDA); said to be f32 everywhere: gradients of
 // weights, optimizer state, logits, log-probs, statistics, rotary tables. Row tensors may be
 // strided views in their first dimension where said "(strided)"; all else is contiguous. On CUDA
-// the ops marked (scratch) take memory from stream.scratch while they run, and so does
-// matmul_swiglu_forward on the CPU.
+// the ops marked (scratch) take memory from stream.scratch while they run.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -27,9 +26,8 @@ using tensor::Tensor;
 // y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x, y strided (dense rows
 // on CUDA). y may be f32 on CUDA too: the same sums without the last rounding.
 void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias);
-// (scratch) h[T,F] with the bits of swiglu_forward after matmul_forward by w[2F,K], bias[2F]. Where
-// the device computes h as the product's sums leave the registers, their rounded values are never
-// in memory; else, and on the CPU, they stand in scratch.
+// (scratch, on the CPU too) h[T,F] with the bits of swiglu_forward after matmul_forward by w[2F,K]
+// and bias[2F], whose result stands in scratch or, where the device fuses both, nowhere.
 void matmul_swiglu_forward(Stream stream, Tensor h, Tensor x, Tensor w, Tensor bias);
 // (scratch) dx[T,K] (+)= dy[T,N] w[N,K]
 void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate);
