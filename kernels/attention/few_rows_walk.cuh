@@ -35,6 +35,7 @@ struct FewRowsWalk {
   uint32_t weights_in_use = 0;
   Ring keys, values;
 
+  __device__ __forceinline__ uint8_t* query_tiles() const { return memory + Layout::kQueriesAt; }
   __device__ __forceinline__ float* floats(uint32_t at) const {
     return reinterpret_cast<float*>(memory + at);
   }

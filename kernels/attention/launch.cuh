@@ -16,30 +16,44 @@ cudaError_t count_processors(int* processors);
 cudaError_t launch_whole_rows(const Launch& parameters, int head_dim, cudaStream_t stream);
 cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream_t stream);
 
-// Of kSplitKeys: sequences with at most kFewRows query rows a kv head. `whole`: a thread block
-// walks all segments of a sequence, and there is nothing left to merge.
+// Of kSplitKeys: sequences with at most kFewRows query rows a kv head.
 inline constexpr int kFewRows = 16;
 inline bool has_few_rows(const Launch& launch) {
   return launch.problem.partial_rows > 0 && launch.problem.partial_rows <= kFewRows;
 }
-cudaError_t launch_few_rows(const Launch& parameters, int head_dim, bool whole, int processors,
-                            cudaStream_t stream);
+// What a thread block takes at a time, for one kv head.
+enum class FewRowsRuns {
+  kSegments,   // one segment, and merge_segments follows where there may be several
+  kSequences,  // all segments of a sequence
+  kClusters,   // one segment; the sequence's others are in the same cluster
+};
+FewRowsRuns choose_runs(const Launch& launch, int processors);
+cudaError_t launch_few_rows(const Launch& parameters, int head_dim, FewRowsRuns runs,
+                            int processors, cudaStream_t stream);
+
+struct LaunchShape {
+  unsigned blocks;
+  int threads, shared_bytes;
+  int cluster = 1;
+};
 
 // Starts a kernel before the previous one of the stream has ended: it has to await_previous_grids()
 // before it reads or writes what others know.
 template <class... Parameters>
-cudaError_t launch_early(void (*kernel)(Parameters...), unsigned blocks, int threads,
-                         int shared_bytes, cudaStream_t stream, const Parameters&... arguments) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+cudaError_t launch_early(void (*kernel)(Parameters...), const LaunchShape& shape,
+                         cudaStream_t stream, const Parameters&... arguments) {
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.gridDim = dim3(shape.blocks);
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster > 1 ? 2 : 1;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

@@ -258,7 +258,7 @@ template <int kHeadDim>
 cudaError_t launch_merge(const Launch& launch, cudaStream_t stream) {
   const int64_t rows = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                        launch.problem.partial_rows;
-  return launch_early(merge_segments<kHeadDim>, static_cast<unsigned>((rows + 3) / 4), 128, 0,
+  return launch_early(merge_segments<kHeadDim>, {static_cast<unsigned>((rows + 3) / 4), 128, 0},
                       stream, launch.problem);
 }
 
@@ -273,16 +273,8 @@ cudaError_t launch_many_rows(const Launch& launch, int processors, cudaStream_t 
   const int64_t pieces =
       tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
   const auto blocks = static_cast<unsigned>(pieces < processors ? pieces : processors);
-  return launch_early(kernel, blocks, kThreads, kBytes, stream, launch.problem, launch.key_map,
+  return launch_early(kernel, {blocks, kThreads, kBytes}, stream, launch.problem, launch.key_map,
                       launch.value_map);
-}
-
-// With plenty of sequences, none of them long, thread blocks take whole ones.
-bool takes_whole_sequences(const Launch& launch, int processors) {
-  constexpr int kPlenty = 4, kLongestSegments = 8;
-  return has_few_rows(launch) && launch.max_segments <= kLongestSegments &&
-         static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads >=
-             int64_t{kPlenty} * processors;
 }
 
 template <int kHeadDim>
@@ -290,11 +282,15 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   int processors = 0;
   cudaError_t error = count_processors(&processors);
   if (error != cudaSuccess) return error;
-  const bool whole = takes_whole_sequences(launch, processors);
-  error = has_few_rows(launch) ? launch_few_rows(launch, kHeadDim, whole, processors, stream)
-                               : launch_many_rows<kHeadDim>(launch, processors, stream);
-  if (error != cudaSuccess || launch.max_segments <= 1 || whole) return error;
-  return launch_merge<kHeadDim>(launch, stream);
+  bool merges = launch.max_segments > 1;
+  if (has_few_rows(launch)) {
+    const FewRowsRuns runs = choose_runs(launch, processors);
+    merges = merges && runs == FewRowsRuns::kSegments;
+    error = launch_few_rows(launch, kHeadDim, runs, processors, stream);
+  } else {
+    error = launch_many_rows<kHeadDim>(launch, processors, stream);
+  }
+  return error == cudaSuccess && merges ? launch_merge<kHeadDim>(launch, stream) : error;
 }
 
 }  // namespace

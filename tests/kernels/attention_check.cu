@@ -389,8 +389,8 @@ void check_fused_rows(const World& w, const Result& expected) {
   failures += touched != 0;
 }
 
-// At most 16 query rows a kv head: decode steps and chunks of a few tokens, once few of them and
-// once so many that thread blocks take whole sequences.
+// At most 16 query rows a kv head: decode steps and chunks of a few tokens; very few of them, few,
+// and so many that thread blocks take whole sequences.
 void check_few_rows(const World& w, const Result& expected, int page) {
   constexpr size_t kMany = 640;
   const std::string suffix = ", page " + std::to_string(page);
@@ -399,7 +399,7 @@ void check_few_rows(const World& w, const Result& expected, int page) {
   compare(("many decode steps" + suffix).c_str(), w, expected, steps,
           run(w, steps, {page}, AttentionSchedule::kAuto));
   const auto chunks = random_chunks(w, std::max(1, 16 * w.hk / w.hq), page);
-  for (const size_t count : {size_t{40}, many}) {
+  for (const size_t count : {size_t{3}, size_t{40}, many}) {
     const std::vector<Chunk> some(chunks.begin(),
                                   chunks.begin() + std::min<size_t>(chunks.size(), count));
     compare((std::to_string(some.size()) + " chunks of few rows" + suffix).c_str(), w, expected,
@@ -589,9 +589,11 @@ int main(int argc, char** argv) {
     }
     const World many(8, 8, 64, {1040, 70}, 8);
     const auto all = whole_sequences(many);
-    const auto steps = decode_steps(many, 80, 9);
-    compare("many decode steps", many, run(many, all, {}, kWholeRows), steps,
-            run(many, steps, {128}, kSplitKeys));
+    const Result expected = run(many, all, {}, kWholeRows);
+    for (const size_t count : {20, 80}) {
+      const auto steps = decode_steps(many, count, 9);
+      compare("many decode steps", many, expected, steps, run(many, steps, {128}, kSplitKeys));
+    }
   } else if (mode == "small") {
     const World w(4, 2, 128, {130, 1, 1100}, 3), narrow(7, 1, 64, {65, 200}, 4);
     check_values(w, kWholeRows, {});
