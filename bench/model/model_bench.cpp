@@ -2,7 +2,6 @@
 //   model_bench train CONFIG_DIR TOKENS            one packed sequence, forward, loss, backward
 //   model_bench generate CONFIG_DIR {REQUESTS IN OUT}...    what the engine makes of them
 #include <fmt/core.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +12,6 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
-#include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/communicator.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/rl/loaded_model.h"
@@ -136,38 +134,6 @@ Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64
   return timing;
 }
 
-// Matrices of pieces of one pool of normal numbers: billions of their own would take longer than
-// what is timed.
-void fill_weights(model::ParameterStore& store, const model::ModelSpec& spec) {
-  constexpr int64_t kPiece = 1 << 20, kPool = 1 << 24;
-  std::vector<float> pool(kPool + kPiece);
-  parallel_for(std::ssize(pool) / kPiece, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      PhiloxStream stream(1, static_cast<uint64_t>(i));
-      for (int64_t k = i * kPiece; k < (i + 1) * kPiece; ++k)
-        pool[static_cast<size_t>(k)] =
-            static_cast<float>(spec.initializer_range * stream.next_normal());
-    }
-  });
-  const std::vector<float> ones(1 << 16, 1.0f);
-  for (const model::ParameterInfo& info : store.infos()) {
-    if (info.init != model::InitKind::kNormal) {
-      const bool is_one = info.init == model::InitKind::kOnes;
-      if (is_one) store.write_weights(info, 0, ones.data(), info.num_elements());
-      continue;
-    }
-    const int64_t pieces = (info.num_elements() + kPiece - 1) / kPiece;
-    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        PhiloxStream place(2, XXH3_64bits(info.name.data(), info.name.size()));
-        place.seek_block(static_cast<uint64_t>(i));
-        const int64_t n = std::min(kPiece, info.num_elements() - i * kPiece);
-        store.write_weights(info, i * kPiece, pool.data() + place.next_below(kPool), n);
-      }
-    });
-  }
-}
-
 struct BenchModel {
   model::ModelSpec spec;
   model::ParameterStore store;
@@ -175,7 +141,7 @@ struct BenchModel {
       : spec(model::read_model_spec(io::HfFolder::open_without_weights(directory).config(),
                                     directory)),
         store(spec, kDevice, false) {
-    fill_weights(store, spec);
+    model::init_random_weights(store, spec, 1);
   }
 };
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "slimexx/base/normals.h"
+
 namespace slimexx {
 
 uint64_t PhiloxStream::next_below(uint64_t bound) {
@@ -14,10 +16,15 @@ uint64_t PhiloxStream::next_below(uint64_t bound) {
   }
 }
 
-double PhiloxStream::next_normal() {
-  const double u = (next_word() + 0.5) * 0x1p-32;  // never 0, so the logarithm is finite
-  const double v = (next_word() + 0.5) * 0x1p-32;
+double normal_of_words(uint32_t first, uint32_t second) {
+  const double u = (first + 0.5) * 0x1p-32;  // never 0, so the logarithm is finite
+  const double v = (second + 0.5) * 0x1p-32;
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+double PhiloxStream::next_normal() {
+  const uint32_t first = next_word();
+  return normal_of_words(first, next_word());
 }
 
 }  // namespace slimexx

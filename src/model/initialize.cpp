@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "slimexx/base/philox.h"
+#include "slimexx/base/normals.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/model/parameters.h"
 
@@ -18,23 +18,21 @@ struct Piece {
   int64_t begin, end;
 };
 
-void fill_piece(ParameterStore& store, const Piece& piece, double range, uint64_t seed) {
+void fill_piece(ParameterStore& store, const Piece& piece, double range, uint64_t seed,
+                std::vector<float>& values) {
   const ParameterInfo& info = *piece.info;
-  PhiloxStream stream(seed, XXH3_64bits(info.name.data(), info.name.size()));
-  stream.seek_block(static_cast<uint64_t>(piece.begin / 2));
-  std::vector<float> values(static_cast<size_t>(piece.end - piece.begin));
-  for (float& value : values) {
-    switch (info.init) {
-      case InitKind::kNormal:
-        value = static_cast<float>(range * stream.next_normal());
-        break;
-      case InitKind::kOnes:
-        value = 1.0f;
-        break;
-      case InitKind::kZeros:
-        value = 0.0f;
-        break;
-    }
+  values.resize(static_cast<size_t>(piece.end - piece.begin));
+  switch (info.init) {
+    case InitKind::kNormal:
+      fill_normals(seed, XXH3_64bits(info.name.data(), info.name.size()),
+                   static_cast<uint64_t>(piece.begin / 2), range, values);
+      break;
+    case InitKind::kOnes:
+      std::fill(values.begin(), values.end(), 1.0f);
+      break;
+    case InitKind::kZeros:
+      std::fill(values.begin(), values.end(), 0.0f);
+      break;
   }
   store.write_weights(info, piece.begin, values.data(), piece.end - piece.begin);
 }
@@ -48,8 +46,9 @@ void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t 
       pieces.push_back({&info, begin, std::min(begin + kChunkElements, info.num_elements())});
   }
   parallel_for(std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> values;
     for (int64_t i = begin; i < end; ++i)
-      fill_piece(store, pieces[static_cast<size_t>(i)], spec.initializer_range, seed);
+      fill_piece(store, pieces[static_cast<size_t>(i)], spec.initializer_range, seed, values);
   });
 }
 

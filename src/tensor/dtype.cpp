@@ -125,6 +125,12 @@ void convert_elements(DType from, const void* source, DType to, void* destinatio
     }
     return;
   }
+  if (from == DType::kF32 && to == DType::kBF16) {
+    for (int64_t i = 0; i < n; ++i) {
+      static_cast<uint16_t*>(destination)[i] = f32_to_bf16(static_cast<const float*>(source)[i]);
+    }
+    return;
+  }
   for (int64_t i = 0; i < n; ++i) store_element(to, destination, i, load_element(from, source, i));
 }
 

@@ -1,0 +1,24 @@
+// Many normal numbers of a PhiloxStream at once.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "slimexx/base/philox.h"
+
+namespace slimexx {
+
+// values[i] = float(scale * normal), where the normals are those that next_normal() gives one after
+// the other from word 4 * block of the stream on: the same bits in a fifth to an eighth
+// of the time with AVX2 and AVX-512. `scale` is
+// finite.
+void fill_normals(uint64_t seed, uint64_t stream, uint64_t block, double scale,
+                  std::span<float> values);
+
+// By Box-Muller, of two words of a stream, in the C library's double.
+double normal_of_words(uint32_t u, uint32_t v);
+
+// The same of given words, whatever stream they may stand in: values[i] from u[i] and v[i].
+void normals_of_words(std::span<const uint32_t> u, std::span<const uint32_t> v, double scale,
+                      std::span<float> values);
+
+}  // namespace slimexx
