@@ -8,9 +8,8 @@
 namespace slimexx {
 
 // values[i] = float(scale * normal), where the normals are those that next_normal() gives one after
-// the other from word 4 * block of the stream on: the same bits in a fifth to an eighth
-// of the time with AVX2 and AVX-512. `scale` is
-// finite.
+// the other from word 4 * block of the stream on: the same bits, in a fifth of the time with AVX2
+// and an eighth with AVX-512. `scale` is finite.
 void fill_normals(uint64_t seed, uint64_t stream, uint64_t block, double scale,
                   std::span<float> values);
 
