@@ -212,17 +212,17 @@ void run_losses(Bench& b) {
     args.sequences = sequences;
     args.cu_rows = device_cu_rows.data();
     args.metrics = metrics.data();
-    args.use_kl = true;
-    args.kl_kind = 3;
-    args.tis = 1;
-    args.tis_clip = 2;
+    args.options.use_kl = true;
+    args.options.kl_kind = KlKind::kLowVar;
+    args.options.tis = TisMode::kTruncate;
     DeviceArray<uint8_t> workspace(static_cast<int64_t>(policy_loss_workspace(rows, sequences)));
-    for (const int kind : {0, 1}) {
-      args.kind = kind;
+    for (const LossKind kind : {LossKind::kClip, LossKind::kGspo}) {
+      args.options.kind = kind;
       const double us = b.timer.measure(
           50, [&](int, cudaStream_t s) { SLX_CUDA(policy_loss(args, workspace.data(), s)); });
-      b.print("policy_loss kind " + std::to_string(kind) + ", rows " + std::to_string(rows), us,
-              static_cast<double>(rows) * 40);
+      b.print("policy_loss kind " + std::to_string(static_cast<int>(kind)) + ", rows " +
+                  std::to_string(rows),
+              us, static_cast<double>(rows) * 40);
     }
   }
 }
