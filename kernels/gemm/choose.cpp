@@ -31,7 +31,14 @@ constexpr double kUnevenExponent = 0.14;  // of the excess of the fullest multip
 constexpr double kPlainExcess = 1.011;    // of 64-row tiles in plain order, stored through staging
 constexpr double kManyReadersExcess = 1.035;  // the same with four or more readers of a weight
 constexpr int64_t kTwoBlocksTokens = 16;      // beyond, two blocks leave each other too few stages
-constexpr int64_t kThreeGroupsTokens = 1024;  // beyond, three warpgroups store too much at a time
+constexpr int64_t kManyTokens = 1024;         // beyond, the power limit decides
+
+// Many tokens: fitted to runs of a quarter of a second, at the clock that the power limit leaves.
+constexpr double kSteadyPowerRate = 785500;
+constexpr double kSteadyStore = 1.445;  // what storing a shared tile costs, in K blocks
+constexpr double kSteadyTurns = 1.01;   // of tiles taken in turns, which hide it
+constexpr double kSteadyAlone = 1.01;   // without a peer that shares the weights
+constexpr int64_t kLeastTurns = 4;      // tiles a multiprocessor, to take them in turns
 
 // In swapped order `rows` is the most there can be.
 constexpr GemmConfig kConfigs[] = {
@@ -41,16 +48,21 @@ constexpr GemmConfig kConfigs[] = {
     {false, 128, 96, 1, 16, 1, 0},  {false, 64, 24, 1, 16, 1, 0},   {false, 64, 32, 1, 16, 1, 0},
     {false, 64, 40, 1, 16, 1, 0},   {false, 64, 48, 1, 16, 1, 0},   {false, 64, 64, 1, 16, 1, 0},
     {false, 64, 80, 1, 16, 1, 0},   {false, 64, 96, 1, 16, 1, 0},   {false, 64, 128, 1, 16, 1, 0},
-    {false, 64, 160, 1, 16, 1, 0},  {false, 64, 192, 1, 16, 1, 0},  {false, 64, 208, 1, 16, 1, 0},
-    {false, 64, 256, 1, 16, 1, 0},  {false, 192, 128, 1, 16, 1, 0}, {false, 192, 192, 1, 16, 1, 0},
-    {true, 64, 32, 1, 1, 1, 0},     {true, 64, 48, 1, 1, 1, 0},     {true, 64, 64, 1, 1, 1, 0},
-    {true, 64, 96, 1, 1, 1, 0},     {true, 64, 128, 1, 1, 1, 0},    {true, 64, 160, 1, 1, 1, 0},
-    {true, 64, 192, 1, 1, 1, 0},    {true, 64, 256, 1, 1, 1, 0},    {true, 128, 96, 1, 1, 1, 0},
-    {true, 128, 128, 1, 1, 1, 0},   {true, 128, 160, 1, 1, 1, 0},   {true, 128, 192, 1, 1, 1, 0},
-    {true, 192, 128, 1, 1, 1, 0},   {true, 192, 160, 1, 1, 1, 0},   {true, 192, 192, 1, 1, 1, 0},
-    {false, 64, 24, 1, 16, 2, 0},   {false, 64, 32, 1, 16, 2, 0},   {false, 64, 40, 1, 16, 2, 0},
-    {false, 64, 48, 1, 16, 2, 0},   {false, 64, 80, 1, 16, 2, 0},   {false, 64, 96, 1, 16, 2, 0},
+    {false, 64, 144, 1, 16, 1, 0},  {false, 64, 160, 1, 16, 1, 0},  {false, 64, 192, 1, 16, 1, 0},
+    {false, 64, 208, 1, 16, 1, 0},  {false, 64, 256, 1, 16, 1, 0},  {false, 192, 128, 1, 16, 1, 0},
+    {false, 192, 192, 1, 16, 1, 0}, {true, 64, 32, 1, 1, 1, 0},     {true, 64, 48, 1, 1, 1, 0},
+    {true, 64, 64, 1, 1, 1, 0},     {true, 64, 96, 1, 1, 1, 0},     {true, 64, 128, 1, 1, 1, 0},
+    {true, 64, 160, 1, 1, 1, 0},    {true, 64, 192, 1, 1, 1, 0},    {true, 64, 256, 1, 1, 1, 0},
+    {true, 128, 96, 1, 1, 1, 0},    {true, 128, 128, 1, 1, 1, 0},   {true, 128, 160, 1, 1, 1, 0},
+    {true, 128, 192, 1, 1, 1, 0},   {true, 192, 128, 1, 1, 1, 0},   {true, 192, 160, 1, 1, 1, 0},
+    {true, 192, 192, 1, 1, 1, 0},   {false, 64, 24, 1, 16, 2, 0},   {false, 64, 32, 1, 16, 2, 0},
+    {false, 64, 40, 1, 16, 2, 0},   {false, 64, 48, 1, 16, 2, 0},   {false, 64, 80, 1, 16, 2, 0},
+    {false, 64, 96, 1, 16, 2, 0},
 };
+
+// Whose warpgroups take tiles in turns.
+constexpr GemmConfig kInTurns[] = {{false, 128, 192, 2, 16, 1, 0, 0, true},
+                                   {false, 128, 160, 2, 16, 1, 0, 0, true}};
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -78,6 +90,29 @@ double estimate_compute(const GemmConfig& c, int64_t tiles, int64_t blocks, doub
   return static_cast<double>(waves * divide_up(k, 64)) * step;
 }
 
+// Nanoseconds under the power limit, which the work of all tiles draws on.
+double estimate_power(const GemmConfig& c, int64_t tiles, int64_t m, int64_t n, int64_t k) {
+  const double work = 2.0 * static_cast<double>(k);
+  const double tile_power = kSmallTilePower * (1.0 / ((c.rows + 63) / 64 * 64) + 1.0 / c.columns);
+  if (m <= kManyTokens) {
+    return work * static_cast<double>(m) * static_cast<double>(n) / kPowerRate * (1 + tile_power);
+  }
+  const double whole = work * static_cast<double>(tiles * c.rows * c.columns);
+  const double store = kSteadyStore / static_cast<double>(divide_up(k, 64));
+  return whole / kSteadyPowerRate * (1 + tile_power) * (c.take_turns ? kSteadyTurns : 1 + store) *
+         (c.cluster == 1 ? kSteadyAlone : 1);
+}
+
+// What is slower than the model has it, or was not measured.
+bool is_out_of_range(const GemmConfig& c, int64_t m, int64_t n) {
+  if (c.blocks_per_sm > 1) return m > kTwoBlocksTokens;
+  // Three warpgroups store too much at a time, and swapped tiles are not walked in bands.
+  if (c.rows > 128 || c.swap_operands) return m > kManyTokens;
+  if (!c.take_turns) return false;
+  const int64_t tiles = divide_up(m, c.rows) * divide_up(n, c.columns);
+  return m <= kManyTokens || tiles < kLeastTurns * kMultiprocessors;
+}
+
 }  // namespace
 
 double estimate_gemm_ns(const GemmConfig& c, int64_t m, int64_t n, int64_t k) {
@@ -93,9 +128,7 @@ double estimate_gemm_ns(const GemmConfig& c, int64_t m, int64_t n, int64_t k) {
     const double even = static_cast<double>(tiles) / kMultiprocessors;
     memory *= std::pow(static_cast<double>(most) / even, kUnevenExponent);
   }
-  const double tile_power = kSmallTilePower * (1.0 / ((c.rows + 63) / 64 * 64) + 1.0 / c.columns);
-  const double power =
-      2.0 * static_cast<double>(m) * static_cast<double>(n * k) / kPowerRate * (1 + tile_power);
+  const double power = estimate_power(c, tiles, m, n, k);
   double whole = std::pow(
       std::pow(compute, kSharpness) + std::pow(memory, kSharpness) + std::pow(power, kSharpness),
       1 / kSharpness);
@@ -121,9 +154,12 @@ GemmConfig balance_gemm_tiles(GemmConfig c, int64_t m, int64_t n) {
   return c;
 }
 
-int count_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
+int count_gemm_configs() { return static_cast<int>(std::size(kConfigs) + std::size(kInTurns)); }
 
-GemmConfig get_gemm_config(int index) { return kConfigs[index]; }
+GemmConfig get_gemm_config(int index) {
+  const int shared = static_cast<int>(std::size(kConfigs));
+  return index < shared ? kConfigs[index] : kInTurns[index - shared];
+}
 
 GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k) {
   m = std::max<int64_t>(m, 1);
@@ -135,9 +171,9 @@ GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k) {
   }
   GemmConfig best = kConfigs[0];
   double best_ns = INFINITY;
-  for (const GemmConfig& config : kConfigs) {
-    if (config.blocks_per_sm > 1 && m > kTwoBlocksTokens) continue;
-    if (config.rows > 128 && m > kThreeGroupsTokens) continue;
+  for (int i = 0; i < count_gemm_configs(); ++i) {
+    const GemmConfig config = get_gemm_config(i);
+    if (is_out_of_range(config, m, n)) continue;
     const GemmConfig balanced = balance_gemm_tiles(config, m, n);
     const double ns = estimate_gemm_ns(balanced, m, n, k);
     if (ns < best_ns) best_ns = ns, best = balanced;

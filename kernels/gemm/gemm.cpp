@@ -57,6 +57,7 @@ Launcher find_launcher(const GemmConfig& config) {
                                   launch_wide_plain_gemm};
   constexpr Launcher kSwapped[3] = {launch_swapped_gemm, launch_wide_swapped_gemm,
                                     launch_wider_swapped_gemm};
+  if (config.take_turns) return launch_alternating_gemm;
   const int groups = config.rows <= 64 ? 0 : config.rows <= 128 ? 1 : 2;
   return (config.swap_operands ? kSwapped : kPlain)[groups];
 }

@@ -8,6 +8,12 @@
 
 namespace slimexx::kernels {
 
+// A warpgroup's accumulators, block of 64 rows by block.
+template <class Tile>
+using Sums = float[Tile::kRowBlocks][Tile::kColumns / 2];
+
+constexpr uint64_t kDescriptorRowBlock = 64 * 128 >> 4;
+
 // Every warp releases a stage for itself, in all blocks whose producers write to it.
 template <class Tile>
 __device__ __forceinline__ void release_stage(const GemmShared<Tile>& shared, int stage) {
@@ -21,45 +27,53 @@ __device__ __forceinline__ void release_stage(const GemmShared<Tile>& shared, in
 
 template <class Tile>
 __device__ __forceinline__ void multiply_stage(const GemmShared<Tile>& shared, int stage, int group,
-                                               float (&acc)[Tile::kColumns / 2], bool first) {
+                                               Sums<Tile>& sums, bool first) {
+  const int first_block = Tile::kTurns ? 0 : group;
 #pragma unroll
   for (int box = 0; box < Tile::kBoxes; ++box) {
-    const uint64_t a = describe_swizzled_tile(shared.row_box(stage, box) + group * 64 * 128);
+    const uint64_t a = describe_swizzled_tile(shared.row_box(stage, box) + first_block * 64 * 128);
     const uint64_t b = describe_swizzled_tile(shared.column_box(stage, box));
 #pragma unroll
     for (int step = 0; step < kBoxK / 16; ++step) {
       const bool accumulate = !first || box != 0 || step != 0;
-      wgmma_k16(acc, a + step * kDescriptorStepK16, b + step * kDescriptorStepK16, accumulate);
+#pragma unroll
+      for (int i = 0; i < Tile::kRowBlocks; ++i) {
+        wgmma_k16(sums[i], a + i * kDescriptorRowBlock + step * kDescriptorStepK16,
+                  b + step * kDescriptorStepK16, accumulate);
+      }
     }
   }
 }
 
 // One tile's chain over K. The products of one stage stay in flight while the next is awaited.
+// Once those of `signal_block` are queued, the other warpgroup may pass `barrier`.
 template <class Tile>
 __device__ __forceinline__ void multiply_tile(const GemmProblem& p, const GemmShared<Tile>& shared,
-                                              StageCursor& cursor, int group,
-                                              float (&acc)[Tile::kColumns / 2], int signal_block) {
+                                              StageCursor& cursor, int group, Sums<Tile>& sums,
+                                              int signal_block, int barrier) {
   int previous = 0;
   for (int block = 0; block < p.k_blocks; ++block) {
     wait(shared.full + cursor.stage, cursor.parity);
     wgmma_fence();
-    multiply_stage<Tile>(shared, cursor.stage, group, acc, block == 0);
+    multiply_stage<Tile>(shared, cursor.stage, group, sums, block == 0);
     wgmma_commit();
     wgmma_wait<1>();
     if (block != 0) release_stage<Tile>(shared, previous);
-    if (block == signal_block) arrive_named(15, 256);
+    if (block == signal_block) arrive_named(barrier, 256);
     previous = cursor.stage;
     cursor.advance(stage_count<Tile>(p));
   }
   wgmma_wait<0>();
-  pin_registers(acc);
+#pragma unroll
+  for (int i = 0; i < Tile::kRowBlocks; ++i) pin_registers(sums[i]);
   release_stage<Tile>(shared, previous);
 }
 
 // What becomes of a warpgroup's sums: here y. Other families pass a type of their own with this
 // member. Row and column are those of the accumulator's corner in D; tokens from p.tokens on, or
 // from p.tile_tokens on within the tile, are not part of y. `staging` is the warpgroup's shared
-// memory of Tile::kStagingBytes, and named barrier 1 + group is its own.
+// memory of Tile::kStagingBytes, and named barrier 1 + group is its own. `group` counts blocks of
+// 64 rows of all warpgroups; row_block says which one of the tile it is.
 struct StoreProduct {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
@@ -74,7 +88,8 @@ struct StoreProduct {
         store_swapped<Tile::kBuffers>(p, acc, staging, 1 + group, column, tokens, row, count);
       }
     } else {
-      const int tokens = min(min(p.tile_tokens - group * 64, 64), p.tokens - row);
+      const int block = row_block<Tile>(group);
+      const int tokens = min(min(p.tile_tokens - block * 64, 64), p.tokens - row);
       if (p.bias != nullptr) add_column_bias(p, acc, column);
       if (p.y_is_f32) {
         store_plain_pairs<float>(p, acc, row, tokens, column);
@@ -95,28 +110,57 @@ struct StoreProduct {
 template <class Tile, class Epilogue>
 __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Epilogue& epilogue,
                                             const GemmShared<Tile>& shared, TilePosition tile,
-                                            int group, float (&acc)[Tile::kColumns / 2]) {
+                                            int group, Sums<Tile>& sums) {
   uint8_t* staging = shared.staging + group * Tile::kStagingBytes;
-  epilogue.template finish<Tile>(p, acc, tile.row + group * 64, tile.column, staging, group);
+#pragma unroll
+  for (int i = 0; i < Tile::kRowBlocks; ++i) {
+    const int block = group * Tile::kRowBlocks + i;
+    epilogue.template finish<Tile>(p, sums[i], tile.row + row_block<Tile>(block) * 64, tile.column,
+                                   staging, block);
+  }
+}
+
+// Past the stages of a tile that another warpgroup multiplies.
+template <class Tile>
+__device__ __forceinline__ void skip_tile(const GemmProblem& p, StageCursor& cursor) {
+  const int stages = stage_count<Tile>(p);
+  const int next = cursor.stage + p.k_blocks;
+  cursor.stage = next % stages;
+  cursor.parity ^= next / stages & 1;
 }
 
 template <class Tile, class Epilogue>
 __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
                                const GemmShared<Tile>& shared, int rank, int group) {
-  float acc[Tile::kColumns / 2];
+  Sums<Tile> sums;
   StageCursor cursor;
   // The second warpgroup starts `lead` K blocks late and stays so: then one multiplies while the
   // other stores, and the tensor cores do not idle between tiles.
-  const bool staggered = Tile::kGroups == 2 && p.lead > 0;
+  const bool staggered = Tile::kSharers == 2 && p.lead > 0;
   int signal_block = staggered && group == 0 ? min(p.lead, p.k_blocks) - 1 : -1;
-  if (staggered && group == 1) sync_named(15, 256);
+  constexpr int kTurn = 14;  // named barrier at which group 0 waits; group 1 at the next
+  if (staggered && group == 1) sync_named(kTurn + 1, 256);
   const int clusters = gridDim.x / Tile::kCluster;
   await_previous_grids();  // they may still read what y overwrites
-  for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
+  const int turns = Tile::kTurns ? Tile::kGroups : 1;
+  int tile = blockIdx.x / Tile::kCluster;
+  if (Tile::kTurns && group == 1) {
+    tile += clusters;
+    skip_tile<Tile>(p, cursor);
+  }
+  for (; tile < p.tiles; tile += turns * clusters) {
     const TilePosition position = locate_tile<Tile>(p, tile, rank);
-    multiply_tile<Tile>(p, shared, cursor, group, acc, signal_block);
+    if constexpr (Tile::kTurns) {
+      // A barrier of a stage tells one round of the ring from the next, no more: nobody may wait
+      // for a tile while the one before it still goes round.
+      if (tile >= clusters) sync_named(kTurn + group, 256);
+      signal_block = tile + clusters < p.tiles ? p.k_blocks - 1 : -1;
+    }
+    multiply_tile<Tile>(p, shared, cursor, group, sums, signal_block,
+                        Tile::kTurns ? kTurn + 1 - group : kTurn + 1);
     signal_block = -1;
-    finish_tile<Tile>(p, epilogue, shared, position, group, acc);
+    if constexpr (Tile::kTurns) skip_tile<Tile>(p, cursor);
+    finish_tile<Tile>(p, epilogue, shared, position, group, sums);
     __syncwarp();
   }
   if (Tile::kStaged && !Tile::kSwap && threadIdx.x % 128 == 0) wait_stores();
@@ -140,14 +184,14 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const GemmShared<Tile> shared(raw, p);
   const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
   // Only wide accumulators need registers moved from the loading warpgroup.
-  constexpr bool kMoveRegisters =
-      (Tile::kGroups == 2 && Tile::kColumns > 192) || (Tile::kGroups == 3 && Tile::kColumns > 128);
+  constexpr bool kMoveRegisters = (Tile::kGroups == 2 && Tile::kRowBlocks * Tile::kColumns > 192) ||
+                                  (Tile::kGroups == 3 && Tile::kColumns > 128);
   // Known to be the same in a warp, so that addresses and loops stay in uniform registers.
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const bool weights_loader = warp == 0 && elect_lane();
   const bool tokens_loader = warp == 1 && elect_lane();
   if (weights_loader) init_barriers<Tile>(p, shared.full, 2);
-  if (tokens_loader) init_barriers<Tile>(p, shared.empty, Tile::kCluster * Tile::kGroups * 4);
+  if (tokens_loader) init_barriers<Tile>(p, shared.empty, Tile::kCluster * Tile::kSharers * 4);
   if (warp == 2 && elect_lane()) {
     prefetch_tensor_map(&p.a);
     prefetch_tensor_map(&p.b);

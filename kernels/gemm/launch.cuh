@@ -116,9 +116,9 @@ const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int s
 
 template <class Tile>
 bool matches(const GemmConfig& c) {
-  const bool rows_fit = Tile::kSwap
-                            ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows
-                            : c.rows == Tile::kRows && (c.blocks_per_sm == 1 || Tile::kGroups == 1);
+  const bool rows_fit = Tile::kSwap ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows
+                                    : c.rows == Tile::kRows && c.take_turns == Tile::kTurns &&
+                                          (c.blocks_per_sm == 1 || Tile::kGroups == 1);
   const int room = Tile::kSwap ? Tile::kColumns : Tile::kRows;
   return c.swap_operands == Tile::kSwap && rows_fit && c.rows % (8 * Tile::kColumnCluster) == 0 &&
          c.columns == Tile::kColumns && c.cluster == Tile::kCluster && c.tokens >= 0 &&

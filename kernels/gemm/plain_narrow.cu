@@ -8,9 +8,9 @@ const char* launch_narrow_plain_gemm(const GemmArgs& args, const GemmConfig& con
   return launch_matching<
       GemmTile<false, 1, 24, 1>, GemmTile<false, 1, 32, 1>, GemmTile<false, 1, 40, 1>,
       GemmTile<false, 1, 48, 1>, GemmTile<false, 1, 64, 1>, GemmTile<false, 1, 80, 1>,
-      GemmTile<false, 1, 96, 1>, GemmTile<false, 1, 128, 1>, GemmTile<false, 1, 160, 1>,
-      GemmTile<false, 1, 192, 1>, GemmTile<false, 1, 208, 1>, GemmTile<false, 1, 256, 1>>(
-      args, config, sm_count, stream);
+      GemmTile<false, 1, 96, 1>, GemmTile<false, 1, 128, 1>, GemmTile<false, 1, 144, 1>,
+      GemmTile<false, 1, 160, 1>, GemmTile<false, 1, 192, 1>, GemmTile<false, 1, 208, 1>,
+      GemmTile<false, 1, 256, 1>>(args, config, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels

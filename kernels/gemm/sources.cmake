@@ -4,6 +4,7 @@ list(APPEND SLX_KERNELS_SOURCES
   gemm/gemm.cpp
   gemm/plain.cu
   gemm/plain_narrow.cu
+  gemm/plain_turns.cu
   gemm/plain_wide.cu
   gemm/swiglu.cu
   gemm/swiglu_narrow.cu

@@ -16,11 +16,17 @@ constexpr int kBoxK = 64;                // elements in a 128-byte swizzled row
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 2 * kMaxStages * 8;
 
-template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks>
+// `kTakeTurns`: a tile of 128 rows is one warpgroup's work, the next one the other's, so that one
+// stores while the other multiplies. Else all warpgroups share every tile, 64 rows each.
+template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks,
+          bool kTakeTurns = false>
 struct GemmTile {
   static constexpr bool kSwap = kSwapOperands;
   static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
-  static constexpr int kRows = 64 * kWarpgroups;
+  static constexpr bool kTurns = kTakeTurns;
+  static constexpr int kRowBlocks = kTurns ? 2 : 1;      // of 64 rows, in a warpgroup
+  static constexpr int kSharers = kTurns ? 1 : kGroups;  // warpgroups at work on one tile
+  static constexpr int kRows = 64 * kRowBlocks * kSharers;
   static constexpr int kColumns = kTileColumns;
   // Blocks of a cluster take the same features of different tokens. Each loads its share of the
   // weights into all of them.
@@ -35,10 +41,10 @@ struct GemmTile {
   static constexpr int kBlockK = kBoxes * kBoxK;
 
   // Output staging of one warpgroup: up to 64 x 64 outputs at a time. Where there are more, two
-  // buffers take turns, unless three warpgroups leave too little for the stages. Narrow plain tiles
-  // are stored from registers.
+  // buffers take turns, unless three warpgroups leave too little for the stages, or one stores
+  // while the other multiplies anyway. Narrow plain tiles are stored from registers.
   static constexpr bool kStaged = kSwap || kColumns > 64;
-  static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 ? 2 : 1;
+  static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 && !kTurns ? 2 : 1;
   static constexpr int kStagingBytes =
       !kStaged ? 0 : kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
   // Stages may hold fewer rows than the products read: the rest is whatever lies behind them, up to
@@ -62,6 +68,7 @@ struct GemmTile {
     return kFixedBytes + stages * stage_bytes(rows, columns);
   }
 
+  static_assert(!kTurns || (!kSwap && kGroups == 2));
   static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
 };
 
@@ -105,6 +112,12 @@ __device__ __forceinline__ int tile_columns(const GemmProblem& p) {
 template <class Tile>
 __device__ __forceinline__ int stage_count(const GemmProblem& p) {
   return Tile::kFewerRows ? p.stages : Tile::count_stages(Tile::kRows, 1);
+}
+
+// Which 64 rows of its tile a block of 64 is that was counted over all warpgroups.
+template <class Tile>
+__device__ __forceinline__ int row_block(int block) {
+  return Tile::kTurns ? block % Tile::kRowBlocks : block;
 }
 
 // First row and column of a block's tile.

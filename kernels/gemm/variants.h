@@ -10,6 +10,8 @@ const char* launch_plain_gemm(const GemmArgs& args, const GemmConfig& config, in
                               cudaStream_t stream);
 const char* launch_wide_plain_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                    cudaStream_t stream);
+const char* launch_alternating_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
+                                    cudaStream_t stream);
 const char* launch_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                 cudaStream_t stream);
 const char* launch_wide_swapped_gemm(const GemmArgs& args, const GemmConfig& config, int sm_count,

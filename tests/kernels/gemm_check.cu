@@ -62,8 +62,10 @@ struct Operands {
 
 void print_config(const GemmConfig& c) {
   std::printf("%s %dx%d tokens %d cluster %d band %d blocks %d lead %d",
-              c.swap_operands ? "swapped" : "plain", c.rows, c.columns, c.tokens, c.cluster, c.band,
-              c.blocks_per_sm, c.lead);
+              c.swap_operands ? "swapped"
+              : c.take_turns  ? "in turns"
+                              : "plain",
+              c.rows, c.columns, c.tokens, c.cluster, c.band, c.blocks_per_sm, c.lead);
 }
 
 template <class Bits>
@@ -368,9 +370,11 @@ void check_overlapped_chain(int64_t m, int64_t n) {
   }
 }
 
-// Each variant twice around its ring, and then through more tiles than there are multiprocessors.
+// Each variant twice around its ring, and then through more tiles than there are multiprocessors:
+// of several rounds of the ring where warpgroups wait for each other's.
 void check_tiny() {
-  Operands ring(130, 264, 2560, true), tiles(1160, 5128, 72, false);
+  Operands ring(130, 264, 2560, true), flat(1544, 5128, 72, false);
+  Operands deep(1544, 5128, 968, false);
   for (int i = 0; i < count_gemm_configs(); ++i) {
     GemmConfig c = get_gemm_config(i);
     check_config(ring, ring.m, c);
@@ -378,9 +382,19 @@ void check_tiny() {
     c.tokens = i % 2 == 0 ? 0 : room - 21;
     const int tokens = c.tokens == 0 ? room : c.tokens;
     const int features = c.swap_operands ? c.rows : c.columns;
+    Operands& tiles = c.take_turns ? deep : flat;
     const int64_t beside = (tiles.n + features - 1) / features;
     c.lead = c.lead == 0 ? 3 : 0;
-    check_config(tiles, tokens * (140 * c.blocks_per_sm / beside + 1) - 3, c, true);
+    const int blocks = c.take_turns ? 2 : c.blocks_per_sm;
+    check_config(tiles, tokens * (140 * blocks / beside + 1) - 3, c, true);
+  }
+}
+
+// Many tiles, each of several rounds of the ring.
+void check_turns() {
+  Operands o(2000, 5128, 1000, true);
+  for (int i = 0; i < count_gemm_configs(); ++i) {
+    if (get_gemm_config(i).take_turns) check_config(o, o.m, get_gemm_config(i));
   }
 }
 
@@ -398,6 +412,7 @@ int run(CheckSize size) {
   if (size == CheckSize::kSmall) {
     check_ragged({1}, {72}, {72});
     check_ragged({17, 300}, {520}, {200, 192});
+    check_turns();
   } else {
     check_ragged({1, 7, 8, 16, 17, 33, 64, 65, 128, 130, 300, 600}, {8, 72, 264, 1032},
                  {8, 40, 64, 136, 1000});
