@@ -2,7 +2,11 @@
 //
 //   gemm_bench sweep  M N K   the variants that the cost model likes best, in turns
 //   gemm_bench pair   M N K   the chosen variant and cuBLASLt's best, in turns
+//   gemm_bench once   M N K   a launch of each variant of `only`, for a profiler
 //   gemm_bench bf16 | f32     what the following products store
+//   gemm_bench ms T           time of one measurement: 60 and more where the power limit counts
+//   gemm_bench only V ... M   instead of what the cost model likes: variants by the names printed,
+//                             t0 for balanced tiles; `only` and no name takes that back
 //   several triples may follow one word; a word may appear again
 #include <cublasLt.h>
 
@@ -12,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/gemm/choose.h"
@@ -77,10 +82,12 @@ class Replay {
     cudaEventDestroy(end_);
     cudaStreamDestroy(stream_);
   }
-  // Microseconds of one product, mean over about `target_us` of replays.
+  // Microseconds of one product, mean over about `target_us` of replays. Half as many go before:
+  // clocks follow the power of the last tenth of a second, which may be another kernel's.
   double measure(double target_us) {
     const double first = time(2);
-    const int repeats = std::clamp(static_cast<int>(target_us / (first * products_)), 2, 400);
+    const int repeats = std::clamp(static_cast<int>(target_us / (first * products_)), 2, 10000);
+    time(std::max(1, repeats / 2));
     return time(repeats);
   }
 
@@ -131,6 +138,20 @@ class Cublas {
     cublasLtDestroy(handle_);
   }
   int count() const { return found_; }
+  // Numbers of cuBLASLt's enumerations of tiles and of cluster shapes, parts of K.
+  std::string name(int choice) const {
+    const cublasLtMatmulAlgo_t& algo = choices_[static_cast<size_t>(choice)].algo;
+    uint32_t tile = 0, parts = 0;
+    uint16_t cluster = 0;
+    size_t size = 0;
+    cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, 4, &size);
+    cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, 4, &size);
+    cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster, 2,
+                                         &size);
+    char text[80];
+    std::snprintf(text, sizeof(text), "%d:tile%u,cluster%u,split%u", choice, tile, cluster, parts);
+    return text;
+  }
   void launch(int choice, const __nv_bfloat16* w, cudaStream_t stream) {
     const float one = 1, zero = 0;
     SLX_LT(cublasLtMatmul(handle_, product_, &one, w, w_, o_.x.data(), x_, &zero, o_.y.data(), y_,
@@ -161,9 +182,23 @@ void launch_ours(const Operands& o, const GemmConfig& c, bool overlap, const __n
 
 std::string name_config(const GemmConfig& c) {
   char text[80];
-  std::snprintf(text, sizeof(text), "%s%dx%dt%dc%d/%d b%d l%d", c.swap_operands ? "s" : "p", c.rows,
-                c.columns, c.tokens, c.cluster, c.blocks_per_sm, c.band, c.lead);
+  const char kind = c.swap_operands ? 's' : c.take_turns ? 'a' : 'p';
+  std::snprintf(text, sizeof(text), "%c%dx%dt%dc%d/%db%dl%d", kind, c.rows, c.columns, c.tokens,
+                c.cluster, c.blocks_per_sm, c.band, c.lead);
   return text;
+}
+
+// False for what is no such name.
+bool read_config(const char* name, GemmConfig* c) {
+  char kind = 0;
+  *c = {};
+  if (std::sscanf(name, "%c%dx%dt%dc%d/%db%dl%d", &kind, &c->rows, &c->columns, &c->tokens,
+                  &c->cluster, &c->blocks_per_sm, &c->band, &c->lead) != 8) {
+    return false;
+  }
+  c->swap_operands = kind == 's';
+  c->take_turns = kind == 'a';
+  return kind == 's' || kind == 'a' || kind == 'p';
 }
 
 void print_line(const char* kind, const Operands& o, const std::string& name, double us) {
@@ -174,7 +209,7 @@ void print_line(const char* kind, const Operands& o, const std::string& name, do
 
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
+  return (v[v.size() / 2] + v[(v.size() - 1) / 2]) / 2;
 }
 
 // Of all variants and settings the 30 that the cost model likes best: whole tiles, and balanced
@@ -205,36 +240,76 @@ std::vector<GemmConfig> list_candidates(const Operands& o) {
   return list;
 }
 
-// All candidates in turns, so that the device's temperature and clock fall on all alike.
-void sweep(const Operands& o) {
-  const double target_us = o.m > 1024 ? 6e3 : 0.8e3;
-  const std::vector<GemmConfig> list = list_candidates(o);
+std::vector<GemmConfig> balance_tiles(std::vector<GemmConfig> list, const Operands& o) {
+  for (GemmConfig& c : list) {
+    if (c.tokens == 0) c = balance_gemm_tiles(c, o.m, o.n);
+  }
+  return list;
+}
+
+// Two of cuBLASLt's choices, the faster first.
+std::vector<int> find_best(Cublas& cublas, const Operands& o, double target_us) {
+  std::vector<std::pair<double, int>> times;
+  for (int i = 0; i < cublas.count(); ++i) {
+    Replay replay(o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(i, w, s); });
+    times.emplace_back(replay.measure(target_us), i);
+  }
+  std::sort(times.begin(), times.end());
+  std::vector<int> best;
+  for (size_t i = 0; i < std::min<size_t>(2, times.size()); ++i) best.push_back(times[i].second);
+  return best;
+}
+
+struct Settings {
+  double ms = 0;  // 0: by the number of rows
+  std::vector<GemmConfig> only;
+};
+
+// One launch each, in the order of the list, for a profiler.
+void launch_once(const Operands& o, const Settings& settings) {
+  for (const GemmConfig& c : balance_tiles(settings.only, o)) {
+    launch_ours(o, c, false, o.w.data(), nullptr);
+    std::printf("once %ld %ld %ld %s\n", long(o.m), long(o.n), long(o.k), name_config(c).c_str());
+  }
+  SLX_CUDA(cudaDeviceSynchronize());
+}
+
+// All candidates in turns, there and back, so that the device's temperature and clock fall on all
+// alike.
+void sweep(const Operands& o, const Settings& settings) {
+  const double target_us = settings.ms > 0 ? settings.ms * 1e3 : o.m > 1024 ? 6e3 : 0.8e3;
+  const std::vector<GemmConfig> list =
+      settings.only.empty() ? list_candidates(o) : balance_tiles(settings.only, o);
   std::vector<std::unique_ptr<Replay>> replays;
   for (const GemmConfig& c : list) {
     replays.push_back(std::make_unique<Replay>(
         o, [&](const __nv_bfloat16* w, cudaStream_t s) { launch_ours(o, c, false, w, s); }));
   }
   Cublas cublas(o);
-  for (int choice = 0; choice < cublas.count(); ++choice) {
+  const std::vector<int> choices = find_best(cublas, o, target_us / 4);
+  for (const int choice : choices) {
     replays.push_back(std::make_unique<Replay>(
         o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(choice, w, s); }));
   }
   std::vector<std::vector<double>> times(replays.size());
-  for (int round = 0; round < 3; ++round) {
-    for (size_t i = 0; i < replays.size(); ++i) times[i].push_back(replays[i]->measure(target_us));
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < replays.size(); ++i) {
+      const size_t at = round == 0 ? i : replays.size() - 1 - i;
+      times[at].push_back(replays[at]->measure(target_us));
+    }
   }
   for (size_t i = 0; i < replays.size(); ++i) {
     const bool ours = i < list.size();
     print_line(ours ? "sweep" : "cublasLt", o,
-               ours ? name_config(list[i]) : "choice " + std::to_string(i - list.size()),
+               ours ? name_config(list[i]) : cublas.name(choices[i - list.size()]),
                median(times[i]));
   }
 }
 
-void pair(const Operands& o) {
+void pair(const Operands& o, const Settings& settings) {
   Cublas cublas(o);
   const GemmConfig chosen = choose_gemm_config(o.m, o.n, o.k);
-  const double target_us = o.m > 1024 ? 40e3 : 4e3;
+  const double target_us = settings.ms > 0 ? settings.ms * 1e3 : o.m > 1024 ? 40e3 : 4e3;
   const auto ours_as = [&](bool overlap) {
     return [&o, chosen, overlap](const __nv_bfloat16* w, cudaStream_t s) {
       launch_ours(o, chosen, overlap, w, s);
@@ -242,13 +317,7 @@ void pair(const Operands& o) {
   };
   Replay ours(o, ours_as(false));
   Replay early(o, ours_as(true));
-  int best = 0;
-  double best_us = 1e30;
-  for (int i = 0; i < cublas.count(); ++i) {
-    Replay replay(o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(i, w, s); });
-    const double us = replay.measure(target_us / 4);
-    if (us < best_us) best_us = us, best = i;
-  }
+  const int best = find_best(cublas, o, target_us / 4).front();
   Replay theirs(o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(best, w, s); });
   std::vector<double> a, b, c;
   for (int round = 0; round < 5; ++round) {
@@ -258,7 +327,7 @@ void pair(const Operands& o) {
   }
   print_line("ours", o, name_config(chosen), median(a));
   print_line("early", o, name_config(chosen), median(c));
-  print_line("cublasLt", o, "best of " + std::to_string(cublas.count()), median(b));
+  print_line("cublasLt", o, cublas.name(best), median(b));
   std::printf("ratio %ld %ld %ld %.3f, overlapped %.3f\n", long(o.m), long(o.n), long(o.k),
               median(b) / median(a), median(b) / median(c));
 }
@@ -266,8 +335,10 @@ void pair(const Operands& o) {
 int run(int argc, char** argv) {
   std::string mode = "pair";
   GemmOutput output = GemmOutput::kBf16;
+  Settings settings;
   for (int i = 1; i < argc;) {
-    if (std::strcmp(argv[i], "sweep") == 0 || std::strcmp(argv[i], "pair") == 0) {
+    if (std::strcmp(argv[i], "sweep") == 0 || std::strcmp(argv[i], "pair") == 0 ||
+        std::strcmp(argv[i], "once") == 0) {
       mode = argv[i++];
       continue;
     }
@@ -275,12 +346,28 @@ int run(int argc, char** argv) {
       output = argv[i++][0] == 'f' ? GemmOutput::kF32 : GemmOutput::kBf16;
       continue;
     }
+    if (std::strcmp(argv[i], "ms") == 0 && i + 1 < argc) {
+      settings.ms = std::atof(argv[i + 1]);
+      i += 2;
+      continue;
+    }
+    if (std::strcmp(argv[i], "only") == 0) {
+      settings.only.clear();
+      GemmConfig c;
+      while (++i < argc && read_config(argv[i], &c)) settings.only.push_back(c);
+      continue;
+    }
     if (i + 2 >= argc) {
-      std::fprintf(stderr, "usage: gemm_bench {sweep|pair|bf16|f32} M N K [M N K ...]\n");
+      std::fprintf(stderr,
+                   "usage: gemm_bench {sweep|pair|once|bf16|f32|ms T|only V ...} M N K [...]\n");
       return 2;
     }
     const Operands o(std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2]), output);
-    mode == "sweep" ? sweep(o) : pair(o);
+    if (mode == "once") {
+      launch_once(o, settings);
+    } else {
+      mode == "sweep" ? sweep(o, settings) : pair(o, settings);
+    }
     std::fflush(stdout);
     i += 3;
   }
