@@ -1,7 +1,9 @@
 // Times the product that ends in SwiGLU beside the product followed by the kernel over rows, in
 // turns, each long enough that the chip runs at its power limit. Weights do not stay in L2.
 //
-//   swiglu_gemm_bench [seconds of one turn, 0.3] M F K [M F K ...]
+//   swiglu_gemm_bench [all] [seconds of one turn, 0.3] M F K [M F K ...]
+//
+// all: under every tile that the cost model has within a quarter of the best one.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/device_array.h"
@@ -99,7 +102,26 @@ GemmArgs describe(const Operands& o, const __nv_bfloat16* w, const Bf16Array& y)
   return {o.x.data(), w, nullptr, y.data(), o.m, 2 * o.f, o.k};
 }
 
-std::vector<Candidate> list_candidates(const Operands& o) {
+// The chosen one first; then its neighbours, or all that come near.
+std::vector<GemmConfig> list_configs(const Operands& o, bool all) {
+  std::vector<GemmConfig> list = {choose_gemm_swiglu_config(o.m, 2 * o.f, o.k)};
+  const auto cost = [&o](const GemmConfig& c) { return estimate_gemm_ns(c, o.m, 2 * o.f, o.k); };
+  for (int i = 0; all && i < count_gemm_swiglu_configs(); ++i) {
+    const GemmConfig c = get_gemm_swiglu_config(i);
+    if (cost(balance_gemm_tiles(c, o.m, 2 * o.f)) > 1.25 * cost(list[0])) continue;
+    GemmConfig balanced = balance_gemm_tiles(c, o.m, 2 * o.f);
+    if (c.swap_operands) balanced.rows = (balanced.rows + 15) / 16 * 16;
+    list.push_back(balanced);
+  }
+  for (const int lead : {3, 4}) {
+    if (list[0].lead == 0 || list[0].lead == lead) continue;
+    list.push_back(list[0]);
+    list.back().lead = lead;
+  }
+  return list;
+}
+
+std::vector<Candidate> list_candidates(const Operands& o, bool all) {
   std::vector<Candidate> list;
   const auto add = [&](const char* kind, const GemmConfig& c, const Launch& launch) {
     list.emplace_back();
@@ -111,13 +133,7 @@ std::vector<Candidate> list_candidates(const Operands& o) {
     check_launch(launch_gemm(describe(o, w, o.gate_up), s));
     SLX_CUDA(swiglu_forward(o.h.data(), o.gate_up.data(), o.m, o.f, s));
   });
-  std::vector<GemmConfig> configs = {choose_gemm_swiglu_config(o.m, 2 * o.f, o.k)};
-  for (const int lead : {3, 4}) {
-    if (configs[0].lead == 0 || configs[0].lead == lead) continue;
-    configs.push_back(configs[0]);
-    configs.back().lead = lead;
-  }
-  for (const GemmConfig& c : configs) {
+  for (const GemmConfig& c : list_configs(o, all)) {
     add("fused", c, [&o, c](const __nv_bfloat16* w, cudaStream_t s) {
       check_launch(launch_gemm_swiglu(describe(o, w, o.h), c, s));
     });
@@ -125,8 +141,8 @@ std::vector<Candidate> list_candidates(const Operands& o) {
   return list;
 }
 
-void compare(const Operands& o, double seconds) {
-  std::vector<Candidate> list = list_candidates(o);
+void compare(const Operands& o, bool all, double seconds) {
+  std::vector<Candidate> list = list_candidates(o, all);
   constexpr int kRounds = 5;
   for (int round = 0; round < kRounds; ++round) {
     for (Candidate& c : list) c.times.push_back(c.replay->measure(seconds));
@@ -147,13 +163,15 @@ void compare(const Operands& o, double seconds) {
 int run(int argc, char** argv) {
   double seconds = 0.3;
   int i = 1;
-  if (argc > 1 && std::strchr(argv[1], '.') != nullptr) seconds = std::atof(argv[i++]);
+  const bool all = argc > 1 && std::strcmp(argv[1], "all") == 0;
+  if (all) ++i;
+  if (argc > i && std::strchr(argv[i], '.') != nullptr) seconds = std::atof(argv[i++]);
   if (argc <= i || (argc - i) % 3 != 0) {
-    std::fprintf(stderr, "usage: swiglu_gemm_bench [SECONDS] M F K [M F K ...]\n");
+    std::fprintf(stderr, "usage: swiglu_gemm_bench [all] [SECONDS] M F K [M F K ...]\n");
     return 2;
   }
   for (; i < argc; i += 3) {
-    compare({std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2])}, seconds);
+    compare({std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2])}, all, seconds);
   }
   return 0;
 }

@@ -78,6 +78,9 @@ GemmConfig pair_features(GemmConfig c) {
   return c;
 }
 
+// Beyond so many tokens swapped tiles and three warpgroups are slower than the cost model has them.
+constexpr int64_t kFewTileTokens = 1024;
+
 }  // namespace
 
 bool fuses_swiglu(int64_t n, int64_t k, const void* w) {
@@ -104,7 +107,9 @@ GemmConfig choose_gemm_swiglu_config(int64_t m, int64_t n, int64_t k) {
   GemmConfig best;
   double best_ns = INFINITY;
   for (int i = 0; i < count_gemm_swiglu_configs(); ++i) {
-    const GemmConfig config = pair_features(balance_gemm_tiles(get_gemm_swiglu_config(i), m, n));
+    const GemmConfig whole = get_gemm_swiglu_config(i);
+    if (m > kFewTileTokens && (whole.swap_operands || whole.rows > 128)) continue;
+    const GemmConfig config = pair_features(balance_gemm_tiles(whole, m, n));
     const double ns = estimate_gemm_ns(config, m, n, k);
     if (ns < best_ns) best_ns = ns, best = config;
   }
