@@ -1,11 +1,11 @@
 // Schedule kSplitKeys where a kv head has at most 16 query rows: decode. Persistent thread blocks
-// take runs of segments round robin; the loading warps run ahead across runs. A run is a whole
-// sequence where there are plenty, its segments merged in registers; else one segment. Few
-// sequences have a cluster of thread blocks each, the first of which merges; of what is between,
-// merge_segments joins the segments.
+// take runs of segments in turn; the loading warps run ahead across runs. A run is a whole sequence
+// where there are plenty, its segments merged in registers; else one segment. Few sequences have a
+// cluster of thread blocks each, the first of which merges; of what is between, merge_segments
+// joins the segments.
 //
-// Neighbours in the order of runs, the kv heads of a sequence first, are read at the same time:
-// they share rows of memory, and sequences with common pages share them in L2.
+// Neighbours in the order of runs, the kv heads of a sequence first, are read at about the same
+// time: they share rows of memory, and sequences with common pages share them in L2.
 //
 // Cost of a block of 128 keys, head dim 128: 64 KB of keys and values, at 4.27 TB/s over 132 SMs
 // 2.03 us, 3240 clocks at 1.6 GHz. Products read 64 KB of shared memory, 512 clocks at 128 B/clk;
@@ -191,7 +191,9 @@ cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
                        (kRuns == FewRowsRuns::kSequences ? 1 : launch.max_segments);
   // A thread block stays with one kv head, and the heads of a sequence end together.
   const int heads = launch.problem.kv_heads;
-  const int most = processors > heads ? processors / heads * heads : processors;
+  int places = processors / heads;
+  if (kRuns == FewRowsRuns::kSequences && places > 32) places = places / 32 * 32;
+  const int most = places > 0 ? places * heads : processors;
   constexpr bool kClusters = kRuns == FewRowsRuns::kClusters;
   const int64_t blocks = runs < most || kClusters ? runs : most;
   const int cluster = kClusters ? launch.max_segments : 1;
@@ -216,9 +218,11 @@ cudaError_t launch(const Launch& parameters, FewRowsRuns runs, int processors,
 }  // namespace
 
 FewRowsRuns choose_runs(const Launch& launch, int processors) {
-  constexpr int kPlenty = 4, kLongest = 8, kLargestCluster = 8;
+  constexpr int kPlenty = 3;  // sequences a thread block, so that their lengths even out
+  constexpr int kLongest = 8, kLargestCluster = 8;
   const int64_t pairs = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads;
-  if (launch.max_segments <= kLongest && pairs >= int64_t{kPlenty} * processors) {
+  if (launch.max_segments <= kLongest && launch.problem.kv_heads <= processors &&
+      pairs >= int64_t{kPlenty} * processors) {
     return FewRowsRuns::kSequences;
   }
   // A cluster lies within one part of the chip: many large ones are not all at work at once (16

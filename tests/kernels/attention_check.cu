@@ -395,7 +395,8 @@ void check_few_rows(const World& w, const Result& expected, int page) {
   constexpr size_t kMany = 640;
   const std::string suffix = ", page " + std::to_string(page);
   const size_t many = kMany / w.hk;
-  const auto steps = decode_steps(w, many, page + 1);
+  auto steps = decode_steps(w, many, page + 1);
+  for (size_t i = 5; i < steps.size(); i += 11) steps[i].from = steps[i].to;  // no query
   compare(("many decode steps" + suffix).c_str(), w, expected, steps,
           run(w, steps, {page}, AttentionSchedule::kAuto));
   const auto chunks = random_chunks(w, std::max(1, 16 * w.hk / w.hq), page);
