@@ -18,8 +18,7 @@ struct RowTile {
   int position[2];  // of the thread's rows in their sequence; -1: no row
 };
 
-// Policies of a walk: when the warpgroup may issue products, what happens between segments, and how
-// the rings are followed.
+// Policies of a walk: when the warpgroup may issue products, and what happens between segments.
 struct NoTurns {
   static constexpr bool kHolds = false;  // memory-bound, and the assembler would serialise
   __device__ __forceinline__ void take() const {}
@@ -32,22 +31,7 @@ struct OneSegment {
   __device__ __forceinline__ void merge(const float (&)[kHeadDim / 2], SoftmaxState&, float) {}
 };
 
-// A stage read from one lane is known to be the same in all: descriptors are then made by the
-// uniform datapath, a sixth of a step's instructions fewer. Costs a shuffle a step.
-template <int kStages>
-struct UniformCursor : RingCursor<kStages> {
-  __device__ __forceinline__ void agree() {
-    this->stage = __shfl_sync(0xffffffffu, this->stage, 0);
-  }
-};
-
-template <int kStages>
-struct PlainCursor : RingCursor<kStages> {
-  __device__ __forceinline__ void agree() {}
-};
-
-template <int kHeadDim, int kStages, class Turns, class Segments,
-          class Cursor = PlainCursor<kStages>>
+template <int kHeadDim, int kStages, class Turns, class Segments>
 struct KeyWalk {
   using Rings = KeyRings<kHeadDim, kStages>;
   Rings rings;
@@ -58,7 +42,7 @@ struct KeyWalk {
   float c;
   Turns turns;
   Segments segments;
-  Cursor key_cursor, value_cursor;
+  RingCursor<kStages> key_cursor, value_cursor;
 
   __device__ __forceinline__ void release(uint32_t barrier) const {
     if (threadIdx.x % 32 == 0) arrive(barrier);
@@ -117,8 +101,6 @@ struct KeyWalk {
   template <bool kMasked>
   __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
                                        uint32_t (&p)[kScores / 2], int block, bool last) {
-    key_cursor.agree();
-    value_cursor.agree();
     wait(rings.keys_full(key_cursor.stage), key_cursor.parity);
     turns.take();
     pin_registers(rows.output);
