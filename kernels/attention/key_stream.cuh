@@ -126,11 +126,20 @@ struct KeyLoader {
     load_keys(range, value_row);
   }
   __device__ __forceinline__ void load_rest(const KeyRange& range) {
+    load_rest(range, [] {});
+  }
+  // `before_last` runs before the last block's values are waited for.
+  template <class BeforeLast>
+  __device__ __forceinline__ void load_rest(const KeyRange& range, const BeforeLast& before_last) {
     int next_row = find_row(range, range.first_block + 1);
     for (int block = range.first_block; block < range.last_block; ++block) {
       const int key_row = next_row;
       next_row = find_row(range, block + 2);
-      if (block + 1 < range.last_block) load_keys(range, key_row);
+      if (block + 1 < range.last_block) {
+        load_keys(range, key_row);
+      } else {
+        before_last();
+      }
       load_values(range, value_row);
       value_row = key_row;
     }

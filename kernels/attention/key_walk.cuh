@@ -18,9 +18,9 @@ struct RowTile {
   int position[2];  // of the thread's rows in their sequence; -1: no row
 };
 
-// Policies of a walk: when the warpgroup may issue products, and what happens between segments.
+// Policies of a walk: when the warpgroup may issue products, what happens between segments, and how
+// the rings are followed.
 struct NoTurns {
-  static constexpr bool kHolds = false;  // memory-bound, and the assembler would serialise
   __device__ __forceinline__ void take() const {}
   __device__ __forceinline__ void pass() const {}
 };
@@ -31,7 +31,22 @@ struct OneSegment {
   __device__ __forceinline__ void merge(const float (&)[kHeadDim / 2], SoftmaxState&, float) {}
 };
 
-template <int kHeadDim, int kStages, class Turns, class Segments>
+// A stage read from one lane is known to be the same in all: descriptors are then made by the
+// uniform datapath, a sixth of a step's instructions fewer. Costs a shuffle a step.
+template <int kStages>
+struct UniformCursor : RingCursor<kStages> {
+  __device__ __forceinline__ void agree() {
+    this->stage = __shfl_sync(0xffffffffu, this->stage, 0);
+  }
+};
+
+template <int kStages>
+struct PlainCursor : RingCursor<kStages> {
+  __device__ __forceinline__ void agree() {}
+};
+
+template <int kHeadDim, int kStages, class Turns, class Segments,
+          class Cursor = PlainCursor<kStages>>
 struct KeyWalk {
   using Rings = KeyRings<kHeadDim, kStages>;
   Rings rings;
@@ -42,7 +57,7 @@ struct KeyWalk {
   float c;
   Turns turns;
   Segments segments;
-  RingCursor<kStages> key_cursor, value_cursor;
+  Cursor key_cursor, value_cursor;
 
   __device__ __forceinline__ void release(uint32_t barrier) const {
     if (threadIdx.x % 32 == 0) arrive(barrier);
@@ -87,20 +102,12 @@ struct KeyWalk {
     sync_named(barrier_id, 128);
   }
 
-  // Left alone, the assembler moves the wait for the products before the exponentials, and nothing
-  // overlaps. A sum is never negative, but the assembler does not know.
-  __device__ __forceinline__ void hold_until_weighed(const SoftmaxState& state) const {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p trap;\n"
-        "setp.lt.f32 p, %1, 0f00000000;\n@p trap;\n}" ::"f"(state.sum[0]),
-        "f"(state.sum[1])
-        : "memory");
-  }
-
   // Scores of `block`, and the weighted values of the block before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
                                        uint32_t (&p)[kScores / 2], int block, bool last) {
+    key_cursor.agree();
+    value_cursor.agree();
     wait(rings.keys_full(key_cursor.stage), key_cursor.parity);
     turns.take();
     pin_registers(rows.output);
@@ -122,7 +129,6 @@ struct KeyWalk {
     if (new_segment) reset(rows.state);
     float decay[2];
     weigh_block(s, rows.state, decay, c);
-    if constexpr (Turns::kHolds) hold_until_weighed(rows.state);
     wgmma_wait<0>();
     pin_registers(rows.output);
     pin_registers(s);

@@ -4,14 +4,17 @@
 // Persistent thread blocks take tiles from a counter in ascending order; the loading warp runs
 // ahead into the next tile. Which block computes a tile has no bearing on its bits.
 //
-// Roles: warpgroup 0 loads (one warp), warpgroups 1 and 2 compute 64 rows each and take turns at
-// issuing products, so that one's softmax runs under the other's products.
+// Roles: warpgroup 0 loads (one warp), warpgroups 1 and 2 compute 64 rows each, so that one's
+// softmax runs under the other's products. Making them take turns at issuing products cost up to 5
+// % with head dim 128 and 10 % with 64 (H200 at its power limit).
 //
 // Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
-// 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden if the turns work; 64 KB
-// of keys and values through L2 = 32 B/clk. A segment of 1024 keys ends with a merge of the running
-// output in shared memory (64 KB read and written, 1024 clocks at 128 B/clk against 16384 of
-// products; one warpgroup merges while the other computes). Bits: see row_arithmetic.cuh.
+// 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden where the warpgroups fall
+// out of step; 64 KB of keys and values through L2 = 32 B/clk. On an H200 the chip's power is the
+// limit (690 W, 1.6 to 1.7 GHz): instructions saved count there even where clocks are free. A
+// segment of 1024 keys ends with a merge of the running output in shared memory (64 KB read and
+// written, 1024 clocks at 128 B/clk against 16384 of products; one warpgroup merges while the other
+// computes). Bits: see row_arithmetic.cuh.
 //
 // Shared memory, head dim 128: queries 32 KB, two blocks of keys and of values 128 KB, running
 // outputs of the merged segments 64 KB (also the staging of the result).
@@ -23,23 +26,6 @@ namespace {
 
 constexpr int kTileQueries = 128;
 constexpr int kThreads = 384;
-
-// Warpgroup 0 of the two goes first; each passes the turn on once it has issued its products. The
-// turn carries over from tile to tile, so that one may start the next while the other ends this.
-struct AlternatingTurns {
-  static constexpr bool kHolds = true;
-  static constexpr uint32_t kFirstId = 4;
-  uint32_t group;
-  __device__ __forceinline__ void start() const {
-    if (group == 1) arrive_named(kFirstId, 256);
-  }
-  __device__ __forceinline__ void take() const { sync_named(kFirstId + group, 256); }
-  __device__ __forceinline__ void pass() const { arrive_named(kFirstId + 1 - group, 256); }
-  // Group 0 holds the turn at the end; nobody waits for it any more.
-  __device__ __forceinline__ void finish() const {
-    if (group == 0) take();
-  }
-};
 
 // The segments before the current one, merged. Every thread keeps its own outputs in its own slots.
 template <int kHeadDim>
@@ -174,23 +160,49 @@ struct Tickets {
   }
 };
 
-// Within a sequence the kv heads run slowest, so that the blocks at work share keys in L2, and the
-// longest walks of each come first.
-__device__ __forceinline__ bool find_tile(const Problem& problem, WorkCursor& cursor, int index,
-                                          Tile& tile) {
-  int piece = 0;
-  tile.index = cursor.find(problem, index, piece, [&](const Sequence& sequence) {
-    return is_split(problem, sequence)
-               ? 0
-               : divide_up(sequence.queries, kTileQueries) * problem.query_heads;
-  });
-  if (tile.index < 0) return false;
-  tile.sequence = read_sequence(problem, tile.index);
-  const int tiles = divide_up(tile.sequence.queries, kTileQueries);
-  tile.head = piece / (tiles * problem.group) * problem.group + piece % problem.group;
-  tile.first_query = (tiles - 1 - piece / problem.group % tiles) * kTileQueries;
-  return true;
-}
+// The order of the tiles. Within a sequence the kv heads run slowest, so that the blocks at work
+// share keys in L2, and the longest walks of each come first. The shortest walks of all sequences
+// come at the very end, so that all blocks finish at about the same time.
+struct TileOrder {
+  static constexpr int kShortTiles = 2;  // of a sequence
+  WorkCursor cursor;
+  int before = 0;  // tiles of the first pass, once it is over
+  bool second = false;
+
+  // Of one query head.
+  __device__ __forceinline__ int count_tiles(const Problem& problem,
+                                             const Sequence& sequence) const {
+    if (is_split(problem, sequence)) return 0;
+    const int tiles = divide_up(sequence.queries, kTileQueries);
+    const int late = min(tiles, kShortTiles);
+    return second ? late : tiles - late;
+  }
+
+  __device__ __forceinline__ int find_sequence(const Problem& problem, int index, int& piece) {
+    return cursor.find(problem, index - before, piece, [&](const Sequence& sequence) {
+      return count_tiles(problem, sequence) * problem.query_heads;
+    });
+  }
+
+  // Indices ascend from call to call; false past the end.
+  __device__ __forceinline__ bool find(const Problem& problem, int index, Tile& tile) {
+    int piece = 0;
+    tile.index = find_sequence(problem, index, piece);
+    if (tile.index < 0 && !second) {
+      second = true;
+      before = cursor.before;
+      cursor = {};
+      tile.index = find_sequence(problem, index, piece);
+    }
+    if (tile.index < 0) return false;
+    tile.sequence = read_sequence(problem, tile.index);
+    const int tiles = count_tiles(problem, tile.sequence);
+    tile.head = piece / (tiles * problem.group) * problem.group + piece % problem.group;
+    const int shorter = second ? 0 : kShortTiles;
+    tile.first_query = (shorter + tiles - 1 - piece / problem.group % tiles) * kTileQueries;
+    return true;
+  }
+};
 
 __device__ __forceinline__ KeyRange keys_of(const Tile& tile, int kv_head) {
   const int end = min(tile.first_query + kTileQueries, tile.sequence.queries);
@@ -256,23 +268,23 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   using Layout = Shared<kHeadDim>;
   const int thread = threadIdx.x % 128;
   const uint32_t merged = shared + Layout::kMergedAt + group * MergedSegments<kHeadDim>::kBytes;
-  KeyWalk<kHeadDim, Layout::kStages, AlternatingTurns, MergedSegments<kHeadDim>> walk{
-      {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
-      describe_swizzled_tile(shared + group * Layout::kGroupQueryBytes),
-      Layout::kQueryHalfBytes,
-      shared + Layout::kQueryFullAt + group * 16 + 8,
-      static_cast<uint32_t>(1 + group),
-      problem.c,
-      {static_cast<uint32_t>(group)},
-      {merged + thread * 16, true, {}},
-      {},
-      {}};
+  KeyWalk<kHeadDim, Layout::kStages, NoTurns, MergedSegments<kHeadDim>,
+          UniformCursor<Layout::kStages>>
+      walk{{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
+           describe_swizzled_tile(shared + group * Layout::kGroupQueryBytes),
+           Layout::kQueryHalfBytes,
+           shared + Layout::kQueryFullAt + group * 16 + 8,
+           static_cast<uint32_t>(1 + group),
+           problem.c,
+           {},
+           {merged + thread * 16, true, {}},
+           {},
+           {}};
   const int row = group * 64 + thread / 32 * 16 + thread % 32 / 4;
   const uint32_t query_full = shared + Layout::kQueryFullAt + group * 16;
   Tickets tickets{shared + Layout::kTicketsAt, {}};
   Tile tile;
   uint32_t query_parity = 0;
-  walk.turns.start();
   while (tickets.take(tile)) {
     RowTile<kHeadDim> rows;
 #pragma unroll
@@ -289,7 +301,6 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
     store_log_sums<kHeadDim>(problem, tile, rows, row);
     store_rows<kHeadDim>(problem, tile, rows, merged, 1 + group, group * 64);
   }
-  walk.turns.finish();
 }
 
 // The loading warp: tile numbers, first its own, then the launch's next; queries; keys and values.
@@ -303,13 +314,13 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
       problem, key_map, value_map, {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
       {},      {}};
   Tickets tickets{shared + Layout::kTicketsAt, {}};
-  WorkCursor cursor;
+  TileOrder order;
   Tile tile;
   uint32_t query_parity = 1;
-  for (int index = blockIdx.x; find_tile(problem, cursor, index, tile);) {
+  for (int index = blockIdx.x; order.find(problem, index, tile);) {
     tickets.put(tile);
-    int next = 0;
-    if (leader) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
+    const KeyRange range = keys_of(tile, tile.head / problem.group);
+    loader.load_first(range);
     for (int group = 0; group < 2; ++group) {
       const uint32_t full = shared + Layout::kQueryFullAt + group * 16;
       wait(full + 8, query_parity);
@@ -321,10 +332,14 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
                  &query_map, full, half * kBoxColumns, tile.head,
                  tile.sequence.first_token + tile.first_query + group * 64);
       }
-      if (group == 0) loader.load_first(keys_of(tile, tile.head / problem.group));
     }
     query_parity ^= 1;
-    loader.load_rest(keys_of(tile, tile.head / problem.group));
+    // The next tile is taken as late as its number can be had in time: a block that holds one while
+    // it works on a long one keeps it from the blocks that run out of work.
+    int next = 0;
+    loader.load_rest(range, [&] {
+      if (leader) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
+    });
     index = __shfl_sync(0xffffffffu, next, 0);
   }
   tile.index = -1;
@@ -355,7 +370,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
 
-  const int group = static_cast<int>(threadIdx.x / 128) - 1;
+  // Read from one lane: known to be the same in all.
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<40>();
     if (threadIdx.x < 32) {
