@@ -21,7 +21,7 @@ run() {
 }
 peer() { [[ $has_torch != True ]] || run "$1_torch" 120 python3 "bench/peers/$1.py" "${@:2}"; }
 
-for kernel in rows optimizer vocabulary attention_backward attention_decode; do run "$kernel" 180 "$build/${kernel}_bench"; done
+for kernel in rows optimizer vocabulary attention attention_backward attention_decode; do run "$kernel" 180 "$build/${kernel}_bench"; done
 cat "$out/rows.txt" "$out/optimizer.txt" >"$out/rows_and_optimizer.txt"
 peer rows "$out/rows_and_optimizer.txt"  # reads there what to time
 peer vocabulary
