@@ -12,9 +12,9 @@
 #include <cstdint>
 
 #include "kernels/attention/few_rows_shared.cuh"
+#include "kernels/attention/few_rows_weights.cuh"
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/common/cluster.cuh"
-#include "kernels/common/stmatrix.cuh"
 
 namespace slimexx::kernels::attention {
 
@@ -72,39 +72,6 @@ struct FewRowsWalk {
     wgmma_commit();
   }
 
-  // Of each row of the thread, over the keys of the block.
-  __device__ __forceinline__ void find_highest(const float (&s)[2][kRows / 2],
-                                               float (&highest)[kOwn]) const {
-    const int warp = threadIdx.x / 32;
-#pragma unroll
-    for (int n = 0; n < kOwn; ++n) {
-      const int at = 4 * (n / 2) + n % 2;
-      highest[n] = fmaxf(fmaxf(s[0][at], s[0][at + 2]), fmaxf(s[1][at], s[1][at + 2]));
-#pragma unroll
-      for (int lanes = 4; lanes < 32; lanes *= 2) {
-        highest[n] = fmaxf(highest[n], __shfl_xor_sync(0xffffffffu, highest[n], lanes));
-      }
-    }
-    float* maxima = floats(Layout::kMaximaAt) + own_column();
-#pragma unroll
-    for (int n = 0; n < kOwn; n += 2) {
-      if (threadIdx.x % 32 < 4) {
-        *reinterpret_cast<float2*>(maxima + warp * kRows + 4 * n) =
-            make_float2(highest[n], highest[n + 1]);
-      }
-    }
-    sync_named(1, 128);
-#pragma unroll
-    for (int n = 0; n < kOwn; n += 2) {
-#pragma unroll
-      for (int other = 0; other < 4; ++other) {
-        const float2 x = *reinterpret_cast<const float2*>(maxima + other * kRows + 4 * n);
-        highest[n] = other == 0 ? x.x : fmaxf(highest[n], x.x);
-        highest[n + 1] = other == 0 ? x.y : fmaxf(highest[n + 1], x.y);
-      }
-    }
-  }
-
   // Scores become weights: rounded for the next product, as they are for the sums.
   __device__ __forceinline__ void weigh(float (&s)[2][kRows / 2], int block, float (&decay)[kOwn]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -116,7 +83,7 @@ struct FewRowsWalk {
       score = first_key + 16 * i + 8 * t <= position[n] ? score : minus_infinity();
     }
     float highest[kOwn];
-    find_highest(s, highest);
+    find_highest<kRows>(s, floats(Layout::kMaximaAt), highest);
     float offset[kOwn];
 #pragma unroll
     for (int n = 0; n < kOwn; ++n) {
@@ -130,7 +97,8 @@ struct FewRowsWalk {
       float& score = s[t][4 * (n / 2) + 2 * i + n % 2];
       score = weigh_score(score, c, offset[n]);
     }
-    store_weights(s);
+    weights_in_use ^= 1;
+    store_weights<kRows>(s, shared + Layout::kWeightsAt + weights_in_use * 2 * Layout::kTileBytes);
     float* chain = floats(Layout::kChainsAt) + own_column() * Layout::kRowPitch +
                    lane / 4 * Layout::kChainPitch + 4 * warp;
 #pragma unroll
@@ -145,23 +113,6 @@ struct FewRowsWalk {
         *reinterpret_cast<float2*>(floats(Layout::kDecaysAt) + own_column() + 4 * n) =
             make_float2(decay[n], decay[n + 1]);
       }
-    }
-  }
-
-  // P [rows][keys] in bf16, 64 keys a tile, as the second operand of the next product.
-  __device__ __forceinline__ void store_weights(const float (&s)[2][kRows / 2]) {
-    weights_in_use ^= 1;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int t = lane / 16, i = lane / 8 % 2;  // of the matrix whose row this lane addresses
-    const uint32_t address = shared + Layout::kWeightsAt +
-                             (weights_in_use * 2 + warp / 2) * Layout::kTileBytes +
-                             swizzled_offset(lane % 8, warp % 2 * 4 + 2 * i + t);
-#pragma unroll
-    for (int g = 0; g < kRows / 8; ++g) {
-      store_matrices_transposed(address + g * 1024, round_pair(s[0][4 * g], s[0][4 * g + 1]),
-                                round_pair(s[0][4 * g + 2], s[0][4 * g + 3]),
-                                round_pair(s[1][4 * g], s[1][4 * g + 1]),
-                                round_pair(s[1][4 * g + 2], s[1][4 * g + 3]));
     }
   }
 

@@ -1,7 +1,7 @@
 // Attention forward on the device: values against a naive fp64 kernel, bits across schedules,
-// storage, chunkings and batches, and times.
-//   attention_check small | values | bits | time
-// `small` is for compute-sanitizer. Exit status 1 on any difference.
+// storage, chunkings and batches.
+//   attention_check tiny | small | values | bits
+// `tiny` and `small` are for compute-sanitizer. Exit status 1 on any difference.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -443,135 +443,6 @@ void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decod
   }
 }
 
-template <class Work>
-double median_ms(int repeats, const Work& work) {
-  std::vector<float> times;
-  cudaEvent_t start, stop;
-  cudaEventCreate(&start);
-  cudaEventCreate(&stop);
-  for (int i = 0; i < repeats + 3; ++i) {
-    cudaEventRecord(start);
-    work();
-    cudaEventRecord(stop);
-    check(cudaEventSynchronize(stop), "timing");
-    float ms;
-    cudaEventElapsedTime(&ms, start, stop);
-    if (i >= 3) times.push_back(ms);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-// Time of one launch inside a CUDA graph of several, as the engine decodes.
-double replay_ms(const AttentionForward& a) {
-  constexpr int kLaunches = 8;
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  check(cudaStreamCreate(&stream), "cudaStreamCreate");
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
-  for (int i = 0; i < kLaunches; ++i) check(attention_forward(a, stream), "attention_forward");
-  check(cudaStreamEndCapture(stream, &graph), "end capture");
-  check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-  const double ms = median_ms(20, [&] { check(cudaGraphLaunch(executable, nullptr), "replay"); });
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-  return ms / kLaunches;
-}
-
-void time_prefill(int hq, int hk, int d, std::vector<int> lengths) {
-  const World w(hq, hk, d, std::move(lengths), 5);
-  std::vector<int32_t> cu{0};
-  double flops = 0;
-  for (int n : w.lengths) {
-    cu.push_back(cu.back() + n);
-    flops += 2.0 * hq * n * double(n) * d;
-  }
-  Buffer<int32_t> device_cu(cu);
-  Buffer<Bf16> out(w.q.size);
-  Buffer<float> lse(size_t(w.tokens) * hq);
-  AttentionForward a;
-  a.q = w.q.data, a.k = w.k.data, a.v = w.v.data, a.out = out.data, a.lse = lse.data;
-  a.q_stride = a.out_stride = int64_t{hq} * d;
-  a.k_stride = a.v_stride = int64_t{hk} * d;
-  a.cu_seqlens = device_cu.data;
-  a.tokens = w.tokens, a.sequences = w.lengths.size();
-  a.query_heads = hq, a.kv_heads = hk, a.head_dim = d;
-  a.max_query_len = a.max_key_len = *std::max_element(w.lengths.begin(), w.lengths.end());
-  a.scale = w.scale();
-  a.workspace_bytes = attention_forward_workspace(a);
-  Buffer<uint8_t> workspace(a.workspace_bytes);
-  a.workspace = workspace.data;
-  const double ms =
-      median_ms(20, [&] { check(attention_forward(a, nullptr), "attention_forward"); });
-  std::printf("time prefill hq %d hk %d d %d, %zu sequences, longest %lld: %.3f ms, %.0f TFLOP/s\n",
-              hq, hk, d, w.lengths.size(), static_cast<long long>(a.max_key_len), ms,
-              flops / ms / 1e9);
-}
-
-double time_copy() {
-  Buffer<uint8_t> a(size_t{4} << 30), b(a.size);
-  const double ms =
-      median_ms(10, [&] { cudaMemcpyAsync(b.data, a.data, a.size, cudaMemcpyDeviceToDevice); });
-  const double rate = 2.0 * a.size / ms / 1e6;
-  std::printf("time copy: %.0f GB/s\n", rate);
-  return rate;
-}
-
-void time_decode(int hq, int hk, int d, int batch, int context, int page, double copy_rate) {
-  const int width = (context + page - 1) / page, pages = width * batch;
-  Buffer<Bf16> q(size_t(batch) * hq * d), out(q.size), k(size_t(pages) * page * hk * d), v(k.size);
-  fill(q, 1);
-  fill(k, 2);
-  fill(v, 3);
-  std::vector<int32_t> cu, contexts(batch, context - 1), table(pages);
-  for (int i = 0; i <= batch; ++i) cu.push_back(i);
-  for (int i = 0; i < pages; ++i) table[i] = i;
-  std::shuffle(table.begin(), table.end(), std::mt19937_64(7));
-  Buffer<int32_t> device_cu(cu), device_context(contexts), device_table(table);
-  AttentionForward a;
-  a.q = q.data, a.k = k.data, a.v = v.data, a.out = out.data;
-  a.q_stride = a.out_stride = int64_t{hq} * d;
-  a.k_stride = a.v_stride = int64_t{hk} * d;
-  a.cu_seqlens = device_cu.data, a.context_lens = device_context.data;
-  a.page_table = device_table.data;
-  a.page_table_stride = width, a.pages = pages, a.page_tokens = page;
-  a.tokens = a.sequences = batch;
-  a.query_heads = hq, a.kv_heads = hk, a.head_dim = d;
-  a.max_query_len = 1, a.max_key_len = context;
-  a.scale = 0.1f;
-  a.workspace_bytes = attention_forward_workspace(a);
-  Buffer<uint8_t> workspace(a.workspace_bytes + 16);
-  a.workspace = workspace.data;
-  const double ms = replay_ms(a);
-  const double bytes = 4.0 * batch * context * hk * d;
-  std::printf(
-      "time decode hq %d hk %d d %d batch %d context %d page %d: %.1f us, %.0f GB/s, %.0f %% "
-      "of copy\n",
-      hq, hk, d, batch, context, page, ms * 1e3, bytes / ms / 1e6,
-      100 * bytes / ms / 1e6 / copy_rate);
-}
-
-void run_times() {
-  time_prefill(32, 2, 128, {8192});
-  time_prefill(32, 2, 128, {16384});
-  time_prefill(32, 8, 128, {8192});
-  time_prefill(32, 8, 128, std::vector<int>(8, 1024));
-  time_prefill(32, 8, 128, std::vector<int>(4, 2048));
-  time_prefill(32, 8, 128, {700, 3100, 250, 1800, 90, 2252});
-  time_prefill(32, 8, 64, {8192});
-  const double copy_rate = time_copy();
-  for (int page : {16, 64, 128}) {
-    time_decode(32, 2, 128, 64, 8192, page, copy_rate);
-    time_decode(32, 8, 128, 64, 8192, page, copy_rate);
-  }
-  time_decode(32, 8, 64, 64, 8192, 64, copy_rate);
-  time_decode(32, 8, 128, 256, 1536, 64, copy_rate);
-  time_decode(32, 8, 128, 1, 2048, 64, copy_rate);
-  time_decode(32, 8, 128, 1, 32768, 64, copy_rate);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -616,8 +487,6 @@ int main(int argc, char** argv) {
     check_bits(World(12, 4, 64, {777, 2049, 15}, 22), {16, 128}, 64);
     check_bits(World(8, 2, 128, {1300, 900, 2100}, 23, 37), {64}, 64);
     check_bits(World(96, 1, 128, {1300, 90}, 24), {64}, 8);
-  } else if (mode == "time") {
-    run_times();
   }
   std::printf("%s: %d failures\n", mode.c_str(), failures);
   return failures != 0;

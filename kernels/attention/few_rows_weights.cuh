@@ -1,0 +1,64 @@
+// What the four warps of few_rows_walk.cuh tell each other of a block's scores. s[t][..] are the
+// thread's scores or weights, as an accumulator holds them.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/row_arithmetic.cuh"
+#include "kernels/common/cluster.cuh"
+#include "kernels/common/stmatrix.cuh"
+
+namespace slimexx::kernels::attention {
+
+// Of each of the thread's kRows / 4 query rows, over the keys of the block. `maxima`: shared, a
+// float for each of 4 warps and kRows rows.
+template <int kRows>
+__device__ __forceinline__ void find_highest(const float (&s)[2][kRows / 2], float* maxima,
+                                             float (&highest)[kRows / 4]) {
+  const int warp = threadIdx.x / 32;
+#pragma unroll
+  for (int n = 0; n < kRows / 4; ++n) {
+    const int at = 4 * (n / 2) + n % 2;
+    highest[n] = fmaxf(fmaxf(s[0][at], s[0][at + 2]), fmaxf(s[1][at], s[1][at + 2]));
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) {
+      highest[n] = fmaxf(highest[n], __shfl_xor_sync(0xffffffffu, highest[n], lanes));
+    }
+  }
+  maxima += threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kRows / 4; n += 2) {
+    if (threadIdx.x % 32 < 4) {
+      *reinterpret_cast<float2*>(maxima + warp * kRows + 4 * n) =
+          make_float2(highest[n], highest[n + 1]);
+    }
+  }
+  sync_named(1, 128);
+#pragma unroll
+  for (int n = 0; n < kRows / 4; n += 2) {
+#pragma unroll
+    for (int other = 0; other < 4; ++other) {
+      const float2 x = *reinterpret_cast<const float2*>(maxima + other * kRows + 4 * n);
+      highest[n] = other == 0 ? x.x : fmaxf(highest[n], x.x);
+      highest[n + 1] = other == 0 ? x.y : fmaxf(highest[n + 1], x.y);
+    }
+  }
+}
+
+// P [rows][keys] in bf16, 64 keys a tile of kRows rows of 128 bytes, as the second operand of the
+// next product. `tiles`: shared address of the first.
+template <int kRows>
+__device__ __forceinline__ void store_weights(const float (&s)[2][kRows / 2], uint32_t tiles) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int t = lane / 16, i = lane / 8 % 2;  // of the matrix whose row this lane addresses
+  const uint32_t address =
+      tiles + warp / 2 * (kRows * 128) + swizzled_offset(lane % 8, warp % 2 * 4 + 2 * i + t);
+#pragma unroll
+  for (int g = 0; g < kRows / 8; ++g) {
+    store_matrices_transposed(address + g * 1024, round_pair(s[0][4 * g], s[0][4 * g + 1]),
+                              round_pair(s[0][4 * g + 2], s[0][4 * g + 3]),
+                              round_pair(s[1][4 * g], s[1][4 * g + 1]),
+                              round_pair(s[1][4 * g + 2], s[1][4 * g + 3]));
+  }
+}
+
+}  // namespace slimexx::kernels::attention
