@@ -18,13 +18,7 @@ struct RowTile {
   int position[2];  // of the thread's rows in their sequence; -1: no row
 };
 
-// Policies of a walk: when the warpgroup may issue products, what happens between segments, and how
-// the rings are followed.
-struct NoTurns {
-  __device__ __forceinline__ void take() const {}
-  __device__ __forceinline__ void pass() const {}
-};
-
+// Policies of a walk: what happens between segments, and how the rings are followed.
 template <int kHeadDim>
 struct OneSegment {
   static constexpr bool kMerges = false;
@@ -45,8 +39,7 @@ struct PlainCursor : RingCursor<kStages> {
   __device__ __forceinline__ void agree() {}
 };
 
-template <int kHeadDim, int kStages, class Turns, class Segments,
-          class Cursor = PlainCursor<kStages>>
+template <int kHeadDim, int kStages, class Segments, class Cursor = PlainCursor<kStages>>
 struct KeyWalk {
   using Rings = KeyRings<kHeadDim, kStages>;
   Rings rings;
@@ -55,7 +48,6 @@ struct KeyWalk {
   uint32_t queries_empty;     // barrier to arrive at after the last scores; 0: none
   uint32_t barrier_id;        // a named barrier of this warpgroup
   float c;
-  Turns turns;
   Segments segments;
   Cursor key_cursor, value_cursor;
 
@@ -109,14 +101,12 @@ struct KeyWalk {
     key_cursor.agree();
     value_cursor.agree();
     wait(rings.keys_full(key_cursor.stage), key_cursor.parity);
-    turns.take();
     pin_registers(rows.output);
     wgmma_fence();
     issue_scores(s);
     wait(rings.values_full(value_cursor.stage), value_cursor.parity);
     wgmma_fence();
     issue_values(rows.output, p);
-    turns.pass();
     wgmma_wait<1>();
     pin_registers(s);
     release(rings.keys_empty(key_cursor.stage));

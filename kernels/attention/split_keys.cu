@@ -133,14 +133,13 @@ __device__ __forceinline__ void store_piece(const Problem& problem, const Piece&
 template <int kHeadDim>
 __device__ __forceinline__ void compute_pieces(const Problem& problem, uint32_t shared) {
   using Layout = Shared<kHeadDim>;
-  KeyWalk<kHeadDim, Layout::kStages, NoTurns, OneSegment<kHeadDim>> walk{
+  KeyWalk<kHeadDim, Layout::kStages, OneSegment<kHeadDim>> walk{
       {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
       describe_swizzled_tile(shared),
       Layout::kQueryHalfBytes,
       0,
       1,
       problem.c,
-      {},
       {},
       {},
       {}};

@@ -268,18 +268,16 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   using Layout = Shared<kHeadDim>;
   const int thread = threadIdx.x % 128;
   const uint32_t merged = shared + Layout::kMergedAt + group * MergedSegments<kHeadDim>::kBytes;
-  KeyWalk<kHeadDim, Layout::kStages, NoTurns, MergedSegments<kHeadDim>,
-          UniformCursor<Layout::kStages>>
-      walk{{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
-           describe_swizzled_tile(shared + group * Layout::kGroupQueryBytes),
-           Layout::kQueryHalfBytes,
-           shared + Layout::kQueryFullAt + group * 16 + 8,
-           static_cast<uint32_t>(1 + group),
-           problem.c,
-           {},
-           {merged + thread * 16, true, {}},
-           {},
-           {}};
+  KeyWalk<kHeadDim, Layout::kStages, MergedSegments<kHeadDim>, UniformCursor<Layout::kStages>> walk{
+      {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
+      describe_swizzled_tile(shared + group * Layout::kGroupQueryBytes),
+      Layout::kQueryHalfBytes,
+      shared + Layout::kQueryFullAt + group * 16 + 8,
+      static_cast<uint32_t>(1 + group),
+      problem.c,
+      {merged + thread * 16, true, {}},
+      {},
+      {}};
   const int row = group * 64 + thread / 32 * 16 + thread % 32 / 4;
   const uint32_t query_full = shared + Layout::kQueryFullAt + group * 16;
   Tickets tickets{shared + Layout::kTicketsAt, {}};
