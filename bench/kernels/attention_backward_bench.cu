@@ -14,6 +14,7 @@
 #include "slimexx/kernels/attention.h"
 #include "slimexx/kernels/attention_backward.h"
 #include "tests/kernels/device_array.h"
+#include "tests/kernels/normal_values.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
@@ -21,23 +22,8 @@ namespace {
 using Bf16 = __nv_bfloat16;
 constexpr double kNominal = 989.0;  // TFLOP/s
 
-__device__ uint32_t scramble(uint64_t x) {
-  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdull;
-  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ull;
-  return static_cast<uint32_t>(x >> 32);
-}
-
-__global__ void fill_normal(Bf16* out, int64_t count, uint64_t seed) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    const uint64_t key = (seed << 40) + 2 * static_cast<uint64_t>(i);
-    const float u = (scramble(key) + 0.5f) * 0x1p-32f, v = scramble(key + 1) * 0x1p-32f;
-    out[i] = __float2bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * v));
-  }
-}
-
 void fill(const DeviceArray<Bf16>& array, uint64_t seed) {
-  fill_normal<<<1024, 256>>>(array.data(), array.count(), seed);
+  fill_normal<<<1024, 256>>>(array.data(), array.count(), seed, 1.0f);
   SLX_CUDA(cudaGetLastError());
 }
 

@@ -9,6 +9,7 @@
 #include "bench/kernels/rows_timing.h"
 #include "slimexx/kernels/attention.h"
 #include "tests/kernels/need_device.h"
+#include "tests/kernels/normal_values.cuh"
 
 namespace {
 
@@ -17,19 +18,6 @@ using namespace slimexx::kernels::testing;
 
 constexpr double kTargetMicroseconds = 2e5;
 constexpr double kPeakTeraflops = 989;
-
-__global__ void fill_normal(__nv_bfloat16* out, int64_t n, uint32_t seed) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
-    x = (x ^ (x >> 16)) * 0x7feb352du;
-    x = (x ^ (x >> 15)) * 0x846ca68bu;
-    x ^= x >> 16;
-    const float u = (static_cast<float>(x >> 16) + 0.5f) * 0x1p-16f;
-    const float v = static_cast<float>(x & 0xffff) * 0x1p-16f;
-    out[i] = __float2bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * v));
-  }
-}
 
 struct Shape {
   int query_heads, kv_heads, head_dim;
@@ -51,7 +39,7 @@ void time_shape(const Shape& shape) {
   const DeviceArray<int32_t> cu_seqlens(static_cast<int64_t>(ends.size()));
   SLX_CUDA(cudaMemcpy(cu_seqlens.data(), ends.data(), ends.size() * sizeof(int32_t),
                       cudaMemcpyHostToDevice));
-  fill_normal<<<2048, 256>>>(fused.data(), tokens * row, 1);
+  fill_normal<<<2048, 256>>>(fused.data(), tokens * row, 1, 1.0f);
   SLX_CUDA(cudaDeviceSynchronize());
 
   AttentionForward a;

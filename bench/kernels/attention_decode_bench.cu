@@ -14,6 +14,7 @@
 #include "kernels/common/cluster.cuh"
 #include "slimexx/kernels/attention.h"
 #include "tests/kernels/need_device.h"
+#include "tests/kernels/normal_values.cuh"
 
 namespace {
 
@@ -23,19 +24,6 @@ using namespace slimexx::kernels::testing;
 constexpr int kHeadDim = 128;
 constexpr int kQueryHeads = 32;
 constexpr int kPage = 16;
-
-__global__ void fill_normal(__nv_bfloat16* out, int64_t n, uint32_t seed) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
-    x = (x ^ (x >> 16)) * 0x7feb352du;
-    x = (x ^ (x >> 15)) * 0x846ca68bu;
-    x ^= x >> 16;
-    const float u = (static_cast<float>(x >> 16) + 0.5f) * 0x1p-16f;
-    const float v = static_cast<float>(x & 0xffff) * 0x1p-16f;
-    out[i] = __float2bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * v));
-  }
-}
 
 __global__ void rewrite_queries(uint4* q, int count) {
   await_previous_grids();
@@ -54,8 +42,8 @@ struct Shape {
 struct Pool {
   DeviceArray<__nv_bfloat16> k, v;
   explicit Pool(int64_t elements) : k(elements), v(elements) {
-    fill_normal<<<2048, 256>>>(k.data(), elements, 1);
-    fill_normal<<<2048, 256>>>(v.data(), elements, 2);
+    fill_normal<<<2048, 256>>>(k.data(), elements, 1, 1.0f);
+    fill_normal<<<2048, 256>>>(v.data(), elements, 2, 1.0f);
     SLX_CUDA(cudaDeviceSynchronize());
   }
 };
@@ -84,7 +72,7 @@ void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy)
              device_table = upload(table);
   const int64_t width_of_q = int64_t{kQueryHeads} * kHeadDim;
   DeviceArray<__nv_bfloat16> q(shape.sequences * width_of_q), out(q.count());
-  fill_normal<<<256, 256>>>(q.data(), q.count(), 3);
+  fill_normal<<<256, 256>>>(q.data(), q.count(), 3, 1.0f);
   AttentionForward a;
   a.q = q.data(), a.out = out.data();
   a.q_stride = a.out_stride = width_of_q;

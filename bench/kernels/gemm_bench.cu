@@ -13,12 +13,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/kernels/gemm_replay.h"
 #include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "tests/kernels/device_array.h"
@@ -52,59 +52,13 @@ struct Operands {
     fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 0.02f);
     SLX_CUDA(cudaDeviceSynchronize());
   }
+  WeightCopies weights() const { return {w.data(), n * k, copies}; }
   double operations() const { return 2.0 * static_cast<double>(m) * double(n) * double(k); }
   GemmOutput output;
   int64_t m, n, k, copies;
   Bf16Array x;
   DeviceArray<uint8_t> y;
   Bf16Array w;
-};
-
-// One product with each copy of the weights, captured once and replayed.
-class Replay {
- public:
-  Replay(const Operands& o, const std::function<void(const __nv_bfloat16*, cudaStream_t)>& launch)
-      : products_(static_cast<int>(o.copies)) {
-    SLX_CUDA(cudaStreamCreate(&stream_));
-    cudaGraph_t graph;
-    SLX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    for (int64_t i = 0; i < o.copies; ++i) launch(o.w.data() + i * o.n * o.k, stream_);
-    SLX_CUDA(cudaStreamEndCapture(stream_, &graph));
-    SLX_CUDA(cudaGraphInstantiate(&graph_, graph, 0));
-    SLX_CUDA(cudaGraphDestroy(graph));
-    SLX_CUDA(cudaEventCreate(&begin_));
-    SLX_CUDA(cudaEventCreate(&end_));
-  }
-  Replay(const Replay&) = delete;
-  ~Replay() {
-    cudaGraphExecDestroy(graph_);
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-    cudaStreamDestroy(stream_);
-  }
-  // Microseconds of one product, mean over about `target_us` of replays. Half as many go before:
-  // clocks follow the power of the last tenth of a second, which may be another kernel's.
-  double measure(double target_us) {
-    const double first = time(2);
-    const int repeats = std::clamp(static_cast<int>(target_us / (first * products_)), 2, 10000);
-    time(std::max(1, repeats / 2));
-    return time(repeats);
-  }
-
- private:
-  double time(int repeats) {
-    SLX_CUDA(cudaEventRecord(begin_, stream_));
-    for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(graph_, stream_));
-    SLX_CUDA(cudaEventRecord(end_, stream_));
-    SLX_CUDA(cudaEventSynchronize(end_));
-    float ms = 0;
-    SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
-    return static_cast<double>(ms) * 1e3 / (repeats * products_);
-  }
-  int products_;
-  cudaStream_t stream_;
-  cudaGraphExec_t graph_;
-  cudaEvent_t begin_, end_;
 };
 
 class Cublas {
@@ -251,7 +205,8 @@ std::vector<GemmConfig> balance_tiles(std::vector<GemmConfig> list, const Operan
 std::vector<int> find_best(Cublas& cublas, const Operands& o, double target_us) {
   std::vector<std::pair<double, int>> times;
   for (int i = 0; i < cublas.count(); ++i) {
-    Replay replay(o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(i, w, s); });
+    Replay replay(o.weights(),
+                  [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(i, w, s); });
     times.emplace_back(replay.measure(target_us), i);
   }
   std::sort(times.begin(), times.end());
@@ -283,13 +238,14 @@ void sweep(const Operands& o, const Settings& settings) {
   std::vector<std::unique_ptr<Replay>> replays;
   for (const GemmConfig& c : list) {
     replays.push_back(std::make_unique<Replay>(
-        o, [&](const __nv_bfloat16* w, cudaStream_t s) { launch_ours(o, c, false, w, s); }));
+        o.weights(),
+        [&](const __nv_bfloat16* w, cudaStream_t s) { launch_ours(o, c, false, w, s); }));
   }
   Cublas cublas(o);
   const std::vector<int> choices = find_best(cublas, o, target_us / 4);
   for (const int choice : choices) {
     replays.push_back(std::make_unique<Replay>(
-        o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(choice, w, s); }));
+        o.weights(), [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(choice, w, s); }));
   }
   std::vector<std::vector<double>> times(replays.size());
   for (int round = 0; round < 2; ++round) {
@@ -315,10 +271,11 @@ void pair(const Operands& o, const Settings& settings) {
       launch_ours(o, chosen, overlap, w, s);
     };
   };
-  Replay ours(o, ours_as(false));
-  Replay early(o, ours_as(true));
+  Replay ours(o.weights(), ours_as(false));
+  Replay early(o.weights(), ours_as(true));
   const int best = find_best(cublas, o, target_us / 4).front();
-  Replay theirs(o, [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(best, w, s); });
+  Replay theirs(o.weights(),
+                [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(best, w, s); });
   std::vector<double> a, b, c;
   for (int round = 0; round < 5; ++round) {
     a.push_back(ours.measure(target_us));

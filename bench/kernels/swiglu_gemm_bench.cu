@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <vector>
 
+#include "bench/kernels/gemm_replay.h"
 #include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "slimexx/kernels/rows.h"
@@ -43,53 +43,9 @@ struct Operands {
     fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 1.0f / std::sqrt(float(k)));
     SLX_CUDA(cudaDeviceSynchronize());
   }
+  WeightCopies weights() const { return {w.data(), 2 * f * k, copies}; }
   int64_t m, f, k, copies;
   Bf16Array x, gate_up, h, w;
-};
-
-using Launch = std::function<void(const __nv_bfloat16* w, cudaStream_t stream)>;
-
-// One h with each copy of the weights, captured once and replayed.
-class Replay {
- public:
-  Replay(const Operands& o, const Launch& launch) : copies_(static_cast<double>(o.copies)) {
-    SLX_CUDA(cudaStreamCreate(&stream_));
-    cudaGraph_t graph;
-    SLX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    for (int64_t i = 0; i < o.copies; ++i) launch(o.w.data() + i * 2 * o.f * o.k, stream_);
-    SLX_CUDA(cudaStreamEndCapture(stream_, &graph));
-    SLX_CUDA(cudaGraphInstantiate(&graph_, graph, 0));
-    SLX_CUDA(cudaGraphDestroy(graph));
-    SLX_CUDA(cudaEventCreate(&begin_));
-    SLX_CUDA(cudaEventCreate(&end_));
-  }
-  Replay(const Replay&) = delete;
-  ~Replay() {
-    cudaGraphExecDestroy(graph_);
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-    cudaStreamDestroy(stream_);
-  }
-  // Microseconds of one h, over about so many seconds of replays.
-  double measure(double seconds) {
-    const double first = time(2);
-    return time(std::max(2, static_cast<int>(seconds * 1e6 / (first * copies_))));
-  }
-
- private:
-  double time(int repeats) {
-    SLX_CUDA(cudaEventRecord(begin_, stream_));
-    for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(graph_, stream_));
-    SLX_CUDA(cudaEventRecord(end_, stream_));
-    SLX_CUDA(cudaEventSynchronize(end_));
-    float ms;
-    SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
-    return static_cast<double>(ms) * 1e3 / (repeats * copies_);
-  }
-  double copies_;
-  cudaStream_t stream_;
-  cudaGraphExec_t graph_;
-  cudaEvent_t begin_, end_;
 };
 
 struct Candidate {
@@ -123,11 +79,11 @@ std::vector<GemmConfig> list_configs(const Operands& o, bool all) {
 
 std::vector<Candidate> list_candidates(const Operands& o, bool all) {
   std::vector<Candidate> list;
-  const auto add = [&](const char* kind, const GemmConfig& c, const Launch& launch) {
+  const auto add = [&](const char* kind, const GemmConfig& c, const WeightLaunch& launch) {
     list.emplace_back();
     std::snprintf(list.back().name, sizeof(list.back().name), "%s %s%dx%dt%d c%d l%d", kind,
                   c.swap_operands ? "s" : "p", c.rows, c.columns, c.tokens, c.cluster, c.lead);
-    list.back().replay = std::make_unique<Replay>(o, launch);
+    list.back().replay = std::make_unique<Replay>(o.weights(), launch);
   };
   add("pair", choose_gemm_config(o.m, 2 * o.f, o.k), [&o](const __nv_bfloat16* w, cudaStream_t s) {
     check_launch(launch_gemm(describe(o, w, o.gate_up), s));
@@ -145,7 +101,7 @@ void compare(const Operands& o, bool all, double seconds) {
   std::vector<Candidate> list = list_candidates(o, all);
   constexpr int kRounds = 5;
   for (int round = 0; round < kRounds; ++round) {
-    for (Candidate& c : list) c.times.push_back(c.replay->measure(seconds));
+    for (Candidate& c : list) c.times.push_back(c.replay->measure(1e6 * seconds));
   }
   const double operations = 4.0 * static_cast<double>(o.m) * double(o.f) * double(o.k);
   double pair_us = 0;

@@ -1,0 +1,69 @@
+// Timing of products whose weights do not stay in L2: one launch with each of several copies of the
+// weights, recorded once and replayed, so that candidates can be timed in turns.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+
+#include "tests/kernels/device_array.h"
+
+namespace slimexx::kernels::testing {
+
+// Copy i starts `elements` after copy i - 1.
+struct WeightCopies {
+  const __nv_bfloat16* first;
+  int64_t elements, count;
+};
+
+using WeightLaunch = std::function<void(const __nv_bfloat16* w, cudaStream_t stream)>;
+
+class Replay {
+ public:
+  Replay(const WeightCopies& weights, const WeightLaunch& launch)
+      : launches_(static_cast<int>(weights.count)) {
+    SLX_CUDA(cudaStreamCreate(&stream_));
+    cudaGraph_t graph;
+    SLX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < launches_; ++i) launch(weights.first + i * weights.elements, stream_);
+    SLX_CUDA(cudaStreamEndCapture(stream_, &graph));
+    SLX_CUDA(cudaGraphInstantiate(&graph_, graph, 0));
+    SLX_CUDA(cudaGraphDestroy(graph));
+    SLX_CUDA(cudaEventCreate(&begin_));
+    SLX_CUDA(cudaEventCreate(&end_));
+  }
+  Replay(const Replay&) = delete;
+  ~Replay() {
+    cudaGraphExecDestroy(graph_);
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(stream_);
+  }
+  // Microseconds of one launch, mean over about `target_us` of replays. Half as many go before:
+  // clocks follow the power of the last tenth of a second, which may be another kernel's.
+  double measure(double target_us) {
+    const double first = time(2);
+    const int repeats = std::clamp(static_cast<int>(target_us / (first * launches_)), 2, 10000);
+    time(std::max(1, repeats / 2));
+    return time(repeats);
+  }
+
+ private:
+  double time(int repeats) {
+    SLX_CUDA(cudaEventRecord(begin_, stream_));
+    for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(graph_, stream_));
+    SLX_CUDA(cudaEventRecord(end_, stream_));
+    SLX_CUDA(cudaEventSynchronize(end_));
+    float ms = 0;
+    SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
+    return static_cast<double>(ms) * 1e3 / (repeats * launches_);
+  }
+  int launches_;
+  cudaStream_t stream_;
+  cudaGraphExec_t graph_;
+  cudaEvent_t begin_, end_;
+};
+
+}  // namespace slimexx::kernels::testing
