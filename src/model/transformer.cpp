@@ -55,7 +55,6 @@ ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec)
 
 ModelParameters as_fresh(ModelParameters gradients) {
   gradients.is_fresh = true;
-  for (LayerParameters& layer : gradients.layers) layer.is_fresh = true;
   return gradients;
 }
 

@@ -30,8 +30,8 @@ Tensor Transformer::norm_again(Stream stream, Arena& arena, Tensor kept, Tensor 
 
 // dx enters as the gradient of the layer's output and leaves as that of x_mid.
 void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
-                                     const LayerParameters& g, const LayerTape& tape,
-                                     Tensor dx) const {
+                                     const LayerParameters& g, const LayerTape& tape, Tensor dx,
+                                     bool accumulate) const {
   const int64_t tokens = dx.dim(0);
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   ArenaScope scope(arena);
@@ -47,11 +47,11 @@ void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerPar
   // One pass over gate_up: its gradient takes its place, and h, where it must be made, that of dh.
   const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
   ops::swiglu_backward(stream, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
-  ops::matmul_backward_weight(stream, g.down_weight, g.down_bias, ddown, h, !g.is_fresh);
+  ops::matmul_backward_weight(stream, g.down_weight, g.down_bias, ddown, h, accumulate);
   const Tensor normed = norm_again(stream, arena, tape.mid_normed, tape.x_mid, w.mlp_norm);
   const Tensor dnormed = rows(spec_.hidden_size);
   ops::matmul_backward_weight(stream, g.gate_up_weight, g.gate_up_bias, dgate_up, normed,
-                              !g.is_fresh);
+                              accumulate);
   ops::matmul_backward_input(stream, dnormed, dgate_up, w.gate_up_weight, false);
   ops::rms_norm_backward(stream, dx, g.mlp_norm, dnormed, tape.x_mid, w.mlp_norm, eps, true);
 }
@@ -59,7 +59,7 @@ void Transformer::mlp_block_backward(Stream stream, Arena& arena, const LayerPar
 // dx enters as the gradient of x_mid and leaves as that of the layer's input.
 void Transformer::attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
                                            const LayerParameters& g, const Batch& batch,
-                                           const LayerTape& tape, Tensor dx,
+                                           const LayerTape& tape, Tensor dx, bool accumulate,
                                            const std::function<void()>& attention_next) const {
   const int64_t tokens = dx.dim(0);
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
@@ -72,7 +72,7 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
                            w.post_attention_norm, eps, false);
   }
   const Tensor dattention = rows(spec_.q_size()), dqkv = rows(spec_.qkv_size());
-  ops::matmul_backward_weight(stream, g.o_weight, g.o_bias, do_raw, tape.attention, !g.is_fresh);
+  ops::matmul_backward_weight(stream, g.o_weight, g.o_bias, do_raw, tape.attention, accumulate);
   attention_next();
   ops::matmul_backward_input(stream, dattention, do_raw, w.o_weight, false);
   const QkvViews qkv = split_qkv(tape.qkv, spec_.qk_norm ? tape.qkv_raw : tape.qkv, spec_);
@@ -84,7 +84,7 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
                                eps, rotary_table(), batch.positions, qkv_heads(spec_));
   const Tensor normed = norm_again(stream, arena, tape.normed, tape.x, w.input_norm);
   const Tensor dnormed = rows(spec_.hidden_size);
-  ops::matmul_backward_weight(stream, g.qkv_weight, g.qkv_bias, dqkv, normed, !g.is_fresh);
+  ops::matmul_backward_weight(stream, g.qkv_weight, g.qkv_bias, dqkv, normed, accumulate);
   ops::matmul_backward_input(stream, dnormed, dqkv, w.qkv_weight, false);
   ops::rms_norm_backward(stream, dx, g.input_norm, dnormed, tape.x, w.input_norm, eps, true);
 }
@@ -117,8 +117,8 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
     if (tape.recompute == Recompute::kFull)
       recompute_layer(stream, arena, weights.layers[l], batch, layer, layer_tape);
     const LayerParameters &w = weights.layers[l], &g = gradients.layers[l];
-    mlp_block_backward(stream, arena, w, g, layer_tape, dx);
-    attention_block_backward(stream, arena, w, g, batch, layer_tape, dx, [&] {
+    mlp_block_backward(stream, arena, w, g, layer_tape, dx, !gradients.is_fresh);
+    attention_block_backward(stream, arena, w, g, batch, layer_tape, dx, !gradients.is_fresh, [&] {
       if (hooks.attention_next) hooks.attention_next(layer);
     });
     if (hooks.layer_done) hooks.layer_done(layer);

@@ -67,7 +67,6 @@ struct Tape {
 struct LayerParameters {
   Tensor input_norm, qkv_weight, qkv_bias, q_norm, k_norm, o_weight, o_bias, post_attention_norm;
   Tensor mlp_norm, gate_up_weight, gate_up_bias, down_weight, down_bias, post_mlp_norm;
-  bool is_fresh = false;  // as ModelParameters'
 };
 struct ModelParameters {
   Tensor embedding, final_norm, lm_head;  // lm_head is the embedding where tied
@@ -124,11 +123,14 @@ class Transformer {
   Tensor norm_again(Stream stream, Arena& arena, Tensor kept, Tensor x, Tensor w) const;
   void recompute_layer(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
                        int64_t layer, LayerTape& tape) const;
+  // `accumulate`: the gradients of matrices are added to; else they are written.
   void attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
                                 const LayerParameters& g, const Batch& batch, const LayerTape& tape,
-                                Tensor dx, const std::function<void()>& attention_next) const;
+                                Tensor dx, bool accumulate,
+                                const std::function<void()>& attention_next) const;
   void mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
-                          const LayerParameters& g, const LayerTape& tape, Tensor dx) const;
+                          const LayerParameters& g, const LayerTape& tape, Tensor dx,
+                          bool accumulate) const;
 
   ops::RotaryTable rotary_table() const { return {cos_, sin_, spec_.rope.style}; }
 
