@@ -14,6 +14,7 @@
 // and thread blocks that are left alone at the end of a launch can take in three times their share.
 #include "kernels/attention/few_rows_result.cuh"
 #include "kernels/attention/launch.cuh"
+#include "kernels/common/early_launch.cuh"
 
 namespace slimexx::kernels::attention {
 namespace {
@@ -83,13 +84,13 @@ __device__ __forceinline__ void compute_runs(const Problem& problem,
     found = find_run<kRuns>(problem, cursor, index, next);
     if (found) queries.read(problem, next);
     place_rows(walk, problem, run);
-    MergedSegments<kHeadDim, kRows> merged;
+    RunResult<kHeadDim, kRows> merged;
     for (int segment = run.first_segment; segment < run.last_segment; ++segment) {
       walk.walk(keys_of(run, segment, segment + 1));
       if (segment == run.first_segment) {
         merged.take(walk);
       } else {
-        MergedSegments<kHeadDim, kRows> later;
+        RunResult<kHeadDim, kRows> later;
         later.take(walk);
         merged.join(later, problem.c);
       }
@@ -107,7 +108,7 @@ __device__ __forceinline__ void compute_shared_run(const Problem& problem,
   Run run;
   if (!find_run<FewRowsRuns::kClusters>(problem, cursor, index, run)) return;
   place_rows(walk, problem, run);
-  MergedSegments<kHeadDim, kRows> merged;
+  RunResult<kHeadDim, kRows> merged;
   if (run.first_segment < run.last_segment) {
     Queries<kHeadDim, kRows> queries;
     queries.read(problem, run);
@@ -121,7 +122,7 @@ __device__ __forceinline__ void compute_shared_run(const Problem& problem,
   const int segments = count_segments(run.sequence);
   if (run.first_segment == 0) {
     for (int rank = 1; rank < segments; ++rank) {
-      MergedSegments<kHeadDim, kRows> later;
+      RunResult<kHeadDim, kRows> later;
       later.read(walk.shared, rank);
       merged.join(later, problem.c);
     }
@@ -152,8 +153,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  await_previous_grids();  // the previous kernel wrote queries, and perhaps the lengths
-  allow_next_grid();       // the merge, which waits for the end of this kernel
+  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
   constexpr bool kClusters = kRuns == FewRowsRuns::kClusters;
   const int first = kClusters ? static_cast<int>(blockIdx.x) / cluster_blocks : blockIdx.x;
   if (threadIdx.x < 128) {
@@ -183,10 +183,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kHeadDim, int kRows, FewRowsRuns kRuns>
 cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
   auto* kernel = attend_few_rows<kHeadDim, kRows, kRuns>;
-  constexpr int kBytes = FewRowsShared<kHeadDim, kRows>::kBytes;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
   const int64_t runs = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                        (kRuns == FewRowsRuns::kSequences ? 1 : launch.max_segments);
   // A thread block stays with one kv head, and the heads of a sequence end together.
@@ -197,8 +193,10 @@ cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
   constexpr bool kClusters = kRuns == FewRowsRuns::kClusters;
   const int64_t blocks = runs < most || kClusters ? runs : most;
   const int cluster = kClusters ? launch.max_segments : 1;
-  return launch_early(kernel, {static_cast<unsigned>(blocks), kThreads, kBytes, cluster}, stream,
-                      launch.problem, launch.key_map, launch.value_map, cluster);
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), kThreads,
+                          FewRowsShared<kHeadDim, kRows>::kBytes, static_cast<unsigned>(cluster)};
+  return launch_early(kernel, shape, stream, launch.problem, launch.key_map, launch.value_map,
+                      cluster);
 }
 
 template <int kHeadDim, int kRows>

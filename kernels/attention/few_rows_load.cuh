@@ -18,19 +18,10 @@ inline constexpr int kPieceRows = 16;
 // after half; coordinates are 0, head, row, 0. False if the driver refuses.
 inline bool encode_head_pieces(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,
                                int64_t head_dim, int64_t pitch) {
-  const auto encode = find_tensor_map_encoder();
-  if (encode == nullptr) return false;
-  const auto halves = static_cast<cuuint64_t>(head_dim / kBoxColumns);
-  const cuuint64_t sizes[4] = {kBoxColumns, static_cast<cuuint64_t>(heads),
-                               static_cast<cuuint64_t>(rows), halves};
-  const cuuint64_t strides[3] = {static_cast<cuuint64_t>(head_dim) * 2,
-                                 static_cast<cuuint64_t>(pitch) * 2, kBoxColumns * 2};
-  const cuuint32_t box[4] = {kBoxColumns, 1, kPieceRows, static_cast<cuuint32_t>(halves)};
-  const cuuint32_t steps[4] = {1, 1, 1, 1};
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(base), sizes, strides,
-                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  const int64_t halves = head_dim / kBoxColumns;
+  return encode_bf16_tensor<4>(map, base, {kBoxColumns, heads, rows, halves},
+                               {head_dim, pitch, kBoxColumns},
+                               {kBoxColumns, 1, kPieceRows, halves});
 }
 
 __device__ __forceinline__ void load_piece(uint32_t destination, const CUtensorMap* map,

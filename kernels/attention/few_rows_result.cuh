@@ -10,7 +10,7 @@ namespace slimexx::kernels::attention {
 
 // Outputs of a thread with the maxima and sums of their rows, over one segment or several merged.
 template <int kHeadDim, int kRows>
-struct MergedSegments {
+struct RunResult {
   using Walk = FewRowsWalk<kHeadDim, kRows>;
   float output[Walk::kParts][kRows / 2];
   float maximum[Walk::kOwn], sum[Walk::kOwn];
@@ -25,7 +25,7 @@ struct MergedSegments {
     }
   }
 
-  __device__ __forceinline__ void join(const MergedSegments& later, float c) {
+  __device__ __forceinline__ void join(const RunResult& later, float c) {
     SegmentMerge merge[Walk::kOwn];
 #pragma unroll
     for (int n = 0; n < Walk::kOwn; ++n) {
@@ -87,7 +87,7 @@ struct MergedSegments {
 template <int kHeadDim, int kRows>
 __device__ __forceinline__ void store_run(const Problem& problem, const Run& run,
                                           const int (&positions)[kRows / 4],
-                                          const MergedSegments<kHeadDim, kRows>& merged) {
+                                          const RunResult<kHeadDim, kRows>& merged) {
   const int lane = threadIdx.x % 32;
   const bool odd = lane / 4 % 2 == 1;
   const bool tells_state = threadIdx.x < 8;

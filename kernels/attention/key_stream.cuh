@@ -42,19 +42,6 @@ struct KeyRings {
   __device__ __forceinline__ uint32_t values_empty(uint32_t stage) const {
     return barriers + (3 * kStages + stage) * 8;
   }
-  // A warpgroup. Rows past the sequence's keys hold whatever memory held; their weights are 0, and
-  // 0 times an infinity would not be. A fence and a barrier stand between this and the products.
-  __device__ __forceinline__ void clear_values(uint32_t stage, int keys_in_block) const {
-    const uint32_t buffer = values(stage);
-    const int chunks = (kBlock - keys_in_block) * 8;  // of 16 bytes, per half
-    for (int half = 0; half < kHalves; ++half) {
-      const uint32_t first = buffer + half * kHalfBytes + keys_in_block * 128;
-      for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(first + chunk * 16), "r"(0)
-                     : "memory");
-      }
-    }
-  }
   // One thread; `consumer_warps` arrive once each per buffer.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {

@@ -88,8 +88,18 @@ struct KeyWalk {
     mask_scores(s, last_key);
   }
 
+  // Rows past the sequence's keys hold whatever memory held; their weights are 0, and 0 times an
+  // infinity would not be.
   __device__ __forceinline__ void clear_missing_values(int keys_in_block) const {
-    rings.clear_values(value_cursor.stage, keys_in_block);
+    const uint32_t buffer = rings.values(value_cursor.stage);
+    const int chunks = (kBlock - keys_in_block) * 8;  // of 16 bytes, per half
+    for (int half = 0; half < Rings::kHalves; ++half) {
+      const uint32_t first = buffer + half * Rings::kHalfBytes + keys_in_block * 128;
+      for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(first + chunk * 16), "r"(0)
+                     : "memory");
+      }
+    }
     fence_shared_for_async();
     sync_named(barrier_id, 128);
   }

@@ -31,30 +31,4 @@ FewRowsRuns choose_runs(const Launch& launch, int processors);
 cudaError_t launch_few_rows(const Launch& parameters, int head_dim, FewRowsRuns runs,
                             int processors, cudaStream_t stream);
 
-struct LaunchShape {
-  unsigned blocks;
-  int threads, shared_bytes;
-  int cluster = 1;
-};
-
-// Starts a kernel before the previous one of the stream has ended: it has to await_previous_grids()
-// before it reads or writes what others know.
-template <class... Parameters>
-cudaError_t launch_early(void (*kernel)(Parameters...), const LaunchShape& shape,
-                         cudaStream_t stream, const Parameters&... arguments) {
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.blocks);
-  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = shape.cluster > 1 ? 2 : 1;
-  return cudaLaunchKernelEx(&config, kernel, arguments...);
-}
-
 }  // namespace slimexx::kernels::attention

@@ -9,6 +9,7 @@
 // per row against 512 KB of keys and values read for all rows of a kv head.
 #include "kernels/attention/key_walk.cuh"
 #include "kernels/attention/launch.cuh"
+#include "kernels/common/early_launch.cuh"
 
 namespace slimexx::kernels::attention {
 namespace {
@@ -182,8 +183,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  await_previous_grids();  // the previous kernel wrote queries, and perhaps the lengths
-  allow_next_grid();       // the merge, which waits for the end of this kernel
+  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
   if (threadIdx.x < 128) {
     compute_pieces<kHeadDim>(problem, shared);
     return;
@@ -257,23 +257,19 @@ template <int kHeadDim>
 cudaError_t launch_merge(const Launch& launch, cudaStream_t stream) {
   const int64_t rows = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                        launch.problem.partial_rows;
-  return launch_early(merge_segments<kHeadDim>, {static_cast<unsigned>((rows + 3) / 4), 128, 0},
+  return launch_early(merge_segments<kHeadDim>, {dim3(static_cast<unsigned>((rows + 3) / 4)), 128},
                       stream, launch.problem);
 }
 
 template <int kHeadDim>
 cudaError_t launch_many_rows(const Launch& launch, int processors, cudaStream_t stream) {
   auto* kernel = attend_segments<kHeadDim>;
-  constexpr int kBytes = Shared<kHeadDim>::kBytes;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
   const int64_t tiles = (launch.problem.partial_rows + kTileRows - 1) / kTileRows;
   const int64_t pieces =
       tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
   const auto blocks = static_cast<unsigned>(pieces < processors ? pieces : processors);
-  return launch_early(kernel, {blocks, kThreads, kBytes}, stream, launch.problem, launch.key_map,
-                      launch.value_map);
+  return launch_early(kernel, {dim3(blocks), kThreads, Shared<kHeadDim>::kBytes}, stream,
+                      launch.problem, launch.key_map, launch.value_map);
 }
 
 template <int kHeadDim>

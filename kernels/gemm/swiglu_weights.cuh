@@ -25,18 +25,9 @@ inline constexpr bool kIsGateUp<GateUpTile<Tile>> = true;
 // each other, under the 128-byte swizzle. f must be a multiple of 8, k of 64, base 16-byte aligned.
 inline bool encode_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k, int box_rows,
                            int boxes) {
-  const auto encode = find_tensor_map_encoder();
-  if (encode == nullptr) return false;
-  const auto size = [](int64_t value) { return static_cast<cuuint64_t>(value); };
-  const cuuint64_t sizes[5] = {kBoxColumns, 8, 2, size(f / 8), size(k / kBoxColumns)};
-  const cuuint64_t strides[4] = {size(k * 2), size(f * k * 2), size(8 * k * 2), kBoxColumns * 2};
-  const cuuint32_t box[5] = {kBoxColumns, 8, 2, static_cast<cuuint32_t>(box_rows / kPairRows),
-                             static_cast<cuuint32_t>(boxes)};
-  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<void*>(base), sizes, strides,
-                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return encode_bf16_tensor<5>(map, base, {kBoxColumns, 8, 2, f / 8, k / kBoxColumns},
+                               {k, f * k, 8 * k, kBoxColumns},
+                               {kBoxColumns, 8, 2, box_rows / kPairRows, boxes});
 }
 
 // The box from row `row` of the operand, a multiple of 16, and from column 64 k_box on.

@@ -60,7 +60,7 @@ __device__ __forceinline__ uint4 form_gradient(const Vector& v, int column, cons
 template <bool kDivide>
 __global__ void __launch_bounds__(kThreads, 2)
     form_gradients(const KeptLogits kept, const GradientRows rows) {
-  vocabulary::enter_kernel();
+  enter_kernel();
   const int64_t r = blockIdx.x;
   const GradientRow row = rows.load(r);
   const float* const in = kept.logits + r * kept.vocabulary;

@@ -112,7 +112,8 @@ template <template <int, bool> class Kernel, class... Arguments>
 cudaError_t launch_by_layout(RowLayout layout, bool vector, int shared_bytes, dim3 grid,
                              cudaStream_t stream, Arguments... arguments) {
   const auto run = [&](auto* kernel) {
-    return launch_with_shared(shared_bytes, kernel, grid, layout.threads, stream, arguments...);
+    return launch_early(kernel, {grid, layout.threads, static_cast<size_t>(shared_bytes)}, stream,
+                        arguments...);
   };
   switch (layout.chunks_per_thread) {
     case 1:

@@ -5,19 +5,13 @@
 
 #include <cstddef>
 
-#include "kernels/common/cluster.cuh"
+#include "kernels/common/early_launch.cuh"
 #include "kernels/vocabulary/tile_sum.cuh"
 
 namespace slimexx::kernels::vocabulary {
 
-// Kernels of this family start before the previous kernel of the stream has ended, wait for its end
-// first of all, and only then let the next one in: who overlaps finds everything before complete.
-__device__ __forceinline__ void enter_kernel() {
-  await_previous_grids();
-  allow_next_grid();
-}
-
-struct LaunchShape {
+// Kernels of this family start early, each with enter_kernel() first of all.
+struct GridShape {
   int64_t blocks;
   int threads;
   size_t shared_bytes = 0;
@@ -26,29 +20,13 @@ struct LaunchShape {
 
 // cudaErrorInvalidConfiguration where the grid would be too large.
 template <class... Parameters>
-cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
+cudaError_t launch(void (*kernel)(Parameters...), const GridShape& shape, cudaStream_t stream,
                    Parameters... arguments) {
   if (shape.blocks > 0x7fffffff) return cudaErrorInvalidConfiguration;
-  if (shape.shared_bytes > 0) {
-    if (const cudaError_t error =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shape.shared_bytes))) {
-      return error;
-    }
-  }
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {shape.cluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = shape.cluster > 1 ? 2 : 1;
-  return cudaLaunchKernelEx(&config, kernel, arguments...);
+  return launch_early(
+      kernel,
+      {dim3(static_cast<unsigned>(shape.blocks)), shape.threads, shape.shared_bytes, shape.cluster},
+      stream, arguments...);
 }
 
 // What a row is merged into; all [rows], each null where not wanted.

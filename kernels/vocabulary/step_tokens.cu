@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     resolve_tokens_kernel(int32_t* tokens, int64_t count, const int32_t* sampled) {
-  vocabulary::enter_kernel();
+  enter_kernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const int32_t token = tokens[i];
@@ -21,14 +21,14 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     hand_out_samples_kernel(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
                             const float* log_probs, int64_t count) {
-  vocabulary::enter_kernel();
+  enter_kernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   host_tokens[i] = tokens[i];
   host_log_probs[i] = log_probs[i];
 }
 
-vocabulary::LaunchShape shape_for(int64_t count) {
+vocabulary::GridShape shape_for(int64_t count) {
   return {(count + kThreads - 1) / kThreads, kThreads};
 }
 

@@ -1,0 +1,50 @@
+// Kernels that start before the previous kernel of the stream has ended, which hides the launch.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "kernels/common/cluster.cuh"
+
+namespace slimexx::kernels {
+
+// First of all in such a kernel: waits for the previous kernel's end, and only then lets the next
+// one in. So nothing is read or written early, and whoever overlaps with this kernel finds
+// everything before it complete.
+__device__ __forceinline__ void enter_kernel() {
+  await_previous_grids();
+  allow_next_grid();
+}
+
+struct LaunchShape {
+  dim3 grid;
+  int threads;
+  size_t shared_bytes = 0;  // dynamic
+  unsigned cluster = 1;     // thread blocks
+};
+
+// The kernel has to await_previous_grids() before it reads or writes what others know.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_early(void (*kernel)(Parameters...), const LaunchShape& shape,
+                         cudaStream_t stream, const Arguments&... arguments) {
+  if (shape.shared_bytes > 0) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {shape.cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster > 1 ? 2 : 1;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+}  // namespace slimexx::kernels
