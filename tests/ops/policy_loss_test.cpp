@@ -2,6 +2,7 @@
 
 #include "ops/option_cases.h"
 #include "ops/testing.h"
+#include "slimexx/kernels/token_loss.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -174,15 +175,15 @@ TEST(PolicyLoss, KlByHand) {
   EXPECT_EQ(estimate_kl(KlKind::kK3, 0).value, 0);
   EXPECT_EQ(estimate_kl(KlKind::kLowVar, 0).derivative, 0);
   // Times the ratio: k1 at d 0.5 and ratio 2 is 1; d/dlogp = (1 + 0.5) * 2.
-  EXPECT_FLOAT_EQ(estimate_kl_unbiased(KlKind::kK1, 0.5f, 2).value, 1);
-  EXPECT_FLOAT_EQ(estimate_kl_unbiased(KlKind::kK1, 0.5f, 2).derivative, 3);
+  EXPECT_FLOAT_EQ(kernels::estimate_kl(KlKind::kK1, 0.5f, true, 2).value, 1);
+  EXPECT_FLOAT_EQ(kernels::estimate_kl(KlKind::kK1, 0.5f, true, 2).derivative, 3);
   // low_var is clamped after the ratio: 49.6 * 0.1 is below 10, 2.7 * 100 is not.
-  EXPECT_NEAR(estimate_kl_unbiased(KlKind::kLowVar, -4, 0.1f).value, 4.959815, 1e-5);
-  EXPECT_NEAR(estimate_kl_unbiased(KlKind::kLowVar, -4, 0.1f).derivative,
+  EXPECT_NEAR(kernels::estimate_kl(KlKind::kLowVar, -4, true, 0.1f).value, 4.959815, 1e-5);
+  EXPECT_NEAR(kernels::estimate_kl(KlKind::kLowVar, -4, true, 0.1f).derivative,
               0.1 * (1 - std::exp(4) + std::exp(4) - 5), 1e-5);
-  EXPECT_EQ(estimate_kl_unbiased(KlKind::kLowVar, -2, 100).value, 10);
-  EXPECT_EQ(estimate_kl_unbiased(KlKind::kLowVar, -2, 100).derivative, 0);
-  EXPECT_EQ(estimate_kl_unbiased(KlKind::kLowVar, -200, 0).value, 10);  // Inf * 0
+  EXPECT_EQ(kernels::estimate_kl(KlKind::kLowVar, -2, true, 100).value, 10);
+  EXPECT_EQ(kernels::estimate_kl(KlKind::kLowVar, -2, true, 100).derivative, 0);
+  EXPECT_EQ(kernels::estimate_kl(KlKind::kLowVar, -200, true, 0).value, 10);  // Inf * 0
 }
 
 TEST(PolicyLoss, ImportanceSamplingByHand) {

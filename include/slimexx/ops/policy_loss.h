@@ -34,9 +34,6 @@ struct PolicyLossRows {
 // KL estimate of d = log p - log p_base and its derivative by log p; low_var is clamped to [-10,
 // 10].
 KlValue estimate_kl(KlKind kind, float d);
-// The same times the ratio p / p_old, through which the derivative runs too; low_var is clamped
-// after that.
-KlValue estimate_kl_unbiased(KlKind kind, float d, float ratio);
 
 // (scratch) Writes dlog_probs[R] and dentropies[R] (may be undefined when entropy_coef is 0); adds
 // to metrics[kNumLossMetrics] f64 (kLogProbMaxDiff by maximum).

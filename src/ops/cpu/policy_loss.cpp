@@ -49,10 +49,6 @@ void run_sample(const PolicyLossArgs& args, TokenPass& pass, int64_t begin, int6
 
 KlValue estimate_kl(KlKind kind, float d) { return kernels::estimate_kl(kind, d, false, 1); }
 
-KlValue estimate_kl_unbiased(KlKind kind, float d, float ratio) {
-  return kernels::estimate_kl(kind, d, true, ratio);
-}
-
 void cpu::policy_loss(Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                       const PolicyLossRows& rows, const PolicyLossOptions& options) {
   const PolicyLossArgs args = describe_policy_loss(dlog_probs, dentropies, metrics, rows, options);
