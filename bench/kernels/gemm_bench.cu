@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/kernels/gemm_replay.h"
+#include "bench/kernels/replay.h"
 #include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "tests/kernels/device_array.h"
@@ -52,7 +52,7 @@ struct Operands {
     fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 0.02f);
     SLX_CUDA(cudaDeviceSynchronize());
   }
-  WeightCopies weights() const { return {w.data(), n * k, copies}; }
+  WeightCopies weights() const { return {w.data(), n * k, static_cast<int>(copies)}; }
   double operations() const { return 2.0 * static_cast<double>(m) * double(n) * double(k); }
   GemmOutput output;
   int64_t m, n, k, copies;

@@ -5,47 +5,21 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
 #include <vector>
 
+#include "bench/kernels/replay.h"
 #include "tests/kernels/device_array.h"
 
 namespace slimexx::kernels::testing {
 
-using Launch = std::function<void(int copy, cudaStream_t stream)>;
-
 // Microseconds of one launch: `launches` of them captured once (copy = 0, 1, .., copies - 1, 0,
 // ..), replayed for about target_us; the median of five.
 inline double time_launches(int launches, int copies, double target_us, const Launch& launch) {
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t replay;
-  cudaEvent_t begin, end;
-  SLX_CUDA(cudaStreamCreate(&stream));
-  SLX_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < launches; ++i) launch(i % copies, stream);
-  SLX_CUDA(cudaStreamEndCapture(stream, &graph));
-  SLX_CUDA(cudaGraphInstantiate(&replay, graph, 0));
-  SLX_CUDA(cudaEventCreate(&begin));
-  SLX_CUDA(cudaEventCreate(&end));
-  const auto time = [&](int repeats) {
-    SLX_CUDA(cudaEventRecord(begin, stream));
-    for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(replay, stream));
-    SLX_CUDA(cudaEventRecord(end, stream));
-    SLX_CUDA(cudaEventSynchronize(end));
-    float ms = 0;
-    SLX_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    return static_cast<double>(ms) * 1e3 / (repeats * launches);
-  };
-  const int repeats = std::clamp(static_cast<int>(target_us / (time(2) * launches)), 1, 400);
+  Replay replay(launches, [&](int i, cudaStream_t stream) { launch(i % copies, stream); });
+  const int repeats = replay.count_repeats(target_us, 1, 400);
   std::vector<double> us(5);
-  for (double& v : us) v = time(repeats);
+  for (double& v : us) v = replay.time(repeats);
   std::sort(us.begin(), us.end());
-  cudaGraphExecDestroy(replay);
-  cudaGraphDestroy(graph);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaStreamDestroy(stream);
   return us[2];
 }
 

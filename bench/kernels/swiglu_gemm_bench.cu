@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "bench/kernels/gemm_replay.h"
+#include "bench/kernels/replay.h"
 #include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "slimexx/kernels/rows.h"
@@ -43,7 +43,7 @@ struct Operands {
     fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 1.0f / std::sqrt(float(k)));
     SLX_CUDA(cudaDeviceSynchronize());
   }
-  WeightCopies weights() const { return {w.data(), 2 * f * k, copies}; }
+  WeightCopies weights() const { return {w.data(), 2 * f * k, static_cast<int>(copies)}; }
   int64_t m, f, k, copies;
   Bf16Array x, gate_up, h, w;
 };

@@ -6,10 +6,10 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "bench/kernels/replay.h"
 #include "slimexx/kernels/policy_loss.h"
 #include "slimexx/kernels/vocabulary.h"
 #include "tests/kernels/device_array.h"
@@ -42,51 +42,17 @@ __global__ void copy_rows(float4* out, const float4* in, int64_t n) {
   out[j] = b;
 }
 
-class Timer {
- public:
-  Timer() {
-    SLX_CUDA(cudaStreamCreate(&stream_));
-    SLX_CUDA(cudaEventCreate(&begin_));
-    SLX_CUDA(cudaEventCreate(&end_));
-  }
-  Timer(const Timer&) = delete;
-  ~Timer() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-    cudaStreamDestroy(stream_);
-  }
-
-  // Microseconds of one call: the median of seven replays of `calls` of them.
-  double measure(int calls, const std::function<void(int, cudaStream_t)>& launch) {
-    cudaGraph_t graph;
-    cudaGraphExec_t replay;
-    SLX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < calls; ++i) launch(i, stream_);
-    SLX_CUDA(cudaStreamEndCapture(stream_, &graph));
-    SLX_CUDA(cudaGraphInstantiate(&replay, graph, 0));
-    std::vector<float> times;
-    for (int round = 0; round < 8; ++round) {
-      SLX_CUDA(cudaEventRecord(begin_, stream_));
-      SLX_CUDA(cudaGraphLaunch(replay, stream_));
-      SLX_CUDA(cudaEventRecord(end_, stream_));
-      SLX_CUDA(cudaEventSynchronize(end_));
-      float ms;
-      SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
-      if (round > 0) times.push_back(ms * 1e3f / static_cast<float>(calls));
-    }
-    SLX_CUDA(cudaGraphExecDestroy(replay));
-    SLX_CUDA(cudaGraphDestroy(graph));
-    std::sort(times.begin(), times.end());
-    return static_cast<double>(times[times.size() / 2]);
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t begin_, end_;
-};
+// Microseconds of one call: the median of seven replays of `calls` of them.
+double time_calls(int calls, const Launch& launch) {
+  Replay replay(calls, launch);
+  replay.time(1);
+  std::vector<double> us(7);
+  for (double& v : us) v = replay.time(1);
+  std::sort(us.begin(), us.end());
+  return us[3];
+}
 
 struct Bench {
-  Timer timer;
   DeviceArray<float> logits{kRows * kColumns};
   DeviceArray<__nv_bfloat16> gradients{kRows * kColumns};
   DeviceArray<float> lse{kRows}, log_probs{kRows}, entropies{kRows};
@@ -115,7 +81,7 @@ void run_passes(Bench& b) {
   {
     DeviceArray<float> copy(kRows * kColumns);
     const int64_t n = copy.count() / 4;
-    const double us = b.timer.measure(4, [&](int, cudaStream_t s) {
+    const double us = time_calls(4, [&](int, cudaStream_t s) {
       copy_rows<<<static_cast<unsigned>((n / 2 + 255) / 256), 256, 0, s>>>(
           reinterpret_cast<float4*>(copy.data()), reinterpret_cast<const float4*>(b.logits.data()),
           n);
@@ -125,7 +91,7 @@ void run_passes(Bench& b) {
   }
   const LogitRows all = b.rows(0, kRows);
   const auto normalize = [&](float temperature) {
-    return b.timer.measure(4, [&, temperature](int, cudaStream_t s) {
+    return time_calls(4, [&, temperature](int, cudaStream_t s) {
       SLX_CUDA(normalize_logits(all, b.lse.data(), nullptr, temperature, b.workspace.data(), s));
     });
   };
@@ -133,7 +99,7 @@ void run_passes(Bench& b) {
   b.print("normalize_logits, temperature 0.999", normalize(0.999f), elements * 8);
   b.fill(2.5f, 10);
   const auto gather = [&](float* entropies) {
-    return b.timer.measure(4, [&, entropies](int, cudaStream_t s) {
+    return time_calls(4, [&, entropies](int, cudaStream_t s) {
       SLX_CUDA(gather_log_probs(b.log_probs.data(), entropies, all, b.lse.data(), b.targets.data(),
                                 b.workspace.data(), s));
     });
@@ -141,7 +107,7 @@ void run_passes(Bench& b) {
   b.print("gather_log_probs with entropies", gather(b.entropies.data()), elements * 4);
   b.print("gather_log_probs", gather(nullptr), static_cast<double>(kRows) * 16);
   for (const bool entropy : {false, true}) {
-    const double us = b.timer.measure(4, [&](int, cudaStream_t s) {
+    const double us = time_calls(4, [&](int, cudaStream_t s) {
       SLX_CUDA(log_probs_backward(b.gradients.data(), kColumns, all, b.lse.data(), b.targets.data(),
                                   entropy ? b.entropies.data() : nullptr, b.log_probs.data(),
                                   entropy ? b.entropies.data() : nullptr, 1.0f, s));
@@ -177,7 +143,7 @@ void run_sampling(Bench& b, const char* logits_name) {
                         cudaMemcpyHostToDevice));
     for (const int64_t rows : {1, 8, 32, 64, 256, 1024}) {
       const int calls = rows == 1024 ? 4 : static_cast<int>(std::min<int64_t>(64, kRows / rows));
-      const double us = b.timer.measure(calls, [&](int i, cudaStream_t s) {
+      const double us = time_calls(calls, [&](int i, cudaStream_t s) {
         SLX_CUDA(sample_tokens(b.tokens.data(), b.log_probs.data(), b.rows(i * rows % kRows, rows),
                                b.parameters.data(), 0, b.workspace.data(), s));
       });
@@ -218,7 +184,7 @@ void run_losses(Bench& b) {
     DeviceArray<uint8_t> workspace(static_cast<int64_t>(policy_loss_workspace(rows, sequences)));
     for (const LossKind kind : {LossKind::kClip, LossKind::kGspo}) {
       args.options.kind = kind;
-      const double us = b.timer.measure(
+      const double us = time_calls(
           50, [&](int, cudaStream_t s) { SLX_CUDA(policy_loss(args, workspace.data(), s)); });
       b.print("policy_loss kind " + std::to_string(static_cast<int>(kind)) + ", rows " +
                   std::to_string(rows),

@@ -1,5 +1,4 @@
-// Timing of products whose weights do not stay in L2: one launch with each of several copies of the
-// weights, recorded once and replayed, so that candidates can be timed in turns.
+// Launches recorded once and replayed.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -12,28 +11,35 @@
 
 namespace slimexx::kernels::testing {
 
-// Copy i starts `elements` after copy i - 1.
+// Queues launch number `i`.
+using Launch = std::function<void(int i, cudaStream_t stream)>;
+
+// Weights that do not stay in L2: copy i starts `elements` after copy i - 1.
 struct WeightCopies {
   const __nv_bfloat16* first;
-  int64_t elements, count;
+  int64_t elements;
+  int count;
 };
-
 using WeightLaunch = std::function<void(const __nv_bfloat16* w, cudaStream_t stream)>;
 
 class Replay {
  public:
-  Replay(const WeightCopies& weights, const WeightLaunch& launch)
-      : launches_(static_cast<int>(weights.count)) {
+  Replay(int launches, const Launch& launch) : launches_(launches) {
     SLX_CUDA(cudaStreamCreate(&stream_));
     cudaGraph_t graph;
     SLX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < launches_; ++i) launch(weights.first + i * weights.elements, stream_);
+    for (int i = 0; i < launches_; ++i) launch(i, stream_);
     SLX_CUDA(cudaStreamEndCapture(stream_, &graph));
     SLX_CUDA(cudaGraphInstantiate(&graph_, graph, 0));
     SLX_CUDA(cudaGraphDestroy(graph));
     SLX_CUDA(cudaEventCreate(&begin_));
     SLX_CUDA(cudaEventCreate(&end_));
   }
+  // One launch with each copy.
+  Replay(const WeightCopies& weights, const WeightLaunch& launch)
+      : Replay(weights.count, [&](int i, cudaStream_t stream) {
+          launch(weights.first + i * weights.elements, stream);
+        }) {}
   Replay(const Replay&) = delete;
   ~Replay() {
     cudaGraphExecDestroy(graph_);
@@ -41,16 +47,7 @@ class Replay {
     cudaEventDestroy(end_);
     cudaStreamDestroy(stream_);
   }
-  // Microseconds of one launch, mean over about `target_us` of replays. Half as many go before:
-  // clocks follow the power of the last tenth of a second, which may be another kernel's.
-  double measure(double target_us) {
-    const double first = time(2);
-    const int repeats = std::clamp(static_cast<int>(target_us / (first * launches_)), 2, 10000);
-    time(std::max(1, repeats / 2));
-    return time(repeats);
-  }
-
- private:
+  // Microseconds of one launch, mean over so many replays.
   double time(int repeats) {
     SLX_CUDA(cudaEventRecord(begin_, stream_));
     for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(graph_, stream_));
@@ -60,6 +57,19 @@ class Replay {
     SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
     return static_cast<double>(ms) * 1e3 / (repeats * launches_);
   }
+  // Replays that take about `target_us`, at most `most`.
+  int count_repeats(double target_us, int least, int most) {
+    return std::clamp(static_cast<int>(target_us / (time(2) * launches_)), least, most);
+  }
+  // The mean over about `target_us`. Half as many replays go before: clocks follow the power of the
+  // last tenth of a second, which may be another kernel's.
+  double measure(double target_us) {
+    const int repeats = count_repeats(target_us, 2, 10000);
+    time(std::max(1, repeats / 2));
+    return time(repeats);
+  }
+
+ private:
   int launches_;
   cudaStream_t stream_;
   cudaGraphExec_t graph_;
