@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/model/families.h"
+#include "slimexx/tensor/tensor.h"
 
 namespace slimexx::cli {
 namespace {
@@ -27,6 +28,16 @@ constexpr bool has_mpi() {
 #endif
 }
 
+// What the build has, and what of it is here.
+std::string cuda_feature() {
+#ifdef SLX_WITH_CUDA
+  const int devices = tensor::count_cuda_devices();
+  return fmt::format("yes, {} GPU{} here", devices, devices == 1 ? "" : "s");
+#else
+  return "no";
+#endif
+}
+
 void print_version(const Session& session) {
   if (!session.is_root()) return;
   std::string families;
@@ -37,7 +48,7 @@ void print_version(const Session& session) {
   fmt::print("slimexx {} ({})\n", SLX_VERSION, SLX_REVISION);
   fmt::print("build     {}, {}{}\n", SLX_BUILD_TYPE, compiler(),
              sanitizers.empty() ? "" : ", sanitizers " + sanitizers);
-  fmt::print("features  mpi {}, cuda no\n", has_mpi() ? "yes" : "no");
+  fmt::print("features  mpi {}, cuda {}\n", has_mpi() ? "yes" : "no", cuda_feature());
   fmt::print("models    {}\n", families);
   fmt::print("launch    {} rank{}, {} thread{} each\n", session.world.size(),
              session.world.size() == 1 ? "" : "s", num_threads(), num_threads() == 1 ? "" : "s");

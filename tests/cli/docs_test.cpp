@@ -45,7 +45,12 @@ TEST(Version, SaysWhatWasBuilt) {
   const Finished f = run_slimexx({"version"});
   EXPECT_EQ(f.status, 0);
   EXPECT_EQ(f.out.rfind("slimexx ", 0), 0u) << f.out;
-  for (const char* word : {"build", "features", "qwen3", "1 rank"}) {
+#ifdef SLX_WITH_CUDA
+  const char* cuda = "cuda yes, ";
+#else
+  const char* cuda = "cuda no\n";
+#endif
+  for (const char* word : {"build", "features", cuda, "qwen3", "1 rank"}) {
     EXPECT_NE(f.out.find(word), std::string::npos) << word;
   }
 }
