@@ -10,7 +10,30 @@ namespace {
 constexpr int64_t kAlignment = 256;  // what kernels may ask of an array's start
 constexpr auto kParameterBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
 
-int64_t padded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+// Of an array in a set.
+struct Extent {
+  tensor::DType dtype;
+  int64_t size;  // elements
+  int64_t padded_bytes() const {
+    return (size * tensor::dtype_bytes(dtype) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+};
+
+// In the order of BatchBuilder's arrays; what is uploaded ends with the page table.
+constexpr size_t kNumArrays = 10;
+std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
+  using enum tensor::DType;
+  return {{{kI32, limits.max_sequences + 1},                 // cu_seqlens
+           {kI32, limits.max_sequences},                     // context_lens
+           {kI32, limits.max_sequences},                     // rows
+           {kU8, limits.max_sequences * kParameterBytes},    // parameters
+           {kI32, limits.max_tokens},                        // tokens
+           {kI32, limits.max_tokens},                        // positions
+           {kI32, limits.max_tokens},                        // slots
+           {kI32, limits.max_sequences * limits.max_pages},  // page_table
+           {kI32, limits.max_sequences},                     // sampled_tokens
+           {kF32, limits.max_sequences}}};                   // sampled_log_probs
+}
 
 // Rule N8: a uniform number is named by run seed, rollout, prompt, sample and position in the
 // response.
@@ -29,23 +52,47 @@ ops::SamplingRow sampling_row(const Sequence& sequence) {
 
 }  // namespace
 
+int64_t plan_batch_bytes(const BatchLimits& limits) {
+  int64_t bytes = 0;
+  for (const Extent& extent : array_extents(limits)) bytes += extent.padded_bytes();
+  return BatchBuilder::kNumSets * bytes;
+}
+
+LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits,
+                                std::span<const model::LayerPages> layer_pages) {
+  const int64_t num_sequences = std::min(limits.max_sequences, limits.max_tokens);
+  const auto ints = [&](std::initializer_list<int64_t> shape) {
+    return tensor::Tensor(nullptr, tensor::DType::kI32, device, shape);
+  };
+  LargestBatch largest;
+  for (int64_t b = 0; b <= num_sequences; ++b)
+    largest.cu_seqlens.push_back(static_cast<int32_t>(limits.max_tokens * b / num_sequences));
+  largest.batch = {.tokens = ints({limits.max_tokens}),
+                   .positions = ints({limits.max_tokens}),
+                   .attention = {.cu_seqlens = largest.cu_seqlens,
+                                 .context_lens = {},
+                                 .page_table = ints({num_sequences, limits.max_pages}),
+                                 .page_tokens = limits.page_tokens,
+                                 .device_cu_seqlens = ints({num_sequences + 1}),
+                                 .device_context_lens = ints({num_sequences}),
+                                 // The longest context, too, decides what attention needs.
+                                 .max_query_len = limits.max_tokens,
+                                 .max_key_len = limits.max_pages * limits.page_tokens},
+                   .slots = ints({limits.max_tokens}),
+                   .pages = layer_pages};
+  return largest;
+}
+
 BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
     : limits_(limits), copies_(tensor::side_stream(device)) {
-  using enum tensor::DType;
-  parts_ = {{&cu_seqlens_, kI32, limits.max_sequences + 1, 0},
-            {&context_lens_, kI32, limits.max_sequences, 0},
-            {&rows_, kI32, limits.max_sequences, 0},
-            {&parameters_, kU8, limits.max_sequences * kParameterBytes, 0},
-            {&tokens_, kI32, limits.max_tokens, 0},
-            {&positions_, kI32, limits.max_tokens, 0},
-            {&slots_, kI32, limits.max_tokens, 0},
-            {&page_table_, kI32, limits.max_sequences * limits.max_pages, 0},
-            {&sampled_tokens_, kI32, limits.max_sequences, 0},
-            {&sampled_log_probs_, kF32, limits.max_sequences, 0}};
+  const std::array<StagedArray*, kNumArrays> arrays{
+      &cu_seqlens_, &context_lens_, &rows_,       &parameters_,     &tokens_,
+      &positions_,  &slots_,        &page_table_, &sampled_tokens_, &sampled_log_probs_};
+  const auto extents = array_extents(limits);
   int64_t bytes = 0;
-  for (Part& part : parts_) {
-    part.offset = bytes;
-    bytes += padded(part.size * tensor::dtype_bytes(part.dtype));
+  for (size_t i = 0; i < kNumArrays; ++i) {
+    parts_.push_back({arrays[i], extents[i].dtype, extents[i].size, bytes});
+    bytes += extents[i].padded_bytes();
   }
   for (size_t i = 0; i < sets_.size(); ++i) {
     sets_[i].host = tensor::StagingBuffer(device, bytes, "rollout batches");
@@ -176,19 +223,6 @@ const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<
   batch_.attention.context_lens = {};
   batch_.attention.max_query_len = 1;
   batch_.attention.max_key_len = shape.max_key_len;
-  return batch_;
-}
-
-const model::Batch& BatchBuilder::build_largest(std::span<const model::LayerPages> layer_pages) {
-  const int64_t num_sequences = std::min(limits_.max_sequences, limits_.max_tokens);
-  for (int64_t b = 0; b <= num_sequences; ++b)
-    cu_seqlens_.i32()[b] = static_cast<int32_t>(limits_.max_tokens * b / num_sequences);
-  std::fill_n(context_lens_.i32(), num_sequences, 0);
-  batch_.attention.cu_seqlens = {cu_seqlens_.i32(), static_cast<size_t>(num_sequences) + 1};
-  finish_batch(limits_.max_tokens, limits_.max_pages, layer_pages);
-  // The longest context, too, decides what attention needs.
-  batch_.attention.max_query_len = limits_.max_tokens;
-  batch_.attention.max_key_len = limits_.max_pages * limits_.page_tokens;
   return batch_;
 }
 

@@ -19,6 +19,17 @@ struct BatchLimits {
   int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
 };
 
+// Device memory of a builder with these limits.
+int64_t plan_batch_bytes(const BatchLimits& limits);
+
+// A batch as large as any, without memory behind it: to plan a step's memory with.
+struct LargestBatch {
+  std::vector<int32_t> cu_seqlens;  // the batch's attention refers to it
+  model::Batch batch;
+};
+LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits,
+                                std::span<const model::LayerPages> layer_pages);
+
 // An array in the current set, and its copy on the device.
 struct StagedArray {
   char* host = nullptr;
@@ -48,6 +59,8 @@ struct StepSamples {
 
 class BatchBuilder {
  public:
+  static constexpr int64_t kNumSets = 2;
+
   BatchBuilder(tensor::Device device, const BatchLimits& limits);
   BatchBuilder(const BatchBuilder&) = delete;
   BatchBuilder& operator=(const BatchBuilder&) = delete;
@@ -76,8 +89,6 @@ class BatchBuilder {
   // due()'s samples, to be there when all that is queued on the stream is done. They stay until the
   // build after the next.
   StepSamples& await_samples(tensor::Stream stream);
-  // A batch as large as any, of zeros, to plan memory with.
-  const model::Batch& build_largest(std::span<const model::LayerPages> layer_pages);
   int64_t memory_bytes() const;
 
  private:
@@ -105,7 +116,7 @@ class BatchBuilder {
 
   BatchLimits limits_;
   tensor::Stream copies_;
-  std::array<Set, 2> sets_;
+  std::array<Set, kNumSets> sets_;
   size_t current_ = 0;
   std::vector<Part> parts_;                         // the arrays below
   StagedArray cu_seqlens_, context_lens_;           // [max_sequences + 1], [max_sequences] i32
@@ -113,7 +124,7 @@ class BatchBuilder {
   StagedArray tokens_, positions_, slots_;          // [max_tokens] i32
   StagedArray page_table_;                          // [max_sequences * max_pages] i32
   StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32
-  std::array<tensor::Tensor, 2> sampled_;           // sampled_tokens_ of both sets
+  std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ of both sets
   int64_t num_sampled_rows_ = 0;                    // of due(), and padding
   std::vector<SamplingGroup> groups_;
   model::Batch batch_;

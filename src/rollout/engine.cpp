@@ -21,10 +21,6 @@ const EngineOptions& checked(const EngineOptions& options, int64_t max_positions
   return options;
 }
 
-int64_t longest_sequence(const EngineOptions& options, int64_t max_positions) {
-  return options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
-}
-
 Generation to_generation(Sequence& sequence, FinishReason finish) {
   const auto response = sequence.tokens.begin() + sequence.num_prompt_tokens();
   return {.id = sequence.request.id,
@@ -72,8 +68,7 @@ struct Engine::Impl {
   const model::ModelSpec& spec;
   EngineOptions options;
   TokenBytes token_bytes;
-  int64_t max_sequence_tokens;
-  int64_t max_batch_tokens;
+  StepSizes sizes;
   int64_t num_pages;
   Scheduler scheduler;
   StepRunner runner;
@@ -90,33 +85,24 @@ Engine::Impl::Impl(const model::Transformer& transformer, const model::ModelPara
     : spec(transformer.spec()),
       options(checked(options_in, transformer.max_positions(), device)),
       token_bytes(std::move(token_bytes_in)),
-      max_sequence_tokens(longest_sequence(options, transformer.max_positions())),
-      // Nor does a step ever compute more than all that can be running.
-      max_batch_tokens(std::min(options.chunked_prefill_size,
-                                options.max_running_requests * (max_sequence_tokens - 1))),
+      sizes(step_sizes(transformer, options, num_sampled_tokens)),
       num_pages(count_pages(options,
                             page_bytes(spec, weights.embedding.dtype(), options.page_tokens),
-                            max_sequence_tokens)),
+                            sizes.max_sequence_tokens)),
       scheduler({.page_tokens = options.page_tokens,
                  .num_pages = num_pages,
-                 .max_batch_tokens = max_batch_tokens,
+                 .max_batch_tokens = sizes.max_tokens,
                  .max_running = options.max_running_requests,
                  .enable_prefix_cache = options.enable_prefix_cache}),
-      runner(transformer, weights, device,
-             {.max_tokens = max_batch_tokens,
-              .max_sequences = std::min(options.max_running_requests, max_batch_tokens),
-              .max_sequence_tokens = max_sequence_tokens,
-              .page_tokens = options.page_tokens,
-              .num_pages = num_pages,
-              .allowed_tokens = num_sampled_tokens >= spec.vocab_size ? 0 : num_sampled_tokens}) {}
+      runner(transformer, weights, device, sizes, num_pages) {}
 
 void Engine::Impl::submit(Request request) {
-  check_request(request, max_sequence_tokens, spec.vocab_size, token_bytes != nullptr);
+  check_request(request, sizes.max_sequence_tokens, spec.vocab_size, token_bytes != nullptr);
   auto sequence = std::make_unique<Sequence>();
   sequence->arrival = num_arrivals++;
   sequence->tokens = *request.prompt;
   sequence->stop_matcher = StopMatcher(request.sampling.stop);
-  const int64_t room = max_sequence_tokens - sequence->num_tokens();
+  const int64_t room = sizes.max_sequence_tokens - sequence->num_tokens();
   sequence->max_tokens = sequence->num_tokens() + std::min(request.sampling.max_new_tokens, room);
   sequence->request = std::move(request);
   const auto [at, is_new] = sequences.try_emplace(sequence->request.id, nullptr);
@@ -210,6 +196,20 @@ void Engine::Impl::abort_all() {
   for (const auto& [id, sequence] : sequences) ids.push_back(id);
   std::ranges::sort(ids);  // the order in which pages are given up decides which are evicted first
   for (const int64_t id : ids) abort(id);
+}
+
+EngineMemory plan_engine_memory(const model::Transformer& transformer,
+                                const model::ModelParameters& weights, tensor::Device device,
+                                const EngineOptions& options, int64_t num_sampled_tokens) {
+  EngineOptions of_any_cache = options;
+  of_any_cache.max_total_tokens = 1;  // whose size the caller may be about to choose
+  check_options(of_any_cache, transformer.max_positions(), device);
+  const StepSizes sizes = step_sizes(transformer, options, num_sampled_tokens);
+  return {
+      .workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
+                         plan_step_arena(transformer, weights, device, sizes),
+      .page_bytes = page_bytes(transformer.spec(), weights.embedding.dtype(), options.page_tokens),
+      .min_pages = sizes.max_pages()};
 }
 
 Engine::Engine(const model::Transformer& transformer, const model::ModelParameters& weights,

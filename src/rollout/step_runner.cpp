@@ -8,11 +8,6 @@
 namespace slimexx::rollout {
 namespace {
 
-// Of one head call. A device takes the rows of a whole batch at once where it can.
-int64_t max_logits_bytes(tensor::Device device) {
-  return device.is_cpu() ? int64_t{64} << 20 : int64_t{1} << 30;
-}
-
 // Batches of decode steps come in these sizes, so that few of them are recorded.
 int64_t round_up_sequences(int64_t n, int64_t most) {
   int64_t rounded = 1;
@@ -25,21 +20,16 @@ constexpr int64_t kShortestKeys = 1024;
 }  // namespace
 
 StepRunner::StepRunner(const model::Transformer& transformer, const model::ModelParameters& weights,
-                       tensor::Device device, const StepSizes& sizes)
+                       tensor::Device device, const StepSizes& sizes, int64_t num_pages)
     : transformer_(transformer),
       weights_(weights),
       sizes_(sizes),
-      head_rows_(std::min(sizes.max_sequences,
-                          model::head_chunk_rows(transformer.spec(),
-                                                 {.max_logits_bytes = max_logits_bytes(device)}))),
+      head_rows_(count_head_rows(transformer, device, sizes)),
       stream_(tensor::compute_stream(device)),
-      kv_cache_(transformer.spec(), device, weights.embedding.dtype(), sizes.num_pages,
+      kv_cache_(transformer.spec(), device, weights.embedding.dtype(), num_pages,
                 sizes.page_tokens),
-      builder_(device, {.max_tokens = sizes.max_tokens,
-                        .max_sequences = sizes.max_sequences,
-                        .max_pages = max_pages(),
-                        .page_tokens = sizes.page_tokens}),
-      arena_(planned_arena()) {}
+      builder_(device, sizes.batch_limits()),
+      arena_(device, plan_step_arena(transformer, weights, device, sizes), "rollout step") {}
 
 StepRunner::~StepRunner() {
   try {
@@ -50,22 +40,6 @@ StepRunner::~StepRunner() {
 
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes();
-}
-
-// The arena that a step needs at most, measured by a dry run of the largest one.
-tensor::Arena StepRunner::planned_arena() {
-  tensor::Arena plan = tensor::Arena::for_planning(stream_.device, "rollout step");
-  const tensor::Stream planning = tensor::planning_stream(stream_.device, plan);
-  const tensor::Tensor x = transformer_.forward(
-      planning, plan, weights_, builder_.build_largest(kv_cache_.layers()), nullptr);
-  const auto scalars = [&](tensor::DType dtype) { return plan.allocate(dtype, {head_rows_}); };
-  const tensor::Tensor logits = model::head_logits(planning, plan, transformer_.spec(), weights_, x,
-                                                   scalars(tensor::DType::kI32));
-  ops::sample_tokens(planning, scalars(tensor::DType::kI32), scalars(tensor::DType::kF32), logits,
-                     plan.allocate(tensor::DType::kU8,
-                                   {head_rows_, static_cast<int64_t>(sizeof(ops::SamplingRow))}),
-                     sizes_.allowed_tokens);
-  return tensor::Arena(stream_.device, plan.high_water_bytes(), "rollout step");
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -99,7 +73,8 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
   if (batch_size > head_rows_) return std::nullopt;
   int64_t keys = kShortestKeys;
   while (keys < longest) keys *= 2;
-  return BatchBuilder::DecodeShape{batch_size, std::min(keys, max_pages() * sizes_.page_tokens)};
+  return BatchBuilder::DecodeShape{batch_size,
+                                   std::min(keys, sizes_.max_pages() * sizes_.page_tokens)};
 }
 
 void StepRunner::queue_decode(std::span<const Chunk> chunks,

@@ -9,23 +9,17 @@
 
 #include "rollout/batch_builder.h"
 #include "rollout/kv_cache.h"
+#include "rollout/step_plan.h"
 #include "slimexx/model/transformer.h"
 #include "slimexx/tensor/graph.h"
 
 namespace slimexx::rollout {
 
-struct StepSizes {
-  int64_t max_tokens = 0, max_sequences = 0;  // of a batch
-  int64_t max_sequence_tokens = 0;
-  int64_t page_tokens = 0, num_pages = 0;
-  int64_t allowed_tokens = 0;  // as sample_tokens
-};
-
 class StepRunner {
  public:
   // Transformer and weights are borrowed. Takes all memory here.
   StepRunner(const model::Transformer& transformer, const model::ModelParameters& weights,
-             tensor::Device device, const StepSizes& sizes);
+             tensor::Device device, const StepSizes& sizes, int64_t num_pages);
   ~StepRunner();  // waits for what is queued
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
@@ -43,8 +37,6 @@ class StepRunner {
   void queue_decode(std::span<const Chunk> chunks, const BatchBuilder::DecodeShape& shape);
   void queue_step(const model::Batch& batch);
   void sample_group(tensor::Tensor x, const SamplingGroup& group);
-  tensor::Arena planned_arena();
-  int64_t max_pages() const { return (sizes_.max_sequence_tokens - 1) / sizes_.page_tokens + 1; }
 
   const model::Transformer& transformer_;
   const model::ModelParameters& weights_;

@@ -23,8 +23,9 @@ std::unique_ptr<Sequence> make_sequence(std::vector<TokenId> tokens, size_t num_
 
 class BatchBuilderTest : public testing::Test {
  protected:
-  BatchBuilder builder_{tensor::Device{},
-                        {.max_tokens = 16, .max_sequences = 4, .max_pages = 5, .page_tokens = 2}};
+  static constexpr BatchLimits limits_{
+      .max_tokens = 16, .max_sequences = 4, .max_pages = 5, .page_tokens = 2};
+  BatchBuilder builder_{tensor::Device{}, limits_};
 };
 
 TEST_F(BatchBuilderTest, LaysChunksOut) {
@@ -122,11 +123,15 @@ TEST_F(BatchBuilderTest, TwoStepsStandBesideEachOther) {
 }
 
 TEST_F(BatchBuilderTest, TheLargestBatchIsFull) {
-  const model::Batch& batch = builder_.build_largest({});
-  EXPECT_EQ(batch.tokens.dim(0), 16);
-  EXPECT_EQ(batch.attention.page_table.dim(0), 4);
-  EXPECT_EQ(batch.attention.page_table.dim(1), 5);
-  EXPECT_EQ(batch.attention.cu_seqlens.back(), 16);
+  const LargestBatch largest = make_largest_batch({}, limits_, {});
+  EXPECT_EQ(largest.batch.tokens.dim(0), 16);
+  EXPECT_EQ(largest.batch.attention.page_table.dim(0), 4);
+  EXPECT_EQ(largest.batch.attention.page_table.dim(1), 5);
+  EXPECT_EQ(largest.batch.attention.cu_seqlens.back(), 16);
+}
+
+TEST_F(BatchBuilderTest, TakesWhatIsPlanned) {
+  EXPECT_EQ(builder_.memory_bytes(), plan_batch_bytes(limits_));
 }
 
 }  // namespace

@@ -161,8 +161,17 @@ TEST_F(EngineTest, PromptsAreFoundAgainUntilTheWeightsChange) {
 }
 
 TEST_F(EngineTest, TakesNoMemoryOnceItStands) {
+  const int64_t live_bytes = tensor::allocation_counters(tiny_.device).live_bytes;
+  const EngineMemory plan =
+      plan_engine_memory(tiny_.transformer, tiny_.weights, tiny_.device, options_, 0);
+  EXPECT_EQ(tensor::allocation_counters(tiny_.device).live_bytes, live_bytes);
   Engine engine = make_engine();
-  EXPECT_GT(engine.memory_bytes(), 0);
+  const int64_t cache_bytes = engine.lend_cache().size_bytes();
+  EXPECT_EQ(engine.memory_bytes(), plan.workspace_bytes + cache_bytes);
+  EXPECT_EQ(tensor::allocation_counters(tiny_.device).live_bytes - live_bytes,
+            engine.memory_bytes());
+  EXPECT_EQ(cache_bytes, 125 * plan.page_bytes);  // 2000 tokens
+  EXPECT_EQ(plan.min_pages, 7);                   // 100 tokens
   const tensor::AllocationCounters before = tensor::allocation_counters(tiny_.device);
   std::vector<Request> requests = mixed_requests(6, 2, 61);
   generate_all(engine, requests);

@@ -88,6 +88,19 @@ struct EngineStats {  // since construction or reset_stats()
 // Raw bytes of a token, for stop strings; the caller's tokenizer.
 using TokenBytes = std::function<const std::string&(TokenId)>;
 
+// What an engine takes on its device, known before it is made: workspace_bytes, and page_bytes for
+// each page of keys and values.
+struct EngineMemory {
+  int64_t workspace_bytes = 0;  // staged batches, and the activations and logits of a step
+  int64_t page_bytes = 0;       // page_tokens tokens over all layers
+  int64_t min_pages = 0;        // one sequence of the greatest length
+};
+// Arguments as Engine's; of the options the size of the cache has no influence. Allocates nothing
+// on the device. Throws what Engine throws for options that cannot be served.
+EngineMemory plan_engine_memory(const model::Transformer& transformer,
+                                const model::ModelParameters& weights, tensor::Device device,
+                                const EngineOptions& options, int64_t num_sampled_tokens);
+
 class Engine {
  public:
   // `weights` are read in place (no copy) and must outlive the engine. `num_sampled_tokens`: ids at

@@ -1,0 +1,63 @@
+#include "rollout/step_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace slimexx::rollout {
+namespace {
+
+// Of one head call. A device takes the rows of a whole batch at once where it can.
+int64_t max_logits_bytes(tensor::Device device) {
+  return device.is_cpu() ? int64_t{64} << 20 : int64_t{1} << 30;
+}
+
+}  // namespace
+
+StepSizes step_sizes(const model::Transformer& transformer, const EngineOptions& options,
+                     int64_t num_sampled_tokens) {
+  StepSizes sizes;
+  sizes.max_sequence_tokens =
+      options.max_sequence_tokens > 0 ? options.max_sequence_tokens : transformer.max_positions();
+  // A step never computes more than all that can be running.
+  sizes.max_tokens = std::min(options.chunked_prefill_size,
+                              options.max_running_requests * (sizes.max_sequence_tokens - 1));
+  sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
+  sizes.page_tokens = options.page_tokens;
+  sizes.allowed_tokens =
+      num_sampled_tokens >= transformer.spec().vocab_size ? 0 : num_sampled_tokens;
+  return sizes;
+}
+
+int64_t count_head_rows(const model::Transformer& transformer, tensor::Device device,
+                        const StepSizes& sizes) {
+  return std::min(
+      sizes.max_sequences,
+      model::head_chunk_rows(transformer.spec(), {.max_logits_bytes = max_logits_bytes(device)}));
+}
+
+int64_t plan_step_arena(const model::Transformer& transformer,
+                        const model::ModelParameters& weights, tensor::Device device,
+                        const StepSizes& sizes) {
+  using enum tensor::DType;
+  const model::ModelSpec& spec = transformer.spec();
+  const tensor::Tensor page(nullptr, weights.embedding.dtype(), device,
+                            {1, sizes.page_tokens, spec.num_kv_heads, spec.head_dim});
+  const std::vector<model::LayerPages> pages(static_cast<size_t>(spec.num_layers), {page, page});
+  const LargestBatch largest = make_largest_batch(device, sizes.batch_limits(), pages);
+  const int64_t head_rows = count_head_rows(transformer, device, sizes);
+
+  tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
+  const tensor::Stream planning = tensor::planning_stream(device, plan);
+  const tensor::Tensor x = transformer.forward(planning, plan, weights, largest.batch, nullptr);
+  const auto scalars = [&](tensor::DType dtype) {
+    return tensor::Tensor(nullptr, dtype, device, {head_rows});
+  };
+  const tensor::Tensor logits = model::head_logits(planning, plan, spec, weights, x, scalars(kI32));
+  const tensor::Tensor parameters(nullptr, kU8, device,
+                                  {head_rows, static_cast<int64_t>(sizeof(ops::SamplingRow))});
+  ops::sample_tokens(planning, scalars(kI32), scalars(kF32), logits, parameters,
+                     sizes.allowed_tokens);
+  return plan.high_water_bytes();
+}
+
+}  // namespace slimexx::rollout

@@ -1,0 +1,38 @@
+// How large a step can be, and the memory that this takes: known before any of it is taken.
+#pragma once
+#include <cstdint>
+
+#include "rollout/batch_builder.h"
+#include "slimexx/model/transformer.h"
+#include "slimexx/rollout/engine.h"
+
+namespace slimexx::rollout {
+
+struct StepSizes {
+  int64_t max_tokens = 0, max_sequences = 0;  // of a batch
+  int64_t max_sequence_tokens = 0;
+  int64_t page_tokens = 0;
+  int64_t allowed_tokens = 0;  // as sample_tokens
+  int64_t max_pages() const { return (max_sequence_tokens - 1) / page_tokens + 1; }  // a sequence's
+  BatchLimits batch_limits() const {
+    return {.max_tokens = max_tokens,
+            .max_sequences = max_sequences,
+            .max_pages = max_pages(),
+            .page_tokens = page_tokens};
+  }
+};
+
+// Of checked options. `num_sampled_tokens` as Engine.
+StepSizes step_sizes(const model::Transformer& transformer, const EngineOptions& options,
+                     int64_t num_sampled_tokens);
+
+// Rows that one head call takes at most.
+int64_t count_head_rows(const model::Transformer& transformer, tensor::Device device,
+                        const StepSizes& sizes);
+
+// The arena that a step needs at most, measured by a dry run of the largest one.
+int64_t plan_step_arena(const model::Transformer& transformer,
+                        const model::ModelParameters& weights, tensor::Device device,
+                        const StepSizes& sizes);
+
+}  // namespace slimexx::rollout
