@@ -107,11 +107,9 @@ VerbBody declare_train(CLI::App& app) {
       "  slimexx train --config run.yaml --resume\n"
       "  mpirun -np 2 slimexx train --config run.yaml\n\n"
       "The run folder is observe.run_dir; if that is not set, runs/<name of the file>.");
-  return [flags, resume](Session& session) {
-    TrainFlags chosen = *flags;
-    chosen.wants_resume = resume->count() > 0;
-    run_train(chosen, session);
-  };
+  // The body runs when `app` and its options are gone: what they know is taken over as they parse.
+  app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
+  return [flags](Session& session) { run_train(*flags, session); };
 }
 
 }  // namespace slimexx::cli

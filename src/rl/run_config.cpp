@@ -25,12 +25,7 @@ class Validation {
     check_bounds();
     check_sizes();
     check_export();
-    if (needs_training_ && run_.debug.load_rollout.empty() && !run_.is_sft()) derive_batch();
-    if (needs_training_ && !run_.debug.load_rollout.empty() && !run_.is_sft())
-      run_.global_batch_size = run_.train.global_batch_size.value_or(0);  // 0: all of a dump
-    if (needs_training_ && run_.is_sft())
-      run_.global_batch_size =
-          run_.train.global_batch_size.value_or(run_.rollout.rollout_batch_size);
+    if (needs_training_) derive_batch();
     config_.finish_validation();
   }
 
@@ -202,8 +197,30 @@ class Validation {
                        both ? ", or leave one of the two out" : "");
   }
 
-  // rollout_batch_size * n_samples_per_prompt = global_batch_size * num_steps_per_rollout.
   void derive_batch() {
+    if (!run_.debug.load_rollout.empty()) return derive_batch_of_dump();
+    if (!run_.is_sft()) return derive_batch_of_prompts();
+    run_.global_batch_size = run_.train.global_batch_size.value_or(run_.rollout.rollout_batch_size);
+    if (run_.train.num_steps_per_rollout.value_or(1) != 1)
+      fault("train.num_steps_per_rollout", "is set, and supervised fine-tuning has no rollouts",
+            "leave it out: a step is global_batch_size examples");
+  }
+
+  // How many samples there are, only the dump can tell: the run checks the equation.
+  void derive_batch_of_dump() {
+    const auto& gbs = run_.train.global_batch_size;
+    run_.global_batch_size = gbs.value_or(0);
+    run_.num_steps_per_rollout = run_.train.num_steps_per_rollout.value_or(gbs ? 0 : 1);
+    if (run_.num_steps_per_rollout == 0 && run_.optimizer.lr_decay_style != "constant" &&
+        !run_.optimizer.lr_decay_iters) {
+      fault("optimizer.lr_decay_iters",
+            "is missing, and how many steps a loaded dump makes is not known beforehand",
+            "set it, or train.num_steps_per_rollout");
+    }
+  }
+
+  // rollout_batch_size * n_samples_per_prompt = global_batch_size * num_steps_per_rollout.
+  void derive_batch_of_prompts() {
     const int64_t samples = run_.rollout.rollout_batch_size * run_.rollout.n_samples_per_prompt;
     const auto& gbs = run_.train.global_batch_size;
     const auto& steps = run_.train.num_steps_per_rollout;
@@ -237,7 +254,8 @@ RunConfig load_run_config(config::Config& config, bool needs_training) {
   Validation(config, run, needs_training).check();
   run.num_rollout = run.rollout.num_rollout.value_or(0);
   if (run.global_batch_size > 0) run.train.global_batch_size = run.global_batch_size;
-  if (!run.is_sft()) run.train.num_steps_per_rollout = run.num_steps_per_rollout;
+  if (!run.is_sft() && run.num_steps_per_rollout > 0)
+    run.train.num_steps_per_rollout = run.num_steps_per_rollout;
   bind(config.binder(), run);  // again, so that the resolved file shows what was derived
   run.resolved_yaml = config.resolved_yaml();
   return run;

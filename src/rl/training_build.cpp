@@ -72,6 +72,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   transformer_ =
       std::make_unique<model::Transformer>(policy_.spec, request_.device, longest_sequence());
   policy_weights_ = model::bind_weights(*policy_.store, policy_.spec);
+  build_reference();
   build_engine();
   build_trainer();
   if (!request_.resume.empty() || !config_.model.load.empty()) resume();
@@ -100,17 +101,33 @@ void TrainingRun::build_model() {
                 ? make_random_model(config_.model.hf_checkpoint, request_.device, true,
                                     static_cast<uint64_t>(config_.data.seed))
                 : load_model(config_.model.hf_checkpoint, request_.device, true, is_root());
-  if (!config_.model.ref_load.empty() && (config_.rl.use_kl_loss || config_.rl.kl_coef != 0) &&
-      !config_.is_sft()) {
-    reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
-    require(reference_.spec.vocab_size == policy_.spec.vocab_size,
-            fmt::format("the reference has {} tokens, the policy {}", reference_.spec.vocab_size,
-                        policy_.spec.vocab_size),
-            "use a reference of the same tokenizer", config_.model.ref_load);
-  }
   stop_token_ids_ = policy_.eos_token_ids;
   for (int64_t id : config_.rollout.rollout_stop_token_ids)
     stop_token_ids_.push_back(static_cast<int32_t>(id));
+}
+
+// The reference is a model of its own: of the policy it shares the vocabulary only.
+void TrainingRun::build_reference() {
+  if (config_.model.ref_load.empty() || (!config_.rl.use_kl_loss && config_.rl.kl_coef == 0) ||
+      config_.is_sft())
+    return;
+  reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
+  const int64_t known = reference_.spec.max_positions;
+  require(reference_.spec.vocab_size == policy_.spec.vocab_size,
+          fmt::format("the reference has {} tokens, the policy {}", reference_.spec.vocab_size,
+                      policy_.spec.vocab_size),
+          "use a reference of the same tokenizer", config_.model.ref_load);
+  // Of a dump nothing is known yet: score_reference looks at its samples.
+  const int64_t longest =
+      prompts_ ? longest_prompt(*prompts_) + config_.rollout.rollout_max_response_len : 0;
+  require(longest <= known,
+          fmt::format("the longest prompt and a full response are {} tokens, the reference knows "
+                      "{} positions",
+                      longest, known),
+          "lower rollout.rollout_max_response_len, or use a reference of as many positions",
+          config_.model.ref_load + "/config.json: max_position_embeddings");
+  reference_transformer_ = std::make_unique<model::Transformer>(
+      reference_.spec, request_.device, std::min(known, transformer_->max_positions()));
 }
 
 bool TrainingRun::wants_engine() const {

@@ -183,7 +183,7 @@ void TrainingRun::report(Rollout& rollout) {
       config_.optimizer.lr_decay_iters.value_or(num_rollouts_ * config_.num_steps_per_rollout);
   row.set("train/lr", train::learning_rate(config_.optimizer, optimizer_steps_ - 1, decay_steps));
   row.set("train/step", static_cast<double>(optimizer_steps_));
-  row.set("train/global_batch_size", static_cast<double>(config_.global_batch_size));
+  row.set("train/global_batch_size", static_cast<double>(rollout.samples_per_step));
   row.set("sys/mem_peak_gib", peak_memory_gib());
   if (!request_.device.is_cpu()) {
     const auto& counters = tensor::allocation_counters(request_.device);

@@ -20,6 +20,7 @@ namespace slimexx::rl {
 struct Rollout {
   int64_t index = 0;
   std::vector<Sample> samples;
+  size_t samples_per_step = 0;  // the last step may have fewer
   Advantages advantages;
   std::vector<train::StepResult> steps;
   observe::MetricRow row;
@@ -51,6 +52,7 @@ class TrainingRun {
 
  private:
   void build_model();
+  void build_reference();
   void build_data();
   void build_engine();
   void build_trainer();
@@ -85,7 +87,7 @@ class TrainingRun {
   std::shared_ptr<const data::PromptSet> prompts_;
   std::vector<EvalSet> eval_sets_;
   std::unique_ptr<SampleSource> source_;
-  std::unique_ptr<model::Transformer> transformer_;
+  std::unique_ptr<model::Transformer> transformer_, reference_transformer_;
   model::ModelParameters policy_weights_;
   std::unique_ptr<reward::Grader> grader_, eval_grader_;
   std::unique_ptr<rollout::Engine> engine_;

@@ -49,6 +49,25 @@ void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*
   }
 }
 
+// The configuration knows it, but for a dump, which brings as many samples as it has: those are cut
+// into num_steps_per_rollout equal steps, or by global_batch_size.
+size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t num_samples) {
+  const auto total = static_cast<int64_t>(num_samples);
+  const int64_t steps = config.num_steps_per_rollout, batch = config.global_batch_size;
+  if (steps == 0) return static_cast<size_t>(batch);
+  if (!config.debug.load_rollout.empty() &&
+      (batch > 0 ? batch * steps != total : total % steps != 0)) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("the dump of rollout {} has {} samples, not num_steps_per_rollout {} * {}",
+                    rollout, total, steps,
+                    batch > 0 ? fmt::format("global_batch_size {}", batch) : "a whole number"),
+        batch > 0 ? "leave out one of the two" : "set train.num_steps_per_rollout to a divisor",
+        config.debug.load_rollout);
+  }
+  return static_cast<size_t>(batch > 0 ? batch : total / steps);
+}
+
 void write_flat(const std::string& path, const model::ParameterStore& store,
                 const tensor::Tensor& flat) {
   std::vector<io::TensorEntry> entries;
@@ -92,6 +111,7 @@ Rollout TrainingRun::draw_samples() {
   rollout.index = next_rollout_;
   if (engine_) engine_->reset_stats();
   rollout.samples = source_->next(rollout.index, optimizer_steps_);
+  rollout.samples_per_step = find_samples_per_step(config_, rollout.index, rollout.samples.size());
   for (auto [field, name] : {std::pair{&Sample::rollout_log_probs, "rollout_log_probs"},
                              {&Sample::old_log_probs, "old_log_probs"},
                              {&Sample::ref_log_probs, "ref_log_probs"}}) {
@@ -131,18 +151,24 @@ void TrainingRun::score_reference(Rollout& rollout) {
     throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
                 "give them, or name a reference by model.ref_load", config_.debug.load_rollout);
   }
+  for (const auto& s : rollout.samples) {
+    if (static_cast<int64_t>(s.tokens.size()) <= reference_transformer_->max_positions()) continue;
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("group {} sample {} has {} tokens, the reference knows {} positions", s.group,
+                    s.sample, s.tokens.size(), reference_transformer_->max_positions()),
+        "leave longer samples out of the dump, or use another reference", config_.model.ref_load);
+  }
   observe::Span span("ref_log_probs");
-  auto scores = trainer_->compute_log_probs(*reference_.store, bare_samples(rollout.samples));
+  auto scores = trainer_->compute_log_probs(*reference_transformer_, *reference_.store,
+                                            bare_samples(rollout.samples));
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
 }
 
 void TrainingRun::score_old_policy(Rollout& rollout) {
   if (config_.is_sft() || !rollout.samples[0].old_log_probs.empty()) return;
-  const auto samples_per_step = static_cast<size_t>(
-      config_.global_batch_size > 0 ? config_.global_batch_size
-                                    : static_cast<int64_t>(rollout.samples.size()));
-  const bool several_steps = rollout.samples.size() > samples_per_step;
+  const bool several_steps = rollout.samples.size() > rollout.samples_per_step;
   // In the first step the old log-probs are the current ones; in later steps those of the rollout,
   // by exactness, if it was made here.
   const bool exact = source_->is_generated() && config_.numerics.on_logprob_mismatch == "fail";
@@ -156,7 +182,8 @@ void TrainingRun::score_old_policy(Rollout& rollout) {
     return;
   }
   observe::Span span("log_probs");
-  auto scores = trainer_->compute_log_probs(*policy_.store, bare_samples(rollout.samples));
+  auto scores =
+      trainer_->compute_log_probs(*transformer_, *policy_.store, bare_samples(rollout.samples));
   for (size_t i = 0; i < scores.size(); ++i) {
     Sample& s = rollout.samples[i];
     s.old_log_probs = std::move(scores[i].log_probs);
@@ -237,8 +264,7 @@ train::StepResult TrainingRun::run_step(Rollout& rollout, size_t begin, size_t e
 void TrainingRun::update_policy(Rollout& rollout) {
   observe::Span span("actor_train");
   const auto total = rollout.samples.size();
-  const auto per_step =
-      config_.global_batch_size > 0 ? static_cast<size_t>(config_.global_batch_size) : total;
+  const size_t per_step = rollout.samples_per_step;
   for (size_t begin = 0, step = 0; begin < total; begin += per_step, ++step) {
     rollout.steps.push_back(run_step(rollout, begin, std::min(total, begin + per_step), step));
   }

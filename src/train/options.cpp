@@ -14,7 +14,7 @@ void bind(config::Binder& b, TrainOptions& o) {
            "Samples of one optimizer step; derived from rollout_batch_size * "
            "n_samples_per_prompt = "
            "global_batch_size * num_steps_per_rollout where absent; under sft rollout_batch_size, "
-           "on a loaded dump the whole dump.",
+           "on a loaded dump its samples / num_steps_per_rollout.",
        .min = 1});
   b.field("num_steps_per_rollout", o.num_steps_per_rollout,
           {.unit = "steps",

@@ -164,7 +164,8 @@ void Trainer::borrow_memory(Tensor memory) {
   if (memory.size_bytes() > arena_.capacity_bytes()) arena_.borrow(memory);
 }
 
-Trainer::Assignment Trainer::assign(std::span<const TrainSample> samples) const {
+Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
+                                    std::span<const TrainSample> samples) const {
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
   Assignment a;
@@ -175,7 +176,7 @@ Trainer::Assignment Trainer::assign(std::span<const TrainSample> samples) const 
   for (const auto& microbatch : a.microbatches) {
     double cost = 0;
     for (int64_t i : microbatch)
-      cost += model::forward_flops(transformer_.spec(), lengths[static_cast<size_t>(i)]);
+      cost += model::forward_flops(transformer.spec(), lengths[static_cast<size_t>(i)]);
     costs.push_back(cost);
   }
   const Bins by_rank = assign_microbatches(costs, communicator_.size(), options_.balance_data);
@@ -187,9 +188,9 @@ Trainer::Assignment Trainer::assign(std::span<const TrainSample> samples) const 
   return a;
 }
 
-// Runs every one of this rank's microbatches on a planning arena and takes what the largest needs.
-void Trainer::reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
-                            bool with_backward) {
+// Each of the two runs every one of this rank's microbatches on a planning arena and takes what the
+// largest needs.
+void Trainer::reserve_for_step(std::span<const TrainSample> samples, const Assignment& assignment) {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
   const Pass pass{transformer_, weights_, head_options_, tensor::planning_stream(device_, plan),
                   plan};
@@ -200,8 +201,7 @@ void Trainer::reserve_arena(std::span<const TrainSample> samples, const Assignme
     InFlight f;
     f.tape.recompute = options_.recompute_granularity == "full" ? model::Recompute::kFull
                                                                 : model::Recompute::kNone;
-    run_forward(pass, samples, indices, f, with_backward);
-    if (!with_backward) continue;
+    run_forward(pass, samples, indices, f, true);
     ops::PolicyLossOptions largest;
     largest.kind = ops::LossKind::kSft;
     largest.entropy_coef = 1;  // wants every optional tensor
@@ -209,7 +209,22 @@ void Trainer::reserve_arena(std::span<const TrainSample> samples, const Assignme
              Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}), f);
     run_backward(pass, gradients_, f);
   }
-  if (with_backward) optimizer_.plan_step(pass.stream);
+  optimizer_.plan_step(pass.stream);
+  arena_.reserve(plan.high_water_bytes());
+}
+
+void Trainer::reserve_for_scoring(const model::Transformer& transformer,
+                                  const model::ModelParameters& weights,
+                                  std::span<const TrainSample> samples,
+                                  const Assignment& assignment) {
+  Arena plan = Arena::for_planning(device_, arena_.what_for());
+  const Pass pass{transformer, weights, head_options_, tensor::planning_stream(device_, plan),
+                  plan};
+  for (int64_t m : assignment.mine) {
+    ArenaScope scope(plan);
+    InFlight f;
+    run_forward(pass, samples, assignment.microbatches[static_cast<size_t>(m)], f, false);
+  }
   arena_.reserve(plan.high_water_bytes());
 }
 
@@ -275,8 +290,8 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
 
 StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
-  const Assignment assignment = assign(samples);
-  reserve_arena(samples, assignment, true);
+  const Assignment assignment = assign(transformer_, samples);
+  reserve_for_step(samples, assignment);
   clear_gradients(assignment.mine.empty());
   StepResult result;
   run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
@@ -302,12 +317,13 @@ StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& l
 
 void Trainer::gather_gradients() { optimizer_.gather_gradients(stream()); }
 
-std::vector<TokenScores> Trainer::compute_log_probs(const model::ParameterStore& store,
+std::vector<TokenScores> Trainer::compute_log_probs(const model::Transformer& transformer,
+                                                    const model::ParameterStore& store,
                                                     std::span<const TrainSample> samples) {
-  const Assignment assignment = assign(samples);
-  reserve_arena(samples, assignment, false);
-  const model::ModelParameters weights = model::bind_weights(store, transformer_.spec());
-  const Pass pass{transformer_, weights, head_options_, stream(), arena_};
+  const Assignment assignment = assign(transformer, samples);
+  const model::ModelParameters weights = model::bind_weights(store, transformer.spec());
+  reserve_for_scoring(transformer, weights, samples, assignment);
+  const Pass pass{transformer, weights, head_options_, stream(), arena_};
   std::string mine;  // all scores of this rank's microbatches, one after another
   for (int64_t m : assignment.mine) {
     ArenaScope scope(arena_);

@@ -259,6 +259,17 @@ TEST_P(Resume, FromWhatWasWrittenInTheForeground) {
   expect_same_run("sync");
 }
 
+// Whether to resume is asked of no memory that was given back: glibc fills it here.
+TEST_P(Resume, WhenFreedMemoryIsFilled) {
+  Finished f = run_slimexx(launcher_ranks(), arguments("filled", {"rollout.num_rollout=2"}));
+  ASSERT_EQ(f.status, 0) << f.text();
+  f = run_slimexx(launcher_ranks(), resumed(arguments("filled", {"rollout.num_rollout=4"})),
+                  {"env", "MALLOC_PERTURB_=85", "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  EXPECT_NE(f.err.find("at rollout 2"), std::string::npos) << f.text();
+  EXPECT_EQ(num_rows(folder_ / "filled"), 5u);  // -1 to 3
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2));
 
 class ResumeElsewhere : public Resume {

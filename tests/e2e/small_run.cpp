@@ -35,17 +35,19 @@ const std::vector<Family>& families() {
   return all;
 }
 
-std::string make_checkpoint(const Folder& folder, const std::string& golden_model) {
+std::string make_checkpoint(const Folder& folder, const std::string& golden_model,
+                            std::string_view changes, const std::string& name, int seed) {
   const std::string source =
       std::string(SLX_TEST_DATA) + "/golden/models/" + golden_model + "/config.json";
   Json config = parse_json(read_bytes(source), source);
   config["vocab_size"] = 320;
   config["initializer_range"] = 0.25;
+  config.update(parse_json(changes, "changes"));
   const std::string path = folder.put("config.json", config.dump());
   const Finished f = run_slimexx(0, {"init", "--model-config", path, "--tokenizer", "byte-level",
-                                     "--seed", "5", "--save", folder / "model"});
+                                     "--seed", std::to_string(seed), "--save", folder / name});
   EXPECT_EQ(f.status, 0) << f.text();
-  return folder / "model";
+  return folder / name;
 }
 
 std::string make_prompts(const Folder& folder) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "e2e/program.h"
@@ -19,7 +20,11 @@ const std::vector<Family>& families();  // llama, llama with scaled rope, qwen2,
 
 // Makes the checkpoint: the golden model's architecture with 320 tokens and weights large enough
 // that the distributions are far from uniform.
-std::string make_checkpoint(const Folder& folder, const std::string& golden_model);
+// `changes`, a JSON object, replaces keys of its config.json; `name` is the folder's, `seed` that
+// of the weights.
+std::string make_checkpoint(const Folder& folder, const std::string& golden_model,
+                            std::string_view changes = "{}", const std::string& name = "model",
+                            int seed = 5);
 
 // Prompts of mixed length, some with a common beginning, one the beginning of another.
 std::string make_prompts(const Folder& folder);

@@ -100,8 +100,8 @@ TEST(Generator, TrainerComputesTheSameLogProbs) {
   for (const int ranks : {1, 3}) {
     dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
       train::TinyPolicy policy("llama");
-      const auto scores =
-          policy.trainer(communicator, train::packed(90)).compute_log_probs(policy.store, bare);
+      const auto scores = policy.trainer(communicator, train::packed(90))
+                              .compute_log_probs(policy.transformer, policy.store, bare);
       for (size_t i = 0; i < samples.size(); ++i)
         EXPECT_EQ(first_difference(scores[i].log_probs, samples[i].rollout_log_probs), "")
             << "sample " << i << ", " << ranks << " ranks";

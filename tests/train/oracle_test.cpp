@@ -121,7 +121,7 @@ TEST_P(OracleTest, LogProbsAndEntropies) {
              entropies = read_floats(oracle.file, "entropy");
   std::vector<TrainSample> samples;
   for (int64_t b = 0; b < oracle.batch; ++b) samples.push_back(oracle.sample(b, 1, oracle.length));
-  const auto scores = oracle.trainer().compute_log_probs(oracle.store, samples);
+  const auto scores = oracle.trainer().compute_log_probs(oracle.transformer, oracle.store, samples);
   for (int64_t b = 0; b < oracle.batch; ++b) {
     for (int64_t t = 0; t + 1 < oracle.length; ++t) {
       const auto at = static_cast<size_t>(b * (oracle.length - 1) + t);

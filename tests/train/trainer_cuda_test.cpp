@@ -88,10 +88,11 @@ TEST_P(TrainerCuda, NothingIsAllocatedOnceWarm) {
 TEST_P(TrainerCuda, LogProbsAreTheSameBitsForAnyPacking) {
   auto samples = samples_of(8);
   Policy policy(GetParam());
-  const auto expected = trainer(policy, options_of(4096)).compute_log_probs(policy.store, samples);
+  const auto expected = trainer(policy, options_of(4096))
+                            .compute_log_probs(policy.transformer, policy.store, samples);
   for (const int64_t tokens : {1, 40, 100}) {
-    const auto scores =
-        trainer(policy, options_of(tokens)).compute_log_probs(policy.store, samples);
+    const auto scores = trainer(policy, options_of(tokens))
+                            .compute_log_probs(policy.transformer, policy.store, samples);
     for (size_t i = 0; i < scores.size(); ++i) {
       EXPECT_EQ(first_difference(scores[i].log_probs, expected[i].log_probs), "")
           << i << ", " << tokens;

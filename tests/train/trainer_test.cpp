@@ -106,8 +106,8 @@ TEST(Trainer, LogProbsAreTheSameBitsForAnyPackingAndRanks) {
     std::mutex mutex;
     dist::run_threaded_ranks(v.num_ranks, [&](dist::Communicator& communicator) {
       TinyPolicy policy;
-      const auto scores =
-          policy.trainer(communicator, v.options).compute_log_probs(policy.store, samples);
+      const auto scores = policy.trainer(communicator, v.options)
+                              .compute_log_probs(policy.transformer, policy.store, samples);
       const std::lock_guard lock(mutex);
       if (expected.empty()) expected = scores;
       ASSERT_EQ(scores.size(), samples.size());
@@ -126,7 +126,8 @@ TEST(Trainer, AggregatesPerSampleOrPerToken) {
   const auto samples = mixed_samples(6, 9);
   const auto communicator = dist::make_single_communicator();
   TinyPolicy policy;
-  const auto scores = policy.trainer(*communicator).compute_log_probs(policy.store, samples);
+  const auto scores =
+      policy.trainer(*communicator).compute_log_probs(policy.transformer, policy.store, samples);
   double of_samples = 0, sum = 0, tokens = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
     double own = 0, count = 0;
@@ -154,8 +155,8 @@ TEST(Trainer, FirstStepHasRatioOneAndNoLogProbDifference) {
   {
     const auto communicator = dist::make_single_communicator();
     TinyPolicy policy;
-    const auto scores =
-        policy.trainer(*communicator, packed(1)).compute_log_probs(policy.store, samples);
+    const auto scores = policy.trainer(*communicator, packed(1))
+                            .compute_log_probs(policy.transformer, policy.store, samples);
     for (size_t i = 0; i < samples.size(); ++i) {
       samples[i].old_log_probs.clear();
       samples[i].rollout_log_probs = samples[i].ref_log_probs = scores[i].log_probs;

@@ -119,7 +119,8 @@ struct RunConfig {
   DebugOptions debug;
   NumericsOptions numerics;
 
-  // Derived by load_run_config.
+  // Derived by load_run_config. With debug.load_rollout the last two are 0 where only the dump can
+  // tell them.
   int64_t num_rollout = 0, global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml;
   bool is_sft() const { return train.loss_type == "sft"; }

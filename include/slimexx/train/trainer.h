@@ -77,8 +77,10 @@ class Trainer {
                   const std::function<void()>& before_update = {});
 
   // Log-probs (and entropies) of the responses under `weights`, for all samples on every rank.
-  // Collective.
-  std::vector<TokenScores> compute_log_probs(const model::ParameterStore& weights,
+  // `transformer` is the one of these weights: the policy's own, or a reference's, which may have
+  // another architecture on the same vocabulary. Collective.
+  std::vector<TokenScores> compute_log_probs(const model::Transformer& transformer,
+                                             const model::ParameterStore& weights,
                                              std::span<const TrainSample> samples);
 
   ShardedAdamW& optimizer() { return optimizer_; }
@@ -96,9 +98,12 @@ class Trainer {
     std::vector<int> owner;     // rank of each microbatch
   };
   tensor::Stream stream();
-  Assignment assign(std::span<const TrainSample> samples) const;
-  void reserve_arena(std::span<const TrainSample> samples, const Assignment& assignment,
-                     bool with_backward);
+  Assignment assign(const model::Transformer& transformer,
+                    std::span<const TrainSample> samples) const;
+  void reserve_for_step(std::span<const TrainSample> samples, const Assignment& assignment);
+  void reserve_for_scoring(const model::Transformer& transformer,
+                           const model::ModelParameters& weights,
+                           std::span<const TrainSample> samples, const Assignment& assignment);
   void clear_gradients(bool all);
   void finish_stage(tensor::Stream stream, int64_t stage);
   void start_final_parts(tensor::Stream stream);
