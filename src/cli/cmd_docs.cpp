@@ -26,7 +26,7 @@ std::vector<std::pair<std::string, std::string>> make_pages() {
   rl::bind(fields, run);
   return {{"config.md", config::write_config_reference(fields)},
           {"metrics.md", observe::write_metrics_reference()},
-          {"slime-flags.md", config::write_slime_table(fields)}};
+          {"slime-flags.md", config::write_flag_reference(fields)}};
 }
 
 void check_page(const std::string& path, const std::string& content) {

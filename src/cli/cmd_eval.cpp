@@ -67,7 +67,7 @@ config::Config load_config(const EvalFlags& flags) {
 
 void run_eval(const EvalFlags& flags, Session& session) {
   config::Config config = load_config(flags);
-  rl::RunConfig run = rl::load_run_config(config, false);
+  rl::RunConfig run = rl::load_run_config(config, {.needs_training = false});
   if (run.eval.eval_prompt_data.empty()) {
     throw Error(ErrorCode::kUsage, "eval.eval_prompt_data is missing",
                 "set it to {NAME: FILE}, or give --data FILE", flags.config);

@@ -15,22 +15,24 @@
 namespace slimexx::cli {
 namespace {
 
-constexpr const char* kRunDirKey = "observe.run_dir";
-
 struct TrainFlags {
   std::string config, resume, device;
   std::vector<std::string> settings;
   bool wants_resume = false, dry_run = false;
 };
 
-rl::RunConfig load_config(const TrainFlags& flags) {
-  std::vector<config::Override> overrides = parse_settings(flags.settings);
-  if (!config::Config::load(flags.config, overrides).is_set(kRunDirKey)) {
-    const std::string stem = std::filesystem::path(flags.config).stem().string();
-    overrides.push_back({kRunDirKey, quote_for_yaml("runs/" + stem)});
+rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks) {
+  if (flags.config.empty() && flags.settings.empty()) {
+    throw Error(ErrorCode::kUsage, "no configuration is given",
+                "--config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
+                "slimexx train");
   }
-  config::Config config = config::Config::load(flags.config, overrides);
-  return rl::load_run_config(config, true);
+  config::Config config = config::Config::load(flags.config, parse_settings(flags.settings));
+  const std::string stem = std::filesystem::path(flags.config).stem().string();
+  return rl::load_run_config(config,
+                             {.needs_training = true,
+                              .num_ranks = num_ranks,
+                              .default_run_dir = "runs/" + (stem.empty() ? "train" : stem)});
 }
 
 std::string quote_for_shell(const std::string& word) {
@@ -71,7 +73,7 @@ std::string find_resume(const TrainFlags& flags, const rl::RunConfig& config) {
 }
 
 void run_train(const TrainFlags& flags, Session& session) {
-  rl::TrainRequest request{.config = load_config(flags),
+  rl::TrainRequest request{.config = load_config(flags, session.world.size()),
                            .resume = {},
                            .command_line = command_to_resume(session.words),
                            .device = rl::select_device(flags.device, session.world.local_rank()),
@@ -88,9 +90,8 @@ void run_train(const TrainFlags& flags, Session& session) {
 
 VerbBody declare_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
-  app.add_option("--config", flags->config, "The run's configuration (YAML)")
-      ->type_name("FILE")
-      ->required();
+  app.add_option("--config", flags->config, "The run's configuration (YAML); --set goes on top")
+      ->type_name("FILE");
   add_set_flag(app, flags->settings);
   const CLI::Option* resume =
       app.add_option("--resume", flags->resume,
@@ -106,7 +107,8 @@ VerbBody declare_train(CLI::App& app) {
       "  slimexx train --config run.yaml --set optimizer.lr=2e-6 rollout.num_rollout=100\n"
       "  slimexx train --config run.yaml --resume\n"
       "  mpirun -np 2 slimexx train --config run.yaml\n\n"
-      "The run folder is observe.run_dir; if that is not set, runs/<name of the file>.");
+      "The run folder is observe.run_dir; if that is not set, runs/<name of the file>, or\n"
+      "runs/train without a file.");
   // The body runs when `app` and its options are gone: what they know is taken over as they parse.
   app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
   return [flags](Session& session) { run_train(*flags, session); };

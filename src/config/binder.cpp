@@ -87,7 +87,8 @@ void TreeBinder::fault(const Node& node, const std::string& path, std::string re
                        std::string hint) {
   if (!node.environment.empty())
     reason += fmt::format(" (from the environment: {})", node.environment);
-  tree_.faults.add({tree_.describe(node.place), path, std::move(reason), std::move(hint)});
+  tree_.faults.add(
+      {tree_.describe(node.place), path, std::move(reason), std::move(hint), node.place});
 }
 
 void TreeBinder::record(BoundField field) {
@@ -118,10 +119,18 @@ void TreeBinder::bind(const std::string& key, const char* type, T& value, const 
       bound.origin = tree_.describe(node->place);
       if (!node->environment.empty()) bound.origin += ", env " + node->environment;
       if (auto parsed = read(*node, bound.info.path)) value = std::move(*parsed);
+      check_later(*node, bound.info, write(value));
     }
   }
   bound.value = write(value);
   record(std::move(bound));
+}
+
+void TreeBinder::check_later(const Node& node, const FieldInfo& info, const std::string& value) {
+  if (info.meta.later.empty() || info.meta.is_detail || value == info.default_text) return;
+  const bool unset = info.default_text == "null" || info.default_text == "\"\"";
+  fault(node, info.path, "planned: " + info.meta.later,
+        unset ? "leave it out" : fmt::format("only {} works today", info.default_text));
 }
 
 bool TreeBinder::check_range(const Node& node, const std::string& path, const FieldMeta& meta,
@@ -198,6 +207,12 @@ std::optional<std::string> TreeBinder::read_string(const Node& node, const std::
   const std::string* text = read_scalar(node, path, meta, "one text");
   if (text == nullptr) return std::nullopt;
   const auto& choices = meta.choices;
+  for (const auto& [refused, why] : meta.refused_choices) {
+    if (*text != refused) continue;
+    fault(node, path, fmt::format("{} is not one of {}", quote_value(*text), join_choices(choices)),
+          why);
+    return std::nullopt;
+  }
   if (!choices.empty() && std::find(choices.begin(), choices.end(), *text) == choices.end()) {
     const auto nearest = nearest_name(*text, choices);
     fault(node, path, fmt::format("{} is not one of {}", quote_value(*text), join_choices(choices)),

@@ -68,6 +68,8 @@ class TreeBinder : public Binder {
   std::optional<std::vector<T>> read_list(const Node& node, const std::string& path, Read read);
   std::optional<StringMap> read_map(const Node& node, const std::string& path,
                                     const FieldMeta& meta);
+  // A value other than the default asks for what is planned.
+  void check_later(const Node& node, const FieldInfo& info, const std::string& value);
   bool check_range(const Node& node, const std::string& path, const FieldMeta& meta, double value);
 
   Tree& tree_;

@@ -13,10 +13,11 @@ struct Config::Impl {
 
   Tree tree;
   TreeBinder binder;
-  FaultList validation;
+  FaultList checks;  // what add_fault was told
+  std::vector<TakenKey> taken;
 
-  void report_unknown(const Node& node, const std::string& path);
-  void report_unknown_key(const Node& node, const std::string& path);
+  void report_unknown(const Node& node, const std::string& path, const KnownFields& known);
+  void report_unknown_key(const Node& node, const std::string& path, const KnownFields& known);
 };
 
 Config::Config(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -35,37 +36,58 @@ Config Config::parse(const std::string& yaml, const std::string& name,
 
 Binder& Config::binder() { return impl_->binder; }
 
-void Config::Impl::report_unknown_key(const Node& node, const std::string& path) {
-  std::vector<FieldInfo> known;
-  for (const BoundField& field : binder.fields()) known.push_back(field.info);
+void Config::Impl::report_unknown_key(const Node& node, const std::string& path,
+                                      const KnownFields& known) {
+  if (const KnownFlag* flag = find_keyless_flag(path, known)) {
+    const std::string value = node.kind == NodeKind::kScalar ? node.text : "";
+    if (node.kind == NodeKind::kNull || takes_value(*flag, value)) {
+      taken.push_back({path, std::string(flag->text)});
+      return;
+    }
+    const FlagRefusal refusal = refuse_flag(*flag, quote_value(value));
+    tree.faults.add(
+        {tree.describe(node.key_place), path, refusal.reason, refusal.hint, node.key_place});
+    return;
+  }
   tree.faults.add({tree.describe(node.key_place), path, "there is no such key",
-                   hint_unknown_key(path, known, binder.sections())});
+                   hint_unknown_key(path, known, binder.sections()), node.key_place});
 }
 
 // Sections are entered, fields are whole: what is under a map of strings or a JSON field was read
 // with it. Of an unknown section only its name is reported.
-void Config::Impl::report_unknown(const Node& node, const std::string& path) {
+void Config::Impl::report_unknown(const Node& node, const std::string& path,
+                                  const KnownFields& known) {
   for (const auto& [name, child] : node.members) {
     const std::string child_path = path.empty() ? name : path + "." + name;
     if (!child.asked) {
-      report_unknown_key(child, child_path);
+      report_unknown_key(child, child_path, known);
     } else if (binder.find(child_path) == nullptr) {
-      report_unknown(child, child_path);
+      report_unknown(child, child_path, known);
     }
   }
 }
 
 void Config::finish() {
-  impl_->report_unknown(impl_->tree.root, "");
-  impl_->tree.faults.throw_if_any();
+  impl_->taken.clear();
+  std::vector<FieldInfo> fields;
+  for (const BoundField& field : impl_->binder.fields()) fields.push_back(field.info);
+  impl_->report_unknown(impl_->tree.root, "", collect_known(std::move(fields)));
+  FaultList all = impl_->tree.faults;
+  all.append(impl_->checks);
+  all.throw_if_any();
 }
 
 void Config::add_fault(const std::string& key, const std::string& reason, const std::string& hint) {
+  if (has_fault(key)) return;
   const std::string where = origin(key);
-  impl_->validation.add({where == "default" ? "" : where, key, reason, hint});
+  const Node* node = find_path(impl_->tree.root, key);
+  impl_->checks.add({where == "default" ? "" : where, key, reason, hint,
+                     node == nullptr ? Place{} : node->place});
 }
 
-void Config::finish_validation() { impl_->validation.throw_if_any(); }
+bool Config::has_fault(const std::string& key) const { return impl_->tree.faults.concerns(key); }
+
+const std::vector<TakenKey>& Config::taken_keys() const { return impl_->taken; }
 
 bool Config::is_set(const std::string& path) const {
   const BoundField* field = impl_->binder.find(path);

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
@@ -18,6 +20,18 @@ std::string headline(const Fault& fault) {
   return fault.key.empty() ? fault.reason : fmt::format("{}: {}", fault.key, fault.reason);
 }
 
+// Whether `path` is `key` or lies within it: "a.b" and "a[1]" lie within "a".
+bool is_within(std::string_view path, std::string_view key) {
+  if (key.empty() || !path.starts_with(key)) return false;
+  return path.size() == key.size() || path[key.size()] == '.' || path[key.size()] == '[';
+}
+
+std::tuple<int32_t, int32_t, int32_t> order_of(const Fault& fault) {
+  constexpr int32_t kLast = std::numeric_limits<int32_t>::max();
+  if (fault.place.file < 0) return {kLast, 0, 0};
+  return {fault.place.file, fault.place.line, fault.place.column};
+}
+
 }  // namespace
 
 void FaultList::add(Fault fault) {
@@ -30,6 +44,16 @@ void FaultList::add(Fault fault) {
   }
 }
 
+void FaultList::append(const FaultList& others) {
+  for (const Fault& fault : others.faults_) add(fault);
+}
+
+bool FaultList::concerns(std::string_view key) const {
+  return std::any_of(faults_.begin(), faults_.end(), [&](const Fault& fault) {
+    return is_within(key, fault.key) || is_within(fault.key, key);
+  });
+}
+
 void throw_fault(const Fault& fault) {
   throw Error(ErrorCode::kUsage, headline(fault), fault.hint, fault.where);
 }
@@ -39,8 +63,13 @@ void FaultList::throw_if_any() const {
   if (faults_.size() == 1) throw_fault(faults_.front());
   std::string text = fmt::format("the configuration has {}{} faults",
                                  faults_.size() == kMaxKept ? "at least " : "", faults_.size());
-  for (size_t i = 0; i < std::min(faults_.size(), kMaxListed); ++i) {
-    const Fault& fault = faults_[i];
+  // Of too many the first that were found: what could not be read comes before what is unknown.
+  std::vector<Fault> listed(faults_.begin(), faults_.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                                   faults_.size(), kMaxListed)));
+  std::stable_sort(listed.begin(), listed.end(), [](const Fault& one, const Fault& other) {
+    return order_of(one) < order_of(other);
+  });
+  for (const Fault& fault : listed) {
     text += "\n  ";
     if (!fault.where.empty()) text += fault.where + "  ";
     text += headline(fault);

@@ -10,70 +10,36 @@
 namespace slimexx::config {
 namespace {
 
-struct ForeignName {
-  std::string_view owner, name, key;
-};
-
-const ForeignName kForeignNames[] = {
-#define SLX_FOREIGN(owner, name, key) {owner, name, key},
-#include "config/foreign_names.def"
-#undef SLX_FOREIGN
-};
-
-// Every flag a user may have typed for slime, without the leading dashes.
-const std::vector<std::string>& typed_flags() {
-  static const std::vector<std::string> flags = {
-#define SLX_SLIME(name) name,
-#define SLX_MEGATRON(name) name,
-#define SLX_SGLANG(name) "sglang-" name,
-#include "config/slime_flags.def"
-#undef SLX_SLIME
-#undef SLX_MEGATRON
-#undef SLX_SGLANG
-  };
-  return flags;
-}
-
-bool contains(const std::vector<std::string>& list, std::string_view word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
-}
-
-std::string replace_all(std::string text, char from, char to) {
-  std::replace(text.begin(), text.end(), from, to);
-  return text;
-}
-
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
-
-// "--rollout-batch-size", "rollout-batch-size" and "rollout_batch_size" are one name.
-std::string as_flag(std::string word) {
-  while (word.starts_with('-')) word.erase(0, 1);
-  return replace_all(std::move(word), '_', '-');
-}
 
 bool same_path(const std::vector<FieldInfo>& fields, std::string_view path) {
   return std::any_of(fields.begin(), fields.end(),
                      [&](const FieldInfo& field) { return field.path == path; });
 }
 
-std::optional<std::string> hint_slime(const std::string& path,
-                                      const std::vector<FieldInfo>& fields) {
+// The first field whose name, or the flag that it stands for, is `word` in any spelling; or null.
+const FieldInfo* find_field(const std::string& word, const KnownFields& known) {
+  const std::string name = dash_name(word), flag = "--" + name;
+  for (size_t i = 0; i < known.fields.size(); ++i)
+    if (known.flags[i] == flag || dash_name(last_part(known.fields[i].path)) == name)
+      return &known.fields[i];
+  return nullptr;
+}
+
+std::optional<std::string> hint_slime(const std::string& path, const KnownFields& known) {
   const std::string word = last_part(path);
-  const std::string flag = as_flag(word);
-  for (const FieldInfo& field : fields) {
-    const std::string theirs = slime_flag(field);
-    if (theirs != "--" + flag && replace_all(last_part(field.path), '_', '-') != flag) continue;
-    if (word.find('-') != std::string::npos || last_part(field.path) != word)
-      return fmt::format("that is slime's flag --{}; here it is {}", flag, field.path);
-    return fmt::format("that key stands in another section: {}", field.path);
-  }
-  return std::nullopt;
+  const FieldInfo* field = find_field(word, known);
+  if (field == nullptr) return std::nullopt;
+  if (last_part(field->path) == word)
+    return fmt::format("that key stands in another section: {}", field->path);
+  return fmt::format("that is slime's flag --{}; here it is {}", dash_name(word),
+                     key_of_flag(dash_name(word), field->path));
 }
 
 std::optional<std::string> hint_foreign(const std::string& path,
                                         const std::vector<FieldInfo>& fields) {
   const std::string word = last_part(path);
-  for (const ForeignName& foreign : kForeignNames) {
+  for (const ForeignName& foreign : foreign_names()) {
     const bool whole = path == foreign.name || path.ends_with("." + std::string(foreign.name));
     if ((whole || word == foreign.name) && same_path(fields, foreign.key))
       return fmt::format("{} is {}'s name; here it is {}", foreign.name, foreign.owner,
@@ -84,36 +50,57 @@ std::optional<std::string> hint_foreign(const std::string& path,
 
 }  // namespace
 
-const std::vector<std::string_view>& slime_flags() {
-  static const std::vector<std::string_view> flags = {
-#define SLX_SLIME(name) name,
-#define SLX_MEGATRON(name)
-#define SLX_SGLANG(name)
-#include "config/slime_flags.def"
-#undef SLX_SLIME
-#undef SLX_MEGATRON
-#undef SLX_SGLANG
+const std::vector<ForeignName>& foreign_names() {
+  static const std::vector<ForeignName> names = {
+#define SLX_FOREIGN(owner, name, key) {owner, name, key},
+#include "config/foreign_names.def"
+#undef SLX_FOREIGN
   };
-  return flags;
+  return names;
 }
 
-std::string slime_flag(const FieldInfo& field) {
-  if (field.meta.slime == "-") return "";
-  if (!field.meta.slime.empty())
-    return field.meta.slime.starts_with("--") ? field.meta.slime : "--" + field.meta.slime;
-  const std::string name = replace_all(last_part(field.path), '_', '-');
-  // The engine's options lose the prefix under which slime exports them.
-  if (!contains(typed_flags(), name) && contains(typed_flags(), "sglang-" + name))
-    return "--sglang-" + name;
-  return "--" + name;
+std::string key_of_flag(const std::string& flag, const std::string& path) {
+  const bool negates = flag.starts_with("disable-") && !last_part(path).starts_with("disable_");
+  return negates ? path + ": false" : path;
 }
 
-std::string hint_unknown_key(const std::string& path, const std::vector<FieldInfo>& fields,
+KnownFields collect_known(std::vector<FieldInfo> fields) {
+  KnownFields known{std::move(fields), {}};
+  for (const FieldInfo& field : known.fields) known.flags.push_back(slime_flag(field));
+  return known;
+}
+
+const KnownFlag* find_keyless_flag(const std::string& path, const KnownFields& known) {
+  const std::string word = last_part(path);
+  if (find_field(word, known) != nullptr) return nullptr;
+  const KnownFlag* flag = find_flag(word);
+  return flag == nullptr || flag->status == FlagStatus::kKey ? nullptr : flag;
+}
+
+FlagRefusal refuse_flag(const KnownFlag& flag, const std::string& value) {
+  const std::string text(flag.text);
+  std::string taken;
+  if (!flag.values.empty())
+    for (const std::string& one : split(flag.values, '|'))
+      taken += (taken.empty() ? "" : " or ") + one;
+  switch (flag.status) {
+    case FlagStatus::kLater:
+      return {"planned: " + text,
+              "leave it out" + (taken.empty() ? "" : ", or set it to " + taken)};
+    case FlagStatus::kPythonOnly:
+      return {"wants Python or a server, and this program has neither", "instead: " + text};
+    default:
+      return {fmt::format("is {}, and only {} is possible", value, taken), text};
+  }
+}
+
+std::string hint_unknown_key(const std::string& path, const KnownFields& known,
                              const std::vector<std::string>& sections) {
+  const std::vector<FieldInfo>& fields = known.fields;
   if (same_path(fields, path))
     return fmt::format("nest it: {}: {{{}: ...}}", path.substr(0, path.rfind('.')),
                        last_part(path));
-  if (auto hint = hint_slime(path, fields)) return *hint;
+  if (auto hint = hint_slime(path, known)) return *hint;
   if (auto hint = hint_foreign(path, fields)) return *hint;
   std::vector<std::string> near = sections, all;
   const std::string section = path.substr(0, path.size() - last_part(path).size());
@@ -130,9 +117,6 @@ std::string hint_unknown_key(const std::string& path, const std::vector<FieldInf
   if (const auto name = nearest_name(last_part(path), all))
     for (const FieldInfo& field : fields)
       if (last_part(field.path) == *name) return fmt::format("did you mean {}?", field.path);
-  if (contains(typed_flags(), as_flag(last_part(path))))
-    return fmt::format("that is slime's flag --{}, which slimexx does not have",
-                       as_flag(last_part(path)));
   return "";
 }
 

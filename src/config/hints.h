@@ -4,19 +4,41 @@
 #include <string_view>
 #include <vector>
 
+#include "config/flags.h"
 #include "slimexx/config/config.h"
 
 namespace slimexx::config {
 
-// slime's flag for a field, "--rollout-batch-size"; empty: slime has none.
-std::string slime_flag(const FieldInfo& field);
+// A name that users of verl, OpenRLHF, TRL or NeMo RL type, and the key that stands for it.
+struct ForeignName {
+  std::string_view owner, name, key;
+};
 
-// All flags that slime itself declares, without the dashes in front.
-const std::vector<std::string_view>& slime_flags();
+const std::vector<ForeignName>& foreign_names();
 
-// The remedy for an unknown key: the key that slime's, verl's, OpenRLHF's or TRL's name stands for
-// here, the section it belongs to, or the nearest known key; empty if nothing is near.
-std::string hint_unknown_key(const std::string& path, const std::vector<FieldInfo>& fields,
+// The fields that are bound, and the flag of slime's that each stands for.
+struct KnownFields {
+  std::vector<FieldInfo> fields;
+  std::vector<std::string> flags;  // with dashes in front; empty: none
+};
+KnownFields collect_known(std::vector<FieldInfo> fields);
+
+// The remedy for an unknown key: the key that slime's or another framework's name stands for here,
+// the section it belongs to, or the nearest known key; empty if nothing is near.
+std::string hint_unknown_key(const std::string& path, const KnownFields& known,
                              const std::vector<std::string>& sections);
+
+// The key that stands for a flag: its path, and ": false" behind it where the flag turns it off, as
+// --disable-rewards-normalization does.
+std::string key_of_flag(const std::string& flag, const std::string& path);
+
+// The flag without a key that an unknown key names; null if a field has that name, or no flag does.
+const KnownFlag* find_keyless_flag(const std::string& path, const KnownFields& known);
+
+// What to say about a flag without a key whose value cannot be taken.
+struct FlagRefusal {
+  std::string reason, hint;
+};
+FlagRefusal refuse_flag(const KnownFlag& flag, const std::string& value);
 
 }  // namespace slimexx::config

@@ -54,7 +54,8 @@ class Interpolator {
       auto problem = expand(node);
       --depth_;
       if (problem) {
-        tree_.faults.add({tree_.describe(node.place), path, problem->reason, problem->hint});
+        tree_.faults.add(
+            {tree_.describe(node.place), path, problem->reason, problem->hint, node.place});
         node.kind = NodeKind::kNull;
         node.text.clear();
       }

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
+#include "config/flags.h"
 #include "config/hints.h"
 #include "slimexx/base/json.h"
+#include "slimexx/base/strings.h"
 #include "slimexx/config/config.h"
 
 namespace slimexx::config {
@@ -39,6 +40,18 @@ std::string section_of(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
+std::string describe_later(const FieldInfo& field) {
+  const std::string note = "planned: " + field.meta.later;
+  if (field.meta.is_detail) return note + "; any value is taken";
+  const bool unset = field.default_text == "null" || field.default_text == "\"\"";
+  return note + (unset ? "" : "; only " + code(field.default_text) + " today");
+}
+
+std::string meaning(const FieldInfo& field) {
+  if (field.meta.later.empty()) return field.meta.doc;
+  return fmt::format("{} ({})", field.meta.doc, describe_later(field));
+}
+
 void write_fields(const FieldLister& lister, const std::string& section, std::string& out) {
   out +=
       "\n| key | type | default | unit | range | slime's flag | meaning |\n"
@@ -48,13 +61,51 @@ void write_fields(const FieldLister& lister, const std::string& section, std::st
     const std::string text = field.default_text == "null" ? "" : field.default_text;
     out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", code(field.path), field.type,
                        code(text), cell(field.meta.unit), cell(constraint(field.meta)),
-                       code(slime_flag(field)), cell(field.meta.doc));
+                       code(slime_flag(field)), cell(meaning(field)));
   }
 }
 
 bool has_fields(const FieldLister& lister, const std::string& section) {
   return std::any_of(lister.fields().begin(), lister.fields().end(),
                      [&](const FieldInfo& field) { return section_of(field.path) == section; });
+}
+
+// The keys that stand for a flag; --num-epoch has two.
+std::vector<const FieldInfo*> keys_of(const FieldLister& fields, const KnownFlag& flag) {
+  std::vector<const FieldInfo*> keys;
+  for (const FieldInfo& field : fields.fields())
+    if (slime_flag(field) == "--" + typed_name(flag)) keys.push_back(&field);
+  return keys;
+}
+
+std::string taken_values(const KnownFlag& flag) {
+  std::string out;
+  if (!flag.values.empty())
+    for (const std::string& value : split(flag.values, '|'))
+      out += (out.empty() ? "" : " or ") + code(value);
+  return out.empty() ? "" : "; taken: " + out;
+}
+
+void write_flag(const FieldLister& fields, const KnownFlag& flag, std::string& out) {
+  const std::string name = typed_name(flag);
+  const char* status = "works";
+  std::string here, note(flag.text);
+  for (const FieldInfo* field : keys_of(fields, flag)) {
+    here += (here.empty() ? "" : ", ") + code(key_of_flag(name, field->path));
+    if (field->meta.later.empty()) continue;
+    status = "later";
+    note = describe_later(*field);
+  }
+  if (flag.status == FlagStatus::kNotNeeded) status = "not needed here";
+  if (flag.status == FlagStatus::kPythonOnly) status = "Python only";
+  if (flag.status == FlagStatus::kLater) {
+    status = "later";
+    note = "planned: " + note;
+  }
+  // The keys of a file have no dashes in front.
+  const char* dashes = flag.owner == "sglang-config" ? "" : "--";
+  out += fmt::format("| `{}{}` | {} | {} | {} |\n", dashes, name, status, cell(here),
+                     cell(note + taken_values(flag)));
 }
 
 }  // namespace
@@ -75,27 +126,34 @@ std::string write_config_reference(const FieldLister& fields) {
   return out;
 }
 
-std::string write_slime_table(const FieldLister& fields) {
-  std::vector<std::pair<std::string, std::string>> rows;
-  std::set<std::string> mapped;
-  for (const FieldInfo& field : fields.fields()) {
-    const std::string flag = slime_flag(field);
-    if (flag.empty()) continue;
-    rows.emplace_back(flag, field.path);
-    mapped.insert(flag);
+std::string write_flag_reference(const FieldLister& fields) {
+  std::string out = fmt::format(
+      "# Flags of slime, Megatron and SGLang\n\n"
+      "Written by the program from the option lists; do not edit. These are the {} flags that "
+      "slime "
+      "declares or that\nits recipes and model scripts pass on. A key's name may be written with "
+      "the "
+      "flag's dashes or the prefix\n`sglang_`: the answer names the key.\n\n"
+      "| status | meaning |\n|---|---|\n"
+      "| works | the key stands for it |\n"
+      "| not needed here | accepted without effect; where the note names values, only those |\n"
+      "| later | known, and refused with \"planned: ...\" where the value asks for it |\n"
+      "| Python only | refused; the note says what to use instead |\n",
+      known_flags().size());
+  std::vector<std::string_view> owners;
+  for (const KnownFlag& flag : known_flags())
+    if (std::find(owners.begin(), owners.end(), flag.owner) == owners.end())
+      owners.push_back(flag.owner);
+  for (const std::string_view owner : owners) {
+    out += fmt::format("\n## {}\n\n| flag | status | here | note |\n|---|---|---|---|\n", owner);
+    for (const KnownFlag& flag : known_flags())
+      if (flag.owner == owner) write_flag(fields, flag, out);
   }
-  std::sort(rows.begin(), rows.end());
-  std::string out =
-      "# From slime's flags to slimexx's keys\n\n"
-      "Written by the program from the option lists; do not edit.\n\n"
-      "| slime | slimexx |\n|---|---|\n";
-  for (const auto& [flag, path] : rows) out += fmt::format("| `{}` | `{}` |\n", flag, path);
-  std::string rest;
-  for (const std::string_view name : slime_flags()) {
-    const std::string flag = fmt::format("--{}", name);
-    if (!mapped.contains(flag)) rest += fmt::format("- `{}`\n", flag);
-  }
-  if (!rest.empty()) out += "\nFlags of slime without a key here:\n\n" + rest;
+  out +=
+      "\n## Names of other frameworks\n\nAn unknown key of this name is answered with ours.\n\n"
+      "| framework | name | here |\n|---|---|---|\n";
+  for (const ForeignName& name : foreign_names())
+    out += fmt::format("| {} | `{}` | `{}` |\n", name.owner, name.name, name.key);
   return out;
 }
 

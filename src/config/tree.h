@@ -20,12 +20,6 @@ inline constexpr size_t kMaxKeyBytes = 256;
 inline constexpr int kMaxFiles = 32;
 inline constexpr size_t kMaxInterpolatedBytes = size_t{1} << 16;
 
-struct Place {
-  int32_t file = -1;  // index into Tree::files; -1: nowhere
-  int32_t line = 0;   // from 1; 0: the file as a whole
-  int32_t column = 0;
-};
-
 enum class NodeKind : uint8_t { kNull, kScalar, kSequence, kMap };
 
 struct Member;

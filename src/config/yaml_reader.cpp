@@ -157,7 +157,7 @@ class TreeBuilder : public YAML::EventHandler {
     tree_.faults.add(
         {tree_.describe(parent.key_place), path(),
          fmt::format("the key is given twice, first at {}", tree_.describe(first->key_place)),
-         "keep one of the two"});
+         "keep one of the two", parent.key_place});
   }
 
   Tree& tree_;

@@ -14,19 +14,22 @@ namespace {
 // The faults that no single field can see.
 class Validation {
  public:
-  Validation(config::Config& config, RunConfig& run, bool needs_training)
-      : config_(config), run_(run), needs_training_(needs_training) {}
+  Validation(config::Config& config, RunConfig& run, const RunConfigRequest& request)
+      : config_(config),
+        run_(run),
+        needs_training_(request.needs_training),
+        num_ranks_(request.num_ranks) {}
 
   void check() {
     check_required();
     check_eval_names();
-    check_parallel();
+    check_ranks();
     check_algorithm();
     check_bounds();
+    check_schedule();
     check_sizes();
     check_export();
     if (needs_training_) derive_batch();
-    config_.finish_validation();
   }
 
  private:
@@ -37,6 +40,7 @@ class Validation {
   void check_required() {
     if (run_.model.hf_checkpoint.empty())
       fault("model.hf_checkpoint", "is missing", "name a Hugging Face checkpoint folder");
+    check_grader();
     if (!needs_training_) return;
     if (run_.debug.load_rollout.empty() && run_.data.prompt_data.empty()) {
       fault("data.prompt_data", "is missing", "name a JSON-lines file of prompts");
@@ -62,6 +66,19 @@ class Validation {
     }
   }
 
+  void check_grader() {
+    const bool grades_rollouts =
+        needs_training_ && !run_.is_sft() && run_.debug.load_rollout.empty();
+    const bool evaluates = !run_.eval.eval_prompt_data.empty() && run_.eval.eval_rm_type.empty() &&
+                           (!needs_training_ || run_.eval.eval_interval > 0);
+    if (!run_.reward.rm_type.empty() || (!grades_rollouts && !evaluates)) return;
+    std::string names;
+    for (const auto& info : reward::list_rewards())
+      names += (names.empty() ? "" : ", ") + info.name;
+    fault("reward.rm_type", "is missing",
+          fmt::format("name the grader: {}; docs/howto/reward.md says what each reads", names));
+  }
+
   // The names become parts of file names and metrics.
   void check_eval_names() {
     for (const auto& [name, path] : run_.eval.eval_prompt_data) {
@@ -74,27 +91,14 @@ class Validation {
     }
   }
 
-  void check_parallel() {
-    const auto only_one = [&](const char* key, int64_t value) {
-      if (value != 1)
-        fault(key, fmt::format("is {}: only 1 is there yet", value),
-              "data parallelism over ranks is what runs today");
+  void check_ranks() {
+    const auto all_ranks = [&](const char* key, const std::optional<int64_t>& value) {
+      if (num_ranks_ > 0 && value && *value != num_ranks_)
+        fault(key, fmt::format("is {}, and the ranks that run are {}", *value, num_ranks_),
+              "every rank trains and generates: start that many, or leave the key out");
     };
-    const ParallelOptions& p = run_.parallel;
-    only_one("parallel.tensor_model_parallel_size", p.tensor_model_parallel_size);
-    only_one("parallel.pipeline_model_parallel_size", p.pipeline_model_parallel_size);
-    only_one("parallel.context_parallel_size", p.context_parallel_size);
-    only_one("parallel.expert_model_parallel_size", p.expert_model_parallel_size);
-    only_one("parallel.expert_tensor_parallel_size", p.expert_tensor_parallel_size);
-    only_one("rollout.rollout_num_gpus_per_engine", run_.rollout.rollout_num_gpus_per_engine);
-    only_one("rollout.ep_size", run_.rollout.ep_size);
-    only_one("rollout.dp_size", run_.rollout.dp_size);
-    if (p.sequence_parallel)
-      fault("parallel.sequence_parallel", "needs tensor parallelism, which is not there yet");
-    if (!p.colocate)
-      fault("parallel.colocate",
-            "false is not there yet: training and generation share their ranks");
-    if (run_.rollout.enable_dp_attention) fault("rollout.enable_dp_attention", "is not there yet");
+    all_ranks("parallel.actor_num_gpus", run_.parallel.actor_num_gpus);
+    all_ranks("parallel.rollout_num_gpus", run_.parallel.rollout_num_gpus);
   }
 
   // Logits are divided by it in f32.
@@ -146,7 +150,12 @@ class Validation {
       fault("rl.tis_clip_low",
             fmt::format("is {}, above rl.tis_clip {}", rl.tis_clip_low, rl.tis_clip), "lower it");
     }
+  }
+
+  void check_schedule() {
     const train::OptimizerOptions& o = run_.optimizer;
+    if (o.lr_warmup_fraction && o.lr_warmup_iters > 0)
+      fault("optimizer.lr_warmup_fraction", "and lr_warmup_iters are both set", "keep one");
     if (o.lr_decay_style == "constant") return;
     if (o.min_lr > o.lr)
       fault("optimizer.min_lr", fmt::format("is {}, above optimizer.lr {}", o.min_lr, o.lr),
@@ -157,6 +166,14 @@ class Validation {
                         o.lr_warmup_iters),
             "raise it, or leave it out");
     }
+    if (o.lr_decay_style != "WSD") return;
+    if (!o.lr_wsd_decay_iters)
+      fault("optimizer.lr_wsd_decay_iters", "is missing, and lr_decay_style is WSD",
+            "say over how many steps the rate decays at the end");
+    if (o.lr_decay_iters && o.lr_wsd_decay_iters.value_or(0) > *o.lr_decay_iters)
+      fault("optimizer.lr_wsd_decay_iters",
+            fmt::format("is {}, above lr_decay_iters {}", *o.lr_wsd_decay_iters, *o.lr_decay_iters),
+            "lower it");
   }
 
   // A rollout is held in memory, and its size is multiplied out below.
@@ -221,6 +238,10 @@ class Validation {
 
   // rollout_batch_size * n_samples_per_prompt = global_batch_size * num_steps_per_rollout.
   void derive_batch_of_prompts() {
+    for (const char* key : {"rollout.rollout_batch_size", "rollout.n_samples_per_prompt",
+                            "train.global_batch_size", "train.num_steps_per_rollout"}) {
+      if (config_.has_fault(key)) return;
+    }
     const int64_t samples = run_.rollout.rollout_batch_size * run_.rollout.n_samples_per_prompt;
     const auto& gbs = run_.train.global_batch_size;
     const auto& steps = run_.train.num_steps_per_rollout;
@@ -242,22 +263,27 @@ class Validation {
   config::Config& config_;
   RunConfig& run_;
   bool needs_training_;
+  int64_t num_ranks_;
 };
 
 }  // namespace
 
-RunConfig load_run_config(config::Config& config, bool needs_training) {
+RunConfig load_run_config(config::Config& config, const RunConfigRequest& request) {
   RunConfig run;
   bind(config.binder(), run);
-  config.finish();
   if (!run.rl.eps_clip_high) run.rl.eps_clip_high = run.rl.eps_clip;
-  Validation(config, run, needs_training).check();
+  constexpr const char* kRunDir = "observe.run_dir";
+  if (!config.is_set(kRunDir) || config.has_fault(kRunDir))
+    run.observe.run_dir = request.default_run_dir;
+  Validation(config, run, request).check();
+  config.finish();
   run.num_rollout = run.rollout.num_rollout.value_or(0);
   if (run.global_batch_size > 0) run.train.global_batch_size = run.global_batch_size;
   if (!run.is_sft() && run.num_steps_per_rollout > 0)
     run.train.num_steps_per_rollout = run.num_steps_per_rollout;
   bind(config.binder(), run);  // again, so that the resolved file shows what was derived
   run.resolved_yaml = config.resolved_yaml();
+  run.taken_keys = config.taken_keys();
   return run;
 }
 

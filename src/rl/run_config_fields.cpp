@@ -1,5 +1,6 @@
 // Every key of the configuration but those of `train` and `optimizer` (src/train/options.cpp).
 #include "estimators.h"
+#include "run_config_later.h"
 #include "slimexx/rl/run_config.h"
 
 namespace slimexx::rl {
@@ -49,8 +50,6 @@ void bind_section(Binder& b, DataOptions& o) {
 }
 
 void bind_engine(Binder& b, RolloutOptions& o) {
-  b.field("rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
-          {.doc = "Ranks of one engine. Only 1 is there yet.", .min = 1});
   b.field("page_size", o.page_size,
           {.unit = "tokens",
            .doc = "Tokens of one page of the KV cache.",
@@ -86,17 +85,6 @@ void bind_engine(Binder& b, RolloutOptions& o) {
            .min = 0,
            .max = 1,
            .slime = "sglang-mem-fraction-static"});
-  b.field("ep_size", o.ep_size,
-          {.doc = "Expert parallelism of an engine. Only 1 is there yet.",
-           .min = 1,
-           .slime = "sglang-ep-size"});
-  b.field("dp_size", o.dp_size,
-          {.doc = "Data parallelism within an engine. Only 1 is there yet.",
-           .min = 1,
-           .slime = "sglang-dp-size"});
-  b.field("enable_dp_attention", o.enable_dp_attention,
-          {.doc = "Data-parallel attention within an engine. Only false is there yet.",
-           .slime = "sglang-enable-dp-attention"});
 }
 
 void bind_section(Binder& b, RolloutOptions& o) {
@@ -133,8 +121,10 @@ void bind_section(Binder& b, RolloutOptions& o) {
   b.field(
       "rollout_stop_token_ids", o.rollout_stop_token_ids,
       {.doc = "Tokens that end a response, besides the checkpoint's own (generation_config.json, "
-              "else config.json)."});
+              "else config.json).",
+       .min = 0});
   bind_engine(b, o);
+  bind_later_rollout(b);
   b.end_section();
 }
 
@@ -146,7 +136,10 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
     names.push_back("boxed_" + info.name);
   }
   b.field("rm_type", o.rm_type,
-          {.doc = "The grader; docs/howto/reward.md lists them.", .choices = names});
+          {.doc = "The grader; docs/howto/reward.md lists them.",
+           .choices = names,
+           .refused_choices = {{"remote_rm", "here it is remote"},
+                               {"ifbench", "planned: instruction-following rules"}}});
   b.field("reward_key", o.reward_key,
           {.doc = "Take this value of the grader's as the reward, such as dapo's score."});
   b.field("rm_url", o.rm_url,
@@ -167,7 +160,9 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
 void bind_section(Binder& b, RlOptions& o) {
   b.begin_section("rl", "Advantages and the policy loss.");
   b.field("advantage_estimator", o.advantage_estimator,
-          {.doc = "How rewards become advantages.", .choices = list_estimator_names()});
+          {.doc = "How rewards become advantages.",
+           .choices = list_estimator_names(),
+           .refused_choices = {{"ppo", "planned: a critic"}}});
   b.field("rewards_normalization", o.rewards_normalization,
           {.doc = "Subtract the group's mean from rewards (grpo, gspo, cispo, "
                   "reinforce_plus_plus_baseline); slime's flag turns it off.",
@@ -193,6 +188,13 @@ void bind_section(Binder& b, RlOptions& o) {
   b.field("kl_loss_type", o.kl_loss_type,
           {.doc = "Estimator of the KL, in the loss and in the reward.",
            .choices = {"k1", "k2", "k3", "low_var_kl"}});
+  b.field("log_ref_kl_interval", o.log_ref_kl_interval,
+          {.unit = "rollouts",
+           .doc = "With use_kl_loss and kl_loss_coef 0 the KL to the reference is only logged: at "
+                  "the first rollout and every so many; 0: never. A KL with a coefficient is "
+                  "computed and logged at every rollout.",
+           .min = 0,
+           .slime = "-"});
   b.field("use_unbiased_kl", o.use_unbiased_kl,
           {.doc = "Weight the KL loss by the ratio of policy and old policy."});
   b.field("kl_coef", o.kl_coef,
@@ -214,26 +216,11 @@ void bind_section(Binder& b, RlOptions& o) {
 
 void bind_section(Binder& b, ParallelOptions& o) {
   b.begin_section("parallel", "The grid of ranks.");
-  b.field("tensor_model_parallel_size", o.tensor_model_parallel_size,
-          {.doc = "Tensor parallelism. Only 1 is there yet.", .min = 1});
-  b.field(
-      "sequence_parallel", o.sequence_parallel,
-      {.doc = "Sequence parallelism of norms under tensor parallelism. Only false is there yet."});
-  b.field("pipeline_model_parallel_size", o.pipeline_model_parallel_size,
-          {.doc = "Pipeline stages. Only 1 is there yet.", .min = 1});
-  b.field("context_parallel_size", o.context_parallel_size,
-          {.doc = "Context parallelism. Only 1 is there yet.", .min = 1});
-  b.field("expert_model_parallel_size", o.expert_model_parallel_size,
-          {.doc = "Expert parallelism. Only 1 is there yet.", .min = 1});
-  b.field("expert_tensor_parallel_size", o.expert_tensor_parallel_size,
-          {.doc = "Tensor parallelism within experts. Only 1 is there yet.", .min = 1});
-  b.field("colocate", o.colocate,
-          {.doc = "Training and generation share their ranks. Only true is there yet."});
-  b.field(
-      "actor_num_gpus", o.actor_num_gpus,
-      {.doc = "Ranks that train; while colocated it must be all of them.", .min = 1, .slime = "-"});
+  b.field("actor_num_gpus", o.actor_num_gpus,
+          {.doc = "Ranks that train; it must be all that were started.", .min = 1, .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
-          {.doc = "Ranks that generate; while colocated it must be all of them.", .min = 1});
+          {.doc = "Ranks that generate; it must be all that were started.", .min = 1});
+  bind_later_parallel(b);
   b.end_section();
 }
 
@@ -262,6 +249,10 @@ void bind_section(Binder& b, EvalOptions& o) {
           {.doc = "Sets: {name: FILE, ...}; a file may have a suffix @[start:end]."});
   b.field("n_samples_per_eval_prompt", o.n_samples_per_eval_prompt,
           {.unit = "samples", .doc = "Samples of one prompt.", .min = 1});
+  b.field("eval_max_prompt_len", o.eval_max_prompt_len,
+          {.unit = "tokens",
+           .doc = "Longer prompts are dropped when a set is read; 0: all are kept.",
+           .min = 0});
   b.field("eval_max_response_len", o.eval_max_response_len,
           {.unit = "tokens", .doc = "Default: as in training.", .min = 1});
   b.field("eval_temperature", o.eval_temperature,

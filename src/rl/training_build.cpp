@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "run_summary.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
@@ -54,16 +55,6 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   communicator_.barrier();
   make_directories(run_path("logs"));
   open_log_file(run_path(fmt::format("logs/rank_{:03}.log", world.rank())));
-  const auto& gpus = config_.parallel.actor_num_gpus;
-  require(!gpus || *gpus == world.size(),
-          fmt::format("parallel.actor_num_gpus is {}, and {} ranks run", gpus.value_or(0),
-                      world.size()),
-          "start that many ranks, or leave it out", "parallel.actor_num_gpus");
-  const auto& engines = config_.parallel.rollout_num_gpus;
-  require(!engines || *engines == world.size(),
-          fmt::format("parallel.rollout_num_gpus is {}, and {} ranks generate where they train",
-                      engines.value_or(0), world.size()),
-          "leave it out", "parallel.rollout_num_gpus");
   if (!config_.checkpoint.save_hf.empty()) check_export_target(config_.checkpoint.save_hf);
   check_writable(checkpoint_root());
   build_model();
@@ -89,6 +80,10 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
           checkpoint_root());
     }
     log_info("{}", banner());
+    for (const std::string& line : describe_taken_keys(config_)) log_info("{}", line);
+    if (const std::string text = describe_truncated_sampling(config_); !text.empty())
+      log_warn("{}", text);
+    if (request_.dry_run) log_info("{}", describe_checks());
     if (!request_.dry_run)
       write_file_atomic(run_path("config.resolved.yaml"), config_.resolved_yaml);
   }
@@ -194,8 +189,9 @@ void TrainingRun::build_engine() {
       [this](int32_t id) -> const std::string& { return text_.tokenizer->token_bytes(id); },
       text_.tokenizer->vocab_size());
   generator_ = std::make_unique<Generator>(*engine_, text_.tokenizer.get(), communicator_);
-  grader_ = reward::make_grader(config_.reward);
-  eval_grader_ = reward::make_grader(eval_reward_options(config_));
+  if (prompts_) grader_ = reward::make_grader(config_.reward);
+  if (config_.eval.eval_interval > 0)
+    eval_grader_ = reward::make_grader(eval_reward_options(config_));
   if (prompts_)
     source_ = make_generated_source(config_, prompts_, *generator_, *grader_, stop_token_ids_);
   if (num_rollouts_ == 0 && source_) num_rollouts_ = source_->num_rollouts();
@@ -286,10 +282,8 @@ std::string TrainingRun::banner() const {
                         prompts_->num_dropped() > 0
                             ? fmt::format(" ({} too long, dropped)", prompts_->num_dropped())
                             : "");
-    text += fmt::format("  batch     {} prompts x {} samples = {} per optimizer step x {} steps\n",
-                        config_.rollout.rollout_batch_size, config_.rollout.n_samples_per_prompt,
-                        config_.global_batch_size, config_.num_steps_per_rollout);
   }
+  text += fmt::format("  batch     {}\n", describe_batch(config_));
   text += fmt::format("  rollouts  {} of {} done\n", next_rollout_, num_rollouts_);
   text += fmt::format(
       "  memory    weights, gradients, optimizer {:.3f} GiB{} in use, planned per rank\n",

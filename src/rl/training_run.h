@@ -77,6 +77,7 @@ class TrainingRun {
   std::string start_command() const;
   std::string resume_command() const;
   std::string banner() const;
+  std::string describe_checks() const;  // of a dry run: what is known to be in order
 
   TrainRequest request_;
   const RunConfig& config_;

@@ -1,9 +1,16 @@
 #include "slimexx/train/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace slimexx::train {
+namespace {
+
+constexpr const char* kMtp = "training of multi-token prediction";
+constexpr const char* kHostAdam = "an optimizer in host memory";
+
+}  // namespace
 
 void bind(config::Binder& b, TrainOptions& o) {
   b.begin_section("train", "Batches, microbatches and what the forward keeps.");
@@ -40,7 +47,11 @@ void bind(config::Binder& b, TrainOptions& o) {
           {.doc = "policy_loss: reinforcement learning on rollouts. sft: cross-entropy on the "
                   "assistant's tokens of "
                   "chats.",
-           .choices = {"policy_loss", "sft"}});
+           .choices = {"policy_loss", "sft"},
+           .refused_choices = {{"sft_loss", "here it is sft"},
+                               {"custom_loss",
+                                "losses run on the device: "
+                                "include/slimexx/kernels/token_loss.h"}}});
   b.field("max_logits_gib", o.max_logits_gib,
           {.unit = "GiB",
            .doc = "Logits held at once by the head: kept for backward where a microbatch's fit, "
@@ -60,6 +71,11 @@ void bind(config::Binder& b, TrainOptions& o) {
            .doc = "Passes over the data under loss_type sft.",
            .min = 1,
            .slime = "num-epoch"});
+  b.later<int64_t>("mtp_num_layers", 0,
+                   {.doc = "Layers that predict further tokens.", .min = 0, .later = kMtp});
+  b.later("enable_mtp_training", false, {.doc = "Train those layers.", .later = kMtp});
+  b.later<double>("mtp_loss_scaling_factor", 0.2,
+                  {.doc = "Weight of their loss.", .min = 0, .later = kMtp, .is_detail = true});
   b.end_section();
 }
 
@@ -67,18 +83,30 @@ void bind(config::Binder& b, OptimizerOptions& o) {
   b.begin_section("optimizer",
                   "AdamW with fp32 master weights, sharded over data-parallel ranks (ZeRO-1).");
   b.field("optimizer", o.optimizer,
-          {.doc = "AdamW with decoupled weight decay.", .choices = {"adam"}});
+          {.doc = "AdamW with decoupled weight decay.",
+           .choices = {"adam"},
+           .refused_choices = {{"sgd", "planned: other optimizers"},
+                               {"adamw", "here it is adam; its decay is decoupled"}}});
   b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0});
   b.field("min_lr", o.min_lr, {.doc = "Learning rate at the end of the decay.", .min = 0});
   b.field("lr_decay_style", o.lr_decay_style,
-          {.doc = "Shape of the schedule after the warm-up.",
-           .choices = {"constant", "linear", "cosine"}});
+          {.doc = "Shape of the schedule after the warm-up, as Megatron has it.",
+           .choices = {"constant", "linear", "cosine", "inverse-square-root", "WSD"}});
   b.field("lr_warmup_iters", o.lr_warmup_iters,
-          {.unit = "steps", .doc = "Optimizer steps of linear warm-up.", .min = 0});
+          {.unit = "steps",
+           .doc = "Optimizer steps of linear warm-up; step k of W (from 0) uses lr * k / W.",
+           .min = 0});
+  b.field("lr_warmup_fraction", o.lr_warmup_fraction,
+          {.doc = "The same as a share of the steps up to lr_decay_iters.", .min = 0, .max = 1});
   b.field("lr_decay_iters", o.lr_decay_iters,
           {.unit = "steps",
            .doc = "Optimizer step at which min_lr is reached; default: the run's last.",
            .min = 1});
+  b.field("lr_wsd_decay_style", o.lr_wsd_decay_style,
+          {.doc = "Shape of the last stretch of WSD, before which the rate is constant.",
+           .choices = {"exponential", "linear", "cosine", "minus_sqrt"}});
+  b.field("lr_wsd_decay_iters", o.lr_wsd_decay_iters,
+          {.unit = "steps", .doc = "Optimizer steps of that stretch; WSD needs it.", .min = 1});
   b.field("weight_decay", o.weight_decay,
           {.doc = "Decoupled weight decay; parameters of one dimension are exempt.", .min = 0});
   b.field("adam_beta1", o.adam_beta1,
@@ -97,18 +125,50 @@ void bind(config::Binder& b, OptimizerOptions& o) {
                   "either way, and resume under both.",
            .choices = {"float32", "bfloat16"},
            .slime = "-"});
+  b.later("optimizer_cpu_offload", false,
+          {.doc = "Keep masters and moments in host memory.", .later = kHostAdam});
+  b.later("overlap_cpu_optimizer_d2h_h2d", false,
+          {.doc = "Copy them while others are computed.", .later = kHostAdam, .is_detail = true});
+  b.later("use_precision_aware_optimizer", false,
+          {.doc = "Megatron's optimizer with data types of its own; state_dtype is what is there.",
+           .later = kHostAdam});
   b.end_section();
 }
 
+double warmup_steps(const OptimizerOptions& o, int64_t decay_steps) {
+  if (o.lr_warmup_fraction) return *o.lr_warmup_fraction * static_cast<double>(decay_steps);
+  return static_cast<double>(o.lr_warmup_iters);
+}
+
+namespace {
+
+// Share of lr - min_lr that is left when `ratio` of the last, decaying stretch of WSD is done.
+double wsd_share(const std::string& style, double ratio) {
+  if (style == "linear") return 1 - ratio;
+  if (style == "cosine") return (1 + std::cos(std::numbers::pi * ratio)) / 2;
+  if (style == "minus_sqrt") return 1 - std::sqrt(ratio);
+  return 2 * std::pow(0.5, ratio) - 1;
+}
+
+}  // namespace
+
 double learning_rate(const OptimizerOptions& o, int64_t step, int64_t decay_steps) {
-  if (step < o.lr_warmup_iters)
-    return o.lr * static_cast<double>(step + 1) / static_cast<double>(o.lr_warmup_iters);
+  const double now = static_cast<double>(step), end = static_cast<double>(decay_steps);
+  const double warmup = warmup_steps(o, decay_steps);
+  if (warmup > 0 && now <= warmup) return o.lr * now / warmup;
   if (o.lr_decay_style == "constant") return o.lr;
-  if (step >= decay_steps) return o.min_lr;
-  const double progress = static_cast<double>(step - o.lr_warmup_iters) /
-                          static_cast<double>(decay_steps - o.lr_warmup_iters);
-  const double share =
-      o.lr_decay_style == "linear" ? 1 - progress : (1 + std::cos(std::numbers::pi * progress)) / 2;
+  if (step > decay_steps || end <= warmup) return o.min_lr;
+  if (o.lr_decay_style == "inverse-square-root")
+    return std::max(o.min_lr, o.lr * std::sqrt(std::max(warmup, 1.0) / std::max(now, 1.0)));
+  double share = 1;
+  if (o.lr_decay_style == "WSD") {
+    const double stretch = static_cast<double>(o.lr_wsd_decay_iters.value_or(0));
+    if (now > end - stretch)
+      share = wsd_share(o.lr_wsd_decay_style, (now - (end - stretch)) / stretch);
+  } else {
+    const double ratio = (now - warmup) / (end - warmup);
+    share = o.lr_decay_style == "linear" ? 1 - ratio : (1 + std::cos(std::numbers::pi * ratio)) / 2;
+  }
   return o.min_lr + (o.lr - o.min_lr) * share;
 }
 

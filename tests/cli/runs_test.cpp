@@ -69,6 +69,22 @@ TEST_F(Runs, TrainResumesFromTheNewestCheckpoint) {
             0);
 }
 
+TEST_F(Runs, TrainNeedsNoFileAndADryRunSaysWhatItChecked) {
+  const Finished f = run_slimexx(
+      {"train", "--dry-run", "--set", "model.hf_checkpoint=" + folder_ / "model",
+       "data.prompt_data=" + folder_ / "prompts.jsonl", "rollout.num_rollout=1",
+       "rollout.rollout_batch_size=4", "rollout.n_samples_per_prompt=2",
+       "rollout.rollout_max_response_len=6", "reward.rm_type=random", "rollout.rollout_top_p=0.9",
+       "train.recompute_method=uniform", "observe.run_dir=" + folder_ / "bare"});
+  ASSERT_EQ(f.status, 0) << f.err;
+  for (const char* part : {"rollout_batch_size 4 * n_samples_per_prompt 2 = global_batch_size 8 * "
+                           "num_steps_per_rollout 1",
+                           "train.recompute_method has no effect: ",
+                           "rollout_top_p 0.9: samples come from a truncated",
+                           "8 rendered, tokenized", "random; no response was graded"})
+    EXPECT_NE(f.err.find(part), std::string::npos) << part << "\n" << f.err;
+}
+
 TEST_F(Runs, EvalPrintsOneRowASet) {
   const Finished f = run_slimexx({"eval", "--hf-checkpoint", folder_ / "model", "--data",
                                   folder_ / "prompts.jsonl", "again=" + folder_ / "prompts.jsonl",

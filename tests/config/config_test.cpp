@@ -215,12 +215,11 @@ TEST(Config, validation_faults_name_the_place) {
   Config config = Config::parse("rl: {eps_clip: 0.3}", "run.yaml", {});
   TestOptions o;
   bind_test_options(config.binder(), o);
-  config.finish();
-  EXPECT_NO_THROW(config.finish_validation());
+  EXPECT_NO_THROW(config.finish());
   config.add_fault("rl.eps_clip", "0.3 is above rl.eps_clip_high = 0.2", "raise it");
   config.add_fault("optimizer.lr", "is missing", "");
   try {
-    config.finish_validation();
+    config.finish();
     FAIL();
   } catch (const Error& e) {
     const std::string text = e.what();

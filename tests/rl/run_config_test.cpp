@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@ constexpr const char* kMinimal = R"(
 model: {hf_checkpoint: model}
 data: {prompt_data: prompts.jsonl}
 rollout: {num_rollout: 2}
+reward: {rm_type: math}
 )";
 
 RunConfig load(const Json& c) {
@@ -25,7 +27,9 @@ RunConfig load(const Json& c) {
     overrides.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
   }
   config::Config config = config::Config::parse(yaml, "run.yaml", overrides);
-  return load_run_config(config, c.value("training", true));
+  return load_run_config(config, {.needs_training = c.value("training", true),
+                                  .num_ranks = c.value("ranks", int64_t{0}),
+                                  .default_run_dir = c.value("default_run_dir", "")});
 }
 
 std::vector<Json> read_cases() {
@@ -41,6 +45,12 @@ void expect_derived(const Json& expected, const RunConfig& run) {
   EXPECT_EQ(run.num_steps_per_rollout, expected["num_steps_per_rollout"].get<int64_t>());
   if (expected.contains("num_rollout")) {
     EXPECT_EQ(run.num_rollout, expected["num_rollout"].get<int64_t>());
+  }
+  if (expected.contains("num_taken")) {
+    EXPECT_EQ(run.taken_keys.size(), expected["num_taken"].get<size_t>());
+  }
+  if (expected.contains("run_dir")) {
+    EXPECT_EQ(run.observe.run_dir, expected["run_dir"].get<std::string>());
   }
   if (expected.contains("eps_clip_high")) {
     EXPECT_EQ(run.rl.eps_clip_high, expected["eps_clip_high"].get<double>());
@@ -79,14 +89,34 @@ TEST(RunConfig, Cases) {
 TEST(RunConfig, FaultsNameTheirPlace) {
   config::Config config = config::Config::parse(
       "model: {hf_checkpoint: model}\ndata: {prompt_data: p}\nrollout:\n  num_rollout: 1\n"
-      "parallel:\n  tensor_model_parallel_size: 8\n",
+      "reward: {rm_type: math}\nparallel:\n  tensor_model_parallel_size: 8\n",
       "run.yaml", {});
   try {
-    load_run_config(config, true);
+    load_run_config(config, {});
     FAIL() << "accepted";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("run.yaml:6:"), std::string::npos) << e.what();
-    EXPECT_NE(std::string(e.what()).find("is 8: only 1 is there yet"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("run.yaml:7:"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("planned: tensor parallelism"), std::string::npos);
+  }
+}
+
+// One list, in the order of the file, whether reading, binding or checking found the fault.
+TEST(RunConfig, FaultsStandInTheOrderOfTheFile) {
+  config::Config config = config::Config::parse(
+      "model: {hf_checkpoint: model}\ndata: {prompt_data: p}\n"
+      "rl: {kl_coef: 0.5, unknown_word: 1}\nrollout:\n  num_rollout: few\n",
+      "run.yaml", {});
+  try {
+    load_run_config(config, {});
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    const size_t contradiction = text.find("run.yaml:3:15  rl.kl_coef: is set, and grpo");
+    const size_t unknown = text.find("run.yaml:3:20  rl.unknown_word: there is no such key");
+    const size_t type = text.find("run.yaml:5:16  rollout.num_rollout: must be a whole number");
+    ASSERT_NE(type, std::string::npos) << text;
+    EXPECT_LT(contradiction, unknown) << text;
+    EXPECT_LT(unknown, type) << text;
   }
 }
 
@@ -103,7 +133,7 @@ TEST(RunConfig, ResolvedYamlReadsBack) {
   c["set"]["rl.eps_clip_c"] = 3;
   const RunConfig run = load(c);
   config::Config again = config::Config::parse(run.resolved_yaml, "config.resolved.yaml", {});
-  const RunConfig copy = load_run_config(again, true);
+  const RunConfig copy = load_run_config(again, {});
   EXPECT_EQ(copy.resolved_yaml, run.resolved_yaml);
   EXPECT_EQ(copy.global_batch_size, 16);
   EXPECT_EQ(copy.num_steps_per_rollout, 2);
@@ -111,6 +141,44 @@ TEST(RunConfig, ResolvedYamlReadsBack) {
   EXPECT_EQ(copy.eval.eval_prompt_data, run.eval.eval_prompt_data);
   EXPECT_EQ(copy.data.apply_chat_template_kwargs, run.data.apply_chat_template_kwargs);
   EXPECT_EQ(copy.rl.eps_clip_c, 3);
+}
+
+// The recipes in configs/ are read without a fault and without a key that has no effect.
+TEST(RunConfig, RecipesAreValid) {
+  int num_recipes = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(SLX_TEST_DATA "/../configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    SCOPED_TRACE(entry.path().string());
+    ++num_recipes;
+    config::Config config = config::Config::load(entry.path().string(), {});
+    try {
+      EXPECT_TRUE(load_run_config(config, {.default_run_dir = "runs/x"}).taken_keys.empty());
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  }
+  EXPECT_GE(num_recipes, 5);
+}
+
+// What GLM-Z1-9B's recipe of slime asks for, as far as it is there.
+TEST(RunConfig, GlmRecipeHasTheValuesOfItsModel) {
+  config::Config config = config::Config::load(SLX_TEST_DATA "/../configs/glm-z1-9b.yaml", {});
+  const RunConfig run = load_run_config(config, {.default_run_dir = "runs/x"});
+  EXPECT_EQ(run.num_rollout, 3000);
+  EXPECT_EQ(run.global_batch_size, 256);
+  EXPECT_EQ(run.num_steps_per_rollout, 1);
+  EXPECT_TRUE(run.rl.use_kl_loss);
+  EXPECT_EQ(run.rl.kl_loss_coef, 0);
+  EXPECT_EQ(run.rl.kl_loss_type, "low_var_kl");
+  EXPECT_GT(run.rl.log_ref_kl_interval, 0);
+  EXPECT_EQ(run.rl.eps_clip_high, 0.28);
+  EXPECT_EQ(run.eval.eval_interval, 20);
+  EXPECT_EQ(run.eval.n_samples_per_eval_prompt, 16);
+  EXPECT_EQ(run.eval.eval_max_response_len, 16384);
+  EXPECT_EQ(run.checkpoint.save_interval, 20);
+  EXPECT_EQ(run.optimizer.adam_beta2, 0.98);
+  EXPECT_EQ(run.optimizer.weight_decay, 0.1);
 }
 
 // Every key has a sentence, and a name of slime's that is its own or is told.

@@ -27,8 +27,16 @@ struct FieldMeta {
   double max = std::numeric_limits<double>::infinity();
   bool min_exclusive = false;
   std::vector<std::string> choices = {};  // of a string field
+  // Values of a choice that other programs know, and what to say: {"ppo", "planned: a critic"}.
+  std::vector<std::pair<std::string, std::string>> refused_choices = {};
   // slime's flag if its name is not --<key with dashes>; "-" if slime has none
   std::string slime = {};
+  // What is planned and not there yet. The key is known and its value is checked, and every value
+  // but the default is refused with "planned: <later>". Empty: the key works.
+  std::string later = {};
+  // With `later`: the key is a detail of a planned feature and does not ask for it; every value is
+  // taken.
+  bool is_detail = false;
 };
 
 // One option as the reference documents it.
@@ -65,6 +73,17 @@ class Binder {
   // Fields bound between begin and end have the prefix "name.".
   virtual void begin_section(const std::string& name, const std::string& doc) = 0;
   virtual void end_section() = 0;
+
+  // A key of a feature that is planned (FieldMeta::later). Nothing keeps its value.
+  template <class T>
+  void later(const std::string& key, T neutral, const FieldMeta& meta) {
+    field(key, neutral, meta);
+  }
+};
+
+// A key that was taken without effect.
+struct TakenKey {
+  std::string path, why;
 };
 
 struct Override {
@@ -89,14 +108,18 @@ class Config {
   // A binder that sets fields from the tree and collects faults: wrong types, out-of-range values,
   // unknown choices. Whole numbers written as 1e6 or 4_608 are read as what they mean; 010 is ten.
   Binder& binder();
-  // After all modules have bound: keys nobody asked for are faults (with the nearest known key; a
-  // slime flag spelt with dashes or a verl/TRL name gets a hint). Throws one Error(kUsage) that
-  // lists every fault as file:line:column, key, reason, remedy.
-  void finish();
-  // A fault that a module's validate() found, e.g. a contradiction between two keys; thrown by the
-  // next finish_validation(), together with the others.
+  // A fault that no single field can see, such as a contradiction between two keys. Nothing is
+  // added where has_fault(key): what stands there could not be read.
   void add_fault(const std::string& key, const std::string& reason, const std::string& hint);
-  void finish_validation();
+  // Whether the value of the key, its section or an item in it could not be read.
+  bool has_fault(const std::string& key) const;
+  // After all modules have bound and checked: keys nobody asked for are faults too (with the
+  // nearest known key; a slime flag spelt with dashes or a verl/TRL name gets a hint). Throws one
+  // Error(kUsage) that lists every fault as file:line:column, key, reason, remedy.
+  // Flags of slime, Megatron or SGLang that are not needed here are taken (taken_keys).
+  void finish();
+  // After finish(): the keys that were taken without effect, in the order of the file.
+  const std::vector<TakenKey>& taken_keys() const;
 
   bool is_set(const std::string& path) const;         // by a file or an override, not by default
   std::string origin(const std::string& path) const;  // "FILE:12:5", "--set", "default"
@@ -140,8 +163,9 @@ class FieldLister : public Binder {
   std::unique_ptr<Impl> impl_;
 };
 
-// docs/reference/config.md from the field list; the table "slime flag -> key" likewise.
+// docs/reference/config.md from the field list, and docs/reference/slime-flags.md from it and from
+// the flags of slime, Megatron and SGLang: what became of each.
 std::string write_config_reference(const FieldLister& fields);
-std::string write_slime_table(const FieldLister& fields);
+std::string write_flag_reference(const FieldLister& fields);
 
 }  // namespace slimexx::config

@@ -31,7 +31,7 @@ struct Grade {
 };
 
 struct RewardOptions {
-  std::string rm_type = "deepscaler";
+  std::string rm_type;     // has no default: each grader wants responses of another form
   std::string reward_key;  // takes values[reward_key] as the reward; empty: the grader's own
   std::string rm_url;      // of `remote`
   double rm_timeout_s = 120;

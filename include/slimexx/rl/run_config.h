@@ -36,13 +36,10 @@ struct RolloutOptions {
   std::vector<std::string> rollout_stop;
   std::vector<int64_t> rollout_stop_token_ids;
   // The engine.
-  int64_t rollout_num_gpus_per_engine = 1, page_size = 16, max_running_requests = 256,
-          chunked_prefill_size = 2048;
+  int64_t page_size = 16, max_running_requests = 256, chunked_prefill_size = 2048;
   int64_t max_total_tokens = 0;
   bool disable_radix_cache = false;
   double kv_cache_gib = 1.0, mem_fraction_static = 0.7;
-  int64_t ep_size = 1, dp_size = 1;
-  bool enable_dp_attention = false;
 };
 
 struct RlOptions {
@@ -54,6 +51,7 @@ struct RlOptions {
   bool use_kl_loss = false, use_unbiased_kl = false;
   double kl_loss_coef = 0.0, kl_coef = 0.0;
   std::string kl_loss_type = "k1";
+  int64_t log_ref_kl_interval = 10;  // rollouts; only where no coefficient weighs the KL; 0: never
   double entropy_coef = 0.0;
   bool per_token_loss = false;
   bool use_tis = false;
@@ -62,10 +60,6 @@ struct RlOptions {
 };
 
 struct ParallelOptions {
-  int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
-          context_parallel_size = 1, expert_model_parallel_size = 1,
-          expert_tensor_parallel_size = 1;
-  bool sequence_parallel = false, colocate = true;
   std::optional<int64_t> actor_num_gpus, rollout_num_gpus;
 };
 
@@ -81,6 +75,7 @@ struct EvalOptions {
   int64_t eval_interval = 0;
   std::vector<std::pair<std::string, std::string>> eval_prompt_data;
   int64_t n_samples_per_eval_prompt = 1;
+  int64_t eval_max_prompt_len = 0;
   std::optional<int64_t> eval_max_response_len;
   std::optional<double> eval_temperature, eval_top_p;
   std::optional<int64_t> eval_top_k;
@@ -123,13 +118,19 @@ struct RunConfig {
   // tell them.
   int64_t num_rollout = 0, global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml;
+  std::vector<config::TakenKey> taken_keys;  // that stand in the file and have no effect
   bool is_sft() const { return train.loss_type == "sft"; }
 };
 
+struct RunConfigRequest {
+  bool needs_training = true;  // false: keys that only training wants may be missing (for `eval`)
+  int64_t num_ranks = 0;       // that were started; 0: not known, and not compared with
+  std::string default_run_dir = {};  // where nothing sets observe.run_dir
+};
+
 // Binds all sections, derives the batch identity, checks everything and throws one Error(kUsage)
-// with all faults. `needs_training` false: keys that only training wants may be missing (for
-// `eval`).
-RunConfig load_run_config(config::Config& config, bool needs_training);
+// with all faults: unknown keys, wrong values, contradictions.
+RunConfig load_run_config(config::Config& config, const RunConfigRequest& request);
 void bind(config::Binder& binder, RunConfig& run);  // all sections, for the reference too
 
 }  // namespace slimexx::rl

@@ -28,7 +28,10 @@ struct OptimizerOptions {
   double min_lr = 0;
   std::string lr_decay_style = "constant";
   int64_t lr_warmup_iters = 0;
+  std::optional<double> lr_warmup_fraction;  // of the decay steps, in place of lr_warmup_iters
   std::optional<int64_t> lr_decay_iters;
+  std::string lr_wsd_decay_style = "exponential";
+  std::optional<int64_t> lr_wsd_decay_iters;
   double weight_decay = 0.01;
   double adam_beta1 = 0.9, adam_beta2 = 0.98, adam_eps = 1e-8;
   double clip_grad = 1.0;               // 0: off
@@ -38,9 +41,12 @@ struct OptimizerOptions {
 void bind(config::Binder& binder, TrainOptions& options);
 void bind(config::Binder& binder, OptimizerOptions& options);
 
-// Learning rate of optimizer step `step` (0-based): linear warm-up over lr_warmup_iters steps (step
-// k of it uses lr * (k+1) / warm-up), then constant, linear or cosine down to min_lr at
-// `decay_steps`.
+// Steps of warm-up of a schedule that ends at `decay_steps`; a fraction need not come out whole.
+double warmup_steps(const OptimizerOptions& options, int64_t decay_steps);
+
+// Learning rate of optimizer step `step` (from 0) by the schedule of Megatron
+// (OptimizerParamScheduler): linear warm-up, in which step k of W uses lr * k / W, so the first has
+// 0; then by lr_decay_style down to min_lr at `decay_steps`.
 double learning_rate(const OptimizerOptions& options, int64_t step, int64_t decay_steps);
 
 }  // namespace slimexx::train

@@ -1,0 +1,116 @@
+#include "run_config_later.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace slimexx::rl {
+namespace {
+
+using config::Binder;
+using Count = std::optional<int64_t>;
+
+constexpr const char* kGrid = "an engine of several ranks";
+constexpr const char* kExperts = "mixture-of-experts models over several ranks";
+constexpr const char* kDrafting = "speculative decoding";
+constexpr const char* kFilters = "dynamic sampling";
+constexpr const char* kPartial = "partial rollouts";
+
+void bind_later_engine(Binder& b) {
+  b.later<int64_t>("rollout_num_gpus_per_engine", 1,
+                   {.doc = "Ranks of one engine.", .min = 1, .later = kGrid});
+  b.later<int64_t>("ep_size", 1,
+                   {.doc = "Expert parallelism of an engine.", .min = 1, .later = kExperts});
+  b.later<int64_t>("dp_size", 1,
+                   {.doc = "Data parallelism within an engine.", .min = 1, .later = kGrid});
+  b.later<int64_t>("pp_size", 1,
+                   {.doc = "Pipeline stages of an engine.", .min = 1, .later = kGrid});
+  b.later("enable_dp_attention", false,
+          {.doc = "Data-parallel attention within an engine.", .later = kGrid});
+  b.later("enable_dp_lm_head", false,
+          {.doc = "Data-parallel head within an engine.", .later = kGrid});
+  b.later<int64_t>(
+      "moe_dense_tp_size", 1,
+      {.doc = "Tensor parallelism of the dense layers of an engine.", .min = 1, .later = kExperts});
+  b.later<int64_t>("ep_num_redundant_experts", 0,
+                   {.doc = "Experts that an engine keeps twice.", .min = 0, .later = kExperts});
+  b.later<std::string>("moe_a2a_backend", "none",
+                       {.doc = "How an engine exchanges tokens between experts.",
+                        .choices = {"none", "deepep", "mooncake"},
+                        .later = kExperts});
+  b.later<std::string>("deepep_mode", "auto",
+                       {.doc = "Kernels of that exchange.",
+                        .choices = {"auto", "normal", "low_latency"},
+                        .later = kExperts,
+                        .is_detail = true});
+  b.later<std::string>("kv_cache_dtype", "auto",
+                       {.doc = "Data type of cached keys and values; auto: the model's.",
+                        .choices = {"auto", "fp8_e4m3", "fp8_e5m2"},
+                        .later = "an FP8 cache of keys and values"});
+}
+
+}  // namespace
+
+void bind_later_rollout(Binder& b) {
+  bind_later_engine(b);
+  b.later<std::string>("speculative_algorithm", "",
+                       {.doc = "Drafting by the checkpoint's own next-token layer, such as EAGLE.",
+                        .later = kDrafting});
+  b.later("speculative_num_steps", Count(),
+          {.doc = "Drafting steps.", .min = 1, .later = kDrafting, .is_detail = true});
+  b.later("speculative_eagle_topk", Count(),
+          {.doc = "Branches of a draft.", .min = 1, .later = kDrafting, .is_detail = true});
+  b.later("speculative_num_draft_tokens", Count(),
+          {.doc = "Tokens checked at once.", .min = 1, .later = kDrafting, .is_detail = true});
+  b.later("over_sampling_batch_size", Count(),
+          {.unit = "prompts",
+           .doc = "Prompts started at once, of which the first rollout_batch_size are taken.",
+           .min = 1,
+           .later = kFilters});
+  b.later<std::string>(
+      "dynamic_sampling_filter_path", "",
+      {.doc = "Groups that are not taken, such as those of equal rewards.", .later = kFilters});
+  b.later("partial_rollout", false,
+          {.doc = "Continue unfinished responses in the next rollout.", .later = kPartial});
+  b.later("mask_offpolicy_in_partial_rollout", false,
+          {.doc = "Do not train on their tokens of earlier rollouts.",
+           .later = kPartial,
+           .is_detail = true});
+}
+
+void bind_later_parallel(Binder& b) {
+  b.later<int64_t>("tensor_model_parallel_size", 1,
+                   {.doc = "Tensor parallelism.", .min = 1, .later = "tensor parallelism"});
+  b.later("sequence_parallel", false,
+          {.doc = "Sequence parallelism of norms under tensor parallelism.",
+           .later = "tensor parallelism"});
+  b.later<int64_t>("pipeline_model_parallel_size", 1,
+                   {.doc = "Pipeline stages.", .min = 1, .later = "pipeline parallelism"});
+  b.later("decoder_first_pipeline_num_layers", Count(),
+          {.doc = "Layers of the first stage.", .min = 1, .later = "pipeline parallelism"});
+  b.later("decoder_last_pipeline_num_layers", Count(),
+          {.doc = "Layers of the last stage.", .min = 1, .later = "pipeline parallelism"});
+  b.later("num_layers_per_virtual_pipeline_stage", Count(),
+          {.doc = "Layers of an interleaved stage.", .min = 1, .later = "pipeline parallelism"});
+  b.later<int64_t>("context_parallel_size", 1,
+                   {.doc = "Context parallelism.", .min = 1, .later = "context parallelism"});
+  b.later("allgather_cp", false,
+          {.doc = "Gather keys and values under context parallelism instead of passing them on.",
+           .later = "context parallelism"});
+  b.later<int64_t>("expert_model_parallel_size", 1,
+                   {.doc = "Expert parallelism.", .min = 1, .later = kExperts});
+  b.later<int64_t>("expert_tensor_parallel_size", 1,
+                   {.doc = "Tensor parallelism within experts.", .min = 1, .later = kExperts});
+  b.later<std::string>("moe_token_dispatcher_type", "alltoall",
+                       {.doc = "How the trainer exchanges tokens between experts.",
+                        .choices = {"allgather", "alltoall", "flex"},
+                        .later = kExperts,
+                        .is_detail = true});
+  b.later("moe_enable_deepep", false,
+          {.doc = "DeepEP for that exchange.", .later = kExperts, .is_detail = true});
+  b.later("colocate", true,
+          {.doc = "Training and generation share their ranks.",
+           .later = "ranks that only train or only generate"});
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,10 @@
+// Keys of planned features: known and checked, and refused where they ask for the feature.
+#pragma once
+#include "slimexx/config/config.h"
+
+namespace slimexx::rl {
+
+void bind_later_rollout(config::Binder& binder);   // within the section rollout
+void bind_later_parallel(config::Binder& binder);  // within the section parallel
+
+}  // namespace slimexx::rl

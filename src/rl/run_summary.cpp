@@ -1,0 +1,44 @@
+#include "run_summary.h"
+
+#include <fmt/format.h>
+
+namespace slimexx::rl {
+
+std::string describe_batch(const RunConfig& config) {
+  if (config.is_sft())
+    return fmt::format("{} conversations per optimizer step", config.global_batch_size);
+  if (!config.debug.load_rollout.empty() && config.num_steps_per_rollout == 0)
+    return fmt::format("steps of global_batch_size {} of a dump", config.global_batch_size);
+  if (!config.debug.load_rollout.empty() && config.global_batch_size == 0)
+    return fmt::format("a dump in {} optimizer steps", config.num_steps_per_rollout);
+  const std::string steps = fmt::format("global_batch_size {} * num_steps_per_rollout {}",
+                                        config.global_batch_size, config.num_steps_per_rollout);
+  if (!config.debug.load_rollout.empty()) return steps;
+  return fmt::format("rollout_batch_size {} * n_samples_per_prompt {} = {}",
+                     config.rollout.rollout_batch_size, config.rollout.n_samples_per_prompt, steps);
+}
+
+std::vector<std::string> describe_taken_keys(const RunConfig& config) {
+  std::vector<std::string> lines;
+  for (const config::TakenKey& key : config.taken_keys)
+    lines.push_back(fmt::format("{} has no effect: {}", key.path, key.why));
+  return lines;
+}
+
+std::string describe_truncated_sampling(const RunConfig& config) {
+  const RolloutOptions& r = config.rollout;
+  if (config.is_sft() || !config.debug.load_rollout.empty()) return "";
+  std::string set;
+  const auto add = [&](bool truncates, const std::string& text) {
+    if (truncates) set += (set.empty() ? "" : ", ") + text;
+  };
+  add(r.rollout_top_p < 1, fmt::format("rollout_top_p {}", r.rollout_top_p));
+  add(r.rollout_top_k > 0, fmt::format("rollout_top_k {}", r.rollout_top_k));
+  add(r.rollout_min_p > 0, fmt::format("rollout_min_p {}", r.rollout_min_p));
+  if (set.empty()) return "";
+  return set +
+         ": samples come from a truncated distribution, and their log-probs are those before the "
+         "truncation. The policy that sampled is not the old policy of the loss.";
+}
+
+}  // namespace slimexx::rl

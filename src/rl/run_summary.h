@@ -1,0 +1,21 @@
+// What a run says about its configuration before it starts.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "slimexx/rl/run_config.h"
+
+namespace slimexx::rl {
+
+// The batch equation with its numbers: "rollout_batch_size 32 * n_samples_per_prompt 8 =
+// global_batch_size 256 * num_steps_per_rollout 1".
+std::string describe_batch(const RunConfig& config);
+
+// One line for each key that stands in the file and has no effect, and why.
+std::vector<std::string> describe_taken_keys(const RunConfig& config);
+
+// Sampling that the log-probs of training do not follow, as one sentence; empty where they do.
+std::string describe_truncated_sampling(const RunConfig& config);
+
+}  // namespace slimexx::rl
