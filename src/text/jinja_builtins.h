@@ -85,7 +85,7 @@ Value multiply_values(Heap& heap, const Value& a, const Value& b);
 Value divide_values(const Value& a, const Value& b);
 Value floor_divide_values(const Value& a, const Value& b);
 Value modulo_values(Heap& heap, const Value& a, const Value& b);
-Value power_values(const Value& a, const Value& b);
+Value power_values(Heap& heap, const Value& a, const Value& b);
 Value negate_value(const Value& a);
 Value slice_value(Heap& heap, const Value& value, const Value& start, const Value& stop,
                   const Value& step);

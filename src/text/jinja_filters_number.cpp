@@ -26,19 +26,26 @@ void refuse_undefined(const Value& value) {
   if (value.is(Kind::kUndefined)) fail(value.get<UndefinedObject>().message);
 }
 
-Value filter_int(Interpreter&, const Value& input, const Arguments& arguments) {
+// What a number of that many characters costs to read.
+void charge_reading(Interpreter& in, const Value& input) {
+  if (input.is(Kind::kString)) in.heap().charge_characters(2 * input.text().size());
+}
+
+Value filter_int(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Values bound = bind_arguments("int", arguments, {"default", "base"}, 0);
   refuse_undefined(input);
   const int64_t base = optional_int(bound[1], 10, "base");
+  charge_reading(in, input);
   const bool valid_base = base == 0 || (base >= 2 && base <= 36);
   if (const auto value = to_int(input, valid_base ? static_cast<int>(base) : 10))
     return Value::integer(*value);
   return bound[0].is(Kind::kMissing) ? Value::integer(0) : bound[0];
 }
 
-Value filter_float(Interpreter&, const Value& input, const Arguments& arguments) {
+Value filter_float(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Values bound = bind_arguments("float", arguments, {"default"}, 0);
   refuse_undefined(input);
+  charge_reading(in, input);
   if (input.is_number()) return Value::real(input.as_double());
   if (input.is(Kind::kString)) {
     if (const auto value = parse_python_float(input.text())) return Value::real(*value);
@@ -75,7 +82,9 @@ Value round_int(Int value, int64_t precision) {
   Int quotient = value / power;
   const Int rest = value % power, twice = (rest < 0 ? -rest : rest) * 2;
   if (twice > power || (twice == power && quotient % 2 != 0)) quotient += value < 0 ? -1 : 1;
-  return Value::integer(quotient * power);
+  Int rounded;
+  if (__builtin_mul_overflow(quotient, power, &rounded)) fail("an integer beyond 127 bits");
+  return Value::integer(rounded);
 }
 
 Value filter_round(Interpreter& in, const Value& input, const Arguments& arguments) {
@@ -86,6 +95,7 @@ Value filter_round(Interpreter& in, const Value& input, const Arguments& argumen
   refuse_undefined(input);
   if (!input.is_number()) fail(fmt::format("round wants a number, not {}", type_name(input)));
   const int64_t precision = optional_int(bound[0], 0, "precision");
+  in.charge(100);  // all digits of a real number are printed
   if (method == "common") {
     if (input.is_integral()) return round_int(input.as_int(), precision);
     return Value::real(round_real(input.as_double(), precision));

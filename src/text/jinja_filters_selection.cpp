@@ -14,6 +14,7 @@ AttributePath::AttributePath(Interpreter& in, const Value& attribute) {
     return;
   }
   const std::string& path = attribute.text();
+  in.heap().charge_characters(4 * path.size());
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
@@ -25,7 +26,7 @@ AttributePath::AttributePath(Interpreter& in, const Value& attribute) {
 }
 
 Value AttributePath::get(Interpreter& in, Value item, const Value& fallback) const {
-  in.charge(1);
+  in.charge(1 + keys.size());
   const bool has_fallback = !fallback.is(Kind::kMissing) && !fallback.is(Kind::kNone);
   for (const Value& key : keys) {
     item = in.get_item(item, key);
@@ -35,7 +36,9 @@ Value AttributePath::get(Interpreter& in, Value item, const Value& fallback) con
 }
 
 Value fold_case(Interpreter& in, const Value& value) {
-  return value.is(Kind::kString) ? in.heap().string(lower_case(*in.text_of(value))) : value;
+  if (!value.is(Kind::kString)) return value;
+  in.heap().charge_characters(2 * value.text().size());
+  return in.heap().string(lower_case(value.text()));
 }
 
 namespace {

@@ -78,6 +78,7 @@ struct SortItem {
 
 std::vector<SortItem> sort_items(Interpreter& in, Values items,
                                  const std::vector<AttributePath>& paths, bool fold, bool reverse) {
+  in.heap().check_items(saturating_multiply(items.size(), 4));  // items, keys and sort's own copy
   std::vector<SortItem> out;
   for (Value& item : items) {
     SortItem entry{{}, item};
@@ -88,7 +89,7 @@ std::vector<SortItem> sort_items(Interpreter& in, Values items,
     out.push_back(std::move(entry));
   }
   const auto less = [&](const SortItem& a, const SortItem& b) {
-    in.charge(1);
+    in.charge(1 + a.keys.size());
     for (size_t i = 0; i < a.keys.size(); ++i) {
       if (!equal_values(a.keys[i], b.keys[i])) return less_values(a.keys[i], b.keys[i]);
     }
@@ -106,6 +107,7 @@ Value filter_sort(Interpreter& in, const Value& input, const Arguments& argument
   std::vector<AttributePath> paths;
   if (bound[2].is(Kind::kString)) {  // several, by commas
     const std::string& names = bound[2].text();
+    in.heap().charge_characters(names.size());
     for (size_t begin = 0; begin <= names.size();) {
       const size_t end = std::min(names.find(',', begin), names.size());
       paths.emplace_back(in, in.heap().string(names.substr(begin, end - begin)));
@@ -204,7 +206,7 @@ Value filter_batch(Interpreter& in, const Value& input, const Arguments& argumen
   }
   if (!batch.empty()) {
     const int64_t missing =
-        fill ? std::max<int64_t>(0, size - static_cast<int64_t>(batch.size())) : 0;
+        fill && size > 0 ? std::max<int64_t>(0, size - static_cast<int64_t>(batch.size())) : 0;
     in.heap().check_items(static_cast<uint64_t>(missing));
     batch.insert(batch.end(), static_cast<size_t>(missing), bound[1]);
     flush();
@@ -221,7 +223,7 @@ Value filter_slice(Interpreter& in, const Value& input, const Arguments& argumen
   const auto size = static_cast<int64_t>(items.size());
   Values out;
   int64_t begin = 0;
-  if (slices > 0) in.heap().check_items(static_cast<uint64_t>(slices) * 4);
+  if (slices > 0) in.heap().check_items(saturating_multiply(static_cast<uint64_t>(slices), 4));
   for (int64_t i = 0; i < slices; ++i) {
     in.charge(1);
     const int64_t end = begin + size / slices + (i < size % slices ? 1 : 0);

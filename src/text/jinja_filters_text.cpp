@@ -11,7 +11,9 @@ using Convert = std::string (*)(std::string_view);
 template <Convert convert>
 Value converted(Interpreter& in, const Value& input, const Arguments& arguments) {
   bind_arguments("filter", arguments, {}, 0);
-  return in.heap().string(convert(*in.text_of(input)));
+  const TextOf text = in.text_of(input);
+  in.heap().charge_characters(2 * text->size());
+  return in.heap().string(convert(*text));
 }
 
 // The filter's own title: words begin after white space and - ( { [ <, and the rest is lowered.
@@ -84,6 +86,7 @@ Value filter_indent(Interpreter& in, const Value& input, const Arguments& argume
         bound[0].is(Kind::kNone) ? -1 : optional_int(bound[0], 4, "indent's width");
     if (bound[0].is(Kind::kNone)) fail("indent's width must be an integer or a string");
     heap.check_size(static_cast<uint64_t>(std::max<int64_t>(width, 0)));
+    heap.charge_bytes(static_cast<uint64_t>(std::max<int64_t>(width, 0)));
     indention.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
   }
   // A line break is added so that text without any still counts as one line, even if empty.
@@ -95,7 +98,6 @@ Value filter_indent(Interpreter& in, const Value& input, const Arguments& argume
     out += lines[i].text();
     heap.check_size(out.size());
   }
-  heap.charge_bytes(out.size());
   return heap.string(std::move(out));
 }
 
@@ -123,6 +125,7 @@ Value filter_format(Interpreter& in, const Value& input, const Arguments& argume
 Value filter_wordcount(Interpreter& in, const Value& input, const Arguments& arguments) {
   bind_arguments("wordcount", arguments, {}, 0);
   const TextOf text = in.text_of(input);
+  in.heap().charge_characters(2 * text->size());
   int64_t words = 0;
   bool inside = false;
   for (size_t i = 0; i < text->size();) {
@@ -146,6 +149,7 @@ Value filter_truncate(Interpreter& in, const Value& input, const Arguments& argu
   if (leeway < 0) fail("truncate's leeway is negative");
   if (text.object().length <= length || text.object().length - length <= leeway)
     return to_string_value(in.heap(), input);
+  in.heap().charge_characters(text->size());
   std::string cut = text->substr(0, byte_offset(text.object(), length - end_length));
   if (!is_true(bound[1])) {
     if (const size_t blank = cut.rfind(' '); blank != std::string::npos) cut.resize(blank);
@@ -153,29 +157,32 @@ Value filter_truncate(Interpreter& in, const Value& input, const Arguments& argu
   return in.heap().string(cut + end.text());
 }
 
-std::string quote_url(std::string_view text) {
+// In queries a slash is quoted too, and a blank is a plus.
+std::string quote_url(Heap& heap, std::string_view text, bool query) {
+  static constexpr std::string_view kDigits = "0123456789ABCDEF";
+  heap.charge_characters(2 * text.size());
+  const std::string_view marks = query ? "_.-~" : "_.-~/";
   std::string out;
   for (const char c : text) {
-    const bool plain =
-        digit_value(c) < 36 || std::string_view("_.-~/").find(c) != std::string_view::npos;
-    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    const auto byte = static_cast<unsigned char>(c);
+    if (digit_value(c) < 36 || marks.find(c) != std::string_view::npos) {
+      out += c;
+    } else if (query && c == ' ') {
+      out += '+';
+    } else {
+      out += '%';
+      out += kDigits[byte >> 4];
+      out += kDigits[byte & 15];
+    }
+    heap.check_text(out);
   }
-  return out;
-}
-
-// In queries a slash is quoted too, and a blank is a plus.
-std::string quote_query(std::string_view text) {
-  std::string out;
-  for (const char c : quote_url(text)) out += c == '/' ? "%2F" : std::string(1, c);
-  for (size_t at = out.find("%20"); at != std::string::npos; at = out.find("%20", at))
-    out.replace(at, 3, "+");
   return out;
 }
 
 Value filter_urlencode(Interpreter& in, const Value& input, const Arguments& arguments) {
   bind_arguments("urlencode", arguments, {}, 0);
   if (input.is(Kind::kString) || !is_iterable(input))
-    return in.heap().string(quote_url(*in.text_of(input)));
+    return in.heap().string(quote_url(in.heap(), *in.text_of(input), false));
   std::string out;
   const Value view = input.is(Kind::kDict)
                          ? Value(Kind::kView, in.heap().make<ViewObject>(input, ViewKind::kItems))
@@ -184,7 +191,8 @@ Value filter_urlencode(Interpreter& in, const Value& input, const Arguments& arg
     const Values both = in.list_of(pair);
     if (both.size() != 2) fail("urlencode wants pairs");
     if (!out.empty()) out += '&';
-    out += quote_query(*in.text_of(both[0])) + '=' + quote_query(*in.text_of(both[1]));
+    out += quote_url(in.heap(), *in.text_of(both[0]), true) + '=' +
+           quote_url(in.heap(), *in.text_of(both[1]), true);
     in.heap().check_size(out.size());
   }
   return in.heap().string(std::move(out));
@@ -216,9 +224,7 @@ Value filter_tojson(Interpreter& in, const Value& input, const Arguments& argume
     style.item_separator = separators[0].text();
     style.key_separator = separators[1].text();
   }
-  std::string text = dump_json(in.heap(), input, style);
-  in.heap().charge_bytes(text.size() * 4);
-  return in.heap().string(std::move(text));
+  return in.heap().string(dump_json(in.heap(), input, style));
 }
 
 constexpr FilterEntry kFilters[] = {

@@ -22,10 +22,12 @@ struct Spec {
   char type = '\0';
 };
 
-std::string pad(std::string text, const Spec& spec, char default_align) {
+std::string pad(Heap& heap, std::string text, const Spec& spec, char default_align) {
+  heap.charge_characters(text.size());
   const int64_t length = code_points_before(text, text.size());
   const int64_t missing = spec.width - length;
   if (missing <= 0) return text;
+  heap.charge_characters(static_cast<uint64_t>(missing));
   const char align = spec.align == '\0' ? default_align : spec.align;
   const int64_t left = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
   const auto repeat = [&](int64_t n) {
@@ -71,7 +73,10 @@ std::string format_real(double value, const Spec& spec) {
   return out;
 }
 
-std::string format_number(const Value& value, const Spec& spec) {
+std::string format_number(Heap& heap, const Value& value, const Spec& spec) {
+  // A few dozen digits take a microsecond, of a precision in the hundreds each one some
+  // nanoseconds.
+  heap.charge(32 + static_cast<uint64_t>(std::max<int64_t>(spec.precision, 0)) / 4);
   std::string digits;
   const bool real =
       std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos && spec.type != '\0';
@@ -151,7 +156,8 @@ std::string format_with_spec(Heap& heap, const Value& value, std::string_view te
   if (value.is(Kind::kString)) {
     if ((spec.type != '\0' && spec.type != 's') || spec.align == '=')
       fail("a format for numbers meets a string");
-    return pad(spec.precision < 0 ? value.text() : cut(value.text(), spec.precision), spec, '<');
+    return pad(heap, spec.precision < 0 ? to_str(heap, value) : cut(value.text(), spec.precision),
+               spec, '<');
   }
   if (!value.is_number())
     fail(fmt::format("unsupported format string passed to {}", type_name(value)));
@@ -161,8 +167,8 @@ std::string format_with_spec(Heap& heap, const Value& value, std::string_view te
                      type_name(value)));
   }
   if (value.is(Kind::kBool) && spec.type == '\0')
-    return pad(value.as_bool() ? "1" : "0", spec, '>');
-  return pad(format_number(value, spec), spec, '>');
+    return pad(heap, value.as_bool() ? "1" : "0", spec, '>');
+  return pad(heap, format_number(heap, value, spec), spec, '>');
 }
 
 // One conversion of "%..." % values.
@@ -205,7 +211,7 @@ class PercentFormatter {
     if (i_ < format_.size() && format_[i_] == '*') {
       ++i_;
       const int64_t size = optional_int(next_argument(), 0, "a field's width");
-      if (std::abs(size) > limit) fail("a field's width or precision beyond the limit");
+      if (size > limit || size < -limit) fail("a field's width or precision beyond the limit");
       return size;
     }
     return read_number(format_, i_, limit);
@@ -262,10 +268,10 @@ class PercentFormatter {
       if (spec.type == 's') {
         text = to_str(heap_, value);
       } else {
-        append_repr(text, value, heap_.max_value_bytes());
+        append_repr(heap_, text, value);
       }
       spec.fill = " ";
-      return pad(spec.precision < 0 ? text : cut(text, spec.precision), spec, '>');
+      return pad(heap_, spec.precision < 0 ? text : cut(text, spec.precision), spec, '>');
     }
     if (spec.type == 'c') {
       std::string text = value.is(Kind::kString) ? value.text() : "";
@@ -276,7 +282,7 @@ class PercentFormatter {
       }
       if (code_points_before(text, text.size()) != 1) fail("%c requires int or char");
       spec.fill = " ";
-      return pad(text, spec, '>');
+      return pad(heap_, text, spec, '>');
     }
     if (!value.is_number())
       fail(fmt::format("a number is required for %{}, not {}", spec.type, type_name(value)));
@@ -297,14 +303,14 @@ class PercentFormatter {
       value = Value::integer(static_cast<Int>(value.as_double()));
     }
     if (spec.type == 'i' || spec.type == 'u') spec.type = 'd';
-    std::string digits = format_number(value, spec);
+    std::string digits = format_number(heap_, value, spec);
     if (integer && spec.precision >= 0) {
       const size_t sign = !digits.empty() && digit_value(digits[0]) > 35 ? 1 : 0;
       const auto length = static_cast<int64_t>(digits.size() - sign);
       if (length < spec.precision)
         digits.insert(sign, static_cast<size_t>(spec.precision - length), '0');
     }
-    return pad(digits, spec, '>');
+    return pad(heap_, digits, spec, '>');
   }
 
   Heap& heap_;
@@ -361,7 +367,7 @@ class BraceFormatter {
       const char conversion = rest.size() > 1 ? rest[1] : '\0';
       if (conversion != 'r' && conversion != 's') fail("unknown conversion in a format field");
       std::string text;
-      if (conversion == 'r') append_repr(text, value, interpreter_.heap().max_value_bytes());
+      if (conversion == 'r') append_repr(interpreter_.heap(), text, value);
       value =
           interpreter_.heap().string(conversion == 'r' ? text : to_str(interpreter_.heap(), value));
       rest.remove_prefix(2);
@@ -401,6 +407,7 @@ class BraceFormatter {
       }
       return arguments_.positional[static_cast<size_t>(*index)];
     }
+    interpreter_.charge(arguments_.keywords.size());
     for (const auto& [key, value] : arguments_.keywords) {
       if (key == name) return value;
     }
@@ -416,19 +423,21 @@ class BraceFormatter {
 }  // namespace
 
 std::string format_percent(Heap& heap, const StringObject& format, const Value& arguments) {
-  heap.charge_bytes(format.text.size());
+  heap.charge_characters(format.text.size());
   return PercentFormatter(heap, format.text, arguments).run();
 }
 
 std::string format_braces(Interpreter& interpreter, const StringObject& format,
                           const Arguments& arguments) {
-  interpreter.heap().charge_bytes(format.text.size());
+  interpreter.heap().charge_characters(format.text.size() * 2);
   return BraceFormatter(interpreter, arguments).run(format.text, 0);
 }
 
 std::string escape_html(Heap& heap, std::string_view text) {
+  heap.charge_characters(text.size());
   std::string out;
   for (const char c : text) {
+    heap.check_text(out);
     switch (c) {
       case '&':
         out += "&amp;";
@@ -449,8 +458,6 @@ std::string escape_html(Heap& heap, std::string_view text) {
         out += c;
     }
   }
-  heap.check_size(out.size());
-  heap.charge_bytes(out.size());
   return out;
 }
 

@@ -79,6 +79,7 @@ Value global_strftime_now(Interpreter& in, const Arguments& arguments) {
   const std::string& format = bound[0].text();
   constexpr size_t kMaxFormat = 1000, kMaxExpansion = 64;
   if (format.size() > kMaxFormat) fail("the format of strftime_now() is too long");
+  in.charge(64 + 16 * format.size());
   const std::time_t now = in.now();
   std::tm local{};
   if (localtime_r(&now, &local) == nullptr) fail("the clock is out of range");

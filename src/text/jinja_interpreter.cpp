@@ -12,8 +12,16 @@ Interpreter::Interpreter(const Program& program, const TemplateLimits& limits,
     : program_(program),
       clock_(clock),
       max_depth_(limits.max_depth),
-      heap_(limits.max_output_bytes, limits.max_steps),
+      heap_(limits.max_output_bytes, limits.max_work),
       strings_(program.strings.size()) {}
+
+namespace {
+
+constexpr size_t kMaxMessageBytes = 1000;  // a template may raise megabytes
+constexpr const char* kFaultHint =
+    "check that the messages (and tools) have what the template reads, or correct the template";
+
+}  // namespace
 
 RenderedText Interpreter::render(const Json& variables, const Json& defaults) {
   try {
@@ -23,12 +31,13 @@ RenderedText Interpreter::render(const Json& variables, const Json& defaults) {
         variables_.dict().set(heap_.string(name), convert(value, 1));
       }
     }
-    heap_.set_baseline();
+    heap_.begin_limits();
     current_ = make_activation(program_.root, Value());
     enter_scope(program_.root.entry);
     run(program_.root.body);
   } catch (const Fault& fault) {
-    throw Error(ErrorCode::kInput, fault.message, "",
+    throw Error(ErrorCode::kInput, shorten(fault.message, kMaxMessageBytes),
+                fault.hint.empty() ? kFaultHint : fault.hint,
                 fmt::format("{}: line {}", program_.where, line_));
   }
   return {std::move(output_.text), std::move(output_.spans)};
@@ -80,25 +89,36 @@ void Interpreter::write(std::string_view text) {
   heap_.check_size(out_->text.size() + text.size());
   heap_.charge_bytes(text.size());
   out_->text += text;
+  count_written(text.size());
+}
+
+void Interpreter::count_written(uint64_t bytes) {
+  heap_.grow(bytes);
+  out_->counted_bytes += bytes;
+}
+
+void Interpreter::add_span(int64_t begin, int64_t end) {
+  out_->spans.emplace_back(begin, end);
+  heap_.charge(1);
+  count_written(2 * sizeof(out_->spans[0]));  // the vector's spare among it
+  heap_.check_live();
 }
 
 void Interpreter::write(const Value& value) {
   if (!value.is(Kind::kString)) {
-    append_str(out_->text, value, heap_.max_value_bytes());
+    const size_t before = out_->text.size();
+    append_str(heap_, out_->text, value);
+    count_written(out_->text.size() - before);
     return;
   }
   const auto& string = value.get<StringObject>();
   const auto begin = static_cast<int64_t>(out_->text.size());
   write(string.text);
   if (out_->generating) return;
-  for (const auto& [from, to] : string.spans) out_->spans.emplace_back(begin + from, begin + to);
+  for (const auto& [from, to] : string.spans) add_span(begin + from, begin + to);
 }
 
-Values Interpreter::list_of(const Value& value) {
-  Values items = iterate(heap_, value);
-  charge(items.size());
-  return items;
-}
+Values Interpreter::list_of(const Value& value) { return iterate(heap_, value); }
 
 TextOf Interpreter::text_of(const Value& value) {
   TextOf text(heap_, value);
@@ -164,10 +184,8 @@ void Interpreter::assign(const Expr& target, const Value& value) {
 Value Interpreter::make_activation(const Function& function, const Value& parent) {
   charge(static_cast<uint64_t>(function.slot_count));
   Value value(Kind::kActivation, heap_.make<Activation>(function, parent));
-  if (function.captured) {
-    heap_.keep(Kind::kActivation, value.object());
-    heap_.check_live();
-  }
+  heap_.check_live();
+  if (function.captured) heap_.keep(Kind::kActivation, value.object());
   return value;
 }
 

@@ -23,7 +23,7 @@ class Interpreter {
 
   Heap& heap() { return heap_; }
   int64_t now() const { return clock_(); }
-  void charge(uint64_t steps) { heap_.charge(steps); }
+  void charge(uint64_t work) { heap_.charge(work); }
   // list(value), charged.
   Values list_of(const Value& value);
   TextOf text_of(const Value& value);
@@ -48,13 +48,16 @@ class Interpreter {
   struct Sink {
     std::string text;
     Spans spans;
-    bool generating = false;  // inside a generation block of this sink
+    bool generating = false;     // inside a generation block of this sink
+    uint64_t counted_bytes = 0;  // that the heap counts as live
   };
 
   Value convert(const Json& json, int depth);
   Value constant_string(int index);
   void write(std::string_view text);
   void write(const Value& value);
+  void add_span(int64_t begin, int64_t end);
+  void count_written(uint64_t bytes);
 
   // Variables.
   Activation& activation(int hops) const;
@@ -154,12 +157,15 @@ struct Interpreter::Buffer {
   explicit Buffer(Interpreter& owner) : interpreter(owner), outer(owner.out_) {
     owner.out_ = &sink;
   }
-  ~Buffer() { interpreter.out_ = outer; }
+  ~Buffer() {
+    interpreter.heap_.shrink(sink.counted_bytes);
+    interpreter.out_ = outer;
+  }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   Value take() {
     Value value = interpreter.heap_.string(std::move(sink.text));
-    value.get<StringObject>().spans = std::move(sink.spans);
+    value.get<StringObject>().hold_spans(std::move(sink.spans));
     return value;
   }
   Interpreter& interpreter;

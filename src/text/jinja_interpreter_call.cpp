@@ -31,8 +31,8 @@ Value Interpreter::own_attribute(const Value& object, std::string_view name) {
   const bool dunder =
       name.size() > 4 && name.substr(0, 2) == "__" && name.substr(name.size() - 2) == "__";
   if (dunder || changes_its_object(object, name)) {
-    return heap_.undefined(
-        fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(object)));
+    return heap_.undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe",
+                                       shorten(name), type_name(object)));
   }
   switch (object.kind()) {
     case Kind::kNamespace: {
@@ -65,7 +65,8 @@ Value Interpreter::own_attribute(const Value& object, std::string_view name) {
 Value Interpreter::get_own_attribute(const Value& object, std::string_view name) {
   Value value = own_attribute(object, name);
   if (!value.is(Kind::kMissing)) return value;
-  return heap_.undefined(fmt::format("{} has no attribute '{}'", describe_object(object), name));
+  return heap_.undefined(
+      fmt::format("{} has no attribute '{}'", describe_object(object), shorten(name)));
 }
 
 Value Interpreter::get_attribute(const Value& object, std::string_view name, const Value* key) {
@@ -75,7 +76,8 @@ Value Interpreter::get_attribute(const Value& object, std::string_view name, con
     if (const Value* item = key != nullptr ? object.dict().find(*key) : object.dict().find(name))
       return *item;
   }
-  return heap_.undefined(fmt::format("{} has no attribute '{}'", describe_object(object), name));
+  return heap_.undefined(
+      fmt::format("{} has no attribute '{}'", describe_object(object), shorten(name)));
 }
 
 Value Interpreter::get_item(const Value& object, const Value& key) {
@@ -86,7 +88,7 @@ Value Interpreter::get_item(const Value& object, const Value& key) {
   } else if (key.is_integral()) {
     const int64_t length = object.is(Kind::kView) ? -1 : length_of(object);
     Int index = key.as_int();
-    if (index < 0) index += length;
+    if (index < 0 && length > 0) index += length;
     if (index >= 0 && index < length) {
       if (object.is_sequence()) return object.items()[static_cast<size_t>(index)];
       if (object.is(Kind::kRange)) {
@@ -94,7 +96,7 @@ Value Interpreter::get_item(const Value& object, const Value& key) {
         return Value::integer(range.start + index * range.step);
       }
       const auto& string = object.get<StringObject>();
-      heap_.charge_bytes(string.ascii() ? 0 : string.text.size());
+      heap_.charge_characters(string.ascii() ? 0 : string.text.size());
       const size_t begin = byte_offset(string, static_cast<int64_t>(index));
       return heap_.string(
           std::string(first_character(std::string_view(string.text).substr(begin))));
@@ -105,9 +107,9 @@ Value Interpreter::get_item(const Value& object, const Value& key) {
     if (!value.is(Kind::kMissing)) return value;
   }
   std::string name;
-  append_repr(name, key, heap_.max_value_bytes());
+  append_repr(heap_, name, key);
   return heap_.undefined(
-      fmt::format("{} has no element {}", describe_object(object), name.substr(0, 200)));
+      fmt::format("{} has no element {}", describe_object(object), shorten(name)));
 }
 
 Value Interpreter::call(const Value& callee, Arguments arguments) {
@@ -153,6 +155,7 @@ void Interpreter::bind_macro(const MacroObject& macro, Arguments& arguments, Act
   const Function& function = macro.function;
   auto& keywords = arguments.keywords;
   const auto take_keyword = [&](const std::string& name) {
+    charge(keywords.size());
     const auto it = std::find_if(keywords.begin(), keywords.end(),
                                  [&](const auto& k) { return k.first == name; });
     if (it == keywords.end()) return Value();

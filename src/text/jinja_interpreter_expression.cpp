@@ -124,16 +124,15 @@ Value Interpreter::evaluate_binary(const Expr& expr) {
     case Op::kMod:
       return modulo_values(heap_, a, b);
     default:
-      return power_values(a, b);
+      return power_values(heap_, a, b);
   }
 }
 
 Value Interpreter::evaluate_concat(const Expr& expr) {
   std::string text;
   for (const Expr* part : expr.args) {
-    append_str(text, evaluate(*part), heap_.max_value_bytes());
+    append_str(heap_, text, evaluate(*part));
   }
-  heap_.charge_bytes(text.size());
   return heap_.string(std::move(text));
 }
 
@@ -206,6 +205,8 @@ Arguments Interpreter::evaluate_arguments(const Expr& expr, size_t from) {
     if (!more.is(Kind::kDict)) fail("the argument after ** must be a mapping");
     for (const auto& [name, value] : more.dict().entries) {
       if (!name.is(Kind::kString)) fail("keywords must be strings");
+      heap_.charge_bytes(name.text().size());
+      charge(arguments.keywords.size());
       for (const auto& other : arguments.keywords) {
         if (other.first == name.text())
           fail(fmt::format("multiple values for keyword argument '{}'", other.first));

@@ -159,7 +159,7 @@ void Interpreter::run_generation(const Stmt& stmt) {
   out_->generating = true;
   run(stmt.body);
   out_->generating = false;
-  out_->spans.emplace_back(begin, static_cast<int64_t>(out_->text.size()));
+  add_span(begin, static_cast<int64_t>(out_->text.size()));
 }
 
 }  // namespace slimexx::text::jinja

@@ -10,9 +10,10 @@ namespace {
 
 class JsonWriter {
  public:
-  JsonWriter(Heap& heap, const JsonStyle& style) : limit_(heap.max_value_bytes()), style_(style) {}
+  JsonWriter(Heap& heap, const JsonStyle& style) : heap_(heap), style_(style) {}
 
   void write(const Value& value, int depth) {
+    heap_.charge(2);
     if (depth > kMaxContainerDepth) fail("values nested too deeply for tojson");
     switch (value.kind()) {
       case Kind::kString:
@@ -34,7 +35,7 @@ class JsonWriter {
       default:
         fail(fmt::format("Object of type {} is not JSON serializable", type_name(value)));
     }
-    if (out_.size() > limit_) fail(fmt::format("tojson makes more than {} bytes", limit_));
+    heap_.check_text(out_);
   }
   std::string take() { return std::move(out_); }
 
@@ -58,11 +59,15 @@ class JsonWriter {
 
   void new_line(int depth) {
     out_ += '\n';
-    for (int i = 0; i < depth; ++i) out_ += style_.indent;
-    if (out_.size() > limit_) fail(fmt::format("tojson makes more than {} bytes", limit_));
+    for (int i = 0; i < depth; ++i) {
+      out_ += style_.indent;
+      heap_.check_text(out_);
+    }
+    heap_.charge_bytes(static_cast<uint64_t>(depth) * (style_.indent.size() + 8));
   }
   void separate(bool first, int depth) {
     if (!first) out_ += style_.item_separator;
+    heap_.check_text(out_);
     if (style_.pretty) new_line(depth + 1);
   }
 
@@ -85,9 +90,11 @@ class JsonWriter {
       fail(fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
     }
     out_ += style_.key_separator;
+    heap_.check_text(out_);
   }
 
   void write_dict(const DictObject& dict, int depth) {
+    heap_.charge(dict.entries.size());
     std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
@@ -106,6 +113,8 @@ class JsonWriter {
   }
 
   void write_escaped(uint32_t c) {
+    heap_.charge(2);
+    heap_.check_text(out_);
     if (c < 0x10000) {
       out_ += fmt::format("\\u{:04x}", c);
       return;
@@ -116,6 +125,7 @@ class JsonWriter {
 
   void write_string(std::string_view text) {
     static constexpr std::string_view kFrom = "\"\\\n\r\t\b\f", kTo = "\"\\nrtbf";
+    heap_.charge_characters(text.size());
     out_ += '"';
     for (size_t i = 0; i < text.size();) {
       const size_t begin = i;
@@ -134,7 +144,7 @@ class JsonWriter {
     out_ += '"';
   }
 
-  size_t limit_;
+  Heap& heap_;
   const JsonStyle& style_;
   std::string out_;
 };

@@ -89,8 +89,9 @@ Value float_is_integer(Interpreter&, const Value& self, const Arguments& argumen
 
 Value int_bit_length(Interpreter&, const Value& self, const Arguments& arguments) {
   bind_arguments("bit_length", arguments, {}, 0);
+  const auto value = static_cast<unsigned __int128>(self.as_int());
   int bits = 0;
-  for (Int value = self.as_int(); value != 0; value /= 2) ++bits;
+  for (auto rest = self.as_int() < 0 ? -value : value; rest != 0; rest >>= 1) ++bits;
   return Value::integer(bits);
 }
 

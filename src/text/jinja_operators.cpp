@@ -1,5 +1,6 @@
 // Python's arithmetic on values, with overflow and size checks where Python has big integers and no
 // limits.
+#include <algorithm>
 #include <cmath>
 
 #include "text/jinja_builtins.h"
@@ -35,10 +36,11 @@ Value repeat_sequence(Heap& heap, const Value& sequence, Int count) {
   if (count < 0 || length == 0) count = 0;
   const Int limit = Int{1} << 40;
   if (count > limit) fail("a repetition beyond the limit of a value");
-  const uint64_t total = static_cast<uint64_t>(count) * length;
+  const uint64_t total = saturating_multiply(static_cast<uint64_t>(count), length);
   if (sequence.is(Kind::kString)) {
     heap.check_size(total);
     heap.charge_bytes(total);
+    heap.charge(static_cast<uint64_t>(count) / 8);
     std::string out;
     out.reserve(total);
     for (Int i = 0; i < count; ++i) out += sequence.text();
@@ -151,7 +153,7 @@ Value modulo_values(Heap& heap, const Value& a, const Value& b) {
   return Value::integer(rest != 0 && (rest < 0) != (b.as_int() < 0) ? rest + b.as_int() : rest);
 }
 
-Value power_values(const Value& a, const Value& b) {
+Value power_values(Heap& heap, const Value& a, const Value& b) {
   require_numbers("**", a, b);
   if (!both_integral(a, b) || b.as_int() < 0) {
     if (a.as_double() == 0 && b.as_double() < 0) fail("0.0 cannot be raised to a negative power");
@@ -164,6 +166,7 @@ Value power_values(const Value& a, const Value& b) {
   }
   Int base = a.as_int(), exponent = b.as_int(), result = 1;
   while (exponent > 0) {
+    heap.charge(1);
     if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) fail_overflow();
     exponent >>= 1;
     if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) fail_overflow();
@@ -208,13 +211,14 @@ SliceRange clip_slice(int64_t length, const Value& start, const Value& stop, con
 }
 
 Value slice_string(Heap& heap, const StringObject& string, const SliceRange& range) {
-  heap.charge_bytes(string.text.size());
   if (range.step == 1) {
+    heap.charge_characters(string.ascii() ? 0 : string.text.size());
     const size_t begin = byte_offset(string, range.start);
     const size_t end = byte_offset(string, range.start + range.count);
     return heap.string(string.text.substr(begin, end - begin));
   }
   std::vector<std::string_view> characters;
+  heap.charge_characters(string.text.size());
   heap.check_size(static_cast<uint64_t>(string.length) * sizeof(std::string_view));
   for (std::string_view rest = string.text; !rest.empty();
        rest.remove_prefix(characters.back().size())) {
@@ -238,17 +242,15 @@ Value slice_value(Heap& heap, const Value& value, const Value& start, const Valu
   if (value.is(Kind::kRange)) {
     const SliceRange range = clip_slice(length, start, stop, step);
     const auto& source = value.get<RangeObject>();
-    const auto at = [&](int64_t i) {
-      return static_cast<int64_t>(source.start + Int{i} * source.step);
-    };
-    const Int stride = Int{source.step} * range.step;
+    const auto at = [&](Int i) { return source.start + i * source.step; };
+    const Int stride = source.step * range.step;
     if (range.count == 0 || stride > INT64_MAX || stride < -INT64_MAX) {
       return {Kind::kRange, heap.make<RangeObject>(at(range.start),
                                                    at(range.start) + (range.count > 0 ? 1 : 0), 1)};
     }
     return {Kind::kRange,
-            heap.make<RangeObject>(at(range.start), at(range.start + range.count * range.step),
-                                   static_cast<int64_t>(stride))};
+            heap.make<RangeObject>(at(range.start),
+                                   at(Int{range.start} + Int{range.count} * range.step), stride)};
   }
   // Neither an item nor, the key being no string, an attribute.
   if (!value.is_sequence())

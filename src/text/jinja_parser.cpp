@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 
 #include "slimexx/base/error.h"
 
 namespace slimexx::text::jinja {
 
 void fail_syntax(const std::string& where, int line, const std::string& message) {
-  throw Error(ErrorCode::kInput, message, "", fmt::format("{}: line {}", where, line));
+  throw Error(ErrorCode::kInput, message,
+              "correct the template there; it is Jinja, as transformers renders chat templates",
+              fmt::format("{}: line {}", where, line));
 }
 
 std::unique_ptr<Program> parse_program(std::string_view source, const std::string& where) {
@@ -268,6 +271,7 @@ Stmt* Parser::parse_set() {
 
 void Parser::parse_signature(Function& function) {
   expect_operator("(");
+  std::unordered_set<std::string> names;
   while (!at_operator(")")) {
     if (!function.parameters.empty()) expect_operator(",");
     Parameter parameter;
@@ -278,10 +282,8 @@ void Parser::parse_signature(Function& function) {
                function.parameters.back().default_value != nullptr) {
       fail_here("a parameter without default follows one with a default");
     }
-    for (const Parameter& other : function.parameters) {
-      if (other.name == parameter.name)
-        fail_here(fmt::format("two parameters named '{}'", other.name));
-    }
+    if (!names.insert(parameter.name).second)
+      fail_here(fmt::format("two parameters named '{}'", shorten(parameter.name)));
     function.parameters.push_back(std::move(parameter));
   }
   take();

@@ -1,3 +1,5 @@
+#include <unordered_set>
+
 #include "text/jinja_parser.h"
 
 namespace slimexx::text::jinja {
@@ -329,6 +331,7 @@ Expr* Parser::parse_call_expression(Expr* callee) {
 void Parser::parse_arguments(Expr& call) {
   expect_operator("(");
   bool first = true, positional = true;
+  std::unordered_set<std::string> keys;
   const auto ensure = [&](bool holds) {
     if (!holds) fail_here("arguments of a call out of order");
   };
@@ -351,7 +354,7 @@ void Parser::parse_arguments(Expr& call) {
       ensure(call.star_keywords == nullptr);
       const std::string key = take().text;
       take();
-      for (const auto& other : call.keywords) ensure(other.first != key);
+      ensure(keys.insert(key).second);
       call.keywords.emplace_back(key, parse_expression());
       positional = false;
     } else {

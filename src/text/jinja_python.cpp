@@ -170,14 +170,16 @@ bool equal_values(const Value& a, const Value& b, int depth) {
     case Kind::kNone:
       return true;
     case Kind::kString:
-      a.object()->heap.charge_bytes(std::min(a.text().size(), b.text().size()));
+      if (a.text().size() != b.text().size()) return false;
+      a.object()->heap.charge_bytes(a.text().size());
       return a.text() == b.text();
     case Kind::kList:
     case Kind::kTuple:
-      a.object()->heap.charge(a.items().size());
+      if (a.items().size() != b.items().size()) return false;
+      a.object()->heap.charge(a.items().size() + 1);
       return equal_items(a.items(), b.items(), depth);
     case Kind::kDict:
-      a.object()->heap.charge(a.dict().entries.size());
+      a.object()->heap.charge(a.dict().entries.size() + 1);
       return equal_dicts(a.dict(), b.dict(), depth);
     case Kind::kRange:
       return equal_ranges(a.get<RangeObject>(), b.get<RangeObject>());
@@ -198,7 +200,7 @@ bool less_values(const Value& a, const Value& b, const char* op, int depth) {
   }
   if (a.is_sequence() && a.kind() == b.kind()) {
     const Values &x = a.items(), &y = b.items();
-    a.object()->heap.charge(std::min(x.size(), y.size()));
+    a.object()->heap.charge(std::min(x.size(), y.size()) + 1);
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
       if (!equal_values(x[i], y[i], depth + 1)) return less_values(x[i], y[i], op, depth + 1);
     }
@@ -211,12 +213,13 @@ bool less_values(const Value& a, const Value& b, const char* op, int depth) {
 size_t find_text(Heap& heap, std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string::npos;
   heap.charge_bytes(part.size());
+  if (part.size() > text.size() - from) return std::string::npos;
   const char* begin = text.data() + from;
   const void* found = memmem(begin, text.size() - from, part.data(), part.size());
   const size_t at = found == nullptr
                         ? text.size()
                         : static_cast<size_t>(static_cast<const char*>(found) - text.data());
-  heap.charge_bytes(at - from);
+  heap.charge_characters(at - from);
   return found == nullptr ? std::string::npos : at;
 }
 
@@ -241,6 +244,7 @@ bool contains(const Value& container, const Value& item) {
     case Kind::kRange: {
       const auto& range = container.get<RangeObject>();
       if (!item.is_number() || item.as_double() != std::floor(item.as_double())) return false;
+      if (std::abs(item.as_double()) > 1e30) return false;  // beyond any range
       const Int i = item.is(Kind::kFloat) ? static_cast<Int>(item.as_double()) : item.as_int();
       const Int steps = (i - range.start) / range.step;
       return steps >= 0 && steps < range.size() && range.start + steps * range.step == i;
@@ -259,16 +263,11 @@ bool contains(const Value& container, const Value& item) {
 }
 
 std::string format_int(Int value) {
-  if (value == 0) return "0";
-  const bool negative = value < 0;
-  std::string digits;
-  for (; value != 0; value /= 10) {
-    const int digit = static_cast<int>(value % 10);
-    digits += static_cast<char>('0' + (negative ? -digit : digit));
-  }
-  if (negative) digits += '-';
-  std::reverse(digits.begin(), digits.end());
-  return digits;
+  if (value >= INT64_MIN && value <= INT64_MAX) return fmt::to_string(static_cast<int64_t>(value));
+  // Eighteen digits at a time: division of 128 bits is slow.
+  constexpr Int kChunk = 1'000'000'000'000'000'000;
+  const auto rest = static_cast<int64_t>(value % kChunk);
+  return format_int(value / kChunk) + fmt::format("{:018}", std::abs(rest));
 }
 
 // Shortest digits; plain notation for exponents -4 .. 15, as float.__repr__ has it.
@@ -288,11 +287,22 @@ std::string format_python_float(double value) {
   return plain;
 }
 
-std::string repr_string(std::string_view text) {
+namespace {
+
+void append_escape(Heap& heap, std::string& out, uint32_t c) {
+  out += c < 0x100     ? fmt::format("\\x{:02x}", c)
+         : c < 0x10000 ? fmt::format("\\u{:04x}", c)
+                       : fmt::format("\\U{:08x}", c);
+  heap.check_text(out);
+  heap.charge(1);
+}
+
+void append_quoted(Heap& heap, std::string& out, std::string_view text) {
+  heap.charge_characters(text.size());
   const bool double_quoted =
       text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = double_quoted ? '"' : '\'';
-  std::string out(1, quote);
+  out += quote;
   for (size_t i = 0; i < text.size();) {
     const size_t begin = i;
     const uint32_t c = next_code_point(text, i);
@@ -307,55 +317,44 @@ std::string repr_string(std::string_view text) {
       out += "\\t";
     } else if (is_printable(c)) {
       out += text.substr(begin, i - begin);
-    } else if (c < 0x100) {
-      out += fmt::format("\\x{:02x}", c);
-    } else if (c < 0x10000) {
-      out += fmt::format("\\u{:04x}", c);
     } else {
-      out += fmt::format("\\U{:08x}", c);
+      append_escape(heap, out, c);
     }
   }
-  return out + quote;
+  out += quote;
+  heap.check_text(out);
 }
 
-namespace {
-
-void check_text(const std::string& out, size_t limit) {
-  if (out.size() > limit) fail(fmt::format("a text of more than {} bytes", limit));
-}
-
-void append_items(std::string& out, const Values& items, size_t limit, int depth) {
+void append_items(Heap& heap, std::string& out, const Values& items, int depth) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out += ", ";
-    append_repr(out, items[i], limit, depth + 1);
-    check_text(out, limit);
+    append_repr(heap, out, items[i], depth + 1);
   }
 }
 
-void append_dict(std::string& out, const DictObject& dict, size_t limit, int depth) {
+void append_dict(Heap& heap, std::string& out, const DictObject& dict, int depth) {
   out += '{';
   bool first = true;
   for (const auto& [key, value] : dict.entries) {
     if (!first) out += ", ";
     first = false;
-    append_repr(out, key, limit, depth + 1);
+    append_repr(heap, out, key, depth + 1);
     out += ": ";
-    append_repr(out, value, limit, depth + 1);
-    check_text(out, limit);
+    append_repr(heap, out, value, depth + 1);
   }
   out += '}';
 }
 
-void append_view(std::string& out, const Value& value, size_t limit, int depth) {
+void append_view(Heap& heap, std::string& out, const Value& value, int depth) {
   out += type_name(value);
   out += "([";
-  append_items(out, iterate(value.object()->heap, value), limit, depth);
+  append_items(heap, out, iterate(heap, value), depth);
   out += "])";
 }
 
 void append_range(std::string& out, const RangeObject& range) {
-  out += fmt::format("range({}, {}", range.start, range.stop);
-  if (range.step != 1) out += fmt::format(", {}", range.step);
+  out += "range(" + format_int(range.start) + ", " + format_int(range.stop);
+  if (range.step != 1) out += ", " + format_int(range.step);
   out += ')';
 }
 
@@ -365,23 +364,24 @@ void append_loop(std::string& out, const LoopObject& loop) {
 
 }  // namespace
 
-void append_repr(std::string& out, const Value& value, size_t limit, int depth) {
+void append_repr(Heap& heap, std::string& out, const Value& value, int depth) {
   if (depth > kMaxContainerDepth) fail("values nested too deeply to print");
+  heap.charge(2);
   switch (value.kind()) {
-    case Kind::kString:
-      if (value.get<StringObject>().markup) {
-        out += "Markup(" + repr_string(value.text()) + ")";
-      } else {
-        out += repr_string(value.text());
-      }
+    case Kind::kString: {
+      const bool markup = value.get<StringObject>().markup;
+      if (markup) out += "Markup(";
+      append_quoted(heap, out, value.text());
+      if (markup) out += ')';
       break;
+    }
     case Kind::kMissing:
     case Kind::kUndefined:
       out += "Undefined";
       break;
     case Kind::kNamespace:
       out += "<Namespace ";
-      append_repr(out, value.get<NamespaceObject>().attributes, limit, depth + 1);
+      append_repr(heap, out, value.get<NamespaceObject>().attributes, depth + 1);
       out += '>';
       break;
     case Kind::kNone:
@@ -398,25 +398,27 @@ void append_repr(std::string& out, const Value& value, size_t limit, int depth) 
       break;
     case Kind::kList:
       out += '[';
-      append_items(out, value.items(), limit, depth);
+      append_items(heap, out, value.items(), depth);
       out += ']';
       break;
     case Kind::kTuple:
       out += '(';
-      append_items(out, value.items(), limit, depth);
+      append_items(heap, out, value.items(), depth);
       out += value.items().size() == 1 ? ",)" : ")";
       break;
     case Kind::kDict:
-      append_dict(out, value.dict(), limit, depth);
+      append_dict(heap, out, value.dict(), depth);
       break;
     case Kind::kView:
-      append_view(out, value, limit, depth);
+      append_view(heap, out, value, depth);
       break;
     case Kind::kRange:
       append_range(out, value.get<RangeObject>());
       break;
     case Kind::kMacro:
-      out += fmt::format("<Macro {}>", repr_string(value.get<MacroObject>().function.name));
+      out += "<Macro ";
+      append_quoted(heap, out, value.get<MacroObject>().function.name);
+      out += '>';
       break;
     case Kind::kLoop:
       append_loop(out, value.get<LoopObject>());
@@ -425,22 +427,22 @@ void append_repr(std::string& out, const Value& value, size_t limit, int depth) 
       out += fmt::format("<{} object>", type_name(value));
       break;
   }
-  check_text(out, limit);
+  heap.check_text(out);
 }
 
-void append_str(std::string& out, const Value& value, size_t limit) {
+void append_str(Heap& heap, std::string& out, const Value& value) {
   if (value.is(Kind::kString)) {
-    if (out.size() + value.text().size() > limit)
-      fail(fmt::format("a text of more than {} bytes", limit));
+    heap.check_size(out.size() + value.text().size());
+    heap.charge_bytes(value.text().size());
     out += value.text();
   } else if (!value.is(Kind::kUndefined) && !value.is(Kind::kMissing)) {
-    append_repr(out, value, limit);
+    append_repr(heap, out, value);
   }
 }
 
 std::string to_str(Heap& heap, const Value& value) {
   std::string out;
-  append_str(out, value, heap.max_value_bytes());
+  append_str(heap, out, value);
   return out;
 }
 
@@ -451,7 +453,7 @@ Value to_string_value(Heap& heap, const Value& value) {
 namespace {
 
 Values iterate_string(Heap& heap, const std::string& text) {
-  heap.check_items(text.size() * 4);
+  heap.check_items(saturating_multiply(text.size(), 4));
   Values out;
   for (size_t i = 0; i < text.size();) {
     const size_t begin = i;
@@ -463,6 +465,7 @@ Values iterate_string(Heap& heap, const std::string& text) {
 
 Values iterate_dict(Heap& heap, const DictObject& dict, ViewKind view) {
   heap.check_items(dict.entries.size() * 2);
+  heap.charge(dict.entries.size());
   Values out;
   out.reserve(dict.entries.size());
   for (const auto& [key, value] : dict.entries) {
@@ -474,10 +477,12 @@ Values iterate_dict(Heap& heap, const DictObject& dict, ViewKind view) {
 }
 
 Values iterate_range(Heap& heap, const RangeObject& range) {
-  heap.check_items(static_cast<uint64_t>(range.size()));
+  const int64_t count = range.size();
+  heap.check_items(static_cast<uint64_t>(count));
+  heap.charge(static_cast<uint64_t>(count));
   Values out;
-  for (int64_t i = 0; i < range.size(); ++i)
-    out.push_back(Value::integer(Int{range.start} + Int{i} * range.step));
+  out.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) out.push_back(Value::integer(range.start + i * range.step));
   return out;
 }
 
@@ -489,6 +494,7 @@ Values iterate(Heap& heap, const Value& value) {
       return {};
     case Kind::kList:
     case Kind::kTuple:
+      heap.charge(value.items().size());
       return value.items();
     case Kind::kString:
       return iterate_string(heap, value.text());
@@ -503,6 +509,7 @@ Values iterate(Heap& heap, const Value& value) {
     case Kind::kIterator: {
       auto& iterator = value.get<IteratorObject>();
       const auto begin = iterator.items.begin() + static_cast<std::ptrdiff_t>(iterator.next);
+      heap.charge(iterator.items.size() - iterator.next);
       iterator.next = iterator.items.size();
       return Values(begin, iterator.items.end());
     }

@@ -25,10 +25,9 @@ size_t find_text(Heap& heap, std::string_view text, std::string_view part, size_
 
 std::string format_int(Int value);
 std::string format_python_float(double value);  // float.__repr__
-void append_str(std::string& out, const Value& value, size_t limit);
-void append_repr(std::string& out, const Value& value, size_t limit, int depth = 0);
-std::string repr_string(std::string_view text);
-// str(value), bounded by the heap's value limit.
+// Both are bounded by the heap's value limit.
+void append_str(Heap& heap, std::string& out, const Value& value);
+void append_repr(Heap& heap, std::string& out, const Value& value, int depth = 0);
 std::string to_str(Heap& heap, const Value& value);
 Value to_string_value(Heap& heap, const Value& value);  // the value itself if it is a string
 // The text without a copy where it is one already.

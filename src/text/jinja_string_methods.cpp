@@ -22,7 +22,7 @@ bool absent(const Value& value) { return value.is(Kind::kMissing) || value.is(Ki
 
 Value no_arguments(Interpreter& in, const Value& self, const Arguments& arguments) {
   bind_arguments("str method", arguments, {}, 0);
-  in.heap().charge_bytes(self.text().size() * 4);
+  in.heap().charge_characters(2 * self.text().size());
   return self;
 }
 
@@ -43,18 +43,25 @@ Value is_title(Interpreter& in, const Value& self, const Arguments& arguments) {
   no_arguments(in, self, arguments);
   return Value::boolean(is_title_case(self.text()));
 }
-Value is_ascii(Interpreter& in, const Value& self, const Arguments& arguments) {
-  no_arguments(in, self, arguments);
+Value is_ascii(Interpreter&, const Value& self, const Arguments& arguments) {
+  bind_arguments("isascii", arguments, {}, 0);
   return Value::boolean(self.get<StringObject>().ascii());
 }
 
-std::string_view strip_text(std::string_view text, const Value& characters, bool left, bool right) {
+std::string_view strip_text(Heap& heap, std::string_view text, const Value& characters, bool left,
+                            bool right) {
   if (absent(characters)) {
+    const size_t whole = text.size();
     if (left) text = strip_space_left(text);
-    return right ? strip_space_right(text) : text;
+    if (right) text = strip_space_right(text);
+    heap.charge_characters(whole - text.size());
+    return text;
   }
   const std::string& set = require_string(characters, "strip's argument");
-  const auto in_set = [&](std::string_view c) { return !c.empty() && set.find(c) != npos; };
+  const auto in_set = [&](std::string_view c) {
+    heap.charge_bytes(set.size());
+    return !c.empty() && set.find(c) != npos;
+  };
   while (left && in_set(first_character(text))) text.remove_prefix(first_character(text).size());
   while (right && !text.empty()) {
     size_t begin = text.size() - 1;
@@ -68,9 +75,8 @@ std::string_view strip_text(std::string_view text, const Value& characters, bool
 template <bool left, bool right>
 Value strip(Interpreter& in, const Value& self, const Arguments& arguments) {
   const Values bound = bind_arguments("strip", arguments, {"chars"}, 0);
-  const uint64_t per_character = bound[0].is(Kind::kString) ? bound[0].text().size() / 16 + 1 : 1;
-  in.heap().charge_bytes(self.text().size() * per_character);
-  return in.heap().string(std::string(strip_text(self.text(), bound[0], left, right)));
+  in.heap().charge_bytes(self.text().size());
+  return in.heap().string(std::string(strip_text(in.heap(), self.text(), bound[0], left, right)));
 }
 
 // The part of the text that start and end select, as bytes; nothing if start lies past the end.
@@ -88,7 +94,7 @@ std::optional<Window> select_window(Interpreter& in, const Value& self, const Va
   };
   const int64_t from = clip(start, 0), to = std::min(clip(end, string.length), string.length);
   if (from > to) return std::nullopt;
-  in.heap().charge_bytes(string.ascii() ? 0 : string.text.size());
+  in.heap().charge_characters(string.ascii() ? 0 : string.text.size());
   const size_t begin = byte_offset(string, from);
   return Window{std::string_view(string.text).substr(begin, byte_offset(string, to) - begin),
                 begin};
@@ -112,8 +118,8 @@ Value has_affix(Interpreter& in, const Value& self, const Arguments& arguments) 
 }
 
 size_t find_last(Heap& heap, std::string_view text, std::string_view part) {
+  heap.charge_characters(text.size() + part.size());
   const std::string backwards(text.rbegin(), text.rend()), wanted(part.rbegin(), part.rend());
-  heap.charge_bytes(text.size());
   const size_t at = find_text(heap, backwards, wanted, 0);
   return at == npos ? npos : text.size() - at - part.size();
 }
@@ -129,6 +135,7 @@ int64_t find_position(Interpreter& in, const Value& self, const Arguments& argum
   if (at == npos) return -1;
   const auto& string = self.get<StringObject>();
   const size_t offset = window->offset + at;
+  in.heap().charge_characters(string.ascii() ? 0 : offset);
   return string.ascii() ? static_cast<int64_t>(offset) : code_points_before(string.text, offset);
 }
 template <bool last, bool must>
@@ -143,8 +150,10 @@ Value count(Interpreter& in, const Value& self, const Arguments& arguments) {
   const std::string& part = require_string(bound[0], "the text to count");
   const auto window = select_window(in, self, bound[1], bound[2]);
   if (!window) return Value::integer(0);
-  if (part.empty())
+  if (part.empty()) {
+    in.heap().charge_characters(window->text.size());
     return Value::integer(code_points_before(window->text, window->text.size()) + 1);
+  }
   int64_t found = 0;
   for (size_t at = find_text(in.heap(), window->text, part, 0); at != npos;
        at = find_text(in.heap(), window->text, part, at + part.size())) {
@@ -215,6 +224,7 @@ Values split_on(Heap& heap, std::string_view text, std::string_view separator, i
 
 Values split_on_right(Heap& heap, std::string_view text, std::string_view separator,
                       int64_t limit) {
+  heap.charge_characters(text.size() + separator.size());
   const std::string backwards(text.rbegin(), text.rend()),
       mark(separator.rbegin(), separator.rend());
   Values parts;
@@ -238,8 +248,8 @@ Value split_string(Interpreter& in, const Value& self, const Arguments& argument
   const Values bound = bind_arguments("split", arguments, {"sep", "maxsplit"}, 0);
   const int64_t limit = std::max<int64_t>(-1, optional_int(bound[1], -1, "maxsplit"));
   Heap& heap = in.heap();
-  heap.charge_bytes(self.text().size());
   if (absent(bound[0])) {
+    heap.charge_characters(self.text().size());
     return heap.list(right ? split_space_right(heap, self.text(), limit)
                            : split_space(heap, self.text(), limit));
   }
@@ -280,10 +290,10 @@ template <bool end>
 Value remove_affix(Interpreter& in, const Value& self, const Arguments& arguments) {
   const Values bound = bind_arguments("removeprefix", arguments, {"affix"}, 1);
   const std::string &affix = require_string(bound[0], "the affix"), &text = self.text();
+  in.heap().charge_bytes(affix.size());
   const bool has = text.size() >= affix.size() &&
                    text.compare(end ? text.size() - affix.size() : 0, affix.size(), affix) == 0;
   if (!has) return self;
-  in.heap().charge_bytes(text.size());
   return in.heap().string(end ? text.substr(0, text.size() - affix.size())
                               : text.substr(affix.size()));
 }
@@ -312,6 +322,7 @@ Value zero_fill(Interpreter& in, const Value& self, const Arguments& arguments) 
 Value expand_tabs(Interpreter& in, const Value& self, const Arguments& arguments) {
   const Values bound = bind_arguments("expandtabs", arguments, {"tabsize"}, 0);
   const int64_t size = std::clamp<int64_t>(optional_int(bound[0], 8, "tabsize"), 0, 1000);
+  in.heap().charge_characters(self.text().size());
   std::string out;
   int64_t column = 0;
   for (const char c : self.text()) {
@@ -326,7 +337,6 @@ Value expand_tabs(Interpreter& in, const Value& self, const Arguments& arguments
              : c == '\t'            ? column + blanks
                                     : column + ((c & 0xC0) != 0x80);
   }
-  in.heap().charge_bytes(out.size());
   return in.heap().string(std::move(out));
 }
 
@@ -384,7 +394,6 @@ std::string replace_text(Heap& heap, std::string_view text, std::string_view fro
                          std::string_view to, int64_t limit) {
   std::string out;
   size_t begin = 0;
-  heap.charge_bytes(text.size());
   while (limit-- != 0) {
     size_t at = from.empty() ? begin : find_text(heap, text, from, begin);
     if (at == npos || at > text.size()) break;
@@ -405,7 +414,7 @@ std::string replace_text(Heap& heap, std::string_view text, std::string_view fro
 
 Values lines_of(Heap& heap, std::string_view text, bool keep_ends) {
   Values lines;
-  heap.charge_bytes(text.size());
+  heap.charge_characters(text.size());
   for (size_t begin = 0; begin < text.size();) {
     size_t end = begin, next = begin;
     while (next < text.size()) {
@@ -420,27 +429,29 @@ Values lines_of(Heap& heap, std::string_view text, bool keep_ends) {
     lines.push_back(heap.string(std::string(text.substr(begin, (keep_ends ? next : end) - begin))));
     begin = next;
   }
-  heap.charge(lines.size());
   return lines;
 }
 
 Value join_values(Heap& heap, const Values& items, std::string_view separator) {
   std::string out;
   for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) out += separator;
-    append_str(out, items[i], heap.max_value_bytes());
+    if (i > 0) {
+      heap.check_size(out.size() + separator.size());
+      heap.charge_bytes(separator.size());
+      out += separator;
+    }
+    append_str(heap, out, items[i]);
   }
-  heap.charge_bytes(out.size());
   return heap.string(std::move(out));
 }
 
 std::string justify_text(Heap& heap, const StringObject& string, int64_t width,
                          std::string_view fill, char align) {
+  if (width <= string.length) return string.text;
   const int64_t missing = width - string.length;
-  if (missing <= 0) return string.text;
   if (width > (int64_t{1} << 40)) fail("a width beyond the limit of a value");
   heap.check_size(static_cast<uint64_t>(missing) * fill.size() + string.text.size());
-  heap.charge_bytes(static_cast<uint64_t>(missing) * fill.size());
+  heap.charge_characters(static_cast<uint64_t>(missing));
   // Python's str.center puts the odd blank left when the width is odd.
   const int64_t left = align == '<'   ? 0
                        : align == '>' ? missing

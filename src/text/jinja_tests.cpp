@@ -47,7 +47,9 @@ bool test_callable(Interpreter&, const Value& value, const Arguments& arguments)
 template <CharacterClass wanted>
 bool has_case(Interpreter& in, const Value& value, const Arguments& arguments) {
   no_arguments(arguments);
-  return all_characters(*in.text_of(value), wanted);
+  const TextOf text = in.text_of(value);
+  in.heap().charge_characters(2 * text->size());
+  return all_characters(*text, wanted);
 }
 bool is_escaped(Interpreter&, const Value& value, const Arguments& arguments) {
   no_arguments(arguments);

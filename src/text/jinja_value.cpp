@@ -1,5 +1,6 @@
 #include "text/jinja_value.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -27,7 +28,16 @@ constexpr size_t kLinearLookup = 8;  // below this many entries a scan beats has
 
 }  // namespace
 
-void fail(std::string message) { throw Fault{std::move(message)}; }
+void fail(std::string message, std::string hint) {
+  throw Fault{std::move(message), std::move(hint)};
+}
+
+std::string shorten(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return std::string(text);
+  size_t end = max_bytes;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return fmt::format("{}... ({} bytes)", text.substr(0, end), text.size());
+}
 
 Object::Object(Heap& owner, uint64_t size, int level) : heap(owner), bytes(size), depth(level) {
   heap.grow(bytes);
@@ -93,12 +103,19 @@ const Values& Value::items() const { return get<ListObject>().items; }
 DictObject& Value::dict() const { return get<DictObject>(); }
 
 StringObject::StringObject(Heap& owner, std::string value)
-    : Object(owner, sizeof(StringObject) + value.size(), 0),
+    : Object(owner, sizeof(StringObject) + value.capacity(), 0),
       text(std::move(value)),
       length(count_code_points(text)) {}
 
+void StringObject::hold_spans(Spans rendered) {
+  const uint64_t more = rendered.capacity() * sizeof(rendered[0]);
+  bytes += more;
+  heap.grow(more);
+  spans = std::move(rendered);
+}
+
 ListObject::ListObject(Heap& owner, Values values)
-    : Object(owner, sizeof(ListObject) + values.size() * sizeof(Value), depth_of(values)),
+    : Object(owner, sizeof(ListObject) + values.capacity() * sizeof(Value), depth_of(values)),
       items(std::move(values)) {}
 
 DictObject::DictObject(Heap& owner) : Object(owner, sizeof(DictObject), 1) {}
@@ -112,6 +129,7 @@ int64_t DictObject::position(const Value& key, size_t hash) const {
   }
   const auto [begin, end] = index_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
+    heap.charge(1);  // a template can make keys that share a hash
     if (equal_values(entries[it->second].first, key)) return it->second;
   }
   return -1;
@@ -123,7 +141,12 @@ const Value* DictObject::find(const Value& key) const {
 }
 
 const Value* DictObject::find(std::string_view key) const {
-  const auto matches = [&](const Value& k) { return k.is(Kind::kString) && k.text() == key; };
+  heap.charge_bytes(key.size());
+  const auto matches = [&](const Value& k) {
+    if (!k.is(Kind::kString) || k.text().size() != key.size()) return false;
+    heap.charge_bytes(key.size());
+    return k.text() == key;
+  };
   if (entries.size() <= kLinearLookup) {
     for (const auto& [k, v] : entries) {
       if (matches(k)) return &v;
@@ -147,9 +170,11 @@ void DictObject::set(const Value& key, Value value) {
     entries[static_cast<size_t>(at)].second = std::move(value);
     return;
   }
-  constexpr uint64_t kEntryBytes = 2 * sizeof(Value) + 48;  // the pair and its index node
+  constexpr uint64_t kEntryBytes = 4 * sizeof(Value) + 48;  // pair, vector's spare, index node
   bytes += kEntryBytes;
   heap.grow(kEntryBytes);
+  heap.charge(3);
+  heap.check_live();
   entries.emplace_back(key, std::move(value));
   if (entries.size() == kLinearLookup + 1) {
     for (size_t i = 0; i < entries.size(); ++i) index_.emplace(hash_value(entries[i].first), i);
@@ -166,12 +191,12 @@ void DictObject::clear() {
 UndefinedObject::UndefinedObject(Heap& owner, std::string text)
     : Object(owner, sizeof(UndefinedObject) + text.size(), 0), message(std::move(text)) {}
 
-RangeObject::RangeObject(Heap& owner, int64_t first, int64_t end, int64_t stride)
+RangeObject::RangeObject(Heap& owner, Int first, Int end, Int stride)
     : Object(owner, sizeof(RangeObject), 0), start(first), stop(end), step(stride) {}
 
 int64_t RangeObject::size() const {
-  const Int span = step > 0 ? Int{stop} - start : Int{start} - stop;
-  const Int stride = step > 0 ? Int{step} : -Int{step};
+  const Int span = step > 0 ? stop - start : start - stop;
+  const Int stride = step > 0 ? step : -step;
   return span <= 0 ? 0 : static_cast<int64_t>((span + stride - 1) / stride);
 }
 
@@ -181,7 +206,7 @@ ViewObject::ViewObject(Heap& owner, Value dictionary, ViewKind kind)
       view(kind) {}
 
 IteratorObject::IteratorObject(Heap& owner, Values values, const char* type)
-    : Object(owner, sizeof(IteratorObject) + values.size() * sizeof(Value), depth_of(values)),
+    : Object(owner, sizeof(IteratorObject) + values.capacity() * sizeof(Value), depth_of(values)),
       items(std::move(values)),
       type_name(type) {}
 
@@ -210,7 +235,7 @@ MacroObject::MacroObject(Heap& owner, const Function& code, Value outer)
     : Object(owner, sizeof(MacroObject), 0), function(code), closure(std::move(outer)) {}
 
 LoopObject::LoopObject(Heap& owner, Values values, const Stmt& loop_statement)
-    : Object(owner, sizeof(LoopObject) + values.size() * sizeof(Value), depth_of(values)),
+    : Object(owner, sizeof(LoopObject) + values.capacity() * sizeof(Value), depth_of(values)),
       source(std::move(values)),
       test_pending(loop_statement.test != nullptr),
       statement(loop_statement) {
@@ -251,8 +276,15 @@ Heap::~Heap() {
   kept_.clear();
 }
 
+namespace {
+
+constexpr uint64_t kObjectWork = 2;  // to allocate and free
+
+}  // namespace
+
 Value Heap::string(std::string text) {
   check_size(text.size());
+  charge(kObjectWork + text.size() / 64);
   return {Kind::kString, make<StringObject>(std::move(text))};
 }
 Value Heap::markup(std::string text) {
@@ -262,37 +294,57 @@ Value Heap::markup(std::string text) {
 }
 Value Heap::list(Values items) {
   check_items(items.size());
+  charge(kObjectWork + items.size() / 4);
   return {Kind::kList, make<ListObject>(std::move(items))};
 }
 Value Heap::tuple(Values items) {
   check_items(items.size());
+  charge(kObjectWork + items.size() / 4);
   return {Kind::kTuple, make<ListObject>(std::move(items))};
 }
 Value Heap::undefined(std::string message) {
+  charge(kObjectWork);
   return {Kind::kUndefined, make<UndefinedObject>(std::move(message))};
 }
 Value Heap::undefined_name(std::string_view name) {
-  return undefined(fmt::format("'{}' is undefined", name));
+  return undefined(fmt::format("'{}' is undefined", shorten(name)));
 }
 Value Heap::iterator(Values items, const char* type) {
   check_items(items.size());
+  charge(kObjectWork + items.size() / 4);
   return {Kind::kIterator, make<IteratorObject>(std::move(items), type)};
 }
 
-void Heap::fail_steps() const {
-  fail(fmt::format("the template takes more than {} steps", max_steps_));
+namespace {
+
+constexpr const char* kLimitHint =
+    "a chat template needs a small part of that: correct the template, or shorten the conversation";
+
+}  // namespace
+
+void Heap::begin_limits() {
+  constexpr uint64_t kWorkPerByte = 2;
+  baseline_ = live_bytes_;
+  max_work_ = granted_work_ + kWorkPerByte * live_bytes_;
+  work_ = 0;
+}
+
+void Heap::fail_work() const {
+  fail(fmt::format("the template takes more than {} units of work", max_work_), kLimitHint);
 }
 
 void Heap::check_size(uint64_t bytes) const {
   if (bytes > static_cast<uint64_t>(max_value_bytes_)) {
-    fail(fmt::format("a value of {} bytes exceeds the limit of {}", bytes, max_value_bytes_));
+    fail(fmt::format("a value of {} bytes exceeds the limit of {}", bytes, max_value_bytes_),
+         kLimitHint);
   }
   check_live();
 }
 
 void Heap::check_live() const {
   if (live_bytes_ > baseline_ + 4 * static_cast<uint64_t>(max_value_bytes_)) {
-    fail(fmt::format("the template's values take more than {} bytes", 4 * max_value_bytes_));
+    fail(fmt::format("the template's values take more than {} bytes", 4 * max_value_bytes_),
+         kLimitHint);
   }
 }
 

@@ -56,8 +56,12 @@ struct Object {
 // A fault of the template at run time; becomes an Error with the line.
 struct Fault {
   std::string message;
+  std::string hint;  // "": what helps in general
 };
-[[noreturn]] void fail(std::string message);
+[[noreturn]] void fail(std::string message, std::string hint = "");
+// The text, or the beginning of a long one with "...": for messages. Names and keys may have
+// megabytes.
+std::string shorten(std::string_view text, size_t max_bytes = 200);
 
 struct StringObject;
 struct ListObject;
@@ -115,6 +119,7 @@ struct StringObject final : Object {
   int64_t length;       // code points
   bool markup = false;  // escaped or declared safe: + escapes the other side
   Spans spans;          // generation blocks rendered into it; lost by any operation on the text
+  void hold_spans(Spans rendered);
   bool ascii() const { return length == static_cast<int64_t>(text.size()); }
 };
 
@@ -146,9 +151,9 @@ struct UndefinedObject final : Object {
 };
 
 struct RangeObject final : Object {
-  RangeObject(Heap& owner, int64_t first, int64_t end, int64_t stride);
+  RangeObject(Heap& owner, Int first, Int end, Int stride);
   int64_t size() const;
-  int64_t start, stop, step;
+  Int start, stop, step;  // a slice's end may lie beyond 64 bits
 };
 
 enum class ViewKind : uint8_t { kItems, kKeys, kValues };
@@ -218,11 +223,17 @@ struct LoopObject final : Object {
   Value closure;  // kActivation
 };
 
-// Makes every object, counts steps and live bytes and holds what may be cyclic until it dies.
+// a * b, or the largest number where the product is larger.
+inline uint64_t saturating_multiply(uint64_t a, uint64_t b) {
+  uint64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+// Makes every object, counts work and live bytes and holds what may be cyclic until it dies.
 class Heap {
  public:
-  Heap(int64_t max_value_bytes, int64_t max_steps)
-      : max_value_bytes_(max_value_bytes), max_steps_(static_cast<uint64_t>(max_steps)) {}
+  Heap(int64_t max_value_bytes, int64_t max_work)
+      : max_value_bytes_(max_value_bytes), granted_work_(static_cast<uint64_t>(max_work)) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
   ~Heap();
@@ -241,30 +252,41 @@ class Heap {
   // Keeps the object and clears it when the rendering ends.
   void keep(Kind kind, Object* object) { kept_.emplace_back(kind, object); }
 
-  // Charges work: one step per evaluated node, element, or 256 bytes.
-  void charge(uint64_t steps) {
-    steps_ += steps;
-    if (steps_ > max_steps_) fail_steps();
+  // Charges for work before it is done: one unit, some 50 ns, for an evaluated node or an element.
+  // Whatever takes longer the larger its operand is must charge in proportion.
+  void charge(uint64_t work) {
+    if (work > max_work_ - work_) fail_work();
+    work_ += work;
   }
-  void charge_bytes(uint64_t bytes) { charge(bytes / 256 + 1); }
+  // For bytes that are copied, compared or hashed as a block.
+  void charge_bytes(uint64_t bytes) { charge(bytes / 64 + 1); }
+  // For bytes of text that are looked at one by one, or searched for another text.
+  void charge_characters(uint64_t bytes) { charge(bytes / 8 + 1); }
 
   // Refuses an intermediate value of more than the limit before it is built.
   void check_size(uint64_t bytes) const;
-  void check_items(uint64_t count) const { check_size(count * sizeof(Value)); }
-  size_t max_value_bytes() const { return static_cast<size_t>(max_value_bytes_); }
+  void check_items(uint64_t count) const { check_size(saturating_multiply(count, sizeof(Value))); }
+  // The same for a text that grows.
+  void check_text(const std::string& text) const {
+    if (text.size() > static_cast<uint64_t>(max_value_bytes_)) check_size(text.size());
+  }
   void grow(uint64_t bytes) { live_bytes_ += bytes; }
   void shrink(uint64_t bytes) { live_bytes_ -= bytes; }
   // Called where values are made in bulk: live values may take four times the one-value limit
   // beyond the caller's own variables.
   void check_live() const;
-  void set_baseline() { baseline_ = live_bytes_; }
+  // Call when the caller's variables are made: neither they nor the work for them count, and each
+  // of their bytes grants a little work.
+  void begin_limits();
 
  private:
-  [[noreturn]] void fail_steps() const;
+  [[noreturn]] void fail_work() const;
 
   int64_t max_value_bytes_;
-  uint64_t max_steps_, steps_ = 0;
-  uint64_t live_bytes_ = 0, baseline_ = 0;
+  uint64_t granted_work_, work_ = 0;
+  uint64_t live_bytes_ = 0;
+  // Before begin_limits nothing is refused.
+  uint64_t max_work_ = UINT64_MAX, baseline_ = UINT64_MAX / 2;
   Values kept_;
 };
 

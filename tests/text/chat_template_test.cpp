@@ -2,9 +2,12 @@
 // scripts/golden/make_chat_template_golden.py), its limits, and the loading of templates.
 #include "slimexx/text/chat_template.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -137,6 +140,8 @@ TEST(ChatTemplate, SpansFollowMacrosAndBlocks) {
 }
 
 TEST(ChatTemplate, ErrorsNameTheLine) {
+  for (const char* source : {"{{ x.y.z }}", "{% if %}", "{{ raise_exception('no') }}"})
+    EXPECT_NE(error_of(source).find("hint: "), std::string::npos) << source;
   EXPECT_NE(error_of("a\n{{ x.y.z }}").find("case: line 2"), std::string::npos);
   EXPECT_NE(error_of("a\n\n{% if %}").find("case: line 3"), std::string::npos);
   EXPECT_NE(error_of("{% if true %}\n\n\n{{ 'unclosed }}").find("case: line 4"), std::string::npos);
@@ -196,6 +201,97 @@ TEST(ChatTemplate, HostileTemplatesAreStopped) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     EXPECT_LT(took.count(), 5.0) << source.substr(0, 200);
   }
+}
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+// Whatever costs more the larger its operand is, repeated: the limit is met before much time has
+// passed, and the error says where. Values at the ends of the integers belong here too.
+TEST(ChatTemplate, WorkAndBytesAreBounded) {
+  const TemplateLimits limits{2'000'000, 4 << 20, 200};
+  for (const Json& row : read_lines(kData + "chat_template_limits.jsonl")) {
+    const auto source = row["source"].get<std::string>();
+    SCOPED_TRACE(source);
+    const double begin = cpu_seconds();
+    if (row.contains("error")) {
+      const std::string got = error_of("\n" + source, R"({"l": [1, 2, 3], "s": "abc"})", limits);
+      EXPECT_NE(got.find(row["error"].get<std::string>()), std::string::npos) << got;
+      EXPECT_NE(got.find("case: line 2"), std::string::npos) << got;
+      EXPECT_NE(got.find("hint: "), std::string::npos) << got;
+      EXPECT_LT(got.size(), 1500u);
+    } else {
+      const std::string got = render(source, R"({"l": [1, 2, 3], "s": "abc"})", limits);
+      if (row.contains("bytes")) {
+        EXPECT_EQ(got.size(), row["bytes"].get<size_t>());
+      } else {
+        EXPECT_EQ(got, row["rendered"].get<std::string>());
+      }
+    }
+    EXPECT_LT(cpu_seconds() - begin, 3.0);
+  }
+}
+
+// At the default limits: a second or two, and far below a gigabyte.
+TEST(ChatTemplate, DefaultLimitsBoundTimeAndMemory) {
+  for (const std::string source :
+       {"{% set l=range(99999)|list %}{% for i in range(3000) %}{% set x %}{{ l }}{{ l }}{{ l }}"
+        "{% endset %}{% endfor %}",
+        "{% set s='1'*60000000 %}{% for i in range(300) %}{% set x=s|int %}{% endfor %}",
+        "{% set s='1'*60000000 %}{% set d={1:2} %}{% for i in range(300) %}{% set x=d[s] %}"
+        "{% endfor %}",
+        "{% set s='a b '*150000 %}{% for i in range(300) %}{% set x=s.split() %}{% endfor %}",
+        "{% macro m() %}{{ m(*varargs) }}{% endmacro %}{{ m(*(range(99999)|list)) }}",
+        "{% macro m(n) %}{{ 'a'*60000000 }}{{ m(n+1) }}{% endmacro %}{{ m(0) }}"}) {
+    const double begin = cpu_seconds();
+    EXPECT_EQ(error_of(source).find("no error"), std::string::npos) << source;
+    EXPECT_LT(cpu_seconds() - begin, 15.0) << source;  // sanitizers and small machines among them
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(usage.ru_maxrss, 800 * 1024) << "KiB";
+#endif
+}
+
+// Real templates on 500 messages of 4 KB take less than the variables themselves grant.
+TEST(ChatTemplate, LongConversationsStayFarBelowTheLimits) {
+  std::string text;
+  while (text.size() < 2048) text += "A word \xC3\xA9 of text, <b> & 12.\n";
+  Json messages = Json::array();
+  for (int i = 0; i < 500; ++i) {
+    const bool user = i % 2 == 0;
+    messages.push_back({{"role", user ? "user" : "assistant"},
+                        {"content", (user ? text : "<think>\n" + text + "</think>\n\n") + text}});
+  }
+  TemplateLimits limits;
+  limits.max_work = 0;
+  for (const char* name : {"GLM-4.6.jinja", "Qwen-Qwen3-0.6B.jinja", "Qwen3-Coder.jinja",
+                           "deepseek-ai-DeepSeek-V3.1.jinja",
+                           "meta-llama-Llama-3.1-8B-Instruct.jinja", "trl-qwen3_training.jinja"}) {
+    const Json variables = {{"messages", messages}, {"bos_token", "<s>"}, {"eos_token", "</s>"}};
+    EXPECT_GT(
+        parse(read_text_file(kData + "templates/" + name)).render(variables, limits).text.size(),
+        500'000u)
+        << name;
+  }
+}
+
+TEST(ChatTemplate, ManyParametersParseFast) {  // no pass compares all pairs of names
+  std::string names, keywords;
+  for (int i = 0; i < 50'000; ++i) {
+    names += fmt::format("{}a{}", i == 0 ? "" : ",", i);
+    keywords += fmt::format("{}a{}=1", i == 0 ? "" : ",", i);
+  }
+  const double begin = cpu_seconds();
+  EXPECT_EQ(render("{% macro m(" + names + ") %}{% endmacro %}x"), "x");
+  EXPECT_EQ(render("{{ dict(" + keywords + ")|length }}"), "50000");
+  EXPECT_NE(error_of("{% macro m(" + names + ") %}{% endmacro %}{{ m(" + keywords + ") }}")
+                .find("units of work"),
+            std::string::npos);
+  EXPECT_LT(cpu_seconds() - begin, 3.0);
+  EXPECT_NE(error_of("{% macro m(a, b, a) %}{% endmacro %}").find("two parameters named 'a'"),
+            std::string::npos);
+  EXPECT_NE(error_of("{{ dict(a=1, a=2) }}").find("out of order"), std::string::npos);
 }
 
 TEST(ChatTemplate, CyclesAreFreed) {  // the leak checker of a sanitized build looks after this one

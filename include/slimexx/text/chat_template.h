@@ -1,5 +1,5 @@
 // Jinja chat templates, by an interpreter that sees plain JSON values only (no host objects, no
-// attribute walk), with step, depth and output limits, in the environment that transformers gives
+// attribute walk), with limits of work, depth and size, in the environment that transformers gives
 // templates: trim_blocks, lstrip_blocks, loop controls, {% generation %}, tojson, raise_exception,
 // strftime_now. Immutable after parsing; render may be called from any thread.
 #pragma once
@@ -16,7 +16,9 @@
 namespace slimexx::text {
 
 struct TemplateLimits {
-  int64_t max_steps = 20'000'000;       // evaluated nodes
+  // Units of some 50 ns: a node, an element, a few characters, a line of bytes. On top of them
+  // come two for each byte of the variables.
+  int64_t max_work = 20'000'000;
   int64_t max_output_bytes = 64 << 20;  // also the limit of any one intermediate string or list
   int max_depth = 200;                  // nested expressions, calls, macros
 };
