@@ -1,5 +1,7 @@
 // Times a whole model of a config.json's shape, with random weights, on one CUDA device:
-//   model_bench train CONFIG_DIR TOKENS            one packed sequence, forward, loss, backward
+//   model_bench train CONFIG_DIR TOKENS [auto|full|none [GIB]]   one packed sequence: forward,
+//   loss,
+//                                         backward; GIB: memory of activations, for auto
 //   model_bench generate CONFIG_DIR {REQUESTS IN OUT}...    what the engine makes of them
 #include <fmt/core.h>
 
@@ -54,15 +56,22 @@ std::vector<int32_t> random_tokens(int64_t n, int64_t vocabulary, uint64_t seed)
   return tokens;
 }
 
-void time_training(const std::string& directory, int64_t num_tokens) {
+void time_training(const std::string& directory, int64_t num_tokens, const std::string& recompute,
+                   double activation_gib) {
   const rl::LoadedModel m = rl::make_random_model(directory, kDevice, true, 1);
   const model::Transformer transformer(m.spec, kDevice, num_tokens);
   const auto communicator = dist::make_single_communicator();
   train::TrainOptions options;
   options.max_tokens_per_gpu = num_tokens;
-  options.recompute_granularity = "full";
+  options.recompute_granularity = recompute;
   options.max_logits_gib = 5.25;
   train::Trainer trainer(transformer, *m.store, *communicator, options, {}, 1.0f, kDevice);
+  tensor::Buffer activations;
+  if (activation_gib > 0) {
+    activations =
+        tensor::Buffer(kDevice, static_cast<int64_t>(activation_gib * 0x1p30), "activations");
+    trainer.borrow_memory(activations.view(tensor::DType::kU8, {activations.size_bytes()}));
+  }
   train::TrainSample sample{
       .tokens = random_tokens(num_tokens, m.spec.vocab_size, 7),
       .response_length = num_tokens - 1,
@@ -82,12 +91,14 @@ void time_training(const std::string& directory, int64_t num_tokens) {
     passes = std::min(passes, updated - start);
     if (i == 5)
       fmt::print(
-          "train {} tokens: forward, loss, backward, gradient norm {:.1f} ms ({:.0f} tokens/s, "
+          "train {} tokens, recompute {} (level {}, {} layers raised): forward, loss, backward, "
+          "gradient norm {:.1f} ms ({:.0f} tokens/s, "
           "{:.0f} "
           "TFLOP/s of model work), with the update {:.1f} ms; peak {:.1f} GiB; {} allocations "
           "after "
           "warm-up; loss {:.4f}, |g| {:.4f}\n",
-          num_tokens, passes * 1e3, static_cast<double>(num_tokens) / passes,
+          num_tokens, recompute, static_cast<int>(trainer.last_keep().level),
+          trainer.last_keep().num_raised, passes * 1e3, static_cast<double>(num_tokens) / passes,
           result.flops / passes * 1e-12, whole * 1e3,
           static_cast<double>(tensor::allocation_counters(kDevice).peak_bytes) / 0x1p30,
           tensor::allocation_counters(kDevice).num_allocations - allocations,
@@ -184,15 +195,18 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
 int run(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const auto number = [&](int i) { return std::atoll(argv[i]); };
-  if (mode == "train" && argc == 4) {
-    time_training(argv[2], number(3));
+  if (mode == "train" && argc >= 4 && argc <= 6) {
+    time_training(argv[2], number(3), argc > 4 ? argv[4] : "auto",
+                  argc > 5 ? std::atof(argv[5]) : 0);
   } else if (mode == "generate" && argc >= 6 && argc % 3 == 0) {
     const BenchModel m(argv[2]);
     const double bandwidth = copy_bandwidth();
     for (int i = 3; i < argc; i += 3)
       time_generation(m, bandwidth, number(i), number(i + 1), number(i + 2));
   } else {
-    fmt::print(stderr, "usage: model_bench train DIR TOKENS | generate DIR REQUESTS IN OUT ...\n");
+    fmt::print(stderr,
+               "usage: model_bench train DIR TOKENS [auto|full|none [GIB]] | generate DIR REQUESTS "
+               "IN OUT ...\n");
     return 2;
   }
   return 0;

@@ -41,8 +41,9 @@ VerbBody declare_generate(CLI::App& app) {
   app.add_flag("--apply-chat-template", flags->apply_chat_template,
                "Make a prompt that is plain text a user's message");
   add_sampling_flags(app, *flags);
-  app.add_option("--kv-cache-gib", flags->kv_cache_gib,
-                 "Memory for keys and values (default 1); one sequence always fits")
+  app.add_option(
+         "--kv-cache-gib", flags->kv_cache_gib,
+         "Memory for keys and values (default: 1 on the CPU, most of what is free on a GPU)")
       ->type_name("GIB");
   add_device_flag(app, flags->device);
   app.footer(

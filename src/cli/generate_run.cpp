@@ -22,8 +22,6 @@ namespace slimexx::cli {
 namespace {
 
 constexpr int64_t kBatchRows = 1024;
-constexpr int64_t kMaxRunning = 256;
-
 constexpr int64_t kMaxSamples = int64_t{1} << 26;  // their lines are held in memory
 
 using Prompts = std::vector<std::shared_ptr<const std::vector<int32_t>>>;
@@ -123,15 +121,9 @@ class GenerateRun {
  private:
   rollout::EngineOptions engine_options() const {
     const rollout::EngineOptions defaults;
-    const model::ModelSpec& s = model_.spec;
-    const auto token_kv_bytes = static_cast<double>(2 * s.num_layers * s.kv_size()) * sizeof(float);
-    const auto affordable =
-        static_cast<int64_t>(flags_.kv_cache_gib * double(int64_t{1} << 30) / token_kv_bytes);
-    const int64_t pages = max_sequence_ / defaults.page_tokens + 1;
-    const int64_t one = pages * defaults.page_tokens;
-    const int64_t running = std::min(std::ssize(prompts_) * flags_.n, kMaxRunning);
-    return {.max_running_requests = kMaxRunning,
-            .max_total_tokens = std::max(one, std::min(affordable, running * one)),
+    const int64_t samples = std::ssize(prompts_) * flags_.n;
+    return {.max_running_requests = std::clamp<int64_t>(samples, 1, defaults.max_running_requests),
+            .kv_cache_gib = flags_.kv_cache_gib,
             .max_sequence_tokens = max_sequence_};
   }
 
@@ -224,7 +216,8 @@ void check_flags(const GenerateFlags& flags) {
   require(flags.top_k >= -1 && flags.top_k <= INT32_MAX, "--top-k", "give a count, or 0 for all");
   // The flag's parser turns what is too large into the largest there is.
   require(flags.seed >= 0 && flags.seed < INT64_MAX, "--seed", "give a whole number from 0");
-  require(flags.kv_cache_gib > 0, "--kv-cache-gib", "give a number above 0");
+  require(!flags.kv_cache_gib || *flags.kv_cache_gib > 0, "--kv-cache-gib",
+          "give a number above 0");
 }
 
 }  // namespace

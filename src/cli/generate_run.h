@@ -3,6 +3,7 @@
 // not depend on the rank that made it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace slimexx::cli {
 struct GenerateFlags {
   std::string hf_checkpoint, input, output, device, input_key = "prompt";
   int64_t n = 1, max_new_tokens = 512, top_k = 0, seed = 0;
-  double temperature = 1.0, top_p = 1.0, kv_cache_gib = 1.0;
+  double temperature = 1.0, top_p = 1.0;
+  std::optional<double> kv_cache_gib;
   bool greedy = false, apply_chat_template = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "layer_tape.h"
 #include "layer_views.h"
 #include "rotary_table.h"
 #include "slimexx/base/check.h"
@@ -81,39 +82,13 @@ Transformer::Transformer(const ModelSpec& spec, tensor::Device device, int64_t m
   tensor::upload(stream, sin_, sin.data());
 }
 
-void allocate_kept(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape) {
-  const DType dtype = tensor::compute_dtype(arena.device());
-  tape.attention = arena.allocate(dtype, {num_tokens, spec.q_size()});
-  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
-  if (!spec.sandwich_norms) tape.x_mid = arena.allocate(dtype, {num_tokens, spec.hidden_size});
-}
-
-void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens,
-                          bool for_backward, LayerTape& tape) {
-  const DType dtype = tensor::compute_dtype(arena.device());
-  const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
-  if (spec.qk_norm) tape.qkv_raw = rows(spec.qkv_size());
-  tape.qkv = rows(spec.qk_norm ? spec.q_size() + spec.kv_size() : spec.qkv_size());
-  if (spec.sandwich_norms) tape.o_raw = rows(spec.hidden_size);
-  if (!tape.x_mid.defined()) tape.x_mid = rows(spec.hidden_size);
-  if (for_backward) {
-    tape.gate_up = rows(2 * spec.intermediate_size);
-  } else {
-    tape.h = rows(spec.intermediate_size);
-  }
-  if (spec.sandwich_norms) tape.down_raw = rows(spec.hidden_size);
-}
-
 // Legend as in transformer.h. Pre-norm block, with the sandwich norms of GLM-4-0414 where the spec
 // has them:
 //   a = o(attention(qkv(norm(x))));  x_mid = x + [norm](a)
 //   m = down(swiglu(gate_up(norm(x_mid))));  x_out = x_mid + [norm](m)
 // Each residual sum also takes the norm that follows it: that of x_out is the next layer's.
-void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w,
-                                   const Batch& batch, int64_t layer, LayerTape& tape,
-                                   Tensor normed, Tensor mid_normed, bool is_again) const {
-  const auto eps = static_cast<float>(spec_.rms_norm_eps);
-  ArenaScope scope(arena);
+void Transformer::project_qkv(Stream stream, const LayerParameters& w, const Batch& batch,
+                              int64_t layer, const LayerTape& tape, Tensor normed) const {
   const Tensor projected = spec_.qk_norm ? tape.qkv_raw : tape.qkv;
   ops::matmul_forward(stream, projected, normed, w.qkv_weight, w.qkv_bias);
   ops::KvSlots kv;
@@ -121,27 +96,35 @@ void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParam
     const LayerPages& pages = batch.pages[static_cast<size_t>(layer)];
     kv = {.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
   }
-  ops::qk_norm_rotary_forward(stream, tape.qkv, projected, w.q_norm, w.k_norm, eps, rotary_table(),
+  ops::qk_norm_rotary_forward(stream, tape.qkv, projected, w.q_norm, w.k_norm,
+                              static_cast<float>(spec_.rms_norm_eps), rotary_table(),
                               batch.positions, kv, qkv_heads(spec_));
+}
 
-  if (!is_again) {
-    const QkvViews qkv = split_qkv(tape.qkv, projected, spec_);
-    const bool paged = kv.k_pages.defined();
-    ops::attention_forward(stream, view_heads(tape.attention, spec_.num_heads, spec_.head_dim),
-                           tape.lse, qkv.q, paged ? kv.k_pages : qkv.k, paged ? kv.v_pages : qkv.v,
-                           batch.attention, attention_scale(spec_));
-  }
+void Transformer::attend(Stream stream, const Batch& batch, int64_t layer,
+                         const LayerTape& tape) const {
+  const QkvViews qkv = split_qkv(tape.qkv, spec_.qk_norm ? tape.qkv_raw : tape.qkv, spec_);
+  const bool paged = !batch.pages.empty();
+  const LayerPages pages =
+      paged ? batch.pages[static_cast<size_t>(layer)] : LayerPages{qkv.k, qkv.v};
+  ops::attention_forward(stream, view_heads(tape.attention, spec_.num_heads, spec_.head_dim),
+                         tape.lse, qkv.q, pages.k, pages.v, batch.attention,
+                         attention_scale(spec_));
+}
 
-  if (is_again && !spec_.sandwich_norms) {
-    ops::rms_norm_forward(stream, mid_normed, tape.x_mid, w.mlp_norm, eps);
-  } else {
-    const Tensor o = spec_.sandwich_norms
-                         ? tape.o_raw
-                         : arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
-    ops::matmul_forward(stream, o, tape.attention, w.o_weight, w.o_bias);
-    ops::add_rms_norm_forward(stream, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
-                              w.mlp_norm, eps);
-  }
+void Transformer::add_attention(Stream stream, Arena& arena, const LayerParameters& w,
+                                const LayerTape& tape, Tensor mid_normed, bool keeps_o) const {
+  ArenaScope scope(arena);
+  const Tensor o = spec_.sandwich_norms
+                       ? tape.o_raw
+                       : arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
+  if (!keeps_o) ops::matmul_forward(stream, o, tape.attention, w.o_weight, w.o_bias);
+  ops::add_rms_norm_forward(stream, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
+                            w.mlp_norm, static_cast<float>(spec_.rms_norm_eps));
+}
+
+void Transformer::project_up(Stream stream, const LayerParameters& w, const LayerTape& tape,
+                             Tensor mid_normed) const {
   if (tape.gate_up.defined()) {
     ops::matmul_forward(stream, tape.gate_up, mid_normed, w.gate_up_weight, w.gate_up_bias);
   } else {
@@ -149,9 +132,9 @@ void Transformer::layer_up_forward(Stream stream, Arena& arena, const LayerParam
   }
 }
 
-void Transformer::layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
-                                     const LayerTape& tape, Tensor x_out, Tensor next_norm,
-                                     Tensor normed) const {
+void Transformer::add_mlp(Stream stream, Arena& arena, const LayerParameters& w,
+                          const LayerTape& tape, Tensor x_out, Tensor next_norm,
+                          Tensor normed) const {
   ArenaScope scope(arena);
   const int64_t tokens = tape.x_mid.dim(0);
   const DType dtype = tape.x_mid.dtype();
@@ -183,26 +166,26 @@ Tensor Transformer::forward(Stream stream, Arena& arena, const ModelParameters& 
   ops::rms_norm_forward(stream, normed, x, weights.layers[0].input_norm,
                         static_cast<float>(spec_.rms_norm_eps));
   for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
-    const bool keep_all = tape != nullptr && tape->recompute == Recompute::kNone;
     // The layer's output is the next one's input: kept apart if this input is on the tape.
     const bool is_last = layer + 1 == spec_.num_layers;
     const Tensor next = tape == nullptr || is_last ? x_out : hidden();
     const LayerParameters& w = weights.layers[static_cast<size_t>(layer)];
     Arena::Mark mark = arena.mark();
-    LayerTape layer_tape{.x = x};
-    allocate_kept(arena, spec_, tokens, layer_tape);
-    if (tape != nullptr) mark = arena.mark();
-    const LayerTape kept = layer_tape;
-    allocate_activations(arena, spec_, tokens, keep_all, layer_tape);
-    layer_up_forward(stream, arena, w, batch, layer, layer_tape, normed, normed, false);
-    layer_down_forward(
-        stream, arena, w, layer_tape, next,
-        is_last ? Tensor{} : weights.layers[static_cast<size_t>(layer) + 1].input_norm, normed);
-    if (!keep_all) {
-      layer_tape = kept;
-      arena.release_to(mark);
+    LayerTape kept{.x = x};
+    if (tape != nullptr) {
+      allocate_kept(arena, spec_, tokens, tape->keep.of(layer), kept);
+      mark = arena.mark();
     }
-    if (tape != nullptr) tape->layers.push_back(layer_tape);
+    LayerTape layer_tape = kept;
+    allocate_rest(arena, spec_, tokens, false, layer_tape);
+    project_qkv(stream, w, batch, layer, layer_tape, normed);
+    attend(stream, batch, layer, layer_tape);
+    add_attention(stream, arena, w, layer_tape, normed, false);
+    project_up(stream, w, layer_tape, normed);
+    add_mlp(stream, arena, w, layer_tape, next,
+            is_last ? Tensor{} : weights.layers[static_cast<size_t>(layer) + 1].input_norm, normed);
+    arena.release_to(mark);
+    if (tape != nullptr) tape->layers.push_back(kept);
     x = next;
   }
   return x_out;

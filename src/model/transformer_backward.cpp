@@ -1,3 +1,4 @@
+#include "layer_tape.h"
 #include "layer_views.h"
 #include "slimexx/base/check.h"
 #include "slimexx/model/transformer.h"
@@ -89,20 +90,35 @@ void Transformer::attention_block_backward(Stream stream, Arena& arena, const La
   ops::rms_norm_backward(stream, dx, g.input_norm, dnormed, tape.x, w.input_norm, eps, true);
 }
 
-// Fills the tape again from what kFull keeps: all but the layer's output, which backward does not
-// read. What this makes on the way, norms and h, stays for backward.
+// Fills the tape again from what was kept: all but the layer's output, which backward does not
+// read. The norms and h that this makes on the way stay for backward.
 void Transformer::recompute_layer(Stream stream, Arena& arena, const LayerParameters& w,
                                   const Batch& batch, int64_t layer, LayerTape& tape) const {
+  const LayerTape kept = tape;
   const int64_t tokens = tape.x.dim(0);
+  const auto eps = static_cast<float>(spec_.rms_norm_eps);
   const auto rows = [&](int64_t width) { return arena.allocate(tape.x.dtype(), {tokens, width}); };
-  allocate_activations(arena, spec_, tokens, true, tape);
-  tape.normed = norm_again(stream, arena, {}, tape.x, w.input_norm);
-  tape.mid_normed = rows(spec_.hidden_size);
-  layer_up_forward(stream, arena, w, batch, layer, tape, tape.normed, tape.mid_normed, true);
-  if (!spec_.sandwich_norms) return;
-  tape.h = rows(spec_.intermediate_size);
-  ops::swiglu_forward(stream, tape.h, tape.gate_up);
-  ops::matmul_forward(stream, tape.down_raw, tape.h, w.down_weight, w.down_bias);
+  allocate_rest(arena, spec_, tokens, true, tape);
+  if (!kept.qkv.defined()) {
+    tape.normed = norm_again(stream, arena, {}, tape.x, w.input_norm);
+    project_qkv(stream, w, batch, layer, tape, tape.normed);
+  }
+  if (!kept.x_mid.defined()) {
+    tape.mid_normed = rows(spec_.hidden_size);
+    add_attention(stream, arena, w, tape, tape.mid_normed, kept.o_raw.defined());
+  }
+  if (!kept.gate_up.defined()) {
+    if (!tape.mid_normed.defined()) {
+      tape.mid_normed = rows(spec_.hidden_size);
+      ops::rms_norm_forward(stream, tape.mid_normed, tape.x_mid, w.mlp_norm, eps);
+    }
+    project_up(stream, w, tape, tape.mid_normed);
+  }
+  if (spec_.sandwich_norms && !kept.down_raw.defined()) {
+    tape.h = rows(spec_.intermediate_size);
+    ops::swiglu_forward(stream, tape.h, tape.gate_up);
+    ops::matmul_forward(stream, tape.down_raw, tape.h, w.down_weight, w.down_bias);
+  }
 }
 
 void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& weights,
@@ -114,7 +130,7 @@ void Transformer::backward(Stream stream, Arena& arena, const ModelParameters& w
     const auto l = static_cast<size_t>(layer);
     ArenaScope scope(arena);
     LayerTape layer_tape = tape.layers[l];
-    if (tape.recompute == Recompute::kFull)
+    if (tape.keep.of(layer) != LayerKeep::kAll)
       recompute_layer(stream, arena, weights.layers[l], batch, layer, layer_tape);
     const LayerParameters &w = weights.layers[l], &g = gradients.layers[l];
     mlp_block_backward(stream, arena, w, g, layer_tape, dx, !gradients.is_fresh);

@@ -73,18 +73,23 @@ void bind_engine(Binder& b, RolloutOptions& o) {
            .slime = "sglang-max-total-tokens"});
   b.field("kv_cache_gib", o.kv_cache_gib,
           {.unit = "GiB",
-           .doc = "Memory of an engine's KV cache on the CPU.",
+           .doc = "Memory of an engine's keys and values. Left out: 1 on the CPU; on a GPU what "
+                  "is left of mem_fraction_static.",
            .min = 0,
            .min_exclusive = true,
            .slime = "-"});
   b.field("disable_radix_cache", o.disable_radix_cache,
           {.doc = "Do not share the keys and values of common prefixes.",
            .slime = "sglang-disable-radix-cache"});
-  b.field("mem_fraction_static", o.mem_fraction_static,
-          {.doc = "Share of a GPU's memory for weights and KV cache; without effect on the CPU.",
-           .min = 0,
-           .max = 1,
-           .slime = "sglang-mem-fraction-static"});
+  b.field(
+      "mem_fraction_static", o.mem_fraction_static,
+      {.doc = "Share of a GPU's memory that the program may take: weights, gradients, optimizer, "
+              "and what is left for keys, values and activations, which take turns in it. No "
+              "effect on the CPU.",
+       .min = 0,
+       .max = 1,
+       .min_exclusive = true,
+       .slime = "sglang-mem-fraction-static"});
 }
 
 void bind_section(Binder& b, RolloutOptions& o) {

@@ -158,6 +158,11 @@ class SftSource : public SampleSource {
   Json state() const override { return cursor_to_json(order_.cursor()); }
   void restore(const Json& state) override { order_.restore(cursor_from_json(state)); }
   int64_t num_rollouts() const override { return num_rollouts_; }
+  std::optional<int64_t> longest_sequence() const override {
+    size_t longest = 0;
+    for (const auto& example : set_.examples()) longest = std::max(longest, example.tokens.size());
+    return static_cast<int64_t>(longest);
+  }
   bool is_generated() const override { return false; }
 
  private:
@@ -193,6 +198,7 @@ rollout::EngineOptions engine_options(const RolloutOptions& o, int64_t longest_s
           .enable_prefix_cache = !o.disable_radix_cache,
           .max_total_tokens = o.max_total_tokens,
           .kv_cache_gib = o.kv_cache_gib,
+          .mem_fraction_static = o.mem_fraction_static,
           .max_sequence_tokens = longest_sequence};
 }
 

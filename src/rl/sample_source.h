@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "slimexx/base/json.h"
@@ -20,7 +21,9 @@ class SampleSource {
   virtual Json state() const = 0;  // for checkpoints
   virtual void restore(const Json& state) = 0;
   virtual int64_t num_rollouts() const = 0;  // that the source or the configuration foresees
-  virtual bool is_generated() const = 0;     // by this program's engine: exactness can be demanded
+  // Tokens of the longest sample that can come; nothing where that is not known.
+  virtual std::optional<int64_t> longest_sequence() const { return std::nullopt; }
+  virtual bool is_generated() const = 0;  // by this program's engine: exactness can be demanded
 };
 
 std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config,

@@ -64,8 +64,8 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
       std::make_unique<model::Transformer>(policy_.spec, request_.device, longest_sequence());
   policy_weights_ = model::bind_weights(*policy_.store, policy_.spec);
   build_reference();
-  build_engine();
   build_trainer();
+  build_engine();
   if (!request_.resume.empty() || !config_.model.load.empty()) resume();
   log_ = std::make_unique<observe::RunLog>(
       observe::RunLog::Options{.run_dir = config_.observe.run_dir,
@@ -157,14 +157,23 @@ void TrainingRun::build_data() {
   }
 }
 
-int64_t TrainingRun::longest_sequence() const {
-  if (!wants_engine()) return policy_.spec.max_positions;
-  int64_t longest = 0;
-  if (prompts_) longest = longest_prompt(*prompts_) + config_.rollout.rollout_max_response_len;
+int64_t TrainingRun::longest_trained() const {
+  if (prompts_) return longest_prompt(*prompts_) + config_.rollout.rollout_max_response_len;
+  return source_->longest_sequence().value_or(policy_.spec.max_positions);
+}
+
+int64_t TrainingRun::longest_generated() const {
+  int64_t longest = prompts_ ? longest_trained() : 0;
   const int64_t eval_response =
       config_.eval.eval_max_response_len.value_or(config_.rollout.rollout_max_response_len);
   for (const auto& set : eval_sets_)
     longest = std::max(longest, longest_prompt(*set.prompts) + eval_response);
+  return longest;
+}
+
+int64_t TrainingRun::longest_sequence() const {
+  if (!wants_engine()) return policy_.spec.max_positions;
+  const int64_t longest = longest_generated();
   require(longest <= policy_.spec.max_positions,
           fmt::format(
               "the longest prompt and a full response are {} tokens, the model knows {} positions",
@@ -175,19 +184,15 @@ int64_t TrainingRun::longest_sequence() const {
   return prompts_ ? longest : policy_.spec.max_positions;
 }
 
+// Takes what is left of the device's memory, for the engine and the trainer.
 void TrainingRun::build_engine() {
+  const tensor::Tensor cache_memory = take_pool();
   if (!wants_engine()) return;
-  const RolloutOptions& o = config_.rollout;
-  int64_t longest = 0;
-  if (prompts_) longest = longest_prompt(*prompts_) + o.rollout_max_response_len;
-  const int64_t eval_response =
-      config_.eval.eval_max_response_len.value_or(o.rollout_max_response_len);
-  for (const auto& set : eval_sets_)
-    longest = std::max(longest, longest_prompt(*set.prompts) + eval_response);
   engine_ = std::make_unique<rollout::Engine>(
-      *transformer_, policy_weights_, request_.device, engine_options(o, longest),
+      *transformer_, policy_weights_, request_.device,
+      engine_options(config_.rollout, longest_generated()),
       [this](int32_t id) -> const std::string& { return text_.tokenizer->token_bytes(id); },
-      text_.tokenizer->vocab_size());
+      text_.tokenizer->vocab_size(), cache_memory);
   generator_ = std::make_unique<Generator>(*engine_, text_.tokenizer.get(), communicator_);
   if (prompts_) grader_ = reward::make_grader(config_.reward);
   if (config_.eval.eval_interval > 0)
@@ -201,8 +206,6 @@ void TrainingRun::build_trainer() {
   trainer_ = std::make_unique<train::Trainer>(
       *transformer_, *policy_.store, communicator_, config_.train, config_.optimizer,
       static_cast<float>(config_.rollout.rollout_temperature), request_.device);
-  // Generation and training alternate: on a device they share the memory of keys and values.
-  if (engine_ && !request_.device.is_cpu()) trainer_->borrow_memory(engine_->lend_cache());
   checkpoints_ = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = checkpoint_root(),
                               .side_files_from = config_.model.hf_checkpoint,
@@ -266,7 +269,6 @@ std::string TrainingRun::resume_command() const { return start_command() + " --r
 
 std::string TrainingRun::banner() const {
   const auto& spec = policy_.spec;
-  const double gib = 1.0 / (1 << 30);
   std::string text =
       fmt::format("slimexx {}{}\n",
                   config_.is_sft() ? "supervised fine-tuning" : config_.rl.advantage_estimator,
@@ -285,12 +287,8 @@ std::string TrainingRun::banner() const {
   }
   text += fmt::format("  batch     {}\n", describe_batch(config_));
   text += fmt::format("  rollouts  {} of {} done\n", next_rollout_, num_rollouts_);
-  text += fmt::format(
-      "  memory    weights, gradients, optimizer {:.3f} GiB{} in use, planned per rank\n",
-      static_cast<double>(tensor::allocation_counters(request_.device).live_bytes) * gib,
-      engine_ ? fmt::format("; engine {:.3f} GiB included,",
-                            static_cast<double>(engine_->memory_bytes()) * gib)
-              : "");
+  text += fmt::format("  memory    of one rank on {}\n{}", tensor::to_string(request_.device),
+                      memory_table());
   text += fmt::format("  run       {}\n", config_.observe.run_dir);
   if (grader_) text += fmt::format("  reward    {}\n", config_.reward.rm_type);
   text += fmt::format("  resume    {}", resume_command());

@@ -2,10 +2,12 @@
 // run the same stages in the same order.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "estimators.h"
+#include "memory_plan.h"
 #include "run_checkpoint.h"
 #include "sample_source.h"
 #include "slimexx/observe/metrics.h"
@@ -56,10 +58,15 @@ class TrainingRun {
   void build_data();
   void build_engine();
   void build_trainer();
+  tensor::Tensor take_pool();  // the engine's part of it
+  int64_t samples_per_microbatch() const;
+  std::string memory_table() const;  // lines of the banner
   void resume();
   void restore_training(const io::Checkpoint& checkpoint);
   bool wants_engine() const;
-  int64_t longest_sequence() const;
+  int64_t longest_sequence() const;   // of tokens that the policy may see
+  int64_t longest_generated() const;  // prompt and response, evaluation included
+  int64_t longest_trained() const;
   void run_evaluation(int64_t rollout, observe::MetricRow& row);
   void check_updates() const;
   train::StepLoss step_loss() const;
@@ -91,6 +98,9 @@ class TrainingRun {
   std::unique_ptr<model::Transformer> transformer_, reference_transformer_;
   model::ModelParameters policy_weights_;
   std::unique_ptr<reward::Grader> grader_, eval_grader_;
+  // On a GPU: the memory in which generation and training take turns.
+  std::optional<MemoryPlan> memory_plan_;
+  tensor::Buffer pool_;
   std::unique_ptr<rollout::Engine> engine_;
   std::unique_ptr<Generator> generator_;
   std::unique_ptr<train::Trainer> trainer_;

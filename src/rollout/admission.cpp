@@ -66,9 +66,9 @@ void check_options(const EngineOptions& options, int64_t max_positions, tensor::
   if (options.max_total_tokens < 0)
     throw Error(ErrorCode::kUsage, fmt::format("max_total_tokens is {}", options.max_total_tokens),
                 "use 0 to size the cache by kv_cache_gib, or a number of tokens");
-  if (options.max_total_tokens == 0 && !(options.kv_cache_gib > 0))
-    throw Error(ErrorCode::kUsage, fmt::format("kv_cache_gib is {}", options.kv_cache_gib),
-                "give the KV cache some memory, or set max_total_tokens");
+  if (options.kv_cache_gib && !(*options.kv_cache_gib > 0))
+    throw Error(ErrorCode::kUsage, fmt::format("kv_cache_gib is {}", *options.kv_cache_gib),
+                "give the KV cache some memory, or leave it out");
   if (options.max_sequence_tokens < 0 || options.max_sequence_tokens > max_positions)
     throw Error(ErrorCode::kUsage,
                 fmt::format("sequences of {} tokens exceed the {} positions of the model",

@@ -53,7 +53,7 @@ class Stopwatch {
 struct Engine::Impl {
   Impl(const model::Transformer& transformer, const model::ModelParameters& weights,
        tensor::Device device, const EngineOptions& options_in, TokenBytes token_bytes_in,
-       int64_t num_sampled_tokens);
+       int64_t num_sampled_tokens, tensor::Tensor cache_memory);
 
   void submit(Request request);
   std::vector<Generation> step();
@@ -69,6 +69,7 @@ struct Engine::Impl {
   EngineOptions options;
   TokenBytes token_bytes;
   StepSizes sizes;
+  EngineMemory memory;
   int64_t num_pages;
   Scheduler scheduler;
   StepRunner runner;
@@ -81,20 +82,20 @@ struct Engine::Impl {
 
 Engine::Impl::Impl(const model::Transformer& transformer, const model::ModelParameters& weights,
                    tensor::Device device, const EngineOptions& options_in,
-                   TokenBytes token_bytes_in, int64_t num_sampled_tokens)
+                   TokenBytes token_bytes_in, int64_t num_sampled_tokens,
+                   tensor::Tensor cache_memory)
     : spec(transformer.spec()),
       options(checked(options_in, transformer.max_positions(), device)),
       token_bytes(std::move(token_bytes_in)),
       sizes(step_sizes(transformer, options, num_sampled_tokens)),
-      num_pages(count_pages(options,
-                            page_bytes(spec, weights.embedding.dtype(), options.page_tokens),
-                            sizes.max_sequence_tokens)),
+      memory(plan_engine_memory(transformer, weights, device, options, num_sampled_tokens)),
+      num_pages(count_pages(options, memory, device, cache_memory)),
       scheduler({.page_tokens = options.page_tokens,
                  .num_pages = num_pages,
                  .max_batch_tokens = sizes.max_tokens,
                  .max_running = options.max_running_requests,
                  .enable_prefix_cache = options.enable_prefix_cache}),
-      runner(transformer, weights, device, sizes, num_pages) {}
+      runner(transformer, weights, device, sizes, num_pages, cache_memory) {}
 
 void Engine::Impl::submit(Request request) {
   check_request(request, sizes.max_sequence_tokens, spec.vocab_size, token_bytes != nullptr);
@@ -201,22 +202,22 @@ void Engine::Impl::abort_all() {
 EngineMemory plan_engine_memory(const model::Transformer& transformer,
                                 const model::ModelParameters& weights, tensor::Device device,
                                 const EngineOptions& options, int64_t num_sampled_tokens) {
-  EngineOptions of_any_cache = options;
-  of_any_cache.max_total_tokens = 1;  // whose size the caller may be about to choose
-  check_options(of_any_cache, transformer.max_positions(), device);
+  check_options(options, transformer.max_positions(), device);
   const StepSizes sizes = step_sizes(transformer, options, num_sampled_tokens);
-  return {
-      .workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
-                         plan_step_arena(transformer, weights, device, sizes),
-      .page_bytes = page_bytes(transformer.spec(), weights.embedding.dtype(), options.page_tokens),
-      .min_pages = sizes.max_pages()};
+  const int64_t bytes_per_page =
+      page_bytes(transformer.spec(), weights.embedding.dtype(), options.page_tokens);
+  return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
+                             plan_step_arena(transformer, weights, device, sizes),
+          .page_bytes = bytes_per_page,
+          .min_pages = sizes.max_pages(),
+          .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};
 }
 
 Engine::Engine(const model::Transformer& transformer, const model::ModelParameters& weights,
                tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
-               int64_t num_sampled_tokens)
+               int64_t num_sampled_tokens, tensor::Tensor cache_memory)
     : impl_(std::make_unique<Impl>(transformer, weights, device, options, std::move(token_bytes),
-                                   num_sampled_tokens)) {}
+                                   num_sampled_tokens, cache_memory)) {}
 Engine::~Engine() = default;
 
 void Engine::submit(Request request) { impl_->submit(std::move(request)); }

@@ -12,21 +12,28 @@ namespace slimexx::rollout {
 // Bytes of one page over all layers.
 int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens);
 
-// How many pages the options ask for. Throws Error(kUsage) if one sequence of `max_sequence_tokens`
-// does not fit.
-int64_t count_pages(const EngineOptions& options, int64_t bytes_per_page,
-                    int64_t max_sequence_tokens);
+// The most pages that the options ask for, or else that could serve.
+int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,
+                     int64_t pages_per_sequence);
+
+// How many pages a cache gets: what lies in `cache_memory` where that is defined, else what the
+// options and the device allow (EngineOptions). Throws Error(kUsage) if one sequence of the
+// greatest length does not fit.
+int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, tensor::Device device,
+                    const tensor::Tensor& cache_memory);
 
 class KvCache {
  public:
+  // In `memory` [bytes] U8 where that is defined, else in memory of its own.
   KvCache(const model::ModelSpec& spec, tensor::Device device, tensor::DType dtype,
-          int64_t num_pages, int64_t page_tokens);
+          int64_t num_pages, int64_t page_tokens, tensor::Tensor memory);
   std::span<const model::LayerPages> layers() const { return layers_; }
-  int64_t memory_bytes() const { return buffer_.size_bytes(); }
-  tensor::Tensor bytes() const { return buffer_.view(tensor::DType::kU8, {buffer_.size_bytes()}); }
+  int64_t memory_bytes() const { return bytes_.size_bytes(); }
+  tensor::Tensor bytes() const { return bytes_; }  // [memory_bytes] U8
 
  private:
   tensor::Buffer buffer_;
+  tensor::Tensor bytes_;
   std::vector<model::LayerPages> layers_;
 };
 

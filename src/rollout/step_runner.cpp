@@ -20,14 +20,15 @@ constexpr int64_t kShortestKeys = 1024;
 }  // namespace
 
 StepRunner::StepRunner(const model::Transformer& transformer, const model::ModelParameters& weights,
-                       tensor::Device device, const StepSizes& sizes, int64_t num_pages)
+                       tensor::Device device, const StepSizes& sizes, int64_t num_pages,
+                       tensor::Tensor cache_memory)
     : transformer_(transformer),
       weights_(weights),
       sizes_(sizes),
       head_rows_(count_head_rows(transformer, device, sizes)),
       stream_(tensor::compute_stream(device)),
-      kv_cache_(transformer.spec(), device, weights.embedding.dtype(), num_pages,
-                sizes.page_tokens),
+      kv_cache_(transformer.spec(), device, weights.embedding.dtype(), num_pages, sizes.page_tokens,
+                cache_memory),
       builder_(device, sizes.batch_limits()),
       arena_(device, plan_step_arena(transformer, weights, device, sizes), "rollout step") {}
 

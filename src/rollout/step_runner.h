@@ -19,7 +19,8 @@ class StepRunner {
  public:
   // Transformer and weights are borrowed. Takes all memory here.
   StepRunner(const model::Transformer& transformer, const model::ModelParameters& weights,
-             tensor::Device device, const StepSizes& sizes, int64_t num_pages);
+             tensor::Device device, const StepSizes& sizes, int64_t num_pages,
+             tensor::Tensor cache_memory);
   ~StepRunner();  // waits for what is queued
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -82,17 +83,27 @@ AllocationCounters allocation_counters(Device device) {
   return all.by_device[{device.type, device.index}].counters;
 }
 
-std::string describe_allocations(Device device) {
-  std::vector<std::pair<int64_t, std::string>> parts;
+std::vector<NamedBytes> list_allocations(Device device) {
+  std::vector<NamedBytes> live;
   {
     Ledgers& all = ledgers();
     const std::lock_guard lock(all.mutex);
     for (const auto& [what_for, bytes] : all.by_device[{device.type, device.index}].live_bytes)
-      if (bytes > 0) parts.emplace_back(bytes, what_for);
+      if (bytes > 0) live.push_back({what_for, bytes});
   }
-  std::sort(parts.rbegin(), parts.rend());
+  std::ranges::stable_sort(live, std::greater{}, &NamedBytes::bytes);
+  return live;
+}
+
+DeviceMemory device_memory(Device device) {
+  SLX_CHECK(!device.is_cpu(), "of a CUDA device only");
+  const auto state = device_api::memory_state(device.index);
+  return {.free_bytes = state.free_bytes, .total_bytes = state.total_bytes};
+}
+
+std::string describe_allocations(Device device) {
   std::string text;
-  for (const auto& [bytes, what_for] : parts)
+  for (const auto& [what_for, bytes] : list_allocations(device))
     text += fmt::format("{}{} {}", text.empty() ? "; in use: " : ", ", gib(bytes), what_for);
   return text;
 }

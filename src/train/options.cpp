@@ -39,10 +39,12 @@ void bind(config::Binder& b, TrainOptions& o) {
   b.field(
       "balance_data", o.balance_data,
       {.doc = "Give microbatches to ranks by Karmarkar-Karp on their FLOPs instead of in turn."});
-  b.field("recompute_granularity", o.recompute_granularity,
-          {.doc = "full: keep of each layer its input, attention's result and their sum, and "
-                  "compute the rest again in backward.",
-           .choices = {"none", "full"}});
+  b.field(
+      "recompute_granularity", o.recompute_granularity,
+      {.doc = "What layers keep for backward. none: everything. full: input, attention's result "
+              "and their sum; the rest is computed again. auto: on a GPU as much as the memory "
+              "planned for activations holds, on the CPU everything. The same bits every way.",
+       .choices = {"auto", "none", "full"}});
   b.field("loss_type", o.loss_type,
           {.doc = "policy_loss: reinforcement learning on rollouts. sft: cross-entropy on the "
                   "assistant's tokens of "
@@ -55,7 +57,9 @@ void bind(config::Binder& b, TrainOptions& o) {
   b.field("max_logits_gib", o.max_logits_gib,
           {.unit = "GiB",
            .doc = "Logits held at once by the head: kept for backward where a microbatch's fit, "
-                  "else made in chunks.",
+                  "else made in chunks. Left out: 0.25 on the CPU; on a GPU 8, or the first half, "
+                  "quarter ... of it that leaves room for the activations. The number of chunks "
+                  "decides the last bits of the head's gradient.",
            .min = 0,
            .min_exclusive = true,
            .slime = "-"});

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "microbatch.h"
-#include "slimexx/base/check.h"
+#include "passes.h"
 #include "slimexx/train/schedule.h"
 
 namespace slimexx::train {
@@ -16,113 +15,6 @@ using tensor::ArenaScope;
 using tensor::DType;
 using tensor::Stream;
 using tensor::Tensor;
-
-// A microbatch between its forward and its backward.
-struct InFlight {
-  Microbatch microbatch;
-  model::Tape tape;
-  model::HeadTape head_tape;
-  Tensor log_probs, entropies, dlog_probs, dentropies;
-  Arena::Mark mark = 0;
-};
-
-struct Pass {
-  const model::Transformer& transformer;
-  const model::ModelParameters& weights;
-  const model::HeadOptions& head;
-  Stream stream;
-  Arena& arena;
-};
-
-void run_forward(const Pass& p, std::span<const TrainSample> samples,
-                 std::span<const int64_t> indices, InFlight& f, bool keep) {
-  build_microbatch(p.stream, p.arena, samples, indices, f.microbatch);
-  const Microbatch& m = f.microbatch;
-  f.log_probs = p.arena.allocate(DType::kF32, {m.num_rows});
-  f.entropies = p.arena.allocate(DType::kF32, {m.num_rows});
-  const Tensor x =
-      p.transformer.forward(p.stream, p.arena, p.weights, m.batch, keep ? &f.tape : nullptr);
-  model::head_forward(p.stream, p.arena, p.transformer.spec(), p.weights, x, m.rows, m.targets,
-                      p.head, f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
-}
-
-void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<const int64_t> indices,
-              std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
-              Tensor metrics, InFlight& f) {
-  const Microbatch& m = f.microbatch;
-  const auto rows = [&](std::vector<float> TrainSample::*field) {
-    return upload_rows(p.stream, p.arena, m, samples, indices, field);
-  };
-  std::vector<float> mask, weight;
-  for (int64_t index : indices) {
-    const auto i = static_cast<size_t>(index);
-    mask.insert(mask.end(), samples[i].loss_mask.begin(), samples[i].loss_mask.end());
-    weight.insert(weight.end(), weights[i].begin(), weights[i].end());
-  }
-  ops::PolicyLossRows r{.log_probs = f.log_probs,
-                        .entropies = f.entropies,
-                        .old_log_probs = rows(&TrainSample::old_log_probs),
-                        .ref_log_probs = rows(&TrainSample::ref_log_probs),
-                        .rollout_log_probs = rows(&TrainSample::rollout_log_probs),
-                        .advantages = rows(&TrainSample::advantages),
-                        .mask = p.arena.allocate(DType::kF32, {m.num_rows}),
-                        .weights = p.arena.allocate(DType::kF32, {m.num_rows}),
-                        .cu_rows = m.cu_rows,
-                        .device_cu_rows = m.device_cu_rows};
-  tensor::upload(p.stream, r.mask, mask.data());
-  tensor::upload(p.stream, r.weights, weight.data());
-  f.dlog_probs = p.arena.allocate(DType::kF32, {m.num_rows});
-  f.dentropies = options.entropy_coef != 0 ? p.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
-  ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
-}
-
-struct StageHooks {
-  // All that adds to the gradients of this stage of list_gradient_parts is queued.
-  std::function<void(int64_t stage)> stage_done = [](int64_t) {};
-  std::function<void()> attention_next = [] {};  // BackwardHooks'
-};
-
-void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  const StageHooks& hooks = {}) {
-  const Microbatch& m = f.microbatch;
-  const model::ModelSpec& spec = p.transformer.spec();
-  const Tensor dx =
-      p.arena.allocate(tensor::compute_dtype(p.stream.device), {m.num_tokens, spec.hidden_size});
-  model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
-                       f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
-  hooks.stage_done(0);
-  p.transformer.backward(
-      p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx,
-      {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers - layer); },
-       .attention_next = [&](int64_t) { hooks.attention_next(); }});
-  hooks.stage_done(spec.num_layers + 1);
-}
-
-int64_t mask_sum(const TrainSample& sample) {
-  int64_t sum = 0;
-  for (uint8_t m : sample.loss_mask) sum += m;
-  return sum;
-}
-
-// Token weights: the loss is their scalar product with the token losses, whatever the packing and
-// the ranks.
-std::vector<std::vector<float>> token_weights(std::span<const TrainSample> samples,
-                                              bool per_token_loss) {
-  double step_tokens = 0;
-  for (const auto& sample : samples) step_tokens += static_cast<double>(mask_sum(sample));
-  std::vector<std::vector<float>> weights;
-  for (const auto& sample : samples) {
-    const double denominator = per_token_loss
-                                   ? std::max(step_tokens, 1.0)
-                                   : static_cast<double>(std::max<int64_t>(mask_sum(sample), 1)) *
-                                         static_cast<double>(samples.size());
-    std::vector<float> own;
-    for (uint8_t m : sample.loss_mask)
-      own.push_back(m != 0 ? static_cast<float>(1 / denominator) : 0.0f);
-    weights.push_back(std::move(own));
-  }
-  return weights;
-}
 
 std::vector<dist::Range> ranges_of(const std::vector<GradientPart>& parts) {
   std::vector<dist::Range> ranges;
@@ -141,7 +33,9 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       communicator_(communicator),
       options_(options),
       head_options_{.temperature = temperature,
-                    .max_logits_bytes = static_cast<int64_t>(options.max_logits_gib * (1 << 30))},
+                    .max_logits_bytes = options.max_logits_gib
+                                            ? static_cast<int64_t>(*options.max_logits_gib * 0x1p30)
+                                            : default_max_logits_bytes(device)},
       device_(device),
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
@@ -159,10 +53,6 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
 Trainer::~Trainer() = default;
 
 Stream Trainer::stream() { return tensor::compute_stream(device_).with_scratch(arena_); }
-
-void Trainer::borrow_memory(Tensor memory) {
-  if (memory.size_bytes() > arena_.capacity_bytes()) arena_.borrow(memory);
-}
 
 Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
                                     std::span<const TrainSample> samples) const {
@@ -186,46 +76,6 @@ Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
     for (int64_t m : by_rank[rank]) a.owner[static_cast<size_t>(m)] = static_cast<int>(rank);
   }
   return a;
-}
-
-// Each of the two runs every one of this rank's microbatches on a planning arena and takes what the
-// largest needs.
-void Trainer::reserve_for_step(std::span<const TrainSample> samples, const Assignment& assignment) {
-  Arena plan = Arena::for_planning(device_, arena_.what_for());
-  const Pass pass{transformer_, weights_, head_options_, tensor::planning_stream(device_, plan),
-                  plan};
-  const std::vector<std::vector<float>> weights = token_weights(samples, false);
-  for (int64_t m : assignment.mine) {
-    const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
-    ArenaScope scope(plan);
-    InFlight f;
-    f.tape.recompute = options_.recompute_granularity == "full" ? model::Recompute::kFull
-                                                                : model::Recompute::kNone;
-    run_forward(pass, samples, indices, f, true);
-    ops::PolicyLossOptions largest;
-    largest.kind = ops::LossKind::kSft;
-    largest.entropy_coef = 1;  // wants every optional tensor
-    run_loss(pass, samples, indices, weights, largest,
-             Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}), f);
-    run_backward(pass, gradients_, f);
-  }
-  optimizer_.plan_step(pass.stream);
-  arena_.reserve(plan.high_water_bytes());
-}
-
-void Trainer::reserve_for_scoring(const model::Transformer& transformer,
-                                  const model::ModelParameters& weights,
-                                  std::span<const TrainSample> samples,
-                                  const Assignment& assignment) {
-  Arena plan = Arena::for_planning(device_, arena_.what_for());
-  const Pass pass{transformer, weights, head_options_, tensor::planning_stream(device_, plan),
-                  plan};
-  for (int64_t m : assignment.mine) {
-    ArenaScope scope(plan);
-    InFlight f;
-    run_forward(pass, samples, assignment.microbatches[static_cast<size_t>(m)], f, false);
-  }
-  arena_.reserve(plan.high_water_bytes());
 }
 
 // What the first microbatch adds to; `all` where this rank has none.
@@ -269,8 +119,7 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
     if (op.kind == ScheduleKind::kForward) {
       f = InFlight{};
       f.mark = arena_.mark();
-      f.tape.recompute = options_.recompute_granularity == "full" ? model::Recompute::kFull
-                                                                  : model::Recompute::kNone;
+      f.tape.keep = keep_ = choose_keep(samples, indices);
       run_forward(pass, samples, indices, f, true);
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
@@ -322,8 +171,8 @@ std::vector<TokenScores> Trainer::compute_log_probs(const model::Transformer& tr
                                                     std::span<const TrainSample> samples) {
   const Assignment assignment = assign(transformer, samples);
   const model::ModelParameters weights = model::bind_weights(store, transformer.spec());
-  reserve_for_scoring(transformer, weights, samples, assignment);
   const Pass pass{transformer, weights, head_options_, stream(), arena_};
+  reserve_for_scoring(pass, samples, assignment);
   std::string mine;  // all scores of this rank's microbatches, one after another
   for (int64_t m : assignment.mine) {
     ArenaScope scope(arena_);

@@ -51,10 +51,23 @@ struct Outcome {
   std::vector<std::vector<float>> gradients;  // by parameter; empty without backward
 };
 
+inline constexpr KeepPlan kKeepAll{.level = LayerKeep::kAll};
+
+// Every level for all layers, and every level with one layer raised to the next.
+inline std::vector<KeepPlan> all_keep_plans() {
+  std::vector<KeepPlan> plans;
+  for (int level = 0; level < kNumLayerKeeps; ++level) {
+    plans.push_back({.level = static_cast<LayerKeep>(level)});
+    if (level + 1 < kNumLayerKeeps)
+      plans.push_back({.level = static_cast<LayerKeep>(level), .num_raised = 1});
+  }
+  return plans;
+}
+
 class Pass {
  public:
-  Pass(RandomModel& model, const Sequences& s, Recompute recompute, bool backward)
-      : model_(model), s_(s), recompute_(recompute), backward_(backward) {}
+  Pass(RandomModel& model, const Sequences& s, KeepPlan keep, bool backward)
+      : model_(model), s_(s), keep_(keep), backward_(backward) {}
   // Rows of f32 logits that the head may hold; 50 make several chunks.
   Pass& with_chunks(int64_t rows) {
     chunk_rows_ = rows;
@@ -112,7 +125,7 @@ class Pass {
                  entropies = arena.allocate(tensor::DType::kF32, {n});
     HeadOptions options{.temperature = 0.9f};
     options.max_logits_bytes = chunk_rows_ * model_.spec.vocab_size * 4;
-    Tape tape{.recompute = recompute_, .layers = {}};
+    Tape tape{.keep = keep_};
     HeadTape head_tape;
     const Tensor x = model_.transformer.forward(stream, arena, model_.weights, batch,
                                                 backward_ ? &tape : nullptr);
@@ -136,7 +149,7 @@ class Pass {
 
   RandomModel& model_;
   const Sequences& s_;
-  Recompute recompute_;
+  KeepPlan keep_;
   bool backward_;
   int64_t chunk_rows_ = 50;
   bool forgets_logits_ = false, has_kept_logits_ = false;

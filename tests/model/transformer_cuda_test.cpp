@@ -26,8 +26,8 @@ class TransformerCuda : public testing::TestWithParam<std::string> {
 
 TEST_P(TransformerCuda, LogProbsAndGradientsAgreeWithTheCpu) {
   RandomModel cpu(spec_, {}, true), device(spec_, test_device(), true);
-  const Outcome expected = Pass(cpu, s_, Recompute::kNone, true).run();
-  const Outcome got = Pass(device, s_, Recompute::kNone, true).run();
+  const Outcome expected = Pass(cpu, s_, kKeepAll, true).run();
+  const Outcome got = Pass(device, s_, kKeepAll, true).run();
   const double log_probs = relative_distance(got.log_probs, expected.log_probs);
   EXPECT_LT(log_probs, kLogProbBound) << "seed 3";
   EXPECT_LT(relative_distance(got.entropies, expected.entropies), kLogProbBound) << "seed 3";
@@ -46,9 +46,9 @@ TEST_P(TransformerCuda, LogProbsAndGradientsAgreeWithTheCpu) {
 
 TEST_P(TransformerCuda, RecomputationAndRunsChangeNoBit) {
   RandomModel device(spec_, test_device(), true);
-  const Outcome kept = Pass(device, s_, Recompute::kNone, true).run();
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-    const Outcome again = Pass(device, s_, recompute, true).run();
+  const Outcome kept = Pass(device, s_, kKeepAll, true).run();
+  for (const KeepPlan& keep : all_keep_plans()) {
+    const Outcome again = Pass(device, s_, keep, true).run();
     EXPECT_EQ(first_difference(again.log_probs, kept.log_probs), "");
     EXPECT_EQ(first_difference(again.entropies, kept.entropies), "");
     for (size_t i = 0; i < kept.gradients.size(); ++i)
@@ -62,7 +62,7 @@ TEST_P(TransformerCuda, RecomputationAndRunsChangeNoBit) {
 TEST_P(TransformerCuda, KeptLogitsGiveWhatLogitsMadeAgainGive) {
   RandomModel device(spec_, test_device(), true);
   const auto num_rows = static_cast<int64_t>(s_.rows.size());
-  Pass keeping(device, s_, Recompute::kNone, true), forgetting = keeping, repeated = keeping;
+  Pass keeping(device, s_, kKeepAll, true), forgetting = keeping, repeated = keeping;
   const Outcome kept = keeping.with_chunks(num_rows).run();
   const Outcome again = forgetting.with_chunks(num_rows).forgetting_logits().run();
   const Outcome twice = repeated.with_chunks(num_rows).run();
@@ -78,11 +78,11 @@ TEST_P(TransformerCuda, KeptLogitsGiveWhatLogitsMadeAgainGive) {
 
 TEST_P(TransformerCuda, PackingChangesNoBit) {
   RandomModel device(spec_, test_device(), false);
-  const Outcome all = Pass(device, s_, Recompute::kNone, false).run();
+  const Outcome all = Pass(device, s_, kKeepAll, false).run();
   size_t at = 0;
   for (size_t b = 0; b + 1 < s_.cu.size(); ++b) {
     const Sequences own = only(s_, b);
-    const Outcome one = Pass(device, own, Recompute::kNone, false).run();
+    const Outcome one = Pass(device, own, kKeepAll, false).run();
     const auto part = [&](const std::vector<float>& x) {
       const auto first = x.begin() + static_cast<int64_t>(at);
       return std::vector<float>(first, first + static_cast<int64_t>(own.rows.size()));

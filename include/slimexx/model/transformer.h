@@ -36,7 +36,25 @@ struct Batch {
   std::span<const LayerPages> pages;  // by layer
 };
 
-enum class Recompute : uint8_t { kNone, kFull };
+// What one layer keeps from forward to backward. A level keeps all of the level before and adds to
+// it; backward computes the rest again, with the same bits.
+enum class LayerKeep : uint8_t {
+  kInputs,  // x, attention's result and its log-sums, and x_mid where there are no sandwich norms
+  kNormInputs,  // o_raw and down_raw, the inputs of sandwich norms: saves two products
+  kGateUp,      // gate_up: saves its product
+  kAll,         // qkv and x_mid: backward computes norms and h again, and no product
+};
+inline constexpr int kNumLayerKeeps = 4;
+
+// The levels of all layers: layers [0, num_raised) keep one level more than `level`.
+struct KeepPlan {
+  LayerKeep level = LayerKeep::kAll;
+  int64_t num_raised = 0;
+  LayerKeep of(int64_t layer) const {
+    return layer < num_raised ? static_cast<LayerKeep>(static_cast<int>(level) + 1) : level;
+  }
+  bool operator==(const KeepPlan&) const = default;
+};
 
 struct LayerTape {
   Tensor x = {};           // [T,H] the layer's input
@@ -56,12 +74,18 @@ struct LayerTape {
 };
 
 struct Tape {
-  Recompute recompute = Recompute::kNone;
-  // Under kFull x, attention and lse are kept, and x_mid where there are no sandwich norms (their
-  // gradients need o_raw anyway): attention and its projection cost the most to compute again for
-  // what their results take to keep.
-  std::vector<LayerTape> layers;
+  KeepPlan keep = {};
+  std::vector<LayerTape> layers = {};
 };
+
+// Bytes of one layer's tape at a level, as `device` allocates them.
+int64_t layer_tape_bytes(const ModelSpec& spec, tensor::Device device, int64_t num_tokens,
+                         LayerKeep level);
+// The plan that keeps the most in `bytes` more than kInputs takes for every layer: all layers are
+// raised by a level before the first is raised by another, since lower levels save more time a byte
+// (the bytes a level adds to a layer save 2 T H F multiply-adds in T F elements).
+KeepPlan choose_keep(const ModelSpec& spec, tensor::Device device, int64_t num_tokens,
+                     int64_t bytes);
 
 // Views of one layer's parameters; gradients use the same struct.
 struct LayerParameters {
@@ -110,16 +134,20 @@ class Transformer {
                 const BackwardHooks& hooks = {}) const;
 
  private:
-  // A layer from its input tape.x, whose norm is in `normed`, to tape.gate_up or else tape.h,
-  // filling the tape; `mid_normed`, which may be `normed`, becomes the norm of x_mid. With
-  // `is_again` what kFull keeps is there already.
-  void layer_up_forward(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
-                        int64_t layer, LayerTape& tape, Tensor normed, Tensor mid_normed,
-                        bool is_again) const;
-  // The rest: x_out (not x_mid), and its norm by `next_norm` in `normed` where that is defined.
-  void layer_down_forward(Stream stream, Arena& arena, const LayerParameters& w,
-                          const LayerTape& tape, Tensor x_out, Tensor next_norm,
-                          Tensor normed) const;
+  // The steps of a layer, in order. Each fills members of the tape that are allocated: forward runs
+  // them all, recompute_layer those whose results were not kept.
+  void project_qkv(Stream stream, const LayerParameters& w, const Batch& batch, int64_t layer,
+                   const LayerTape& tape, Tensor normed) const;
+  void attend(Stream stream, const Batch& batch, int64_t layer, const LayerTape& tape) const;
+  // o, x_mid and `mid_normed`, the norm of x_mid; `keeps_o`: o_raw is there already.
+  void add_attention(Stream stream, Arena& arena, const LayerParameters& w, const LayerTape& tape,
+                     Tensor mid_normed, bool keeps_o) const;
+  // gate_up, or else h.
+  void project_up(Stream stream, const LayerParameters& w, const LayerTape& tape,
+                  Tensor mid_normed) const;
+  // x_out (not x_mid), and its norm by `next_norm` in `normed` where that is defined.
+  void add_mlp(Stream stream, Arena& arena, const LayerParameters& w, const LayerTape& tape,
+               Tensor x_out, Tensor next_norm, Tensor normed) const;
   Tensor norm_again(Stream stream, Arena& arena, Tensor kept, Tensor x, Tensor w) const;
   void recompute_layer(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
                        int64_t layer, LayerTape& tape) const;

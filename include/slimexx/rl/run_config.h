@@ -10,6 +10,7 @@
 
 #include "slimexx/config/config.h"
 #include "slimexx/reward/rewards.h"
+#include "slimexx/rollout/engine.h"
 #include "slimexx/train/options.h"
 
 namespace slimexx::rl {
@@ -39,7 +40,8 @@ struct RolloutOptions {
   int64_t page_size = 16, max_running_requests = 256, chunked_prefill_size = 2048;
   int64_t max_total_tokens = 0;
   bool disable_radix_cache = false;
-  double kv_cache_gib = 1.0, mem_fraction_static = 0.7;
+  std::optional<double> kv_cache_gib;
+  double mem_fraction_static = rollout::kDefaultMemFraction;
 };
 
 struct RlOptions {

@@ -29,13 +29,18 @@ namespace slimexx::rollout {
 
 using TokenId = int32_t;
 
+inline constexpr double kDefaultMemFraction = 0.9;
+
 struct EngineOptions {
   int64_t page_tokens = 16;
   int64_t max_running_requests = 256;   // sequences in one batch
   int64_t chunked_prefill_size = 2048;  // tokens of one forward, decode and prefill together
   bool enable_prefix_cache = true;
-  int64_t max_total_tokens = 0;     // capacity of the KV cache; 0: from kv_cache_gib
-  double kv_cache_gib = 1.0;        // memory for keys and values on this rank
+  // Capacity of the KV cache: max_total_tokens, or if that is 0 kv_cache_gib, or if that is absent
+  // 1 GiB on the CPU, and on a GPU what is left of mem_fraction_static of its memory.
+  int64_t max_total_tokens = 0;
+  std::optional<double> kv_cache_gib = {};
+  double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
 };
 
@@ -94,9 +99,13 @@ struct EngineMemory {
   int64_t workspace_bytes = 0;  // staged batches, and the activations and logits of a step
   int64_t page_bytes = 0;       // page_tokens tokens over all layers
   int64_t min_pages = 0;        // one sequence of the greatest length
+  int64_t max_pages = 0;        // what the options ask for, or what more would not serve
+  int64_t min_cache_bytes() const { return min_pages * page_bytes; }
+  int64_t max_cache_bytes() const { return max_pages * page_bytes; }
 };
 // Arguments as Engine's; of the options the size of the cache has no influence. Allocates nothing
-// on the device. Throws what Engine throws for options that cannot be served.
+// on the device. Throws what Engine throws for options that cannot be served. max_pages is what
+// max_total_tokens or kv_cache_gib say, where they are given.
 EngineMemory plan_engine_memory(const model::Transformer& transformer,
                                 const model::ModelParameters& weights, tensor::Device device,
                                 const EngineOptions& options, int64_t num_sampled_tokens);
@@ -106,10 +115,12 @@ class Engine {
   // `weights` are read in place (no copy) and must outlive the engine. `num_sampled_tokens`: ids at
   // or above it are never sampled (the tokenizer's size where the vocabulary is padded; 0: all).
   // Plans and takes all memory here; Error(kUsage) if the cache cannot hold one sequence of max
-  // length.
+  // length. `cache_memory` [bytes] U8, where defined, is where keys and values lie: its owner may
+  // use it while no request is in flight, calls on_weights_updated() after that, and keeps it until
+  // the engine is gone.
   Engine(const model::Transformer& transformer, const model::ModelParameters& weights,
          tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
-         int64_t num_sampled_tokens);
+         int64_t num_sampled_tokens, tensor::Tensor cache_memory = {});
   ~Engine();
 
   // Throws Error(kRun) for an empty prompt, or one that leaves no room for a response.

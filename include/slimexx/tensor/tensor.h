@@ -173,6 +173,17 @@ struct AllocationCounters {
   int64_t live_bytes = 0, peak_bytes = 0, num_allocations = 0;
 };
 AllocationCounters allocation_counters(Device device);
+struct NamedBytes {
+  std::string what_for;
+  int64_t bytes = 0;
+};
+// Every live Buffer of the device, largest first.
+std::vector<NamedBytes> list_allocations(Device device);
+// What a CUDA device has, and what nobody holds of it: no process, nor the driver.
+struct DeviceMemory {
+  int64_t free_bytes = 0, total_bytes = 0;
+};
+DeviceMemory device_memory(Device device);
 // "; in use: 16.1 GiB weights, 8.0 GiB KV cache": every live Buffer of the device, largest first.
 std::string describe_allocations(Device device);
 

@@ -15,9 +15,9 @@ struct TrainOptions {
   int64_t max_tokens_per_gpu = 4608;
   int64_t micro_batch_size = 1;
   bool balance_data = true;
-  std::string recompute_granularity = "none";
+  std::string recompute_granularity = "auto";
   std::string loss_type = "policy_loss";
-  double max_logits_gib = 0.25;
+  std::optional<double> max_logits_gib;  // of the head; see default_max_logits_bytes
   int64_t max_skipped_steps = 10;
   int64_t num_sft_epochs = 1;
 };

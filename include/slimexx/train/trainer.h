@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,17 @@ struct GradientExchange {
   ExchangeStart start = ExchangeStart::kBesideAttention;
 };
 
+// Activations of the largest microbatch, with everything else that is in the arena then.
+struct ActivationBytes {
+  int64_t least = 0;  // layers keep what recompute_granularity: full keeps
+  int64_t most = 0;   // layers keep everything; more memory would serve nothing
+};
+
+struct Pass;  // passes.h
+
+// What train.max_logits_gib is where the configuration leaves it out.
+int64_t default_max_logits_bytes(tensor::Device device);
+
 class Trainer {
  public:
   // `policy` must have gradients; all are borrowed. `temperature` divides the logits, in training
@@ -87,9 +99,24 @@ class Trainer {
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
   void gather_gradients();
   int64_t memory_bytes() const { return arena_.capacity_bytes(); }
-  // Activations live in `memory` [bytes] U8 from now on, if that is more than there is. The lender
-  // leaves it alone while a call of this trainer runs, and expects no content afterwards.
+  // What the activations of a run may take: no sequence is longer than `longest_sequence` tokens,
+  // and no microbatch has more than `num_samples` samples. On recompute_granularity none or full
+  // both figures are what that takes.
+  ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
+  // The same for compute_log_probs of a model.
+  int64_t plan_scoring(const model::Transformer& transformer, const model::ModelParameters& weights,
+                       int64_t longest_sequence, int64_t num_samples) const;
+  // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
+  // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
+  // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
+  // Without this call the arena grows with the microbatches, and auto keeps everything.
   void borrow_memory(tensor::Tensor memory);
+  // Replaces what the options say. Another limit changes how many rows of logits make one chunk,
+  // and with that the last bits of the head's gradient.
+  void limit_logits(int64_t max_logits_bytes);
+  int64_t max_logits_bytes() const { return head_options_.max_logits_bytes; }
+  // What the layers of the last microbatch kept for backward.
+  model::KeepPlan last_keep() const { return keep_; }
 
  private:
   struct Assignment {
@@ -100,10 +127,22 @@ class Trainer {
   tensor::Stream stream();
   Assignment assign(const model::Transformer& transformer,
                     std::span<const TrainSample> samples) const;
+  std::vector<std::vector<TrainSample>> largest_microbatches(int64_t longest_sequence,
+                                                             int64_t num_samples) const;
+  int64_t measure_step(std::span<const TrainSample> samples, std::span<const int64_t> indices,
+                       model::KeepPlan keep) const;
+  int64_t measure_scoring(const model::Transformer& transformer,
+                          const model::ModelParameters& weights,
+                          std::span<const TrainSample> samples,
+                          std::span<const int64_t> indices) const;
+  int64_t measure_update() const;
+  void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
+  std::optional<model::KeepPlan> fixed_keep() const;
+  model::KeepPlan choose_keep(std::span<const TrainSample> samples,
+                              std::span<const int64_t> indices) const;
   void reserve_for_step(std::span<const TrainSample> samples, const Assignment& assignment);
-  void reserve_for_scoring(const model::Transformer& transformer,
-                           const model::ModelParameters& weights,
-                           std::span<const TrainSample> samples, const Assignment& assignment);
+  void reserve_for_scoring(const Pass& pass, std::span<const TrainSample> samples,
+                           const Assignment& assignment);
   void clear_gradients(bool all);
   void finish_stage(tensor::Stream stream, int64_t stage);
   void start_final_parts(tensor::Stream stream);
@@ -120,6 +159,8 @@ class Trainer {
   model::ModelParameters weights_, gradients_, fresh_gradients_;
   ExchangeStart exchange_start_;
   tensor::Arena arena_;
+  bool is_planned_ = false;  // the arena's size is final
+  model::KeepPlan keep_ = {};
   tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step
   std::vector<GradientPart> parts_;
   size_t num_started_parts_ = 0;  // of this step, as is the stage

@@ -1,0 +1,96 @@
+#include "passes.h"
+
+#include <algorithm>
+
+namespace slimexx::train {
+
+using tensor::DType;
+using tensor::Tensor;
+
+void run_forward(const Pass& p, std::span<const TrainSample> samples,
+                 std::span<const int64_t> indices, InFlight& f, bool keep) {
+  build_microbatch(p.stream, p.arena, samples, indices, f.microbatch);
+  const Microbatch& m = f.microbatch;
+  f.log_probs = p.arena.allocate(DType::kF32, {m.num_rows});
+  f.entropies = p.arena.allocate(DType::kF32, {m.num_rows});
+  const Tensor x =
+      p.transformer.forward(p.stream, p.arena, p.weights, m.batch, keep ? &f.tape : nullptr);
+  model::head_forward(p.stream, p.arena, p.transformer.spec(), p.weights, x, m.rows, m.targets,
+                      p.head, f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
+}
+
+void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<const int64_t> indices,
+              std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
+              Tensor metrics, InFlight& f) {
+  const Microbatch& m = f.microbatch;
+  const auto rows = [&](std::vector<float> TrainSample::*field) {
+    return upload_rows(p.stream, p.arena, m, samples, indices, field);
+  };
+  std::vector<float> mask, weight;
+  for (int64_t index : indices) {
+    const auto i = static_cast<size_t>(index);
+    mask.insert(mask.end(), samples[i].loss_mask.begin(), samples[i].loss_mask.end());
+    weight.insert(weight.end(), weights[i].begin(), weights[i].end());
+  }
+  ops::PolicyLossRows r{.log_probs = f.log_probs,
+                        .entropies = f.entropies,
+                        .old_log_probs = rows(&TrainSample::old_log_probs),
+                        .ref_log_probs = rows(&TrainSample::ref_log_probs),
+                        .rollout_log_probs = rows(&TrainSample::rollout_log_probs),
+                        .advantages = rows(&TrainSample::advantages),
+                        .mask = p.arena.allocate(DType::kF32, {m.num_rows}),
+                        .weights = p.arena.allocate(DType::kF32, {m.num_rows}),
+                        .cu_rows = m.cu_rows,
+                        .device_cu_rows = m.device_cu_rows};
+  tensor::upload(p.stream, r.mask, mask.data());
+  tensor::upload(p.stream, r.weights, weight.data());
+  f.dlog_probs = p.arena.allocate(DType::kF32, {m.num_rows});
+  f.dentropies = options.entropy_coef != 0 ? p.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
+  ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
+}
+
+void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
+                  const StageHooks& hooks) {
+  const Microbatch& m = f.microbatch;
+  const model::ModelSpec& spec = p.transformer.spec();
+  const Tensor dx =
+      p.arena.allocate(tensor::compute_dtype(p.stream.device), {m.num_tokens, spec.hidden_size});
+  model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
+                       f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
+  hooks.stage_done(0);
+  p.transformer.backward(
+      p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx,
+      {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers - layer); },
+       .attention_next = [&](int64_t) { hooks.attention_next(); }});
+  hooks.stage_done(spec.num_layers + 1);
+}
+
+namespace {
+
+int64_t mask_sum(const TrainSample& sample) {
+  int64_t sum = 0;
+  for (uint8_t m : sample.loss_mask) sum += m;
+  return sum;
+}
+
+}  // namespace
+
+std::vector<std::vector<float>> token_weights(std::span<const TrainSample> samples,
+                                              bool per_token_loss) {
+  double step_tokens = 0;
+  for (const auto& sample : samples) step_tokens += static_cast<double>(mask_sum(sample));
+  std::vector<std::vector<float>> weights;
+  for (const auto& sample : samples) {
+    const double denominator = per_token_loss
+                                   ? std::max(step_tokens, 1.0)
+                                   : static_cast<double>(std::max<int64_t>(mask_sum(sample), 1)) *
+                                         static_cast<double>(samples.size());
+    std::vector<float> own;
+    for (uint8_t m : sample.loss_mask)
+      own.push_back(m != 0 ? static_cast<float>(1 / denominator) : 0.0f);
+    weights.push_back(std::move(own));
+  }
+  return weights;
+}
+
+}  // namespace slimexx::train

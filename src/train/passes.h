@@ -1,0 +1,57 @@
+// Forward, loss and backward of one microbatch. On a planning stream and arena they measure what
+// they take.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "microbatch.h"
+#include "slimexx/model/transformer.h"
+#include "slimexx/train/trainer.h"
+
+namespace slimexx::train {
+
+// A microbatch between its forward and its backward.
+struct InFlight {
+  Microbatch microbatch;
+  model::Tape tape;
+  model::HeadTape head_tape;
+  tensor::Tensor log_probs, entropies, dlog_probs, dentropies;  // [rows]
+  tensor::Arena::Mark mark = 0;
+};
+
+struct Pass {
+  const model::Transformer& transformer;
+  const model::ModelParameters& weights;
+  const model::HeadOptions& head;
+  tensor::Stream stream;
+  tensor::Arena& arena;
+};
+
+struct StageHooks {
+  // All that adds to the gradients of this stage of list_gradient_parts is queued.
+  std::function<void(int64_t stage)> stage_done = [](int64_t) {};
+  std::function<void()> attention_next = [] {};  // BackwardHooks'
+};
+
+// Log-probs and entropies of samples[indices]. With `keep` what backward needs is on f's tape, at
+// the levels of f.tape.keep.
+void run_forward(const Pass& p, std::span<const TrainSample> samples,
+                 std::span<const int64_t> indices, InFlight& f, bool keep);
+
+// Adds to `metrics` and fills the gradients of the log-probs (and of the entropies, where the loss
+// has them). `weights` as token_weights gives them.
+void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<const int64_t> indices,
+              std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
+              tensor::Tensor metrics, InFlight& f);
+
+void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
+                  const StageHooks& hooks = {});
+
+// Token weights: the loss is their scalar product with the token losses, whatever the packing and
+// the ranks.
+std::vector<std::vector<float>> token_weights(std::span<const TrainSample> samples,
+                                              bool per_token_loss);
+
+}  // namespace slimexx::train
