@@ -93,7 +93,7 @@ std::string read_sources() {
 }
 
 // What they do is still to come; none may be added.
-const std::set<std::string> kPending = {"rollout.mem_fraction_static", "rl.log_ref_kl_interval"};
+const std::set<std::string> kPending = {"rl.log_ref_kl_interval"};
 
 // A key that nothing reads would promise what the program does not do.
 TEST(FlagReference, EveryKeyThatWorksIsReadSomewhere) {
