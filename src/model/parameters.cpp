@@ -11,6 +11,10 @@ namespace {
 
 constexpr int64_t kAlignmentElements = 16;  // 64 bytes of f32: every parameter starts on a vector
 
+int64_t aligned_elements(const ParameterInfo& info) {
+  return (info.num_elements() + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
+}
+
 // Collects the parameters of dense decoders; a weight is the rows of its parts one below the other.
 class ParameterList {
  public:
@@ -129,13 +133,32 @@ int64_t ParameterInfo::num_elements() const {
   return n;
 }
 
-ParameterStore::ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients)
-    : device_(device), infos_(list_parameters(spec)) {
+// Gives every parameter its place in the flat buffers.
+void ParameterStore::place_parameters(const ModelSpec& spec) {
+  infos_ = list_parameters(spec);
   for (auto& info : infos_) {
     info.offset = num_elements_;
-    num_elements_ +=
-        (info.num_elements() + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
+    num_elements_ += aligned_elements(info);
   }
+}
+
+int64_t ParameterStore::weight_bytes(const ModelSpec& spec, tensor::Device device) {
+  int64_t elements = 0;
+  for (const auto& info : list_parameters(spec)) elements += aligned_elements(info);
+  return elements * tensor::dtype_bytes(tensor::compute_dtype(device));
+}
+
+ParameterStore::ParameterStore(const ModelSpec& spec, tensor::Tensor memory)
+    : device_(memory.device()) {
+  place_parameters(spec);
+  SLX_CHECK_LE(weight_bytes(spec, device_), memory.size_bytes());
+  flat_weights_ =
+      tensor::Tensor(memory.raw(), tensor::compute_dtype(device_), device_, {num_elements_});
+}
+
+ParameterStore::ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients)
+    : device_(device) {
+  place_parameters(spec);
   const tensor::DType dtype = tensor::compute_dtype(device);
   weights_ = tensor::Buffer(device, num_elements_ * tensor::dtype_bytes(dtype), "weights");
   flat_weights_ = weights_.view(dtype, {num_elements_});

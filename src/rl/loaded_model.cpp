@@ -18,14 +18,19 @@
 namespace slimexx::rl {
 namespace {
 
-// Everything but the weights.
-LoadedModel describe_model(io::HfFolder folder, tensor::Device device, bool with_gradients) {
+LoadedModel describe_folder(io::HfFolder folder) {
   LoadedModel m;
   m.directory = folder.directory();
   m.folder = std::make_unique<io::HfFolder>(std::move(folder));
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
-  m.store = std::make_unique<model::ParameterStore>(m.spec, device, with_gradients);
   m.eos_token_ids = m.folder->eos_token_ids();
+  return m;
+}
+
+// With a store, which holds nothing yet.
+LoadedModel prepare_model(io::HfFolder folder, tensor::Device device, bool with_gradients) {
+  LoadedModel m = describe_folder(std::move(folder));
+  m.store = std::make_unique<model::ParameterStore>(m.spec, device, with_gradients);
   return m;
 }
 
@@ -34,7 +39,7 @@ LoadedModel describe_model(io::HfFolder folder, tensor::Device device, bool with
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
                        bool show_progress) {
   observe::Span span("load_model");
-  LoadedModel m = describe_model(io::HfFolder::open(directory), device, with_gradients);
+  LoadedModel m = prepare_model(io::HfFolder::open(directory), device, with_gradients);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
   try {
     model::load_hf_weights(*m.store, m.spec, *m.folder, [&](int64_t n) { bar.advance(n); });
@@ -54,12 +59,23 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
                               bool with_gradients, uint64_t seed) {
   observe::Span span("load_model");
   LoadedModel m =
-      describe_model(io::HfFolder::open_without_weights(directory), device, with_gradients);
+      prepare_model(io::HfFolder::open_without_weights(directory), device, with_gradients);
   model::init_random_weights(*m.store, m.spec, seed);
   log_debug("{} random parameters ({}) in {}",
             format_count(static_cast<double>(m.store->num_elements())), m.spec.family,
             format_duration(span.seconds()));
   return m;
+}
+
+LoadedModel describe_model(const std::string& directory) {
+  return describe_folder(io::HfFolder::open(directory));
+}
+
+std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,
+                                                    tensor::Tensor memory) {
+  auto store = std::make_unique<model::ParameterStore>(described.spec, memory);
+  model::load_hf_weights(*store, described.spec, *described.folder);
+  return store;
 }
 
 TextSide load_text_side(const std::string& directory) {

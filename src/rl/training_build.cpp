@@ -106,7 +106,7 @@ void TrainingRun::build_reference() {
   if (config_.model.ref_load.empty() || (!config_.rl.use_kl_loss && config_.rl.kl_coef == 0) ||
       config_.is_sft())
     return;
-  reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
+  reference_ = describe_model(config_.model.ref_load);
   const int64_t known = reference_.spec.max_positions;
   require(reference_.spec.vocab_size == policy_.spec.vocab_size,
           fmt::format("the reference has {} tokens, the policy {}", reference_.spec.vocab_size,
@@ -123,6 +123,12 @@ void TrainingRun::build_reference() {
           config_.model.ref_load + "/config.json: max_position_embeddings");
   reference_transformer_ = std::make_unique<model::Transformer>(
       reference_.spec, request_.device, std::min(known, transformer_->max_positions()));
+  // A reference that is only logged lies in the gradients' memory while it is used.
+  reference_is_transient_ = config_.rl.logs_reference_only() &&
+                            model::ParameterStore::weight_bytes(reference_.spec, request_.device) <=
+                                policy_.store->flat_gradients().size_bytes();
+  if (!reference_is_transient_)
+    reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
 }
 
 bool TrainingRun::wants_engine() const {

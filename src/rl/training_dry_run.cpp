@@ -13,6 +13,9 @@ std::string TrainingRun::describe_checks() const {
   add("model", config_.debug.random_weights ? "config.json; random weights"
                                             : "config.json, and every tensor of it read");
   if (reference_.store) add("reference", "every tensor read; the policy's vocabulary");
+  if (reference_is_transient_)
+    add("reference",
+        "config.json; the policy's vocabulary; its tensors are read when they are needed");
   if (prompts_)
     add("prompts", fmt::format("{} rendered, tokenized, and short enough for the model with a full "
                                "response",

@@ -56,10 +56,15 @@ tensor::Tensor TrainingRun::take_pool() {
       break;
     trainer_->limit_logits(limit / 2);
   }
-  if (reference_.store) {
-    const int64_t scoring = trainer_->plan_scoring(
-        *reference_transformer_, model::bind_weights(*reference_.store, reference_.spec), longest,
-        samples_per_microbatch());
+  if (reference_transformer_) {
+    const auto plan_scoring = [&](const model::ParameterStore& store) {
+      return trainer_->plan_scoring(*reference_transformer_,
+                                    model::bind_weights(store, reference_.spec), longest,
+                                    samples_per_microbatch());
+    };
+    const int64_t scoring = reference_is_transient_
+                                ? plan_scoring({reference_.spec, gradient_bytes()})
+                                : plan_scoring(*reference_.store);
     budget.activations.least = std::max(budget.activations.least, scoring);
     budget.activations.most = std::max(budget.activations.most, scoring);
   }
@@ -69,6 +74,12 @@ tensor::Tensor TrainingRun::take_pool() {
   const tensor::Tensor pool = pool_.view(tensor::DType::kU8, {pool_.size_bytes()});
   trainer_->borrow_memory(pool);
   return pool.rows(0, memory_plan_->cache_bytes);
+}
+
+// The memory of the gradients, of which nothing is wanted between two optimizer steps.
+tensor::Tensor TrainingRun::gradient_bytes() const {
+  const tensor::Tensor flat = policy_.store->flat_gradients();
+  return {flat.raw(), tensor::DType::kU8, flat.device(), {flat.size_bytes()}};
 }
 
 // No microbatch has more samples than an optimizer step.

@@ -125,7 +125,8 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_
     row.set("train/pg_clipfrac/high", mean(kClipFractionHigh));
     row.set("train/ppo_kl", mean(kPpoKl));
     row.set("train/ois", mean(kRatio));
-    if (config.rl.use_kl_loss) row.set("train/kl_loss", mean(kKlLoss));
+    if (config.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty())
+      row.set("train/kl_loss", mean(kKlLoss));
     if (config.rl.use_tis) {
       row.set("train/tis", mean(kTis));
       row.set("train/tis_abs", mean(kTisAbs));
@@ -239,8 +240,8 @@ void TrainingRun::log_first_step_checks(const Rollout& rollout) const {
     bool applies;
     const char* cause;
   };
-  const bool same_reference =
-      config_.model.ref_load == config_.model.hf_checkpoint && config_.rl.use_kl_loss;
+  const bool same_reference = config_.model.ref_load == config_.model.hf_checkpoint &&
+                              config_.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty();
   const Check checks[] = {
       {"log-prob difference 0", first.metric(ops::LossMetric::kLogProbMaxDiff), true,
        "training and generation disagree"},

@@ -60,6 +60,7 @@ class TrainingRun {
   void build_trainer();
   tensor::Tensor take_pool();  // the engine's part of it
   int64_t samples_per_microbatch() const;
+  tensor::Tensor gradient_bytes() const;
   std::string memory_table() const;  // lines of the banner
   void resume();
   void restore_training(const io::Checkpoint& checkpoint);
@@ -69,7 +70,7 @@ class TrainingRun {
   int64_t longest_trained() const;
   void run_evaluation(int64_t rollout, observe::MetricRow& row);
   void check_updates() const;
-  train::StepLoss step_loss() const;
+  train::StepLoss step_loss(const Rollout& rollout) const;
   train::StepResult run_step(Rollout& rollout, size_t begin, size_t end, size_t step);
   void dump_gradients();
   void dump_weights() const;
@@ -91,6 +92,7 @@ class TrainingRun {
   dist::World& world_;
   dist::Communicator& communicator_;
   LoadedModel policy_, reference_;
+  bool reference_is_transient_ = false;  // its weights are read when they are needed
   TextSide text_;
   std::shared_ptr<const data::PromptSet> prompts_;
   std::vector<EvalSet> eval_sets_;

@@ -147,7 +147,9 @@ Rollout TrainingRun::draw_samples() {
 void TrainingRun::score_reference(Rollout& rollout) {
   if (config_.is_sft() || (!config_.rl.use_kl_loss && config_.rl.kl_coef == 0)) return;
   if (!rollout.samples[0].ref_log_probs.empty()) return;
-  if (reference_.store == nullptr) {
+  const int64_t interval = config_.rl.log_ref_kl_interval;
+  if (config_.rl.logs_reference_only() && (interval == 0 || rollout.index % interval != 0)) return;
+  if (reference_transformer_ == nullptr) {
     throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
                 "give them, or name a reference by model.ref_load", config_.debug.load_rollout);
   }
@@ -160,10 +162,16 @@ void TrainingRun::score_reference(Rollout& rollout) {
         "leave longer samples out of the dump, or use another reference", config_.model.ref_load);
   }
   observe::Span span("ref_log_probs");
+  if (reference_is_transient_) reference_.store = load_weights(reference_, gradient_bytes());
   auto scores = trainer_->compute_log_probs(*reference_transformer_, *reference_.store,
                                             bare_samples(rollout.samples));
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
+  if (reference_is_transient_) {
+    reference_.store.reset();
+    // Between parameters, too, there must be zeros: the norm is taken over all of the gradients.
+    ops::fill_zero(tensor::compute_stream(request_.device), policy_.store->flat_gradients());
+  }
 }
 
 void TrainingRun::score_old_policy(Rollout& rollout) {
@@ -205,7 +213,7 @@ void TrainingRun::estimate_advantages(Rollout& rollout) {
   rollout.advantages = compute_advantages(rollout.samples, config_.rl);
 }
 
-train::StepLoss TrainingRun::step_loss() const {
+train::StepLoss TrainingRun::step_loss(const Rollout& rollout) const {
   const RlOptions& rl = config_.rl;
   train::StepLoss loss;
   loss.per_token_loss = rl.per_token_loss;
@@ -218,7 +226,7 @@ train::StepLoss TrainingRun::step_loss() const {
                  .eps_clip_high = static_cast<float>(rl.eps_clip_high.value_or(rl.eps_clip)),
                  .eps_clip_c = static_cast<float>(rl.eps_clip_c.value_or(0)),
                  .entropy_coef = static_cast<float>(rl.entropy_coef),
-                 .use_kl = rl.use_kl_loss,
+                 .use_kl = rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty(),
                  .kl_kind = parse_kl_kind(rl.kl_loss_type),
                  .kl_coef = static_cast<float>(rl.kl_loss_coef),
                  .unbiased_kl = rl.use_unbiased_kl,
@@ -241,8 +249,8 @@ train::StepResult TrainingRun::run_step(Rollout& rollout, size_t begin, size_t e
     if (dumps && !config_.debug.dump_gradients.empty()) dump_gradients();
   };
   const auto result = trainer_->step(
-      samples, step_loss(), train::learning_rate(config_.optimizer, optimizer_steps_, decay_steps),
-      before_update);
+      samples, step_loss(rollout),
+      train::learning_rate(config_.optimizer, optimizer_steps_, decay_steps), before_update);
   if (dumps && !config_.debug.dump_weights.empty()) dump_weights();
   ++optimizer_steps_;
   skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;

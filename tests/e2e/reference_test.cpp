@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "e2e/small_run.h"
+#include "slimexx/base/file.h"
 
 namespace slimexx::e2e {
 namespace {
@@ -72,6 +73,37 @@ TEST_P(ReferenceModel, KlIsTheDifferenceOfTwoScores) {
   ASSERT_GT(std::abs(kl), 1e-3) << "the models are too much alike to tell";
   const Json row = read_rows(folder_ / "run/metrics.jsonl").at(0);
   EXPECT_NEAR(number(row, "train/kl_loss"), kl, 1e-6 * std::abs(kl) + 1e-6);
+}
+
+// At coefficient 0 the reference is read every so many rollouts, and leaves the training alone.
+TEST_P(ReferenceModel, IsOnlyLoggedWhereNothingWeighsIt) {
+  make_checkpoint(folder_, "llama", GetParam().changes, "reference", 6);
+  std::vector<std::vector<Json>> rows;
+  std::vector<std::string> weights;
+  for (const std::string interval : {"1", "2", "0"}) {
+    const std::string run = folder_ / ("run_" + interval);
+    const Finished f = run_slimexx(
+        0, train_arguments(folder_, run,
+                           {"model.ref_load=" + (folder_ / "reference"), "rl.use_kl_loss=true",
+                            "rl.kl_loss_coef=0", "rl.kl_loss_type=k1", "rollout.num_rollout=3",
+                            "rl.log_ref_kl_interval=" + interval, "optimizer.lr=0.01",
+                            "checkpoint.save_hf=" + run + "/hf"}));
+    ASSERT_EQ(f.status, 0) << f.text();
+    rows.push_back(read_rows(run + "/metrics.jsonl"));
+    ASSERT_EQ(rows.back().size(), 3u);
+    weights.push_back(read_text_file(run + "/hf/model.safetensors"));
+  }
+  for (size_t rollout = 0; rollout < 3; ++rollout) {
+    ASSERT_TRUE(rows[0][rollout].contains("train/kl_loss")) << rollout;
+    EXPECT_EQ(rows[1][rollout].contains("train/kl_loss"), rollout % 2 == 0) << rollout;
+    if (rollout % 2 == 0) {
+      EXPECT_EQ(number(rows[1][rollout], "train/kl_loss"),
+                number(rows[0][rollout], "train/kl_loss"));
+    }
+    EXPECT_FALSE(rows[2][rollout].contains("train/kl_loss")) << rollout;
+  }
+  EXPECT_EQ(weights[1] == weights[0], true);
+  EXPECT_EQ(weights[2] == weights[0], true);
 }
 
 INSTANTIATE_TEST_SUITE_P(

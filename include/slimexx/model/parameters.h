@@ -43,6 +43,9 @@ struct ParameterInfo {
 class ParameterStore {
  public:
   ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients);
+  // Weights alone, in `memory` [at least weight_bytes] U8, which its owner keeps while this lives.
+  ParameterStore(const ModelSpec& spec, tensor::Tensor memory);
+  static int64_t weight_bytes(const ModelSpec& spec, tensor::Device device);
   const std::vector<ParameterInfo>& infos() const { return infos_; }
   int64_t num_elements() const {
     return num_elements_;
@@ -58,6 +61,7 @@ class ParameterStore {
   tensor::Tensor flat_gradients() const { return flat_gradients_; }  // undefined without gradients
 
  private:
+  void place_parameters(const ModelSpec& spec);
   tensor::Tensor view(const tensor::Tensor& flat, const std::string& name) const;
   tensor::Device device_;
   std::vector<ParameterInfo> infos_;

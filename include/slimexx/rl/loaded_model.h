@@ -25,6 +25,12 @@ struct LoadedModel {
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
                        bool show_progress = false);
 
+// The same but for the weights: `store` stays empty.
+LoadedModel describe_model(const std::string& directory);
+// The weights of a described model, in `memory`: see ParameterStore.
+std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,
+                                                    tensor::Tensor memory);
+
 // Tokenizer and chat template of a folder; each is absent if its file is.
 struct TextSide {
   std::unique_ptr<text::Tokenizer> tokenizer;

@@ -53,6 +53,8 @@ struct RlOptions {
   bool use_kl_loss = false, use_unbiased_kl = false;
   double kl_loss_coef = 0.0, kl_coef = 0.0;
   std::string kl_loss_type = "k1";
+  // The KL to the reference trains nothing: it is logged every log_ref_kl_interval rollouts.
+  bool logs_reference_only() const { return use_kl_loss && kl_loss_coef == 0 && kl_coef == 0; }
   int64_t log_ref_kl_interval = 10;  // rollouts; only where no coefficient weighs the KL; 0: never
   double entropy_coef = 0.0;
   bool per_token_loss = false;
