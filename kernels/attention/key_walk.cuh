@@ -134,8 +134,13 @@ struct KeyWalk {
     pin_registers(s);
     release(rings.values_empty(value_cursor.stage));
     value_cursor.advance();
-    // At a new segment decay is 0: the output starts again.
-    if (new_segment) segments.merge(rows.output, finished, c);
+    // A new segment starts from +0, as where segments are computed apart: decay is 0 here, but a
+    // negative output times 0 is -0, and an infinite one no number.
+    if (new_segment) {
+      segments.merge(rows.output, finished, c);
+#pragma unroll
+      for (float& value : rows.output) value = 0.0f;
+    }
     scale_output(rows.output, decay);
     round_weights(p, s);
   }
