@@ -20,6 +20,21 @@ struct Config::Impl {
   void report_unknown_key(const Node& node, const std::string& path, const KnownFields& known);
 };
 
+namespace {
+
+void collect_leaves(const Node& node, const std::string& path, std::vector<std::string>& leaves) {
+  for (const auto& [name, child] : node.members) {
+    const std::string child_path = path + "." + name;
+    if (child.kind == NodeKind::kMap) {
+      collect_leaves(child, child_path, leaves);
+    } else {
+      leaves.push_back(child_path);
+    }
+  }
+}
+
+}  // namespace
+
 Config::Config(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Config::Config(Config&&) noexcept = default;
 Config& Config::operator=(Config&&) noexcept = default;
@@ -49,8 +64,14 @@ void Config::Impl::report_unknown_key(const Node& node, const std::string& path,
         {tree.describe(node.key_place), path, refusal.reason, refusal.hint, node.key_place});
     return;
   }
-  tree.faults.add({tree.describe(node.key_place), path, "there is no such key",
-                   hint_unknown_key(path, known, binder.sections()), node.key_place});
+  std::vector<std::string> leaves;
+  if (node.kind == NodeKind::kMap) collect_leaves(node, path, leaves);
+  std::string hint = hint_unknown_key(path, known, binder.sections());
+  const std::string inside = hint_unknown_section(leaves, known);
+  if (!hint.empty() && !inside.empty()) hint += ' ';
+  hint += inside;
+  tree.faults.add({tree.describe(node.key_place), path, "there is no such key", std::move(hint),
+                   node.key_place});
 }
 
 // Sections are entered, fields are whole: what is under a map of strings or a JSON field was read

@@ -48,6 +48,24 @@ std::optional<std::string> hint_foreign(const std::string& path,
   return std::nullopt;
 }
 
+// The key that stands for what another framework calls `path`; empty if none does.
+std::string translate(const std::string& path, const KnownFields& known) {
+  const std::string word = last_part(path);
+  const auto find_foreign = [&](const auto& matches) -> std::string {
+    for (const ForeignName& foreign : foreign_names())
+      if (matches(foreign) && same_path(known.fields, foreign.key)) return std::string(foreign.key);
+    return "";
+  };
+  std::string key = find_foreign([&](const ForeignName& foreign) {
+    return foreign.name.find('.') != std::string_view::npos &&
+           path.ends_with("." + std::string(foreign.name));
+  });
+  if (!key.empty()) return key;
+  if (const FieldInfo* field = find_field(word, known))
+    return key_of_flag(dash_name(word), field->path);
+  return find_foreign([&](const ForeignName& foreign) { return foreign.name == word; });
+}
+
 }  // namespace
 
 const std::vector<ForeignName>& foreign_names() {
@@ -92,6 +110,19 @@ FlagRefusal refuse_flag(const KnownFlag& flag, const std::string& value) {
     default:
       return {fmt::format("is {}, and only {} is possible", value, taken), text};
   }
+}
+
+std::string hint_unknown_section(const std::vector<std::string>& leaves, const KnownFields& known) {
+  constexpr int kMaxTranslated = 12;
+  std::string text;
+  int num_translated = 0;
+  for (const std::string& leaf : leaves) {
+    const std::string key = translate(leaf, known);
+    if (key.empty()) continue;
+    if (++num_translated > kMaxTranslated) return text + ", ...";
+    text += fmt::format("{}{} is {}", text.empty() ? "here " : ", ", last_part(leaf), key);
+  }
+  return text;
 }
 
 std::string hint_unknown_key(const std::string& path, const KnownFields& known,

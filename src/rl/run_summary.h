@@ -1,6 +1,5 @@
 // What a run says about its configuration before it starts.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // What the reference page claims of flags and keys, compared with the keys and with the code.
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
