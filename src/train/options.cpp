@@ -44,7 +44,8 @@ void bind(config::Binder& b, TrainOptions& o) {
       {.doc = "What layers keep for backward. none: everything. full: input, attention's result "
               "and their sum; the rest is computed again. auto: on a GPU as much as the memory "
               "planned for activations holds, on the CPU everything. The same bits every way.",
-       .choices = {"auto", "none", "full"}});
+       .choices = {"auto", "none", "full"},
+       .refused_choices = {{"selective", "auto keeps per layer what the memory holds"}}});
   b.field("loss_type", o.loss_type,
           {.doc = "policy_loss: reinforcement learning on rollouts. sft: cross-entropy on the "
                   "assistant's tokens of "
