@@ -1,6 +1,7 @@
 // Every compiled GEMM variant against a plain kernel with the contract's order of K, bit by bit,
 // with y in bf16 and in f32, on ragged and whole shapes; every variant at few rows against the rows
-// of one large product; the reference itself against double.
+// of one large product; the reference itself against double; wide-ranged values under every variant
+// against the first one.
 //
 //   gemm_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/wide_values.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
@@ -33,7 +35,7 @@ constexpr Product kF32{"f32", GemmOutput::kF32, 0};
 constexpr Product kF32Rows{"f32 rows apart", GemmOutput::kF32, 4};
 
 struct Operands {
-  Operands(int64_t m_, int64_t n_, int64_t k_, bool with_bias)
+  Operands(int64_t m_, int64_t n_, int64_t k_, bool with_bias, Values values_ = Values::kNormal)
       : m(m_),
         n(n_),
         k(k_),
@@ -42,21 +44,41 @@ struct Operands {
         bias(n),
         y(m * (n + 8) + kGuard),
         expected(m * n),
-        sums(m * n) {
-    fill_normal<<<1024, 256>>>(x.data(), x.count(), kSeed, 1.0f);
-    fill_normal<<<1024, 256>>>(w.data(), w.count(), kSeed + 1, 1.0f / std::sqrt(float(k)));
+        sums(m * n),
+        values(values_) {
+    fill_values<<<1024, 256>>>(x.data(), x.count(), k, values, false, kSeed, 1.0f);
+    fill_values<<<1024, 256>>>(w.data(), w.count(), k, values, true, kSeed + 1,
+                               1.0f / std::sqrt(float(k)));
     fill_normal<<<64, 256>>>(bias.data(), bias.count(), kSeed + 2, 1.0f);
     bias_pointer = with_bias ? bias.data() : nullptr;
+    if (values != Values::kNormal) {
+      multiply_by_first_config();
+      return;
+    }
     const int64_t tiles = (m + 15) / 16 * ((n + 7) / 8);
     multiply_in_order<<<static_cast<unsigned>((tiles + 7) / 8), 256>>>(
         x.data(), w.data(), bias_pointer, expected.data(), sums.data(), m, n, k);
     SLX_CUDA(cudaDeviceSynchronize());
+  }
+  // What the tensor cores make of wide ranges within a step of k is theirs to say: the contract is
+  // that every variant has the same of it.
+  void multiply_by_first_config() {
+    GemmArgs args{x.data(), w.data(), bias_pointer, expected.data(), m, n, k};
+    const char* fault = launch_gemm(args, get_gemm_config(0), nullptr);
+    args.y = sums.data();
+    args.output = GemmOutput::kF32;
+    if (fault == nullptr) fault = launch_gemm(args, get_gemm_config(0), nullptr);
+    SLX_CUDA(cudaDeviceSynchronize());
+    if (fault == nullptr) return;
+    std::printf("FAIL launch: %s\n", fault);
+    ++failures;
   }
   int64_t m, n, k;
   Bf16Array x, w, bias;
   DeviceArray<float> y;  // bf16 products use half of it
   Bf16Array expected;
   DeviceArray<float> sums;
+  Values values;
   const __nv_bfloat16* bias_pointer = nullptr;
 };
 
@@ -81,8 +103,9 @@ void report(const Operands& o, int64_t m, const Product& product, const GemmConf
             const void* expected, const Difference (&found)[2]) {
   ++failures;
   if (failures > 40) return;
-  std::printf("FAIL m %ld n %ld k %ld bias %d %s seed %lu ", long(m), long(o.n), long(o.k),
-              o.bias_pointer != nullptr, product.name, static_cast<unsigned long>(kSeed));
+  std::printf("FAIL m %ld n %ld k %ld bias %d %s %s seed %lu ", long(m), long(o.n), long(o.k),
+              o.bias_pointer != nullptr, product.name, name_values(o.values),
+              static_cast<unsigned long>(kSeed));
   print_config(c);
   const int64_t stride = o.n + product.gap;
   if (found[0].count > 0) {
@@ -232,6 +255,17 @@ void check_invariance(int64_t n, int64_t k, bool bias) {
   for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 31, 33, 48, 64, 65, 128, 130, 300, 1000, 8192}) {
     check_all_configs(o, m);
     check_config(o, m, choose_gemm_config(m, n, k));
+  }
+}
+
+// Every variant under each kind of wide-ranged values; where double can tell, its result too.
+void check_wide(int64_t m, int64_t n, int64_t k) {
+  for (const Values values : {Values::kExponents, Values::kZeros, Values::kCancelling,
+                              Values::kMassive, Values::kInfinite}) {
+    Operands o(m, n, k, true, values);
+    if (values == Values::kMassive) check_reference(o);
+    for (const int64_t rows : {int64_t{1}, int64_t{16}, int64_t{64}, int64_t{130}, m})
+      check_all_configs(o, rows);
   }
 }
 
@@ -423,6 +457,8 @@ int run(CheckSize size) {
     check_few_rows(72, 64, true);
     check_invariance(4608, 4096, true);
     check_invariance(1000, 13696, false);
+    check_wide(600, 520, 1088);
+    check_wide(300, 1032, 4096);
     check_vocabulary(151936, 128);
     for (const int64_t m : {5, 64, 200}) check_overlapped_chain(m, 2048);
   }

@@ -228,6 +228,8 @@ void check_all() {
     check_case({300, 5000, 136, temperature, Rows::kExtreme}, {1, 300});
     check_case({300, 5000, 136, temperature, Rows::kNormal}, {1, 300});
   }
+  for (const Values values : kFiniteValues)
+    check_case({300, 5000, 1032, 0.6f, Rows::kNormal, values}, {1, 7, 128, 129, 300});
   check_case({65536, 1544, 64, 1.0f, Rows::kNormal}, {65536});
   check_case({4096, 7001, 8, 0.6f, Rows::kNormal}, {4096});  // logits of several chunks
   check_case({512, 151552, 4096, 1.0f, Rows::kNormal}, {1, 200, 512});

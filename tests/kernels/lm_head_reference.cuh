@@ -8,6 +8,7 @@
 #include "slimexx/kernels/vocabulary.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/wide_values.cuh"
 
 namespace slimexx::kernels::testing {
 
@@ -89,6 +90,7 @@ struct Case {
   int64_t rows, vocabulary, k;
   float temperature;
   Rows kind;
+  Values values = Values::kNormal;
 };
 
 // Operands of a case, and what the way through logits makes of them.
@@ -105,8 +107,9 @@ struct Expected {
         log_probs(c.rows),
         lse(c.rows),
         entropies(c.rows) {
-    fill_normal<<<1024, 256>>>(hidden.data(), hidden.count(), kSeed, 1.0f);
-    fill_normal<<<1024, 256>>>(w.data(), w.count(), kSeed + 1, 2.0f / std::sqrt(float(c.k)));
+    fill_values<<<1024, 256>>>(hidden.data(), hidden.count(), c.k, c.values, false, kSeed, 1.0f);
+    fill_values<<<1024, 256>>>(w.data(), w.count(), c.k, c.values, true, kSeed + 1,
+                               2.0f / std::sqrt(float(c.k)));
     if (c.kind == Rows::kExtreme) {
       plant_extremes<<<256, 256>>>(hidden.data(), w.data(), c.rows, c.vocabulary, c.k);
     }

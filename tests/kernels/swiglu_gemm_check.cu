@@ -1,5 +1,5 @@
 // Every variant of the product that ends in SwiGLU against the product followed by the kernel over
-// rows, bit by bit: ragged and whole shapes, few rows, ordinary and extreme values.
+// rows, bit by bit: ragged and whole shapes, few rows, ordinary, wide-ranged and extreme values.
 //
 //   swiglu_gemm_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/wide_values.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
@@ -29,7 +30,8 @@ void expect_queued(const char* fault) {
 
 struct Operands {
   // Gates have a standard deviation of `spread`.
-  Operands(int64_t m_, int64_t f_, int64_t k_, bool with_bias, float spread = 1.0f)
+  Operands(int64_t m_, int64_t f_, int64_t k_, bool with_bias, float spread = 1.0f,
+           Values values = Values::kNormal)
       : m(m_),
         f(f_),
         k(k_),
@@ -38,8 +40,9 @@ struct Operands {
         bias(2 * f),
         h(m * (f + 8) + kGuard),
         expected(m * f) {
-    fill_normal<<<1024, 256>>>(x.data(), x.count(), kSeed, 1.0f);
-    fill_normal<<<1024, 256>>>(w.data(), w.count(), kSeed + 1, spread / std::sqrt(float(k)));
+    fill_values<<<1024, 256>>>(x.data(), x.count(), k, values, false, kSeed, 1.0f);
+    fill_values<<<1024, 256>>>(w.data(), w.count(), k, values, true, kSeed + 1,
+                               spread / std::sqrt(float(k)));
     fill_normal<<<64, 256>>>(bias.data(), bias.count(), kSeed + 2, spread);
     bias_pointer = with_bias ? bias.data() : nullptr;
     compute_expected();
@@ -212,6 +215,10 @@ int run(CheckSize size) {
     check_ragged({1, 7, 8, 16, 17, 33, 64, 65, 128, 130, 300, 600}, {8, 40, 136, 264, 1032},
                  {64, 192, 1088});
     for (const float spread : {30.0f, 1e30f}) check_extremes(spread);
+    for (const Values values : kFiniteValues) {
+      Operands o(300, 264, 1088, true, 1.0f, values);
+      for (const int64_t m : {1, 16, 64, 130, 300}) check_all_configs(o, m);
+    }
     check_chosen(9728, 256);
     check_chosen(1280, 2560);
     for (const bool bias : {false, true}) {
