@@ -126,9 +126,10 @@ void time_shape(const Shape& s, int repeats, double product_rate) {
   f.out = out.data(), f.lse = lse.data();
   f.q_stride = f.k_stride = f.v_stride = row, f.out_stride = q_row;
   f.cu_seqlens = cu_seqlens.data();
-  f.tokens = tokens, f.sequences = static_cast<int64_t>(s.lengths.size());
+  f.tokens = tokens;
   f.query_heads = s.hq, f.kv_heads = s.hk, f.head_dim = s.d;
-  f.max_query_len = f.max_key_len = *std::max_element(s.lengths.begin(), s.lengths.end());
+  const int longest = *std::max_element(s.lengths.begin(), s.lengths.end());
+  f.runs.whole = {static_cast<int64_t>(s.lengths.size()), longest, longest};
   f.scale = 1.0f / std::sqrt(static_cast<float>(s.d));
   DeviceArray<uint8_t> scratch(static_cast<int64_t>(attention_forward_workspace(f)) + 16);
   f.workspace = scratch.data(), f.workspace_bytes = attention_forward_workspace(f);
@@ -141,8 +142,8 @@ void time_shape(const Shape& s, int repeats, double product_rate) {
   b.dq = gradients.data(), b.dk = gradients.data() + q_row;
   b.dv = gradients.data() + q_row + s.hk * s.d;
   b.cu_seqlens = cu_seqlens.data();
-  b.tokens = tokens, b.sequences = f.sequences, b.query_heads = s.hq, b.kv_heads = s.hk;
-  b.head_dim = s.d, b.max_len = f.max_query_len, b.scale = f.scale;
+  b.tokens = tokens, b.sequences = f.runs.whole.sequences, b.query_heads = s.hq, b.kv_heads = s.hk;
+  b.head_dim = s.d, b.max_len = longest, b.scale = f.scale;
   DeviceArray<uint8_t> workspace(static_cast<int64_t>(attention_backward_workspace(b)));
   b.workspace = workspace.data(), b.workspace_bytes = attention_backward_workspace(b);
   const double us = median_us(repeats, [&] { SLX_CUDA(attention_backward(b, nullptr)); });

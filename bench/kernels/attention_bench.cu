@@ -47,9 +47,10 @@ void time_shape(const Shape& shape) {
   a.out = out.data(), a.lse = lse.data();
   a.q_stride = a.k_stride = a.v_stride = row, a.out_stride = q_row;
   a.cu_seqlens = cu_seqlens.data();
-  a.tokens = tokens, a.sequences = static_cast<int64_t>(shape.lengths.size());
+  a.tokens = tokens;
   a.query_heads = shape.query_heads, a.kv_heads = shape.kv_heads, a.head_dim = shape.head_dim;
-  a.max_query_len = a.max_key_len = *std::max_element(shape.lengths.begin(), shape.lengths.end());
+  const int longest = *std::max_element(shape.lengths.begin(), shape.lengths.end());
+  a.runs.whole = {static_cast<int64_t>(shape.lengths.size()), longest, longest};
   a.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   a.workspace_bytes = attention_forward_workspace(a);
   DeviceArray<char> workspace(static_cast<int64_t>(a.workspace_bytes));
@@ -60,7 +61,7 @@ void time_shape(const Shape& shape) {
   const double us = time_launches(4, 1, kTargetMicroseconds, launch);
   std::printf("hq %d hk %d d %3d, %2zu sequences of up to %5lld: %8.1f us %4.0f TFLOP/s %3.0f %%\n",
               shape.query_heads, shape.kv_heads, shape.head_dim, shape.lengths.size(),
-              static_cast<long long>(a.max_key_len), us, flops / us * 1e-6,
+              static_cast<long long>(longest), us, flops / us * 1e-6,
               100 * flops / us * 1e-6 / kPeakTeraflops);
   std::fflush(stdout);
 }

@@ -1,6 +1,7 @@
 // Times of decode attention: one query a sequence over paged keys and values, as the engine lays
-// them out. Graphs of several layers whose keys and values together exceed the L2 many times over,
-// replayed long enough to meet the chip's power limit.
+// them out, some with a prompt's chunk beside them, and that chunk alone. Graphs of several layers
+// whose keys and values together exceed the L2 many times over, replayed long enough to meet the
+// chip's power limit.
 //   attention_decode_bench [chained]
 // `chained`: before each launch stands a small kernel that rewrites the queries and lets the next
 // one start early, as the norms of a model's heads do; the time is that of both.
@@ -37,6 +38,7 @@ __global__ void rewrite_queries(uint4* q, int count) {
 
 struct Shape {
   int sequences, shortest, longest, kv_heads;
+  int chunk = 0;  // tokens of a prompt without context that follows, at most `longest`
 };
 
 struct Pool {
@@ -57,7 +59,8 @@ DeviceArray<T> upload(const std::vector<T>& host) {
 
 void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy) {
   std::mt19937_64 random(7);
-  const int width = (shape.longest + kPage - 1) / kPage, pages = width * shape.sequences;
+  const int sequences = shape.sequences + (shape.chunk > 0);
+  const int width = (shape.longest + kPage - 1) / kPage, pages = width * sequences;
   std::vector<int32_t> cu, contexts, table(static_cast<size_t>(pages));
   double keys = 0;
   for (int i = 0; i <= shape.sequences; ++i) cu.push_back(i);
@@ -66,12 +69,17 @@ void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy)
     contexts.push_back(shape.shortest + static_cast<int>(random() % spread) - 1);
     keys += contexts.back() + 1;
   }
+  if (shape.chunk > 0) {
+    cu.push_back(cu.back() + shape.chunk);
+    contexts.push_back(0);
+    keys += shape.chunk;
+  }
   for (int i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = i;
   std::shuffle(table.begin(), table.end(), random);
   const auto device_cu = upload(cu), device_contexts = upload(contexts),
              device_table = upload(table);
   const int64_t width_of_q = int64_t{kQueryHeads} * kHeadDim;
-  DeviceArray<__nv_bfloat16> q(shape.sequences * width_of_q), out(q.count());
+  DeviceArray<__nv_bfloat16> q(cu.back() * width_of_q), out(q.count());
   fill_normal<<<256, 256>>>(q.data(), q.count(), 3, 1.0f);
   AttentionForward a;
   a.q = q.data(), a.out = out.data();
@@ -80,11 +88,16 @@ void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy)
   a.cu_seqlens = device_cu.data(), a.context_lens = device_contexts.data();
   a.page_table = device_table.data(), a.page_table_stride = width;
   a.pages = pages, a.page_tokens = kPage;
-  a.tokens = a.sequences = shape.sequences;
+  a.tokens = cu.back();
   a.query_heads = kQueryHeads, a.kv_heads = shape.kv_heads, a.head_dim = kHeadDim;
-  a.max_query_len = 1;
-  a.max_key_len = 1024;
-  while (a.max_key_len < shape.longest) a.max_key_len *= 2;  // as recorded steps round it
+  const int group = kQueryHeads / shape.kv_heads;
+  if (shape.chunk > 0) {
+    a.runs = choose_attention_runs(cu, contexts, group, shape.sequences);
+  } else {
+    int64_t longest = 1024;
+    while (longest < shape.longest) longest *= 2;  // as recorded steps round it
+    a.runs = choose_attention_runs({sequences, 1, longest}, a.tokens, group, a.tokens);
+  }
   a.scale = 1.0f / std::sqrt(float(kHeadDim));
   a.workspace_bytes = attention_forward_workspace(a);
   const DeviceArray<uint8_t> workspace(static_cast<int64_t>(a.workspace_bytes));
@@ -112,8 +125,8 @@ void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy)
     SLX_CUDA(attention_forward(one, stream));
   });
   char name[64];
-  std::snprintf(name, sizeof name, "%d x %d-%d hk %d", shape.sequences, shape.shortest,
-                shape.longest, shape.kv_heads);
+  std::snprintf(name, sizeof name, "%d x %d-%d hk %d + %d", shape.sequences, shape.shortest,
+                shape.longest, shape.kv_heads, shape.chunk);
   print_line(chained ? "attention_decode chained" : "attention_decode", name, us,
              4.0 * keys * shape.kv_heads * kHeadDim, copy);
 }
@@ -131,7 +144,8 @@ int main(int argc, char** argv) {
         Shape{256, 1024, 2048, 2}, Shape{64, 1024, 8192, 8}, Shape{64, 8192, 8192, 8},
         Shape{64, 8192, 8192, 2}, Shape{8, 4096, 4096, 8}, Shape{8, 2000, 2000, 8},
         Shape{2, 8192, 8192, 8}, Shape{1, 8192, 8192, 8}, Shape{1, 2048, 2048, 8},
-        Shape{1, 640, 640, 8}}) {
+        Shape{1, 640, 640, 8}, Shape{255, 1088, 1088, 8}, Shape{0, 1088, 1088, 8, 1024},
+        Shape{255, 1088, 1088, 8, 1024}}) {
     time_shape(shape, pool, chained, copy);
   }
   return 0;

@@ -1,4 +1,6 @@
-// Checks a problem, describes its tensors and launches the schedules it needs.
+// Checks a problem and launches a kernel for each of its runs.
+#include <algorithm>
+
 #include "kernels/attention/few_rows_load.cuh"
 #include "kernels/attention/launch.cuh"
 #include "slimexx/kernels/attention.h"
@@ -8,42 +10,30 @@ namespace {
 
 using attention::Launch;
 
-// Rows per kv head up to which a sequence is walked by segments (kAuto).
-constexpr int kAutoSplitRows = 64;
 constexpr size_t kCounterBytes = 256;  // the tile counter, alone in its cache line
-
-struct Plan {
-  bool whole = false, split = false;
-  int64_t split_rows = -1;  // sequences with at most so many rows per kv head are split
-  int64_t partial_rows = 0;
-  int64_t segments = 0;
-  int64_t partials = 0;  // rows of partial results
-};
 
 int64_t group_of(const AttentionForward& problem) { return problem.query_heads / problem.kv_heads; }
 
-Plan plan_schedules(const AttentionForward& problem) {
-  Plan plan;
-  const int64_t longest = problem.max_query_len * group_of(problem);
-  const AttentionSchedule schedule = problem.schedule;
-  if (schedule == AttentionSchedule::kSplitKeys) plan.split_rows = longest;
-  // Without a context a short sequence has few keys: nothing to split.
-  const bool may_split = problem.context_lens != nullptr;
-  if (schedule == AttentionSchedule::kAuto && may_split) plan.split_rows = kAutoSplitRows;
-  plan.split = plan.split_rows >= 0;
-  plan.whole = longest > plan.split_rows;
-  if (plan.split) {
-    plan.partial_rows = longest < plan.split_rows ? longest : plan.split_rows;
-    plan.segments = (problem.max_key_len + kAttentionSegmentKeys - 1) / kAttentionSegmentKeys;
-    if (plan.segments > 1) {
-      plan.partials = plan.segments * problem.sequences * problem.kv_heads * plan.partial_rows;
-    }
-  }
-  return plan;
+int64_t count_segments(int64_t keys) {
+  return (keys + kAttentionSegmentKeys - 1) / kAttentionSegmentKeys;
+}
+
+// Rows of partial results of all segments and kv heads; of one segment there are none.
+int64_t count_partials(const AttentionForward& problem) {
+  const AttentionRuns& runs = problem.runs;
+  const int64_t segments = count_segments(
+      std::max({runs.few.max_key_len, runs.split.max_key_len, runs.whole.max_key_len}));
+  if (segments <= 1) return 0;
+  return segments * problem.query_heads * runs.split_tokens;
 }
 
 bool is_aligned(const void* pointer, int64_t stride) {
   return pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride % 8 == 0;
+}
+
+bool is_served(const AttentionRun& run, int64_t group) {
+  return run.sequences >= 0 && run.sequences <= INT32_MAX && run.max_key_len <= INT32_MAX / 2 &&
+         run.max_query_len <= run.max_key_len && run.max_query_len * group <= INT32_MAX / 2;
 }
 
 bool is_served(const AttentionForward& problem) {
@@ -51,9 +41,11 @@ bool is_served(const AttentionForward& problem) {
   const int64_t page = problem.page_tokens;
   return (problem.head_dim == 64 || problem.head_dim == 128) && problem.kv_heads > 0 &&
          problem.query_heads > 0 && problem.query_heads % problem.kv_heads == 0 &&
-         problem.tokens >= 0 && problem.tokens <= INT32_MAX && problem.sequences >= 0 &&
-         problem.max_key_len <= INT32_MAX / 2 && problem.max_query_len <= problem.max_key_len &&
-         problem.max_query_len * group_of(problem) <= INT32_MAX / 2 && problem.scale > 0.0f &&
+         problem.tokens >= 0 && problem.tokens <= INT32_MAX && problem.scale > 0.0f &&
+         is_served(problem.runs.few, group_of(problem)) &&
+         is_served(problem.runs.split, group_of(problem)) &&
+         is_served(problem.runs.whole, group_of(problem)) &&
+         problem.runs.few.max_query_len * group_of(problem) <= kFewAttentionRows &&
          problem.cu_seqlens != nullptr && is_aligned(problem.q, problem.q_stride) &&
          is_aligned(problem.k, problem.k_stride) && is_aligned(problem.v, problem.v_stride) &&
          is_aligned(problem.out, problem.out_stride) &&
@@ -68,52 +60,65 @@ int log2_of(int64_t power) {
   return result;
 }
 
-Launch describe(const AttentionForward& problem, const Plan& plan) {
+// Sequences [first, first + run.sequences).
+Launch describe(const AttentionForward& problem, const AttentionRun& run, int64_t first) {
   Launch launch{};
   attention::Problem& p = launch.problem;
   p.q = static_cast<const uint16_t*>(problem.q);
   p.out = static_cast<uint16_t*>(problem.out);
   p.lse = problem.lse;
-  p.cu_seqlens = problem.cu_seqlens;
-  p.context_lens = problem.context_lens;
-  p.page_table = problem.page_table;
+  p.cu_seqlens = problem.cu_seqlens + first;
+  p.context_lens = problem.context_lens != nullptr ? problem.context_lens + first : nullptr;
+  const bool paged = problem.page_table != nullptr;
+  p.page_table = paged ? problem.page_table + first * problem.page_table_stride : nullptr;
   p.q_stride = problem.q_stride;
   p.out_stride = problem.out_stride;
   p.page_table_stride = problem.page_table_stride;
-  const bool paged = problem.page_table != nullptr;
   p.page_shift = paged ? log2_of(problem.page_tokens) : 0;
   p.box_rows = paged && problem.page_tokens < kAttentionBlockKeys
                    ? static_cast<int>(problem.page_tokens)
                    : kAttentionBlockKeys;
-  p.sequences = static_cast<int>(problem.sequences);
+  p.sequences = static_cast<int>(run.sequences);
   p.query_heads = static_cast<int>(problem.query_heads);
   p.kv_heads = static_cast<int>(problem.kv_heads);
   p.group = static_cast<int>(group_of(problem));
-  p.split_rows = static_cast<int>(plan.split_rows);
   p.scale = problem.scale;
   p.c = problem.scale * 1.4426950408889634f;
-  p.partial_rows = static_cast<int>(plan.partial_rows);
+  p.max_rows = static_cast<int>(run.max_query_len * group_of(problem));
+  p.partial_rows = problem.runs.split_tokens * group_of(problem);
   p.next_tile = static_cast<uint32_t*>(problem.workspace);
   p.partial_output = static_cast<float*>(problem.workspace) + kCounterBytes / sizeof(float);
-  p.partial_state = reinterpret_cast<float2*>(p.partial_output + plan.partials * problem.head_dim);
+  p.partial_state =
+      reinterpret_cast<float2*>(p.partial_output + count_partials(problem) * problem.head_dim);
   launch.tokens = problem.tokens;
-  launch.max_segments = static_cast<int>(plan.segments);
+  launch.max_segments = static_cast<int>(count_segments(run.max_key_len));
   return launch;
 }
 
-// As the kernel that reads them wants it; where few rows are split, all sequences have few.
-bool encode_keys(Launch& launch, const AttentionForward& problem) {
+// Keys and values in boxes, or in pieces where there are few rows.
+bool encode_keys(Launch& launch, const AttentionForward& problem, bool few_rows) {
   const int64_t rows =
       problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
   const auto encode = [&](CUtensorMap* map, const void* base, int64_t stride) {
-    return attention::has_few_rows(launch)
-               ? attention::encode_head_pieces(map, base, rows, problem.kv_heads, problem.head_dim,
-                                               stride)
-               : encode_bf16_heads(map, base, rows, problem.kv_heads, problem.head_dim, stride,
-                                   launch.problem.box_rows);
+    return few_rows ? attention::encode_head_pieces(map, base, rows, problem.kv_heads,
+                                                    problem.head_dim, stride)
+                    : encode_bf16_heads(map, base, rows, problem.kv_heads, problem.head_dim, stride,
+                                        launch.problem.box_rows);
   };
   return encode(&launch.key_map, problem.k, problem.k_stride) &&
          encode(&launch.value_map, problem.v, problem.v_stride);
+}
+
+using LaunchRun = cudaError_t (*)(const Launch&, int head_dim, cudaStream_t);
+
+cudaError_t launch_run(const AttentionForward& problem, const AttentionRun& run, int64_t first,
+                       LaunchRun kernel, cudaStream_t stream) {
+  // A run of sequences without queries has nothing to do.
+  if (run.sequences == 0 || run.max_query_len == 0) return cudaSuccess;
+  Launch launch = describe(problem, run, first);
+  const bool few_rows = kernel == attention::launch_few_rows;
+  if (!encode_keys(launch, problem, few_rows)) return cudaErrorInvalidValue;
+  return kernel(launch, static_cast<int>(problem.head_dim), stream);
 }
 
 }  // namespace
@@ -126,29 +131,28 @@ cudaError_t attention::count_processors(int* processors) {
 }
 
 size_t attention_forward_workspace(const AttentionForward& problem) {
-  const Plan plan = plan_schedules(problem);
   return kCounterBytes +
-         static_cast<size_t>(plan.partials) *
+         static_cast<size_t>(count_partials(problem)) *
              (static_cast<size_t>(problem.head_dim) * sizeof(float) + sizeof(float2));
 }
 
 cudaError_t attention_forward(const AttentionForward& problem, cudaStream_t stream) {
-  if (problem.tokens == 0 || problem.sequences == 0) return cudaSuccess;
+  const AttentionRuns& runs = problem.runs;
+  if (problem.tokens == 0 || runs.num_sequences() == 0) return cudaSuccess;
   if (!is_served(problem)) return cudaErrorInvalidValue;
   const size_t needed = attention_forward_workspace(problem);
   if (needed > problem.workspace_bytes || !is_aligned(problem.workspace, 0)) {
     return cudaErrorInvalidValue;
   }
-  const Plan plan = plan_schedules(problem);
-  Launch launch = describe(problem, plan);
-  const int head_dim = static_cast<int>(problem.head_dim);
-  if (!encode_keys(launch, problem)) return cudaErrorInvalidValue;
-  cudaError_t error = cudaSuccess;
-  if (error == cudaSuccess && plan.whole) {
-    error = attention::launch_whole_rows(launch, head_dim, stream);
+  const int64_t split_end = runs.few.sequences + runs.split.sequences;
+  cudaError_t error =
+      launch_run(problem, runs.whole, split_end, attention::launch_whole_rows, stream);
+  if (error == cudaSuccess) {
+    error =
+        launch_run(problem, runs.split, runs.few.sequences, attention::launch_split_keys, stream);
   }
-  if (error == cudaSuccess && plan.split) {
-    error = attention::launch_split_keys(launch, head_dim, stream);
+  if (error == cudaSuccess) {
+    error = launch_run(problem, runs.few, 0, attention::launch_few_rows, stream);
   }
   return error;
 }

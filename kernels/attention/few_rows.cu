@@ -1,8 +1,8 @@
-// Schedule kSplitKeys where a kv head has at most 16 query rows: decode. Persistent thread blocks
-// take runs of segments in turn; the loading warps run ahead across runs. A run is a whole sequence
-// where there are plenty, its segments merged in registers; else one segment. Few sequences have a
-// cluster of thread blocks each, the first of which merges; of what is between, merge_segments
-// joins the segments.
+// Few rows: a kv head has at most 16 query rows of a sequence, as in decode. Persistent thread
+// blocks take runs of segments in turn; the loading warps run ahead across runs. A run is a whole
+// sequence where there are plenty, its segments merged in registers; else one segment. Few
+// sequences have a cluster of thread blocks each, the first of which merges; of what is between,
+// merge_segments joins the segments.
 //
 // Neighbours in the order of runs, the kv heads of a sequence first, are read at about the same
 // time: they share rows of memory, and sequences with common pages share them in L2.
@@ -213,8 +213,6 @@ cudaError_t launch(const Launch& parameters, FewRowsRuns runs, int processors,
   return cudaErrorInvalidValue;
 }
 
-}  // namespace
-
 FewRowsRuns choose_runs(const Launch& launch, int processors) {
   constexpr int kPlenty = 3;  // sequences a thread block, so that their lengths even out
   constexpr int kLongest = 8, kLargestCluster = 8;
@@ -231,15 +229,23 @@ FewRowsRuns choose_runs(const Launch& launch, int processors) {
   return fits ? FewRowsRuns::kClusters : FewRowsRuns::kSegments;
 }
 
-cudaError_t launch_few_rows(const Launch& parameters, int head_dim, FewRowsRuns runs,
-                            int processors, cudaStream_t stream) {
-  const bool narrow = parameters.problem.partial_rows <= 8;
+}  // namespace
+
+cudaError_t launch_few_rows(const Launch& parameters, int head_dim, cudaStream_t stream) {
+  int processors = 0;
+  cudaError_t error = count_processors(&processors);
+  if (error != cudaSuccess) return error;
+  const FewRowsRuns runs = choose_runs(parameters, processors);
+  const bool narrow = parameters.problem.max_rows <= 8;
   if (head_dim == 128) {
-    return narrow ? launch<128, 8>(parameters, runs, processors, stream)
-                  : launch<128, 16>(parameters, runs, processors, stream);
+    error = narrow ? launch<128, 8>(parameters, runs, processors, stream)
+                   : launch<128, 16>(parameters, runs, processors, stream);
+  } else {
+    error = narrow ? launch<64, 8>(parameters, runs, processors, stream)
+                   : launch<64, 16>(parameters, runs, processors, stream);
   }
-  return narrow ? launch<64, 8>(parameters, runs, processors, stream)
-                : launch<64, 16>(parameters, runs, processors, stream);
+  const bool merges = parameters.max_segments > 1 && runs == FewRowsRuns::kSegments;
+  return error == cudaSuccess && merges ? launch_merge(parameters, head_dim, stream) : error;
 }
 
 }  // namespace slimexx::kernels::attention

@@ -108,7 +108,7 @@ __device__ __forceinline__ void store_run(const Problem& problem, const Run& run
     const int row = 8 * g + lane % 4 * 2 + (odd ? 1 : 0);
     const int column = static_cast<int>(threadIdx.x / 32) * 16 + lane / 8 * 2;
     if (run.first_segment > 0 || position >= run.last_segment * kAttentionSegmentKeys) {
-      const int64_t at = partial_row(problem, run.first_segment, run.index, run.head, row);
+      const int64_t at = partial_row(problem, run.first_segment, run.sequence, run.head, row);
       if (tells_state) problem.partial_state[at] = make_float2(maximum, sum);
 #pragma unroll
       for (int x = 0; x < 2 * (kHeadDim / 64); ++x) {

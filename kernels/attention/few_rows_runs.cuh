@@ -31,7 +31,7 @@ __device__ __forceinline__ bool deal_sequence(const Problem& problem, int index,
   int keys = -1;
   if (lane < width && first + lane < problem.sequences) {
     const Sequence sequence = read_sequence(problem, first + lane);
-    keys = is_split(problem, sequence) && sequence.queries > 0 ? sequence.keys() : 0;
+    keys = sequence.queries > 0 ? sequence.keys() : 0;
   }
   int rank = 0;
   for (int other = 0; other < width; ++other) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ bool find_run(const Problem& problem, WorkCursor& cur
   if constexpr (kRuns == FewRowsRuns::kSequences) return deal_sequence(problem, index, run);
   int within = 0;
   run.index = cursor.find(problem, index, within, [&](const Sequence& sequence) {
-    if (!is_split(problem, sequence) || sequence.queries == 0) return 0;
+    if (sequence.queries == 0) return 0;
     return (kRuns == FewRowsRuns::kSegments ? count_segments(sequence) : 1) * problem.kv_heads;
   });
   if (run.index < 0) return false;

@@ -1,4 +1,4 @@
-// What both schedules know about a launch, and the map from a work index to a piece of a sequence.
+// What all schedules know about a launch, and the map from a work index to a piece of a sequence.
 #pragma once
 #include <cstdint>
 
@@ -6,6 +6,7 @@
 
 namespace slimexx::kernels::attention {
 
+// One run of sequences (AttentionRuns); token numbers are those of the whole batch.
 struct Problem {
   const uint16_t* q;
   uint16_t* out;
@@ -17,14 +18,13 @@ struct Problem {
   int page_shift;  // log2 of page_tokens
   int box_rows;    // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
   int sequences, query_heads, kv_heads, group;
-  // A sequence with at most this many query rows per kv head is walked by segments.
-  int split_rows;
   float scale;
   float c;                // scale * log2 e
-  float* partial_output;  // [segments][sequences][kv_heads][partial_rows][head_dim]
+  int max_rows;           // query rows of a sequence for one kv head, at most
+  int64_t partial_rows;   // of all sequences that are split, for one kv head
+  float* partial_output;  // [segments][kv_heads][partial_rows][head_dim]
   float2* partial_state;  // the same without head_dim: maximum, sum
-  int partial_rows;
-  uint32_t* next_tile;  // of kWholeRows; 0 at the start of a launch
+  uint32_t* next_tile;    // of whole_rows.cu; 0 at the start of a launch
 };
 
 struct Sequence {
@@ -40,18 +40,13 @@ __device__ __forceinline__ Sequence read_sequence(const Problem& problem, int in
   return sequence;
 }
 
-__device__ __forceinline__ bool is_split(const Problem& problem, const Sequence& sequence) {
-  return sequence.queries * problem.group <= problem.split_rows;
-}
-
 __device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-__device__ __forceinline__ int64_t partial_row(const Problem& problem, int segment, int sequence,
-                                               int head, int row) {
-  return ((static_cast<int64_t>(segment) * problem.sequences + sequence) * problem.kv_heads +
-          head) *
-             problem.partial_rows +
-         row;
+// Sequences that are split stand first in the batch: their rows are numbered by their tokens.
+__device__ __forceinline__ int64_t partial_row(const Problem& problem, int segment,
+                                               const Sequence& sequence, int head, int row) {
+  return (static_cast<int64_t>(segment) * problem.kv_heads + head) * problem.partial_rows +
+         static_cast<int64_t>(sequence.first_token) * problem.group + row;
 }
 
 // Walks the work indices of a launch in ascending order; a whole warp works together. `count` gives

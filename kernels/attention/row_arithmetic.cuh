@@ -1,4 +1,4 @@
-// The arithmetic of one query row: everything that decides its bits. Both schedules call these
+// The arithmetic of one query row: everything that decides its bits. All schedules call these
 // functions and nothing else on scores, weights and sums. Products and sums are written as
 // intrinsics so that the compiler cannot contract them differently in two places.
 //

@@ -1,7 +1,7 @@
-// Schedule kSplitKeys: a piece of work is one segment of keys for 64 (query, head) rows that share
+// Split rows: a piece of work is one segment of keys for 64 (query, head) rows that share
 // a kv head; for short chunks (fewer rows, as in decode: few_rows.cu). Persistent thread blocks
 // take pieces round robin; the loading warp runs ahead across pieces. Rows with several segments
-// are merged by a second kernel, left to right, with the arithmetic of kWholeRows.
+// are merged by a second kernel, left to right, with the arithmetic of whole_rows.cu.
 //
 // Cost, head dim 128: 64 KB of keys and values per block of 128 keys, at 4.28 TB/s over 132 SMs
 // about 3500 clocks; products padded to 64 rows 1024 clocks, softmax about 1000, so memory is the
@@ -39,7 +39,6 @@ __device__ __forceinline__ bool find_piece(const Problem& problem, WorkCursor& c
                                            Piece& piece) {
   int within = 0;
   piece.index = cursor.find(problem, index, within, [&](const Sequence& sequence) {
-    if (!is_split(problem, sequence)) return 0;
     return divide_up(sequence.queries * problem.group, kTileRows) *
            divide_up(sequence.keys(), kAttentionSegmentKeys) * problem.kv_heads;
   });
@@ -104,7 +103,7 @@ __device__ __forceinline__ void store_piece(const Problem& problem, const Piece&
     if (rows.position[i] < piece.segment * kAttentionSegmentKeys) continue;
     const int row = piece.first_row + threadIdx.x / 32 * 16 + lane / 4 + 8 * i;
     if (rows.position[i] >= kAttentionSegmentKeys) {
-      const int64_t at = partial_row(problem, piece.segment, piece.index, piece.head, row);
+      const int64_t at = partial_row(problem, piece.segment, piece.sequence, piece.head, row);
       if (lane % 4 == 0) {
         problem.partial_state[at] = make_float2(rows.state.maximum[i], rows.state.sum[i]);
       }
@@ -196,75 +195,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// One warp per (sequence, kv head, row); lane i holds kHeadDim / 32 neighbouring columns.
 template <int kHeadDim>
-__global__ void __launch_bounds__(128) merge_segments(const __grid_constant__ Problem problem) {
-  await_previous_grids();  // launched while the segments are still being computed
-  constexpr int kColumns = kHeadDim / 32;
-  const int64_t index = blockIdx.x * int64_t{4} + threadIdx.x / 32;
-  const int row = static_cast<int>(index % problem.partial_rows);
-  const int head = static_cast<int>(index / problem.partial_rows % problem.kv_heads);
-  const int64_t sequence_index = index / problem.partial_rows / problem.kv_heads;
-  if (sequence_index >= problem.sequences) return;
-  const Sequence sequence = read_sequence(problem, static_cast<int>(sequence_index));
-  const int position = sequence.context + row / problem.group;
-  if (!is_split(problem, sequence) || row >= sequence.queries * problem.group ||
-      position < kAttentionSegmentKeys) {
-    return;
-  }
-  const int column = threadIdx.x % 32 * kColumns;
-  float output[kColumns];
-  float2 state;
-  const int segments = position / kAttentionSegmentKeys + 1;
-#pragma unroll 4
-  for (int segment = 0; segment < segments; ++segment) {
-    const int64_t at = partial_row(problem, segment, static_cast<int>(sequence_index), head, row);
-    const float2 later = problem.partial_state[at];
-    float values[kColumns];
-#pragma unroll
-    for (int i = 0; i < kColumns; i += 2) {
-      const float2 x =
-          *reinterpret_cast<const float2*>(problem.partial_output + at * kHeadDim + column + i);
-      values[i] = x.x;
-      values[i + 1] = x.y;
-    }
-    SegmentMerge merge{0.0f, 1.0f, false};
-    if (segment == 0) {
-      state = later;
-    } else {
-      merge = plan_merge(state.x, state.y, later.x, later.y, problem.c);
-    }
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      output[i] = segment == 0 ? values[i] : merge_value(output[i], values[i], merge);
-    }
-  }
-  const int64_t token = sequence.first_token + row / problem.group;
-  const int query_head = head * problem.group + row % problem.group;
-  if (problem.lse != nullptr && threadIdx.x % 32 == 0) {
-    problem.lse[token * problem.query_heads + query_head] =
-        log_sum_exp(state.x, state.y, problem.scale);
-  }
-  const float inverse = __frcp_rn(state.y);
-  uint16_t* out = problem.out + token * problem.out_stride + query_head * kHeadDim + column;
-#pragma unroll
-  for (int i = 0; i < kColumns; i += 2) {
-    *reinterpret_cast<uint32_t*>(out + i) = finish_pair(output[i], output[i + 1], inverse);
-  }
-}
-
-template <int kHeadDim>
-cudaError_t launch_merge(const Launch& launch, cudaStream_t stream) {
-  const int64_t rows = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
-                       launch.problem.partial_rows;
-  return launch_early(merge_segments<kHeadDim>, {dim3(static_cast<unsigned>((rows + 3) / 4)), 128},
-                      stream, launch.problem);
-}
-
-template <int kHeadDim>
-cudaError_t launch_many_rows(const Launch& launch, int processors, cudaStream_t stream) {
+cudaError_t launch(const Launch& launch, cudaStream_t stream) {
+  int processors = 0;
+  const cudaError_t error = count_processors(&processors);
+  if (error != cudaSuccess) return error;
   auto* kernel = attend_segments<kHeadDim>;
-  const int64_t tiles = (launch.problem.partial_rows + kTileRows - 1) / kTileRows;
+  const int64_t tiles = (launch.problem.max_rows + kTileRows - 1) / kTileRows;
   const int64_t pieces =
       tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
   const auto blocks = static_cast<unsigned>(pieces < processors ? pieces : processors);
@@ -272,26 +209,13 @@ cudaError_t launch_many_rows(const Launch& launch, int processors, cudaStream_t 
                       launch.problem, launch.key_map, launch.value_map);
 }
 
-template <int kHeadDim>
-cudaError_t launch(const Launch& launch, cudaStream_t stream) {
-  int processors = 0;
-  cudaError_t error = count_processors(&processors);
-  if (error != cudaSuccess) return error;
-  bool merges = launch.max_segments > 1;
-  if (has_few_rows(launch)) {
-    const FewRowsRuns runs = choose_runs(launch, processors);
-    merges = merges && runs == FewRowsRuns::kSegments;
-    error = launch_few_rows(launch, kHeadDim, runs, processors, stream);
-  } else {
-    error = launch_many_rows<kHeadDim>(launch, processors, stream);
-  }
-  return error == cudaSuccess && merges ? launch_merge<kHeadDim>(launch, stream) : error;
-}
-
 }  // namespace
 
 cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream_t stream) {
-  return head_dim == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+  const cudaError_t error =
+      head_dim == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+  const bool merges = parameters.max_segments > 1;
+  return error == cudaSuccess && merges ? launch_merge(parameters, head_dim, stream) : error;
 }
 
 }  // namespace slimexx::kernels::attention

@@ -1,4 +1,4 @@
-// Schedule kWholeRows: a thread block owns 128 consecutive queries of one head and walks all their
+// Whole rows: a thread block owns 128 consecutive queries of one head and walks all their
 // keys; for training, prefill and long chunks.
 //
 // Persistent thread blocks take tiles from a counter in ascending order; the loading warp runs
@@ -32,7 +32,8 @@ template <int kHeadDim>
 struct MergedSegments {
   static constexpr bool kMerges = true;
   static constexpr uint32_t kBytes = 64 * kHeadDim * 4;
-  uint32_t slots;  // shared address of this thread's first float4; the next lies 128 * 16 on
+  uint32_t slots;       // shared address of this thread's first float4; the next lies 128 * 16 on
+  uint32_t barrier_id;  // a named barrier of this warpgroup
   bool empty = true;
   SoftmaxState state;
 
@@ -55,6 +56,7 @@ struct MergedSegments {
     if (empty) {
       empty = false;
       state = finished;
+      sync_named(barrier_id, 128);  // others may still read the tile before: store_rows
 #pragma unroll
       for (int i = 0; i < kHeadDim / 8; ++i) {
         write(i, o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
@@ -170,9 +172,7 @@ struct TileOrder {
   bool second = false;
 
   // Of one query head.
-  __device__ __forceinline__ int count_tiles(const Problem& problem,
-                                             const Sequence& sequence) const {
-    if (is_split(problem, sequence)) return 0;
+  __device__ __forceinline__ int count_tiles(const Sequence& sequence) const {
     const int tiles = divide_up(sequence.queries, kTileQueries);
     const int late = min(tiles, kShortTiles);
     return second ? late : tiles - late;
@@ -180,7 +180,7 @@ struct TileOrder {
 
   __device__ __forceinline__ int find_sequence(const Problem& problem, int index, int& piece) {
     return cursor.find(problem, index - before, piece, [&](const Sequence& sequence) {
-      return count_tiles(problem, sequence) * problem.query_heads;
+      return count_tiles(sequence) * problem.query_heads;
     });
   }
 
@@ -196,7 +196,7 @@ struct TileOrder {
     }
     if (tile.index < 0) return false;
     tile.sequence = read_sequence(problem, tile.index);
-    const int tiles = count_tiles(problem, tile.sequence);
+    const int tiles = count_tiles(tile.sequence);
     tile.head = piece / (tiles * problem.group) * problem.group + piece % problem.group;
     const int shorter = second ? 0 : kShortTiles;
     tile.first_query = (shorter + tiles - 1 - piece / problem.group % tiles) * kTileQueries;
@@ -275,7 +275,7 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
       shared + Layout::kQueryFullAt + group * 16 + 8,
       static_cast<uint32_t>(1 + group),
       problem.c,
-      {merged + thread * 16, true, {}},
+      {merged + thread * 16, static_cast<uint32_t>(1 + group), true, {}},
       {},
       {}};
   const int row = group * 64 + thread / 32 * 16 + thread % 32 / 4;

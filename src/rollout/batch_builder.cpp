@@ -50,6 +50,12 @@ ops::SamplingRow sampling_row(const Sequence& sequence) {
                       name.prompt, name.rollout}};
 }
 
+// Every sequence that decodes may have its keys split, and short chunks beside them.
+int64_t max_split_tokens(const BatchLimits& limits) {
+  constexpr int64_t kLeast = 64;
+  return std::max(limits.max_sequences, kLeast);
+}
+
 }  // namespace
 
 int64_t plan_batch_bytes(const BatchLimits& limits) {
@@ -77,7 +83,8 @@ LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits
                                  .device_context_lens = ints({num_sequences}),
                                  // The longest context, too, decides what attention needs.
                                  .max_query_len = limits.max_tokens,
-                                 .max_key_len = limits.max_pages * limits.page_tokens},
+                                 .max_key_len = limits.max_pages * limits.page_tokens,
+                                 .max_split_tokens = max_split_tokens(limits)},
                    .slots = ints({limits.max_tokens}),
                    .pages = layer_pages};
   return largest;
@@ -166,8 +173,12 @@ void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
   num_sampled_rows_ = std::ssize(due);
 }
 
-const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const Chunk> chunks,
+const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const Chunk> shares,
                                         std::span<const model::LayerPages> layer_pages) {
+  // Decodes first, then ever longer chunks: attention has a kernel for each (attention_runs.h).
+  sorted_.assign(shares.begin(), shares.end());
+  std::ranges::stable_sort(sorted_, {}, &Chunk::count);
+  const std::span<const Chunk> chunks = sorted_;
   const auto num_sequences = static_cast<int64_t>(chunks.size());
   SLX_CHECK_LE(num_sequences, limits_.max_sequences);
   size_t pages = 0;
@@ -241,6 +252,7 @@ void BatchBuilder::finish_batch(int64_t num_tokens, int64_t table_width,
   layout.device_cu_seqlens = cu_seqlens_.device.rows(0, num_sequences + 1);
   layout.device_context_lens = context_lens_.device.rows(0, num_sequences);
   layout.max_query_len = layout.max_key_len = 0;
+  layout.max_split_tokens = max_split_tokens(limits_);
 }
 
 const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) {

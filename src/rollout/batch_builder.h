@@ -67,8 +67,9 @@ class BatchBuilder {
 
   // Stages and uploads a step, what is sampled included; what is queued on `stream` afterwards
   // finds it there. Valid until the next call. The step before the last must be over: its set is
-  // written again. Tokens below 0 are staged as they are, for resolve_tokens.
-  const model::Batch& build(tensor::Stream stream, std::span<const Chunk> chunks,
+  // written again. Tokens below 0 are staged as they are, for resolve_tokens. Shares
+  // come in ascending order of their tokens, and so do due()'s sequences.
+  const model::Batch& build(tensor::Stream stream, std::span<const Chunk> shares,
                             std::span<const model::LayerPages> layer_pages);
   // The same for shares of one token each, all of them sampled, filled up with sequences of no
   // tokens: a batch that depends on the two bounds alone, but for the content of its arrays.
@@ -79,7 +80,7 @@ class BatchBuilder {
   const model::Batch& build_decode(tensor::Stream stream, std::span<const Chunk> chunks,
                                    std::span<const model::LayerPages> layer_pages,
                                    const DecodeShape& shape);
-  // What the last build staged, in the order of the shares; no group has more than `max_rows` rows.
+  // What the last build staged, in the order of due(); no group has more than `max_rows` rows.
   // After build_decode the one group is as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
   std::span<Sequence* const> due() const { return sets_[current_].samples.due; }
@@ -126,6 +127,7 @@ class BatchBuilder {
   StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32
   std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ of both sets
   int64_t num_sampled_rows_ = 0;                    // of due(), and padding
+  std::vector<Chunk> sorted_;
   std::vector<SamplingGroup> groups_;
   model::Batch batch_;
 };

@@ -177,10 +177,10 @@ struct Run {
     f.q_stride = f.k_stride = f.v_stride = projected.stride;
     f.out = out.at(0), f.out_stride = out.stride, f.lse = lse.data();
     f.cu_seqlens = cu_seqlens.data();
-    f.tokens = world.tokens, f.sequences = problem.sequences;
+    f.tokens = world.tokens;
     f.query_heads = problem.query_heads, f.kv_heads = problem.kv_heads;
     f.head_dim = problem.head_dim;
-    f.max_query_len = f.max_key_len = problem.max_len;
+    f.runs.whole = {problem.sequences, problem.max_len, problem.max_len};
     f.scale = problem.scale;
     DeviceArray<uint8_t> scratch(static_cast<int64_t>(attention_forward_workspace(f)) + 16);
     f.workspace = scratch.data(), f.workspace_bytes = attention_forward_workspace(f);

@@ -15,11 +15,13 @@
 
 #include "slimexx/kernels/attention.h"
 #include "tests/kernels/need_device.h"
+#include "tests/kernels/wide_values.cuh"
 
 namespace {
 
 using slimexx::kernels::AttentionForward;
-using slimexx::kernels::AttentionSchedule;
+using slimexx::kernels::AttentionRuns;
+using slimexx::kernels::testing::Values;
 using Bf16 = __nv_bfloat16;
 
 int failures = 0;
@@ -123,7 +125,7 @@ struct World {
   int tokens;
   Buffer<Bf16> q, k, v;
   World(int query_heads, int kv_heads, int head_dim, std::vector<int> lens, uint64_t seed,
-        size_t spike_every = 0)
+        size_t spike_every = 0, Values values = Values::kNormal)
       : hq(query_heads),
         hk(kv_heads),
         d(head_dim),
@@ -137,9 +139,24 @@ struct World {
       starts.push_back(at);
       at += n;
     }
+    if (values != Values::kNormal) {
+      fill_wide(values, seed);
+      return;
+    }
     fill(q, seed);
     fill(k, seed + 1);
     fill(v, seed + 2, size_t(hk) * d, spike_every);
+  }
+  void fill_wide(Values values, uint64_t seed) {
+    const auto fill = [&](Buffer<Bf16>& to, bool mirrored, uint64_t own_seed) {
+      const auto count = static_cast<int64_t>(to.size);
+      slimexx::kernels::testing::fill_values<<<1024, 256>>>(to.data, count, d, values, mirrored,
+                                                            own_seed, 1.0f);
+      check(cudaGetLastError(), "fill");
+    };
+    fill(q, false, seed);
+    fill(k, true, seed + 1);
+    fill(v, false, seed + 2);
   }
   static int sum(const std::vector<int>& lens) {
     int total = 0;
@@ -169,14 +186,35 @@ struct Storage {
   int page_tokens = 0;  // 0: packed, whole sequences only
 };
 
-Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage,
-           AttentionSchedule schedule, uint64_t seed = 1) {
+enum class Runs {
+  kAuto,   // as the engine chooses them: short sequences that stand first are split
+  kTight,  // likewise, but for one token a sequence at most
+  kWhole,  // all sequences are walked whole
+  kSplit,  // none; those that stand first and have few rows are decoded
+};
+
+AttentionRuns choose_runs(const std::vector<int32_t>& cu, const std::vector<int32_t>& context,
+                          int group, Runs kind) {
+  using slimexx::kernels::AttentionRun;
+  const int64_t most = kind == Runs::kWhole   ? 0
+                       : kind == Runs::kTight ? static_cast<int64_t>(cu.size()) - 1
+                                              : INT32_MAX;
+  AttentionRuns runs = slimexx::kernels::choose_attention_runs(cu, context, group, most);
+  if (kind != Runs::kSplit || runs.whole.sequences == 0) return runs;
+  AttentionRun& split = runs.split;
+  split.sequences += runs.whole.sequences;
+  split.max_query_len = std::max(split.max_query_len, runs.whole.max_query_len);
+  split.max_key_len = std::max(split.max_key_len, runs.whole.max_key_len);
+  return {runs.few, split, {}, cu.back()};
+}
+
+Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage, Runs runs,
+           uint64_t seed = 1) {
   std::vector<int32_t> cu{0}, context;
-  int longest = 0, longest_keys = 0;
+  int longest_keys = 0;
   for (const Chunk& c : chunks) {
     cu.push_back(cu.back() + c.to - c.from);
     context.push_back(c.from);
-    longest = std::max(longest, c.to - c.from);
     longest_keys = std::max(longest_keys, c.to);
   }
   const int tokens = cu.back();
@@ -232,11 +270,10 @@ Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage,
     a.pages = pages;
     a.page_tokens = page;
   }
-  a.tokens = tokens, a.sequences = chunks.size();
+  a.tokens = tokens;
   a.query_heads = w.hq, a.kv_heads = w.hk, a.head_dim = w.d;
-  a.max_query_len = longest, a.max_key_len = longest_keys;
+  a.runs = choose_runs(cu, context, w.hq / w.hk, runs);
   a.scale = w.scale();
-  a.schedule = schedule;
   a.workspace_bytes = attention_forward_workspace(a);
   Buffer<uint8_t> workspace(a.workspace_bytes + 16);
   workspace.poison();
@@ -283,8 +320,8 @@ float to_float(uint16_t x) {
   return f;
 }
 
-void check_values(const World& w, AttentionSchedule schedule, Storage storage) {
-  const Result result = run(w, whole_sequences(w), storage, schedule);
+void check_values(const World& w, Runs runs, Storage storage) {
+  const Result result = run(w, whole_sequences(w), storage, runs);
   Buffer<double> out(size_t(w.tokens) * w.hq * w.d), lse(size_t(w.tokens) * w.hq);
   for (size_t i = 0; i < w.lengths.size(); ++i) {
     const size_t s = w.starts[i];
@@ -312,9 +349,9 @@ void check_values(const World& w, AttentionSchedule schedule, Storage storage) {
   // bf16 rounding of weights and result: 2^-9 each at most, 1.7e-3 rms together.
   const bool good = relative < 4e-3 && worst < 3e-2 && worst_lse < 2e-5;
   std::printf(
-      "values hq %d hk %d d %d tokens %d schedule %d page %d: relative %.2e, worst %.2e at "
+      "values hq %d hk %d d %d tokens %d runs %d page %d: relative %.2e, worst %.2e at "
       "token %zu head %zu column %zu, lse %.2e %s\n",
-      w.hq, w.hk, w.d, w.tokens, int(schedule), storage.page_tokens, relative, worst,
+      w.hq, w.hk, w.d, w.tokens, int(runs), storage.page_tokens, relative, worst,
       worst_at / (w.hq * w.d), worst_at / w.d % w.hq, worst_at % w.d, worst_lse,
       good ? "" : "FAILED");
   failures += !good;
@@ -368,9 +405,9 @@ void check_fused_rows(const World& w, const Result& expected) {
   a.out = out.data, a.lse = lse.data;
   a.q_stride = a.k_stride = a.v_stride = a.out_stride = row;
   a.cu_seqlens = device_cu.data;
-  a.tokens = w.tokens, a.sequences = w.lengths.size();
+  a.tokens = w.tokens;
   a.query_heads = w.hq, a.kv_heads = w.hk, a.head_dim = w.d;
-  a.max_query_len = a.max_key_len = *std::max_element(w.lengths.begin(), w.lengths.end());
+  a.runs = choose_runs(cu, {}, w.hq / w.hk, Runs::kWhole);
   a.scale = w.scale();
   a.workspace_bytes = attention_forward_workspace(a);
   Buffer<uint8_t> workspace(a.workspace_bytes);
@@ -398,48 +435,76 @@ void check_few_rows(const World& w, const Result& expected, int page) {
   auto steps = decode_steps(w, many, page + 1);
   for (size_t i = 5; i < steps.size(); i += 11) steps[i].from = steps[i].to;  // no query
   compare(("many decode steps" + suffix).c_str(), w, expected, steps,
-          run(w, steps, {page}, AttentionSchedule::kAuto));
+          run(w, steps, {page}, Runs::kAuto));
   const auto chunks = random_chunks(w, std::max(1, 16 * w.hk / w.hq), page);
   for (const size_t count : {size_t{3}, size_t{40}, many}) {
     const std::vector<Chunk> some(chunks.begin(),
                                   chunks.begin() + std::min<size_t>(chunks.size(), count));
     compare((std::to_string(some.size()) + " chunks of few rows" + suffix).c_str(), w, expected,
-            some, run(w, some, {page}, AttentionSchedule::kSplitKeys));
+            some, run(w, some, {page}, Runs::kSplit));
   }
 }
 
-void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decodes) {
-  using enum AttentionSchedule;
+// One launch for decode steps, short chunks and long ones: each run of sequences on its kernel,
+// then with little room for partial results, then in no order.
+void check_mixed(const World& w, const Result& expected, std::vector<Chunk> mixed, int page) {
+  const std::string suffix = ", page " + std::to_string(page);
+  for (const int most : {700, 12}) {
+    const auto chunks = random_chunks(w, most, page);
+    mixed.insert(mixed.end(), chunks.begin(), chunks.begin() + std::min<size_t>(chunks.size(), 9));
+  }
+  std::stable_sort(mixed.begin(), mixed.end(),
+                   [](const Chunk& a, const Chunk& b) { return a.to - a.from < b.to - b.from; });
+  compare(("decode and chunks" + suffix).c_str(), w, expected, mixed,
+          run(w, mixed, {page}, Runs::kAuto));
+  compare(("the same, tight" + suffix).c_str(), w, expected, mixed,
+          run(w, mixed, {page}, Runs::kTight));
+  std::shuffle(mixed.begin(), mixed.end(), std::mt19937_64(page));
+  compare(("the same, shuffled" + suffix).c_str(), w, expected, mixed,
+          run(w, mixed, {page}, Runs::kAuto));
+}
+
+// More segments than a cluster has thread blocks, or than one of few rows would take in turn.
+void check_long(const World& w) {
+  using enum Runs;
   const auto all = whole_sequences(w);
-  const Result expected = run(w, all, {}, kWholeRows);
+  const Result expected = run(w, all, {}, kWhole);
+  compare("long, by segments", w, expected, all, run(w, all, {}, kSplit));
+  for (const size_t count : {size_t{1}, size_t{8}, size_t{200}}) {
+    const auto steps = decode_steps(w, count, 5);
+    compare(("long, " + std::to_string(count) + " decode steps").c_str(), w, expected, steps,
+            run(w, steps, {64}, kAuto));
+  }
+  check_mixed(w, expected, decode_steps(w, 40, 6), 64);
+}
+
+void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decodes) {
+  using enum Runs;
+  const auto all = whole_sequences(w);
+  const Result expected = run(w, all, {}, kWhole);
   compare("repeated", w, expected, all, run(w, all, {}, kAuto));
-  compare("packed, by segments", w, expected, all, run(w, all, {}, kSplitKeys));
+  compare("packed, by segments", w, expected, all, run(w, all, {}, kSplit));
   check_fused_rows(w, expected);
   for (const Chunk& c : all) {
-    if (c.sequence < 3) compare("packed, alone", w, expected, {c}, run(w, {c}, {}, kWholeRows));
+    if (c.sequence < 3) compare("packed, alone", w, expected, {c}, run(w, {c}, {}, kWhole));
   }
   for (int page : page_sizes) {
     const std::string suffix = ", page " + std::to_string(page);
-    compare(("paged" + suffix).c_str(), w, expected, all, run(w, all, {page}, kWholeRows, page));
+    compare(("paged" + suffix).c_str(), w, expected, all, run(w, all, {page}, kWhole, page));
     const auto chunks = random_chunks(w, 700, page);
-    compare(("chunked" + suffix).c_str(), w, expected, chunks, run(w, chunks, {page}, kWholeRows));
+    compare(("chunked" + suffix).c_str(), w, expected, chunks, run(w, chunks, {page}, kWhole));
     compare(("chunked, auto" + suffix).c_str(), w, expected, chunks, run(w, chunks, {page}, kAuto));
     const auto few = random_chunks(w, 90, page);
     const std::vector<Chunk> some(few.begin(), few.begin() + std::min<size_t>(few.size(), 40));
     compare(("short chunks, segments" + suffix).c_str(), w, expected, some,
-            run(w, some, {page}, kSplitKeys));
+            run(w, some, {page}, kSplit));
     const auto steps = decode_steps(w, decodes, page);
     compare(("decode" + suffix).c_str(), w, expected, steps, run(w, steps, {page}, kAuto));
-    std::vector<Chunk> mixed = steps;
-    mixed.insert(mixed.end(), chunks.begin(), chunks.begin() + std::min<size_t>(chunks.size(), 9));
-    std::shuffle(mixed.begin(), mixed.end(), std::mt19937_64(page));
-    compare(("decode and chunks" + suffix).c_str(), w, expected, mixed,
-            run(w, mixed, {page}, kAuto));
+    check_mixed(w, expected, steps, page);
     check_few_rows(w, expected, page);
     const std::vector<Chunk> one{steps[0]};
     compare(("decode alone" + suffix).c_str(), w, expected, one, run(w, one, {page}, kAuto));
-    compare(("decode, whole rows" + suffix).c_str(), w, expected, one,
-            run(w, one, {page}, kWholeRows));
+    compare(("decode, whole rows" + suffix).c_str(), w, expected, one, run(w, one, {page}, kWhole));
   }
 }
 
@@ -447,38 +512,38 @@ void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decod
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "bits";
-  using enum AttentionSchedule;
+  using enum Runs;
   slimexx::kernels::testing::need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (mode == "tiny") {  // two segments of keys, partial blocks, both schedules, packed and paged
     for (const World& w : {World(2, 1, 128, {3, 1100}, 6), World(3, 1, 64, {1100, 65}, 7)}) {
       const auto all = whole_sequences(w);
-      const Result expected = run(w, all, {}, kWholeRows);
-      compare("packed, by segments", w, expected, all, run(w, all, {}, kSplitKeys));
-      compare("paged", w, expected, all, run(w, all, {16}, kWholeRows, 3));
+      const Result expected = run(w, all, {}, kWhole);
+      compare("packed, by segments", w, expected, all, run(w, all, {}, kSplit));
+      compare("paged", w, expected, all, run(w, all, {16}, kWhole, 3));
       const auto steps = decode_steps(w, 3, 8);
-      compare("decode", w, expected, steps, run(w, steps, {16}, kSplitKeys));
+      compare("decode", w, expected, steps, run(w, steps, {16}, kSplit));
     }
     const World many(8, 8, 64, {1040, 70}, 8);
     const auto all = whole_sequences(many);
-    const Result expected = run(many, all, {}, kWholeRows);
+    const Result expected = run(many, all, {}, kWhole);
     for (const size_t count : {20, 80}) {
       const auto steps = decode_steps(many, count, 9);
-      compare("many decode steps", many, expected, steps, run(many, steps, {128}, kSplitKeys));
+      compare("many decode steps", many, expected, steps, run(many, steps, {128}, kSplit));
     }
   } else if (mode == "small") {
     const World w(4, 2, 128, {130, 1, 1100}, 3), narrow(7, 1, 64, {65, 200}, 4);
-    check_values(w, kWholeRows, {});
-    check_values(narrow, kSplitKeys, {16});
+    check_values(w, kWhole, {});
+    check_values(narrow, kSplit, {16});
     check_bits(w, {16}, 6);
     check_bits(narrow, {32}, 6);
   } else if (mode == "values") {
     for (int d : {64, 128}) {
       const World w(8, 2, d, {1, 63, 129, 1500, 2300}, 10 + d);
-      check_values(w, kWholeRows, {});
-      check_values(w, kSplitKeys, {});
-      check_values(w, kWholeRows, {16});
-      check_values(w, kSplitKeys, {128});
+      check_values(w, kWhole, {});
+      check_values(w, kSplit, {});
+      check_values(w, kWhole, {16});
+      check_values(w, kSplit, {128});
     }
   } else if (mode == "bits") {
     check_bits(World(8, 2, 128, {1, 64, 127, 128, 129, 1024, 1025, 2500, 3333}, 20), {16, 64, 256},
@@ -487,6 +552,12 @@ int main(int argc, char** argv) {
     check_bits(World(12, 4, 64, {777, 2049, 15}, 22), {16, 128}, 64);
     check_bits(World(8, 2, 128, {1300, 900, 2100}, 23, 37), {64}, 64);
     check_bits(World(96, 1, 128, {1300, 90}, 24), {64}, 8);
+    check_long(World(8, 2, 128, {20000}, 25));
+    for (const Values values : slimexx::kernels::testing::kFiniteValues) {
+      std::printf("%s:\n", slimexx::kernels::testing::name_values(values));
+      check_bits(World(8, 2, 128, {1300, 129, 2100}, 26, 0, values), {64}, 64);
+      check_bits(World(4, 2, 64, {1100, 70}, 27, 0, values), {16}, 64);
+    }
   }
   std::printf("%s: %d failures\n", mode.c_str(), failures);
   return failures != 0;

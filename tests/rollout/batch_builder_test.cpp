@@ -48,6 +48,23 @@ TEST_F(BatchBuilderTest, LaysChunksOut) {
   EXPECT_EQ(layout.page_table.i32()[5], 9);
 }
 
+// Attention has a kernel for each length of query: sequences stand in that order, whatever the
+// shares' order is, and so do those that are sampled.
+TEST_F(BatchBuilderTest, SharesComeByLength) {
+  const auto prompt = make_sequence({20, 21, 22, 23, 24, 25}, 0, {1, 4, 9}, 1.0f),
+             rest = make_sequence({30, 31}, 0, {2}, 1.0f),
+             decode = make_sequence({10, 11, 12, 13}, 2, {7, 3}, 1.0f);
+  const std::vector<Chunk> chunks{
+      {prompt.get(), 2, 4, true}, {rest.get(), 0, 2, true}, {decode.get(), 3, 1, true}};
+  const model::Batch& batch = builder_.build({}, chunks, {});
+  EXPECT_EQ(values(batch.tokens), (std::vector<int32_t>{13, 30, 31, 22, 23, 24, 25}));
+  EXPECT_EQ(std::vector<Sequence*>(builder_.due().begin(), builder_.due().end()),
+            (std::vector<Sequence*>{decode.get(), rest.get(), prompt.get()}));
+  EXPECT_EQ(values(builder_.group_samples(8)[0].rows), (std::vector<int32_t>{0, 2, 6}));
+  EXPECT_EQ(batch.attention.page_table.i32()[0], 7);
+  EXPECT_EQ(batch.attention.page_table.i32()[3], 2);
+}
+
 TEST_F(BatchBuilderTest, SamplesTheLastRowOfSharesThatEndTheirSequence) {
   const auto a = make_sequence({1, 2}, 1, {0}, 1.0f), b = make_sequence({1, 2}, 1, {1}, 0.5f),
              c = make_sequence({1, 2}, 1, {2}, 1.0f), d = make_sequence({1, 2, 3}, 0, {3, 4}, 0.5f);

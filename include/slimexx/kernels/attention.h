@@ -10,19 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "slimexx/kernels/attention_runs.h"
+
 namespace slimexx::kernels {
 
 // Part of the numeric contract: keys are walked in blocks from the sequence's first token, and the
 // blocks of one segment share a running maximum; segments merge left to right in fp32.
 inline constexpr int32_t kAttentionBlockKeys = 128;
 inline constexpr int32_t kAttentionSegmentKeys = 1024;
-
-enum class AttentionSchedule : uint8_t {
-  kAuto,       // per sequence: few query rows go to kSplitKeys, the others to kWholeRows
-  kWholeRows,  // one thread block walks all keys of 128 queries of one head
-  kSplitKeys,  // one thread block walks one segment for 64 (query, head) rows, then a merge; where
-               // there are few rows and plenty of sequences, all segments of a sequence
-};
 
 struct AttentionForward {
   const void* q = nullptr;  // [tokens, query_heads, head_dim] bf16
@@ -32,17 +27,15 @@ struct AttentionForward {
   void* out = nullptr;   // [tokens, query_heads, head_dim] bf16
   float* lse = nullptr;  // [tokens, query_heads], natural logarithm; may be null
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0;  // from token to token
-  const int32_t* cu_seqlens = nullptr;                               // [sequences + 1]
+  const int32_t* cu_seqlens = nullptr;                               // [runs' sequences + 1]
   const int32_t* context_lens = nullptr;                             // [sequences]; null: all 0
   const int32_t* page_table = nullptr;  // [sequences, page_table_stride]; null: packed
   int64_t page_table_stride = 0;
   int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
-  int64_t tokens = 0, sequences = 0, query_heads = 0, kv_heads = 0;
-  int64_t head_dim = 0;       // 64 or 128
-  int64_t max_query_len = 0;  // upper bounds over the sequences, known on the host
-  int64_t max_key_len = 0;    // context plus queries
+  int64_t tokens = 0, query_heads = 0, kv_heads = 0;
+  int64_t head_dim = 0;  // 64 or 128
+  AttentionRuns runs;    // of all sequences
   float scale = 0.0f;
-  AttentionSchedule schedule = AttentionSchedule::kAuto;
   void* workspace = nullptr;  // attention_forward_workspace() bytes, 16-byte aligned
   size_t workspace_bytes = 0;
 };

@@ -13,6 +13,7 @@
 // the ops marked (scratch) take memory from stream.scratch while they run.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "slimexx/tensor/tensor.h"
@@ -105,6 +106,9 @@ struct AttentionLayout {
   // what a captured graph was made for.
   Tensor device_cu_seqlens = {}, device_context_lens = {};  // [B+1], [B] i32; the latter paged only
   int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths
+  // Paged, CUDA: thread blocks share the keys of sequences that stand first and are short, as long
+  // as those have no more tokens than this: it bounds the scratch (kernels/attention_runs.h).
+  int64_t max_split_tokens = std::numeric_limits<int32_t>::max();
 };
 // (scratch) out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled
 // scores; may be undefined when no backward follows).

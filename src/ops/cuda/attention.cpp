@@ -9,21 +9,28 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-struct Bounds {
-  int64_t query_len = 0, key_len = 0;
-};
+// Packed: queries are all the keys there are.
+int64_t longest_sequence(const AttentionLayout& layout) {
+  int64_t longest = layout.max_query_len;
+  if (longest > 0) return longest;
+  for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b)
+    longest = std::max<int64_t>(longest, layout.cu_seqlens[b + 1] - layout.cu_seqlens[b]);
+  return longest;
+}
 
-Bounds bounds_of(const AttentionLayout& layout) {
-  Bounds bounds{layout.max_query_len, layout.max_key_len};
-  if (bounds.query_len > 0 && bounds.key_len > 0) return bounds;
-  bounds = {};
-  for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b) {
-    const int64_t queries = layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
-    const int64_t context = layout.context_lens.empty() ? 0 : layout.context_lens[b];
-    bounds.query_len = std::max(bounds.query_len, queries);
-    bounds.key_len = std::max(bounds.key_len, queries > 0 ? context + queries : 0);
+kernels::AttentionRuns choose_runs(const AttentionLayout& layout, int64_t num_tokens,
+                                   int64_t group) {
+  const int64_t num_sequences = layout.device_cu_seqlens.dim(0) - 1;
+  if (!layout.page_table.defined()) {
+    // Without a context a short sequence has few keys: nothing to split.
+    const int64_t longest = longest_sequence(layout);
+    return {.few = {}, .split = {}, .whole = {num_sequences, longest, longest}};
   }
-  return bounds;
+  if (layout.max_query_len > 0 && layout.max_key_len > 0)
+    return kernels::choose_attention_runs({num_sequences, layout.max_query_len, layout.max_key_len},
+                                          num_tokens, group, layout.max_split_tokens);
+  return kernels::choose_attention_runs(layout.cu_seqlens, layout.context_lens, group,
+                                        layout.max_split_tokens);
 }
 
 }  // namespace
@@ -31,7 +38,6 @@ Bounds bounds_of(const AttentionLayout& layout) {
 void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale) {
   const bool paged = layout.page_table.defined();
-  const Bounds bounds = bounds_of(layout);
   kernels::AttentionForward problem{.q = q.raw(),
                                     .k = k.raw(),
                                     .v = v.raw(),
@@ -43,12 +49,10 @@ void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k
                                     .out_stride = out.stride(0),
                                     .cu_seqlens = layout.device_cu_seqlens.i32(),
                                     .tokens = q.dim(0),
-                                    .sequences = layout.device_cu_seqlens.dim(0) - 1,
                                     .query_heads = q.dim(1),
                                     .kv_heads = k.dim(-2),
                                     .head_dim = q.dim(2),
-                                    .max_query_len = bounds.query_len,
-                                    .max_key_len = bounds.key_len,
+                                    .runs = choose_runs(layout, q.dim(0), q.dim(1) / k.dim(-2)),
                                     .scale = scale};
   if (paged) {
     problem.context_lens = layout.device_context_lens.i32();
@@ -90,7 +94,7 @@ void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor d
                                      .query_heads = q.dim(1),
                                      .kv_heads = k.dim(1),
                                      .head_dim = q.dim(2),
-                                     .max_len = bounds_of(layout).query_len,
+                                     .max_len = longest_sequence(layout),
                                      .scale = scale};
   problem.workspace_bytes = kernels::attention_backward_workspace(problem);
   const ScratchScope scratch("attention_backward", stream, problem.workspace_bytes);
