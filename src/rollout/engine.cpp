@@ -207,7 +207,8 @@ EngineMemory plan_engine_memory(const model::Transformer& transformer,
   const int64_t bytes_per_page =
       page_bytes(transformer.spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
-                             plan_step_arena(transformer, weights, device, sizes),
+                             plan_step_arena(transformer, weights, device, sizes) +
+                             plan_recorded_bytes(transformer.spec(), device),
           .page_bytes = bytes_per_page,
           .min_pages = sizes.max_pages(),
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};

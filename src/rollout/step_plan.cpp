@@ -35,6 +35,14 @@ int64_t count_head_rows(const model::Transformer& transformer, tensor::Device de
       model::head_chunk_rows(transformer.spec(), {.max_logits_bytes = max_logits_bytes(device)}));
 }
 
+int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device) {
+  if (device.is_cpu()) return 0;
+  constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
+  constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
+  return kDriverBytes +
+         kMaxRecordedSteps * kLaunchBytes * (spec.num_layers * kLayerLaunches + kOtherLaunches);
+}
+
 int64_t plan_step_arena(const model::Transformer& transformer,
                         const model::ModelParameters& weights, tensor::Device device,
                         const StepSizes& sizes) {

@@ -35,4 +35,11 @@ int64_t plan_step_arena(const model::Transformer& transformer,
                         const model::ModelParameters& weights, tensor::Device device,
                         const StepSizes& sizes);
 
+// Decode steps that are recorded at a time: those of 32 shapes, for both sets of a builder. A
+// rollout's batches shrink and its sequences grow, which takes it through some 20 shapes.
+inline constexpr int64_t kMaxRecordedSteps = 64;
+// What the driver keeps on the device for that many, at most: the engine does not take it, but
+// leaves it.
+int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device);
+
 }  // namespace slimexx::rollout

@@ -1,7 +1,6 @@
 #include "rollout/step_runner.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "slimexx/base/error.h"
 
@@ -40,7 +39,8 @@ StepRunner::~StepRunner() {
 }
 
 int64_t StepRunner::memory_bytes() const {
-  return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes();
+  return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
+         plan_recorded_bytes(transformer_.spec(), stream_.device);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -81,12 +81,15 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
 void StepRunner::queue_decode(std::span<const Chunk> chunks,
                               const BatchBuilder::DecodeShape& shape) {
   const model::Batch& batch = builder_.build_decode(stream_, chunks, kv_cache_.layers(), shape);
-  DecodeStep& step = decode_steps_[builder_.current_set()][shape];
+  const RecordedStep step{builder_.current_set(), shape};
   // Recording takes longer than a launch in the plain way, which is hidden behind the step before:
   // it is for what comes again.
-  if (!std::exchange(step.was_used, true)) return queue_step(batch);
-  if (!step.graph.defined()) step.graph = tensor::Graph(stream_, [&] { queue_step(batch); });
-  step.graph.launch(stream_);
+  if (used_steps_.insert(step).second) return queue_step(batch);
+  tensor::Graph* graph = recorded_steps_.find(step);
+  if (graph == nullptr)
+    graph = &recorded_steps_.insert(
+        step, [&] { return tensor::Graph(stream_, [&] { queue_step(batch); }); });
+  graph->launch(stream_);
 }
 
 void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {

@@ -1,14 +1,15 @@
 // The device's side of the engine: keys and values, batches, the model, sampling, and the decode
 // steps that are recorded. A step is queued and not waited for.
 #pragma once
-#include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "rollout/batch_builder.h"
 #include "rollout/kv_cache.h"
+#include "rollout/lru_map.h"
 #include "rollout/step_plan.h"
 #include "slimexx/model/transformer.h"
 #include "slimexx/tensor/graph.h"
@@ -47,12 +48,11 @@ class StepRunner {
   KvCache kv_cache_;
   BatchBuilder builder_;
   tensor::Arena arena_;
-  struct DecodeStep {
-    bool was_used = false;
-    tensor::Graph graph;  // recorded at the second use
-  };
-  // By the builder's set, on whose memory they work.
-  std::array<std::map<BatchBuilder::DecodeShape, DecodeStep>, 2> decode_steps_;
+  // A decode step is recorded at its second use, for the builder's set on whose memory it works.
+  // The step that gives way to a new one is not under way: that is the one used last.
+  using RecordedStep = std::pair<size_t, BatchBuilder::DecodeShape>;
+  std::set<RecordedStep> used_steps_;
+  LruMap<RecordedStep, tensor::Graph> recorded_steps_{kMaxRecordedSteps};
 };
 
 }  // namespace slimexx::rollout

@@ -58,6 +58,16 @@ void count_release(Device device, int64_t bytes, const std::string& what_for) {
   ledger.counters.live_bytes -= bytes;
 }
 
+}  // namespace
+
+void device_api::count_graph(Device device) {
+  Ledgers& all = ledgers();
+  const std::lock_guard lock(all.mutex);
+  ++all.by_device[{device.type, device.index}].counters.num_graphs;
+}
+
+namespace {
+
 std::string gib(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 [[noreturn]] void throw_no_room(Device device, int64_t bytes, const std::string& what_for) {

@@ -33,4 +33,6 @@ void record_event(void* event, void* stream);
 void make_stream_wait(void* stream, void* event);
 void synchronize_event(void* event);
 
+void count_graph(Device device);  // into its AllocationCounters (buffer.cpp)
+
 }  // namespace slimexx::tensor::device_api

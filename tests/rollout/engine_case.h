@@ -17,11 +17,10 @@ struct EngineCase {
   tensor::Device device;
   model::ModelSpec spec;
   std::vector<int64_t> pages;  // sizes that the device serves, ascending
+  int64_t max_sequence = 116;  // crosses the CPU attention's block of 64 keys
 };
 inline void PrintTo(const EngineCase& c, std::ostream* out) { *out << c.family; }
 std::vector<EngineCase> engine_cases();
-
-inline constexpr int64_t kMaxSequence = 116;  // crosses the CPU attention's block of 64 keys
 
 class EngineSuite : public testing::TestWithParam<EngineCase> {
  protected:
@@ -31,12 +30,13 @@ class EngineSuite : public testing::TestWithParam<EngineCase> {
     model_ = std::make_unique<RandomModel>(GetParam().spec, device(), false);
   }
   tensor::Device device() const { return GetParam().device; }
+  int64_t max_sequence() const { return GetParam().max_sequence; }
   int64_t smallest_page() const { return GetParam().pages.front(); }
 
-  static EngineOptions roomy() {
+  EngineOptions roomy() const {
     EngineOptions options;
     options.max_total_tokens = 8000;
-    options.max_sequence_tokens = kMaxSequence;
+    options.max_sequence_tokens = max_sequence();
     return options;
   }
   Engine engine(const EngineOptions& options) const {

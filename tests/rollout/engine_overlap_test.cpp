@@ -79,11 +79,11 @@ TEST_P(EngineOverlap, StopsAmongOthers) {
   }
   // Two that start together and cannot end so in a cache for one.
   for (const int64_t id : {1001, 1000})
-    requests.insert(requests.begin(), make_request(id, prompt_of(17), kMaxSequence));
+    requests.insert(requests.begin(), make_request(id, prompt_of(17), max_sequence()));
   const std::vector<Generation> alone = each_alone(requests);
   for (const bool tight : {false, true}) {
     EngineOptions options = roomy();
-    if (tight) options.max_total_tokens = kMaxSequence;
+    if (tight) options.max_total_tokens = max_sequence();
     options.enable_prefix_cache = !tight;
     options.page_tokens = smallest_page();
     Engine together = engine(options);

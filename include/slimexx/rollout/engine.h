@@ -96,10 +96,12 @@ using TokenBytes = std::function<const std::string&(TokenId)>;
 // What an engine takes on its device, known before it is made: workspace_bytes, and page_bytes for
 // each page of keys and values.
 struct EngineMemory {
-  int64_t workspace_bytes = 0;  // staged batches, and the activations and logits of a step
-  int64_t page_bytes = 0;       // page_tokens tokens over all layers
-  int64_t min_pages = 0;        // one sequence of the greatest length
-  int64_t max_pages = 0;        // what the options ask for, or what more would not serve
+  // Staged batches, the activations and logits of a step, and what the driver keeps of recorded
+  // steps.
+  int64_t workspace_bytes = 0;
+  int64_t page_bytes = 0;  // page_tokens tokens over all layers
+  int64_t min_pages = 0;   // one sequence of the greatest length
+  int64_t max_pages = 0;   // what the options ask for, or what more would not serve
   int64_t min_cache_bytes() const { return min_pages * page_bytes; }
   int64_t max_cache_bytes() const { return max_pages * page_bytes; }
 };

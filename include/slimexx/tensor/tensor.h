@@ -171,6 +171,7 @@ class StagingBuffer {
 
 struct AllocationCounters {
   int64_t live_bytes = 0, peak_bytes = 0, num_allocations = 0;
+  int64_t num_graphs = 0;  // recorded (graph.h); what the driver keeps of them is not in the bytes
 };
 AllocationCounters allocation_counters(Device device);
 struct NamedBytes {

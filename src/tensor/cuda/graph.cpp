@@ -6,6 +6,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/tensor/cuda_check.h"
+#include "tensor/device_api.h"
 
 namespace slimexx::tensor {
 namespace {
@@ -32,6 +33,7 @@ Graph::Graph(Stream stream, const std::function<void()>& body) {
   cudaGraphDestroy(graph);
   check_cuda(status, "cudaGraphInstantiate");
   handle_ = executable;
+  device_api::count_graph(stream.device);
 }
 
 Graph::Graph(Graph&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}

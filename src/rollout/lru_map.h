@@ -1,0 +1,43 @@
+// A map of bounded size: what was used least recently makes room for what is new.
+#pragma once
+#include <cstddef>
+#include <list>
+#include <map>
+#include <utility>
+
+namespace slimexx::rollout {
+
+template <class Key, class Value>
+class LruMap {
+ public:
+  // `capacity`: at least 1.
+  explicit LruMap(size_t capacity) : capacity_(capacity) {}
+  // Null if it is not there. Counts as a use.
+  Value* find(const Key& key) {
+    const auto found = places_.find(key);
+    if (found == places_.end()) return nullptr;
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return &entries_.front().second;
+  }
+  // Of a key that is not there. Where the map is full, the entry whose last use lies furthest back
+  // is destroyed before make_value() is called.
+  template <class MakeValue>
+  Value& insert(const Key& key, const MakeValue& make_value) {
+    if (entries_.size() == capacity_) {
+      places_.erase(entries_.back().first);
+      entries_.pop_back();
+    }
+    entries_.emplace_front(key, make_value());
+    places_.emplace(key, entries_.begin());
+    return entries_.front().second;
+  }
+  size_t size() const { return entries_.size(); }
+
+ private:
+  using Entries = std::list<std::pair<Key, Value>>;
+  size_t capacity_;
+  Entries entries_;  // the latest use first
+  std::map<Key, typename Entries::iterator> places_;
+};
+
+}  // namespace slimexx::rollout
