@@ -6,12 +6,11 @@
 #include <cmath>
 #include <iterator>
 
+#include "kernels/common/processors.h"
 #include "kernels/gemm/measured_tiles.h"
 
 namespace slimexx::kernels {
 namespace {
-
-constexpr int64_t kMultiprocessors = 132;
 
 // Fitted to the times of bench/kernels/gemm_bench on an H200. Nanoseconds per K block of 64: times
 // rows of operands, or times products of 64 rows with one column; bytes and operations per

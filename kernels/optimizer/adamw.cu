@@ -9,6 +9,7 @@
 #include <climits>
 #include <cmath>
 
+#include "kernels/common/processors.h"
 #include "slimexx/kernels/optimizer.h"
 
 namespace slimexx::kernels {
@@ -17,7 +18,7 @@ namespace {
 constexpr int kPiece = 8;
 constexpr int kThreads = 256;
 constexpr int64_t kTile = int64_t{kThreads} * kPiece;
-constexpr int64_t kMaxBlocks = 132 * 32;
+constexpr int64_t kMaxBlocks = kMultiprocessors * 32;
 
 struct Constants {
   float beta1, one_minus_beta1, beta2, one_minus_beta2;

@@ -1,12 +1,12 @@
 // How heads are spread over thread blocks: a block takes one tile of a token's heads, and one part
 // of the tokens. A lane then serves the same head of every token, whose norm weights it holds.
 #pragma once
+#include "kernels/common/processors.h"
 #include "kernels/rows/head_lanes.cuh"
 
 namespace slimexx::kernels::rows {
 
 inline constexpr int kTileThreads = 160;
-inline constexpr int64_t kMultiprocessors = 132;
 
 struct HeadTiles {
   int tiles, tile_heads, threads;  // of one token; heads of one tile; threads of one block

@@ -1,6 +1,7 @@
 // Gradient of RMSNorm. With r = 1 / rms(x), g = dy w and m = mean(g x r):
 //   dx (+)= r (g - x r m),  dw += sum over rows of dy x r.
 // A thread block walks one part of the rows; each thread keeps its columns' share of dw.
+#include "kernels/common/processors.h"
 #include "kernels/rows/partial_sums.cuh"
 #include "kernels/rows/row_ring.cuh"
 #include "kernels/rows/row_sum.cuh"
@@ -11,7 +12,6 @@ namespace {
 
 using namespace rows;
 
-constexpr int64_t kMultiprocessors = 132;
 constexpr int64_t kResidentWarps = 16;       // of a multiprocessor, at 128 registers
 constexpr int64_t kSharedBytes = 216 << 10;  // of a multiprocessor, for rings
 constexpr int kHeldChunks = 2;               // of a thread's part of a row, in registers

@@ -6,12 +6,13 @@
 // then warps as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). Missing elements count as zero.
 #pragma once
 #include "kernels/rows/launch.cuh"
+#include "slimexx/kernels/limits.h"
 
 namespace slimexx::kernels::rows {
 
 inline constexpr int kMaxThreads = 256;
 inline constexpr int kMaxWarps = kMaxThreads / 32;
-inline constexpr int64_t kMaxRowWidth = int64_t{8} * kMaxThreads * kChunk;
+static_assert(kMaxRowWidth == int64_t{8} * kMaxThreads * kChunk);
 
 struct RowLayout {
   int chunks_per_thread, threads;

@@ -7,10 +7,11 @@
 // the best one has no mass.
 #pragma once
 #include "kernels/vocabulary/launch.cuh"
+#include "slimexx/kernels/limits.h"
 
 namespace slimexx::kernels::vocabulary {
 
-constexpr int64_t kMaxSampledColumns = int64_t{1} << 18;
+constexpr int64_t kMaxSampledColumns = kMaxVocabulary;
 constexpr int kMaxTiles = static_cast<int>(kMaxSampledColumns) / kTileColumns;
 constexpr float kMassUnit = 0x1p44f;
 constexpr int kSamplingThreads = 512;

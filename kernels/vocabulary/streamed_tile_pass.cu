@@ -4,13 +4,13 @@
 // memory the eight tiles lie kPitch apart, which puts the pairs that four of them read at once into
 // different banks.
 #include "kernels/common/mbarrier.cuh"
+#include "kernels/common/processors.h"
 #include "kernels/common/tma.cuh"
 #include "kernels/vocabulary/launch.cuh"
 
 namespace slimexx::kernels::vocabulary {
 namespace {
 
-constexpr int kProcessors = 132;
 constexpr int kWarps = 8;
 constexpr int kStages = 3;
 constexpr int kTilesPerStep = 8;
@@ -174,7 +174,7 @@ cudaError_t launch_streamed_tile_pass(const TilePartials& partials, const LogitR
     kernel = weighted ? stream_tiles<true, false, true> : stream_tiles<true, false, false>;
     if (write) kernel = weighted ? stream_tiles<true, true, true> : stream_tiles<true, true, false>;
   }
-  return launch(kernel, {kProcessors, kWarps * 32, kSharedBytes}, stream, partials, rows,
+  return launch(kernel, {kMultiprocessors, kWarps * 32, kSharedBytes}, stream, partials, rows,
                 temperatures);
 }
 

@@ -5,14 +5,15 @@
 // one round trip to memory.
 #include <cuda_runtime.h>
 
+#include "kernels/common/processors.h"
 #include "kernels/vocabulary/launch.cuh"
 
 namespace slimexx::kernels::vocabulary {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kProcessors = 132;
-constexpr int64_t kStreamedTiles = int64_t{kProcessors} * 8 * 8 * 2;  // two rounds of its warps
+constexpr int64_t kStreamedTiles =
+    int64_t{kMultiprocessors} * 8 * 8 * 2;  // two rounds of its warps
 
 template <bool kDivide, bool kWrite, bool kWeighted>
 __global__ void __launch_bounds__(kThreads)
@@ -104,7 +105,7 @@ cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows
     return launch_streamed_tile_pass(partials, rows, temperatures, write, stream);
   }
   // A few rows are spread over all multiprocessors, one warp a block.
-  const int block = threads < int64_t{kProcessors} * kThreads ? 32 : kThreads;
+  const int block = threads < int64_t{kMultiprocessors} * kThreads ? 32 : kThreads;
   return launch(kernel, {(threads + block - 1) / block, block}, stream, partials, rows,
                 temperatures);
 }

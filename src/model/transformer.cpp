@@ -9,6 +9,7 @@
 #include "rotary_table.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
+#include "slimexx/ops/device_limits.h"
 
 namespace slimexx::model {
 namespace {
@@ -63,14 +64,34 @@ ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spe
   return bind(store, spec, &ParameterStore::gradient);
 }
 
+namespace {
+
+// Throws Error(kInput) for sizes that the kernels of a device do not serve.
+void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
+  if (device.is_cpu()) return;
+  const auto refuse = [&](const std::string& what, const char* key) {
+    throw Error(ErrorCode::kInput, fmt::format("{} on {}", what, tensor::to_string(device)),
+                "use --device cpu", key);
+  };
+  if (spec.head_dim != 64 && spec.head_dim != 128)
+    refuse(fmt::format("heads of {} elements; attention serves 64 and 128", spec.head_dim),
+           "head_dim");
+  if (spec.vocab_size > ops::kMaxVocabulary)
+    refuse(fmt::format("a vocabulary of {} tokens; sampling serves up to {}", spec.vocab_size,
+                       ops::kMaxVocabulary),
+           "vocab_size");
+  if (spec.hidden_size > ops::kMaxRowWidth)
+    refuse(fmt::format("rows of {} elements; norms serve up to {}", spec.hidden_size,
+                       ops::kMaxRowWidth),
+           "hidden_size");
+}
+
+}  // namespace
+
 Transformer::Transformer(const ModelSpec& spec, tensor::Device device, int64_t max_positions)
     : spec_(spec), max_positions_(max_positions) {
   SLX_CHECK_GT(spec.num_layers, 0);
-  if (!device.is_cpu() && spec.head_dim != 64 && spec.head_dim != 128)
-    throw Error(ErrorCode::kInput,
-                fmt::format("heads of {} elements; attention on {} serves 64 and 128",
-                            spec.head_dim, tensor::to_string(device)),
-                "use --device cpu", "head_dim");
+  check_device_sizes(spec, device);
   const int64_t half = spec.rope.rotary_dim / 2;
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});

@@ -13,7 +13,6 @@
 // the ops marked (scratch) take memory from stream.scratch while they run.
 #pragma once
 #include <cstdint>
-#include <limits>
 #include <span>
 
 #include "slimexx/tensor/tensor.h"
@@ -102,13 +101,10 @@ struct AttentionLayout {
   std::span<const int32_t> context_lens;  // [B], host; empty: all 0
   Tensor page_table;                      // [B, max_pages] i32; undefined: packed
   int64_t page_tokens = 0;
-  // CUDA reads the lengths from the device. Then the host's may be empty, if both bounds are given:
-  // what a captured graph was made for.
+  // CUDA reads the lengths from the device: with both bounds the host's may be empty (a graph's).
   Tensor device_cu_seqlens = {}, device_context_lens = {};  // [B+1], [B] i32; the latter paged only
   int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths
-  // Paged, CUDA: thread blocks share the keys of sequences that stand first and are short, as long
-  // as those have no more tokens than this: it bounds the scratch (kernels/attention_runs.h).
-  int64_t max_split_tokens = std::numeric_limits<int32_t>::max();
+  int64_t max_split_tokens = INT32_MAX;  // CUDA, paged: bounds scratch (kernels/attention_runs.h)
 };
 // (scratch) out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled
 // scores; may be undefined when no backward follows).

@@ -1,0 +1,10 @@
+// Sizes of a model that ops serve on a device; the CPU serves any.
+#pragma once
+#include "slimexx/kernels/limits.h"
+
+namespace slimexx::ops {
+
+using kernels::kMaxRowWidth;
+using kernels::kMaxVocabulary;
+
+}  // namespace slimexx::ops

@@ -1,0 +1,45 @@
+// Models whose sizes a device's kernels do not serve are refused before anything is taken there; so
+// these run without a device, too.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "model/random_model_cuda.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::model {
+namespace {
+
+struct RefusedSize {
+  const char* key;
+  std::function<void(ModelSpec&)> change;
+  const char* limit;  // as the message names it
+};
+
+TEST(DeviceSizes, WhatKernelsDoNotServeIsRefusedByName) {
+  const auto heads_of = [](int64_t head_dim) {
+    return [head_dim](ModelSpec& spec) { spec.head_dim = spec.rope.rotary_dim = head_dim; };
+  };
+  const RefusedSize sizes[] = {
+      {"head_dim", heads_of(8), "64 and 128"},
+      {"head_dim", heads_of(80), "64 and 128"},
+      {"head_dim", heads_of(256), "64 and 128"},
+      {"vocab_size", [](ModelSpec& spec) { spec.vocab_size = 262145; }, "262144"},
+      {"hidden_size", [](ModelSpec& spec) { spec.hidden_size = 16392; }, "16384"}};
+  for (const RefusedSize& size : sizes) {
+    ModelSpec spec = device_spec("llama", 0.08);
+    size.change(spec);
+    try {
+      const Transformer refused(spec, test_device(), 64);
+      ADD_FAILURE() << size.key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInput);
+      EXPECT_EQ(error.where(), size.key);
+      EXPECT_NE(error.message().find(size.limit), std::string::npos) << error.message();
+    }
+    const Transformer on_the_cpu(spec, {}, 64);
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::model
