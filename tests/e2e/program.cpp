@@ -60,6 +60,19 @@ std::vector<std::string> command_of(int num_ranks, const std::vector<std::string
   return command;
 }
 
+// Devices are for who names one: the others are the CPU's tests, on machines with a device too.
+void hide_devices(const std::vector<std::string>& arguments) {
+  static const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  static const std::string before = visible == nullptr ? "" : visible;
+  if (std::ranges::find(arguments, "cuda") == arguments.end()) {
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  } else if (visible == nullptr) {
+    unsetenv("CUDA_VISIBLE_DEVICES");
+  } else {
+    setenv("CUDA_VISIBLE_DEVICES", before.c_str(), 1);
+  }
+}
+
 }  // namespace
 
 Folder::Folder() {
@@ -92,8 +105,7 @@ Program::Program(int num_ranks, const std::vector<std::string>& arguments,
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
   const std::string out = folder_ / "stdout", err = folder_ / "stderr";
-  // These are the CPU's tests, on machines with a device too.
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  hide_devices(arguments);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);

@@ -41,6 +41,7 @@ constexpr auto kTimeLimit = std::chrono::seconds(120);
 class Program {
  public:
   // `num_ranks` 0: without mpirun. `prefix`: words before the program's name, such as a shell.
+  // Unless the arguments name "cuda" the program sees no device.
   Program(int num_ranks, const std::vector<std::string>& arguments,
           const std::vector<std::string>& prefix = {});
   ~Program();

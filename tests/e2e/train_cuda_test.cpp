@@ -1,0 +1,73 @@
+// `train` on a device, as a user starts it: rollouts, exactness, updates, and the same run again.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "e2e/small_run.h"
+#include "slimexx/tensor/tensor.h"
+
+namespace slimexx::e2e {
+namespace {
+
+// Heads that the kernels serve, and room for responses beyond a segment of 1024 keys.
+constexpr const char* kDeviceSizes = R"({
+  "hidden_size": 128, "intermediate_size": 200, "head_dim": 64, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "initializer_range": 0.12, "max_position_embeddings": 2048
+})";
+
+class TrainCuda : public testing::TestWithParam<Family> {
+ protected:
+  void SetUp() override {
+    if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
+    make_checkpoint(folder_, GetParam().model, kDeviceSizes);
+    make_prompts(folder_);
+  }
+  std::vector<Json> train(const std::string& name, const std::vector<std::string>& settings) {
+    const std::string run_dir = folder_ / name;
+    std::vector<std::string> arguments = train_arguments(folder_, run_dir, settings);
+    arguments.insert(arguments.end(), {"--device", "cuda"});
+    const Finished f = run_slimexx(0, arguments);
+    EXPECT_EQ(f.status, 0) << f.text();
+    EXPECT_NE(f.err.find("tokens compared bit for bit"), std::string::npos) << f.err;
+    return read_rows(run_dir + "/metrics.jsonl");
+  }
+  void expect_exact(const std::vector<Json>& rows, double least_tokens) {
+    ASSERT_EQ(rows.size(), 3u);
+    for (const Json& row : rows) {
+      EXPECT_EQ(number(row, "train/mismatch_tokens"), 0) << row.dump();
+      EXPECT_EQ(number(row, "train/train_rollout_logprob_max_diff"), 0);
+      EXPECT_GT(number(row, "rollout/num_tokens"), least_tokens);
+      EXPECT_GT(number(row, "train/grad_norm"), 0);
+    }
+  }
+
+  Folder folder_;
+};
+
+TEST_P(TrainCuda, EveryTokenIsExactAndTheRunRepeats) {
+  const std::vector<std::string> settings = {
+      "rollout.max_total_tokens=256", "rollout.chunked_prefill_size=20",
+      "rollout.rollout_temperature=0.7", "train.num_steps_per_rollout=2",
+      "numerics.recompute_old_log_probs=true"};
+  const std::vector<Json> first = train("first", settings), again = train("again", settings);
+  expect_exact(first, 16);
+  ASSERT_EQ(again.size(), first.size());
+  for (size_t i = 0; i < first.size(); ++i)
+    for (const char* key : {"train/loss", "train/grad_norm", "rollout/num_tokens"})
+      EXPECT_EQ(number(first[i], key), number(again[i], key)) << key << " of rollout " << i;
+}
+
+// A run whose responses are long enough for several blocks of keys; some reach the next segment.
+TEST_P(TrainCuda, LongResponsesAreExact) {
+  expect_exact(train("long", {"rollout.rollout_max_response_len=1200",
+                              "rollout.max_running_requests=7", "train.max_tokens_per_gpu=4096"}),
+               1000);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TrainCuda,
+                         testing::Values(Family{"qwen3", "qwen3_tied_mqa"},
+                                         Family{"glm4", "glm4_no_bias"}),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace slimexx::e2e
