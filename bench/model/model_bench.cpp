@@ -1,8 +1,9 @@
 // Times a whole model of a config.json's shape, with random weights, on one CUDA device:
-//   model_bench train CONFIG_DIR TOKENS [auto|full|none [GIB]]   one packed sequence: forward,
-//   loss,
-//                                         backward; GIB: memory of activations, for auto
-//   model_bench generate CONFIG_DIR {REQUESTS IN OUT}...    what the engine makes of them
+//   model_bench train CONFIG_DIR TOKENS [auto|full|none [GIB]]    one packed sequence: forward,
+//       loss, backward; GIB: memory of activations, for auto
+//   model_bench generate CONFIG_DIR {REQUESTS[/RUNNING] IN OUT}...    what the engine makes of
+//   them;
+//       RUNNING: requests at a time, all by default; with fewer, prompts join beside decodes
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -156,20 +157,28 @@ struct BenchModel {
   }
 };
 
-void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64_t prompt,
-                     int64_t response) {
+void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64_t running,
+                     int64_t prompt, int64_t response) {
   const model::Transformer transformer(m.spec, kDevice, prompt + response);
   const model::ModelParameters weights = model::bind_weights(m.store, m.spec);
   rollout::EngineOptions options;
-  options.max_running_requests = count;
+  options.max_running_requests = running;
   options.chunked_prefill_size = 8192;
-  options.max_total_tokens = count * (prompt + response + options.page_tokens);
+  options.max_total_tokens = running * (prompt + response + options.page_tokens);
   options.max_sequence_tokens = prompt + response;
   options.enable_prefix_cache = false;
   rollout::Engine engine(transformer, weights, kDevice, options, {}, 0);
   run_requests(engine, m.spec, count, 32, 40, 99);  // warms up, records the decode steps
   engine.reset_stats();
   const Timing t = run_requests(engine, m.spec, count, prompt, response, 5);
+  if (running < count) {
+    fmt::print(
+        "generate {} x {} in / {} out, {} at a time: {:.2f} s, {:.0f} output tokens/s, {} steps\n",
+        count, prompt, response, running, t.prefill + t.decode,
+        static_cast<double>(count * response) / (t.prefill + t.decode), t.steps);
+    std::fflush(stdout);
+    return;
+  }
   // A decode step reads the weights once (of an untied embedding only its rows), and every cached
   // key and value of every sequence.
   const auto n = static_cast<double>(count);
@@ -201,12 +210,17 @@ int run(int argc, char** argv) {
   } else if (mode == "generate" && argc >= 6 && argc % 3 == 0) {
     const BenchModel m(argv[2]);
     const double bandwidth = copy_bandwidth();
-    for (int i = 3; i < argc; i += 3)
-      time_generation(m, bandwidth, number(i), number(i + 1), number(i + 2));
+    for (int i = 3; i < argc; i += 3) {
+      const std::string counts = argv[i];
+      const size_t slash = counts.find('/');
+      const int64_t running =
+          slash == std::string::npos ? number(i) : std::atoll(counts.c_str() + slash + 1);
+      time_generation(m, bandwidth, number(i), running, number(i + 1), number(i + 2));
+    }
   } else {
     fmt::print(stderr,
-               "usage: model_bench train DIR TOKENS [auto|full|none [GIB]] | generate DIR REQUESTS "
-               "IN OUT ...\n");
+               "usage: model_bench train DIR TOKENS [auto|full|none [GIB]] | generate DIR "
+               "REQUESTS[/RUNNING] IN OUT ...\n");
     return 2;
   }
   return 0;
