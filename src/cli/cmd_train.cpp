@@ -7,13 +7,17 @@
 #include "cli/run_flags.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
-#include "slimexx/base/file.h"
-#include "slimexx/io/checkpoint.h"
+#include "slimexx/config/config.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/rl/loaded_model.h"
+#include "slimexx/rl/run_start.h"
 #include "slimexx/rl/training.h"
 
 namespace slimexx::cli {
 namespace {
+
+constexpr const char* kRunDirKey = "observe.run_dir";
+constexpr const char* kAuto = "auto";
 
 struct TrainFlags {
   std::string config, resume, device;
@@ -21,18 +25,18 @@ struct TrainFlags {
   bool wants_resume = false, dry_run = false;
 };
 
-rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks) {
+// `run_dir` is for a configuration that names none.
+rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks, const std::string& run_dir,
+                          bool& names_run_dir) {
   if (flags.config.empty() && flags.settings.empty()) {
     throw Error(ErrorCode::kUsage, "no configuration is given",
                 "--config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
                 "slimexx train");
   }
   config::Config config = config::Config::load(flags.config, parse_settings(flags.settings));
-  const std::string stem = std::filesystem::path(flags.config).stem().string();
-  return rl::load_run_config(config,
-                             {.needs_training = true,
-                              .num_ranks = num_ranks,
-                              .default_run_dir = "runs/" + (stem.empty() ? "train" : stem)});
+  names_run_dir = config.is_set(kRunDirKey);
+  return rl::load_run_config(
+      config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = run_dir});
 }
 
 std::string quote_for_shell(const std::string& word) {
@@ -44,8 +48,8 @@ std::string quote_for_shell(const std::string& word) {
   return quoted + "'";
 }
 
-// What to type to take this run up again, but for the --resume itself.
-std::string command_to_resume(const std::vector<std::string>& words) {
+// What to type to start this run again, without --resume.
+std::string command_to_start(const std::vector<std::string>& words) {
   std::string line;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--dry-run" || words[i].starts_with("--resume=")) continue;
@@ -58,31 +62,53 @@ std::string command_to_resume(const std::vector<std::string>& words) {
   return line;
 }
 
-std::string find_resume(const TrainFlags& flags, const rl::RunConfig& config) {
-  std::string root = flags.resume;
-  if (root.empty()) root = config.checkpoint.save;
-  if (root.empty()) root = join_path(config.observe.run_dir, "checkpoints");
-  const std::string found = path_exists(root) ? io::find_latest(root) : "";
-  if (found.empty()) {
-    throw Error(ErrorCode::kUsage, "there is no complete checkpoint to resume from",
-                flags.resume.empty() ? "name one with --resume DIR, or start anew without --resume"
-                                     : "give a step_* folder, or the folder that holds them",
-                root);
+rl::StartWish start_wish(const TrainFlags& flags, bool names_run_dir) {
+  rl::StartWish wish{
+      .folder = flags.resume, .names_run_dir = names_run_dir, .dry_run = flags.dry_run};
+  if (flags.wants_resume) {
+    wish.resume = flags.resume.empty()    ? rl::ResumeWish::kNewest
+                  : flags.resume == kAuto ? rl::ResumeWish::kAuto
+                                          : rl::ResumeWish::kFolder;
   }
-  return found;
+  return wish;
+}
+
+// Ranks may read other files and other environments.
+void check_same_settings(const std::string& resolved_yaml, dist::Communicator& communicator) {
+  const std::string wanted = communicator.broadcast(resolved_yaml, 0);
+  dist::run_agreed(communicator, [&] {
+    const auto changes = config::list_changes(wanted, resolved_yaml);
+    if (changes.empty()) return;
+    throw Error(ErrorCode::kUsage,
+                fmt::format("its settings are not those of rank 0: {} is {}, there {}",
+                            changes[0].key, changes[0].after, changes[0].before),
+                "start all ranks with one configuration and one environment", changes[0].key);
+  });
 }
 
 void run_train(const TrainFlags& flags, Session& session) {
-  rl::TrainRequest request{.config = load_config(flags, session.world.size()),
-                           .resume = {},
-                           .command_line = command_to_resume(session.words),
-                           .device = rl::select_device(flags.device, session.world.local_rank()),
-                           .dry_run = flags.dry_run};
-  if (flags.wants_resume) {
-    // One rank looks, so that all take up the same checkpoint.
-    const std::string found = session.is_root() ? find_resume(flags, request.config) : "";
-    request.resume = session.world.communicator().broadcast(found, 0);
+  dist::Communicator& communicator = session.world.communicator();
+  const std::string stem = std::filesystem::path(flags.config).stem().string();
+  bool names_run_dir = false;
+  rl::TrainRequest request;
+  request.config = load_config(flags, session.world.size(),
+                               "runs/" + (stem.empty() ? "train" : stem), names_run_dir);
+  request.dry_run = flags.dry_run;
+  check_same_settings(request.config.resolved_yaml, communicator);
+  std::string decided;
+  if (session.is_root()) {
+    decided = rl::start_to_json(
+        rl::decide_start(request.config, start_wish(flags, names_run_dir), request.locks));
   }
+  request.start = rl::start_from_json(communicator.broadcast(decided, 0));
+  request.config = load_config(flags, session.world.size(), request.start.run_dir, names_run_dir);
+  request.device = rl::select_device(flags.device, session.world.local_rank());
+  request.start_command = command_to_start(session.words);
+  request.resume_command = request.start_command + " --resume";
+  // Another run of this name may be the newest when it is typed.
+  if (!names_run_dir)
+    request.resume_command +=
+        " " + quote_for_shell(rl::checkpoint_root(request.config, request.start.run_dir));
   rl::run_training(std::move(request), session.world);
 }
 
@@ -95,8 +121,9 @@ VerbBody declare_train(CLI::App& app) {
   add_set_flag(app, flags->settings);
   const CLI::Option* resume =
       app.add_option("--resume", flags->resume,
-                     "Continue from a checkpoint; without DIR from this run's newest")
-          ->type_name("[DIR]")
+                     "Continue from a checkpoint; without DIR from this run's newest; auto: from "
+                     "that, or anew where there is none")
+          ->type_name("[DIR|auto]")
           ->expected(0, 1);
   app.add_flag("--dry-run", flags->dry_run,
                "Build everything, print it, stop before the first rollout");
@@ -106,9 +133,11 @@ VerbBody declare_train(CLI::App& app) {
       "  slimexx train --config configs/quickstart.yaml\n"
       "  slimexx train --config run.yaml --set optimizer.lr=2e-6 rollout.num_rollout=100\n"
       "  slimexx train --config run.yaml --resume\n"
+      "  srun slimexx train --config run.yaml --resume auto\n"
       "  mpirun -np 2 slimexx train --config run.yaml\n\n"
-      "The run folder is observe.run_dir; if that is not set, runs/<name of the file>, or\n"
-      "runs/train without a file.");
+      "The run folder is observe.run_dir; if that is not set, runs/<name of the file> (runs/train\n"
+      "without a file), or with -2, -3, ... where an earlier run has that. A folder that holds a\n"
+      "run is never written over.");
   // The body runs when `app` and its options are gone: what they know is taken over as they parse.
   app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
   return [flags](Session& session) { run_train(*flags, session); };

@@ -9,4 +9,8 @@ int open_append(const std::string& path);
 void append_all(int fd, const std::string& path, std::string_view data);
 void close_append(int fd);
 
+// Writes `text` over the file's content in place, filled up with spaces to its old size. For a last
+// word where no new file can be made; throws Error(kEnvironment).
+void overwrite(const std::string& path, std::string text);
+
 }  // namespace slimexx::observe

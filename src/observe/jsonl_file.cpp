@@ -53,6 +53,17 @@ void close_append(int fd) {
   if (fd >= 0) ::close(fd);
 }
 
+void overwrite(const std::string& path, std::string text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) fail(path, "cannot open for writing");
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  if (size > static_cast<off_t>(text.size())) text.resize(static_cast<size_t>(size), ' ');
+  const bool written =
+      ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  ::close(fd);
+  if (!written) fail(path, "cannot write");
+}
+
 void trim_rows(const std::string& path, int64_t resume_step) {
   if (!path_exists(path)) return;
   const std::string text = read_text_file(path);

@@ -1,9 +1,7 @@
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +16,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
+#include "slimexx/base/log.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/metrics.h"
 #include "slimexx/observe/span.h"
@@ -60,21 +59,19 @@ std::string format_row(int64_t step, double wall_time, const MetricRow& row) {
 struct RunLog::Impl {
   explicit Impl(const Options& given)
       : options(given), step_line(given.resume_step, use_colour()) {}
-  ~Impl() {
-    close_append(metrics_fd);
-    if (folder_fd >= 0) ::close(folder_fd);
-  }
+  ~Impl() { close_append(metrics_fd); }
 
   void open();
-  void lock_folder();
   void note_step(int64_t step);
   double eta_seconds() const;
-  void write_status(std::string_view state, int64_t step, std::string_view error,
-                    std::string_view warning) const;
+  void check_in_place() const;
+  std::string status_path() const { return join_path(options.run_dir, "status.json"); }
+  std::string format_status(std::string_view state, int64_t step, std::string_view error,
+                            std::string_view warning) const;
 
   Options options;
   std::string metrics_path;
-  int metrics_fd = -1, folder_fd = -1;  // the folder's: for its lock, which ends with the process
+  int metrics_fd = -1;
   std::optional<EventFile> events;
   StepLine step_line;
   int64_t lines_printed = 0;
@@ -84,18 +81,8 @@ struct RunLog::Impl {
   int64_t first_step = -1, last_step = -1;
 };
 
-// Two runs in one folder would mix their rows and remove each other's checkpoints.
-void RunLog::Impl::lock_folder() {
-  folder_fd = ::open(options.run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Not every network file system locks folders; there, nothing is known.
-  if (folder_fd < 0 || ::flock(folder_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  throw Error(ErrorCode::kUsage, "another run is writing to this run folder",
-              "wait for it or stop it, or set observe.run_dir", options.run_dir);
-}
-
 void RunLog::Impl::open() {
   make_directories(options.run_dir);
-  lock_folder();
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
   // A start from nothing keeps no row of an earlier attempt: not even that of step -1, the
   // evaluation before training.
@@ -108,6 +95,19 @@ void RunLog::Impl::open() {
   events->append(encode_version_event(wall_seconds()));
   // Also for step 0: the folder may hold an earlier attempt.
   events->append(encode_restart_event(wall_seconds(), options.resume_step));
+}
+
+// What is written to a file that has lost its name is lost.
+void RunLog::Impl::check_in_place() const {
+  struct stat written {
+  }, named{};
+  const bool in_place = ::fstat(metrics_fd, &written) == 0 &&
+                        ::stat(metrics_path.c_str(), &named) == 0 &&
+                        written.st_dev == named.st_dev && written.st_ino == named.st_ino;
+  if (in_place) return;
+  throw Error(ErrorCode::kEnvironment,
+              "the run folder was removed or replaced while the run was writing to it",
+              "leave run folders alone while their runs work", metrics_path);
 }
 
 void RunLog::Impl::note_step(int64_t step) {
@@ -138,9 +138,16 @@ const std::string& RunLog::run_dir() const { return impl_->options.run_dir; }
 
 void RunLog::write_row(int64_t step, const MetricRow& row) {
   if (!impl_->options.enabled) return;
+  impl_->check_in_place();
   const double now = wall_seconds();
   append_all(impl_->metrics_fd, impl_->metrics_path, format_row(step, now, row));
-  if (impl_->events) impl_->events->append(encode_scalars_event(now, step, row.values()));
+  if (!impl_->events) return;
+  try {
+    impl_->events->append(encode_scalars_event(now, step, row.values()));
+  } catch (const Error& error) {  // metrics.jsonl has it all: no reason to end a run
+    log_warn("{}: {}; TensorBoard gets no more of this run", error.where(), error.message());
+    impl_->events.reset();
+  }
 }
 
 void RunLog::print_step(int64_t step, const MetricRow& row) {
@@ -155,15 +162,23 @@ void RunLog::print_step(int64_t step, const MetricRow& row) {
 
 void RunLog::write_status(std::string_view state, int64_t step, std::string_view error,
                           std::string_view warning) {
-  if (impl_->options.enabled) impl_->write_status(state, step, error, warning);
+  if (!impl_->options.enabled) return;
+  impl_->check_in_place();
+  write_file_atomic(impl_->status_path(), impl_->format_status(state, step, error, warning));
 }
 
 void RunLog::write_failure(int64_t step, std::string_view error) {
-  impl_->write_status("failed", step, error, "");
+  const std::string text = impl_->format_status("failed", step, error, "");
+  try {
+    write_file_atomic(impl_->status_path(), text);
+  } catch (const Error&) {
+    // A full disk, mostly: what the old text takes of it is there to write to.
+    overwrite(impl_->status_path(), text);
+  }
 }
 
-void RunLog::Impl::write_status(std::string_view state, int64_t step, std::string_view error,
-                                std::string_view warning) const {
+std::string RunLog::Impl::format_status(std::string_view state, int64_t step,
+                                        std::string_view error, std::string_view warning) const {
   Json status;
   status["state"] = state;
   status["step"] = step;
@@ -173,8 +188,7 @@ void RunLog::Impl::write_status(std::string_view state, int64_t step, std::strin
   status["error"] = error.empty() ? Json(nullptr) : Json(error);
   status["warning"] = warning.empty() ? Json(nullptr) : Json(warning);
   status["updated"] = std::round(wall_seconds() * 1000) / 1000;
-  write_file_atomic(join_path(options.run_dir, "status.json"),
-                    status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace slimexx::observe

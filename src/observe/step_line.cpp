@@ -18,8 +18,7 @@ struct Column {
   int width;
   Style style;
   bool watch;  // whether a value far from the ones before is marked
-  // The first that the row has. Alternatives mean the same to the reader: kl is the distance to the
-  // reference, or to the old policy where there is no reference.
+  // The first that the row has. Alternatives mean the same to the reader.
   std::vector<const char*> names;
 };
 
@@ -29,7 +28,7 @@ const std::vector<Column>& columns() {
       {"reward", 8, Style::kFixed, true, {"rollout/raw_reward", "rollout/raw_reward/mean"}},
       {"pass@1", 7, Style::kFixed, false, {"passrate/pass@1"}},
       {"len", 6, Style::kCount, true, {"rollout/response_len/mean", "rollout/response_lengths"}},
-      {"kl", 8, Style::kCompact, true, {"train/kl_loss", "rollout/kl", "train/ppo_kl"}},
+      {"ref_kl", 8, Style::kCompact, true, {"train/ref_kl"}},
       {"clip%", 6, Style::kPercent, false, {"train/pg_clipfrac"}},
       {"H", 7, Style::kFixed, true, {"train/entropy", "rollout/entropy", "train/entropy_loss"}},
       {"|g|", 8, Style::kCompact, true, {"train/grad_norm"}},
@@ -114,7 +113,7 @@ bool StepLine::is_anomaly(int column, int64_t step, const MetricRow& row, double
   const std::string_view header = info.header;
   if (header == "clip%") return value > kClipLimit;
   // Before the first optimiser step the policy is the reference; what is left is rounding.
-  if (header == "kl") return step == first_step_ && first_step_ == 0 && std::fabs(value) > 1e-4;
+  if (header == "ref_kl") return step == first_step_ && first_step_ == 0 && std::fabs(value) > 1e-4;
   if (header == "reward") {
     const double* same = row.find("rollout/zero_std/frac");
     return same != nullptr && *same >= 1;

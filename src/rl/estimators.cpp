@@ -115,11 +115,11 @@ double group_mean(std::span<const Sample> samples, const std::vector<size_t>& gr
   return first + sum / static_cast<double>(group.size());
 }
 
-std::vector<float> kl_penalty(const Sample& s, const RlOptions& options) {
-  std::vector<float> penalty(static_cast<size_t>(s.response_length), 0.0f);
-  if (options.kl_coef == 0 || s.ref_log_probs.empty()) return penalty;
+std::vector<float> reference_kl(const Sample& s, const RlOptions& options) {
+  std::vector<float> kl(static_cast<size_t>(s.response_length), 0.0f);
+  if (s.ref_log_probs.empty()) return kl;
   const auto& log_probs = s.old_log_probs.empty() ? s.rollout_log_probs : s.old_log_probs;
-  if (log_probs.size() != penalty.size()) {
+  if (log_probs.size() != kl.size()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("group {} sample {} has no log-probs, and rl.kl_coef wants the KL to "
                             "the reference",
@@ -127,11 +127,17 @@ std::vector<float> kl_penalty(const Sample& s, const RlOptions& options) {
                 "give the rollout dump old_log_probs or rollout_log_probs, or set rl.kl_coef to 0");
   }
   const ops::KlKind kind = parse_kl_kind(options.kl_loss_type);
-  for (size_t t = 0; t < penalty.size(); ++t) {
-    if (s.loss_mask[t] == 0) continue;
-    penalty[t] = static_cast<float>(options.kl_coef) *
-                 ops::estimate_kl(kind, log_probs[t] - s.ref_log_probs[t]).value;
+  for (size_t t = 0; t < kl.size(); ++t) {
+    if (s.loss_mask[t] != 0)
+      kl[t] = ops::estimate_kl(kind, log_probs[t] - s.ref_log_probs[t]).value;
   }
+  return kl;
+}
+
+std::vector<float> kl_penalty(const Sample& s, const RlOptions& options) {
+  if (options.kl_coef == 0) return std::vector<float>(static_cast<size_t>(s.response_length), 0.0f);
+  std::vector<float> penalty = reference_kl(s, options);
+  for (float& value : penalty) value *= static_cast<float>(options.kl_coef);
   return penalty;
 }
 

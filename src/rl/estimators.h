@@ -38,7 +38,9 @@ ops::KlKind parse_kl_kind(const std::string& name);
 // Indices of the samples of each group, groups in first-seen order.
 std::vector<std::vector<size_t>> group_samples(std::span<const Sample> samples);
 double group_mean(std::span<const Sample> samples, const std::vector<size_t>& group);
-// kl_coef x KL estimate per response token, 0 where masked or without a reference.
+// KL estimate (rl.kl_loss_type) of the old policy to the reference per response token, 0 where
+// masked or without a reference; kl_penalty is that x kl_coef.
+std::vector<float> reference_kl(const Sample& sample, const RlOptions& options);
 std::vector<float> kl_penalty(const Sample& sample, const RlOptions& options);
 
 Advantages estimate_grpo(std::span<const Sample> samples, const RlOptions& options);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "slimexx/base/error.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 
@@ -141,20 +143,27 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   const auto queue = communicator_.make_counter();
   StopWatch watch(request, communicator_);
   std::vector<Sample> mine;
+  std::optional<Error> failure;
   {
     observe::Span span("generate");
-    mine = run_engine(request, *queue, watch);
+    try {
+      mine = run_engine(request, *queue, watch);
+    } catch (const Error& error) {
+      failure = error;
+      queue->fetch_add(static_cast<int64_t>(request.prompts.size()));  // the others need not go on
+    }
     if (watch.ends_stopped())
       throw Error(ErrorCode::kInterrupted, "generation was stopped by a signal");
   }
-  {
+  dist::run_agreed(communicator_, [&] {
+    if (failure) throw *failure;
     observe::Span span("reward");
     std::sort(mine.begin(), mine.end(), [](const Sample& a, const Sample& b) {
       return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
     });
     const uint64_t seed = request.seed ^ (uint64_t{request.rollout} << 40);
     grade_samples(mine, request.prompts, seed, grader);
-  }
+  });
   std::vector<Sample> all;
   for (const auto& bytes : communicator_.all_gather(pack_samples(mine))) {
     for (auto& sample : unpack_samples(bytes)) all.push_back(std::move(sample));

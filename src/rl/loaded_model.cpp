@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -92,8 +95,10 @@ TextSide load_text_side(const std::string& directory) {
   return side;
 }
 
-void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
-               const std::string& template_directory, const std::string& directory) {
+namespace {
+
+std::vector<io::HfTensor> list_export_tensors(const model::ParameterStore& store,
+                                              const model::ModelSpec& spec) {
   std::vector<io::HfTensor> tensors;
   for (const auto& info : store.infos()) {
     for (const auto& part : info.parts) {
@@ -107,12 +112,50 @@ void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                          }});
     }
   }
+  return tensors;
+}
+
+// A folder that is still to be made whole; it goes again unless it was renamed.
+class UnfinishedFolder {
+ public:
+  explicit UnfinishedFolder(std::string path) : path_(std::move(path)) {
+    std::filesystem::remove_all(path_);
+  }
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
+  ~UnfinishedFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+int64_t num_elements(const io::HfTensor& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
+               const std::string& template_directory, const std::string& directory) {
   // Beside the target first: an earlier export stays whole until the new one is.
-  const std::string fresh = directory + ".new";
-  std::filesystem::remove_all(fresh);
-  io::write_hf_folder(fresh, tensors, {.template_directory = template_directory, .shards = {}});
+  const UnfinishedFolder fresh(directory + ".new");
+  io::write_hf_folder(fresh.path(), list_export_tensors(store, spec),
+                      {.template_directory = template_directory, .shards = {}});
   std::filesystem::remove_all(directory);
-  std::filesystem::rename(fresh, directory);
+  std::filesystem::rename(fresh.path(), directory);
+}
+
+void try_export(const model::ParameterStore& store, const model::ModelSpec& spec,
+                const std::string& template_directory, const std::string& directory) {
+  std::vector<io::HfTensor> tensors = list_export_tensors(store, spec);
+  const auto smallest = std::ranges::min_element(tensors, {}, num_elements);
+  const UnfinishedFolder trial(directory + ".try");
+  io::write_hf_folder(trial.path(), {*smallest},
+                      {.template_directory = template_directory, .shards = {}});
 }
 
 // An export replaces the folder as a whole, so nothing may stand there that it would not write

@@ -2,6 +2,7 @@
 #include <exception>
 
 #include "slimexx/base/error.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/observe/span.h"
 #include "stop_signal.h"
 #include "training_run.h"
@@ -36,11 +37,14 @@ void run_training(TrainRequest request, dist::World& world) {
   try {
     if (run.is_dry_run()) return;
     run_loop(run);
+  } catch (const dist::AgreedError& error) {
+    run.fail(error.message(), true);
+    throw;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInterrupted) run.fail(error.message());
+    if (error.code() != ErrorCode::kInterrupted) run.fail(error.message(), false);
     throw;
   } catch (const std::exception& error) {  // out of memory, mostly
-    run.fail(error.what());
+    run.fail(error.what(), false);
     throw;
   }
 }

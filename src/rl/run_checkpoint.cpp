@@ -8,6 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -190,6 +191,14 @@ void check_writable(const std::string& root) {
   }
   ::close(fd);
   ::unlink(probe.c_str());
+}
+
+bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Communicator& communicator) {
+  const std::vector<float> master = download_widened(optimizer.master());
+  const bool finite = std::ranges::all_of(master, [](float x) { return std::isfinite(x); });
+  double broken[1] = {finite ? 0.0 : 1.0};
+  communicator.all_reduce_max(broken);
+  return broken[0] == 0;
 }
 
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,

@@ -47,6 +47,9 @@ class CheckpointWriter {
 // is yet to be made, in the folder above that is there. Every rank writes its shard: ask on each.
 void check_writable(const std::string& root);
 
+// Whether no rank's masters hold NaN or Inf. Collective.
+bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Communicator& communicator);
+
 // Loads the masters and moments that this rank owns, of a checkpoint of any number of ranks and any
 // cut, and publishes the weights. Collective.
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,

@@ -225,6 +225,19 @@ void bind_section(Binder& b, ParallelOptions& o) {
           {.doc = "Ranks that train; it must be all that were started.", .min = 1, .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
           {.doc = "Ranks that generate; it must be all that were started.", .min = 1});
+  b.field("rank_silence_warn_s", o.rank_silence_warn_s,
+          {.unit = "s",
+           .doc = "A rank whose process shows no sign of life for so long, since it or its host is "
+                  "stopped, is named in a warning; 0 never does.",
+           .min = 0,
+           .max = 1e6,
+           .slime = "-"});
+  b.field("rank_silence_limit_s", o.rank_silence_limit_s,
+          {.unit = "s",
+           .doc = "After so long the run ends with an error that names the rank; 0 waits for ever.",
+           .min = 0,
+           .max = 1e6,
+           .slime = "-"});
   bind_later_parallel(b);
   b.end_section();
 }
@@ -326,6 +339,12 @@ void bind_section(Binder& b, NumericsOptions& o) {
            "Compute the log-probs of every rollout by a forward pass before training, and compare "
            "them.",
        .slime = "-"});
+  b.field("check_interval", o.check_interval,
+          {.unit = "rollouts",
+           .doc = "Do that every so many rollouts of several optimizer steps, of which only the "
+                  "first compares its tokens by itself; 0 never does.",
+           .min = 0,
+           .slime = "-"});
   b.end_section();
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "resume_check.h"
 #include "run_summary.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -49,15 +50,15 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
     : request_(std::move(request)),
       config_(request_.config),
       world_(world),
-      communicator_(world.communicator()) {
+      communicator_(world.communicator()),
+      root_of_checkpoints_(checkpoint_root(config_, config_.observe.run_dir)) {
   if (config_.observe.trace) observe::enable_trace(world.rank());
-  if (is_root()) make_directories(config_.observe.run_dir);
-  communicator_.barrier();
-  make_directories(run_path("logs"));
-  open_log_file(run_path(fmt::format("logs/rank_{:03}.log", world.rank())));
   if (!config_.checkpoint.save_hf.empty()) check_export_target(config_.checkpoint.save_hf);
-  check_writable(checkpoint_root());
+  check_writable(root_of_checkpoints_);
   build_model();
+  if (!config_.checkpoint.save_hf.empty() && is_root() && !request_.dry_run)
+    try_export(*policy_.store, policy_.spec, config_.model.hf_checkpoint,
+               config_.checkpoint.save_hf);
   build_data();
   num_rollouts_ = source_ != nullptr ? source_->num_rollouts() : config_.num_rollout;
   transformer_ =
@@ -66,27 +67,39 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   build_reference();
   build_trainer();
   build_engine();
-  if (!request_.resume.empty() || !config_.model.load.empty()) resume();
+  if (!request_.start.checkpoint.empty()) resume();
+  communicator_.barrier();  // nobody's inputs are at fault: the run folder may fill
+  open_run_folder();
+}
+
+// From here on the run leaves traces on disk; a start that failed, or was a trial, has left none.
+void TrainingRun::open_run_folder() {
+  if (!request_.dry_run) {
+    if (is_root() && request_.start.sets_rows_aside) set_rows_aside(config_.observe.run_dir);
+    make_directories(run_path("logs"));
+    open_log_file(run_path(fmt::format("logs/rank_{:03}.log", world_.rank())));
+  }
   log_ = std::make_unique<observe::RunLog>(
       observe::RunLog::Options{.run_dir = config_.observe.run_dir,
                                .tensorboard = config_.observe.tensorboard,
                                .enabled = is_root() && !request_.dry_run,
                                .resume_step = next_rollout_,
                                .total_steps = num_rollouts_});
-  if (is_root()) {
-    if (next_rollout_ == 0 && !io::find_latest(checkpoint_root()).empty()) {
-      log_warn(
-          "{} holds checkpoints of an earlier run; this one starts anew (--resume continues it)",
-          checkpoint_root());
-    }
-    log_info("{}", banner());
-    for (const std::string& line : describe_taken_keys(config_)) log_info("{}", line);
-    if (const std::string text = describe_truncated_sampling(config_); !text.empty())
-      log_warn("{}", text);
-    if (request_.dry_run) log_info("{}", describe_checks());
-    if (!request_.dry_run)
-      write_file_atomic(run_path("config.resolved.yaml"), config_.resolved_yaml);
+  if (!request_.dry_run) {
+    watch_ = std::make_unique<dist::RankWatch>(
+        communicator_,
+        dist::RankWatchOptions{.directory = run_path("ranks"),
+                               .warn_s = config_.parallel.rank_silence_warn_s,
+                               .limit_s = config_.parallel.rank_silence_limit_s},
+        [this](const std::string& what) { log_->write_failure(next_rollout_, what); });
   }
+  if (!is_root()) return;
+  log_info("{}", banner());
+  for (const std::string& line : describe_taken_keys(config_)) log_info("{}", line);
+  if (const std::string text = describe_truncated_sampling(config_); !text.empty())
+    log_warn("{}", text);
+  if (request_.dry_run) log_info("{}", describe_checks());
+  if (!request_.dry_run) write_settings(config_.observe.run_dir, config_.resolved_yaml);
 }
 
 TrainingRun::~TrainingRun() = default;
@@ -213,28 +226,26 @@ void TrainingRun::build_trainer() {
       *transformer_, *policy_.store, communicator_, config_.train, config_.optimizer,
       static_cast<float>(config_.rollout.rollout_temperature), request_.device);
   checkpoints_ = std::make_unique<CheckpointWriter>(
-      CheckpointWriterOptions{.root = checkpoint_root(),
+      CheckpointWriterOptions{.root = root_of_checkpoints_,
                               .side_files_from = config_.model.hf_checkpoint,
                               .keep_last = config_.checkpoint.keep_last,
                               .async = config_.checkpoint.async_save},
       communicator_);
 }
 
-// The training state of --resume, or of model.load where that is a training checkpoint; of one that
-// holds weights only (convert-hf) the weights.
+// The training state of a checkpoint, or of one that holds weights only (convert-hf) the weights.
 void TrainingRun::resume() {
-  const std::string path =
-      request_.resume.empty() ? io::find_latest(config_.model.load) : request_.resume;
-  require(!path.empty(), "the folder holds no complete checkpoint",
-          "name a checkpoint, or leave model.load out", config_.model.load);
+  const std::string& path = request_.start.checkpoint;
   observe::Span span("load_model");
   const io::Checkpoint checkpoint = io::Checkpoint::open(path);
   checkpoint.verify_hashes();
   if (checkpoint.state().contains("next_rollout")) {
+    check_same_model(path, config_.model.hf_checkpoint);
+    if (is_root()) compare_settings(find_earlier_settings(request_.start), config_.resolved_yaml);
     restore_training(checkpoint);
     if (is_root()) log_info("continuing from {} at rollout {}", path, next_rollout_);
   } else {
-    require(request_.resume.empty(), "this checkpoint holds weights only, no training state",
+    require(!request_.start.wants_training, "this checkpoint holds weights only, no training state",
             "start from its weights by model.load", path);
     model::load_checkpoint_weights(*policy_.store, policy_.spec, checkpoint);
     trainer_->optimizer().take_master(tensor::compute_stream(request_.device));
@@ -261,17 +272,14 @@ std::string TrainingRun::run_path(const std::string& name) const {
   return join_path(config_.observe.run_dir, name);
 }
 
-std::string TrainingRun::checkpoint_root() const {
-  return config_.checkpoint.save.empty() ? run_path("checkpoints") : config_.checkpoint.save;
+// How the ranks were started, before what they were told.
+std::string TrainingRun::launcher() const {
+  return world_.size() > 1 ? fmt::format("mpirun -np {} ", world_.size()) : "";
 }
 
-std::string TrainingRun::start_command() const {
-  const std::string launcher =
-      world_.size() > 1 ? fmt::format("mpirun -np {} ", world_.size()) : "";
-  return launcher + request_.command_line;
-}
+std::string TrainingRun::start_command() const { return launcher() + request_.start_command; }
 
-std::string TrainingRun::resume_command() const { return start_command() + " --resume"; }
+std::string TrainingRun::resume_command() const { return launcher() + request_.resume_command; }
 
 std::string TrainingRun::banner() const {
   const auto& spec = policy_.spec;

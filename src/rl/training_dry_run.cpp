@@ -23,7 +23,7 @@ std::string TrainingRun::describe_checks() const {
   for (const auto& set : eval_sets_)
     add("evaluation", fmt::format("{}: {} prompts, likewise", set.name, set.prompts->size()));
   if (grader_) add("reward", config_.reward.rm_type + "; no response was graded");
-  add("checkpoints", fmt::format("{} can be written", checkpoint_root()));
+  add("checkpoints", fmt::format("{} can be written", root_of_checkpoints_));
   if (!config_.checkpoint.save_hf.empty())
     add("export", fmt::format("{} can be made", config_.checkpoint.save_hf));
   if (next_rollout_ > 0) add("resume", fmt::format("state of rollout {} restored", next_rollout_));

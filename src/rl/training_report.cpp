@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "slimexx/base/log.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 #include "training_run.h"
@@ -31,6 +32,16 @@ double token_mean(const std::vector<Sample>& samples, const std::vector<std::vec
       sum += own[t];
       n += 1;
     }
+  }
+  return n > 0 ? sum / n : 0;
+}
+
+// Mean over the trained tokens; KL terms are 0 elsewhere.
+double mean_reference_kl(const std::vector<Sample>& samples, const RlOptions& options) {
+  double sum = 0, n = 0;
+  for (const auto& s : samples) {
+    for (const float kl : reference_kl(s, options)) sum += kl;
+    n += static_cast<double>(s.num_trained_tokens());
   }
   return n > 0 ? sum / n : 0;
 }
@@ -94,6 +105,11 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
     row.set("rollout/rollout_log_probs", token_mean(samples, nullptr, &Sample::rollout_log_probs));
   if (!samples[0].ref_log_probs.empty())
     row.set("rollout/ref_log_probs", token_mean(samples, nullptr, &Sample::ref_log_probs));
+  if (config.rl.kl_coef != 0) {
+    const double kl = mean_reference_kl(samples, config.rl);
+    row.set("rollout/kl", kl);
+    row.set("train/ref_kl", kl);
+  }
   row.set("rollout/prefix_cache_hit_rate", prompt > 0 ? cached / prompt : 0);
   row.set("rollout/avg_cached_tokens_per_sample", cached / n);
   set_group_metrics(samples, row);
@@ -125,20 +141,31 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_
     row.set("train/pg_clipfrac/high", mean(kClipFractionHigh));
     row.set("train/ppo_kl", mean(kPpoKl));
     row.set("train/ois", mean(kRatio));
-    if (config.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty())
+    if (config.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty()) {
       row.set("train/kl_loss", mean(kKlLoss));
+      row.set("train/ref_kl", mean(kKlLoss));
+    }
     if (config.rl.use_tis) {
       row.set("train/tis", mean(kTis));
       row.set("train/tis_abs", mean(kTisAbs));
       row.set("train/tis_clipfrac", mean(kTisClipFraction));
     }
     if (!rollout.samples[0].rollout_log_probs.empty()) {
-      // Of the first step: its weights are those that generated.
+      // Of the first step, whose weights are those that generated; of all tokens where those were
+      // compared.
       const auto& first = rollout.steps.front();
-      row.set("train/train_rollout_logprob_abs_diff", first.metric(kLogProbAbsDiff));
-      row.set("train/train_rollout_logprob_max_diff", first.metric(kLogProbMaxDiff));
-      row.set("train/mismatch_tokens",
-              first.metric(kLogProbMismatches) / std::max(1.0, first.metric(kTokens)));
+      double abs_diff = first.metric(kLogProbAbsDiff), max_diff = first.metric(kLogProbMaxDiff);
+      double mismatches = first.metric(kLogProbMismatches), tokens_seen = first.metric(kTokens);
+      if (const auto& all = rollout.comparison) {
+        abs_diff = all->sum_diff / std::max(1.0, all->tokens);
+        max_diff = std::max(max_diff, all->max_diff);
+        mismatches = std::max(mismatches, all->mismatches);
+        tokens_seen = all->tokens;
+      }
+      row.set("train/train_rollout_logprob_abs_diff", abs_diff);
+      row.set("train/train_rollout_logprob_max_diff", max_diff);
+      row.set("train/mismatch_tokens", mismatches / std::max(1.0, tokens_seen));
+      row.set("train/compared_tokens", tokens_seen);
     }
   }
   row.set("train/entropy", mean(kEntropy));
@@ -180,9 +207,7 @@ void TrainingRun::report(Rollout& rollout) {
   set_train_metrics(rollout, config_, world_.size(), rollout.row);
   set_time_metrics(rollout, world_.size(), rollout.row);
   observe::MetricRow& row = rollout.row;
-  const int64_t decay_steps =
-      config_.optimizer.lr_decay_iters.value_or(num_rollouts_ * config_.num_steps_per_rollout);
-  row.set("train/lr", train::learning_rate(config_.optimizer, optimizer_steps_ - 1, decay_steps));
+  row.set("train/lr", learning_rate_);
   row.set("train/step", static_cast<double>(optimizer_steps_));
   row.set("train/global_batch_size", static_cast<double>(rollout.samples_per_step));
   row.set("sys/mem_peak_gib", peak_memory_gib());
@@ -196,7 +221,13 @@ void TrainingRun::report(Rollout& rollout) {
     row.set("perf/kv_cache_usage", static_cast<double>(stats.peak_pages) /
                                        static_cast<double>(std::max<int64_t>(1, stats.num_pages)));
   }
-  if (!is_root()) return;
+  dist::run_agreed(communicator_, [&] {
+    if (is_root()) log_rollout(rollout);
+  });
+}
+
+void TrainingRun::log_rollout(const Rollout& rollout) {
+  const observe::MetricRow& row = rollout.row;
   if (const double* reward = row.find("rollout/raw_reward")) reward_history_.push_back(*reward);
   log_->write_row(rollout.index, row);
   log_->print_step(rollout.index, row);

@@ -2,6 +2,7 @@
 // run the same stages in the same order.
 #pragma once
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "memory_plan.h"
 #include "run_checkpoint.h"
 #include "sample_source.h"
+#include "slimexx/dist/rank_watch.h"
 #include "slimexx/observe/metrics.h"
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
@@ -18,12 +20,18 @@
 
 namespace slimexx::rl {
 
+// Log-probs of generated tokens, computed again by the trainer with the weights that made them.
+struct LogProbComparison {
+  double tokens = 0, mismatches = 0, sum_diff = 0, max_diff = 0;
+};
+
 // One turn of the loop.
 struct Rollout {
   int64_t index = 0;
   std::vector<Sample> samples;
   size_t samples_per_step = 0;  // the last step may have fewer
   Advantages advantages;
+  std::optional<LogProbComparison> comparison;  // of the whole rollout, where one was made
   std::vector<train::StepResult> steps;
   observe::MetricRow row;
 };
@@ -44,13 +52,14 @@ class TrainingRun {
   void estimate_advantages(Rollout& rollout);
   void update_policy(Rollout& rollout);  // optimizer steps
   void check_exactness(const Rollout& rollout) const;
-  void hand_over_weights(Rollout& rollout);     // to the engine
-  void evaluate(Rollout& rollout);              // every eval_interval
-  void report(Rollout& rollout);                // metrics, step line, sample table, dumps
-  void save(const Rollout& rollout);            // every save_interval
-  void stop_if_asked();                         // saves and throws Error(kInterrupted)
-  void finish();                                // last checkpoint, export, status
-  void fail(const std::string& what) noexcept;  // status.json only
+  void hand_over_weights(Rollout& rollout);  // to the engine
+  void evaluate(Rollout& rollout);           // every eval_interval
+  void report(Rollout& rollout);             // metrics, step line, sample table, dumps
+  void save(const Rollout& rollout);         // every save_interval
+  void stop_if_asked();                      // saves and throws Error(kInterrupted)
+  void finish();                             // last checkpoint, export, status
+  // After an error. `is_agreed`: every rank has it, so that all can save together.
+  void fail(const std::string& what, bool is_agreed) noexcept;
 
  private:
   void build_model();
@@ -62,6 +71,7 @@ class TrainingRun {
   int64_t samples_per_microbatch() const;
   tensor::Tensor gradient_bytes() const;
   std::string memory_table() const;  // lines of the banner
+  void open_run_folder();
   void resume();
   void restore_training(const io::Checkpoint& checkpoint);
   bool wants_engine() const;
@@ -74,14 +84,20 @@ class TrainingRun {
   train::StepResult run_step(Rollout& rollout, size_t begin, size_t end, size_t step);
   void dump_gradients();
   void dump_weights() const;
+  void report_mismatch(int64_t rollout, const LogProbComparison& found) const;
+  void mark_whole_state();
   void save_checkpoint(int64_t completed_rollouts);
+  void save_checkpoint(int64_t completed_rollouts, const Json& state);
+  void save_after_failure() noexcept;
+  void write_trace() const;
+  void log_rollout(const Rollout& rollout);
   void log_samples(const Rollout& rollout) const;
   void log_first_step_checks(const Rollout& rollout) const;
   void log_summary() const;
   Json checkpoint_state(int64_t completed_rollouts) const;
-  std::string checkpoint_root() const;
   std::string run_path(const std::string& name) const;
   bool is_root() const { return world_.rank() == 0; }
+  std::string launcher() const;
   std::string start_command() const;
   std::string resume_command() const;
   std::string banner() const;
@@ -91,6 +107,7 @@ class TrainingRun {
   const RunConfig& config_;
   dist::World& world_;
   dist::Communicator& communicator_;
+  std::string root_of_checkpoints_;
   LoadedModel policy_, reference_;
   bool reference_is_transient_ = false;  // its weights are read when they are needed
   TextSide text_;
@@ -108,11 +125,17 @@ class TrainingRun {
   std::unique_ptr<train::Trainer> trainer_;
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<observe::RunLog> log_;
+  std::unique_ptr<dist::RankWatch> watch_;  // after the log, which it writes to
   std::vector<int32_t> stop_token_ids_;
   std::vector<double> reward_history_;  // mean reward by rollout, of this process
   std::vector<EvalResult> first_eval_, last_eval_;
   int64_t next_rollout_ = 0, num_rollouts_ = 0, optimizer_steps_ = 0, skipped_steps_ = 0;
   int64_t skipped_in_a_row_ = 0;  // the last updates, all of them skipped
+  double learning_rate_ = 0;      // of the last update
+  // What checkpoint_state said when the last rollout ended or began; empty once an update was made
+  // on top of it.
+  std::optional<Json> whole_state_;
+  int64_t saved_rollouts_ = -1;  // of the newest checkpoint that this process began to write
 };
 
 // Metrics of the samples and of the optimizer steps, by slime's names (report.cpp).

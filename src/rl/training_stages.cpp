@@ -1,6 +1,7 @@
 // The stages of one turn of the loop.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/io/safetensors.h"
 #include "slimexx/observe/span.h"
 #include "stop_signal.h"
@@ -47,6 +49,22 @@ void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*
           "give the field to all samples or to none", "rollout dump");
     }
   }
+}
+
+// All response tokens, masked or not: what was generated can be computed again.
+LogProbComparison compare_log_probs(std::span<const Sample> samples) {
+  LogProbComparison found;
+  for (const auto& s : samples) {
+    for (size_t t = 0; t < s.rollout_log_probs.size(); ++t) {
+      const double diff = std::abs(double{s.old_log_probs[t]} - double{s.rollout_log_probs[t]});
+      found.tokens += 1;
+      if (diff == 0) continue;  // NaN differs
+      found.mismatches += 1;
+      found.sum_diff += diff;
+      found.max_diff = std::max(found.max_diff, diff);
+    }
+  }
+  return found;
 }
 
 // The configuration knows it, but for a dump, which brings as many samples as it has: those are cut
@@ -100,13 +118,16 @@ void TrainingRun::begin() {
     observe::MetricRow row;
     run_evaluation(-1, row);
     stop_if_asked();
-    if (is_root()) log_->write_row(-1, row);
+    dist::run_agreed(communicator_, [&] {
+      if (is_root()) log_->write_row(-1, row);
+    });
   }
   observe::take_span_seconds();
 }
 
 Rollout TrainingRun::draw_samples() {
   observe::Span span("rollout");
+  mark_whole_state();
   Rollout rollout;
   rollout.index = next_rollout_;
   if (engine_) engine_->reset_stats();
@@ -135,12 +156,13 @@ Rollout TrainingRun::draw_samples() {
                               s.group, s.sample, s.tokens.size(), transformer_->max_positions()));
     }
   }
-  if (!config_.debug.save_rollout.empty() && is_root()) {
+  dist::run_agreed(communicator_, [&] {
+    if (config_.debug.save_rollout.empty() || !is_root()) return;
     make_directories(config_.debug.save_rollout);
     save_rollout(
         join_path(config_.debug.save_rollout, fmt::format("rollout_{:06}.jsonl", rollout.index)),
         rollout.samples);
-  }
+  });
   return rollout;
 }
 
@@ -178,9 +200,13 @@ void TrainingRun::score_old_policy(Rollout& rollout) {
   if (config_.is_sft() || !rollout.samples[0].old_log_probs.empty()) return;
   const bool several_steps = rollout.samples.size() > rollout.samples_per_step;
   // In the first step the old log-probs are the current ones; in later steps those of the rollout,
-  // by exactness, if it was made here.
+  // by exactness, if it was made here. The first step compares its tokens as it goes; now and then
+  // those of the later steps are compared too.
   const bool exact = source_->is_generated() && config_.numerics.on_logprob_mismatch == "fail";
-  const bool check = config_.numerics.recompute_old_log_probs;
+  const int64_t interval = config_.numerics.check_interval;
+  const bool is_due =
+      source_->is_generated() && several_steps && interval > 0 && rollout.index % interval == 0;
+  const bool check = config_.numerics.recompute_old_log_probs || is_due;
   // A KL in the reward wants them before training, from whoever has them.
   const bool reward_wants = config_.rl.kl_coef != 0 && rollout.samples[0].rollout_log_probs.empty();
   if (!check && !reward_wants && (!several_steps || exact)) {
@@ -192,17 +218,26 @@ void TrainingRun::score_old_policy(Rollout& rollout) {
   observe::Span span("log_probs");
   auto scores =
       trainer_->compute_log_probs(*transformer_, *policy_.store, bare_samples(rollout.samples));
-  for (size_t i = 0; i < scores.size(); ++i) {
-    Sample& s = rollout.samples[i];
-    s.old_log_probs = std::move(scores[i].log_probs);
-    if (!check || !source_->is_generated() || s.old_log_probs == s.rollout_log_probs) continue;
-    const std::string what =
-        fmt::format("rollout {}: the log-probs of group {} sample {} are not those of generation",
-                    rollout.index, s.group, s.sample);
-    if (config_.numerics.on_logprob_mismatch == "fail")
-      throw Error(ErrorCode::kCheck, what, "report it: this must not happen");
-    if (config_.numerics.on_logprob_mismatch == "warn") log_warn("{}", what);
+  for (size_t i = 0; i < scores.size(); ++i)
+    rollout.samples[i].old_log_probs = std::move(scores[i].log_probs);
+  if (!check || !source_->is_generated()) return;
+  rollout.comparison = compare_log_probs(rollout.samples);
+  report_mismatch(rollout.index, *rollout.comparison);
+}
+
+// Training and generation disagree: by numerics.on_logprob_mismatch an error, a warning, or
+// nothing.
+void TrainingRun::report_mismatch(int64_t rollout, const LogProbComparison& found) const {
+  if (found.mismatches == 0 || config_.numerics.on_logprob_mismatch == "ignore") return;
+  const std::string what = fmt::format(
+      "rollout {}: {} of {} training log-probs differ from those of generation, by up to {:.3g}",
+      rollout, found.mismatches, found.tokens, found.max_diff);
+  if (config_.numerics.on_logprob_mismatch == "fail") {
+    throw dist::AgreedError(
+        Error(ErrorCode::kCheck, what,
+              "report it; numerics.on_logprob_mismatch: warn goes on regardless"));
   }
+  if (is_root()) log_warn("{}", what);
 }
 
 void TrainingRun::estimate_advantages(Rollout& rollout) {
@@ -248,9 +283,11 @@ train::StepResult TrainingRun::run_step(Rollout& rollout, size_t begin, size_t e
   const auto before_update = [&] {
     if (dumps && !config_.debug.dump_gradients.empty()) dump_gradients();
   };
-  const auto result = trainer_->step(
-      samples, step_loss(rollout),
-      train::learning_rate(config_.optimizer, optimizer_steps_, decay_steps), before_update);
+  // A skipped step leaves the schedule where it is, as Megatron's does.
+  learning_rate_ =
+      train::learning_rate(config_.optimizer, optimizer_steps_ - skipped_steps_, decay_steps);
+  const auto result = trainer_->step(samples, step_loss(rollout), learning_rate_, before_update);
+  if (!result.skipped) whole_state_.reset();
   if (dumps && !config_.debug.dump_weights.empty()) dump_weights();
   ++optimizer_steps_;
   skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
@@ -259,11 +296,12 @@ train::StepResult TrainingRun::run_step(Rollout& rollout, size_t begin, size_t e
     if (is_root())
       log_warn("rollout {} step {}: NaN or Inf gradients, the update is skipped ({} so far)",
                rollout.index, step, skipped_steps_);
-    if (skipped_steps_ > config_.train.max_skipped_steps) {
-      throw Error(ErrorCode::kRun,
-                  fmt::format("{} optimizer steps had NaN or Inf gradients", skipped_steps_),
-                  "lower optimizer.lr, look at the samples of the last rollout, or raise "
-                  "train.max_skipped_steps");
+    if (skipped_in_a_row_ > config_.train.max_skipped_steps) {
+      throw dist::AgreedError(Error(
+          ErrorCode::kRun,
+          fmt::format("{} optimizer steps in a row had NaN or Inf gradients", skipped_in_a_row_),
+          "lower optimizer.lr, look at the samples of the last rollout, or raise "
+          "train.max_skipped_steps"));
     }
   }
   return result;
@@ -277,22 +315,15 @@ void TrainingRun::update_policy(Rollout& rollout) {
     rollout.steps.push_back(run_step(rollout, begin, std::min(total, begin + per_step), step));
   }
   ++next_rollout_;
+  mark_whole_state();
 }
 
 void TrainingRun::check_exactness(const Rollout& rollout) const {
-  if (!source_->is_generated() || config_.numerics.on_logprob_mismatch == "ignore") return;
+  if (!source_->is_generated()) return;
   const train::StepResult& first = rollout.steps.front();
-  const double mismatches = first.metric(ops::LossMetric::kLogProbMismatches);
-  if (mismatches == 0) return;
-  const std::string what = fmt::format(
-      "rollout {}: {} of {} training log-probs differ from those of generation, by up to {:.3g}",
-      rollout.index, mismatches, first.metric(ops::LossMetric::kTokens),
-      first.metric(ops::LossMetric::kLogProbMaxDiff));
-  if (config_.numerics.on_logprob_mismatch == "fail") {
-    throw Error(ErrorCode::kCheck, what,
-                "report it; numerics.on_logprob_mismatch: warn goes on regardless");
-  }
-  if (is_root()) log_warn("{}", what);
+  report_mismatch(rollout.index, {.tokens = first.metric(ops::LossMetric::kTokens),
+                                  .mismatches = first.metric(ops::LossMetric::kLogProbMismatches),
+                                  .max_diff = first.metric(ops::LossMetric::kLogProbMaxDiff)});
 }
 
 void TrainingRun::hand_over_weights(Rollout&) {
@@ -340,10 +371,34 @@ Json TrainingRun::checkpoint_state(int64_t completed_rollouts) const {
   return state;
 }
 
+void TrainingRun::mark_whole_state() { whole_state_ = checkpoint_state(next_rollout_); }
+
 void TrainingRun::save_checkpoint(int64_t completed_rollouts) {
+  save_checkpoint(completed_rollouts, checkpoint_state(completed_rollouts));
+}
+
+void TrainingRun::save_checkpoint(int64_t completed_rollouts, const Json& state) {
   observe::Span span("save_model");
-  checkpoints_->save(completed_rollouts, checkpoint_state(completed_rollouts), *policy_.store,
-                     trainer_->optimizer());
+  checkpoints_->save(completed_rollouts, state, *policy_.store, trainer_->optimizer());
+  saved_rollouts_ = completed_rollouts;
+}
+
+// After an error that all ranks have: saves the last state that stands between two rollouts, unless
+// that is lost or saved already. What goes wrong here is only logged.
+void TrainingRun::save_after_failure() noexcept {
+  try {
+    checkpoints_->finish_pending();
+    if (!whole_state_) return;
+    const int64_t rollouts = whole_state_->at("next_rollout").get<int64_t>();
+    if (rollouts == 0 || rollouts == saved_rollouts_) return;
+    if (!has_finite_weights(trainer_->optimizer(), communicator_)) return;  // nothing to go on from
+    save_checkpoint(rollouts, *whole_state_);
+    checkpoints_->finish_pending();
+    if (is_root())
+      log_info("the state after {} rollouts is saved; to continue: {}", rollouts, resume_command());
+  } catch (const std::exception& error) {
+    log_error("the state could not be saved: {}", error.what());
+  }
 }
 
 void TrainingRun::save(const Rollout& rollout) {
@@ -363,13 +418,10 @@ void TrainingRun::stop_if_asked() {
                 "stopped by a signal before the first rollout; there is nothing to save",
                 start_command());
   }
-  const bool saved_now =
-      config_.checkpoint.save_interval > 0 && next_rollout_ % config_.checkpoint.save_interval == 0;
-  if (!saved_now) save_checkpoint(next_rollout_);
+  if (saved_rollouts_ != next_rollout_) save_checkpoint(next_rollout_);
   checkpoints_->finish_pending();
   log_->write_status("interrupted", next_rollout_);
-  if (config_.observe.trace)
-    observe::write_trace(run_path(fmt::format("trace/rank_{:03}.json", world_.rank())));
+  write_trace();
   throw Error(
       ErrorCode::kInterrupted,
       fmt::format("stopped by a signal after {} rollouts; the state is saved", next_rollout_),
@@ -390,6 +442,12 @@ void TrainingRun::check_updates() const {
       "lower optimizer.lr, and look at the samples of the last rollouts");
 }
 
+void TrainingRun::write_trace() const {
+  if (!config_.observe.trace) return;
+  make_directories(run_path("trace"));
+  observe::write_trace(run_path(fmt::format("trace/rank_{:03}.json", world_.rank())));
+}
+
 void TrainingRun::finish() {
   checkpoints_->finish_pending();
   check_updates();
@@ -398,10 +456,7 @@ void TrainingRun::finish() {
               config_.checkpoint.save_hf);
     log_info("the model is in {}", config_.checkpoint.save_hf);
   }
-  if (config_.observe.trace) {
-    make_directories(run_path("trace"));
-    observe::write_trace(run_path(fmt::format("trace/rank_{:03}.json", world_.rank())));
-  }
+  write_trace();
   const std::string warning =
       skipped_steps_ == 0 ? ""
                           : fmt::format("{} of {} updates were skipped for NaN or Inf gradients",
@@ -412,9 +467,11 @@ void TrainingRun::finish() {
   communicator_.barrier();
 }
 
-void TrainingRun::fail(const std::string& what) noexcept {
+void TrainingRun::fail(const std::string& what, bool is_agreed) noexcept {
+  if (is_dry_run()) return;
+  if (is_agreed || world_.size() == 1) save_after_failure();
   try {
-    if (log_ && !is_dry_run()) log_->write_failure(next_rollout_, what);
+    log_->write_failure(next_rollout_, what);
   } catch (const Error& error) {
     log_error("status.json: {}", error.message());
   }

@@ -68,7 +68,8 @@ void bind(config::Binder& b, TrainOptions& o) {
       "max_skipped_steps", o.max_skipped_steps,
       {.unit = "steps",
        .doc =
-           "Optimizer steps that may be skipped for NaN or Inf gradients; one more stops the run.",
+           "Optimizer steps in a row that may be skipped for NaN or Inf gradients; one more stops "
+           "the run.",
        .min = 0,
        .slime = "-"});
   b.field("num_sft_epochs", o.num_sft_epochs,

@@ -73,6 +73,31 @@ TEST_P(Exactness, OfEveryTokenWhateverTheEngineDoes) {
   }
 }
 
+// Of four optimizer steps only the first compares its own tokens; every check_interval rollouts all
+// are compared.
+TEST(ExactnessOfSteps, LaterOnesAreComparedAtIntervals) {
+  const Folder folder;
+  make_checkpoint(folder, "llama");
+  make_prompts(folder);
+  const Finished f = run_slimexx(
+      0, train_arguments(folder, folder / "run",
+                         {"train.num_steps_per_rollout=4", "numerics.check_interval=2"}));
+  ASSERT_EQ(f.status, 0) << f.text();
+  const auto rows = read_rows(folder / "run/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 3u);
+  for (const size_t i : {0u, 1u, 2u}) {
+    const double compared = number(rows[i], "train/compared_tokens");
+    const double all = number(rows[i], "rollout/num_tokens");
+    if (i == 1) {
+      EXPECT_LT(compared, all);
+    } else {
+      EXPECT_EQ(compared, all) << "rollout " << i;
+    }
+    EXPECT_GT(compared, 0);
+    EXPECT_EQ(number(rows[i], "train/mismatch_tokens"), 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Exactness, testing::ValuesIn(families()),
                          [](const auto& instance) { return instance.param.name; });
 

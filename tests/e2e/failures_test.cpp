@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "e2e/small_run.h"
 #include "reward/http_server.h"
@@ -85,6 +88,124 @@ TEST_F(FailuresOfRanks, OneWhoseRewardsStayAwayEndsAll) {
   EXPECT_EQ(f.err.find("stopping after this step"), std::string::npos) << f.text();
 }
 
+// On one rank or two: the samples of the rollouts before are not lost, and the run goes on to the
+// very end that it would have had.
+TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
+  for (const int ranks : {0, 2}) {
+    SCOPED_TRACE(ranks);
+    std::atomic<int> answers = 0;
+    std::atomic<bool> is_gone = false;
+    const HttpServer server([&](const std::string& body) {
+      if (is_gone && ++answers > 40) return HttpAnswer{500, "gone"};
+      return HttpAnswer{200, body.size() % 2 == 0 ? "1" : "0"};
+    });
+    const auto settings = [&](const std::string& run_dir) {
+      return train_arguments(
+          folder_, folder_ / run_dir,
+          {"reward.rm_type=remote", "reward.rm_url=" + server.url(), "reward.rm_retries=1",
+           "rollout.num_rollout=5", "checkpoint.save_hf=" + (folder_ / (run_dir + "/hf"))});
+    };
+    const std::string whole = "whole_" + std::to_string(ranks);
+    const std::string cut = "cut_" + std::to_string(ranks);
+    ASSERT_EQ(run_slimexx(ranks, settings(whole)).status, 0);
+    is_gone = true;  // in the third rollout of sixteen samples
+    Finished f = run_slimexx(ranks, settings(cut));
+    EXPECT_EQ(f.status, 4) << f.text();
+    EXPECT_LT(f.seconds, kSoon);
+    expect_mentions(f, {server.url(), "the state after 2 rollouts is saved", "--resume"});
+    const Json told = parse_json(read_bytes(folder_ / (cut + "/status.json")), "status.json");
+    EXPECT_EQ(told.at("state"), "failed");
+    is_gone = false;
+    auto resumed = settings(cut);
+    resumed.emplace_back("--resume");
+    f = run_slimexx(ranks, resumed);
+    ASSERT_EQ(f.status, 0) << f.text();
+    expect_mentions(f, {"at rollout 2"});
+    EXPECT_EQ(read_bytes(folder_ / (cut + "/hf/model.safetensors")),
+              read_bytes(folder_ / (whole + "/hf/model.safetensors")));
+  }
+}
+
+// A stopped process answers nothing, and MPI waits for it for ever.
+TEST_F(FailuresOfRanks, OneThatIsStoppedIsNamed) {
+  for (const int stopped : {0, 1}) {
+    SCOPED_TRACE(stopped);
+    const std::string run_dir = folder_ / ("stopped_" + std::to_string(stopped));
+    Program program(2,
+                    train_arguments(folder_, run_dir,
+                                    {"rollout.num_rollout=100000", "parallel.rank_silence_warn_s=1",
+                                     "parallel.rank_silence_limit_s=4"}));
+    ASSERT_TRUE(
+        program.wait_until([&] { return read_bytes(run_dir + "/metrics.jsonl").size() > 2000; }));
+    const auto start = std::chrono::steady_clock::now();
+    program.signal_rank(stopped, SIGSTOP);
+    const Finished f = program.wait();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_GT(f.status, 0) << f.text();
+    EXPECT_LT(took.count(), kSoon);
+    const std::string name = "rank " + std::to_string(stopped);
+    expect_mentions(f, {name + " has shown no sign of life for 1 s (host ",
+                        name + " has shown no sign of life for 4 s (host "});
+    const Json told = parse_json(read_bytes(run_dir + "/status.json"), "status.json");
+    EXPECT_EQ(told.at("state"), "failed");
+    EXPECT_NE(told.at("error").get<std::string>().find(name + " has shown"), std::string::npos);
+  }
+}
+
+TEST_F(FailuresOfRanks, OneThatIsStoppedForAWhileIsWaitedFor) {
+  const std::string rows = folder_ / "run/metrics.jsonl";
+  Program program(2, arguments({"rollout.num_rollout=100000", "parallel.rank_silence_warn_s=1"}));
+  ASSERT_TRUE(program.wait_until([&] { return read_bytes(rows).size() > 2000; }));
+  program.signal_rank(1, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  program.signal_rank(1, SIGCONT);
+  const size_t before = read_bytes(rows).size();
+  ASSERT_TRUE(program.wait_until([&] { return read_bytes(rows).size() > before + 2000; }));
+  program.signal_launcher(SIGUSR1);
+  const Finished f = program.wait();
+  EXPECT_EQ(f.status, 130) << f.text();
+  expect_mentions(f, {"rank 1 has shown no sign of life", "rank 1 shows signs of life again"});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/ranks"));
+}
+
+TEST_F(Failures, RunFolderThatIsRemovedEndsTheRun) {
+  const std::string rows = folder_ / "run/metrics.jsonl";
+  Program program(0, arguments({"rollout.num_rollout=40", "checkpoint.save_interval=5"}));
+  ASSERT_TRUE(program.wait_until([&] { return read_bytes(rows).size() > 2000; }));
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_ / "run", ignored);
+  const Finished f = program.wait();
+  EXPECT_EQ(f.status, 3) << f.text();
+  EXPECT_EQ(f.err.find("  hint: report"), std::string::npos) << f.text();
+}
+
+// The trace is written when the run ends, whatever ends it.
+TEST_F(Failures, SignalWithATraceStopsCleanly) {
+  const std::string rows = folder_ / "run/metrics.jsonl";
+  Program program(0, arguments({"rollout.num_rollout=100000", "observe.trace=true"}));
+  ASSERT_TRUE(program.wait_until([&] { return !read_bytes(rows).empty(); }));
+  program.signal(SIGTERM);
+  const Finished f = program.wait();
+  EXPECT_EQ(f.status, 130) << f.text();
+  EXPECT_EQ(status().at("state"), "interrupted");
+  EXPECT_GT(read_bytes(folder_ / "run/trace/rank_000.json").size(), 100u);
+}
+
+// Between two rollouts anything may go wrong: here the place of a dump is taken by a file.
+TEST_F(Failures, ErrorBetweenRolloutsLeavesACheckpoint) {
+  const std::string dumps = folder_ / "dumps";
+  Program program(0, arguments({"rollout.num_rollout=100000", "debug.save_rollout=" + dumps}));
+  ASSERT_TRUE(
+      program.wait_until([&] { return std::filesystem::exists(dumps + "/rollout_000001.jsonl"); }));
+  std::filesystem::rename(dumps, dumps + "_moved");
+  folder_.put("dumps", "");
+  const Finished f = program.wait();
+  EXPECT_EQ(f.status, 3) << f.text();
+  expect_mentions(f, {"rollouts is saved", "--resume"});
+  EXPECT_EQ(status().at("state"), "failed");
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/latest"));
+}
+
 TEST_F(Failures, BadConfigurationNamesEveryFault) {
   const Finished f =
       run_slimexx(0, arguments({"rollout.rollout_batch_sise=4", "rollout.rollout_temperature=-1",
@@ -145,7 +266,9 @@ class SkippedSteps : public Failures, public testing::WithParamInterface<int> {
     const std::string reason = GetParam() > 0 ? why_no_ranks() : "";
     if (!reason.empty()) GTEST_SKIP() << reason;
     Failures::SetUp();
-    const Finished f = run_slimexx(0, arguments({"debug.save_rollout=" + (folder_ / "made")}));
+    const Finished f = run_slimexx(
+        0,
+        train_arguments(folder_, folder_ / "first", {"debug.save_rollout=" + (folder_ / "made")}));
     ASSERT_EQ(f.status, 0) << f.text();
   }
   void put_dump(const std::string& name, int rollout, bool is_poisoned) const {
@@ -201,9 +324,32 @@ TEST_P(SkippedSteps, StopTheRunAfterTheSetNumber) {
   const Finished f = train("dumps", "run");
   EXPECT_EQ(f.status, 4) << f.text();
   expect_mentions(f, {"the update is skipped (3 so far)", "max_skipped_steps",
-                      "3 optimizer steps had NaN or Inf gradients"});
+                      "3 optimizer steps in a row had NaN or Inf gradients"});
   EXPECT_EQ(f.err.find("(4 so far)"), std::string::npos) << f.err;
   EXPECT_EQ(status().at("state"), "failed");
+}
+
+// Five of nine are skipped, never three in a row, and the learning rate waits for each.
+TEST_P(SkippedSteps, CountInARowAndLeaveTheScheduleAlone) {
+  const bool poisoned[] = {false, true, false, true, true, false, true, true, false};
+  for (int i = 0; i < 9; ++i)
+    put_dump("dumps/" + std::to_string(i), poisoned[i] ? 2 : 0, poisoned[i]);
+  const Finished f = run_slimexx(
+      GetParam(),
+      train_arguments(folder_, folder_ / "run",
+                      {"debug.load_rollout=" + (folder_ / "dumps"), "train.max_skipped_steps=2",
+                       "rollout.num_rollout=9", "optimizer.lr_warmup_iters=20"}));
+  ASSERT_EQ(f.status, 0) << f.text();
+  const auto rows = read_rows(folder_ / "run/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 9u);
+  for (size_t i = 1; i < 9; ++i) {
+    const double before = number(rows[i - 1], "train/lr"), now = number(rows[i], "train/lr");
+    if (poisoned[i - 1]) {
+      EXPECT_EQ(now, before) << i << ": the step before was skipped";
+    } else {
+      EXPECT_GT(now, before) << i;
+    }
+  }
 }
 
 // A run too short to exceed max_skipped_steps does not end well for that.

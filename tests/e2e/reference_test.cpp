@@ -73,6 +73,28 @@ TEST_P(ReferenceModel, KlIsTheDifferenceOfTwoScores) {
   ASSERT_GT(std::abs(kl), 1e-3) << "the models are too much alike to tell";
   const Json row = read_rows(folder_ / "run/metrics.jsonl").at(0);
   EXPECT_NEAR(number(row, "train/kl_loss"), kl, 1e-6 * std::abs(kl) + 1e-6);
+  EXPECT_EQ(number(row, "train/ref_kl"), number(row, "train/kl_loss"));
+}
+
+// A KL in the reward is computed too, so it is told; as the mean over all tokens.
+TEST_P(ReferenceModel, KlInTheRewardIsLogged) {
+  make_checkpoint(folder_, "llama", GetParam().changes, "reference", 6);
+  const Finished f = run_slimexx(
+      0, arguments({"rl.use_kl_loss=false", "rl.kl_loss_coef=0", "rl.kl_coef=0.1",
+                    "rl.advantage_estimator=reinforce_plus_plus", "rl.normalize_advantages=true"}));
+  ASSERT_EQ(f.status, 0) << f.text();
+  const auto samples = read_rows(folder_ / "made/rollout_000000.jsonl");
+  const auto policy = score_responses(folder_, folder_ / "model", samples);
+  const auto reference = score_responses(folder_, folder_ / "reference", samples);
+  double sum = 0, tokens = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    for (size_t t = 0; t < policy[i].size(); ++t) sum += policy[i][t] - reference[i][t];
+    tokens += static_cast<double>(policy[i].size());
+  }
+  const double kl = sum / tokens;
+  const Json row = read_rows(folder_ / "run/metrics.jsonl").at(0);
+  EXPECT_NEAR(number(row, "rollout/kl"), kl, 1e-6 * std::abs(kl) + 1e-6);
+  EXPECT_EQ(number(row, "train/ref_kl"), number(row, "rollout/kl"));
 }
 
 // At coefficient 0 the reference is read every so many rollouts, and leaves the training alone.

@@ -113,6 +113,11 @@ class Resume : public testing::TestWithParam<int> {
     return arguments;
   }
 
+  static std::vector<std::string> resumed_if_there(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--resume", "auto"});
+    return arguments;
+  }
+
   void run_uninterrupted() {
     const Finished f = run_slimexx(launcher_ranks(), arguments("whole"));
     ASSERT_EQ(f.status, 0) << f.text();
@@ -147,9 +152,7 @@ TEST_P(Resume, AfterBeingKilledAtRandom) {
   std::mt19937 random(seed);
   const std::string run_dir = folder_ / "killed";
   for (int kills = 0; kills < 4; ++kills) {
-    const bool has_checkpoint = !step_folders(run_dir).empty();
-    Program program(launcher_ranks(),
-                    has_checkpoint ? resumed(arguments("killed")) : arguments("killed"));
+    Program program(launcher_ranks(), resumed_if_there(arguments("killed")));
     // Within a rollout, a save, or the start of the program.
     const size_t wanted = num_rows(run_dir) + 1 + random() % 3;
     program.wait_until([&] { return num_rows(run_dir) >= wanted; });
@@ -157,9 +160,7 @@ TEST_P(Resume, AfterBeingKilledAtRandom) {
     program.signal(SIGKILL);
     program.wait();
   }
-  const Finished f =
-      run_slimexx(launcher_ranks(), step_folders(run_dir).empty() ? arguments("killed")
-                                                                  : resumed(arguments("killed")));
+  const Finished f = run_slimexx(launcher_ranks(), resumed_if_there(arguments("killed")));
   ASSERT_EQ(f.status, 0) << f.text();
   expect_same_run("killed");
 }

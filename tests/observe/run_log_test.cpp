@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -117,23 +120,6 @@ TEST_F(RunFolder, resumes_after_a_torn_line) {
   EXPECT_EQ(got[2]["train/loss"], 9);
 }
 
-TEST_F(RunFolder, one_run_at_a_time) {
-  std::optional<RunLog> first(options());
-  MetricRow row;
-  row.set("train/loss", 1);
-  first->write_row(0, row);
-  try {
-    RunLog second(options());
-    FAIL() << "two runs write to one folder";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    EXPECT_EQ(e.where(), dir_);
-  }
-  EXPECT_EQ(rows().size(), 1u) << "the second took the first's rows";
-  first.reset();
-  EXPECT_NO_THROW(RunLog third(options()));
-}
-
 TEST_F(RunFolder, new_event_file_for_every_start) {
   for (int start = 0; start < 3; ++start) {
     RunLog log(options(start));
@@ -188,6 +174,57 @@ TEST_F(RunFolder, any_rank_reports_its_failure) {
   EXPECT_TRUE(status["warning"].is_null());
 }
 
+// Where no new file can be made, the old one says it: here a folder has the temporary's name.
+TEST_F(RunFolder, failure_is_told_without_a_new_file) {
+  RunLog log(options());
+  log.write_status("running", 3, "", std::string(300, 'w'));
+  std::filesystem::create_directories(dir_ + "/status.json.tmp." + std::to_string(getpid()));
+  log.write_failure(3, "disk full");
+  const Json status = parse_json_file(dir_ + "/status.json");
+  EXPECT_EQ(status["state"], "failed");
+  EXPECT_EQ(status["error"], "disk full");
+}
+
+TEST_F(RunFolder, removed_or_replaced_is_an_error) {
+  RunLog log(options());
+  log.write_row(0, {});
+  std::filesystem::remove_all(dir_);
+  EXPECT_THROW(log.write_row(1, {}), Error);
+  std::filesystem::create_directories(dir_);
+  std::ofstream(dir_ + "/metrics.jsonl") << "{\"step\": 0}\n";
+  EXPECT_THROW(log.write_row(1, {}), Error);
+  EXPECT_THROW(log.write_status("done", 1), Error);
+  EXPECT_NO_THROW(log.write_failure(1, "removed"));
+  EXPECT_EQ(parse_json_file(dir_ + "/status.json")["state"], "failed");
+}
+
+// A limit on the size of files that the events of the second row hit, as a full disk would be.
+TEST_F(RunFolder, full_disk_under_tensorboard_ends_no_run) {
+  MetricRow row;
+  for (const MetricInfo& info : metric_catalogue()) {
+    if (info.name.find('*') == std::string_view::npos) row.set(info.name, 0);
+  }
+  RunLog log(options());
+  log.write_row(0, row);
+  std::string events;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/tb")) events = entry.path();
+  const auto event_bytes = std::filesystem::file_size(events);
+  const auto row_bytes = std::filesystem::file_size(dir_ + "/metrics.jsonl");
+  ASSERT_GT(event_bytes, row_bytes + 200) << "the limit must fall between the two";
+  rlimit unlimited{};
+  getrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{2 * row_bytes + 200, unlimited.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  ::testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(log.write_row(1, row));
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  EXPECT_NO_THROW(log.write_row(2, row));
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("TensorBoard gets no more"),
+            std::string::npos);
+  EXPECT_EQ(rows().size(), 3u);
+}
+
 TEST_F(RunFolder, prints_a_header_every_twenty_lines) {
   RunLog log(options());
   ::testing::internal::CaptureStderr();
@@ -205,7 +242,7 @@ MetricRow typical_row() {
   row.set("rollout/raw_reward", 0.4125);
   row.set("passrate/pass@1", 0.412);
   row.set("rollout/response_len/mean", 2214.3);
-  row.set("train/kl_loss", 1.3e-4);
+  row.set("train/ref_kl", 1.3e-4);
   row.set("train/pg_clipfrac", 0.0021);
   row.set("train/entropy", 0.318);
   row.set("train/grad_norm", 0.412);

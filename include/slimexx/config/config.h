@@ -136,6 +136,14 @@ class Config {
   std::unique_ptr<Impl> impl_;
 };
 
+// A key whose value differs between two configurations; "" where one of them does not have it.
+struct SettingChange {
+  std::string key, before, after;
+};
+// Of two texts of resolved_yaml(), in the order of `after`, then what only `before` has. Throws
+// Error(kUsage) for what is no YAML.
+std::vector<SettingChange> list_changes(const std::string& before, const std::string& after);
+
 // A binder that only lists: for the reference and the schema.
 class FieldLister : public Binder {
  public:

@@ -52,7 +52,7 @@ class RunLog {
   // Appends {"step": step, "wall_time": ..., name: value, ...} to metrics.jsonl and the scalars to
   // tb/events.out.tfevents.*, flushed; non-finite values as null. `step` is the rollout's number.
   void write_row(int64_t step, const MetricRow& row);
-  // The console's one line a step, with a header every 20 lines: step, reward, pass@1, len, kl,
+  // The console's one line a step, with a header every 20 lines: step, reward, pass@1, len, ref_kl,
   // clip%, H, |g|, lr, gen s, train s, tok/s, mem, eta. Absent values print as "-". Colour only on
   // a terminal (NO_COLOR respected) and only for anomalies.
   void print_step(int64_t step, const MetricRow& row);

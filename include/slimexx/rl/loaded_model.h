@@ -44,6 +44,10 @@ TextSide load_text_side(const std::string& directory);
 void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                const std::string& template_directory, const std::string& directory);
 void check_export_target(const std::string& directory);
+// Writes an export of the smallest tensor beside the target and removes it: what would fail at the
+// end of a run fails before its first rollout.
+void try_export(const model::ParameterStore& store, const model::ModelSpec& spec,
+                const std::string& template_directory, const std::string& directory);
 
 // The model that a folder's config.json describes, with random weights: see init_random_weights.
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,

@@ -65,6 +65,7 @@ struct RlOptions {
 
 struct ParallelOptions {
   std::optional<int64_t> actor_num_gpus, rollout_num_gpus;
+  double rank_silence_warn_s = 60, rank_silence_limit_s = 600;
 };
 
 struct CheckpointOptions {
@@ -101,6 +102,7 @@ struct DebugOptions {
 struct NumericsOptions {
   std::string on_logprob_mismatch = "fail";
   bool recompute_old_log_probs = false;
+  int64_t check_interval = 20;
 };
 
 struct RunConfig {

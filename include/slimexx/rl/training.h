@@ -4,17 +4,20 @@
 
 #include "slimexx/dist/communicator.h"
 #include "slimexx/rl/run_config.h"
+#include "slimexx/rl/run_start.h"
 #include "slimexx/tensor/tensor.h"
 
 namespace slimexx::rl {
 
 struct TrainRequest {
-  RunConfig config;
-  std::string resume;        // checkpoint folder to continue from; empty: start anew
-  std::string command_line;  // of a resume, for the banner
+  RunConfig config;  // its observe.run_dir is start's
+  RunStart start;
+  RunLocks locks;                             // of rank 0
+  std::string start_command, resume_command;  // what to type, for the banner
   tensor::Device device;
-  bool dry_run =
-      false;  // build everything, print the banner and the memory, stop before the first rollout
+  // Build everything, print the banner and the memory, stop before the first rollout; nothing is
+  // written.
+  bool dry_run = false;
 };
 
 // Throws Error(kInterrupted) after the checkpoint when a signal stopped the run, Error(kCheck) for

@@ -1,0 +1,22 @@
+// How ranks fail together. An Error on one rank alone leaves the others waiting in a collective,
+// and the job can only be ended. Where the ranks ask each other first, all throw, and what follows
+// may still be collective: a last checkpoint.
+#pragma once
+#include <functional>
+
+#include "slimexx/base/error.h"
+#include "slimexx/dist/communicator.h"
+
+namespace slimexx::dist {
+
+// An Error that every rank throws at the same place.
+class AgreedError : public Error {
+ public:
+  explicit AgreedError(const Error& error) : Error(error) {}
+};
+
+// Runs `work`, which must call nothing collective. If it throws an Error on some rank, all ranks
+// throw the AgreedError of the first such rank. Collective.
+void run_agreed(Communicator& communicator, const std::function<void()>& work);
+
+}  // namespace slimexx::dist

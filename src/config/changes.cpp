@@ -1,0 +1,59 @@
+// What differs between two resolved configurations.
+#include <algorithm>
+
+#include "config/emit.h"
+#include "config/loader.h"
+#include "config/tree.h"
+#include "slimexx/config/config.h"
+
+namespace slimexx::config {
+namespace {
+
+struct Setting {
+  std::string key, value;
+};
+
+std::string value_text(const Node& node) {
+  if (node.kind == NodeKind::kNull) return "null";
+  if (node.kind == NodeKind::kScalar && !node.text.empty()) return node.text;
+  return node_to_json(node, 0);
+}
+
+// Maps are sections, down to what is none.
+void flatten(const Node& node, const std::string& key, std::vector<Setting>& out) {
+  if (node.kind != NodeKind::kMap || node.members.empty())
+    return out.push_back({key, value_text(node)});
+  for (const auto& [name, child] : node.members)
+    flatten(child, key.empty() ? name : key + "." + name, out);
+}
+
+std::vector<Setting> read_settings(const std::string& yaml, const std::string& name) {
+  const Tree tree = parse_tree(yaml, name, {});
+  std::vector<Setting> settings;
+  if (tree.root.kind == NodeKind::kMap && !tree.root.members.empty())
+    flatten(tree.root, "", settings);
+  return settings;
+}
+
+std::string value_of(const std::vector<Setting>& settings, const std::string& key) {
+  const auto it = std::ranges::find(settings, key, &Setting::key);
+  return it == settings.end() ? "" : it->value;
+}
+
+}  // namespace
+
+std::vector<SettingChange> list_changes(const std::string& before, const std::string& after) {
+  const auto a = read_settings(before, "the earlier configuration");
+  const auto b = read_settings(after, "the configuration");
+  std::vector<SettingChange> changes;
+  for (const auto& [key, value] : b) {
+    const std::string earlier = value_of(a, key);
+    if (earlier != value) changes.push_back({key, earlier, value});
+  }
+  for (const auto& [key, value] : a) {
+    if (value_of(b, key).empty()) changes.push_back({key, value, ""});
+  }
+  return changes;
+}
+
+}  // namespace slimexx::config

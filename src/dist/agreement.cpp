@@ -1,0 +1,47 @@
+#include "slimexx/dist/agreement.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "slimexx/base/json.h"
+
+namespace slimexx::dist {
+namespace {
+
+std::string to_text(const Error& e) {
+  return Json{static_cast<int>(e.code()), e.message(), e.hint(), e.where()}.dump(
+      -1, ' ', false, Json::error_handler_t::replace);
+}
+
+Error from_text(const std::string& text, int rank, int num_ranks) {
+  const Json json = parse_json(text, "error of another rank");
+  return Error(
+      static_cast<ErrorCode>(json.at(0).get<int>()),
+      fmt::format("rank {} of {} failed: {}", rank, num_ranks, json.at(1).get<std::string>()),
+      json.at(2), json.at(3));
+}
+
+}  // namespace
+
+void run_agreed(Communicator& communicator, const std::function<void()>& work) {
+  std::optional<Error> mine;
+  try {
+    work();
+  } catch (const Error& error) {
+    mine = error;
+  }
+  if (communicator.size() == 1) {
+    if (mine) throw AgreedError(*mine);
+    return;
+  }
+  const auto all = communicator.all_gather(mine ? to_text(*mine) : "");
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty())
+      throw AgreedError(from_text(all[rank], static_cast<int>(rank), communicator.size()));
+  }
+}
+
+}  // namespace slimexx::dist

@@ -1,0 +1,30 @@
+#include <gtest/gtest.h>
+
+#include "slimexx/config/config.h"
+
+namespace slimexx::config {
+namespace {
+
+std::string text_of(const std::string& before, const std::string& after) {
+  std::string text;
+  for (const auto& change : list_changes(before, after))
+    text += change.key + ": " + change.before + " -> " + change.after + "\n";
+  return text;
+}
+
+TEST(ListChanges, NamesKeysWithBothValues) {
+  EXPECT_EQ(text_of("a: {b: 1, c: x}\nd: [1, 2]\n", "a: {b: 1, c: x}\nd: [1, 2]\n"), "");
+  EXPECT_EQ(text_of("a: {b: 1, c: x}\n", "a: {b: 2, c: y}\n"), "a.b: 1 -> 2\na.c: x -> y\n");
+  EXPECT_EQ(text_of("d: [1, 2]\n", "d: [1, 3]\n"), "d: [1,2] -> [1,3]\n");
+  EXPECT_EQ(text_of("a: null\n", "a: 3\n"), "a: null -> 3\n");
+  EXPECT_EQ(text_of("a: \"\"\n", "a: x\n"), "a: \"\" -> x\n");
+}
+
+TEST(ListChanges, KnowsKeysThatOnlyOneHas) {
+  EXPECT_EQ(text_of("a: 1\n", "a: 1\nb: {c: 2}\n"), "b.c:  -> 2\n");
+  EXPECT_EQ(text_of("a: 1\nb: {c: 2}\n", "a: 1\n"), "b.c: 2 -> \n");
+  EXPECT_EQ(text_of("", "a: 1\n"), "a:  -> 1\n");
+}
+
+}  // namespace
+}  // namespace slimexx::config

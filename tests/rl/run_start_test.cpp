@@ -1,0 +1,185 @@
+#include "slimexx/rl/run_start.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/io/checkpoint.h"
+
+namespace slimexx::rl {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunStartTest : public testing::Test {
+ protected:
+  RunStartTest()
+      : root_(fs::temp_directory_path() / ("slimexx_run_start_" + std::to_string(getpid()))) {
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    config_.observe.run_dir = path("runs/x");
+  }
+  ~RunStartTest() override { fs::remove_all(root_); }
+
+  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  void put_rows(const std::string& run_dir) const {
+    fs::create_directories(root_ / run_dir);
+    std::ofstream(root_ / run_dir / "metrics.jsonl") << "{\"step\": 0}\n";
+  }
+  std::string put_checkpoint(const std::string& root, int64_t step) const {
+    const std::string directory = io::step_directory(path(root), step);
+    const std::vector<io::CheckpointTensor> tensors = {{"master", "w", tensor::DType::kF32, {1}}};
+    const float value = 1;
+    const std::vector<io::CheckpointPiece> pieces = {{"master", "w", 0, 1, &value}};
+    const auto shard = io::write_shard(directory, 0, 1, tensors, pieces);
+    io::write_manifest(directory, tensors, {shard}, Json::object());
+    io::set_latest(path(root), fs::path(directory).filename().string());
+    return directory;
+  }
+  // The locks of all starts of a test are held, as those of runs that still work.
+  RunStart decide(StartWish wish) { return decide_start(config_, wish, locks_.emplace_back()); }
+  // A program of its own would decide it: nothing is held.
+  RunStart decide_alone(StartWish wish) {
+    RunLocks locks;
+    return decide_start(config_, wish, locks);
+  }
+  void expect_refused(StartWish wish, const std::string& words, const std::string& where) {
+    try {
+      const RunStart start = decide_alone(wish);
+      ADD_FAILURE() << "accepted: " << start_to_json(start);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUsage);
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+      EXPECT_EQ(e.where(), where);
+      EXPECT_NE(e.hint(), "");
+    }
+  }
+
+  fs::path root_;
+  RunConfig config_;
+  std::deque<RunLocks> locks_;
+};
+
+const StartWish kAnew{};
+const StartWish kAnewUnnamed{.names_run_dir = false};
+
+TEST_F(RunStartTest, NewFolderIsTaken) {
+  const RunStart start = decide_alone(kAnew);
+  EXPECT_EQ(start.run_dir, path("runs/x"));
+  EXPECT_EQ(start.checkpoint, "");
+  EXPECT_FALSE(fs::exists(path("runs"))) << "a start that came to nothing leaves nothing";
+}
+
+TEST_F(RunStartTest, AnotherRunIsNeverWrittenOver) {
+  put_rows("runs/x");
+  expect_refused(kAnew, "holds another run", path("runs/x"));
+  put_checkpoint("runs/x/checkpoints", 2);
+  expect_refused(kAnew, "--resume", path("runs/x"));
+  fs::remove(path("runs/x/metrics.jsonl"));
+  expect_refused(kAnew, "those of another run", path("runs/x/checkpoints"));
+  // Nor does a checkpoint from elsewhere go on in it.
+  const std::string elsewhere = put_checkpoint("y/checkpoints", 4);
+  put_rows("runs/x");
+  expect_refused({.resume = ResumeWish::kFolder, .folder = elsewhere}, "holds another run",
+                 path("runs/x"));
+  config_.checkpoint.save = path("y/checkpoints");
+  expect_refused({.resume = ResumeWish::kNewest}, "holds another run", path("runs/x"));
+}
+
+TEST_F(RunStartTest, NameOfItsOwnIsAFreeOne) {
+  put_rows("runs/x");
+  EXPECT_EQ(decide(kAnewUnnamed).run_dir, path("runs/x-2"));
+  EXPECT_EQ(decide(kAnewUnnamed).run_dir, path("runs/x-3")) << "x-2 is being written to";
+  put_rows("runs/x-7");
+  put_rows("runs/x-old");
+  EXPECT_EQ(decide_alone(kAnewUnnamed).run_dir, path("runs/x-8"));
+  EXPECT_EQ(decide_alone({.names_run_dir = false, .dry_run = true}).run_dir, path("runs/x-8"));
+}
+
+TEST_F(RunStartTest, ResumeTakesTheNewestOfItsName) {
+  put_rows("runs/x");
+  put_checkpoint("runs/x/checkpoints", 2);
+  const StartWish newest{.resume = ResumeWish::kNewest, .names_run_dir = false};
+  RunStart start = decide_alone(newest);
+  EXPECT_EQ(start.run_dir, path("runs/x"));
+  EXPECT_TRUE(start.is_own);
+  put_rows("runs/x-2");
+  expect_refused(newest, "no complete checkpoint", path("runs/x-2/checkpoints"));
+  const std::string second = put_checkpoint("runs/x-2/checkpoints", 6);
+  start = decide_alone(newest);
+  EXPECT_EQ(start.run_dir, path("runs/x-2"));
+  EXPECT_EQ(start.checkpoint, second);
+  // A named checkpoint brings its own folder.
+  start = decide_alone({.resume = ResumeWish::kFolder,
+                        .folder = path("runs/x/checkpoints"),
+                        .names_run_dir = false});
+  EXPECT_EQ(start.run_dir, path("runs/x"));
+}
+
+TEST_F(RunStartTest, AutoContinuesOrStartsAnew) {
+  const StartWish automatic{.resume = ResumeWish::kAuto};
+  EXPECT_EQ(decide_alone(automatic).checkpoint, "");
+  put_rows("runs/x");  // killed before its first checkpoint
+  RunStart start = decide_alone(automatic);
+  EXPECT_EQ(start.checkpoint, "");
+  EXPECT_TRUE(start.sets_rows_aside);
+  const std::string saved = put_checkpoint("runs/x/checkpoints", 2);
+  start = decide_alone(automatic);
+  EXPECT_EQ(start.checkpoint, saved);
+  EXPECT_TRUE(start.is_own);
+  EXPECT_TRUE(start.wants_training);
+  EXPECT_FALSE(start.sets_rows_aside);
+}
+
+TEST_F(RunStartTest, LoadStartsAnewWhereNothingIsThereYet) {
+  config_.model.load = config_.checkpoint.save = path("ck");
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, "") << "absent";
+  fs::create_directories(path("ck/step_000002"));  // its save was cut off
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, "") << "no manifest";
+  const std::string saved = put_checkpoint("ck", 2);
+  const RunStart start = decide_alone(kAnew);
+  EXPECT_EQ(start.checkpoint, saved);
+  EXPECT_TRUE(start.is_own);
+  EXPECT_FALSE(start.wants_training);
+  config_.model.load = path("hf");
+  config_.checkpoint.save = "";
+  fs::create_directories(path("hf"));
+  std::ofstream(path("hf/config.json")) << "{}";
+  expect_refused(kAnew, "holds no complete checkpoint", path("hf"));
+}
+
+TEST_F(RunStartTest, TwoRunsDoNotShareAFolderOfCheckpoints) {
+  config_.checkpoint.save = path("ck");
+  decide(kAnew);
+  config_.observe.run_dir = path("runs/y");
+  expect_refused(kAnew, "another run is writing", path("ck"));
+  EXPECT_FALSE(fs::exists(path("runs/y")));
+  config_.observe.run_dir = path("runs/x");
+  config_.checkpoint.save = path("other");
+  expect_refused(kAnew, "another run is writing", path("runs/x"));
+  locks_.clear();
+  EXPECT_NO_THROW(decide_alone(kAnew));
+}
+
+TEST_F(RunStartTest, DryRunMakesNothing) {
+  decide_alone({.dry_run = true});
+  EXPECT_TRUE(fs::is_empty(root_));
+}
+
+TEST_F(RunStartTest, TravelsAsText) {
+  const RunStart start{.run_dir = "a \"b\"",
+                       .checkpoint = "c",
+                       .wants_training = false,
+                       .is_own = true,
+                       .sets_rows_aside = true};
+  EXPECT_EQ(start_to_json(start_from_json(start_to_json(start))), start_to_json(start));
+  EXPECT_EQ(start_from_json(start_to_json(start)).run_dir, start.run_dir);
+}
+
+}  // namespace
+}  // namespace slimexx::rl
