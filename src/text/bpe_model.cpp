@@ -80,7 +80,7 @@ void BpeModel::add_vocab(RawTokenizer& raw, std::vector<std::string>& texts) {
     if (id >= limit) {
       throw Error(ErrorCode::kInput,
                   fmt::format("the id {} is out of proportion to {} tokens", id, raw.vocab.size()),
-                  "", where(token));
+                  kTokenizerHint, where(token));
     }
     size = std::max(size, id + 1);
   }
@@ -90,15 +90,16 @@ void BpeModel::add_vocab(RawTokenizer& raw, std::vector<std::string>& texts) {
   vocab_.reserve(raw.vocab.size());
   for (auto& [token, id] : raw.vocab) {
     if (taken[id]) {
-      throw Error(ErrorCode::kInput, fmt::format("the id {} is also that of \"{}\"", id, texts[id]),
-                  "", where(token));
+      throw Error(ErrorCode::kInput,
+                  fmt::format("the id {} is also that of \"{}\"", id, texts[id].substr(0, 200)),
+                  kTokenizerHint, where(token));
     }
     taken[id] = true;
     texts[id] = token;
     storage_->words.push_back(std::move(token));
     const std::string& word = storage_->words.back();
     if (!vocab_.emplace(word, static_cast<TokenId>(id)).second) {
-      throw Error(ErrorCode::kInput, "the token occurs twice", "", where(word));
+      throw Error(ErrorCode::kInput, "the token occurs twice", kTokenizerHint, where(word));
     }
   }
   raw.vocab = {};
@@ -113,8 +114,8 @@ void BpeModel::add_merges(RawTokenizer& raw) {
       const auto id = find(text);
       if (!id) {
         throw Error(ErrorCode::kInput,
-                    fmt::format("\"{}\" is not in the vocabulary", text.substr(0, 200)), "",
-                    fmt::format("{}: model.merges[{}]", raw.where, rank));
+                    fmt::format("\"{}\" is not in the vocabulary", text.substr(0, 200)),
+                    kTokenizerHint, fmt::format("{}: model.merges[{}]", raw.where, rank));
       }
       return *id;
     };
@@ -131,6 +132,24 @@ bool BpeModel::accepts_raw_bytes() const {
     if (!find(byte_character(byte))) return false;
   }
   return true;
+}
+
+std::vector<uint8_t> BpeModel::lost_bytes(bool mapped) const {
+  std::vector<uint8_t> lost;
+  if (unknown_ || (!mapped && !byte_fallback_)) return lost;
+  const auto has_token = [&](const std::string& character) {
+    std::vector<TokenId> ids;
+    return find(character) || (byte_fallback_ && add_byte_tokens(character, ids));
+  };
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    if (byte == 0xC0 || byte == 0xC1 || byte > 0xF4) continue;  // never in UTF-8
+    const std::string character = byte_character(byte);
+    const bool kept = mapped ? has_token(character) && has_token(prefix_ + character) &&
+                                   has_token(character + suffix_)
+                             : byte_ids_[byte] >= 0;
+    if (!kept) lost.push_back(static_cast<uint8_t>(byte));
+  }
+  return lost;
 }
 
 void BpeModel::use_raw_bytes() {

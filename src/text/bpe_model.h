@@ -27,6 +27,10 @@ class BpeModel {
   bool accepts_raw_bytes() const;
   void use_raw_bytes();
 
+  // The bytes of UTF-8 text that words in the byte-level alphabet would lose (`mapped`), or that
+  // byte fallback would (else): no token, and no unknown token in their place.
+  std::vector<uint8_t> lost_bytes(bool mapped) const;
+
   // Ids that encode_word must not give by a look-up of the whole word: those of special tokens, so
   // that text which merely spells one does not become one.
   void exclude_whole_word(TokenId id);

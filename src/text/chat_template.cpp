@@ -38,7 +38,8 @@ std::string find_template(const Json& config, const std::string& where) {
       }
     }
     throw Error(ErrorCode::kInput,
-                "\"chat_template\" is a list without a template named \"default\"", "", where);
+                "\"chat_template\" is a list without a template named \"default\"",
+                "name one of them \"default\"", where);
   }
   throw Error(ErrorCode::kInput, "no chat template",
               "put a chat_template.jinja beside it, or turn apply_chat_template off", where);
@@ -62,10 +63,10 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& whe
     throw Error(
         ErrorCode::kInput,
         fmt::format("a template of {} bytes, the limit is {}", source.size(), kMaxTemplateBytes),
-        "", where);
+        "is it a chat template? real ones have some kilobytes", where);
   }
   if (!is_valid_utf8(source))
-    throw Error(ErrorCode::kInput, "the template is not valid UTF-8", "", where);
+    throw Error(ErrorCode::kInput, "the template is not valid UTF-8", "save it as UTF-8", where);
   auto impl = std::make_unique<Impl>();
   impl->program = jinja::parse_program(source, where);
   return ChatTemplate(std::move(impl));
@@ -78,7 +79,8 @@ ChatTemplate ChatTemplate::load(const std::string& checkpoint_directory) {
   Json config = Json::object();
   if (!own_file || path_exists(config_path))
     config = parse_json_file(config_path, uint64_t{1} << 28);
-  if (!config.is_object()) throw Error(ErrorCode::kInput, "not a JSON object", "", config_path);
+  if (!config.is_object())
+    throw Error(ErrorCode::kInput, "not a JSON object", "fetch the file again", config_path);
   ChatTemplate result =
       own_file ? parse(read_text_file(template_path, kMaxTemplateBytes), template_path)
                : parse(find_template(config, config_path), config_path + ": chat_template");
@@ -88,8 +90,8 @@ ChatTemplate ChatTemplate::load(const std::string& checkpoint_directory) {
 
 RenderedText ChatTemplate::render(const Json& variables, const TemplateLimits& limits) const {
   if (!variables.is_object()) {
-    throw Error(ErrorCode::kInput, "the variables of a template must be an object", "",
-                impl_->program->where);
+    throw Error(ErrorCode::kInput, "the variables of a template must be an object",
+                "pass {\"messages\": [...]}", impl_->program->where);
   }
   return jinja::Interpreter(*impl_->program, limits, impl_->clock)
       .render(variables, impl_->defaults);

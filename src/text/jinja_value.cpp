@@ -197,7 +197,8 @@ RangeObject::RangeObject(Heap& owner, Int first, Int end, Int stride)
 int64_t RangeObject::size() const {
   const Int span = step > 0 ? stop - start : start - stop;
   const Int stride = step > 0 ? step : -step;
-  return span <= 0 ? 0 : static_cast<int64_t>((span + stride - 1) / stride);
+  const Int count = span <= 0 ? 0 : (span + stride - 1) / stride;
+  return static_cast<int64_t>(std::min<Int>(count, INT64_MAX));
 }
 
 ViewObject::ViewObject(Heap& owner, Value dictionary, ViewKind kind)

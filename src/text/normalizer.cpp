@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <limits>
+#include <algorithm>
 
 #include "slimexx/base/strings.h"
 #include "text/byte_level.h"
@@ -40,14 +40,15 @@ struct Normalizer::Step {
   bool left = false, right = false;
   std::string text;
   std::optional<Replacement> replacement;
+  std::string where;  // in tokenizer.json
 
   bool changes(std::string_view input) const {
     return !input.empty() && !(kind == Kind::kForm && is_surely_normal(input, form));
   }
-  std::string apply(std::string_view input) const;
+  std::string apply(std::string_view input, size_t original_bytes) const;
 };
 
-std::string Normalizer::Step::apply(std::string_view input) const {
+std::string Normalizer::Step::apply(std::string_view input, size_t original_bytes) const {
   switch (kind) {
     case Kind::kForm:
       return to_unicode_form(input, form);
@@ -58,7 +59,7 @@ std::string Normalizer::Step::apply(std::string_view input) const {
     case Kind::kStripAccents:
       return remove_marks(input);
     case Kind::kReplace:
-      return replacement->apply(input);
+      return replacement->apply(input, original_bytes);
     case Kind::kPrepend:
       return text + std::string(input);
     case Kind::kByteLevel:
@@ -82,10 +83,11 @@ void Normalizer::add_steps(const TokenizerSpec& spec, int depth, std::vector<Ste
   using Kind = Step::Kind;
   const std::string type = spec.type();
   const auto add_form = [&](UnicodeForm form) {
-    steps.push_back({.kind = Kind::kForm, .form = form, .text = {}, .replacement = {}});
+    steps.push_back(
+        {.kind = Kind::kForm, .form = form, .text = {}, .replacement = {}, .where = spec.where()});
   };
   const auto add = [&](Kind kind) -> Step& {
-    steps.push_back({.kind = kind, .text = {}, .replacement = {}});
+    steps.push_back({.kind = kind, .text = {}, .replacement = {}, .where = spec.where()});
     return steps.back();
   };
   if (type == "Sequence") {
@@ -122,14 +124,17 @@ std::string_view Normalizer::apply(std::string_view text, std::string& storage) 
   std::string_view current = text;
   for (const Step& step : steps_) {
     if (!step.changes(current)) continue;
-    std::string next = step.apply(current);
-    if (next.size() > kMaxNormalizedBytes) {
-      throw Error(ErrorCode::kInput, "the text grows beyond 1 GiB when normalized");
-    }
+    std::string next = step.apply(current, text.size());
+    if (next.size() > limit_of_growth(text.size())) throw growth_error(step.where, text.size());
     storage = std::move(next);
     current = storage;
   }
   return current;
+}
+
+bool Normalizer::maps_to_bytes() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const Step& step) { return step.kind == Step::Kind::kByteLevel; });
 }
 
 }  // namespace slimexx::text

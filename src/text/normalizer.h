@@ -19,8 +19,10 @@ class Normalizer {
   ~Normalizer();
 
   // Returns `text`, valid UTF-8, normalized: a view of `text` itself if nothing changes, else of
-  // `storage`.
+  // `storage`. Throws Error(kInput) naming the step if the text grows out of proportion.
   std::string_view apply(std::string_view text, std::string& storage) const;
+
+  bool maps_to_bytes() const;  // into the alphabet of byte-level BPE
 
  private:
   struct Step;

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "slimexx/base/strings.h"
 #include "text/byte_level.h"
 #include "text/char_class.h"
@@ -196,6 +198,11 @@ void PreTokenizer::add_steps(const TokenizerSpec& spec, int depth, std::vector<S
   } else {
     spec.unsupported(fmt::format("the pre-tokenizer {}", type));
   }
+}
+
+bool PreTokenizer::maps_to_bytes() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const Step& step) { return step.byte_level; });
 }
 
 bool PreTokenizer::ends_in_byte_level() const {

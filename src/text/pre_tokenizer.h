@@ -31,6 +31,7 @@ class PreTokenizer {
   // not, for a model that takes them raw.
   bool ends_in_byte_level() const;
   void leave_bytes_raw();
+  bool maps_to_bytes() const;  // whether any step does
 
   // `at_text_start`: the section is the first of its text.
   void split(std::string_view section, bool at_text_start, WordList& list) const;

@@ -49,8 +49,8 @@ class Rewriter {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorCode::kInput,
-                fmt::format("regular expression: {} at byte {} is not supported", what, at_), "",
-                where_);
+                fmt::format("regular expression: {} at byte {} is not supported", what, at_),
+                "write the pattern without it", where_);
   }
 
   void open_class() {

@@ -1,5 +1,9 @@
 #include "text/replacement.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+
 namespace slimexx::text {
 
 Regex read_pattern(const TokenizerSpec& spec) {
@@ -9,16 +13,24 @@ Regex read_pattern(const TokenizerSpec& spec) {
   throw pattern.error("must hold \"String\" or \"Regex\"");
 }
 
-Replacement Replacement::read(const TokenizerSpec& spec) {
-  return Replacement(read_pattern(spec), spec.string("content"));
+Error growth_error(const std::string& where, size_t bytes) {
+  return Error(ErrorCode::kInput,
+               fmt::format("this step makes more than {} bytes of a text of {}",
+                           limit_of_growth(bytes), bytes),
+               "no tokenizer needs that: correct the step in the file, or fetch the file again",
+               where);
 }
 
-std::string Replacement::apply(std::string_view text) const {
+Replacement Replacement::read(const TokenizerSpec& spec) {
+  return Replacement(read_pattern(spec), spec.string("content"), spec.where());
+}
+
+std::string Replacement::apply(std::string_view text, size_t original_bytes) const {
   std::vector<TextRange> matches;
   pattern_.find_all(text, matches);
-  if (!content_.empty() && matches.size() > kMaxNormalizedBytes / content_.size()) {
-    throw Error(ErrorCode::kInput, "a replacement would make the text larger than 1 GiB");
-  }
+  const size_t limit = limit_of_growth(original_bytes);
+  if (matches.size() > limit / std::max<size_t>(content_.size(), 1))
+    throw growth_error(where_, original_bytes);
   std::string out;
   size_t done = 0;
   for (const TextRange& match : matches) {

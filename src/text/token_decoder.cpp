@@ -145,11 +145,11 @@ void TokenDecoder::read_strip(const TokenizerSpec& spec) {
 }
 
 std::string TokenDecoder::apply_steps(std::string text, bool first, bool after_bytes) const {
-  const size_t middle = std::min(byte_stage_, steps_.size());
+  const size_t middle = std::min(byte_stage_, steps_.size()), original_bytes = text.size();
   for (size_t i = after_bytes ? middle : 0; i < (after_bytes ? steps_.size() : middle); ++i) {
     const Step& step = steps_[i];
     if (step.replacement) {
-      text = step.replacement->apply(text);
+      text = step.replacement->apply(text, original_bytes);
     } else if (step.strip) {
       std::string_view rest = text;
       strip_front(rest, step.strip->character, step.strip->start);

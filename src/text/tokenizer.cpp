@@ -30,11 +30,12 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& where) {
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  if (text.size() > kMaxNormalizedBytes) {
+  if (text.size() > kMaxTextBytes) {
     throw Error(ErrorCode::kInput,
-                fmt::format("a text of {} cannot be tokenized in one piece",
+                fmt::format("a text of {} is too long to be tokenized in one piece",
                             format_bytes(static_cast<double>(text.size()))),
-                "the limit is 1 GiB");
+                fmt::format("split it into rows of at most {}",
+                            format_bytes(static_cast<double>(kMaxTextBytes))));
   }
   std::string repaired;
   if (!is_valid_utf8(text)) {

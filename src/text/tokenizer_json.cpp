@@ -199,7 +199,8 @@ RawTokenizer read_tokenizer_json(std::string_view json, const std::string& where
   Reader reader(raw);
   Json::sax_parse(json.begin(), json.end(), &reader);
   if (!raw.document->is_object()) {
-    throw Error(ErrorCode::kInput, "the file must hold a JSON object", "", where);
+    throw Error(ErrorCode::kInput, "the file must hold a JSON object", "fetch the file again",
+                where);
   }
   return raw;
 }

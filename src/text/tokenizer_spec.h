@@ -9,6 +9,10 @@
 
 namespace slimexx::text {
 
+// Helps against most faults of the file.
+inline constexpr const char* kTokenizerHint =
+    "correct the file there, or fetch it again from where the model came";
+
 class TokenizerSpec {
  public:
   // The value must outlive the spec. `path` is the key path, as in pre_tokenizer.pretokenizers[1].
@@ -16,7 +20,7 @@ class TokenizerSpec {
 
   const std::string& path() const { return path_; }
   std::string where() const;
-  Error error(const std::string& what, const std::string& hint = "") const;
+  Error error(const std::string& what, const std::string& hint = kTokenizerHint) const;
 
   bool is_null() const;
   // A member that is present and not null.

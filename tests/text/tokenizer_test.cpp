@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -118,6 +120,9 @@ TEST(Tokenizer, FaultyFilesAreNamed) {
     EXPECT_NE(message.find(line["error"].get<std::string>()), std::string::npos)
         << name << ": " << message;
     EXPECT_NE(message.find("some/tokenizer.json"), std::string::npos) << name << ": " << message;
+    const bool of_json = message.find("key \"") != std::string::npos ||
+                         message.find("JSON") != std::string::npos;  // base/json.cpp's
+    EXPECT_TRUE(of_json || message.find("hint: ") != std::string::npos) << name << ": " << message;
   }
 }
 
@@ -208,6 +213,61 @@ TEST(Tokenizer, HolesDecodeToNothing) {
   EXPECT_EQ(tokenizer.vocab_size(), 6);
   EXPECT_EQ(tokenizer.decode(Ids{0, 3, 5}), "ab");
   EXPECT_EQ(tokenizer.token_bytes(3), "");
+}
+
+TEST(Tokenizer, BytesThatNoTextHoldsMayBeMissing) {
+  // C0, C1 and F5 to FF; or any where an unknown token stands for what is missing.
+  Json file = parse_json(make_byte_level_tokenizer_json({}), "bytes");
+  for (const int byte : {0xC0, 0xC1, 0xF5, 0xFF}) {
+    const auto& vocab = file["model"]["vocab"];
+    const auto at = std::find(vocab.begin(), vocab.end(), Json(byte));
+    file["model"]["vocab"].erase(at.key());
+  }
+  EXPECT_EQ(Tokenizer::parse(file.dump(), "x").encode("h\xC3\xA9"), (Ids{'h', 0xC3, 0xA9}));
+  file["model"]["vocab"].erase("h");
+  EXPECT_NE(message_of([&] { Tokenizer::parse(file.dump(), "x"); }).find("0x68"),
+            std::string::npos);
+  file["model"]["vocab"]["<unk>"] = 300;
+  file["model"]["unk_token"] = "<unk>";
+  EXPECT_EQ(Tokenizer::parse(file.dump(), "x").encode("hi"), (Ids{300, 'i'}));
+}
+
+TEST(Tokenizer, NormalizersThatBlowATextUpAreStopped) {
+  const auto make = [](const std::string& step, int count) {
+    std::string steps;
+    for (int i = 0; i < count; ++i) steps += (i == 0 ? "" : ",") + step;
+    return Tokenizer::parse(R"({"normalizer":{"type":"Sequence","normalizers":[)" + steps +
+                                R"(]},"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})",
+                            "file");
+  };
+  const std::string doubling = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  const std::string long_prefix =
+      R"({"type":"Prepend","prepend":")" + std::string(5000, 'b') + R"("})";
+  for (const auto& [tokenizer_step, count, place] :
+       {std::tuple{doubling, 40, "normalizer.normalizers[10]"},
+        std::tuple{long_prefix, 1, "normalizer.normalizers[0]"}}) {
+    const Tokenizer tokenizer = make(tokenizer_step, count);
+    const std::string message = message_of([&] { tokenizer.encode("a"); });
+    EXPECT_NE(message.find(std::string("file: ") + place), std::string::npos) << message;
+    EXPECT_NE(message.find("1056 bytes of a text of 1"), std::string::npos) << message;
+    EXPECT_NE(message.find("hint: "), std::string::npos) << message;
+  }
+  // What the longest compatibility form does to a text is far from the limit.
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "\xEF\xB7\xBA";  // U+FDFA, 18 characters
+  EXPECT_EQ(
+      make(R"({"type":"NFKC"},{"type":"Replace","pattern":{"String":" "},"content":"aaa"})", 1)
+          .encode(text)
+          .size(),
+      9000u);
+}
+
+TEST(Tokenizer, TextsBeyondTheLimitAreRefused) {
+  const Tokenizer tokenizer = Tokenizer::parse(make_byte_level_tokenizer_json({}), "bytes");
+  const std::string message =
+      message_of([&] { tokenizer.encode(std::string((size_t{32} << 20) + 1, 'a')); });
+  EXPECT_NE(message.find("too long to be tokenized in one piece"), std::string::npos) << message;
+  EXPECT_NE(message.find("32.0 MiB"), std::string::npos) << message;
 }
 
 TEST(Tokenizer, LongWordsStayNearLinear) {

@@ -34,7 +34,8 @@ class Tokenizer {
   ~Tokenizer();
 
   // No special tokens are added (the post-processor is not run); invalid UTF-8 is replaced by
-  // U+FFFD.
+  // U+FFFD. Throws Error(kInput) for a text above 32 MiB, and for one that the file's normalizer
+  // blows up.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // Text of the ids; bytes that are not valid UTF-8 become U+FFFD. Ids out of range throw Error.
