@@ -2,16 +2,22 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "data/conversation.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/strings.h"
 
 namespace slimexx::data {
 namespace {
 
 constexpr const char* kSpansHint =
     "use a template that marks the assistant's text with {% generation %} ... {% endgeneration %}";
+
+bool is_any_of(text::TokenId id, const std::vector<text::TokenId>& ids) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 bool is_assistant(const Json& message) { return message["role"] == "assistant"; }
 
@@ -106,11 +112,13 @@ LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& me
   out.spans = rendered.generation_spans.empty()
                   ? spans_by_prefix(chat_template, messages, tools, kwargs, out.text)
                   : spans_by_template(messages, rendered.generation_spans);
+  out.ends_with_learnt = is_assistant(messages.back()) && is_learnt(messages.back());
   return out;
 }
 
 std::vector<uint8_t> mask_tokens(const text::Tokenizer& tokenizer, std::string_view text,
-                                 const std::vector<text::TokenId>& tokens, const ByteSpans& spans) {
+                                 const std::vector<text::TokenId>& tokens, const ByteSpans& spans,
+                                 const std::vector<text::TokenId>& eos_ids) {
   std::string joined;
   std::vector<int64_t> begins;
   for (const text::TokenId id : tokens) {
@@ -126,8 +134,17 @@ std::vector<uint8_t> mask_tokens(const text::Tokenizer& tokenizer, std::string_v
     }
     while (token < tokens.size() && begins[token] < begin) ++token;
     for (; token < tokens.size() && begins[token] < end; ++token) mask[token] = 1;
+    if (token < tokens.size() && is_any_of(tokens[token], eos_ids)) mask[token] = 1;
   }
   return mask;
+}
+
+bool ends_in_eos(const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& tokens,
+                 const std::vector<text::TokenId>& eos_ids) {
+  const auto last = std::find_if(tokens.rbegin(), tokens.rend(), [&](text::TokenId id) {
+    return is_any_of(id, eos_ids) || !trim(tokenizer.token_bytes(id)).empty();
+  });
+  return last != tokens.rend() && is_any_of(*last, eos_ids);
 }
 
 }  // namespace slimexx::data

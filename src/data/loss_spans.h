@@ -16,14 +16,21 @@ using ByteSpans = std::vector<std::pair<int64_t, int64_t>>;  // [begin, end), in
 struct LearntText {
   std::string text;
   ByteSpans spans;
+  bool ends_with_learnt = false;  // a learnt turn is the last
 };
 
 // Renders the conversation and finds the spans of the assistant's turns that are learnt.
 LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& messages,
                          const Json& tools, const Json* kwargs);
 
-// 1 for each of `tokens`, those of encode(text), whose first byte lies within a span.
+// 1 for each of `tokens`, those of encode(text), whose first byte lies within a span, and for one
+// of eos_ids right behind a span: the end of that turn.
 std::vector<uint8_t> mask_tokens(const text::Tokenizer& tokenizer, std::string_view text,
-                                 const std::vector<text::TokenId>& tokens, const ByteSpans& spans);
+                                 const std::vector<text::TokenId>& tokens, const ByteSpans& spans,
+                                 const std::vector<text::TokenId>& eos_ids);
+
+// Whether the last of `tokens` but for white space is one of eos_ids.
+bool ends_in_eos(const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& tokens,
+                 const std::vector<text::TokenId>& eos_ids);
 
 }  // namespace slimexx::data

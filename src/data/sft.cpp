@@ -34,10 +34,12 @@ class SftReader {
     SftExample example;
     example.index = index;
     example.tokens = tokenizer_.encode(learnt.text);
-    example.loss_mask = mask_tokens(tokenizer_, learnt.text, example.tokens, learnt.spans);
+    example.loss_mask =
+        mask_tokens(tokenizer_, learnt.text, example.tokens, learnt.spans, options_.eos_ids);
     example.text = std::move(learnt.text);
-    if (options_.end_token) {
-      example.tokens.push_back(*options_.end_token);
+    if (learnt.ends_with_learnt && !options_.eos_ids.empty() &&
+        !ends_in_eos(tokenizer_, example.tokens, options_.eos_ids)) {
+      example.tokens.push_back(options_.eos_ids.front());
       example.loss_mask.push_back(1);
     }
     if (std::find(example.loss_mask.begin(), example.loss_mask.end(), 1) ==
@@ -67,6 +69,7 @@ class SftReader {
     const auto begin = static_cast<int64_t>(learnt.text.size());
     learnt.text += read_string(row, options_.response_key);
     learnt.spans = {{begin, static_cast<int64_t>(learnt.text.size())}};
+    learnt.ends_with_learnt = true;
     return learnt;
   }
 

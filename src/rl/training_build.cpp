@@ -34,8 +34,7 @@ data::SftOptions sft_options(const RunConfig& config, const std::vector<int32_t>
   o.tool_key = config.data.tool_key;
   o.apply_chat_template = config.data.apply_chat_template;
   o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
-  // Plain prompt and response rows end where generation will stop.
-  if (!config.data.apply_chat_template && !eos.empty()) o.end_token = eos.front();
+  o.eos_ids = eos;  // a reply ends where generation will stop
   return o;
 }
 

@@ -11,7 +11,7 @@ using Mask = std::vector<uint8_t>;
 class LossSpans : public DataTest {
  protected:
   static Mask mask_of(const text::Tokenizer& tokenizer, const std::string& text, ByteSpans spans) {
-    return mask_tokens(tokenizer, text, tokenizer.encode(text), spans);
+    return mask_tokens(tokenizer, text, tokenizer.encode(text), spans, {});
   }
 };
 
@@ -27,6 +27,27 @@ TEST_F(LossSpans, CountsTokensThatBeginWithin) {
   EXPECT_EQ(mask_of(tokenizer, "\u00e9", {{1, 2}}), (Mask{0, 1}));
 }
 
+TEST_F(LossSpans, TakesAnEosRightBehindASpan) {
+  const auto tokenizer = make_tokenizer();
+  const std::vector<text::TokenId> eos = {*tokenizer.token_to_id("<|user|>"),
+                                          *tokenizer.token_to_id("<|end|>")};
+  const auto mask_with_eos = [&](const std::string& text, ByteSpans spans) {
+    return mask_tokens(tokenizer, text, tokenizer.encode(text), spans, eos);
+  };
+  EXPECT_EQ(mask_with_eos("ab<|user|>c", {{1, 2}}), (Mask{0, 1, 1, 0}));
+  EXPECT_EQ(mask_with_eos("ab<|assistant|>c", {{1, 2}}), (Mask{0, 1, 0, 0}));
+  EXPECT_EQ(mask_with_eos("ab\n<|end|>", {{1, 2}}), (Mask{0, 1, 0, 0})) << "not right behind";
+  EXPECT_EQ(mask_with_eos("ab<|end|><|user|>", {{1, 9}}), (Mask{0, 1, 1, 1}));
+  const auto ends = [&](const std::string& text) {
+    return ends_in_eos(tokenizer, tokenizer.encode(text), eos);
+  };
+  EXPECT_TRUE(ends("a<|end|> \n"));
+  EXPECT_FALSE(ends("<|end|>a\n"));
+  EXPECT_FALSE(ends("a<|assistant|>"));
+  EXPECT_FALSE(ends(" \n"));
+  EXPECT_FALSE(ends(""));
+}
+
 TEST_F(LossSpans, FollowsANormalizerThatChangesLengths) {
   const std::string shared = std::string(SLX_SHARED_DATA) + "/data/tokenizers/qwen3";
   if (!std::filesystem::exists(shared)) GTEST_SKIP() << shared << " is absent";
@@ -35,7 +56,7 @@ TEST_F(LossSpans, FollowsANormalizerThatChangesLengths) {
   const std::string text = decomposed + "42";
   const auto tokens = tokenizer.encode(text);
   const auto begin = static_cast<int64_t>(decomposed.size());
-  const Mask mask = mask_tokens(tokenizer, text, tokens, {{begin, begin + 2}});
+  const Mask mask = mask_tokens(tokenizer, text, tokens, {{begin, begin + 2}}, {});
   std::string learnt;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (mask[i]) learnt += tokenizer.token_bytes(tokens[i]);

@@ -1,6 +1,9 @@
 #include "slimexx/data/sft.h"
 
+#include <algorithm>
+
 #include "data/data_fixture.h"
+#include "slimexx/base/file.h"
 
 namespace slimexx::data {
 namespace {
@@ -15,7 +18,7 @@ class Sft : public DataTest {
   std::string learnt(const SftExample& example) {
     EXPECT_EQ(example.tokens, [&] {
       auto tokens = tokenizer_.encode(example.text);
-      if (options_.end_token) tokens.push_back(*options_.end_token);
+      if (tokens.size() < example.tokens.size()) tokens.push_back(options_.eos_ids.at(0));
       return tokens;
     }());
     EXPECT_EQ(example.tokens.size(), example.loss_mask.size());
@@ -89,7 +92,7 @@ TEST_F(Sft, RefusesATemplateThatRewritesItsPast) {
 
 TEST_F(Sft, JoinsPairsWithoutATemplate) {
   options_.apply_chat_template = false;
-  options_.end_token = tokenizer_.token_to_id("<|end|>");
+  options_.eos_ids = {*tokenizer_.token_to_id("<|end|>"), *tokenizer_.token_to_id("<|user|>")};
   const std::string row = "{\"prompt\": \"1+1=\", \"response\": \"2\"}";
   EXPECT_EQ(learnt_of(row, make_template()), "2<|end|>");
   const SftSet set = load(row + "\n" + row, make_template());
@@ -118,6 +121,50 @@ TEST_F(Sft, DropsWhatIsTooLongAndRefusesWhatTeachesNothing) {
               load("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", make_template());
             }).message(),
             "there is nothing to learn in the row");
+}
+
+// GLM ends an assistant's turn by the token that begins the next; its generation_config.json names
+// these tokens as eos ids. The tokenizer here has bytes for the rest.
+TEST_F(Sft, LearnsToEndATurnOnGlmTemplates) {
+  tokenizer_ = text::Tokenizer::parse(
+      text::make_byte_level_tokenizer_json({"<|endoftext|>", "[gMASK]", "<sop>", "<|system|>",
+                                            "<|user|>", "<|assistant|>", "<|observation|>"}),
+      "glm");
+  for (const char* eos : {"<|endoftext|>", "<|user|>", "<|observation|>"})
+    options_.eos_ids.push_back(*tokenizer_.token_to_id(eos));
+  const auto glm = text::ChatTemplate::parse(
+      read_text_file(std::string(SLX_TEST_DATA) + "/text/templates/GLM-4.6.jinja"), "GLM-4.6");
+  const std::string thought = "\n<think></think>\n";
+  EXPECT_EQ(learnt_of(kChat, glm), thought + "2 \u00e9<|user|>|" + thought + "4<|endoftext|>");
+  EXPECT_EQ(learnt_of("{\"prompt\": \"1+1\", \"response\": \"2\"}", glm),
+            thought + "2<|endoftext|>");
+  EXPECT_EQ(learnt_of(kMasked, glm), thought + "d<|endoftext|>");
+  const std::string tool =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+          {"role": "tool", "content": "c"}, {"role": "assistant", "content": "d"},
+          {"role": "user", "content": "e"}]})";
+  std::string line = tool;
+  line.erase(std::remove(line.begin(), line.end(), '\n'), line.end());
+  EXPECT_EQ(learnt_of(line, glm), thought + "b<|observation|>|" + thought + "d<|user|>|");
+}
+
+TEST_F(Sft, LeavesATurnThatItsTemplateEndsAlone) {
+  options_.eos_ids = {*tokenizer_.token_to_id("<|end|>")};
+  EXPECT_EQ(learnt_of(kChat, make_template()), "2 \u00e9<|end|>|4<|end|>");
+  EXPECT_EQ(learnt_of(kMasked, make_template()), "d<|end|>");
+  EXPECT_EQ(learnt_of(kChat, make_generation_template()), "2 \u00e9<|end|>|4<|end|>");
+  const auto outside = text::ChatTemplate::parse(  // the turn's end is not in its block
+      "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}{% endgeneration %}<|end|>{% else %}{{ m.content }}{% endif %}{% endfor %}",
+      "outside");
+  EXPECT_EQ(learnt_of(kChat, outside), "2 \u00e9<|end|>|4<|end|>");
+  // Nothing is appended to a last turn that is not learnt.
+  const SftSet set = load(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, )"
+      R"({"role": "user", "content": "c"}, {"role": "assistant", "content": "d", "step_loss_mask": 0}]})"
+      "\n",
+      make_template());
+  EXPECT_EQ(set.examples()[0].tokens, tokenizer_.encode(set.examples()[0].text));
 }
 
 TEST_F(Sft, MasksRealTemplates) {

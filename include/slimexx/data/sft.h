@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +20,10 @@ struct SftOptions {
   bool apply_chat_template = true;  // false: rows of prompt and response, joined as they stand
   std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
   int64_t max_len = 0;                                     // longer examples are dropped; 0: none
-  // Ends every example, and is learnt: for templates that do not close the last turn themselves.
-  std::optional<text::TokenId> end_token;
+  // What ends a turn when the model generates. One that stands right behind a learnt turn is learnt
+  // with it; the first is appended, and learnt, where a learnt turn ends the text without any.
+  // Empty: neither.
+  std::vector<text::TokenId> eos_ids;
 };
 
 struct SftExample {
@@ -38,7 +39,8 @@ class SftSet {
   // an assistant said: the {% generation %} spans of the template where it has them; else, turn by
   // turn, what the reply adds to the conversation rendered up to its generation prompt. A template
   // for which the latter is no plain addition throws Error(kInput). A message's "step_loss_mask": 0
-  // leaves that turn out. Strict like PromptSet::load.
+  // leaves that turn out. The end of a turn is learnt too (SftOptions::eos_ids): GLM's templates,
+  // for one, end a turn only by the next turn's <|user|>. Strict like PromptSet::load.
   static SftSet load(const SftOptions& options, const text::Tokenizer& tokenizer,
                      const text::ChatTemplate* chat_template);
 
