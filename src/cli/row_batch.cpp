@@ -30,7 +30,7 @@ void for_each_row(const RowBatch& batch, const std::function<void(size_t)>& body
       try {
         body(i);
       } catch (const Error& e) {
-        faults[i] = e.with_where(batch.where[i]);
+        faults[i] = io::error_in_row(e, batch.where[i]);
       }
     }
   });

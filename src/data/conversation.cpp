@@ -45,7 +45,8 @@ Json read_tools(const Json& row, const std::string& tool_key) {
   Json tools = it->is_string() ? parse_json(it->get<std::string>(), "") : *it;
   if (!tools.is_array()) {
     throw Error(ErrorCode::kInput,
-                fmt::format("'{}' is {}, not a list of tools", tool_key, tools.type_name()));
+                fmt::format("'{}' is {}, not a list of tools", tool_key, tools.type_name()),
+                "write [{\"type\": \"function\", \"function\": {...}}]");
   }
   return tools;
 }

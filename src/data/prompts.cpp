@@ -49,7 +49,8 @@ class PromptReader {
       prompt.text = read_text(row);
       prompt.tokens = tokenizer_->encode(prompt.text);
     }
-    if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty");
+    if (prompt.tokens.empty())
+      throw Error(ErrorCode::kInput, "the prompt is empty", "give it text, or take the row out");
     prompt.label = read_label(row, options_.label_key);
     Json rest = row;
     rest.erase(ready ? kTokensKey : options_.input_key);
@@ -81,14 +82,16 @@ class PromptReader {
   }
 
   void read_tokens(const Json& list, Prompt& prompt) const {
-    if (!list.is_array()) throw Error(ErrorCode::kInput, "'tokens' is not a list of ids");
+    if (!list.is_array())
+      throw Error(ErrorCode::kInput, "'tokens' is not a list of ids", "write [1, 2, 3]");
     const int64_t limit = tokenizer_ ? tokenizer_->vocab_size() : INT32_MAX;
     for (const Json& id : list) {
       const bool valid =
           id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < limit;
       if (!valid || (id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX)) {
         throw Error(ErrorCode::kInput,
-                    fmt::format("{} in 'tokens' is no token id below {}", id.dump(), limit));
+                    fmt::format("{} in 'tokens' is no token id below {}", id.dump(), limit),
+                    "tokenize the text with this model's tokenizer");
       }
       prompt.tokens.push_back(id.get<text::TokenId>());
     }

@@ -42,12 +42,7 @@ void throw_first(const std::vector<std::exception_ptr>& failures, const std::vec
     try {
       std::rethrow_exception(failures[i]);
     } catch (const Error& error) {
-      // A fault of the template names the template's line; the row is part of the story too.
-      if (error.where().empty() || error.where().starts_with(rows[i].where)) {
-        throw error.with_where(rows[i].where);
-      }
-      throw Error(error.code(), fmt::format("{} (row at {})", error.message(), rows[i].where),
-                  error.hint(), error.where());
+      throw io::error_in_row(error, rows[i].where);
     }
   }
 }
@@ -106,7 +101,10 @@ void for_each_row(const std::vector<Row>& rows,
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       try {
         const Json object = parse_json(rows[i].line, rows[i].where);
-        if (!object.is_object()) throw Error(ErrorCode::kInput, "the line is no JSON object");
+        if (!object.is_object()) {
+          throw Error(ErrorCode::kInput, "the line is no JSON object",
+                      "a row is {\"prompt\": ..., \"label\": ...}");
+        }
         work(i, object);
       } catch (const Error&) {
         failures[i] = std::current_exception();

@@ -97,4 +97,10 @@ void LineWriter::finish() {
   impl_->file.commit();
 }
 
+Error error_in_row(const Error& error, const std::string& row) {
+  if (error.where().empty() || error.where().starts_with(row)) return error.with_where(row);
+  return Error(error.code(), fmt::format("{} (row at {})", error.message(), row), error.hint(),
+               error.where());
+}
+
 }  // namespace slimexx::io

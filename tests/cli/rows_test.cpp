@@ -55,6 +55,24 @@ TEST(Tokenize, ReadsAndWritesCompressedLines) {
   EXPECT_EQ(parse_lines(read_bytes(twice))[0]["text"], "abc abc");
 }
 
+TEST(Tokenize, NamesTheRowThatATemplateRefuses) {
+  const Folder folder;
+  folder.put("m/tokenizer.json",
+             read_bytes(std::string(SLX_TEST_DATA) + "/text/tokenizers/qwen.json"));
+  folder.put("m/chat_template.jinja",
+             "{% if messages|length > 1 %}\n{{ raise_exception('one only') }}{% endif %}");
+  const std::string user = R"({"role":"user","content":"a"})";
+  const Finished f =
+      run_slimexx({"tokenize", "--hf-checkpoint", folder / "m", "--input",
+                   folder.put("in.jsonl", R"({"messages":[)" + user + "]}\n" + R"({"messages":[)" +
+                                              user + "," + user + "]}\n")});
+  EXPECT_EQ(f.status, 2) << f.err;
+  EXPECT_NE(f.err.find("one only"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("in.jsonl:2"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("chat_template.jinja: line 2"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("hint: "), std::string::npos) << f.err;
+}
+
 TEST(Grade, GivesRewardAndReason) {
   const Folder folder;
   const std::string input = folder.put(

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 
 namespace slimexx::io {
@@ -42,5 +43,9 @@ class LineWriter {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The error of work on the row at `row` ("path:line"): names the row as its place, or beside the
+// message where the place is another (a chat template's line, a key of tokenizer.json).
+Error error_in_row(const Error& error, const std::string& row);
 
 }  // namespace slimexx::io
