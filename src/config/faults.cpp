@@ -16,8 +16,18 @@ constexpr size_t kMaxListed = 40;
 constexpr size_t kMaxKept = 1000;
 constexpr size_t kMaxQuoted = 60;
 
+// A key as the file has it, which may hold anything: quoted and escaped unless it is plain.
+std::string show_key(const std::string& key) {
+  constexpr size_t kMaxPlain = 200;
+  const bool plain = key.size() <= kMaxPlain && std::all_of(key.begin(), key.end(), [](char c) {
+                       return c > ' ' && c <= '~';
+                     });
+  return plain ? key : quote_value(key);
+}
+
 std::string headline(const Fault& fault) {
-  return fault.key.empty() ? fault.reason : fmt::format("{}: {}", fault.key, fault.reason);
+  return fault.key.empty() ? fault.reason
+                           : fmt::format("{}: {}", show_key(fault.key), fault.reason);
 }
 
 // Whether `path` is `key` or lies within it: "a.b" and "a[1]" lie within "a".
