@@ -53,8 +53,7 @@ function(slx_add_module name)
 endfunction()
 
 # slx_add_test(MODULE SOURCES a_test.cpp ... [DEPENDS module ...] [LABEL unit]): one GoogleTest program
-# tests_MODULE whose cases CTest lists one by one. SLX_TEST_DATA names tests/, SLX_SHARED_DATA the
-# optional folder of real input (../shared beside the checkout).
+# tests_MODULE whose cases CTest lists one by one. tests/test_paths.h says where its data lies.
 function(slx_add_test module)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   if(NOT ARG_LABEL)
@@ -62,10 +61,8 @@ function(slx_add_test module)
   endif()
   add_executable(tests_${module} ${ARG_SOURCES})
   list(TRANSFORM ARG_DEPENDS PREPEND slx_)
-  target_link_libraries(tests_${module} PRIVATE slx_flags ${ARG_DEPENDS} ${ARG_LIBRARIES} nlohmann_json::nlohmann_json GTest::gtest GTest::gtest_main)
+  target_link_libraries(tests_${module} PRIVATE slx_flags test_paths ${ARG_DEPENDS} ${ARG_LIBRARIES} nlohmann_json::nlohmann_json GTest::gtest GTest::gtest_main)
   target_include_directories(tests_${module} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(tests_${module} PRIVATE $<$<BOOL:${SLX_WITH_CUDA}>:SLX_WITH_CUDA>
-    SLX_TEST_DATA="${PROJECT_SOURCE_DIR}/tests" SLX_SHARED_DATA="${PROJECT_SOURCE_DIR}/../shared"
-    SLX_BINARY="$<TARGET_FILE_DIR:tests_${module}>/../../src/cli/slimexx")
+  target_compile_definitions(tests_${module} PRIVATE $<$<BOOL:${SLX_WITH_CUDA}>:SLX_WITH_CUDA>)
   gtest_discover_tests(tests_${module} TEST_PREFIX ${module}. PROPERTIES LABELS ${ARG_LABEL} DISCOVERY_TIMEOUT 60)
 endfunction()

@@ -5,6 +5,7 @@
 
 #include "run_binary.h"
 #include "slimexx/io/hf_folder.h"
+#include "test_paths.h"
 
 namespace slimexx::cli {
 namespace {
@@ -120,7 +121,7 @@ TEST(Init, TheVocabularyMustHoldTheTokenizer) {
 
 // The tokenizer of GLM-4.5: 151,552 rows, no file but tokenizer.json.
 TEST(Init, TakesAFolderOfNothingButATokenizer) {
-  const std::string source = std::string(SLX_SHARED_DATA) + "/data/tokenizers/glm-4.5";
+  const std::string source = shared_data_path("data/tokenizers/glm-4.5");
   if (!std::filesystem::exists(source)) GTEST_SKIP() << source << " is not there";
   const Folder folder;
   std::string config = kConfig;

@@ -3,10 +3,12 @@
 // of it that holds the case's "input", {ROWS} and {LONG} files of token rows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "run_binary.h"
+#include "test_paths.h"
 
 namespace slimexx::cli {
 namespace {
@@ -67,7 +69,7 @@ void run_case(const Json& row) {
 }
 
 TEST(Refusals, SayWhatAndWriteNothing) {
-  const auto rows = parse_lines(read_bytes(std::string(SLX_TEST_DATA) + "/cli/refusals.jsonl"));
+  const auto rows = parse_lines(read_bytes(test_data_path("cli/refusals.jsonl")));
   ASSERT_GT(rows.size(), 50u);
   for (const Json& row : rows) {
     SCOPED_TRACE(row["args"].dump());

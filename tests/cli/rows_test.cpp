@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "run_binary.h"
+#include "test_paths.h"
 
 namespace slimexx::cli {
 namespace {
@@ -13,8 +14,7 @@ namespace {
 // The cases of the tokenizer's own tests, through the verb.
 TEST(Tokenize, AgreesWithTheVectors) {
   std::map<std::string, std::vector<Json>> by_tokenizer;
-  for (const Json& row :
-       parse_lines(read_bytes(std::string(SLX_TEST_DATA) + "/text/tokenizer_test.jsonl"))) {
+  for (const Json& row : parse_lines(read_bytes(test_data_path("text/tokenizer_test.jsonl")))) {
     if (row.contains("tokenizer") && row.contains("text") && row.contains("ids")) {
       by_tokenizer[row["tokenizer"]].push_back(row);
     }
@@ -22,8 +22,7 @@ TEST(Tokenize, AgreesWithTheVectors) {
   ASSERT_FALSE(by_tokenizer.empty());
   for (const auto& [name, cases] : by_tokenizer) {
     const Folder folder;
-    folder.put("m/tokenizer.json",
-               read_bytes(std::string(SLX_TEST_DATA) + "/text/tokenizers/" + name + ".json"));
+    folder.put("m/tokenizer.json", read_bytes(test_data_path("text/tokenizers/") + name + ".json"));
     std::string rows;
     for (const Json& row : cases) rows += Json{{"text", row["text"]}}.dump() + "\n";
     const Finished f =
@@ -41,8 +40,7 @@ TEST(Tokenize, AgreesWithTheVectors) {
 
 TEST(Tokenize, ReadsAndWritesCompressedLines) {
   const Folder folder;
-  folder.put("m/tokenizer.json",
-             read_bytes(std::string(SLX_TEST_DATA) + "/text/tokenizers/qwen.json"));
+  folder.put("m/tokenizer.json", read_bytes(test_data_path("text/tokenizers/qwen.json")));
   const std::string once = folder / "once.jsonl.zst", twice = folder / "twice.jsonl";
   ASSERT_EQ(run_slimexx({"tokenize", "--hf-checkpoint", folder / "m", "--input",
                          folder.put("in.jsonl", "{\"text\":\"abc abc\"}\n"), "--output", once})

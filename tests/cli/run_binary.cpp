@@ -1,4 +1,5 @@
 #include "run_binary.h"
+#include "test_paths.h"
 
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -14,7 +15,7 @@ Finished run_slimexx_ranks(int num_ranks, const std::vector<std::string>& argume
 }
 
 std::string golden_model(const std::string& name) {
-  return std::string(SLX_TEST_DATA) + "/golden/models/" + name;
+  return test_data_path("golden/models/") + name;
 }
 
 const std::vector<std::string>& golden_models() {

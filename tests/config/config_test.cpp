@@ -5,11 +5,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "config/options_fixture.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
+#include "test_paths.h"
 
 namespace slimexx::config {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 std::vector<Json> read_cases(const std::string& name) {
   setenv("SLX_TEST_SET", "from_env", 1);
   unsetenv("SLX_TEST_UNSET");
-  std::ifstream file(std::string(SLX_TEST_DATA) + "/config/" + name);
+  std::ifstream file(test_data_path("config/") + name);
   std::vector<Json> cases;
   for (std::string line; std::getline(file, line);) cases.push_back(parse_json(line, name));
   EXPECT_GT(cases.size(), 30u) << "the cases are missing";

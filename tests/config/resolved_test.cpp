@@ -1,6 +1,7 @@
 // The resolved configuration reads back to the same values, whatever they are.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>

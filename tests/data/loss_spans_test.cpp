@@ -1,6 +1,7 @@
 #include "data/loss_spans.h"
 
 #include "data/data_fixture.h"
+#include "test_paths.h"
 
 namespace slimexx::data {
 namespace {
@@ -49,7 +50,7 @@ TEST_F(LossSpans, TakesAnEosRightBehindASpan) {
 }
 
 TEST_F(LossSpans, FollowsANormalizerThatChangesLengths) {
-  const std::string shared = std::string(SLX_SHARED_DATA) + "/data/tokenizers/qwen3";
+  const std::string shared = shared_data_path("data/tokenizers/qwen3");
   if (!std::filesystem::exists(shared)) GTEST_SKIP() << shared << " is absent";
   const auto tokenizer = text::Tokenizer::load(shared);  // normalizes to NFC
   const std::string decomposed = "cafe\u0301 cafe\u0301:";

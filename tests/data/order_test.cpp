@@ -1,9 +1,11 @@
 #include "slimexx/data/order.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "data/data_fixture.h"
 #include "data/python_random.h"
+#include "test_paths.h"
 
 namespace slimexx::data {
 namespace {
@@ -11,7 +13,7 @@ namespace {
 constexpr uint64_t kMersenne61 = (uint64_t{1} << 61) - 1;
 
 TEST(PythonRandom, DrawsWhatPythonDraws) {
-  for (const Json& row : read_json_lines(std::string(SLX_TEST_DATA) + "/data/python_bits.jsonl")) {
+  for (const Json& row : read_json_lines(test_data_path("data/python_bits.jsonl"))) {
     PythonRandom random(row.at("seed").get<int64_t>());
     for (size_t i = 0; i < row.at("bits").size(); ++i) {
       EXPECT_EQ(std::to_string(random.next_bits(row["bits"][i].get<int>())),
@@ -30,7 +32,7 @@ TEST(PythonRandom, StaysBelowTheBound) {
 }
 
 TEST(PythonShuffle, PermutesAsPythonDoes) {
-  const auto rows = read_json_lines(std::string(SLX_TEST_DATA) + "/data/python_shuffle.jsonl");
+  const auto rows = read_json_lines(test_data_path("data/python_shuffle.jsonl"));
   ASSERT_GT(rows.size(), 60u);
   for (const Json& row : rows) {
     const int64_t seed = row.at("seed"), n = row.at("n");
@@ -50,7 +52,7 @@ TEST(PythonShuffle, PermutesAsPythonDoes) {
 }
 
 TEST(PythonShuffle, AgreesWithTheScheduleVectors) {
-  const std::string path = std::string(SLX_SHARED_DATA) + "/data/grading/schedule_vectors.json";
+  const std::string path = shared_data_path("data/grading/schedule_vectors.json");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
   const Json vectors = parse_json_file(path);
   for (const Json& row : vectors.at("shuffle")) {

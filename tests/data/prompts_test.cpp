@@ -2,6 +2,7 @@
 
 #include "data/data_fixture.h"
 #include "slimexx/base/thread_pool.h"
+#include "test_paths.h"
 
 namespace slimexx::data {
 namespace {
@@ -183,7 +184,7 @@ TEST_F(Prompts, SourceDealsThemOutAndResumes) {
 }
 
 TEST_F(Prompts, ReadsRealPrompts) {
-  const std::string shared = std::string(SLX_SHARED_DATA) + "/data";
+  const std::string shared = shared_data_path("data");
   if (!std::filesystem::exists(shared + "/math/aime-2024.jsonl")) {
     GTEST_SKIP() << shared << " is absent";
   }

@@ -4,6 +4,7 @@
 
 #include "data/data_fixture.h"
 #include "slimexx/base/file.h"
+#include "test_paths.h"
 
 namespace slimexx::data {
 namespace {
@@ -168,7 +169,7 @@ TEST_F(Sft, LeavesATurnThatItsTemplateEndsAlone) {
 }
 
 TEST_F(Sft, MasksRealTemplates) {
-  const std::string shared = std::string(SLX_SHARED_DATA) + "/data";
+  const std::string shared = shared_data_path("data");
   if (!std::filesystem::exists(shared + "/chat_templates")) GTEST_SKIP() << shared << " is absent";
   const auto load_template = [&](const std::string& name) {
     std::ifstream file(shared + "/chat_templates/" + name);

@@ -9,6 +9,7 @@
 
 #include "e2e/small_run.h"
 #include "e2e/tensor_files.h"
+#include "test_paths.h"
 
 namespace slimexx::e2e {
 namespace {
@@ -26,12 +27,11 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const int num_ranks : {0, 2}) {
     for (const Family& family : families()) {
-      cases.push_back({"golden_" + family.name,
-                       std::string(SLX_TEST_DATA) + "/golden/models/" + family.model, num_ranks});
+      cases.push_back(
+          {"golden_" + family.name, test_data_path("golden/models/") + family.model, num_ranks});
     }
     for (const std::string name : {"qwen2", "qwen3", "glm4"}) {
-      cases.push_back(
-          {"shared_" + name, std::string(SLX_SHARED_DATA) + "/oracle/" + name, num_ranks});
+      cases.push_back({"shared_" + name, shared_data_path("oracle/") + name, num_ranks});
     }
   }
   return cases;

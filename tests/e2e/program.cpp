@@ -1,4 +1,5 @@
 #include "program.h"
+#include "test_paths.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -55,7 +56,7 @@ std::vector<std::string> command_of(int num_ranks, const std::vector<std::string
                std::to_string(num_ranks)};
   }
   command.insert(command.end(), prefix.begin(), prefix.end());
-  command.emplace_back(SLX_BINARY);
+  command.push_back(slimexx_binary());
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }

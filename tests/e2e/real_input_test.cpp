@@ -8,12 +8,13 @@
 
 #include "e2e/small_run.h"
 #include "e2e/tensor_files.h"
+#include "test_paths.h"
 
 namespace slimexx::e2e {
 namespace {
 
-const std::string kSource = std::string(SLX_TEST_DATA) + "/..";
-const std::string kShared = SLX_SHARED_DATA;
+const std::string kSource = test_data_path("..");
+const std::string kShared = shared_data_path("");
 
 class RealInput : public testing::Test {
  protected:

@@ -1,4 +1,5 @@
 #include "small_run.h"
+#include "test_paths.h"
 
 #include <gtest/gtest.h>
 
@@ -37,8 +38,7 @@ const std::vector<Family>& families() {
 
 std::string make_checkpoint(const Folder& folder, const std::string& golden_model,
                             std::string_view changes, const std::string& name, int seed) {
-  const std::string source =
-      std::string(SLX_TEST_DATA) + "/golden/models/" + golden_model + "/config.json";
+  const std::string source = test_data_path("golden/models/") + golden_model + "/config.json";
   Json config = parse_json(read_bytes(source), source);
   config["vocab_size"] = 320;
   config["initializer_range"] = 0.25;

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "io/temp_dir.h"
 #include "slimexx/base/json.h"
 #include "slimexx/io/lines.h"
+#include "test_paths.h"
 
 namespace slimexx::io {
 namespace {
@@ -40,7 +42,7 @@ std::string case_header(const Json& c) {
 
 TEST(Safetensors, CasesOfTheReference) {
   const TempDir dir;
-  LineReader reader(SLX_TEST_DATA "/io/safetensors_cases.jsonl");
+  LineReader reader(test_data_path("io/safetensors_cases.jsonl"));
   Json c;
   int count = 0;
   std::vector<std::string> stricter;

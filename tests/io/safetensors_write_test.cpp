@@ -9,6 +9,7 @@
 #include "slimexx/base/json.h"
 #include "slimexx/io/lines.h"
 #include "slimexx/io/safetensors.h"
+#include "test_paths.h"
 
 namespace slimexx::io {
 namespace {
@@ -18,7 +19,7 @@ using tensor::DType;
 // Reads what the reference wrote, shuffles, writes it again: the same bytes.
 TEST(SafetensorsWriter, WritesTheReferencesBytes) {
   const TempDir dir;
-  LineReader reader(SLX_TEST_DATA "/io/safetensors_golden.jsonl");
+  LineReader reader(test_data_path("io/safetensors_golden.jsonl"));
   Json c;
   int count = 0;
   for (; next_json_object(reader, c); ++count) {

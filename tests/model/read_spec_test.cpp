@@ -7,11 +7,12 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/model/families.h"
+#include "test_paths.h"
 
 namespace slimexx::model {
 namespace {
 
-const std::string kPath = SLX_TEST_DATA "/model/read_spec_test.jsonl";
+const std::string kPath = test_data_path("model/read_spec_test.jsonl");
 
 Json facts(const ModelSpec& s) {
   const char* scalings[] = {"none", "linear", "llama3"};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/json.h"
+#include "test_paths.h"
 
 namespace slimexx::model {
 namespace {
@@ -31,7 +32,7 @@ RopeSpec make_rope(const Json& c) {
 // frequencies have its bits, and none is further off than a unit or two. Frequencies rounded only
 // once miss a quarter of the bits.
 TEST(RotaryTable, FrequenciesHaveTheReferencesBits) {
-  const std::string path = SLX_TEST_DATA "/model/rotary_frequencies.jsonl";
+  const std::string path = test_data_path("model/rotary_frequencies.jsonl");
   std::ifstream file(path);
   int64_t num_cases = 0, total = 0, equal = 0;
   for (std::string line; std::getline(file, line); ++num_cases) {

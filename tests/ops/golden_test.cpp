@@ -7,6 +7,7 @@
 #include "ops/testing.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
+#include "test_paths.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -127,7 +128,7 @@ TEST_P(Golden, AgreesWithTorch) {
   const std::map<std::string, void (*)(const Stream&, const Record&)> checks{
       {"matmul", check_matmul},       {"rms_norm", check_rms_norm},   {"swiglu", check_swiglu},
       {"attention", check_attention}, {"log_probs", check_log_probs}, {"adamw", check_adamw}};
-  const std::string path = join_path(SLX_TEST_DATA, "ops/golden/ops.jsonl");
+  const std::string path = test_data_path("ops/golden/ops.jsonl");
   std::istringstream lines(read_text_file(path));
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {

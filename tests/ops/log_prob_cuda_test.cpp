@@ -1,5 +1,6 @@
 // Log-softmax over the vocabulary on the device, with logits in memory and without them.
 #include <bit>
+#include <limits>
 
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"

@@ -1,5 +1,8 @@
 // AdamW and the gradient's norm on the device against the CPU's.
 #include "ops/cuda_testing.h"
+
+#include <limits>
+
 #include "ops/option_cases.h"
 
 namespace slimexx::ops::testing {

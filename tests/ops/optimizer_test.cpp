@@ -1,4 +1,7 @@
 #include "ops/option_cases.h"
+
+#include <limits>
+
 #include "ops/testing.h"
 
 namespace slimexx::ops::testing {

@@ -1,6 +1,7 @@
 // Sampling on the device: the tokens that the stated rules give in double precision, and the bits
 // of the log-probs.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "ops/cuda_testing.h"

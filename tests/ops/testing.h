@@ -105,7 +105,7 @@ class OpsTest : public ::testing::TestWithParam<const cpu::KernelTable*> {
     set_num_threads(default_threads_);
   }
   const int default_threads_ = num_threads();
-  const Stream stream_;
+  const Stream stream_{};
 };
 
 #define SLX_OPS_SUITE(suite)                                                     \

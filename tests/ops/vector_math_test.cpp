@@ -1,6 +1,8 @@
 // The inner loops' own exp: accuracy over the whole range, and one result whatever the lane.
 #include "ops/testing.h"
 
+#include <limits>
+
 namespace slimexx::ops::testing {
 namespace {
 

@@ -12,6 +12,7 @@
 #include "data/json_lines.h"
 #include "slimexx/base/json.h"
 #include "slimexx/reward/rewards.h"
+#include "test_paths.h"
 
 namespace slimexx::reward {
 
@@ -37,7 +38,7 @@ inline RewardInput make_input(const Json& row) {
 }
 
 inline void run_case_file(const std::string& name, Grade (*grade)(const RewardInput&)) {
-  const std::string path = std::string(SLX_TEST_DATA) + "/reward/" + name;
+  const std::string path = test_data_path("reward/") + name;
   const auto rows = read_json_lines(path);
   ASSERT_FALSE(rows.empty());
   for (size_t i = 0; i < rows.size(); ++i) {

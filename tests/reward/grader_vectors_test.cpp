@@ -11,6 +11,7 @@
 #include "reward/deepscaler_equality.h"
 #include "reward/gpqa.h"
 #include "reward/graders.h"
+#include "test_paths.h"
 
 namespace slimexx::reward {
 namespace {
@@ -18,11 +19,10 @@ namespace {
 class GraderVectors : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string path = std::string(SLX_SHARED_DATA) + "/data/grading/grader_vectors.json";
+    const std::string path = shared_data_path("data/grading/grader_vectors.json");
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
     vectors_ = parse_json_file(path);
-    const std::string exceptions =
-        std::string(SLX_TEST_DATA) + "/reward/grader_vector_exceptions.jsonl";
+    const std::string exceptions = test_data_path("reward/grader_vector_exceptions.jsonl");
     for (const Json& row : read_json_lines(exceptions)) {
       ASSERT_GE(row.at("reason").get<std::string>().size(), 10u) << row.dump();
       exceptions_[row.at("vector").dump()] = row.at("ours");

@@ -13,6 +13,7 @@
 #include "reward/extract_answer.h"
 #include "reward/graders.h"
 #include "slimexx/base/json.h"
+#include "test_paths.h"
 
 namespace slimexx::reward {
 namespace {
@@ -27,7 +28,7 @@ std::vector<Json> read_lines(const std::string& path) {
   return rows;
 }
 
-std::vector<Json> own_cases() { return read_lines(SLX_TEST_DATA "/reward/math.jsonl"); }
+std::vector<Json> own_cases() { return read_lines(test_data_path("reward/math.jsonl")); }
 
 Grade grade(const std::string& label, const std::string& response) {
   RewardInput input;
@@ -90,10 +91,10 @@ std::string key_of(const Json& row) {
 }
 
 TEST(Math, AgreesWithTheVerdictsOfOtherGradersButForListedExceptions) {
-  const std::string path = SLX_SHARED_DATA "/data/grading/answer-equivalence.jsonl";
+  const std::string path = shared_data_path("data/grading/answer-equivalence.jsonl");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
   std::map<std::string, bool> exceptions;  // key -> met
-  for (const Json& row : read_lines(SLX_TEST_DATA "/reward/answer_equivalence_exceptions.jsonl")) {
+  for (const Json& row : read_lines(test_data_path("reward/answer_equivalence_exceptions.jsonl"))) {
     EXPECT_FALSE(row["reason"].get<std::string>().empty());
     exceptions[key_of(row)] = false;
   }
@@ -126,7 +127,7 @@ TEST(Math, AgreesWithTheVerdictsOfOtherGradersButForListedExceptions) {
 }
 
 std::vector<std::string> labels_of(const std::string& name, size_t limit) {
-  const std::string path = SLX_SHARED_DATA "/data/math/" + name + ".jsonl";
+  const std::string path = shared_data_path("data/math/") + name + ".jsonl";
   std::set<std::string> unique;
   if (!std::filesystem::exists(path)) return {};
   for (const Json& row : read_lines(path)) {
@@ -164,14 +165,14 @@ TEST(Math, LabelsOfRealDataEqualTheirRewritings) {
       }
     }
   }
-  if (labels == 0) GTEST_SKIP() << "no " << SLX_SHARED_DATA << "/data/math";
+  if (labels == 0) GTEST_SKIP() << "no " << shared_data_path("data/math");
   EXPECT_GT(labels, 1500);
 }
 
 // All pairs of different labels of MATH-500 were read by eye: these are the ones that are equal.
 TEST(Math, DifferentLabelsOfMath500AreUnequal) {
   const auto labels = labels_of("math-500", 1000);
-  if (labels.empty()) GTEST_SKIP() << "no " << SLX_SHARED_DATA << "/data/math/math-500.jsonl";
+  if (labels.empty()) GTEST_SKIP() << "no " << shared_data_path("data/math/math-500.jsonl");
   const std::set<std::pair<std::string, std::string>> equal = {
       {"-2,1", "1,-2"},       {"10,\\!080", "10080"},
       {"120", "120^\\circ"},  {"15", "15\\mbox{ cm}^2"},

@@ -9,6 +9,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "test_paths.h"
 
 namespace slimexx::rl {
 namespace {
@@ -68,7 +69,7 @@ TEST(Grpo, ByHand) {
 }
 
 TEST(Grpo, SharedVectors) {
-  std::ifstream file(SLX_SHARED_DATA "/data/grading/schedule_vectors.json");
+  std::ifstream file(shared_data_path("data/grading/schedule_vectors.json"));
   if (!file) GTEST_SKIP() << "no shared data";
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const Json vectors = parse_json(text, "schedule_vectors.json");

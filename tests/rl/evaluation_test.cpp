@@ -11,6 +11,7 @@
 
 #include "rl/tiny_rollout.h"
 #include "slimexx/base/error.h"
+#include "test_paths.h"
 
 namespace slimexx::rl {
 namespace {
@@ -46,7 +47,7 @@ TEST(PassAtK, AgreesWithCounting) {
 }
 
 TEST(PassAtK, SharedVectors) {
-  std::ifstream file(SLX_SHARED_DATA "/data/grading/schedule_vectors.json");
+  std::ifstream file(shared_data_path("data/grading/schedule_vectors.json"));
   if (!file) GTEST_SKIP() << "no shared data";
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const Json vectors = parse_json(text, "schedule_vectors.json");

@@ -11,6 +11,7 @@
 
 #include "slimexx/base/strings.h"
 #include "slimexx/rl/run_config.h"
+#include "test_paths.h"
 
 namespace slimexx::rl {
 namespace {
@@ -39,7 +40,7 @@ std::map<std::string, Row> read_page() {
 TEST(FlagReference, EveryFlagOfTheRecipesHasAStatus) {
   const std::map<std::string, Row> rows = read_page();
   const std::set<std::string> words = {"works", "not needed here", "later", "Python only"};
-  std::ifstream file(SLX_TEST_DATA "/config/recipe_flags.txt");
+  std::ifstream file(test_data_path("config/recipe_flags.txt"));
   int num_flags = 0;
   for (std::string flag; std::getline(file, flag);) {
     if (flag.empty() || flag[0] == '#') continue;
@@ -79,7 +80,7 @@ TEST(FlagReference, WhatWorksHasAKeyAndEveryKeysFlagIsListed) {
 std::string read_sources() {
   std::string text;
   const std::regex binding("\"[a-z0-9_]+\",\\s*o\\.[a-z0-9_]+");
-  for (const char* folder : {SLX_TEST_DATA "/../src", SLX_TEST_DATA "/../include"}) {
+  for (const std::string& folder : {test_data_path("../src"), test_data_path("../include")}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
       if (!entry.is_regular_file()) continue;
       std::ifstream file(entry.path());

@@ -155,18 +155,23 @@ TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
 // was not. The write goes on while the first run trains three steps more, and must not see them.
 // Moments in bf16 are written as f32 and come back as they were.
 TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
-  for (const auto& [ranks, async, dtype] : {std::tuple{1, true, "float32"},
-                                            {1, false, "float32"},
-                                            {3, true, "float32"},
-                                            {3, false, "float32"},
-                                            {1, true, "bfloat16"},
-                                            {3, true, "bfloat16"},
-                                            {3, false, "bfloat16"}}) {
+  struct Case {
+    int ranks;
+    bool async;
+    const char* dtype;
+  };
+  for (const Case& c : {Case{1, true, "float32"},
+                        {1, false, "float32"},
+                        {3, true, "float32"},
+                        {3, false, "float32"},
+                        {1, true, "bfloat16"},
+                        {3, true, "bfloat16"},
+                        {3, false, "bfloat16"}}) {
     std::filesystem::remove_all(root_);
-    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+    dist::run_threaded_ranks(c.ranks, [&](dist::Communicator& communicator) {
       TinyPolicy policy(kModel), resumed_policy(kModel);
-      Trainer trainer = make_trainer(policy, communicator, dtype);
-      CheckpointWriter writer(writer_options(async), communicator);
+      Trainer trainer = make_trainer(policy, communicator, c.dtype);
+      CheckpointWriter writer(writer_options(c.async), communicator);
       train(trainer, 0, 2);
       const State at_save = state_of(communicator, policy, trainer);
       writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
@@ -175,14 +180,14 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
 
       const auto checkpoint = io::Checkpoint::open(io::find_latest(root_.string()));
       ops::fill_zero({}, resumed_policy.store.flat_weights());
-      Trainer resumed = make_trainer(resumed_policy, communicator, dtype);
+      Trainer resumed = make_trainer(resumed_policy, communicator, c.dtype);
       load_training_state(checkpoint, resumed_policy.store, resumed.optimizer(), {});
       resumed.optimizer().set_num_steps(checkpoint.state()["adam_steps"].get<int64_t>());
-      const std::string what = std::to_string(ranks) + (async ? " ranks, async, " : " ranks, ");
-      expect_equal(state_of(communicator, resumed_policy, resumed), at_save, what + dtype);
+      const std::string what = std::to_string(c.ranks) + (c.async ? " ranks, async, " : " ranks, ");
+      expect_equal(state_of(communicator, resumed_policy, resumed), at_save, what + c.dtype);
       train(resumed, 2, 5);
       expect_equal(state_of(communicator, resumed_policy, resumed),
-                   state_of(communicator, policy, trainer), what + dtype);
+                   state_of(communicator, policy, trainer), what + c.dtype);
     });
   }
 }

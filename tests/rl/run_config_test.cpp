@@ -8,6 +8,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
+#include "test_paths.h"
 
 namespace slimexx::rl {
 namespace {
@@ -33,7 +34,7 @@ RunConfig load(const Json& c) {
 }
 
 std::vector<Json> read_cases() {
-  std::ifstream file(SLX_TEST_DATA "/rl/run_config_test.jsonl");
+  std::ifstream file(test_data_path("rl/run_config_test.jsonl"));
   std::vector<Json> cases;
   for (std::string line; std::getline(file, line);)
     cases.push_back(parse_json(line, "run_config_test.jsonl"));
@@ -147,7 +148,7 @@ TEST(RunConfig, ResolvedYamlReadsBack) {
 TEST(RunConfig, RecipesAreValid) {
   int num_recipes = 0;
   for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(SLX_TEST_DATA "/../configs")) {
+       std::filesystem::recursive_directory_iterator(test_data_path("../configs"))) {
     if (entry.path().extension() != ".yaml") continue;
     SCOPED_TRACE(entry.path().string());
     ++num_recipes;
@@ -163,7 +164,7 @@ TEST(RunConfig, RecipesAreValid) {
 
 // What GLM-Z1-9B's recipe of slime asks for, as far as it is there.
 TEST(RunConfig, GlmRecipeHasTheValuesOfItsModel) {
-  config::Config config = config::Config::load(SLX_TEST_DATA "/../configs/glm-z1-9b.yaml", {});
+  config::Config config = config::Config::load(test_data_path("../configs/glm-z1-9b.yaml"), {});
   const RunConfig run = load_run_config(config, {.default_run_dir = "runs/x"});
   EXPECT_EQ(run.num_rollout, 3000);
   EXPECT_EQ(run.global_batch_size, 256);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "test_paths.h"
 
 namespace slimexx::rl {
 namespace {
@@ -142,7 +144,7 @@ TEST_F(SampleDump, FewFieldsAreEnough) {
 
 // Every case is refused with its place and with what the case lists.
 TEST_F(SampleDump, BadLinesAreRefused) {
-  std::ifstream cases(SLX_TEST_DATA "/rl/sample_test.jsonl");
+  std::ifstream cases(test_data_path("rl/sample_test.jsonl"));
   std::string line;
   int count = 0;
   while (std::getline(cases, line)) {

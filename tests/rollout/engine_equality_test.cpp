@@ -1,6 +1,7 @@
 // E1 and E2 of the numeric contract: what a request generates, to the last bit of its log-probs,
 // depends neither on how the engine ran it (batch, chunks, pages, recorded steps, preemption) nor
 // on whether generation or training computed it.
+#include <cstdio>
 #include <set>
 
 #include "rollout/engine_case.h"

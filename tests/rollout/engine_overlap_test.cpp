@@ -1,6 +1,9 @@
 // A step is launched before the one before it is recorded: what is found out late (a stop), asked
 // for in between (an abort) or shared right after leaves what it would have left step by step.
 #include "rollout/engine_case.h"
+
+#include <limits>
+
 #include "slimexx/base/error.h"
 
 namespace slimexx::rollout {

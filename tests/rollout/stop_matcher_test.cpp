@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/philox.h"
+#include "test_paths.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -30,7 +31,7 @@ int find_end_plainly(const Strings& stops, const Strings& tokens) {
 }
 
 TEST(StopMatcher, CasesFile) {
-  std::ifstream file(SLX_TEST_DATA "/rollout/stop_matcher_test.jsonl");
+  std::ifstream file(test_data_path("rollout/stop_matcher_test.jsonl"));
   int num_cases = 0;
   for (std::string line; std::getline(file, line); ++num_cases) {
     const auto record = nlohmann::json::parse(line);

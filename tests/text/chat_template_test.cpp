@@ -6,14 +6,17 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "test_paths.h"
 
 namespace slimexx::text {
 namespace {
@@ -66,8 +69,8 @@ void expect_golden(const ChatTemplate& chat_template, const Json& variables, con
   EXPECT_EQ(spans, golden.value("spans", Json::array()));
 }
 
-const std::string kData = std::string(SLX_TEST_DATA) + "/text/";
-const std::string kShared = std::string(SLX_SHARED_DATA) + "/data/chat_templates/";
+const std::string kData = test_data_path("text/");
+const std::string kShared = shared_data_path("data/chat_templates/");
 
 TEST(ChatTemplate, FeaturesRenderAsJinja2Does) {
   const Json variables = parse_json_file(kData + "chat_template_variables.json");

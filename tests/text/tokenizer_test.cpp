@@ -15,6 +15,7 @@
 #include "slimexx/base/json.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/base/strings.h"
+#include "test_paths.h"
 #include "text/regex.h"
 #include "text/unicode_form.h"
 
@@ -23,8 +24,8 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-const std::string kHere = std::string(SLX_TEST_DATA) + "/text/";
-const std::string kShared = std::string(SLX_SHARED_DATA) + "/data/tokenizers/";
+const std::string kHere = test_data_path("text/");
+const std::string kShared = shared_data_path("data/tokenizers/");
 
 std::vector<Json> read_lines(const std::string& path) {
   std::vector<Json> lines;

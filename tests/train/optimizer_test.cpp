@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/json.h"
+#include "test_paths.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {
@@ -83,7 +84,7 @@ State run_steps(int num_ranks, int num_steps, double clip_grad, const char* stat
 }
 
 TEST(ShardedAdamW, AgreesWithTorch) {
-  std::ifstream file(SLX_TEST_DATA "/train/optimizer_test.jsonl");
+  std::ifstream file(test_data_path("train/optimizer_test.jsonl"));
   std::string line;
   ASSERT_TRUE(std::getline(file, line));
   const Json norms = parse_json(line, "golden")["gradient_norms"];

@@ -9,6 +9,7 @@
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/train/trainer.h"
+#include "test_paths.h"
 
 namespace slimexx::train {
 namespace {
@@ -102,11 +103,11 @@ struct Oracle {
 
 std::vector<std::string> oracle_directories() {
   std::vector<std::string> directories;
-  for (const auto& entry : std::filesystem::directory_iterator(SLX_TEST_DATA "/golden/models")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test_data_path("golden/models"))) {
     directories.push_back(entry.path().string());
   }
   for (const char* family : {"qwen2", "qwen3", "glm4"}) {
-    const std::string path = std::string(SLX_SHARED_DATA "/oracle/") + family;
+    const std::string path = shared_data_path("oracle/") + family;
     if (std::filesystem::exists(path)) directories.push_back(path);
   }
   std::sort(directories.begin(), directories.end());

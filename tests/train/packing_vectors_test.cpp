@@ -9,12 +9,13 @@
 
 #include "slimexx/base/json.h"
 #include "slimexx/train/packing.h"
+#include "test_paths.h"
 
 namespace slimexx::train {
 namespace {
 
 Json read_vectors() {
-  std::ifstream file(SLX_SHARED_DATA "/data/grading/schedule_vectors.json");
+  std::ifstream file(shared_data_path("data/grading/schedule_vectors.json"));
   if (!file) return {};
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   return parse_json(text, "schedule_vectors.json");

@@ -13,11 +13,12 @@
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/train/trainer.h"
+#include "test_paths.h"
 
 namespace slimexx::train {
 
 inline std::string golden_model(const std::string& name) {
-  return SLX_TEST_DATA "/golden/models/" + name;
+  return test_data_path("golden/models/") + name;
 }
 
 inline TrainOptions packed(int64_t max_tokens, bool balance = true) {

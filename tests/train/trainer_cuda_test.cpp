@@ -1,6 +1,7 @@
 // Training steps on the device: the same bits every time, no memory taken once warm, log-probs that
 // do not depend on packing.
 #include <gtest/gtest.h>
+#include <cstdio>
 
 #include "model/random_model_cuda.h"
 #include "train/tiny_policy.h"

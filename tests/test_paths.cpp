@@ -1,0 +1,15 @@
+#include "test_paths.h"
+
+namespace slimexx {
+
+std::string test_data_path(std::string_view relative) {
+  return std::string(SLX_TEST_DATA "/").append(relative);
+}
+
+std::string shared_data_path(std::string_view relative) {
+  return std::string(SLX_SHARED_DATA "/").append(relative);
+}
+
+std::string slimexx_binary() { return SLX_BINARY; }
+
+}  // namespace slimexx
