@@ -14,7 +14,7 @@ struct RowBatch {
   std::vector<Json> rows;
   std::vector<std::string> where;  // "path:line" of each row
   int64_t first_index = 0;         // of the file's rows, blank lines not counted
-  size_t size() const { return rows.size(); }
+  size_t size() const { return where.size(); }
 };
 
 // The next rows, at most `max_rows`; false at the end.

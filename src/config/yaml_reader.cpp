@@ -5,6 +5,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>

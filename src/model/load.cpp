@@ -1,6 +1,7 @@
 // Weights from Hugging Face folders and sharded checkpoints into a store.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>

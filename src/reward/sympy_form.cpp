@@ -1,4 +1,7 @@
 #include "reward/answer_forms.h"
+
+#include <algorithm>
+
 #include "reward/decimal_text.h"
 #include "reward/text_scan.h"
 

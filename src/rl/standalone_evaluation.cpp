@@ -1,6 +1,7 @@
 // `slimexx eval`: one model, several sets, no training.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "sample_source.h"

@@ -1,5 +1,7 @@
 // Filters on numbers.
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "text/jinja_builtins.h"
 #include "text/jinja_interpreter.h"

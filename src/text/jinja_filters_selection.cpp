@@ -1,4 +1,5 @@
 // map, select and their like, attribute paths, and the lookup of filters.
+#include <algorithm>
 #include <map>
 
 #include "text/jinja_builtins.h"

@@ -1,5 +1,8 @@
 // Filters on text, and tojson.
 #include "slimexx/base/strings.h"
+
+#include <algorithm>
+
 #include "text/jinja_builtins.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_unicode.h"

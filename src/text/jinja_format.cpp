@@ -1,6 +1,7 @@
 // Python's two ways to format: "%s" % value and "{}".format(value), and HTML escaping.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "slimexx/base/strings.h"
 #include "text/jinja_builtins.h"

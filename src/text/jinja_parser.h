@@ -1,6 +1,7 @@
 // Recursive descent over the tokens, by the grammar of jinja2's parser. Private to the two parser
 // sources.
 #pragma once
+#include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <string>

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <new>
 
 #include "slimexx/base/error.h"

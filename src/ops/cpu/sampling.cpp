@@ -143,7 +143,7 @@ class RowSampler {
     double before = 0.0;
     while (end - begin > 1) {
       const size_t middle = begin + (end - begin) / 2;
-      const auto at = [this](size_t i) { return keys_.begin() + static_cast<int64_t>(i); };
+      const auto at = [first = keys_.begin()](size_t i) { return first + static_cast<int64_t>(i); };
       std::nth_element(at(begin), at(middle), at(end));
       const double half = mass_of(begin, middle);
       if (before + half >= goal) {

@@ -1,5 +1,7 @@
 #include "slimexx/kernels/gemm.h"
 
+#include <algorithm>
+
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "slimexx/base/error.h"

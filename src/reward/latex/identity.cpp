@@ -1,5 +1,7 @@
 #include "reward/latex/identity.h"
 
+#include <cstdint>
+
 namespace slimexx::reward::latex {
 
 uint64_t mix_bits(uint64_t a, uint64_t b) {

@@ -8,6 +8,7 @@
 //   numeric   equal to 70 of 100 digits at every one of many random points; refused wherever digits
 //             would be lost (a term 1e30 times smaller than its neighbour, long literals)
 #pragma once
+#include <cstdint>
 #include <optional>
 
 #include "reward/latex/node.h"

@@ -1,6 +1,7 @@
 // The identity test in F_p[i]; identity.h says why it is sound.
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
 #include <set>
 

@@ -1,6 +1,8 @@
 // The identity test with 100 digits; identity.h says when it is refused.
 #include <algorithm>
 #include <boost/multiprecision/cpp_bin_float.hpp>
+#include <cstdint>
+#include <exception>
 #include <set>
 
 #include "reward/latex/exact.h"

@@ -1,5 +1,6 @@
 // Tokens to an expression tree: answers are lists of relations, values, sets or words.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,5 +1,6 @@
 // The vocabulary: functions, commands and their spellings, units, connectives.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
