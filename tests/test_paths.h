@@ -1,5 +1,5 @@
-// Where the tests find their data and the program. Only test_paths.cpp is compiled with the absolute paths, so that ccache serves every other
-// test file to each checkout.
+// Where the tests find their data and the program. Only test_paths.cpp is compiled with the
+// absolute paths, so that ccache serves every other test file to each checkout.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@ namespace slimexx {
 // A path below tests/ of the source tree.
 std::string test_data_path(std::string_view relative);
 
-// A path below the optional folder of real input, ../shared beside the checkout.
-std::string shared_data_path(std::string_view relative);
+// The folder of a published tokenizer: qwen3, glm-4.5 or gpt2 of
+// golden/tokenizers/tokenizers.tar.zst, which the build unpacks.
+std::string real_tokenizer_path(std::string_view name);
 
 // The program slimexx of this build.
 std::string slimexx_binary();

@@ -184,15 +184,11 @@ TEST_F(Prompts, SourceDealsThemOutAndResumes) {
 }
 
 TEST_F(Prompts, ReadsRealPrompts) {
-  const std::string shared = shared_data_path("data");
-  if (!std::filesystem::exists(shared + "/math/aime-2024.jsonl")) {
-    GTEST_SKIP() << shared << " is absent";
-  }
-  std::ifstream file(shared + "/chat_templates/Qwen-Qwen3-0.6B.jinja");
+  std::ifstream file(test_data_path("golden/chat_templates/Qwen-Qwen3-0.6B.jinja"));
   const std::string source((std::istreambuf_iterator<char>(file)), {});
   const auto chat_template = text::ChatTemplate::parse(source, "qwen3");
-  const auto tokenizer = text::Tokenizer::load(shared + "/tokenizers/qwen3");
-  options_.prompt_data = shared + "/math/aime-2024.jsonl";
+  const auto tokenizer = text::Tokenizer::load(real_tokenizer_path("qwen3"));
+  options_.prompt_data = test_data_path("golden/math/aime-2024.jsonl");
   options_.apply_chat_template = true;
   const PromptSet set = PromptSet::load(options_, &tokenizer, &chat_template);
   EXPECT_EQ(set.size(), 30);

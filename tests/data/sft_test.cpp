@@ -169,14 +169,12 @@ TEST_F(Sft, LeavesATurnThatItsTemplateEndsAlone) {
 }
 
 TEST_F(Sft, MasksRealTemplates) {
-  const std::string shared = shared_data_path("data");
-  if (!std::filesystem::exists(shared + "/chat_templates")) GTEST_SKIP() << shared << " is absent";
   const auto load_template = [&](const std::string& name) {
-    std::ifstream file(shared + "/chat_templates/" + name);
+    std::ifstream file(test_data_path("golden/chat_templates/" + name));
     const std::string source((std::istreambuf_iterator<char>(file)), {});
     return text::ChatTemplate::parse(source, name);
   };
-  tokenizer_ = text::Tokenizer::load(shared + "/tokenizers/qwen3");
+  tokenizer_ = text::Tokenizer::load(real_tokenizer_path("qwen3"));
   EXPECT_EQ(learnt_of(kChat, load_template("Qwen-Qwen2.5-7B-Instruct.jinja")),
             "2 \u00e9<|im_end|>\n|4<|im_end|>\n");
   EXPECT_EQ(learnt_of("{\"prompt\": \"1+1\", \"response\": \"2\"}",

@@ -1,5 +1,5 @@
 // configs/smoke/real-input.yaml: a real tokenizer with its full vocabulary, a real chat template, a
-// real data set. Skipped where the shared data is absent.
+// real data set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,17 +14,16 @@ namespace slimexx::e2e {
 namespace {
 
 const std::string kSource = test_data_path("..");
-const std::string kShared = shared_data_path("");
+const std::string kGolden = test_data_path("golden");
 
 class RealInput : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kShared + "/data/math")) GTEST_SKIP() << "no " << kShared;
-    const Finished f = run_slimexx(
-        0, {"init", "--model-config", kSource + "/configs/smoke/glm4.config.json", "--tokenizer",
-            kShared + "/data/tokenizers/glm-4.5", "--chat-template",
-            kShared + "/data/chat_templates/trl-glm4moe.jinja", "--save", folder_ / "model",
-            "--eos-token", "<|endoftext|>", "<|user|>", "<|observation|>"});
+    const Finished f =
+        run_slimexx(0, {"init", "--model-config", kSource + "/configs/smoke/glm4.config.json",
+                        "--tokenizer", real_tokenizer_path("glm-4.5"), "--chat-template",
+                        kGolden + "/chat_templates/trl-glm4moe.jinja", "--save", folder_ / "model",
+                        "--eos-token", "<|endoftext|>", "<|user|>", "<|observation|>"});
     ASSERT_EQ(f.status, 0) << f.text();
   }
 
@@ -38,8 +37,8 @@ class RealInput : public testing::Test {
         "--set",
         "model.hf_checkpoint=" + (folder_ / "model"),
         "model.ref_load=" + (folder_ / "model"),
-        "data.prompt_data=" + kShared + "/data/math/dapo-math-17k.jsonl",
-        "eval.eval_prompt_data.aime=" + kShared + "/data/math/aime-2024.jsonl",
+        "data.prompt_data=" + kGolden + "/math/dapo-math-256.jsonl",
+        "eval.eval_prompt_data.aime=" + kGolden + "/math/aime-2024.jsonl",
         "observe.run_dir=" + (folder_ / name),
         "checkpoint.save_hf=" + (folder_ / (name + "/hf")),
         "debug.save_rollout=" + (folder_ / (name + "/rollouts"))};

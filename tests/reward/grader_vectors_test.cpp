@@ -1,7 +1,6 @@
 // The graders against vectors computed with the graders of another trainer. Where that one is wrong
 // and its own notes say so, ours is right: grader_vector_exceptions.jsonl lists each such value,
 // and exactly those: a new disagreement fails, and so does one that has gone.
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -19,8 +18,7 @@ namespace {
 class GraderVectors : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string path = shared_data_path("data/grading/grader_vectors.json");
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+    const std::string path = test_data_path("golden/grading/grader_vectors.json");
     vectors_ = parse_json_file(path);
     const std::string exceptions = test_data_path("reward/grader_vector_exceptions.jsonl");
     for (const Json& row : read_json_lines(exceptions)) {

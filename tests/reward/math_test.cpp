@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -91,8 +90,7 @@ std::string key_of(const Json& row) {
 }
 
 TEST(Math, AgreesWithTheVerdictsOfOtherGradersButForListedExceptions) {
-  const std::string path = shared_data_path("data/grading/answer-equivalence.jsonl");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
+  const std::string path = test_data_path("golden/grading/answer-equivalence.jsonl");
   std::map<std::string, bool> exceptions;  // key -> met
   for (const Json& row : read_lines(test_data_path("reward/answer_equivalence_exceptions.jsonl"))) {
     EXPECT_FALSE(row["reason"].get<std::string>().empty());
@@ -126,13 +124,11 @@ TEST(Math, AgreesWithTheVerdictsOfOtherGradersButForListedExceptions) {
   RecordProperty("agreements", agreements);
 }
 
-std::vector<std::string> labels_of(const std::string& name, size_t limit) {
-  const std::string path = shared_data_path("data/math/") + name + ".jsonl";
+// The different labels of a set, sorted; at most 700 of the larger ones are kept.
+std::vector<std::string> labels_of(const std::string& set) {
   std::set<std::string> unique;
-  if (!std::filesystem::exists(path)) return {};
-  for (const Json& row : read_lines(path)) {
-    unique.insert(row["label"].is_string() ? row["label"].get<std::string>() : row["label"].dump());
-    if (unique.size() >= limit) break;
+  for (const Json& row : read_lines(test_data_path("golden/math/labels.jsonl"))) {
+    if (row["set"] == set) unique.insert(row["label"].get<std::string>());
   }
   return {unique.begin(), unique.end()};
 }
@@ -148,7 +144,7 @@ TEST(Math, LabelsOfRealDataEqualTheirRewritings) {
   int labels = 0;
   for (const char* name :
        {"math-500", "deepscaler-subset", "aime-2024", "gsm8k-test", "dapo-math-17k"}) {
-    for (const std::string& label : labels_of(name, 700)) {
+    for (const std::string& label : labels_of(name)) {
       ++labels;
       EXPECT_TRUE(compare_answers(label, label).equal) << label;
       std::string rewritten = replace_all(label, "\\frac", "\\dfrac");
@@ -165,14 +161,13 @@ TEST(Math, LabelsOfRealDataEqualTheirRewritings) {
       }
     }
   }
-  if (labels == 0) GTEST_SKIP() << "no " << shared_data_path("data/math");
-  EXPECT_GT(labels, 1500);
+  EXPECT_EQ(labels, 301 + 700 + 29 + 351 + 700);
 }
 
 // All pairs of different labels of MATH-500 were read by eye: these are the ones that are equal.
 TEST(Math, DifferentLabelsOfMath500AreUnequal) {
-  const auto labels = labels_of("math-500", 1000);
-  if (labels.empty()) GTEST_SKIP() << "no " << shared_data_path("data/math/math-500.jsonl");
+  const auto labels = labels_of("math-500");
+  ASSERT_EQ(labels.size(), 301u);
   const std::set<std::pair<std::string, std::string>> equal = {
       {"-2,1", "1,-2"},       {"10,\\!080", "10080"},
       {"120", "120^\\circ"},  {"15", "15\\mbox{ cm}^2"},

@@ -107,8 +107,7 @@ std::vector<std::string> oracle_directories() {
     directories.push_back(entry.path().string());
   }
   for (const char* family : {"qwen2", "qwen3", "glm4"}) {
-    const std::string path = shared_data_path("oracle/") + family;
-    if (std::filesystem::exists(path)) directories.push_back(path);
+    directories.push_back(test_data_path("golden/oracle/") + family);
   }
   std::sort(directories.begin(), directories.end());
   return directories;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/json.h"
@@ -15,16 +14,12 @@ namespace slimexx::train {
 namespace {
 
 Json read_vectors() {
-  std::ifstream file(shared_data_path("data/grading/schedule_vectors.json"));
-  if (!file) return {};
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  return parse_json(text, "schedule_vectors.json");
+  return parse_json_file(test_data_path("golden/grading/schedule_vectors.json"));
 }
 
 TEST(PackingVectors, FirstFit) {
   const Json vectors = read_vectors();
-  if (vectors.empty()) GTEST_SKIP() << "no shared data";
-  for (const Json& row : vectors["first_fit"]) {
+  for (const Json& row : vectors.at("first_fit")) {
     EXPECT_EQ(pack_first_fit(row["lengths"].get<std::vector<int64_t>>(), row["cap"].get<int64_t>()),
               row["bins"].get<Bins>())
         << row.dump();
@@ -33,8 +28,7 @@ TEST(PackingVectors, FirstFit) {
 
 TEST(PackingVectors, KarmarkarKarp) {
   const Json vectors = read_vectors();
-  if (vectors.empty()) GTEST_SKIP() << "no shared data";
-  for (const Json& row : vectors["karmarkar_karp"]) {
+  for (const Json& row : vectors.at("karmarkar_karp")) {
     EXPECT_EQ(partition_karmarkar_karp(row["lengths"].get<std::vector<double>>(),
                                        row["k"].get<int64_t>(), row["equal_size"].get<bool>()),
               row["sorted"].get<Bins>())
@@ -42,7 +36,7 @@ TEST(PackingVectors, KarmarkarKarp) {
   }
 }
 
-// The same without the shared data: worked by the algorithm's own rules.
+// Worked by the algorithm's own rules.
 TEST(PackingVectors, SmallOnes) {
   EXPECT_EQ(pack_first_fit(std::vector<int64_t>{9, 1, 8, 2, 7, 3}, 10),
             (Bins{{0, 1}, {2, 3}, {4, 5}}));
