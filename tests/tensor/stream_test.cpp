@@ -1,0 +1,54 @@
+// Streams and events of the CPU: work is done when its call returns, so every event is passed.
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "slimexx/tensor/tensor.h"
+
+namespace slimexx::tensor {
+namespace {
+
+TEST(Stream, CopiesBothWaysAndOnThePlanningStreamNot) {
+  const Buffer buffer({}, 16, "test"), other({}, 16, "test");
+  const Tensor t = buffer.view(DType::kF32, {4}), u = other.view(DType::kF32, {4});
+  const std::vector<float> source = {1, 2, 3, 4};
+  std::vector<float> back(4, -1);
+  Arena scratch = Arena::for_planning({}, "scratch");
+  const Stream plan = planning_stream({}, scratch);
+  EXPECT_TRUE(plan.is_planning);
+  EXPECT_EQ(plan.scratch, &scratch);
+
+  upload(plan, t, source.data());
+  download(plan, back.data(), t);
+  EXPECT_EQ(back, std::vector<float>(4, -1));
+  EXPECT_EQ(t.f32()[3], 0);
+
+  const Stream stream = compute_stream({});
+  EXPECT_FALSE(stream.is_planning);
+  upload(stream, t, source.data());
+  copy_bytes(plan, u, t);
+  EXPECT_EQ(u.f32()[3], 0);
+  copy_bytes(stream, u, t);
+  download(stream, back.data(), u);
+  synchronize(stream);
+  EXPECT_EQ(back, source);
+}
+
+TEST(Event, IsPassedAndMayBeMoved) {
+  const Stream stream = compute_stream({}), side = side_stream({});
+  const Event never_recorded;
+  never_recorded.wait_on(stream);
+  never_recorded.synchronize();
+  Event event;
+  event.record(side);
+  event.wait_on(stream);
+  Event moved(std::move(event));
+  moved.synchronize();
+  event = std::move(moved);
+  event.record(side);  // again, as every step does
+  event.synchronize();
+}
+
+}  // namespace
+}  // namespace slimexx::tensor
