@@ -138,7 +138,7 @@ class TrainingRun {
   int64_t saved_rollouts_ = -1;  // of the newest checkpoint that this process began to write
 };
 
-// Metrics of the samples and of the optimizer steps, by slime's names (report.cpp).
+// Metrics of the samples and of the optimizer steps, by slime's names (training_report.cpp).
 void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);
 void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
                        observe::MetricRow& row);
