@@ -20,6 +20,7 @@ std::optional<double> read_number(const Json& value) {
 }
 
 Json parse_body(std::string_view body) {
+  if (body.empty()) throw Error(ErrorCode::kRun, "its answer is empty");
   try {
     return parse_json(body, "the answer");
   } catch (const Error& error) {

@@ -17,7 +17,8 @@ namespace {
 volatile std::sig_atomic_t requested = 0;
 pid_t launcher = 0;  // set before the handler is
 
-// Open MPI's process that started this one, maybe through a shell; 0 if there is none.
+// Open MPI's process that started this one, maybe through a shell; 0 if there is none. Its mpirun
+// becomes orterun until version 4 and prterun from 5 on; orted and prted are those of other hosts.
 pid_t find_launcher() {
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return 0;
   for (pid_t pid = ::getppid(); pid > 1;) {
@@ -26,7 +27,8 @@ pid_t find_launcher() {
     const size_t begin = stat.find('('), end = stat.rfind(')');
     if (begin == std::string::npos || end == std::string::npos || end + 4 > stat.size()) return 0;
     const std::string name = stat.substr(begin + 1, end - begin - 1);
-    for (const char* known : {"mpirun", "mpiexec", "orterun", "orted"}) {
+    for (const char* known : {"mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun",
+                              "orted", "prterun", "prte", "prted"}) {
       if (name == known) return pid;
     }
     pid = std::atoi(stat.c_str() + end + 4);

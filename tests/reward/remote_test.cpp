@@ -127,7 +127,7 @@ TEST_F(Remote, GivesUpNamingUrlAndLastFailure) {
 TEST_F(Remote, RefusesAnswersThatAreNoReward) {
   const std::pair<const char*, const char*> kAnswers[] = {
       {"garbage", "garbage"},
-      {"", "unexpected end"},
+      {"", "its answer is empty"},
       {"1e999", "1e999"},
       {"NaN", "NaN"},
       {"[1]", "[1]"},
