@@ -28,11 +28,11 @@ list() { grep -E "$1" "$scratch/files" || true; }
 cpp_files='\.(cpp|h|inl|def|cu|cuh)$'
 text_files='(\.(cpp|h|inl|def|cu|cuh|cmake|sh|py|awk|md|yaml|yml)|CMakeLists\.txt|CMakePresets\.json|\.ci/run|allow\.txt)$'
 
-list "$cpp_files" | xargs awk -f scripts/check/layers.awk >>"$found"
+list "$cpp_files" | xargs awk -f scripts/check/ranks.awk -f scripts/check/layers.awk >>"$found"
 list "$cpp_files" | xargs awk -f scripts/check/sizes.awk >>"$found"
 list "$text_files" | grep -v '^tests/fuzz/corpus/' | xargs awk -f scripts/check/text.awk >>"$found"
 awk -f scripts/check/names.awk "$scratch/files" >>"$found"
-list '(^|/)CMakeLists\.txt$' | xargs awk -f scripts/check/source_lists.awk "$scratch/files" >>"$found"
+list '(^|/)CMakeLists\.txt$' | xargs awk -f scripts/check/ranks.awk -f scripts/check/source_lists.awk "$scratch/files" >>"$found"
 
 # Formatting; the .inl files lean on macros that clang-format takes for types.
 if command -v clang-format-14 >/dev/null; then
@@ -40,7 +40,7 @@ if command -v clang-format-14 >/dev/null; then
     awk -F: '/\[-Wclang-format-violations\]/ && !seen[$1]++ {
       print "format " $1 ":" $2 ": not formatted; run scripts/format.sh " $1 }' >>"$found"
 else
-  echo "check: no clang-format-14, so formatting went unchecked" >&2
+  echo "check: no clang-format-14, and another version formats otherwise: formatting went unchecked" >&2
 fi
 
 # Generated pages, against the program that was built last.

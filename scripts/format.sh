@@ -2,6 +2,10 @@
 # Formats the C++ and CUDA files that are named, or all of the tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if ! command -v clang-format-14 >/dev/null; then
+  echo "scripts/format.sh: no clang-format-14 here, and another version formats otherwise (pip install clang-format==14.0.6 has it)" >&2
+  exit 3
+fi
 if [[ $# -gt 0 ]]; then
   exec clang-format-14 -i "$@"
 fi

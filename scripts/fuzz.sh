@@ -30,7 +30,7 @@ for target in "${targets[@]}"; do
 done
 
 scripts/install_deps.sh --dev
-cmake --preset fuzz >/dev/null
+CXX=$(scripts/find_clang.sh) cmake --preset fuzz >/dev/null
 nice cmake --build --preset fuzz -j "${SLX_JOBS:-$(nproc)}" --target "${targets[@]/#/fuzz_}"
 mkdir -p build/fuzz/artifacts
 

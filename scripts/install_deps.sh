@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# Installs what the build and the tests need on Debian 12 (bookworm), from its own archive only.
-# Does nothing, quickly, when all of it is there.
+# Installs what the build and the tests need, from the distribution's own archive only: on Debian 12, Debian 13 and Ubuntu 24.04.
+# Elsewhere it says what is needed and exits 3. Does nothing, quickly, when all of it is there.
 #
 #   scripts/install_deps.sh          compilers, libraries, test tools
 #   scripts/install_deps.sh --dev    also clang and the fuzzers' run-time
 set -euo pipefail
+
+with_dev=false
+case ${1:-} in
+  '') ;;
+  --dev) with_dev=true ;;
+  *) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
 
 packages=(
   g++ cmake ninja-build ccache mold pkg-config git   # the build
@@ -17,13 +24,26 @@ packages=(
   libboost-dev libcurl4-openssl-dev                  # reward
   libcli11-dev                                       # cli
   libgtest-dev                                       # tests
-  clang-format-14                                    # scripts/check.sh
 )
-if [[ ${1:-} == --dev ]]; then
-  packages+=(clang-14 libclang-rt-14-dev llvm-14)    # scripts/fuzz.sh
-elif [[ $# -gt 0 ]]; then
-  echo "usage: scripts/install_deps.sh [--dev]" >&2
-  exit 2
+# clang-format-14 is for scripts/check.sh: another version formats otherwise, so where there is none, formatting goes unchecked.
+release=unknown
+[[ -r ${SLX_OS_RELEASE:=/etc/os-release} ]] && release=$(. "$SLX_OS_RELEASE" && echo "${ID:-} ${VERSION_ID:-}")
+case $release in
+  'debian 12') packages+=(clang-format-14); clang=14 ;;
+  'debian 13') clang=19 ;;
+  'ubuntu 24.04') packages+=(clang-format-14); clang=18 ;;
+  *)
+    cat >&2 <<EOF
+install_deps: this is $release; the package names are known for Debian 12, Debian 13 and Ubuntu 24.04. Install, by whatever name:
+  a C++20 compiler (g++ 12 or clang 14, or later), CMake 3.25, Ninja, pkg-config, git; ccache and mold if you like
+  nlohmann-json 3.11, fmt 9, spdlog 1.10 (built against that fmt), yaml-cpp 0.7, utf8proc, Open MPI 4 or 5, zstd, xxHash, PCRE2,
+  Boost (headers), libcurl, CLI11 2.1, GoogleTest; for scripts/check.sh clang-format-14
+Then: cmake --preset cpu && cmake --build --preset cpu --target slimexx
+EOF
+    exit 3 ;;
+esac
+if $with_dev; then
+  packages+=("clang-$clang" "libclang-rt-$clang-dev" "llvm-$clang")    # scripts/fuzz.sh, .ci/run
 fi
 
 missing=()

@@ -1,10 +1,6 @@
 # Who may include whom. A file of src/<module> or include/slimexx/<module> includes modules of lower
 # rank and its own; private headers stay inside their module; third-party headers have a home.
 BEGIN {
-  split("base:0 config:1 observe:1 tensor:2 ops:3 dist:3 io:3 text:3 model:4 " \
-        "train:5 rollout:5 reward:5 data:5 rl:6 cli:7", ranks, " ")
-  for (i in ranks) { split(ranks[i], pair, ":"); rank[pair[1]] = pair[2] }
-
   # Library header (a regular expression) -> the folder that wraps it.
   home["^mpi\\.h$"] = "src/dist/"
   home["^nccl\\.h$"] = "src/dist/"
@@ -29,7 +25,7 @@ FNR == 1 {
   if (part[1] == "include") { module = part[3]; public = 1 }
   folder = FILENAME; sub(/[^\/]*$/, "", folder)
   if ((part[1] == "src" || public) && module != "kernels" && !(module in rank))
-    fault("layer", "module " module " has no rank in scripts/check/layers.awk")
+    fault("layer", "module " module " has no rank in scripts/check/ranks.awk")
 }
 !/^[ \t]*#[ \t]*include[ \t]*[<"]/ { next }
 {

@@ -72,7 +72,10 @@ printf '// %s: later\n' TODO | plant src/ops/later.h todo
 printf '// %s(#7): later\n' TODO | plant src/ops/later.h
 printf 'text \n' | plant notes.md space
 printf 'Data lie in %s/you/data.\n' /home | plant notes.md path
-printf 'int  x ;\n' | plant src/ops/layout.h format
+# Formatting goes unchecked where there is no clang-format-14, and check.sh says so.
+if command -v clang-format-14 >/dev/null; then
+  printf 'int  x ;\n' | plant src/ops/layout.h format
+fi
 printf 'size src/ops/nothing.h it was long once\n' >>scripts/check/allow.txt
 expect "excuse without use" allow
 sed -i 's/nothing/long/' scripts/check/allow.txt

@@ -1,10 +1,5 @@
 # First file: the list of all files; then every CMakeLists.txt. Each .cpp of src/, tests/ and bench/
 # must be named in the nearest CMakeLists.txt above it, and each module links lower ranks only.
-BEGIN {
-  split("base:0 config:1 observe:1 tensor:2 ops:3 dist:3 io:3 text:3 model:4 " \
-        "train:5 rollout:5 reward:5 data:5 rl:6 cli:7", ranks, " ")
-  for (i in ranks) { split(ranks[i], pair, ":"); rank[pair[1]] = pair[2] }
-}
 NR == FNR {
   if (/^(src|tests|bench)\/.*\.(cpp|cu)$/ && !/^tests\/fuzz\/corpus\//) source[$0] = 1
   next

@@ -55,8 +55,7 @@ TEST(Tokenize, ReadsAndWritesCompressedLines) {
 
 TEST(Tokenize, NamesTheRowThatATemplateRefuses) {
   const Folder folder;
-  folder.put("m/tokenizer.json",
-             read_bytes(std::string(SLX_TEST_DATA) + "/text/tokenizers/qwen.json"));
+  folder.put("m/tokenizer.json", read_bytes(test_data_path("text/tokenizers/qwen.json")));
   folder.put("m/chat_template.jinja",
              "{% if messages|length > 1 %}\n{{ raise_exception('one only') }}{% endif %}");
   const std::string user = R"({"role":"user","content":"a"})";

@@ -134,7 +134,7 @@ TEST_F(Sft, LearnsToEndATurnOnGlmTemplates) {
   for (const char* eos : {"<|endoftext|>", "<|user|>", "<|observation|>"})
     options_.eos_ids.push_back(*tokenizer_.token_to_id(eos));
   const auto glm = text::ChatTemplate::parse(
-      read_text_file(std::string(SLX_TEST_DATA) + "/text/templates/GLM-4.6.jinja"), "GLM-4.6");
+      read_text_file(test_data_path("golden/chat_templates/GLM-4.6.jinja")), "GLM-4.6");
   const std::string thought = "\n<think></think>\n";
   EXPECT_EQ(learnt_of(kChat, glm), thought + "2 \u00e9<|user|>|" + thought + "4<|endoftext|>");
   EXPECT_EQ(learnt_of("{\"prompt\": \"1+1\", \"response\": \"2\"}", glm),

@@ -195,7 +195,7 @@ std::string why_no_ranks() {
   static const std::string reason = [] {
     if (std::system("command -v mpirun > /dev/null 2>&1") != 0) return "mpirun is not there";
     const bool built = run_slimexx(0, {"version"}).out.find("mpi yes") != std::string::npos;
-    return built ? "" : "built without MPI";
+    return built ? "" : "one rank: built without MPI";
   }();
   return reason;
 }

@@ -11,7 +11,7 @@ namespace slimexx::kernels::testing {
 inline void need_device() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return;
-  std::printf("no CUDA device: nothing was checked\n");
+  std::printf("no GPU: nothing was checked\n");
   std::exit(77);
 }
 

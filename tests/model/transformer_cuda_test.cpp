@@ -16,7 +16,7 @@ constexpr double kGradientBound = 3e-2;
 class TransformerCuda : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
+    if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
     tensor::select_device(test_device());
   }
   const ModelSpec spec_ = device_spec(GetParam(), 0.08);

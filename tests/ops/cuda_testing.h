@@ -20,7 +20,7 @@ inline tensor::Device test_device() { return {tensor::DeviceType::kCuda, 0}; }
 class DeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
+    if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
     tensor::select_device(test_device());
   }
 };

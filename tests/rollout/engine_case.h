@@ -25,7 +25,7 @@ std::vector<EngineCase> engine_cases();
 class EngineSuite : public testing::TestWithParam<EngineCase> {
  protected:
   void SetUp() override {
-    if (!device().is_cpu() && tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
+    if (!device().is_cpu() && tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
     tensor::select_device(device());
     model_ = std::make_unique<RandomModel>(GetParam().spec, device(), false);
   }

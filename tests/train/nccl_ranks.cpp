@@ -193,7 +193,10 @@ int main(int argc, char** argv) {
   GTEST_FLAG_SET(catch_exceptions, false);  // a rank that throws ends the others
   slimexx::dist::World world;
   slimexx::train::world = &world;
-  if (slimexx::tensor::count_cuda_devices() < world.local_size()) return 77;
+  if (slimexx::tensor::count_cuda_devices() < world.local_size()) {
+    std::printf("no GPU for each rank: nothing was checked\n");
+    return 77;
+  }
   try {
     slimexx::tensor::select_device(slimexx::train::own_device());
     const int status = RUN_ALL_TESTS();

@@ -41,7 +41,7 @@ TrainOptions options_of(int64_t max_tokens, const std::string& recompute = "none
 class TrainerCuda : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
+    if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
     tensor::select_device(test_device());
   }
   Trainer trainer(Policy& policy, const TrainOptions& options) {

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Reads what `ctest --output-junit FILE` wrote and names every test that was not run for another reason than these:
+# a line of its output begins with "no GPU", "no NCCL" or "one rank". Status 1 if there is one, or if no test ran.
+#   scripts/check/skips.sh FILE
+set -euo pipefail
+exec awk '
+  /<testcase / {
+    name = $0; sub(/^.*<testcase name="/, "", name); sub(/".*/, "", name)
+    ran = /status="(run|fail)"/; allowed = 0; total++; passed += ran
+  }
+  { line = $0; sub(/^.*<system-out>/, "", line) }
+  line ~ /^(no GPU|no NCCL|one rank)/ { allowed = 1 }
+  /<\/testcase>/ && !ran {
+    skipped++
+    if (!allowed) { print "skips: " name " was not run, and its output gives no reason that is allowed (tests skip for: no GPU, no NCCL, one rank)"; bad++ }
+  }
+  END {
+    printf "skips: %d tests, %d not run, %d of them without an allowed reason\n", total, skipped, bad
+    exit bad > 0 || passed == 0
+  }' "${1:?"usage: skips.sh FILE"}"

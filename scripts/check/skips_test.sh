@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Shows that scripts/check/skips.sh lets the allowed reasons pass and no other, on what this CTest writes.
+set -euo pipefail
+check=$(cd "$(dirname "$0")" && pwd)/skips.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cd "$tree"
+
+# expect STATUS REASON: a test that passes beside one that skips for REASON.
+expect() {
+  cat >CTestTestfile.cmake <<EOF
+add_test(passes true)
+add_test(skips printf "main.cpp:1: Skipped\\n$2\\n[  SKIPPED ] A.b (0 ms)\\n")
+set_tests_properties(skips PROPERTIES SKIP_REGULAR_EXPRESSION "\\\\[  SKIPPED \\\\]")
+EOF
+  ctest --output-junit "$tree/tests.xml" >/dev/null
+  local status=0
+  "$check" tests.xml >said || status=$?
+  if [[ $status -ne $1 ]]; then
+    printf '%s: wanted status %d, got %d: %s\n' "$2" "$1" "$status" "$(cat said)"
+    exit 1
+  fi
+}
+expect 0 'no GPU'
+expect 0 'no NCCL'
+expect 0 'one rank: built without MPI'
+expect 1 'no data'
+expect 1 'there is no GPU data'
+echo 'add_test(skips no_such_program)' >CTestTestfile.cmake
+ctest --output-junit "$tree/tests.xml" >/dev/null 2>&1 || true
+! "$check" tests.xml >/dev/null || { echo "a program that is missing passed"; exit 1; }
+echo "only the allowed reasons pass"

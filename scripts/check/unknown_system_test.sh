@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Shows that scripts/install_deps.sh ends with status 3 and the list of what is needed where it does not know the package names.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+release=$(mktemp)
+trap 'rm -f "$release"' EXIT
+printf 'ID=plan9\nVERSION_ID=4\n' >"$release"
+status=0
+said=$(SLX_OS_RELEASE=$release scripts/install_deps.sh 2>&1) || status=$?
+[[ $status -eq 3 && $said == *"plan9 4"* && $said == *"nlohmann-json 3.11"* ]] || { echo "status $status: $said"; exit 1; }
+echo "an unknown system gets the list"

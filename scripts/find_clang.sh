@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Prints the C++ compiler to use where it must be clang: CXX if that is one, else the newest clang++ here that has its run-time for
+# sanitizers and libFuzzer.
+set -euo pipefail
+if [[ ${CXX:-} == *clang++* ]]; then
+  echo "$CXX"
+  exit
+fi
+for name in $(compgen -c clang++ | grep -xE 'clang\+\+(-[0-9]+)?' | sort -Vru); do
+  for file in "$("$name" -print-resource-dir)"/lib/*/libclang_rt.fuzzer*.a; do
+    if [[ -e $file ]]; then
+      echo "$name"
+      exit
+    fi
+  done
+done
+echo "find_clang.sh: no clang++ with its run-time here; scripts/install_deps.sh --dev installs one" >&2
+exit 3

@@ -1,0 +1,14 @@
+// SLX_SANITIZED: 1 in a build with the address or the thread sanitizer, which take memory of their
+// own. A test that measures memory is left out there.
+#pragma once
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLX_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SLX_SANITIZED 1
+#endif
+#endif
+#ifndef SLX_SANITIZED
+#define SLX_SANITIZED 0
+#endif
