@@ -3,12 +3,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "slimexx/base/printable.h"
+
 namespace slimexx::detail {
 
 void check_failed(const char* file, int line, const char* expression, const std::string& detail) {
   std::fprintf(stderr,
                "internal error: %s:%d: %s%s%s\n  this is a fault of slimexx, please report it\n",
-               file, line, expression, detail.empty() ? "" : ": ", detail.c_str());
+               file, line, expression, detail.empty() ? "" : ": ", make_printable(detail).c_str());
   std::fflush(stderr);
   std::abort();
 }

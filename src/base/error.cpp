@@ -1,11 +1,21 @@
 #include "slimexx/base/error.h"
 
-#include <utility>
+#include "slimexx/base/printable.h"
 
 namespace slimexx {
+namespace {
+
+// A line of a fault holds names and texts out of files; places and remedies hold paths and commands
+// to be copied.
+constexpr size_t kMaxWhatBytes = 1000, kMaxPathBytes = 8192;
+
+}  // namespace
 
 Error::Error(ErrorCode code, std::string what, std::string hint, std::string where)
-    : code_(code), what_(std::move(what)), hint_(std::move(hint)), where_(std::move(where)) {
+    : code_(code),
+      what_(make_printable_lines(what, kMaxWhatBytes)),
+      hint_(make_printable_lines(hint, kMaxPathBytes)),
+      where_(make_printable(where, kMaxPathBytes)) {
   text_ = "error: " + what_;
   if (!where_.empty()) text_ += "\n  at: " + where_;
   if (!hint_.empty()) text_ += "\n  hint: " + hint_;

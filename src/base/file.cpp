@@ -16,13 +16,40 @@
 namespace slimexx {
 namespace {
 
+// The remedy for what the system said.
+const char* hint_of(int error) {
+  switch (error) {
+    case ENOENT:
+      return "check the path";
+    case ENOTDIR:
+      return "check the path: a part of it that should be a folder is a file";
+    case ENAMETOOLONG:
+      return "choose a shorter name or path";
+    case ELOOP:
+      return "check the links in the path: they lead in a circle";
+    case EACCES:
+    case EPERM:
+      return "check the permissions";
+    case EROFS:
+      return "the file system is read-only: choose another folder";
+    case ENOSPC:
+    case EDQUOT:
+      return "free some disk space or choose another folder";
+    case EFBIG:
+      return "raise the limit (ulimit -f), or choose a file system that takes larger files";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit of open files (ulimit -n)";
+    case EEXIST:
+      return "choose another name, or remove what stands there";
+    default:
+      return "check the disk and its mount; the system's log may say more";
+  }
+}
+
 [[noreturn]] void fail(const std::string& action, const std::string& path, int error) {
-  const char* hint = error == ENOENT   ? "check the path"
-                     : error == EACCES ? "check the permissions"
-                     : error == ENOSPC ? "free some disk space or choose another folder"
-                                       : "";
   throw Error(ErrorCode::kEnvironment, fmt::format("cannot {}: {}", action, std::strerror(error)),
-              hint, path);
+              hint_of(error), path);
 }
 
 // The path that a rename may replace: a link's target rather than the link. A folder, and a device
@@ -102,8 +129,8 @@ std::string read_text_file(const std::string& path, uint64_t max_bytes) {
   if (file.size_bytes() > max_bytes) {
     throw Error(
         ErrorCode::kInput,
-        fmt::format("the file has {} bytes, at most {} are read", file.size_bytes(), max_bytes), "",
-        path);
+        fmt::format("the file has {} bytes, at most {} are read", file.size_bytes(), max_bytes),
+        "is this the file that is meant?", path);
   }
   std::string text(file.size_bytes(), '\0');
   file.read_at(0, text.data(), text.size());

@@ -10,9 +10,13 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/printable.h"
 
 namespace slimexx {
 namespace {
+
+constexpr const char* kSyntaxHint =
+    "correct the text there; a file that was cut off must be fetched or written again";
 
 // Builds the value while it watches depth and duplicate keys, which the library lets through.
 // Containers sit on an explicit stack of pointers into the growing value; a parent is not touched
@@ -44,8 +48,8 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
     std::string reason = e.what();
     if (const auto at = reason.find("] "); at != std::string::npos) reason = reason.substr(at + 2);
     throw Error(ErrorCode::kInput,
-                fmt::format("not valid JSON at byte {}: {}", position, reason.substr(0, 300)), "",
-                where_);
+                fmt::format("not valid JSON at byte {}: {}", position, make_printable(reason)),
+                kSyntaxHint, where_);
   }
 
  private:
@@ -78,8 +82,8 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   }
   bool open(Json&& container) {
     if (open_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
-      throw Error(ErrorCode::kInput, fmt::format("JSON nested deeper than {}", kMaxJsonDepth), "",
-                  where_);
+      throw Error(ErrorCode::kInput, fmt::format("JSON nested deeper than {}", kMaxJsonDepth),
+                  "flatten the value, or keep it as text", where_);
     }
     Json* placed = place(std::move(container));
     open_.push_back({placed, {}});
@@ -101,14 +105,15 @@ const Json& member(const Json& object, const std::string& key, const std::string
     const auto it = object.find(key);
     if (it != object.end()) return *it;
   }
-  throw Error(ErrorCode::kInput, fmt::format("key \"{}\" is missing", key), "", where);
+  throw Error(ErrorCode::kInput, fmt::format("key \"{}\" is missing", key),
+              fmt::format("add \"{}\", or check that this is the file that is meant", key), where);
 }
 
 [[noreturn]] void wrong_type(const Json& value, const std::string& key, const char* wanted,
                              const std::string& where) {
   throw Error(ErrorCode::kInput,
-              fmt::format("key \"{}\" must be {}, not {}", key, wanted, value.type_name()), "",
-              where);
+              fmt::format("key \"{}\" must be {}, not {}", key, wanted, value.type_name()),
+              fmt::format("write {} there", wanted), where);
 }
 
 template <class T>
@@ -128,7 +133,8 @@ Json parse_json(std::string_view text, const std::string& where) {
   }
   // The library takes a NUL for the end of its input.
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
-    throw Error(ErrorCode::kInput, fmt::format("not valid JSON at byte {}: NUL", nul), "", where);
+    throw Error(ErrorCode::kInput, fmt::format("not valid JSON at byte {}: NUL", nul), kSyntaxHint,
+                where);
   }
   Json root;
   StrictBuilder builder(where, root);

@@ -7,9 +7,12 @@
 #include <memory>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/printable.h"
 
 namespace slimexx {
 namespace {
+
+constexpr size_t kMaxLineBytes = 8192;  // commands to be copied are lines of the log
 
 struct LogState {
   std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> console =
@@ -76,7 +79,8 @@ void open_log_file(const std::string& path) {
 void log_line(LogLevel level, std::string_view text) {
   // Already formatted. A format string here would compile fmt's digit generator into this file,
   // where GCC 13 sees an array bound broken.
-  state().logger->log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+  const std::string shown = make_printable_lines(text, kMaxLineBytes);
+  state().logger->log(to_spdlog(level), spdlog::string_view_t(shown.data(), shown.size()));
 }
 
 }  // namespace slimexx

@@ -43,8 +43,9 @@ Failure describe_current_exception() {
                   "use a smaller model, fewer tokens at a time, or a larger machine");
     return {exit_status(e.code()), e.what()};
   } catch (const std::exception& e) {
-    return {4, fmt::format("error: {}\n  hint: this is a fault of slimexx itself; please report it",
-                           e.what())};
+    const Error fault(ErrorCode::kRun, e.what(),
+                      "this is a fault of slimexx itself; please report it");
+    return {exit_status(fault.code()), fault.what()};
   }
 }
 

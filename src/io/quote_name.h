@@ -5,7 +5,7 @@
 
 namespace slimexx::io {
 
-// In double quotes, control bytes and invalid UTF-8 replaced, cut after 120 bytes.
+// In double quotes, printable, at most 160 bytes.
 std::string quote_name(std::string_view name);
 
 }  // namespace slimexx::io

@@ -62,6 +62,47 @@ TEST(Json, RefusesWhatTheLibraryLetsThrough) {
   EXPECT_THROW(json_int(value, "a", "t"), Error);
 }
 
+template <class Body>
+Error error_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e;
+  }
+  ADD_FAILURE() << "no Error";
+  return {ErrorCode::kRun, ""};
+}
+
+TEST(Json, EveryRefusalHasARemedy) {
+  const std::string deep(kMaxJsonDepth + 1, '[');
+  for (const std::string& text :
+       {std::string("{\"a\":"), std::string("{'a':1}"), deep, std::string("[1,2,]"),
+        std::string("\xFF"), std::string("[1\0]", 4), std::string("{\"a\":1,\"a\":2}")}) {
+    EXPECT_NE(error_of([&] { parse_json(text, "t"); }).hint(), "") << text;
+  }
+  const Json value = parse_json(R"({"text":"x"})", "t");
+  EXPECT_NE(error_of([&] { json_int(value, "text", "t"); }).hint(), "");
+  EXPECT_NE(error_of([&] { json_string(value, "none", "t"); }).hint(), "");
+}
+
+// What the parser read last is raw bytes of the file.
+TEST(Json, QuotesNoControlCharacters) {
+  const Error e = error_of([] { parse_json("[\"\x1b[31m\xFF\"]", "t"); });
+  EXPECT_TRUE(is_valid_utf8(e.what()));
+  EXPECT_EQ(e.message().find('\x1b'), std::string::npos) << e.what();
+}
+
+TEST(File, EveryRefusalHasARemedy) {
+  const std::string folder = std::filesystem::temp_directory_path().string();
+  const std::string file = "/proc/self/exe";
+  for (const std::string& path : {folder + "/" + std::string(300, 'x'), file + "/below",
+                                  folder + "/none/x", std::string("/proc/self/mem/x")}) {
+    EXPECT_NE(error_of([&] { write_file_atomic(path, "x"); }).hint(), "") << path;
+    EXPECT_NE(error_of([&] { read_text_file(path); }).hint(), "") << path;
+  }
+  EXPECT_NE(error_of([&] { read_text_file(file, 10); }).hint(), "");
+}
+
 TEST(Json, FloatsReadBackExactly) {
   for (float x : {0.1f, -3.4028235e38f, 1e-45f, 0.0f, 16777217.0f}) {
     EXPECT_EQ(std::strtof(format_float(x).c_str(), nullptr), x) << format_float(x);

@@ -19,7 +19,7 @@ enum class ErrorCode {
 class Error : public std::exception {
  public:
   // what: the fault with its values; hint: what to type or change next; where: the user's file,
-  // line, byte offset or key. hint and where may be empty.
+  // line, byte offset or key. hint and where may be empty. All are kept printable (printable.h).
   Error(ErrorCode code, std::string what, std::string hint = "", std::string where = "");
   const char* what() const noexcept override { return text_.c_str(); }
   ErrorCode code() const { return code_; }

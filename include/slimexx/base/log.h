@@ -1,5 +1,5 @@
-// Logging. Lines go to stderr (rank 0; warnings and errors of the other ranks too) and, once
-// open_log_file was called, to that rank's file. Callable from any thread.
+// Logging. Lines go, printable (printable.h), to stderr (rank 0; warnings and errors of the others
+// too) and, once open_log_file was called, to that rank's file. Callable from any thread.
 #pragma once
 #include <fmt/core.h>
 

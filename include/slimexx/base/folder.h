@@ -1,0 +1,27 @@
+// What the owner of a folder does with what killed or failed writers leave in it.
+#pragma once
+#include <string>
+
+namespace slimexx {
+
+// Removes the temporaries that killed writers left in `directory` (not below it): files called
+// NAME.tmp.<pid> of which no process of this machine has the pid. For the owner of a folder that
+// only processes of this machine write to.
+void remove_stale_temporaries(const std::string& directory);
+
+// A folder that is being written: removed with all it holds, unless keep() was called. The folder
+// is not there yet or is empty; an empty one stands again after the removal.
+class NewFolder {
+ public:
+  explicit NewFolder(std::string path);
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  ~NewFolder();
+  void keep() { is_kept_ = true; }
+
+ private:
+  std::string path_;
+  bool was_there_, is_kept_ = false;
+};
+
+}  // namespace slimexx
