@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
+#include "slimexx/tensor/convertible.h"
 
 namespace slimexx::cli {
 namespace {
@@ -65,13 +66,11 @@ tensor::DType dtype_of_config(const Json& config, const std::string& where) {
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (!config.is_object() || !config.contains(key) || config.at(key).is_null()) continue;
     const auto dtype = tensor::parse_torch_dtype(json_string(config, key, where));
-    const bool is_float = dtype == tensor::DType::kBF16 || dtype == tensor::DType::kF16 ||
-                          dtype == tensor::DType::kF32;
-    if (is_float) return *dtype;
+    if (dtype && tensor::is_convertible(*dtype)) return *dtype;
     throw Error(ErrorCode::kInput,
                 fmt::format("key \"{}\" is \"{}\", no dtype that weights are written in", key,
                             json_string(config, key, where)),
-                "bfloat16, float16 or float32", where);
+                fmt::format("supported: {}", tensor::kConvertibleTorchNames), where);
   }
   return tensor::DType::kBF16;
 }

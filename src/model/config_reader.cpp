@@ -6,9 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
+#include "slimexx/tensor/convertible.h"
 
 namespace slimexx::model {
 namespace {
+
+constexpr double kMaxInitializerRange = 100;  // its normals stay below float16's 65504
 
 const Json* find(const Json& object, const std::string& key) {
   const auto it = object.find(key);
@@ -18,7 +21,10 @@ const Json* find(const Json& object, const std::string& key) {
 }  // namespace
 
 void ConfigReader::fail(const std::string& what, const std::string& hint) const {
-  throw Error(ErrorCode::kInput, what, hint, where_);
+  throw Error(
+      ErrorCode::kInput, what,
+      hint.empty() ? "correct config.json, or take it from the model's publisher again" : hint,
+      where_);
 }
 
 std::optional<int64_t> ConfigReader::optional_size(const std::string& key) const {
@@ -34,8 +40,10 @@ int64_t ConfigReader::size(const std::string& key, int64_t max) const {
 
 double ConfigReader::positive_number(const std::string& key) const {
   const double value = json_number(config_, key, where_);
-  if (!(value > 0) || !std::isfinite(value))
-    fail(fmt::format("\"{}\" is {}, wanted a positive number", key, value));
+  // The arithmetic is in float32, where it must be neither zero nor infinite.
+  if (!(static_cast<float>(value) > 0) || !std::isfinite(static_cast<float>(value)))
+    fail(fmt::format("\"{}\" is {}, wanted a positive number", key, value),
+         "give a number from 1e-38 to 1e38");
   return value;
 }
 
@@ -182,6 +190,18 @@ void ConfigReader::read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) c
   spec.max_positions = optional_size("max_position_embeddings").value_or(32768);
 }
 
+// The dtype that exports are written in.
+tensor::DType ConfigReader::read_dtype() const {
+  const char* key = find(config_, "dtype") == nullptr ? "torch_dtype" : "dtype";
+  const std::string name = text(key, "bfloat16");
+  const auto dtype = tensor::parse_torch_dtype(name);
+  if (!dtype || !tensor::is_convertible(*dtype)) {
+    fail(fmt::format("\"{}\" is \"{}\", no dtype that weights are written in", key, name),
+         fmt::format("supported: {}", tensor::kConvertibleTorchNames));
+  }
+  return *dtype;
+}
+
 ModelSpec ConfigReader::read_common(const std::string& family,
                                     const FamilyDefaults& defaults) const {
   ModelSpec spec;
@@ -193,6 +213,11 @@ ModelSpec ConfigReader::read_common(const std::string& family,
   read_sizes(spec, defaults);
   spec.rms_norm_eps = positive_number("rms_norm_eps", defaults.rms_norm_eps);
   spec.initializer_range = positive_number("initializer_range", 0.02);
+  if (spec.initializer_range > kMaxInitializerRange) {
+    fail(fmt::format("\"initializer_range\" is {}: random weights would not be finite",
+                     spec.initializer_range),
+         fmt::format("give a number up to {}; 0.02 is usual", kMaxInitializerRange));
+  }
   spec.tied_embeddings = flag("tie_word_embeddings", false);
   const std::string activation = text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
@@ -200,10 +225,7 @@ ModelSpec ConfigReader::read_common(const std::string& family,
   }
   check_attention();
   check_quantization();
-  const std::string dtype = text("dtype", text("torch_dtype", "bfloat16"));
-  const auto parsed = tensor::parse_torch_dtype(dtype);
-  if (!parsed) fail(fmt::format("dtype \"{}\" is unknown", dtype));
-  spec.checkpoint_dtype = *parsed;
+  spec.checkpoint_dtype = read_dtype();
   spec.layers.resize(static_cast<size_t>(spec.num_layers));
   read_rope(spec, defaults);
   return spec;

@@ -41,6 +41,7 @@ class ConfigReader {
   double partial_rotary_factor(double fallback) const;
   void check_attention() const;
   void check_quantization() const;
+  tensor::DType read_dtype() const;
   void read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) const;
   void read_rope(ModelSpec& spec, const FamilyDefaults& defaults) const;
   void read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const;

@@ -78,7 +78,8 @@ const std::vector<Family>& list_families() {
 
 ModelSpec read_model_spec(const Json& config, const std::string& where) {
   if (!config.is_object())
-    throw Error(ErrorCode::kInput, "config.json is not an object", "", where);
+    throw Error(ErrorCode::kInput, "config.json is not an object",
+                "take it from the model's publisher again", where);
   ModelSpec spec = find_family(config, where).read_spec(config, where);
   check_spec(spec, where);
   return spec;

@@ -11,6 +11,7 @@
 #include "slimexx/io/checkpoint.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/parameters.h"
+#include "slimexx/tensor/convertible.h"
 
 namespace slimexx::model {
 namespace {
@@ -20,11 +21,6 @@ constexpr size_t kMaxFaults = 20;
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-bool is_loadable(tensor::DType dtype) {
-  return dtype == tensor::DType::kF32 || dtype == tensor::DType::kBF16 ||
-         dtype == tensor::DType::kF16 || dtype == tensor::DType::kF64;
 }
 
 struct Faults {
@@ -114,7 +110,7 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
         faults.lines.push_back(fmt::format("{}: shape {} in {}, config.json wants {}", part.name,
                                            shape_text(located->entry->shape), located->file->path(),
                                            shape_text(part.shape)));
-      } else if (!is_loadable(located->entry->dtype)) {
+      } else if (!tensor::is_convertible(located->entry->dtype)) {
         faults.lines.push_back(fmt::format("{}: dtype {} cannot be loaded as a dense weight",
                                            part.name, tensor::dtype_name(located->entry->dtype)));
       } else {
@@ -142,7 +138,7 @@ void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec,
     for (const auto& part : info.parts) {
       const char* section = checkpoint.find("master", part.name) != nullptr ? "master" : "weights";
       const auto* entry = checkpoint.find(section, part.name);
-      if (entry == nullptr || entry->shape != part.shape || !is_loadable(entry->dtype)) {
+      if (entry == nullptr || entry->shape != part.shape || !tensor::is_convertible(entry->dtype)) {
         faults.lines.push_back(
             entry == nullptr
                 ? fmt::format("{}: missing", part.name)

@@ -44,9 +44,8 @@ void hand_out_samples(Stream stream, int32_t* host_tokens, float* host_log_probs
 void throw_bad_logits(int64_t row) {
   throw Error(ErrorCode::kRun,
               "the logits of row " + std::to_string(row) + " hold NaN, +inf, or nothing but -inf",
-              "the model has diverged or its weights are damaged: look at the gradient norm and "
-              "the learning rate",
-              "sample_tokens");
+              "the weights are damaged or overflow; in training look at the gradient norm and the "
+              "learning rate");
 }
 
 }  // namespace slimexx::ops

@@ -70,8 +70,18 @@ namespace {
 
 std::string gib(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
+const char* remedy_for(const std::string& what_for) {
+  if (what_for == "weights" || what_for == "gradients")
+    return "take a smaller model, or a machine with more memory";
+  if (what_for == "optimizer state")
+    return "use more ranks, which share it, or optimizer.state_dtype bfloat16";
+  if (what_for == "KV cache")
+    return "lower rollout.kv_cache_gib or rollout.max_total_tokens (generate: --kv-cache-gib)";
+  return "lower train.max_tokens_per_gpu or rollout.kv_cache_gib, or use more ranks";
+}
+
 [[noreturn]] void throw_no_room(Device device, int64_t bytes, const std::string& what_for) {
-  const char* hint = "lower train.max_tokens_per_gpu or rollout.kv_cache_gib, or use more ranks";
+  const char* hint = remedy_for(what_for);
   if (device.is_cpu())
     throw Error(ErrorCode::kEnvironment,
                 fmt::format("not enough host memory for {}: {} wanted, {} in use by slimexx",
