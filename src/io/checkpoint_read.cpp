@@ -60,6 +60,13 @@ int64_t CheckpointTensor::num_elements() const {
   return n;
 }
 
+int64_t read_counter(const Json& state, const std::string& key, const std::string& where) {
+  const int64_t value = json_int(state, key, where);
+  if (value >= 0 && value <= kMaxCounter) return value;
+  throw Error(ErrorCode::kInput, fmt::format("key \"{}\" of the state is {}, no count", key, value),
+              kDamaged, where);
+}
+
 Checkpoint Checkpoint::open(const std::string& directory) {
   Manifest manifest = load_manifest(directory);
   const std::string manifest_path = join_path(directory, kManifestName);

@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "io/content_hash.h"
 #include "io/folder_files.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/io/checkpoint.h"
@@ -18,6 +24,8 @@ namespace {
 
 constexpr std::string_view kStepPrefix = "step_";
 constexpr const char* kLatestName = "latest";
+constexpr std::string_view kAbandoned = "abandoned";
+constexpr uint64_t kMaxLatestBytes = uint64_t{1} << 20;
 
 struct StepFolder {
   int64_t step;
@@ -63,20 +71,45 @@ bool is_complete(const std::string& directory) {
   }
 }
 
-std::optional<fs::file_time_type> write_time(const std::string& path) {
-  std::error_code error;
-  const auto time = fs::last_write_time(path, error);
-  return error ? std::nullopt : std::optional(time);
+// The file `latest`: the name of the newest step folder, and a line "abandoned NAME HASH" for each
+// later one that was complete when it was written, HASH being that of its manifest.
+struct Latest {
+  std::string name;
+  std::map<std::string, std::string> abandoned;  // name -> hash
+};
+
+std::optional<Latest> parse_latest(std::string_view text) {
+  Latest latest;
+  for (const std::string& line : split(trim(text), '\n')) {
+    const std::vector<std::string> words = split(trim(line), ' ');
+    if (latest.name.empty() && words.size() == 1 && parse_step(words[0])) {
+      latest.name = words[0];
+    } else if (!latest.name.empty() && words.size() == 3 && words[0] == kAbandoned &&
+               parse_step(words[1])) {
+      latest.abandoned[words[1]] = words[2];
+    } else {
+      return std::nullopt;
+    }
+  }
+  return latest;
 }
 
-// The name in `latest`, if it is the name of a step folder.
-std::string read_latest(const std::string& root) {
+// Empty if the file is not there or, with a warning, if it is anything else.
+Latest read_latest(const std::string& root) {
   const std::string path = join_path(root, kLatestName);
   if (!path_exists(path)) return {};
-  const std::string name(trim(read_text_file(path, 4096)));
-  if (parse_step(name)) return name;
-  log_warn("{}: not the name of a checkpoint; passed over", path);
+  std::string fault = "not the name of a checkpoint";
+  try {
+    if (auto latest = parse_latest(read_text_file(path, kMaxLatestBytes))) return *latest;
+  } catch (const Error& e) {
+    fault = e.message();
+  }
+  log_warn("{}: {}; passed over", path, fault);
   return {};
+}
+
+std::string manifest_hash(const std::string& root, const std::string& name) {
+  return hash_file(join_path(join_path(root, name), kManifestName));
 }
 
 void remove_step(const std::string& root, const std::string& name) {
@@ -96,19 +129,16 @@ std::string step_directory(const std::string& root, int64_t step) {
 
 std::string find_latest(const std::string& root) {
   if (path_exists(join_path(root, kManifestName))) return is_complete(root) ? root : "";
-  const std::string latest = read_latest(root);
-  const auto latest_time = write_time(join_path(root, kLatestName));
-  const int64_t latest_step = latest.empty() ? -1 : *parse_step(latest);
-  // `latest` decides, so that after going back to an early step the abandoned later ones stay
-  // behind. A later step counts if it was completed after `latest` was written: the run died in
-  // between.
+  const Latest latest = read_latest(root);
+  // The highest step is the newest, also where the run died before `latest` could name it, but for
+  // those that were abandoned by going back to an earlier one.
   for (const StepFolder& s : list_steps(root)) {
     const std::string directory = join_path(root, s.name);
-    if (s.step > latest_step && latest_step >= 0) {
-      const auto time = write_time(join_path(directory, kManifestName));
-      if (time && latest_time && *time < *latest_time && is_complete(join_path(root, latest)))
-        continue;
-    }
+    const auto abandoned = latest.abandoned.find(s.name);
+    if (s.has_manifest && abandoned != latest.abandoned.end() &&
+        abandoned->second == manifest_hash(root, s.name) &&
+        is_complete(join_path(root, latest.name)))
+      continue;
     if (is_complete(directory)) return directory;
   }
   return {};
@@ -120,7 +150,21 @@ void set_latest(const std::string& root, const std::string& step_directory_name)
                 fmt::format("\"{}\" is not the name of a step folder", step_directory_name), "",
                 root);
   }
-  write_file_atomic(join_path(root, kLatestName), step_directory_name + "\n");
+  std::string text = step_directory_name + "\n";
+  for (const StepFolder& s : list_steps(root)) {
+    if (s.step > *parse_step(step_directory_name) && s.has_manifest)
+      text += fmt::format("{} {} {}\n", kAbandoned, s.name, manifest_hash(root, s.name));
+  }
+  write_file_atomic(join_path(root, kLatestName), text);
+}
+
+void tidy_root(const std::string& root, int64_t keep) {
+  remove_stale_temporaries(root);
+  const std::string newest = find_latest(root);
+  if (newest.empty() || newest == root) return;
+  const std::string name = fs::path(newest).filename().string();
+  if (read_latest(root).name != name) set_latest(root, name);
+  remove_old(root, keep);
 }
 
 void remove_old(const std::string& root, int64_t keep) {

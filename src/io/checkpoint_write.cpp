@@ -84,7 +84,8 @@ void sync_file(const std::string& path) {
   if (fd >= 0) ::close(fd);
   if (!synced) {
     throw Error(ErrorCode::kEnvironment,
-                fmt::format("cannot flush to disk: {}", std::strerror(error)), "", path);
+                fmt::format("cannot flush to disk: {}", std::strerror(error)),
+                "check the disk and its mount", path);
   }
 }
 
@@ -119,8 +120,8 @@ void check_state(const Json& state, const std::string& where) {
   } catch (const Error& e) {
     what = e.message();
   }
-  throw Error(ErrorCode::kRun, fmt::format("the state cannot be kept as JSON: {}", what), "",
-              where);
+  throw Error(ErrorCode::kRun, fmt::format("the state cannot be kept as JSON: {}", what),
+              "this is a fault of slimexx itself; please report it", where);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ bool is_plain_file_name(std::string_view name) {
 
 bool is_side_file_name(std::string_view name) {
   if (!is_plain_file_name(name) || name.starts_with('.') || name == kManifestName) return false;
+  if (!is_valid_utf8(name)) return false;  // the manifest is JSON
   const std::string lower = to_lower_ascii(name);
   if (lower.find(".tmp.") != std::string::npos || lower.ends_with(".incomplete")) return false;
   return std::ranges::none_of(kWeightEndings, [&](auto e) { return lower.ends_with(e); });
@@ -53,7 +54,7 @@ std::vector<std::string> list_files(const std::string& directory) {
   }
   if (error) {
     throw Error(ErrorCode::kEnvironment, fmt::format("cannot list the folder: {}", error.message()),
-                "", directory);
+                "check the disk and its mount", directory);
   }
   std::ranges::sort(names);
   return names;

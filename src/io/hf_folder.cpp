@@ -13,6 +13,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
 
 namespace slimexx::io {
 namespace {
@@ -69,6 +70,9 @@ std::vector<std::string> find_shards(const std::string& directory) {
   bool other_weights = false;
   for (const std::string& name : list_files(directory)) {
     if (name.ends_with(".safetensors")) shards.push_back(name);
+    if (name.ends_with(".safetensors") && !is_valid_utf8(name)) {
+      fail(join_path(directory, name), "the name of this weights file is not UTF-8", "rename it");
+    }
     other_weights |= name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
   }
   if (shards.empty()) {
@@ -93,7 +97,9 @@ Json read_config(const std::string& directory) {
          "give the path of a Hugging Face model folder");
   }
   Json config = parse_json_file(path, kMaxConfigBytes);
-  if (!config.is_object()) fail(path, "config.json must hold a JSON object", "");
+  if (!config.is_object()) {
+    fail(path, "config.json must hold a JSON object", "take it from the model's publisher again");
+  }
   return config;
 }
 
@@ -180,7 +186,7 @@ bool append_eos_ids(const Json& object, const std::string& where, std::vector<in
       fail(where,
            fmt::format("key \"eos_token_id\" must be a token id or a list of them, not {}",
                        id.dump(-1, ' ', true).substr(0, 40)),
-           "");
+           "write the ids of the tokens that end generation");
     }
     ids.push_back(static_cast<int32_t>(id.get<int64_t>()));
   }
@@ -257,6 +263,10 @@ std::vector<int32_t> HfFolder::eos_token_ids() const {
   const std::string path = join_path(directory_, "generation_config.json");
   if (path_exists(path)) {
     const Json generation = parse_json_file(path, kMaxConfigBytes);
+    if (!generation.is_object()) {
+      fail(path, fmt::format("a JSON object is expected, not {}", generation.type_name()),
+           "write {\"eos_token_id\": ...}, or remove the file");
+    }
     if (append_eos_ids(generation, path, ids)) return ids;
   }
   append_eos_ids(*config_, join_path(directory_, "config.json"), ids);

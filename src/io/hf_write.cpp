@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -10,12 +12,18 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
 #include "slimexx/io/hf_folder.h"
 
 namespace slimexx::io {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{8} << 20;
+
+// Files that loading a model reads; one that is there as something else is no file to pass over.
+constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
+                                  "tokenizer_config.json", "chat_template.jinja"};
 
 int64_t tensor_bytes(const HfTensor& t) {
   int64_t n = tensor::dtype_bytes(t.dtype);
@@ -119,7 +127,8 @@ void write_config(const std::string& directory, const HfWriteOptions& options) {
   const std::string path = join_path(options.template_directory, "config.json");
   Json config = parse_json_file(path);
   if (!config.is_object()) {
-    throw Error(ErrorCode::kInput, "config.json must hold a JSON object", "", path);
+    throw Error(ErrorCode::kInput, "config.json must hold a JSON object",
+                "take it from the model's publisher again", path);
   }
   for (const auto& [key, value] : options.config_overrides->items()) config[key] = value;
   write_file_atomic(join_path(directory, "config.json"), config.dump(2) + "\n");
@@ -147,8 +156,21 @@ void write_hf_folder(const std::string& directory, const std::vector<HfTensor>& 
 void copy_side_files(const std::string& from, const std::string& to) {
   make_directories(to);
   if (is_same_directory(from, to)) return;
+  for (const char* name : kLoadedNames) {
+    std::error_code ignored;
+    const std::string path = join_path(from, name);
+    if (path_exists(path) && !std::filesystem::is_regular_file(path, ignored)) {
+      throw Error(ErrorCode::kInput,
+                  "not a regular file, where the model's file of this name is read",
+                  "put the file there, or take this away", path);
+    }
+  }
   for (const std::string& name : list_files(from)) {
     if (is_side_file_name(name)) copy_file_contents(join_path(from, name), join_path(to, name));
+    if (!is_valid_utf8(name)) {
+      log_warn("{}: not copied: the name is not UTF-8, and a checkpoint cannot list it",
+               join_path(from, name));
+    }
   }
 }
 

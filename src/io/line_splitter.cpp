@@ -28,7 +28,7 @@ void LineSplitter::append(std::string& line, size_t end) {
   if (line.size() + (end - used_) > max_line_bytes_) {
     throw Error(ErrorCode::kInput,
                 fmt::format("the line is longer than {}", format_bytes(double(max_line_bytes_))),
-                "one JSON object a line: is this a file of lines?", where());
+                "one JSON object a line: is this a file of lines? Split what is longer", where());
   }
   line.append(buffer_.data() + used_, end - used_);
   used_ = end;
@@ -70,6 +70,7 @@ bool LineSplitter::next(std::string& line) {
     --line_number_;
     return false;
   }
+  bytes_read_ += line.size() + 1;
   if (line_number_ == 1) check_start(line);
   return true;
 }

@@ -15,6 +15,7 @@ class LineSplitter {
   // As LineReader::next.
   bool next(std::string& line);
   int64_t line_number() const { return line_number_; }
+  uint64_t bytes_read() const { return bytes_read_; }
   std::string where() const;
 
  private:
@@ -27,6 +28,7 @@ class LineSplitter {
   std::vector<char> buffer_;
   size_t used_ = 0, filled_ = 0;  // of buffer_
   int64_t line_number_ = 0;
+  uint64_t bytes_read_ = 0;
 };
 
 }  // namespace slimexx::io

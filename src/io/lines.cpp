@@ -15,6 +15,7 @@
 namespace slimexx::io {
 namespace {
 
+constexpr uint64_t kMaxBlankBytes = uint64_t{64} << 20;
 constexpr size_t kWriteBytes = size_t{256} << 10;
 
 bool is_compressed_name(const std::string& path) { return path.ends_with(".zst"); }
@@ -37,13 +38,22 @@ LineReader::LineReader(LineReader&&) noexcept = default;
 LineReader::~LineReader() = default;
 
 bool LineReader::next(std::string& line) { return impl_->splitter.next(line); }
+uint64_t LineReader::bytes_read() const { return impl_->splitter.bytes_read(); }
 int64_t LineReader::line_number() const { return impl_->splitter.line_number(); }
 std::string LineReader::where() const { return impl_->splitter.where(); }
 
 bool next_json_object(LineReader& reader, Json& object) {
+  const uint64_t start = reader.bytes_read();
   std::string line;
   do {
     if (!reader.next(line)) return false;
+    if (reader.bytes_read() - start > kMaxBlankBytes && trim(line).empty()) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("more than {} of blank lines in a row",
+                              format_bytes(static_cast<double>(kMaxBlankBytes))),
+                  "was the file written to its end, and is it the one that is meant?",
+                  reader.where());
+    }
   } while (trim(line).empty());
   object = parse_json(line, reader.where());
   if (!object.is_object()) {

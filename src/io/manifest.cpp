@@ -16,8 +16,15 @@ constexpr std::string_view kFormatName = "slimexx checkpoint";
 constexpr std::string_view kHashKey = "\"content_hash\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 
+constexpr const char* kDamaged = "the manifest is damaged: load another checkpoint";
+
+// Of a list that is read, or of one that is about to be written.
+const char* remedy_for(ErrorCode code) {
+  return code == ErrorCode::kInput ? kDamaged : "this is a fault of slimexx; please report it";
+}
+
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
-  throw Error(ErrorCode::kInput, what, "the manifest is damaged: load another checkpoint", where);
+  throw Error(ErrorCode::kInput, what, kDamaged, where);
 }
 
 const Json& array_member(const Json& object, const char* key, const std::string& where) {
@@ -133,7 +140,7 @@ std::map<std::pair<std::string, std::string>, size_t> index_tensors(
       throw Error(code,
                   fmt::format("tensor {} of section {} is listed twice", quote_name(t.name),
                               quote_name(t.section)),
-                  "", where);
+                  remedy_for(code), where);
     }
   }
   return index;
@@ -147,8 +154,8 @@ std::vector<std::vector<PieceIndex>> cover_tensors(const std::vector<CheckpointT
                           const std::string& what) {
     throw Error(
         code,
-        fmt::format("tensor {} of section {}: {}", quote_name(name), quote_name(section), what), "",
-        where);
+        fmt::format("tensor {} of section {}: {}", quote_name(name), quote_name(section), what),
+        remedy_for(code), where);
   };
   std::vector<std::vector<PieceIndex>> cover(tensors.size());
   for (size_t s = 0; s < shards.size(); ++s) {
@@ -212,7 +219,8 @@ Manifest read_manifest_json(const Json& json, const std::string& where) {
     throw Error(ErrorCode::kInput,
                 fmt::format("the checkpoint has format version {}, this program reads {}", version,
                             kCheckpointFormat),
-                version > kCheckpointFormat ? "use the newer slimexx that wrote it" : "", where);
+                version > kCheckpointFormat ? "use the newer slimexx that wrote it" : kDamaged,
+                where);
   }
   Manifest manifest;
   for (const Json& t : array_member(json, "tensors", where))

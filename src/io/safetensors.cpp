@@ -46,7 +46,7 @@ const TensorEntry* SafetensorsFile::find(const std::string& name) const {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {} has dtype {}, which this program does not read",
                             quote_name(name), it->second),
-                "", path());
+                "convert the model to BF16, F16 or F32 first", path());
   }
   return nullptr;
 }

@@ -15,6 +15,7 @@
 #include "observe/step_line.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/folder.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/log.h"
 #include "slimexx/observe/console.h"
@@ -83,6 +84,7 @@ struct RunLog::Impl {
 
 void RunLog::Impl::open() {
   make_directories(options.run_dir);
+  remove_stale_temporaries(options.run_dir);
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
   // A start from nothing keeps no row of an earlier attempt: not even that of step -1, the
   // evaluation before training.

@@ -15,6 +15,9 @@
 namespace slimexx::rl {
 namespace {
 
+constexpr uint64_t kMaxSampleBytes = uint64_t{256}
+                                     << 20;  // a dump's line has several numbers a token
+
 [[noreturn]] void fail(const std::string& what, const std::string& where) {
   throw Error(ErrorCode::kInput, what, "docs/howto/dataset.md describes the rollout dump", where);
 }
@@ -212,7 +215,7 @@ void save_rollout(const std::string& path, const std::vector<Sample>& samples) {
 }
 
 std::vector<Sample> load_rollout(const std::string& path) {
-  io::LineReader reader(path);
+  io::LineReader reader(path, kMaxSampleBytes);
   std::vector<Sample> samples;
   for (Json object; io::next_json_object(reader, object);)
     samples.push_back(sample_from_json(object, reader.where()));

@@ -8,6 +8,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/io/checkpoint.h"
 
 namespace slimexx::rl {
 namespace {
@@ -24,13 +25,18 @@ Json cursor_to_json(const data::Cursor& c) {
 }
 
 data::Cursor cursor_from_json(const Json& state) {
-  const std::string where = "checkpoint state, data cursor";
+  const std::string where;  // the caller knows the file
   data::Cursor c;
-  c.epoch = json_int(state, "epoch", where);
-  c.offset = json_int(state, "offset", where);
-  c.shuffle = state.value("shuffle", false);
+  c.epoch = io::read_counter(state, "epoch", where);
+  c.offset = io::read_counter(state, "offset", where);
+  const bool has_shuffle = state.contains("shuffle");
+  if (has_shuffle && !state["shuffle"].is_boolean()) {
+    throw Error(ErrorCode::kInput, "key \"shuffle\" of the state must be true or false",
+                "the checkpoint is damaged: load another one");
+  }
+  c.shuffle = has_shuffle && state["shuffle"].get<bool>();
   c.seed = json_int(state, "seed", where);
-  c.num_rows = json_int(state, "num_rows", where);
+  c.num_rows = io::read_counter(state, "num_rows", where);
   c.content_hash = json_string(state, "content_hash", where);
   return c;
 }

@@ -98,6 +98,8 @@ void TrainingRun::open_run_folder() {
   if (const std::string text = describe_truncated_sampling(config_); !text.empty())
     log_warn("{}", text);
   if (request_.dry_run) log_info("{}", describe_checks());
+  if (!request_.dry_run && !request_.resume.empty())
+    io::tidy_root(checkpoint_root(), config_.checkpoint.keep_last);
   if (!request_.dry_run) write_settings(config_.observe.run_dir, config_.resolved_yaml);
 }
 
@@ -258,13 +260,20 @@ void TrainingRun::restore_training(const io::Checkpoint& checkpoint) {
   const std::string where = checkpoint.directory() + "/manifest.json";
   load_training_state(checkpoint, *policy_.store, trainer_->optimizer(),
                       tensor::compute_stream(request_.device));
-  next_rollout_ = json_int(state, "next_rollout", where);
-  optimizer_steps_ = json_int(state, "optimizer_steps", where);
-  skipped_steps_ = json_int(state, "skipped_steps", where);
+  next_rollout_ = io::read_counter(state, "next_rollout", where);
+  optimizer_steps_ = io::read_counter(state, "optimizer_steps", where);
+  skipped_steps_ = io::read_counter(state, "skipped_steps", where);
   if (state.contains("skipped_in_a_row"))  // not in older checkpoints
-    skipped_in_a_row_ = json_int(state, "skipped_in_a_row", where);
-  trainer_->optimizer().set_num_steps(json_int(state, "adam_steps", where));
-  source_->restore(state.at("data"));
+    skipped_in_a_row_ = io::read_counter(state, "skipped_in_a_row", where);
+  trainer_->optimizer().set_num_steps(io::read_counter(state, "adam_steps", where));
+  if (!state.contains("data"))
+    throw Error(ErrorCode::kInput, "key \"data\" of the state is missing",
+                "the checkpoint is damaged: load another one", where);
+  try {
+    source_->restore(state.at("data"));
+  } catch (const Error& e) {
+    throw e.with_where(where);
+  }
 }
 
 std::string TrainingRun::run_path(const std::string& name) const {

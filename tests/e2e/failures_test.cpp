@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "e2e/small_run.h"
+#include "io/content_hash.h"
 #include "reward/http_server.h"
 
 namespace slimexx::e2e {
@@ -406,6 +407,33 @@ TEST_P(FullDisk, LeavesThePreviousCheckpointWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Async, FullDisk, testing::Bool());
+
+// Counters that no run can have reached overflow where they are added up.
+TEST_F(Failures, CountersOfACheckpointAreCounts) {
+  const Finished first =
+      run_slimexx(0, arguments({"rollout.num_rollout=1", "checkpoint.save_interval=1"}));
+  ASSERT_EQ(first.status, 0) << first.text();
+  const std::string path = folder_ / "run/checkpoints/step_000001/manifest.json";
+  const std::string whole = read_bytes(path);
+  std::vector<std::string> resume = arguments({"rollout.num_rollout=2"});
+  resume.emplace_back("--resume");
+  for (const char* key : {"next_rollout", "adam_steps", "optimizer_steps", "epoch"}) {
+    for (const char* value : {"9223372036854775807", "-1"}) {
+      const std::string member = '"' + std::string(key) + "\":";
+      const size_t at = whole.find(member) + member.size();
+      ASSERT_GT(at, member.size()) << key;
+      std::string text = whole;
+      text.replace(at, text.find_first_of(",}", at) - at, value);
+      // Not damage by chance: the manifest's hash is that of its text.
+      const size_t covered = text.find("\"content_hash\": \"") + 17;
+      text.replace(covered, io::kHashDigits, io::hash_text(text.substr(0, covered)));
+      folder_.put("run/checkpoints/step_000001/manifest.json", text);
+      const Finished f = run_slimexx(0, resume);
+      EXPECT_EQ(f.status, 2) << f.text();
+      expect_mentions(f, {"\"" + std::string(key) + "\" of the state is " + value, path});
+    }
+  }
+}
 
 TEST_F(Failures, DamagedCheckpointIsNotResumed) {
   ASSERT_EQ(run_slimexx(0, arguments({"checkpoint.save_interval=3"})).status, 0);

@@ -1,6 +1,8 @@
 #include "slimexx/io/checkpoint.h"
 
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -415,22 +417,71 @@ TEST(CheckpointRoot, FindsTheNewestComplete) {
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
   std::filesystem::remove(dir.file("latest"));
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
-  for (const char* bad : {"step_000099\n", "../../x\n", "", "step_\n"}) {
+  for (const std::string& bad :
+       {std::string("step_000099\n"), std::string("../../x\n"), std::string(),
+        std::string("step_\n"), std::string("step_000020\nmore\n"), std::string(3 << 20, 'x'),
+        std::string(100, '\0')}) {
     dir.put("latest", bad);
-    EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040")) << bad;
+    EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040")) << bad.substr(0, 20);
   }
+  std::filesystem::remove(dir.file("latest"));
+  std::filesystem::create_directory(dir.file("latest"));
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
+}
+
+// A copy without times (cp -r) gives all files those of the copy, in any order.
+void set_hours_ago(const std::string& path, int hours) {
+  std::filesystem::last_write_time(
+      path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+}
+
+TEST(CheckpointRoot, TimesOfFilesDoNotDecide) {
+  const TempDir dir;
+  save_step(dir, 20);
+  save_step(dir, 40, false);  // died before `latest` was replaced
+  set_hours_ago(dir.file("step_000040/manifest.json"), 5);
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
+}
+
+TEST(CheckpointRoot, TidiesWhatAKillLeft) {
+  const TempDir dir;
+  for (const int64_t step : {20, 40}) save_step(dir, step);
+  save_step(dir, 60, false);  // died between manifest and `latest`, and before remove_old
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  dir.put("latest.tmp." + std::to_string(child), "step_0000");
+  tidy_root(dir.path(), 2);
+  EXPECT_EQ(TempDir::read_bytes(dir.file("latest")), "step_000060\n");
+  EXPECT_EQ(steps_in(dir), (Names{"step_000040", "step_000060"}));
+  EXPECT_EQ(list_files(dir.path()), Names{"latest"});
+  const TempDir empty;
+  tidy_root(empty.path(), 2);
+  EXPECT_TRUE(list_files(empty.path()).empty());
+}
+
+TEST(CheckpointState, CountersAreCounts) {
+  const Json state = {
+      {"zero", 0},        {"most", kMaxCounter}, {"negative", -1}, {"huge", kMaxCounter + 1},
+      {"max", INT64_MAX}, {"text", "7"},         {"real", 1.0}};
+  EXPECT_EQ(read_counter(state, "zero", "m"), 0);
+  EXPECT_EQ(read_counter(state, "most", "m"), kMaxCounter);
+  for (const char* key : {"negative", "huge", "max", "text", "real", "none"})
+    expect_error(ErrorCode::kInput, key, [&] { read_counter(state, key, "m"); });
 }
 
 TEST(CheckpointRoot, GoingBackToAnEarlyStep) {
   const TempDir dir;
   for (const int64_t step : {20, 40, 60}) save_step(dir, step);
   // The user went on from step 20; steps 40 and 60 are of the run that was given up.
-  for (const int64_t step : {40, 60}) {
-    std::filesystem::last_write_time(
-        step_directory(dir.path(), step) + "/manifest.json",
-        std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  }
   save_step(dir, 30);
+  set_hours_ago(dir.file("latest"), 5);
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000030"));
+  // The step is written anew, and the run dies before `latest` can say so.
+  const std::string abandoned = TempDir::read_bytes(dir.file("step_000040/manifest.json"));
+  Model().save(dir.file("step_000040"), 1, {{"step", 40}, {"anew", true}});
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
+  dir.put("step_000040/manifest.json", abandoned);
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000030"));
   remove_old(dir.path(), 1);
   EXPECT_EQ(steps_in(dir), (Names{"step_000030", "step_000040", "step_000060"}));

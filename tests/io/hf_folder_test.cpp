@@ -187,6 +187,10 @@ TEST(HfFolder, EosTokenIds) {
     f.dir.put("generation_config.json", std::string("{\"eos_token_id\": ") + bad + "}");
     expect_error(ErrorCode::kInput, "generation_config.json", [&] { ids(); });
   }
+  for (const char* bad : {"3", "[5]", "null", "\"x\""}) {
+    f.dir.put("generation_config.json", bad);
+    expect_error(ErrorCode::kInput, "a JSON object is expected", [&] { ids(); });
+  }
 }
 
 // --- writing ---
@@ -321,6 +325,24 @@ TEST(CopySideFiles, WhatGoesAlong) {
   for (const auto& name : side)
     EXPECT_EQ(TempDir::read_bytes(to.file("new/" + name)), "content of " + name);
   EXPECT_NO_THROW(copy_side_files(from.path(), from.path()));
+}
+
+TEST(CopySideFiles, NamesThatAreNotUtf8StayBehind) {
+  const TempDir from, to;
+  from.put("config.json", "{}");
+  from.put("x\xFF.json", "{}");
+  copy_side_files(from.path(), to.path());
+  EXPECT_EQ(list_files(to.path()), std::vector<std::string>{"config.json"});
+  from.put("m\xFF.safetensors", "");
+  expect_error(ErrorCode::kInput, "m\\xff.safetensors\n  hint: rename it",
+               [&] { HfFolder::open(from.path()); });
+}
+
+TEST(CopySideFiles, WhatLoadingReadsMustBeAFile) {
+  const TempDir from, to;
+  std::filesystem::create_directory(from.file("tokenizer.json"));
+  expect_error(ErrorCode::kInput, from.file("tokenizer.json"),
+               [&] { copy_side_files(from.path(), to.path()); });
 }
 
 // The Hugging Face cache: a snapshot of links into a folder of blobs.

@@ -176,6 +176,31 @@ TEST(Lines, JsonObjects) {
   }
 }
 
+// 4 GiB of newlines in some 400 KB took a minute to pass over.
+TEST(Lines, FloodOfBlankLines) {
+  const TempDir dir;
+  std::string flood;
+  const std::string block = compress(std::string(1 << 24, '\n'));
+  for (int i = 0; i < 256; ++i) flood += block;
+  LineReader reader(dir.put("flood.zst", flood));
+  Json object;
+  expect_error(ErrorCode::kInput, "blank lines in a row",
+               [&] { next_json_object(reader, object); });
+  EXPECT_LT(reader.bytes_read(), uint64_t{65} << 20);
+  LineReader some(dir.put("some", std::string(1 << 20, '\n') + "{}"));
+  EXPECT_TRUE(next_json_object(some, object));
+  EXPECT_EQ(some.bytes_read(), (uint64_t{1} << 20) + 3);
+}
+
+TEST(Lines, LimitOfARow) {
+  const TempDir dir;
+  LineReader reader(dir.put("t", "{\"tokens\":[" + std::string(kMaxLineBytes, ' ') + "]}"));
+  Json object;
+  const std::string text = expect_error(ErrorCode::kInput, "longer than 32.0 MiB",
+                                        [&] { next_json_object(reader, object); });
+  EXPECT_NE(text.find("hint: "), std::string::npos);
+}
+
 TEST(Lines, WriterRoundTrip) {
   const TempDir dir;
   Lines lines;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -118,6 +119,17 @@ TEST_F(RunFolder, resumes_after_a_torn_line) {
   EXPECT_EQ(got[0]["step"], 0);
   EXPECT_EQ(got[1]["step"], 1);
   EXPECT_EQ(got[2]["train/loss"], 9);
+}
+
+TEST_F(RunFolder, temporaries_of_a_killed_run_go) {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  std::filesystem::create_directories(dir_);
+  const std::string stale = dir_ + "/status.json.tmp." + std::to_string(child);
+  std::ofstream(stale) << "{";
+  const RunLog log(options());
+  EXPECT_FALSE(std::filesystem::exists(stale));
 }
 
 TEST_F(RunFolder, new_event_file_for_every_start) {

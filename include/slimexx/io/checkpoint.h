@@ -92,17 +92,25 @@ class Checkpoint {
   std::vector<std::pair<std::string, std::string>> hashes_;  // file name, hash
 };
 
+// A counter of a checkpoint's state: json_int, refused unless it is from 0 to kMaxCounter, so that
+// sums of counters stay far from overflow.
+inline constexpr int64_t kMaxCounter = int64_t{1} << 48;
+int64_t read_counter(const Json& state, const std::string& key, const std::string& where);
+
 // The training run's checkpoints/ folder: step_NNNNNN folders and `latest`, a file with the newest
-// complete one's name (replaced atomically).
+// complete one's name (replaced atomically) and the later ones that were abandoned.
 std::string step_directory(const std::string& root, int64_t step);
 // The newest complete checkpoint under root (or root itself if it is one); empty if none.
-// Incomplete folders are skipped with a warning. Newest is what `latest` names, or a later step
-// that was completed after `latest` was written; so after a run went back to an early step, the
-// later steps that it abandoned are not taken up again.
+// Incomplete folders are skipped with a warning, and so is a `latest` that cannot be read. Newest
+// is the highest step, but for those that were complete when `latest` was set to an earlier one: a
+// run went back there and abandoned them. Times of files do not count.
 std::string find_latest(const std::string& root);
 void set_latest(const std::string& root, const std::string& step_directory_name);
 // Removes all but the newest `keep` complete checkpoints and every stale incomplete folder older
 // than the newest complete one. keep <= 0 keeps all. Steps later than the newest are left alone.
 void remove_old(const std::string& root, int64_t keep);
+// Does what a run that was killed between a manifest and `latest` left undone: sets `latest`,
+// removes old checkpoints and temporaries of dead processes. For the run that writes to root.
+void tidy_root(const std::string& root, int64_t keep);
 
 }  // namespace slimexx::io

@@ -10,16 +10,20 @@
 
 namespace slimexx::io {
 
+// Of rows that users write: parsed JSON, templates and tokens take up to 25 times a line's bytes.
+inline constexpr uint64_t kMaxLineBytes = uint64_t{32} << 20;
+
 // Reads line by line with bounded memory. CRLF is accepted, a missing final newline too. A
 // compressed file that is cut short, asks for a window over 128 MiB or is followed by garbage
 // throws Error(kInput); so does a line over max_line_bytes.
 class LineReader {
  public:
-  explicit LineReader(const std::string& path, uint64_t max_line_bytes = uint64_t{256} << 20);
+  explicit LineReader(const std::string& path, uint64_t max_line_bytes = kMaxLineBytes);
   LineReader(LineReader&&) noexcept;
   ~LineReader();
   bool next(std::string& line);  // false at the end; `line` without its newline
   int64_t line_number() const;   // of the line last returned, from 1
+  uint64_t bytes_read() const;   // all lines so far, decompressed, each with a newline
   std::string where() const;     // "path:line", for errors
 
  private:
@@ -28,7 +32,7 @@ class LineReader {
 };
 
 // The next non-blank line parsed as a JSON object; false at the end. Throws Error(kInput) at
-// path:line.
+// path:line, also for 64 MiB of blank lines in a row.
 bool next_json_object(LineReader& reader, Json& object);
 
 // Writes lines; the file appears on finish(). ".zst" compresses.
