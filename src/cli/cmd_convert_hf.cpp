@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/observe/console.h"
@@ -76,7 +77,11 @@ void convert_to_sharded(const ConvertFlags& flags) {
   if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
   if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
   const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
-  if (wants_writing(flags)) write_sharded(flags.save, folder, kShardBytes);
+  if (wants_writing(flags)) {
+    NewFolder target(flags.save);
+    write_sharded(flags.save, folder, kShardBytes);
+    target.keep();
+  }
   if (!flags.verify) return;
   const io::Checkpoint checkpoint = io::Checkpoint::open(flags.save);
   check_hashes(checkpoint);
@@ -107,9 +112,14 @@ void convert_to_hf(const ConvertFlags& flags) {
   const TensorList weights =
       list_weights(checkpoint, dtype_of_config(parse_json_file(config), config));
   if (weights.empty()) {
-    throw Error(ErrorCode::kInput, "the checkpoint holds no weights", "", checkpoint.directory());
+    throw Error(ErrorCode::kInput, "the checkpoint holds no weights",
+                "name a checkpoint that train or convert-hf wrote", checkpoint.directory());
   }
-  if (wants_writing(flags)) write_hf(flags.save, checkpoint, weights, side_files);
+  if (wants_writing(flags)) {
+    NewFolder target(flags.save);
+    write_hf(flags.save, checkpoint, weights, side_files);
+    target.keep();
+  }
   if (!flags.verify) return;
   const io::HfFolder written = io::HfFolder::open(flags.save);
   report(compare_tensors(weights, list_tensors(written)), flags.save);

@@ -38,7 +38,8 @@ void check_page(const std::string& path, const std::string& content) {
 void run_docs(const DocsFlags& flags, Session& session) {
   if (!session.is_root()) return;
   if (flags.write.empty() == flags.check.empty()) {
-    throw Error(ErrorCode::kUsage, "one of --write and --check is wanted", "", "slimexx docs");
+    throw Error(ErrorCode::kUsage, "one of --write and --check is wanted",
+                "slimexx docs --write DIR, or slimexx docs --check DIR", "slimexx docs");
   }
   for (const auto& [name, content] : make_pages()) {
     if (!flags.check.empty()) {

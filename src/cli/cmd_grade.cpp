@@ -53,6 +53,7 @@ void run_grade(const GradeFlags& flags, Session& session) {
   if (!session.is_root()) return;
   const std::unique_ptr<reward::Grader> grader = reward::make_grader(flags.reward);
   require_file("--input", flags.input);
+  require_other_file(flags.input, flags.output);
   io::LineReader input(flags.input);
   ResultLines output(flags.output, true);
   RowBatch batch;
@@ -66,6 +67,7 @@ void run_grade(const GradeFlags& flags, Session& session) {
                                quote_json(grade.reason)));
     }
   }
+  require_rows(output.num_lines(), flags.input);
   output.finish();
 }
 

@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/model/families.h"
@@ -55,6 +56,14 @@ void check_vocabulary(const InitFlags& flags, const TextFiles& text, const model
               fmt::format("set vocab_size to {} or more", text.vocab_size), flags.model_config);
 }
 
+model::ParameterStore make_store(const InitFlags& flags, const model::ModelSpec& spec) {
+  try {
+    return {spec, {}, false};
+  } catch (const Error& e) {
+    throw e.with_where(flags.model_config);
+  }
+}
+
 void run_init(const InitFlags& flags, Session& session) {
   if (!session.is_root()) return;
   // The flag's parser turns what is too large into the largest there is.
@@ -73,14 +82,16 @@ void run_init(const InitFlags& flags, Session& session) {
   const TextFiles text = collect_text_files(flags.text);
   check_vocabulary(flags, text, spec);
 
-  model::ParameterStore store(spec, {}, false);
+  model::ParameterStore store = make_store(flags, spec);
   model::init_random_weights(store, spec, static_cast<uint64_t>(flags.seed));
+  NewFolder folder(flags.save);
   rl::export_hf(store, spec, "", flags.save);
   for (const auto& [name, content] : text.files) {
     write_file_atomic(join_path(flags.save, name), content);
   }
   // Last: without it the folder is no checkpoint.
   write_file_atomic(join_path(flags.save, "config.json"), make_config(config, text));
+  folder.keep();
   log_info("wrote {}: {}, {} parameters, seed {}", flags.save, spec.architecture,
            format_count(static_cast<double>(store.num_elements())), flags.seed);
 }

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/result_lines.h"
 #include "cli/run_flags.h"
@@ -32,6 +35,7 @@ class Scoring {
       : session_(session),
         device_(rl::select_device(flags.device, session_.world.local_rank())),
         model_(rl::load_model(flags.hf_checkpoint, device_, false)),
+        input_path_(flags.input),
         input_(flags.input),
         temperature_(static_cast<float>(flags.temperature)),
         output_(flags.output, session.is_root()) {}
@@ -50,6 +54,7 @@ class Scoring {
       const std::string mine = rank < packs.size() ? score(packs[rank]) : "";
       for (const auto& text : session_.world.communicator().all_gather(mine)) write(text);
     }
+    require_rows(output_.num_lines(), input_path_);
     output_.finish();
   }
 
@@ -104,6 +109,7 @@ class Scoring {
   Session& session_;
   tensor::Device device_;
   rl::LoadedModel model_;
+  std::string input_path_;
   io::LineReader input_;
   float temperature_;
   ResultLines output_;
@@ -114,6 +120,7 @@ class Scoring {
 
 void run_score(const ScoreFlags& flags, Session& session) {
   require_file("--input", flags.input);
+  require_other_file(flags.input, flags.output);
   require_temperature(flags.temperature);
   Scoring(flags, session).run();
 }

@@ -34,6 +34,7 @@ std::string text_to_tokenize(const PromptText& text, const Json& row) {
 void run_tokenize(const TokenizeFlags& flags, Session& session) {
   if (!session.is_root()) return;
   require_file("--input", flags.input);
+  require_other_file(flags.input, flags.output);
   const PromptText text(flags.hf_checkpoint);
   io::LineReader input(flags.input);
   ResultLines output(flags.output, true);
@@ -48,6 +49,7 @@ void run_tokenize(const TokenizeFlags& flags, Session& session) {
     });
     for (const std::string& line : lines) output.write(line);
   }
+  require_rows(output.num_lines(), flags.input);
   output.finish();
 }
 

@@ -22,6 +22,8 @@ namespace slimexx::cli {
 namespace {
 
 constexpr int64_t kBatchRows = 1024;
+constexpr double kLeastTopP = 1e-6;  // float32, which the sampler computes in, tells it from zero
+constexpr double kMaxCacheGib = 1e6;
 constexpr int64_t kMaxSamples = int64_t{1} << 26;  // their lines are held in memory
 
 using Prompts = std::vector<std::shared_ptr<const std::vector<int32_t>>>;
@@ -67,6 +69,7 @@ Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
           std::make_shared<const std::vector<int32_t>>(std::move(tokens));
     });
   }
+  require_rows(std::ssize(prompts), flags.input);
   if (std::ssize(prompts) > kMaxSamples / flags.n) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("{} samples of each of {} prompts are more than {} in all", flags.n,
@@ -206,18 +209,19 @@ class GenerateRun {
 };
 
 void check_flags(const GenerateFlags& flags) {
-  const auto require = [](bool holds, const char* flag, const char* wanted) {
+  const auto require = [](bool holds, const char* flag, const std::string& wanted) {
     if (!holds) throw Error(ErrorCode::kUsage, "the value is out of range", wanted, flag);
   };
   require(flags.n >= 1, "--n", "give at least 1");
   require(flags.max_new_tokens >= 1, "--max-new-tokens", "give at least 1");
   if (flags.temperature != 0) require_temperature(flags.temperature);
-  require(flags.top_p > 0 && flags.top_p <= 1, "--top-p", "give a number in (0, 1]");
+  require(flags.top_p >= kLeastTopP && flags.top_p <= 1, "--top-p",
+          fmt::format("give a number from {} to 1", kLeastTopP));
   require(flags.top_k >= -1 && flags.top_k <= INT32_MAX, "--top-k", "give a count, or 0 for all");
   // The flag's parser turns what is too large into the largest there is.
   require(flags.seed >= 0 && flags.seed < INT64_MAX, "--seed", "give a whole number from 0");
-  require(!flags.kv_cache_gib || *flags.kv_cache_gib > 0, "--kv-cache-gib",
-          "give a number above 0");
+  require(!flags.kv_cache_gib || (*flags.kv_cache_gib > 0 && *flags.kv_cache_gib <= kMaxCacheGib),
+          "--kv-cache-gib", fmt::format("give a number above 0, at most {}", kMaxCacheGib));
 }
 
 }  // namespace
@@ -225,8 +229,13 @@ void check_flags(const GenerateFlags& flags) {
 void run_generate(const GenerateFlags& flags, Session& session) {
   check_flags(flags);
   require_file("--input", flags.input);
+  require_other_file(flags.input, flags.output);
   ResultLines output(flags.output, session.is_root());
-  for (const std::string& line : GenerateRun(flags, session).run()) output.write(line);
+  try {
+    for (const std::string& line : GenerateRun(flags, session).run()) output.write(line);
+  } catch (const Error& e) {
+    throw e.with_where(flags.hf_checkpoint);
+  }
   output.finish();
 }
 

@@ -41,6 +41,9 @@ int run_and_report(int argc, char** argv) {
 }  // namespace slimexx::cli
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe or socket is an error where it is written
+  // A closed pipe or socket and a file over the limit (ulimit -f) are errors where they are
+  // written.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   return slimexx::cli::run_and_report(argc, argv);
 }

@@ -16,7 +16,9 @@ bool read_batch(io::LineReader& reader, int64_t max_rows, RowBatch& batch) {
   batch.rows.clear();
   batch.where.clear();
   Json row;
-  while (std::ssize(batch.rows) < max_rows && io::next_json_object(reader, row)) {
+  const uint64_t start = reader.bytes_read();
+  while (std::ssize(batch.rows) < max_rows && reader.bytes_read() - start < io::kMaxLineBytes &&
+         io::next_json_object(reader, row)) {
     batch.rows.push_back(std::move(row));
     batch.where.push_back(reader.where());
   }
@@ -40,9 +42,13 @@ void for_each_row(const RowBatch& batch, const std::function<void(size_t)>& body
 
 const std::string& text_of(const Json& row, const char* key) {
   const auto it = row.find(key);
-  if (it == row.end()) throw Error(ErrorCode::kInput, fmt::format("key \"{}\" is missing", key));
+  if (it == row.end()) {
+    throw Error(ErrorCode::kInput, fmt::format("key \"{}\" is missing", key),
+                fmt::format("{{\"{}\": \"text\"}}", key));
+  }
   if (!it->is_string()) {
-    throw Error(ErrorCode::kInput, fmt::format("key \"{}\" is {}, not text", key, it->type_name()));
+    throw Error(ErrorCode::kInput, fmt::format("key \"{}\" is {}, not text", key, it->type_name()),
+                fmt::format("{{\"{}\": \"text\"}}", key));
   }
   return it->get_ref<const std::string&>();
 }

@@ -17,7 +17,8 @@ struct RowBatch {
   size_t size() const { return where.size(); }
 };
 
-// The next rows, at most `max_rows`; false at the end.
+// The next rows, at most `max_rows`, and no more once they have io::kMaxLineBytes of text; false at
+// the end.
 bool read_batch(io::LineReader& reader, int64_t max_rows, RowBatch& batch);
 
 // body(i) for every row, on the thread pool. Of all rows at fault the first one's Error is thrown,

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
@@ -25,6 +26,18 @@ void add_set_flag(CLI::App& app, std::vector<std::string>& settings) {
 void require_file(const std::string& flag, const std::string& path) {
   if (path_exists(path)) return;
   throw Error(ErrorCode::kUsage, "no such file", "check the path that " + flag + " names", path);
+}
+
+void require_other_file(const std::string& input, const std::string& output) {
+  std::error_code error;
+  if (!std::filesystem::equivalent(input, output, error) || error) return;
+  throw Error(ErrorCode::kUsage, "--output names the file that --input names",
+              "name another file: this one would be replaced", output);
+}
+
+void require_rows(int64_t num_rows, const std::string& input) {
+  if (num_rows > 0) return;
+  throw Error(ErrorCode::kInput, "the file has no rows", "one JSON object a line is wanted", input);
 }
 
 void require_temperature(double temperature) {

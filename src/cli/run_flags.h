@@ -1,5 +1,6 @@
 // Flags that several verbs share, and what they turn into.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@ void add_set_flag(CLI::App& app, std::vector<std::string>& settings);
 
 // Throws Error(kUsage) if the file that `flag` names is not there.
 void require_file(const std::string& flag, const std::string& path);
+
+// Throws Error(kUsage) if --output names the same file as --input, by whatever name.
+void require_other_file(const std::string& input, const std::string& output);
+
+// Throws Error(kInput) for an input of no rows, which a mistake has made as a rule.
+void require_rows(int64_t num_rows, const std::string& input);
 
 // Throws Error(kUsage) for a temperature by which logits in f32 cannot be divided.
 void require_temperature(double temperature);

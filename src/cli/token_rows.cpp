@@ -29,7 +29,8 @@ std::vector<int32_t> read_tokens(const Json& row, int64_t vocab_size, int64_t mi
   const auto count = static_cast<int64_t>(list->size());
   if (count < min_tokens) {
     refuse(where,
-           fmt::format("key \"tokens\" has {} ids, and at least {} are needed", count, min_tokens));
+           fmt::format("key \"tokens\" has {} ids, and at least {} are needed", count, min_tokens),
+           "leave the row out, or give it more tokens");
   }
   if (count > max_tokens) {
     refuse(where,

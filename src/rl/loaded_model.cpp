@@ -37,6 +37,12 @@ LoadedModel prepare_model(io::HfFolder folder, tensor::Device device, bool with_
   return m;
 }
 
+// A folder's path as its parent lists it.
+std::filesystem::path without_slash(const std::string& directory) {
+  const auto folder = std::filesystem::path(directory).lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
 }  // namespace
 
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
@@ -142,18 +148,19 @@ int64_t num_elements(const io::HfTensor& tensor) {
 void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
                const std::string& template_directory, const std::string& directory) {
   // Beside the target first: an earlier export stays whole until the new one is.
-  const UnfinishedFolder fresh(directory + ".new");
+  const std::string target = without_slash(directory).string();
+  const UnfinishedFolder fresh(target + ".new");
   io::write_hf_folder(fresh.path(), list_export_tensors(store, spec),
                       {.template_directory = template_directory, .shards = {}});
-  std::filesystem::remove_all(directory);
-  std::filesystem::rename(fresh.path(), directory);
+  std::filesystem::remove_all(target);
+  std::filesystem::rename(fresh.path(), target);
 }
 
 void try_export(const model::ParameterStore& store, const model::ModelSpec& spec,
                 const std::string& template_directory, const std::string& directory) {
   std::vector<io::HfTensor> tensors = list_export_tensors(store, spec);
   const auto smallest = std::ranges::min_element(tensors, {}, num_elements);
-  const UnfinishedFolder trial(directory + ".try");
+  const UnfinishedFolder trial(without_slash(directory).string() + ".try");
   io::write_hf_folder(trial.path(), {*smallest},
                       {.template_directory = template_directory, .shards = {}});
 }
@@ -165,8 +172,7 @@ void check_export_target(const std::string& directory) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::kUsage, what, "name a new folder", directory);
   };
-  fs::path folder = fs::path(directory).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
+  const fs::path folder = without_slash(directory);
   fs::path above = fs::absolute(folder).parent_path();
   std::error_code error;
   while (!fs::exists(above, error) && above.has_relative_path()) above = above.parent_path();
