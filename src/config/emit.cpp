@@ -78,6 +78,10 @@ Json scalar_to_json(const Node& node) {
   const std::string& text = node.text;
   if (node.quoted) return text;
   if (const auto value = parse_bool(text)) return *value;
+  if (has_leading_zero(text)) {
+    throw Error(ErrorCode::kUsage, fmt::format("{} is octal to some readers of YAML", text), "",
+                "write it without the zero, or quoted");
+  }
   std::string reason;
   if (text.find_first_of(".eE") == std::string::npos)
     if (const auto value = parse_whole(text, reason)) return *value;

@@ -87,10 +87,21 @@ std::optional<Decimal> parse_decimal(std::string_view text, std::string& reason)
                                quote_value(trim(text)));
     return std::nullopt;
   }
+  if (has_leading_zero(all)) {
+    reason = fmt::format("is {}, which is octal to some readers of YAML", quote_value(all));
+    return std::nullopt;
+  }
   return number;
 }
 
 }  // namespace
+
+bool has_leading_zero(std::string_view text) {
+  std::string_view rest = text;
+  if (!take_decimal(rest) || !rest.empty()) return false;
+  if (text[0] == '+' || text[0] == '-') text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && (is_digit(text[1]) || text[1] == '_');
+}
 
 std::optional<int64_t> parse_whole(std::string_view text, std::string& reason) {
   auto number = parse_decimal(text, reason);

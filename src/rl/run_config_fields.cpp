@@ -8,6 +8,11 @@ namespace {
 
 using config::Binder;
 
+// What is computed in 32 bits: float32 tells 1e-6 from zero with all its digits, token counts and
+// ids are int32.
+constexpr double kLeast = 1e-6, kMaxInt32 = 2147483647;
+constexpr double kMaxGib = 1e6, kMaxFactor = 1e6;
+
 void bind_section(Binder& b, ModelOptions& o) {
   b.begin_section("model", "Checkpoints to start from. The architecture comes from config.json.");
   b.field(
@@ -60,22 +65,26 @@ void bind_engine(Binder& b, RolloutOptions& o) {
           {.unit = "samples",
            .doc = "Samples that an engine decodes at once.",
            .min = 1,
+           .max = kMaxInt32,
            .slime = "sglang-max-running-requests"});
   b.field("chunked_prefill_size", o.chunked_prefill_size,
           {.unit = "tokens",
            .doc = "Tokens of one forward of the engine, decode and prefill together.",
            .min = 1,
+           .max = kMaxInt32,
            .slime = "sglang-chunked-prefill-size"});
   b.field("max_total_tokens", o.max_total_tokens,
           {.unit = "tokens",
            .doc = "Capacity of an engine's KV cache; 0: what kv_cache_gib holds.",
            .min = 0,
+           .max = kMaxInt32,
            .slime = "sglang-max-total-tokens"});
   b.field("kv_cache_gib", o.kv_cache_gib,
           {.unit = "GiB",
            .doc = "Memory of an engine's keys and values. Left out: 1 on the CPU; on a GPU what "
                   "is left of mem_fraction_static.",
            .min = 0,
+           .max = kMaxGib,
            .min_exclusive = true,
            .slime = "-"});
   b.field("disable_radix_cache", o.disable_radix_cache,
@@ -95,28 +104,32 @@ void bind_engine(Binder& b, RolloutOptions& o) {
 void bind_section(Binder& b, RolloutOptions& o) {
   b.begin_section("rollout", "What is generated, and the engine that does it.");
   b.field("num_rollout", o.num_rollout,
-          {.unit = "rollouts", .doc = "Rollouts of the run.", .min = 0});
+          {.unit = "rollouts", .doc = "Rollouts of the run.", .min = 0, .max = kMaxInt32});
   b.field(
       "num_epoch", o.num_epoch,
       {.unit = "epochs", .doc = "Passes over the prompts, where num_rollout is absent.", .min = 1});
   b.field("rollout_batch_size", o.rollout_batch_size,
-          {.unit = "prompts", .doc = "Prompts of one rollout.", .min = 1});
-  b.field("n_samples_per_prompt", o.n_samples_per_prompt,
-          {.unit = "samples", .doc = "Samples of one prompt: its group.", .min = 1});
+          {.unit = "prompts", .doc = "Prompts of one rollout.", .min = 1, .max = kMaxInt32});
+  b.field(
+      "n_samples_per_prompt", o.n_samples_per_prompt,
+      {.unit = "samples", .doc = "Samples of one prompt: its group.", .min = 1, .max = kMaxInt32});
   b.field("rollout_max_prompt_len", o.rollout_max_prompt_len,
           {.unit = "tokens",
            .doc = "Longer prompts are dropped when the data is read; 0: all are kept.",
            .min = 0});
   b.field("rollout_max_response_len", o.rollout_max_response_len,
-          {.unit = "tokens", .doc = "A response that reaches it is truncated.", .min = 1});
+          {.unit = "tokens",
+           .doc = "A response that reaches it is truncated.",
+           .min = 1,
+           .max = kMaxInt32});
   b.field("rollout_temperature", o.rollout_temperature,
           {.doc = "Divides the logits, in sampling and in every log-prob of training.",
-           .min = 0,
-           .min_exclusive = true});
+           .min = kLeast,
+           .max = 1 / kLeast});
   b.field("rollout_top_p", o.rollout_top_p,
-          {.doc = "Nucleus sampling; 1: off.", .min = 0, .max = 1, .min_exclusive = true});
+          {.doc = "Nucleus sampling; 1: off.", .min = kLeast, .max = 1});
   b.field("rollout_top_k", o.rollout_top_k,
-          {.doc = "Sample from the k likeliest tokens; -1: off.", .min = -1});
+          {.doc = "Sample from the k likeliest tokens; -1: off.", .min = -1, .max = kMaxInt32});
   b.field("rollout_min_p", o.rollout_min_p,
           {.doc = "Drop tokens less likely than this share of the likeliest; 0: off.",
            .min = 0,
@@ -127,7 +140,8 @@ void bind_section(Binder& b, RolloutOptions& o) {
       "rollout_stop_token_ids", o.rollout_stop_token_ids,
       {.doc = "Tokens that end a response, besides the checkpoint's own (generation_config.json, "
               "else config.json).",
-       .min = 0});
+       .min = 0,
+       .max = kMaxInt32});
   bind_engine(b, o);
   bind_later_rollout(b);
   b.end_section();
@@ -153,6 +167,7 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
           {.unit = "s",
            .doc = "Time-out of one request.",
            .min = 0,
+           .max = 86400,
            .min_exclusive = true,
            .slime = "-"});
   b.field("rm_retries", o.rm_retries,
@@ -189,7 +204,8 @@ void bind_section(Binder& b, RlOptions& o) {
            .min = 1,
            .min_exclusive = true});
   b.field("use_kl_loss", o.use_kl_loss, {.doc = "Add the KL to the reference model to the loss."});
-  b.field("kl_loss_coef", o.kl_loss_coef, {.doc = "Coefficient of the KL loss.", .min = 0});
+  b.field("kl_loss_coef", o.kl_loss_coef,
+          {.doc = "Coefficient of the KL loss.", .min = 0, .max = kMaxFactor});
   b.field("kl_loss_type", o.kl_loss_type,
           {.doc = "Estimator of the KL, in the loss and in the reward.",
            .choices = {"k1", "k2", "k3", "low_var_kl"}});
@@ -203,8 +219,11 @@ void bind_section(Binder& b, RlOptions& o) {
   b.field("use_unbiased_kl", o.use_unbiased_kl,
           {.doc = "Weight the KL loss by the ratio of policy and old policy."});
   b.field("kl_coef", o.kl_coef,
-          {.doc = "KL in the reward (reinforce_plus_plus, its baseline and rloo).", .min = 0});
-  b.field("entropy_coef", o.entropy_coef, {.doc = "Bonus on the entropy."});
+          {.doc = "KL in the reward (reinforce_plus_plus, its baseline and rloo).",
+           .min = 0,
+           .max = kMaxFactor});
+  b.field("entropy_coef", o.entropy_coef,
+          {.doc = "Bonus on the entropy.", .min = -kMaxFactor, .max = kMaxFactor});
   b.field("per_token_loss", o.per_token_loss,
           {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.",
            .slime = "calculate-per-token-loss"});
@@ -275,9 +294,9 @@ void bind_section(Binder& b, EvalOptions& o) {
           {.unit = "tokens", .doc = "Default: as in training.", .min = 1});
   b.field("eval_temperature", o.eval_temperature,
           {.doc = "Default: as in training; 0: greedy.", .min = 0});
-  b.field("eval_top_p", o.eval_top_p,
-          {.doc = "Default: as in training.", .min = 0, .max = 1, .min_exclusive = true});
-  b.field("eval_top_k", o.eval_top_k, {.doc = "Default: as in training.", .min = -1});
+  b.field("eval_top_p", o.eval_top_p, {.doc = "Default: as in training.", .min = kLeast, .max = 1});
+  b.field("eval_top_k", o.eval_top_k,
+          {.doc = "Default: as in training.", .min = -1, .max = kMaxInt32});
   b.field("eval_rm_type", o.eval_rm_type,
           {.doc = "Grader of the evaluation; default reward.rm_type.", .slime = "-"});
   b.field("eval_reward_key", o.eval_reward_key, {.doc = "Default: reward.reward_key."});

@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char* kMtp = "training of multi-token prediction";
 constexpr const char* kHostAdam = "an optimizer in host memory";
+constexpr double kMaxFactor = 1e6;  // a product with it stays finite in float32
 
 }  // namespace
 
@@ -62,6 +63,7 @@ void bind(config::Binder& b, TrainOptions& o) {
                   "quarter ... of it that leaves room for the activations. The number of chunks "
                   "decides the last bits of the head's gradient.",
            .min = 0,
+           .max = 1e6,
            .min_exclusive = true,
            .slime = "-"});
   b.field(
@@ -93,8 +95,9 @@ void bind(config::Binder& b, OptimizerOptions& o) {
            .choices = {"adam"},
            .refused_choices = {{"sgd", "planned: other optimizers"},
                                {"adamw", "here it is adam; its decay is decoupled"}}});
-  b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0});
-  b.field("min_lr", o.min_lr, {.doc = "Learning rate at the end of the decay.", .min = 0});
+  b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0, .max = kMaxFactor});
+  b.field("min_lr", o.min_lr,
+          {.doc = "Learning rate at the end of the decay.", .min = 0, .max = kMaxFactor});
   b.field("lr_decay_style", o.lr_decay_style,
           {.doc = "Shape of the schedule after the warm-up, as Megatron has it.",
            .choices = {"constant", "linear", "cosine", "inverse-square-root", "WSD"}});
@@ -114,13 +117,15 @@ void bind(config::Binder& b, OptimizerOptions& o) {
   b.field("lr_wsd_decay_iters", o.lr_wsd_decay_iters,
           {.unit = "steps", .doc = "Optimizer steps of that stretch; WSD needs it.", .min = 1});
   b.field("weight_decay", o.weight_decay,
-          {.doc = "Decoupled weight decay; parameters of one dimension are exempt.", .min = 0});
+          {.doc = "Decoupled weight decay; parameters of one dimension are exempt.",
+           .min = 0,
+           .max = kMaxFactor});
   b.field("adam_beta1", o.adam_beta1,
           {.doc = "Decay of the first moment.", .min = 0, .max = 0.999999});
   b.field("adam_beta2", o.adam_beta2,
           {.doc = "Decay of the second moment.", .min = 0, .max = 0.999999999});
   b.field("adam_eps", o.adam_eps,
-          {.doc = "Added to the root of the second moment.", .min = 0, .min_exclusive = true});
+          {.doc = "Added to the root of the second moment.", .min = 1e-30, .max = 1});
   b.field(
       "clip_grad", o.clip_grad,
       {.doc = "Gradients are scaled down to this global 2-norm; 0 turns clipping off.", .min = 0});

@@ -189,7 +189,10 @@ TEST(Numbers, reads_whole_numbers_at_the_edges) {
   EXPECT_EQ(parse_whole("9.223372036854775807e18", reason), INT64_MAX);
   EXPECT_EQ(parse_whole("0e99999999", reason), 0);
   EXPECT_EQ(parse_whole("0.000", reason), 0);
-  EXPECT_EQ(parse_whole("00012", reason), 12);
+  EXPECT_FALSE(parse_whole("00012", reason));
+  EXPECT_FALSE(parse_whole("0_1", reason));
+  EXPECT_EQ(parse_whole("0", reason), 0);
+  EXPECT_EQ(parse_real("0.5", reason), 0.5);
   EXPECT_EQ(parse_whole("12000e-3", reason), 12);
   for (const char* bad :
        {"", "_1", "1_", "1__0", "-", "+", ".", "e5", "1e", "1 2", "--1", "0o7", "1,000"})

@@ -106,7 +106,7 @@ class Config {
   ~Config();
 
   // A binder that sets fields from the tree and collects faults: wrong types, out-of-range values,
-  // unknown choices. Whole numbers written as 1e6 or 4_608 are read as what they mean; 010 is ten.
+  // unknown choices. Whole numbers written as 1e6 or 4_608 are read as they mean; 010 is not.
   Binder& binder();
   // A fault that no single field can see, such as a contradiction between two keys. Nothing is
   // added where has_fault(key): what stands there could not be read.
