@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -30,6 +32,9 @@ struct EasyClose {
 struct MultiClose {
   void operator()(CURLM* handle) const { curl_multi_cleanup(handle); }
 };
+struct UrlFree {
+  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+};
 struct ListFree {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
@@ -44,6 +49,17 @@ struct Request {
   std::string failure;
   char detail[CURL_ERROR_SIZE] = "";
 };
+
+// No retry mends an address that cannot be read.
+void check_url(const std::string& address) {
+  const std::unique_ptr<CURLU, UrlFree> url(curl_url());
+  if (!url) throw std::bad_alloc();
+  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, address.c_str(), 0);
+  if (code == CURLUE_OK) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("rm_url '{}' is no address: {}", address, curl_url_strerror(code)),
+              "write it as http://host:port/path");
+}
 
 size_t append_body(char* data, size_t size, size_t count, void* request) {
   std::string& body = static_cast<Request*>(request)->body;
@@ -275,6 +291,7 @@ std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteC
                 fmt::format("rm_url '{}' is no http or https address", options.rm_url),
                 "write it as http://host:port/path");
   }
+  check_url(options.rm_url);
   if (!(options.rm_timeout_s >= 0.001) || options.rm_timeout_s > 1e6 || options.rm_retries < 1 ||
       options.rm_max_connections < 1 || options.rm_max_connections > 65536) {
     throw Error(

@@ -269,6 +269,9 @@ TEST_F(Remote, RefusesUnusableOptions) {
   };
   refused([](RewardOptions& o) { o.rm_url = "127.0.0.1:80"; });
   refused([](RewardOptions& o) { o.rm_url = "file:///etc/passwd"; });
+  for (const char* malformed : {"http://[::1", "http://", "http://host:99999/", "http://a b/",
+                                "http://host:port/", "http://host/\x1b[31m"})
+    refused([&](RewardOptions& o) { o.rm_url = malformed; });
   refused([](RewardOptions& o) { o.rm_timeout_s = 0; });
   refused([](RewardOptions& o) { o.rm_timeout_s = std::nan(""); });
   refused([](RewardOptions& o) { o.rm_retries = 0; });
