@@ -98,8 +98,8 @@ void TrainingRun::open_run_folder() {
   if (const std::string text = describe_truncated_sampling(config_); !text.empty())
     log_warn("{}", text);
   if (request_.dry_run) log_info("{}", describe_checks());
-  if (!request_.dry_run && !request_.resume.empty())
-    io::tidy_root(checkpoint_root(), config_.checkpoint.keep_last);
+  if (!request_.dry_run && request_.start.is_own)
+    io::tidy_root(root_of_checkpoints_, config_.checkpoint.keep_last);
   if (!request_.dry_run) write_settings(config_.observe.run_dir, config_.resolved_yaml);
 }
 
