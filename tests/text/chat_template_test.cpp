@@ -270,9 +270,8 @@ TEST(ChatTemplate, LongConversationsStayFarBelowTheLimits) {
                            "deepseek-ai-DeepSeek-V3.1.jinja",
                            "meta-llama-Llama-3.1-8B-Instruct.jinja", "trl-qwen3_training.jinja"}) {
     const Json variables = {{"messages", messages}, {"bos_token", "<s>"}, {"eos_token", "</s>"}};
-    EXPECT_GT(
-        parse(read_text_file(kData + "templates/" + name)).render(variables, limits).text.size(),
-        500'000u)
+    EXPECT_GT(parse(read_text_file(kTemplates + name)).render(variables, limits).text.size(),
+              500'000u)
         << name;
   }
 }
