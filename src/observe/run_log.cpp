@@ -67,6 +67,7 @@ struct RunLog::Impl {
   double eta_seconds() const;
   void check_in_place() const;
   std::string status_path() const { return join_path(options.run_dir, "status.json"); }
+  bool is_given_up() const;
   std::string format_status(std::string_view state, int64_t step, std::string_view error,
                             std::string_view warning) const;
 
@@ -80,6 +81,7 @@ struct RunLog::Impl {
   // there are others.
   int64_t start_ns = monotonic_ns(), first_end_ns = 0, last_end_ns = 0;
   int64_t first_step = -1, last_step = -1;
+  bool has_status = false;  // written by this rank
 };
 
 void RunLog::Impl::open() {
@@ -166,7 +168,10 @@ void RunLog::write_status(std::string_view state, int64_t step, std::string_view
                           std::string_view warning) {
   if (!impl_->options.enabled) return;
   impl_->check_in_place();
+  // Another rank has given this one up: the launcher lets a stopped process run on before it ends it.
+  if (impl_->has_status && impl_->is_given_up()) return;
   write_file_atomic(impl_->status_path(), impl_->format_status(state, step, error, warning));
+  impl_->has_status = true;
 }
 
 void RunLog::write_failure(int64_t step, std::string_view error) {
@@ -177,6 +182,13 @@ void RunLog::write_failure(int64_t step, std::string_view error) {
     // A full disk, mostly: what the old text takes of it is there to write to.
     overwrite(impl_->status_path(), text);
   }
+}
+
+// The status on disk is a failure that this rank has not written.
+bool RunLog::Impl::is_given_up() const {
+  if (!path_exists(status_path())) return false;
+  const Json status = Json::parse(read_text_file(status_path()), nullptr, false);
+  return status.is_object() && status.value("state", "") == "failed";
 }
 
 std::string RunLog::Impl::format_status(std::string_view state, int64_t step,

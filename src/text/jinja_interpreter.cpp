@@ -17,7 +17,7 @@ Interpreter::Interpreter(const Program& program, const TemplateLimits& limits,
 
 namespace {
 
-constexpr size_t kMaxMessageBytes = 1000;  // a template may raise megabytes
+constexpr size_t kMaxMessageBytes = 900;  // a template may raise megabytes; an Error holds 1000
 constexpr const char* kFaultHint =
     "check that the messages (and tools) have what the template reads, or correct the template";
 

@@ -109,7 +109,5 @@ TEST(ScoreRows, TemperatureDividesTheLogits) {
   for (const Json& value : hot["logprobs"]) EXPECT_NEAR(value.get<double>(), -std::log(96.0), 1e-4);
 }
 
-TEST(ScoreRows, OfAnEmptyFileAreNone) { EXPECT_EQ(score_text(""), ""); }
-
 }  // namespace
 }  // namespace slimexx::cli
