@@ -254,7 +254,7 @@ TEST_F(Failures, MissingFoldersAreNamed) {
 }
 
 TEST_F(Failures, ModelThatDivergedStopsTheRun) {
-  const Finished f = run_slimexx(0, arguments({"optimizer.lr=1e6", "optimizer.weight_decay=0"}));
+  const Finished f = run_slimexx(0, arguments({"optimizer.lr=1e30", "optimizer.weight_decay=0"}));
   EXPECT_EQ(f.status, 4) << f.text();
   expect_mentions(f, {"NaN", "learning rate"});
   EXPECT_EQ(status().at("state"), "failed");
