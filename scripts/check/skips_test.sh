@@ -26,6 +26,9 @@ expect 0 'no NCCL'
 expect 0 'one rank: built without MPI'
 expect 1 'no data'
 expect 1 'there is no GPU data'
+printf 'add_test(passes true)\nadd_test(timing true)\nset_tests_properties(timing PROPERTIES DISABLED ON)\n' >CTestTestfile.cmake
+ctest --output-junit "$tree/tests.xml" >/dev/null
+"$check" tests.xml >/dev/null || { echo "a disabled test failed it"; exit 1; }
 echo 'add_test(skips no_such_program)' >CTestTestfile.cmake
 ctest --output-junit "$tree/tests.xml" >/dev/null 2>&1 || true
 ! "$check" tests.xml >/dev/null || { echo "a program that is missing passed"; exit 1; }
