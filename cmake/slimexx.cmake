@@ -3,11 +3,15 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(SLX_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+if(SLX_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+endif()
 
 find_program(SLX_CCACHE ccache)
 if(SLX_CCACHE)
@@ -22,12 +26,13 @@ add_library(slx_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(slx_flags INTERFACE -Wno-restrict)  # false positives on std::string, GCC PR105651
 endif()
-target_compile_options(slx_flags INTERFACE -Wall -Wextra -Wshadow -Werror
+# Not for users: another compiler or library warns of other things.
+option(SLX_WERROR "Make warnings errors" OFF)
+target_compile_options(slx_flags INTERFACE -Wall -Wextra -Wshadow $<$<BOOL:${SLX_WERROR}>:-Werror>
   # One rounding per written operation: a contracted multiply-add in one copy of a loop and not in
   # another would give one value two bit patterns (docs/numerics.md).
   -ffp-contract=off)
 target_include_directories(slx_flags INTERFACE ${PROJECT_SOURCE_DIR}/include)
-set(SLX_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=")
 if(SLX_SANITIZE)
   add_compile_options(-fsanitize=${SLX_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${SLX_SANITIZE})

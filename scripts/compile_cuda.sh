@@ -3,6 +3,8 @@
 # Nothing is run: that needs a GPU (ctest -L gpu).
 #
 #   scripts/compile_cuda.sh [TARGET ...]     default: everything but the program itself
+#
+# SLX_PRESET: another preset than `cuda` (cuda-ci: warnings are errors).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || true)
@@ -12,7 +14,8 @@ if [[ -z $nvcc ]]; then
   exit 0
 fi
 printf '\n== CUDA: compile with %s\n' "$("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')"
-cmake --preset cuda -DCMAKE_CUDA_COMPILER="$nvcc"
+preset=${SLX_PRESET:-cuda}
+cmake --preset "$preset" -DCMAKE_CUDA_COMPILER="$nvcc"
 targets=("$@")
 [[ ${#targets[@]} -eq 0 ]] && targets=(cuda_code)
-cmake --build --preset cuda -j "${SLX_JOBS:-$(nproc)}" --target "${targets[@]}"
+cmake --build --preset "$preset" -j "${SLX_JOBS:-$(nproc)}" --target "${targets[@]}"

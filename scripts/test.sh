@@ -4,6 +4,7 @@
 #   scripts/test.sh                     everything
 #   scripts/test.sh REGEX               tests whose name matches, e.g. 'text\..*Utf8'
 #   scripts/test.sh -L LABEL            tests of one label: unit, e2e, fuzz, check, ...
+#   scripts/test.sh -E REGEX            all but the tests whose name matches
 #   scripts/test.sh --preset asan ...   with another preset of CMakePresets.json (default: cpu)
 #
 # SLX_JOBS sets how many compilations and tests run at a time (default: one per core).
@@ -16,6 +17,7 @@ while [[ $# -gt 0 ]]; do
   case $1 in
     --preset) preset=${2:?--preset wants a name}; shift 2 ;;
     -L) select+=(-L "^${2:?-L wants a label}\$"); shift 2 ;;
+    -E) select+=(-E "${2:?-E wants a regular expression}"); shift 2 ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "scripts/test.sh: no option $1 (see --help)" >&2; exit 2 ;;
     *) select+=(-R "$1"); shift ;;
@@ -33,5 +35,12 @@ announce "build with $jobs jobs"
 cmake --build --preset "$preset" -j "$jobs"
 # CTest runs scripts/check.sh too, as check.tree. Its own summary stands last, for people and for CI.
 announce "test"
-exec ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
-  --timeout 600 "${select[@]}"
+results=$PWD/build/$preset/tests.xml
+status=0
+ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+  --timeout 600 --output-junit "$results" "${select[@]}" || status=$?
+# On a machine that has all, a test that does not run is a fault.
+if [[ ${CI:-} == true ]]; then
+  skips=$(scripts/check/skips.sh "$results") || { echo "$skips"; status=1; }
+fi
+exit "$status"
