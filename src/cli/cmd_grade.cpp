@@ -10,6 +10,7 @@
 #include "cli/token_rows.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
 #include "slimexx/reward/rewards.h"
 
 namespace slimexx::cli {
@@ -57,18 +58,26 @@ void run_grade(const GradeFlags& flags, Session& session) {
   io::LineReader input(flags.input);
   ResultLines output(flags.output, true);
   RowBatch batch;
+  int64_t num_rows = 0, num_failed = 0;
   while (read_batch(input, kBatchRows, batch)) {
     std::vector<reward::RewardInput> inputs(batch.size());
     for_each_row(batch, [&](size_t i) {
       inputs[i] = read_input(batch.rows[i], batch.first_index + static_cast<int64_t>(i));
     });
     for (const reward::Grade& grade : grader->grade(inputs)) {
-      output.write(fmt::format("{{\"reward\":{},\"reason\":{}}}", format_double(grade.reward),
-                               quote_json(grade.reason)));
+      output.write(fmt::format("{{\"reward\":{},\"reason\":{}{}}}", format_double(grade.reward),
+                               quote_json(grade.reason), grade.failed ? ",\"failed\":true" : ""));
+      num_failed += grade.failed;
+      ++num_rows;
     }
   }
   require_rows(output.num_lines(), flags.input);
   output.finish();
+  if (num_failed > 0)
+    log_warn(
+        "the grader failed on {} of {} rows: they have \"failed\": true, and their reward "
+        "means nothing",
+        num_failed, num_rows);
 }
 
 std::string names_of_rewards() {
@@ -87,7 +96,8 @@ VerbBody declare_grade(CLI::App& app) {
   app.add_option("--input", flags->input, "JSON lines {\"response\", \"label\", \"prompt\"?}")
       ->type_name("FILE")
       ->required();
-  app.add_option("--output", flags->output, "JSON lines {\"reward\", \"reason\"}; default stdout")
+  app.add_option("--output", flags->output,
+                 "JSON lines {\"reward\", \"reason\", \"failed\"?}; default stdout")
       ->type_name("FILE");
   app.add_option("--reward-key", flags->reward.reward_key,
                  "Which of the grader's values is the reward")

@@ -158,6 +158,10 @@ Equality compare_readings(const std::vector<Reading>& gold,
       if (verdict.equal) return result;
     }
   }
+  if (budget.steps <= 0) {
+    result.undecided = true;
+    result.reason = "not decided within the step limit; so far " + result.reason;
+  }
   return result;
 }
 

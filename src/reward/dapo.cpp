@@ -196,6 +196,7 @@ Grade grade_dapo(const RewardInput& input) {
   grade.prediction = dapo_prediction(input.response);
   const auto label = integer_text(dapo_form(input.label));
   if (!label) {
+    grade.failed = true;
     grade.reason =
         fmt::format("the label '{}' is not an integer, as dapo's labels are", shorten(input.label));
     grade.values = {{"score", 0.0}, {"acc", 0.0}};

@@ -9,10 +9,9 @@
 namespace slimexx::reward {
 namespace {
 
-Grade fail(std::string reason, std::string prediction = "") {
+Grade no_answer(std::string reason) {
   Grade grade;
   grade.reason = std::move(reason);
-  grade.prediction = std::move(prediction);
   return grade;
 }
 
@@ -32,18 +31,19 @@ std::optional<std::string_view> find_answer_part(std::string_view response) {
 Grade grade_deepscaler(const RewardInput& input) {
   const auto part = find_answer_part(input.response);
   if (!part) {
-    return fail(
+    return no_answer(
         "no </think> and no ###Response in the response; for a model that does not think "
         "aloud use rm_type math");
   }
   std::string given, truth = input.label;
-  if (!read_final_box(*part, given)) return fail("no complete \\boxed{} behind the reasoning");
-  if (input.label.empty()) return fail("the label is empty", given);
+  if (!read_final_box(*part, given)) return no_answer("no complete \\boxed{} behind the reasoning");
+  if (input.label.empty()) return failed_grade("the label is empty", given);
   if (contains(input.label, kBoxed) && !read_final_box(input.label, truth)) {
-    return fail("the label has a \\boxed without its braces", given);
+    return failed_grade("the label has a \\boxed without its braces", given);
   }
   Equality equality = compare_mathd(truth, given);
   if (!equality.equal) equality = compare_sympy(truth, given);
+  if (equality.undecided) return failed_grade(equality.reason, given);
   Grade grade;
   grade.reward = equality.equal ? 1 : 0;
   grade.reason = fmt::format("{}: {}", equality.equal ? "equal" : "not equal", equality.reason);

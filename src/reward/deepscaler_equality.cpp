@@ -106,7 +106,7 @@ Equality compare_sympy(std::string_view truth, std::string_view given) {
   }
   // The forms are in lower case and without LaTeX's operands: sin x has become sinx.
   const Equality by_latex = compare_answers(truth, given);
-  return by_latex.equal ? by_latex : by_form;
+  return by_latex.equal || by_latex.undecided ? by_latex : by_form;
 }
 
 }  // namespace slimexx::reward

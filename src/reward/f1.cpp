@@ -71,6 +71,11 @@ Grade grade_f1(const RewardInput& input) {
   const auto truth = split_words(input.label);
   Grade grade;
   grade.values = {{"f1", 0.0}, {"precision", 0.0}, {"recall", 0.0}};
+  if (truth.empty()) {
+    grade.failed = true;
+    grade.reason = "the label has no words";
+    return grade;
+  }
   if ((is_verdict(given) || is_verdict(truth)) && given != truth) {
     grade.reason = "yes, no and noanswer count only as the whole answer";
     return grade;

@@ -227,6 +227,11 @@ Grade grade_gpqa(const RewardInput& input) {
     return make_grade(letter == upper_text(question.label),
                       fmt::format("chose {}, label {}", letter, shorten(question.label)), letter);
   }
+  const auto texts = answer_texts(input, question);
+  if (question.correct.empty() && std::all_of(texts.begin(), texts.end(), [](const auto& text) {
+        return normalize(text).empty();
+      }))
+    return failed_grade("neither the label nor the metadata names the correct choice", letter);
   return make_grade(false, "no letter and no answer text in the response", letter);
 }
 

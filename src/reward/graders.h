@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "slimexx/reward/rewards.h"
 
@@ -16,6 +17,15 @@ Grade grade_gpqa(const RewardInput& input);
 Grade grade_f1(const RewardInput& input);
 Grade grade_random(const RewardInput& input);
 
+// A grade without a score.
+inline Grade failed_grade(std::string reason, std::string prediction = "") {
+  Grade grade;
+  grade.reason = std::move(reason);
+  grade.failed = true;
+  grade.prediction = std::move(prediction);
+  return grade;
+}
+
 // boxed.cpp: content of the last \boxed{...} (or \fbox{...}) with matched braces.
 std::optional<std::string> last_boxed(std::string_view text);
 
@@ -24,6 +34,7 @@ std::optional<std::string> last_boxed(std::string_view text);
 struct Equality {
   bool equal = false;
   std::string reason;
+  bool undecided = false;  // not equal so far, and the step limit was reached
 };
 Equality compare_answers(std::string_view gold, std::string_view prediction);
 

@@ -8,12 +8,12 @@ Grade grade_math(const RewardInput& input) {
   Grade grade;
   const std::string label = read_label(input.label);
   const auto answer = extract_answer(input.response);
-  if (label.empty()) {
-    grade.reason = "the label is empty";
-  } else if (!answer) {
+  if (label.empty()) return failed_grade("the label is empty", answer.value_or(""));
+  if (!answer) {
     grade.reason = "the response gives no answer, or was cut off inside its last \\boxed";
   } else {
     const Equality equality = compare_answers(label, *answer);
+    if (equality.undecided) return failed_grade(equality.reason, *answer);
     grade.reward = equality.equal ? 1 : 0;
     grade.reason = equality.reason;
     grade.prediction = *answer;

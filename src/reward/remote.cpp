@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "reward/graders.h"
 #include "reward/text_scan.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
@@ -47,6 +48,7 @@ struct Request {
   int64_t tries = 0;
   Clock::time_point not_before;
   std::string failure;
+  bool answered = false;  // by the service, at the last try
   char detail[CURL_ERROR_SIZE] = "";
 };
 
@@ -201,6 +203,7 @@ class RemoteGrader : public Grader {
   bool accept(Request& request, CURLcode code) {
     long status = 0;
     curl_easy_getinfo(request.easy.get(), CURLINFO_RESPONSE_CODE, &status);
+    request.answered = code == CURLE_OK || code == CURLE_WRITE_ERROR;
     if (code == CURLE_WRITE_ERROR) {
       request.failure = fmt::format("its answer is longer than {}", format_bytes(kMaxBodyBytes));
     } else if (code != CURLE_OK) {
@@ -219,14 +222,20 @@ class RemoteGrader : public Grader {
     return false;
   }
 
-  void retry(std::unique_ptr<Request> request) {
-    if (request->tries >= options_.rm_retries) {
+  // A service that answers is there, and only this sample goes without a reward.
+  void give_up(const Request& request) {
+    const std::string what = fmt::format("the reward service at {} gave no reward in {} tries: {}",
+                                         options_.rm_url, request.tries, request.failure);
+    if (!request.answered) {
       throw Error(
-          ErrorCode::kRun,
-          fmt::format("the reward service at {} gave no reward in {} tries: {}", options_.rm_url,
-                      request->tries, request->failure),
+          ErrorCode::kRun, what,
           "look at the service's log; rm_timeout_s and rm_retries say how long to wait for it");
     }
+    grades_[request.index] = failed_grade(what);
+  }
+
+  void retry(std::unique_ptr<Request> request) {
+    if (request->tries >= options_.rm_retries) return give_up(*request);
     const int doublings = static_cast<int>(std::min<int64_t>(request->tries - 1, 5));
     const double units = std::min(std::ldexp(1.0, doublings), 30.0) +
                          std::uniform_real_distribution<double>(0, 1)(generator_);

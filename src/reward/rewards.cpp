@@ -140,7 +140,8 @@ class TableGrader : public Grader {
     Grade grade = assignment.rule->grade(assignment.boxed ? reduce_to_box(input) : input);
     // Rows of another rm_type may lack the key; their own reward stands.
     const auto value = grade.values.find(options_.reward_key);
-    if (!options_.reward_key.empty() && value != grade.values.end()) grade.reward = value->second;
+    if (!grade.failed && !options_.reward_key.empty() && value != grade.values.end())
+      grade.reward = value->second;
     return grade;
   }
 

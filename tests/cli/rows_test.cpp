@@ -84,6 +84,9 @@ TEST(Grade, GivesRewardAndReason) {
   EXPECT_EQ(rows[0]["reward"], 1);
   EXPECT_EQ(rows[1]["reward"], 0);
   EXPECT_EQ(rows[2]["reward"], 0);
+  EXPECT_FALSE(rows[1].contains("failed"));
+  EXPECT_EQ(rows[2].value("failed", false), true) << "a label that is empty is no score of 0";
+  EXPECT_NE(f.err.find("the grader failed on 1 of 3 rows"), std::string::npos) << f.err;
   for (const Json& row : rows) EXPECT_FALSE(row["reason"].get<std::string>().empty());
 }
 

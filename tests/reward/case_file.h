@@ -1,5 +1,6 @@
-// Cases of one grader as JSON lines: {"response", "label", "metadata"?, "reward", "reason"?: part
-// of the reason, "repeat"?: {"text", "count"}, which goes where the response says <repeat>}.
+// Cases of one grader as JSON lines: {"response", "label", "metadata"?, "reward", "failed"?:
+// whether the grader has no score, "reason"?: part of the reason, "repeat"?: {"text", "count"},
+// which goes where the response says <repeat>}.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -46,6 +47,8 @@ inline void run_case_file(const std::string& name, Grade (*grade)(const RewardIn
     const Grade got = grade(input);
     EXPECT_NEAR(got.reward, rows[i].at("reward").get<double>(), 1e-12)
         << path << ":" << i + 1 << " " << rows[i].dump() << "\nreason: " << got.reason;
+    EXPECT_EQ(got.failed, rows[i].value("failed", false))
+        << path << ":" << i + 1 << "\nreason: " << got.reason;
     EXPECT_FALSE(got.reason.empty()) << path << ":" << i + 1;
     const std::string part = rows[i].value("reason", "");
     EXPECT_NE(got.reason.find(part), std::string::npos)

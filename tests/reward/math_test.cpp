@@ -55,6 +55,31 @@ TEST(Math, PairsCompareAsListedInBothDirections) {
   EXPECT_GT(pairs, 300);
 }
 
+// Equal sets of sums, so ordered that they take more steps than there are: that is no 0.
+TEST(Math, StepLimitIsAFailureOfTheGrader) {
+  const auto set_of_sums = [](int sums, bool backwards) {
+    std::string set;
+    for (int i = 0; i < sums; ++i) {
+      const int s = backwards ? sums - 1 - i : i;
+      set += i > 0 ? "," : "";
+      for (int k = 0; k < 50; ++k) {
+        const int term = 50 * s + (backwards ? 49 - k : k);
+        set += (k > 0 ? "+\\sin(" : "\\sin(") + std::to_string(term) + ")";
+      }
+    }
+    return "\\{" + set + "\\}";
+  };
+  const Grade cut = grade(set_of_sums(20, false), "\\boxed{" + set_of_sums(20, true) + "}");
+  EXPECT_TRUE(cut.failed) << cut.reason;
+  EXPECT_EQ(cut.reward, 0);
+  EXPECT_NE(cut.reason.find("step limit"), std::string::npos) << cut.reason;
+  const Grade whole = grade(set_of_sums(3, false), "\\boxed{" + set_of_sums(3, true) + "}");
+  EXPECT_FALSE(whole.failed);
+  EXPECT_EQ(whole.reward, 1) << whole.reason;
+  EXPECT_TRUE(grade("", "\\boxed{1}").failed);
+  EXPECT_FALSE(grade("1", "I do not know").failed);
+}
+
 TEST(Math, ResponsesGradeAsListed) {
   int responses = 0;
   for (const Json& row : own_cases()) {

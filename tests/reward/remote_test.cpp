@@ -40,6 +40,16 @@ std::vector<RewardInput> make_inputs(int n) {
   return inputs;
 }
 
+// Why a service that answers gave no reward: the reason of the failed grade.
+std::string reason_of(const RewardOptions& options) {
+  const Grade grade = make_remote_grader(options, kFast)->grade(make_inputs(1)).at(0);
+  EXPECT_TRUE(grade.failed) << grade.reason;
+  EXPECT_EQ(grade.reward, 0);
+  EXPECT_NE(grade.reason.find(options.rm_url), std::string::npos) << grade.reason;
+  return grade.reason;
+}
+
+// Why the run stops: the service cannot be reached.
 std::string failure_of(const RewardOptions& options) {
   try {
     make_remote_grader(options, kFast)->grade(make_inputs(1));
@@ -117,7 +127,7 @@ TEST_F(Remote, GivesUpNamingUrlAndLastFailure) {
     ++requests;
     return HttpAnswer{500, "no model loaded"};
   });
-  const std::string failure = failure_of(options_of(server.url()));
+  const std::string failure = reason_of(options_of(server.url()));
   EXPECT_NE(failure.find("500"), std::string::npos) << failure;
   EXPECT_NE(failure.find("no model loaded"), std::string::npos) << failure;
   EXPECT_NE(failure.find("4 tries"), std::string::npos) << failure;
@@ -145,16 +155,31 @@ TEST_F(Remote, RefusesAnswersThatAreNoReward) {
     });
     RewardOptions options = options_of(server.url());
     options.rm_retries = 2;
-    const std::string failure = failure_of(options);
+    const std::string failure = reason_of(options);
     EXPECT_NE(failure.find(part), std::string::npos) << failure;
   }
+}
+
+// "The grader failed" is not "the score is 0", and costs no other sample its grade.
+TEST_F(Remote, AnswerThatIsNoRewardFailsThatSampleOnly) {
+  HttpServer server([&](const std::string& body) {
+    const std::string response = parse_json(body, "request").at("response");
+    return response == "3" ? HttpAnswer{500, "cannot grade"} : HttpAnswer{200, "0"};
+  });
+  const auto grades = make_remote_grader(options_of(server.url()), kFast)->grade(make_inputs(6));
+  for (size_t i = 0; i < grades.size(); ++i) {
+    EXPECT_EQ(grades[i].reward, 0) << i;
+    EXPECT_EQ(grades[i].failed, i == 3) << i;
+  }
+  EXPECT_NE(grades[3].reason.find("HTTP status 500: 'cannot grade'"), std::string::npos)
+      << grades[3].reason;
 }
 
 TEST_F(Remote, RefusesAnEndlessAnswer) {
   HttpServer server([&](const std::string&) { return HttpAnswer{200, std::string(3 << 20, '1')}; });
   RewardOptions options = options_of(server.url());
   options.rm_retries = 1;
-  EXPECT_NE(failure_of(options).find("longer than"), std::string::npos);
+  EXPECT_NE(reason_of(options).find("longer than"), std::string::npos);
 }
 
 TEST_F(Remote, StopsWaitingAfterTheTimeout) {
@@ -192,8 +217,8 @@ TEST_F(Remote, TakesTheValueOfRewardKeyThroughMakeGrader) {
   EXPECT_EQ(make_grader(options)->grade(make_inputs(1)).at(0).reward, -2);
   options.reward_key = "c";
   options.rm_retries = 1;
-  EXPECT_NE(failure_of(options).find("'c'"), std::string::npos);
-  EXPECT_NE(failure_of(options).find("set reward_key"), std::string::npos);
+  EXPECT_NE(reason_of(options).find("'c'"), std::string::npos);
+  EXPECT_NE(reason_of(options).find("set reward_key"), std::string::npos);
   options.reward_key = "";
   EXPECT_TRUE(make_grader(options)->grade({}).empty());
 }

@@ -1,6 +1,6 @@
 // Rewards: pure, thread-safe functions from a response and its label to a score with a reason. They
-// are total: no input makes one hang, crash or throw; a label that a grader cannot read scores 0
-// and says so.
+// are total: no input makes one hang, crash or throw; where there is no score, as for a label that
+// a grader cannot read, the grade says so.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,6 +25,10 @@ struct RewardInput {
 struct Grade {
   double reward = 0;
   std::string reason;  // a short sentence for logs and tables
+  // The grader has no score for this sample: the label cannot be graded, a limit of the grader's
+  // own was reached, or the service answered nonsense in every try. `reward` and `values`
+  // then mean nothing.
+  bool failed = false;
   // What reward_key may choose from, such as dapo's score, acc.
   std::map<std::string, double> values;
   std::string prediction;  // the answer that was read off the response, if any
@@ -37,6 +41,7 @@ struct RewardOptions {
   double rm_timeout_s = 120;
   int64_t rm_retries = 10;
   int64_t rm_max_connections = 64;
+  std::string on_failure = "mask";  // what a run does with a failed grade: stop or mask
 };
 
 // Grades a batch; of the rule graders one by one on the thread pool, of `remote` concurrently over
@@ -44,7 +49,8 @@ struct RewardOptions {
 class Grader {
  public:
   virtual ~Grader() = default;
-  // Throws Error(kRun) only where a remote service stays unreachable after all retries.
+  // Throws Error(kRun) only where a remote service stays unreachable after all retries; a service
+  // that answers, but never with a reward, gives a failed grade.
   virtual std::vector<Grade> grade(std::span<const RewardInput> inputs) = 0;
 };
 
