@@ -52,6 +52,16 @@ if [[ -n $binary && -d docs/reference ]]; then
   fi
 fi
 
+if [[ ! -f scripts/follow_wandb.py ]]; then
+  :
+elif command -v python3 >/dev/null; then
+  if ! message=$(python3 scripts/check/follow_wandb_test.py 2>&1 </dev/null); then
+    printf 'follow_wandb scripts/follow_wandb.py: %s\n' "$(tail -n 1 <<<"$message")" >>"$found"
+  fi
+else
+  echo "check: no python3, so scripts/follow_wandb.py went unchecked" >&2
+fi
+
 # Takes away what allow.txt excuses, and reports excuses that excuse nothing.
 awk -v docs_ran="$([[ -n $binary ]] && echo 1)" -f scripts/check/excuse.awk \
   scripts/check/allow.txt "$found" >"$scratch/left"
