@@ -64,6 +64,14 @@ bool next_json_object(LineReader& reader, Json& object) {
   return true;
 }
 
+uint64_t compressed_bytes(std::string_view text) {
+  ZstdCompressor compressor;
+  std::string out;
+  compressor.append(text, out);
+  compressor.end(out);
+  return out.size();
+}
+
 struct LineWriter::Impl {
   explicit Impl(const std::string& path) : file(path) {
     if (is_compressed_name(path)) compressor.emplace();

@@ -20,6 +20,8 @@ bool matches(std::string_view pattern, std::string_view name) {
   return false;
 }
 
+constexpr const char* kTableHead = "| name | unit | meaning | healthy |\n|---|---|---|---|\n";
+
 struct Index {
   std::unordered_map<std::string_view, const MetricInfo*> exact;
   std::vector<const MetricInfo*> families;  // the most specific first, as listed
@@ -44,15 +46,24 @@ const Index& catalogue_index() {
 
 const std::vector<MetricInfo>& metric_catalogue() {
   static const std::vector<MetricInfo> catalogue = {
-#define SLX_METRIC(name, unit, meaning, healthy) {name, unit, meaning, healthy},
-#define SLX_STATISTICS(name, unit, meaning, healthy)    \
-  {name "/mean", unit, "Mean of " meaning, healthy},    \
-      {name "/median", unit, "Median of " meaning, ""}, \
-      {name "/max", unit, "Greatest of " meaning, ""},  \
-      {name "/min", unit, "Least of " meaning, ""},
+#define SLX_ROW(name, unit, meaning, healthy, reserved) {name, unit, meaning, healthy, reserved},
+#define SLX_ROWS(name, unit, meaning, healthy, reserved)          \
+  {name "/mean", unit, "Mean of " meaning, healthy, reserved},    \
+      {name "/median", unit, "Median of " meaning, "", reserved}, \
+      {name "/max", unit, "Greatest of " meaning, "", reserved},  \
+      {name "/min", unit, "Least of " meaning, "", reserved},
+#define SLX_METRIC(name, unit, meaning, healthy) SLX_ROW(name, unit, meaning, healthy, false)
+#define SLX_STATISTICS(name, unit, meaning, healthy) SLX_ROWS(name, unit, meaning, healthy, false)
+#define SLX_RESERVED(name, unit, meaning, healthy) SLX_ROW(name, unit, meaning, healthy, true)
+#define SLX_RESERVED_STATISTICS(name, unit, meaning, healthy) \
+  SLX_ROWS(name, unit, meaning, healthy, true)
 #include "observe/metrics.def"
 #undef SLX_METRIC
 #undef SLX_STATISTICS
+#undef SLX_RESERVED
+#undef SLX_RESERVED_STATISTICS
+#undef SLX_ROWS
+#undef SLX_ROW
   };
   return catalogue;
 }
@@ -70,23 +81,30 @@ std::string write_metrics_reference() {
       "# Metrics\n\n"
       "Written by the program from its catalogue; do not edit. A `*` stands for any name without "
       "a\n"
-      "slash, such as that of an evaluation set. Every row of `metrics.jsonl` and every "
-      "TensorBoard tag is one of these.\n"
-      "Names of features that are not there yet (critic, teacher, multi-token prediction, "
-      "drafting,\n"
-      "partial rollouts, several turns) are reserved; no run writes them.\n";
+      "slash, such as that of an evaluation set. Every key of `metrics.jsonl` (one row a rollout) "
+      "and\n"
+      "of `train_steps.jsonl` (one row an optimizer step), and every scalar of TensorBoard, is one "
+      "of these.\n"
+      "A row has the metrics that its run gives a meaning: no `train/kl_loss` without a KL term, "
+      "no "
+      "`eval/`\n"
+      "between evaluations. Names at the end are reserved: no run writes them yet.\n";
   std::string_view group;
+  std::string reserved;
   for (const MetricInfo& info : metric_catalogue()) {
-    const std::string_view prefix = info.name.substr(0, info.name.find('/'));
-    if (prefix != group) {
-      group = prefix;
-      out +=
-          fmt::format("\n## {}\n\n| name | unit | meaning | healthy |\n|---|---|---|---|\n", group);
+    const std::string row =
+        fmt::format("| `{}` | {} | {} | {} |\n", info.name, info.unit.empty() ? "-" : info.unit,
+                    info.meaning, info.healthy.empty() ? "-" : info.healthy);
+    if (info.reserved) {
+      reserved += row;
+      continue;
     }
-    out += fmt::format("| `{}` | {} | {} | {} |\n", info.name, info.unit.empty() ? "-" : info.unit,
-                       info.meaning, info.healthy.empty() ? "-" : info.healthy);
+    const std::string_view prefix = info.name.substr(0, info.name.find('/'));
+    if (prefix != group) out += fmt::format("\n## {}\n\n{}", prefix, kTableHead);
+    group = prefix;
+    out += row;
   }
-  return out;
+  return out + "\n## Reserved\n\n" + kTableHead + reserved;
 }
 
 }  // namespace slimexx::observe

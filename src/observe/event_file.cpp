@@ -95,6 +95,32 @@ std::string encode_scalars_event(double wall_time, int64_t step,
   return event;
 }
 
+std::string encode_text_event(double wall_time, int64_t step, std::string_view tag,
+                              std::string_view markdown) {
+  std::string plugin;
+  append_bytes(plugin, 1, "text");  // PluginData.plugin_name
+  std::string metadata;
+  append_bytes(metadata, 1, plugin);  // SummaryMetadata.plugin_data
+  append_tag(metadata, 4, 0);         // SummaryMetadata.data_class
+  append_varint(metadata, 2);         // DATA_CLASS_TENSOR
+  std::string tensor;
+  append_tag(tensor, 1, 0);                                  // TensorProto.dtype
+  append_varint(tensor, 7);                                  // DT_STRING
+  append_bytes(tensor, 2, std::string("\x12\x02\x08\x01"));  // tensor_shape{dim{size: 1}}
+  append_bytes(tensor, 8, markdown);                         // string_val
+  std::string value;
+  append_bytes(value, 1, tag);       // Summary.Value.tag
+  append_bytes(value, 8, tensor);    // Summary.Value.tensor
+  append_bytes(value, 9, metadata);  // Summary.Value.metadata
+  std::string summary;
+  append_bytes(summary, 1, value);
+  std::string event = start_event(wall_time);
+  append_tag(event, 2, 0);  // Event.step
+  append_varint(event, static_cast<uint64_t>(step));
+  append_bytes(event, 5, summary);  // Event.summary
+  return event;
+}
+
 std::string encode_restart_event(double wall_time, int64_t step) {
   std::string event = start_event(wall_time);
   append_tag(event, 2, 0);

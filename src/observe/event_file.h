@@ -22,6 +22,11 @@ std::string encode_version_event(double wall_time);
 std::string encode_scalars_event(double wall_time, int64_t step,
                                  const std::vector<std::pair<std::string, double>>& values);
 
+// Event{wall_time, step, summary{value{tag, metadata{plugin "text"}, tensor{DT_STRING}}}}:
+// `markdown` on TensorBoard's page of texts. `markdown` must be UTF-8.
+std::string encode_text_event(double wall_time, int64_t step, std::string_view tag,
+                              std::string_view markdown);
+
 // Event{wall_time, step, session_log{START}}: tells TensorBoard to forget earlier values of steps
 // >= step.
 std::string encode_restart_event(double wall_time, int64_t step);

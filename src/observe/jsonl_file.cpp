@@ -21,12 +21,12 @@ namespace {
               "free space or choose another observe.run_dir", path);
 }
 
-// Whether a line is a row of a step before resume_step. A line that is no row at all (torn, or
+// Whether a line is a row whose `key` is below resume_step. A line that is no row at all (torn, or
 // garbage) is not worth keeping.
-bool keep_line(std::string_view line, int64_t resume_step) {
+bool keep_line(std::string_view line, const std::string& key, int64_t resume_step) {
   try {
     const Json row = parse_json(line, "metrics.jsonl");
-    return row.is_object() && json_int(row, "step", "metrics.jsonl") < resume_step;
+    return row.is_object() && json_int(row, key, "metrics.jsonl") < resume_step;
   } catch (const Error&) {
     return false;
   }
@@ -64,7 +64,7 @@ void overwrite(const std::string& path, std::string text) {
   if (!written) fail(path, "cannot write");
 }
 
-void trim_rows(const std::string& path, int64_t resume_step) {
+void trim_rows(const std::string& path, const std::string& key, int64_t resume_step) {
   if (!path_exists(path)) return;
   const std::string text = read_text_file(path);
   std::string kept;
@@ -73,7 +73,7 @@ void trim_rows(const std::string& path, int64_t resume_step) {
     const size_t end = text.find('\n', start);
     const bool torn = end == std::string::npos;
     const std::string_view line(text.data() + start, (torn ? text.size() : end) - start);
-    if (!torn && keep_line(line, resume_step)) {
+    if (!torn && keep_line(line, key, resume_step)) {
       kept.append(line).push_back('\n');
     } else {
       ++dropped;
@@ -82,7 +82,7 @@ void trim_rows(const std::string& path, int64_t resume_step) {
   }
   if (dropped == 0) return;
   write_file_atomic(path, kept);
-  log_info("{}: dropped {} rows from step {} on or cut off", path, dropped, resume_step);
+  log_info("{}: dropped {} rows from {} {} on or cut off", path, dropped, key, resume_step);
 }
 
 }  // namespace slimexx::observe

@@ -6,8 +6,8 @@
 
 namespace slimexx::observe {
 
-// Removes a torn last line and the rows whose "step" is >= resume_step, so that a resumed run does
+// Removes a torn last line and the rows whose `key` is >= resume_step, so that a resumed run does
 // not leave two rows for a step. Replaces the file atomically, and only if something has to go.
-void trim_rows(const std::string& path, int64_t resume_step);
+void trim_rows(const std::string& path, const std::string& key, int64_t resume_step);
 
 }  // namespace slimexx::observe

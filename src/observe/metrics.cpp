@@ -8,7 +8,8 @@
 namespace slimexx::observe {
 
 void MetricRow::set(std::string_view name, double value) {
-  SLX_CHECK(find_metric(name) != nullptr, "the catalogue has no metric {}", name);
+  const MetricInfo* info = find_metric(name);
+  SLX_CHECK(info != nullptr && !info->reserved, "the catalogue has no metric {}", name);
   for (auto& [known, slot] : values_) {
     if (known != name) continue;
     slot = value;

@@ -18,6 +18,7 @@
 #include "slimexx/base/folder.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/metrics.h"
 #include "slimexx/observe/span.h"
@@ -48,8 +49,9 @@ std::string new_event_path(const std::string& directory) {
   }
 }
 
-std::string format_row(int64_t step, double wall_time, const MetricRow& row) {
-  std::string line = fmt::format("{{\"step\": {}, \"wall_time\": {:.3f}", step, wall_time);
+// `keys`: "\"step\": 3", which say what the row is of.
+std::string format_row(const std::string& keys, double wall_time, const MetricRow& row) {
+  std::string line = fmt::format("{{{}, \"wall_time\": {:.3f}", keys, wall_time);
   for (const auto& [name, value] : row.values())
     line += fmt::format(", {}: {}", Json(name).dump(), format_double(value));
   return line + "}\n";
@@ -60,9 +62,15 @@ std::string format_row(int64_t step, double wall_time, const MetricRow& row) {
 struct RunLog::Impl {
   explicit Impl(const Options& given)
       : options(given), step_line(given.resume_step, use_colour()) {}
-  ~Impl() { close_append(metrics_fd); }
+  ~Impl() {
+    close_append(metrics_fd);
+    close_append(train_steps_fd);
+  }
 
   void open();
+  static void open_events(std::optional<EventFile>& file, const std::string& directory,
+                          int64_t restart_step);
+  static void append_event(std::optional<EventFile>& file, const std::string& event);
   void note_step(int64_t step);
   double eta_seconds() const;
   void check_in_place() const;
@@ -72,9 +80,11 @@ struct RunLog::Impl {
                             std::string_view warning) const;
 
   Options options;
-  std::string metrics_path;
-  int metrics_fd = -1;
-  std::optional<EventFile> events;
+  std::string metrics_path, train_steps_path;
+  int metrics_fd = -1, train_steps_fd = -1;
+  // Two folders of events, which TensorBoard takes for two runs: a restart makes it forget by step
+  // number, and rollouts and optimizer steps have their own.
+  std::optional<EventFile> events, train_step_events;
   StepLine step_line;
   int64_t lines_printed = 0;
   // Steps and the time they took, for the eta: the first step, with its warm-up, counts only until
@@ -90,15 +100,37 @@ void RunLog::Impl::open() {
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
   // A start from nothing keeps no row of an earlier attempt: not even that of step -1, the
   // evaluation before training.
-  trim_rows(metrics_path, options.resume_step > 0 ? options.resume_step : -1);
+  const int64_t first_dropped = options.resume_step > 0 ? options.resume_step : -1;
+  trim_rows(metrics_path, "step", first_dropped);
   metrics_fd = open_append(metrics_path);
+  train_steps_path = join_path(options.run_dir, "train_steps.jsonl");
+  trim_rows(train_steps_path, "rollout", first_dropped);
+  train_steps_fd = open_append(train_steps_path);
   if (!options.tensorboard) return;
-  const std::string directory = join_path(options.run_dir, "tb");
+  open_events(events, join_path(options.run_dir, "tb"), options.resume_step);
+  open_events(train_step_events, join_path(options.run_dir, "tb/optimizer_steps"),
+              options.resume_train_step + 1);
+}
+
+// Tells TensorBoard to forget the steps from `restart_step` on: the folder may hold an earlier
+// attempt.
+void RunLog::Impl::open_events(std::optional<EventFile>& file, const std::string& directory,
+                               int64_t restart_step) {
   make_directories(directory);
-  events.emplace(new_event_path(directory));
-  events->append(encode_version_event(wall_seconds()));
-  // Also for step 0: the folder may hold an earlier attempt.
-  events->append(encode_restart_event(wall_seconds(), options.resume_step));
+  file.emplace(new_event_path(directory));
+  file->append(encode_version_event(wall_seconds()));
+  file->append(encode_restart_event(wall_seconds(), restart_step));
+}
+
+// The rows have it all: no reason to end a run.
+void RunLog::Impl::append_event(std::optional<EventFile>& file, const std::string& event) {
+  if (!file) return;
+  try {
+    file->append(event);
+  } catch (const Error& error) {
+    log_warn("{}: {}; TensorBoard gets no more of this run", error.where(), error.message());
+    file.reset();
+  }
 }
 
 // What is written to a file that has lost its name is lost.
@@ -144,14 +176,23 @@ void RunLog::write_row(int64_t step, const MetricRow& row) {
   if (!impl_->options.enabled) return;
   impl_->check_in_place();
   const double now = wall_seconds();
-  append_all(impl_->metrics_fd, impl_->metrics_path, format_row(step, now, row));
-  if (!impl_->events) return;
-  try {
-    impl_->events->append(encode_scalars_event(now, step, row.values()));
-  } catch (const Error& error) {  // metrics.jsonl has it all: no reason to end a run
-    log_warn("{}: {}; TensorBoard gets no more of this run", error.where(), error.message());
-    impl_->events.reset();
-  }
+  append_all(impl_->metrics_fd, impl_->metrics_path,
+             format_row(fmt::format("\"step\": {}", step), now, row));
+  Impl::append_event(impl_->events, encode_scalars_event(now, step, row.values()));
+}
+
+void RunLog::write_train_step(int64_t rollout, int64_t train_step, const MetricRow& row) {
+  if (!impl_->options.enabled) return;
+  const double now = wall_seconds();
+  const std::string keys = fmt::format("\"step\": {}, \"rollout\": {}", train_step, rollout);
+  append_all(impl_->train_steps_fd, impl_->train_steps_path, format_row(keys, now, row));
+  Impl::append_event(impl_->train_step_events, encode_scalars_event(now, train_step, row.values()));
+}
+
+void RunLog::write_text(int64_t step, const std::string& tag, const std::string& markdown) {
+  // Event.step is signed: -1 is the evaluation before training.
+  Impl::append_event(impl_->events,
+                     encode_text_event(wall_seconds(), step, tag, replace_invalid_utf8(markdown)));
 }
 
 void RunLog::print_step(int64_t step, const MetricRow& row) {
@@ -189,6 +230,12 @@ bool RunLog::Impl::is_given_up() const {
   if (!path_exists(status_path())) return false;
   const Json status = Json::parse(read_text_file(status_path()), nullptr, false);
   return status.is_object() && status.value("state", "") == "failed";
+}
+
+std::string markdown_code(std::string_view text) {
+  std::string out = "\n\n    ";
+  for (const char c : text) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return out + "\n\n";
 }
 
 std::string RunLog::Impl::format_status(std::string_view state, int64_t step,

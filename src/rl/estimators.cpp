@@ -100,6 +100,7 @@ std::vector<std::vector<size_t>> group_samples(std::span<const Sample> samples) 
   std::map<int64_t, size_t> position;
   std::vector<std::vector<size_t>> groups;
   for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].grader_failed) continue;
     const auto [it, is_new] = position.emplace(samples[i].group, groups.size());
     if (is_new) groups.emplace_back();
     groups[it->second].push_back(i);
@@ -145,6 +146,10 @@ Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& 
   const EstimatorInfo* estimator = find_estimator(options.advantage_estimator);
   SLX_CHECK(estimator != nullptr, "{}", options.advantage_estimator);
   Advantages advantages = estimator->estimate(samples, options);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].grader_failed)
+      advantages[i].assign(static_cast<size_t>(samples[i].response_length), 0.0f);
+  }
   if (options.normalize_advantages) whiten(samples, advantages);
   for (size_t i = 0; i < samples.size(); ++i) {
     if (samples[i].advantage)

@@ -29,13 +29,15 @@ const std::vector<EstimatorInfo>& list_estimators();
 const EstimatorInfo* find_estimator(const std::string& name);
 std::vector<std::string> list_estimator_names();
 
-// estimate, then whitening if asked for, then `advantage` of the samples that bring their own.
+// estimate (0 where the grader failed), then whitening if asked for, then `advantage` of the
+// samples that bring their own.
 Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& options);
 
 ops::KlKind parse_kl_kind(const std::string& name);
 
 // ---- shared by the estimators ----
-// Indices of the samples of each group, groups in first-seen order.
+// Indices of the samples of each group, groups in first-seen order; those whose grader failed are
+// in none, so no group's mean or deviation knows them.
 std::vector<std::vector<size_t>> group_samples(std::span<const Sample> samples);
 double group_mean(std::span<const Sample> samples, const std::vector<size_t>& group);
 // KL estimate (rl.kl_loss_type) of the old policy to the reference per response token, 0 where

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "sample_metrics.h"
 #include "sample_source.h"
 #include "slimexx/base/file.h"
 #include "slimexx/observe/console.h"
@@ -36,21 +37,32 @@ EvalResult summarise(const EvalSet& set, const std::vector<Sample>& samples, int
   EvalResult result{.name = set.name,
                     .num_prompts = set.prompts->size(),
                     .num_samples = static_cast<int64_t>(samples.size())};
-  std::map<int64_t, int64_t> correct;  // by group
+  struct Group {
+    int64_t graded = 0, correct = 0;
+  };
+  std::map<int64_t, Group> groups;
   for (const auto& s : samples) {
-    result.mean_reward += s.reward;
     result.mean_response_length += static_cast<double>(s.response_length);
     result.truncated_ratio += s.status == SampleStatus::kTruncated;
-    correct[s.group] += s.reward == 1;
+    result.num_failed += s.grader_failed;
+    if (s.grader_failed) continue;
+    result.mean_reward += s.reward;
+    groups[s.group].graded += 1;
+    groups[s.group].correct += s.reward == 1;
   }
   const auto total = static_cast<double>(samples.size());
-  result.mean_reward /= total;
+  result.mean_reward /= static_cast<double>(result.num_samples - result.num_failed);
   result.mean_response_length /= total;
   result.truncated_ratio /= total;
+  // Over the prompts that have k samples with a grade.
   for (int64_t k = 1; k <= n; k *= 2) {
-    double sum = 0;
-    for (const auto& [group, c] : correct) sum += pass_at_k(n, c, k);
-    result.pass_at.emplace_back(k, sum / static_cast<double>(correct.size()));
+    double sum = 0, counted = 0;
+    for (const auto& [index, group] : groups) {
+      if (group.graded < k) continue;
+      sum += pass_at_k(group.graded, group.correct, k);
+      counted += 1;
+    }
+    if (counted > 0) result.pass_at.emplace_back(k, sum / counted);
   }
   return result;
 }
@@ -62,9 +74,34 @@ void set_metrics(observe::MetricRow& row, const EvalResult& result,
   for (const auto& [k, value] : result.pass_at)
     row.set(fmt::format("{}/pass@{}", prefix, k), value);
   row.set(prefix + "/truncated_ratio", result.truncated_ratio);
+  row.set(prefix + "/num_samples", static_cast<double>(result.num_samples));
+  set_zero_std(samples, prefix + "/", row);
+  set_repetition(samples, prefix + "/", row);
+  set_cached_tokens(samples, prefix + "/", row);
+  set_grader_failed(samples, prefix + "/", row);
+  set_grader_values(samples, prefix + "/reward/", row);
   std::vector<double> lengths;
   for (const auto& s : samples) lengths.push_back(static_cast<double>(s.response_length));
   observe::set_statistics(row, prefix + "/response_len", lengths);
+}
+
+constexpr const char* kTableHeaders[] = {"set",    "prompts", "samples", "reward",
+                                         "pass@1", "pass@k",  "length",  "truncated"};
+
+std::vector<std::vector<std::string>> table_rows(const std::vector<EvalResult>& results) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& r : results) {
+    const auto& last = r.pass_at.back();
+    rows.push_back(
+        {r.name, fmt::format("{}", r.num_prompts),
+         r.num_failed == 0 ? fmt::format("{}", r.num_samples)
+                           : fmt::format("{} ({} not graded)", r.num_samples, r.num_failed),
+         fmt::format("{:.4f}", r.mean_reward), fmt::format("{:.4f}", r.pass_at.front().second),
+         last.first > 1 ? fmt::format("{:.4f} (k={})", last.second, last.first) : "-",
+         fmt::format("{:.1f}", r.mean_response_length),
+         fmt::format("{:.1f}%", 100 * r.truncated_ratio)});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -125,6 +162,7 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
                             .rollout = static_cast<uint32_t>(i),
                             .weight_version = weight_version,
                             .label = "eval " + sets[i].name,
+                            .stop_on_grader_failure = config.reward.on_failure == "stop",
                             .should_stop = should_stop},
                            grader);
     results.push_back(summarise(sets[i], samples, n));
@@ -141,25 +179,22 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
 }
 
 std::string format_eval_table(const std::vector<EvalResult>& results) {
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& r : results) {
-    const auto& last = r.pass_at.back();
-    rows.push_back({r.name, fmt::format("{}", r.num_prompts), fmt::format("{}", r.num_samples),
-                    fmt::format("{:.4f}", r.mean_reward),
-                    fmt::format("{:.4f}", r.pass_at.front().second),
-                    last.first > 1 ? fmt::format("{:.4f} (k={})", last.second, last.first) : "-",
-                    fmt::format("{:.1f}", r.mean_response_length),
-                    fmt::format("{:.1f}%", 100 * r.truncated_ratio)});
+  std::vector<observe::TableColumn> columns;
+  for (const char* header : kTableHeaders)
+    columns.push_back({.header = header, .right_align = !columns.empty()});
+  return observe::format_table(columns, table_rows(results));
+}
+
+std::string format_eval_markdown(const std::vector<EvalResult>& results) {
+  std::string text = "|", rule = "|";
+  for (const char* header : kTableHeaders) {
+    text += fmt::format(" {} |", header);
+    rule += "---|";
   }
-  return observe::format_table({{.header = "set"},
-                                {.header = "prompts", .right_align = true},
-                                {.header = "samples", .right_align = true},
-                                {.header = "reward", .right_align = true},
-                                {.header = "pass@1", .right_align = true},
-                                {.header = "pass@k", .right_align = true},
-                                {.header = "length", .right_align = true},
-                                {.header = "truncated", .right_align = true}},
-                               rows);
+  text += "\n" + rule + "\n";
+  for (const auto& row : table_rows(results))
+    text += fmt::format("| {} |\n", fmt::join(row, " | "));
+  return text;
 }
 
 }  // namespace slimexx::rl

@@ -1,5 +1,7 @@
 #include "slimexx/rl/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <thread>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
@@ -171,6 +174,9 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   std::sort(all.begin(), all.end(), [](const Sample& a, const Sample& b) {
     return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
   });
+  const std::string left_out =
+      mask_failed_samples(all, request.stop_on_grader_failure, request.label);
+  if (!left_out.empty() && communicator_.rank() == 0) log_warn("{}; left out", left_out);
   return all;
 }
 
@@ -190,7 +196,32 @@ void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* cons
   for (size_t i = 0; i < samples.size(); ++i) {
     samples[i].reward = grades[i].reward;
     samples[i].reason = grades[i].reason;
+    samples[i].prediction = grades[i].prediction;
+    samples[i].grader_failed = grades[i].failed;
+    if (!grades[i].failed) samples[i].values = grades[i].values;
   }
+}
+
+std::string mask_failed_samples(std::span<Sample> samples, bool stop, const std::string& label) {
+  const Sample* first = nullptr;
+  size_t num_failed = 0;
+  for (Sample& s : samples) {
+    if (!s.grader_failed) continue;
+    if (first == nullptr) first = &s;
+    s.loss_mask.assign(s.loss_mask.size(), 0);
+    ++num_failed;
+  }
+  if (first == nullptr) return "";
+  std::string what =
+      fmt::format("{}: the grader failed on {} of {} samples; group {} sample {}: {}", label,
+                  num_failed, samples.size(), first->group, first->sample, first->reason);
+  if (num_failed == samples.size())
+    throw Error(ErrorCode::kRun, what, "mend the labels, reward.rm_type or the service");
+  if (stop) {
+    throw Error(ErrorCode::kRun, what,
+                "mend the labels or the service; reward.on_failure: mask leaves such samples out");
+  }
+  return what;
 }
 
 }  // namespace slimexx::rl

@@ -174,6 +174,12 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
           {.doc = "Tries of one request, the first included.", .min = 1, .slime = "-"});
   b.field("rm_max_connections", o.rm_max_connections,
           {.doc = "Requests under way at once.", .min = 1, .slime = "-"});
+  b.field("on_failure", o.on_failure,
+          {.doc = "What to do with a sample that the grader has no score for. mask: train without "
+                  "it, and leave it out of its group's statistics; stop: end the run. A rollout of "
+                  "such samples alone, or a service that cannot be reached, ends the run anyway.",
+           .choices = {"mask", "stop"},
+           .slime = "-"});
   b.end_section();
 }
 
@@ -318,6 +324,12 @@ void bind_section(Binder& b, ObserveOptions& o) {
   b.field("log_samples_interval", o.log_samples_interval,
           {.unit = "rollouts",
            .doc = "Rollouts between tables of samples; 0: none.",
+           .min = 0,
+           .slime = "-"});
+  b.field("samples_interval", o.samples_interval,
+          {.unit = "rollouts",
+           .doc = "Rollouts between files of all samples, <run_dir>/samples/rollout_N.jsonl.zst, "
+                  "which `slimexx samples` prints; 0: none.",
            .min = 0,
            .slime = "-"});
   b.field("num_log_samples", o.num_log_samples,

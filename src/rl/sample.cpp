@@ -49,26 +49,31 @@ std::vector<T> read_array(const Json& object, const char* key, std::optional<int
   return values;
 }
 
+bool read_flag(const Json& object, const char* key, const std::string& where) {
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return false;
+  if (!it->is_boolean()) fail(fmt::format("\"{}\" must be true or false", key), where);
+  return it->get<bool>();
+}
+
+std::map<std::string, double> read_values(const Json& object, const std::string& where) {
+  std::map<std::string, double> values;
+  const auto it = object.find("values");
+  if (it == object.end() || it->is_null()) return values;
+  if (!it->is_object()) fail("\"values\" must be an object of numbers", where);
+  for (const auto& [name, value] : it->items()) {
+    if (!value.is_number()) fail("\"values\" holds something that is not a number", where);
+    values[name] = value.get<double>();
+  }
+  return values;
+}
+
 SampleStatus parse_status(const std::string& text, const std::string& where) {
   for (SampleStatus s :
        {SampleStatus::kCompleted, SampleStatus::kTruncated, SampleStatus::kAborted}) {
     if (text == status_name(s)) return s;
   }
   fail(fmt::format("\"status\" is \"{}\", wanted completed, truncated or aborted", text), where);
-}
-
-Json float_array(const std::vector<float>& values) {
-  // The shortest decimal that reads back as the same float, so a dump is exact and short.
-  Json array = Json::array();
-  for (float v : values) {
-    // NaN and Inf as null, which the reader refuses: they must not come back as numbers.
-    if (std::isfinite(v)) {
-      array.push_back(std::strtod(format_float(v).c_str(), nullptr));
-    } else {
-      array.push_back(nullptr);
-    }
-  }
-  return array;
 }
 
 // Raw copies, host byte order: both ends are the same program.
@@ -82,6 +87,10 @@ class ByteWriter {
   void all(const C& values) {
     one(static_cast<uint64_t>(values.size()));
     bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  }
+  void all(const std::map<std::string, double>& values) {
+    one(static_cast<uint64_t>(values.size()));
+    for (const auto& [name, value] : values) all(name), one(value);
   }
   std::string bytes;
 };
@@ -102,6 +111,14 @@ class ByteReader {
     values.resize(n);
     take(values.data(), n * sizeof(values[0]));
   }
+  void all(std::map<std::string, double>& values) {
+    uint64_t n = 0;
+    one(n);
+    for (uint64_t i = 0; i < n; ++i) {
+      std::string name;
+      all(name), one(values[name]);
+    }
+  }
 
  private:
   void take(void* destination, size_t n) {
@@ -120,7 +137,8 @@ void walk_fields(Bytes& b, AnySample& s) {
   b.one(s.weight_version), b.one(s.cached_tokens);
   b.all(s.tokens), b.all(s.loss_mask), b.all(s.rollout_log_probs), b.all(s.old_log_probs);
   b.all(s.ref_log_probs), b.all(s.prompt_text), b.all(s.response_text), b.all(s.label);
-  b.all(s.reason), b.all(s.metadata);
+  b.all(s.reason), b.all(s.prediction), b.all(s.metadata);
+  b.one(s.grader_failed), b.all(s.values);
 }
 
 }  // namespace
@@ -143,23 +161,42 @@ int64_t Sample::num_trained_tokens() const {
   return sum;
 }
 
-Json sample_to_json(const Sample& s) {
+Json floats_to_json(const std::vector<float>& values) {
+  Json array = Json::array();
+  for (float v : values) {
+    // The reader refuses null: what is no number must not come back as one.
+    if (std::isfinite(v)) {
+      array.push_back(std::strtod(format_float(v).c_str(), nullptr));
+    } else {
+      array.push_back(nullptr);
+    }
+  }
+  return array;
+}
+
+Json sample_to_json(const Sample& s, bool with_tokens) {
   Json object;
   object["group"] = s.group;
   object["sample"] = s.sample;
-  object["tokens"] = s.tokens;
   object["response_length"] = s.response_length;
-  object["loss_mask"] = s.loss_mask;
   object["reward"] = s.reward;
-  if (!s.rollout_log_probs.empty()) object["rollout_log_probs"] = float_array(s.rollout_log_probs);
-  if (!s.old_log_probs.empty()) object["old_log_probs"] = float_array(s.old_log_probs);
-  if (!s.ref_log_probs.empty()) object["ref_log_probs"] = float_array(s.ref_log_probs);
+  if (with_tokens) {
+    object["tokens"] = s.tokens;
+    object["loss_mask"] = s.loss_mask;
+    for (const auto& [key, values] : {std::pair("rollout_log_probs", &s.rollout_log_probs),
+                                      {"old_log_probs", &s.old_log_probs},
+                                      {"ref_log_probs", &s.ref_log_probs}})
+      if (!values->empty()) object[key] = floats_to_json(*values);
+  }
   if (s.advantage) object["advantage"] = *s.advantage;
   object["status"] = status_name(s.status);
   object["label"] = s.label;
   if (!s.prompt_text.empty()) object["prompt"] = s.prompt_text;
   object["response"] = s.response_text;
   if (!s.reason.empty()) object["reason"] = s.reason;
+  if (!s.prediction.empty()) object["prediction"] = s.prediction;
+  if (s.grader_failed) object["grader_failed"] = true;
+  if (!s.values.empty()) object["values"] = s.values;
   object["weight_version"] = s.weight_version;
   if (!s.metadata.empty()) object["metadata"] = Json::parse(s.metadata);
   return object;
@@ -197,6 +234,10 @@ Sample sample_from_json(const Json& object, const std::string& where) {
   s.prompt_text = optional_text("prompt");
   s.response_text = optional_text("response");
   s.reason = optional_text("reason");
+  s.prediction = optional_text("prediction");
+  s.values = read_values(object, where);
+  s.grader_failed = read_flag(object, "grader_failed", where);
+  if (s.grader_failed) s.loss_mask.assign(s.loss_mask.size(), 0);
   const auto metadata = object.find("metadata");
   if (metadata != object.end() && !metadata->is_null()) {
     if (!metadata->is_object()) fail("\"metadata\" must be an object", where);

@@ -68,7 +68,8 @@ class GeneratedSource : public SampleSource {
                                 .seed = static_cast<uint64_t>(config_.data.seed),
                                 .rollout = static_cast<uint32_t>(rollout),
                                 .weight_version = weight_version,
-                                .label = fmt::format("rollout {}", rollout)},
+                                .label = fmt::format("rollout {}", rollout),
+                                .stop_on_grader_failure = config_.reward.on_failure == "stop"},
                                grader_);
   }
   Json state() const override { return cursor_to_json(source_.cursor()); }

@@ -83,6 +83,7 @@ void TrainingRun::open_run_folder() {
                                .tensorboard = config_.observe.tensorboard,
                                .enabled = is_root() && !request_.dry_run,
                                .resume_step = next_rollout_,
+                               .resume_train_step = optimizer_steps_,
                                .total_steps = num_rollouts_});
   if (!request_.dry_run) {
     watch_ = std::make_unique<dist::RankWatch>(

@@ -33,6 +33,7 @@ struct Rollout {
   Advantages advantages;
   std::optional<LogProbComparison> comparison;  // of the whole rollout, where one was made
   std::vector<train::StepResult> steps;
+  double param_norm = 0;  // 2-norm of the weights behind the last step
   observe::MetricRow row;
 };
 
@@ -91,6 +92,10 @@ class TrainingRun {
   void save_after_failure() noexcept;
   void write_trace() const;
   void log_rollout(const Rollout& rollout);
+  void set_source_metrics(observe::MetricRow& row) const;
+  void set_engine_metrics(observe::MetricRow& row) const;
+  void write_train_steps(const Rollout& rollout);
+  void write_samples(const Rollout& rollout);
   void log_samples(const Rollout& rollout) const;
   void log_first_step_checks(const Rollout& rollout) const;
   void log_summary() const;
@@ -138,10 +143,15 @@ class TrainingRun {
   int64_t saved_rollouts_ = -1;  // of the newest checkpoint that this process began to write
 };
 
-// Metrics of the samples and of the optimizer steps, by slime's names (training_report.cpp).
+// Metrics of the samples, of the optimizer steps and of time, by slime's names.
 void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);
 void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
                        observe::MetricRow& row);
 void set_time_metrics(const Rollout& rollout, int num_ranks, observe::MetricRow& row);
+// One step's own values, by the names "train_step/...".
+observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
+                                       const RunConfig& config, int num_ranks);
+// Memory, disk and ranks of this process.
+void set_machine_metrics(const std::string& run_dir, int num_ranks, observe::MetricRow& row);
 
 }  // namespace slimexx::rl

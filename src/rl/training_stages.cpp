@@ -113,6 +113,7 @@ void write_flat(const std::string& path, const model::ParameterStore& store,
 
 void TrainingRun::begin() {
   log_->write_status("running", next_rollout_);
+  log_->write_text(next_rollout_, "config", observe::markdown_code(config_.resolved_yaml));
   if (next_rollout_ == 0 && config_.eval.eval_interval > 0 &&
       !config_.eval.skip_eval_before_train) {
     observe::MetricRow row;
@@ -314,6 +315,7 @@ void TrainingRun::update_policy(Rollout& rollout) {
   for (size_t begin = 0, step = 0; begin < total; begin += per_step, ++step) {
     rollout.steps.push_back(run_step(rollout, begin, std::min(total, begin + per_step), step));
   }
+  rollout.param_norm = trainer_->weight_norm();
   ++next_rollout_;
   mark_whole_state();
 }
@@ -349,6 +351,8 @@ void TrainingRun::run_evaluation(int64_t rollout, observe::MetricRow& row) {
   }
   if (first_eval_.empty()) first_eval_ = last_eval_;
   if (!is_root()) return;
+  row.set("eval/step", static_cast<double>(rollout));
+  log_->write_text(rollout, "evaluation", format_eval_markdown(last_eval_));
   log_info("evaluation {}\n{}", when, format_eval_table(last_eval_));
 }
 

@@ -137,6 +137,13 @@ double ShardedAdamW::reduce_gradients(ops::Stream stream) {
   return std::sqrt(sum[0]);
 }
 
+double ShardedAdamW::weight_norm(ops::Stream stream) const {
+  const ops::ElementRange whole{0, master_.num_elements()};
+  double sum[1] = {ops::sum_of_squares_of_ranges(stream, master_, {&whole, 1})};
+  communicator_.all_reduce_sum(sum);
+  return std::sqrt(sum[0]);
+}
+
 void ShardedAdamW::step(ops::Stream stream, double learning_rate, double gradient_norm) {
   ++num_steps_;
   ops::AdamWStep adamw{.lr = static_cast<float>(learning_rate),
@@ -182,6 +189,8 @@ std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
 void ShardedAdamW::plan_step(ops::Stream stream) const {
   SLX_CHECK(stream.is_planning);
   ops::sum_of_squares_of_ranges(stream, store_.flat_gradients(), owned_ranges());
+  const ops::ElementRange whole{0, master_.num_elements()};  // of weight_norm
+  ops::sum_of_squares_of_ranges(stream, master_, {&whole, 1});
   ops::adamw_ranges(stream, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
                     store_.flat_gradients(), decay_ranges(), {});
 }

@@ -143,6 +143,7 @@ StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& l
   reserve_for_step(samples, assignment);
   clear_gradients(assignment.mine.empty());
   StepResult result;
+  result.learning_rate = learning_rate;
   run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
                result.metrics);
 

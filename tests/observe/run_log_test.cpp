@@ -48,6 +48,9 @@ TEST(EventFile, encodes_known_events) {
   EXPECT_EQ(to_hex(encode_scalars_event(1.5, 300, {{"a/b", 0.5}, {"c", -2.0}})),
             "09000000000000f83f10ac022a160a0a0a03612f62150000003f0a080a016315000000c0");
   EXPECT_EQ(to_hex(encode_restart_event(1.5, 7)), "09000000000000f83f10073a020801");
+  EXPECT_EQ(to_hex(encode_text_event(1.5, 300, "a/b", "# hi\n|a|")),
+            "09000000000000f83f10ac022a270a250a03612f62421208071204120208014208232068690a7c617c4a0a"
+            "0a060a04746578742002");
   EXPECT_EQ(to_hex(frame_record(encode_version_event(1.5))),
             "1800000000000000a37f4b22"
             "09000000000000f83f1a0d627261696e2e4576656e743a32"
@@ -140,7 +143,8 @@ TEST_F(RunFolder, new_event_file_for_every_start) {
     log.write_row(start, row);
   }
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/tb")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_ + "/tb")) {
+    if (entry.is_directory()) continue;
     ++files;
     const std::string bytes = read_text_file(entry.path().string());
     EXPECT_EQ(bytes.substr(12 + 11, 13), "brain.Event:2");
@@ -158,7 +162,45 @@ TEST_F(RunFolder, new_event_file_for_every_start) {
     }
     EXPECT_EQ(at, bytes.size());
   }
-  EXPECT_EQ(files, 3);
+  EXPECT_EQ(files, 6) << "rollouts and optimizer steps have one each";
+}
+
+TEST_F(RunFolder, keeps_every_optimizer_step) {
+  const auto train_steps = [&] {
+    std::vector<Json> out;
+    std::ifstream file(dir_ + "/train_steps.jsonl");
+    for (std::string line; std::getline(file, line);) out.push_back(parse_json(line, "row"));
+    return out;
+  };
+  const auto write = [&](RunLog& log, int64_t rollout) {
+    for (int64_t k = 1; k <= 2; ++k) {
+      MetricRow row;
+      row.set("train_step/pg_clipfrac", 0.1 * static_cast<double>(k));
+      log.write_train_step(rollout, 2 * rollout + k, row);
+    }
+  };
+  {
+    RunLog log(options());
+    for (int64_t rollout = 0; rollout < 3; ++rollout) write(log, rollout);
+  }
+  ASSERT_EQ(train_steps().size(), 6u);
+  {
+    RunLog::Options resumed = options(2);
+    resumed.resume_train_step = 4;
+    RunLog log(resumed);
+    write(log, 2);
+  }
+  const auto got = train_steps();
+  ASSERT_EQ(got.size(), 6u) << "the rows of rollout 2 are there once";
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i]["step"], i + 1);
+    EXPECT_EQ(got[i]["rollout"], i / 2);
+    EXPECT_EQ(got[i]["train_step/pg_clipfrac"].get<double>(), i % 2 == 0 ? 0.1 : 0.2);
+  }
+}
+
+TEST(Markdown, shows_text_as_it_stands) {
+  EXPECT_EQ(markdown_code("a\n  b: |x|"), "\n\n    a\n      b: |x|\n\n");
 }
 
 TEST_F(RunFolder, other_ranks_leave_nothing) {

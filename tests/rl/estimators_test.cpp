@@ -87,6 +87,30 @@ TEST(Grpo, SharedVectors) {
   }
 }
 
+// A sample without a grade: 0 for itself, and its group as if it had never been drawn.
+TEST(GraderFailed, LeavesTheGroupsStatistics) {
+  std::vector<Sample> samples = group_of({1, 99, 0, 0, 0});
+  samples[1].grader_failed = true;
+  samples[1].loss_mask = {0};
+  // Of 1, 0, 0, 0 as in Grpo.ByHand.
+  expect_advantages(samples, options_of("grpo"),
+                    {{1.499997}, {0}, {-0.499999}, {-0.499999}, {-0.499999}});
+  // Others' means: 0 and 1/3 three times.
+  expect_advantages(samples, options_of("rloo"), {{1}, {0}, {-1.0 / 3}, {-1.0 / 3}, {-1.0 / 3}});
+  RlOptions baseline = options_of("reinforce_plus_plus_baseline");
+  expect_advantages(samples, baseline, {{0.75}, {0}, {-0.25}, {-0.25}, {-0.25}});
+  expect_advantages(samples, options_of("reinforce_plus_plus"), {{1}, {0}, {0}, {0}, {0}});
+  // Whitening looks at the tokens that count: mean 0.25, unbiased deviation 0.5.
+  RlOptions whitened = options_of("reinforce_plus_plus");
+  whitened.normalize_advantages = true;
+  const Advantages a = compute_advantages(samples, whitened);
+  EXPECT_NEAR(a[0][0], 1.5, 1e-6);
+  EXPECT_NEAR(a[2][0], -0.5, 1e-6);
+  // A group of which one has a grade compares with nothing.
+  for (size_t i = 2; i < 5; ++i) samples[i].grader_failed = true;
+  expect_advantages(samples, options_of("grpo"), {{0}, {0}, {0}, {0}, {0}});
+}
+
 TEST(Rloo, ByHand) {
   // Others' means: (2+6)/2 = 4, (1+6)/2 = 3.5, (1+2)/2 = 1.5.
   expect_advantages(group_of({1, 2, 6}), options_of("rloo"), {{-3}, {-1.5}, {4.5}});

@@ -154,6 +154,28 @@ TEST_F(EvaluationRun, FiguresAreThoseOfTheLines) {
     EXPECT_NE(table.find(part), std::string::npos) << table;
 }
 
+TEST_F(EvaluationRun, SamplesWithoutAGradeAreInNoFigure) {
+  config_.eval.eval_prompt_data.resize(1);
+  dist::run_threaded_ranks(1, [&](dist::Communicator& communicator) {
+    TinyRollout tiny(communicator);
+    HalfGrader grader;  // 1 for four prompts of five
+    observe::MetricRow row;
+    const auto results =
+        evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator, grader,
+                 {2, 7, 11}, 6, 0, directory_.string(), true, row);
+    EXPECT_EQ(results[0].num_failed, 4);
+    EXPECT_EQ(results[0].mean_reward, 1);
+    EXPECT_EQ(results[0].pass_at.back(), (std::pair<int64_t, double>{4, 1}));
+    EXPECT_EQ(*row.find("eval/first/grader_failed"), 4);
+    EXPECT_EQ(*row.find("eval/first/reward/acc"), 0.5);
+    EXPECT_NE(format_eval_table(results).find("20 (4 not graded)"), std::string::npos);
+    config_.reward.on_failure = "stop";
+    EXPECT_THROW(evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator,
+                          grader, {2, 7, 11}, 6, 0, "", true, row),
+                 Error);
+  });
+}
+
 // Each time the same random numbers, and other ones for every set: only the weights move the
 // result.
 TEST_F(EvaluationRun, RepeatsItselfForAnyNumberOfRanks) {

@@ -173,5 +173,37 @@ TEST(GradeSamples, EverySampleHasASeedOfItsOwn) {
   EXPECT_EQ(std::ranges::adjacent_find(grader.seeds), grader.seeds.end());
 }
 
+TEST(Generator, SamplesWithoutAGradeAreMaskedOrStopTheRun) {
+  const auto prompts = make_prompts(3);
+  const auto pointers = pointers_to(prompts);
+  for (const int ranks : {1, 2}) {
+    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+      TinyRollout tiny(communicator);
+      HalfGrader grader;
+      GenerationRequest request = request_for(pointers);
+      request.label = "rollout 3";
+      for (const Sample& s : tiny.generator.generate(request, grader)) {
+        EXPECT_EQ(s.grader_failed, s.group == 1);
+        EXPECT_EQ(s.num_trained_tokens(), s.group == 1 ? 0 : s.response_length);
+        EXPECT_EQ(s.values.size(), s.group == 1 ? 0u : 1u);
+        EXPECT_EQ(s.prediction, "p" + s.label);
+      }
+      request.stop_on_grader_failure = true;
+      try {
+        tiny.generator.generate(request, grader);
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kRun);
+        EXPECT_EQ(
+            error.message(),
+            "rollout 3: the grader failed on 4 of 12 samples; group 1 sample 0: no such label");
+      }
+      request.stop_on_grader_failure = false;
+      grader.fails_always = true;
+      EXPECT_THROW(tiny.generator.generate(request, grader), Error);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::rl

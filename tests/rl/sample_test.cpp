@@ -47,6 +47,8 @@ Sample full_sample() {
       "e?\n\"quoted\"";
   s.response_text = std::string("a\0b", 3) + "\xF0\x9F\x98\x80";
   s.label = "4/3", s.reason = "not equal";
+  s.prediction = "1.3";
+  s.values = {{"acc", 0.1 + 0.2}, {"a \"name\"/", -1e300}};
   s.metadata = R"({"z":1,"a":[true,null,2.5],"nested":{"k":"v"}})";
   return s;
 }
@@ -68,6 +70,9 @@ void expect_equal(const Sample& a, const Sample& b) {
   EXPECT_EQ(a.label, b.label);
   EXPECT_EQ(a.reason, b.reason);
   EXPECT_EQ(a.metadata, b.metadata);
+  EXPECT_EQ(a.prediction, b.prediction);
+  EXPECT_EQ(a.values, b.values);
+  EXPECT_EQ(a.grader_failed, b.grader_failed);
 }
 
 TEST_F(SampleDump, RoundTripIsExact) {
@@ -79,6 +84,9 @@ TEST_F(SampleDump, RoundTripIsExact) {
   samples[1].ref_log_probs.clear();
   samples[1].metadata.clear();
   samples[1].status = SampleStatus::kAborted;
+  samples[1].values.clear(), samples[1].prediction.clear();
+  samples[1].grader_failed = true;
+  samples[1].loss_mask = {0, 0, 0};
   for (const std::string name : {"dump.jsonl", "dump.jsonl.zst"}) {
     save_rollout(path(name), samples);
     const auto loaded = load_rollout(path(name));
@@ -142,6 +150,14 @@ TEST_F(SampleDump, FewFieldsAreEnough) {
   EXPECT_EQ(samples[1].label, "5");
 }
 
+TEST_F(SampleDump, SampleWithoutAGradeIsMasked) {
+  std::ofstream(path("failed.jsonl"))
+      << R"({"group":0,"sample":0,"tokens":[1,2,3],"response_length":2,"reward":1,"grader_failed":true})";
+  const Sample s = load_rollout(path("failed.jsonl"))[0];
+  EXPECT_TRUE(s.grader_failed);
+  EXPECT_EQ(s.num_trained_tokens(), 0);
+}
+
 // Every case is refused with its place and with what the case lists.
 TEST_F(SampleDump, BadLinesAreRefused) {
   std::ifstream cases(test_data_path("rl/sample_test.jsonl"));
@@ -177,6 +193,7 @@ TEST_F(SampleDump, EmptyAndMissingFilesAreRefused) {
 TEST(SampleExchange, BytesComeBackExactly) {
   std::vector<Sample> samples = {full_sample(), Sample{}, full_sample()};
   samples[0].cached_tokens = 99;
+  samples[2].grader_failed = true;
   samples[0].rollout_log_probs[0] = std::numeric_limits<float>::infinity();
   const auto loaded = unpack_samples(pack_samples(samples));
   ASSERT_EQ(loaded.size(), 3u);

@@ -67,4 +67,21 @@ class SeedGrader : public reward::Grader {
   }
 };
 
+// Has no grade for the prompts labelled 1, and values for the others.
+class HalfGrader : public reward::Grader {
+ public:
+  std::vector<reward::Grade> grade(std::span<const reward::RewardInput> inputs) override {
+    std::vector<reward::Grade> grades(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      grades[i].failed = inputs[i].label == "1" || fails_always;
+      grades[i].reason = grades[i].failed ? "no such label" : "fine";
+      grades[i].reward = 1;
+      grades[i].values = {{"acc", 0.5}};
+      grades[i].prediction = "p" + inputs[i].label;
+    }
+    return grades;
+  }
+  bool fails_always = false;
+};
+
 }  // namespace slimexx::rl

@@ -35,6 +35,9 @@ class LineReader {
 // path:line, also for 64 MiB of blank lines in a row.
 bool next_json_object(LineReader& reader, Json& object);
 
+// Bytes that zstd makes of `text`.
+uint64_t compressed_bytes(std::string_view text);
+
 // Writes lines; the file appears on finish(). ".zst" compresses.
 class LineWriter {
  public:

@@ -13,12 +13,13 @@ namespace slimexx::observe {
 // One row of src/observe/metrics.def. A name ending in "*" is a family ("eval/*/pass@1").
 struct MetricInfo {
   std::string_view name, unit, meaning, healthy;
+  bool reserved = false;  // a name for later: no run writes it
 };
 const std::vector<MetricInfo>& metric_catalogue();
 const MetricInfo* find_metric(std::string_view name);  // null: not in the catalogue
 
-// One step's values in the order they were set. Setting a name that the catalogue lacks is our own
-// bug (SLX_CHECK).
+// One step's values in the order they were set. Setting a name that the catalogue lacks or reserves
+// is our own bug (SLX_CHECK).
 class MetricRow {
  public:
   void set(std::string_view name, double value);
@@ -43,7 +44,8 @@ class RunLog {
     bool enabled = true;  // false on other ranks
     // Rows of metrics.jsonl with "step" >= this are from a run that was cut off: dropped.
     int64_t resume_step = 0;
-    int64_t total_steps = 0;  // for the eta
+    int64_t resume_train_step = 0;  // optimizer steps that the checkpoint knows
+    int64_t total_steps = 0;        // for the eta
   };
   explicit RunLog(const Options& options);
   ~RunLog();
@@ -52,6 +54,11 @@ class RunLog {
   // Appends {"step": step, "wall_time": ..., name: value, ...} to metrics.jsonl and the scalars to
   // tb/events.out.tfevents.*, flushed; non-finite values as null. `step` is the rollout's number.
   void write_row(int64_t step, const MetricRow& row);
+  // The same for one optimizer step of a rollout: to train_steps.jsonl, as {"step": train_step,
+  // "rollout": rollout, ...}, and to tb/optimizer_steps.
+  void write_train_step(int64_t rollout, int64_t train_step, const MetricRow& row);
+  // A text for TensorBoard's page of texts, such as a table.
+  void write_text(int64_t step, const std::string& tag, const std::string& markdown);
   // The console's one line a step, with a header every 20 lines: step, reward, pass@1, len, ref_kl,
   // clip%, H, |g|, lr, gen s, train s, tok/s, mem, eta. Absent values print as "-". Colour only on
   // a terminal (NO_COLOR respected) and only for anomalies.
@@ -67,6 +74,9 @@ class RunLog {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// `text` as Markdown that shows it as it stands, for write_text.
+std::string markdown_code(std::string_view text);
 
 // docs/reference/metrics.md from the catalogue.
 std::string write_metrics_reference();

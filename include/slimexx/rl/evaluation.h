@@ -22,6 +22,7 @@ struct EvalSet {
 struct EvalResult {
   std::string name;
   int64_t num_prompts = 0, num_samples = 0;
+  int64_t num_failed = 0;  // samples without a grade: in no mean of rewards and in no pass@k
   double mean_reward = 0, mean_response_length = 0, truncated_ratio = 0;
   std::vector<std::pair<int64_t, double>> pass_at = {};  // k, estimate; k = 1, 2, 4 ... up to n
 };
@@ -46,5 +47,6 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
                                  const std::function<bool()>& should_stop = {});
 
 std::string format_eval_table(const std::vector<EvalResult>& results);
+std::string format_eval_markdown(const std::vector<EvalResult>& results);  // for TensorBoard
 
 }  // namespace slimexx::rl

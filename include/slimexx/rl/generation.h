@@ -25,7 +25,8 @@ struct GenerationRequest {
   uint64_t seed = 0;
   uint32_t rollout = 0;  // names the random numbers together with seed, prompt position and sample
   int64_t weight_version = 0;
-  std::string label;  // of the progress bar
+  std::string label;                    // of the progress bar
+  bool stop_on_grader_failure = false;  // reward.on_failure: stop
   // Set on all ranks or none. Asked between steps; where one rank says yes, generate() gives up
   // soon on all of them.
   std::function<bool()> should_stop = {};
@@ -36,7 +37,8 @@ class Generator {
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
   Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
             dist::Communicator& communicator);
-  // Samples group-major: group g is prompts[g]. Throws Error(kInterrupted), on all ranks, if
+  // Samples group-major: group g is prompts[g]. Samples whose grader failed are masked (see
+  // mask_failed_samples). Throws Error(kInterrupted), on all ranks, if
   // should_stop said so on one. Collective.
   std::vector<Sample> generate(const GenerationRequest& request, reward::Grader& grader);
 
@@ -52,8 +54,13 @@ class Generator {
   dist::Communicator& communicator_;
 };
 
-// Fills reward and reason of the samples; `prompts[sample.group]` holds the metadata.
+// Fills what the grader says of the samples; `prompts[sample.group]` holds the metadata.
 void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts,
                    uint64_t seed, reward::Grader& grader);
+
+// Sets the loss mask of the samples whose grader failed to 0 and says how many there are and why;
+// empty if there are none. Throws Error(kRun) if `stop` and there is one, or if there is nothing
+// else. `label` says what was graded.
+std::string mask_failed_samples(std::span<Sample> samples, bool stop, const std::string& label);
 
 }  // namespace slimexx::rl

@@ -91,7 +91,7 @@ struct EvalOptions {
 struct ObserveOptions {
   std::string run_dir;
   bool tensorboard = true, trace = false;
-  int64_t log_samples_interval = 10, num_log_samples = 3;
+  int64_t log_samples_interval = 10, num_log_samples = 3, samples_interval = 10;
 };
 
 struct DebugOptions {

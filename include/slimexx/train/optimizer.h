@@ -29,7 +29,8 @@ class ShardedAdamW {
                std::vector<dist::Range> parts = {},
                std::unique_ptr<dist::DeviceCommunicator> exchange = nullptr);
 
-  // On a planning stream: takes and gives back the scratch of reduce_gradients and step.
+  // On a planning stream: takes and gives back the scratch of reduce_gradients, step and
+  // weight_norm.
   void plan_step(ops::Stream stream) const;
   // Part `index` is final when what `stream` holds has run: its sum over ranks is queued behind
   // that, beside what `stream` gets from now on. Parts come in order, and nothing writes them until
@@ -45,6 +46,8 @@ class ShardedAdamW {
   // One update with the reduced gradients, scaled down to clip_grad where `gradient_norm` exceeds
   // it; then every rank has the new weights. Collective.
   void step(ops::Stream stream, double learning_rate, double gradient_norm);
+  // 2-norm of all weights, as the masters hold them. Collective.
+  double weight_norm(ops::Stream stream) const;
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
 

@@ -41,6 +41,7 @@ struct StepLoss {
 struct StepResult {
   double metrics[ops::kNumLossMetrics] = {};  // over all ranks
   double gradient_norm = 0;                   // before clipping
+  double learning_rate = 0;                   // as given
   bool skipped = false;                       // NaN or Inf gradients: the weights are as before
   int64_t num_microbatches = 0, num_tokens = 0;
   double flops = 0;  // forward and backward of the step, all ranks
@@ -95,6 +96,8 @@ class Trainer {
                                              const model::ParameterStore& weights,
                                              std::span<const TrainSample> samples);
 
+  // 2-norm of the policy's weights. Between steps, behind at least one. Collective.
+  double weight_norm() { return optimizer_.weight_norm(stream()); }
   ShardedAdamW& optimizer() { return optimizer_; }
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
   void gather_gradients();

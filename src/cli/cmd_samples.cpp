@@ -1,0 +1,187 @@
+// `slimexx samples`: whole samples of a run, for people to read.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "cli/shown_sample.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/io/lines.h"
+
+namespace slimexx::cli {
+namespace {
+
+enum class Order { kFile, kWorst, kBest, kRandom };
+
+struct SamplesFlags {
+  std::string run, eval;
+  bool worst = false, best = false, random = false, wrong = false, failed = false;
+  int64_t count = 3;
+  std::optional<int64_t> rollout, seed;
+
+  Order order() const {
+    return worst ? Order::kWorst : best ? Order::kBest : random ? Order::kRandom : Order::kFile;
+  }
+};
+
+struct SampleFile {
+  int64_t rollout = 0;
+  std::string path;
+};
+
+// <prefix>_N.jsonl, .zst or not, in a folder, by rising N.
+std::vector<SampleFile> list_sample_files(const std::string& folder, const std::string& prefix) {
+  std::vector<SampleFile> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    std::string name = entry.path().filename().string();
+    if (name.ends_with(".zst")) name.resize(name.size() - 4);
+    if (!name.starts_with(prefix + "_") || !name.ends_with(".jsonl")) continue;
+    const std::string digits = name.substr(prefix.size() + 1, name.size() - prefix.size() - 7);
+    if (digits.empty() || digits.size() > 18 ||
+        digits.find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    files.push_back({std::stoll(digits), entry.path().string()});
+  }
+  std::ranges::sort(files, {}, [](const SampleFile& f) { return std::pair(f.rollout, f.path); });
+  return files;
+}
+
+// At most ten numbers, the last ones.
+std::string list_rollouts(const std::vector<SampleFile>& files) {
+  std::string text = files.size() > 10 ? "..." : "";
+  for (size_t i = files.size() - std::min<size_t>(files.size(), 10); i < files.size(); ++i)
+    text += fmt::format("{}{}", text.empty() ? "" : " ", files[i].rollout);
+  return text;
+}
+
+std::string find_sample_file(const SamplesFlags& flags) {
+  if (!path_exists(flags.run))
+    throw Error(ErrorCode::kUsage, "there is no such run folder",
+                "give the folder that observe.run_dir named, or a file of samples", flags.run);
+  if (!std::filesystem::is_directory(flags.run)) return flags.run;
+  const std::string folder = join_path(flags.run, "samples");
+  const auto files =
+      list_sample_files(folder, flags.eval.empty() ? "rollout" : "eval_" + flags.eval);
+  if (files.empty()) {
+    throw Error(ErrorCode::kUsage,
+                flags.eval.empty() ? "the run has written no samples yet"
+                                   : fmt::format("the run has no evaluation of \"{}\"", flags.eval),
+                flags.eval.empty()
+                    ? "observe.samples_interval says after how many rollouts it does; 0: never"
+                    : "--eval takes a name out of eval.eval_prompt_data",
+                folder);
+  }
+  if (!flags.rollout) return files.back().path;
+  const auto found = std::ranges::find(files, *flags.rollout, &SampleFile::rollout);
+  if (found == files.end())
+    throw Error(ErrorCode::kUsage, fmt::format("there are no samples of {}", *flags.rollout),
+                "there are those of " + list_rollouts(files), folder);
+  return found->path;
+}
+
+bool is_wanted(const ShownSample& sample, const SamplesFlags& flags) {
+  if (flags.failed) return sample.grader_failed;
+  if (flags.wrong) return !sample.grader_failed && sample.reward != 1;
+  return true;
+}
+
+// Whether `a` is shown before `b`; of equal ones the first in the file stays first.
+bool comes_before(const ShownSample& a, const ShownSample& b, Order order) {
+  if (order == Order::kFile || order == Order::kRandom) return false;
+  if (a.grader_failed != b.grader_failed) return b.grader_failed;  // what has no reward comes last
+  return order == Order::kWorst ? a.reward < b.reward : a.reward > b.reward;
+}
+
+struct Selection {
+  std::vector<ShownSample> samples;
+  int64_t num_read = 0, num_wanted = 0;
+};
+
+// Reads the file once and keeps no more than is shown.
+Selection select_samples(const std::string& path, const SamplesFlags& flags) {
+  std::mt19937_64 random(flags.seed ? static_cast<uint64_t>(*flags.seed) : std::random_device{}());
+  const Order order = flags.order();
+  const auto count = static_cast<size_t>(flags.count);
+  Selection selection;
+  auto& kept = selection.samples;
+  io::LineReader reader(path);
+  for (Json object; io::next_json_object(reader, object);) {
+    ++selection.num_read;
+    ShownSample sample = read_shown_sample(object, reader.where());
+    if (!is_wanted(sample, flags)) continue;
+    ++selection.num_wanted;
+    if (order == Order::kRandom) {  // reservoir sampling
+      const auto place = static_cast<size_t>(
+          random() % static_cast<uint64_t>(selection.num_wanted));  // the bias is below 1e-12
+      if (kept.size() < count) {
+        kept.push_back(std::move(sample));
+      } else if (place < count) {
+        kept[place] = std::move(sample);
+      }
+      continue;
+    }
+    const auto place = std::ranges::find_if(
+        kept, [&](const ShownSample& other) { return comes_before(sample, other, order); });
+    if (place == kept.end() && kept.size() >= count) continue;
+    kept.insert(place, std::move(sample));
+    if (kept.size() > count) kept.pop_back();
+  }
+  return selection;
+}
+
+void run_samples(const SamplesFlags& flags, Session& session) {
+  if (!session.is_root()) return;
+  const std::string path = find_sample_file(flags);
+  const Selection selection = select_samples(path, flags);
+  if (selection.num_read == 0)
+    throw Error(ErrorCode::kInput, "the file holds no samples", "name another file", path);
+  std::string out;
+  for (const ShownSample& sample : selection.samples) out += format_sample(sample) + "\n";
+  const char* kind = flags.failed ? " whose grader failed" : flags.wrong ? " that are wrong" : "";
+  out += fmt::format("{} of {} samples{} in {}\n", selection.samples.size(), selection.num_wanted,
+                     kind, quote_path(path));
+  std::fwrite(out.data(), 1, out.size(), stdout);
+}
+
+}  // namespace
+
+VerbBody declare_samples(CLI::App& app) {
+  auto flags = std::make_shared<SamplesFlags>();
+  app.add_option("run", flags->run, "Run folder, or one file of samples")
+      ->type_name("RUN")
+      ->required();
+  const auto order = app.add_option_group("order");
+  order->add_flag("--worst", flags->worst, "Least reward first");
+  order->add_flag("--best", flags->best, "Greatest reward first");
+  order->add_flag("--random", flags->random, "Some by chance");
+  order->require_option(0, 1);
+  const auto which = app.add_option_group("which");
+  which->add_flag("--wrong", flags->wrong, "Only samples whose reward is not 1");
+  which->add_flag("--failed", flags->failed, "Only samples that the grader has no score for");
+  which->require_option(0, 1);
+  app.add_option("--n", flags->count, "How many (default 3)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app.add_option("--rollout", flags->rollout, "Of this rollout (default: the newest)")
+      ->type_name("N");
+  app.add_option("--eval", flags->eval, "Of this evaluation set instead of a rollout")
+      ->type_name("NAME");
+  app.add_option("--seed", flags->seed, "Makes --random choose the same again")->type_name("N");
+  app.footer(
+      "Examples:\n"
+      "  slimexx samples runs/quickstart\n"
+      "  slimexx samples runs/quickstart --wrong --random --n 5\n"
+      "  slimexx samples runs/quickstart --eval heldout --worst");
+  return [flags](Session& session) { run_samples(*flags, session); };
+}
+
+}  // namespace slimexx::cli

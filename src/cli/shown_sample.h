@@ -1,0 +1,31 @@
+// One line of a sample file as `slimexx samples` shows it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "slimexx/base/json.h"
+
+namespace slimexx::cli {
+
+struct ShownSample {
+  std::optional<int64_t> rollout;  // absent in evaluations
+  int64_t group = 0, sample = 0, prompt_length = 0, response_length = 0, weight_version = 0;
+  double reward = 0;
+  bool grader_failed = false;
+  std::optional<double> advantage;  // mean over the response's trained tokens
+  std::string status, prompt, response, label, reason, prediction;
+  std::vector<std::pair<std::string, double>> values;
+};
+
+// Throws Error(kInput) naming `where` and the key for what is no line of a sample file.
+ShownSample read_shown_sample(const Json& object, const std::string& where);
+
+// A head of a few lines, then prompt and response whole. Nothing of the file's reaches the terminal
+// as a control character; line breaks and tabs stay.
+std::string format_sample(const ShownSample& sample);
+std::string quote_path(const std::string& path);
+
+}  // namespace slimexx::cli

@@ -1,0 +1,35 @@
+// Metrics of graded samples that rollouts and evaluations share.
+#pragma once
+#include <span>
+#include <string>
+
+#include "slimexx/observe/metrics.h"
+#include "slimexx/rl/sample.h"
+
+namespace slimexx::rl {
+
+// <prefix>grader_failed, the samples that have no grade.
+void set_grader_failed(std::span<const Sample> samples, const std::string& prefix,
+                       observe::MetricRow& row);
+
+// <prefix><name>: the mean of each of the grader's values over the samples that have it. What a
+// remote service named is brought into the form of a metric's name, and at most 64 names count.
+void set_grader_values(std::span<const Sample> samples, const std::string& prefix,
+                       observe::MetricRow& row);
+
+// <prefix>zero_std/frac: the groups whose samples all got the same reward;
+// <prefix>zero_std/count_R: how many of them got R, to one decimal place. Nothing if no sample has
+// a grade.
+void set_zero_std(std::span<const Sample> samples, const std::string& prefix,
+                  observe::MetricRow& row);
+
+// <prefix>repetition_frac: the responses whose last 10,000 bytes compress more than tenfold. slime
+// counts characters and asks zlib, so borderline cases may differ.
+void set_repetition(std::span<const Sample> samples, const std::string& prefix,
+                    observe::MetricRow& row);
+
+// <prefix>prefix_cache_hit_rate and <prefix>avg_cached_tokens_per_sample.
+void set_cached_tokens(std::span<const Sample> samples, const std::string& prefix,
+                       observe::MetricRow& row);
+
+}  // namespace slimexx::rl

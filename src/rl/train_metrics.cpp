@@ -1,0 +1,142 @@
+// Metrics of a rollout's optimizer steps and of its time, by slime's names.
+#include <algorithm>
+#include <utility>
+
+#include "slimexx/observe/span.h"
+#include "training_run.h"
+
+namespace slimexx::rl {
+namespace {
+
+// The losses and ratios that the run's options give a meaning, by their names behind "train/".
+std::vector<std::pair<const char*, ops::LossMetric>> list_loss_metrics(const Rollout& rollout,
+                                                                       const RunConfig& config) {
+  using enum ops::LossMetric;
+  std::vector<std::pair<const char*, ops::LossMetric>> list = {{"loss", kLoss}};
+  if (config.is_sft()) {
+    list.emplace_back("sft_loss", kPgLoss);
+  } else {
+    list.insert(list.end(), {{"pg_loss", kPgLoss},
+                             {"pg_clipfrac", kClipFraction},
+                             {"pg_clipfrac/low", kClipFractionLow},
+                             {"pg_clipfrac/high", kClipFractionHigh},
+                             {"ppo_kl", kPpoKl},
+                             {"ois", kRatio}});
+    if (config.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty())
+      list.insert(list.end(), {{"kl_loss", kKlLoss}, {"ref_kl", kKlLoss}});
+    if (config.rl.use_tis)
+      list.insert(list.end(),
+                  {{"tis", kTis}, {"tis_abs", kTisAbs}, {"tis_clipfrac", kTisClipFraction}});
+  }
+  list.insert(list.end(), {{"entropy", kEntropy}, {"entropy_loss", kEntropy}});
+  return list;
+}
+
+// Of the first step, whose weights are those that generated; of all tokens where those were
+// compared.
+void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
+  using enum ops::LossMetric;
+  const auto& first = rollout.steps.front();
+  double abs_diff = first.metric(kLogProbAbsDiff), max_diff = first.metric(kLogProbMaxDiff);
+  double mismatches = first.metric(kLogProbMismatches), tokens_seen = first.metric(kTokens);
+  if (const auto& all = rollout.comparison) {
+    abs_diff = all->sum_diff / std::max(1.0, all->tokens);
+    max_diff = std::max(max_diff, all->max_diff);
+    mismatches = std::max(mismatches, all->mismatches);
+    tokens_seen = all->tokens;
+  }
+  row.set("train/train_rollout_logprob_abs_diff", abs_diff);
+  row.set("train/train_rollout_logprob_max_diff", max_diff);
+  row.set("train/mismatch_tokens", mismatches / std::max(1.0, tokens_seen));
+  row.set("train/compared_tokens", tokens_seen);
+}
+
+}  // namespace
+
+void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
+                       observe::MetricRow& row) {
+  const auto steps = static_cast<double>(rollout.steps.size());
+  const auto mean = [&](ops::LossMetric metric) {
+    double sum = 0;
+    for (const auto& step : rollout.steps) sum += step.metric(metric);
+    return sum / steps;
+  };
+  double norm = 0, microbatches = 0, tokens = 0, skipped = 0;
+  for (const auto& step : rollout.steps) {
+    norm += step.gradient_norm / steps;
+    microbatches += static_cast<double>(step.num_microbatches);
+    tokens += static_cast<double>(step.num_tokens);
+    skipped += step.skipped;
+  }
+  for (const auto& [name, metric] : list_loss_metrics(rollout, config))
+    row.set(std::string("train/") + name, mean(metric));
+  if (!config.is_sft() && !rollout.samples[0].rollout_log_probs.empty()) set_mismatch(rollout, row);
+  row.set("train/grad_norm", norm);
+  row.set("train/skipped_steps", skipped);
+  row.set("train/num_steps", steps);
+  row.set("train/num_microbatches", microbatches / (steps * num_ranks));
+  row.set("train/num_tokens", tokens);
+  if (config.train.use_dynamic_batch_size)
+    row.set("train/pack_fill",
+            tokens / (microbatches * static_cast<double>(config.train.max_tokens_per_gpu)));
+  row.set("train/param_norm", rollout.param_norm);
+  row.set("train/weight_decay", config.optimizer.weight_decay);
+}
+
+observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
+                                       const RunConfig& config, int num_ranks) {
+  const train::StepResult& step = rollout.steps[index];
+  observe::MetricRow row;
+  const std::string prefix = "train_step/";
+  for (const auto& [name, metric] : list_loss_metrics(rollout, config))
+    row.set(prefix + name, step.metric(metric));
+  row.set(prefix + "grad_norm", step.gradient_norm);
+  row.set(prefix + "lr", step.learning_rate);
+  row.set(prefix + "skipped_steps", step.skipped ? 1 : 0);
+  row.set(prefix + "num_microbatches",
+          static_cast<double>(step.num_microbatches) / static_cast<double>(num_ranks));
+  row.set(prefix + "num_tokens", static_cast<double>(step.num_tokens));
+  return row;
+}
+
+void set_time_metrics(const Rollout& rollout, int num_ranks, observe::MetricRow& row) {
+  const auto seconds = observe::take_span_seconds();
+  const auto time = [&](const char* name) {
+    const auto it = seconds.find(name);
+    return it == seconds.end() ? 0.0 : it->second;
+  };
+  for (const auto& [name, value] : seconds) {
+    if (name != "step") row.set("perf/" + name + "_time", value);
+  }
+  double generated = 0, effective = 0, longest = 0, longest_effective = 0, trained = 0, flops = 0;
+  for (const auto& s : rollout.samples) {
+    const auto response = static_cast<double>(s.response_length),
+               counted = static_cast<double>(s.num_trained_tokens());
+    generated += response;
+    effective += counted;
+    longest = std::max(longest, response);
+    longest_effective = std::max(longest_effective, counted);
+  }
+  for (const auto& step : rollout.steps) {
+    trained += static_cast<double>(step.num_tokens);
+    flops += step.flops;
+  }
+  if (const double rollout_s = time("rollout"); rollout_s > 0) {
+    row.set("perf/tokens_per_gpu_per_sec", generated / rollout_s / num_ranks);
+    row.set("perf/effective_tokens_per_gpu_per_sec", effective / rollout_s / num_ranks);
+    row.set("perf/longest_sample_tokens_per_sec", longest / rollout_s);
+    row.set("perf/longest_effective_sample_tokens_per_sec", longest_effective / rollout_s);
+  }
+  if (time("actor_train") > 0) {
+    row.set("perf/actor_train_tok_per_s", trained / time("actor_train") / num_ranks);
+    row.set("perf/actor_train_tflops", flops / time("actor_train") / num_ranks / 1e12);
+  }
+  const double train_s = time("actor_train") + time("log_probs") + time("ref_log_probs");
+  const double wait_s = time("rollout") + time("update_weights") + time("eval");
+  row.set("perf/train_time", train_s);
+  row.set("perf/train_wait_time", wait_s);
+  row.set("perf/step_time", train_s + wait_s);
+  if (train_s + wait_s > 0) row.set("perf/wait_time_ratio", wait_s / (train_s + wait_s));
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,152 @@
+// What a run reports: every metric of the catalogue is written by a run that gives it a meaning,
+// every optimizer step has its own row, samples are on disk, and a sample without a grade is no 0.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "e2e/small_run.h"
+#include "slimexx/observe/metrics.h"
+
+namespace slimexx::e2e {
+namespace {
+
+class Report : public testing::Test {
+ protected:
+  Report() {
+    make_checkpoint(folder_, "llama3_scaled_tied_biased");
+    make_prompts(folder_);
+  }
+  std::string train(const std::string& name, std::vector<std::string> settings) {
+    const Finished f = run_slimexx(0, train_arguments(folder_, folder_ / name, settings));
+    EXPECT_EQ(f.status, 0) << f.text();
+    log_ = f.err;
+    return folder_ / name;
+  }
+  // The rows of the catalogue that the files of a run fill.
+  static void note_rows(const std::string& path, std::set<std::string_view>& seen) {
+    for (const Json& row : read_rows(path)) {
+      for (const auto& [key, value] : row.items()) {
+        if (key == "step" || key == "wall_time" || key == "rollout") continue;
+        const observe::MetricInfo* info = observe::find_metric(key);
+        ASSERT_NE(info, nullptr) << key;
+        EXPECT_FALSE(info->reserved) << key;
+        seen.insert(info->name);
+      }
+    }
+  }
+  Folder folder_;
+  std::string log_;
+};
+
+TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
+  std::set<std::string_view> seen;
+  const auto note = [&](const std::string& run) {
+    note_rows(run + "/metrics.jsonl", seen);
+    note_rows(run + "/train_steps.jsonl", seen);
+  };
+  note(train("grpo", {"rl.use_kl_loss=true", "rl.kl_loss_coef=0.01", "rl.use_tis=true",
+                      "model.ref_load=" + (folder_ / "model"), "checkpoint.save_interval=1",
+                      "eval.eval_interval=1", "eval.eval_rm_type=dapo",
+                      "eval.eval_prompt_data={held: " + (folder_ / "prompts.jsonl") + "}"}));
+  note(train("dapo", {"reward.rm_type=dapo", "numerics.recompute_old_log_probs=true",
+                      "rollout.num_rollout=1"}));
+  note(train("rloo", {"rl.advantage_estimator=rloo", "rl.kl_coef=0.01", "rollout.num_rollout=1",
+                      "model.ref_load=" + (folder_ / "model")}));
+  folder_.put("sft.jsonl",
+              "{\"prompt\": \"1 + 1 =\", \"response\": \" 2\"}\n"
+              "{\"prompt\": \"x\", \"response\": \" y and more\"}\n");
+  note(train("sft", {"train.loss_type=sft", "data.prompt_data=" + (folder_ / "sft.jsonl"),
+                     "rollout.rollout_batch_size=2", "rollout.n_samples_per_prompt=1",
+                     "rollout.num_rollout=1"}));
+  const std::set<std::string_view> elsewhere = {
+      "sys/gpu_mem_peak_gib",  // on a GPU
+      "perf/*_time",           // the name of a span that has no row of its own
+  };
+  for (const observe::MetricInfo& info : observe::metric_catalogue()) {
+    if (info.reserved || elsewhere.contains(info.name)) continue;
+    EXPECT_TRUE(seen.contains(info.name)) << info.name << " is not reserved, and no run wrote it";
+  }
+}
+
+TEST_F(Report, OptimizerStepsAndSamplesAreKept) {
+  const std::string run = train(
+      "run", {"train.num_steps_per_rollout=2", "observe.samples_interval=2",
+              "observe.log_samples_interval=1", "observe.tensorboard=true", "eval.eval_interval=3",
+              "eval.eval_prompt_data={held: " + (folder_ / "prompts.jsonl") + "}"});
+  const auto rollouts = read_rows(run + "/metrics.jsonl");
+  const auto steps = read_rows(run + "/train_steps.jsonl");
+  ASSERT_EQ(rollouts.size(), 4u) << "one before training, three rollouts";
+  ASSERT_EQ(steps.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(steps[i]["step"], i + 1);
+    EXPECT_EQ(steps[i]["rollout"], i / 2);
+  }
+  bool differ = false;
+  for (size_t r = 0; r < 3; ++r) {
+    for (const char* name :
+         {"pg_loss", "pg_clipfrac", "pg_clipfrac/high", "entropy", "grad_norm"}) {
+      const double first = number(steps[2 * r], std::string("train_step/") + name);
+      const double second = number(steps[2 * r + 1], std::string("train_step/") + name);
+      EXPECT_NEAR(number(rollouts[r + 1], std::string("train/") + name), (first + second) / 2,
+                  1e-12)
+          << name;
+      differ |= first != second;
+    }
+    EXPECT_EQ(number(steps[2 * r], "train_step/ppo_kl"), 0) << "the weights that generated";
+  }
+  EXPECT_TRUE(differ);
+
+  for (int r = 0; r < 3; ++r)
+    EXPECT_EQ(
+        std::filesystem::exists(run + "/samples/rollout_00000" + std::to_string(r) + ".jsonl.zst"),
+        r != 1);
+  const Finished shown = run_slimexx(0, {"samples", run, "--n", "2", "--rollout", "2"});
+  EXPECT_EQ(shown.status, 0) << shown.text();
+  for (const char* part :
+       {"rollout 2  group 0  sample 1", "weights of step 4", "a coin", "2 of 16 samples"})
+    EXPECT_NE(shown.out.find(part), std::string::npos) << part << "\n" << shown.out;
+  // A file of samples is a rollout dump: its rewards and log-probs make the same first step.
+  const std::string again =
+      train("again", {"debug.load_rollout=" + run + "/samples/rollout_000000.jsonl.zst",
+                      "train.num_steps_per_rollout=2", "rollout.num_rollout=1"});
+  EXPECT_EQ(number(read_rows(again + "/train_steps.jsonl")[0], "train_step/loss"),
+            number(steps[0], "train_step/loss"));
+
+  std::string events;
+  for (const auto& entry : std::filesystem::directory_iterator(run + "/tb"))
+    if (entry.is_regular_file()) events += read_bytes(entry.path().string());
+  for (const char* part : {"num_steps_per_rollout: 2", "| set | prompts | samples |",
+                           "**group 0 sample 0: reward ", "text"})
+    EXPECT_NE(events.find(part), std::string::npos) << part;
+}
+
+TEST_F(Report, SampleWithoutAGradeIsMaskedOrStopsTheRun) {
+  std::string prompts;
+  for (int i = 0; i < 4; ++i)
+    prompts +=
+        Json{{"prompt", "question " + std::to_string(i)}, {"label", i == 2 ? "2.5" : "7"}}.dump() +
+        "\n";
+  const std::string path = folder_.put("half.jsonl", prompts);
+  const std::vector<std::string> settings = {"reward.rm_type=dapo", "data.prompt_data=" + path,
+                                             "rollout.num_rollout=1", "observe.samples_interval=1"};
+  const std::string run = train("masked", settings);
+  const Json row = read_rows(run + "/metrics.jsonl").at(0);
+  EXPECT_EQ(number(row, "rollout/grader_failed"), 4);
+  EXPECT_EQ(number(row, "rollout/raw_reward"), -1) << "of the twelve that have a grade";
+  EXPECT_EQ(number(row, "reward/acc"), 0);
+  EXPECT_NE(log_.find("the grader failed on 4 of 16 samples"), std::string::npos) << log_;
+  EXPECT_NE(log_.find("'2.5' is not an integer"), std::string::npos) << log_;
+  const Finished shown = run_slimexx(0, {"samples", run, "--failed", "--n", "9"});
+  EXPECT_NE(shown.out.find("4 of 4 samples whose grader failed"), std::string::npos) << shown.out;
+
+  std::vector<std::string> strict = settings;
+  strict.push_back("reward.on_failure=stop");
+  const Finished stopped = run_slimexx(0, train_arguments(folder_, folder_ / "strict", strict));
+  EXPECT_EQ(stopped.status, 4) << stopped.text();
+  EXPECT_NE(stopped.err.find("on_failure: mask"), std::string::npos) << stopped.err;
+}
+
+}  // namespace
+}  // namespace slimexx::e2e
