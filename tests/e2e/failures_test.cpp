@@ -104,7 +104,8 @@ TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
       return train_arguments(
           folder_, folder_ / run_dir,
           {"reward.rm_type=remote", "reward.rm_url=" + server.url(), "reward.rm_retries=1",
-           "rollout.num_rollout=5", "checkpoint.save_hf=" + (folder_ / (run_dir + "/hf"))});
+           "reward.on_failure=stop", "rollout.num_rollout=5",
+           "checkpoint.save_hf=" + (folder_ / (run_dir + "/hf"))});
     };
     const std::string whole = "whole_" + std::to_string(ranks);
     const std::string cut = "cut_" + std::to_string(ranks);
