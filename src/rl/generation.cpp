@@ -174,8 +174,12 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   std::sort(all.begin(), all.end(), [](const Sample& a, const Sample& b) {
     return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
   });
-  const std::string left_out =
-      mask_failed_samples(all, request.stop_on_grader_failure, request.label);
+  std::string left_out;
+  try {
+    left_out = mask_failed_samples(all, request.stop_on_grader_failure, request.label);
+  } catch (const Error& error) {
+    throw dist::AgreedError(error);  // all ranks have the same samples
+  }
   if (!left_out.empty() && communicator_.rank() == 0) log_warn("{}; left out", left_out);
   return all;
 }

@@ -159,8 +159,8 @@ TEST_P(Optimizer, ShardsAndThreadsChangeNothing) {
       if (moments == DType::kBF16) m = rounded(m), v = rounded(v);
       Array p2 = p.clone(), m2 = m.clone(), v2 = v.clone();
       adamw(stream_, p, p, m, v, g, step);
-      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 12345}, {12345, 30000}}) {
-        const auto part = [&](const Array& x) { return x.view().rows(begin, end); };
+      for (const ElementRange range : {ElementRange{0, 12345}, ElementRange{12345, 30000}}) {
+        const auto part = [&](const Array& x) { return x.view().rows(range.begin, range.end); };
         adamw(stream_, part(p2), part(p2), part(m2), part(v2), part(g), step);
       }
       EXPECT_TRUE(same_bits(p2, p));
