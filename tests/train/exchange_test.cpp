@@ -51,7 +51,7 @@ class HostExchange : public dist::DeviceCommunicator {
          host_.all_gather(std::string(reinterpret_cast<const char*>(data.f32() + r.begin),
                                       static_cast<size_t>(r.size()) * 4))) {
       all.emplace_back(bytes.size() / 4);
-      std::memcpy(all.back().data(), bytes.data(), bytes.size());
+      if (!bytes.empty()) std::memcpy(all.back().data(), bytes.data(), bytes.size());
     }
     return all;
   }
