@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "observe/append_file.h"
 #include "observe/event_file.h"
@@ -75,7 +77,9 @@ struct RunLog::Impl {
   double eta_seconds() const;
   void check_in_place() const;
   std::string status_path() const { return join_path(options.run_dir, "status.json"); }
-  bool is_given_up() const;
+  // Written by a rank that gives the root up.
+  std::string given_up_path() const { return join_path(options.run_dir, "status.given_up.json"); }
+  bool is_given_up() const { return path_exists(given_up_path()); }
   std::string format_status(std::string_view state, int64_t step, std::string_view error,
                             std::string_view warning) const;
 
@@ -91,12 +95,13 @@ struct RunLog::Impl {
   // there are others.
   int64_t start_ns = monotonic_ns(), first_end_ns = 0, last_end_ns = 0;
   int64_t first_step = -1, last_step = -1;
-  bool has_status = false;  // written by this rank
 };
 
 void RunLog::Impl::open() {
   make_directories(options.run_dir);
   remove_stale_temporaries(options.run_dir);
+  std::error_code ignored;
+  std::filesystem::remove(given_up_path(), ignored);
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
   // A start from nothing keeps no row of an earlier attempt: not even that of step -1, the
   // evaluation before training.
@@ -209,27 +214,23 @@ void RunLog::write_status(std::string_view state, int64_t step, std::string_view
                           std::string_view warning) {
   if (!impl_->options.enabled) return;
   impl_->check_in_place();
-  // Another rank has given this one up: the launcher lets a stopped process run on before it ends it.
-  if (impl_->has_status && impl_->is_given_up()) return;
+  // Another rank may give this one up while it is stopped, even in the middle of this write; the
+  // launcher lets it run on before it ends it.
+  if (impl_->is_given_up()) return;
   write_file_atomic(impl_->status_path(), impl_->format_status(state, step, error, warning));
-  impl_->has_status = true;
+  if (impl_->is_given_up())
+    write_file_atomic(impl_->status_path(), read_text_file(impl_->given_up_path()));
 }
 
 void RunLog::write_failure(int64_t step, std::string_view error) {
   const std::string text = impl_->format_status("failed", step, error, "");
   try {
+    if (!impl_->options.enabled) write_file_atomic(impl_->given_up_path(), text);
     write_file_atomic(impl_->status_path(), text);
   } catch (const Error&) {
     // A full disk, mostly: what the old text takes of it is there to write to.
     overwrite(impl_->status_path(), text);
   }
-}
-
-// The status on disk is a failure that this rank has not written.
-bool RunLog::Impl::is_given_up() const {
-  if (!path_exists(status_path())) return false;
-  const Json status = Json::parse(read_text_file(status_path()), nullptr, false);
-  return status.is_object() && status.value("state", "") == "failed";
 }
 
 std::string markdown_code(std::string_view text) {
