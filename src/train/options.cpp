@@ -9,7 +9,8 @@ namespace {
 
 constexpr const char* kMtp = "training of multi-token prediction";
 constexpr const char* kHostAdam = "an optimizer in host memory";
-constexpr double kMaxFactor = 1e30;  // float32 holds it
+constexpr double kMaxFactor = 1e6;  // a product with it stays finite in float32
+constexpr double kMaxRate = 1e30;   // float32 holds it; a rate that diverges can be tried
 
 }  // namespace
 
@@ -95,7 +96,7 @@ void bind(config::Binder& b, OptimizerOptions& o) {
            .choices = {"adam"},
            .refused_choices = {{"sgd", "planned: other optimizers"},
                                {"adamw", "here it is adam; its decay is decoupled"}}});
-  b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0, .max = kMaxFactor});
+  b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0, .max = kMaxRate});
   b.field("min_lr", o.min_lr,
           {.doc = "Learning rate at the end of the decay.", .min = 0, .max = kMaxFactor});
   b.field("lr_decay_style", o.lr_decay_style,
