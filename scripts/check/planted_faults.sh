@@ -45,7 +45,7 @@ body() { printf 'void f() {\n'; for ((i = 0; i < $1; i++)); do printf '  g(%d);\
 
 expect "clean tree"
 include '"slimexx/rl/sample.h"' | plant include/slimexx/ops/upward.h layer
-include '"slimexx/io/lines.h"' | plant include/slimexx/ops/sibling.h layer
+include '"slimexx/dist/ranges.h"' | plant include/slimexx/io/sibling.h layer
 include '"base/private.h"' | plant include/slimexx/ops/private.h layer
 include '"../io/byte_source.h"' | plant src/ops/sideways.h layer
 include '"slimexx/kernels/gemm.h"' | plant src/io/caller.h layer

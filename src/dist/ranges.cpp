@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "slimexx/dist/ranges.h"
 
-#include "slimexx/dist/communicator.h"
+#include <algorithm>
 
 namespace slimexx::dist {
 

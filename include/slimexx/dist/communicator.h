@@ -10,26 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "slimexx/dist/ranges.h"
+#include "slimexx/dist/shared_counter.h"
+
 namespace slimexx::dist {
-
-// Half-open range of elements of a flat array.
-struct Range {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  bool operator==(const Range&) const = default;
-};
-
-// n elements over `parts` ranks: contiguous, ascending, each a multiple of `multiple` long but the
-// last.
-std::vector<Range> split_range(int64_t n, int parts, int64_t multiple = 16);
-
-// One number that every rank may draw tickets from: the shared prompt queue. fetch_add is atomic
-// over ranks and needs no cooperation of the owner.
-class SharedCounter {
- public:
-  virtual ~SharedCounter() = default;
-  virtual int64_t fetch_add(int64_t amount) = 0;
-};
 
 class Communicator {
  public:

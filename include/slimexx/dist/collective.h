@@ -1,0 +1,97 @@
+// A group of ranks and its collective operations on tensors. Three backends: threads of this
+// process and MPI, both on host memory, and NCCL on device memory. The same calls give the same
+// bits on all three, but for SumOrder::kAny.
+//
+// All ranks of the group call the same operations in the same order, with the same shapes, types
+// and ranges; each rank from one thread at a time (over MPI: the main thread). Operations are
+// queued on the stream; on the CPU they are done on return. On a planning stream they check their
+// arguments, take and give back their scratch, and send nothing: ranks may plan on their own.
+// Tensors are contiguous and lie on device(). "Rows" are those of dimension 0: of a tensor of one
+// dimension its elements.
+//
+// A group of one rank sends nothing and works on any device. A failed call throws Error(kRun) that
+// names the call and the rank. A call that breaks these rules is a fault of ours (SLX_CHECK).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "slimexx/dist/ranges.h"
+#include "slimexx/dist/shared_counter.h"
+#include "slimexx/tensor/tensor.h"
+
+namespace slimexx::dist {
+
+class Backend;                 // of what moves bytes: threads, MPI, NCCL
+enum class Combine : uint8_t;  // sum or maximum
+
+// kRank adds the ranks' terms from the first rank to the last (numerics contract, N6): a bf16 sum
+// adds in f32 and rounds once. kAny lets NCCL add in its own order, which depends on sizes and
+// ranks alone, never on timing: for gradients, f32 only. On host memory both are rank order.
+enum class SumOrder : uint8_t { kRank, kAny };
+
+class Collective {
+ public:
+  Collective();  // a group of one rank
+  explicit Collective(std::unique_ptr<Backend> backend);
+  // Over NCCL: destroyed by a passing exception, it cancels what is queued, so that nobody waits
+  // for a rank that failed.
+  ~Collective();
+  Collective(Collective&&) noexcept;
+  Collective& operator=(Collective&&) noexcept;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  tensor::Device device() const { return device_; }  // of the tensors; means nothing in size 1
+
+  // Returns when all ranks have called it, and what they queued on their compute streams is done.
+  void barrier();
+  // The root's `data` on every rank.
+  void broadcast(tensor::Stream stream, tensor::Tensor data, int root);
+  // result [size * n, ...] gets every rank's share [n, ...], by rank.
+  void all_gather(tensor::Stream stream, tensor::Tensor result, tensor::Tensor share);
+  // In place: each rank contributes the rows ranges[rank] of `data`; afterwards all ranks have all
+  // ranges. Ranges are of rows and may be unequal or empty. Of several buckets at once, [bucket *
+  // size + rank]: NCCL is faster with them together than one by one.
+  void all_gather_ranges(tensor::Stream stream, tensor::Tensor data, std::span<const Range> ranges);
+  // In place: afterwards the rows ranges[rank] of `data` hold the sum over ranks, and the rest is
+  // as it was. One disjoint range of rows a rank, which may be unequal or empty. F32, BF16, F64.
+  // kRank takes (size - 1) times this rank's range from `scratch`.
+  void reduce_scatter_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
+                          std::span<const Range> ranges, SumOrder order);
+  // In place: the element-wise sum on every rank. Types and scratch as of reduce_scatter_sum over
+  // equal ranges.
+  void all_reduce_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
+                      SumOrder order);
+  // In place: the element-wise maximum on every rank. No NaN. F32, F64. Scratch as above.
+  void all_reduce_max(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data);
+  // Sends `source` [sum of send_rows, ...], whose rows for rank 0 come first, and fills `result`
+  // [sum of receive_rows, ...] by sending rank. Counts are by rank: the rank r's receive_rows[s] is
+  // the rank s's send_rows[r].
+  void all_to_all(tensor::Stream stream, tensor::Tensor result, tensor::Tensor source,
+                  std::span<const int64_t> send_rows, std::span<const int64_t> receive_rows);
+  // To and from another rank of the group; the two ranks call one each, nobody else does. On the
+  // CPU a send returns when its bytes may change, which may be when the other rank receives.
+  void send(tensor::Stream stream, tensor::Tensor data, int to);
+  void receive(tensor::Stream stream, tensor::Tensor data, int from);
+
+  // The ranks that give the same color (at least 0) are a group, ordered by key, then by rank here.
+  // Must go before this group. Collective over this group.
+  std::unique_ptr<Collective> split(int color, int key);
+  // A counter that starts at 0. Must go before this group; its end waits for nobody, so that the
+  // failure of one rank can be told. On host memory only. Collective.
+  std::unique_ptr<SharedCounter> make_counter();
+
+ private:
+  void check_tensor(tensor::Stream stream, const tensor::Tensor& data) const;
+  void reduce_scatter(tensor::Stream stream, tensor::Arena& scratch, const tensor::Tensor& data,
+                      std::span<const Range> ranges, Combine combine);
+  void all_reduce(tensor::Stream stream, tensor::Arena& scratch, const tensor::Tensor& data,
+                  Combine combine, bool any_order);
+
+  std::unique_ptr<Backend> backend_;  // null: one rank
+  int rank_ = 0, size_ = 1;
+  tensor::Device device_;
+};
+
+}  // namespace slimexx::dist

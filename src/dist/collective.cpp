@@ -1,0 +1,240 @@
+// What all backends share: the checks, planning, groups of one, and sums in rank order, which are
+// an exchange of shards and a local sum.
+#include "slimexx/dist/collective.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "dist/backend.h"
+#include "slimexx/base/check.h"
+
+namespace slimexx::dist {
+namespace {
+
+using tensor::DType;
+using tensor::Stream;
+using tensor::Tensor;
+
+constexpr int64_t kShareElements = 16;  // shares of an all-reduce are multiples of this
+
+char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.raw()); }
+
+int64_t row_bytes(const Tensor& t) {
+  int64_t bytes = tensor::dtype_bytes(t.dtype());
+  for (int d = 1; d < t.num_dims(); ++d) bytes *= t.dim(d);
+  return bytes;
+}
+
+void check_sum(const Tensor& data, SumOrder order) {
+  const DType type = data.dtype();
+  const bool has_order = type == DType::kF32 || type == DType::kBF16 || type == DType::kF64;
+  SLX_CHECK(order == SumOrder::kRank ? has_order : type == DType::kF32, "sum of {}",
+            data.shape_text());
+}
+
+Tensor flatten(const Tensor& t) {
+  return Tensor(t.raw(), t.dtype(), t.device(), {t.num_elements()});
+}
+
+void check_ranges(const Tensor& data, std::span<const Range> ranges) {
+  for (const Range& r : ranges)
+    SLX_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= data.dim(0), "rows [{}, {}) of {}",
+              r.begin, r.end, data.shape_text());
+}
+
+int64_t sum_rows(std::span<const int64_t> rows) {
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+}
+
+// Rows that lie one behind another, by rank; but this rank's own.
+std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> rows, int own) {
+  std::vector<Message> messages;
+  char* at = bytes_of(data);
+  const int64_t width = row_bytes(data);
+  for (int rank = 0; rank < static_cast<int>(rows.size()); ++rank) {
+    const int64_t size_bytes = rows[static_cast<size_t>(rank)] * width;
+    if (rank != own) messages.push_back({rank, at, size_bytes});
+    at += size_bytes;
+  }
+  return messages;
+}
+
+class CounterOfOne : public SharedCounter {
+ public:
+  int64_t fetch_add(int64_t amount) override { return std::exchange(value_, value_ + amount); }
+
+ private:
+  int64_t value_ = 0;
+};
+
+}  // namespace
+
+Collective::Collective() = default;
+Collective::Collective(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
+  if (!backend_) return;
+  rank_ = backend_->rank();
+  size_ = backend_->size();
+  device_ = backend_->device();
+}
+Collective::~Collective() = default;
+Collective::Collective(Collective&&) noexcept = default;
+Collective& Collective::operator=(Collective&&) noexcept = default;
+
+void Collective::check_tensor(Stream stream, const Tensor& data) const {
+  SLX_CHECK(data.num_dims() >= 1 && data.is_contiguous() && data.device() == stream.device, "{}",
+            data.shape_text());
+  SLX_CHECK(size_ == 1 || data.device() == device_, "{} on {}, group on {}", data.shape_text(),
+            tensor::to_string(data.device()), tensor::to_string(device_));
+}
+
+void Collective::barrier() {
+  if (backend_) backend_->barrier();
+}
+
+void Collective::broadcast(Stream stream, Tensor data, int root) {
+  check_tensor(stream, data);
+  SLX_CHECK(0 <= root && root < size_, "root {} of {}", root, size_);
+  if (!backend_ || stream.is_planning || data.size_bytes() == 0) return;
+  backend_->broadcast(stream, bytes_of(data), data.size_bytes(), root);
+}
+
+void Collective::all_gather(Stream stream, Tensor result, Tensor share) {
+  check_tensor(stream, result);
+  check_tensor(stream, share);
+  SLX_CHECK(result.dtype() == share.dtype() && result.dim(0) == share.dim(0) * size_ &&
+                result.size_bytes() == share.size_bytes() * size_,
+            "{} of {} shares {}", result.shape_text(), size_, share.shape_text());
+  std::vector<Range> ranges;
+  for (int r = 0; r < size_; ++r) ranges.push_back({r * share.dim(0), (r + 1) * share.dim(0)});
+  const Range& mine = ranges[static_cast<size_t>(rank_)];
+  tensor::copy_bytes(stream, result.rows(mine.begin, mine.end), share);
+  all_gather_ranges(stream, result, ranges);
+}
+
+void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const Range> ranges) {
+  check_tensor(stream, data);
+  check_ranges(data, ranges);
+  SLX_CHECK(!ranges.empty() && ranges.size() % static_cast<size_t>(size_) == 0,
+            "{} ranges of {} ranks", ranges.size(), size_);
+  if (!backend_ || stream.is_planning) return;
+  const int64_t width = row_bytes(data);
+  std::vector<Range> in_bytes;
+  for (const Range& r : ranges) in_bytes.push_back({r.begin * width, r.end * width});
+  backend_->all_gather_ranges(stream, bytes_of(data), in_bytes);
+}
+
+void Collective::reduce_scatter_sum(Stream stream, tensor::Arena& scratch, Tensor data,
+                                    std::span<const Range> ranges, SumOrder order) {
+  check_tensor(stream, data);
+  check_ranges(data, ranges);
+  SLX_CHECK_EQ(static_cast<int>(ranges.size()), size_);
+  check_sum(data, order);
+  if (!backend_) return;
+  if (order == SumOrder::kAny && backend_->reduces()) {
+    if (!stream.is_planning) backend_->reduce_scatter_sum(stream, data, ranges);
+    return;
+  }
+  reduce_scatter(stream, scratch, data, ranges, Combine::kSum);
+}
+
+// Every rank gets its range of all others' data, then combines them in rank order.
+void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Tensor& data,
+                                std::span<const Range> ranges, Combine combine) {
+  const Range mine = ranges[static_cast<size_t>(rank_)];
+  const int64_t width = row_bytes(data), mine_bytes = mine.size() * width;
+  const tensor::ArenaScope scope(scratch);
+  const Tensor others = scratch.allocate(DType::kU8, {(size_ - 1) * mine_bytes});
+  if (stream.is_planning) return;
+  const Terms terms{.own = bytes_of(data) + mine.begin * width,
+                    .others = bytes_of(others),
+                    .rank = rank_,
+                    .size = size_,
+                    .n = mine_bytes / tensor::dtype_bytes(data.dtype()),
+                    .dtype = data.dtype()};
+  std::vector<Message> sends, receives;
+  char* at = bytes_of(others);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const Range& theirs = ranges[static_cast<size_t>(peer)];
+    sends.push_back({peer, bytes_of(data) + theirs.begin * width, theirs.size() * width});
+    receives.push_back({peer, at, mine_bytes});
+    at += mine_bytes;
+  }
+  backend_->exchange(stream, sends, receives);
+  if (terms.n > 0) backend_->combine(stream, terms, combine);
+}
+
+void Collective::all_reduce(Stream stream, tensor::Arena& scratch, const Tensor& data,
+                            Combine combine, bool any_order) {
+  if (!backend_ || data.num_elements() == 0) return;
+  if (any_order && backend_->reduces()) {
+    if (!stream.is_planning) backend_->all_reduce(stream, data, combine);
+    return;
+  }
+  const Tensor flat = flatten(data);
+  const auto ranges = split_range(flat.dim(0), size_, kShareElements);
+  reduce_scatter(stream, scratch, flat, ranges, combine);
+  all_gather_ranges(stream, flat, ranges);
+}
+
+void Collective::all_reduce_sum(Stream stream, tensor::Arena& scratch, Tensor data,
+                                SumOrder order) {
+  check_tensor(stream, data);
+  check_sum(data, order);
+  all_reduce(stream, scratch, data, Combine::kSum, order == SumOrder::kAny);
+}
+
+void Collective::all_reduce_max(Stream stream, tensor::Arena& scratch, Tensor data) {
+  check_tensor(stream, data);
+  SLX_CHECK(data.dtype() == DType::kF32 || data.dtype() == DType::kF64, "maximum of {}",
+            data.shape_text());
+  all_reduce(stream, scratch, data, Combine::kMax, true);
+}
+
+void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
+                            std::span<const int64_t> send_rows,
+                            std::span<const int64_t> receive_rows) {
+  check_tensor(stream, result);
+  check_tensor(stream, source);
+  const auto own = static_cast<size_t>(rank_);
+  SLX_CHECK(send_rows.size() == static_cast<size_t>(size_) &&
+                receive_rows.size() == send_rows.size() && send_rows[own] == receive_rows[own],
+            "{} and {} counts of {} ranks", send_rows.size(), receive_rows.size(), size_);
+  SLX_CHECK(sum_rows(send_rows) == source.dim(0) && sum_rows(receive_rows) == result.dim(0) &&
+                source.dtype() == result.dtype() && row_bytes(source) == row_bytes(result),
+            "{} to {}", source.shape_text(), result.shape_text());
+  const int64_t sent = sum_rows(send_rows.first(own)), got = sum_rows(receive_rows.first(own));
+  tensor::copy_bytes(stream, result.rows(got, got + receive_rows[own]),
+                     source.rows(sent, sent + send_rows[own]));
+  if (!backend_ || stream.is_planning) return;
+  backend_->exchange(stream, list_messages(source, send_rows, rank_),
+                     list_messages(result, receive_rows, rank_));
+}
+
+void Collective::send(Stream stream, Tensor data, int to) {
+  check_tensor(stream, data);
+  SLX_CHECK(0 <= to && to < size_ && to != rank_, "rank {} of {} to {}", rank_, size_, to);
+  const Message message{to, bytes_of(data), data.size_bytes()};
+  if (!stream.is_planning) backend_->exchange(stream, {&message, 1}, {});
+}
+
+void Collective::receive(Stream stream, Tensor data, int from) {
+  check_tensor(stream, data);
+  SLX_CHECK(0 <= from && from < size_ && from != rank_, "rank {} of {} from {}", rank_, size_,
+            from);
+  const Message message{from, bytes_of(data), data.size_bytes()};
+  if (!stream.is_planning) backend_->exchange(stream, {}, {&message, 1});
+}
+
+std::unique_ptr<Collective> Collective::split(int color, int key) {
+  SLX_CHECK_GE(color, 0);
+  return std::make_unique<Collective>(backend_ ? backend_->split(color, key) : nullptr);
+}
+
+std::unique_ptr<SharedCounter> Collective::make_counter() {
+  if (backend_) return backend_->make_counter();
+  return std::make_unique<CounterOfOne>();
+}
+
+}  // namespace slimexx::dist
