@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden cases of tests/text/chat_template_test.cpp with transformers' own jinja environment.
+"""Writes the golden cases of tests/text/jinja/chat_template_test.cpp with transformers' own jinja environment.
 
 usage: make_chat_template_golden.py TEMPLATE_DIR OUT_DIR
 Needs transformers (>= 4.50) and jinja2 3.1.6. The clock stands at 2026-01-01 12:00.
@@ -54,8 +54,8 @@ def main():
     features = []
     for source in cases.FEATURES:
         features.append({"source": source, **render(source, cases.VARIABLES)})
-    write(os.path.join(out_dir, "chat_template_features.jsonl"), features)
-    write(os.path.join(out_dir, "chat_template_conversations.jsonl"),
+    write(os.path.join(out_dir, "features.jsonl"), features)
+    write(os.path.join(out_dir, "conversations.jsonl"),
           [{"name": name, "variables": value} for name, value in cases.CONVERSATIONS.items()])
     rows = []
     for path in sorted(glob.glob(os.path.join(template_dir, "*.jinja"))):
@@ -63,8 +63,8 @@ def main():
         for name, variables in cases.CONVERSATIONS.items():
             full = {"bos_token": "<s>", "eos_token": "</s>", **variables}
             rows.append({"template": os.path.basename(path), "conversation": name, **render(source, full)})
-    write(os.path.join(out_dir, "chat_template_golden.jsonl"), rows)
-    with open(os.path.join(out_dir, "chat_template_variables.json"), "w", encoding="utf-8") as f:
+    write(os.path.join(out_dir, "golden.jsonl"), rows)
+    with open(os.path.join(out_dir, "variables.json"), "w", encoding="utf-8") as f:
         json.dump(cases.VARIABLES, f, ensure_ascii=False, indent=1)
         f.write("\n")
 

@@ -6,7 +6,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/strings.h"
-#include "text/jinja_interpreter.h"
+#include "text/jinja/interpreter.h"
 
 namespace slimexx::text {
 namespace {
