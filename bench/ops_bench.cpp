@@ -10,11 +10,19 @@
 #include <functional>
 #include <string>
 
+#include "cpu_context.h"
 #include "ops/array.h"
 #include "ops/cpu/isa/isa.h"
 #include "ops/op_cases.h"
 #include "slimexx/base/thread_pool.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/log_prob.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
+#include "slimexx/ops/optimizer.h"
+#include "slimexx/ops/rotary.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::bench {
 namespace {
@@ -93,12 +101,12 @@ void bench_matmul(const Bounds& bounds) {
                  bytes = 4.0 * static_cast<double>(n * k + t * (n + k));
     const std::string size = fmt::format("T={} N={} K={}", t, n, k);
     report("matmul_forward " + size, flops, bytes, bounds,
-           [&] { matmul_forward({}, y, x, w, {}); });
+           [&] { matmul_forward(cpu_context(), y, x, w, {}); });
     if (t < 64) continue;
     report("matmul_backward_input " + size, flops, bytes, bounds,
-           [&] { matmul_backward_input({}, dx, y, w, false); });
+           [&] { matmul_backward_input(cpu_context(), dx, y, w, false); });
     report("matmul_backward_weight " + size, flops, bytes, bounds,
-           [&] { matmul_backward_weight({}, dw, {}, y, x); });
+           [&] { matmul_backward_weight(cpu_context(), dw, {}, y, x); });
   }
 }
 
@@ -122,9 +130,10 @@ void bench_attention(const Bounds& bounds) {
     const std::string size = fmt::format("B={} T={} heads {}/{} D={}", c.lengths.size(), t,
                                          c.query_heads, c.kv_heads, c.dim);
     report("attention_forward " + size, flops, bytes, bounds,
-           [&] { attention_forward({}, out, lse, q, k, k, layout, 0.1f); });
-    report("attention_backward " + size, 2.5 * flops, 2.0 * bytes, bounds,
-           [&] { attention_backward({}, dq, dk, dv, q, q, k, k, out, lse, layout, 0.1f); });
+           [&] { attention_forward(cpu_context(), out, lse, q, k, k, layout, 0.1f); });
+    report("attention_backward " + size, 2.5 * flops, 2.0 * bytes, bounds, [&] {
+      attention_backward(cpu_context(), dq, dk, dv, q, q, k, k, out, lse, layout, 0.1f);
+    });
   }
 }
 
@@ -136,33 +145,34 @@ void bench_rows(const Bounds& bounds) {
     const double bytes = 4.0 * static_cast<double>(x.size());
     const std::string size = fmt::format("T={} H={}", c.tokens, c.size);
     report("rms_norm_forward " + size, 0, 2 * bytes, bounds,
-           [&] { rms_norm_forward({}, y, x, w, 1e-5f); });
+           [&] { rms_norm_forward(cpu_context(), y, x, w, 1e-5f); });
     report("rms_norm_backward " + size, 0, 3 * bytes, bounds,
-           [&] { rms_norm_backward({}, y, dw, x, x, w, 1e-5f, false); });
+           [&] { rms_norm_backward(cpu_context(), y, dw, x, x, w, 1e-5f, false); });
   }
   for (const auto& c : cases::swiglu_bench()) {
     const Array gate_up = Array::random({c.rows, 2 * c.columns}, 1), h({c.rows, c.columns}),
                 d({c.rows, 2 * c.columns});
     const double bytes = 4.0 * static_cast<double>(h.size());
     report(fmt::format("swiglu_forward T={} F={}", c.rows, c.columns), 0, 3 * bytes, bounds,
-           [&] { swiglu_forward({}, h, gate_up); });
+           [&] { swiglu_forward(cpu_context(), h, gate_up); });
     report(fmt::format("swiglu_backward T={} F={}", c.rows, c.columns), 0, 5 * bytes, bounds,
-           [&] { swiglu_backward({}, d, {}, h, gate_up); });
+           [&] { swiglu_backward(cpu_context(), d, {}, h, gate_up); });
   }
   for (const auto& c : cases::rotary_bench()) {
     const Array x = Array::random({c.tokens, c.heads, c.dim}, 1),
                 cosine = Array::random({c.tokens, c.rotary_dim / 2}, 2);
     Array positions({c.tokens}, DType::kI32);
     report(fmt::format("rotary T={} heads {} D={}", c.tokens, c.heads, c.dim), 0,
-           8.0 * static_cast<double>(x.size()), bounds,
-           [&] { rotary({}, x, cosine, cosine, positions, RotaryStyle::kHalfSplit, false); });
+           8.0 * static_cast<double>(x.size()), bounds, [&] {
+             rotary(cpu_context(), x, cosine, cosine, positions, RotaryStyle::kHalfSplit, false);
+           });
   }
   const Array p({16 << 20}), m({16 << 20}), v({16 << 20}), g({16 << 20});
   const AdamWStep step{1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 1, 1.0f};
   report("adamw n=16M", 0, 28.0 * static_cast<double>(p.size()), bounds,
-         [&] { adamw({}, p, p, m, v, g, step); });
+         [&] { adamw(cpu_context(), p, p, m, v, g, step); });
   report("sum_of_squares n=16M", 0, 4.0 * static_cast<double>(p.size()), bounds,
-         [&] { sum_of_squares({}, g); });
+         [&] { sum_of_squares(cpu_context(), g); });
 }
 
 void bench_vocabulary(const Bounds& bounds) {
@@ -173,11 +183,12 @@ void bench_vocabulary(const Bounds& bounds) {
     const double bytes = 4.0 * static_cast<double>(raw.size());
     const std::string size = fmt::format("R={} V={}", c.rows, c.columns);
     report("normalize_logits " + size, 0, 3 * bytes, bounds,
-           [&] { normalize_logits({}, raw, lse, 0.999f); });
+           [&] { normalize_logits(cpu_context(), raw, lse, 0.999f); });
     report("gather_log_probs " + size, 0, bytes, bounds,
-           [&] { gather_log_probs({}, log_probs, entropies, raw, lse, targets); });
+           [&] { gather_log_probs(cpu_context(), log_probs, entropies, raw, lse, targets); });
     report("log_probs_backward " + size, 0, 2 * bytes, bounds, [&] {
-      log_probs_backward({}, d, raw, lse, targets, entropies, log_probs, entropies, 0.9f);
+      log_probs_backward(cpu_context(), d, raw, lse, targets, entropies, log_probs, entropies,
+                         0.9f);
     });
   }
   for (const auto& c : cases::sampling_bench()) {
@@ -193,7 +204,7 @@ void bench_vocabulary(const Bounds& bounds) {
       std::copy(rows.begin(), rows.end(), table.view().data<SamplingRow>());
       report(fmt::format("sample_tokens {} R={} V={}", name, c.rows, c.columns), 0,
              4.0 * static_cast<double>(logits.size()), bounds,
-             [&] { sample_tokens({}, tokens, log_probs, logits, table, 0); });
+             [&] { sample_tokens(cpu_context(), tokens, log_probs, logits, table, 0); });
     }
   }
 }

@@ -17,7 +17,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/dist/device_communicator.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/matmul.h"
 
 namespace slimexx::dist {
 namespace {
@@ -112,7 +112,7 @@ struct Products {
       : operands(device, (2 * kTokens * kIn + kOut * kIn + 2 * kTokens * kOut) * 2, "products"),
         gradient(device, kOut * kIn * 4, "products"),
         arena(device, int64_t{128} << 20, "scratch"),
-        stream(tensor::compute_stream(device).with_scratch(arena)) {}
+        ctx(ops::compute_context(arena)) {}
 
   void run(int times) const {
     const auto view = [&](int64_t rows, int64_t columns, int64_t at) {
@@ -124,15 +124,15 @@ struct Products {
                  dy = view(kTokens, kOut, 2 * kTokens * kIn + kOut * kIn + kTokens * kOut),
                  dw = gradient.view(DType::kF32, {kOut, kIn});
     for (int i = 0; i < times; ++i) {
-      ops::matmul_forward(stream, y, x, w, {});
-      ops::matmul_backward_input(stream, dx, dy, w, false);
-      ops::matmul_backward_weight(stream, dw, {}, dy, x);
+      ops::matmul_forward(ctx, y, x, w, {});
+      ops::matmul_backward_input(ctx, dx, dy, w, false);
+      ops::matmul_backward_weight(ctx, dw, {}, dy, x);
     }
   }
 
   tensor::Buffer operands, gradient;
   tensor::Arena arena;
-  tensor::Stream stream;
+  ops::Context ctx;
 };
 
 void report_overlap(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,

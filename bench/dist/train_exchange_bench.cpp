@@ -13,6 +13,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/train/trainer.h"
 

@@ -17,6 +17,7 @@
 #include "slimexx/base/philox.h"
 #include "slimexx/dist/communicator.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/train/trainer.h"

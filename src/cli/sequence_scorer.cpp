@@ -8,10 +8,9 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-Tensor upload_ints(tensor::Stream stream, tensor::Arena& arena,
-                   const std::vector<int32_t>& values) {
-  const Tensor t = arena.allocate(DType::kI32, {static_cast<int64_t>(values.size())});
-  tensor::upload(stream, t, values.data());
+Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values) {
+  const Tensor t = ctx.arena.allocate(DType::kI32, {static_cast<int64_t>(values.size())});
+  tensor::upload(ctx.stream, t, values.data());
   return t;
 }
 
@@ -45,34 +44,33 @@ SequenceScorer::SequenceScorer(const model::Transformer& transformer,
       device_(device),
       arena_(device, 0, "activations of one forward") {}
 
-void SequenceScorer::run(tensor::Stream stream, tensor::Arena& arena, const Pack& pack,
-                         float* log_probs, float* entropies) const {
-  tensor::ArenaScope scope(arena);
+void SequenceScorer::run(const ops::Context& ctx, const Pack& pack, float* log_probs,
+                         float* entropies) const {
+  tensor::ArenaScope scope(ctx.arena);
   model::Batch batch;
-  batch.tokens = upload_ints(stream, arena, pack.tokens);
-  batch.positions = upload_ints(stream, arena, pack.positions);
+  batch.tokens = upload_ints(ctx, pack.tokens);
+  batch.positions = upload_ints(ctx, pack.positions);
   batch.attention.cu_seqlens = pack.cu_seqlens;
-  if (!device_.is_cpu())
-    batch.attention.device_cu_seqlens = upload_ints(stream, arena, pack.cu_seqlens);
-  const Tensor rows = upload_ints(stream, arena, pack.rows);
-  const Tensor targets = upload_ints(stream, arena, pack.targets);
+  if (!device_.is_cpu()) batch.attention.device_cu_seqlens = upload_ints(ctx, pack.cu_seqlens);
+  const Tensor rows = upload_ints(ctx, pack.rows);
+  const Tensor targets = upload_ints(ctx, pack.targets);
   const auto num_rows = static_cast<int64_t>(pack.rows.size());
-  const Tensor scores = arena.allocate(DType::kF32, {num_rows});
-  const Tensor entropy = arena.allocate(DType::kF32, {num_rows});
-  const Tensor x = transformer_.forward(stream, arena, weights_, batch, nullptr);
-  model::head_forward(stream, arena, transformer_.spec(), weights_, x, rows, targets, head_, scores,
-                      entropy, nullptr);
-  tensor::download(stream, log_probs, scores);
-  tensor::download(stream, entropies, entropy);
+  const Tensor scores = ctx.arena.allocate(DType::kF32, {num_rows});
+  const Tensor entropy = ctx.arena.allocate(DType::kF32, {num_rows});
+  const Tensor x = transformer_.forward(ctx, weights_, batch, nullptr);
+  model::head_forward(ctx, transformer_.spec(), weights_, x, rows, targets, head_, scores, entropy,
+                      nullptr);
+  tensor::download(ctx.stream, log_probs, scores);
+  tensor::download(ctx.stream, entropies, entropy);
 }
 
 std::vector<SequenceScores> SequenceScorer::score(std::span<const std::vector<int32_t>> sequences) {
   const Pack pack(sequences);
   tensor::Arena plan = tensor::Arena::for_planning(device_, arena_.what_for());
-  run(tensor::planning_stream(device_, plan), plan, pack, nullptr, nullptr);
+  run(ops::planning_context(plan), pack, nullptr, nullptr);
   arena_.reserve(plan.high_water_bytes());
   std::vector<float> log_probs(pack.rows.size()), entropies(pack.rows.size());
-  run(tensor::compute_stream(device_), arena_, pack, log_probs.data(), entropies.data());
+  run(ops::compute_context(arena_), pack, log_probs.data(), entropies.data());
 
   std::vector<SequenceScores> scores;
   auto at = std::ptrdiff_t{0};

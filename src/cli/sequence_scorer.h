@@ -24,8 +24,7 @@ class SequenceScorer {
 
  private:
   struct Pack;
-  void run(tensor::Stream stream, tensor::Arena& arena, const Pack& pack, float* log_probs,
-           float* entropies) const;
+  void run(const ops::Context& ctx, const Pack& pack, float* log_probs, float* entropies) const;
 
   const model::Transformer& transformer_;
   model::ModelParameters weights_;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "slimexx/model/transformer.h"
+#include "slimexx/ops/rotary.h"
 
 namespace slimexx::model {
 
@@ -23,12 +24,5 @@ inline ops::QkvHeads qkv_heads(const ModelSpec& spec) {
 inline float attention_scale(const ModelSpec& spec) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
 }
-
-// A layer's tape in two parts, both without x: what kFull keeps, and the rest but for what backward
-// can make again at no more than a norm's or SwiGLU's cost. Where no backward will read the rest, h
-// stands in for gate_up, which is twice its size.
-void allocate_kept(Arena& arena, const ModelSpec& spec, int64_t num_tokens, LayerTape& tape);
-void allocate_activations(Arena& arena, const ModelSpec& spec, int64_t num_tokens,
-                          bool for_backward, LayerTape& tape);
 
 }  // namespace slimexx::model

@@ -10,6 +10,10 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/device_limits.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/embedding.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
 
 namespace slimexx::model {
 namespace {
@@ -108,104 +112,101 @@ Transformer::Transformer(const ModelSpec& spec, tensor::Device device, int64_t m
 //   a = o(attention(qkv(norm(x))));  x_mid = x + [norm](a)
 //   m = down(swiglu(gate_up(norm(x_mid))));  x_out = x_mid + [norm](m)
 // Each residual sum also takes the norm that follows it: that of x_out is the next layer's.
-void Transformer::project_qkv(Stream stream, const LayerParameters& w, const Batch& batch,
+void Transformer::project_qkv(const ops::Context& ctx, const LayerParameters& w, const Batch& batch,
                               int64_t layer, const LayerTape& tape, Tensor normed) const {
   const Tensor projected = spec_.qk_norm ? tape.qkv_raw : tape.qkv;
-  ops::matmul_forward(stream, projected, normed, w.qkv_weight, w.qkv_bias);
+  ops::matmul_forward(ctx, projected, normed, w.qkv_weight, w.qkv_bias);
   ops::KvSlots kv;
   if (!batch.pages.empty()) {
     const LayerPages& pages = batch.pages[static_cast<size_t>(layer)];
     kv = {.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
   }
-  ops::qk_norm_rotary_forward(stream, tape.qkv, projected, w.q_norm, w.k_norm,
+  ops::qk_norm_rotary_forward(ctx, tape.qkv, projected, w.q_norm, w.k_norm,
                               static_cast<float>(spec_.rms_norm_eps), rotary_table(),
                               batch.positions, kv, qkv_heads(spec_));
 }
 
-void Transformer::attend(Stream stream, const Batch& batch, int64_t layer,
+void Transformer::attend(const ops::Context& ctx, const Batch& batch, int64_t layer,
                          const LayerTape& tape) const {
   const QkvViews qkv = split_qkv(tape.qkv, spec_.qk_norm ? tape.qkv_raw : tape.qkv, spec_);
   const bool paged = !batch.pages.empty();
   const LayerPages pages =
       paged ? batch.pages[static_cast<size_t>(layer)] : LayerPages{qkv.k, qkv.v};
-  ops::attention_forward(stream, view_heads(tape.attention, spec_.num_heads, spec_.head_dim),
-                         tape.lse, qkv.q, pages.k, pages.v, batch.attention,
-                         attention_scale(spec_));
+  ops::attention_forward(ctx, view_heads(tape.attention, spec_.num_heads, spec_.head_dim), tape.lse,
+                         qkv.q, pages.k, pages.v, batch.attention, attention_scale(spec_));
 }
 
-void Transformer::add_attention(Stream stream, Arena& arena, const LayerParameters& w,
+void Transformer::add_attention(const ops::Context& ctx, const LayerParameters& w,
                                 const LayerTape& tape, Tensor mid_normed, bool keeps_o) const {
-  ArenaScope scope(arena);
+  ArenaScope scope(ctx.arena);
   const Tensor o = spec_.sandwich_norms
                        ? tape.o_raw
-                       : arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
-  if (!keeps_o) ops::matmul_forward(stream, o, tape.attention, w.o_weight, w.o_bias);
-  ops::add_rms_norm_forward(stream, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
+                       : ctx.arena.allocate(tape.x.dtype(), {tape.x.dim(0), spec_.hidden_size});
+  if (!keeps_o) ops::matmul_forward(ctx, o, tape.attention, w.o_weight, w.o_bias);
+  ops::add_rms_norm_forward(ctx, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
                             w.mlp_norm, static_cast<float>(spec_.rms_norm_eps));
 }
 
-void Transformer::project_up(Stream stream, const LayerParameters& w, const LayerTape& tape,
-                             Tensor mid_normed) const {
+void Transformer::project_up(const ops::Context& ctx, const LayerParameters& w,
+                             const LayerTape& tape, Tensor mid_normed) const {
   if (tape.gate_up.defined()) {
-    ops::matmul_forward(stream, tape.gate_up, mid_normed, w.gate_up_weight, w.gate_up_bias);
+    ops::matmul_forward(ctx, tape.gate_up, mid_normed, w.gate_up_weight, w.gate_up_bias);
   } else {
-    ops::matmul_swiglu_forward(stream, tape.h, mid_normed, w.gate_up_weight, w.gate_up_bias);
+    ops::matmul_swiglu_forward(ctx, tape.h, mid_normed, w.gate_up_weight, w.gate_up_bias);
   }
 }
 
-void Transformer::add_mlp(Stream stream, Arena& arena, const LayerParameters& w,
-                          const LayerTape& tape, Tensor x_out, Tensor next_norm,
-                          Tensor normed) const {
-  ArenaScope scope(arena);
+void Transformer::add_mlp(const ops::Context& ctx, const LayerParameters& w, const LayerTape& tape,
+                          Tensor x_out, Tensor next_norm, Tensor normed) const {
+  ArenaScope scope(ctx.arena);
   const int64_t tokens = tape.x_mid.dim(0);
   const DType dtype = tape.x_mid.dtype();
   Tensor h = tape.h;
   if (tape.gate_up.defined()) {
-    h = arena.allocate(dtype, {tokens, spec_.intermediate_size});
-    ops::swiglu_forward(stream, h, tape.gate_up);
+    h = ctx.arena.allocate(dtype, {tokens, spec_.intermediate_size});
+    ops::swiglu_forward(ctx, h, tape.gate_up);
   }
   const Tensor down =
-      spec_.sandwich_norms ? tape.down_raw : arena.allocate(dtype, {tokens, spec_.hidden_size});
-  ops::matmul_forward(stream, down, h, w.down_weight, w.down_bias);
-  ops::add_rms_norm_forward(stream, next_norm.defined() ? normed : Tensor{}, x_out, tape.x_mid,
-                            down, w.post_mlp_norm, next_norm,
-                            static_cast<float>(spec_.rms_norm_eps));
+      spec_.sandwich_norms ? tape.down_raw : ctx.arena.allocate(dtype, {tokens, spec_.hidden_size});
+  ops::matmul_forward(ctx, down, h, w.down_weight, w.down_bias);
+  ops::add_rms_norm_forward(ctx, next_norm.defined() ? normed : Tensor{}, x_out, tape.x_mid, down,
+                            w.post_mlp_norm, next_norm, static_cast<float>(spec_.rms_norm_eps));
 }
 
-Tensor Transformer::forward(Stream stream, Arena& arena, const ModelParameters& weights,
+Tensor Transformer::forward(const ops::Context& ctx, const ModelParameters& weights,
                             const Batch& batch, Tape* tape) const {
   const int64_t tokens = batch.tokens.dim(0);
-  stream = stream.with_scratch(arena);
   const auto hidden = [&] {
-    return arena.allocate(tensor::compute_dtype(arena.device()), {tokens, spec_.hidden_size});
+    return ctx.arena.allocate(tensor::compute_dtype(ctx.arena.device()),
+                              {tokens, spec_.hidden_size});
   };
   const Tensor x_out = hidden();
   if (tape != nullptr) tape->layers.clear();
   Tensor x = tape != nullptr ? hidden() : x_out;
   const Tensor normed = hidden();
-  ops::embedding_forward(stream, x, weights.embedding, batch.tokens);
-  ops::rms_norm_forward(stream, normed, x, weights.layers[0].input_norm,
+  ops::embedding_forward(ctx, x, weights.embedding, batch.tokens);
+  ops::rms_norm_forward(ctx, normed, x, weights.layers[0].input_norm,
                         static_cast<float>(spec_.rms_norm_eps));
   for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
     // The layer's output is the next one's input: kept apart if this input is on the tape.
     const bool is_last = layer + 1 == spec_.num_layers;
     const Tensor next = tape == nullptr || is_last ? x_out : hidden();
     const LayerParameters& w = weights.layers[static_cast<size_t>(layer)];
-    Arena::Mark mark = arena.mark();
+    Arena::Mark mark = ctx.arena.mark();
     LayerTape kept{.x = x};
     if (tape != nullptr) {
-      allocate_kept(arena, spec_, tokens, tape->keep.of(layer), kept);
-      mark = arena.mark();
+      allocate_kept(ctx.arena, spec_, tokens, tape->keep.of(layer), kept);
+      mark = ctx.arena.mark();
     }
     LayerTape layer_tape = kept;
-    allocate_rest(arena, spec_, tokens, false, layer_tape);
-    project_qkv(stream, w, batch, layer, layer_tape, normed);
-    attend(stream, batch, layer, layer_tape);
-    add_attention(stream, arena, w, layer_tape, normed, false);
-    project_up(stream, w, layer_tape, normed);
-    add_mlp(stream, arena, w, layer_tape, next,
+    allocate_rest(ctx.arena, spec_, tokens, false, layer_tape);
+    project_qkv(ctx, w, batch, layer, layer_tape, normed);
+    attend(ctx, batch, layer, layer_tape);
+    add_attention(ctx, w, layer_tape, normed, false);
+    project_up(ctx, w, layer_tape, normed);
+    add_mlp(ctx, w, layer_tape, next,
             is_last ? Tensor{} : weights.layers[static_cast<size_t>(layer) + 1].input_norm, normed);
-    arena.release_to(mark);
+    ctx.arena.release_to(mark);
     if (tape != nullptr) tape->layers.push_back(kept);
     x = next;
   }

@@ -1,3 +1,5 @@
+#include "slimexx/ops/attention.h"
+
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -5,19 +7,19 @@
 namespace slimexx::ops {
 namespace {
 
-void check_device_lengths(const char* op, const AttentionLayout& layout, const Stream& stream) {
-  check_i32(op, "device_cu_seqlens", stream, layout.device_cu_seqlens, {kAny});
+void check_device_lengths(const char* op, const AttentionLayout& layout, const Context& ctx) {
+  check_i32(op, "device_cu_seqlens", ctx, layout.device_cu_seqlens, {kAny});
   if (layout.page_table.defined())
-    check_i32(op, "device_context_lens", stream, layout.device_context_lens,
+    check_i32(op, "device_context_lens", ctx, layout.device_context_lens,
               {layout.device_cu_seqlens.dim(0) - 1});
 }
 
 // cu_seqlens ascends from 0 to T; context lengths and pages fit.
-void check_layout(const char* op, const AttentionLayout& layout, const Stream& stream,
+void check_layout(const char* op, const AttentionLayout& layout, const Context& ctx,
                   int64_t num_tokens) {
   const auto& cu = layout.cu_seqlens;
-  if (!stream.device.is_cpu()) {
-    check_device_lengths(op, layout, stream);
+  if (!ctx.device().is_cpu()) {
+    check_device_lengths(op, layout, ctx);
     if (cu.empty() && layout.max_query_len > 0 && layout.max_key_len > 0) return;
   }
   SLX_CHECK(!cu.empty() && cu.front() == 0 && cu.back() == num_tokens,
@@ -29,7 +31,7 @@ void check_layout(const char* op, const AttentionLayout& layout, const Stream& s
             "{}: {} context lengths for {} sequences", op, layout.context_lens.size(),
             num_sequences);
   if (paged) {
-    check_i32(op, "page_table", stream, layout.page_table, {num_sequences, kAny});
+    check_i32(op, "page_table", ctx, layout.page_table, {num_sequences, kAny});
     SLX_CHECK_GT(layout.page_tokens, 0);
   }
   for (size_t b = 0; b + 1 < cu.size(); ++b) {
@@ -43,15 +45,15 @@ void check_layout(const char* op, const AttentionLayout& layout, const Stream& s
   }
 }
 
-void check_keys(const char* op, const Stream& stream, const Tensor& q, const Tensor& k,
+void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tensor& k,
                 const Tensor& v, const AttentionLayout& layout) {
   if (layout.page_table.defined()) {
-    check_compute(op, "k", stream, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", stream, v, {k.dim(0), layout.page_tokens, k.dim(2), q.dim(2)},
+    check_compute(op, "k", ctx, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
+    check_compute(op, "v", ctx, v, {k.dim(0), layout.page_tokens, k.dim(2), q.dim(2)},
                   Strides::kRows);
   } else {
-    check_compute(op, "k", stream, k, {q.dim(0), kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", stream, v, {q.dim(0), k.dim(1), q.dim(2)}, Strides::kRows);
+    check_compute(op, "k", ctx, k, {q.dim(0), kAny, q.dim(2)}, Strides::kRows);
+    check_compute(op, "v", ctx, v, {q.dim(0), k.dim(1), q.dim(2)}, Strides::kRows);
   }
   const int64_t kv_heads = k.dim(-2);
   SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
@@ -60,49 +62,48 @@ void check_keys(const char* op, const Stream& stream, const Tensor& q, const Ten
 
 }  // namespace
 
-void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale) {
   constexpr const char* kOp = "attention_forward";
-  check_compute(kOp, "q", stream, q, {kAny, kAny, kAny}, Strides::kRows);
-  check_compute(kOp, "out", stream, out, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
-  if (lse.defined()) check_f32(kOp, "lse", stream, lse, {q.dim(0), q.dim(1)});
-  check_layout(kOp, layout, stream, q.dim(0));
-  check_keys(kOp, stream, q, k, v, layout);
+  check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "out", ctx, out, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
+  if (lse.defined()) check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
+  check_layout(kOp, layout, ctx, q.dim(0));
+  check_keys(kOp, ctx, q, k, v, layout);
   SLX_CHECK_GT(scale, 0.0f);
-  if (runs_on_cpu(stream)) return cpu::attention_forward(out, lse, q, k, v, layout, scale);
-  SLX_LAUNCH_SCRATCH(attention_forward(stream, out, lse, q, k, v, layout, scale));
+  if (runs_on_cpu(ctx)) return cpu::attention_forward(out, lse, q, k, v, layout, scale);
+  SLX_LAUNCH_SCRATCH(attention_forward(ctx, out, lse, q, k, v, layout, scale));
 }
 
-void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale) {
   constexpr const char* kOp = "attention_backward";
   SLX_CHECK(!layout.page_table.defined(), "attention_backward: packed only");
-  check_compute(kOp, "q", stream, q, {kAny, kAny, kAny}, Strides::kRows);
-  check_layout(kOp, layout, stream, q.dim(0));
-  check_keys(kOp, stream, q, k, v, layout);
+  check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
+  check_layout(kOp, layout, ctx, q.dim(0));
+  check_keys(kOp, ctx, q, k, v, layout);
   for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}, {"dq", &dq}})
-    check_compute(kOp, name, stream, *x, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
+    check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
   for (const auto& [name, x] : {std::pair{"dk", &dk}, {"dv", &dv}})
-    check_compute(kOp, name, stream, *x, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
-  check_f32(kOp, "lse", stream, lse, {q.dim(0), q.dim(1)});
+    check_compute(kOp, name, ctx, *x, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   SLX_CHECK_GT(scale, 0.0f);
-  if (runs_on_cpu(stream))
+  if (runs_on_cpu(ctx))
     return cpu::attention_backward(dq, dk, dv, dout, q, k, v, out, lse, layout, scale);
-  SLX_LAUNCH_SCRATCH(
-      attention_backward(stream, dq, dk, dv, dout, q, k, v, out, lse, layout, scale));
+  SLX_LAUNCH_SCRATCH(attention_backward(ctx, dq, dk, dv, dout, q, k, v, out, lse, layout, scale));
 }
 
-void write_kv_pages(Stream stream, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
+void write_kv_pages(const Context& ctx, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
                     Tensor slots) {
   constexpr const char* kOp = "write_kv_pages";
-  check_f32(kOp, "k", stream, k, {kAny, kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "v", stream, v, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
-  check_f32(kOp, "k_pages", stream, k_pages, {kAny, kAny, k.dim(1), k.dim(2)}, Strides::kRows);
-  check_f32(kOp, "v_pages", stream, v_pages, {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)},
+  check_f32(kOp, "k", ctx, k, {kAny, kAny, kAny}, Strides::kRows);
+  check_f32(kOp, "v", ctx, v, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  check_f32(kOp, "k_pages", ctx, k_pages, {kAny, kAny, k.dim(1), k.dim(2)}, Strides::kRows);
+  check_f32(kOp, "v_pages", ctx, v_pages, {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)},
             Strides::kRows);
-  check_i32(kOp, "slots", stream, slots, {k.dim(0)});
-  if (runs_on_cpu(stream)) return cpu::write_kv_pages(k_pages, v_pages, k, v, slots);
+  check_i32(kOp, "slots", ctx, slots, {k.dim(0)});
+  if (runs_on_cpu(ctx)) return cpu::write_kv_pages(k_pages, v_pages, k, v, slots);
   SLX_LAUNCH(missing(kOp));
 }
 

@@ -4,15 +4,15 @@
 
 namespace slimexx::ops {
 
-bool runs_on_cpu(const Stream& stream) {
-  if (stream.is_planning) return false;  // nothing runs
-  if (stream.device.is_cpu()) return true;
+bool runs_on_cpu(const Context& ctx) {
+  if (ctx.planning()) return false;  // nothing runs
+  if (ctx.device().is_cpu()) return true;
 #ifdef SLX_WITH_CUDA
   return false;
 #else
   throw Error(ErrorCode::kEnvironment, "this build has no CUDA",
               "configure with a CUDA toolkit, or run on the cpu device",
-              tensor::to_string(stream.device));
+              tensor::to_string(ctx.device()));
 #endif
 }
 
@@ -46,19 +46,19 @@ bool has_dense_rows(const Tensor& x) {
   return x.dim(0) <= 1 || x.stride(0) >= expected;
 }
 
-void check_place(const char* op, const char* name, const Stream& stream, const Tensor& x) {
+void check_place(const char* op, const char* name, const Context& ctx, const Tensor& x) {
   SLX_CHECK(x.defined(), "{}: {} is undefined", op, name);
-  SLX_CHECK(x.device() == stream.device, "{}: {} is on {}, the stream on {}", op, name,
-            tensor::to_string(x.device()), tensor::to_string(stream.device));
-  SLX_CHECK(x.raw() != nullptr || x.num_elements() == 0 || stream.is_planning,
+  SLX_CHECK(x.device() == ctx.device(), "{}: {} is on {}, the stream on {}", op, name,
+            tensor::to_string(x.device()), tensor::to_string(ctx.device()));
+  SLX_CHECK(x.raw() != nullptr || x.num_elements() == 0 || ctx.planning(),
             "{}: {} {} has no memory (a planning arena?)", op, name, x.shape_text());
 }
 
 }  // namespace
 
-void check_operand(const char* op, const char* name, const Stream& stream, const Tensor& x,
+void check_operand(const char* op, const char* name, const Context& ctx, const Tensor& x,
                    tensor::DType dtype, std::initializer_list<int64_t> shape, Strides strides) {
-  check_place(op, name, stream, x);
+  check_place(op, name, ctx, x);
   SLX_CHECK(x.dtype() == dtype && has_shape(x, shape), "{}: {} is {}, expected {} {}", op, name,
             x.shape_text(), shape_text(shape), tensor::dtype_name(dtype));
   const bool laid_out = strides == Strides::kContiguous ? x.is_contiguous() : has_dense_rows(x);
@@ -66,8 +66,8 @@ void check_operand(const char* op, const char* name, const Stream& stream, const
             name, x.shape_text(), x.stride(0));
 }
 
-void check_dense(const char* op, const char* name, const Stream& stream, const Tensor& x) {
-  check_place(op, name, stream, x);
+void check_dense(const char* op, const char* name, const Context& ctx, const Tensor& x) {
+  check_place(op, name, ctx, x);
   SLX_CHECK(x.is_contiguous(), "{}: {} {} is not contiguous", op, name, x.shape_text());
 }
 

@@ -28,12 +28,12 @@ kernels::PolicyLossArgs describe_policy_loss(const Tensor& dlog_probs, const Ten
           .metrics = metrics.data<double>()};
 }
 
-void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
+void policy_loss(const Context& ctx, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                  const PolicyLossRows& rows, const PolicyLossOptions& options) {
   constexpr const char* kOp = "policy_loss";
   const int64_t num_rows = rows.log_probs.dim(0);
   const auto check_rows = [&](const char* name, const Tensor& t, bool required) {
-    if (required || t.defined()) check_f32(kOp, name, stream, t, {num_rows});
+    if (required || t.defined()) check_f32(kOp, name, ctx, t, {num_rows});
   };
   check_rows("dlog_probs", dlog_probs, true);
   check_rows("dentropies", dentropies, options.entropy_coef != 0);
@@ -45,9 +45,9 @@ void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor met
   check_rows("advantages", rows.advantages, options.kind != LossKind::kSft);
   check_rows("mask", rows.mask, true);
   check_rows("weights", rows.weights, true);
-  check_operand(kOp, "metrics", stream, metrics, tensor::DType::kF64, {kNumLossMetrics});
-  if (runs_on_cpu(stream)) return cpu::policy_loss(dlog_probs, dentropies, metrics, rows, options);
-  SLX_LAUNCH_SCRATCH(policy_loss(stream, dlog_probs, dentropies, metrics, rows, options));
+  check_operand(kOp, "metrics", ctx, metrics, tensor::DType::kF64, {kNumLossMetrics});
+  if (runs_on_cpu(ctx)) return cpu::policy_loss(dlog_probs, dentropies, metrics, rows, options);
+  SLX_LAUNCH_SCRATCH(policy_loss(ctx, dlog_probs, dentropies, metrics, rows, options));
 }
 
 }  // namespace slimexx::ops

@@ -1,3 +1,5 @@
+#include "slimexx/ops/rotary.h"
+
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -5,11 +7,11 @@
 namespace slimexx::ops {
 namespace {
 
-void check_tables(const char* op, const Stream& stream, const Tensor& cos, const Tensor& sin,
+void check_tables(const char* op, const Context& ctx, const Tensor& cos, const Tensor& sin,
                   const Tensor& positions, int64_t num_tokens, int64_t head_dim) {
-  check_f32(op, "cos", stream, cos, {kAny, kAny});
-  check_f32(op, "sin", stream, sin, {cos.dim(0), cos.dim(1)});
-  check_i32(op, "positions", stream, positions, {num_tokens});
+  check_f32(op, "cos", ctx, cos, {kAny, kAny});
+  check_f32(op, "sin", ctx, sin, {cos.dim(0), cos.dim(1)});
+  check_i32(op, "positions", ctx, positions, {num_tokens});
   SLX_CHECK_LE(2 * cos.dim(1), head_dim);
 }
 
@@ -51,58 +53,58 @@ void forward_on_cpu(Tensor out, Tensor in, Tensor q_norm, Tensor k_norm, float e
 
 }  // namespace
 
-void rotary(Stream stream, Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style,
-            bool inverse) {
+void rotary(const Context& ctx, Tensor x, Tensor cos, Tensor sin, Tensor positions,
+            RotaryStyle style, bool inverse) {
   constexpr const char* kOp = "rotary";
-  check_f32(kOp, "x", stream, x, {kAny, kAny, kAny}, Strides::kRows);
-  check_tables(kOp, stream, cos, sin, positions, x.dim(0), x.dim(2));
-  if (runs_on_cpu(stream)) return cpu::rotary(x, cos, sin, positions, style, inverse);
+  check_f32(kOp, "x", ctx, x, {kAny, kAny, kAny}, Strides::kRows);
+  check_tables(kOp, ctx, cos, sin, positions, x.dim(0), x.dim(2));
+  if (runs_on_cpu(ctx)) return cpu::rotary(x, cos, sin, positions, style, inverse);
   SLX_LAUNCH(missing(kOp));
 }
 
-void qk_norm_rotary_forward(Stream stream, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
+void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
                             float eps, const RotaryTable& table, Tensor positions,
                             const KvSlots& kv, const QkvHeads& heads) {
   constexpr const char* kOp = "qk_norm_rotary_forward";
-  check_compute(kOp, "in", stream, in, {kAny, qkv_size(heads)});
-  check_compute(kOp, "out", stream, out, {in.dim(0), kAny});
-  const bool in_place = !stream.is_planning && out.raw() == in.raw();
+  check_compute(kOp, "in", ctx, in, {kAny, qkv_size(heads)});
+  check_compute(kOp, "out", ctx, out, {in.dim(0), kAny});
+  const bool in_place = !ctx.planning() && out.raw() == in.raw();
   const int64_t without_values = in.dim(1) - heads.kv_heads * heads.head_dim;
   SLX_CHECK(out.dim(1) == in.dim(1) || (out.dim(1) == without_values && !in_place),
             "{}: out is {}, in {}", kOp, out.shape_text(), in.shape_text());
-  check_tables(kOp, stream, table.cos, table.sin, positions, in.dim(0), heads.head_dim);
+  check_tables(kOp, ctx, table.cos, table.sin, positions, in.dim(0), heads.head_dim);
   SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
   if (q_norm.defined()) {
-    check_compute(kOp, "q_norm", stream, q_norm, {heads.head_dim});
-    check_compute(kOp, "k_norm", stream, k_norm, {heads.head_dim});
+    check_compute(kOp, "q_norm", ctx, q_norm, {heads.head_dim});
+    check_compute(kOp, "k_norm", ctx, k_norm, {heads.head_dim});
   }
   if (kv.k_pages.defined()) {
-    check_compute(kOp, "k_pages", stream, kv.k_pages, {kAny, kAny, heads.kv_heads, heads.head_dim});
-    check_compute(kOp, "v_pages", stream, kv.v_pages,
+    check_compute(kOp, "k_pages", ctx, kv.k_pages, {kAny, kAny, heads.kv_heads, heads.head_dim});
+    check_compute(kOp, "v_pages", ctx, kv.v_pages,
                   {kv.k_pages.dim(0), kv.k_pages.dim(1), heads.kv_heads, heads.head_dim});
-    check_i32(kOp, "slots", stream, kv.slots, {in.dim(0)});
+    check_i32(kOp, "slots", ctx, kv.slots, {in.dim(0)});
   }
-  if (runs_on_cpu(stream))
+  if (runs_on_cpu(ctx))
     return forward_on_cpu(out, in, q_norm, k_norm, eps, table, positions, kv, heads);
   SLX_LAUNCH(
-      qk_norm_rotary_forward(stream, out, in, q_norm, k_norm, eps, table, positions, kv, heads));
+      qk_norm_rotary_forward(ctx, out, in, q_norm, k_norm, eps, table, positions, kv, heads));
 }
 
-void qk_norm_rotary_backward(Stream stream, Tensor d, Tensor dq_norm, Tensor dk_norm, Tensor raw,
-                             Tensor q_norm, Tensor k_norm, float eps, const RotaryTable& table,
-                             Tensor positions, const QkvHeads& heads) {
+void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tensor dk_norm,
+                             Tensor raw, Tensor q_norm, Tensor k_norm, float eps,
+                             const RotaryTable& table, Tensor positions, const QkvHeads& heads) {
   constexpr const char* kOp = "qk_norm_rotary_backward";
-  check_compute(kOp, "d", stream, d, {kAny, qkv_size(heads)});
-  check_tables(kOp, stream, table.cos, table.sin, positions, d.dim(0), heads.head_dim);
+  check_compute(kOp, "d", ctx, d, {kAny, qkv_size(heads)});
+  check_tables(kOp, ctx, table.cos, table.sin, positions, d.dim(0), heads.head_dim);
   SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
   if (q_norm.defined()) {
-    check_compute(kOp, "raw", stream, raw, {d.dim(0), d.dim(1)});
+    check_compute(kOp, "raw", ctx, raw, {d.dim(0), d.dim(1)});
     for (const auto& [name, w] : {std::pair{"q_norm", &q_norm}, {"k_norm", &k_norm}})
-      check_compute(kOp, name, stream, *w, {heads.head_dim});
+      check_compute(kOp, name, ctx, *w, {heads.head_dim});
     for (const auto& [name, dw] : {std::pair{"dq_norm", &dq_norm}, {"dk_norm", &dk_norm}})
-      check_f32(kOp, name, stream, *dw, {heads.head_dim});
+      check_f32(kOp, name, ctx, *dw, {heads.head_dim});
   }
-  if (runs_on_cpu(stream)) {
+  if (runs_on_cpu(ctx)) {
     const Views g = split(d, heads);
     cpu::rotary(g.q, table.cos, table.sin, positions, table.style, true);
     cpu::rotary(g.k, table.cos, table.sin, positions, table.style, true);
@@ -112,7 +114,7 @@ void qk_norm_rotary_backward(Stream stream, Tensor d, Tensor dq_norm, Tensor dk_
     cpu::norm_backward(g.k, dk_norm, g.k, r.k, k_norm, eps, false);
     return;
   }
-  SLX_LAUNCH_SCRATCH(qk_norm_rotary_backward(stream, d, dq_norm, dk_norm, raw, q_norm, k_norm, eps,
+  SLX_LAUNCH_SCRATCH(qk_norm_rotary_backward(ctx, d, dq_norm, dk_norm, raw, q_norm, k_norm, eps,
                                              table, positions, heads));
 }
 

@@ -1,3 +1,5 @@
+#include "slimexx/ops/sampling.h"
+
 #include <algorithm>
 
 #include "ops/checks.h"
@@ -7,38 +9,37 @@
 
 namespace slimexx::ops {
 
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
+void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens) {
   constexpr const char* kOp = "sample_tokens";
-  check_f32(kOp, "logits", stream, logits, {kAny, kAny}, Strides::kRows);
-  check_i32(kOp, "tokens", stream, tokens, {logits.dim(0)});
-  check_f32(kOp, "log_probs", stream, log_probs, {logits.dim(0)});
-  check_operand(kOp, "rows", stream, rows, tensor::DType::kU8,
+  check_f32(kOp, "logits", ctx, logits, {kAny, kAny}, Strides::kRows);
+  check_i32(kOp, "tokens", ctx, tokens, {logits.dim(0)});
+  check_f32(kOp, "log_probs", ctx, log_probs, {logits.dim(0)});
+  check_operand(kOp, "rows", ctx, rows, tensor::DType::kU8,
                 {logits.dim(0), static_cast<int64_t>(sizeof(SamplingRow))});
   SLX_CHECK(allowed_tokens >= 0 && allowed_tokens <= logits.dim(1), "{} allowed of {}",
             allowed_tokens, logits.dim(1));
-  if (runs_on_cpu(stream))
-    return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens);
-  SLX_LAUNCH_SCRATCH(sample_tokens(stream, tokens, log_probs, logits, rows, allowed_tokens));
+  if (runs_on_cpu(ctx)) return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens);
+  SLX_LAUNCH_SCRATCH(sample_tokens(ctx, tokens, log_probs, logits, rows, allowed_tokens));
 }
 
-void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled) {
-  check_i32("resolve_tokens", "tokens", stream, tokens, {kAny});
-  check_i32("resolve_tokens", "sampled", stream, sampled, {kAny});
-  if (runs_on_cpu(stream)) return cpu::resolve_tokens(tokens, sampled);
-  SLX_LAUNCH(resolve_tokens(stream, tokens, sampled));
+void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
+  check_i32("resolve_tokens", "tokens", ctx, tokens, {kAny});
+  check_i32("resolve_tokens", "sampled", ctx, sampled, {kAny});
+  if (runs_on_cpu(ctx)) return cpu::resolve_tokens(tokens, sampled);
+  SLX_LAUNCH(resolve_tokens(ctx, tokens, sampled));
 }
 
-void hand_out_samples(Stream stream, int32_t* host_tokens, float* host_log_probs, Tensor tokens,
-                      Tensor log_probs) {
-  check_i32("hand_out_samples", "tokens", stream, tokens, {kAny});
-  check_f32("hand_out_samples", "log_probs", stream, log_probs, {tokens.dim(0)});
-  if (runs_on_cpu(stream)) {
+void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
+                      Tensor tokens, Tensor log_probs) {
+  check_i32("hand_out_samples", "tokens", ctx, tokens, {kAny});
+  check_f32("hand_out_samples", "log_probs", ctx, log_probs, {tokens.dim(0)});
+  if (runs_on_cpu(ctx)) {
     std::copy_n(tokens.i32(), tokens.dim(0), host_tokens);
     std::copy_n(log_probs.f32(), tokens.dim(0), host_log_probs);
     return;
   }
-  SLX_LAUNCH(hand_out_samples(stream, host_tokens, host_log_probs, tokens, log_probs));
+  SLX_LAUNCH(hand_out_samples(ctx, host_tokens, host_log_probs, tokens, log_probs));
 }
 
 void throw_bad_logits(int64_t row) {

@@ -202,7 +202,7 @@ bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Communicator
 }
 
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
-                         train::ShardedAdamW& optimizer, tensor::Stream stream) {
+                         train::ShardedAdamW& optimizer) {
   std::vector<float> buffer;
   int64_t num_rounded = 0;
   for (const auto& [section, member] : kSections) {
@@ -219,7 +219,8 @@ void load_training_state(const io::Checkpoint& checkpoint, const model::Paramete
         for (const Overlap& o : list_overlaps(info, part, optimizer.pieces())) {
           buffer.resize(static_cast<size_t>(o.end - o.begin));
           checkpoint.read(section, part.name, o.begin, o.end, buffer.data());
-          num_rounded += upload_rounded(stream, own.rows(o.at, o.at + o.end - o.begin), buffer);
+          num_rounded += upload_rounded(tensor::compute_stream(own.device()),
+                                        own.rows(o.at, o.at + o.end - o.begin), buffer);
         }
       }
     }
@@ -227,7 +228,7 @@ void load_training_state(const io::Checkpoint& checkpoint, const model::Paramete
   if (num_rounded > 0)
     log_info("{} values of the moments in {} were rounded to bfloat16 (optimizer.state_dtype)",
              num_rounded, checkpoint.directory());
-  optimizer.publish_master(stream);
+  optimizer.publish_master();
 }
 
 }  // namespace slimexx::rl

@@ -53,6 +53,6 @@ bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Communicator
 // Loads the masters and moments that this rank owns, of a checkpoint of any number of ranks and any
 // cut, and publishes the weights. Collective.
 void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
-                         train::ShardedAdamW& optimizer, tensor::Stream stream);
+                         train::ShardedAdamW& optimizer);
 
 }  // namespace slimexx::rl

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "slimexx/observe/span.h"
+#include "slimexx/ops/policy_loss.h"
 #include "training_run.h"
 
 namespace slimexx::rl {

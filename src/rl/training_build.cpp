@@ -250,7 +250,7 @@ void TrainingRun::resume() {
     require(!request_.start.wants_training, "this checkpoint holds weights only, no training state",
             "start from its weights by model.load", path);
     model::load_checkpoint_weights(*policy_.store, policy_.spec, checkpoint);
-    trainer_->optimizer().take_master(tensor::compute_stream(request_.device));
+    trainer_->optimizer().take_master();
     if (is_root()) log_info("the weights are those of {}", path);
   }
   if (engine_) engine_->on_weights_updated();
@@ -259,8 +259,7 @@ void TrainingRun::resume() {
 void TrainingRun::restore_training(const io::Checkpoint& checkpoint) {
   const Json& state = checkpoint.state();
   const std::string where = checkpoint.directory() + "/manifest.json";
-  load_training_state(checkpoint, *policy_.store, trainer_->optimizer(),
-                      tensor::compute_stream(request_.device));
+  load_training_state(checkpoint, *policy_.store, trainer_->optimizer());
   next_rollout_ = io::read_counter(state, "next_rollout", where);
   optimizer_steps_ = io::read_counter(state, "optimizer_steps", where);
   skipped_steps_ = io::read_counter(state, "skipped_steps", where);

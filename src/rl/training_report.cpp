@@ -12,6 +12,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/observe/console.h"
+#include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/sample_file.h"
 #include "training_run.h"
 

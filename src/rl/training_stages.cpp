@@ -12,6 +12,7 @@
 #include "slimexx/dist/agreement.h"
 #include "slimexx/io/safetensors.h"
 #include "slimexx/observe/span.h"
+#include "slimexx/ops/policy_loss.h"
 #include "stop_signal.h"
 #include "training_run.h"
 
@@ -192,8 +193,7 @@ void TrainingRun::score_reference(Rollout& rollout) {
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
   if (reference_is_transient_) {
     reference_.store.reset();
-    // Between parameters, too, there must be zeros: the norm is taken over all of the gradients.
-    ops::fill_zero(tensor::compute_stream(request_.device), policy_.store->flat_gradients());
+    trainer_->clear_gradients();
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "slimexx/base/check.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
 namespace {

@@ -11,6 +11,7 @@
 #include "rollout/step_runner.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
 namespace {

@@ -1,4 +1,5 @@
 #include "rollout/step_plan.h"
+#include "slimexx/ops/sampling.h"
 
 #include <algorithm>
 #include <vector>
@@ -55,12 +56,12 @@ int64_t plan_step_arena(const model::Transformer& transformer,
   const int64_t head_rows = count_head_rows(transformer, device, sizes);
 
   tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
-  const tensor::Stream planning = tensor::planning_stream(device, plan);
-  const tensor::Tensor x = transformer.forward(planning, plan, weights, largest.batch, nullptr);
+  const ops::Context planning = ops::planning_context(plan);
+  const tensor::Tensor x = transformer.forward(planning, weights, largest.batch, nullptr);
   const auto scalars = [&](tensor::DType dtype) {
     return tensor::Tensor(nullptr, dtype, device, {head_rows});
   };
-  const tensor::Tensor logits = model::head_logits(planning, plan, spec, weights, x, scalars(kI32));
+  const tensor::Tensor logits = model::head_logits(planning, spec, weights, x, scalars(kI32));
   const tensor::Tensor parameters(nullptr, kU8, device,
                                   {head_rows, static_cast<int64_t>(sizeof(ops::SamplingRow))});
   ops::sample_tokens(planning, scalars(kI32), scalars(kF32), logits, parameters,

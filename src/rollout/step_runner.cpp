@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "slimexx/base/error.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -25,38 +26,38 @@ StepRunner::StepRunner(const model::Transformer& transformer, const model::Model
       weights_(weights),
       sizes_(sizes),
       head_rows_(count_head_rows(transformer, device, sizes)),
-      stream_(tensor::compute_stream(device)),
       kv_cache_(transformer.spec(), device, weights.embedding.dtype(), num_pages, sizes.page_tokens,
                 cache_memory),
       builder_(device, sizes.batch_limits()),
-      arena_(device, plan_step_arena(transformer, weights, device, sizes), "rollout step") {}
+      arena_(device, plan_step_arena(transformer, weights, device, sizes), "rollout step"),
+      ctx_(ops::compute_context(arena_)) {}
 
 StepRunner::~StepRunner() {
   try {
-    tensor::synchronize(stream_);
+    tensor::synchronize(ctx_.stream);
   } catch (const Error&) {  // whoever gives up in the middle of a failure has seen it
   }
 }
 
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
-         plan_recorded_bytes(transformer_.spec(), stream_.device);
+         plan_recorded_bytes(transformer_.spec(), ctx_.stream.device);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
   if (const auto shape = decode_shape(chunks)) {
     queue_decode(chunks, *shape);
   } else {
-    queue_step(builder_.build(stream_, chunks, kv_cache_.layers()));
+    queue_step(builder_.build(ctx_.stream, chunks, kv_cache_.layers()));
   }
-  return builder_.await_samples(stream_);
+  return builder_.await_samples(ctx_.stream);
 }
 
 // Forward and sampling of what the builder has staged.
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
-  ops::resolve_tokens(stream_, batch.tokens, builder_.sampled_before());
-  const tensor::Tensor x = transformer_.forward(stream_, arena_, weights_, batch, nullptr);
+  ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
+  const tensor::Tensor x = transformer_.forward(ctx_, weights_, batch, nullptr);
   for (const SamplingGroup& group : builder_.group_samples(head_rows_)) sample_group(x, group);
 }
 
@@ -64,7 +65,7 @@ void StepRunner::queue_step(const model::Batch& batch) {
 // device, within what one head call takes.
 std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
     std::span<const Chunk> chunks) const {
-  if (stream_.device.is_cpu()) return std::nullopt;
+  if (ctx_.stream.device.is_cpu()) return std::nullopt;
   int64_t longest = 0;
   for (const Chunk& chunk : chunks) {
     if (chunk.count != 1 || !chunk.samples) return std::nullopt;
@@ -80,7 +81,7 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
 
 void StepRunner::queue_decode(std::span<const Chunk> chunks,
                               const BatchBuilder::DecodeShape& shape) {
-  const model::Batch& batch = builder_.build_decode(stream_, chunks, kv_cache_.layers(), shape);
+  const model::Batch& batch = builder_.build_decode(ctx_.stream, chunks, kv_cache_.layers(), shape);
   const RecordedStep step{builder_.current_set(), shape};
   // Recording takes longer than a launch in the plain way, which is hidden behind the step before:
   // it is for what comes again.
@@ -88,17 +89,17 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
   tensor::Graph* graph = recorded_steps_.find(step);
   if (graph == nullptr)
     graph = &recorded_steps_.insert(
-        step, [&] { return tensor::Graph(stream_, [&] { queue_step(batch); }); });
-  graph->launch(stream_);
+        step, [&] { return tensor::Graph(ctx_.stream, [&] { queue_step(batch); }); });
+  graph->launch(ctx_.stream);
 }
 
 void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   tensor::ArenaScope scope(arena_);
   const tensor::Tensor logits =
-      model::head_logits(stream_, arena_, transformer_.spec(), weights_, x, group.rows);
-  ops::sample_tokens(stream_.with_scratch(arena_), group.tokens, group.log_probs, logits,
-                     group.parameters, sizes_.allowed_tokens);
-  ops::hand_out_samples(stream_, group.host_tokens, group.host_log_probs, group.tokens,
+      model::head_logits(ctx_, transformer_.spec(), weights_, x, group.rows);
+  ops::sample_tokens(ctx_, group.tokens, group.log_probs, logits, group.parameters,
+                     sizes_.allowed_tokens);
+  ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
                         group.log_probs);
 }
 

@@ -44,10 +44,10 @@ class StepRunner {
   const model::ModelParameters& weights_;
   StepSizes sizes_;
   int64_t head_rows_;  // of one head call
-  tensor::Stream stream_;
   KvCache kv_cache_;
   BatchBuilder builder_;
   tensor::Arena arena_;
+  ops::Context ctx_;  // on arena_
   // A decode step is recorded at its second use, for the builder's set on whose memory it works.
   // The step that gives way to a new one is not under way: that is the one used last.
   using RecordedStep = std::pair<size_t, BatchBuilder::DecodeShape>;

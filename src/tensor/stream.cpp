@@ -26,9 +26,7 @@ Stream side_stream(Device device) {
           .handle = device.is_cpu() ? nullptr : device_api::side_stream(device.index)};
 }
 
-Stream planning_stream(Device device, Arena& scratch) {
-  return {.device = device, .is_planning = true, .scratch = &scratch};
-}
+Stream planning_stream(Device device) { return {.device = device, .is_planning = true}; }
 
 void synchronize(Stream stream) {
   if (!stream.device.is_cpu() && !stream.is_planning)

@@ -8,18 +8,16 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-Tensor upload_ints(tensor::Stream stream, tensor::Arena& arena,
-                   const std::vector<int32_t>& values) {
-  const Tensor t = arena.allocate(DType::kI32, {static_cast<int64_t>(values.size())});
-  tensor::upload(stream, t, values.data());
+Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values) {
+  const Tensor t = ctx.arena.allocate(DType::kI32, {static_cast<int64_t>(values.size())});
+  tensor::upload(ctx.stream, t, values.data());
   return t;
 }
 
 }  // namespace
 
-void build_microbatch(tensor::Stream stream, tensor::Arena& arena,
-                      std::span<const TrainSample> samples, std::span<const int64_t> indices,
-                      Microbatch& out) {
+void build_microbatch(const ops::Context& ctx, std::span<const TrainSample> samples,
+                      std::span<const int64_t> indices, Microbatch& out) {
   std::vector<int32_t> tokens, positions, rows, targets;
   out.cu_seqlens = {0};
   out.cu_rows = {0};
@@ -43,17 +41,17 @@ void build_microbatch(tensor::Stream stream, tensor::Arena& arena,
   }
   out.num_tokens = static_cast<int64_t>(tokens.size());
   out.num_rows = static_cast<int64_t>(rows.size());
-  out.batch.tokens = upload_ints(stream, arena, tokens);
-  out.batch.positions = upload_ints(stream, arena, positions);
-  out.rows = upload_ints(stream, arena, rows);
-  out.targets = upload_ints(stream, arena, targets);
+  out.batch.tokens = upload_ints(ctx, tokens);
+  out.batch.positions = upload_ints(ctx, positions);
+  out.rows = upload_ints(ctx, rows);
+  out.targets = upload_ints(ctx, targets);
   out.batch.attention.cu_seqlens = out.cu_seqlens;
-  if (stream.device.is_cpu()) return;
-  out.batch.attention.device_cu_seqlens = upload_ints(stream, arena, out.cu_seqlens);
-  out.device_cu_rows = upload_ints(stream, arena, out.cu_rows);
+  if (ctx.device().is_cpu()) return;
+  out.batch.attention.device_cu_seqlens = upload_ints(ctx, out.cu_seqlens);
+  out.device_cu_rows = upload_ints(ctx, out.cu_rows);
 }
 
-Tensor upload_rows(tensor::Stream stream, tensor::Arena& arena, const Microbatch& microbatch,
+Tensor upload_rows(const ops::Context& ctx, const Microbatch& microbatch,
                    std::span<const TrainSample> samples, std::span<const int64_t> indices,
                    std::vector<float> TrainSample::*field) {
   if (indices.empty() || (samples[static_cast<size_t>(indices[0])].*field).empty()) return {};
@@ -64,8 +62,8 @@ Tensor upload_rows(tensor::Stream stream, tensor::Arena& arena, const Microbatch
     SLX_CHECK_EQ(static_cast<int64_t>(own.size()), sample.response_length);
     values.insert(values.end(), own.begin(), own.end());
   }
-  const Tensor t = arena.allocate(DType::kF32, {microbatch.num_rows});
-  tensor::upload(stream, t, values.data());
+  const Tensor t = ctx.arena.allocate(DType::kF32, {microbatch.num_rows});
+  tensor::upload(ctx.stream, t, values.data());
   return t;
 }
 

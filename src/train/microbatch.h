@@ -1,6 +1,6 @@
 // One microbatch on the device: the packed tokens, the rows whose next token is a response token,
-// and what the loss needs of them. All from the arena. Legend: T packed tokens, R selected rows, S
-// samples.
+// and what the loss needs of them. All from the ctx.arena. Legend: T packed tokens, R selected
+// rows, S samples.
 #pragma once
 #include <span>
 #include <vector>
@@ -19,15 +19,13 @@ struct Microbatch {
 };
 
 // Samples `indices` one after another. On a planning stream only the sizes matter.
-void build_microbatch(tensor::Stream stream, tensor::Arena& arena,
-                      std::span<const TrainSample> samples, std::span<const int64_t> indices,
-                      Microbatch& out);
+void build_microbatch(const ops::Context& ctx, std::span<const TrainSample> samples,
+                      std::span<const int64_t> indices, Microbatch& out);
 
 // Concatenates a per-token vector of the samples into a device tensor [R]; undefined if the first
 // sample has none (all have it or none has).
-tensor::Tensor upload_rows(tensor::Stream stream, tensor::Arena& arena,
-                           const Microbatch& microbatch, std::span<const TrainSample> samples,
-                           std::span<const int64_t> indices,
+tensor::Tensor upload_rows(const ops::Context& ctx, const Microbatch& microbatch,
+                           std::span<const TrainSample> samples, std::span<const int64_t> indices,
                            std::vector<float> TrainSample::*field);
 
 }  // namespace slimexx::train

@@ -6,6 +6,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/process_grid.h"
+#include "slimexx/ops/elementwise.h"
 
 namespace slimexx::train {
 namespace {
@@ -74,6 +75,7 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& com
       parts_(check_parts(std::move(parts), store.num_elements())),
       slices_(split_parts(parts_, communicator.size())),
       pieces_(list_owned_pieces(slices_, communicator.rank(), communicator.size())),
+      no_scratch_(device, 0, "copies"),
       exchange_stream_(tensor::side_stream(device)),
       exchange_(exchange ? std::move(exchange) : make_exchange(communicator, device)) {
   const int64_t n = count_elements(pieces_);
@@ -89,7 +91,7 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& com
         tensor::Buffer({}, communicator.size() * largest_range(slices_) * 4, "gradient exchange");
   }
   if (communicator.rank() == 0) warn_of_slow_decay(options_);
-  take_master(tensor::compute_stream(device));
+  take_master();
 }
 
 std::span<const dist::Range> ShardedAdamW::slices_of(size_t part) const {
@@ -97,21 +99,21 @@ std::span<const dist::Range> ShardedAdamW::slices_of(size_t part) const {
   return std::span(slices_).subspan(part * ranks, ranks);
 }
 
-void ShardedAdamW::start_gradient_part(ops::Stream stream, int64_t index) {
+void ShardedAdamW::start_gradient_part(const ops::Context& ctx, int64_t index) {
   if (!exchange_) return;
   SLX_CHECK_EQ(static_cast<size_t>(index), num_started_parts_);
   SLX_CHECK_LT(num_started_parts_, parts_.size());
-  ready_.record(stream);
+  ready_.record(ctx.stream);
   ready_.wait_on(exchange_stream_);
   exchange_->reduce_scatter_sum(exchange_stream_, store_.flat_gradients(),
                                 slices_of(num_started_parts_));
   ++num_started_parts_;
 }
 
-void ShardedAdamW::start_remaining_parts(ops::Stream stream) {
+void ShardedAdamW::start_remaining_parts(const ops::Context& ctx) {
   if (!exchange_) return;
   while (num_started_parts_ < parts_.size())
-    start_gradient_part(stream, static_cast<int64_t>(num_started_parts_));
+    start_gradient_part(ctx, static_cast<int64_t>(num_started_parts_));
 }
 
 void ShardedAdamW::sum_on_host() {
@@ -123,28 +125,28 @@ void ShardedAdamW::sum_on_host() {
     communicator_.reduce_scatter_sum(values, slices_of(part), scratch);
 }
 
-double ShardedAdamW::reduce_gradients(ops::Stream stream) {
+double ShardedAdamW::reduce_gradients(const ops::Context& ctx) {
   if (exchange_) {
-    start_remaining_parts(stream);
+    start_remaining_parts(ctx);
     summed_.record(exchange_stream_);
-    summed_.wait_on(stream);
+    summed_.wait_on(ctx.stream);
     num_started_parts_ = 0;
   } else if (communicator_.size() > 1) {
     sum_on_host();
   }
-  double sum[1] = {ops::sum_of_squares_of_ranges(stream, store_.flat_gradients(), owned_ranges())};
+  double sum[1] = {ops::sum_of_squares_of_ranges(ctx, store_.flat_gradients(), owned_ranges())};
   communicator_.all_reduce_sum(sum);
   return std::sqrt(sum[0]);
 }
 
-double ShardedAdamW::weight_norm(ops::Stream stream) const {
+double ShardedAdamW::weight_norm(const ops::Context& ctx) const {
   const ops::ElementRange whole{0, master_.num_elements()};
-  double sum[1] = {ops::sum_of_squares_of_ranges(stream, master_, {&whole, 1})};
+  double sum[1] = {ops::sum_of_squares_of_ranges(ctx, master_, {&whole, 1})};
   communicator_.all_reduce_sum(sum);
   return std::sqrt(sum[0]);
 }
 
-void ShardedAdamW::step(ops::Stream stream, double learning_rate, double gradient_norm) {
+void ShardedAdamW::step(const ops::Context& ctx, double learning_rate, double gradient_norm) {
   ++num_steps_;
   ops::AdamWStep adamw{.lr = static_cast<float>(learning_rate),
                        .beta1 = static_cast<float>(options_.adam_beta1),
@@ -156,9 +158,9 @@ void ShardedAdamW::step(ops::Stream stream, double learning_rate, double gradien
   if (options_.clip_grad > 0 && gradient_norm > options_.clip_grad) {
     adamw.gradient_scale = static_cast<float>(options_.clip_grad / (gradient_norm + 1e-6));
   }
-  ops::adamw_ranges(stream, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
+  ops::adamw_ranges(ctx, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
                     store_.flat_gradients(), decay_ranges(), adamw);
-  gather(stream, store_.flat_weights());
+  gather(ctx, store_.flat_weights());
 }
 
 std::vector<ops::ElementRange> ShardedAdamW::owned_ranges() const {
@@ -186,35 +188,39 @@ std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
   return ranges;
 }
 
-void ShardedAdamW::plan_step(ops::Stream stream) const {
-  SLX_CHECK(stream.is_planning);
-  ops::sum_of_squares_of_ranges(stream, store_.flat_gradients(), owned_ranges());
+void ShardedAdamW::plan_step(const ops::Context& ctx) const {
+  SLX_CHECK(ctx.planning());
+  ops::sum_of_squares_of_ranges(ctx, store_.flat_gradients(), owned_ranges());
   const ops::ElementRange whole{0, master_.num_elements()};  // of weight_norm
-  ops::sum_of_squares_of_ranges(stream, master_, {&whole, 1});
-  ops::adamw_ranges(stream, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
+  ops::sum_of_squares_of_ranges(ctx, master_, {&whole, 1});
+  ops::adamw_ranges(ctx, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
                     store_.flat_gradients(), decay_ranges(), {});
 }
 
-void ShardedAdamW::gather(ops::Stream stream, const tensor::Tensor& flat) {
-  if (exchange_) return exchange_->all_gather_ranges(stream, flat, slices_);
+void ShardedAdamW::gather(const ops::Context& ctx, const tensor::Tensor& flat) {
+  if (exchange_) return exchange_->all_gather_ranges(ctx.stream, flat, slices_);
   if (communicator_.size() == 1) return;
   for (size_t part = 0; part < parts_.size(); ++part)
     communicator_.all_gather_ranges(flat.raw(), tensor::dtype_bytes(flat.dtype()), slices_of(part));
 }
 
-void ShardedAdamW::gather_gradients(ops::Stream stream) { gather(stream, store_.flat_gradients()); }
+void ShardedAdamW::gather_gradients(const ops::Context& ctx) {
+  gather(ctx, store_.flat_gradients());
+}
 
-void ShardedAdamW::take_master(ops::Stream stream) {
+void ShardedAdamW::take_master() {
+  const ops::Context ctx = ops::compute_context(no_scratch_);
   for (const OwnedPiece& piece : pieces_)
-    ops::copy(stream, master_.rows(piece.begin, piece.begin + piece.range.size()),
+    ops::copy(ctx, master_.rows(piece.begin, piece.begin + piece.range.size()),
               store_.flat_weights().rows(piece.range.begin, piece.range.end));
 }
 
-void ShardedAdamW::publish_master(ops::Stream stream) {
+void ShardedAdamW::publish_master() {
+  const ops::Context ctx = ops::compute_context(no_scratch_);
   for (const OwnedPiece& piece : pieces_)
-    ops::copy(stream, store_.flat_weights().rows(piece.range.begin, piece.range.end),
+    ops::copy(ctx, store_.flat_weights().rows(piece.range.begin, piece.range.end),
               master_.rows(piece.begin, piece.begin + piece.range.size()));
-  gather(stream, store_.flat_weights());
+  gather(ctx, store_.flat_weights());
 }
 
 }  // namespace slimexx::train

@@ -9,14 +9,13 @@ using tensor::Tensor;
 
 void run_forward(const Pass& p, std::span<const TrainSample> samples,
                  std::span<const int64_t> indices, InFlight& f, bool keep) {
-  build_microbatch(p.stream, p.arena, samples, indices, f.microbatch);
+  build_microbatch(p.ctx, samples, indices, f.microbatch);
   const Microbatch& m = f.microbatch;
-  f.log_probs = p.arena.allocate(DType::kF32, {m.num_rows});
-  f.entropies = p.arena.allocate(DType::kF32, {m.num_rows});
-  const Tensor x =
-      p.transformer.forward(p.stream, p.arena, p.weights, m.batch, keep ? &f.tape : nullptr);
-  model::head_forward(p.stream, p.arena, p.transformer.spec(), p.weights, x, m.rows, m.targets,
-                      p.head, f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
+  f.log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
+  f.entropies = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
+  const Tensor x = p.transformer.forward(p.ctx, p.weights, m.batch, keep ? &f.tape : nullptr);
+  model::head_forward(p.ctx, p.transformer.spec(), p.weights, x, m.rows, m.targets, p.head,
+                      f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
 }
 
 void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<const int64_t> indices,
@@ -24,7 +23,7 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
               Tensor metrics, InFlight& f) {
   const Microbatch& m = f.microbatch;
   const auto rows = [&](std::vector<float> TrainSample::*field) {
-    return upload_rows(p.stream, p.arena, m, samples, indices, field);
+    return upload_rows(p.ctx, m, samples, indices, field);
   };
   std::vector<float> mask, weight;
   for (int64_t index : indices) {
@@ -38,15 +37,16 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
                         .ref_log_probs = rows(&TrainSample::ref_log_probs),
                         .rollout_log_probs = rows(&TrainSample::rollout_log_probs),
                         .advantages = rows(&TrainSample::advantages),
-                        .mask = p.arena.allocate(DType::kF32, {m.num_rows}),
-                        .weights = p.arena.allocate(DType::kF32, {m.num_rows}),
+                        .mask = p.ctx.arena.allocate(DType::kF32, {m.num_rows}),
+                        .weights = p.ctx.arena.allocate(DType::kF32, {m.num_rows}),
                         .cu_rows = m.cu_rows,
                         .device_cu_rows = m.device_cu_rows};
-  tensor::upload(p.stream, r.mask, mask.data());
-  tensor::upload(p.stream, r.weights, weight.data());
-  f.dlog_probs = p.arena.allocate(DType::kF32, {m.num_rows});
-  f.dentropies = options.entropy_coef != 0 ? p.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
-  ops::policy_loss(p.stream, f.dlog_probs, f.dentropies, metrics, r, options);
+  tensor::upload(p.ctx.stream, r.mask, mask.data());
+  tensor::upload(p.ctx.stream, r.weights, weight.data());
+  f.dlog_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
+  f.dentropies =
+      options.entropy_coef != 0 ? p.ctx.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
+  ops::policy_loss(p.ctx, f.dlog_probs, f.dentropies, metrics, r, options);
 }
 
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
@@ -54,12 +54,12 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.transformer.spec();
   const Tensor dx =
-      p.arena.allocate(tensor::compute_dtype(p.stream.device), {m.num_tokens, spec.hidden_size});
-  model::head_backward(p.stream, p.arena, spec, p.weights, gradients, m.rows, m.targets, p.head,
-                       f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx);
+      p.ctx.arena.allocate(tensor::compute_dtype(p.ctx.device()), {m.num_tokens, spec.hidden_size});
+  model::head_backward(p.ctx, spec, p.weights, gradients, m.rows, m.targets, p.head, f.head_tape,
+                       f.entropies, f.dlog_probs, f.dentropies, dx);
   hooks.stage_done(0);
   p.transformer.backward(
-      p.stream, p.arena, p.weights, gradients, m.batch, f.tape, dx,
+      p.ctx, p.weights, gradients, m.batch, f.tape, dx,
       {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers - layer); },
        .attention_next = [&](int64_t) { hooks.attention_next(); }});
   hooks.stage_done(spec.num_layers + 1);

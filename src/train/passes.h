@@ -1,4 +1,4 @@
-// Forward, loss and backward of one microbatch. On a planning stream and arena they measure what
+// Forward, loss and backward of one microbatch. In a planning context they measure what
 // they take.
 #pragma once
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "microbatch.h"
 #include "slimexx/model/transformer.h"
+#include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx::train {
@@ -25,8 +26,7 @@ struct Pass {
   const model::Transformer& transformer;
   const model::ModelParameters& weights;
   const model::HeadOptions& head;
-  tensor::Stream stream;
-  tensor::Arena& arena;
+  ops::Context ctx;
 };
 
 struct StageHooks {

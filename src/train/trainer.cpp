@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "passes.h"
+#include "slimexx/ops/elementwise.h"
 #include "slimexx/train/schedule.h"
 
 namespace slimexx::train {
@@ -13,7 +14,6 @@ namespace {
 using tensor::Arena;
 using tensor::ArenaScope;
 using tensor::DType;
-using tensor::Stream;
 using tensor::Tensor;
 
 std::vector<dist::Range> ranges_of(const std::vector<GradientPart>& parts) {
@@ -52,7 +52,7 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
 
 Trainer::~Trainer() = default;
 
-Stream Trainer::stream() { return tensor::compute_stream(device_).with_scratch(arena_); }
+ops::Context Trainer::context() { return ops::compute_context(arena_); }
 
 Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
                                     std::span<const TrainSample> samples) const {
@@ -78,37 +78,38 @@ Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
   return a;
 }
 
-// What the first microbatch adds to; `all` where this rank has none.
-void Trainer::clear_gradients(bool all) {
-  if (all) return ops::fill_zero(stream(), policy_.flat_gradients());
+void Trainer::clear_gradients() { ops::fill_zero(context(), policy_.flat_gradients()); }
+
+// What the first microbatch adds to.
+void Trainer::clear_before_backward() {
   const bool adds_embedding = !transformer_.spec().tied_embeddings;
   for (const auto& info : policy_.infos()) {
     if (info.shape.size() == 1 || (adds_embedding && info.name == "embedding.weight"))
-      ops::fill_zero(stream(), policy_.gradient(info.name));
+      ops::fill_zero(context(), policy_.gradient(info.name));
   }
 }
 
 // Hands over all parts that are final. A rank's order is that of the parts, whenever they go.
-void Trainer::start_final_parts(Stream stream) {
+void Trainer::start_final_parts(const ops::Context& ctx) {
   for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
     if (parts_[num_started_parts_].last_stage > last_stage_done_) return;
-    optimizer_.start_gradient_part(stream, static_cast<int64_t>(num_started_parts_));
+    optimizer_.start_gradient_part(ctx, static_cast<int64_t>(num_started_parts_));
   }
 }
 
-void Trainer::finish_stage(Stream stream, int64_t stage) {
+void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   last_stage_done_ = stage;
   // Behind the first layer there is no attention to wait for.
   const bool has_attention_next = stage < transformer_.spec().num_layers;
-  if (exchange_start_ == ExchangeStart::kAtOnce || !has_attention_next) start_final_parts(stream);
+  if (exchange_start_ == ExchangeStart::kAtOnce || !has_attention_next) start_final_parts(ctx);
 }
 
 void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                            const StepLoss& loss, std::span<const std::vector<float>> weights,
                            std::span<double> metrics) {
-  const Pass pass{transformer_, weights_, head_options_, stream(), arena_};
+  const Pass pass{transformer_, weights_, head_options_, context()};
   const Tensor metric_sums = metrics_.view(DType::kF64, {ops::kNumLossMetrics});
-  ops::fill_zero(pass.stream, metric_sums);
+  ops::fill_zero(pass.ctx, metric_sums);
   num_started_parts_ = 0;
   last_stage_done_ = -1;
   InFlight f;  // one stage: a microbatch's backward follows its forward
@@ -126,22 +127,25 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
       StageHooks hooks;
       if (op.microbatch == num_microbatches - 1 &&
           exchange_start_ != ExchangeStart::kBehindBackward) {
-        hooks = {.stage_done = [&](int64_t stage) { finish_stage(pass.stream, stage); },
-                 .attention_next = [&] { start_final_parts(pass.stream); }};
+        hooks = {.stage_done = [&](int64_t stage) { finish_stage(pass.ctx, stage); },
+                 .attention_next = [&] { start_final_parts(pass.ctx); }};
       }
       run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, hooks);
       arena_.release_to(f.mark);
     }
   }
-  optimizer_.start_remaining_parts(pass.stream);
-  tensor::download(pass.stream, metrics.data(), metric_sums);
+  optimizer_.start_remaining_parts(pass.ctx);
+  tensor::download(pass.ctx.stream, metrics.data(), metric_sums);
 }
 
 StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
   const Assignment assignment = assign(transformer_, samples);
   reserve_for_step(samples, assignment);
-  clear_gradients(assignment.mine.empty());
+  if (assignment.mine.empty())
+    clear_gradients();
+  else
+    clear_before_backward();
   StepResult result;
   result.learning_rate = learning_rate;
   run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
@@ -158,21 +162,21 @@ StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& l
     result.num_tokens += length;
     result.flops += 3 * model::forward_flops(transformer_.spec(), length);
   }
-  result.gradient_norm = optimizer_.reduce_gradients(stream());
+  result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();
   result.skipped = !std::isfinite(result.gradient_norm);
-  if (!result.skipped) optimizer_.step(stream(), learning_rate, result.gradient_norm);
+  if (!result.skipped) optimizer_.step(context(), learning_rate, result.gradient_norm);
   return result;
 }
 
-void Trainer::gather_gradients() { optimizer_.gather_gradients(stream()); }
+void Trainer::gather_gradients() { optimizer_.gather_gradients(context()); }
 
 std::vector<TokenScores> Trainer::compute_log_probs(const model::Transformer& transformer,
                                                     const model::ParameterStore& store,
                                                     std::span<const TrainSample> samples) {
   const Assignment assignment = assign(transformer, samples);
   const model::ModelParameters weights = model::bind_weights(store, transformer.spec());
-  const Pass pass{transformer, weights, head_options_, stream(), arena_};
+  const Pass pass{transformer, weights, head_options_, context()};
   reserve_for_scoring(pass, samples, assignment);
   std::string mine;  // all scores of this rank's microbatches, one after another
   for (int64_t m : assignment.mine) {
@@ -182,7 +186,7 @@ std::vector<TokenScores> Trainer::compute_log_probs(const model::Transformer& tr
     for (const Tensor& t : {f.log_probs, f.entropies}) {
       const size_t at = mine.size();
       mine.resize(at + static_cast<size_t>(t.size_bytes()));
-      tensor::download(pass.stream, mine.data() + at, t);
+      tensor::download(pass.ctx.stream, mine.data() + at, t);
     }
   }
   const std::vector<std::string> all = communicator_.all_gather(mine);

@@ -6,6 +6,7 @@
 #include "passes.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/ops/policy_loss.h"
 
 namespace slimexx::train {
 namespace {
@@ -99,8 +100,7 @@ int64_t Trainer::plan_scoring(const model::Transformer& transformer,
 int64_t Trainer::measure_step(std::span<const TrainSample> samples,
                               std::span<const int64_t> indices, model::KeepPlan keep) const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
-  const Pass pass{transformer_, weights_, head_options_, tensor::planning_stream(device_, plan),
-                  plan};
+  const Pass pass{transformer_, weights_, head_options_, ops::planning_context(plan)};
   InFlight f;
   f.tape.keep = keep;
   run_forward(pass, samples, indices, f, true);
@@ -122,14 +122,14 @@ int64_t Trainer::measure_scoring(const model::Transformer& transformer,
                                  std::span<const int64_t> indices) const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
   InFlight f;
-  run_forward({transformer, weights, head_options_, tensor::planning_stream(device_, plan), plan},
-              samples, indices, f, false);
+  run_forward({transformer, weights, head_options_, ops::planning_context(plan)}, samples, indices,
+              f, false);
   return plan.high_water_bytes();
 }
 
 int64_t Trainer::measure_update() const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
-  optimizer_.plan_step(tensor::planning_stream(device_, plan));
+  optimizer_.plan_step(ops::planning_context(plan));
   return plan.high_water_bytes();
 }
 

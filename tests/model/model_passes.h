@@ -5,6 +5,7 @@
 
 #include "base/float_vectors.h"
 #include "model/random_model_cuda.h"
+#include "slimexx/ops/elementwise.h"
 
 namespace slimexx::model {
 
@@ -82,69 +83,69 @@ class Pass {
 
   Outcome run() {
     tensor::Arena plan = tensor::Arena::for_planning(model_.device, "test");
-    run_on(tensor::planning_stream(model_.device, plan), plan);
+    run_on(ops::planning_context(plan));
     tensor::Arena arena(model_.device, plan.high_water_bytes(), "test");
-    const Stream stream = tensor::compute_stream(model_.device);
-    if (backward_) ops::fill_zero(stream, model_.store.flat_gradients());
-    run_on(stream, arena);
+    const ops::Context ctx = ops::compute_context(arena);
+    if (backward_) ops::fill_zero(ctx, model_.store.flat_gradients());
+    run_on(ctx);
     if (backward_)
       for (const ParameterInfo& info : model_.store.infos())
-        outcome_.gradients.push_back(values(stream, model_.store.gradient(info.name)));
+        outcome_.gradients.push_back(values(ctx, model_.store.gradient(info.name)));
     return outcome_;
   }
 
  private:
-  static std::vector<float> values(Stream stream, Tensor x) {
+  static std::vector<float> values(const ops::Context& ctx, Tensor x) {
     std::vector<float> out(static_cast<size_t>(x.num_elements()));
-    tensor::download(stream, out.data(), x);
+    tensor::download(ctx.stream, out.data(), x);
     return out;
   }
-  static Tensor put(Stream stream, Arena& arena, const std::vector<int32_t>& values) {
-    const Tensor t = arena.allocate(tensor::DType::kI32, {static_cast<int64_t>(values.size())});
-    tensor::upload(stream, t, values.data());
+  static Tensor put(const ops::Context& ctx, const std::vector<int32_t>& values) {
+    const Tensor t = ctx.arena.allocate(tensor::DType::kI32, {static_cast<int64_t>(values.size())});
+    tensor::upload(ctx.stream, t, values.data());
     return t;
   }
-  Tensor put_random(Stream stream, Arena& arena, uint64_t seed) const {
+  Tensor put_random(const ops::Context& ctx, uint64_t seed) const {
     PhiloxStream random(seed, 6);
     std::vector<float> numbers;
     for (size_t i = 0; i < s_.rows.size(); ++i)
       numbers.push_back(static_cast<float>(random.next_normal()));
-    const Tensor t = arena.allocate(tensor::DType::kF32, {static_cast<int64_t>(numbers.size())});
-    tensor::upload(stream, t, numbers.data());
+    const Tensor t =
+        ctx.arena.allocate(tensor::DType::kF32, {static_cast<int64_t>(numbers.size())});
+    tensor::upload(ctx.stream, t, numbers.data());
     return t;
   }
-  void run_on(Stream stream, Arena& arena) {
+  void run_on(const ops::Context& ctx) {
     Batch batch;
-    batch.tokens = put(stream, arena, s_.tokens);
-    batch.positions = put(stream, arena, s_.positions);
+    batch.tokens = put(ctx, s_.tokens);
+    batch.positions = put(ctx, s_.positions);
     batch.attention.cu_seqlens = s_.cu;
-    if (!stream.device.is_cpu()) batch.attention.device_cu_seqlens = put(stream, arena, s_.cu);
-    const Tensor rows = put(stream, arena, s_.rows), targets = put(stream, arena, s_.targets);
+    if (!ctx.device().is_cpu()) batch.attention.device_cu_seqlens = put(ctx, s_.cu);
+    const Tensor rows = put(ctx, s_.rows), targets = put(ctx, s_.targets);
     const auto n = static_cast<int64_t>(s_.rows.size());
-    const Tensor log_probs = arena.allocate(tensor::DType::kF32, {n}),
-                 entropies = arena.allocate(tensor::DType::kF32, {n});
+    const Tensor log_probs = ctx.arena.allocate(tensor::DType::kF32, {n}),
+                 entropies = ctx.arena.allocate(tensor::DType::kF32, {n});
     HeadOptions options{.temperature = 0.9f};
     options.max_logits_bytes = chunk_rows_ * model_.spec.vocab_size * 4;
     Tape tape{.keep = keep_};
     HeadTape head_tape;
-    const Tensor x = model_.transformer.forward(stream, arena, model_.weights, batch,
-                                                backward_ ? &tape : nullptr);
-    head_forward(stream, arena, model_.spec, model_.weights, x, rows, targets, options, log_probs,
-                 entropies, backward_ ? &head_tape : nullptr);
-    if (!stream.is_planning) {
-      outcome_.log_probs = values(stream, log_probs);
-      outcome_.entropies = values(stream, entropies);
+    const Tensor x =
+        model_.transformer.forward(ctx, model_.weights, batch, backward_ ? &tape : nullptr);
+    head_forward(ctx, model_.spec, model_.weights, x, rows, targets, options, log_probs, entropies,
+                 backward_ ? &head_tape : nullptr);
+    if (!ctx.planning()) {
+      outcome_.log_probs = values(ctx, log_probs);
+      outcome_.entropies = values(ctx, entropies);
     }
     if (!backward_) return;
     has_kept_logits_ = head_tape.logits.defined();
     if (forgets_logits_) head_tape.logits = {};
     const ModelParameters gradients = bind_gradients(model_.store, model_.spec);
-    const Tensor dlog_probs = put_random(stream, arena, 1),
-                 dentropies = put_random(stream, arena, 2);
-    const Tensor dx = arena.allocate(tensor::compute_dtype(stream.device), {x.dim(0), x.dim(1)});
-    head_backward(stream, arena, model_.spec, model_.weights, gradients, rows, targets, options,
-                  head_tape, entropies, dlog_probs, dentropies, dx);
-    model_.transformer.backward(stream, arena, model_.weights, gradients, batch, tape, dx);
+    const Tensor dlog_probs = put_random(ctx, 1), dentropies = put_random(ctx, 2);
+    const Tensor dx = ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {x.dim(0), x.dim(1)});
+    head_backward(ctx, model_.spec, model_.weights, gradients, rows, targets, options, head_tape,
+                  entropies, dlog_probs, dentropies, dx);
+    model_.transformer.backward(ctx, model_.weights, gradients, batch, tape, dx);
   }
 
   RandomModel& model_;

@@ -5,6 +5,7 @@
 
 #include "slimexx/base/philox.h"
 #include "slimexx/model/transformer.h"
+#include "slimexx/ops/rotary.h"
 
 namespace slimexx::model {
 

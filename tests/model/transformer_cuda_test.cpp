@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "model/model_passes.h"
+#include "slimexx/ops/log_prob.h"
 
 namespace slimexx::model {
 namespace {

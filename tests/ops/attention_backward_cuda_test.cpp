@@ -1,5 +1,7 @@
 // Gradients of attention on the device against the CPU's from the same bf16 inputs.
+#include "cpu_context.h"
 #include "ops/attention_cuda_problem.h"
+#include "slimexx/ops/attention.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -20,14 +22,16 @@ TEST_F(AttentionBackwardCuda, AgreesWithTheCpuAndHasTheSameBitsEveryTime) {
     blank_k.fill(std::nanf(""));
     const OnDevice dq(blank_q), dk(blank_k), dv(blank_k);
     const PackedLayout packed(p.cu);
-    const auto backward = [&](Stream s) {
+    const auto backward = [&](const Context& s) {
       attention_backward(s, dq, dk, dv, dout, q, k, v, out, lse, packed.layout(), p.scale);
     };
     if (!is_served(c)) {
       expect_unserved(backward, name_of(c));
       continue;
     }
-    run_op([&](Stream s) { attention_forward(s, out, lse, q, k, v, packed.layout(), p.scale); });
+    run_op([&](const Context& s) {
+      attention_forward(s, out, lse, q, k, v, packed.layout(), p.scale);
+    });
     run_op(backward);
     const std::vector<Array> got{dq.back(), dk.back(), dv.back()};
     run_op(backward);
@@ -36,8 +40,9 @@ TEST_F(AttentionBackwardCuda, AgreesWithTheCpuAndHasTheSameBitsEveryTime) {
         << name_of(c);
     const Array eo = p.output(), el = p.statistics(), eq = blank_q, ek = blank_k,
                 ev = blank_k.clone();
-    attention_forward({}, eo, el, p.q, p.k, p.v, p.on_cpu(), p.scale);
-    attention_backward({}, eq, ek, ev, p.dout, p.q, p.k, p.v, eo, el, p.on_cpu(), p.scale);
+    attention_forward(cpu_context(), eo, el, p.q, p.k, p.v, p.on_cpu(), p.scale);
+    attention_backward(cpu_context(), eq, ek, ev, p.dout, p.q, p.k, p.v, eo, el, p.on_cpu(),
+                       p.scale);
     EXPECT_TRUE(close_by_norm(got[0], eq, kBound, kFloor)) << "dq, " << name_of(c);
     EXPECT_TRUE(close_by_norm(got[1], ek, kBound, kFloor)) << "dk, " << name_of(c);
     EXPECT_TRUE(close_by_norm(got[2], ev, kBound, kFloor)) << "dv, " << name_of(c);

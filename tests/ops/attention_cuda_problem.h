@@ -3,6 +3,7 @@
 #pragma once
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"
+#include "slimexx/ops/attention.h"
 
 namespace slimexx::ops::testing {
 

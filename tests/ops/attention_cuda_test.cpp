@@ -2,7 +2,9 @@
 // of a query over batches, pages and chunks.
 #include <numeric>
 
+#include "cpu_context.h"
 #include "ops/attention_cuda_problem.h"
+#include "slimexx/ops/attention.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -17,7 +19,8 @@ constexpr double kStatisticsBound = 1e-4;  // log-sum-exp, f32
 Array forward_packed(const AttentionProblem& p) {
   const OnDevice q(p.q), k(p.k), v(p.v), out(p.output());
   const PackedLayout packed(p.cu);
-  run_op([&](Stream s) { attention_forward(s, out, {}, q, k, v, packed.layout(), p.scale); });
+  run_op(
+      [&](const Context& s) { attention_forward(s, out, {}, q, k, v, packed.layout(), p.scale); });
   return out.back();
 }
 
@@ -26,7 +29,7 @@ TEST_F(AttentionCuda, ForwardAgreesWithTheCpu) {
     const AttentionProblem p(c);
     const OnDevice q(p.q), k(p.k), v(p.v), out(p.output()), lse = as_is(p.statistics());
     const PackedLayout packed(p.cu);
-    const auto forward = [&](Stream s) {
+    const auto forward = [&](const Context& s) {
       attention_forward(s, out, lse, q, k, v, packed.layout(), p.scale);
     };
     if (!is_served(c)) {
@@ -35,7 +38,7 @@ TEST_F(AttentionCuda, ForwardAgreesWithTheCpu) {
     }
     run_op(forward);
     const Array expected = p.output(), statistics = p.statistics();
-    attention_forward({}, expected, statistics, p.q, p.k, p.v, p.on_cpu(), p.scale);
+    attention_forward(cpu_context(), expected, statistics, p.q, p.k, p.v, p.on_cpu(), p.scale);
     EXPECT_TRUE(close_by_norm(out.back(), expected, kForwardBound)) << name_of(c);
     EXPECT_TRUE(close(lse.back(), doubles(statistics), kStatisticsBound, kStatisticsBound))
         << name_of(c);
@@ -48,7 +51,7 @@ TEST_F(AttentionCuda, LargeScoresDoNotOverflow) {
     AttentionProblem p({{150}, 2, 1, dim});
     for (int64_t i = 0; i < p.q.size(); ++i) p.q[i] *= 32.0f;
     const Array expected = p.output();
-    attention_forward({}, expected, {}, p.q, p.k, p.v, p.on_cpu(), p.scale);
+    attention_forward(cpu_context(), expected, {}, p.q, p.k, p.v, p.on_cpu(), p.scale);
     EXPECT_TRUE(close_by_norm(forward_packed(p), expected, kForwardBound)) << dim;
   }
 }
@@ -63,7 +66,7 @@ TEST_F(AttentionCuda, SequenceAloneHasTheBitsOfTheBatch) {
       const PackedLayout one({0, c.lengths[b]});
       const OnDevice alone(Array({c.lengths[b], c.query_heads, c.dim}));
       const auto rows = [&](const tensor::Tensor& x) { return x.rows(p.cu[b], p.cu[b + 1]); };
-      run_op([&](Stream s) {
+      run_op([&](const Context& s) {
         attention_forward(s, alone, {}, rows(q), rows(k), rows(v), one.layout(), p.scale);
       });
       EXPECT_TRUE(same_bits(alone.back(), rows(batch))) << "sequence " << b << " of " << name_of(c);
@@ -128,7 +131,7 @@ void run_chunk(const AttentionProblem& p, Pages& pages, int32_t first, int32_t s
                                .page_tokens = pages.page_tokens,
                                .device_cu_seqlens = device_cu,
                                .device_context_lens = device_context};
-  run_op([&](Stream s) { attention_forward(s, part, {}, dq, k, v, layout, p.scale); });
+  run_op([&](const Context& s) { attention_forward(s, part, {}, dq, k, v, layout, p.scale); });
   const Array got = part.back();
   for (size_t i = 0; i < rows.size(); ++i)
     std::copy_n(got.view().f32() + static_cast<int64_t>(i) * q_row, q_row,
@@ -173,8 +176,9 @@ TEST_F(AttentionCuda, PagesOfOtherSizesAreRefused) {
                                  .page_tokens = page_tokens,
                                  .device_cu_seqlens = device_cu,
                                  .device_context_lens = device_context};
-    expect_unserved([&](Stream s) { attention_forward(s, out, {}, q, k, v, layout, p.scale); },
-                    "pages of " + std::to_string(page_tokens));
+    expect_unserved(
+        [&](const Context& s) { attention_forward(s, out, {}, q, k, v, layout, p.scale); },
+        "pages of " + std::to_string(page_tokens));
   }
 }
 
@@ -206,7 +210,7 @@ TEST_F(AttentionCuda, StridedViewsOfOneProjection) {
     return qkv.view().columns(begin * 64, (begin + heads) * 64).split_columns(heads);
   };
   const tensor::Tensor out = wide.view().columns(64, 320).split_columns(4);
-  run_op([&](Stream s) {
+  run_op([&](const Context& s) {
     attention_forward(s, out, {}, part(0, 4), part(4, 2), part(6, 2), packed.layout(), p.scale);
   });
   const Array got = wide.back();

@@ -1,7 +1,9 @@
 #include <numeric>
 
+#include "cpu_context.h"
 #include "ops/op_cases.h"
 #include "ops/testing.h"
+#include "slimexx/ops/attention.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -105,7 +107,7 @@ struct Chunk {
 };
 
 // Runs the whole problem through pages, `step` tokens of every sequence at a time.
-Array run_in_chunks(const Stream& stream, const Problem& p, int64_t page_tokens, int32_t step) {
+Array run_in_chunks(const Context& ctx, const Problem& p, int64_t page_tokens, int32_t step) {
   Pages pages(p, page_tokens);
   Array out = p.output();
   const int64_t q_row = p.shape.query_heads * p.shape.dim, kv_row = p.shape.kv_heads * p.shape.dim;
@@ -126,9 +128,9 @@ Array run_in_chunks(const Stream& stream, const Problem& p, int64_t page_tokens,
       std::copy_n(p.k.view().f32() + row * kv_row, kv_row, k.view().f32() + i * kv_row);
       std::copy_n(p.v.view().f32() + row * kv_row, kv_row, v.view().f32() + i * kv_row);
     }
-    write_kv_pages(stream, pages.k, pages.v, k, v, Array::integers(chunk.slots));
+    write_kv_pages(ctx, pages.k, pages.v, k, v, Array::integers(chunk.slots));
     const AttentionLayout layout{chunk.cu, chunk.context, pages.table, page_tokens};
-    attention_forward(stream, part, {}, q, pages.k, pages.v, layout, p.scale);
+    attention_forward(ctx, part, {}, q, pages.k, pages.v, layout, p.scale);
     for (int64_t i = 0; i < n; ++i)
       std::copy_n(part.view().f32() + i * q_row, q_row,
                   out.view().f32() + chunk.rows[static_cast<size_t>(i)] * q_row);
@@ -140,7 +142,7 @@ TEST_P(Attention, ForwardAgreesWithDoubles) {
   for (const auto& c : cases::attention_values()) {
     const Problem p(c);
     Array out = p.output(), lse = p.row_statistics();
-    attention_forward(stream_, out, lse, p.q, p.k, p.v, p.packed(), p.scale);
+    attention_forward(ctx_, out, lse, p.q, p.k, p.v, p.packed(), p.scale);
     const Reference expected = reference_forward(p, doubles(p.q), doubles(p.k), doubles(p.v));
     EXPECT_TRUE(close(out, expected.out, 1e-5, 2e-6)) << "dim " << c.dim;
     EXPECT_TRUE(close(lse, expected.lse, 1e-6, 2e-6)) << "dim " << c.dim;
@@ -152,7 +154,7 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   Problem p({{150}, 2, 1, 16});
   for (int64_t i = 0; i < p.q.size(); ++i) p.q[i] *= 40.0f;
   Array out = p.output(), lse = p.row_statistics();
-  attention_forward(stream_, out, lse, p.q, p.k, p.v, p.packed(), p.scale);
+  attention_forward(ctx_, out, lse, p.q, p.k, p.v, p.packed(), p.scale);
   const Reference expected = reference_forward(p, doubles(p.q), doubles(p.k), doubles(p.v));
   EXPECT_TRUE(close(out, expected.out, 1e-4, 1e-4));
   EXPECT_TRUE(close(lse, expected.lse, 1e-5, 1e-5));
@@ -162,13 +164,12 @@ TEST_P(Attention, SequenceAloneHasTheBitsOfTheBatch) {
   for (const auto& c : cases::attention_values()) {
     const Problem p(c);
     Array out = p.output();
-    attention_forward(stream_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
+    attention_forward(ctx_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
     for (size_t b = 0; b < c.lengths.size(); ++b) {
       const std::vector<int32_t> cu{0, c.lengths[b]};
       Array alone({c.lengths[b], c.query_heads, c.dim});
       const auto rows = [&](const Array& x) { return x.view().rows(p.cu[b], p.cu[b + 1]); };
-      attention_forward(stream_, alone, {}, rows(p.q), rows(p.k), rows(p.v), {cu, {}, {}, 0},
-                        p.scale);
+      attention_forward(ctx_, alone, {}, rows(p.q), rows(p.k), rows(p.v), {cu, {}, {}, 0}, p.scale);
       EXPECT_TRUE(same_bits(alone, rows(out))) << "sequence " << b << ", dim " << c.dim;
     }
   }
@@ -178,11 +179,11 @@ TEST_P(Attention, PagesAndChunksChangeNothing) {
   for (const auto& c : cases::attention_values()) {
     const Problem p(c);
     Array out = p.output();
-    attention_forward(stream_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
+    attention_forward(ctx_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
     for (int64_t page_tokens : {1, 16, 64, 100})
       for (int32_t step : {1, 7, 64, 1000}) {
         if (step == 1 && page_tokens != 16) continue;
-        ASSERT_TRUE(same_bits(run_in_chunks(stream_, p, page_tokens, step), out))
+        ASSERT_TRUE(same_bits(run_in_chunks(ctx_, p, page_tokens, step), out))
             << "page " << page_tokens << ", chunks of " << step << ", dim " << c.dim;
       }
   }
@@ -191,14 +192,14 @@ TEST_P(Attention, PagesAndChunksChangeNothing) {
 TEST_P(Attention, LaterKeysNeverReachAQuery) {
   const Problem p({{100}, 4, 2, 16});
   Array out = p.output(), again = p.output();
-  attention_forward(stream_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
+  attention_forward(ctx_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
   Problem spoiled({{100}, 4, 2, 16});
   const int64_t from = 70;
   for (int64_t i = from * 2 * 16; i < p.k.size(); ++i) {
     spoiled.k[i] = std::nanf("");
     spoiled.v[i] = std::nanf("");
   }
-  attention_forward(stream_, again, {}, p.q, spoiled.k, spoiled.v, p.packed(), p.scale);
+  attention_forward(ctx_, again, {}, p.q, spoiled.k, spoiled.v, p.packed(), p.scale);
   EXPECT_TRUE(same_bits(again.view().rows(0, from), out.view().rows(0, from)));
   EXPECT_TRUE(std::isnan(again[from * 4 * 16]));
 }
@@ -206,7 +207,7 @@ TEST_P(Attention, LaterKeysNeverReachAQuery) {
 TEST_P(Attention, StridedViewsOfOneProjection) {
   const Problem p({{33, 70}, 4, 2, 24});
   Array out = p.output();
-  attention_forward(stream_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
+  attention_forward(ctx_, out, {}, p.q, p.k, p.v, p.packed(), p.scale);
   Array fused({p.num_tokens(), 8 * 24}), wide_out({p.num_tokens(), 200});
   const auto part = [&](int64_t begin, int64_t heads) {
     return fused.view().columns(begin * 24, (begin + heads) * 24).split_columns(heads);
@@ -218,17 +219,17 @@ TEST_P(Attention, StridedViewsOfOneProjection) {
     std::copy_n(p.v.view().f32() + t * 48, 48, v.f32() + t * v.stride(0));
   }
   const tensor::Tensor strided = wide_out.view().columns(50, 146).split_columns(4);
-  attention_forward(stream_, strided, {}, q, k, v, p.packed(), p.scale);
+  attention_forward(ctx_, strided, {}, q, k, v, p.packed(), p.scale);
   EXPECT_TRUE(same_bits(strided, out));
 }
 
-std::vector<Array> run_backward(const Stream& stream, const Problem& p, const Array& dout) {
+std::vector<Array> run_backward(const Context& ctx, const Problem& p, const Array& dout) {
   Array out = p.output(), lse = p.row_statistics(), dq = p.output();
   Array dk({p.num_tokens(), p.shape.kv_heads, p.shape.dim}),
       dv({p.num_tokens(), p.shape.kv_heads, p.shape.dim});
   for (Array* x : {&dq, &dk, &dv}) x->fill(std::nanf(""));
-  attention_forward(stream, out, lse, p.q, p.k, p.v, p.packed(), p.scale);
-  attention_backward(stream, dq, dk, dv, dout, p.q, p.k, p.v, out, lse, p.packed(), p.scale);
+  attention_forward(ctx, out, lse, p.q, p.k, p.v, p.packed(), p.scale);
+  attention_backward(ctx, dq, dk, dv, dout, p.q, p.k, p.v, out, lse, p.packed(), p.scale);
   return {dq, dk, dv, out};
 }
 
@@ -236,7 +237,7 @@ TEST_P(Attention, GradientsAgreeWithDifferences) {
   for (const auto& c : cases::attention_gradients()) {
     const Problem p(c);
     const Array dout = Array::random({p.num_tokens(), c.query_heads, c.dim}, 31);
-    const auto got = run_backward(stream_, p, dout);
+    const auto got = run_backward(ctx_, p, dout);
     const auto q = doubles(p.q), k = doubles(p.k), v = doubles(p.v), weights = doubles(dout);
     const auto f = [&](const auto& q_, const auto& k_, const auto& v_) {
       return reference_forward(p, q_, k_, v_).out;
@@ -259,7 +260,7 @@ TEST_P(Attention, BackwardAgreesWithDoubles) {
     const Problem p(c);
     const int64_t hq = c.query_heads, hkv = c.kv_heads, d = c.dim;
     const Array dout = Array::random({p.num_tokens(), hq, d}, 31);
-    const auto got = run_backward(stream_, p, dout);
+    const auto got = run_backward(ctx_, p, dout);
     const Reference r = reference_forward(p, doubles(p.q), doubles(p.k), doubles(p.v));
     std::vector<double> dq(static_cast<size_t>(p.q.size())), dk(static_cast<size_t>(p.k.size())),
         dv = dk;
@@ -295,14 +296,14 @@ TEST_P(Attention, BackwardAgreesWithDoubles) {
 TEST_P(Attention, ThreadsChangeNothing) {
   const Problem p({{130, 7, 64}, 4, 2, 40});
   const Array dout = Array::random({p.num_tokens(), 4, 40}, 31);
-  expect_same_for_any_threads([&] { return run_backward(stream_, p, dout); });
+  expect_same_for_any_threads([&] { return run_backward(ctx_, p, dout); });
 }
 
 TEST(AttentionDeathTest, PageOutsideThePoolIsCaught) {
   const Array pages({2, 4, 1, 8}), q({1, 1, 8}), table = Array::integers({5});
   const Array out({1, 1, 8});
   const std::vector<int32_t> cu{0, 1};
-  EXPECT_DEATH(attention_forward({}, out, {}, q, pages, pages,
+  EXPECT_DEATH(attention_forward(cpu_context(), out, {}, q, pages, pages,
                                  {cu, {}, table.view().reshaped({1, 1}), 4}, 1.0f),
                "page 5");
 }
@@ -311,7 +312,7 @@ TEST_P(Attention, KeysWithoutASlotAreWrittenNowhere) {
   const Array k = Array::random({3, 1, 2}, 1), v = Array::random({3, 1, 2}, 2);
   Array k_pages({2, 2, 1, 2}), v_pages({2, 2, 1, 2});
   k_pages.fill(7), v_pages.fill(7);
-  write_kv_pages(stream_, k_pages, v_pages, k, v, Array::integers({3, -1, 0}));
+  write_kv_pages(ctx_, k_pages, v_pages, k, v, Array::integers({3, -1, 0}));
   for (int64_t i = 0; i < 2; ++i) {
     EXPECT_EQ(k_pages[6 + i], k[i]);
     EXPECT_EQ(v_pages[6 + i], v[i]);

@@ -11,7 +11,7 @@
 #include "ops/array.h"
 #include "ops/testing.h"
 #include "slimexx/base/error.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/context.h"
 
 namespace slimexx::ops::testing {
 
@@ -101,23 +101,23 @@ inline OnDevice integers_on_device(const std::vector<int32_t>& values) {
   return as_is(Array::integers(values));
 }
 
-// Calls `op(stream)` twice: on a planning stream, then on the device with no more scratch than that
+// Calls `op(ctx)` twice: in a planning context, then on the device with no more scratch than that
 // asked for, full of NaNs. Returns when the device is done.
 template <class Op>
 void run_op(Op&& op) {
   tensor::Arena plan = tensor::Arena::for_planning(test_device(), "test");
-  op(tensor::planning_stream(test_device(), plan));
+  op(planning_context(plan));
   tensor::Arena arena(test_device(), plan.high_water_bytes(), "test");
-  const tensor::Stream stream = tensor::compute_stream(test_device()).with_scratch(arena);
+  const Context ctx = compute_context(arena);
   {
     constexpr int64_t kMostPoison = 4 << 20;
     tensor::ArenaScope scope(arena);
     const int64_t bytes = std::min(plan.high_water_bytes(), kMostPoison);
     const std::vector<char> poison(static_cast<size_t>(bytes), '\xff');
-    tensor::upload(stream, arena.allocate(DType::kU8, {bytes}), poison.data());
+    tensor::upload(ctx.stream, arena.allocate(DType::kU8, {bytes}), poison.data());
   }
-  op(stream);
-  tensor::synchronize(stream);
+  op(ctx);
+  tensor::synchronize(ctx.stream);
 }
 
 // `op` must end with an error of this code whose text holds `text`.
@@ -136,7 +136,7 @@ template <class Op>
 void expect_unserved(Op&& op, const std::string& what) {
   expect_error(op, ErrorCode::kRun, "cudaErrorInvalidValue", what);
 }
-// An op that the device has only inside a fused one (ops.h).
+// An op that the device has only inside a fused one.
 template <class Op>
 void expect_missing(Op&& op, const std::string& what) {
   expect_error(op, ErrorCode::kEnvironment, "has no kernel of its own on CUDA", what);

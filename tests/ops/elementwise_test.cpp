@@ -1,5 +1,7 @@
+#include "slimexx/ops/elementwise.h"
 #include "ops/op_cases.h"
 #include "ops/testing.h"
+#include "slimexx/ops/embedding.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -22,13 +24,13 @@ TEST_P(Elementwise, SwigluAgreesWithDoubles) {
     const Array gate_up = Array::random({c.rows, 2 * c.columns}, 1, 3.0),
                 dh = Array::random({c.rows, c.columns}, 2);
     Array h({c.rows, c.columns}), dgate_up({c.rows, 2 * c.columns});
-    swiglu_forward(stream_, h, gate_up);
+    swiglu_forward(ctx_, h, gate_up);
     EXPECT_TRUE(close(h, reference_swiglu(doubles(gate_up), c.columns), 1e-6, 1e-7));
-    swiglu_backward(stream_, dgate_up, {}, dh, gate_up);
+    swiglu_backward(ctx_, dgate_up, {}, dh, gate_up);
     const auto f = [&](const auto& v) { return reference_swiglu(v, c.columns); };
     EXPECT_TRUE(close(dgate_up, numeric_gradient(doubles(gate_up), doubles(dh), f), 1e-4, 1e-5));
     const Array in_place = gate_up.clone(), again = dh.clone();
-    swiglu_backward(stream_, in_place, again, again, in_place);
+    swiglu_backward(ctx_, in_place, again, again, in_place);
     EXPECT_TRUE(same_bits(in_place, dgate_up));
     EXPECT_TRUE(same_bits(again, h)) << "h in the memory of dh";
   }
@@ -37,7 +39,7 @@ TEST_P(Elementwise, SwigluAgreesWithDoubles) {
 TEST_P(Elementwise, SwigluAtTheEnds) {
   const Array gate_up = Array::of({-200.0f, 200.0f, -90.0f, 0.0f, 2.0f, 3.0f, 5.0f, 7.0f}, {1, 8});
   Array h({1, 4});
-  swiglu_forward(stream_, h, gate_up);
+  swiglu_forward(ctx_, h, gate_up);
   EXPECT_EQ(h[0], 0.0f);
   EXPECT_EQ(h[1], 600.0f);
   EXPECT_NEAR(h[2], 0.0f, 1e-30f);
@@ -47,10 +49,10 @@ TEST_P(Elementwise, SwigluAtTheEnds) {
 TEST_P(Elementwise, SwigluRowAloneHasTheBitsOfTheBatch) {
   const Array gate_up = Array::random({20, 2 * 77}, 1);
   Array h({20, 77});
-  swiglu_forward(stream_, h, gate_up);
+  swiglu_forward(ctx_, h, gate_up);
   for (int64_t t = 0; t < 20; ++t) {
     Array alone({1, 77});
-    swiglu_forward(stream_, alone, gate_up.view().rows(t, t + 1));
+    swiglu_forward(ctx_, alone, gate_up.view().rows(t, t + 1));
     EXPECT_TRUE(same_bits(alone, h.view().rows(t, t + 1))) << t;
   }
   // An element's bits do not depend on its column: lanes and remainders run the same arithmetic.
@@ -59,33 +61,33 @@ TEST_P(Elementwise, SwigluRowAloneHasTheBitsOfTheBatch) {
     shifted[i] = gate_up[72 + i];
     shifted[5 + i] = gate_up[77 + 72 + i];
   }
-  swiglu_forward(stream_, few, shifted);
+  swiglu_forward(ctx_, few, shifted);
   EXPECT_TRUE(same_bits(few, h.view().rows(0, 1).columns(72, 77)));
 }
 
 TEST_P(Elementwise, SumsAndScales) {
   const Array a = Array::random({3, 37}, 1), b = Array::random({3, 37}, 2);
   Array y({3, 37});
-  add(stream_, y, a, b);
+  add(ctx_, y, a, b);
   for (int64_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], a[i] + b[i]);
   Array in_place = a.clone();
-  add(stream_, in_place, in_place, b);
+  add(ctx_, in_place, in_place, b);
   EXPECT_TRUE(same_bits(in_place, y));
-  add_scaled(stream_, y, a, -0.5f);
+  add_scaled(ctx_, y, a, -0.5f);
   for (int64_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], a[i] + b[i] + -0.5f * a[i]);
   Array scaled = a.clone();
-  scale(stream_, scaled, 3.0f);
+  scale(ctx_, scaled, 3.0f);
   for (int64_t i = 0; i < y.size(); ++i) EXPECT_EQ(scaled[i], a[i] * 3.0f);
-  fill_zero(stream_, scaled);
+  fill_zero(ctx_, scaled);
   for (int64_t i = 0; i < y.size(); ++i) EXPECT_EQ(scaled[i], 0.0f);
 }
 
 TEST_P(Elementwise, CopyConverts) {
   const Array x = Array::random({2, 5}, 1);
   Array bf16({2, 5}, DType::kBF16), back({2, 5}), same({2, 5});
-  copy(stream_, bf16, x);
-  copy(stream_, back, bf16);
-  copy(stream_, same, x);
+  copy(ctx_, bf16, x);
+  copy(ctx_, back, bf16);
+  copy(ctx_, same, x);
   EXPECT_TRUE(same_bits(same, x));
   for (int64_t i = 0; i < x.size(); ++i)
     EXPECT_EQ(back[i], tensor::bf16_to_f32(tensor::f32_to_bf16(x[i]))) << i;
@@ -94,14 +96,14 @@ TEST_P(Elementwise, CopyConverts) {
 TEST_P(Elementwise, RowsGatherAndScatter) {
   const Array x = Array::random({6, 300}, 1), rows = Array::integers({5, 0, 5, 2});
   Array y({4, 300});
-  gather_rows(stream_, y, x, rows);
+  gather_rows(ctx_, y, x, rows);
   for (int64_t i = 0; i < 4; ++i)
     EXPECT_TRUE(same_bits(y.view().rows(i, i + 1),
                           x.view().rows(rows.view().i32()[i], rows.view().i32()[i] + 1)));
   expect_same_for_any_threads([&] {
     Array dx = Array::random({6, 300}, 3);
     const Array before = dx.clone();
-    scatter_add_rows(stream_, dx, y, rows);
+    scatter_add_rows(ctx_, dx, y, rows);
     for (int64_t h = 0; h < 300; ++h) {
       EXPECT_EQ(dx[5 * 300 + h], (before[5 * 300 + h] + y[h]) + y[2 * 300 + h]) << h;
       EXPECT_EQ(dx[1 * 300 + h], before[1 * 300 + h]) << h;
@@ -113,11 +115,11 @@ TEST_P(Elementwise, RowsGatherAndScatter) {
 TEST_P(Elementwise, EmbeddingAndItsTranspose) {
   const Array table = Array::random({10, 33}, 1), tokens = Array::integers({3, 9, 3, 0, 3});
   Array y({5, 33}), dtable({10, 33});
-  embedding_forward(stream_, y, table, tokens);
+  embedding_forward(ctx_, y, table, tokens);
   for (int64_t t = 0; t < 5; ++t)
     for (int64_t h = 0; h < 33; ++h)
       EXPECT_EQ(y[t * 33 + h], table[tokens.view().i32()[t] * 33 + h]);
-  embedding_backward(stream_, dtable, y, tokens);
+  embedding_backward(ctx_, dtable, y, tokens);
   for (int64_t h = 0; h < 33; ++h) {
     EXPECT_EQ(dtable[3 * 33 + h], table[3 * 33 + h] + table[3 * 33 + h] + table[3 * 33 + h]);
     EXPECT_EQ(dtable[5 * 33 + h], 0.0f);

@@ -2,8 +2,11 @@
 #include <bit>
 #include <limits>
 
+#include "cpu_context.h"
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"
+#include "slimexx/ops/log_prob.h"
+#include "slimexx/ops/matmul.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -55,8 +58,9 @@ struct Result {
 Result on_cpu(const Array& raw, const std::vector<int32_t>& targets, float temperature) {
   const int64_t rows = raw.view().dim(0);
   Result r{raw.clone(), Array({rows}), Array({rows}), Array({rows})};
-  normalize_logits({}, r.logits, r.lse, temperature);
-  gather_log_probs({}, r.log_probs, r.entropies, r.logits, r.lse, Array::integers(targets));
+  normalize_logits(cpu_context(), r.logits, r.lse, temperature);
+  gather_log_probs(cpu_context(), r.log_probs, r.entropies, r.logits, r.lse,
+                   Array::integers(targets));
   return r;
 }
 
@@ -65,8 +69,10 @@ Result on_device(const Array& raw, const std::vector<int32_t>& targets, float te
   const PaddedRows logits(raw);
   const OnDevice lse = as_is(Array({rows})), log_probs = as_is(Array({rows})),
                  entropies = as_is(Array({rows})), ids = integers_on_device(targets);
-  run_op([&](Stream s) { normalize_logits(s, logits.view(), lse, temperature); });
-  run_op([&](Stream s) { gather_log_probs(s, log_probs, entropies, logits.view(), lse, ids); });
+  run_op([&](const Context& s) { normalize_logits(s, logits.view(), lse, temperature); });
+  run_op([&](const Context& s) {
+    gather_log_probs(s, log_probs, entropies, logits.view(), lse, ids);
+  });
   return {logits.back(), lse.back(), log_probs.back(), entropies.back()};
 }
 
@@ -90,7 +96,7 @@ TEST_F(LogProbCuda, AgreesWithTheCpu) {
 
 TEST_F(LogProbCuda, RowsThatStartElsewhereAreRefused) {
   const OnDevice logits = as_is(Array({2, 61})), lse = as_is(Array({2}));
-  expect_unserved([&](Stream s) { normalize_logits(s, logits, lse, 1.0f); }, "rows of 61");
+  expect_unserved([&](const Context& s) { normalize_logits(s, logits, lse, 1.0f); }, "rows of 61");
 }
 
 TEST_F(LogProbCuda, RowAloneHasTheBitsOfTheBatch) {
@@ -115,7 +121,7 @@ Array device_gradient(const Result& r, const std::vector<int32_t>& targets, cons
   const OnDevice lse = as_is(r.lse), ids = integers_on_device(targets), edlp = as_is(dlp),
                  edh = as_is(dh), entropies = dh.view().defined() ? as_is(r.entropies) : OnDevice(),
                  out(r.logits.clone());
-  run_op([&](Stream s) {
+  run_op([&](const Context& s) {
     log_probs_backward(s, out, logits.view(), lse, ids, entropies, edlp, edh, temperature);
   });
   return out.back();
@@ -130,7 +136,7 @@ TEST_F(LogProbCuda, GradientsAgreeWithTheCpu) {
                     dh = with_entropy ? Array::random({c.rows}, 3) : Array();
         const Result r = on_cpu(raw, targets, temperature);
         const Array expected({c.rows, c.columns});
-        log_probs_backward({}, expected, r.logits, r.lse, Array::integers(targets),
+        log_probs_backward(cpu_context(), expected, r.logits, r.lse, Array::integers(targets),
                            with_entropy ? r.entropies.view() : tensor::Tensor(), dlp, dh,
                            temperature);
         EXPECT_TRUE(within_ulp(device_gradient(r, targets, dlp, dh, temperature), expected, 2e-6))
@@ -201,10 +207,12 @@ TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
                    entropies = with_entropy ? as_is(blank) : OnDevice(), own_lse = as_is(blank),
                    own_log_probs = as_is(blank),
                    own_entropies = with_entropy ? as_is(blank) : OnDevice();
-    run_op([&](Stream s) { matmul_forward(s, logits.view(), hidden, w, {}); });
-    run_op([&](Stream s) { normalize_logits(s, logits.view(), lse, temperature); });
-    run_op([&](Stream s) { gather_log_probs(s, log_probs, entropies, logits.view(), lse, ids); });
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) { matmul_forward(s, logits.view(), hidden, w, {}); });
+    run_op([&](const Context& s) { normalize_logits(s, logits.view(), lse, temperature); });
+    run_op([&](const Context& s) {
+      gather_log_probs(s, log_probs, entropies, logits.view(), lse, ids);
+    });
+    run_op([&](const Context& s) {
       lm_head_forward(s, own_log_probs, own_entropies, own_lse, hidden, w, ids, temperature);
     });
     EXPECT_TRUE(same_bits(own_lse.back(), lse.back())) << "lse";
@@ -216,11 +224,11 @@ TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
     const Array zeros({c.rows, (c.vocabulary + 7) / 8 * 8});
     const OnDevice wide(zeros), own_wide(zeros);
     const auto columns = [&](const OnDevice& x) { return x.view().columns(0, c.vocabulary); };
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       log_probs_backward(s, columns(wide), logits.view(), lse, ids, entropies, dlp, dh,
                          temperature);
     });
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       lm_head_backward_logits(s, columns(own_wide), hidden, w, own_lse, ids, own_entropies, dlp, dh,
                               temperature);
     });
@@ -248,20 +256,21 @@ TEST_F(LogProbCuda, KeptLogitsGiveTheBitsOfThoseMadeAgain) {
     const OnDevice product = as_is(zeros), logits = as_is(zeros), again(zeros), lse = as_is(blank),
                    log_probs = as_is(blank), plain = as_is(blank),
                    entropies = with_entropy ? as_is(blank) : OnDevice();
-    run_op([&](Stream s) { matmul_forward(s, product, hidden, w, {}); });
-    run_op(
-        [&](Stream s) { lm_head_forward(s, plain, entropies, lse, hidden, w, ids, temperature); });
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) { matmul_forward(s, product, hidden, w, {}); });
+    run_op([&](const Context& s) {
+      lm_head_forward(s, plain, entropies, lse, hidden, w, ids, temperature);
+    });
+    run_op([&](const Context& s) {
       lm_head_forward(s, log_probs, entropies, lse, hidden, w, ids, temperature, logits);
     });
     EXPECT_TRUE(same_bits(logits.back(), product.back())) << "logits";
     EXPECT_TRUE(same_bits(log_probs.back(), plain.back())) << "log-probs";
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       lm_head_backward_logits(s, again, hidden, w, lse, ids, entropies, dlp, dh, temperature);
     });
     const tensor::Tensor halves(logits.view().raw(), tensor::DType::kBF16, logits.view().device(),
                                 {c.rows, 2 * c.vocabulary});
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       lm_head_kept_backward(s, halves.columns(0, c.vocabulary), logits, lse, ids, entropies, dlp,
                             dh, temperature);
     });
@@ -275,7 +284,7 @@ TEST_F(LogProbCuda, LmHeadRowAloneHasTheBitsOfTheBatch) {
   const auto run = [&](int64_t begin, int64_t end) {
     const Array blank({end - begin});
     const OnDevice log_probs = as_is(blank), entropies = as_is(blank), lse = as_is(blank);
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       lm_head_forward(s, log_probs, entropies, lse, hidden.view().rows(begin, end), w,
                       ids.view().rows(begin, end), 0.8f);
     });

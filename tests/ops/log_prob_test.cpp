@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/testing.h"
+#include "slimexx/ops/log_prob.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -42,12 +43,12 @@ struct Result {
   Array logits, lse, log_probs, entropies;
 };
 
-Result run_forward(const Stream& stream, const Array& raw, const std::vector<int32_t>& targets,
+Result run_forward(const Context& ctx, const Array& raw, const std::vector<int32_t>& targets,
                    float temperature) {
   const int64_t rows = raw.view().dim(0);
   Result r{raw.clone(), Array({rows}), Array({rows}), Array({rows})};
-  normalize_logits(stream, r.logits, r.lse, temperature);
-  gather_log_probs(stream, r.log_probs, r.entropies, r.logits, r.lse, Array::integers(targets));
+  normalize_logits(ctx, r.logits, r.lse, temperature);
+  gather_log_probs(ctx, r.log_probs, r.entropies, r.logits, r.lse, Array::integers(targets));
   return r;
 }
 
@@ -56,7 +57,7 @@ TEST_P(LogProb, AgreesWithDoubles) {
     for (float temperature : {1.0f, 0.7f}) {
       const auto targets = some_targets(c);
       const Array raw = Array::random({c.rows, c.columns}, 1, 4.0);
-      const Result got = run_forward(stream_, raw, targets, temperature);
+      const Result got = run_forward(ctx_, raw, targets, temperature);
       const Reference expected = reference_log_probs(doubles(raw), targets, c.columns, temperature);
       EXPECT_TRUE(close(got.log_probs, expected.log_probs, 1e-6, 4e-6)) << c.columns;
       EXPECT_TRUE(close(got.entropies, expected.entropies, 1e-5, 2e-6)) << c.columns;
@@ -67,12 +68,12 @@ TEST_P(LogProb, AgreesWithDoubles) {
 TEST_P(LogProb, MaskedLogitsHaveNoMass) {
   Array raw = Array::random({1, 100}, 1);
   for (int64_t i = 10; i < 100; ++i) raw[i] = -std::numeric_limits<float>::infinity();
-  const Result got = run_forward(stream_, raw, {3}, 1.0f);
+  const Result got = run_forward(ctx_, raw, {3}, 1.0f);
   const Reference expected = reference_log_probs(doubles(raw), {3}, 100, 1.0);
   EXPECT_TRUE(close(got.log_probs, expected.log_probs, 1e-6, 1e-6));
   EXPECT_TRUE(close(got.entropies, expected.entropies, 1e-6, 1e-6));
   Array dlogits({1, 100});
-  log_probs_backward(stream_, dlogits, got.logits, got.lse, Array::integers({3}), got.entropies,
+  log_probs_backward(ctx_, dlogits, got.logits, got.lse, Array::integers({3}), got.entropies,
                      Array::of({1.0f}, {1}), Array::of({1.0f}, {1}), 1.0f);
   for (int64_t i = 10; i < 100; ++i) EXPECT_EQ(dlogits[i], 0.0f) << i;
 }
@@ -83,7 +84,7 @@ TEST_P(LogProb, GradientsAgreeWithDifferences) {
       const auto targets = some_targets(c);
       const Array raw = Array::random({c.rows, c.columns}, 1), dlp = Array::random({c.rows}, 2),
                   dh = Array::random({c.rows}, 3);
-      const Result got = run_forward(stream_, raw, targets, temperature);
+      const Result got = run_forward(ctx_, raw, targets, temperature);
       std::vector<double> weights = doubles(dlp), entropy_weights = doubles(dh);
       weights.insert(weights.end(), entropy_weights.begin(), entropy_weights.end());
       const auto f = [&](const auto& v) {
@@ -93,14 +94,13 @@ TEST_P(LogProb, GradientsAgreeWithDifferences) {
       };
       Array dlogits({c.rows, c.columns}), in_place = got.logits.clone();
       const Array t = Array::integers(targets);
-      log_probs_backward(stream_, dlogits, got.logits, got.lse, t, got.entropies, dlp, dh,
+      log_probs_backward(ctx_, dlogits, got.logits, got.lse, t, got.entropies, dlp, dh,
                          temperature);
       EXPECT_TRUE(close(dlogits, numeric_gradient(doubles(raw), weights, f), 1e-4, 1e-5));
-      log_probs_backward(stream_, in_place, in_place, got.lse, t, got.entropies, dlp, dh,
-                         temperature);
+      log_probs_backward(ctx_, in_place, in_place, got.lse, t, got.entropies, dlp, dh, temperature);
       EXPECT_TRUE(same_bits(in_place, dlogits)) << "in place";
       std::fill(weights.begin() + c.rows, weights.end(), 0.0);
-      log_probs_backward(stream_, dlogits, got.logits, got.lse, t, {}, dlp, {}, temperature);
+      log_probs_backward(ctx_, dlogits, got.logits, got.lse, t, {}, dlp, {}, temperature);
       EXPECT_TRUE(close(dlogits, numeric_gradient(doubles(raw), weights, f), 1e-4, 1e-5))
           << "without entropy";
     }
@@ -110,20 +110,20 @@ TEST_P(LogProb, RowAloneStridesAndThreads) {
   const int64_t v = 20001;
   const Array raw = Array::random({5, v}, 1);
   const std::vector<int32_t> targets{1, 2, 3, 20000, 8192};
-  const Result batch = run_forward(stream_, raw, targets, 0.9f);
+  const Result batch = run_forward(ctx_, raw, targets, 0.9f);
   for (int64_t r = 0; r < 5; ++r) {
     Array padded({1, v + 77}), alone({1, v});
     std::copy_n(raw.view().f32() + r * v, v, alone.view().f32());
     std::copy_n(raw.view().f32() + r * v, v, padded.view().f32());
-    const Result one = run_forward(stream_, alone, {targets[static_cast<size_t>(r)]}, 0.9f);
+    const Result one = run_forward(ctx_, alone, {targets[static_cast<size_t>(r)]}, 0.9f);
     EXPECT_TRUE(same_bits(one.log_probs, batch.log_probs.view().rows(r, r + 1))) << r;
     EXPECT_TRUE(same_bits(one.entropies, batch.entropies.view().rows(r, r + 1))) << r;
     Array lse({1});
-    normalize_logits(stream_, padded.view().columns(0, v), lse, 0.9f);
+    normalize_logits(ctx_, padded.view().columns(0, v), lse, 0.9f);
     EXPECT_TRUE(same_bits(lse, batch.lse.view().rows(r, r + 1))) << "strided, " << r;
   }
   expect_same_for_any_threads([&] {
-    const Result r = run_forward(stream_, raw, targets, 0.9f);
+    const Result r = run_forward(ctx_, raw, targets, 0.9f);
     return std::vector<Array>{r.logits, r.lse, r.log_probs, r.entropies};
   });
 }

@@ -1,6 +1,9 @@
 // The matrix products on the device against the CPU's from the same bf16 values.
+#include "cpu_context.h"
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/matmul.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -46,10 +49,10 @@ TEST_F(MatmulCuda, ForwardAgreesWithTheCpuAndIsRoundedOnce) {
   for (const auto& c : all_cases()) {
     const Operands o(c);
     const Array expected = o.output();
-    matmul_forward({}, expected, o.x, o.w, o.bias);
+    matmul_forward(cpu_context(), expected, o.x, o.w, o.bias);
     const OnDevice x(o.x), w(o.w), bias(o.bias), f32 = as_is(o.output()), bf16(o.output());
-    run_op([&](Stream s) { matmul_forward(s, f32, x, w, bias); });
-    run_op([&](Stream s) { matmul_forward(s, bf16, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, f32, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, bf16, x, w, bias); });
     EXPECT_TRUE(close_by_norm(f32.back(), expected, kSumBound, 1e-6)) << o.name;
     EXPECT_TRUE(same_bits(bf16.back(), rounded(f32.back()))) << o.name;
   }
@@ -60,13 +63,13 @@ TEST_F(MatmulCuda, RowAloneHasTheBitsOfTheBatch) {
        {cases::MatmulCase{29, 77, 391, true}, {29, 80, 392, true}, {200, 256, 512}}) {
     const Operands o(c);
     const OnDevice x(o.x), w(o.w), bias(o.bias), y = as_is(o.output());
-    run_op([&](Stream s) { matmul_forward(s, y, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, y, x, w, bias); });
     const Array batch = y.back();
     for (int64_t t = 0; t < c.tokens; t += 7)
       for (const int64_t rows : {int64_t{1}, int64_t{3}, int64_t{20}}) {
         const int64_t begin = std::min(t, c.tokens - rows);
         const OnDevice alone = as_is(Array({rows, c.outputs}));
-        run_op([&](Stream s) {
+        run_op([&](const Context& s) {
           matmul_forward(s, alone, x.view().rows(begin, begin + rows), w, bias);
         });
         ASSERT_TRUE(same_bits(alone.back(), batch.view().rows(begin, begin + rows)))
@@ -88,14 +91,14 @@ TEST_F(MatmulCuda, SwigluOfAProductHasTheBitsOfBothOps) {
     Array blank({c.tokens, c.outputs});
     blank.fill(std::nanf(""));
     const OnDevice gate_up(Array({c.tokens, 2 * c.outputs})), expected(blank), h(blank);
-    run_op([&](Stream s) { matmul_forward(s, gate_up, x, w, bias); });
-    run_op([&](Stream s) { swiglu_forward(s, expected, gate_up); });
-    run_op([&](Stream s) { matmul_swiglu_forward(s, h, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, gate_up, x, w, bias); });
+    run_op([&](const Context& s) { swiglu_forward(s, expected, gate_up); });
+    run_op([&](const Context& s) { matmul_swiglu_forward(s, h, x, w, bias); });
     const std::string name = std::to_string(c.tokens) + "x" + std::to_string(c.outputs) + "x" +
                              std::to_string(c.inputs) + ", seed " + std::to_string(kSeed);
     EXPECT_TRUE(same_bits(h.back(), expected.back())) << name;
     tensor::Arena plan = tensor::Arena::for_planning(test_device(), "test");
-    matmul_swiglu_forward(tensor::planning_stream(test_device(), plan), h, x, w, bias);
+    matmul_swiglu_forward(planning_context(plan), h, x, w, bias);
     const bool is_fused = c.outputs % 8 == 0 && c.inputs % 64 == 0;
     EXPECT_EQ(plan.high_water_bytes() == 0, is_fused) << name;
   }
@@ -109,9 +112,10 @@ TEST_F(MatmulCuda, StridedF32OutputChangesNothing) {
     Array blank({c.tokens, 120});
     blank.fill(7.0f);
     const OnDevice wide = as_is(blank);
-    run_op([&](Stream s) { matmul_forward(s, y, x, w, bias); });
-    run_op(
-        [&](Stream s) { matmul_forward(s, wide.view().columns(60, 60 + c.outputs), x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, y, x, w, bias); });
+    run_op([&](const Context& s) {
+      matmul_forward(s, wide.view().columns(60, 60 + c.outputs), x, w, bias);
+    });
     const Array got = wide.back();
     EXPECT_TRUE(same_bits(got.view().columns(60, 60 + c.outputs), y.back())) << o.name;
     for (int64_t i = 0; i < got.size(); ++i)
@@ -125,15 +129,15 @@ TEST_F(MatmulCuda, GradientsAgreeWithTheCpu) {
   for (const auto& c : all_cases()) {
     const Operands o(c);
     const Array dx({c.tokens, c.inputs}), dw({c.outputs, c.inputs}), dbias({c.outputs});
-    matmul_backward_input({}, dx, o.dy, o.w, false);
-    matmul_backward_weight({}, dw, dbias, o.dy, o.x);
+    matmul_backward_input(cpu_context(), dx, o.dy, o.w, false);
+    matmul_backward_weight(cpu_context(), dw, dbias, o.dy, o.x);
     const OnDevice x(o.x), w(o.w), dy(o.dy);
     Array blank({c.tokens, c.inputs});
     blank.fill(std::nanf(""));
     const OnDevice got_dx(blank), got_dw = as_is(Array({c.outputs, c.inputs})),
                                   got_dbias = as_is(Array({c.outputs}));
-    run_op([&](Stream s) { matmul_backward_input(s, got_dx, dy, w, false); });
-    run_op([&](Stream s) { matmul_backward_weight(s, got_dw, got_dbias, dy, x); });
+    run_op([&](const Context& s) { matmul_backward_input(s, got_dx, dy, w, false); });
+    run_op([&](const Context& s) { matmul_backward_weight(s, got_dw, got_dbias, dy, x); });
     EXPECT_TRUE(close_by_norm(got_dx.back(), dx, kRoundingBound, 1e-6)) << "dx, " << o.name;
     EXPECT_TRUE(close_by_norm(got_dw.back(), dw, kSumBound, 1e-6)) << "dw, " << o.name;
     EXPECT_TRUE(close_by_norm(got_dbias.back(), dbias, kSumBound, 1e-6)) << "dbias, " << o.name;
@@ -147,10 +151,10 @@ TEST_F(MatmulCuda, BackwardAccumulates) {
                 dw = Array::random({c.outputs, c.inputs}, 6), dbias = Array::random({c.outputs}, 7);
     const OnDevice x(o.x), w(o.w), dy(o.dy), got_dx(dx), got_dw = as_is(dw),
                                                          got_dbias = as_is(dbias);
-    run_op([&](Stream s) { matmul_backward_input(s, got_dx, dy, w, true); });
-    run_op([&](Stream s) { matmul_backward_weight(s, got_dw, got_dbias, dy, x); });
-    matmul_backward_input({}, dx, o.dy, o.w, true);
-    matmul_backward_weight({}, dw, dbias, o.dy, o.x);
+    run_op([&](const Context& s) { matmul_backward_input(s, got_dx, dy, w, true); });
+    run_op([&](const Context& s) { matmul_backward_weight(s, got_dw, got_dbias, dy, x); });
+    matmul_backward_input(cpu_context(), dx, o.dy, o.w, true);
+    matmul_backward_weight(cpu_context(), dw, dbias, o.dy, o.x);
     EXPECT_TRUE(close_by_norm(got_dx.back(), dx, kTwoRoundings)) << "dx, " << o.name;
     EXPECT_TRUE(close_by_norm(got_dw.back(), dw, kSumBound)) << "dw, " << o.name;
     EXPECT_TRUE(close_by_norm(got_dbias.back(), dbias, kSumBound)) << "dbias, " << o.name;
@@ -165,8 +169,8 @@ TEST_F(MatmulCuda, WeightGradientIsWrittenWhereAsked) {
     blank.fill(std::nanf(""));
     const OnDevice x(o.x), dy(o.dy), fresh = as_is(blank),
                                      zeroed = as_is(Array({c.outputs, c.inputs}));
-    run_op([&](Stream s) { matmul_backward_weight(s, fresh, {}, dy, x, false); });
-    run_op([&](Stream s) { matmul_backward_weight(s, zeroed, {}, dy, x, true); });
+    run_op([&](const Context& s) { matmul_backward_weight(s, fresh, {}, dy, x, false); });
+    run_op([&](const Context& s) { matmul_backward_weight(s, zeroed, {}, dy, x, true); });
     EXPECT_TRUE(close_by_norm(fresh.back(), zeroed.back(), kSumBound)) << o.name;
   }
 }
@@ -178,8 +182,8 @@ TEST_F(MatmulCuda, BackwardHasTheSameBitsEveryTime) {
   for (int run = 0; run < 3; ++run) {
     const OnDevice dx(Array({300, 512})), dw = as_is(Array({256, 512})),
                                           dbias = as_is(Array({256}));
-    run_op([&](Stream s) { matmul_backward_input(s, dx, dy, w, false); });
-    run_op([&](Stream s) { matmul_backward_weight(s, dw, dbias, dy, x); });
+    run_op([&](const Context& s) { matmul_backward_input(s, dx, dy, w, false); });
+    run_op([&](const Context& s) { matmul_backward_weight(s, dw, dbias, dy, x); });
     const std::vector<Array> got{dx.back(), dw.back(), dbias.back()};
     if (run == 0) first = got;
     for (size_t i = 0; i < got.size(); ++i)
@@ -192,7 +196,7 @@ TEST_F(MatmulCuda, NotANumberStaysInItsRow) {
     Operands o(c);
     o.x[2 * c.inputs + 5] = std::nanf("");
     const OnDevice x(o.x), w(o.w), y(o.output());
-    run_op([&](Stream s) { matmul_forward(s, y, x, w, {}); });
+    run_op([&](const Context& s) { matmul_forward(s, y, x, w, {}); });
     const Array got = y.back();
     for (int64_t i = 0; i < got.size(); ++i)
       EXPECT_EQ(std::isnan(got[i]), i / c.outputs == 2) << coordinates(got, i) << ", " << o.name;

@@ -1,6 +1,9 @@
+#include "slimexx/ops/matmul.h"
+#include "cpu_context.h"
 #include "ops/op_cases.h"
 #include "ops/testing.h"
 #include "slimexx/base/error.h"
+#include "slimexx/ops/elementwise.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -36,7 +39,7 @@ struct Operands {
 TEST_P(Matmul, ForwardAgreesWithDoubles) {
   for (const auto& c : cases::matmul_values()) {
     Operands o(c);
-    matmul_forward(stream_, o.y, o.x, o.w, o.bias);
+    matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
     const auto expected = reference_forward(doubles(o.x), doubles(o.w),
                                             c.bias ? doubles(o.bias) : std::vector<double>(),
                                             c.tokens, c.outputs, c.inputs);
@@ -51,7 +54,7 @@ TEST_P(Matmul, ForwardIsTheStatedChain) {
   const bool fused = std::string(GetParam()->name) != "generic";
   for (const auto& c : cases::matmul_values()) {
     Operands o(c);
-    matmul_forward(stream_, o.y, o.x, o.w, o.bias);
+    matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
     Array expected({c.tokens, c.outputs});
     for (int64_t t = 0; t < c.tokens; ++t)
       for (int64_t n = 0; n < c.outputs; ++n) {
@@ -73,14 +76,14 @@ TEST_P(Matmul, SwigluOfAProductHasTheBitsOfBothOps) {
                 bias = c.bias ? Array::random({2 * c.outputs}, 3) : Array();
     Array gate_up({c.tokens, 2 * c.outputs}), expected({c.tokens, c.outputs}),
         h({c.tokens, c.outputs});
-    matmul_forward(stream_, gate_up, x, w, bias);
-    swiglu_forward(stream_, expected, gate_up);
+    matmul_forward(ctx_, gate_up, x, w, bias);
+    swiglu_forward(ctx_, expected, gate_up);
     h.fill(std::nanf(""));
     tensor::Arena plan = tensor::Arena::for_planning({}, "test");
-    matmul_swiglu_forward(tensor::planning_stream({}, plan), h, x, w, bias);
+    matmul_swiglu_forward(planning_context(plan), h, x, w, bias);
     EXPECT_GE(plan.high_water_bytes(), gate_up.view().size_bytes());
     tensor::Arena arena({}, plan.high_water_bytes(), "test");
-    matmul_swiglu_forward(stream_.with_scratch(arena), h, x, w, bias);
+    matmul_swiglu_forward(compute_context(arena), h, x, w, bias);
     EXPECT_EQ(arena.used_bytes(), 0);
     EXPECT_TRUE(same_bits(h, expected)) << c.tokens << "x" << c.outputs << "x" << c.inputs;
   }
@@ -89,12 +92,12 @@ TEST_P(Matmul, SwigluOfAProductHasTheBitsOfBothOps) {
 TEST_P(Matmul, RowAloneHasTheBitsOfTheBatch) {
   const cases::MatmulCase c{29, 77, 391, true};
   Operands o(c);
-  matmul_forward(stream_, o.y, o.x, o.w, o.bias);
+  matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
   for (int64_t t = 0; t < c.tokens; ++t)
     for (int64_t rows : {int64_t{1}, int64_t{3}}) {
       const int64_t begin = std::min(t, c.tokens - rows);
       Array alone({rows, c.outputs});
-      matmul_forward(stream_, alone, o.x.view().rows(begin, begin + rows), o.w, o.bias);
+      matmul_forward(ctx_, alone, o.x.view().rows(begin, begin + rows), o.w, o.bias);
       ASSERT_TRUE(same_bits(alone, o.y.view().rows(begin, begin + rows))) << "row " << t;
     }
 }
@@ -102,13 +105,13 @@ TEST_P(Matmul, RowAloneHasTheBitsOfTheBatch) {
 TEST_P(Matmul, StridesChangeNothing) {
   const cases::MatmulCase c{14, 40, 50, true};
   Operands o(c);
-  matmul_forward(stream_, o.y, o.x, o.w, o.bias);
+  matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
   Array wide_x({c.tokens, 90}), wide_y({c.tokens, 120});
   wide_y.fill(7.0f);
   const tensor::Tensor x = wide_x.view().columns(20, 70), y = wide_y.view().columns(60, 100);
   for (int64_t t = 0; t < c.tokens; ++t)
     for (int64_t k = 0; k < c.inputs; ++k) x.f32()[t * 90 + k] = o.x[t * c.inputs + k];
-  matmul_forward(stream_, y, x, o.w, o.bias);
+  matmul_forward(ctx_, y, x, o.w, o.bias);
   EXPECT_TRUE(same_bits(y, o.y));
   for (int64_t t = 0; t < c.tokens; ++t)
     for (int64_t n = 0; n < 120; ++n)
@@ -120,10 +123,10 @@ TEST_P(Matmul, StridesChangeNothing) {
 TEST_P(Matmul, ThreadsChangeNothing) {
   expect_same_for_any_threads([&] {
     Operands o({45, 1500, 300, true});
-    matmul_forward(stream_, o.y, o.x, o.w, o.bias);
+    matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
     Array dx({45, 300}), dw({1500, 300}), dbias({1500});
-    matmul_backward_input(stream_, dx, o.y, o.w, false);
-    matmul_backward_weight(stream_, dw, dbias, o.y, o.x);
+    matmul_backward_input(ctx_, dx, o.y, o.w, false);
+    matmul_backward_weight(ctx_, dw, dbias, o.y, o.x);
     return std::vector<Array>{o.y, dx, dw, dbias};
   });
 }
@@ -136,8 +139,8 @@ TEST_P(Matmul, GradientsAgreeWithDifferences) {
                bias = c.bias ? doubles(o.bias) : std::vector<double>();
     Array dx({c.tokens, c.inputs}), dw({c.outputs, c.inputs}),
         dbias = c.bias ? Array({c.outputs}) : Array();
-    matmul_backward_input(stream_, dx, dy, o.w, false);
-    matmul_backward_weight(stream_, dw, dbias, dy, o.x);
+    matmul_backward_input(ctx_, dx, dy, o.w, false);
+    matmul_backward_weight(ctx_, dw, dbias, dy, o.x);
     const auto f = [&](const auto& x_, const auto& w_, const auto& b_) {
       return reference_forward(x_, w_, b_, c.tokens, c.outputs, c.inputs);
     };
@@ -159,8 +162,8 @@ TEST_P(Matmul, BackwardAgreesWithDoublesAtEveryRemainder) {
     Operands o(c);
     const Array dy = Array::random({c.tokens, c.outputs}, 4);
     Array dx({c.tokens, c.inputs}), dw({c.outputs, c.inputs}), dbias({c.outputs});
-    matmul_backward_input(stream_, dx, dy, o.w, false);
-    matmul_backward_weight(stream_, dw, dbias, dy, o.x);
+    matmul_backward_input(ctx_, dx, dy, o.w, false);
+    matmul_backward_weight(ctx_, dw, dbias, dy, o.x);
     std::vector<double> edx(static_cast<size_t>(dx.size())), edw(static_cast<size_t>(dw.size()));
     for (int64_t t = 0; t < c.tokens; ++t)
       for (int64_t n = 0; n < c.outputs; ++n)
@@ -181,11 +184,11 @@ TEST_P(Matmul, BackwardAccumulates) {
   Operands o(c);
   const Array dy = Array::random({5, 6}, 4);
   Array dx({5, 7}), dw({6, 7}), dbias({6});
-  matmul_backward_input(stream_, dx, dy, o.w, false);
-  matmul_backward_weight(stream_, dw, dbias, dy, o.x);
+  matmul_backward_input(ctx_, dx, dy, o.w, false);
+  matmul_backward_weight(ctx_, dw, dbias, dy, o.x);
   Array dx2 = dx.clone(), dw2 = dw.clone(), dbias2 = dbias.clone();
-  matmul_backward_input(stream_, dx2, dy, o.w, true);
-  matmul_backward_weight(stream_, dw2, dbias2, dy, o.x);
+  matmul_backward_input(ctx_, dx2, dy, o.w, true);
+  matmul_backward_weight(ctx_, dw2, dbias2, dy, o.x);
   for (const auto& [twice, once] : {std::pair{&dx2, &dx}, {&dw2, &dw}, {&dbias2, &dbias}}) {
     std::vector<double> expected = doubles(*once);
     for (double& v : expected) v *= 2.0;
@@ -196,7 +199,7 @@ TEST_P(Matmul, BackwardAccumulates) {
 TEST_P(Matmul, NotANumberStaysInItsRow) {
   Operands o({4, 20, 30});
   o.x[2 * 30 + 5] = std::nanf("");
-  matmul_forward(stream_, o.y, o.x, o.w, Array());
+  matmul_forward(ctx_, o.y, o.x, o.w, Array());
   for (int64_t t = 0; t < 4; ++t)
     for (int64_t n = 0; n < 20; ++n)
       EXPECT_EQ(std::isnan(o.y[t * 20 + n]), t == 2) << t << ", " << n;
@@ -207,8 +210,9 @@ TEST(MatmulDevice, CudaWithoutCudaSaysSo) {
   uint16_t memory[4] = {};
   const tensor::Device cuda{tensor::DeviceType::kCuda, 0};
   const tensor::Tensor x(memory, DType::kBF16, cuda, {2, 2});
+  tensor::Arena none = tensor::Arena::for_planning(cuda, "test");
   try {
-    matmul_forward(Stream{cuda, nullptr}, x, x, x, {});
+    matmul_forward(Context{.stream = {.device = cuda}, .arena = none}, x, x, x, {});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.message(), "this build has no CUDA");
@@ -218,7 +222,8 @@ TEST(MatmulDevice, CudaWithoutCudaSaysSo) {
 
 TEST(MatmulDeathTest, WrongShapeIsNamed) {
   const Array x({2, 3}), w({4, 5}), y({2, 4});
-  EXPECT_DEATH(matmul_forward({}, y, x, w, {}), "matmul_forward: w is .4, 5. F32, expected");
+  EXPECT_DEATH(matmul_forward(cpu_context(), y, x, w, {}),
+               "matmul_forward: w is .4, 5. F32, expected");
 }
 
 }  // namespace

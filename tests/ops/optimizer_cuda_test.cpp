@@ -3,7 +3,9 @@
 
 #include <limits>
 
+#include "cpu_context.h"
 #include "ops/option_cases.h"
+#include "slimexx/ops/optimizer.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -18,8 +20,8 @@ TEST_F(OptimizerCuda, AdamWAgreesWithTheCpu) {
     for (step.step = 1; step.step <= 5; ++step.step) {
       const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
       const OnDevice dg = as_is(g);
-      adamw({}, rounded_p, p, m, v, g, step);
-      run_op([&](Stream s) { adamw(s, dw, dp, dm, dv, dg, step); });
+      adamw(cpu_context(), rounded_p, p, m, v, g, step);
+      run_op([&](const Context& s) { adamw(s, dw, dp, dm, dv, dg, step); });
     }
     EXPECT_TRUE(close(dp.back(), doubles(p), 1e-6, 1e-6)) << n;
     EXPECT_TRUE(close(dm.back(), doubles(m), 1e-6, 1e-8)) << n;
@@ -38,8 +40,8 @@ TEST_F(OptimizerCuda, Bf16MomentsAgreeWithTheCpu) {
   for (step.step = 1; step.step <= 5; ++step.step) {
     const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
     const OnDevice dg = as_is(g);
-    adamw({}, w, p, m, v, g, step);
-    run_op([&](Stream s) { adamw(s, dw, dp, dm, dv, dg, step); });
+    adamw(cpu_context(), w, p, m, v, g, step);
+    run_op([&](const Context& s) { adamw(s, dw, dp, dm, dv, dg, step); });
   }
   // A last bit of f32 may decide how a moment is rounded.
   EXPECT_TRUE(close_by_norm(dp.back(), p, 1e-4));
@@ -66,12 +68,13 @@ TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
   for (const DecayRange& r : decays) {
     step.weight_decay = r.weight_decay;
     const auto own = [&](const OnDevice& x) { return part(x, r.begin, r.end); };
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       adamw(s, own(whole.w), own(whole.p), own(whole.m), own(whole.v), own(g), step);
     });
   }
-  run_op(
-      [&](Stream s) { adamw_ranges(s, ranges.w, ranges.p, ranges.m, ranges.v, g, decays, step); });
+  run_op([&](const Context& s) {
+    adamw_ranges(s, ranges.w, ranges.p, ranges.m, ranges.v, g, decays, step);
+  });
   for (const int64_t cut : {0, 16384}) {
     const int64_t end = cut == 0 ? 16384 : n;
     std::vector<DecayRange> own;
@@ -79,7 +82,7 @@ TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
       if (r.begin < end && r.end > cut)
         own.push_back({std::max(r.begin, cut) - cut, std::min(r.end, end) - cut, r.weight_decay});
     const auto shard = [&](const OnDevice& x) { return part(x, cut, end); };
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       adamw_ranges(s, shard(shards.w), shard(shards.p), shard(shards.m), shard(shards.v), shard(g),
                    own, step);
     });
@@ -99,7 +102,7 @@ TEST_F(OptimizerCuda, PiecesOfALongerArray) {
   const Array start = Array::random({n}, 1), avg = Array::random({n}, 2),
               avg_sq = Array::random({n}, 3, 0.01, 0.3);
   const OnDevice p = as_is(start), m = as_is(avg), v = as_is(avg_sq);
-  run_op([&](Stream s) { adamw(s, whole_w, p, m, v, g, step); });
+  run_op([&](const Context& s) { adamw(s, whole_w, p, m, v, g, step); });
   const std::vector<ElementRange> pieces{{16, 20016}, {24000, 24007}, {30005, 59000}};
   std::vector<DecayRange> ranges;
   int64_t held = 0;
@@ -114,7 +117,7 @@ TEST_F(OptimizerCuda, PiecesOfALongerArray) {
     return own;
   };
   const OnDevice own_p = as_is(pick(start)), own_m = as_is(pick(avg)), own_v = as_is(pick(avg_sq));
-  run_op([&](Stream s) { adamw_ranges(s, w, own_p, own_m, own_v, g, ranges, step); });
+  run_op([&](const Context& s) { adamw_ranges(s, w, own_p, own_m, own_v, g, ranges, step); });
   EXPECT_TRUE(same_bits(own_p.back(), pick(p.back())));
   EXPECT_TRUE(same_bits(own_m.back(), pick(m.back())));
   EXPECT_TRUE(same_bits(own_v.back(), pick(v.back())));
@@ -130,12 +133,12 @@ TEST_F(OptimizerCuda, SumOfSquaresOfRanges) {
   const OnDevice dx = as_is(x);
   const auto sum = [&](const std::vector<ElementRange>& ranges) {
     double result = -1;
-    run_op([&](Stream s) { result = sum_of_squares_of_ranges(s, dx, ranges); });
+    run_op([&](const Context& s) { result = sum_of_squares_of_ranges(s, dx, ranges); });
     return result;
   };
   const std::vector<ElementRange> ranges{
       {16, 32784}, {32784, 32784}, {40000, 40001}, {50003, 200000}, {300000, 400000}};
-  const double expected = sum_of_squares_of_ranges({}, x, ranges), got = sum(ranges);
+  const double expected = sum_of_squares_of_ranges(cpu_context(), x, ranges), got = sum(ranges);
   EXPECT_NEAR(got, expected, 1e-12 * expected);
   EXPECT_EQ(sum(ranges), got);
   EXPECT_EQ(sum({}), 0);
@@ -144,14 +147,14 @@ TEST_F(OptimizerCuda, SumOfSquaresOfRanges) {
 double norm_on_device(const Array& x) {
   const OnDevice dx = as_is(x);
   double sum = -1.0;
-  run_op([&](Stream s) { sum = sum_of_squares(s, dx); });
+  run_op([&](const Context& s) { sum = sum_of_squares(s, dx); });
   return sum;
 }
 
 TEST_F(OptimizerCuda, SumOfSquares) {
   for (const int64_t n : {0, 1, 4095, 4096, 4097, 50000, 3000000}) {
     const Array x = Array::random({n}, 1);
-    const double expected = sum_of_squares({}, x), got = norm_on_device(x);
+    const double expected = sum_of_squares(cpu_context(), x), got = norm_on_device(x);
     EXPECT_NEAR(got, expected, 1e-12 * expected) << n;
     EXPECT_EQ(norm_on_device(x), got) << "the same bits, " << n;
   }

@@ -2,7 +2,9 @@
 
 #include <limits>
 
+#include "cpu_context.h"
 #include "ops/testing.h"
+#include "slimexx/ops/optimizer.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -16,7 +18,7 @@ TEST_P(Optimizer, AdamWAgreesWithDoubles) {
     AdamWStep step = cases::kAdamWStep;
     for (step.step = 1; step.step <= 5; ++step.step) {
       const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
-      adamw(stream_, bf16, p, m, v, g, step);
+      adamw(ctx_, bf16, p, m, v, g, step);
       for (size_t i = 0; i < pd.size(); ++i) {
         const double gradient = 0.5 * g[static_cast<int64_t>(i)], b1 = step.beta1, b2 = step.beta2,
                      t = static_cast<double>(step.step);
@@ -52,8 +54,8 @@ TEST_P(Optimizer, Bf16MomentsAreTheF32StepRounded) {
     for (step.step = 1; step.step <= 4; ++step.step) {
       const Array g = Array::random({n}, 100 + static_cast<uint64_t>(step.step));
       const Array wide_m = widened(m), wide_v = widened(v);
-      adamw(stream_, expected_weights, expected, wide_m, wide_v, g, step);
-      adamw(stream_, weights, p, m, v, g, step);
+      adamw(ctx_, expected_weights, expected, wide_m, wide_v, g, step);
+      adamw(ctx_, weights, p, m, v, g, step);
       const Array kept_m = widened(m), kept_v = widened(v);
       EXPECT_TRUE(same_bits(p, expected)) << n << ", step " << step.step;
       EXPECT_TRUE(same_bits(widened(weights), widened(expected_weights)))
@@ -70,7 +72,7 @@ TEST_P(Optimizer, Bf16MomentsAreTheF32StepRounded) {
 TEST_P(Optimizer, Bf16MomentsRoundTiesToEven) {
   Array p({2}), m({2}, DType::kBF16), v({2}, DType::kBF16);
   const Array g = Array::of({2 + 0x1p-7f, 2 + 0x1.8p-6f}, {2});
-  adamw(stream_, p, p, m, v, g,
+  adamw(ctx_, p, p, m, v, g,
         {.lr = 0,
          .beta1 = 0.5f,
          .beta2 = 0.5f,
@@ -86,9 +88,11 @@ TEST(OptimizerDeathTest, MomentsAreOfOneType) {
   const Array p({8}), m({8}), v({8}, DType::kBF16), f16({8}, DType::kF16);
   AdamWStep step{};
   step.step = 1;
-  EXPECT_DEATH(adamw({}, p, p, m, v, p, step), "adamw: exp_avg_sq is .8. BF16, expected");
-  EXPECT_DEATH(adamw({}, p, p, v, m, p, step), "adamw: exp_avg_sq is .8. F32, expected");
-  EXPECT_DEATH(adamw({}, p, p, f16, f16, p, step), "adamw: exp_avg is .8. F16, expected");
+  EXPECT_DEATH(adamw(cpu_context(), p, p, m, v, p, step),
+               "adamw: exp_avg_sq is .8. BF16, expected");
+  EXPECT_DEATH(adamw(cpu_context(), p, p, v, m, p, step), "adamw: exp_avg_sq is .8. F32, expected");
+  EXPECT_DEATH(adamw(cpu_context(), p, p, f16, f16, p, step),
+               "adamw: exp_avg is .8. F16, expected");
 }
 
 // Three pieces of weights and gradients, whose state stands one behind another.
@@ -111,11 +115,11 @@ TEST_P(Optimizer, PiecesOfALongerArray) {
     ranges.push_back({at, at + length, step.weight_decay, r.begin - at});
     for (const auto& [own, all] : {std::pair{own_p, p}, {own_m, m}, {own_v, v}})
       std::copy_n(all.view().f32() + r.begin, length, own.view().f32() + at);
-    squares += sum_of_squares(stream_, g.view().rows(r.begin, r.end));
+    squares += sum_of_squares(ctx_, g.view().rows(r.begin, r.end));
     at += length;
   }
-  adamw_ranges(stream_, w, own_p, own_m, own_v, g, ranges, step);
-  adamw(stream_, p, p, m, v, g, step);
+  adamw_ranges(ctx_, w, own_p, own_m, own_v, g, ranges, step);
+  adamw(ctx_, p, p, m, v, g, step);
   Array expected = start.clone();
   for (const DecayRange& r : ranges) {
     for (int64_t i = r.begin; i < r.end; ++i) {
@@ -126,8 +130,8 @@ TEST_P(Optimizer, PiecesOfALongerArray) {
     }
   }
   EXPECT_TRUE(same_bits(w, expected));
-  EXPECT_EQ(sum_of_squares_of_ranges(stream_, g, pieces), squares);
-  EXPECT_EQ(sum_of_squares_of_ranges(stream_, g, {}), 0);
+  EXPECT_EQ(sum_of_squares_of_ranges(ctx_, g, pieces), squares);
+  EXPECT_EQ(sum_of_squares_of_ranges(ctx_, g, {}), 0);
 }
 
 TEST(OptimizerDeathTest, PiecesLieInsideTheArray) {
@@ -136,10 +140,11 @@ TEST(OptimizerDeathTest, PiecesLieInsideTheArray) {
   step.step = 1;
   for (const int64_t shift : {-1, 81}) {
     const DecayRange range{.begin = 0, .end = 20, .weight_decay = 0, .shift = shift};
-    EXPECT_DEATH(adamw_ranges({}, g, p, m, v, g, {&range, 1}, step), "range .0, 20. . .*of 100");
+    EXPECT_DEATH(adamw_ranges(cpu_context(), g, p, m, v, g, {&range, 1}, step),
+                 "range .0, 20. . .*of 100");
   }
   const ElementRange range{.begin = 50, .end = 101};
-  EXPECT_DEATH(sum_of_squares_of_ranges({}, g, {&range, 1}), "range .50, 101. of 100");
+  EXPECT_DEATH(sum_of_squares_of_ranges(cpu_context(), g, {&range, 1}), "range .50, 101. of 100");
 }
 
 // A shard's bits do not depend on where it was cut.
@@ -158,10 +163,10 @@ TEST_P(Optimizer, ShardsAndThreadsChangeNothing) {
       v.fill(0.3f);
       if (moments == DType::kBF16) m = rounded(m), v = rounded(v);
       Array p2 = p.clone(), m2 = m.clone(), v2 = v.clone();
-      adamw(stream_, p, p, m, v, g, step);
+      adamw(ctx_, p, p, m, v, g, step);
       for (const ElementRange range : {ElementRange{0, 12345}, ElementRange{12345, 30000}}) {
         const auto part = [&](const Array& x) { return x.view().rows(range.begin, range.end); };
-        adamw(stream_, part(p2), part(p2), part(m2), part(v2), part(g), step);
+        adamw(ctx_, part(p2), part(p2), part(m2), part(v2), part(g), step);
       }
       EXPECT_TRUE(same_bits(p2, p));
       if (moments == DType::kBF16) {
@@ -181,17 +186,17 @@ TEST_P(Optimizer, SumOfSquares) {
     for (int64_t i = 0; i < n; ++i) expected += double{x[i]} * x[i];
     const int before = num_threads();
     set_num_threads(1);
-    const double one = sum_of_squares(stream_, x);
+    const double one = sum_of_squares(ctx_, x);
     set_num_threads(3);
-    EXPECT_EQ(sum_of_squares(stream_, x), one) << n;
+    EXPECT_EQ(sum_of_squares(ctx_, x), one) << n;
     set_num_threads(before);
     EXPECT_NEAR(one, expected, 1e-12 * expected) << n;
   }
   Array x = Array::random({10000}, 1);
   x[7777] = std::nanf("");
-  EXPECT_TRUE(std::isnan(sum_of_squares(stream_, x)));
+  EXPECT_TRUE(std::isnan(sum_of_squares(ctx_, x)));
   x[7777] = std::numeric_limits<float>::infinity();
-  EXPECT_TRUE(std::isinf(sum_of_squares(stream_, x)));
+  EXPECT_TRUE(std::isinf(sum_of_squares(ctx_, x)));
 }
 
 }  // namespace

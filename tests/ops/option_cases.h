@@ -1,5 +1,6 @@
 // Options that the tests of an op on the CPU and on a device share.
 #pragma once
+#include "slimexx/ops/optimizer.h"
 #include "slimexx/ops/policy_loss.h"
 
 namespace slimexx::ops::cases {

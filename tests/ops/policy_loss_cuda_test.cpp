@@ -1,6 +1,7 @@
 // Token losses and their derivatives on the device against the CPU's, over every kind of loss.
 #include "slimexx/ops/policy_loss.h"
 
+#include "cpu_context.h"
 #include "ops/cuda_testing.h"
 #include "ops/option_cases.h"
 
@@ -51,7 +52,7 @@ Outcome on_cpu(const Problem& p, const PolicyLossOptions& o) {
   const int64_t n = p.log_probs.size();
   Outcome out{Array({n}), Array({n}), std::vector<double>(kNumLossMetrics)};
   const tensor::Tensor metrics(out.metrics.data(), DType::kF64, {}, {kNumLossMetrics});
-  policy_loss({}, out.dlog_probs, out.dentropies, metrics,
+  policy_loss(cpu_context(), out.dlog_probs, out.dentropies, metrics,
               {.log_probs = p.log_probs,
                .entropies = p.entropies,
                .old_log_probs = p.old_log_probs,
@@ -75,7 +76,7 @@ Outcome on_device(const Problem& p, const PolicyLossOptions& o) {
                  mask = as_is(p.mask), weights = as_is(p.weights),
                  cu = integers_on_device(p.cu_rows),
                  metrics = as_is(Array({kNumLossMetrics}, DType::kF64));
-  run_op([&](Stream s) {
+  run_op([&](const Context& s) {
     policy_loss(s, dlog_probs, dentropies, metrics,
                 {.log_probs = log_probs,
                  .entropies = entropies,

@@ -1,5 +1,6 @@
 #include "slimexx/ops/policy_loss.h"
 
+#include "cpu_context.h"
 #include "ops/option_cases.h"
 #include "ops/testing.h"
 #include "slimexx/kernels/token_loss.h"
@@ -46,8 +47,8 @@ Outcome run(const Problem& p, const PolicyLossOptions& options, Outcome out = {}
                             .weights = tensor_of(p.weights),
                             .cu_rows = p.cu_rows};
   const Tensor metrics(out.metrics.data(), DType::kF64, {}, {kNumLossMetrics});
-  policy_loss({}, dlog_probs, options.entropy_coef != 0 ? dentropies.view() : Tensor(), metrics,
-              rows, options);
+  policy_loss(cpu_context(), dlog_probs, options.entropy_coef != 0 ? dentropies.view() : Tensor(),
+              metrics, rows, options);
   out.dlog_probs = doubles(dlog_probs);
   out.dentropies = doubles(dentropies);
   return out;

@@ -1,6 +1,10 @@
 // QK-norm, rotation and the write to pages on the device, where they are one op, against the CPU's.
+#include "cpu_context.h"
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/norm.h"
+#include "slimexx/ops/rotary.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -82,7 +86,7 @@ TEST_F(RotaryCuda, ForwardAgreesWithTheCpu) {
     const Problem p(c);
     const OnDevice in(p.in), out(p.d), qn(p.q_norm), kn(p.k_norm),
         cos = as_is(p.cos), sin = as_is(p.sin), positions(p.positions);
-    const auto forward = [&](Stream s) {
+    const auto forward = [&](const Context& s) {
       qk_norm_rotary_forward(s, out, in, qn, kn, kEps, {cos, sin, p.style}, positions, {}, p.heads);
     };
     if (!is_served(c)) {
@@ -90,26 +94,26 @@ TEST_F(RotaryCuda, ForwardAgreesWithTheCpu) {
       continue;
     }
     const Array expected = p.d.clone();
-    qk_norm_rotary_forward({}, expected, p.in, p.q_norm, p.k_norm, kEps, p.table(), p.positions, {},
-                           p.heads);
+    qk_norm_rotary_forward(cpu_context(), expected, p.in, p.q_norm, p.k_norm, kEps, p.table(),
+                           p.positions, {}, p.heads);
     run_op(forward);
     const Array packed = out.back();
     EXPECT_TRUE(within_ulp(packed, expected, 2e-6)) << c.name();
     const int64_t turned = (p.heads.query_heads + p.heads.kv_heads) * p.heads.head_dim;
     const OnDevice narrow(Array({c.shape.tokens, turned}));
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       qk_norm_rotary_forward(s, narrow, in, qn, kn, kEps, {cos, sin, p.style}, positions, {},
                              p.heads);
     });
     EXPECT_TRUE(same_bits(narrow.back(), packed.view().columns(0, turned)))
         << "values stay, " << c.name();
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       qk_norm_rotary_forward(s, in, in, qn, kn, kEps, {cos, sin, p.style}, positions, {}, p.heads);
     });
     EXPECT_TRUE(same_bits(in.back(), packed)) << "in place, " << c.name();
     const OnDevice raw(p.in), one(Array({1, packed.view().dim(1)}));
     for (int64_t t = 0; t < c.shape.tokens; ++t) {
-      run_op([&](Stream s) {
+      run_op([&](const Context& s) {
         qk_norm_rotary_forward(s, one, raw.view().rows(t, t + 1), qn, kn, kEps, {cos, sin, p.style},
                                positions.view().rows(t, t + 1), {}, p.heads);
       });
@@ -130,11 +134,11 @@ TEST_F(RotaryCuda, PagesGetTheBitsOfThePackedRows) {
     const OnDevice in(p.in), packed(p.d), out(p.d), qn(p.q_norm), kn(p.k_norm),
         cos = as_is(p.cos), sin = as_is(p.sin), positions(p.positions), slots(p.slots),
         k_pages(blank), v_pages(blank);
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       qk_norm_rotary_forward(s, packed, in, qn, kn, kEps, {cos, sin, p.style}, positions, {},
                              p.heads);
     });
-    run_op([&](Stream s) {
+    run_op([&](const Context& s) {
       qk_norm_rotary_forward(s, out, in, qn, kn, kEps, {cos, sin, p.style}, positions,
                              {k_pages, v_pages, slots}, p.heads);
     });
@@ -162,7 +166,7 @@ TEST_F(RotaryCuda, GradientsAgreeWithTheCpu) {
     const OnDevice g(p.d), raw(p.in), qn(p.q_norm), kn(p.k_norm),
         cos = as_is(p.cos), sin = as_is(p.sin), positions(p.positions), gq = as_is(dq),
         gk = as_is(dk);
-    const auto backward = [&](Stream s) {
+    const auto backward = [&](const Context& s) {
       qk_norm_rotary_backward(s, g, gq, gk, raw, qn, kn, kEps, {cos, sin, p.style}, positions,
                               p.heads);
     };
@@ -171,8 +175,8 @@ TEST_F(RotaryCuda, GradientsAgreeWithTheCpu) {
       continue;
     }
     run_op(backward);
-    qk_norm_rotary_backward({}, d, dq, dk, p.in, p.q_norm, p.k_norm, kEps, p.table(), p.positions,
-                            p.heads);
+    qk_norm_rotary_backward(cpu_context(), d, dq, dk, p.in, p.q_norm, p.k_norm, kEps, p.table(),
+                            p.positions, p.heads);
     EXPECT_TRUE(within_ulp(g.back(), d, 1e-5)) << c.name();
     if (!c.norm) continue;
     EXPECT_TRUE(close_by_norm(gq.back(), dq, 1e-5, 1e-6)) << "dq_norm, " << c.name();
@@ -183,12 +187,15 @@ TEST_F(RotaryCuda, GradientsAgreeWithTheCpu) {
 TEST_F(RotaryCuda, PartsOfTheFusedOpAreTheCpusOnly) {
   const OnDevice x = as_is(Array({2, 3, 8})), w = as_is(Array({8})), table = as_is(Array({4, 4})),
                  two = integers_on_device({0, 1}), pages = as_is(Array({2, 4, 3, 8}));
-  expect_missing([&](Stream s) { head_norm_forward(s, x, x, w, kEps); }, "head_norm_forward");
-  expect_missing([&](Stream s) { head_norm_backward(s, x, w, x, x, w, kEps); },
+  expect_missing([&](const Context& s) { head_norm_forward(s, x, x, w, kEps); },
+                 "head_norm_forward");
+  expect_missing([&](const Context& s) { head_norm_backward(s, x, w, x, x, w, kEps); },
                  "head_norm_backward");
-  expect_missing([&](Stream s) { rotary(s, x, table, table, two, RotaryStyle::kHalfSplit, false); },
-                 "rotary");
-  expect_missing([&](Stream s) { write_kv_pages(s, pages, pages, x, x, two); }, "write_kv_pages");
+  expect_missing(
+      [&](const Context& s) { rotary(s, x, table, table, two, RotaryStyle::kHalfSplit, false); },
+      "rotary");
+  expect_missing([&](const Context& s) { write_kv_pages(s, pages, pages, x, x, two); },
+                 "write_kv_pages");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "slimexx/ops/rotary.h"
 #include "ops/op_cases.h"
 #include "ops/testing.h"
 
@@ -29,7 +30,7 @@ TEST_P(Rotary, PairsTurnByTheirAngle) {
       for (int64_t t = 0; t < c.tokens; ++t)
         positions.push_back(static_cast<int32_t>((t * 17) % 40));
       Array x = before.clone();
-      rotary(stream_, x, tables.cos, tables.sin, Array::integers(positions), style, false);
+      rotary(ctx_, x, tables.cos, tables.sin, Array::integers(positions), style, false);
       std::vector<double> expected = doubles(before);
       for (int64_t t = 0; t < c.tokens; ++t)
         for (int64_t h = 0; h < c.heads; ++h)
@@ -44,7 +45,7 @@ TEST_P(Rotary, PairsTurnByTheirAngle) {
             expected[b] = xa * si + xb * co;
           }
       EXPECT_TRUE(close(x, expected, 1e-6, 3e-7)) << c.dim;
-      rotary(stream_, x, tables.cos, tables.sin, Array::integers(positions), style, true);
+      rotary(ctx_, x, tables.cos, tables.sin, Array::integers(positions), style, true);
       EXPECT_TRUE(close(x, doubles(before), 1e-6, 1e-6)) << "there and back, " << c.dim;
     }
 }
@@ -56,8 +57,8 @@ TEST_P(Rotary, InverseIsTheTranspose) {
     const Array x = Array::random({3, 2, 48}, 1), y = Array::random({3, 2, 48}, 2);
     const Array positions = Array::integers({49, 0, 7});
     Array rx = x.clone(), ry = y.clone();
-    rotary(stream_, rx, tables.cos, tables.sin, positions, style, false);
-    rotary(stream_, ry, tables.cos, tables.sin, positions, style, true);
+    rotary(ctx_, rx, tables.cos, tables.sin, positions, style, false);
+    rotary(ctx_, ry, tables.cos, tables.sin, positions, style, true);
     double left = 0.0, right = 0.0;
     for (int64_t i = 0; i < x.size(); ++i) {
       left += double{rx[i]} * y[i];
@@ -73,7 +74,7 @@ TEST_P(Rotary, TokenAloneStridesAndThreads) {
   for (int32_t t = 0; t < 300; ++t) positions.push_back(299 - t);
   expect_same_for_any_threads([&] {
     Array x = Array::random({300, 3, 64}, 5);
-    rotary(stream_, x, tables.cos, tables.sin, Array::integers(positions), RotaryStyle::kHalfSplit,
+    rotary(ctx_, x, tables.cos, tables.sin, Array::integers(positions), RotaryStyle::kHalfSplit,
            false);
     return std::vector<Array>{x};
   });
@@ -82,8 +83,8 @@ TEST_P(Rotary, TokenAloneStridesAndThreads) {
   Array dense({4, 3, 64});
   for (int64_t i = 0; i < dense.size(); ++i) dense[i] = at(view, i);
   const Array four = Array::integers({3, 9, 27, 81});
-  rotary(stream_, view, tables.cos, tables.sin, four, RotaryStyle::kInterleaved, false);
-  rotary(stream_, dense, tables.cos, tables.sin, four, RotaryStyle::kInterleaved, false);
+  rotary(ctx_, view, tables.cos, tables.sin, four, RotaryStyle::kInterleaved, false);
+  rotary(ctx_, dense, tables.cos, tables.sin, four, RotaryStyle::kInterleaved, false);
   EXPECT_TRUE(same_bits(view, dense));
 }
 
@@ -98,7 +99,7 @@ TEST_P(Rotary, ValuesMayStay) {
     const Array q_norm = norm ? Array::random({8}, 8) : none,
                 k_norm = norm ? Array::random({8}, 9) : none;
     const auto run = [&](const Array& out, const KvSlots& kv) {
-      qk_norm_rotary_forward(stream_, out, in, q_norm, k_norm, 1e-5f, table, positions, kv, heads);
+      qk_norm_rotary_forward(ctx_, out, in, q_norm, k_norm, 1e-5f, table, positions, kv, heads);
     };
     const Array wide({5, 7 * 8}), narrow({5, 5 * 8});
     run(wide, {});

@@ -1,7 +1,11 @@
 // Norms, element-wise ops, gathers and the embedding on the device against the CPU's from the same
 // bf16 values. What is rounded once is within one bf16 step of the CPU's f32.
+#include "cpu_context.h"
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/embedding.h"
+#include "slimexx/ops/norm.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -33,11 +37,11 @@ TEST_F(NormCuda, ForwardAgreesWithTheCpu) {
   for (const auto& c : norm_rows()) {
     const Array x = random_bf16({c.rows, c.columns}, 1), w = random_bf16({c.columns}, 2, 0.3, 1.0);
     const Array expected({c.rows, c.columns});
-    rms_norm_forward({}, expected, x, w, kEps);
+    rms_norm_forward(cpu_context(), expected, x, w, kEps);
     const OnDevice dx(x), dw(w), y(Array({c.rows, c.columns}));
-    run_op([&](Stream s) { rms_norm_forward(s, y, dx, dw, kEps); });
+    run_op([&](const Context& s) { rms_norm_forward(s, y, dx, dw, kEps); });
     EXPECT_TRUE(within_ulp(y.back(), expected)) << name_of(c);
-    run_op([&](Stream s) { rms_norm_forward(s, dx, dx, dw, kEps); });
+    run_op([&](const Context& s) { rms_norm_forward(s, dx, dx, dw, kEps); });
     EXPECT_TRUE(same_bits(dx.back(), y.back())) << "in place, " << name_of(c);
   }
 }
@@ -47,11 +51,11 @@ TEST_F(NormCuda, RowAloneAndStrides) {
   for (const int64_t first : {int64_t{104}, int64_t{101}}) {
     const tensor::Tensor x = wide.view().columns(first, first + 304);
     const OnDevice y(Array({9, 304}));
-    run_op([&](Stream s) { rms_norm_forward(s, y, x, w, kEps); });
+    run_op([&](const Context& s) { rms_norm_forward(s, y, x, w, kEps); });
     const Array batch = y.back();
     for (int64_t t = 0; t < 9; ++t) {
       const OnDevice alone(Array({1, 304}));
-      run_op([&](Stream s) { rms_norm_forward(s, alone, x.rows(t, t + 1), w, kEps); });
+      run_op([&](const Context& s) { rms_norm_forward(s, alone, x.rows(t, t + 1), w, kEps); });
       EXPECT_TRUE(same_bits(alone.back(), batch.view().rows(t, t + 1))) << t << " from " << first;
     }
   }
@@ -65,16 +69,16 @@ TEST_F(NormCuda, SumAndNorm) {
                   w = random_bf16({c.columns}, 3, 0.3, 1.0),
                   own = branch_norm ? random_bf16({c.columns}, 4, 0.3, 1.0) : Array();
       const Array sum({c.rows, c.columns});
-      add_rms_norm_forward({}, {}, sum, x, branch, own, {}, kEps);
+      add_rms_norm_forward(cpu_context(), {}, sum, x, branch, own, {}, kEps);
       const Array blank({c.rows, c.columns});
       const OnDevice dx(x), db(branch), dw(w), dn(own), dsum(blank), y(blank), again(blank);
-      run_op([&](Stream s) { add_rms_norm_forward(s, y, dsum, dx, db, dn, dw, kEps); });
+      run_op([&](const Context& s) { add_rms_norm_forward(s, y, dsum, dx, db, dn, dw, kEps); });
       EXPECT_TRUE(within_ulp(dsum.back(), sum)) << name_of(c) << " branch norm " << branch_norm;
-      run_op([&](Stream s) { rms_norm_forward(s, again, dsum, dw, kEps); });
+      run_op([&](const Context& s) { rms_norm_forward(s, again, dsum, dw, kEps); });
       EXPECT_TRUE(same_bits(y.back(), again.back()))
           << "the norm of the rounded sum, " << name_of(c);
       if (branch_norm) continue;
-      run_op([&](Stream s) { add_rms_norm_forward(s, {}, dx, dx, db, {}, {}, kEps); });
+      run_op([&](const Context& s) { add_rms_norm_forward(s, {}, dx, dx, db, {}, {}, kEps); });
       EXPECT_TRUE(same_bits(dx.back(), dsum.back()))
           << "in place, without the norm, " << name_of(c);
     }
@@ -87,13 +91,14 @@ TEST_F(NormCuda, GradientsAgreeWithTheCpu) {
                   w = random_bf16({c.columns}, 3, 0.3, 1.0);
       const Array dx = random_bf16({c.rows, c.columns}, 4), dw = Array::random({c.columns}, 5);
       const OnDevice gx(dx), gw = as_is(dw), ex(x), edy(dy), ew(w);
-      run_op([&](Stream s) { rms_norm_backward(s, gx, gw, edy, ex, ew, kEps, accumulate); });
-      rms_norm_backward({}, dx, dw, dy, x, w, kEps, accumulate);
+      run_op(
+          [&](const Context& s) { rms_norm_backward(s, gx, gw, edy, ex, ew, kEps, accumulate); });
+      rms_norm_backward(cpu_context(), dx, dw, dy, x, w, kEps, accumulate);
       EXPECT_TRUE(within_ulp(gx.back(), dx, kCancelled)) << "dx, " << name_of(c) << accumulate;
       EXPECT_TRUE(close_by_norm(gw.back(), dw, kSumBound, 1e-6)) << "dw, " << name_of(c);
       if (accumulate) continue;
       const OnDevice again = as_is(Array::random({c.columns}, 5));
-      run_op([&](Stream s) { rms_norm_backward(s, edy, again, edy, ex, ew, kEps, false); });
+      run_op([&](const Context& s) { rms_norm_backward(s, edy, again, edy, ex, ew, kEps, false); });
       EXPECT_TRUE(same_bits(edy.back(), gx.back())) << "dx in the memory of dy, " << name_of(c);
       EXPECT_TRUE(same_bits(again.back(), gw.back())) << "dw, the same bits, " << name_of(c);
     }
@@ -110,21 +115,21 @@ TEST_F(ElementwiseCuda, SwigluAgreesWithTheCpu) {
     const Array gate_up = random_bf16({c.rows, 2 * c.columns}, 1, 3.0),
                 dh = random_bf16({c.rows, c.columns}, 2);
     const Array h({c.rows, c.columns}), dgate_up({c.rows, 2 * c.columns});
-    swiglu_forward({}, h, gate_up);
-    swiglu_backward({}, dgate_up, {}, dh, gate_up);
+    swiglu_forward(cpu_context(), h, gate_up);
+    swiglu_backward(cpu_context(), dgate_up, {}, dh, gate_up);
     const OnDevice in(gate_up), out(Array({c.rows, c.columns})), din(dh),
         dout(Array({c.rows, 2 * c.columns}));
-    run_op([&](Stream s) { swiglu_forward(s, out, in); });
-    run_op([&](Stream s) { swiglu_backward(s, dout, {}, din, in); });
+    run_op([&](const Context& s) { swiglu_forward(s, out, in); });
+    run_op([&](const Context& s) { swiglu_backward(s, dout, {}, din, in); });
     EXPECT_TRUE(within_ulp(out.back(), h)) << name_of(c);
     EXPECT_TRUE(within_ulp(dout.back(), dgate_up, kCancelled)) << name_of(c);
     const OnDevice in_place(gate_up), again(dh);
-    run_op([&](Stream s) { swiglu_backward(s, in_place, again, again, in_place); });
+    run_op([&](const Context& s) { swiglu_backward(s, in_place, again, again, in_place); });
     EXPECT_TRUE(same_bits(in_place.back(), dout.back())) << "in place, " << name_of(c);
     EXPECT_TRUE(same_bits(again.back(), out.back())) << "h in the memory of dh, " << name_of(c);
     for (int64_t t = 0; t < c.rows; ++t) {
       const OnDevice alone(Array({1, c.columns}));
-      run_op([&](Stream s) { swiglu_forward(s, alone, in.view().rows(t, t + 1)); });
+      run_op([&](const Context& s) { swiglu_forward(s, alone, in.view().rows(t, t + 1)); });
       ASSERT_TRUE(same_bits(alone.back(), out.back().view().rows(t, t + 1))) << t << name_of(c);
     }
   }
@@ -134,7 +139,7 @@ TEST_F(ElementwiseCuda, SwigluAtTheEnds) {
   const OnDevice gate_up(
       Array::of({-200.0f, 200.0f, -90.0f, 0.0f, 2.0f, 3.0f, 5.0f, 7.0f}, {1, 8})),
       h(Array({1, 4}));
-  run_op([&](Stream s) { swiglu_forward(s, h, gate_up); });
+  run_op([&](const Context& s) { swiglu_forward(s, h, gate_up); });
   const Array got = h.back();
   EXPECT_EQ(got[0], 0.0f);
   EXPECT_EQ(got[1], 600.0f);
@@ -149,23 +154,23 @@ TEST_F(ElementwiseCuda, SumsScalesAndConversionsAreExact) {
     for (const int64_t n : {37, 1000}) {
       const Array a = stored(Array::random({3, n}, 1)), b = stored(Array::random({3, n}, 2));
       const Array sum({3, n}), scaled = a.clone();
-      add({}, sum, a, b);
-      scale({}, scaled, 3.0f);
+      add(cpu_context(), sum, a, b);
+      scale(cpu_context(), scaled, 3.0f);
       const OnDevice da(a, kept), db(b, kept), y(Array({3, n}), kept);
-      run_op([&](Stream s) { add(s, y, da, db); });
+      run_op([&](const Context& s) { add(s, y, da, db); });
       EXPECT_TRUE(same_bits(y.back(), stored(sum))) << "add, seeds 1, 2";
       const Array more = y.back();
-      add_scaled({}, more, a, -0.5f);
-      run_op([&](Stream s) { add_scaled(s, y, da, -0.5f); });
+      add_scaled(cpu_context(), more, a, -0.5f);
+      run_op([&](const Context& s) { add_scaled(s, y, da, -0.5f); });
       EXPECT_TRUE(same_bits(y.back(), stored(more))) << "add_scaled";
-      run_op([&](Stream s) { scale(s, da, 3.0f); });
+      run_op([&](const Context& s) { scale(s, da, 3.0f); });
       EXPECT_TRUE(same_bits(da.back(), stored(scaled))) << "scale";
       const OnDevice bf16(Array({3, n})), f32 = as_is(Array({3, n})),
                                           f32_in = as_is(Array::random({3, n}, 3));
-      run_op([&](Stream s) { copy(s, bf16, f32_in); });
-      run_op([&](Stream s) { copy(s, f32, bf16); });
+      run_op([&](const Context& s) { copy(s, bf16, f32_in); });
+      run_op([&](const Context& s) { copy(s, f32, bf16); });
       EXPECT_TRUE(same_bits(f32.back(), rounded(f32_in.back()))) << "copy";
-      run_op([&](Stream s) { fill_zero(s, y); });
+      run_op([&](const Context& s) { fill_zero(s, y); });
       EXPECT_TRUE(same_bits(y.back(), Array({3, n}))) << "fill_zero";
     }
   }
@@ -176,12 +181,12 @@ TEST_F(ElementwiseCuda, RowsGatherAndScatter) {
     const Array x = random_bf16({6, n}, 1), rows = Array::integers({5, 0, 5, 2}),
                 distinct = Array::integers({5, 0, 3, 2});
     const Array y({4, n}), dx = random_bf16({6, n}, 3);
-    gather_rows({}, y, x, rows);
+    gather_rows(cpu_context(), y, x, rows);
     const OnDevice ex(x), er(rows), ed(distinct), ey(Array({4, n})), edx(dx);
-    run_op([&](Stream s) { gather_rows(s, ey, ex, er); });
+    run_op([&](const Context& s) { gather_rows(s, ey, ex, er); });
     EXPECT_TRUE(same_bits(ey.back(), y)) << n;
-    scatter_add_rows({}, dx, y, distinct);
-    run_op([&](Stream s) { scatter_add_rows(s, edx, ey, ed); });
+    scatter_add_rows(cpu_context(), dx, y, distinct);
+    run_op([&](const Context& s) { scatter_add_rows(s, edx, ey, ed); });
     EXPECT_TRUE(same_bits(edx.back(), rounded(dx))) << n;
   }
 }
@@ -196,19 +201,19 @@ TEST_F(ElementwiseCuda, EmbeddingAndItsTranspose) {
       const Array table = random_bf16({10, width}, 1), tokens = Array::integers(ids),
                   dy = random_bf16({count, width}, 2), dtable = Array::random({10, width}, 3);
       const Array y({count, width});
-      embedding_forward({}, y, table, tokens);
+      embedding_forward(cpu_context(), y, table, tokens);
       const OnDevice et(table), ei(tokens), ey(Array({count, width})), edy(dy), edt = as_is(dtable);
-      run_op([&](Stream s) { embedding_forward(s, ey, et, ei); });
+      run_op([&](const Context& s) { embedding_forward(s, ey, et, ei); });
       EXPECT_TRUE(same_bits(ey.back(), y)) << width;
-      embedding_backward({}, dtable, dy, tokens);
-      run_op([&](Stream s) { embedding_backward(s, edt, edy, ei); });
+      embedding_backward(cpu_context(), dtable, dy, tokens);
+      run_op([&](const Context& s) { embedding_backward(s, edt, edy, ei); });
       EXPECT_TRUE(same_bits(edt.back(), dtable)) << width << " wide, " << count << " tokens";
     }
 }
 
 TEST_F(ElementwiseCuda, CopyOfRowsIsTheCpusOnly) {
   const OnDevice x = as_is(Array({2, 4})), y = as_is(Array({2, 4}));
-  expect_missing([&](Stream s) { copy_rows(s, y, x); }, "copy_rows");
+  expect_missing([&](const Context& s) { copy_rows(s, y, x); }, "copy_rows");
 }
 
 }  // namespace

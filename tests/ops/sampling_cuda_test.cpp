@@ -6,6 +6,9 @@
 
 #include "ops/cuda_testing.h"
 #include "ops/sampling_rows.h"
+#include "slimexx/ops/log_prob.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -23,7 +26,7 @@ Sampled sample(const Array& raw, const std::vector<SamplingRow>& rows, int64_t a
   const OnDevice logits = as_is(raw), log_probs = as_is(Array({r})),
                  tokens = integers_on_device(std::vector<int32_t>(static_cast<size_t>(r), -7)),
                  table = as_is(table_of(rows));
-  run_op([&](Stream s) { sample_tokens(s, tokens, log_probs, logits, table, allowed); });
+  run_op([&](const Context& s) { sample_tokens(s, tokens, log_probs, logits, table, allowed); });
   const Array ids = tokens.back();
   return {std::vector<int32_t>(ids.view().i32(), ids.view().i32() + r), log_probs.back()};
 }
@@ -178,7 +181,7 @@ TEST_F(SamplingCuda, LogProbsAreThoseOfScoring) {
   const int64_t rows = 40, v = 5000, size = 128;
   const OnDevice hidden(random_bf16({rows, size}, 1)), w(random_bf16({v, size}, 2, 0.2)),
       logits = as_is(Array({rows, v}));
-  run_op([&](Stream s) { matmul_forward(s, logits, hidden, w, {}); });
+  run_op([&](const Context& s) { matmul_forward(s, logits, hidden, w, {}); });
   const Array raw = logits.back();
   for (const float temperature : {1.0f, 0.7f}) {
     std::vector<SamplingRow> parameters;
@@ -188,10 +191,11 @@ TEST_F(SamplingCuda, LogProbsAreThoseOfScoring) {
     const Array blank({rows});
     const OnDevice again = as_is(raw), ids = integers_on_device(sampled.tokens), lse = as_is(blank),
                    scored = as_is(blank), fused = as_is(blank), fused_lse = as_is(blank);
-    run_op([&](Stream s) { normalize_logits(s, again, lse, temperature); });
-    run_op([&](Stream s) { gather_log_probs(s, scored, {}, again, lse, ids); });
-    run_op(
-        [&](Stream s) { lm_head_forward(s, fused, {}, fused_lse, hidden, w, ids, temperature); });
+    run_op([&](const Context& s) { normalize_logits(s, again, lse, temperature); });
+    run_op([&](const Context& s) { gather_log_probs(s, scored, {}, again, lse, ids); });
+    run_op([&](const Context& s) {
+      lm_head_forward(s, fused, {}, fused_lse, hidden, w, ids, temperature);
+    });
     EXPECT_TRUE(same_bits(sampled.log_probs, scored.back())) << "temperature " << temperature;
     EXPECT_TRUE(same_bits(sampled.log_probs, fused.back())) << "temperature " << temperature;
   }
@@ -224,7 +228,7 @@ TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
     expected.push_back(i % 3 == 0 ? 42 : i);
   }
   const OnDevice tokens = integers_on_device(staged), sampled = integers_on_device({40, -1, 42});
-  run_op([&](Stream s) { resolve_tokens(s, tokens, sampled); });
+  run_op([&](const Context& s) { resolve_tokens(s, tokens, sampled); });
   const Array ids = tokens.back();
   EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
 }
@@ -238,7 +242,7 @@ TEST_F(SamplingCuda, SamplesAreHandedOut) {
   std::vector<int32_t> expected;
   for (int32_t i = 0; i < kRows; ++i) expected.push_back(i * 7 - 1);
   const OnDevice tokens = integers_on_device(expected), on_device = as_is(log_probs);
-  run_op([&](Stream s) { hand_out_samples(s, ids, values, tokens, on_device); });
+  run_op([&](const Context& s) { hand_out_samples(s, ids, values, tokens, on_device); });
   EXPECT_EQ(std::vector<int32_t>(ids, ids + kRows), expected);
   for (int64_t i = 0; i < kRows; ++i) EXPECT_EQ(values[i], log_probs[i]) << i;
   EXPECT_EQ(ids[kRows], 0);

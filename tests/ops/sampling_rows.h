@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ops/array.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::testing {
 

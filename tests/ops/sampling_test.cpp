@@ -6,6 +6,8 @@
 #include "ops/sampling_rows.h"
 #include "ops/testing.h"
 #include "slimexx/base/error.h"
+#include "slimexx/ops/log_prob.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -17,15 +19,15 @@ struct Sampled {
   Array log_probs;
 };
 
-Sampled sample(const Stream& stream, const Array& raw, const std::vector<SamplingRow>& rows,
+Sampled sample(const Context& ctx, const Array& raw, const std::vector<SamplingRow>& rows,
                int64_t allowed = 0) {
   Array logits = raw.clone();
   const int64_t r = raw.view().dim(0);
   Array tokens({r}, DType::kI32), log_probs({r});
-  sample_tokens(stream, tokens, log_probs, logits, table_of(rows), allowed);
+  sample_tokens(ctx, tokens, log_probs, logits, table_of(rows), allowed);
   const Array normalized = raw.clone(), lse({r});
   for (int64_t i = 0; i < r; ++i) {
-    normalize_logits(stream, normalized.view().rows(i, i + 1), lse.view().rows(i, i + 1),
+    normalize_logits(ctx, normalized.view().rows(i, i + 1), lse.view().rows(i, i + 1),
                      rows[static_cast<size_t>(i)].temperature);
     const int64_t token = tokens.view().i32()[i];
     EXPECT_EQ(log_probs[i], normalized[i * raw.view().dim(1) + token] - lse[i]) << "row " << i;
@@ -68,7 +70,7 @@ SamplingRow seeded(uint32_t i) {
 }
 
 // Draws many times from one row and compares the frequencies with the kept weights.
-void expect_distribution(const Stream& stream, const Array& raw, SamplingRow rule,
+void expect_distribution(const Context& ctx, const Array& raw, SamplingRow rule,
                          int64_t allowed = 0) {
   const auto kept = reference_kept(raw, rule, allowed);
   constexpr int64_t kDraws = 4000;
@@ -84,7 +86,7 @@ void expect_distribution(const Stream& stream, const Array& raw, SamplingRow rul
     rows.push_back(row);
   }
   std::map<int32_t, int> counts;
-  for (int32_t token : sample(stream, logits, rows, allowed).tokens) ++counts[token];
+  for (int32_t token : sample(ctx, logits, rows, allowed).tokens) ++counts[token];
   double mass = 0.0;
   for (const auto& [id, w] : kept) mass += w;
   for (const auto& [id, count] : counts)
@@ -98,28 +100,28 @@ void expect_distribution(const Stream& stream, const Array& raw, SamplingRow rul
 
 TEST_P(Sampling, FrequenciesFollowTheRules) {
   const Array raw = Array::random({1, 40}, 1, 1.5);
-  expect_distribution(stream_, raw, {});
-  expect_distribution(stream_, raw, {.top_p = 0.8f});
-  expect_distribution(stream_, raw, {.top_p = 1e-9f});
-  expect_distribution(stream_, raw, {.top_p = 0.0f});
-  expect_distribution(stream_, raw, {.top_k = 5});
-  expect_distribution(stream_, raw, {.top_k = 1});
-  expect_distribution(stream_, raw, {.top_k = 1000});
-  expect_distribution(stream_, raw, {.min_p = 0.1f});
-  expect_distribution(stream_, raw, {.min_p = 1.0f});
-  expect_distribution(stream_, raw, {.top_p = 0.6f, .top_k = 7});
-  expect_distribution(stream_, raw, {.top_p = 0.9f, .top_k = 20, .min_p = 0.2f});
-  expect_distribution(stream_, raw, {}, 10);
-  expect_distribution(stream_, raw, {.top_p = 0.7f}, 10);
+  expect_distribution(ctx_, raw, {});
+  expect_distribution(ctx_, raw, {.top_p = 0.8f});
+  expect_distribution(ctx_, raw, {.top_p = 1e-9f});
+  expect_distribution(ctx_, raw, {.top_p = 0.0f});
+  expect_distribution(ctx_, raw, {.top_k = 5});
+  expect_distribution(ctx_, raw, {.top_k = 1});
+  expect_distribution(ctx_, raw, {.top_k = 1000});
+  expect_distribution(ctx_, raw, {.min_p = 0.1f});
+  expect_distribution(ctx_, raw, {.min_p = 1.0f});
+  expect_distribution(ctx_, raw, {.top_p = 0.6f, .top_k = 7});
+  expect_distribution(ctx_, raw, {.top_p = 0.9f, .top_k = 20, .min_p = 0.2f});
+  expect_distribution(ctx_, raw, {}, 10);
+  expect_distribution(ctx_, raw, {.top_p = 0.7f}, 10);
 }
 
 TEST_P(Sampling, TiesGoToTheLowerId) {
   const Array raw = Array::of({0, 1, 1, 1, 0, 1}, {1, 6});
-  expect_distribution(stream_, raw, {.top_k = 2});
-  expect_distribution(stream_, raw, {.top_p = 0.4f});
+  expect_distribution(ctx_, raw, {.top_k = 2});
+  expect_distribution(ctx_, raw, {.top_p = 0.4f});
   SamplingRow greedy;
   greedy.greedy = true;
-  EXPECT_EQ(sample(stream_, raw, {greedy}).tokens[0], 1);
+  EXPECT_EQ(sample(ctx_, raw, {greedy}).tokens[0], 1);
 }
 
 TEST_P(Sampling, WideRowsKeepTheRightTokens) {
@@ -142,7 +144,7 @@ TEST_P(Sampling, WideRowsKeepTheRightTokens) {
     // The stated procedure itself: the uniform number walks the kept weights in id order.
     double mass = 0.0;
     for (const auto& [id, w] : kept) mass += w;
-    const auto got = sample(stream_, logits, rows).tokens;
+    const auto got = sample(ctx_, logits, rows).tokens;
     for (uint32_t i = 0; i < 300; ++i) {
       const auto words = philox4x32({i, 0, 5, 0}, {99, 0});
       const double u =
@@ -165,9 +167,9 @@ TEST_P(Sampling, MaskedTokensAreNeverDrawn) {
   Array raw = Array::random({1, 3000}, 1);
   for (int64_t i = 0; i < 3000; ++i)
     if (i % 1000 != 999) raw[i] = -std::numeric_limits<float>::infinity();
-  expect_distribution(stream_, raw, {});
-  expect_distribution(stream_, raw, {.top_p = 0.99f});
-  expect_distribution(stream_, raw, {.top_k = 50});
+  expect_distribution(ctx_, raw, {});
+  expect_distribution(ctx_, raw, {.top_p = 0.99f});
+  expect_distribution(ctx_, raw, {.top_k = 50});
 }
 
 TEST_P(Sampling, BatchAndThreadsChangeNothing) {
@@ -178,16 +180,16 @@ TEST_P(Sampling, BatchAndThreadsChangeNothing) {
     rows.back().top_p = i % 2 ? 0.9f : 1.0f;
     rows.back().top_k = i % 3 ? 0 : 50;
   }
-  const Sampled batch = sample(stream_, raw, rows);
+  const Sampled batch = sample(ctx_, raw, rows);
   expect_same_for_any_threads([&] {
-    const Sampled again = sample(stream_, raw, rows);
+    const Sampled again = sample(ctx_, raw, rows);
     EXPECT_EQ(again.tokens, batch.tokens);
     return std::vector<Array>{again.log_probs};
   });
   for (size_t i = 0; i < 12; ++i) {
     Array one({1, 1500});
     std::copy_n(raw.view().f32() + static_cast<int64_t>(i) * 1500, 1500, one.view().f32());
-    EXPECT_EQ(sample(stream_, one, {rows[i]}).tokens[0], batch.tokens[i]) << i;
+    EXPECT_EQ(sample(ctx_, one, {rows[i]}).tokens[0], batch.tokens[i]) << i;
   }
 }
 
@@ -198,18 +200,18 @@ TEST_P(Sampling, BrokenRowsGiveNoTokenAndLeaveTheOthersAlone) {
       const Array whole = Array::random({3, 50}, 1);
       std::vector<SamplingRow> rows(3);
       rows[2].greedy = greedy;
-      const Sampled good = sample(stream_, whole, rows);
+      const Sampled good = sample(ctx_, whole, rows);
       Array logits = whole.clone();
       logits[2 * 50 + 31] = bad;
       Array tokens({3}, DType::kI32), log_probs({3});
-      sample_tokens(stream_, tokens, log_probs, logits, table_of(rows), 0);
+      sample_tokens(ctx_, tokens, log_probs, logits, table_of(rows), 0);
       EXPECT_EQ(tokens.view().i32()[0], good.tokens[0]);
       EXPECT_EQ(tokens.view().i32()[1], good.tokens[1]);
       EXPECT_EQ(tokens.view().i32()[2], -1) << bad << " greedy " << greedy;
     }
   Array nothing({1, 8}), tokens({1}, DType::kI32), log_probs({1});
   nothing.fill(-inf);
-  sample_tokens(stream_, tokens, log_probs, nothing, table_of(std::vector<SamplingRow>(1)), 0);
+  sample_tokens(ctx_, tokens, log_probs, nothing, table_of(std::vector<SamplingRow>(1)), 0);
   EXPECT_EQ(tokens.view().i32()[0], -1);
   try {
     throw_bad_logits(7);
@@ -226,14 +228,14 @@ TEST_P(Sampling, RowsOfOneBatchHaveTheirOwnTemperatures) {
     rows.push_back(seeded(i));
     rows.back().temperature = i % 2 ? 0.5f : 1.0f;
   }
-  const Sampled batch = sample(stream_, raw, rows);
+  const Sampled batch = sample(ctx_, raw, rows);
   for (int64_t i = 0; i < 4; ++i) {
     Array one({1, 300}), lse({1}), log_prob({1});
     std::copy_n(raw.view().f32() + i * 300, 300, one.view().f32());
-    const Sampled alone = sample(stream_, one, {rows[static_cast<size_t>(i)]});
+    const Sampled alone = sample(ctx_, one, {rows[static_cast<size_t>(i)]});
     EXPECT_EQ(alone.tokens[0], batch.tokens[static_cast<size_t>(i)]) << i;
-    normalize_logits(stream_, one, lse, rows[static_cast<size_t>(i)].temperature);
-    gather_log_probs(stream_, log_prob, {}, one, lse, Array::integers({alone.tokens[0]}));
+    normalize_logits(ctx_, one, lse, rows[static_cast<size_t>(i)].temperature);
+    gather_log_probs(ctx_, log_prob, {}, one, lse, Array::integers({alone.tokens[0]}));
     EXPECT_EQ(log_prob[0], batch.log_probs[i]) << i;
   }
 }
@@ -241,7 +243,7 @@ TEST_P(Sampling, RowsOfOneBatchHaveTheirOwnTemperatures) {
 TEST_P(Sampling, UnknownTokensAreWhatWasSampled) {
   const Array tokens = Array::integers({~2, 7, ~0, 0, ~1, ~2}),
               sampled = Array::integers({40, -1, 42});
-  resolve_tokens(stream_, tokens, sampled);
+  resolve_tokens(ctx_, tokens, sampled);
   const int32_t* ids = tokens.view().i32();
   EXPECT_EQ(std::vector<int32_t>(ids, ids + 6), (std::vector<int32_t>{42, 7, 40, 0, 0, 42}));
 }
@@ -250,7 +252,7 @@ TEST_P(Sampling, SamplesAreHandedOut) {
   const Array tokens = Array::integers({5, -1, 7}), log_probs = Array::random({3}, 4);
   std::vector<int32_t> ids(4, -9);
   std::vector<float> values(4, -9);
-  hand_out_samples(stream_, ids.data(), values.data(), tokens, log_probs);
+  hand_out_samples(ctx_, ids.data(), values.data(), tokens, log_probs);
   EXPECT_EQ(ids, (std::vector<int32_t>{5, -1, 7, -9}));
   EXPECT_EQ(values, (std::vector<float>{log_probs[0], log_probs[1], log_probs[2], -9}));
 }

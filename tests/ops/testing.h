@@ -10,7 +10,7 @@
 #include "ops/array.h"
 #include "ops/cpu/isa/isa.h"
 #include "slimexx/base/thread_pool.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/context.h"
 
 namespace slimexx::ops::testing {
 
@@ -105,7 +105,8 @@ class OpsTest : public ::testing::TestWithParam<const cpu::KernelTable*> {
     set_num_threads(default_threads_);
   }
   const int default_threads_ = num_threads();
-  const Stream stream_{};
+  tensor::Arena arena_{tensor::Device{}, 0, "test"};  // the CPU's ops need none
+  const Context ctx_ = compute_context(arena_);
 };
 
 #define SLX_OPS_SUITE(suite)                                                     \

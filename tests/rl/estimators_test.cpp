@@ -9,6 +9,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "slimexx/ops/policy_loss.h"
 #include "test_paths.h"
 
 namespace slimexx::rl {

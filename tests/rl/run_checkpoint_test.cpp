@@ -7,7 +7,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "cpu_context.h"
 #include "slimexx/base/error.h"
+#include "slimexx/ops/elementwise.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::rl {
@@ -92,9 +94,9 @@ class RunCheckpoint : public testing::Test {
     State state;
     dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
       TinyPolicy policy(kModel);
-      ops::fill_zero({}, policy.store.flat_weights());
+      ops::fill_zero(cpu_context(), policy.store.flat_weights());
       Trainer trainer = make_trainer(policy, communicator, state_dtype);
-      load_training_state(io::Checkpoint::open(directory), policy.store, trainer.optimizer(), {});
+      load_training_state(io::Checkpoint::open(directory), policy.store, trainer.optimizer());
       State own = state_of(communicator, policy, trainer);
       if (communicator.rank() == num_ranks - 1) state = std::move(own);
     });
@@ -145,7 +147,7 @@ TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
       const State own = state_of(communicator, policy, trainer);
       Trainer resumed = make_trainer(other, communicator, "float32", cut(!by_layers));
       load_training_state(io::Checkpoint::open(io::find_latest(root_.string())), other.store,
-                          resumed.optimizer(), {});
+                          resumed.optimizer());
       expect_equal(state_of(communicator, other, resumed), own, by_layers ? "to one" : "to layers");
     });
   }
@@ -179,9 +181,9 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
       writer.finish_pending();
 
       const auto checkpoint = io::Checkpoint::open(io::find_latest(root_.string()));
-      ops::fill_zero({}, resumed_policy.store.flat_weights());
+      ops::fill_zero(cpu_context(), resumed_policy.store.flat_weights());
       Trainer resumed = make_trainer(resumed_policy, communicator, c.dtype);
-      load_training_state(checkpoint, resumed_policy.store, resumed.optimizer(), {});
+      load_training_state(checkpoint, resumed_policy.store, resumed.optimizer());
       resumed.optimizer().set_num_steps(checkpoint.state()["adam_steps"].get<int64_t>());
       const std::string what = std::to_string(c.ranks) + (c.async ? " ranks, async, " : " ranks, ");
       expect_equal(state_of(communicator, resumed_policy, resumed), at_save, what + c.dtype);
@@ -232,7 +234,7 @@ TEST_F(RunCheckpoint, AsyncSaveWritesASnapshot) {
         std::fill_n(t.f32(), t.num_elements(), -123.0f);
       writer.finish_pending();
       load_training_state(io::Checkpoint::open(io::step_directory(root_.string(), step)),
-                          loaded_policy.store, loaded.optimizer(), {});
+                          loaded_policy.store, loaded.optimizer());
       expect_equal(state_of(communicator, loaded_policy, loaded), expected,
                    "step " + std::to_string(step));
     }
@@ -307,7 +309,7 @@ TEST_F(RunCheckpoint, AnotherModelIsRefused) {
   Trainer another = make_trainer(other, *communicator);
   try {
     load_training_state(io::Checkpoint::open(io::find_latest(root_.string())), other.store,
-                        another.optimizer(), {});
+                        another.optimizer());
     FAIL() << "accepted";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kInput);

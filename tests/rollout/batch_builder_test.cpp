@@ -1,4 +1,6 @@
 #include "rollout/batch_builder.h"
+#include "cpu_context.h"
+#include "slimexx/ops/sampling.h"
 
 #include <gtest/gtest.h>
 
@@ -119,14 +121,15 @@ TEST_F(BatchBuilderTest, TwoStepsStandBesideEachOther) {
   const size_t set = builder_.current_set();
   group.tokens.i32()[0] = 40, group.tokens.i32()[1] = 41;
   group.log_probs.f32()[0] = -1.5f, group.log_probs.f32()[1] = -2.5f;
-  ops::hand_out_samples({}, group.host_tokens, group.host_log_probs, group.tokens, group.log_probs);
+  ops::hand_out_samples(cpu_context(), group.host_tokens, group.host_log_probs, group.tokens,
+                        group.log_probs);
 
   b->expect_token(1);
   const std::vector<Chunk> second{{b.get(), 2, 1, true}};
   const model::Batch& next = builder_.build({}, second, {});
   EXPECT_NE(builder_.current_set(), set);
   EXPECT_EQ(values(next.tokens), std::vector<int32_t>{~1});
-  ops::resolve_tokens({}, next.tokens, builder_.sampled_before());
+  ops::resolve_tokens(cpu_context(), next.tokens, builder_.sampled_before());
   EXPECT_EQ(values(next.tokens), std::vector<int32_t>{41});
   const auto* row = builder_.group_samples(8)[0].parameters.data<ops::SamplingRow>();
   EXPECT_EQ(row->counter[0], 2u);  // one token of the response is known, one expected

@@ -63,11 +63,11 @@ inline PackedSamples pack(const std::vector<Request>& requests,
 inline std::vector<float> training_log_probs(const RandomModel& own, const PackedSamples& packed,
                                              float temperature) {
   std::vector<float> log_probs(packed.rows.size());
-  const auto run = [&](tensor::Stream stream, tensor::Arena& arena) {
+  const auto run = [&](const ops::Context& ctx) {
     const auto put = [&](const std::vector<int32_t>& values) {
       const tensor::Tensor t =
-          arena.allocate(tensor::DType::kI32, {static_cast<int64_t>(values.size())});
-      tensor::upload(stream, t, values.data());
+          ctx.arena.allocate(tensor::DType::kI32, {static_cast<int64_t>(values.size())});
+      tensor::upload(ctx.stream, t, values.data());
       return t;
     };
     model::Batch batch;
@@ -76,20 +76,19 @@ inline std::vector<float> training_log_probs(const RandomModel& own, const Packe
     batch.attention.cu_seqlens = packed.cu_seqlens;
     batch.attention.device_cu_seqlens = put(packed.cu_seqlens);
     const tensor::Tensor rows = put(packed.rows), targets = put(packed.targets),
-                         out = arena.allocate(tensor::DType::kF32,
-                                              {static_cast<int64_t>(log_probs.size())});
+                         out = ctx.arena.allocate(tensor::DType::kF32,
+                                                  {static_cast<int64_t>(log_probs.size())});
     model::Tape tape;
-    const tensor::Tensor x = own.transformer.forward(stream, arena, own.weights, batch, &tape);
+    const tensor::Tensor x = own.transformer.forward(ctx, own.weights, batch, &tape);
     model::HeadOptions options{.temperature = temperature};
     options.max_logits_bytes = 7 * own.spec.vocab_size * 4;  // several chunks, where there are any
-    model::head_forward(stream, arena, own.spec, own.weights, x, rows, targets, options, out, {},
-                        nullptr);
-    tensor::download(stream, log_probs.data(), out);
+    model::head_forward(ctx, own.spec, own.weights, x, rows, targets, options, out, {}, nullptr);
+    tensor::download(ctx.stream, log_probs.data(), out);
   };
   tensor::Arena plan = tensor::Arena::for_planning(own.device, "test");
-  run(tensor::planning_stream(own.device, plan), plan);
+  run(ops::planning_context(plan));
   tensor::Arena arena(own.device, plan.high_water_bytes(), "test");
-  run(tensor::compute_stream(own.device), arena);
+  run(ops::compute_context(arena));
   return log_probs;
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 
+#include "cpu_context.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {
@@ -208,11 +209,11 @@ TEST(Exchange, RanksMayStartAtDifferentTimes) {
             std::sin(static_cast<float>(i + 7 * communicator.rank()));
       }
       for (int64_t part = 0; part < early - communicator.rank(); ++part)
-        by_parts.start_gradient_part({}, part);
-      const double norm = by_parts.reduce_gradients({});
-      EXPECT_EQ(norm, on_host.reduce_gradients({}));
-      by_parts.step({}, 0.01, norm);
-      on_host.step({}, 0.01, norm);
+        by_parts.start_gradient_part(cpu_context(), part);
+      const double norm = by_parts.reduce_gradients(cpu_context());
+      EXPECT_EQ(norm, on_host.reduce_gradients(cpu_context()));
+      by_parts.step(cpu_context(), 0.01, norm);
+      on_host.step(cpu_context(), 0.01, norm);
       EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()),
                                  floats_of(other.store.flat_weights())),
                 "");

@@ -101,17 +101,17 @@ Steps run_steps(tensor::Device device, bool early) {
   ShardedAdamW optimizer(policy.store, host, options, device, uneven_parts(n),
                          exchange_of_one(device));
   tensor::Arena arena(device, int64_t{64} << 20, "test");
-  const tensor::Stream stream = tensor::compute_stream(device).with_scratch(arena);
+  const ops::Context ctx = ops::compute_context(arena);
   Steps result;
   for (uint64_t step = 0; step < 3; ++step) {
     const auto own = gradient_values(world->rank(), n, step);
-    tensor::upload(stream, policy.store.flat_gradients(), own.data());
+    tensor::upload(ctx.stream, policy.store.flat_gradients(), own.data());
     for (int64_t part = 0; early && part < 3 + world->rank(); ++part)
-      optimizer.start_gradient_part(stream, part);
-    result.norms.push_back(optimizer.reduce_gradients(stream));
-    optimizer.gather_gradients(stream);
+      optimizer.start_gradient_part(ctx, part);
+    result.norms.push_back(optimizer.reduce_gradients(ctx));
+    optimizer.gather_gradients(ctx);
     result.reduced = download(policy.store.flat_gradients());
-    optimizer.step(stream, 1e-3, result.norms.back());
+    optimizer.step(ctx, 1e-3, result.norms.back());
   }
   result.master = download(optimizer.master());
   result.exp_avg = download(optimizer.exp_avg());

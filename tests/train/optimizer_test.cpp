@@ -5,7 +5,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "cpu_context.h"
 #include "slimexx/base/json.h"
+#include "slimexx/ops/elementwise.h"
 #include "test_paths.h"
 #include "train/tiny_policy.h"
 
@@ -69,10 +71,10 @@ State run_steps(int num_ranks, int num_steps, double clip_grad, const char* stat
     if (cut == Cut::kParts) parts = uneven_parts(policy.store.num_elements());
     ShardedAdamW optimizer(policy.store, communicator, options, {}, std::move(parts));
     for (int k = 0; k < num_steps; ++k) {
-      ops::fill_zero({}, policy.store.flat_gradients());
+      ops::fill_zero(cpu_context(), policy.store.flat_gradients());
       if (communicator.rank() == num_ranks - 1) fill_gradients(policy.store, k);
-      const double norm = optimizer.reduce_gradients({});
-      optimizer.step({}, kLearningRates[k], norm);
+      const double norm = optimizer.reduce_gradients(cpu_context());
+      optimizer.step(cpu_context(), kLearningRates[k], norm);
     }
     State own{floats_of(policy.store.flat_weights()),
               gather_state(communicator, optimizer, optimizer.master()),
@@ -104,9 +106,9 @@ TEST(ShardedAdamW, AgreesWithTorch) {
   EXPECT_GT(exempt, 4);
   for (size_t k = 0; k < norms.size(); ++k) {
     fill_gradients(policy.store, static_cast<int64_t>(k));
-    const double norm = optimizer.reduce_gradients({});
+    const double norm = optimizer.reduce_gradients(cpu_context());
     EXPECT_NEAR(norm, norms[k].get<double>(), 1e-6 * norm) << "step " << k;
-    optimizer.step({}, kLearningRates[k], norm);
+    optimizer.step(cpu_context(), kLearningRates[k], norm);
     size_t compared = 0;
     for (const auto& info : policy.store.infos()) {
       const float* weight = policy.store.weight(info.name).f32();
@@ -210,7 +212,7 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
         ShardedAdamW optimizer(policy.store, communicator, golden_options(clip), {},
                                uneven_parts(policy.store.num_elements()));
         // Rank r brings (r + 1) * 2^-4 everywhere: exact sums. Gaps stay zero.
-        ops::fill_zero({}, policy.store.flat_gradients());
+        ops::fill_zero(cpu_context(), policy.store.flat_gradients());
         int64_t n = 0;
         for (const auto& info : policy.store.infos()) {
           const tensor::Tensor g = policy.store.gradient(info.name);
@@ -218,9 +220,9 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
           std::fill_n(g.f32(), g.num_elements(), static_cast<float>(communicator.rank() + 1) / 16);
         }
         const double each = ranks * (ranks + 1) / 2 / 16.0;
-        const double norm = optimizer.reduce_gradients({});
+        const double norm = optimizer.reduce_gradients(cpu_context());
         EXPECT_NEAR(norm, each * std::sqrt(static_cast<double>(n)), 1e-9 * norm);
-        optimizer.step({}, 0.0, norm);
+        optimizer.step(cpu_context(), 0.0, norm);
         // First moment after one step: (1 - beta1) * scale * gradient.
         const double scale = clip == 0.5 ? clip / (norm + 1e-6) : 1;
         const auto exp_avg = gather_state(communicator, optimizer, optimizer.exp_avg());
@@ -247,7 +249,7 @@ TEST(ShardedAdamW, NormSeesNanOfEveryRank) {
         const tensor::Tensor g = policy.store.gradient(policy.store.infos().back().name);
         g.f32()[g.num_elements() - 1] = std::numeric_limits<float>::quiet_NaN();
       }
-      EXPECT_TRUE(std::isnan(optimizer.reduce_gradients({}))) << "rank " << culprit;
+      EXPECT_TRUE(std::isnan(optimizer.reduce_gradients(cpu_context()))) << "rank " << culprit;
     }
   });
 }
@@ -257,8 +259,8 @@ TEST(ShardedAdamW, DecayExemptsVectors) {
   const auto communicator = dist::make_single_communicator();
   TinyPolicy policy(kGoldenModel), before(kGoldenModel);
   ShardedAdamW optimizer(policy.store, *communicator, golden_options(1.0), {});
-  ops::fill_zero({}, policy.store.flat_gradients());
-  optimizer.step({}, 0.5, optimizer.reduce_gradients({}));
+  ops::fill_zero(cpu_context(), policy.store.flat_gradients());
+  optimizer.step(cpu_context(), 0.5, optimizer.reduce_gradients(cpu_context()));
   for (const auto& info : policy.store.infos()) {
     const auto now = floats_of(policy.store.weight(info.name));
     const auto then = floats_of(before.store.weight(info.name));

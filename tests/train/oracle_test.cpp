@@ -8,6 +8,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
+#include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/trainer.h"
 #include "test_paths.h"
 

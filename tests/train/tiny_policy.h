@@ -12,6 +12,7 @@
 #include "slimexx/dist/communicator.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
+#include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/trainer.h"
 #include "test_paths.h"
 

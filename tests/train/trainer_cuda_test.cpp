@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "model/random_model_cuda.h"
+#include "slimexx/ops/policy_loss.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {

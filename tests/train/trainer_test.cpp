@@ -1,4 +1,5 @@
 #include "slimexx/train/trainer.h"
+#include "slimexx/ops/policy_loss.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/rotary.h"
 #include "slimexx/tensor/dtype.h"
 
 namespace slimexx::model {

@@ -1,7 +1,7 @@
 // The decoder: one forward for training, prefill and decode, and its backward, driven by ModelSpec.
 // Training keeps what backward needs on a tape; generation keeps nothing and writes keys and values
-// to pages. All memory comes from the caller's arena; run on a planning stream with a planning
-// arena, the same calls measure it.
+// to pages. All memory comes from the context's arena; in a planning context the same calls measure
+// it.
 //
 // Legend: T packed tokens, H hidden, D head dimension, Hq/Hkv heads, F feed-forward, R selected
 // rows.
@@ -13,7 +13,8 @@
 
 #include "slimexx/model/parameters.h"
 #include "slimexx/model/spec.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/rotary.h"
 #include "slimexx/tensor/tensor.h"
 
 namespace slimexx::model {
@@ -122,41 +123,42 @@ class Transformer {
   const ModelSpec& spec() const { return spec_; }
   int64_t max_positions() const { return max_positions_; }
 
-  // The residual stream after the last layer, before the final norm, [T,H], allocated from `arena`.
-  // With a tape, so is the tape; without, layer scratch is released as it goes. A tape serves one
-  // backward.
-  Tensor forward(Stream stream, Arena& arena, const ModelParameters& weights, const Batch& batch,
+  // The residual stream after the last layer, before the final norm, [T,H], allocated from the
+  // context's arena. With a tape, so is the tape; without, layer scratch is released as it goes. A
+  // tape serves one backward.
+  Tensor forward(const ops::Context& ctx, const ModelParameters& weights, const Batch& batch,
                  Tape* tape) const;
 
   // Accumulates into `gradients`. dx[T,H] is the gradient of forward's result and is overwritten.
-  void backward(Stream stream, Arena& arena, const ModelParameters& weights,
+  void backward(const ops::Context& ctx, const ModelParameters& weights,
                 const ModelParameters& gradients, const Batch& batch, const Tape& tape, Tensor dx,
                 const BackwardHooks& hooks = {}) const;
 
  private:
   // The steps of a layer, in order. Each fills members of the tape that are allocated: forward runs
   // them all, recompute_layer those whose results were not kept.
-  void project_qkv(Stream stream, const LayerParameters& w, const Batch& batch, int64_t layer,
-                   const LayerTape& tape, Tensor normed) const;
-  void attend(Stream stream, const Batch& batch, int64_t layer, const LayerTape& tape) const;
+  void project_qkv(const ops::Context& ctx, const LayerParameters& w, const Batch& batch,
+                   int64_t layer, const LayerTape& tape, Tensor normed) const;
+  void attend(const ops::Context& ctx, const Batch& batch, int64_t layer,
+              const LayerTape& tape) const;
   // o, x_mid and `mid_normed`, the norm of x_mid; `keeps_o`: o_raw is there already.
-  void add_attention(Stream stream, Arena& arena, const LayerParameters& w, const LayerTape& tape,
+  void add_attention(const ops::Context& ctx, const LayerParameters& w, const LayerTape& tape,
                      Tensor mid_normed, bool keeps_o) const;
   // gate_up, or else h.
-  void project_up(Stream stream, const LayerParameters& w, const LayerTape& tape,
+  void project_up(const ops::Context& ctx, const LayerParameters& w, const LayerTape& tape,
                   Tensor mid_normed) const;
   // x_out (not x_mid), and its norm by `next_norm` in `normed` where that is defined.
-  void add_mlp(Stream stream, Arena& arena, const LayerParameters& w, const LayerTape& tape,
+  void add_mlp(const ops::Context& ctx, const LayerParameters& w, const LayerTape& tape,
                Tensor x_out, Tensor next_norm, Tensor normed) const;
-  Tensor norm_again(Stream stream, Arena& arena, Tensor kept, Tensor x, Tensor w) const;
-  void recompute_layer(Stream stream, Arena& arena, const LayerParameters& w, const Batch& batch,
+  Tensor norm_again(const ops::Context& ctx, Tensor kept, Tensor x, Tensor w) const;
+  void recompute_layer(const ops::Context& ctx, const LayerParameters& w, const Batch& batch,
                        int64_t layer, LayerTape& tape) const;
   // `accumulate`: the gradients of matrices are added to; else they are written.
-  void attention_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
+  void attention_block_backward(const ops::Context& ctx, const LayerParameters& w,
                                 const LayerParameters& g, const Batch& batch, const LayerTape& tape,
                                 Tensor dx, bool accumulate,
                                 const std::function<void()>& attention_next) const;
-  void mlp_block_backward(Stream stream, Arena& arena, const LayerParameters& w,
+  void mlp_block_backward(const ops::Context& ctx, const LayerParameters& w,
                           const LayerParameters& g, const LayerTape& tape, Tensor dx,
                           bool accumulate) const;
 
@@ -187,18 +189,18 @@ struct HeadTape {
 
 // x[T,H] from Transformer::forward; rows[R] i32 select, targets[R] i32 are the next tokens. Writes
 // log_probs[R] and, if defined, entropies[R]. `tape` null: nothing is kept.
-void head_forward(Stream stream, Arena& arena, const ModelSpec& spec,
-                  const ModelParameters& weights, Tensor x, Tensor rows, Tensor targets,
-                  const HeadOptions& options, Tensor log_probs, Tensor entropies, HeadTape* tape);
+void head_forward(const ops::Context& ctx, const ModelSpec& spec, const ModelParameters& weights,
+                  Tensor x, Tensor rows, Tensor targets, const HeadOptions& options,
+                  Tensor log_probs, Tensor entropies, HeadTape* tape);
 // Given dlog_probs[R] and dentropies[R] (may be undefined), accumulates head gradients and writes
 // dx[T,H] (zero in rows that were not selected).
-void head_backward(Stream stream, Arena& arena, const ModelSpec& spec,
-                   const ModelParameters& weights, const ModelParameters& gradients, Tensor rows,
-                   Tensor targets, const HeadOptions& options, const HeadTape& tape,
-                   Tensor entropies, Tensor dlog_probs, Tensor dentropies, Tensor dx);
+void head_backward(const ops::Context& ctx, const ModelSpec& spec, const ModelParameters& weights,
+                   const ModelParameters& gradients, Tensor rows, Tensor targets,
+                   const HeadOptions& options, const HeadTape& tape, Tensor entropies,
+                   Tensor dlog_probs, Tensor dentropies, Tensor dx);
 
-// Generation: raw logits[R,V] f32 of the selected rows, allocated from the arena.
-Tensor head_logits(Stream stream, Arena& arena, const ModelSpec& spec,
-                   const ModelParameters& weights, Tensor x, Tensor rows);
+// Generation: raw logits[R,V] f32 of the selected rows, allocated from the ctx.arena.
+Tensor head_logits(const ops::Context& ctx, const ModelSpec& spec, const ModelParameters& weights,
+                   Tensor x, Tensor rows);
 
 }  // namespace slimexx::model

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "slimexx/kernels/policy_loss_args.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/context.h"
 
 namespace slimexx::ops {
 
@@ -37,7 +37,7 @@ KlValue estimate_kl(KlKind kind, float d);
 
 // (scratch) Writes dlog_probs[R] and dentropies[R] (may be undefined when entropy_coef is 0); adds
 // to metrics[kNumLossMetrics] f64 (kLogProbMaxDiff by maximum).
-void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
+void policy_loss(const Context& ctx, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                  const PolicyLossRows& rows, const PolicyLossOptions& options);
 
 }  // namespace slimexx::ops

@@ -33,24 +33,17 @@ void select_device(Device device);
 // The type of weights, activations and cached keys on a device: f32 on the CPU, bf16 on CUDA.
 DType compute_dtype(Device device);
 
-class Arena;
-
 // A queue of work on a device. The CPU's has no state: ops return when they are done. On a planning
-// stream ops check their arguments, take and give back their scratch, and compute nothing: with
-// planning arenas the code that runs a step also measures it.
+// stream nothing is launched or copied: with a planning arena the code that runs a step also
+// measures it (ops/context.h).
 struct Stream {
   Device device;
   void* handle = nullptr;  // cudaStream_t
   bool is_planning = false;
-  // What ops need while they run; the next op in stream order may use the same bytes. Ops that need
-  // some say so; of the CPU's one does (ops.h).
-  Arena* scratch = nullptr;
-
-  Stream with_scratch(Arena& arena) const { return {device, handle, is_planning, &arena}; }
 };
 // The stream on which a device computes: one per device and process, made at first use.
 Stream compute_stream(Device device);
-Stream planning_stream(Device device, Arena& scratch);
+Stream planning_stream(Device device);
 // A second queue beside the compute stream, for copies and exchanges; one per device and process.
 Stream side_stream(Device device);
 // Returns when all work queued on the stream is done. Throws Error(kRun) if any of it failed.

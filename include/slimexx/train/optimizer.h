@@ -11,7 +11,7 @@
 #include "slimexx/dist/communicator.h"
 #include "slimexx/dist/device_communicator.h"
 #include "slimexx/model/parameters.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/optimizer.h"
 #include "slimexx/train/gradient_parts.h"
 #include "slimexx/train/options.h"
 
@@ -29,25 +29,25 @@ class ShardedAdamW {
                std::vector<dist::Range> parts = {},
                std::unique_ptr<dist::DeviceCommunicator> exchange = nullptr);
 
-  // On a planning stream: takes and gives back the scratch of reduce_gradients, step and
+  // In a planning context: takes and gives back the scratch of reduce_gradients, step and
   // weight_norm.
-  void plan_step(ops::Stream stream) const;
-  // Part `index` is final when what `stream` holds has run: its sum over ranks is queued behind
-  // that, beside what `stream` gets from now on. Parts come in order, and nothing writes them until
-  // reduce_gradients. Every rank queues the same parts in the same order: how many of them by this
-  // call, and when, is its own affair, and changes no bit. Does nothing without an exchange.
-  void start_gradient_part(ops::Stream stream, int64_t index);
+  void plan_step(const ops::Context& ctx) const;
+  // Part `index` is final when what the stream holds has run: its sum over ranks is queued behind
+  // that, beside what the stream gets from now on. Parts come in order, and nothing writes them
+  // until reduce_gradients. Every rank queues the same parts in the same order: how many of them by
+  // this call, and when, is its own affair, and changes no bit. Does nothing without an exchange.
+  void start_gradient_part(const ops::Context& ctx, int64_t index);
   // The same for all parts that are left. Call it before any collective of the host: another rank
   // may not get there before its parts are summed.
-  void start_remaining_parts(ops::Stream stream);
+  void start_remaining_parts(const ops::Context& ctx);
   // Sums what is left of the gradients over ranks, each into its owner's; returns their global
   // 2-norm (NaN or Inf if any gradient is). Collective.
-  double reduce_gradients(ops::Stream stream);
+  double reduce_gradients(const ops::Context& ctx);
   // One update with the reduced gradients, scaled down to clip_grad where `gradient_norm` exceeds
   // it; then every rank has the new weights. Collective.
-  void step(ops::Stream stream, double learning_rate, double gradient_norm);
+  void step(const ops::Context& ctx, double learning_rate, double gradient_norm);
   // 2-norm of all weights, as the masters hold them. Collective.
-  double weight_norm(ops::Stream stream) const;
+  double weight_norm(const ops::Context& ctx) const;
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
 
@@ -60,24 +60,25 @@ class ShardedAdamW {
   tensor::Tensor exp_avg() const { return exp_avg_; }
   tensor::Tensor exp_avg_sq() const { return exp_avg_sq_; }
   // The masters become the weights of the store, as at construction.
-  void take_master(ops::Stream stream);
+  void take_master();
   // After the state was loaded: the weights become the masters', on every rank. Collective.
-  void publish_master(ops::Stream stream);
+  void publish_master();
   // Between reduce_gradients and the next step: all reduced gradients on every rank. Collective.
-  void gather_gradients(ops::Stream stream);
+  void gather_gradients(const ops::Context& ctx);
 
  private:
   std::span<const dist::Range> slices_of(size_t part) const;
   std::vector<ops::ElementRange> owned_ranges() const;
   std::vector<ops::DecayRange> decay_ranges() const;
   void sum_on_host();
-  void gather(ops::Stream stream, const tensor::Tensor& flat);
+  void gather(const ops::Context& ctx, const tensor::Tensor& flat);
   model::ParameterStore& store_;
   dist::Communicator& communicator_;
   OptimizerOptions options_;
   std::vector<dist::Range> parts_, slices_;
   std::vector<OwnedPiece> pieces_;
   tensor::Buffer state_, scratch_;
+  tensor::Arena no_scratch_;  // of copies, which need none
   tensor::Tensor master_, exp_avg_, exp_avg_sq_;
   int64_t num_steps_ = 0;
   size_t num_started_parts_ = 0;

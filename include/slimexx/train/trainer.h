@@ -97,8 +97,10 @@ class Trainer {
                                              std::span<const TrainSample> samples);
 
   // 2-norm of the policy's weights. Between steps, behind at least one. Collective.
-  double weight_norm() { return optimizer_.weight_norm(stream()); }
+  double weight_norm() { return optimizer_.weight_norm(context()); }
   ShardedAdamW& optimizer() { return optimizer_; }
+  // All gradients become zero, between parameters too: the norm is taken over the whole buffer.
+  void clear_gradients();
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
   void gather_gradients();
   int64_t memory_bytes() const { return arena_.capacity_bytes(); }
@@ -127,7 +129,7 @@ class Trainer {
     std::vector<int64_t> mine;  // microbatch indices of this rank
     std::vector<int> owner;     // rank of each microbatch
   };
-  tensor::Stream stream();
+  ops::Context context();
   Assignment assign(const model::Transformer& transformer,
                     std::span<const TrainSample> samples) const;
   std::vector<std::vector<TrainSample>> largest_microbatches(int64_t longest_sequence,
@@ -146,9 +148,9 @@ class Trainer {
   void reserve_for_step(std::span<const TrainSample> samples, const Assignment& assignment);
   void reserve_for_scoring(const Pass& pass, std::span<const TrainSample> samples,
                            const Assignment& assignment);
-  void clear_gradients(bool all);
-  void finish_stage(tensor::Stream stream, int64_t stage);
-  void start_final_parts(tensor::Stream stream);
+  void clear_before_backward();
+  void finish_stage(const ops::Context& ctx, int64_t stage);
+  void start_final_parts(const ops::Context& ctx);
   void run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
                     const StepLoss& loss, std::span<const std::vector<float>> weights,
                     std::span<double> metrics);

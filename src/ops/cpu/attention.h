@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "ops/cpu/isa/kernel_table.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/attention.h"
 
 namespace slimexx::ops::cpu {
 

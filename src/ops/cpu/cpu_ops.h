@@ -1,7 +1,13 @@
 // The CPU backend: the ops of ops.h on checked operands. Work runs at once on the thread pool,
 // split over outputs only; scratch is per thread and kept (scratch.h).
 #pragma once
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/log_prob.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/optimizer.h"
+#include "slimexx/ops/rotary.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::cpu {
 

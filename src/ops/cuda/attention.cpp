@@ -35,7 +35,7 @@ kernels::AttentionRuns choose_runs(const AttentionLayout& layout, int64_t num_to
 
 }  // namespace
 
-void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale) {
   const bool paged = layout.page_table.defined();
   kernels::AttentionForward problem{.q = q.raw(),
@@ -62,13 +62,13 @@ void attention_forward(Stream stream, Tensor out, Tensor lse, Tensor q, Tensor k
     problem.page_tokens = layout.page_tokens;
   }
   problem.workspace_bytes = kernels::attention_forward_workspace(problem);
-  const ScratchScope scratch("attention_forward", stream, problem.workspace_bytes);
-  if (stream.is_planning || problem.tokens == 0) return;
+  const ScratchScope scratch(ctx, problem.workspace_bytes);
+  if (ctx.planning() || problem.tokens == 0) return;
   problem.workspace = scratch.data();
-  SLX_CUDA(kernels::attention_forward(problem, handle(stream)));
+  SLX_CUDA(kernels::attention_forward(problem, handle(ctx)));
 }
 
-void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale) {
   kernels::AttentionBackward problem{.q = q.raw(),
@@ -97,10 +97,10 @@ void attention_backward(Stream stream, Tensor dq, Tensor dk, Tensor dv, Tensor d
                                      .max_len = longest_sequence(layout),
                                      .scale = scale};
   problem.workspace_bytes = kernels::attention_backward_workspace(problem);
-  const ScratchScope scratch("attention_backward", stream, problem.workspace_bytes);
-  if (stream.is_planning || problem.tokens == 0) return;
+  const ScratchScope scratch(ctx, problem.workspace_bytes);
+  if (ctx.planning() || problem.tokens == 0) return;
   problem.workspace = scratch.data();
-  SLX_CUDA(kernels::attention_backward(problem, handle(stream)));
+  SLX_CUDA(kernels::attention_backward(problem, handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

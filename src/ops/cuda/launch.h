@@ -3,25 +3,25 @@
 #include <cuda_runtime_api.h>
 
 #include "slimexx/base/check.h"
-#include "slimexx/ops/ops.h"
+#include "slimexx/ops/context.h"
 #include "slimexx/tensor/cuda_check.h"
 
 namespace slimexx::ops::cuda {
 
-inline cudaStream_t handle(const Stream& stream) {
-  return static_cast<cudaStream_t>(stream.handle);
+inline cudaStream_t handle(const Context& ctx) {
+  return static_cast<cudaStream_t>(ctx.stream.handle);
 }
 
 // `fault` is null, or says what is wrong with a launch of `op` on these operands.
 void check_launch(const char* op, const char* fault, const Tensor& a, const Tensor& b);
 
-// Bytes from stream.scratch until the end of the scope. On a planning stream they are only counted.
+// Bytes from the context's arena until the end of the scope. Of a planning context they are only
+// counted.
 class ScratchScope {
  public:
-  ScratchScope(const char* op, const Stream& stream, size_t bytes) {
+  ScratchScope(const Context& ctx, size_t bytes) {
     if (bytes == 0) return;
-    SLX_CHECK(stream.scratch != nullptr, "{}: the stream has no scratch arena", op);
-    arena_ = stream.scratch;
+    arena_ = &ctx.arena;
     mark_ = arena_->mark();
     bytes_ = arena_->allocate(tensor::DType::kU8, {static_cast<int64_t>(bytes)});
   }

@@ -16,7 +16,7 @@ void check_launch(const char* op, const char* fault, const Tensor& a, const Tens
               std::string(op) + " of " + a.shape_text() + " and " + b.shape_text() + ": " + fault);
 }
 
-void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias) {
   SLX_CHECK(x.is_contiguous() && (y.stride(0) == y.dim(1) || y.dtype() == tensor::DType::kF32),
             "matmul_forward: strided x {} or y {}", x.shape_text(), y.shape_text());
   const bool f32 = y.dtype() == tensor::DType::kF32;
@@ -30,12 +30,12 @@ void matmul_forward(Stream stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
       .k = w.dim(1),
       .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
       .y_stride = y.stride(0)};
-  check_launch("matmul_forward", kernels::launch_gemm(args, handle(stream)), x, w);
+  check_launch("matmul_forward", kernels::launch_gemm(args, handle(ctx)), x, w);
 }
 
 bool fuses_swiglu(const Tensor& w) { return kernels::fuses_swiglu(w.dim(0), w.dim(1), w.raw()); }
 
-void matmul_swiglu_forward(Stream stream, Tensor h, Tensor x, Tensor w, Tensor bias) {
+void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Tensor bias) {
   const kernels::GemmArgs args{.x = x.raw(),
                                .w = w.raw(),
                                .bias = bias.raw(),
@@ -43,12 +43,12 @@ void matmul_swiglu_forward(Stream stream, Tensor h, Tensor x, Tensor w, Tensor b
                                .m = x.dim(0),
                                .n = w.dim(0),
                                .k = w.dim(1)};
-  check_launch("matmul_swiglu_forward", kernels::launch_gemm_swiglu(args, handle(stream)), x, w);
+  check_launch("matmul_swiglu_forward", kernels::launch_gemm_swiglu(args, handle(ctx)), x, w);
 }
 
-void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool accumulate) {
-  const ScratchScope scratch("matmul_backward_input", stream, kernels::kGemmBackwardWorkspaceBytes);
-  if (stream.is_planning) return;
+void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, bool accumulate) {
+  const ScratchScope scratch(ctx, kernels::kGemmBackwardWorkspaceBytes);
+  if (ctx.planning()) return;
   const kernels::GemmInputGradArgs args{.dy = dy.raw(),
                                         .w = w.raw(),
                                         .dx = dx.raw(),
@@ -60,17 +60,16 @@ void matmul_backward_input(Stream stream, Tensor dx, Tensor dy, Tensor w, bool a
                                         .accumulate = accumulate};
   check_launch("matmul_backward_input",
                kernels::launch_gemm_input_grad(
-                   args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(stream)),
+                   args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(ctx)),
                dy, w);
 }
 
-void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
                             bool accumulate) {
   const size_t bias_bytes =
       dbias.defined() ? kernels::column_sums_workspace(dy.dim(0), dy.dim(1)) : 0;
-  const ScratchScope scratch("matmul_backward_weight", stream,
-                             std::max(kernels::kGemmBackwardWorkspaceBytes, bias_bytes));
-  if (stream.is_planning) return;
+  const ScratchScope scratch(ctx, std::max(kernels::kGemmBackwardWorkspaceBytes, bias_bytes));
+  if (ctx.planning()) return;
   const kernels::GemmWeightGradArgs args{.dy = dy.raw(),
                                          .x = x.raw(),
                                          .dw = dw.raw(),
@@ -82,11 +81,11 @@ void matmul_backward_weight(Stream stream, Tensor dw, Tensor dbias, Tensor dy, T
                                          .accumulate = accumulate};
   check_launch("matmul_backward_weight",
                kernels::launch_gemm_weight_grad(
-                   args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(stream)),
+                   args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(ctx)),
                dy, x);
   if (dbias.defined())
     SLX_CUDA(kernels::column_sums(dbias.f32(), dy.raw(), dy.stride(0), dy.dim(0), dy.dim(1),
-                                  scratch.data(), handle(stream)));
+                                  scratch.data(), handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

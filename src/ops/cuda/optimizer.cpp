@@ -13,12 +13,13 @@ static_assert(sizeof(DecayRange) == sizeof(kernels::AdamWSegment) &&
               offsetof(DecayRange, weight_decay) == offsetof(kernels::AdamWSegment, weight_decay) &&
               offsetof(DecayRange, shift) == offsetof(kernels::AdamWSegment, shift));
 
-void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
-                  Tensor gradient, std::span<const DecayRange> ranges, const AdamWStep& step) {
-  const ScratchScope scratch("adamw_ranges", stream, ranges.size_bytes());
-  if (stream.is_planning || ranges.empty()) return;
-  tensor::upload(stream,
-                 Tensor(scratch.data(), tensor::DType::kU8, stream.device,
+void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_avg,
+                  Tensor exp_avg_sq, Tensor gradient, std::span<const DecayRange> ranges,
+                  const AdamWStep& step) {
+  const ScratchScope scratch(ctx, ranges.size_bytes());
+  if (ctx.planning() || ranges.empty()) return;
+  tensor::upload(ctx.stream,
+                 Tensor(scratch.data(), tensor::DType::kU8, ctx.device(),
                         {static_cast<int64_t>(ranges.size_bytes())}),
                  ranges.data());
   const double t = static_cast<double>(step.step);
@@ -41,10 +42,10 @@ void adamw_ranges(Stream stream, Tensor weights, Tensor master, Tensor exp_avg, 
       .moments = exp_avg.dtype() == tensor::DType::kBF16 ? kernels::MomentType::kBf16
                                                          : kernels::MomentType::kF32};
   SLX_CUDA(kernels::adamw(args, static_cast<const kernels::AdamWSegment*>(scratch.data()),
-                          static_cast<int64_t>(ranges.size()), handle(stream)));
+                          static_cast<int64_t>(ranges.size()), handle(ctx)));
 }
 
-double sum_of_squares(Stream stream, Tensor x, std::span<const ElementRange> ranges) {
+double sum_of_squares(const Context& ctx, Tensor x, std::span<const ElementRange> ranges) {
   std::vector<kernels::SquareRange> tiled;
   for (const ElementRange& r : ranges)
     if (r.begin < r.end) tiled.push_back({.begin = r.begin, .end = r.end});
@@ -53,33 +54,31 @@ double sum_of_squares(Stream stream, Tensor x, std::span<const ElementRange> ran
   constexpr size_t kResultBytes = 256;
   const size_t list_bytes = (tiled.size() * sizeof(kernels::SquareRange) + 255) / 256 * 256;
   const ScratchScope scratch(
-      "sum_of_squares", stream,
-      kResultBytes + list_bytes + static_cast<size_t>(tiles) * sizeof(double));
-  if (stream.is_planning) return 0.0;
+      ctx, kResultBytes + list_bytes + static_cast<size_t>(tiles) * sizeof(double));
+  if (ctx.planning()) return 0.0;
   auto* bytes = static_cast<char*>(scratch.data());
   auto* list = reinterpret_cast<kernels::SquareRange*>(bytes + kResultBytes);
   if (count > 1) {
     const auto list_size = static_cast<int64_t>(tiled.size() * sizeof(kernels::SquareRange));
-    tensor::upload(stream, Tensor(list, tensor::DType::kU8, stream.device, {list_size}),
+    tensor::upload(ctx.stream, Tensor(list, tensor::DType::kU8, ctx.device(), {list_size}),
                    tiled.data());
   }
   const kernels::SquareRange first = count > 0 ? tiled[0] : kernels::SquareRange{};
   SLX_CUDA(kernels::sum_of_squares(reinterpret_cast<double*>(bytes), x.f32(), first, list, count,
-                                   tiles, bytes + kResultBytes + list_bytes, handle(stream)));
+                                   tiles, bytes + kResultBytes + list_bytes, handle(ctx)));
   double sum = 0.0;
-  tensor::download(stream, &sum, Tensor(bytes, tensor::DType::kF64, stream.device, {1}));
+  tensor::download(ctx.stream, &sum, Tensor(bytes, tensor::DType::kF64, ctx.device(), {1}));
   return sum;
 }
 
-void policy_loss(Stream stream, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
+void policy_loss(const Context& ctx, Tensor dlog_probs, Tensor dentropies, Tensor metrics,
                  const PolicyLossRows& rows, const PolicyLossOptions& options) {
   const kernels::PolicyLossArgs args =
       describe_policy_loss(dlog_probs, dentropies, metrics, rows, options);
-  const ScratchScope scratch("policy_loss", stream,
-                             kernels::policy_loss_workspace(args.rows, args.sequences));
-  if (stream.is_planning) return;
+  const ScratchScope scratch(ctx, kernels::policy_loss_workspace(args.rows, args.sequences));
+  if (ctx.planning()) return;
   SLX_CHECK(options.kind != LossKind::kGspo || rows.device_cu_rows.defined());
-  SLX_CUDA(kernels::policy_loss(args, scratch.data(), handle(stream)));
+  SLX_CUDA(kernels::policy_loss(args, scratch.data(), handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

@@ -32,104 +32,101 @@ kernels::QkvShape shape_of(const Tensor& qkv, const QkvHeads& heads) {
 
 void missing(const char* op) {
   throw Error(ErrorCode::kEnvironment, std::string(op) + " has no kernel of its own on CUDA",
-              "use the fused op that contains it (ops.h)");
+              "use the fused op that contains it");
 }
 
-void rms_norm_forward(Stream stream, Tensor y, Tensor x, Tensor w, float eps) {
+void rms_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float eps) {
   SLX_CUDA(kernels::rms_norm_forward(y.raw(), y.stride(0), x.raw(), x.stride(0), w.raw(), x.dim(0),
-                                     x.dim(1), eps, handle(stream)));
+                                     x.dim(1), eps, handle(ctx)));
 }
 
-void add_rms_norm_forward(Stream stream, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
+void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
                           Tensor branch_norm, Tensor w, float eps) {
   SLX_CUDA(kernels::add_rms_norm_forward(y.raw(), x_sum.raw(), x.raw(), branch.raw(),
                                          branch_norm.raw(), w.raw(), x.dim(0), x.dim(1), eps,
-                                         handle(stream)));
+                                         handle(ctx)));
 }
 
-void rms_norm_backward(Stream stream, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
+void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
                        float eps, bool accumulate) {
-  const ScratchScope scratch("rms_norm_backward", stream,
-                             kernels::rms_norm_backward_workspace(x.dim(0), x.dim(1)));
-  if (stream.is_planning) return;
+  const ScratchScope scratch(ctx, kernels::rms_norm_backward_workspace(x.dim(0), x.dim(1)));
+  if (ctx.planning()) return;
   SLX_CHECK(x.is_contiguous() && dx.is_contiguous() && dy.is_contiguous());
   SLX_CUDA(kernels::rms_norm_backward(dx.raw(), dw.f32(), dy.raw(), x.raw(), w.raw(), x.dim(0),
-                                      x.dim(1), eps, accumulate, scratch.data(), handle(stream)));
+                                      x.dim(1), eps, accumulate, scratch.data(), handle(ctx)));
 }
 
-void qk_norm_rotary_forward(Stream stream, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
+void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
                             float eps, const RotaryTable& rotary, Tensor positions,
                             const KvSlots& kv, const QkvHeads& heads) {
   const kernels::KvPages pages{
       .k = kv.k_pages.raw(), .v = kv.v_pages.raw(), .slots = kv.slots.i32()};
   SLX_CUDA(kernels::qk_norm_rotary_forward(
       out.raw(), out.dim(1) / heads.head_dim, in.raw(), q_norm.raw(), k_norm.raw(), eps,
-      tables(rotary, positions), pages, shape_of(in, heads), handle(stream)));
+      tables(rotary, positions), pages, shape_of(in, heads), handle(ctx)));
 }
 
-void qk_norm_rotary_backward(Stream stream, Tensor d, Tensor dq_norm, Tensor dk_norm, Tensor raw,
-                             Tensor q_norm, Tensor k_norm, float eps, const RotaryTable& rotary,
-                             Tensor positions, const QkvHeads& heads) {
+void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tensor dk_norm,
+                             Tensor raw, Tensor q_norm, Tensor k_norm, float eps,
+                             const RotaryTable& rotary, Tensor positions, const QkvHeads& heads) {
   const kernels::QkvShape shape = shape_of(d, heads);
   const ScratchScope scratch(
-      "qk_norm_rotary_backward", stream,
-      q_norm.defined() ? kernels::qk_norm_rotary_backward_workspace(shape) : 0);
-  if (stream.is_planning) return;
+      ctx, q_norm.defined() ? kernels::qk_norm_rotary_backward_workspace(shape) : 0);
+  if (ctx.planning()) return;
   SLX_CUDA(kernels::qk_norm_rotary_backward(
       d.raw(), dq_norm.f32(), dk_norm.f32(), q_norm.defined() ? raw.raw() : nullptr, q_norm.raw(),
-      k_norm.raw(), eps, tables(rotary, positions), shape, scratch.data(), handle(stream)));
+      k_norm.raw(), eps, tables(rotary, positions), shape, scratch.data(), handle(ctx)));
 }
 
-void swiglu_forward(Stream stream, Tensor h, Tensor gate_up) {
-  SLX_CUDA(kernels::swiglu_forward(h.raw(), gate_up.raw(), h.dim(0), h.dim(1), handle(stream)));
+void swiglu_forward(const Context& ctx, Tensor h, Tensor gate_up) {
+  SLX_CUDA(kernels::swiglu_forward(h.raw(), gate_up.raw(), h.dim(0), h.dim(1), handle(ctx)));
 }
 
-void swiglu_backward(Stream stream, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up) {
+void swiglu_backward(const Context& ctx, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up) {
   SLX_CUDA(kernels::swiglu_backward(dgate_up.raw(), h.raw(), dh.raw(), gate_up.raw(), dh.dim(0),
-                                    dh.dim(1), handle(stream)));
+                                    dh.dim(1), handle(ctx)));
 }
 
-void add(Stream stream, Tensor y, Tensor a, Tensor b) {
-  SLX_CUDA(kernels::add(y.raw(), a.raw(), b.raw(), element(y), y.num_elements(), handle(stream)));
+void add(const Context& ctx, Tensor y, Tensor a, Tensor b) {
+  SLX_CUDA(kernels::add(y.raw(), a.raw(), b.raw(), element(y), y.num_elements(), handle(ctx)));
 }
 
-void add_scaled(Stream stream, Tensor y, Tensor x, float factor) {
+void add_scaled(const Context& ctx, Tensor y, Tensor x, float factor) {
   SLX_CUDA(
-      kernels::add_scaled(y.raw(), x.raw(), factor, element(y), y.num_elements(), handle(stream)));
+      kernels::add_scaled(y.raw(), x.raw(), factor, element(y), y.num_elements(), handle(ctx)));
 }
 
-void scale(Stream stream, Tensor y, float factor) {
-  SLX_CUDA(kernels::scale(y.raw(), factor, element(y), y.num_elements(), handle(stream)));
+void scale(const Context& ctx, Tensor y, float factor) {
+  SLX_CUDA(kernels::scale(y.raw(), factor, element(y), y.num_elements(), handle(ctx)));
 }
 
-void fill_zero(Stream stream, Tensor y) {
-  SLX_CUDA(cudaMemsetAsync(y.raw(), 0, static_cast<size_t>(y.size_bytes()), handle(stream)));
+void fill_zero(const Context& ctx, Tensor y) {
+  SLX_CUDA(cudaMemsetAsync(y.raw(), 0, static_cast<size_t>(y.size_bytes()), handle(ctx)));
 }
 
-void copy(Stream stream, Tensor y, Tensor x) {
-  if (y.dtype() == x.dtype()) return tensor::copy_bytes(stream, y, x);
+void copy(const Context& ctx, Tensor y, Tensor x) {
+  if (y.dtype() == x.dtype()) return tensor::copy_bytes(ctx.stream, y, x);
   SLX_CUDA(
-      kernels::convert(y.raw(), element(y), x.raw(), element(x), x.num_elements(), handle(stream)));
+      kernels::convert(y.raw(), element(y), x.raw(), element(x), x.num_elements(), handle(ctx)));
 }
 
-void gather_rows(Stream stream, Tensor y, Tensor x, Tensor rows) {
+void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows) {
   SLX_CUDA(kernels::gather_rows(y.raw(), y.stride(0), x.raw(), x.stride(0), rows.i32(), rows.dim(0),
-                                x.dim(1), handle(stream)));
+                                x.dim(1), handle(ctx)));
 }
 
-void scatter_add_rows(Stream stream, Tensor dx, Tensor dy, Tensor rows) {
+void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows) {
   SLX_CUDA(kernels::scatter_add_rows(dx.raw(), dx.stride(0), dy.raw(), dy.stride(0), rows.i32(),
-                                     rows.dim(0), dx.dim(1), handle(stream)));
+                                     rows.dim(0), dx.dim(1), handle(ctx)));
 }
 
-void embedding_backward(Stream stream, Tensor dtable, Tensor dy, Tensor tokens) {
-  const ScratchScope scratch("embedding_backward", stream,
+void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens) {
+  const ScratchScope scratch(ctx,
                              kernels::embedding_backward_workspace(tokens.dim(0), dtable.dim(0)));
-  if (stream.is_planning) return;
+  if (ctx.planning()) return;
   SLX_CHECK(dy.is_contiguous());
   SLX_CUDA(kernels::embedding_backward(dtable.f32(), dy.raw(), tokens.i32(), tokens.dim(0),
-                                       dtable.dim(1), dtable.dim(0), scratch.data(),
-                                       handle(stream)));
+                                       dtable.dim(1), dtable.dim(0), scratch.data(), handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

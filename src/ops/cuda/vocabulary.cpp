@@ -44,36 +44,36 @@ kernels::LmHeadGradient head_gradient(const Tensor& dlogits, const Tensor& lse,
 
 }  // namespace
 
-void normalize_logits(Stream stream, Tensor logits, Tensor lse, float temperature) {
-  const ScratchScope scratch("normalize_logits", stream,
+void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float temperature) {
+  const ScratchScope scratch(ctx,
                              kernels::normalize_logits_workspace(logits.dim(0), logits.dim(1)));
-  if (stream.is_planning) return;
+  if (ctx.planning()) return;
   SLX_CUDA(kernels::normalize_logits(logit_rows(logits), lse.f32(), nullptr, temperature,
-                                     scratch.data(), handle(stream)));
+                                     scratch.data(), handle(ctx)));
 }
 
-void gather_log_probs(Stream stream, Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
-                      Tensor targets) {
-  const ScratchScope scratch("gather_log_probs", stream,
+void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor logits,
+                      Tensor lse, Tensor targets) {
+  const ScratchScope scratch(ctx,
                              kernels::gather_log_probs_workspace(logits.dim(0), logits.dim(1)));
-  if (stream.is_planning) return;
+  if (ctx.planning()) return;
   SLX_CUDA(kernels::gather_log_probs(log_probs.f32(), entropies.f32(), logit_rows(logits),
-                                     lse.f32(), targets.i32(), scratch.data(), handle(stream)));
+                                     lse.f32(), targets.i32(), scratch.data(), handle(ctx)));
 }
 
-void log_probs_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
-                        Tensor entropies, Tensor dlog_probs, Tensor dentropies, float temperature) {
+void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
+                        Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                        float temperature) {
   SLX_CUDA(kernels::log_probs_backward(dlogits.raw(), dlogits.stride(0), logit_rows(logits),
                                        lse.f32(), targets.i32(), entropies.f32(), dlog_probs.f32(),
-                                       dentropies.f32(), temperature, handle(stream)));
+                                       dentropies.f32(), temperature, handle(ctx)));
 }
 
-void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor lse, Tensor hidden,
-                     Tensor w, Tensor targets, float temperature, Tensor logits) {
-  const ScratchScope scratch(
-      "lm_head_forward", stream,
-      kernels::lm_head_forward_workspace(hidden.dim(0), w.dim(0), w.dim(1), entropies.defined()));
-  if (stream.is_planning) return;
+void lm_head_forward(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor lse,
+                     Tensor hidden, Tensor w, Tensor targets, float temperature, Tensor logits) {
+  const ScratchScope scratch(ctx, kernels::lm_head_forward_workspace(
+                                      hidden.dim(0), w.dim(0), w.dim(1), entropies.defined()));
+  if (ctx.planning()) return;
   const kernels::LmHeadForwardArgs args{.product = head_product(hidden, w),
                                         .targets = targets.i32(),
                                         .temperature = temperature,
@@ -82,27 +82,26 @@ void lm_head_forward(Stream stream, Tensor log_probs, Tensor entropies, Tensor l
                                         .entropies = entropies.f32(),
                                         .workspace = scratch.data(),
                                         .logits = logits.f32()};
-  check_launch("lm_head_forward", kernels::lm_head_forward(args, handle(stream)), hidden, w);
+  check_launch("lm_head_forward", kernels::lm_head_forward(args, handle(ctx)), hidden, w);
 }
 
-void lm_head_backward_logits(Stream stream, Tensor dlogits, Tensor hidden, Tensor w, Tensor lse,
-                             Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
-                             float temperature) {
+void lm_head_backward_logits(const Context& ctx, Tensor dlogits, Tensor hidden, Tensor w,
+                             Tensor lse, Tensor targets, Tensor entropies, Tensor dlog_probs,
+                             Tensor dentropies, float temperature) {
   const ScratchScope scratch(
-      "lm_head_backward_logits", stream,
-      kernels::lm_head_backward_workspace(hidden.dim(0), w.dim(0), w.dim(1)));
-  if (stream.is_planning) return;
+      ctx, kernels::lm_head_backward_workspace(hidden.dim(0), w.dim(0), w.dim(1)));
+  if (ctx.planning()) return;
   const kernels::LmHeadBackwardArgs args{
       .product = head_product(hidden, w),
       .gradient =
           head_gradient(dlogits, lse, targets, entropies, dlog_probs, dentropies, temperature),
       .workspace = scratch.data()};
-  check_launch("lm_head_backward_logits", kernels::lm_head_backward_logits(args, handle(stream)),
+  check_launch("lm_head_backward_logits", kernels::lm_head_backward_logits(args, handle(ctx)),
                hidden, w);
 }
 
-void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor lse, Tensor targets,
-                           Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
+                           Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                            float temperature) {
   const kernels::LmHeadKeptArgs args{
       .logits = logits.f32(),
@@ -110,28 +109,27 @@ void lm_head_kept_backward(Stream stream, Tensor dlogits, Tensor logits, Tensor 
       .vocabulary = logits.dim(1),
       .gradient =
           head_gradient(dlogits, lse, targets, entropies, dlog_probs, dentropies, temperature)};
-  check_launch("lm_head_kept_backward", kernels::lm_head_kept_backward(args, handle(stream)),
-               dlogits, logits);
+  check_launch("lm_head_kept_backward", kernels::lm_head_kept_backward(args, handle(ctx)), dlogits,
+               logits);
 }
 
-void sample_tokens(Stream stream, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
+void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens) {
-  const ScratchScope scratch("sample_tokens", stream,
-                             kernels::sample_tokens_workspace(logits.dim(0), logits.dim(1)));
-  if (stream.is_planning) return;
+  const ScratchScope scratch(ctx, kernels::sample_tokens_workspace(logits.dim(0), logits.dim(1)));
+  if (ctx.planning()) return;
   SLX_CUDA(kernels::sample_tokens(tokens.i32(), log_probs.f32(), logit_rows(logits),
                                   rows.data<kernels::SamplingParameters>(), allowed_tokens,
-                                  scratch.data(), handle(stream)));
+                                  scratch.data(), handle(ctx)));
 }
 
-void resolve_tokens(Stream stream, Tensor tokens, Tensor sampled) {
-  SLX_CUDA(kernels::resolve_tokens(tokens.i32(), tokens.dim(0), sampled.i32(), handle(stream)));
+void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
+  SLX_CUDA(kernels::resolve_tokens(tokens.i32(), tokens.dim(0), sampled.i32(), handle(ctx)));
 }
 
-void hand_out_samples(Stream stream, int32_t* host_tokens, float* host_log_probs, Tensor tokens,
-                      Tensor log_probs) {
+void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
+                      Tensor tokens, Tensor log_probs) {
   SLX_CUDA(kernels::hand_out_samples(host_tokens, host_log_probs, tokens.i32(), log_probs.f32(),
-                                     tokens.dim(0), handle(stream)));
+                                     tokens.dim(0), handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

@@ -1,0 +1,44 @@
+// Attention: causal, variable length, grouped queries (N3).
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+// Keys are walked in blocks of a fixed size (kAttentionBlock on the CPU) from the sequence's first
+// token, with one running maximum and sum per query (online softmax); a query's bits depend on its
+// own sequence only.
+inline constexpr int64_t kAttentionBlock = 64;
+
+// The queries of sequence b are rows cu_seqlens[b] .. cu_seqlens[b+1] of the batch; they stand at
+// positions context_lens[b], context_lens[b]+1, ... of their sequence. Where keys and values live:
+//   packed: k, v [T,Hkv,D] are the batch's own rows, and every context length is 0;
+//   paged:  k, v [num_pages, page_tokens, Hkv, D] hold the keys of position p of sequence b in page
+//           page_table[b, p / page_tokens] at slot p % page_tokens, the batch's own rows included.
+struct AttentionLayout {
+  std::span<const int32_t> cu_seqlens;    // [B+1], host
+  std::span<const int32_t> context_lens;  // [B], host; empty: all 0
+  Tensor page_table;                      // [B, max_pages] i32; undefined: packed
+  int64_t page_tokens = 0;
+  // CUDA reads the lengths from the device: with both bounds the host's may be empty (a graph's).
+  Tensor device_cu_seqlens = {}, device_context_lens = {};  // [B+1], [B] i32; the latter paged only
+  int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths
+  int64_t max_split_tokens = INT32_MAX;  // CUDA, paged: bounds scratch (kernels/attention_runs.h)
+};
+// (scratch) out[T,Hq,D] (q, k, v, out with free token stride), lse[T,Hq] (log-sum-exp of the scaled
+// scores; may be undefined when no backward follows).
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+                       const AttentionLayout& layout, float scale);
+// (scratch) Packed only. dq[T,Hq,D], dk[T,Hkv,D], dv[T,Hkv,D] are written (not accumulated; free
+// token stride).
+void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+                        Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
+                        float scale);
+// Writes rows k, v [T,Hkv,D] (free token stride) to their slots: slots[t] = page * page_tokens +
+// offset, i32 (below 0: nowhere). CPU only: on CUDA it is part of qk_norm_rotary_forward.
+void write_kv_pages(const Context& ctx, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
+                    Tensor slots);
+
+}  // namespace slimexx::ops

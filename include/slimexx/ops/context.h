@@ -1,0 +1,42 @@
+// What every op, block and stage runs in, and what all ops have in common.
+//
+// An op is checked mathematics on tensors, and the only caller of kernels/. It checks shapes,
+// dtypes and devices (SLX_CHECK: a wrong shape is our own bug), then runs the CPU reference
+// (src/ops/cpu) or launches the CUDA kernel on the stream. Ops never allocate device memory, never
+// synchronise unless they say so, and keep the numeric contract (docs/numerics.md): in forward ops
+// a row of the output depends on its own row of the input only, by one fixed order of operations.
+//
+// Legend of ops/*.h: T packed tokens (rows), H hidden size, N output features, K input features, D
+// head dimension, Hq query heads, Hkv key/value heads, V vocabulary, F feed-forward size, R
+// selected rows, B sequences. Weights, activations, their gradients, keys and values are of
+// tensor::compute_dtype (f32 on the CPU, bf16 on CUDA); said to be f32 everywhere: gradients of
+// weights, optimizer state, logits, log-probs, statistics, rotary tables. Row tensors may be
+// strided views in their first dimension where said "(strided)"; all else is contiguous. On CUDA
+// the ops marked (scratch) take memory from the context's arena while they run.
+#pragma once
+#include "slimexx/dist/groups.h"
+#include "slimexx/tensor/tensor.h"
+
+namespace slimexx::ops {
+
+using tensor::Tensor;
+
+// Plain references, cheap to copy; the caller keeps arena and groups alive. Results of blocks and
+// the scratch of ops come from `arena`, which is a stack: what is allocated last is released first.
+// With a planning stream and a planning arena the same calls only measure: they check their
+// arguments, take and give back memory, launch nothing and send nothing.
+struct Context {
+  tensor::Stream stream;
+  tensor::Arena& arena;
+  const dist::Groups& groups = dist::groups_of_one();  // the ranks that work on the same step
+
+  tensor::Device device() const { return stream.device; }
+  bool planning() const { return stream.is_planning; }
+};
+
+// Work on the compute stream of the arena's device.
+Context compute_context(tensor::Arena& arena, const dist::Groups& groups = dist::groups_of_one());
+// Measures into `plan`, an Arena::for_planning.
+Context planning_context(tensor::Arena& plan, const dist::Groups& groups = dist::groups_of_one());
+
+}  // namespace slimexx::ops

@@ -1,0 +1,21 @@
+// SwiGLU, sums, copies, and rows taken and put back by index.
+#pragma once
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+// h[T,F] = silu(gate) * up, gate_up[T,2F] = gate columns then up columns.
+void swiglu_forward(const Context& ctx, Tensor h, Tensor gate_up);
+// dgate_up may be gate_up. h, where defined, is written as by the forward; it may be dh.
+void swiglu_backward(const Context& ctx, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up);
+void add(const Context& ctx, Tensor y, Tensor a, Tensor b);  // y = a + b, elementwise; y may be a
+void add_scaled(const Context& ctx, Tensor y, Tensor x, float scale);  // y += scale * x
+void scale(const Context& ctx, Tensor y, float factor);
+void fill_zero(const Context& ctx, Tensor y);
+void copy(const Context& ctx, Tensor y, Tensor x);       // same shape; converts float dtypes
+void copy_rows(const Context& ctx, Tensor y, Tensor x);  // [T,N] f32, both strided; CPU only
+// y[i] = x[rows[i]] (rows i32 [R]); and the transpose dx[rows[i]] += dy[i], distinct rows.
+void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
+void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
+
+}  // namespace slimexx::ops

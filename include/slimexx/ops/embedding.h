@@ -1,0 +1,11 @@
+// The embedding: tokens[T] i32, table[V,H].
+#pragma once
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+void embedding_forward(const Context& ctx, Tensor y, Tensor table, Tensor tokens);
+// (scratch) dtable += dy, t ascending.
+void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens);
+
+}  // namespace slimexx::ops

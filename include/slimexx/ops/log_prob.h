@@ -1,0 +1,43 @@
+// Log-probabilities: log-softmax of logits / temperature in f32 over the true vocabulary (N9).
+#pragma once
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+// (scratch) In place over logits[R,V] f32 (strided): logits /= temperature, then for each row the
+// log-normaliser log sum exp into lse[R]. log p(v) = logits[r,v] - lse[r], one subtraction; it is
+// what sampling and training both report.
+void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float temperature);
+// (scratch) log_probs[R] = logits[r, targets[r]] - lse[r]; entropies[R] = -sum p log p (may be
+// undefined).
+void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor logits,
+                      Tensor lse, Tensor targets);
+// dlogits[R,V] of the compute dtype (may be logits itself where that is f32) of sum_r
+// dlog_probs[r]*log_probs[r] + dentropies[r]*entropies[r], with respect to the raw logits before
+// the temperature. dentropies and entropies may be undefined.
+//   dlogits = (dlp * (1_target - p) - dH * p * (log p + H)) / temperature
+void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
+                        Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                        float temperature);
+
+// The same three without logits in memory, where the device has it: the product of hidden[R,H] and
+// the vocabulary's weights w[V,H] is made twice, once forward and once for its gradient, or kept in
+// between. The bits are those of matmul_forward into f32 logits followed by the ops above. CUDA
+// only.
+bool fuses_lm_head(tensor::Device device);
+// (scratch) log_probs, lse [R]; entropies [R] may be undefined. Where `logits` [R,V] f32 is given,
+// the raw logits stay there for lm_head_kept_backward.
+void lm_head_forward(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor lse,
+                     Tensor hidden, Tensor w, Tensor targets, float temperature,
+                     Tensor logits = {});
+bool can_keep_logits(Tensor w);  // lm_head_forward's; V and H must be multiples of 8
+// (scratch) dlogits[R,V] of the compute dtype; entropies and dentropies as in log_probs_backward.
+void lm_head_backward_logits(const Context& ctx, Tensor dlogits, Tensor hidden, Tensor w,
+                             Tensor lse, Tensor targets, Tensor entropies, Tensor dlog_probs,
+                             Tensor dentropies, float temperature);
+// The same bits from kept logits. dlogits may lie in the first halves of the logits' rows.
+void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
+                           Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
+                           float temperature);
+
+}  // namespace slimexx::ops

@@ -1,0 +1,41 @@
+// Rotary embeddings, and the step between the projection of queries, keys and values and attention.
+#pragma once
+#include <cstdint>
+
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+enum class RotaryStyle : uint8_t { kHalfSplit, kInterleaved };
+// cos, sin [positions, rotary_dim/2] f32 tables (model/rotary). Rotates in place the first
+// rotary_dim = 2*cos.dim(1) of every head of x[T, heads, D] (token stride free); positions[T] i32.
+// `inverse` rotates by the negative angle (the backward pass).
+void rotary(const Context& ctx, Tensor x, Tensor cos, Tensor sin, Tensor positions,
+            RotaryStyle style, bool inverse);
+
+// What stands between the projection and attention: RMSNorm of every query and key head where
+// q_norm and k_norm [D] are defined, then the rotation of both. `in` and `out` [T,(Hq+2Hkv)D];
+// `out` may be `in`, or [T,(Hq+Hkv)D]: then the values stay in `in` alone. With pages (k_pages,
+// v_pages [num_pages, page_tokens, Hkv, D]) keys and values go to their slots[T] = page *
+// page_tokens + offset (below 0: nowhere), and only queries need be written to `out`.
+struct QkvHeads {
+  int64_t query_heads = 0, kv_heads = 0, head_dim = 0;
+};
+struct RotaryTable {
+  Tensor cos, sin;  // [positions, rotary_dim/2] f32
+  RotaryStyle style = RotaryStyle::kHalfSplit;
+};
+struct KvSlots {
+  Tensor k_pages, v_pages;  // undefined: packed
+  Tensor slots;             // [T] i32
+};
+void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
+                            float eps, const RotaryTable& rotary, Tensor positions,
+                            const KvSlots& kv, const QkvHeads& heads);
+// (scratch) In place over d[T,(Hq+2Hkv)D]; dq_norm, dk_norm [D] += .... `raw` is the forward's
+// `in`; it and the norms may be undefined where there is no norm.
+void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tensor dk_norm,
+                             Tensor raw, Tensor q_norm, Tensor k_norm, float eps,
+                             const RotaryTable& rotary, Tensor positions, const QkvHeads& heads);
+
+}  // namespace slimexx::ops

@@ -1,0 +1,13 @@
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+Context compute_context(tensor::Arena& arena, const dist::Groups& groups) {
+  return {.stream = tensor::compute_stream(arena.device()), .arena = arena, .groups = groups};
+}
+
+Context planning_context(tensor::Arena& plan, const dist::Groups& groups) {
+  return {.stream = tensor::planning_stream(plan.device()), .arena = plan, .groups = groups};
+}
+
+}  // namespace slimexx::ops
