@@ -53,7 +53,7 @@ const char* hint_of(int error) {
 }
 
 // The path that a rename may replace: a link's target rather than the link. A folder, and a device
-// or pipe, which a rename would take away from everybody, are refused before any work is done.
+// or pipe, which a rename would replace for all its users, are refused before any work is done.
 std::string replaceable(std::string path) {
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();

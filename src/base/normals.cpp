@@ -15,7 +15,7 @@ namespace {
 constexpr int kBatch = 512;  // normals computed together: whole vectors, and a few pages of stack
 constexpr double kUlp32 = 0x1p-32;
 
-// What is computed here is within 2^-48 of the true value, what the C library computes 2^-50.
+// Results here are within 2^-48 of the true value, those of the C library within 2^-50.
 constexpr double kErrorBound = 0x1p-43;
 
 struct Batch {

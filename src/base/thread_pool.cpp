@@ -30,13 +30,13 @@ int cores_of_process() {
 
 // One loop at a time: the caller publishes it, takes part, and waits for the workers to leave it.
 //
-// Why nobody waits for ever. All that is waited for (generation_, stopping_, active_) changes under
-// mutex_ alone and before the call that wakes, and is looked at under mutex_ in one step with going
-// to sleep: a change comes before the look, which sees it, or after the sleep began, which the call
-// ends. Every worker leaves every loop once: active_ starts at their number, a loop follows only on
-// active_ == 0, so between two loops no worker is inside one and seen == generation_ for all; a
-// body that throws leaves like one that returns. A pool ends between loops, when its workers sleep
-// or are about to look.
+// Why no thread waits for ever: all that is waited for (generation_, stopping_, active_) changes
+// under mutex_ alone and before the call that wakes, and is looked at under mutex_ in one step with
+// going to sleep: a change comes before the look, which sees it, or after the sleep began, which
+// the call ends. Every worker leaves every loop once: active_ starts at their number, a loop
+// follows only on active_ == 0, so between two loops no worker is inside one and seen ==
+// generation_ for all; a body that throws leaves like one that returns. A pool ends between loops,
+// when its workers sleep or are about to look.
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads) : num_threads_(num_threads) {

@@ -1,4 +1,4 @@
-// What differs between two resolved configurations.
+// The differences between two resolved configurations.
 #include <algorithm>
 
 #include "config/emit.h"
@@ -19,7 +19,7 @@ std::string value_text(const Node& node) {
   return node_to_json(node, 0);
 }
 
-// Maps are sections, down to what is none.
+// Maps are sections; values that are not maps are leaves.
 void flatten(const Node& node, const std::string& key, std::vector<Setting>& out) {
   if (node.kind != NodeKind::kMap || node.members.empty())
     return out.push_back({key, value_text(node)});

@@ -74,8 +74,8 @@ void Config::Impl::report_unknown_key(const Node& node, const std::string& path,
                    node.key_place});
 }
 
-// Sections are entered, fields are whole: what is under a map of strings or a JSON field was read
-// with it. Of an unknown section only its name is reported.
+// Walks into sections, not into fields: the content of a map of strings or a JSON field was read
+// with the field. Of an unknown section only its name is reported.
 void Config::Impl::report_unknown(const Node& node, const std::string& path,
                                   const KnownFields& known) {
   for (const auto& [name, child] : node.members) {

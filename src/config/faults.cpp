@@ -48,7 +48,7 @@ void FaultList::add(Fault fault) {
   const auto same = [&](const Fault& other) {
     return other.where == fault.where && other.key == fault.key && other.reason == fault.reason;
   };
-  // A file full of faults need not be compared with itself.
+  // Bounds the comparisons for a file full of faults.
   if (faults_.size() < kMaxKept && std::none_of(faults_.begin(), faults_.end(), same)) {
     faults_.push_back(std::move(fault));
   }
@@ -73,7 +73,7 @@ void FaultList::throw_if_any() const {
   if (faults_.size() == 1) throw_fault(faults_.front());
   std::string text = fmt::format("the configuration has {}{} faults",
                                  faults_.size() == kMaxKept ? "at least " : "", faults_.size());
-  // Of too many the first that were found: what could not be read comes before what is unknown.
+  // Of too many, keeps those found first: unreadable values come before unknown keys.
   std::vector<Fault> listed(faults_.begin(), faults_.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                    faults_.size(), kMaxListed)));
   std::stable_sort(listed.begin(), listed.end(), [](const Fault& one, const Fault& other) {

@@ -1,4 +1,4 @@
-// The flags of slime, Megatron and SGLang, and what became of each here.
+// The flags of slime, Megatron and SGLang, and the status of each here.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -34,7 +34,7 @@ std::string typed_name(const KnownFlag& flag);
 // --sglang-config's file and of tools, which are no keys of a configuration.
 const KnownFlag* find_flag(const std::string& word);
 
-// Whether a flag that has no key is taken with this value.
+// Whether a flag that has no key is accepted with this value.
 bool takes_value(const KnownFlag& flag, const std::string& value);
 
 // "--rollout-batch-size", "rollout_batch_size" and "rollout-batch-size" as the last of them.

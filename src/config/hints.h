@@ -1,4 +1,4 @@
-// What to say about a key that nobody asked for.
+// Hints for unknown keys and flags.
 #pragma once
 #include <string>
 #include <string_view>
@@ -24,11 +24,11 @@ struct KnownFields {
 KnownFields collect_known(std::vector<FieldInfo> fields);
 
 // The remedy for an unknown key: the key that slime's or another framework's name stands for here,
-// the section it belongs to, or the nearest known key; empty if nothing is near.
+// the section it belongs to, or the nearest known key; empty if none is near.
 std::string hint_unknown_key(const std::string& path, const KnownFields& known,
                              const std::vector<std::string>& sections);
 
-// The remedy for an unknown section, from the paths of what stands in it: the keys that stand for
+// The remedy for an unknown section, from the paths of its keys: the keys here that stand for
 // names of another framework, such as all below verl's actor_rollout_ref; empty if there are none.
 std::string hint_unknown_section(const std::vector<std::string>& leaves, const KnownFields& known);
 
@@ -39,7 +39,7 @@ std::string key_of_flag(const std::string& flag, const std::string& path);
 // The flag without a key that an unknown key names; null if a field has that name, or no flag does.
 const KnownFlag* find_keyless_flag(const std::string& path, const KnownFields& known);
 
-// What to say about a flag without a key whose value cannot be taken.
+// The hint for a flag without a key whose value is refused.
 struct FlagRefusal {
   std::string reason, hint;
 };

@@ -39,7 +39,7 @@ class Loader {
  public:
   explicit Loader(Tree& tree) : tree_(tree) {}
 
-  // Reads a file over what its `defaults:` name; `from` is the place that names it.
+  // Reads a file over the files that its `defaults:` name; `from` is the place that names it.
   Node read_file(const std::string& path, const Place& from) {
     check_chain(path, from);
     chain_.push_back(canonical(path));

@@ -1,5 +1,5 @@
-// YAML text -> Node, by yaml-cpp's event parser, under our limits and with what yaml-cpp lets pass
-// (duplicate keys, `<<`, tags, several documents) refused.
+// YAML text -> Node, by yaml-cpp's event parser, under our limits. Refuses some things that
+// yaml-cpp accepts: duplicate keys, `<<`, tags, several documents.
 #pragma once
 #include <string>
 

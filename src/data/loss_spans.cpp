@@ -43,7 +43,7 @@ int64_t require_prefix(const std::string& part, const std::string& whole, size_t
       kSpansHint);
 }
 
-// Turn by turn: what comes after the generation prompt and ends with the turn.
+// Turn by turn: the text from behind the generation prompt to the end of the turn.
 ByteSpans spans_by_prefix(const text::ChatTemplate& chat_template, const Json& messages,
                           const Json& tools, const Json* kwargs, const std::string& whole) {
   ByteSpans spans;

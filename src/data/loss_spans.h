@@ -1,4 +1,4 @@
-// Which bytes of a rendered conversation an assistant said, and which tokens those are.
+// The bytes of a rendered conversation that an assistant said, and their tokens.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -23,13 +23,13 @@ struct LearntText {
 LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& messages,
                          const Json& tools, const Json* kwargs);
 
-// 1 for each of `tokens`, those of encode(text), whose first byte lies within a span, and for one
-// of eos_ids right behind a span: the end of that turn.
+// The loss mask of `tokens`, which are encode(text): 1 for each token whose first byte lies within
+// a span, and for one of eos_ids right behind a span, the end of that turn.
 std::vector<uint8_t> mask_tokens(const text::Tokenizer& tokenizer, std::string_view text,
                                  const std::vector<text::TokenId>& tokens, const ByteSpans& spans,
                                  const std::vector<text::TokenId>& eos_ids);
 
-// Whether the last of `tokens` but for white space is one of eos_ids.
+// Whether the last of `tokens` that is not white space is one of eos_ids.
 bool ends_in_eos(const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& tokens,
                  const std::vector<text::TokenId>& eos_ids);
 

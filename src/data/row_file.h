@@ -16,7 +16,8 @@ struct SlicedPath {
   int64_t start = 0;
   int64_t end = INT64_MAX;
 };
-// Throws Error(kUsage) for a suffix that is no slice. A file that is named so as it stands is one.
+// Throws Error(kUsage) for a suffix that is not a slice. A file that is named so as it stands is
+// one.
 SlicedPath parse_sliced_path(const std::string& prompt_data);
 
 struct Row {

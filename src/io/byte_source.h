@@ -1,4 +1,4 @@
-// Where a stream's bytes come from: a file, a decompressor over another source, memory in tests.
+// The source of a stream's bytes: a file, a decompressor over another source, memory in tests.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ class FileSource : public ByteSource {
   uint64_t position_ = 0;
 };
 
-// Over text that outlives it.
+// A source over text, which must outlive it.
 class MemorySource : public ByteSource {
  public:
   explicit MemorySource(std::string_view text) : rest_(text) {}

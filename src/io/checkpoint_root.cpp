@@ -115,7 +115,7 @@ std::string manifest_hash(const std::string& root, const std::string& name) {
 void remove_step(const std::string& root, const std::string& name) {
   const std::string directory = join_path(root, name);
   std::error_code error;
-  // The manifest first: what is left after a crash is no checkpoint.
+  // The manifest first: what a crash leaves is then not a checkpoint.
   if (fs::remove(join_path(directory, kManifestName), error)) sync_directory(directory);
   if (!error) fs::remove_all(directory, error);
   if (error) log_warn("{}: cannot remove the old checkpoint: {}", directory, error.message());
@@ -130,8 +130,8 @@ std::string step_directory(const std::string& root, int64_t step) {
 std::string find_latest(const std::string& root) {
   if (path_exists(join_path(root, kManifestName))) return is_complete(root) ? root : "";
   const Latest latest = read_latest(root);
-  // The highest step is the newest, also where the run died before `latest` could name it, but for
-  // those that were abandoned by going back to an earlier one.
+  // The highest step is the newest, even if the run died before `latest` could name it, except for
+  // steps that were abandoned by going back to an earlier one.
   for (const StepFolder& s : list_steps(root)) {
     const std::string directory = join_path(root, s.name);
     const auto abandoned = latest.abandoned.find(s.name);

@@ -69,7 +69,7 @@ std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tenso
   const auto index = index_tensors(tensors, ErrorCode::kRun, "");
   std::vector<PlannedPiece> planned;
   for (const CheckpointPiece& p : pieces) {
-    if (p.begin == p.end) continue;  // a rank whose share of a small tensor is nothing
+    if (p.begin == p.end) continue;  // this rank has no part of a small tensor
     const auto it = index.find({p.section, p.name});
     SLX_CHECK(it != index.end(), "piece of unlisted tensor {}/{}", p.section, p.name);
     planned.push_back(plan_piece(p, tensors[it->second]));
@@ -100,7 +100,7 @@ std::vector<ManifestFile> list_side_files(const std::string& directory) {
   return files;
 }
 
-// Shards of an earlier attempt with another number of ranks, and what killed writers left.
+// Shards of an earlier attempt with another number of ranks, and killed writers' temporaries.
 void remove_stale_shards(const std::string& directory, const std::vector<ShardInfo>& shards) {
   for (const std::string& name : list_files(directory)) {
     const auto listed = [&](const ShardInfo& s) { return s.file == name; };

@@ -45,7 +45,7 @@ std::optional<ShardName> parse_shard_name(const std::string& name) {
   return ShardName{name.substr(0, dash), std::stol(number), std::stol(count)};
 }
 
-// Without an index nothing else would notice that a numbered shard is missing.
+// Without an index no other check notices a missing numbered shard.
 void check_shards_complete(const std::string& directory, const std::vector<std::string>& names) {
   std::map<std::string, std::pair<long, long>> seen;  // stem -> files found, files promised
   for (const std::string& name : names) {
@@ -80,7 +80,7 @@ std::vector<std::string> find_shards(const std::string& directory) {
          other_weights ? "convert the PyTorch pickle files to safetensors first"
                        : "is this a Hugging Face model folder, and was it fetched entirely?");
   }
-  // As transformers does: the plain name wins over files for other programs
+  // As in transformers, the plain name wins over files for other programs
   // (consolidated.safetensors).
   if (std::ranges::find(shards, kHfSingleName) != shards.end()) return {kHfSingleName};
   check_shards_complete(directory, shards);

@@ -18,7 +18,7 @@ struct HfIndex {
 // Throws Error(kInput) naming `where`; file names are plain names, so they stay in the folder.
 HfIndex parse_hf_index(std::string_view text, const std::string& where);
 
-// As transformers writes it.
+// The index as transformers writes it.
 std::string render_hf_index(const HfIndex& index);
 
 }  // namespace slimexx::io

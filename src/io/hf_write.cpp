@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{8} << 20;
 
-// Files that loading a model reads; one that is there as something else is no file to pass over.
+// The files that loading a model reads. Something else under such a name is an error, not ignored.
 constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
                                   "tokenizer_config.json", "chat_template.jinja"};
 

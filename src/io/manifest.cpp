@@ -18,7 +18,7 @@ constexpr std::string_view kEnd = "\"}\n";
 
 constexpr const char* kDamaged = "the manifest is damaged: load another checkpoint";
 
-// Of a list that is read, or of one that is about to be written.
+// Checks a list that was read or is about to be written.
 const char* remedy_for(ErrorCode code) {
   return code == ErrorCode::kInput ? kDamaged : "this is a fault of slimexx; please report it";
 }
@@ -240,7 +240,7 @@ Manifest read_manifest_json(const Json& json, const std::string& where) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  // Read first, so that a newer version is called that and not damage.
+  // Read first, so that a newer version is reported as such and not as damage.
   Manifest manifest = read_manifest_json(parse_json(text, where), where);
   const size_t tail = kHashKey.size() + kHashDigits + kEnd.size();
   const std::string_view covered =

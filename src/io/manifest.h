@@ -31,7 +31,7 @@ struct PieceIndex {
   size_t shard, piece;
 };
 
-// By tensor, its pieces by ascending begin. Throws Error(code) at `where` unless the pieces cover
+// The pieces of every tensor by ascending begin. Throws Error(code) at `where` unless they cover
 // every tensor exactly once.
 std::vector<std::vector<PieceIndex>> cover_tensors(const std::vector<CheckpointTensor>& tensors,
                                                    const std::vector<ShardInfo>& shards,
@@ -44,8 +44,8 @@ std::map<std::pair<std::string, std::string>, size_t> index_tensors(
 // One JSON object whose last member is the hash of all text before that member's value.
 std::string render_manifest(const Manifest& manifest);
 
-// Throws Error(kInput) for what is malformed; parse_manifest also checks the hash. Coverage is the
-// caller's to check.
+// Throws Error(kInput) for malformed text; parse_manifest also checks the hash. The caller checks
+// coverage.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 Manifest read_manifest_json(const Json& json, const std::string& where);
 

@@ -22,7 +22,7 @@ namespace {
   throw Error(ErrorCode::kInput, what, hint, path);
 }
 
-// What the file is instead, for the mistakes that people make.
+// The kind of file that it is instead, for common mistakes.
 void refuse_other_formats(std::string_view start, const std::string& path) {
   if (start.starts_with("version ")) {
     fail(path, "the file is a Git LFS pointer, not the weights", "fetch them with `git lfs pull`");
@@ -38,8 +38,8 @@ void refuse_other_formats(std::string_view start, const std::string& path) {
   }
 }
 
-// Bytes that dtype and shape ask for; the product runs in the reference's order, so [0, 2^40, 2^40]
-// is empty while [2^40, 2^40, 0] overflows.
+// Bytes of a tensor by dtype and shape; the product runs in the reference's order, so [0, 2^40,
+// 2^40] is empty while [2^40, 2^40, 0] overflows.
 uint64_t required_bytes(const RawTensor& t, const std::string& path) {
   uint64_t bits = 1;
   bool overflow = false;

@@ -1,6 +1,6 @@
 // The JSON header of a safetensors file, checked by the reference implementation's rules (Metadata
 // and TensorInfo of the Rust crate). Stricter in four points, each of which lets two readers see
-// two different files in the same bytes or serves nobody: duplicate keys, a tensor written as an
+// two different files in the same bytes or has no use: duplicate keys, a tensor written as an
 // array, a dimension of 2^63 or more, more than kMaxRank dimensions.
 #pragma once
 #include <cstdint>
@@ -28,7 +28,7 @@ struct SafetensorsHeader {
 uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes,
                              const std::string& path);
 
-// `data_bytes`: what follows the header in the file.
+// `data_bytes`: the bytes behind the header in the file.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes,
                                            const std::string& path);
 

@@ -218,8 +218,8 @@ class HeaderSax : public nlohmann::json_sax<Json> {
   int offsets_read_ = 0, skip_depth_ = 0;
 };
 
-// What the JSON library would let through (a byte-order mark; a NUL byte, which it takes for the
-// end) or answer with several copies of the text (one endless string or number).
+// Refuses text that the JSON library would accept (a byte-order mark; a NUL byte, which it takes
+// for the end) or copy several times (one endless string or number).
 void check_raw_text(std::string_view json, const std::string& path) {
   const auto refuse = [&](size_t at, const std::string& what) {
     throw Error(ErrorCode::kInput,

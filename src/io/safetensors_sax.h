@@ -23,7 +23,7 @@ struct RawHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Form only: offsets against shapes and the file are the caller's to check.
+// Checks the form only; the caller checks offsets against shapes and the file.
 RawHeader read_header_json(std::string_view json, const std::string& path);
 
 }  // namespace slimexx::io

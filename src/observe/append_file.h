@@ -10,7 +10,7 @@ void append_all(int fd, const std::string& path, std::string_view data);
 void close_append(int fd);
 
 // Writes `text` over the file's content in place, filled up with spaces to its old size. For a last
-// word where no new file can be made; throws Error(kEnvironment).
+// message where no new file can be made; throws Error(kEnvironment).
 void overwrite(const std::string& path, std::string text);
 
 }  // namespace slimexx::observe

@@ -11,7 +11,7 @@
 namespace slimexx::observe {
 namespace {
 
-// What a code point looks like in a cell: printable text and its columns.
+// A code point as a cell shows it: printable text and its columns.
 struct Glyph {
   std::string text;
   int64_t width = 0;

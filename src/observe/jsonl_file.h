@@ -1,4 +1,4 @@
-// metrics.jsonl: one flat object a line, which survives being cut off anywhere.
+// metrics.jsonl: one flat object a line; a file cut off anywhere stays usable.
 #pragma once
 #include <cstdint>
 #include <string>

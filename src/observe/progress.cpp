@@ -27,7 +27,7 @@ int terminal_columns() {
 void write_stderr(const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t n = ::write(STDERR_FILENO, text.data() + done, text.size() - done);
-    if (n <= 0) return;  // nobody is looking any more
+    if (n <= 0) return;  // the terminal is gone
     done += static_cast<size_t>(n);
   }
 }
@@ -82,7 +82,7 @@ struct ProgressBar::Impl {
     }
   }
 
-  // Where there is no terminal, one line each time a tenth is passed; the caller holds the mutex.
+  // Without a terminal: one line at each tenth. The caller holds the mutex.
   void log_tenth() {
     const int64_t tenth = static_cast<int64_t>(fraction() * 10);
     if (tenth <= last_tenth || seconds() < kQuietSeconds) return;

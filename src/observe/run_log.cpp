@@ -51,7 +51,7 @@ std::string new_event_path(const std::string& directory) {
   }
 }
 
-// `keys`: "\"step\": 3", which say what the row is of.
+// `keys`: the row's identity, such as "\"step\": 3".
 std::string format_row(const std::string& keys, double wall_time, const MetricRow& row) {
   std::string line = fmt::format("{{{}, \"wall_time\": {:.3f}", keys, wall_time);
   for (const auto& [name, value] : row.values())
@@ -77,7 +77,7 @@ struct RunLog::Impl {
   double eta_seconds() const;
   void check_in_place() const;
   std::string status_path() const { return join_path(options.run_dir, "status.json"); }
-  // Written by a rank that gives the root up.
+  // Written by another rank after it gave up on the root.
   std::string given_up_path() const { return join_path(options.run_dir, "status.given_up.json"); }
   bool is_given_up() const { return path_exists(given_up_path()); }
   std::string format_status(std::string_view state, int64_t step, std::string_view error,
@@ -103,8 +103,8 @@ void RunLog::Impl::open() {
   std::error_code ignored;
   std::filesystem::remove(given_up_path(), ignored);
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
-  // A start from nothing keeps no row of an earlier attempt: not even that of step -1, the
-  // evaluation before training.
+  // A fresh start keeps no row of an earlier attempt, not even that of step -1, the evaluation
+  // before training.
   const int64_t first_dropped = options.resume_step > 0 ? options.resume_step : -1;
   trim_rows(metrics_path, "step", first_dropped);
   metrics_fd = open_append(metrics_path);
@@ -127,7 +127,7 @@ void RunLog::Impl::open_events(std::optional<EventFile>& file, const std::string
   file->append(encode_restart_event(wall_seconds(), restart_step));
 }
 
-// The rows have it all: no reason to end a run.
+// Not a reason to end a run: the rows have all values.
 void RunLog::Impl::append_event(std::optional<EventFile>& file, const std::string& event) {
   if (!file) return;
   try {
@@ -138,7 +138,7 @@ void RunLog::Impl::append_event(std::optional<EventFile>& file, const std::strin
   }
 }
 
-// What is written to a file that has lost its name is lost.
+// Writes to a file that was removed or replaced are lost.
 void RunLog::Impl::check_in_place() const {
   struct stat written {
   }, named{};
@@ -214,8 +214,8 @@ void RunLog::write_status(std::string_view state, int64_t step, std::string_view
                           std::string_view warning) {
   if (!impl_->options.enabled) return;
   impl_->check_in_place();
-  // Another rank may give this one up while it is stopped, even in the middle of this write; the
-  // launcher lets it run on before it ends it.
+  // Another rank may give up on this one while it is stopped, even in the middle of this write; the
+  // launcher lets it continue before it ends it.
   if (impl_->is_given_up()) return;
   write_file_atomic(impl_->status_path(), impl_->format_status(state, step, error, warning));
   if (impl_->is_given_up())
@@ -228,7 +228,7 @@ void RunLog::write_failure(int64_t step, std::string_view error) {
     if (!impl_->options.enabled) write_file_atomic(impl_->given_up_path(), text);
     write_file_atomic(impl_->status_path(), text);
   } catch (const Error&) {
-    // A full disk, mostly: what the old text takes of it is there to write to.
+    // Most likely the disk is full: write into the space of the old text.
     overwrite(impl_->status_path(), text);
   }
 }

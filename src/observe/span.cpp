@@ -22,7 +22,7 @@ struct TraceEvent {
   int64_t start_ns, end_ns;
 };
 
-// What one thread has finished. Its mutex is contended only while somebody collects, so a span
+// The finished spans of one thread. Its mutex is contended only during a collection, so a span
 // costs two clock reads and one uncontended lock.
 struct ThreadSpans {
   std::mutex mutex;

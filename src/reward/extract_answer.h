@@ -7,7 +7,7 @@
 
 namespace slimexx::reward {
 
-// What follows the last </think>, without chat markers such as <|im_end|> and what follows them.
+// The text behind the last </think>, up to a chat marker such as <|im_end|> that does not begin it.
 std::string_view final_part(std::string_view response);
 
 // The boxes of a reference answer joined ("\boxed{1} and \boxed{2}" is a list); the whole text if

@@ -29,8 +29,8 @@ inline Grade failed_grade(std::string reason, std::string prediction = "") {
 // boxed.cpp: content of the last \boxed{...} (or \fbox{...}) with matched braces.
 std::optional<std::string> last_boxed(std::string_view text);
 
-// answer_equality.cpp: `math`'s heart. Are the two answers, LaTeX or plain text, mathematically
-// equal? `reason` says by which rule, or what differs.
+// answer_equality.cpp: the comparison behind `math`. Are the two answers, LaTeX or plain text,
+// mathematically equal? `reason` names the rule, or the difference.
 struct Equality {
   bool equal = false;
   std::string reason;

@@ -1,4 +1,4 @@
-// What LaTeX macros without operands print, as plain text.
+// LaTeX macros without operands as plain text.
 #pragma once
 #include <optional>
 #include <string_view>

@@ -88,7 +88,7 @@ RewardInput reduce_to_box(const RewardInput& input) {
   return reduced;
 }
 
-// What one row is graded by: the grader's own rm_type, or the one that the row's metadata names.
+// The grader of one row: that of the configured rm_type, or the one that the row's metadata names.
 struct Assignment {
   const RuleGrader* rule = nullptr;  // null: remote
   bool boxed = false;

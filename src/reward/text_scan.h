@@ -33,7 +33,7 @@ bool contains(std::string_view text, std::string_view part);  // linear whatever
 // Is `word` (lower-case ASCII) at `position`, in any case?
 bool matches_word(std::string_view text, size_t position, std::string_view word);
 
-// What follows the last "</think>", or all of it.
+// The text behind the last "</think>"; all of it if there is none.
 std::string_view after_reasoning(std::string_view response);
 
 // The content of the last \boxed{...}; null if that one has no brace right behind it or none that

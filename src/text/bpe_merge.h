@@ -42,8 +42,8 @@ class MergeTable {
   size_t mask_;
 };
 
-// Replaces ids[first..] by what is left when the pair of lowest rank (leftmost of equals) has been
-// merged until none is left. O(n log n) time for long words.
+// Replaces ids[first..] by the result of merging the pair of lowest rank (leftmost of equals) until
+// no pair has a rank. O(n log n) time for long words.
 void merge_symbols(const MergeTable& table, std::vector<TokenId>& ids, size_t first);
 
 }  // namespace slimexx::text

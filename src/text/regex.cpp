@@ -35,7 +35,7 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// What a match needs besides the pattern; one a thread, since none of it may be shared.
+// A match's working memory beside the pattern; one for each thread, since it cannot be shared.
 struct MatchSpace {
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);

@@ -13,8 +13,8 @@ namespace slimexx::text {
 // of memory a byte.
 inline constexpr size_t kMaxTextBytes = size_t{32} << 20;
 
-// What normalizers and decoders may make of `bytes` bytes. One character becomes at most 11 times
-// as long under NFKC and twice or three times under what else real files hold.
+// The longest text that normalizers and decoders may make of `bytes` bytes. One character becomes
+// at most 11 times as long under NFKC, and two or three times under the other steps of real files.
 constexpr size_t limit_of_growth(size_t bytes) { return 32 * bytes + 1024; }
 
 // Error(kInput) at the step of tokenizer.json that made a text longer than that.

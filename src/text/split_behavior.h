@@ -1,4 +1,4 @@
-// What becomes of the matches of a splitting pattern and of the text between them.
+// How a splitting pattern treats its matches and the text between them.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -24,7 +24,8 @@ class TokenDecoder {
   // The bytes that a token contributes on its own. `added`: its text stands for itself.
   std::string bytes_of(const std::string& text, bool added) const;
 
-  // Appends to `out` what has become certain. `bytes` is what bytes_of gave for the token.
+  // Appends to `out` the text that has become certain. `bytes`: the result of bytes_of for the
+  // token.
   void push(const std::string& text, const std::string& bytes, DecodeState& state,
             std::string& out) const;
   void finish(DecodeState& state, std::string& out) const;

@@ -1,6 +1,6 @@
 // Reads tokenizer.json in one pass: the vocabulary and the merges, which make up nearly all of the
-// file, go to flat lists, the rest becomes a JSON value. Strict: UTF-8, no duplicate keys (those of
-// the vocabulary are left to whoever builds it), bounded depth.
+// file, go to flat lists, the rest becomes a JSON value. Strict: UTF-8, no duplicate keys (the
+// model checks those of the vocabulary), bounded depth.
 #pragma once
 #include <cstdint>
 #include <memory>

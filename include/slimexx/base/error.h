@@ -1,5 +1,5 @@
-// What the program says when the user, their files or their machine are at fault. Thrown anywhere,
-// caught once in main, which prints it and turns `code` into the exit status. Faults of our own are
+// The error for faults of the user, their files or their machine. Thrown anywhere, caught once in
+// main, which prints it and turns `code` into the exit status. Faults of our own are
 // SLX_CHECK (check.h); expected absence is std::optional.
 #pragma once
 #include <exception>

@@ -1,4 +1,4 @@
-// What the owner of a folder does with what killed or failed writers leave in it.
+// Cleaning up folders: the remains of killed or failed writers.
 #pragma once
 #include <string>
 
@@ -9,8 +9,8 @@ namespace slimexx {
 // only processes of this machine write to.
 void remove_stale_temporaries(const std::string& directory);
 
-// A folder that is being written: removed with all it holds, unless keep() was called. The folder
-// is not there yet or is empty; an empty one stands again after the removal.
+// A folder that is being written: removed with its content unless keep() was called. At first the
+// folder does not exist or is empty; one that existed is left empty by the removal.
 class NewFolder {
  public:
   explicit NewFolder(std::string path);

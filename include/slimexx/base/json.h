@@ -1,4 +1,4 @@
-// Strict JSON for files that others wrote: UTF-8, no duplicate keys, bounded depth, errors with the
+// Strict JSON for files from elsewhere: UTF-8, no duplicate keys, bounded depth, errors with the
 // byte offset. Key order is kept. Include <nlohmann/json.hpp> in the source that walks the value.
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11): a pure
-// function from (key, counter) to four 32-bit words. Random numbers of a run are named by what they
-// are for, never by who draws them or in which order (numerics contract, rule N8).
+// function from (key, counter) to four 32-bit words. A run names its random numbers by their
+// purpose, never by the thread, rank or order that draws them (numerics contract, rule N8).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -28,7 +28,7 @@ constexpr float uniform_float(uint32_t word) {
 }
 
 // A sequential stream of words for host-side work (shuffles, initial weights): the counter's first
-// word runs, the rest names the stream.
+// word counts up, the rest names the stream.
 class PhiloxStream {
  public:
   PhiloxStream(uint64_t seed, uint64_t stream)
@@ -44,7 +44,7 @@ class PhiloxStream {
     return block_[used_++];
   }
   float next_uniform() { return uniform_float(next_word()); }
-  // Goes on at word 4 * block.
+  // Continues at word 4 * block.
   void seek_block(uint64_t block) {
     counter_[0] = static_cast<uint32_t>(block);
     counter_[1] = static_cast<uint32_t>(block >> 32);

@@ -1,5 +1,5 @@
-// Text that a file, a server or a name may have put in, made fit for a terminal and a log. Error
-// and log_line apply it to all they are given, so their callers need not.
+// Text from files, servers or names, made safe for a terminal and a log. Error and log_line apply
+// it to all their texts, so their callers need not.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -8,7 +8,7 @@
 namespace slimexx {
 
 // One line: control characters (a newline too), bidirectional controls and bytes that are not
-// UTF-8 become \n, \x1b, \u202e; tabs stay. What is longer than `max_bytes` (at least 64) ends in
+// UTF-8 become \n, \x1b, \u202e; tabs stay. Text longer than `max_bytes` (at least 64) ends in
 // "... (N bytes)", N being the size of `text`. Applied twice it changes nothing more.
 std::string make_printable(std::string_view text, size_t max_bytes = 400);
 

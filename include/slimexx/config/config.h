@@ -31,11 +31,11 @@ struct FieldMeta {
   std::vector<std::pair<std::string, std::string>> refused_choices = {};
   // slime's flag if its name is not --<key with dashes>; "-" if slime has none
   std::string slime = {};
-  // What is planned and not there yet. The key is known and its value is checked, and every value
-  // but the default is refused with "planned: <later>". Empty: the key works.
+  // The planned feature that the key belongs to. The key is known and its value is checked, but
+  // only the default is accepted; others are refused with "planned: <later>". Empty: the key works.
   std::string later = {};
   // With `later`: the key is a detail of a planned feature and does not ask for it; every value is
-  // taken.
+  // accepted.
   bool is_detail = false;
 };
 
@@ -81,7 +81,7 @@ class Binder {
   }
 };
 
-// A key that was taken without effect.
+// A key that was accepted without effect.
 struct TakenKey {
   std::string path, why;
 };
@@ -109,16 +109,16 @@ class Config {
   // unknown choices. Whole numbers written as 1e6 or 4_608 are read as they mean; 010 is not.
   Binder& binder();
   // A fault that no single field can see, such as a contradiction between two keys. Nothing is
-  // added where has_fault(key): what stands there could not be read.
+  // added where has_fault(key): the value could not be read.
   void add_fault(const std::string& key, const std::string& reason, const std::string& hint);
   // Whether the value of the key, its section or an item in it could not be read.
   bool has_fault(const std::string& key) const;
-  // After all modules have bound and checked: keys nobody asked for are faults too (with the
+  // After all modules have bound and checked: keys that no module bound are faults too (with the
   // nearest known key; a slime flag spelt with dashes or a verl/TRL name gets a hint). Throws one
   // Error(kUsage) that lists every fault as file:line:column, key, reason, remedy.
-  // Flags of slime, Megatron or SGLang that are not needed here are taken (taken_keys).
+  // Flags of slime, Megatron or SGLang that are not needed here are accepted (taken_keys).
   void finish();
-  // After finish(): the keys that were taken without effect, in the order of the file.
+  // After finish(): the keys that were accepted without effect, in the order of the file.
   const std::vector<TakenKey>& taken_keys() const;
 
   bool is_set(const std::string& path) const;         // by a file or an override, not by default
@@ -140,8 +140,8 @@ class Config {
 struct SettingChange {
   std::string key, before, after;
 };
-// Of two texts of resolved_yaml(), in the order of `after`, then what only `before` has. Throws
-// Error(kUsage) for what is no YAML.
+// The changes between two texts of resolved_yaml(), in the order of `after`, then the keys that
+// only `before` has. Throws Error(kUsage) for text that is not YAML.
 std::vector<SettingChange> list_changes(const std::string& before, const std::string& after);
 
 // A binder that only lists: for the reference and the schema.
@@ -172,7 +172,7 @@ class FieldLister : public Binder {
 };
 
 // docs/reference/config.md from the field list, and docs/reference/slime-flags.md from it and from
-// the flags of slime, Megatron and SGLang: what became of each.
+// the flags of slime, Megatron and SGLang: the status of each.
 std::string write_config_reference(const FieldLister& fields);
 std::string write_flag_reference(const FieldLister& fields);
 

@@ -1,6 +1,6 @@
-// In which order the rows of a set are drawn: epoch by epoch, each in file order or shuffled as
-// Python's random.seed(seed + epoch); random.shuffle(range(n)) would, so that runs compare with
-// trainers that do that.
+// The order in which the rows of a set are drawn: epoch by epoch, each in file order or shuffled as
+// Python's random.seed(seed + epoch); random.shuffle(range(n)) does, so that runs compare with
+// trainers that use it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace slimexx::data {
 
-// Position of a source; plain data for checkpoints. The last four say of which order it is one.
+// Position of a source; plain data for checkpoints. The last four identify the order.
 struct Cursor {
   int64_t epoch = 0;
   int64_t offset = 0;  // rows of this epoch that were drawn
@@ -23,10 +23,10 @@ std::vector<int64_t> python_shuffle(int64_t n, int64_t seed);
 
 class EpochOrder {
  public:
-  // num_rows > 0. content_hash names what is drawn from; see restore.
+  // num_rows > 0. content_hash identifies the data; see restore.
   EpochOrder(int64_t num_rows, bool shuffle, int64_t seed, std::string content_hash);
 
-  // The next k rows (k >= 0), going on with the next epoch where one ends.
+  // The next k rows (k >= 0), continuing with the next epoch where one ends.
   std::vector<int64_t> draw(int64_t k);
 
   const Cursor& cursor() const { return cursor_; }

@@ -1,5 +1,5 @@
 // Prompts with labels out of JSON lines, rendered, tokenized and filtered when loaded, and the
-// source that deals them out.
+// source that hands them out.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -47,7 +47,7 @@ class PromptSet {
   const std::vector<Prompt>& prompts() const { return prompts_; }
   int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
   int64_t num_dropped() const { return num_dropped_; }  // as too long
-  // Of the kept rows' numbers and lines as they stand in the file.
+  // Hash of the kept rows' numbers and lines as they stand in the file.
   const std::string& content_hash() const { return content_hash_; }
 
  private:

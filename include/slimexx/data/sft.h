@@ -1,4 +1,4 @@
-// Examples of supervised fine-tuning out of JSON lines: token ids, and which of them are learnt.
+// Examples of supervised fine-tuning from JSON lines: token ids and their loss mask.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,9 +20,9 @@ struct SftOptions {
   bool apply_chat_template = true;  // false: rows of prompt and response, joined as they stand
   std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
   int64_t max_len = 0;                                     // longer examples are dropped; 0: none
-  // What ends a turn when the model generates. One that stands right behind a learnt turn is learnt
-  // with it; the first is appended, and learnt, where a learnt turn ends the text without any.
-  // Empty: neither.
+  // The tokens that end a turn in generation. One that stands right behind a learnt turn is learnt
+  // with it. Where a learnt turn ends the text without one, the first of them is appended and
+  // learnt. Empty: neither.
   std::vector<text::TokenId> eos_ids;
 };
 
@@ -35,12 +35,13 @@ struct SftExample {
 
 class SftSet {
  public:
-  // The tokens are those of the whole rendered text. Learnt are the tokens that begin within what
-  // an assistant said: the {% generation %} spans of the template where it has them; else, turn by
-  // turn, what the reply adds to the conversation rendered up to its generation prompt. A template
-  // for which the latter is no plain addition throws Error(kInput). A message's "step_loss_mask": 0
-  // leaves that turn out. The end of a turn is learnt too (SftOptions::eos_ids): GLM's templates,
-  // for one, end a turn only by the next turn's <|user|>. Strict like PromptSet::load.
+  // The tokens are those of the whole rendered text. Tokens that begin within an assistant's text
+  // are learnt: the {% generation %} spans of the template where it has them; else, turn by turn,
+  // the text that the reply adds to the conversation rendered up to its generation prompt. Throws
+  // Error(kInput) for a template that does not simply append the reply. A message's
+  // "step_loss_mask": 0 leaves that turn out. The end of a turn is learnt too
+  // (SftOptions::eos_ids): GLM's templates, for one, end a turn only by the next turn's <|user|>.
+  // Strict like PromptSet::load.
   static SftSet load(const SftOptions& options, const text::Tokenizer& tokenizer,
                      const text::ChatTemplate* chat_template);
 

@@ -102,14 +102,14 @@ int64_t read_counter(const Json& state, const std::string& key, const std::strin
 std::string step_directory(const std::string& root, int64_t step);
 // The newest complete checkpoint under root (or root itself if it is one); empty if none.
 // Incomplete folders are skipped with a warning, and so is a `latest` that cannot be read. Newest
-// is the highest step, but for those that were complete when `latest` was set to an earlier one: a
+// is the highest step, except steps that were complete when `latest` was set to an earlier one: a
 // run went back there and abandoned them. Times of files do not count.
 std::string find_latest(const std::string& root);
 void set_latest(const std::string& root, const std::string& step_directory_name);
 // Removes all but the newest `keep` complete checkpoints and every stale incomplete folder older
 // than the newest complete one. keep <= 0 keeps all. Steps later than the newest are left alone.
 void remove_old(const std::string& root, int64_t keep);
-// Does what a run that was killed between a manifest and `latest` left undone: sets `latest`,
+// Completes the work of a run that was killed between a manifest and `latest`: sets `latest`,
 // removes old checkpoints and temporaries of dead processes. For the run that writes to root.
 void tidy_root(const std::string& root, int64_t keep);
 

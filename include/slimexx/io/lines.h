@@ -10,7 +10,7 @@
 
 namespace slimexx::io {
 
-// Of rows that users write: parsed JSON, templates and tokens take up to 25 times a line's bytes.
+// Limit of rows that users write: parsed JSON, templates and tokens take up to 25 times its bytes.
 inline constexpr uint64_t kMaxLineBytes = uint64_t{32} << 20;
 
 // Reads line by line with bounded memory. CRLF is accepted, a missing final newline too. A
@@ -51,8 +51,8 @@ class LineWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// The error of work on the row at `row` ("path:line"): names the row as its place, or beside the
-// message where the place is another (a chat template's line, a key of tokenizer.json).
+// An error in the work on the row at `row` ("path:line"). It names the row as its place, or in the
+// message where it has another place (a chat template's line, a key of tokenizer.json).
 Error error_in_row(const Error& error, const std::string& row);
 
 }  // namespace slimexx::io

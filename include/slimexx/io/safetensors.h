@@ -45,7 +45,7 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_, unsupported_;
 };
 
-// Into the reference implementation's order: by dtype, wide ones first, then by name. A file
+// Sorts into the reference implementation's order: by dtype, wide ones first, then by name. A file
 // written so, with one metadata key or none, is byte-identical to the reference's.
 void sort_entries(std::vector<TensorEntry>& entries);
 

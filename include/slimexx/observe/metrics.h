@@ -1,4 +1,4 @@
-// What a run reports: metrics by name (slime's names), checked against one catalogue, written to
+// A run's metrics by name (slime's names), checked against one catalogue, written to
 // metrics.jsonl, TensorBoard and the console's step line by rank 0.
 #pragma once
 #include <cstdint>
@@ -35,7 +35,7 @@ class MetricRow {
 // empty.
 void set_statistics(MetricRow& row, const std::string& name, const std::vector<double>& values);
 
-// The run folder's writers. Rank 0 only; on other ranks every call but write_failure does nothing.
+// Writes the run folder. Rank 0 only; on other ranks every call but write_failure does nothing.
 class RunLog {
  public:
   struct Options {
@@ -67,7 +67,7 @@ class RunLog {
   // "warning"}.
   void write_status(std::string_view state, int64_t step, std::string_view error = "",
                     std::string_view warning = "");
-  // The state "failed". Of any rank, as the one that failed takes the others down.
+  // The state "failed". Any rank may call it: the rank that fails ends the others.
   void write_failure(int64_t step, std::string_view error);
 
  private:
@@ -75,7 +75,7 @@ class RunLog {
   std::unique_ptr<Impl> impl_;
 };
 
-// `text` as Markdown that shows it as it stands, for write_text.
+// Markdown that shows `text` unchanged, for write_text.
 std::string markdown_code(std::string_view text);
 
 // docs/reference/metrics.md from the catalogue.

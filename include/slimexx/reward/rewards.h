@@ -25,11 +25,11 @@ struct RewardInput {
 struct Grade {
   double reward = 0;
   std::string reason;  // a short sentence for logs and tables
-  // The grader has no score for this sample: the label cannot be graded, a limit of the grader's
-  // own was reached, or the service answered nonsense in every try. `reward` and `values`
-  // then mean nothing.
+  // The grader has no score for this sample: the label cannot be graded, one of the grader's own
+  // limits was reached, or the service never answered with a reward. `reward` and `values` then
+  // have no meaning.
   bool failed = false;
-  // What reward_key may choose from, such as dapo's score, acc.
+  // The numbers that reward_key may choose from, such as dapo's score, acc.
   std::map<std::string, double> values;
   std::string prediction;  // the answer that was read off the response, if any
 };
@@ -44,8 +44,8 @@ struct RewardOptions {
   std::string on_failure = "mask";  // what a run does with a failed grade: stop or mask
 };
 
-// Grades a batch; of the rule graders one by one on the thread pool, of `remote` concurrently over
-// HTTP. Result i belongs to input i.
+// Grades a batch: rule graders on the thread pool, `remote` by concurrent HTTP requests. Result i
+// belongs to input i.
 class Grader {
  public:
   virtual ~Grader() = default;

@@ -25,8 +25,8 @@ struct TemplateLimits {
 
 struct RenderedText {
   std::string text;
-  // Byte ranges [begin, end) of `text` inside {% generation %} blocks, in order: what the assistant
-  // said. SFT makes its loss mask of them.
+  // Byte ranges [begin, end) of `text` inside {% generation %} blocks, in order: the assistant's
+  // text. SFT makes its loss mask of them.
   std::vector<std::pair<int64_t, int64_t>> generation_spans;
 };
 
@@ -47,7 +47,7 @@ class ChatTemplate {
   // raise_exception() in the template and run-time faults throw Error(kInput) with the line.
   RenderedText render(const Json& variables, const TemplateLimits& limits = {}) const;
 
-  // What strftime_now(format) uses; the system clock by default. For reproducible tests.
+  // The clock of strftime_now(format), the system's by default. For reproducible tests.
   void set_clock(std::function<int64_t()> unix_seconds);
 
  private:

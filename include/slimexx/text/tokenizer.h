@@ -24,7 +24,7 @@ struct EncodeOptions {
 class Tokenizer {
  public:
   // Loads <dir>/tokenizer.json (or the file itself). Throws Error(kInput) naming file and key for
-  // whatever the file holds that is malformed or of a kind that is not supported.
+  // content that is malformed or not supported.
   static Tokenizer load(const std::string& directory_or_file);
   // `where` names the source in errors.
   static Tokenizer parse(std::string_view json, const std::string& where);
@@ -35,7 +35,7 @@ class Tokenizer {
 
   // No special tokens are added (the post-processor is not run); invalid UTF-8 is replaced by
   // U+FFFD. Throws Error(kInput) for a text above 32 MiB, and for one that the file's normalizer
-  // blows up.
+  // makes too long.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // Text of the ids; bytes that are not valid UTF-8 become U+FFFD. Ids out of range throw Error.
@@ -56,7 +56,7 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-// What a decoder remembers between two tokens.
+// A decoder's state between two tokens.
 struct DecodeState {
   std::string pending;   // bytes that do not yet make whole characters
   std::string held;      // text that may yet be stripped from the end

@@ -1,4 +1,4 @@
-// What an answer says once notation is set aside: labels ("x =", "f(x) =", "S \in"), +- signs,
+// The content of an answer apart from its notation: labels ("x =", "f(x) =", "S \in"), +- signs,
 // lists and their labels, matrix arithmetic.
 #pragma once
 #include <optional>

@@ -104,7 +104,7 @@ enum class StmtKind : uint8_t {
   kContinue,
 };
 
-// What a scope does to one of its slots when it is entered.
+// How a slot of a scope begins when the scope is entered.
 struct SlotLoad {
   enum class Source : uint8_t { kMissing, kOuter, kContext } source = Source::kMissing;
   int slot = -1;
@@ -120,8 +120,8 @@ struct Parameter {
   int slot = -1;
 };
 
-// What gets an activation of its own: the template, a macro, the body of a call block, a recursive
-// loop.
+// A function has an activation of its own: the template, a macro, the body of a call block, a
+// recursive loop.
 struct Function {
   std::string name;
   int level = 0;
@@ -161,8 +161,8 @@ struct Program {
   std::vector<std::unique_ptr<Stmt>> statements;
 };
 
-// Nested statements and expressions that the parser accepts; what the recursion of the passes over
-// the tree is bounded by.
+// Nested statements and expressions that the parser accepts; bounds the recursion of the passes
+// over the tree.
 inline constexpr int kMaxTreeDepth = 200;
 
 // Throws Error(kInput) with `where` and the line.

@@ -53,10 +53,10 @@ FilterTable sequence_filters();
 FilterTable selection_filters();
 FilterTable number_filters();
 
-// What map, sort, groupby and their like read of an item: "a.b.0" walks attributes and items.
+// The attribute that map, sort, groupby and the like read: "a.b.0" walks attributes and items.
 struct AttributePath {
   explicit AttributePath(Interpreter& interpreter, const Value& attribute);
-  // `fallback` stands for what is undefined on the way, unless missing or None.
+  // `fallback`, unless missing or None, replaces an undefined value on the way.
   Value get(Interpreter& interpreter, Value item, const Value& fallback = Value()) const;
   Values keys;  // empty: the item itself
 };

@@ -28,7 +28,7 @@ void refuse_undefined(const Value& value) {
   if (value.is(Kind::kUndefined)) fail(value.get<UndefinedObject>().message);
 }
 
-// What a number of that many characters costs to read.
+// Charges the work of reading a number of that many characters.
 void charge_reading(Interpreter& in, const Value& input) {
   if (input.is(Kind::kString)) in.heap().charge_characters(2 * input.text().size());
 }

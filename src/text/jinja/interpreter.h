@@ -44,7 +44,7 @@ class Interpreter {
   struct Nested;
   struct Buffer;
   struct Switch;
-  // What is being written: the output, or a buffer of a macro or block.
+  // The text being written: the output, or a buffer of a macro or block.
   struct Sink {
     std::string text;
     Spans spans;
@@ -152,7 +152,7 @@ struct Interpreter::Nested {
   Interpreter& interpreter;
 };
 
-// Catches what is written while it lives.
+// Catches the text that is written during its lifetime.
 struct Interpreter::Buffer {
   explicit Buffer(Interpreter& owner) : interpreter(owner), outer(owner.out_) {
     owner.out_ = &sink;
@@ -173,7 +173,7 @@ struct Interpreter::Buffer {
   Sink sink;
 };
 
-// Runs in another activation while it lives.
+// Switches to another activation during its lifetime.
 struct Interpreter::Switch {
   Switch(Interpreter& owner, Value activation) : interpreter(owner), outer(owner.current_) {
     owner.current_ = std::move(activation);

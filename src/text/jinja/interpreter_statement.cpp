@@ -3,7 +3,7 @@
 namespace slimexx::text::jinja {
 namespace {
 
-// Lets go of the loop's variables when it ends, however it ends: they hold the loop in turn.
+// Releases the loop's variables when it ends, however it ends: they hold the loop in turn.
 struct LoopEnd {
   LoopObject& loop;
   ~LoopEnd() { loop.clear(); }

@@ -58,7 +58,7 @@ class Symbols {
     loads_[slot] = {SlotLoad::Source::kContext, slot, {}, name};
   }
 
-  // What a branch wrote may or may not have happened, so the slot begins with the outer value.
+  // A branch's write may or may not happen, so the slot begins with the outer value.
   void merge(const std::vector<const Symbols*>& branches) {
     std::set<std::string> written;
     for (const Symbols* branch : branches) {

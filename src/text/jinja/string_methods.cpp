@@ -298,7 +298,7 @@ Value remove_affix(Interpreter& in, const Value& self, const Arguments& argument
                               : text.substr(affix.size()));
 }
 
-// How many fill characters left and right of the text.
+// Pads the text with the fill character, as `align` says.
 template <char align>
 Value justify(Interpreter& in, const Value& self, const Arguments& arguments) {
   const Values bound = bind_arguments("ljust", arguments, {"width", "fillchar"}, 1);

@@ -1,4 +1,4 @@
-// What can follow `is`.
+// The tests: names that can follow `is`.
 #include <map>
 
 #include "text/jinja/builtins.h"

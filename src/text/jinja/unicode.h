@@ -1,4 +1,4 @@
-// What Python's str knows of characters: white space, case, printability, numbers in text.
+// Python's view of characters: white space, case, printability, numbers in text.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -135,7 +135,7 @@ struct DictObject final : Object {
   explicit DictObject(Heap& owner);
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  void set(const Value& key, Value value);  // only while nobody else sees the dict
+  void set(const Value& key, Value value);  // only before the dict is shared
   void clear() override;
 
   std::vector<std::pair<Value, Value>> entries;
@@ -173,7 +173,7 @@ struct IteratorObject final : Object {
 struct NamespaceObject final : Object {
   explicit NamespaceObject(Heap& owner);
   void clear() override { attributes = Value(); }
-  Value attributes;  // a dict that nobody else holds
+  Value attributes;  // a dict that is not shared
 };
 
 struct CyclerObject final : Object {
@@ -253,7 +253,7 @@ class Heap {
   void keep(Kind kind, Object* object) { kept_.emplace_back(kind, object); }
 
   // Charges for work before it is done: one unit, some 50 ns, for an evaluated node or an element.
-  // Whatever takes longer the larger its operand is must charge in proportion.
+  // Work that grows with its operand must charge in proportion.
   void charge(uint64_t work) {
     if (work > max_work_ - work_) fail_work();
     work_ += work;
