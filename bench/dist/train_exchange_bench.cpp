@@ -38,11 +38,11 @@ constexpr Setting kSettings[] = {
     {"... in parts of 1 GiB and more", false, ExchangeStart::kBesideAttention, 0, int64_t{1} << 28},
 };
 
-std::vector<TrainSample> make_samples(int count, int64_t num_tokens, int64_t vocabulary) {
-  std::vector<TrainSample> samples;
+std::vector<Sample> make_samples(int count, int64_t num_tokens, int64_t vocabulary) {
+  std::vector<Sample> samples;
   for (int i = 0; i < count; ++i) {
     PhiloxStream stream(static_cast<uint64_t>(7 + i), 1);
-    TrainSample sample;
+    Sample sample;
     for (int64_t t = 0; t < num_tokens; ++t)
       sample.tokens.push_back(
           static_cast<int32_t>(stream.next_below(static_cast<uint64_t>(vocabulary))));

@@ -74,10 +74,9 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
         tensor::Buffer(kDevice, static_cast<int64_t>(activation_gib * 0x1p30), "activations");
     trainer.borrow_memory(activations.view(tensor::DType::kU8, {activations.size_bytes()}));
   }
-  train::TrainSample sample{
-      .tokens = random_tokens(num_tokens, m.spec.vocab_size, 7),
-      .response_length = num_tokens - 1,
-      .loss_mask = std::vector<uint8_t>(static_cast<size_t>(num_tokens - 1), 1)};
+  sample::Sample sample{.tokens = random_tokens(num_tokens, m.spec.vocab_size, 7),
+                        .response_length = num_tokens - 1,
+                        .loss_mask = std::vector<uint8_t>(static_cast<size_t>(num_tokens - 1), 1)};
   train::StepLoss loss;
   loss.policy.kind = ops::LossKind::kSft;
   const tensor::Stream stream = tensor::compute_stream(kDevice);

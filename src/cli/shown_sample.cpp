@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "slimexx/base/error.h"
 #include "slimexx/observe/console.h"
@@ -74,7 +75,7 @@ ShownSample read_shown_sample(const Json& object, const std::string& where) {
   const auto tokens = object.find("tokens");
   if (tokens != object.end() && tokens->is_array())
     s.prompt_length = static_cast<int64_t>(tokens->size()) - s.response_length;
-  s.weight_version = count_of(object, "weight_version", where);
+  s.weight_versions = sample::read_weight_versions(object, s.response_length, where);
   s.reward = json_number(object, "reward", where);
   s.grader_failed = object.contains("grader_failed") && object.at("grader_failed") == true;
   s.advantage = mean_advantage(object, where);
@@ -100,7 +101,10 @@ std::string format_sample(const ShownSample& s) {
   head += fmt::format("group {}  sample {}  ", s.group, s.sample);
   head += s.grader_failed ? "not graded" : fmt::format("reward {:g}", s.reward);
   if (s.advantage) head += fmt::format("  advantage {:.4g}", *s.advantage);
-  head += fmt::format("  {}  weights of step {}\n", on_one_line(s.status), s.weight_version);
+  head += "  " + on_one_line(s.status);
+  for (const char* before = "  weights of step "; const auto& span : s.weight_versions)
+    head += fmt::format("{}{}", std::exchange(before, ", "), span.version);
+  head += '\n';
   const auto line = [&](const char* name, const std::string& text) {
     if (!text.empty()) head += fmt::format("{:<12}{}\n", name, on_one_line(text));
   };

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "slimexx/base/json.h"
+#include "slimexx/sample/sample.h"
 
 namespace slimexx::cli {
 
 struct ShownSample {
-  std::optional<int64_t> rollout;  // absent in evaluations
-  int64_t group = 0, sample = 0, prompt_length = 0, response_length = 0, weight_version = 0;
+  std::optional<int64_t> rollout;  // absent in older evaluations
+  int64_t group = 0, sample = 0, prompt_length = 0, response_length = 0;
+  std::vector<sample::WeightSpan> weight_versions;
   double reward = 0;
   bool grader_failed = false;
   std::optional<double> advantage;  // mean over the response's trained tokens

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <map>
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
@@ -96,19 +95,7 @@ ops::KlKind parse_kl_kind(const std::string& name) {
   return ops::KlKind::kLowVar;
 }
 
-std::vector<std::vector<size_t>> group_samples(std::span<const Sample> samples) {
-  std::map<int64_t, size_t> position;
-  std::vector<std::vector<size_t>> groups;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i].grader_failed) continue;
-    const auto [it, is_new] = position.emplace(samples[i].group, groups.size());
-    if (is_new) groups.emplace_back();
-    groups[it->second].push_back(i);
-  }
-  return groups;
-}
-
-double group_mean(std::span<const Sample> samples, const std::vector<size_t>& group) {
+double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group) {
   // Around the first reward, so that the mean of equal rewards is that reward to the last bit.
   const double first = samples[group[0]].reward;
   double sum = 0;

@@ -9,9 +9,11 @@
 
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/run_config.h"
-#include "slimexx/rl/sample.h"
+#include "slimexx/sample/sample.h"
 
 namespace slimexx::rl {
+
+using sample::Sample;
 
 using Advantages = std::vector<std::vector<float>>;  // [sample][response_length]
 
@@ -36,10 +38,7 @@ Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& 
 ops::KlKind parse_kl_kind(const std::string& name);
 
 // ---- shared by the estimators ----
-// Indices of the samples of each group, groups in first-seen order; those whose grader failed are
-// in none, so no group's mean or deviation knows them.
-std::vector<std::vector<size_t>> group_samples(std::span<const Sample> samples);
-double group_mean(std::span<const Sample> samples, const std::vector<size_t>& group);
+double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group);
 // KL estimate (rl.kl_loss_type) of the old policy to the reference per response token, 0 where
 // masked or without a reference; kl_penalty is that x kl_coef.
 std::vector<float> reference_kl(const Sample& sample, const RlOptions& options);

@@ -43,7 +43,7 @@ EvalResult summarise(const EvalSet& set, const std::vector<Sample>& samples, int
   std::map<int64_t, Group> groups;
   for (const auto& s : samples) {
     result.mean_response_length += static_cast<double>(s.response_length);
-    result.truncated_ratio += s.status == SampleStatus::kTruncated;
+    result.truncated_ratio += s.status == sample::SampleStatus::kTruncated;
     result.num_failed += s.grader_failed;
     if (s.grader_failed) continue;
     result.mean_reward += s.reward;

@@ -97,16 +97,16 @@ Sample Generator::make_sample(const GenerationRequest& request,
   s.rollout_log_probs = std::move(generation.log_probs);
   switch (generation.finish) {
     case rollout::FinishReason::kStop:
-      s.status = SampleStatus::kCompleted;
+      s.status = sample::SampleStatus::kCompleted;
       break;
     case rollout::FinishReason::kLength:
-      s.status = SampleStatus::kTruncated;
+      s.status = sample::SampleStatus::kTruncated;
       break;
     case rollout::FinishReason::kAbort:
-      s.status = SampleStatus::kAborted;
+      s.status = sample::SampleStatus::kAborted;
       break;
   }
-  s.weight_version = request.weight_version;
+  s.weight_versions = {{s.response_length, request.weight_version}};
   s.cached_tokens = generation.cached_tokens;
   s.prompt_text = prompt.text;
   s.label = prompt.label;
@@ -169,7 +169,7 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   });
   std::vector<Sample> all;
   for (const auto& bytes : communicator_.all_gather(pack_samples(mine))) {
-    for (auto& sample : unpack_samples(bytes)) all.push_back(std::move(sample));
+    for (auto& sample : sample::unpack_samples(bytes)) all.push_back(std::move(sample));
   }
   std::sort(all.begin(), all.end(), [](const Sample& a, const Sample& b) {
     return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);

@@ -11,14 +11,12 @@ namespace slimexx::rl {
 namespace {
 
 // Mean over the rollout's trained tokens of a per-token field.
-double token_mean(const std::vector<Sample>& samples, const std::vector<std::vector<float>>* values,
-                  std::vector<float> Sample::*field) {
+double token_mean(const std::vector<Sample>& samples, std::vector<float> Sample::*field) {
   double sum = 0, n = 0;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const auto& own = values != nullptr ? (*values)[i] : samples[i].*field;
-    for (size_t t = 0; t < own.size(); ++t) {
-      if (samples[i].loss_mask[t] == 0) continue;
-      sum += own[t];
+  for (const Sample& s : samples) {
+    for (size_t t = 0; t < (s.*field).size(); ++t) {
+      if (s.loss_mask[t] == 0) continue;
+      sum += (s.*field)[t];
       n += 1;
     }
   }
@@ -89,15 +87,14 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   const auto n = static_cast<double>(samples.size());
   std::vector<double> rewards, lengths;
   double truncated = 0, aborted = 0, total = 0, prompt = 0, tokens = 0, advantages = 0;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const Sample& s = samples[i];
+  for (const Sample& s : samples) {
     if (!s.grader_failed) {
       rewards.push_back(s.reward);
       lengths.push_back(static_cast<double>(s.num_trained_tokens()));
     }
-    advantages += masked_mean(rollout.advantages[i], s.loss_mask);
-    truncated += s.status == SampleStatus::kTruncated;
-    aborted += s.status == SampleStatus::kAborted;
+    advantages += masked_mean(s.advantages, s.loss_mask);
+    truncated += s.status == sample::SampleStatus::kTruncated;
+    aborted += s.status == sample::SampleStatus::kAborted;
     total += static_cast<double>(s.tokens.size());
     prompt += static_cast<double>(s.prompt_length());
     tokens += static_cast<double>(s.response_length);
@@ -119,13 +116,13 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   row.set("rollout/truncated", truncated / n);
   row.set("rollout/aborted_ratio", aborted / n);
   row.set("rollout/rewards", advantages / n);
-  row.set("rollout/advantages", token_mean(samples, &rollout.advantages, nullptr));
+  row.set("rollout/advantages", token_mean(samples, &Sample::advantages));
   if (!samples[0].old_log_probs.empty())
-    row.set("rollout/log_probs", token_mean(samples, nullptr, &Sample::old_log_probs));
+    row.set("rollout/log_probs", token_mean(samples, &Sample::old_log_probs));
   if (!samples[0].rollout_log_probs.empty())
-    row.set("rollout/rollout_log_probs", token_mean(samples, nullptr, &Sample::rollout_log_probs));
+    row.set("rollout/rollout_log_probs", token_mean(samples, &Sample::rollout_log_probs));
   if (!samples[0].ref_log_probs.empty())
-    row.set("rollout/ref_log_probs", token_mean(samples, nullptr, &Sample::ref_log_probs));
+    row.set("rollout/ref_log_probs", token_mean(samples, &Sample::ref_log_probs));
   if (config.rl.kl_coef != 0) {
     const double kl = mean_reference_kl(samples, config.rl);
     row.set("rollout/kl", kl);
@@ -133,7 +130,7 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   }
   set_cached_tokens(samples, "rollout/", row);
   set_repetition(samples, "rollout/", row);
-  row.set("rollout/weight_version", static_cast<double>(samples[0].weight_version));
+  row.set("rollout/weight_version", static_cast<double>(samples[0].last_weight_version()));
   set_correct_lengths(samples, row);
   set_group_metrics(samples, row);
 }

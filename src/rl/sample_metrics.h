@@ -4,9 +4,11 @@
 #include <string>
 
 #include "slimexx/observe/metrics.h"
-#include "slimexx/rl/sample.h"
+#include "slimexx/sample/sample.h"
 
 namespace slimexx::rl {
+
+using sample::Sample;
 
 // <prefix>grader_failed, the samples that have no grade.
 void set_grader_failed(std::span<const Sample> samples, const std::string& prefix,

@@ -109,7 +109,7 @@ class DumpSource : public SampleSource {
                                       static_cast<int64_t>(files_.size()));
   }
   std::vector<Sample> next(int64_t rollout, int64_t) override {
-    return load_rollout(files_[static_cast<size_t>(rollout)]);
+    return sample::load_rollout(files_[static_cast<size_t>(rollout)]);
   }
   Json state() const override { return Json::object(); }
   void restore(const Json&) override {}

@@ -13,7 +13,7 @@
 #include "slimexx/dist/agreement.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/ops/policy_loss.h"
-#include "slimexx/rl/sample_file.h"
+#include "slimexx/sample/sample_file.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -102,8 +102,8 @@ void TrainingRun::write_train_steps(const Rollout& rollout) {
 void TrainingRun::write_samples(const Rollout& rollout) {
   try {
     make_directories(run_path("samples"));
-    write_sample_file(run_path("samples/" + sample_file_name(rollout.index)), rollout.index,
-                      rollout.samples, rollout.advantages);
+    sample::write_sample_file(run_path("samples/" + sample::sample_file_name(rollout.index)),
+                              rollout.samples);
   } catch (const Error& error) {
     log_warn("the samples of rollout {} are not written: {}", rollout.index, error.message());
   }

@@ -29,8 +29,7 @@ struct LogProbComparison {
 struct Rollout {
   int64_t index = 0;
   std::vector<Sample> samples;
-  size_t samples_per_step = 0;  // the last step may have fewer
-  Advantages advantages;
+  size_t samples_per_step = 0;                  // the last step may have fewer
   std::optional<LogProbComparison> comparison;  // of the whole rollout, where one was made
   std::vector<train::StepResult> steps;
   double param_norm = 0;  // 2-norm of the weights behind the last step
@@ -82,7 +81,7 @@ class TrainingRun {
   void run_evaluation(int64_t rollout, observe::MetricRow& row);
   void check_updates() const;
   train::StepLoss step_loss(const Rollout& rollout) const;
-  train::StepResult run_step(Rollout& rollout, size_t begin, size_t end, size_t step);
+  train::StepResult run_step(const Rollout& rollout, size_t begin, size_t end, size_t step);
   void dump_gradients();
   void dump_weights() const;
   void report_mismatch(int64_t rollout, const LogProbComparison& found) const;

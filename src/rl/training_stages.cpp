@@ -19,25 +19,6 @@
 namespace slimexx::rl {
 namespace {
 
-train::TrainSample to_train_sample(const Sample& s, const std::vector<float>& advantages) {
-  return {.tokens = s.tokens,
-          .response_length = s.response_length,
-          .loss_mask = s.loss_mask,
-          .advantages = advantages,
-          .old_log_probs = s.old_log_probs,
-          .ref_log_probs = s.ref_log_probs,
-          .rollout_log_probs = s.rollout_log_probs};
-}
-
-std::vector<train::TrainSample> bare_samples(std::span<const Sample> samples) {
-  std::vector<train::TrainSample> result;
-  for (const auto& s : samples) {
-    result.push_back(
-        {.tokens = s.tokens, .response_length = s.response_length, .loss_mask = s.loss_mask});
-  }
-  return result;
-}
-
 // Per-token fields are all there or all absent: a dump in which only some samples bring one is
 // refused.
 void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*field,
@@ -187,8 +168,8 @@ void TrainingRun::score_reference(Rollout& rollout) {
   }
   observe::Span span("ref_log_probs");
   if (reference_is_transient_) reference_.store = load_weights(reference_, gradient_bytes());
-  auto scores = trainer_->compute_log_probs(*reference_transformer_, *reference_.store,
-                                            bare_samples(rollout.samples));
+  auto scores =
+      trainer_->compute_log_probs(*reference_transformer_, *reference_.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
   if (reference_is_transient_) {
@@ -217,8 +198,7 @@ void TrainingRun::score_old_policy(Rollout& rollout) {
     return;
   }
   observe::Span span("log_probs");
-  auto scores =
-      trainer_->compute_log_probs(*transformer_, *policy_.store, bare_samples(rollout.samples));
+  auto scores = trainer_->compute_log_probs(*transformer_, *policy_.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].old_log_probs = std::move(scores[i].log_probs);
   if (!check || !source_->is_generated()) return;
@@ -242,11 +222,10 @@ void TrainingRun::report_mismatch(int64_t rollout, const LogProbComparison& foun
 }
 
 void TrainingRun::estimate_advantages(Rollout& rollout) {
-  if (config_.is_sft()) {
-    rollout.advantages.resize(rollout.samples.size());
-    return;
-  }
-  rollout.advantages = compute_advantages(rollout.samples, config_.rl);
+  if (config_.is_sft()) return;
+  Advantages advantages = compute_advantages(rollout.samples, config_.rl);
+  for (size_t i = 0; i < advantages.size(); ++i)
+    rollout.samples[i].advantages = std::move(advantages[i]);
 }
 
 train::StepLoss TrainingRun::step_loss(const Rollout& rollout) const {
@@ -274,10 +253,9 @@ train::StepLoss TrainingRun::step_loss(const Rollout& rollout) const {
   return loss;
 }
 
-train::StepResult TrainingRun::run_step(Rollout& rollout, size_t begin, size_t end, size_t step) {
-  std::vector<train::TrainSample> samples;
-  for (size_t i = begin; i < end; ++i)
-    samples.push_back(to_train_sample(rollout.samples[i], rollout.advantages[i]));
+train::StepResult TrainingRun::run_step(const Rollout& rollout, size_t begin, size_t end,
+                                        size_t step) {
+  const auto samples = std::span(rollout.samples).subspan(begin, end - begin);
   const int64_t decay_steps =
       config_.optimizer.lr_decay_iters.value_or(num_rollouts_ * config_.num_steps_per_rollout);
   const bool dumps = rollout.index == 0 && step == 0;

@@ -16,13 +16,13 @@ Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values) 
 
 }  // namespace
 
-void build_microbatch(const ops::Context& ctx, std::span<const TrainSample> samples,
+void build_microbatch(const ops::Context& ctx, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out) {
   std::vector<int32_t> tokens, positions, rows, targets;
   out.cu_seqlens = {0};
   out.cu_rows = {0};
   for (int64_t index : indices) {
-    const TrainSample& sample = samples[static_cast<size_t>(index)];
+    const Sample& sample = samples[static_cast<size_t>(index)];
     const auto length = static_cast<int64_t>(sample.tokens.size());
     SLX_CHECK(sample.response_length >= 1 && sample.response_length < length,
               "response {} of {} tokens", sample.response_length, length);
@@ -52,12 +52,12 @@ void build_microbatch(const ops::Context& ctx, std::span<const TrainSample> samp
 }
 
 Tensor upload_rows(const ops::Context& ctx, const Microbatch& microbatch,
-                   std::span<const TrainSample> samples, std::span<const int64_t> indices,
-                   std::vector<float> TrainSample::*field) {
+                   std::span<const Sample> samples, std::span<const int64_t> indices,
+                   std::vector<float> Sample::*field) {
   if (indices.empty() || (samples[static_cast<size_t>(indices[0])].*field).empty()) return {};
   std::vector<float> values;
   for (int64_t index : indices) {
-    const TrainSample& sample = samples[static_cast<size_t>(index)];
+    const Sample& sample = samples[static_cast<size_t>(index)];
     const std::vector<float>& own = sample.*field;
     SLX_CHECK_EQ(static_cast<int64_t>(own.size()), sample.response_length);
     values.insert(values.end(), own.begin(), own.end());

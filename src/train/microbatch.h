@@ -19,13 +19,13 @@ struct Microbatch {
 };
 
 // Samples `indices` one after another. On a planning stream only the sizes matter.
-void build_microbatch(const ops::Context& ctx, std::span<const TrainSample> samples,
+void build_microbatch(const ops::Context& ctx, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out);
 
 // Concatenates a per-token vector of the samples into a device tensor [R]; undefined if the first
 // sample has none (all have it or none has).
 tensor::Tensor upload_rows(const ops::Context& ctx, const Microbatch& microbatch,
-                           std::span<const TrainSample> samples, std::span<const int64_t> indices,
-                           std::vector<float> TrainSample::*field);
+                           std::span<const Sample> samples, std::span<const int64_t> indices,
+                           std::vector<float> Sample::*field);
 
 }  // namespace slimexx::train

@@ -7,8 +7,8 @@ namespace slimexx::train {
 using tensor::DType;
 using tensor::Tensor;
 
-void run_forward(const Pass& p, std::span<const TrainSample> samples,
-                 std::span<const int64_t> indices, InFlight& f, bool keep) {
+void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
+                 InFlight& f, bool keep) {
   build_microbatch(p.ctx, samples, indices, f.microbatch);
   const Microbatch& m = f.microbatch;
   f.log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
@@ -18,11 +18,11 @@ void run_forward(const Pass& p, std::span<const TrainSample> samples,
                       f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
 }
 
-void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<const int64_t> indices,
+void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
               std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
               Tensor metrics, InFlight& f) {
   const Microbatch& m = f.microbatch;
-  const auto rows = [&](std::vector<float> TrainSample::*field) {
+  const auto rows = [&](std::vector<float> Sample::*field) {
     return upload_rows(p.ctx, m, samples, indices, field);
   };
   std::vector<float> mask, weight;
@@ -33,10 +33,10 @@ void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<con
   }
   ops::PolicyLossRows r{.log_probs = f.log_probs,
                         .entropies = f.entropies,
-                        .old_log_probs = rows(&TrainSample::old_log_probs),
-                        .ref_log_probs = rows(&TrainSample::ref_log_probs),
-                        .rollout_log_probs = rows(&TrainSample::rollout_log_probs),
-                        .advantages = rows(&TrainSample::advantages),
+                        .old_log_probs = rows(&Sample::old_log_probs),
+                        .ref_log_probs = rows(&Sample::ref_log_probs),
+                        .rollout_log_probs = rows(&Sample::rollout_log_probs),
+                        .advantages = rows(&Sample::advantages),
                         .mask = p.ctx.arena.allocate(DType::kF32, {m.num_rows}),
                         .weights = p.ctx.arena.allocate(DType::kF32, {m.num_rows}),
                         .cu_rows = m.cu_rows,
@@ -65,26 +65,17 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
   hooks.stage_done(spec.num_layers + 1);
 }
 
-namespace {
-
-int64_t mask_sum(const TrainSample& sample) {
-  int64_t sum = 0;
-  for (uint8_t m : sample.loss_mask) sum += m;
-  return sum;
-}
-
-}  // namespace
-
-std::vector<std::vector<float>> token_weights(std::span<const TrainSample> samples,
+std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,
                                               bool per_token_loss) {
   double step_tokens = 0;
-  for (const auto& sample : samples) step_tokens += static_cast<double>(mask_sum(sample));
+  for (const auto& sample : samples)
+    step_tokens += static_cast<double>(sample.num_trained_tokens());
   std::vector<std::vector<float>> weights;
   for (const auto& sample : samples) {
-    const double denominator = per_token_loss
-                                   ? std::max(step_tokens, 1.0)
-                                   : static_cast<double>(std::max<int64_t>(mask_sum(sample), 1)) *
-                                         static_cast<double>(samples.size());
+    const double denominator =
+        per_token_loss ? std::max(step_tokens, 1.0)
+                       : static_cast<double>(std::max<int64_t>(sample.num_trained_tokens(), 1)) *
+                             static_cast<double>(samples.size());
     std::vector<float> own;
     for (uint8_t m : sample.loss_mask)
       own.push_back(m != 0 ? static_cast<float>(1 / denominator) : 0.0f);

@@ -37,12 +37,12 @@ struct StageHooks {
 
 // Log-probs and entropies of samples[indices]. With `keep` what backward needs is on f's tape, at
 // the levels of f.tape.keep.
-void run_forward(const Pass& p, std::span<const TrainSample> samples,
-                 std::span<const int64_t> indices, InFlight& f, bool keep);
+void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
+                 InFlight& f, bool keep);
 
 // Adds to `metrics` and fills the gradients of the log-probs (and of the entropies, where the loss
 // has them). `weights` as token_weights gives them.
-void run_loss(const Pass& p, std::span<const TrainSample> samples, std::span<const int64_t> indices,
+void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
               std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
               tensor::Tensor metrics, InFlight& f);
 
@@ -51,7 +51,6 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
 
 // Token weights: the loss is their scalar product with the token losses, whatever the packing and
 // the ranks.
-std::vector<std::vector<float>> token_weights(std::span<const TrainSample> samples,
-                                              bool per_token_loss);
+std::vector<std::vector<float>> token_weights(std::span<const Sample> samples, bool per_token_loss);
 
 }  // namespace slimexx::train

@@ -55,7 +55,7 @@ Trainer::~Trainer() = default;
 ops::Context Trainer::context() { return ops::compute_context(arena_); }
 
 Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
-                                    std::span<const TrainSample> samples) const {
+                                    std::span<const Sample> samples) const {
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
   Assignment a;
@@ -104,7 +104,7 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   if (exchange_start_ == ExchangeStart::kAtOnce || !has_attention_next) start_final_parts(ctx);
 }
 
-void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
+void Trainer::run_schedule(std::span<const Sample> samples, const Assignment& assignment,
                            const StepLoss& loss, std::span<const std::vector<float>> weights,
                            std::span<double> metrics) {
   const Pass pass{transformer_, weights_, head_options_, context()};
@@ -138,7 +138,7 @@ void Trainer::run_schedule(std::span<const TrainSample> samples, const Assignmen
   tensor::download(pass.ctx.stream, metrics.data(), metric_sums);
 }
 
-StepResult Trainer::step(std::span<const TrainSample> samples, const StepLoss& loss,
+StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
   const Assignment assignment = assign(transformer_, samples);
   reserve_for_step(samples, assignment);
@@ -173,7 +173,7 @@ void Trainer::gather_gradients() { optimizer_.gather_gradients(context()); }
 
 std::vector<TokenScores> Trainer::compute_log_probs(const model::Transformer& transformer,
                                                     const model::ParameterStore& store,
-                                                    std::span<const TrainSample> samples) {
+                                                    std::span<const Sample> samples) {
   const Assignment assignment = assign(transformer, samples);
   const model::ModelParameters weights = model::bind_weights(store, transformer.spec());
   const Pass pass{transformer, weights, head_options_, context()};

@@ -19,8 +19,8 @@ constexpr model::KeepPlan kKeepAll{.level = model::LayerKeep::kAll};
 constexpr model::KeepPlan kKeepLeast{.level = model::LayerKeep::kInputs};
 
 // One microbatch of samples of equal length, none longer than `longest`, with every field there is.
-std::vector<TrainSample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest) {
-  std::vector<TrainSample> samples;
+std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest) {
+  std::vector<Sample> samples;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t share = num_tokens * (i + 1) / count - num_tokens * i / count;
     const int64_t length = std::clamp<int64_t>(share, 2, longest);
@@ -36,13 +36,13 @@ std::vector<TrainSample> equal_samples(int64_t num_tokens, int64_t count, int64_
   return samples;
 }
 
-std::vector<int64_t> all_indices(std::span<const TrainSample> samples) {
+std::vector<int64_t> all_indices(std::span<const Sample> samples) {
   std::vector<int64_t> indices;
   for (size_t i = 0; i < samples.size(); ++i) indices.push_back(static_cast<int64_t>(i));
   return indices;
 }
 
-int64_t count_tokens(std::span<const TrainSample> samples, std::span<const int64_t> indices) {
+int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> indices) {
   int64_t num_tokens = 0;
   for (const int64_t i : indices) num_tokens += std::ssize(samples[static_cast<size_t>(i)].tokens);
   return num_tokens;
@@ -64,8 +64,8 @@ void Trainer::limit_logits(int64_t max_logits_bytes) {
 }
 
 // The largest microbatches that packing can make: as few and as many samples as they can hold.
-std::vector<std::vector<TrainSample>> Trainer::largest_microbatches(int64_t longest_sequence,
-                                                                    int64_t num_samples) const {
+std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_sequence,
+                                                               int64_t num_samples) const {
   const int64_t longest = std::max<int64_t>(longest_sequence, 2);
   const int64_t num_tokens = options_.use_dynamic_batch_size
                                  ? std::max(options_.max_tokens_per_gpu, longest)
@@ -97,8 +97,8 @@ int64_t Trainer::plan_scoring(const model::Transformer& transformer,
 }
 
 // Forward, loss and backward of one microbatch.
-int64_t Trainer::measure_step(std::span<const TrainSample> samples,
-                              std::span<const int64_t> indices, model::KeepPlan keep) const {
+int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
+                              model::KeepPlan keep) const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
   const Pass pass{transformer_, weights_, head_options_, ops::planning_context(plan)};
   InFlight f;
@@ -118,7 +118,7 @@ int64_t Trainer::measure_step(std::span<const TrainSample> samples,
 
 int64_t Trainer::measure_scoring(const model::Transformer& transformer,
                                  const model::ModelParameters& weights,
-                                 std::span<const TrainSample> samples,
+                                 std::span<const Sample> samples,
                                  std::span<const int64_t> indices) const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
   InFlight f;
@@ -153,7 +153,7 @@ void Trainer::check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) 
 }
 
 // What the layers of a microbatch keep. In planned memory: what fits.
-model::KeepPlan Trainer::choose_keep(std::span<const TrainSample> samples,
+model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
                                      std::span<const int64_t> indices) const {
   if (!is_planned_) return fixed_keep().value_or(kKeepAll);
   const model::KeepPlan least = fixed_keep().value_or(kKeepLeast);
@@ -166,7 +166,7 @@ model::KeepPlan Trainer::choose_keep(std::span<const TrainSample> samples,
 }
 
 // Without a plan the arena grows to what this rank's largest microbatch takes.
-void Trainer::reserve_for_step(std::span<const TrainSample> samples, const Assignment& assignment) {
+void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
   if (is_planned_) return;
   int64_t bytes = measure_update();
   for (const int64_t m : assignment.mine) {
@@ -176,7 +176,7 @@ void Trainer::reserve_for_step(std::span<const TrainSample> samples, const Assig
   arena_.reserve(bytes);
 }
 
-void Trainer::reserve_for_scoring(const Pass& pass, std::span<const TrainSample> samples,
+void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
                                   const Assignment& assignment) {
   int64_t bytes = 0;
   for (const int64_t m : assignment.mine) {

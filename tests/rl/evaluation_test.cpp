@@ -122,14 +122,15 @@ TEST_F(EvaluationRun, FiguresAreThoseOfTheLines) {
   const int64_t prompts[] = {5, 2};
   for (size_t set = 0; set < 2; ++set) {
     const EvalResult& r = results[set];
-    const auto samples = load_rollout((directory_ / ("eval_" + r.name + "_000006.jsonl")).string());
+    const auto samples =
+        sample::load_rollout((directory_ / ("eval_" + r.name + "_000006.jsonl")).string());
     EXPECT_EQ(r.num_prompts, prompts[set]);
     ASSERT_EQ(static_cast<int64_t>(samples.size()), 4 * prompts[set]);
     double reward = 0, length = 0, truncated = 0;
     std::map<int64_t, int> correct;
     for (const auto& s : samples) {
       reward += s.reward, length += static_cast<double>(s.response_length);
-      truncated += s.status == SampleStatus::kTruncated;
+      truncated += s.status == sample::SampleStatus::kTruncated;
       correct[s.group] += s.reward == 1;
     }
     const auto n = static_cast<double>(samples.size());
@@ -221,7 +222,7 @@ TEST_F(EvaluationRun, GreedyAtTemperatureZero) {
   config_.eval.eval_max_response_len = 7;
   observe::MetricRow row;
   run(1, row);
-  const auto samples = load_rollout((directory_ / "eval_first_000006.jsonl").string());
+  const auto samples = sample::load_rollout((directory_ / "eval_first_000006.jsonl").string());
   for (size_t i = 0; i < samples.size(); ++i) {
     EXPECT_EQ(samples[i].tokens, samples[i / 4 * 4].tokens) << i;
     EXPECT_LE(samples[i].response_length, 7);

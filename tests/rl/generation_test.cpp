@@ -78,10 +78,12 @@ TEST(Generator, SamplesStandInThePromptsOrder) {
     EXPECT_EQ(s.num_trained_tokens(), s.response_length);
     EXPECT_EQ(s.label, prompt.label);
     EXPECT_EQ(s.reason, "label " + prompt.label + " of " + prompt.text);
-    EXPECT_EQ(s.weight_version, 5);
+    EXPECT_EQ(s.weight_versions, (std::vector<sample::WeightSpan>{{s.response_length, 5}}));
     const int32_t last = s.tokens.back();
     const bool stopped = last == 2 || last == 7 || last == 11;
-    EXPECT_EQ(s.status, stopped ? SampleStatus::kCompleted : SampleStatus::kTruncated) << i;
+    EXPECT_EQ(s.status,
+              stopped ? sample::SampleStatus::kCompleted : sample::SampleStatus::kTruncated)
+        << i;
     EXPECT_TRUE(stopped || s.response_length == 20) << i;
     (stopped ? completed : truncated) += 1;
   }
@@ -93,7 +95,7 @@ TEST(Generator, SamplesStandInThePromptsOrder) {
 // E1 and E4: training on another number of ranks computes generation's log-probs, to the last bit.
 TEST(Generator, TrainerComputesTheSameLogProbs) {
   const auto samples = generate(2)[0];
-  std::vector<train::TrainSample> bare;
+  std::vector<sample::Sample> bare;
   for (const auto& s : samples)
     bare.push_back(
         {.tokens = s.tokens, .response_length = s.response_length, .loss_mask = s.loss_mask});

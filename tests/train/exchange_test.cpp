@@ -180,7 +180,7 @@ TEST(Exchange, StartsWhileBackwardIsAtWork) {
                                            [](float g) { return g == 0; }));
           });
       Trainer trainer = policy.trainer(communicator, packed(4096), {}, std::move(exchange));
-      const TrainSample sample = mixed_samples(1, 50)[0];
+      const Sample sample = mixed_samples(1, 50)[0];
       trainer.step({&sample, 1}, full_loss(), 0.01);
       ASSERT_EQ(was_zero.size(), 5u);  // head, two layers, embedding; weights
       double at_work[1] = {was_zero[0] && was_zero[1] && !was_zero[2] ? 1.0 : 0.0};

@@ -44,8 +44,8 @@ struct Oracle {
   }
 
   // Row b up to token `end`, its response from token `start`.
-  TrainSample sample(int64_t b, int64_t start, int64_t end) const {
-    TrainSample s;
+  Sample sample(int64_t b, int64_t start, int64_t end) const {
+    Sample s;
     for (int64_t t = 0; t < end; ++t)
       s.tokens.push_back(static_cast<int32_t>(input_ids[static_cast<size_t>(b * length + t)]));
     s.response_length = end - start;
@@ -53,7 +53,7 @@ struct Oracle {
     return s;
   }
   // Row b with the response that the oracle's mask marks.
-  TrainSample masked_sample(int64_t b, int64_t* start) const {
+  Sample masked_sample(int64_t b, int64_t* start) const {
     const float* row = mask.data() + b * length;
     *start = std::find(row, row + length, 1.0f) - row;
     const int64_t end =
@@ -120,7 +120,7 @@ TEST_P(OracleTest, LogProbsAndEntropies) {
   Oracle oracle(GetParam());
   const auto log_probs = read_floats(oracle.file, "logprobs"),
              entropies = read_floats(oracle.file, "entropy");
-  std::vector<TrainSample> samples;
+  std::vector<Sample> samples;
   for (int64_t b = 0; b < oracle.batch; ++b) samples.push_back(oracle.sample(b, 1, oracle.length));
   const auto scores = oracle.trainer().compute_log_probs(oracle.transformer, oracle.store, samples);
   for (int64_t b = 0; b < oracle.batch; ++b) {
@@ -138,7 +138,7 @@ TEST_P(OracleTest, LogProbsAndEntropies) {
 
 TEST_P(OracleTest, SftGradients) {
   Oracle oracle(GetParam());
-  std::vector<TrainSample> samples;
+  std::vector<Sample> samples;
   int64_t start = 0;
   for (int64_t b = 0; b < oracle.batch; ++b) samples.push_back(oracle.masked_sample(b, &start));
   StepLoss loss;
@@ -163,10 +163,10 @@ TEST_P(OracleTest, GrpoGradients) {
   // Whole and recomputed activations, one packed microbatch and one per sample: the same gradients.
   for (const auto& [recompute, tokens] :
        {std::pair{"none", 4096}, {"full", 4096}, {"none", 1}, {"full", 1}}) {
-    std::vector<TrainSample> samples;
+    std::vector<Sample> samples;
     for (int64_t b = 0; b < oracle.batch; ++b) {
       int64_t start = 0;
-      TrainSample s = oracle.masked_sample(b, &start);
+      Sample s = oracle.masked_sample(b, &start);
       s.advantages.assign(static_cast<size_t>(s.response_length),
                           advantages[static_cast<size_t>(b)]);
       s.old_log_probs = oracle.slice(old, b, start, s.response_length);

@@ -11,12 +11,12 @@ namespace {
 
 constexpr int64_t kLongest = 60, kNumSamples = 12;
 
-std::vector<TrainSample> samples() { return mixed_samples(kNumSamples, 60); }
+std::vector<Sample> samples() { return mixed_samples(kNumSamples, 60); }
 
 // One microbatch of all tokens: the largest that can be.
 int64_t num_tokens() {
   int64_t sum = 0;
-  for (const TrainSample& sample : samples()) sum += std::ssize(sample.tokens);
+  for (const Sample& sample : samples()) sum += std::ssize(sample.tokens);
   return sum;
 }
 

@@ -80,11 +80,11 @@ inline std::vector<float> gather_state(dist::Communicator& communicator,
 
 // Prompts and responses of mixed length with masked tokens, near-on-policy log-probs and mixed
 // advantages; the third sample is masked entirely.
-inline std::vector<TrainSample> mixed_samples(int n, uint64_t seed, int32_t vocab_size = 96) {
+inline std::vector<Sample> mixed_samples(int n, uint64_t seed, int32_t vocab_size = 96) {
   PhiloxStream random(seed, 6);
-  std::vector<TrainSample> samples;
+  std::vector<Sample> samples;
   for (int i = 0; i < n; ++i) {
-    TrainSample s;
+    Sample s;
     s.response_length = static_cast<int64_t>(1 + random.next_below(24));
     const auto length = static_cast<uint64_t>(s.response_length) + 1 + random.next_below(12);
     for (uint64_t t = 0; t < length; ++t)

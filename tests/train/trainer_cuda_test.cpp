@@ -16,7 +16,7 @@ using model::test_device;
 // Of the loss and the gradients' norm: bf16 activations against f32 ones.
 constexpr double kBound = 5e-3;
 
-std::vector<TrainSample> samples_of(uint64_t seed, int count = 12) {
+std::vector<Sample> samples_of(uint64_t seed, int count = 12) {
   return mixed_samples(count, seed, 261);  // the smallest vocabulary of device_spec
 }
 

@@ -27,7 +27,7 @@ struct Outcome {
   std::vector<float> gradients, weights;
 };
 
-Outcome run_step(const Variation& v, std::vector<TrainSample> samples, const StepLoss& loss,
+Outcome run_step(const Variation& v, std::vector<Sample> samples, const StepLoss& loss,
                  const OptimizerOptions& optimizer = {}, double learning_rate = 0) {
   if (v.reversed) std::ranges::reverse(samples);
   Outcome outcome;

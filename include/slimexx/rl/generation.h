@@ -12,11 +12,13 @@
 #include "slimexx/data/prompts.h"
 #include "slimexx/dist/communicator.h"
 #include "slimexx/reward/rewards.h"
-#include "slimexx/rl/sample.h"
 #include "slimexx/rollout/engine.h"
+#include "slimexx/sample/sample.h"
 #include "slimexx/text/tokenizer.h"
 
 namespace slimexx::rl {
+
+using sample::Sample;
 
 struct GenerationRequest {
   std::span<const data::Prompt* const> prompts;

@@ -12,22 +12,14 @@
 #include "slimexx/dist/communicator.h"
 #include "slimexx/model/transformer.h"
 #include "slimexx/ops/policy_loss.h"
+#include "slimexx/sample/sample.h"
 #include "slimexx/train/optimizer.h"
 #include "slimexx/train/options.h"
 #include "slimexx/train/packing.h"
 
 namespace slimexx::train {
 
-// What training needs of a sample. The response is the last response_length tokens, 1 <=
-// response_length < tokens.size(); per-token vectors are [response_length], or empty where the loss
-// does not want them.
-struct TrainSample {
-  std::vector<int32_t> tokens;
-  int64_t response_length = 0;
-  std::vector<uint8_t> loss_mask;
-  std::vector<float> advantages = {}, old_log_probs = {}, ref_log_probs = {},
-                     rollout_log_probs = {};
-};
+using sample::Sample;
 
 struct TokenScores {
   std::vector<float> log_probs, entropies;  // [response_length]
@@ -86,7 +78,7 @@ class Trainer {
   // One optimizer step over all of `samples` (the global batch). `before_update`, if given, is
   // called on every rank when the reduced gradients stand with their owners, before clipping.
   // Collective.
-  StepResult step(std::span<const TrainSample> samples, const StepLoss& loss, double learning_rate,
+  StepResult step(std::span<const Sample> samples, const StepLoss& loss, double learning_rate,
                   const std::function<void()>& before_update = {});
 
   // Log-probs (and entropies) of the responses under `weights`, for all samples on every rank.
@@ -94,7 +86,7 @@ class Trainer {
   // another architecture on the same vocabulary. Collective.
   std::vector<TokenScores> compute_log_probs(const model::Transformer& transformer,
                                              const model::ParameterStore& weights,
-                                             std::span<const TrainSample> samples);
+                                             std::span<const Sample> samples);
 
   // 2-norm of the policy's weights. Between steps, behind at least one. Collective.
   double weight_norm() { return optimizer_.weight_norm(context()); }
@@ -130,28 +122,26 @@ class Trainer {
     std::vector<int> owner;     // rank of each microbatch
   };
   ops::Context context();
-  Assignment assign(const model::Transformer& transformer,
-                    std::span<const TrainSample> samples) const;
-  std::vector<std::vector<TrainSample>> largest_microbatches(int64_t longest_sequence,
-                                                             int64_t num_samples) const;
-  int64_t measure_step(std::span<const TrainSample> samples, std::span<const int64_t> indices,
+  Assignment assign(const model::Transformer& transformer, std::span<const Sample> samples) const;
+  std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
+                                                        int64_t num_samples) const;
+  int64_t measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                        model::KeepPlan keep) const;
   int64_t measure_scoring(const model::Transformer& transformer,
-                          const model::ModelParameters& weights,
-                          std::span<const TrainSample> samples,
+                          const model::ModelParameters& weights, std::span<const Sample> samples,
                           std::span<const int64_t> indices) const;
   int64_t measure_update() const;
   void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
   std::optional<model::KeepPlan> fixed_keep() const;
-  model::KeepPlan choose_keep(std::span<const TrainSample> samples,
+  model::KeepPlan choose_keep(std::span<const Sample> samples,
                               std::span<const int64_t> indices) const;
-  void reserve_for_step(std::span<const TrainSample> samples, const Assignment& assignment);
-  void reserve_for_scoring(const Pass& pass, std::span<const TrainSample> samples,
+  void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
+  void reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
                            const Assignment& assignment);
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
-  void run_schedule(std::span<const TrainSample> samples, const Assignment& assignment,
+  void run_schedule(std::span<const Sample> samples, const Assignment& assignment,
                     const StepLoss& loss, std::span<const std::vector<float>> weights,
                     std::span<double> metrics);
 

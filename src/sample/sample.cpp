@@ -1,7 +1,8 @@
-#include "slimexx/rl/sample.h"
+#include "slimexx/sample/sample.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/io/lines.h"
 
-namespace slimexx::rl {
+namespace slimexx::sample {
 namespace {
 
 constexpr uint64_t kMaxSampleBytes = uint64_t{256}
@@ -54,6 +55,20 @@ bool read_flag(const Json& object, const char* key, const std::string& where) {
   if (it == object.end() || it->is_null()) return false;
   if (!it->is_boolean()) fail(fmt::format("\"{}\" must be true or false", key), where);
   return it->get<bool>();
+}
+
+// The shortest decimals that read back as the same floats; NaN and Inf as null.
+Json floats_to_json(const std::vector<float>& values) {
+  Json array = Json::array();
+  for (float v : values) {
+    // The reader refuses null: what is no number must not come back as one.
+    if (std::isfinite(v)) {
+      array.push_back(std::strtod(format_float(v).c_str(), nullptr));
+    } else {
+      array.push_back(nullptr);
+    }
+  }
+  return array;
 }
 
 std::map<std::string, double> read_values(const Json& object, const std::string& where) {
@@ -133,8 +148,8 @@ class ByteReader {
 // What travels of a sample: one order for writing and reading.
 template <class Bytes, class AnySample>
 void walk_fields(Bytes& b, AnySample& s) {
-  b.one(s.group), b.one(s.sample), b.one(s.response_length), b.one(s.reward), b.one(s.status);
-  b.one(s.weight_version), b.one(s.cached_tokens);
+  b.one(s.group), b.one(s.sample), b.one(s.rollout), b.one(s.response_length), b.one(s.reward);
+  b.one(s.status), b.one(s.cached_tokens), b.all(s.weight_versions);
   b.all(s.tokens), b.all(s.loss_mask), b.all(s.rollout_log_probs), b.all(s.old_log_probs);
   b.all(s.ref_log_probs), b.all(s.prompt_text), b.all(s.response_text), b.all(s.label);
   b.all(s.reason), b.all(s.prediction), b.all(s.metadata);
@@ -161,23 +176,23 @@ int64_t Sample::num_trained_tokens() const {
   return sum;
 }
 
-Json floats_to_json(const std::vector<float>& values) {
-  Json array = Json::array();
-  for (float v : values) {
-    // The reader refuses null: what is no number must not come back as one.
-    if (std::isfinite(v)) {
-      array.push_back(std::strtod(format_float(v).c_str(), nullptr));
-    } else {
-      array.push_back(nullptr);
-    }
+std::vector<SampleGroup> group_samples(std::span<const Sample> samples) {
+  std::map<int64_t, size_t> position;
+  std::vector<SampleGroup> groups;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].grader_failed) continue;
+    const auto [it, is_new] = position.emplace(samples[i].group, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[it->second].push_back(i);
   }
-  return array;
+  return groups;
 }
 
 Json sample_to_json(const Sample& s, bool with_tokens) {
   Json object;
   object["group"] = s.group;
   object["sample"] = s.sample;
+  object["rollout"] = s.rollout;
   object["response_length"] = s.response_length;
   object["reward"] = s.reward;
   if (with_tokens) {
@@ -185,7 +200,8 @@ Json sample_to_json(const Sample& s, bool with_tokens) {
     object["loss_mask"] = s.loss_mask;
     for (const auto& [key, values] : {std::pair("rollout_log_probs", &s.rollout_log_probs),
                                       {"old_log_probs", &s.old_log_probs},
-                                      {"ref_log_probs", &s.ref_log_probs}})
+                                      {"ref_log_probs", &s.ref_log_probs},
+                                      {"advantages", &s.advantages}})
       if (!values->empty()) object[key] = floats_to_json(*values);
   }
   if (s.advantage) object["advantage"] = *s.advantage;
@@ -197,16 +213,38 @@ Json sample_to_json(const Sample& s, bool with_tokens) {
   if (!s.prediction.empty()) object["prediction"] = s.prediction;
   if (s.grader_failed) object["grader_failed"] = true;
   if (!s.values.empty()) object["values"] = s.values;
-  object["weight_version"] = s.weight_version;
+  for (const WeightSpan& span : s.weight_versions)
+    object["weight_versions"].push_back({span.end, span.version});
   if (!s.metadata.empty()) object["metadata"] = Json::parse(s.metadata);
   return object;
 }
 
+std::vector<WeightSpan> read_weight_versions(const Json& object, int64_t response_length,
+                                             const std::string& where) {
+  const auto it = object.find("weight_versions");
+  if (it == object.end() || it->is_null()) {
+    if (!object.contains("weight_version")) return {};
+    return {{response_length, json_int(object, "weight_version", where)}};
+  }
+  std::vector<WeightSpan> spans;
+  const auto is_span = [&](const Json& pair) {
+    if (!pair.is_array() || pair.size() != 2) return false;
+    if (!pair[0].is_number_integer() || !pair[1].is_number_integer()) return false;
+    spans.push_back({pair[0].get<int64_t>(), pair[1].get<int64_t>()});
+    return spans.back().end > (spans.size() > 1 ? spans[spans.size() - 2].end : 0);
+  };
+  if (!it->is_array() || !std::ranges::all_of(*it, is_span) ||
+      (!spans.empty() && spans.back().end != response_length)) {
+    fail(
+        "\"weight_versions\" must be a list of [end, version] whose ends ascend to "
+        "response_length",
+        where);
+  }
+  return spans;
+}
+
 Sample sample_from_json(const Json& object, const std::string& where) {
   Sample s;
-  const auto optional_int = [&](const char* key) {
-    return object.contains(key) ? json_int(object, key, where) : 0;
-  };
   const auto optional_text = [&](const char* key) {
     const auto it = object.find(key);
     if (it == object.end() || it->is_null()) return std::string();
@@ -214,6 +252,7 @@ Sample sample_from_json(const Json& object, const std::string& where) {
   };
   s.group = json_int(object, "group", where);
   s.sample = json_int(object, "sample", where);
+  s.rollout = object.contains("rollout") ? json_int(object, "rollout", where) : 0;
   s.tokens = read_array<int32_t>(object, "tokens", std::nullopt, where);
   s.response_length = json_int(object, "response_length", where);
   if (s.response_length < 1 || s.response_length >= static_cast<int64_t>(s.tokens.size())) {
@@ -243,7 +282,7 @@ Sample sample_from_json(const Json& object, const std::string& where) {
     if (!metadata->is_object()) fail("\"metadata\" must be an object", where);
     s.metadata = metadata->dump(-1, ' ', false, Json::error_handler_t::replace);
   }
-  s.weight_version = optional_int("weight_version");
+  s.weight_versions = read_weight_versions(object, s.response_length, where);
   return s;
 }
 
@@ -276,4 +315,4 @@ std::vector<Sample> unpack_samples(const std::string& bytes) {
   return samples;
 }
 
-}  // namespace slimexx::rl
+}  // namespace slimexx::sample

@@ -1,4 +1,4 @@
-#include "slimexx/rl/sample.h"
+#include "slimexx/sample/sample.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "slimexx/base/philox.h"
 #include "test_paths.h"
 
-namespace slimexx::rl {
+namespace slimexx::sample {
 namespace {
 
 class SampleDump : public testing::Test {
@@ -31,7 +31,7 @@ class SampleDump : public testing::Test {
 
 Sample full_sample() {
   Sample s;
-  s.group = 3, s.sample = 1;
+  s.group = int64_t{1} << 40, s.sample = 1, s.rollout = 7;
   s.tokens = {0, 151551, 2147483647, 7, 8};
   s.response_length = 3;
   s.loss_mask = {1, 0, 1};
@@ -41,7 +41,7 @@ Sample full_sample() {
   s.advantage = 0.1 + 0.2;
   s.reward = -1.0 / 3;
   s.status = SampleStatus::kTruncated;
-  s.weight_version = 41;
+  s.weight_versions = {{1, 40}, {3, 41}};
   s.prompt_text =
       "Gr\xC3\xB6\xC3\x9F"
       "e?\n\"quoted\"";
@@ -64,7 +64,8 @@ void expect_equal(const Sample& a, const Sample& b) {
   EXPECT_EQ(a.ref_log_probs, b.ref_log_probs);
   EXPECT_EQ(a.reward, b.reward);
   EXPECT_EQ(a.status, b.status);
-  EXPECT_EQ(a.weight_version, b.weight_version);
+  EXPECT_EQ(a.rollout, b.rollout);
+  EXPECT_EQ(a.weight_versions, b.weight_versions);
   EXPECT_EQ(a.prompt_text, b.prompt_text);
   EXPECT_EQ(a.response_text, b.response_text);
   EXPECT_EQ(a.label, b.label);
@@ -150,6 +151,18 @@ TEST_F(SampleDump, FewFieldsAreEnough) {
   EXPECT_EQ(samples[1].label, "5");
 }
 
+TEST_F(SampleDump, WeightVersionsOfOldAndNewDumpsAreRead) {
+  const auto read = [&](const std::string& field) {
+    std::ofstream(path("versions.jsonl"))
+        << R"({"group":0,"sample":0,"tokens":[1,2,3],"response_length":2,"reward":1,)" << field
+        << "}";
+    return load_rollout(path("versions.jsonl"))[0].weight_versions;
+  };
+  EXPECT_EQ(read(R"("weight_version":9)"), (std::vector<WeightSpan>{{2, 9}}));
+  EXPECT_EQ(read(R"("weight_versions":[[1,8],[2,9]])"), (std::vector<WeightSpan>{{1, 8}, {2, 9}}));
+  EXPECT_TRUE(read(R"("label":"")").empty());
+}
+
 TEST_F(SampleDump, SampleWithoutAGradeIsMasked) {
   std::ofstream(path("failed.jsonl"))
       << R"({"group":0,"sample":0,"tokens":[1,2,3],"response_length":2,"reward":1,"grader_failed":true})";
@@ -160,7 +173,7 @@ TEST_F(SampleDump, SampleWithoutAGradeIsMasked) {
 
 // Every case is refused with its place and with what the case lists.
 TEST_F(SampleDump, BadLinesAreRefused) {
-  std::ifstream cases(test_data_path("rl/sample_test.jsonl"));
+  std::ifstream cases(test_data_path("sample/sample_test.jsonl"));
   std::string line;
   int count = 0;
   while (std::getline(cases, line)) {
@@ -203,4 +216,4 @@ TEST(SampleExchange, BytesComeBackExactly) {
 }
 
 }  // namespace
-}  // namespace slimexx::rl
+}  // namespace slimexx::sample
