@@ -157,8 +157,7 @@ class GenerateRun {
                       .prompt = prompts_[static_cast<size_t>(prompt)],
                       .sampling = sampling(),
                       .name = {.seed = static_cast<uint64_t>(flags_.seed),
-                               .rollout = 0,
-                               .prompt = static_cast<uint32_t>(prompt),
+                               .group = static_cast<uint64_t>(prompt),
                                .sample = static_cast<uint32_t>(sample)}});
     }
   }

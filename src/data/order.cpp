@@ -79,7 +79,9 @@ void EpochOrder::restore(const Cursor& cursor) {
                     cursor_.shuffle, cursor_.seed, cursor.shuffle, cursor.seed),
         "set rollout_shuffle and seed of data as they were");
   }
-  if (cursor.epoch < 0 || cursor.offset < 0 || cursor.offset > cursor.num_rows) {
+  // Rows must have numbers: see num_drawn.
+  if (cursor.epoch < 0 || cursor.epoch >= INT64_MAX / cursor.num_rows - 1 || cursor.offset < 0 ||
+      cursor.offset > cursor.num_rows) {
     throw Error(ErrorCode::kInput,
                 fmt::format("epoch {} and offset {} are no position in {} rows", cursor.epoch,
                             cursor.offset, cursor.num_rows),

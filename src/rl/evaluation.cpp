@@ -14,7 +14,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Evaluation draws other random numbers than training, and the same ones every time.
+// Evaluation draws other random numbers than training, for each set its own, and the same ones
+// every time.
 constexpr uint64_t kEvalSeedMix = 0x6576616C75617465;  // "evaluate"
 
 rollout::SamplingParams eval_sampling(const RunConfig& config,
@@ -152,14 +153,16 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
   std::vector<EvalResult> results;
   const int64_t n = config.eval.n_samples_per_eval_prompt;
   for (size_t i = 0; i < sets.size(); ++i) {
-    std::vector<const data::Prompt*> prompts;
-    for (const auto& prompt : sets[i].prompts->prompts()) prompts.push_back(&prompt);
+    std::vector<PromptGroup> groups;
+    for (const auto& prompt : sets[i].prompts->prompts())
+      groups.push_back({&prompt, std::ssize(groups)});
+    const uint64_t seed = static_cast<uint64_t>(config.data.seed) ^ kEvalSeedMix;
     const auto samples =
-        generator.generate({.prompts = prompts,
+        generator.generate({.groups = groups,
                             .n_samples_per_prompt = n,
                             .sampling = eval_sampling(config, stop_token_ids),
-                            .seed = static_cast<uint64_t>(config.data.seed) ^ kEvalSeedMix,
-                            .rollout = static_cast<uint32_t>(i),
+                            .seed = seed ^ (uint64_t{i} << 40),
+                            .rollout = rollout,
                             .weight_version = weight_version,
                             .label = "eval " + sets[i].name,
                             .stop_on_grader_failure = config.reward.on_failure == "stop",

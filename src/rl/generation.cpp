@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -69,16 +70,15 @@ Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
                      dist::Communicator& communicator)
     : engine_(engine), tokenizer_(tokenizer), communicator_(communicator) {}
 
-void Generator::submit_group(const GenerationRequest& request, int64_t group) {
-  const data::Prompt& prompt = *request.prompts[static_cast<size_t>(group)];
-  const auto tokens = std::make_shared<const std::vector<int32_t>>(prompt.tokens);
+void Generator::submit_group(const GenerationRequest& request, int64_t index) {
+  const PromptGroup& group = request.groups[static_cast<size_t>(index)];
+  const auto tokens = std::make_shared<const std::vector<int32_t>>(group.prompt->tokens);
   for (int64_t s = 0; s < request.n_samples_per_prompt; ++s) {
-    engine_.submit({.id = group * request.n_samples_per_prompt + s,
+    engine_.submit({.id = index * request.n_samples_per_prompt + s,
                     .prompt = tokens,
                     .sampling = request.sampling,
                     .name = {.seed = request.seed,
-                             .rollout = request.rollout,
-                             .prompt = static_cast<uint32_t>(group),
+                             .group = static_cast<uint64_t>(group.number),
                              .sample = static_cast<uint32_t>(s)}});
   }
 }
@@ -86,9 +86,11 @@ void Generator::submit_group(const GenerationRequest& request, int64_t group) {
 Sample Generator::make_sample(const GenerationRequest& request,
                               rollout::Generation generation) const {
   Sample s;
-  s.group = generation.id / request.n_samples_per_prompt;
+  const auto index = static_cast<size_t>(generation.id / request.n_samples_per_prompt);
+  const data::Prompt& prompt = *request.groups[index].prompt;
+  s.group = request.groups[index].number;
   s.sample = generation.id % request.n_samples_per_prompt;
-  const data::Prompt& prompt = *request.prompts[static_cast<size_t>(s.group)];
+  s.rollout = request.rollout;
   s.response_length = static_cast<int64_t>(generation.tokens.size());
   if (tokenizer_ != nullptr) s.response_text = tokenizer_->decode(generation.tokens, true);
   s.tokens = prompt.tokens;
@@ -117,7 +119,7 @@ Sample Generator::make_sample(const GenerationRequest& request,
 
 std::vector<Sample> Generator::run_engine(const GenerationRequest& request,
                                           dist::SharedCounter& queue, StopWatch& watch) {
-  const auto num_groups = static_cast<int64_t>(request.prompts.size());
+  const auto num_groups = static_cast<int64_t>(request.groups.size());
   observe::ProgressBar bar(request.label, num_groups * request.n_samples_per_prompt,
                            communicator_.rank() == 0);
   std::vector<Sample> samples;
@@ -129,9 +131,9 @@ std::vector<Sample> Generator::run_engine(const GenerationRequest& request,
       break;
     }
     while (!queue_is_empty && engine_.has_room()) {
-      const int64_t group = queue.fetch_add(1);
-      queue_is_empty = group >= num_groups;
-      if (!queue_is_empty) submit_group(request, group);
+      const int64_t index = queue.fetch_add(1);
+      queue_is_empty = index >= num_groups;
+      if (!queue_is_empty) submit_group(request, index);
     }
     if (!engine_.has_work()) continue;
     for (auto& generation : engine_.step()) {
@@ -153,7 +155,7 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
       mine = run_engine(request, *queue, watch);
     } catch (const Error& error) {
       failure = error;
-      queue->fetch_add(static_cast<int64_t>(request.prompts.size()));  // the others need not go on
+      queue->fetch_add(static_cast<int64_t>(request.groups.size()));  // the others need not go on
     }
     if (watch.ends_stopped())
       throw Error(ErrorCode::kInterrupted, "generation was stopped by a signal");
@@ -164,8 +166,7 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
     std::sort(mine.begin(), mine.end(), [](const Sample& a, const Sample& b) {
       return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
     });
-    const uint64_t seed = request.seed ^ (uint64_t{request.rollout} << 40);
-    grade_samples(mine, request.prompts, seed, grader);
+    grade_samples(mine, request.groups, request.seed, grader);
   });
   std::vector<Sample> all;
   for (const auto& bytes : communicator_.all_gather(pack_samples(mine))) {
@@ -184,11 +185,13 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   return all;
 }
 
-void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts,
-                   uint64_t seed, reward::Grader& grader) {
+void grade_samples(std::span<Sample> samples, std::span<const PromptGroup> groups, uint64_t seed,
+                   reward::Grader& grader) {
+  std::map<int64_t, const data::Prompt*> prompts;
+  for (const PromptGroup& group : groups) prompts.emplace(group.number, group.prompt);
   std::vector<reward::RewardInput> inputs;
   for (const auto& s : samples) {
-    const data::Prompt& prompt = *prompts[static_cast<size_t>(s.group)];
+    const data::Prompt& prompt = *prompts.at(s.group);
     inputs.push_back(
         {.prompt = s.prompt_text,
          .response = s.response_text,

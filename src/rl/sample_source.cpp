@@ -61,12 +61,15 @@ class GeneratedSource : public SampleSource {
   }
 
   std::vector<Sample> next(int64_t rollout, int64_t weight_version) override {
-    const auto prompts = source_.draw(config_.rollout.rollout_batch_size);
-    return generator_.generate({.prompts = prompts,
+    std::vector<PromptGroup> groups;
+    int64_t number = source_.cursor().num_drawn();
+    for (const data::Prompt* prompt : source_.draw(config_.rollout.rollout_batch_size))
+      groups.push_back({prompt, number++});
+    return generator_.generate({.groups = groups,
                                 .n_samples_per_prompt = config_.rollout.n_samples_per_prompt,
                                 .sampling = sampling_,
                                 .seed = static_cast<uint64_t>(config_.data.seed),
-                                .rollout = static_cast<uint32_t>(rollout),
+                                .rollout = rollout,
                                 .weight_version = weight_version,
                                 .label = fmt::format("rollout {}", rollout),
                                 .stop_on_grader_failure = config_.reward.on_failure == "stop"},
@@ -122,9 +125,10 @@ class DumpSource : public SampleSource {
 };
 
 // The tokens that are learnt become the response: from the first learnt token on.
-Sample sample_of_example(const data::SftExample& example, int64_t group) {
+Sample sample_of_example(const data::SftExample& example, int64_t group, int64_t rollout) {
   Sample s;
   s.group = group;
+  s.rollout = rollout;
   s.tokens = example.tokens;
   const auto first = std::find(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1});
   // The very first token has no predecessor to predict it.
@@ -154,11 +158,12 @@ class SftSource : public SampleSource {
       }
     }
   }
-  std::vector<Sample> next(int64_t, int64_t) override {
+  std::vector<Sample> next(int64_t rollout, int64_t) override {
     std::vector<Sample> samples;
+    int64_t number = order_.cursor().num_drawn();
     for (int64_t row : order_.draw(batch_size_)) {
-      samples.push_back(sample_of_example(set_.examples()[static_cast<size_t>(row)],
-                                          static_cast<int64_t>(samples.size())));
+      samples.push_back(
+          sample_of_example(set_.examples()[static_cast<size_t>(row)], number++, rollout));
     }
     return samples;
   }

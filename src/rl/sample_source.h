@@ -16,7 +16,8 @@ namespace slimexx::rl {
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
-  // The samples of rollout `rollout`, the same on every rank. Collective.
+  // The samples of rollout `rollout`, the same on every rank. Those of prompts and of examples
+  // number their groups over the whole run: by the rows drawn before. Collective.
   virtual std::vector<Sample> next(int64_t rollout, int64_t weight_version) = 0;
   virtual Json state() const = 0;  // for checkpoints
   virtual void restore(const Json& state) = 0;

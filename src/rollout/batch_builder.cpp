@@ -37,8 +37,7 @@ std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
            {kF32, limits.max_sequences}}};                   // sampled_log_probs
 }
 
-// Rule N8: a uniform number is named by run seed, rollout, prompt, sample and position in the
-// response.
+// Rule N8: a uniform number is named by run seed, group, sample and position in the response.
 ops::SamplingRow sampling_row(const Sequence& sequence) {
   const SamplingParams& sampling = sequence.request.sampling;
   const RandomName& name = sequence.request.name;
@@ -49,7 +48,7 @@ ops::SamplingRow sampling_row(const Sequence& sequence) {
           .greedy = sampling.greedy ? 1 : 0,
           .seed = name.seed,
           .counter = {static_cast<uint32_t>(sequence.num_response_tokens()), name.sample,
-                      name.prompt, name.rollout}};
+                      static_cast<uint32_t>(name.group), static_cast<uint32_t>(name.group >> 32)}};
 }
 
 // Every sequence that decodes may have its keys split, and short chunks beside them.

@@ -97,6 +97,7 @@ TEST(EpochOrder, GoesOnWhereTheCursorStands) {
     EpochOrder order(10, true, 7, "h");
     order.draw(drawn);
     const Cursor saved = order.cursor();
+    EXPECT_EQ(saved.num_drawn(), drawn);
     EpochOrder resumed(10, true, 7, "h");
     resumed.draw(13);
     resumed.restore(saved);
@@ -124,6 +125,7 @@ TEST(EpochOrder, RefusesACursorOfOtherData) {
   refused([](Cursor& c) { c.offset = 11; });
   refused([](Cursor& c) { c.offset = -1; });
   refused([](Cursor& c) { c.epoch = -1; });
+  refused([](Cursor& c) { c.epoch = INT64_MAX / 10; });
   EXPECT_EQ(order.draw(1), EpochOrder(10, true, 7, "h").draw(1)) << "a refusal changes nothing";
 }
 

@@ -24,7 +24,7 @@ const std::vector<Setting>& all_settings() {
         "rollout.disable_radix_cache=true", "rollout.rollout_temperature=0.7"},
        true},
       {"truncated_sampling_two_steps",
-       {"rollout.page_size=16", "rollout.max_total_tokens=144", "rollout.chunked_prefill_size=7",
+       {"rollout.page_size=16", "rollout.max_total_tokens=128", "rollout.chunked_prefill_size=7",
         "rollout.rollout_temperature=0.7", "rollout.rollout_top_p=0.9", "rollout.rollout_top_k=20",
         "train.num_steps_per_rollout=2", "numerics.recompute_old_log_probs=true"},
        true},

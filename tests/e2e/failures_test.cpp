@@ -281,7 +281,7 @@ class SkippedSteps : public Failures, public testing::WithParamInterface<int> {
     for (Json sample : read_rows(made)) {
       sample["advantage"] = sample["sample"].get<int>() % 2 == 0 ? -1 : 1;
       sample["old_log_probs"] = sample["rollout_log_probs"];
-      if (is_poisoned && sample["group"] == 2 && sample["sample"] == 0)
+      if (is_poisoned && sample["group"].get<int>() % 4 == 2 && sample["sample"] == 0)
         sample["old_log_probs"][0] = -1e30;
       lines += sample.dump() + "\n";
     }

@@ -105,7 +105,7 @@ TEST_F(Report, OptimizerStepsAndSamplesAreKept) {
   const Finished shown = run_slimexx(0, {"samples", run, "--n", "2", "--rollout", "2"});
   EXPECT_EQ(shown.status, 0) << shown.text();
   for (const char* part :
-       {"rollout 2  group 0  sample 1", "weights of step 4", "a coin", "2 of 16 samples"})
+       {"rollout 2  group 8  sample 1", "weights of step 4", "a coin", "2 of 16 samples"})
     EXPECT_NE(shown.out.find(part), std::string::npos) << part << "\n" << shown.out;
   // A file of samples is a rollout dump: its rewards and log-probs make the same first step.
   const std::string again =

@@ -1,6 +1,7 @@
 #include "slimexx/rl/generation.h"
 
 #include <algorithm>
+#include <map>
 
 #include "rl/tiny_rollout.h"
 #include "slimexx/base/error.h"
@@ -8,8 +9,8 @@
 namespace slimexx::rl {
 namespace {
 
-GenerationRequest request_for(std::span<const data::Prompt* const> prompts) {
-  return {.prompts = prompts,
+GenerationRequest request_for(std::span<const PromptGroup> groups) {
+  return {.groups = groups,
           .n_samples_per_prompt = 4,
           .sampling = {.temperature = 0.9f,
                        .max_new_tokens = 20,
@@ -29,8 +30,8 @@ std::vector<std::vector<Sample>> generate(int num_ranks, const rollout::EngineOp
   dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
     TinyRollout tiny(communicator, options);
     SeedGrader grader;
-    const auto pointers = pointers_to(prompts);
-    GenerationRequest request = request_for(pointers);
+    const auto groups = groups_of(prompts);
+    GenerationRequest request = request_for(groups);
     request.seed = seed;
     samples[static_cast<size_t>(communicator.rank())] = tiny.generator.generate(request, grader);
   });
@@ -117,8 +118,8 @@ TEST(Generator, NoPromptsAndMoreRanksThanPrompts) {
     TinyRollout tiny(communicator);
     SeedGrader grader;
     EXPECT_TRUE(tiny.generator.generate(request_for({}), grader).empty());
-    const auto pointers = pointers_to(prompts);
-    EXPECT_EQ(tiny.generator.generate(request_for(pointers), grader).size(), 4u);
+    const auto groups = groups_of(prompts);
+    EXPECT_EQ(tiny.generator.generate(request_for(groups), grader).size(), 4u);
   });
 }
 
@@ -133,8 +134,8 @@ TEST(Generator, StopsOnAllRanksWhereOneIsAsked) {
       TinyRollout tiny(communicator);
       SeedGrader grader;
       for (int asked = 0; asked < 3; ++asked) {
-        const auto pointers = pointers_to(prompts);
-        GenerationRequest request = request_for(pointers);
+        const auto groups = groups_of(prompts);
+        GenerationRequest request = request_for(groups);
         request.n_samples_per_prompt = 20'000;  // of a minute's work
         int calls = 0;
         request.should_stop = [&] { return communicator.rank() == asked && ++calls > 3; };
@@ -145,12 +146,54 @@ TEST(Generator, StopsOnAllRanksWhereOneIsAsked) {
           EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
         }
       }
-      const auto pointers = pointers_to(all_prompts);
-      GenerationRequest request = request_for(pointers);
+      const auto groups = groups_of(all_prompts);
+      GenerationRequest request = request_for(groups);
       request.should_stop = [] { return false; };
       EXPECT_TRUE(content(tiny.generator.generate(request, grader)) == expected);
     });
   }
+}
+
+// Responses by group and sample.
+using Responses =
+    std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>, std::string>>;
+
+// One rollout after the other, each of the groups of these numbers.
+Responses draw_rollouts(const std::vector<std::vector<PromptGroup>>& rollouts) {
+  Responses responses;
+  dist::run_threaded_ranks(1, [&](dist::Communicator& communicator) {
+    TinyRollout tiny(communicator);
+    SeedGrader grader;
+    for (size_t rollout = 0; rollout < rollouts.size(); ++rollout) {
+      GenerationRequest request = request_for(rollouts[rollout]);
+      request.rollout = static_cast<int64_t>(rollout);
+      for (Sample& s : tiny.generator.generate(request, grader)) {
+        EXPECT_EQ(s.rollout, request.rollout);
+        const auto key = std::pair(s.group, s.sample);
+        s.rollout = 0, s.cached_tokens = 0;
+        responses[key] = {s.tokens, sample::pack_samples({s})};
+      }
+    }
+  });
+  return responses;
+}
+
+// One run drops groups 2 and 6, and draws group 4 two rollouts later than the other.
+TEST(Generator, AGroupsTokensDoNotDependOnItsRollout) {
+  const auto prompts = make_prompts(9);
+  const auto g = groups_of(prompts);
+  const Responses expected =
+      draw_rollouts({{g[0], g[1], g[2], g[3], g[4]}, {g[5], g[6], g[7], g[8]}});
+  const Responses actual = draw_rollouts({{g[0], g[1], g[3]}, {g[5]}, {g[4], g[7], g[8]}});
+  ASSERT_EQ(expected.size(), 36u);
+  ASSERT_EQ(actual.size(), 28u);
+  for (const auto& [key, response] : actual)
+    EXPECT_TRUE(response == expected.at(key)) << "group " << key.first << " sample " << key.second;
+  // The same prompt in two groups: other random numbers, beyond 32 bits of the number, too.
+  const int64_t far = int64_t{1} << 32;
+  const Responses again = draw_rollouts({{g[0], {g[0].prompt, 1}, {g[0].prompt, far}}});
+  EXPECT_NE(again.at({0, 0}).first, again.at({1, 0}).first);
+  EXPECT_NE(again.at({0, 0}).first, again.at({far, 0}).first);
 }
 
 TEST(GradeSamples, EverySampleHasASeedOfItsOwn) {
@@ -170,19 +213,19 @@ TEST(GradeSamples, EverySampleHasASeedOfItsOwn) {
     samples.push_back(s);
   }
   SeedCollector grader;
-  grade_samples(samples, pointers_to(prompts), 9, grader);
+  grade_samples(samples, groups_of(prompts), 9, grader);
   std::ranges::sort(grader.seeds);
   EXPECT_EQ(std::ranges::adjacent_find(grader.seeds), grader.seeds.end());
 }
 
 TEST(Generator, SamplesWithoutAGradeAreMaskedOrStopTheRun) {
   const auto prompts = make_prompts(3);
-  const auto pointers = pointers_to(prompts);
+  const auto groups = groups_of(prompts);
   for (const int ranks : {1, 2}) {
     dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
       TinyRollout tiny(communicator);
       HalfGrader grader;
-      GenerationRequest request = request_for(pointers);
+      GenerationRequest request = request_for(groups);
       request.label = "rollout 3";
       for (const Sample& s : tiny.generator.generate(request, grader)) {
         EXPECT_EQ(s.grader_failed, s.group == 1);

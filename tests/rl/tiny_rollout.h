@@ -45,10 +45,11 @@ inline std::vector<data::Prompt> make_prompts(int n) {
   return prompts;
 }
 
-inline std::vector<const data::Prompt*> pointers_to(const std::vector<data::Prompt>& prompts) {
-  std::vector<const data::Prompt*> pointers;
-  for (const auto& p : prompts) pointers.push_back(&p);
-  return pointers;
+// Groups of these prompts, numbered by place.
+inline std::vector<PromptGroup> groups_of(const std::vector<data::Prompt>& prompts) {
+  std::vector<PromptGroup> groups;
+  for (const auto& p : prompts) groups.push_back({&p, std::ssize(groups)});
+  return groups;
 }
 
 // A pure function of what names the sample.

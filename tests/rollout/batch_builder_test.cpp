@@ -70,7 +70,7 @@ TEST_F(BatchBuilderTest, SharesComeByLength) {
 TEST_F(BatchBuilderTest, SamplesTheLastRowOfSharesThatEndTheirSequence) {
   const auto a = make_sequence({1, 2}, 1, {0}, 1.0f), b = make_sequence({1, 2}, 1, {1}, 0.5f),
              c = make_sequence({1, 2}, 1, {2}, 1.0f), d = make_sequence({1, 2, 3}, 0, {3, 4}, 0.5f);
-  c->request.name = {.seed = 42, .rollout = 5, .prompt = 6, .sample = 7};
+  c->request.name = {.seed = 42, .group = (uint64_t{5} << 32) + 6, .sample = 7};
   c->request.sampling.top_k = -1;
   const std::vector<Chunk> chunks{
       {a.get(), 1, 1, true}, {b.get(), 1, 1, true}, {c.get(), 1, 1, true}, {d.get(), 0, 2, false}};

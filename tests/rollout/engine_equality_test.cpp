@@ -136,7 +136,7 @@ TEST_P(EngineEquality, RecordedStepsOfPaddedBatchesChangeNothing) {
     request.id = i;
     request.sampling.max_new_tokens = 12;
     request.sampling.stop_token_ids.clear();
-    request.name.rollout = 9;
+    request.name.group += uint64_t{9} << 32;
     requests.push_back(std::move(request));
   }
   const std::vector<Generation> alone = each_alone(requests);

@@ -40,7 +40,7 @@ std::vector<Request> long_requests(int num_prompts, uint32_t num_samples, int64_
       if (sample % 4 == 2) request.sampling.top_p = 0.9f;
       if (sample % 4 == 3) request.sampling.top_k = 20;
       request.name = {
-          .seed = 77, .rollout = 1, .prompt = static_cast<uint32_t>(p), .sample = sample};
+          .seed = 77, .group = (uint64_t{1} << 32) + static_cast<uint64_t>(p), .sample = sample};
       requests.push_back(std::move(request));
     }
   }

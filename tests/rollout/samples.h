@@ -31,7 +31,7 @@ inline Request make_request(int64_t id, std::vector<TokenId> prompt, int64_t max
   request.id = id;
   request.prompt = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
   request.sampling.max_new_tokens = max_new_tokens;
-  request.name = {.seed = 9, .prompt = static_cast<uint32_t>(id)};
+  request.name = {.seed = 9, .group = static_cast<uint64_t>(id)};
   return request;
 }
 
@@ -116,7 +116,7 @@ inline std::vector<Request> mixed_requests(int num_prompts, uint64_t seed, Token
       if (sample == 3 && p % 2 == 1) request.sampling.min_p = 0.1f;
       if (p % 3 == 2) request.sampling.stop_token_ids = {11, 12, 13};
       request.name = {
-          .seed = 1234, .rollout = 3, .prompt = static_cast<uint32_t>(p), .sample = sample};
+          .seed = 1234, .group = (uint64_t{3} << 32) + static_cast<uint64_t>(p), .sample = sample};
       requests.push_back(std::move(request));
     }
   }

@@ -16,6 +16,8 @@ struct Cursor {
   int64_t seed = 0;
   int64_t num_rows = 0;
   std::string content_hash;
+  // Rows that were drawn since the run began: the number of what is drawn next.
+  int64_t num_drawn() const { return epoch * num_rows + offset; }
 };
 
 // The permutation of [0, n) that Python's random.shuffle makes after random.seed(seed).

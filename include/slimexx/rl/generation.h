@@ -20,12 +20,18 @@ namespace slimexx::rl {
 
 using sample::Sample;
 
+// A prompt, and the number that its samples' group has in the run.
+struct PromptGroup {
+  const data::Prompt* prompt = nullptr;
+  int64_t number = 0;
+};
+
 struct GenerationRequest {
-  std::span<const data::Prompt* const> prompts;
+  std::span<const PromptGroup> groups;  // by ascending number
   int64_t n_samples_per_prompt = 1;
   rollout::SamplingParams sampling;
-  uint64_t seed = 0;
-  uint32_t rollout = 0;  // names the random numbers together with seed, prompt position and sample
+  uint64_t seed = 0;    // names the random numbers together with group, sample and position
+  int64_t rollout = 0;  // what the samples say of themselves; names nothing
   int64_t weight_version = 0;
   std::string label;                    // of the progress bar
   bool stop_on_grader_failure = false;  // reward.on_failure: stop
@@ -39,7 +45,7 @@ class Generator {
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
   Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
             dist::Communicator& communicator);
-  // Samples group-major: group g is prompts[g]. Samples whose grader failed are masked (see
+  // Samples in the groups' order. Samples whose grader failed are masked (see
   // mask_failed_samples). Throws Error(kInterrupted), on all ranks, if
   // should_stop said so on one. Collective.
   std::vector<Sample> generate(const GenerationRequest& request, reward::Grader& grader);
@@ -49,16 +55,16 @@ class Generator {
   std::vector<Sample> run_engine(const GenerationRequest& request, dist::SharedCounter& queue,
                                  StopWatch& watch);
   Sample make_sample(const GenerationRequest& request, rollout::Generation generation) const;
-  void submit_group(const GenerationRequest& request, int64_t group);
+  void submit_group(const GenerationRequest& request, int64_t index);
 
   rollout::Engine& engine_;
   const text::Tokenizer* tokenizer_;
   dist::Communicator& communicator_;
 };
 
-// Fills what the grader says of the samples; `prompts[sample.group]` holds the metadata.
-void grade_samples(std::span<Sample> samples, std::span<const data::Prompt* const> prompts,
-                   uint64_t seed, reward::Grader& grader);
+// Fills what the grader says of the samples, whose groups are among `groups`.
+void grade_samples(std::span<Sample> samples, std::span<const PromptGroup> groups, uint64_t seed,
+                   reward::Grader& grader);
 
 // Sets the loss mask of the samples whose grader failed to 0 and says how many there are and why;
 // empty if there are none. Throws Error(kRun) if `stop` and there is one, or if there is nothing

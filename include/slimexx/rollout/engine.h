@@ -55,12 +55,12 @@ struct SamplingParams {
   std::vector<std::string> stop;        // a response ends with the token that completes one of them
 };
 
-// Names a sample for its random numbers (N8).
+// Names a sample for its random numbers (N8). When it is generated is no part of the name: a sample
+// that is resumed later, or generated after a group that was dropped, draws the same numbers.
 struct RandomName {
-  uint64_t seed = 0;     // run seed (evaluation mixes in its own)
-  uint32_t rollout = 0;  // rollout step
-  uint32_t prompt = 0;   // prompt index in the data set
-  uint32_t sample = 0;   // of the prompt's n samples
+  uint64_t seed = 0;    // run seed (evaluation mixes in its own)
+  uint64_t group = 0;   // number of the sample's group, counted over the whole run
+  uint32_t sample = 0;  // of the group
 };
 
 struct Request {
