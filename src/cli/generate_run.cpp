@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/prompt_text.h"
@@ -16,6 +15,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
+#include "slimexx/rl/generation.h"
 #include "slimexx/rl/loaded_model.h"
 
 namespace slimexx::cli {
@@ -26,7 +26,7 @@ constexpr double kLeastTopP = 1e-6;  // float32, which the sampler computes in, 
 constexpr double kMaxCacheGib = 1e6;
 constexpr int64_t kMaxSamples = int64_t{1} << 26;  // their lines are held in memory
 
-using Prompts = std::vector<std::shared_ptr<const std::vector<int32_t>>>;
+using Prompts = std::vector<std::vector<int32_t>>;
 
 std::vector<int32_t> read_prompt(const GenerateFlags& flags, const PromptText& text,
                                  const Json& row, int64_t vocab_size) {
@@ -65,8 +65,7 @@ Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
                                 tokens.size(), spec.max_positions),
                     "cut the prompt");
       }
-      prompts[static_cast<size_t>(batch.first_index) + i] =
-          std::make_shared<const std::vector<int32_t>>(std::move(tokens));
+      prompts[static_cast<size_t>(batch.first_index) + i] = std::move(tokens);
     });
   }
   require_rows(std::ssize(prompts), flags.input);
@@ -82,7 +81,7 @@ Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
 int64_t longest_sequence(const Prompts& prompts, int64_t max_new_tokens,
                          const model::ModelSpec& spec) {
   size_t longest = 1;
-  for (const auto& prompt : prompts) longest = std::max(longest, prompt->size());
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const auto room = spec.max_positions - static_cast<int64_t>(longest);
   return static_cast<int64_t>(longest) + std::min(room, max_new_tokens);
 }
@@ -103,9 +102,8 @@ class GenerateRun {
 
   // Lines of all samples by prompt-major number, on every rank.
   std::vector<std::string> run() {
-    const observe::Span span("generate");
-    const auto queue = session_.world.communicator().make_counter();
-    const std::string mine = drain(*queue);
+    const observe::Span span("generate_all");
+    const std::string mine = generate();
     std::vector<std::string> lines(prompts_.size() * static_cast<size_t>(flags_.n));
     for (const std::string& all : session_.world.communicator().all_gather(mine)) {
       for (size_t at = 0; at < all.size();) {
@@ -151,38 +149,26 @@ class GenerateRun {
             .stop = {}};
   }
 
-  void submit(int64_t prompt) {
-    for (int64_t sample = 0; sample < flags_.n; ++sample) {
-      engine_.submit({.id = prompt * flags_.n + sample,
-                      .prompt = prompts_[static_cast<size_t>(prompt)],
-                      .sampling = sampling(),
-                      .name = {.seed = static_cast<uint64_t>(flags_.seed),
-                               .group = static_cast<uint64_t>(prompt),
-                               .sample = static_cast<uint32_t>(sample)}});
-    }
-  }
-
   // "id\tJSON\n" of what this rank generated.
-  std::string drain(dist::SharedCounter& queue) {
+  std::string generate() {
+    std::vector<rollout::GroupRequest> groups;
+    for (const auto& prompt : prompts_) groups.push_back({prompt, std::ssize(groups)});
     observe::ProgressBar bar("generate", std::ssize(prompts_) * flags_.n, session_.is_root());
     std::string lines;
-    bool is_drained = false;
-    while (!is_drained || engine_.has_work()) {
-      while (!is_drained && engine_.has_room()) {
-        const int64_t prompt = queue.fetch_add(1);
-        is_drained = prompt >= std::ssize(prompts_);
-        if (!is_drained) submit(prompt);
-      }
-      if (!engine_.has_work()) continue;
-      for (const rollout::Generation& generation : engine_.step()) {
-        lines += fmt::format("{}\t{}\n", generation.id, to_line(generation));
-        bar.advance();
-      }
-    }
+    rl::generate_on_ranks(engine_,
+                          {.groups = groups,
+                           .n_samples_per_prompt = flags_.n,
+                           .sampling = sampling(),
+                           .seed = static_cast<uint64_t>(flags_.seed)},
+                          session_.world.communicator(), {},
+                          [&](const rollout::Completion& completion) {
+                            lines += fmt::format("{}\t{}\n", completion.id, to_line(completion));
+                            bar.advance();
+                          });
     return lines;
   }
 
-  std::string to_line(const rollout::Generation& g) const {
+  std::string to_line(const rollout::Completion& g) const {
     constexpr std::string_view kFinish[] = {"stop", "length", "abort"};
     const text::Tokenizer* tokenizer = text_.tokenizer();
     std::string line =

@@ -3,101 +3,67 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
+#include "work_source.h"
 
 namespace slimexx::rl {
 
-// What the ranks tell each other of a request that may be stopped: one number, to which a rank that
-// is done adds 1 and one that is asked to stop kStop.
-class Generator::StopWatch {
- public:
-  StopWatch(const GenerationRequest& request, dist::Communicator& communicator)
-      : should_stop_(request.should_stop),
-        communicator_(communicator),
-        num_ranks_(communicator.size()),
-        state_(should_stop_ ? communicator.make_counter() : nullptr) {}
+namespace {
 
-  bool is_stopped() {
-    const auto now = std::chrono::steady_clock::now();
-    if (!state_ || is_stopped_ || now < next_look_) return is_stopped_;
-    next_look_ = now + kInterval;
-    look(0);
-    return is_stopped_;
+bool comes_before(const Sample& a, const Sample& b) {
+  return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
+}
+
+}  // namespace
+
+void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
+                       dist::Communicator& world, const std::function<bool()>& should_stop,
+                       const std::function<void(rollout::Completion)>& take_completion) {
+  observe::Span span("generate");
+  SharedQueue queue(world, std::ssize(job.groups), should_stop);
+  const auto engine_ranks = dist::make_single_communicator();  // every rank has a whole engine
+  EngineGroup group(*engine_ranks, queue);
+  std::optional<Error> failure;
+  try {
+    rollout::generate(engine, job, group, take_completion);
+  } catch (const Error& error) {
+    failure = error;
+    queue.empty();  // the others need not go on
   }
-
-  // Waits until every rank is done or stops, and says whether one stopped. The signal may reach a
-  // rank that has nothing left to do and must tell the others; or come when some have left the loop
-  // already, so they agree at the end.
-  bool ends_stopped() {
-    if (!state_) return false;
-    for (int64_t state = look(1); !is_stopped_ && state < num_ranks_; state = look(0))
-      std::this_thread::sleep_for(kInterval);
-    double stopped[1] = {is_stopped_ ? 1.0 : 0.0};
-    communicator_.all_reduce_max(stopped);
-    return stopped[0] != 0;
-  }
-
- private:
-  static constexpr int64_t kStop = int64_t{1} << 32;
-  static constexpr auto kInterval = std::chrono::milliseconds(20);
-
-  int64_t look(int64_t done) {
-    const int64_t added = done + (should_stop_() ? kStop : 0);
-    const int64_t state = state_->fetch_add(added) + added;
-    is_stopped_ = state >= kStop;
-    return state;
-  }
-
-  const std::function<bool()>& should_stop_;
-  dist::Communicator& communicator_;
-  const int64_t num_ranks_;
-  std::unique_ptr<dist::SharedCounter> state_;
-  std::chrono::steady_clock::time_point next_look_;
-  bool is_stopped_ = false;
-};
+  if (queue.ends_stopped())
+    throw Error(ErrorCode::kInterrupted, "generation was stopped by a signal");
+  dist::run_agreed(world, [&] {
+    if (failure) throw *failure;
+  });
+}
 
 Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
                      dist::Communicator& communicator)
     : engine_(engine), tokenizer_(tokenizer), communicator_(communicator) {}
 
-void Generator::submit_group(const GenerationRequest& request, int64_t index) {
-  const PromptGroup& group = request.groups[static_cast<size_t>(index)];
-  const auto tokens = std::make_shared<const std::vector<int32_t>>(group.prompt->tokens);
-  for (int64_t s = 0; s < request.n_samples_per_prompt; ++s) {
-    engine_.submit({.id = index * request.n_samples_per_prompt + s,
-                    .prompt = tokens,
-                    .sampling = request.sampling,
-                    .name = {.seed = request.seed,
-                             .group = static_cast<uint64_t>(group.number),
-                             .sample = static_cast<uint32_t>(s)}});
-  }
-}
-
 Sample Generator::make_sample(const GenerationRequest& request,
-                              rollout::Generation generation) const {
+                              rollout::Completion completion) const {
   Sample s;
-  const auto index = static_cast<size_t>(generation.id / request.n_samples_per_prompt);
+  const auto index = static_cast<size_t>(completion.id / request.n_samples_per_prompt);
   const data::Prompt& prompt = *request.groups[index].prompt;
   s.group = request.groups[index].number;
-  s.sample = generation.id % request.n_samples_per_prompt;
+  s.sample = completion.id % request.n_samples_per_prompt;
   s.rollout = request.rollout;
-  s.response_length = static_cast<int64_t>(generation.tokens.size());
-  if (tokenizer_ != nullptr) s.response_text = tokenizer_->decode(generation.tokens, true);
+  s.response_length = static_cast<int64_t>(completion.tokens.size());
+  if (tokenizer_ != nullptr) s.response_text = tokenizer_->decode(completion.tokens, true);
   s.tokens = prompt.tokens;
-  s.tokens.insert(s.tokens.end(), generation.tokens.begin(), generation.tokens.end());
-  s.loss_mask.assign(generation.tokens.size(), 1);
-  s.rollout_log_probs = std::move(generation.log_probs);
-  switch (generation.finish) {
+  s.tokens.insert(s.tokens.end(), completion.tokens.begin(), completion.tokens.end());
+  s.loss_mask.assign(completion.tokens.size(), 1);
+  s.rollout_log_probs = std::move(completion.log_probs);
+  switch (completion.finish) {
     case rollout::FinishReason::kStop:
       s.status = sample::SampleStatus::kCompleted;
       break;
@@ -109,7 +75,7 @@ Sample Generator::make_sample(const GenerationRequest& request,
       break;
   }
   s.weight_versions = {{s.response_length, request.weight_version}};
-  s.cached_tokens = generation.cached_tokens;
+  s.cached_tokens = completion.cached_tokens;
   s.prompt_text = prompt.text;
   s.label = prompt.label;
   if (prompt.metadata)
@@ -117,64 +83,38 @@ Sample Generator::make_sample(const GenerationRequest& request,
   return s;
 }
 
-std::vector<Sample> Generator::run_engine(const GenerationRequest& request,
-                                          dist::SharedCounter& queue, StopWatch& watch) {
-  const auto num_groups = static_cast<int64_t>(request.groups.size());
-  observe::ProgressBar bar(request.label, num_groups * request.n_samples_per_prompt,
+// What this rank's engine makes.
+std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
+  std::vector<rollout::GroupRequest> groups;
+  for (const PromptGroup& group : request.groups)
+    groups.push_back({group.prompt->tokens, group.number});
+  const rollout::GenerationJob job{.groups = groups,
+                                   .n_samples_per_prompt = request.n_samples_per_prompt,
+                                   .sampling = request.sampling,
+                                   .seed = request.seed};
+  observe::ProgressBar bar(request.label, std::ssize(groups) * request.n_samples_per_prompt,
                            communicator_.rank() == 0);
   std::vector<Sample> samples;
-  bool queue_is_empty = false;
-  while (!queue_is_empty || engine_.has_work()) {
-    if (watch.is_stopped()) {
-      engine_.abort_all();
-      while (engine_.has_work()) engine_.step();
-      break;
-    }
-    while (!queue_is_empty && engine_.has_room()) {
-      const int64_t index = queue.fetch_add(1);
-      queue_is_empty = index >= num_groups;
-      if (!queue_is_empty) submit_group(request, index);
-    }
-    if (!engine_.has_work()) continue;
-    for (auto& generation : engine_.step()) {
-      samples.push_back(make_sample(request, std::move(generation)));
-      bar.advance();
-    }
-  }
+  generate_on_ranks(engine_, job, communicator_, request.should_stop,
+                    [&](rollout::Completion completion) {
+                      samples.push_back(make_sample(request, std::move(completion)));
+                      bar.advance();
+                    });
+  std::sort(samples.begin(), samples.end(), comes_before);
   return samples;
 }
 
 std::vector<Sample> Generator::generate(const GenerationRequest& request, reward::Grader& grader) {
-  const auto queue = communicator_.make_counter();
-  StopWatch watch(request, communicator_);
-  std::vector<Sample> mine;
-  std::optional<Error> failure;
-  {
-    observe::Span span("generate");
-    try {
-      mine = run_engine(request, *queue, watch);
-    } catch (const Error& error) {
-      failure = error;
-      queue->fetch_add(static_cast<int64_t>(request.groups.size()));  // the others need not go on
-    }
-    if (watch.ends_stopped())
-      throw Error(ErrorCode::kInterrupted, "generation was stopped by a signal");
-  }
+  std::vector<Sample> mine = run_engine(request);
   dist::run_agreed(communicator_, [&] {
-    if (failure) throw *failure;
     observe::Span span("reward");
-    std::sort(mine.begin(), mine.end(), [](const Sample& a, const Sample& b) {
-      return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
-    });
     grade_samples(mine, request.groups, request.seed, grader);
   });
   std::vector<Sample> all;
-  for (const auto& bytes : communicator_.all_gather(pack_samples(mine))) {
+  for (const auto& bytes : communicator_.all_gather(sample::pack_samples(mine))) {
     for (auto& sample : sample::unpack_samples(bytes)) all.push_back(std::move(sample));
   }
-  std::sort(all.begin(), all.end(), [](const Sample& a, const Sample& b) {
-    return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
-  });
+  std::sort(all.begin(), all.end(), comes_before);
   std::string left_out;
   try {
     left_out = mask_failed_samples(all, request.stop_on_grader_failure, request.label);

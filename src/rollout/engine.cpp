@@ -22,7 +22,7 @@ const EngineOptions& checked(const EngineOptions& options, int64_t max_positions
   return options;
 }
 
-Generation to_generation(Sequence& sequence, FinishReason finish) {
+Completion to_completion(Sequence& sequence, FinishReason finish) {
   const auto response = sequence.tokens.begin() + sequence.num_prompt_tokens();
   return {.id = sequence.request.id,
           .tokens = {response, sequence.tokens.end()},
@@ -57,7 +57,7 @@ struct Engine::Impl {
        int64_t num_sampled_tokens, tensor::Tensor cache_memory);
 
   void submit(Request request);
-  std::vector<Generation> step();
+  std::vector<Completion> step();
   void abort(int64_t id);
   void abort_all();
   void expect_samples(StepSamples& launched);
@@ -78,7 +78,7 @@ struct Engine::Impl {
   uint64_t num_arrivals = 0;
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences;
   std::vector<std::unique_ptr<Sequence>> over;  // that the step under way may name
-  std::vector<Generation> finished;
+  std::vector<Completion> finished;
 };
 
 Engine::Impl::Impl(const model::Transformer& transformer, const model::ModelParameters& weights,
@@ -115,7 +115,7 @@ void Engine::Impl::submit(Request request) {
   at->second = std::move(sequence);
 }
 
-std::vector<Generation> Engine::Impl::step() {
+std::vector<Completion> Engine::Impl::step() {
   const Stopwatch stopwatch(scheduler.stats());
   const std::vector<Chunk>& chunks = scheduler.plan_step();
   StepSamples* launched = chunks.empty() ? nullptr : &runner.launch(chunks);
@@ -126,7 +126,7 @@ std::vector<Generation> Engine::Impl::step() {
   under_way = launched;
   // Nobody wants the last step's rows: whoever uses the cache or the weights next finds it over.
   if (sequences.empty()) record_under_way();
-  std::ranges::sort(finished, {}, &Generation::id);
+  std::ranges::sort(finished, {}, &Completion::id);
   return std::exchange(finished, {});
 }
 
@@ -181,7 +181,7 @@ std::optional<FinishReason> Engine::Impl::finish_reason(Sequence& sequence, Toke
 void Engine::Impl::finish(Sequence& sequence, FinishReason reason) {
   if (!sequence.is_removed) scheduler.remove(&sequence);
   sequence.is_over = true;
-  finished.push_back(to_generation(sequence, reason));
+  finished.push_back(to_completion(sequence, reason));
   over.push_back(std::move(sequences.extract(finished.back().id).mapped()));
 }
 
@@ -223,7 +223,7 @@ Engine::Engine(const model::Transformer& transformer, const model::ModelParamete
 Engine::~Engine() = default;
 
 void Engine::submit(Request request) { impl_->submit(std::move(request)); }
-std::vector<Generation> Engine::step() { return impl_->step(); }
+std::vector<Completion> Engine::step() { return impl_->step(); }
 bool Engine::has_work() const { return !impl_->sequences.empty() || !impl_->finished.empty(); }
 int64_t Engine::num_waiting() const { return impl_->scheduler.num_waiting(); }
 int64_t Engine::num_running() const { return impl_->scheduler.num_running(); }
@@ -245,18 +245,18 @@ tensor::Tensor Engine::lend_cache() {
 }
 int64_t Engine::memory_bytes() const { return impl_->runner.memory_bytes(); }
 
-std::vector<Generation> generate_all(Engine& engine, std::vector<Request> requests) {
+std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests) {
   std::unordered_map<int64_t, size_t> index_of;
   for (size_t i = 0; i < requests.size(); ++i) {
     index_of.emplace(requests[i].id, i);
     engine.submit(std::move(requests[i]));
   }
-  std::vector<Generation> results(requests.size());
+  std::vector<Completion> results(requests.size());
   while (engine.has_work()) {
-    for (Generation& generation : engine.step()) {
-      const auto found = index_of.find(generation.id);
-      SLX_CHECK(found != index_of.end(), "request {} was in flight before", generation.id);
-      results[found->second] = std::move(generation);
+    for (Completion& completion : engine.step()) {
+      const auto found = index_of.find(completion.id);
+      SLX_CHECK(found != index_of.end(), "request {} was in flight before", completion.id);
+      results[found->second] = std::move(completion);
     }
   }
   return results;

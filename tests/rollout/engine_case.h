@@ -43,13 +43,13 @@ class EngineSuite : public testing::TestWithParam<EngineCase> {
     return Engine(model_->transformer, model_->weights, device(), options, nullptr, 0);
   }
   // By one engine, one after the other.
-  std::vector<Generation> each_alone(const std::vector<Request>& requests) {
+  std::vector<Completion> each_alone(const std::vector<Request>& requests) {
     if (!alone_) {
       EngineOptions options = roomy();
       options.enable_prefix_cache = false;
       alone_.reset(new Engine(engine(options)));
     }
-    std::vector<Generation> all;
+    std::vector<Completion> all;
     for (const Request& request : requests) all.push_back(generate_all(*alone_, {request}).front());
     EXPECT_EQ(alone_->stats().preemptions + alone_->stats().cached_tokens, 0);
     EXPECT_EQ(alone_->stats().max_running, 1);

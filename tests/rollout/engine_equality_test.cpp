@@ -15,7 +15,7 @@ class EngineEquality : public EngineSuite {
     EngineSuite::SetUp();
     if (IsSkipped()) return;
     requests_ = mixed_requests(7, 21, 61);
-    static std::map<std::string, std::vector<Generation>> by_family;
+    static std::map<std::string, std::vector<Completion>> by_family;
     if (!by_family.contains(GetParam().family))
       by_family[GetParam().family] = each_alone(requests_);
     expected_ = by_family[GetParam().family];
@@ -27,7 +27,7 @@ class EngineEquality : public EngineSuite {
     Engine together = engine(options);
     std::vector<Request> requests = requests_;
     if (backwards) std::ranges::reverse(requests);
-    std::vector<Generation> results = generate_all(together, requests);
+    std::vector<Completion> results = generate_all(together, requests);
     if (backwards) std::ranges::reverse(results);
     for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], expected_[i], what);
     const EngineStats& stats = together.stats();
@@ -42,7 +42,7 @@ class EngineEquality : public EngineSuite {
   }
 
   std::vector<Request> requests_;
-  std::vector<Generation> expected_;
+  std::vector<Completion> expected_;
 };
 
 TEST_P(EngineEquality, AnyBatchChunkPageCacheAndOrder) {
@@ -101,22 +101,22 @@ TEST_P(EngineEquality, TrainingComputesTheSameBits) {
   options.page_tokens = std::max<int64_t>(smallest_page(), 4);
   options.chunked_prefill_size = 33;
   Engine small = engine(options);
-  const std::vector<Generation> all = generate_all(small, requests_);
+  const std::vector<Completion> all = generate_all(small, requests_);
   EXPECT_GT(small.stats().preemptions, 0);
   EXPECT_GT(small.stats().cached_tokens, 0);
   EXPECT_GT(small.stats().partial_chunks, 0);
   for (const float temperature : {1.0f, 0.7f}) {
     std::vector<Request> requests;
-    std::vector<Generation> generations;
+    std::vector<Completion> completions;
     std::vector<float> reported;
     for (size_t i = 0; i < all.size(); ++i) {
       if (requests_[i].sampling.temperature != temperature) continue;
       requests.push_back(requests_[i]);
-      generations.push_back(all[i]);
+      completions.push_back(all[i]);
       reported.insert(reported.end(), all[i].log_probs.begin(), all[i].log_probs.end());
     }
     const std::vector<float> trained =
-        training_log_probs(*model_, pack(requests, generations), temperature);
+        training_log_probs(*model_, pack(requests, completions), temperature);
     ASSERT_EQ(trained.size(), reported.size());
     ASSERT_GT(trained.size(), 150u);
     for (size_t i = 0; i < trained.size(); ++i)
@@ -139,7 +139,7 @@ TEST_P(EngineEquality, RecordedStepsOfPaddedBatchesChangeNothing) {
     request.name.group += uint64_t{9} << 32;
     requests.push_back(std::move(request));
   }
-  const std::vector<Generation> alone = each_alone(requests);
+  const std::vector<Completion> alone = each_alone(requests);
   for (const int64_t most : {256, 33})
     for (const size_t count : {3, 5, 7, 33}) {
       EngineOptions options = roomy();
@@ -178,7 +178,7 @@ TEST_P(EngineEquality, LentMemoryLeavesNoTrace) {
     const std::vector<char> spoiled(static_cast<size_t>(cache.size_bytes()), '\xff');
     tensor::upload(tensor::compute_stream(device()), cache, spoiled.data());
     lender.on_weights_updated();
-    const std::vector<Generation> results = generate_all(lender, requests_);
+    const std::vector<Completion> results = generate_all(lender, requests_);
     for (size_t i = 0; i < results.size(); ++i)
       expect_same(results[i], expected_[i], "after a loan");
   }
@@ -190,11 +190,11 @@ TEST_P(EngineEquality, TheModelIsNotDegenerate) {
   std::set<TokenId> tokens;
   double sum = 0;
   int64_t count = 0;
-  for (const Generation& generation : expected_) {
-    distinct.insert(generation.tokens);
-    tokens.insert(generation.tokens.begin(), generation.tokens.end());
-    for (const float log_prob : generation.log_probs) sum += static_cast<double>(log_prob);
-    count += static_cast<int64_t>(generation.log_probs.size());
+  for (const Completion& completion : expected_) {
+    distinct.insert(completion.tokens);
+    tokens.insert(completion.tokens.begin(), completion.tokens.end());
+    for (const float log_prob : completion.log_probs) sum += static_cast<double>(log_prob);
+    count += static_cast<int64_t>(completion.log_probs.size());
   }
   EXPECT_GT(distinct.size(), expected_.size() * 3 / 4);
   EXPECT_GT(tokens.size(), 30u);

@@ -57,10 +57,10 @@ class LongEngine : public EngineSuite {
     options.max_total_tokens = total_tokens;
     return options;
   }
-  EngineStats run(const std::vector<Request>& requests, const std::vector<Generation>& expected,
+  EngineStats run(const std::vector<Request>& requests, const std::vector<Completion>& expected,
                   const EngineOptions& options, const std::string& what) const {
     Engine together = engine(options);
-    const std::vector<Generation> results = generate_all(together, requests);
+    const std::vector<Completion> results = generate_all(together, requests);
     for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], expected[i], what);
     const EngineStats& stats = together.stats();
     std::printf(
@@ -75,7 +75,7 @@ class LongEngine : public EngineSuite {
 // which are walked whole, 13 that are split by keys, 4 that go with the decodes.
 TEST_P(LongEngine, MixedStepsChangeNothing) {
   const std::vector<Request> requests = long_requests(8, 3, 200);
-  const std::vector<Generation> alone = each_alone(requests);
+  const std::vector<Completion> alone = each_alone(requests);
   for (const int64_t chunk : {2048, 512, 20, 11}) {
     const EngineStats stats = run(requests, alone, options(chunk, 8, 24 * 1312),
                                   "8 of 24 at once, budget " + std::to_string(chunk));
@@ -93,19 +93,19 @@ TEST_P(LongEngine, MixedStepsChangeNothing) {
 TEST_P(LongEngine, TrainingComputesTheSameBits) {
   const std::vector<Request> all = long_requests(8, 3, 200);
   Engine small = engine(options(512, 8, 24 * 1312));
-  const std::vector<Generation> generated = generate_all(small, all);
+  const std::vector<Completion> generated = generate_all(small, all);
   for (const float temperature : {1.0f, 0.7f}) {
     std::vector<Request> requests;
-    std::vector<Generation> generations;
+    std::vector<Completion> completions;
     std::vector<float> reported;
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].sampling.temperature != temperature) continue;
       requests.push_back(all[i]);
-      generations.push_back(generated[i]);
+      completions.push_back(generated[i]);
       reported.insert(reported.end(), generated[i].log_probs.begin(), generated[i].log_probs.end());
     }
     const std::vector<float> trained =
-        training_log_probs(*model_, pack(requests, generations), temperature);
+        training_log_probs(*model_, pack(requests, completions), temperature);
     ASSERT_EQ(trained.size(), reported.size());
     ASSERT_GT(trained.size(), 1000u);
     for (size_t i = 0; i < trained.size(); ++i)
@@ -121,7 +121,7 @@ TEST_P(LongEngine, TrainingComputesTheSameBits) {
 // takes a segment, and of 272 whole sequences, for there are more than three a multiprocessor.
 TEST_P(LongEngine, DecodeOfAnyBatchChangesNothing) {
   const std::vector<Request> requests = long_requests(34, 8, 64);
-  const std::vector<Generation> alone = each_alone(requests);
+  const std::vector<Completion> alone = each_alone(requests);
   for (const int64_t running : {272, 100, 8}) {
     const int64_t graphs = tensor::allocation_counters(device()).num_graphs;
     const EngineStats stats = run(requests, alone, options(8192, running, 272 * 1200),

@@ -12,11 +12,11 @@ namespace {
 class EngineOverlap : public EngineSuite {
  protected:
   // One that ends with token `at` of `whole`, or where the same token stands before.
-  static Request stopped_at(Request request, const Generation& whole, size_t at) {
+  static Request stopped_at(Request request, const Completion& whole, size_t at) {
     request.sampling.stop_token_ids = {whole.tokens.at(at)};
     return request;
   }
-  static int64_t length_to(const Generation& whole, size_t at) {
+  static int64_t length_to(const Completion& whole, size_t at) {
     return std::ranges::find(whole.tokens, whole.tokens.at(at)) - whole.tokens.begin() + 1;
   }
   static std::vector<TokenId> prompt_of(int64_t length, TokenId first = 3) {
@@ -26,7 +26,7 @@ class EngineOverlap : public EngineSuite {
     return tokens;
   }
   // The first `length` tokens of a response that nothing but its length ends.
-  static Generation cut(Generation whole, int64_t length, FinishReason finish) {
+  static Completion cut(Completion whole, int64_t length, FinishReason finish) {
     whole.tokens.resize(static_cast<size_t>(length));
     whole.log_probs.resize(static_cast<size_t>(length));
     whole.finish = finish;
@@ -36,15 +36,15 @@ class EngineOverlap : public EngineSuite {
 
 TEST_P(EngineOverlap, AStopIsFoundWhileTheNextStepRuns) {
   const Request request = make_request(1, prompt_of(5), 40);
-  const Generation whole = each_alone({request}).front();
+  const Completion whole = each_alone({request}).front();
   for (const size_t at : {0, 1, 7, 20, 39}) {
     const int64_t length = length_to(whole, at);
     Engine stopping = engine(roomy());
     stopping.submit(stopped_at(request, whole, at));
-    std::vector<Generation> results;
+    std::vector<Completion> results;
     int64_t calls = 0;
     for (; stopping.has_work(); ++calls)
-      for (Generation& result : stopping.step()) results.push_back(std::move(result));
+      for (Completion& result : stopping.step()) results.push_back(std::move(result));
     ASSERT_EQ(results.size(), 1u);
     expect_same(results[0], cut(whole, length, FinishReason::kStop), "stopped");
     const EngineStats& stats = stopping.stats();
@@ -66,7 +66,7 @@ TEST_P(EngineOverlap, OneStepsResultsComeWithTheNextCall) {
   EXPECT_TRUE(one.has_work());
   EXPECT_EQ(one.num_running(), 0);  // its last token is under way
   EXPECT_EQ(one.stats().generated_tokens, 0);
-  const std::vector<Generation> results = one.step();
+  const std::vector<Completion> results = one.step();
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0].tokens.size(), 1u);
   EXPECT_FALSE(one.has_work());
@@ -83,14 +83,14 @@ TEST_P(EngineOverlap, StopsAmongOthers) {
   // Two that start together and cannot end so in a cache for one.
   for (const int64_t id : {1001, 1000})
     requests.insert(requests.begin(), make_request(id, prompt_of(17), max_sequence()));
-  const std::vector<Generation> alone = each_alone(requests);
+  const std::vector<Completion> alone = each_alone(requests);
   for (const bool tight : {false, true}) {
     EngineOptions options = roomy();
     if (tight) options.max_total_tokens = max_sequence();
     options.enable_prefix_cache = !tight;
     options.page_tokens = smallest_page();
     Engine together = engine(options);
-    const std::vector<Generation> results = generate_all(together, requests);
+    const std::vector<Completion> results = generate_all(together, requests);
     int64_t sum = 0, stops = 0;
     for (size_t i = 0; i < results.size(); ++i) {
       expect_same(results[i], alone[i], "with stops");
@@ -114,7 +114,7 @@ TEST_P(EngineOverlap, WhatIsFoundAfterAStop) {
   int full_pages = 0, stops = 0;
   for (int64_t id = 1; id <= 6; ++id) {
     const Request request = make_request(id, prompt_of(page + 1), 2 * page + 2);
-    const Generation whole = each_alone({request}).front();
+    const Completion whole = each_alone({request}).front();
     for (size_t at = 0; at + 1 < whole.tokens.size(); ++at) {
       const int64_t computed = page + 1 + static_cast<int64_t>(at);  // not the stop token
       const int64_t rest = (computed + 1) % page;
@@ -123,12 +123,12 @@ TEST_P(EngineOverlap, WhatIsFoundAfterAStop) {
       ++stops;
       full_pages += rest == 0;
       first.on_weights_updated();
-      const Generation stopped = generate_all(first, {stopped_at(request, whole, at)}).front();
+      const Completion stopped = generate_all(first, {stopped_at(request, whole, at)}).front();
       std::vector<TokenId> longer = *request.prompt;
       longer.insert(longer.end(), stopped.tokens.begin(), stopped.tokens.end());
       longer.insert(longer.end(), {1, 2, 3});
       const Request next = make_request(100, longer, 5);
-      const Generation continued = generate_all(first, {next}).front();
+      const Completion continued = generate_all(first, {next}).front();
       EXPECT_EQ(continued.cached_tokens, computed / page * page) << "stop at " << at;
       expect_same(continued, each_alone({next}).front(), "continued");
     }
@@ -143,7 +143,7 @@ TEST_P(EngineOverlap, ResponsesAreSharedAsTheyGrow) {
   options.page_tokens = smallest_page();
   const int64_t page = options.page_tokens;
   const Request request = make_request(1, prompt_of(page), 50);
-  const Generation whole = each_alone({request}).front();
+  const Completion whole = each_alone({request}).front();
   std::vector<Request> followers;
   for (int64_t known = 1; known < 40; known += 3) {
     std::vector<TokenId> prompt = *request.prompt;
@@ -151,13 +151,13 @@ TEST_P(EngineOverlap, ResponsesAreSharedAsTheyGrow) {
     prompt.push_back(60);
     followers.push_back(make_request(100 + known, prompt, 6));
   }
-  const std::vector<Generation> alone = each_alone(followers);
+  const std::vector<Completion> alone = each_alone(followers);
   Engine shared = engine(options);
   shared.submit(request);
-  std::map<int64_t, Generation> results;
+  std::map<int64_t, Completion> results;
   size_t next = 0;
   for (int64_t calls = 1; shared.has_work(); ++calls) {
-    for (Generation& result : shared.step()) results[result.id] = std::move(result);
+    for (Completion& result : shared.step()) results[result.id] = std::move(result);
     // After `calls` steps calls - 1 tokens are known.
     while (next < followers.size() && followers[next].id - 100 <= calls - 1)
       shared.submit(followers[next++]);
@@ -175,13 +175,13 @@ TEST_P(EngineOverlap, AbortTakesWhatIsUnderWay) {
   const std::vector<Request> requests{make_request(1, prompt_of(5), 40),
                                       make_request(2, prompt_of(9, 7), 40),
                                       make_request(3, prompt_of(3, 5), 3)};
-  const std::vector<Generation> whole = each_alone(requests);
+  const std::vector<Completion> whole = each_alone(requests);
   for (const int64_t calls : {1, 2, 3, 10}) {
     Engine aborted = engine(roomy());
     for (const Request& request : requests) aborted.submit(request);
-    std::map<int64_t, Generation> results;
+    std::map<int64_t, Completion> results;
     const auto step = [&] {
-      for (Generation& result : aborted.step()) results[result.id] = std::move(result);
+      for (Completion& result : aborted.step()) results[result.id] = std::move(result);
     };
     for (int64_t i = 0; i < calls; ++i) step();
     aborted.abort(1);
@@ -215,7 +215,7 @@ TEST_P(EngineOverlap, AfterAbortAllNothingIsUnderWay) {
   EXPECT_TRUE(aborted.has_work());  // what it has is still to be returned
   EXPECT_FALSE(aborted.step().empty());
   EXPECT_FALSE(aborted.has_work());
-  const std::vector<Generation> alone = each_alone(requests),
+  const std::vector<Completion> alone = each_alone(requests),
                                 again = generate_all(aborted, requests);
   for (size_t i = 0; i < again.size(); ++i) expect_same(again[i], alone[i], "after an abort");
 }

@@ -44,7 +44,7 @@ TEST_F(EngineTest, EndsAtLengthOfRequestAndOfSequence) {
   EXPECT_EQ(results[0].tokens.size(), 8u);
   EXPECT_EQ(results[1].tokens.size(), 97u);
   EXPECT_EQ(results[2].tokens.size(), 1u);
-  for (const Generation& result : results) {
+  for (const Completion& result : results) {
     EXPECT_EQ(result.finish, FinishReason::kLength);
     EXPECT_EQ(result.log_probs.size(), result.tokens.size());
   }
@@ -55,7 +55,7 @@ TEST_F(EngineTest, EndsAtLengthOfRequestAndOfSequence) {
 
 TEST_F(EngineTest, StopsAtIdsAndStrings) {
   Engine engine = make_engine();
-  const Generation whole = generate_all(engine, {make_request(0, {3, 1, 4}, 60)}).front();
+  const Completion whole = generate_all(engine, {make_request(0, {3, 1, 4}, 60)}).front();
   const size_t at = 10;  // stop behind this token, or at an earlier one that is the same
   const size_t first =
       static_cast<size_t>(std::ranges::find(whole.tokens, whole.tokens[at]) - whole.tokens.begin());
@@ -66,8 +66,8 @@ TEST_F(EngineTest, StopsAtIdsAndStrings) {
   const std::string text = token_text_[static_cast<size_t>(whole.tokens[at - 1])].substr(1) +
                            token_text_[static_cast<size_t>(whole.tokens[at])].substr(0, 2);
   by_text.sampling.stop = {"never", text};
-  const Generation id_stopped = generate_all(engine, {by_id}).front();
-  const Generation text_stopped = generate_all(engine, {by_text}).front();
+  const Completion id_stopped = generate_all(engine, {by_id}).front();
+  const Completion text_stopped = generate_all(engine, {by_text}).front();
   EXPECT_EQ(id_stopped.finish, FinishReason::kStop);
   EXPECT_EQ(id_stopped.tokens.size(), first + 1);
   EXPECT_EQ(text_stopped.finish, FinishReason::kStop);
@@ -81,7 +81,7 @@ TEST_F(EngineTest, StopsAtIdsAndStrings) {
 
 TEST_F(EngineTest, AStopAtTheLastTokenIsAStop) {
   Engine engine = make_engine();
-  const Generation whole = generate_all(engine, {make_request(0, {8}, 1)}).front();
+  const Completion whole = generate_all(engine, {make_request(0, {8}, 1)}).front();
   Request request = make_request(0, {8}, 1);
   request.sampling.stop_token_ids = whole.tokens;
   EXPECT_EQ(generate_all(engine, {request}).front().finish, FinishReason::kStop);
@@ -97,7 +97,7 @@ TEST_F(EngineTest, AbortReturnsWhatThereIs) {
   engine.abort(3);
   engine.abort(99);
   EXPECT_TRUE(engine.has_work());
-  const std::vector<Generation> aborted = engine.step();
+  const std::vector<Completion> aborted = engine.step();
   ASSERT_EQ(aborted.size(), 2u);
   EXPECT_EQ(aborted[0].id, 3);
   EXPECT_EQ(aborted[0].tokens.size(), 0u);
@@ -108,7 +108,7 @@ TEST_F(EngineTest, AbortReturnsWhatThereIs) {
   EXPECT_FALSE(engine.has_work());
   EXPECT_TRUE(engine.step().empty());
   // The id is free again, and the same name continues to draw the same tokens.
-  const Generation again = generate_all(engine, {make_request(7, {1, 2}, 6)}).front();
+  const Completion again = generate_all(engine, {make_request(7, {1, 2}, 6)}).front();
   EXPECT_TRUE(std::equal(aborted[1].tokens.begin(), aborted[1].tokens.end(), again.tokens.begin()));
 }
 
@@ -118,8 +118,8 @@ TEST_F(EngineTest, RandomAbortsLeaveTheOthersAlone) {
   std::vector<Request> requests = mixed_requests(10, 8, 61);
   std::erase_if(requests, [](const Request& r) { return r.prompt->size() > 50; });
   Engine undisturbed = make_engine();
-  std::map<int64_t, Generation> expected;
-  for (Generation& g : generate_all(undisturbed, requests)) expected[g.id] = std::move(g);
+  std::map<int64_t, Completion> expected;
+  for (Completion& g : generate_all(undisturbed, requests)) expected[g.id] = std::move(g);
   Engine engine = make_engine();
   PhiloxStream random(4, 4);
   size_t next = 0;
@@ -128,7 +128,7 @@ TEST_F(EngineTest, RandomAbortsLeaveTheOthersAlone) {
     if (next < requests.size() && random.next_below(3) == 0) engine.submit(requests[next++]);
     if (random.next_below(12) == 0)
       engine.abort(static_cast<int64_t>(random.next_below(requests.size())));
-    for (const Generation& result : engine.step()) {
+    for (const Completion& result : engine.step()) {
       if (result.finish != FinishReason::kAbort) {
         expect_same(result, expected[result.id], "with aborts");
         continue;
@@ -149,12 +149,12 @@ TEST_F(EngineTest, PromptsAreFoundAgainUntilTheWeightsChange) {
   Engine engine = make_engine();
   const std::vector<TokenId> prompt(40, 5);
   EXPECT_EQ(generate_all(engine, {make_request(0, prompt, 4)}).front().cached_tokens, 0);
-  const Generation before = generate_all(engine, {make_request(0, prompt, 4)}).front();
+  const Completion before = generate_all(engine, {make_request(0, prompt, 4)}).front();
   EXPECT_EQ(before.cached_tokens, 32);
   const tensor::Tensor flat = tiny_.store.flat_weights();
   for (int64_t i = 0; i < flat.num_elements(); ++i) flat.f32()[i] *= 1.1f;
   engine.on_weights_updated();
-  const Generation after = generate_all(engine, {make_request(0, prompt, 4)}).front();
+  const Completion after = generate_all(engine, {make_request(0, prompt, 4)}).front();
   EXPECT_EQ(after.cached_tokens, 0);
   EXPECT_NE(after.log_probs, before.log_probs);
   Engine fresh = make_engine();
@@ -208,9 +208,9 @@ TEST_F(EngineTest, PaddedVocabularyIsNeverSampled) {
   Engine engine(tiny_.transformer, tiny_.weights, tiny_.device, options_, nullptr, 9);
   Request request = make_request(0, {3}, 90);
   request.sampling.temperature = 5.0f;
-  const Generation generation = generate_all(engine, {request}).front();
-  EXPECT_EQ(generation.tokens.size(), 90u);
-  for (const TokenId token : generation.tokens) EXPECT_LT(token, 9);
+  const Completion completion = generate_all(engine, {request}).front();
+  EXPECT_EQ(completion.tokens.size(), 90u);
+  for (const TokenId token : completion.tokens) EXPECT_LT(token, 9);
 }
 
 void expect_refused(ErrorCode code, const std::string& part, const std::function<void()>& act) {

@@ -40,12 +40,12 @@ struct PackedSamples {
 };
 
 inline PackedSamples pack(const std::vector<Request>& requests,
-                          const std::vector<Generation>& generations) {
+                          const std::vector<Completion>& completions) {
   PackedSamples packed;
   for (size_t i = 0; i < requests.size(); ++i) {
     std::vector<TokenId> sample = *requests[i].prompt;
     const size_t num_prompt = sample.size();
-    sample.insert(sample.end(), generations[i].tokens.begin(), generations[i].tokens.end());
+    sample.insert(sample.end(), completions[i].tokens.begin(), completions[i].tokens.end());
     for (size_t t = 0; t < sample.size(); ++t) {
       if (t >= num_prompt) {
         packed.rows.push_back(static_cast<int32_t>(packed.tokens.size()) - 1);
@@ -123,7 +123,7 @@ inline std::vector<Request> mixed_requests(int num_prompts, uint64_t seed, Token
   return requests;
 }
 
-inline void expect_same(const Generation& actual, const Generation& expected,
+inline void expect_same(const Completion& actual, const Completion& expected,
                         const std::string& what) {
   EXPECT_EQ(actual.tokens, expected.tokens) << what << ", request " << expected.id;
   EXPECT_EQ(actual.finish, expected.finish) << what << ", request " << expected.id;

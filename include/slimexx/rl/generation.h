@@ -12,7 +12,7 @@
 #include "slimexx/data/prompts.h"
 #include "slimexx/dist/communicator.h"
 #include "slimexx/reward/rewards.h"
-#include "slimexx/rollout/engine.h"
+#include "slimexx/rollout/generate.h"
 #include "slimexx/sample/sample.h"
 #include "slimexx/text/tokenizer.h"
 
@@ -40,6 +40,14 @@ struct GenerationRequest {
   std::function<bool()> should_stop = {};
 };
 
+// Runs `job` over all ranks: each rank's engine draws groups from one shared queue, and
+// `take_completion` gets what this rank's engine made. Throws Error(kInterrupted), on all ranks,
+// soon after `should_stop`, set on all ranks or none, says so on one; any other Error of a rank as
+// agreed by all. Collective.
+void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
+                       dist::Communicator& world, const std::function<bool()>& should_stop,
+                       const std::function<void(rollout::Completion)>& take_completion);
+
 class Generator {
  public:
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
@@ -51,11 +59,8 @@ class Generator {
   std::vector<Sample> generate(const GenerationRequest& request, reward::Grader& grader);
 
  private:
-  class StopWatch;
-  std::vector<Sample> run_engine(const GenerationRequest& request, dist::SharedCounter& queue,
-                                 StopWatch& watch);
-  Sample make_sample(const GenerationRequest& request, rollout::Generation generation) const;
-  void submit_group(const GenerationRequest& request, int64_t index);
+  std::vector<Sample> run_engine(const GenerationRequest& request);
+  Sample make_sample(const GenerationRequest& request, rollout::Completion completion) const;
 
   rollout::Engine& engine_;
   const text::Tokenizer* tokenizer_;

@@ -72,7 +72,7 @@ struct Request {
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort };
 
-struct Generation {
+struct Completion {
   int64_t id = 0;
   std::vector<TokenId> tokens;   // the response, stop token included
   std::vector<float> log_probs;  // one per token, at the sampling temperature, before truncation
@@ -131,7 +131,7 @@ class Engine {
   // due, and records what the step launched by the call before has sampled, which it waits for;
   // returns what finished by that, by ascending id. Where nothing is left in flight the device is
   // done, too.
-  std::vector<Generation> step();
+  std::vector<Completion> step();
   bool has_work() const;
   int64_t num_waiting() const;
   int64_t num_running() const;  // less those whose last token is under way
@@ -158,6 +158,6 @@ class Engine {
 };
 
 // submit + step until all are done; results in the requests' order.
-std::vector<Generation> generate_all(Engine& engine, std::vector<Request> requests);
+std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests);
 
 }  // namespace slimexx::rollout

@@ -1,0 +1,58 @@
+// Where engines get their work and when they stop: the queue that the engines of all ranks share,
+// and the ranks of one engine, which hear it from their leader.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "slimexx/dist/communicator.h"
+#include "slimexx/rollout/generate.h"
+
+namespace slimexx::rl {
+
+// One queue of groups for the engines of all ranks, and the stop that any rank may ask for. The
+// ranks tell each other by one number, to which a rank that is done adds 1 and one that is asked to
+// stop kStop.
+class SharedQueue : public rollout::WorkSource {
+ public:
+  // `should_stop` is set on all ranks or none; asked now and then. Collective.
+  SharedQueue(dist::Communicator& world, int64_t num_groups, std::function<bool()> should_stop);
+
+  bool is_stopped() override;
+  std::optional<int64_t> draw_group() override;
+  void empty();  // nobody draws any more
+  // Waits until every rank is done or stops, and says whether one stopped. Collective.
+  bool ends_stopped();
+
+ private:
+  int64_t exchange(int64_t done);
+
+  dist::Communicator& world_;
+  const int64_t num_groups_;
+  const std::function<bool()> should_stop_;
+  std::unique_ptr<dist::SharedCounter> queue_, state_;
+  std::chrono::steady_clock::time_point next_exchange_;
+  bool is_stopped_ = false;
+};
+
+// The ranks that share one engine. The first is the leader: it asks `leader` and tells the others,
+// who never ask their own. So no rank decides by its own clock or its own luck at the queue.
+class EngineGroup : public rollout::WorkSource {
+ public:
+  // Both are borrowed. `ranks` are those of the engine.
+  EngineGroup(dist::Communicator& ranks, rollout::WorkSource& leader)
+      : ranks_(ranks), leader_(leader) {}
+
+  bool is_stopped() override;
+  std::optional<int64_t> draw_group() override;
+
+ private:
+  int64_t hear(const std::function<int64_t()>& ask);
+
+  dist::Communicator& ranks_;
+  rollout::WorkSource& leader_;
+};
+
+}  // namespace slimexx::rl
