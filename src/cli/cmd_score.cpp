@@ -10,11 +10,11 @@
 
 #include "cli/result_lines.h"
 #include "cli/run_flags.h"
-#include "cli/sequence_scorer.h"
 #include "cli/token_rows.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/rl/loaded_model.h"
+#include "slimexx/train/scorer.h"
 
 namespace slimexx::cli {
 namespace {
@@ -27,7 +27,13 @@ struct ScoreFlags {
   double temperature = 1.0;
 };
 
-using Sequences = std::vector<std::vector<int32_t>>;
+// A whole sequence: all but its first token are the response.
+sample::Sample sample_of(std::vector<int32_t> tokens) {
+  const int64_t response_length = std::ssize(tokens) - 1;
+  return {.tokens = std::move(tokens), .response_length = response_length};
+}
+
+using Samples = std::vector<sample::Sample>;
 
 class Scoring {
  public:
@@ -43,9 +49,9 @@ class Scoring {
   // Every rank reads the file and scores every size()-th pack of it.
   void run() {
     while (true) {
-      std::vector<Sequences> packs;
+      std::vector<Samples> packs;
       while (std::ssize(packs) < session_.world.size()) {
-        Sequences pack = next_pack();
+        Samples pack = next_pack();
         if (pack.empty()) break;
         packs.push_back(std::move(pack));
       }
@@ -59,15 +65,15 @@ class Scoring {
   }
 
  private:
-  Sequences next_pack() {
-    Sequences pack;
+  Samples next_pack() {
+    Samples pack;
     int64_t num_tokens = 0;
     while (true) {
       if (!pending_.empty()) {
         const auto length = std::ssize(pending_);
         if (!pack.empty() && num_tokens + length > kForwardTokens) return pack;
         num_tokens += length;
-        pack.push_back(std::exchange(pending_, {}));
+        pack.push_back(sample_of(std::exchange(pending_, {})));
       }
       Json row;
       if (!io::next_json_object(input_, row)) return pack;
@@ -77,18 +83,18 @@ class Scoring {
   }
 
   // Lines of JSON. The rotary tables grow with the longest sequence seen.
-  std::string score(const Sequences& pack) {
+  std::string score(const Samples& pack) {
     int64_t longest = 0;
-    for (const auto& s : pack) longest = std::max<int64_t>(longest, std::ssize(s));
+    for (const auto& s : pack) longest = std::max<int64_t>(longest, std::ssize(s.tokens));
     if (!transformer_ || transformer_->max_positions() < longest) {
       scorer_.reset();
       transformer_ = std::make_unique<model::Transformer>(
           model_.spec, device_, std::min(model_.spec.max_positions, 2 * longest));
       scorer_ =
-          std::make_unique<SequenceScorer>(*transformer_, *model_.store, temperature_, device_);
+          std::make_unique<train::Scorer>(*transformer_, *model_.store, temperature_, device_);
     }
     std::string lines;
-    for (const SequenceScores& scores : scorer_->score(pack)) {
+    for (const train::TokenScores& scores : scorer_->score(pack)) {
       lines += "{\"logprobs\":";
       append_floats(lines, scores.log_probs);
       lines += ",\"entropy\":";
@@ -115,7 +121,7 @@ class Scoring {
   ResultLines output_;
   std::vector<int32_t> pending_;  // read, and not in a pack yet
   std::unique_ptr<model::Transformer> transformer_;
-  std::unique_ptr<SequenceScorer> scorer_;
+  std::unique_ptr<train::Scorer> scorer_;
 };
 
 void run_score(const ScoreFlags& flags, Session& session) {

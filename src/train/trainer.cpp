@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "passes.h"
+#include "scoring.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/train/schedule.h"
 
@@ -12,7 +11,6 @@ namespace slimexx::train {
 namespace {
 
 using tensor::Arena;
-using tensor::ArenaScope;
 using tensor::DType;
 using tensor::Tensor;
 
@@ -179,29 +177,14 @@ std::vector<TokenScores> Trainer::compute_log_probs(const model::Transformer& tr
   const Pass pass{transformer, weights, head_options_, context()};
   reserve_for_scoring(pass, samples, assignment);
   std::string mine;  // all scores of this rank's microbatches, one after another
-  for (int64_t m : assignment.mine) {
-    ArenaScope scope(arena_);
-    InFlight f;
-    run_forward(pass, samples, assignment.microbatches[static_cast<size_t>(m)], f, false);
-    for (const Tensor& t : {f.log_probs, f.entropies}) {
-      const size_t at = mine.size();
-      mine.resize(at + static_cast<size_t>(t.size_bytes()));
-      tensor::download(pass.ctx.stream, mine.data() + at, t);
-    }
-  }
+  for (int64_t m : assignment.mine)
+    append_scores(pass, samples, assignment.microbatches[static_cast<size_t>(m)], mine);
   const std::vector<std::string> all = communicator_.all_gather(mine);
   std::vector<TokenScores> scores(samples.size());
   std::vector<size_t> read(all.size(), 0);
   for (size_t m = 0; m < assignment.microbatches.size(); ++m) {
     const auto rank = static_cast<size_t>(assignment.owner[m]);
-    for (auto field : {&TokenScores::log_probs, &TokenScores::entropies}) {
-      for (int64_t i : assignment.microbatches[m]) {
-        auto& values = scores[static_cast<size_t>(i)].*field;
-        values.resize(static_cast<size_t>(samples[static_cast<size_t>(i)].response_length));
-        std::memcpy(values.data(), all[rank].data() + read[rank], values.size() * 4);
-        read[rank] += values.size() * 4;
-      }
-    }
+    read_scores(all[rank], read[rank], samples, assignment.microbatches[m], scores);
   }
   return scores;
 }

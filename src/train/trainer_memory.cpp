@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "passes.h"
+#include "scoring.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/ops/policy_loss.h"
@@ -92,7 +92,8 @@ int64_t Trainer::plan_scoring(const model::Transformer& transformer,
                               int64_t num_samples) const {
   int64_t bytes = 0;
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples))
-    bytes = std::max(bytes, measure_scoring(transformer, weights, samples, all_indices(samples)));
+    bytes = std::max(bytes, measure_scoring(transformer, weights, head_options_, device_, samples,
+                                            all_indices(samples)));
   return bytes;
 }
 
@@ -113,17 +114,6 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
   run_loss(pass, samples, indices, weights, largest,
            Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}), f);
   run_backward(pass, gradients_, f);
-  return plan.high_water_bytes();
-}
-
-int64_t Trainer::measure_scoring(const model::Transformer& transformer,
-                                 const model::ModelParameters& weights,
-                                 std::span<const Sample> samples,
-                                 std::span<const int64_t> indices) const {
-  Arena plan = Arena::for_planning(device_, arena_.what_for());
-  InFlight f;
-  run_forward({transformer, weights, head_options_, ops::planning_context(plan)}, samples, indices,
-              f, false);
   return plan.high_water_bytes();
 }
 
@@ -181,7 +171,8 @@ void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samp
   int64_t bytes = 0;
   for (const int64_t m : assignment.mine) {
     const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
-    const int64_t needed = measure_scoring(pass.transformer, pass.weights, samples, indices);
+    const int64_t needed =
+        measure_scoring(pass.transformer, pass.weights, head_options_, device_, samples, indices);
     if (is_planned_) check_fits(needed, count_tokens(samples, indices), indices.size());
     bytes = std::max(bytes, needed);
   }

@@ -107,6 +107,7 @@ TEST_F(SampleDump, RandomFloatsComeBackToTheBit) {
   s.tokens.assign(4001, 5);
   s.loss_mask.assign(4000, 1);
   s.rollout_log_probs.clear(), s.old_log_probs.clear(), s.ref_log_probs.clear();
+  s.weight_versions = {{4000, 1}};
   while (s.rollout_log_probs.size() < 4000) {
     const float value = std::bit_cast<float>(random.next_word());
     if (std::isfinite(value)) s.rollout_log_probs.push_back(value);

@@ -12,18 +12,12 @@
 #include "slimexx/dist/communicator.h"
 #include "slimexx/model/transformer.h"
 #include "slimexx/ops/policy_loss.h"
-#include "slimexx/sample/sample.h"
 #include "slimexx/train/optimizer.h"
 #include "slimexx/train/options.h"
 #include "slimexx/train/packing.h"
+#include "slimexx/train/scorer.h"
 
 namespace slimexx::train {
-
-using sample::Sample;
-
-struct TokenScores {
-  std::vector<float> log_probs, entropies;  // [response_length]
-};
 
 struct StepLoss {
   ops::PolicyLossOptions policy;
@@ -127,9 +121,6 @@ class Trainer {
                                                         int64_t num_samples) const;
   int64_t measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                        model::KeepPlan keep) const;
-  int64_t measure_scoring(const model::Transformer& transformer,
-                          const model::ModelParameters& weights, std::span<const Sample> samples,
-                          std::span<const int64_t> indices) const;
   int64_t measure_update() const;
   void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
   std::optional<model::KeepPlan> fixed_keep() const;

@@ -1,0 +1,66 @@
+#include "scoring.h"
+
+#include <cstring>
+#include <numeric>
+
+namespace slimexx::train {
+
+using tensor::Arena;
+
+void append_scores(const Pass& pass, std::span<const Sample> samples,
+                   std::span<const int64_t> indices, std::string& bytes) {
+  tensor::ArenaScope scope(pass.ctx.arena);
+  InFlight f;
+  run_forward(pass, samples, indices, f, false);
+  for (const tensor::Tensor& t : {f.log_probs, f.entropies}) {
+    const size_t at = bytes.size();
+    bytes.resize(at + static_cast<size_t>(t.size_bytes()));
+    tensor::download(pass.ctx.stream, bytes.data() + at, t);
+  }
+}
+
+void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> samples,
+                 std::span<const int64_t> indices, std::span<TokenScores> scores) {
+  for (auto field : {&TokenScores::log_probs, &TokenScores::entropies}) {
+    for (const int64_t i : indices) {
+      auto& values = scores[static_cast<size_t>(i)].*field;
+      values.resize(static_cast<size_t>(samples[static_cast<size_t>(i)].response_length));
+      std::memcpy(values.data(), bytes.data() + at, values.size() * sizeof(float));
+      at += values.size() * sizeof(float);
+    }
+  }
+}
+
+int64_t measure_scoring(const model::Transformer& transformer,
+                        const model::ModelParameters& weights, const model::HeadOptions& head,
+                        tensor::Device device, std::span<const Sample> samples,
+                        std::span<const int64_t> indices) {
+  Arena plan = Arena::for_planning(device, "");
+  InFlight f;
+  run_forward({transformer, weights, head, ops::planning_context(plan)}, samples, indices, f,
+              false);
+  return plan.high_water_bytes();
+}
+
+Scorer::Scorer(const model::Transformer& transformer, const model::ParameterStore& store,
+               float temperature, tensor::Device device)
+    : transformer_(transformer),
+      weights_(model::bind_weights(store, transformer.spec())),
+      head_options_{.temperature = temperature},
+      device_(device),
+      arena_(device, 0, "activations of one forward") {}
+
+std::vector<TokenScores> Scorer::score(std::span<const Sample> samples) {
+  std::vector<int64_t> all(samples.size());
+  std::iota(all.begin(), all.end(), 0);
+  arena_.reserve(measure_scoring(transformer_, weights_, head_options_, device_, samples, all));
+  std::string bytes;
+  append_scores({transformer_, weights_, head_options_, ops::compute_context(arena_)}, samples, all,
+                bytes);
+  std::vector<TokenScores> scores(samples.size());
+  size_t at = 0;
+  read_scores(bytes, at, samples, all, scores);
+  return scores;
+}
+
+}  // namespace slimexx::train
