@@ -6,13 +6,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/conversion.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/io/conversion.h"
 #include "slimexx/observe/console.h"
 
 namespace slimexx::cli {
@@ -48,15 +48,16 @@ bool wants_writing(const ConvertFlags& flags) {
 }
 
 // Prints the table; a difference is exit status 5.
-void report(const std::vector<Difference>& rows, const std::string& directory) {
+void report(const std::vector<io::Difference>& rows, const std::string& directory) {
   std::vector<std::vector<std::string>> cells;
-  for (const Difference& row : rows) cells.push_back({row.name, row.shape, row.dtype, row.verdict});
+  for (const io::Difference& row : rows)
+    cells.push_back({row.name, row.shape, row.dtype, row.verdict});
   fmt::print("{}", observe::format_table({{.header = "tensor", .max_width = 80, .keep_tail = true},
                                           {.header = "shape"},
                                           {.header = "dtype"},
                                           {.header = "max|d|", .right_align = true}},
                                          cells));
-  const auto different = std::ranges::count(rows, false, &Difference::is_equal);
+  const auto different = std::ranges::count(rows, false, &io::Difference::is_equal);
   if (different > 0) {
     throw Error(ErrorCode::kCheck, fmt::format("{} of {} tensors differ", different, rows.size()),
                 "remove the folder and convert again", directory);
@@ -79,13 +80,14 @@ void convert_to_sharded(const ConvertFlags& flags) {
   const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
   if (wants_writing(flags)) {
     NewFolder target(flags.save);
-    write_sharded(flags.save, folder, kShardBytes);
+    io::write_sharded(flags.save, folder, kShardBytes);
     target.keep();
   }
   if (!flags.verify) return;
   const io::Checkpoint checkpoint = io::Checkpoint::open(flags.save);
   check_hashes(checkpoint);
-  report(compare_tensors(list_tensors(folder), list_weights(checkpoint, tensor::DType::kF32)),
+  report(io::compare_tensors(io::list_tensors(folder),
+                             io::list_weights(checkpoint, tensor::DType::kF32)),
          flags.save);
 }
 
@@ -109,20 +111,20 @@ void convert_to_hf(const ConvertFlags& flags) {
     throw Error(ErrorCode::kInput, "the checkpoint has no config.json",
                 "name the model's folder by --hf-checkpoint", side_files);
   }
-  const TensorList weights =
-      list_weights(checkpoint, dtype_of_config(parse_json_file(config), config));
+  const io::TensorList weights =
+      io::list_weights(checkpoint, io::dtype_of_config(parse_json_file(config), config));
   if (weights.empty()) {
     throw Error(ErrorCode::kInput, "the checkpoint holds no weights",
                 "name a checkpoint that train or convert-hf wrote", checkpoint.directory());
   }
   if (wants_writing(flags)) {
     NewFolder target(flags.save);
-    write_hf(flags.save, checkpoint, weights, side_files);
+    io::write_hf(flags.save, checkpoint, weights, side_files);
     target.keep();
   }
   if (!flags.verify) return;
   const io::HfFolder written = io::HfFolder::open(flags.save);
-  report(compare_tensors(weights, list_tensors(written)), flags.save);
+  report(io::compare_tensors(weights, io::list_tensors(written)), flags.save);
 }
 
 void run_convert(const ConvertFlags& flags, Session& session) {

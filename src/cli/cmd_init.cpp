@@ -5,7 +5,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/init_text.h"
 #include "cli/run_flags.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
@@ -15,6 +14,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/model/families.h"
 #include "slimexx/rl/loaded_model.h"
+#include "slimexx/text/text_files.h"
 
 namespace slimexx::cli {
 namespace {
@@ -23,7 +23,7 @@ constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
 struct InitFlags {
   std::string model_config, save;
-  TextSources text;
+  text::TextSources text;
   int64_t seed = 0;
 };
 
@@ -38,7 +38,7 @@ void check_target(const std::string& directory) {
 }
 
 // config.json as given, but for the end tokens where the tokenizer's are known.
-std::string make_config(const std::string& source, const TextFiles& text) {
+std::string make_config(const std::string& source, const text::TextFiles& text) {
   if (text.eos_token_ids.empty()) return source;
   Json config = parse_json(source, "config.json");
   const auto& ends = text.eos_token_ids;
@@ -48,7 +48,8 @@ std::string make_config(const std::string& source, const TextFiles& text) {
   return config.dump(2) + "\n";
 }
 
-void check_vocabulary(const InitFlags& flags, const TextFiles& text, const model::ModelSpec& spec) {
+void check_vocabulary(const InitFlags& flags, const text::TextFiles& text,
+                      const model::ModelSpec& spec) {
   if (text.vocab_size <= spec.vocab_size) return;
   throw Error(ErrorCode::kUsage,
               fmt::format("key \"vocab_size\" is {}, and the tokenizer has {} tokens",
@@ -79,7 +80,7 @@ void run_init(const InitFlags& flags, Session& session) {
   const std::string config = read_text_file(flags.model_config, kMaxConfigBytes);
   const model::ModelSpec spec =
       model::read_model_spec(parse_json(config, flags.model_config), flags.model_config);
-  const TextFiles text = collect_text_files(flags.text);
+  const text::TextFiles text = text::collect_text_files(flags.text);
   check_vocabulary(flags, text, spec);
 
   model::ParameterStore store = make_store(flags, spec);

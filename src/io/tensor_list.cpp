@@ -1,4 +1,4 @@
-#include "cli/tensor_lists.h"
+#include "slimexx/io/tensor_list.h"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,11 @@
 #include "slimexx/base/error.h"
 #include "slimexx/tensor/convertible.h"
 
-namespace slimexx::cli {
+namespace slimexx::io {
 namespace {
 
 // Reads f32 and gives `dtype`.
-std::function<void(int64_t, int64_t, void*)> cast_master(const io::Checkpoint& checkpoint,
+std::function<void(int64_t, int64_t, void*)> cast_master(const Checkpoint& checkpoint,
                                                          const std::string& name,
                                                          tensor::DType dtype) {
   return [&checkpoint, name, dtype](int64_t begin, int64_t end, void* destination) {
@@ -24,10 +24,10 @@ std::function<void(int64_t, int64_t, void*)> cast_master(const io::Checkpoint& c
 
 }  // namespace
 
-TensorList list_tensors(const io::HfFolder& folder) {
+TensorList list_tensors(const HfFolder& folder) {
   TensorList tensors;
   for (const std::string& name : folder.tensor_names()) {
-    const io::HfFolder::Located at = *folder.find(name);
+    const HfFolder::Located at = *folder.find(name);
     tensors.push_back({name, at.entry->dtype, at.entry->shape,
                        [at](int64_t begin, int64_t end, void* destination) {
                          at.file->read(*at.entry, begin, end, destination);
@@ -36,7 +36,7 @@ TensorList list_tensors(const io::HfFolder& folder) {
   return tensors;
 }
 
-std::map<std::string, std::string> map_shards(const io::HfFolder& folder) {
+std::map<std::string, std::string> map_shards(const HfFolder& folder) {
   std::map<std::string, std::string> shards;
   for (const std::string& name : folder.tensor_names()) {
     shards[name] = std::filesystem::path(folder.find(name)->file->path()).filename().string();
@@ -44,9 +44,9 @@ std::map<std::string, std::string> map_shards(const io::HfFolder& folder) {
   return shards;
 }
 
-TensorList list_weights(const io::Checkpoint& checkpoint, tensor::DType master_dtype) {
-  std::map<std::string, io::HfTensor> by_name;
-  for (const io::CheckpointTensor& t : checkpoint.tensors()) {
+TensorList list_weights(const Checkpoint& checkpoint, tensor::DType master_dtype) {
+  std::map<std::string, HfTensor> by_name;
+  for (const CheckpointTensor& t : checkpoint.tensors()) {
     if (t.section == "master") {
       by_name[t.name] = {t.name, master_dtype, t.shape,
                          cast_master(checkpoint, t.name, master_dtype)};
@@ -75,10 +75,10 @@ tensor::DType dtype_of_config(const Json& config, const std::string& where) {
   return tensor::DType::kBF16;
 }
 
-int64_t num_elements(const io::HfTensor& tensor) {
+int64_t num_elements(const HfTensor& tensor) {
   int64_t n = 1;
   for (const int64_t d : tensor.shape) n *= d;
   return n;
 }
 
-}  // namespace slimexx::cli
+}  // namespace slimexx::io

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace slimexx::cli {
+namespace slimexx::text {
 
 struct TextSources {
   std::string tokenizer;                // folder, file, "byte-level", or empty: none
@@ -23,4 +23,4 @@ struct TextFiles {
 // Throws Error(kUsage) for an end token that the tokenizer lacks, Error(kInput) for broken files.
 TextFiles collect_text_files(const TextSources& sources);
 
-}  // namespace slimexx::cli
+}  // namespace slimexx::text

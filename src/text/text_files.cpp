@@ -1,4 +1,4 @@
-#include "cli/init_text.h"
+#include "slimexx/text/text_files.h"
 
 #include <fmt/core.h>
 
@@ -12,7 +12,7 @@
 #include "slimexx/text/chat_template.h"
 #include "slimexx/text/tokenizer.h"
 
-namespace slimexx::cli {
+namespace slimexx::text {
 namespace {
 
 constexpr const char* kByteLevel = "byte-level";
@@ -46,7 +46,7 @@ constexpr const char* kKnownEnds[] = {"<|endoftext|>",   "<|im_end|>", "<|eot_id
 
 std::map<std::string, std::string> read_sources(const std::string& tokenizer) {
   if (tokenizer == kByteLevel) {
-    return {{kTokenizerFile, text::make_byte_level_tokenizer_json(kByteLevelSpecials)},
+    return {{kTokenizerFile, make_byte_level_tokenizer_json(kByteLevelSpecials)},
             {kTemplateFile, kByteLevelTemplate}};
   }
   if (!std::filesystem::is_directory(tokenizer)) {
@@ -64,8 +64,7 @@ std::map<std::string, std::string> read_sources(const std::string& tokenizer) {
   return files;
 }
 
-std::vector<int32_t> ids_of(const text::Tokenizer& tokenizer,
-                            const std::vector<std::string>& tokens) {
+std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::vector<std::string>& tokens) {
   std::vector<int32_t> ids;
   for (const std::string& token : tokens) {
     const auto id = tokenizer.token_to_id(token);
@@ -87,7 +86,7 @@ std::string eos_of_config(const std::string& config) {
   return eos.is_object() ? eos.value("content", "") : "";
 }
 
-std::vector<int32_t> known_ends(const text::Tokenizer& tokenizer) {
+std::vector<int32_t> known_ends(const Tokenizer& tokenizer) {
   std::vector<std::string> found;
   for (const char* end : kKnownEnds) {
     const auto id = tokenizer.token_to_id(end);
@@ -101,7 +100,7 @@ std::vector<int32_t> known_ends(const text::Tokenizer& tokenizer) {
 }
 
 std::vector<int32_t> find_ends(const TextSources& sources, const TextFiles& text,
-                               const text::Tokenizer& tokenizer) {
+                               const Tokenizer& tokenizer) {
   if (!sources.eos_tokens.empty()) return ids_of(tokenizer, sources.eos_tokens);
   if (const auto config = text.files.find(kTokenizerConfig); config != text.files.end()) {
     const auto id = tokenizer.token_to_id(eos_of_config(config->second));
@@ -111,8 +110,7 @@ std::vector<int32_t> find_ends(const TextSources& sources, const TextFiles& text
 }
 
 // So that transformers finds the class and the end token.
-std::string make_tokenizer_config(const text::Tokenizer& tokenizer,
-                                  const std::vector<int32_t>& ends) {
+std::string make_tokenizer_config(const Tokenizer& tokenizer, const std::vector<int32_t>& ends) {
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                  {"clean_up_tokenization_spaces", false}};
   if (!ends.empty()) {
@@ -135,8 +133,8 @@ void add_chat_template(const TextSources& sources, TextFiles& text) {
   }
   const auto it = text.files.find(kTemplateFile);
   if (it == text.files.end()) return;
-  text::ChatTemplate::parse(it->second,
-                            sources.chat_template.empty() ? kTemplateFile : sources.chat_template);
+  ChatTemplate::parse(it->second,
+                      sources.chat_template.empty() ? kTemplateFile : sources.chat_template);
 }
 
 }  // namespace
@@ -155,8 +153,7 @@ TextFiles collect_text_files(const TextSources& sources) {
                 sources.tokenizer);
   }
   text.files = read_sources(sources.tokenizer);
-  const text::Tokenizer tokenizer =
-      text::Tokenizer::parse(text.files[kTokenizerFile], sources.tokenizer);
+  const Tokenizer tokenizer = Tokenizer::parse(text.files[kTokenizerFile], sources.tokenizer);
   text.vocab_size = tokenizer.vocab_size();
   add_chat_template(sources, text);
   const bool has_ends = sources.eos_tokens.empty() && text.files.contains(kGenerationConfig);
@@ -171,4 +168,4 @@ TextFiles collect_text_files(const TextSources& sources) {
   return text;
 }
 
-}  // namespace slimexx::cli
+}  // namespace slimexx::text

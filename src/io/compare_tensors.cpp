@@ -5,22 +5,15 @@
 #include <cstring>
 #include <limits>
 
-#include "cli/tensor_lists.h"
+#include "slimexx/io/tensor_list.h"
+#include "slimexx/tensor/convertible.h"
 
-namespace slimexx::cli {
+namespace slimexx::io {
 namespace {
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 
-bool is_convertible(tensor::DType dtype) {
-  using tensor::DType;
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
-         dtype == DType::kF64;
-}
-
-std::string shape_text(const io::HfTensor& t) {
-  return fmt::format("[{}]", fmt::join(t.shape, ", "));
-}
+std::string shape_text(const HfTensor& t) { return fmt::format("[{}]", fmt::join(t.shape, ", ")); }
 
 struct Distance {
   bool is_equal = true;  // bit for bit
@@ -33,7 +26,7 @@ void add_chunk(tensor::DType dtype, const std::vector<char>& a, const std::vecto
     return;
   }
   distance.is_equal = false;
-  if (!is_convertible(dtype)) {
+  if (!tensor::is_convertible(dtype)) {
     distance.largest = std::numeric_limits<double>::quiet_NaN();
     return;
   }
@@ -47,7 +40,7 @@ void add_chunk(tensor::DType dtype, const std::vector<char>& a, const std::vecto
   }
 }
 
-Distance measure(const io::HfTensor& expected, const io::HfTensor& found) {
+Distance measure(const HfTensor& expected, const HfTensor& found) {
   Distance distance;
   std::vector<char> a, b;
   const int64_t n = num_elements(expected), width = tensor::dtype_bytes(expected.dtype);
@@ -62,7 +55,7 @@ Distance measure(const io::HfTensor& expected, const io::HfTensor& found) {
   return distance;
 }
 
-Difference compare(const io::HfTensor& expected, const io::HfTensor& found) {
+Difference compare(const HfTensor& expected, const HfTensor& found) {
   Difference d{expected.name, shape_text(expected), std::string(tensor::dtype_name(expected.dtype)),
                "0"};
   if (expected.dtype != found.dtype || expected.shape != found.shape) {
@@ -78,7 +71,7 @@ Difference compare(const io::HfTensor& expected, const io::HfTensor& found) {
   return d;
 }
 
-Difference one_sided(const io::HfTensor& t, const char* verdict) {
+Difference one_sided(const HfTensor& t, const char* verdict) {
   return {t.name, shape_text(t), std::string(tensor::dtype_name(t.dtype)), verdict, false};
 }
 
@@ -103,4 +96,4 @@ std::vector<Difference> compare_tensors(const TensorList& expected, const Tensor
   return rows;
 }
 
-}  // namespace slimexx::cli
+}  // namespace slimexx::io

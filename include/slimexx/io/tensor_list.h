@@ -7,25 +7,25 @@
 #include "slimexx/io/checkpoint.h"
 #include "slimexx/io/hf_folder.h"
 
-namespace slimexx::cli {
+namespace slimexx::io {
 
-using TensorList = std::vector<io::HfTensor>;
+using TensorList = std::vector<HfTensor>;
 
 // All tensors of the folder as they stand, whether or not a model here knows them; by name. The
 // folder is borrowed.
-TensorList list_tensors(const io::HfFolder& folder);
+TensorList list_tensors(const HfFolder& folder);
 
 // Which file of the folder holds which tensor.
-std::map<std::string, std::string> map_shards(const io::HfFolder& folder);
+std::map<std::string, std::string> map_shards(const HfFolder& folder);
 
 // The weights of a checkpoint, by name: section "master" cast to `master_dtype` where a tensor has
 // one, else section "weights" as it stands. The checkpoint is borrowed.
-TensorList list_weights(const io::Checkpoint& checkpoint, tensor::DType master_dtype);
+TensorList list_weights(const Checkpoint& checkpoint, tensor::DType master_dtype);
 
 // "dtype" (or "torch_dtype") of a config.json; bf16 if it says nothing.
 tensor::DType dtype_of_config(const Json& config, const std::string& where);
 
-int64_t num_elements(const io::HfTensor& tensor);
+int64_t num_elements(const HfTensor& tensor);
 
 // What differs between two lists: one line a tensor, for a table.
 struct Difference {
@@ -35,4 +35,4 @@ struct Difference {
 // Compares bit for bit, a few MiB at a time; both lists are ordered by name.
 std::vector<Difference> compare_tensors(const TensorList& expected, const TensorList& found);
 
-}  // namespace slimexx::cli
+}  // namespace slimexx::io

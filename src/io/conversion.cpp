@@ -1,4 +1,4 @@
-#include "cli/conversion.h"
+#include "slimexx/io/conversion.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/observe/console.h"
 
-namespace slimexx::cli {
+namespace slimexx::io {
 namespace {
 
 // Elements [begin, end) of tensor `index`.
@@ -37,21 +37,21 @@ std::vector<std::vector<Cut>> plan_shards(const TensorList& tensors, int64_t sha
   return shards;
 }
 
-io::ShardInfo write_one_shard(const std::string& directory, int rank, int num_ranks,
-                              const TensorList& tensors, const std::vector<Cut>& cuts,
-                              const std::vector<io::CheckpointTensor>& listed) {
+ShardInfo write_one_shard(const std::string& directory, int rank, int num_ranks,
+                          const TensorList& tensors, const std::vector<Cut>& cuts,
+                          const std::vector<CheckpointTensor>& listed) {
   std::vector<std::vector<char>> data;
-  std::vector<io::CheckpointPiece> pieces;
+  std::vector<CheckpointPiece> pieces;
   for (const Cut& cut : cuts) {
-    const io::HfTensor& t = tensors[cut.index];
+    const HfTensor& t = tensors[cut.index];
     data.emplace_back(static_cast<size_t>((cut.end - cut.begin) * tensor::dtype_bytes(t.dtype)));
     t.read(cut.begin, cut.end, data.back().data());
     pieces.push_back({"weights", t.name, cut.begin, cut.end, data.back().data()});
   }
-  return io::write_shard(directory, rank, num_ranks, listed, pieces);
+  return write_shard(directory, rank, num_ranks, listed, pieces);
 }
 
-std::map<std::string, std::string> shards_of_state(const io::Checkpoint& checkpoint) {
+std::map<std::string, std::string> shards_of_state(const Checkpoint& checkpoint) {
   std::map<std::string, std::string> shards;
   const Json& state = checkpoint.state();
   if (!state.is_object() || !state.contains(kHfShardsKey)) return shards;
@@ -69,29 +69,29 @@ std::map<std::string, std::string> shards_of_state(const io::Checkpoint& checkpo
 
 }  // namespace
 
-void write_sharded(const std::string& directory, const io::HfFolder& folder, int64_t shard_bytes) {
+void write_sharded(const std::string& directory, const HfFolder& folder, int64_t shard_bytes) {
   const TensorList tensors = list_tensors(folder);
-  std::vector<io::CheckpointTensor> listed;
-  for (const io::HfTensor& t : tensors) listed.push_back({"weights", t.name, t.dtype, t.shape});
+  std::vector<CheckpointTensor> listed;
+  for (const HfTensor& t : tensors) listed.push_back({"weights", t.name, t.dtype, t.shape});
   const auto plan = plan_shards(tensors, shard_bytes);
   observe::ProgressBar bar("convert", std::ssize(plan), true);
-  std::vector<io::ShardInfo> shards;
+  std::vector<ShardInfo> shards;
   for (size_t i = 0; i < plan.size(); ++i) {
     shards.push_back(write_one_shard(directory, static_cast<int>(i), static_cast<int>(plan.size()),
                                      tensors, plan[i], listed));
     bar.advance();
   }
-  io::copy_side_files(folder.directory(), directory);
+  copy_side_files(folder.directory(), directory);
   Json names = Json::object();
   for (const auto& [name, file] : map_shards(folder)) names[name] = file;
-  io::write_manifest(directory, listed, shards, Json{{kHfShardsKey, std::move(names)}});
+  write_manifest(directory, listed, shards, Json{{kHfShardsKey, std::move(names)}});
 }
 
-void write_hf(const std::string& directory, const io::Checkpoint& checkpoint,
-              const TensorList& weights, const std::string& side_files_from) {
-  const io::HfWriteOptions options{.template_directory = side_files_from,
-                                   .shards = shards_of_state(checkpoint)};
-  io::write_hf_folder(directory, weights, options);
+void write_hf(const std::string& directory, const Checkpoint& checkpoint, const TensorList& weights,
+              const std::string& side_files_from) {
+  const HfWriteOptions options{.template_directory = side_files_from,
+                               .shards = shards_of_state(checkpoint)};
+  write_hf_folder(directory, weights, options);
 }
 
-}  // namespace slimexx::cli
+}  // namespace slimexx::io
