@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "data/conversation.h"
@@ -120,6 +121,8 @@ PromptSet PromptSet::load(const PromptOptions& options, const text::Tokenizer* t
     if (limit > 0 && prompts[i].tokens.size() > limit) keep[i] = 0;
     if (keep[i]) set.prompts_.push_back(std::move(prompts[i]));
   }
+  for (const Prompt& prompt : set.prompts_)
+    set.longest_ = std::max<int64_t>(set.longest_, std::ssize(prompt.tokens));
   set.num_dropped_ = static_cast<int64_t>(rows.size() - set.prompts_.size());
   if (set.prompts_.empty()) {
     throw Error(ErrorCode::kInput,

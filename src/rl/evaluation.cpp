@@ -131,6 +131,14 @@ std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokeniz
   return sets;
 }
 
+int64_t longest_evaluated(const std::vector<EvalSet>& sets, const RunConfig& config) {
+  const int64_t response =
+      config.eval.eval_max_response_len.value_or(config.rollout.rollout_max_response_len);
+  int64_t longest = 0;
+  for (const EvalSet& set : sets) longest = std::max(longest, set.prompts->longest() + response);
+  return longest;
+}
+
 reward::RewardOptions eval_reward_options(const RunConfig& config) {
   reward::RewardOptions options = config.reward;
   if (!config.eval.eval_rm_type.empty()) {

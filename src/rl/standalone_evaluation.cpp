@@ -27,13 +27,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
                 policy.directory);
   }
   const auto sets = load_eval_sets(config, text.tokenizer.get(), text.chat_template.get());
-  int64_t longest = 0;
-  const int64_t response =
-      config.eval.eval_max_response_len.value_or(config.rollout.rollout_max_response_len);
-  for (const auto& set : sets) {
-    for (const auto& prompt : set.prompts->prompts())
-      longest = std::max(longest, static_cast<int64_t>(prompt.tokens.size()) + response);
-  }
+  const int64_t longest = longest_evaluated(sets, config);
   if (longest > policy.spec.max_positions) {
     throw Error(
         ErrorCode::kUsage,

@@ -18,12 +18,6 @@
 namespace slimexx::rl {
 namespace {
 
-int64_t longest_prompt(const data::PromptSet& set) {
-  size_t longest = 0;
-  for (const auto& prompt : set.prompts()) longest = std::max(longest, prompt.tokens.size());
-  return static_cast<int64_t>(longest);
-}
-
 data::SftOptions sft_options(const RunConfig& config, const std::vector<int32_t>& eos) {
   const data::PromptOptions prompts = prompt_options(config);
   data::SftOptions o;
@@ -128,8 +122,7 @@ void TrainingRun::build_reference() {
                       policy_.spec.vocab_size),
           "use a reference of the same tokenizer", config_.model.ref_load);
   // Of a dump nothing is known yet: score_reference looks at its samples.
-  const int64_t longest =
-      prompts_ ? longest_prompt(*prompts_) + config_.rollout.rollout_max_response_len : 0;
+  const int64_t longest = prompts_ ? longest_trained() : 0;
   require(longest <= known,
           fmt::format("the longest prompt and a full response are {} tokens, the reference knows "
                       "{} positions",
@@ -179,17 +172,12 @@ void TrainingRun::build_data() {
 }
 
 int64_t TrainingRun::longest_trained() const {
-  if (prompts_) return longest_prompt(*prompts_) + config_.rollout.rollout_max_response_len;
+  if (prompts_) return prompts_->longest() + config_.rollout.rollout_max_response_len;
   return source_->longest_sequence().value_or(policy_.spec.max_positions);
 }
 
 int64_t TrainingRun::longest_generated() const {
-  int64_t longest = prompts_ ? longest_trained() : 0;
-  const int64_t eval_response =
-      config_.eval.eval_max_response_len.value_or(config_.rollout.rollout_max_response_len);
-  for (const auto& set : eval_sets_)
-    longest = std::max(longest, longest_prompt(*set.prompts) + eval_response);
-  return longest;
+  return std::max(prompts_ ? longest_trained() : 0, longest_evaluated(eval_sets_, config_));
 }
 
 int64_t TrainingRun::longest_sequence() const {

@@ -47,12 +47,13 @@ class PromptSet {
   const std::vector<Prompt>& prompts() const { return prompts_; }
   int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
   int64_t num_dropped() const { return num_dropped_; }  // as too long
+  int64_t longest() const { return longest_; }          // tokens of the longest prompt
   // Hash of the kept rows' numbers and lines as they stand in the file.
   const std::string& content_hash() const { return content_hash_; }
 
  private:
   std::vector<Prompt> prompts_;
-  int64_t num_dropped_ = 0;
+  int64_t num_dropped_ = 0, longest_ = 0;
   std::string content_hash_;
 };
 

@@ -34,6 +34,8 @@ double pass_at_k(int64_t n, int64_t c, int64_t k);
 std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokenizer* tokenizer,
                                     const text::ChatTemplate* chat_template);
 reward::RewardOptions eval_reward_options(const RunConfig& config);
+// Tokens of the longest prompt of the sets and a full response; 0 where there are no sets.
+int64_t longest_evaluated(const std::vector<EvalSet>& sets, const RunConfig& config);
 
 // Runs all sets; a sample counts as correct when its reward is 1. Writes
 // <samples_dir>/eval_<name>_<rollout>.jsonl on rank 0 unless the folder's name is empty, and the
