@@ -136,7 +136,7 @@ void launch_ours(const Operands& o, const GemmConfig& c, bool overlap, const __n
 
 std::string name_config(const GemmConfig& c) {
   char text[80];
-  const char kind = c.swap_operands ? 's' : c.take_turns ? 'a' : 'p';
+  const char kind = c.swap_operands ? 's' : c.ping_pong ? 'a' : 'p';
   std::snprintf(text, sizeof(text), "%c%dx%dt%dc%d/%db%dl%d", kind, c.rows, c.columns, c.tokens,
                 c.cluster, c.blocks_per_sm, c.band, c.lead);
   return text;
@@ -151,7 +151,7 @@ bool read_config(const char* name, GemmConfig* c) {
     return false;
   }
   c->swap_operands = kind == 's';
-  c->take_turns = kind == 'a';
+  c->ping_pong = kind == 'a';
   return kind == 's' || kind == 'a' || kind == 'p';
 }
 

@@ -1,4 +1,4 @@
-// Checks a problem and launches a kernel for each of its runs.
+// Checks a problem and launches a kernel for each AttentionRun of its sequences.
 #include <algorithm>
 
 #include "kernels/attention/few_rows_load.cuh"
@@ -14,9 +14,7 @@ constexpr size_t kCounterBytes = 256;  // the tile counter, alone in its cache l
 
 int64_t group_of(const AttentionForward& problem) { return problem.query_heads / problem.kv_heads; }
 
-int64_t count_segments(int64_t keys) {
-  return (keys + kAttentionSegmentKeys - 1) / kAttentionSegmentKeys;
-}
+int64_t count_segments(int64_t keys) { return divide_up(keys, kAttentionSegmentKeys); }
 
 // Rows of partial results of all segments and kv heads; of one segment there are none.
 int64_t count_partials(const AttentionForward& problem) {
@@ -27,8 +25,8 @@ int64_t count_partials(const AttentionForward& problem) {
   return segments * problem.query_heads * runs.split_tokens;
 }
 
-bool is_aligned(const void* pointer, int64_t stride) {
-  return pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride % 8 == 0;
+bool is_given(const void* pointer, int64_t stride) {
+  return pointer != nullptr && has_aligned_rows(pointer, stride);
 }
 
 bool is_served(const AttentionRun& run, int64_t group) {
@@ -46,9 +44,9 @@ bool is_served(const AttentionForward& problem) {
          is_served(problem.runs.split, group_of(problem)) &&
          is_served(problem.runs.whole, group_of(problem)) &&
          problem.runs.few.max_query_len * group_of(problem) <= kFewAttentionRows &&
-         problem.cu_seqlens != nullptr && is_aligned(problem.q, problem.q_stride) &&
-         is_aligned(problem.k, problem.k_stride) && is_aligned(problem.v, problem.v_stride) &&
-         is_aligned(problem.out, problem.out_stride) &&
+         problem.cu_seqlens != nullptr && is_given(problem.q, problem.q_stride) &&
+         is_given(problem.k, problem.k_stride) && is_given(problem.v, problem.v_stride) &&
+         is_given(problem.out, problem.out_stride) &&
          (paged ? page >= 16 && (page & (page - 1)) == 0 && problem.pages > 0 &&
                       problem.pages * page <= INT32_MAX
                 : problem.context_lens == nullptr);
@@ -83,7 +81,7 @@ Launch describe(const AttentionForward& problem, const AttentionRun& run, int64_
   p.kv_heads = static_cast<int>(problem.kv_heads);
   p.group = static_cast<int>(group_of(problem));
   p.scale = problem.scale;
-  p.c = problem.scale * 1.4426950408889634f;
+  p.c = problem.scale * kLog2E;
   p.max_rows = static_cast<int>(run.max_query_len * group_of(problem));
   p.partial_rows = problem.runs.split_tokens * group_of(problem);
   p.next_tile = static_cast<uint32_t*>(problem.workspace);
@@ -123,13 +121,6 @@ cudaError_t launch_run(const AttentionForward& problem, const AttentionRun& run,
 
 }  // namespace
 
-cudaError_t attention::count_processors(int* processors) {
-  int device = 0;
-  const cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
-  return cudaDeviceGetAttribute(processors, cudaDevAttrMultiProcessorCount, device);
-}
-
 size_t attention_forward_workspace(const AttentionForward& problem) {
   return kCounterBytes +
          static_cast<size_t>(count_partials(problem)) *
@@ -141,7 +132,7 @@ cudaError_t attention_forward(const AttentionForward& problem, cudaStream_t stre
   if (problem.tokens == 0 || runs.num_sequences() == 0) return cudaSuccess;
   if (!is_served(problem)) return cudaErrorInvalidValue;
   const size_t needed = attention_forward_workspace(problem);
-  if (needed > problem.workspace_bytes || !is_aligned(problem.workspace, 0)) {
+  if (needed > problem.workspace_bytes || !is_given(problem.workspace, 0)) {
     return cudaErrorInvalidValue;
   }
   const int64_t split_end = runs.few.sequences + runs.split.sequences;

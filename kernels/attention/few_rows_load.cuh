@@ -33,7 +33,7 @@ __device__ __forceinline__ void load_piece(uint32_t destination, const CUtensorM
       : "memory");
 }
 
-// The blocks of keys, or of values, in flight.
+// The ring of blocks of keys, or of values.
 template <int kHeadDim>
 struct BlockRing {
   static constexpr int kStages = 384 / kHeadDim;
@@ -53,7 +53,7 @@ struct BlockRing {
   __device__ __forceinline__ uint32_t empty() const {
     return barriers + (kStages + cursor.stage) * 8;
   }
-  // One thread; four warps give a buffer back.
+  // One thread; a buffer is empty again once four warps have released it.
   __device__ __forceinline__ void init() const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       init_mbarrier(barriers + stage * 8, 1);
@@ -63,7 +63,7 @@ struct BlockRing {
 
   // The computing warps.
   __device__ __forceinline__ void await_block() const { wait(full(), cursor.parity); }
-  __device__ __forceinline__ void give_back() {
+  __device__ __forceinline__ void release() {
     if (threadIdx.x % 32 == 0) arrive(empty());
     cursor.advance();
   }

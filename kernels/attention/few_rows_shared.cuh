@@ -1,8 +1,12 @@
-// Where few_rows.cu keeps what in shared memory, and the products over it.
+// Shared memory of few_rows.cu: its layout, the products over it, and how the four computing warps
+// exchange a block's scores.
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention/few_rows_load.cuh"
+#include "kernels/attention/row_arithmetic.cuh"
+#include "kernels/common/cluster.cuh"
+#include "kernels/common/stmatrix.cuh"
 #include "kernels/common/wgmma.cuh"
 
 namespace slimexx::kernels::attention {
@@ -12,15 +16,15 @@ __device__ __forceinline__ uint64_t describe_rows(uint32_t address, uint32_t str
   return describe_swizzled_tile(address) + (static_cast<uint64_t>((stride - 1024) >> 4) << 32);
 }
 
-// D[64, n] += A B^T, A with its 64 along the rows of its tile, both in shared memory.
-__device__ __forceinline__ void wgmma_k16_turned(float (&d)[4], uint64_t a, uint64_t b) {
+// D += A B^T, A with its 64 rows along the rows of its tile in memory; both in shared memory.
+__device__ __forceinline__ void wgmma_k16_transposed_a(float (&d)[4], uint64_t a, uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, "
       "1, 1, 1, 1, 0;\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "l"(a), "l"(b));
 }
-__device__ __forceinline__ void wgmma_k16_turned(float (&d)[8], uint64_t a, uint64_t b) {
+__device__ __forceinline__ void wgmma_k16_transposed_a(float (&d)[8], uint64_t a, uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
       "%8, %9, 1, 1, 1, 1, 0;\n"
@@ -45,5 +49,60 @@ struct FewRowsShared {
   static constexpr uint32_t kBarriersAt = kSumsAt + kRows * 4;
   static constexpr uint32_t kBytes = kBarriersAt + 2 * Ring::kBarrierBytes;
 };
+
+// The two functions below exchange a block's scores among the four warps; s[t][..] are the thread's
+// scores or weights, as an accumulator holds them.
+
+// The highest score of each of the thread's kRows / 4 query rows over the keys of the block.
+// `maxima`: shared memory, a float for each of 4 warps and kRows rows.
+template <int kRows>
+__device__ __forceinline__ void find_highest(const float (&s)[2][kRows / 2], float* maxima,
+                                             float (&highest)[kRows / 4]) {
+  const int warp = threadIdx.x / 32;
+#pragma unroll
+  for (int n = 0; n < kRows / 4; ++n) {
+    const int at = 4 * (n / 2) + n % 2;
+    highest[n] = fmaxf(fmaxf(s[0][at], s[0][at + 2]), fmaxf(s[1][at], s[1][at + 2]));
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) {
+      highest[n] = fmaxf(highest[n], __shfl_xor_sync(0xffffffffu, highest[n], lanes));
+    }
+  }
+  maxima += threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kRows / 4; n += 2) {
+    if (threadIdx.x % 32 < 4) {
+      *reinterpret_cast<float2*>(maxima + warp * kRows + 4 * n) =
+          make_float2(highest[n], highest[n + 1]);
+    }
+  }
+  sync_named(1, 128);
+#pragma unroll
+  for (int n = 0; n < kRows / 4; n += 2) {
+#pragma unroll
+    for (int other = 0; other < 4; ++other) {
+      const float2 x = *reinterpret_cast<const float2*>(maxima + other * kRows + 4 * n);
+      highest[n] = other == 0 ? x.x : fmaxf(highest[n], x.x);
+      highest[n + 1] = other == 0 ? x.y : fmaxf(highest[n + 1], x.y);
+    }
+  }
+}
+
+// P [rows][keys] in bf16, 64 keys a tile of kRows rows of 128 bytes, as the second operand of the
+// next product. `tiles`: shared address of the first.
+template <int kRows>
+__device__ __forceinline__ void store_weights(const float (&s)[2][kRows / 2], uint32_t tiles) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int t = lane / 16, i = lane / 8 % 2;  // of the matrix whose row this lane addresses
+  const uint32_t address =
+      tiles + warp / 2 * (kRows * 128) + swizzled_offset(lane % 8, warp % 2 * 4 + 2 * i + t);
+#pragma unroll
+  for (int g = 0; g < kRows / 8; ++g) {
+    store_matrices_transposed(address + g * 1024, pack_bf16(s[0][4 * g], s[0][4 * g + 1]),
+                              pack_bf16(s[0][4 * g + 2], s[0][4 * g + 3]),
+                              pack_bf16(s[1][4 * g], s[1][4 * g + 1]),
+                              pack_bf16(s[1][4 * g + 2], s[1][4 * g + 3]));
+  }
+}
 
 }  // namespace slimexx::kernels::attention

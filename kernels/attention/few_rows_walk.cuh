@@ -12,7 +12,6 @@
 #include <cstdint>
 
 #include "kernels/attention/few_rows_shared.cuh"
-#include "kernels/attention/few_rows_weights.cuh"
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/common/cluster.cuh"
 
@@ -64,7 +63,7 @@ struct FewRowsWalk {
     for (int k = 0; k < kBlock / 16; ++k) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        wgmma_k16_turned(
+        wgmma_k16_transposed_a(
             output[part], rows_of_values + ((k * Ring::kPieceBytes + part * Ring::kHalfBytes) >> 4),
             weights + (k / 4 * Layout::kTileBytes >> 4) + (k % 4) * kDescriptorStepK16);
       }
@@ -151,7 +150,7 @@ struct FewRowsWalk {
     }
   }
 
-  // What threads have stored is read by products of the whole warpgroup.
+  // Makes what the threads stored visible to products of the whole warpgroup.
   __device__ __forceinline__ static void publish() {
     fence_shared_for_async();
     sync_named(1, 128);
@@ -165,13 +164,13 @@ struct FewRowsWalk {
   __device__ __forceinline__ void finish_scores(float (&s)[2][kRows / 2]) {
     pin_registers(s[0]);
     pin_registers(s[1]);
-    keys.give_back();
+    keys.release();
   }
 
   __device__ __forceinline__ void finish_values() {
     wgmma_wait<0>();
     pin_output();
-    values.give_back();
+    values.release();
   }
 
   // The blocks of one segment. On return outputs and maxima are the segment's; sums: gather_sums.

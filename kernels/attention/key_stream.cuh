@@ -9,7 +9,7 @@
 
 namespace slimexx::kernels::attention {
 
-// Which keys: blocks [first, last) of a sequence for one kv head.
+// Blocks [first_block, last_block) of a sequence's keys for one kv head.
 struct KeyRange {
   int sequence, head, first_token, keys, first_block, last_block;
 };

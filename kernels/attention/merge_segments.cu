@@ -6,7 +6,7 @@
 namespace slimexx::kernels::attention {
 namespace {
 
-// One warp per (sequence, kv head, row); lane i holds kHeadDim / 32 neighbouring columns.
+// One warp for each (sequence, kv head, row); lane i holds kHeadDim / 32 neighbouring columns.
 template <int kHeadDim>
 __global__ void __launch_bounds__(128) merge_segments(const __grid_constant__ Problem problem) {
   await_previous_grids();  // launched while the segments are still being computed

@@ -1,8 +1,9 @@
-// What all schedules know about a launch, and the map from a work index to a piece of a sequence.
+// The parameters of a launch, and the map from a work index to a piece of a sequence.
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention/row_arithmetic.cuh"
+#include "kernels/common/sizes.h"
 
 namespace slimexx::kernels::attention {
 
@@ -39,8 +40,6 @@ __device__ __forceinline__ Sequence read_sequence(const Problem& problem, int in
   sequence.context = problem.context_lens != nullptr ? problem.context_lens[index] : 0;
   return sequence;
 }
-
-__device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 // Sequences that are split stand first in the batch: their rows are numbered by their tokens.
 __device__ __forceinline__ int64_t partial_row(const Problem& problem, int segment,

@@ -9,10 +9,10 @@
 // Each thread holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns; a row's sum
 // runs over the thread's even and odd columns apart, and over the quad once per segment.
 #pragma once
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
+#include "kernels/common/bf16.cuh"
+#include "kernels/common/exponential.cuh"
 #include "slimexx/kernels/attention.h"
 
 namespace slimexx::kernels::attention {
@@ -28,12 +28,6 @@ struct SoftmaxState {
 };
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
-
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 __device__ __forceinline__ void reset(SoftmaxState& state) {
 #pragma unroll
@@ -116,17 +110,11 @@ __device__ __forceinline__ void weigh_block(float (&s)[kScores], SoftmaxState& s
   }
 }
 
-__device__ __forceinline__ uint32_t round_pair(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
 // Weights as the A operands of kBlock / 16 products.
 __device__ __forceinline__ void round_weights(uint32_t (&p)[kScores / 2],
                                               const float (&s)[kScores]) {
 #pragma unroll
-  for (int i = 0; i < kScores / 2; ++i) p[i] = round_pair(s[2 * i], s[2 * i + 1]);
+  for (int i = 0; i < kScores / 2; ++i) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
 template <int kCount>
@@ -173,7 +161,7 @@ __device__ __forceinline__ float log_sum_exp(float maximum, float sum, float sca
 }
 
 __device__ __forceinline__ uint32_t finish_pair(float low, float high, float inverse_sum) {
-  return round_pair(__fmul_rn(low, inverse_sum), __fmul_rn(high, inverse_sum));
+  return pack_bf16(__fmul_rn(low, inverse_sum), __fmul_rn(high, inverse_sum));
 }
 
 }  // namespace slimexx::kernels::attention

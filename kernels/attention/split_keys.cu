@@ -1,7 +1,11 @@
-// Split rows: a piece of work is one segment of keys for 64 (query, head) rows that share
-// a kv head; for short chunks (fewer rows, as in decode: few_rows.cu). Persistent thread blocks
-// take pieces round robin; the loading warp runs ahead across pieces. Rows with several segments
-// are merged by a second kernel, left to right, with the arithmetic of whole_rows.cu.
+// Split keys (split-KV): a piece of work is one segment of keys for 64 (query, head) rows that
+// share a kv head; for short chunks (fewer rows, as in decode: few_rows.cu). Persistent thread
+// blocks take pieces round robin; the loading warp runs ahead across pieces. Rows with several
+// segments are merged by a second kernel, left to right, with the arithmetic of whole_rows.cu.
+//
+// Roles: warps 0 to 3 compute (key_walk.cuh), warp 4 loads keys and values (key_stream.cuh).
+// Barriers, for each stage of either ring: full, 1 arrival (the loading warp); empty, 4 (lane 0 of
+// each computing warp). Named barrier 1: the computing warpgroup.
 //
 // Cost, head dim 128: 64 KB of keys and values per block of 128 keys, at 4.28 TB/s over 132 SMs
 // about 3500 clocks; products padded to 64 rows 1024 clocks, softmax about 1000, so memory is the
@@ -9,6 +13,7 @@
 // per row against 512 KB of keys and values read for all rows of a kv head.
 #include "kernels/attention/key_walk.cuh"
 #include "kernels/attention/launch.cuh"
+#include "kernels/common/device.h"
 #include "kernels/common/early_launch.cuh"
 
 namespace slimexx::kernels::attention {
@@ -197,14 +202,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kHeadDim>
 cudaError_t launch(const Launch& launch, cudaStream_t stream) {
-  int processors = 0;
-  const cudaError_t error = count_processors(&processors);
+  int sm_count = 0;
+  const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return error;
   auto* kernel = attend_segments<kHeadDim>;
   const int64_t tiles = (launch.problem.max_rows + kTileRows - 1) / kTileRows;
   const int64_t pieces =
       tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
-  const auto blocks = static_cast<unsigned>(pieces < processors ? pieces : processors);
+  const auto blocks = static_cast<unsigned>(pieces < sm_count ? pieces : sm_count);
   return launch_early(kernel, {dim3(blocks), kThreads, Shared<kHeadDim>::kBytes}, stream,
                       launch.problem, launch.key_map, launch.value_map);
 }

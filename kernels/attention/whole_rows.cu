@@ -2,11 +2,17 @@
 // keys; for training, prefill and long chunks.
 //
 // Persistent thread blocks take tiles from a counter in ascending order; the loading warp runs
-// ahead into the next tile. Which block computes a tile has no bearing on its bits.
+// ahead into the next tile. A tile's bits do not depend on the block that computes it.
 //
 // Roles: warpgroup 0 loads (one warp), warpgroups 1 and 2 compute 64 rows each, so that one's
-// softmax runs under the other's products. Making them take turns at issuing products cost up to 5
-// % with head dim 128 and 10 % with 64 (H200 at its power limit).
+// softmax runs under the other's products. Ordering them by barriers (ping-pong) cost up to 5 %
+// with head dim 128 and 10 % with 64 (H200 at its power limit).
+//
+// How to read: TileOrder is the scheduler, load_tiles the producer with KeyLoader of
+// key_stream.cuh, compute_tiles the consumer with KeyWalk of key_walk.cuh. Barriers: keys and
+// values, for each stage full (1 arrival, the loading warp) and empty (8, lane 0 of each computing
+// warp); queries, for each warpgroup full (1) and empty (4); the queue of tiles, two deep, full (1)
+// and empty (8). Named barriers 1 and 2: the computing warpgroups, each its own.
 //
 // Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden where the warpgroups fall
@@ -20,6 +26,8 @@
 // outputs of the merged segments 64 KB (also the staging of the result).
 #include "kernels/attention/key_walk.cuh"
 #include "kernels/attention/launch.cuh"
+#include "kernels/common/device.h"
+#include "kernels/common/slot_queue.cuh"
 
 namespace slimexx::kernels::attention {
 namespace {
@@ -104,10 +112,10 @@ struct Shared {
   static constexpr uint32_t kQueryBytes = 2 * kGroupQueryBytes;
   static constexpr uint32_t kMergedAt = kQueryBytes + Rings::kBytes;
   static constexpr uint32_t kBarriersAt = kMergedAt + 2 * MergedSegments<kHeadDim>::kBytes;
-  // Per warpgroup: its queries full, empty. Then the tickets.
+  // Per warpgroup: its queries full, empty. Then the queue of tiles.
   static constexpr uint32_t kQueryFullAt = kBarriersAt + Rings::kBarrierBytes;
-  static constexpr uint32_t kTicketsAt = kQueryFullAt + 32;
-  static constexpr uint32_t kBytes = kTicketsAt + 32 + 64;
+  static constexpr uint32_t kTilesAt = kQueryFullAt + 32;
+  static constexpr uint32_t kBytes = kTilesAt + SlotQueue::kBytes;
 };
 
 struct Tile {
@@ -116,28 +124,15 @@ struct Tile {
   int head, first_query;
 };
 
-// Tiles on their way from the loading warp to the computing warps, two deep: two full and two empty
-// barriers, then two tiles of 32 bytes.
-struct Tickets {
-  uint32_t address;
-  RingCursor<2> cursor;
-  __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
-  __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
-  __device__ __forceinline__ uint32_t tile() const { return address + 32 + cursor.stage * 32; }
-  __device__ __forceinline__ void init() const {
-    for (uint32_t slot = 0; slot < 2; ++slot) {
-      init_mbarrier(address + slot * 8, 1);
-      init_mbarrier(address + 16 + slot * 8, 8);
-    }
-  }
+struct TileQueue : SlotQueue {
   // The loading warp.
   __device__ __forceinline__ void put(const Tile& t) {
     wait(empty(), cursor.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(tile()), "r"(t.index),
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot()), "r"(t.index),
                    "r"(t.head), "r"(t.first_query), "r"(t.sequence.first_token)
                    : "memory");
-      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(tile() + 16), "r"(t.sequence.queries),
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(slot() + 16), "r"(t.sequence.queries),
                    "r"(t.sequence.context)
                    : "memory");
       arrive(full());
@@ -149,11 +144,11 @@ struct Tickets {
     wait(full(), cursor.parity);
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(t.index), "=r"(t.head), "=r"(t.first_query), "=r"(t.sequence.first_token)
-                 : "r"(tile())
+                 : "r"(slot())
                  : "memory");
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
                  : "=r"(t.sequence.queries), "=r"(t.sequence.context)
-                 : "r"(tile() + 16)
+                 : "r"(slot() + 16)
                  : "memory");
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(empty());
@@ -280,10 +275,10 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
       {}};
   const int row = group * 64 + thread / 32 * 16 + thread % 32 / 4;
   const uint32_t query_full = shared + Layout::kQueryFullAt + group * 16;
-  Tickets tickets{shared + Layout::kTicketsAt, {}};
+  TileQueue tiles{{shared + Layout::kTilesAt, {}}};
   Tile tile;
   uint32_t query_parity = 0;
-  while (tickets.take(tile)) {
+  while (tiles.take(tile)) {
     RowTile<kHeadDim> rows;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -311,12 +306,12 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
   KeyLoader<kHeadDim, Layout::kStages> loader{
       problem, key_map, value_map, {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
       {},      {}};
-  Tickets tickets{shared + Layout::kTicketsAt, {}};
+  TileQueue tiles{{shared + Layout::kTilesAt, {}}};
   TileOrder order;
   Tile tile;
   uint32_t query_parity = 1;
   for (int index = blockIdx.x; order.find(problem, index, tile);) {
-    tickets.put(tile);
+    tiles.put(tile);
     const KeyRange range = keys_of(tile, tile.head / problem.group);
     loader.load_first(range);
     for (int group = 0; group < 2; ++group) {
@@ -341,7 +336,7 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
     index = __shfl_sync(0xffffffffu, next, 0);
   }
   tile.index = -1;
-  tickets.put(tile);
+  tiles.put(tile);
 }
 
 template <int kHeadDim>
@@ -363,7 +358,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       init_mbarrier(shared + Layout::kQueryFullAt + group * 16, 1);
       init_mbarrier(shared + Layout::kQueryFullAt + group * 16 + 8, 4);
     }
-    Tickets{shared + Layout::kTicketsAt, {}}.init();
+    TileQueue{{shared + Layout::kTilesAt, {}}}.init(8);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -393,8 +388,8 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
                          kHeadDim, launch.problem.q_stride, 64)) {
     return cudaErrorInvalidValue;
   }
-  int processors = 0;
-  error = count_processors(&processors);
+  int sm_count = 0;
+  error = count_multiprocessors(sm_count);
   if (error == cudaSuccess) {
     error = cudaMemsetAsync(launch.problem.next_tile, 0, sizeof(uint32_t), stream);
   }
@@ -402,8 +397,8 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   // Every sequence may end with a part of a tile.
   const int64_t tiles =
       (launch.tokens / kTileQueries + launch.problem.sequences) * launch.problem.query_heads;
-  kernel<<<static_cast<unsigned>(tiles < processors ? tiles : processors), kThreads, kBytes,
-           stream>>>(launch.problem, query_map, launch.key_map, launch.value_map);
+  kernel<<<static_cast<unsigned>(tiles < sm_count ? tiles : sm_count), kThreads, kBytes, stream>>>(
+      launch.problem, query_map, launch.key_map, launch.value_map);
   return cudaGetLastError();
 }
 

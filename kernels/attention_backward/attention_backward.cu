@@ -2,6 +2,9 @@
 #include "slimexx/kernels/attention_backward.h"
 
 #include "kernels/attention_backward/problem.cuh"
+#include "kernels/common/device.h"
+#include "kernels/common/exponential.cuh"
+#include "kernels/common/sizes.h"
 #include "kernels/common/tensor_map.cuh"
 
 namespace slimexx::kernels {
@@ -15,8 +18,6 @@ using attention_gradient::Problem;
 
 constexpr int64_t kCounterBytes = 256;  // alone in their cache lines
 static_assert(sizeof(attention_gradient::Counters) <= kCounterBytes);
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A function of the heads alone: the order of a sum must not depend on the batch.
 int64_t count_parts(const AttentionBackward& problem) {
@@ -38,8 +39,8 @@ int64_t count_partials(const AttentionBackward& problem) {
   return parts == 1 ? 0 : parts * problem.tokens * problem.kv_heads * problem.head_dim;
 }
 
-bool is_aligned(const void* pointer, int64_t stride) {
-  return pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride % 8 == 0;
+bool is_given(const void* pointer, int64_t stride) {
+  return pointer != nullptr && has_aligned_rows(pointer, stride);
 }
 
 bool has_heads(const AttentionBackward& problem) {
@@ -53,12 +54,11 @@ bool is_served(const AttentionBackward& problem) {
          pad_tokens(problem) / kBlockRows * problem.query_heads <= INT32_MAX / 2 &&
          problem.max_len <= problem.tokens && problem.scale > 0.0f &&
          problem.cu_seqlens != nullptr && problem.lse != nullptr &&
-         is_aligned(problem.q, problem.q_stride) && is_aligned(problem.k, problem.k_stride) &&
-         is_aligned(problem.v, problem.v_stride) && is_aligned(problem.out, problem.out_stride) &&
-         is_aligned(problem.dout, problem.dout_stride) &&
-         is_aligned(problem.dq, problem.dq_stride) && is_aligned(problem.dk, problem.dk_stride) &&
-         is_aligned(problem.dv, problem.dv_stride) &&
-         reinterpret_cast<uintptr_t>(problem.workspace) % 128 == 0 &&
+         is_given(problem.q, problem.q_stride) && is_given(problem.k, problem.k_stride) &&
+         is_given(problem.v, problem.v_stride) && is_given(problem.out, problem.out_stride) &&
+         is_given(problem.dout, problem.dout_stride) && is_given(problem.dq, problem.dq_stride) &&
+         is_given(problem.dk, problem.dk_stride) && is_given(problem.dv, problem.dv_stride) &&
+         is_aligned(problem.workspace, 128) &&
          problem.workspace_bytes >= attention_backward_workspace(problem);
 }
 
@@ -92,7 +92,7 @@ Problem describe(const AttentionBackward& problem) {
   p.parts = static_cast<int>(count_parts(problem));
   p.part_heads = static_cast<int>(divide_up(p.group, p.parts));
   p.scale = problem.scale;
-  p.c = problem.scale * 1.4426950408889634f;
+  p.c = problem.scale * kLog2E;
   p.padded_tokens = pad_tokens(problem);
   lay_out_workspace(problem, p);
   return p;
@@ -107,13 +107,6 @@ bool describe_tensors(const AttentionBackward& problem, Launch& launch) {
          encode(launch.dout_map, problem.dout, problem.query_heads, problem.dout_stride) &&
          encode(launch.k_map, problem.k, problem.kv_heads, problem.k_stride) &&
          encode(launch.v_map, problem.v, problem.kv_heads, problem.v_stride);
-}
-
-cudaError_t count_processors(int* processors) {
-  int device = 0;
-  const cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
-  return cudaDeviceGetAttribute(processors, cudaDevAttrMultiProcessorCount, device);
 }
 
 }  // namespace
@@ -132,11 +125,11 @@ cudaError_t attention_backward(const AttentionBackward& problem, cudaStream_t st
   launch.problem = describe(problem);
   launch.head_dim = static_cast<int>(problem.head_dim);
   if (!describe_tensors(problem, launch)) return cudaErrorInvalidValue;
-  int processors = 0;
-  cudaError_t error = count_processors(&processors);
+  int sm_count = 0;
+  cudaError_t error = count_multiprocessors(sm_count);
   if (error == cudaSuccess) error = launch_list_walks(launch, stream);
-  if (error == cudaSuccess) error = launch_query_gradients(launch, processors, stream);
-  if (error == cudaSuccess) error = launch_key_gradients(launch, processors, stream);
+  if (error == cudaSuccess) error = launch_query_gradients(launch, sm_count, stream);
+  if (error == cudaSuccess) error = launch_key_gradients(launch, sm_count, stream);
   if (error == cudaSuccess && launch.problem.parts > 1) error = launch_sum_parts(launch, stream);
   return error;
 }

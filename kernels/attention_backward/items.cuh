@@ -1,11 +1,12 @@
-// Items of work on their way from the loading warp, which takes them from a counter, to the
-// computing warps. Which thread block computes an item has no bearing on its bits.
+// Work items on their way from the loading warp, which takes them from a counter, to the computing
+// warps. An item's bits do not depend on the thread block that computes it.
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention_backward/problem.cuh"
 #include "kernels/attention_backward/warp_release.cuh"
 #include "kernels/common/mbarrier.cuh"
+#include "kernels/common/slot_queue.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 
@@ -19,7 +20,8 @@ struct Item {
   int part = 0;
 };
 
-// The index of the walk and of the piece of a block that an item is; pieces run fastest.
+// The walk and the piece of work item `index`, of `pieces` for each walk; pieces run fastest. False
+// past the last walk.
 __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int pieces, Item& item,
                                           int& blocks, int& piece) {
   const int walk = index / pieces;
@@ -33,21 +35,10 @@ __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int
   return true;
 }
 
-// Two deep: two full and two empty barriers, then two items of 32 bytes.
-struct ItemQueue {
-  static constexpr uint32_t kBytes = 96;
-  uint32_t address;
-  RingCursor<2> cursor;
-
-  __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
-  __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
-  __device__ __forceinline__ uint32_t slot() const { return address + 32 + cursor.stage * 32; }
+struct ItemQueue : SlotQueue {
   // One thread; `consumer_warps` arrive once each per item.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
-    for (uint32_t i = 0; i < 2; ++i) {
-      init_mbarrier(address + i * 8, 1);
-      init_mbarrier(address + 16 + i * 8, consumer_warps * kArrivalsPerWarp);
-    }
+    SlotQueue::init(consumer_warps * kArrivalsPerWarp);
   }
   // The loading warp.
   __device__ __forceinline__ void put(const Item& item) {
@@ -85,7 +76,7 @@ struct ItemQueue {
     release(empty());
     cursor.advance();
   }
-  // Of barriers that complete once per item.
+  // The parity of barriers that complete once for each item.
   __device__ __forceinline__ uint32_t item_parity() const { return cursor.stage; }
 };
 

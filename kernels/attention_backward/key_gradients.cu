@@ -11,6 +11,11 @@
 // memory at 128 B/clk is as busy: 512 clocks for each product of scores, whose operands both lie
 // there, 256 for each of the others, 256 for what is loaded, 256 for the reads of statistics, 2048
 // together. Registers are full: 128 of results, 64 of scores, 16 of the operand, 8 of statistics.
+//
+// Roles: warpgroup 0 loads (one warp, load_items), warpgroups 1 and 2 compute (KeyWalk of
+// key_walk.cuh). Barriers: the ring of query tiles, for each stage full (1 arrival, the loading
+// warp) and empty (8, one for each computing warp); keys and values of the item, full (1) and empty
+// (8); the queue of items, two deep, full (1) and empty (8).
 #include "kernels/attention/problem.cuh"
 #include "kernels/attention_backward/key_walk.cuh"
 #include "kernels/attention_backward/launch.cuh"
@@ -53,7 +58,7 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Item& i
 #pragma unroll
       for (int j = 0; j < kHeadDim / 8; ++j) {
         *reinterpret_cast<uint32_t*>(to + 8 * j) =
-            round_pair(__fmul_rn(x[4 * j + 2 * i], scale), __fmul_rn(x[4 * j + 2 * i + 1], scale));
+            pack_bf16(__fmul_rn(x[4 * j + 2 * i], scale), __fmul_rn(x[4 * j + 2 * i + 1], scale));
       }
     }
   }
@@ -64,7 +69,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
                                               uint32_t group) {
   using Layout = Shared<kHeadDim>;
   KeyWalk<kHeadDim> walk{problem, group, {shared}};
-  ItemQueue items{shared + Layout::kItemsAt, {}};
+  ItemQueue items{{shared + Layout::kItemsAt, {}}};
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     wait(shared + Layout::kKeysFullAt, items.item_parity());
     const int tiles =
@@ -93,7 +98,7 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   const int lane = threadIdx.x;
   TileLoader<kHeadDim, kStages> loader{{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt},
                                        {}};
-  ItemQueue items{shared + Layout::kItemsAt, {}};
+  ItemQueue items{{shared + Layout::kItemsAt, {}}};
   Item item;
   uint32_t keys_parity = 1;
   int blocks = 0, piece = 0;
@@ -158,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         kComputingWarps);
     init_mbarrier(shared + Layout::kKeysFullAt, 1);
     init_mbarrier(shared + Layout::kKeysEmptyAt, kComputingWarps * kArrivalsPerWarp);
-    ItemQueue{shared + Layout::kItemsAt, {}}.init(kComputingWarps);
+    ItemQueue{{shared + Layout::kItemsAt, {}}}.init(kComputingWarps);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -176,18 +181,18 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <int kHeadDim>
-cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
+cudaError_t launch(const Launch& launch, int sm_count, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.kv_heads * p.parts;
-  return launch_kernel(compute_key_gradients<kHeadDim>, Shared<kHeadDim>::kBytes, items, processors,
+  return launch_kernel(compute_key_gradients<kHeadDim>, Shared<kHeadDim>::kBytes, items, sm_count,
                        stream, p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map);
 }
 
 }  // namespace
 
-cudaError_t launch_key_gradients(const Launch& parameters, int processors, cudaStream_t stream) {
-  return parameters.head_dim == 128 ? launch<128>(parameters, processors, stream)
-                                    : launch<64>(parameters, processors, stream);
+cudaError_t launch_key_gradients(const Launch& parameters, int sm_count, cudaStream_t stream) {
+  return parameters.head_dim == 128 ? launch<128>(parameters, sm_count, stream)
+                                    : launch<64>(parameters, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels::attention_gradient

@@ -1,5 +1,5 @@
-// The mathematics of dK and dV: what one warpgroup does with its 64 keys and a part's queries, and
-// where things lie in shared memory.
+// The consumer of key_gradients.cu: one warpgroup's dK and dV of 64 keys, over the queries of one
+// part; and the layout of shared memory.
 #pragma once
 #include <cstdint>
 
@@ -121,7 +121,7 @@ struct KeyWalk {
 
   __device__ __forceinline__ void round_weights() {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) operand[i] = round_pair(s[2 * i], s[2 * i + 1]);
+    for (int i = 0; i < 16; ++i) operand[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
   }
 
   __device__ __forceinline__ void differentiate() {
@@ -131,20 +131,21 @@ struct KeyWalk {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = 4 * j + 2 * i;
-        const float low = __uint_as_float(operand[at / 2] << 16);
-        const float high = __uint_as_float(operand[at / 2] & 0xffff0000u);
-        operand[at / 2] = round_pair(__fmul_rn(low, __fsub_rn(dp[at], delta.x)),
-                                     __fmul_rn(high, __fsub_rn(dp[at + 1], delta.y)));
+        const float low = widen_low(operand[at / 2]);
+        const float high = widen_high(operand[at / 2]);
+        operand[at / 2] = pack_bf16(__fmul_rn(low, __fsub_rn(dp[at], delta.x)),
+                                    __fmul_rn(high, __fsub_rn(dp[at + 1], delta.y)));
       }
     }
   }
 
-  // The current tile's scores are there; in flight on entry: dK of the tile before, dP.
+  // The current tile's scores are ready; in flight on entry: the previous tile's dK, this tile's
+  // dP.
   __device__ __forceinline__ void step(bool diagonal, bool skip_before_next) {
     weigh(diagonal);
     wgmma_wait<0>();
     pin_registers(dp);
-    tiles.give_back_before();
+    tiles.release_previous();
     if (skip_before_next) tiles.skip();
     round_weights();
     issue_sums(dv, tiles.second());
@@ -166,7 +167,7 @@ struct KeyWalk {
     wgmma_wait<0>();
     pin_registers(dp);
     release(tiles.shared + Layout::kKeysEmptyAt);
-    tiles.give_back_before();
+    tiles.release_previous();
     round_weights();
     issue_sums(dv, tiles.second());
     fetch(1);
@@ -176,11 +177,11 @@ struct KeyWalk {
     wgmma_wait<0>();
     pin_registers(dk);
     pin_registers(dv);
-    tiles.give_back();
+    tiles.release_current();
   }
 
-  // `count` tiles of each head are not before this warpgroup's keys; the second warpgroup skips
-  // one.
+  // `count` tiles of each head have queries at or after this warpgroup's keys; the second warpgroup
+  // skips one tile of each head.
   __device__ __forceinline__ void walk(int heads, int count) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) dk[i] = dv[i] = 0.0f;

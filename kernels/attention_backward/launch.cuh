@@ -13,13 +13,13 @@ inline constexpr uint32_t kComputingWarps = 8;
 // `items`: at least as many as there are.
 template <class... Maps>
 cudaError_t launch_kernel(void (*kernel)(const Problem, const Maps...), int bytes, int64_t items,
-                          int processors, cudaStream_t stream, const Problem& problem,
+                          int sm_count, cudaStream_t stream, const Problem& problem,
                           const Maps&... maps) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(items < processors ? items : processors), kThreads, bytes,
-           stream>>>(problem, maps...);
+  kernel<<<static_cast<unsigned>(items < sm_count ? items : sm_count), kThreads, bytes, stream>>>(
+      problem, maps...);
   return cudaGetLastError();
 }
 

@@ -27,8 +27,8 @@ __device__ __forceinline__ int count_blocks(const Problem& problem, int sequence
          kBlockRows;
 }
 
-// Before a walk come all walks of more blocks, and those of as many in the sequences before its
-// own.
+// A walk stands behind all walks of more blocks, and behind those of as many blocks in earlier
+// sequences.
 __device__ __forceinline__ void list_walk(const Problem& problem, int sequence, int blocks) {
   int before = 0;
   for (int other = threadIdx.x % 32; other < problem.sequences; other += 32) {

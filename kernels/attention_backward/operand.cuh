@@ -1,4 +1,4 @@
-// How the gradients' kernels name an operand of a product in shared memory.
+// An operand in shared memory as the gradients' kernels name it.
 #pragma once
 #include <cstdint>
 
@@ -6,13 +6,13 @@
 
 namespace slimexx::kernels::attention_gradient {
 
-// What kernels/common/wgmma.cuh describes. Only the lower word depends on the address, and moving
-// on inside a tile never carries: one 32-bit addition.
+// The descriptor of kernels/common/wgmma.cuh. Only its lower word depends on the address, and
+// moving on inside a tile never carries: one 32-bit addition.
 struct Operand {
   uint32_t low;
   __device__ __forceinline__ Operand(uint32_t address, uint32_t column_box_bytes)
       : low(static_cast<uint32_t>(describe_swizzled_tile(address, column_box_bytes))) {
-    // Or the compiler keeps a descriptor of every step of a loop's invariant operand in registers.
+    // Without this the compiler keeps the descriptors of all steps of a loop in registers.
     asm volatile("" : "+r"(low));
   }
   __device__ __forceinline__ uint64_t at(uint32_t bytes) const {

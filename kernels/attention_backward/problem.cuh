@@ -1,4 +1,4 @@
-// What the kernels of the gradient know about a launch, and how its host side starts them.
+// The parameters of a launch of the gradient's kernels.
 //
 // Per query i and key j of one head, with c = scale * log2 e:
 //   P_ij = 2^(c q_i k_j - lse_i log2 e), dP_ij = dout_i v_j, D_i = dout_i out_i
@@ -8,8 +8,8 @@
 //
 // Two kernels instead of one: query_gradients owns queries and walks keys, then key_gradients owns
 // keys and walks queries. S and dP are computed twice (7 products where 5 would do), and in return
-// every sum has one owner and one order: nothing waits, nothing is added in the order of arrival,
-// and dQ needs no fp32 copy in memory.
+// every sum has one owner and one order: no block waits for another, no sum depends on the order of
+// arrival, and dQ needs no fp32 copy in memory.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -66,8 +66,8 @@ __host__ __device__ inline int64_t padded_start(int64_t first_token, int64_t seq
 }
 
 cudaError_t launch_list_walks(const Launch& launch, cudaStream_t stream);
-cudaError_t launch_query_gradients(const Launch& launch, int processors, cudaStream_t stream);
-cudaError_t launch_key_gradients(const Launch& launch, int processors, cudaStream_t stream);
+cudaError_t launch_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
+cudaError_t launch_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_sum_parts(const Launch& launch, cudaStream_t stream);
 
 }  // namespace slimexx::kernels::attention_gradient

@@ -8,6 +8,11 @@
 // Cost, head dim 128, per tile of 64 keys and 128 queries: 3 products of 2.1 MFLOP = 1536
 // tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM; shared
 // memory 32 KB for each product, 32 KB loaded = 1024 clocks at 128 B/clk.
+//
+// Roles: warpgroup 0 loads (one warp, load_items), warpgroups 1 and 2 compute (QueryWalk of
+// query_walk.cuh). Barriers: the ring of key tiles, for each stage full (1 arrival, the loading
+// warp) and empty (8, one for each computing warp); rows of Q and dO, for each warpgroup full (1)
+// and empty (4); the queue of items, two deep, full (1) and empty (8).
 #include "kernels/attention/problem.cuh"
 #include "kernels/attention_backward/launch.cuh"
 #include "kernels/attention_backward/query_walk.cuh"
@@ -36,8 +41,8 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Item& i
   for (int i = 0; i < 2; ++i) {
 #pragma unroll
     for (int j = 0; j < kHeadDim / 8; ++j) {
-      const uint32_t pair = round_pair(__fmul_rn(dq[4 * j + 2 * i], problem.scale),
-                                       __fmul_rn(dq[4 * j + 2 * i + 1], problem.scale));
+      const uint32_t pair = pack_bf16(__fmul_rn(dq[4 * j + 2 * i], problem.scale),
+                                      __fmul_rn(dq[4 * j + 2 * i + 1], problem.scale));
       const uint32_t to = staging + j / 8 * kBoxBytes + (row + 8 * i) * 128 +
                           ((j % 8) ^ (row % 8)) * 16 + lane % 4 * 4;
       asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
@@ -71,7 +76,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   QueryWalk<kHeadDim> walk{problem, {shared}};
   const uint32_t rows = shared + group * Layout::kGroupBytes;
   const uint32_t rows_full = shared + Layout::kRowsFullAt + group * 16;
-  ItemQueue items{shared + Layout::kItemsAt, {}};
+  ItemQueue items{{shared + Layout::kItemsAt, {}}};
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     const int first_row = item.block * kBlockRows + group * kTile;
     walk.read_log_sums(item, first_row);
@@ -102,7 +107,7 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   const auto kNothing = [](uint32_t, uint32_t) {};
   TileLoader<kHeadDim, kStages> loader{{shared + Layout::kRingAt, shared + Layout::kRingBarriersAt},
                                        {}};
-  ItemQueue items{shared + Layout::kItemsAt, {}};
+  ItemQueue items{{shared + Layout::kItemsAt, {}}};
   Item item;
   int blocks = 0;
   uint32_t rows_parity = 1;
@@ -164,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       init_mbarrier(shared + Layout::kRowsFullAt + group * 16 + 8,
                     kComputingWarps / 2 * kArrivalsPerWarp);
     }
-    ItemQueue{shared + Layout::kItemsAt, {}}.init(kComputingWarps);
+    ItemQueue{{shared + Layout::kItemsAt, {}}}.init(kComputingWarps);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -182,19 +187,19 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <int kHeadDim>
-cudaError_t launch(const Launch& launch, int processors, cudaStream_t stream) {
+cudaError_t launch(const Launch& launch, int sm_count, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.query_heads;
-  return launch_kernel(compute_query_gradients<kHeadDim>, Shared<kHeadDim>::kBytes, items,
-                       processors, stream, p, launch.q_map, launch.k_map, launch.v_map,
-                       launch.dout_map, launch.out_map);
+  return launch_kernel(compute_query_gradients<kHeadDim>, Shared<kHeadDim>::kBytes, items, sm_count,
+                       stream, p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map,
+                       launch.out_map);
 }
 
 }  // namespace
 
-cudaError_t launch_query_gradients(const Launch& parameters, int processors, cudaStream_t stream) {
-  return parameters.head_dim == 128 ? launch<128>(parameters, processors, stream)
-                                    : launch<64>(parameters, processors, stream);
+cudaError_t launch_query_gradients(const Launch& parameters, int sm_count, cudaStream_t stream) {
+  return parameters.head_dim == 128 ? launch<128>(parameters, sm_count, stream)
+                                    : launch<64>(parameters, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels::attention_gradient

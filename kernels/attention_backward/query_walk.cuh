@@ -1,5 +1,5 @@
-// The mathematics of dQ: what one warpgroup does with its 64 queries and the keys up to them, and
-// where things lie in shared memory.
+// The consumer of query_gradients.cu: one warpgroup's dQ of 64 queries, over the keys up to them;
+// and the layout of shared memory.
 #pragma once
 #include <cstdint>
 
@@ -68,8 +68,7 @@ struct QueryWalk {
       negative_lse[i] = minus_infinity();
       if (row >= item.length) continue;
       const int64_t token = item.first_token + row;
-      negative_lse[i] =
-          __fmul_rn(problem.lse[token * problem.query_heads + item.head], -1.4426950408889634f);
+      negative_lse[i] = __fmul_rn(problem.lse[token * problem.query_heads + item.head], -kLog2E);
     }
   }
 
@@ -83,9 +82,8 @@ struct QueryWalk {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 4; ++i) {
       float& sum = delta[i % 2];
-      sum = __fmaf_rn(__uint_as_float(out[i] << 16), __uint_as_float(dout[i] << 16), sum);
-      sum = __fmaf_rn(__uint_as_float(out[i] & 0xffff0000u), __uint_as_float(dout[i] & 0xffff0000u),
-                      sum);
+      sum = __fmaf_rn(widen_low(out[i]), widen_low(dout[i]), sum);
+      sum = __fmaf_rn(widen_high(out[i]), widen_high(dout[i]), sum);
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -142,16 +140,17 @@ struct QueryWalk {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const float d = delta[i % 2];
-      ds[i] = round_pair(__fmul_rn(s[2 * i], __fsub_rn(dp[2 * i], d)),
-                         __fmul_rn(s[2 * i + 1], __fsub_rn(dp[2 * i + 1], d)));
+      ds[i] = pack_bf16(__fmul_rn(s[2 * i], __fsub_rn(dp[2 * i], d)),
+                        __fmul_rn(s[2 * i + 1], __fsub_rn(dp[2 * i + 1], d)));
     }
   }
 
-  // The current tile's scores are weighed; in flight on entry: dQ of the tile before, dP.
+  // The current tile's scores are weights; in flight on entry: the previous tile's dQ, this tile's
+  // dP.
   __device__ __forceinline__ void step(bool next_diagonal) {
     wgmma_wait<0>();
     pin_registers(dp);
-    tiles.give_back_before();
+    tiles.release_previous();
     differentiate();
     tiles.await_next();
     issue_scores(s, q, tiles.next_first());
@@ -178,12 +177,12 @@ struct QueryWalk {
     for (int tile = 1; tile < count; ++tile) step(tile + 1 == count);
     wgmma_wait<0>();
     pin_registers(dp);
-    tiles.give_back_before();
+    tiles.release_previous();
     differentiate();
     issue_sum(tiles.first());
     wgmma_wait<0>();
     pin_registers(dq);
-    tiles.give_back();
+    tiles.release_current();
   }
 };
 

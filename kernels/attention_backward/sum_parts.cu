@@ -1,6 +1,6 @@
 // dK and dV of long groups of query heads: the parts' sums, added in ascending order.
-#include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/problem.cuh"
+#include "kernels/common/bf16.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace {
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
       sum.w = __fadd_rn(sum.w, x.w);
     }
     *reinterpret_cast<uint2*>(to + at % row_values) =
-        make_uint2(attention::round_pair(sum.x, sum.y), attention::round_pair(sum.z, sum.w));
+        make_uint2(pack_bf16(sum.x, sum.y), pack_bf16(sum.z, sum.w));
   }
 }
 

@@ -1,5 +1,5 @@
-// A computing warpgroup's place in the ring of tiles: the tile whose scores are issued next, the
-// current one, and the one before, whose products may still read it.
+// A computing warpgroup's place in the ring of tiles: the next tile, whose scores are issued next,
+// the current one, and the previous one, which products may still read.
 #pragma once
 #include <cstdint>
 
@@ -14,7 +14,7 @@ struct TileReader {
   static constexpr uint32_t kNone = Ring::kStageCount;
   uint32_t shared;
   RingCursor<Ring::kStageCount> ahead;
-  uint32_t stage, stage_before;
+  uint32_t stage, previous_stage;
 
   __device__ __forceinline__ Ring ring() const {
     return {shared + Layout::kRingAt, shared + Layout::kRingBarriersAt};
@@ -30,20 +30,20 @@ struct TileReader {
   }
   // The next pair is the first of a walk.
   __device__ __forceinline__ void begin() {
-    stage_before = kNone;
+    previous_stage = kNone;
     stage = ahead.stage;
     ahead.advance();
   }
   __device__ __forceinline__ void advance() {
-    stage_before = stage;
+    previous_stage = stage;
     stage = ahead.stage;
     ahead.advance();
   }
-  __device__ __forceinline__ void give_back() const { release(ring().empty(stage)); }
-  __device__ __forceinline__ void give_back_before() const {
-    if (stage_before != kNone) release(ring().empty(stage_before));
+  __device__ __forceinline__ void release_current() const { release(ring().empty(stage)); }
+  __device__ __forceinline__ void release_previous() const {
+    if (previous_stage != kNone) release(ring().empty(previous_stage));
   }
-  // Gives the next pair back: after it was read out of turn, or as soon as it is there.
+  // Releases the next pair unread, or read ahead of its turn.
   __device__ __forceinline__ void drop_next() {
     release(ring().empty(ahead.stage));
     ahead.advance();

@@ -1,6 +1,6 @@
 // A ring of pairs of tiles (queries with output gradients, or keys with values) on their way
 // through shared memory: kTile rows of one head each, boxes of 64 columns under the 128-byte
-// swizzle. One warp loads; every computing warp gives a stage back once.
+// swizzle. One warp loads; every computing warp releases a stage once.
 #pragma once
 #include <cstdint>
 
@@ -33,7 +33,7 @@ struct TileRing {
   __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
     return barriers + (kStages + stage) * 8;
   }
-  // Where the copies of a tile land that the loading warp has to clean before it is full.
+  // The barrier for copies of a tile that the loading warp clears before the stage is full.
   __device__ __forceinline__ uint32_t landed() const { return barriers + 2 * kStages * 8; }
 
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
@@ -44,22 +44,6 @@ struct TileRing {
     init_mbarrier(landed(), 1);
   }
 };
-
-// A contiguous copy from global to shared memory; all of it a multiple of 16 bytes.
-__device__ __forceinline__ void load_bytes(uint32_t destination, const void* source, uint32_t bytes,
-                                           uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(destination),
-      "l"(source), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
-// The current phase also waits for `bytes` of copies; no arrival.
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
 
 // Where the tiles of a pair come from: one head of two tensors, from two rows on.
 struct TilePair {

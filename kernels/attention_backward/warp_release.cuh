@@ -1,4 +1,4 @@
-// How a warp gives a buffer back. One lane arrives for all once they have read: __syncwarp orders
+// How a warp releases a buffer. One lane arrives for all once they have read: __syncwarp orders
 // the other lanes' reads before its arrival, and the barrier orders them before the next copy. The
 // sanitizer's racecheck follows each thread through the barriers it arrives at itself, not that
 // chain, and reports the copy; so a build for it (SLX_KERNEL_RACECHECK) has every lane arrive.

@@ -1,4 +1,5 @@
-// Kernels that start before the previous kernel of the stream has ended, which hides the launch.
+// Kernels that start before the previous kernel of the stream has ended, which hides the launch
+// (programmatic dependent launch).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -8,9 +9,9 @@
 
 namespace slimexx::kernels {
 
-// First of all in such a kernel: waits for the previous kernel's end, and only then lets the next
-// one in. So nothing is read or written early, and whoever overlaps with this kernel finds
-// everything before it complete.
+// The first statement of such a kernel: waits until the previous kernel has ended, and only then
+// lets the next one start. So this kernel reads and writes nothing early, and a kernel that
+// overlaps with it starts after all kernels before it have ended.
 __device__ __forceinline__ void enter_kernel() {
   await_previous_grids();
   allow_next_grid();
@@ -23,7 +24,7 @@ struct LaunchShape {
   unsigned cluster = 1;     // thread blocks
 };
 
-// The kernel has to await_previous_grids() before it reads or writes what others know.
+// The kernel must call await_previous_grids() before it reads or writes memory of other kernels.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early(void (*kernel)(Parameters...), const LaunchShape& shape,
                          cudaStream_t stream, const Arguments&... arguments) {

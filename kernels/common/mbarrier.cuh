@@ -26,7 +26,7 @@ __device__ __forceinline__ void init_mbarrier(Barrier bar, uint32_t arrivals) {
 }
 
 // Makes inits visible to the copy engine and to the other blocks of the cluster; a block (or
-// cluster) barrier must follow before anybody uses the barriers.
+// cluster) barrier must follow before any thread uses them.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -38,7 +38,7 @@ __device__ __forceinline__ void arrive(Barrier bar) {
 
 // Arrives at the barrier that lies at bar's offset in the shared memory of block `rank`. Orders
 // this thread's own block only: release at cluster scope would drain all memory operations (0.9 us
-// a time), and who gives a buffer back to a peer's copy engine has written nothing it must publish.
+// a time), and a consumer that releases a buffer has written nothing that the peer reads.
 template <class Barrier>
 __device__ __forceinline__ void arrive_at_rank(Barrier bar, uint32_t rank) {
   asm volatile(
@@ -57,6 +57,15 @@ __device__ __forceinline__ void arrive_expect_bytes(Barrier bar, uint32_t bytes)
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)),
                "r"(bytes)
                : "memory");
+}
+
+// The current phase also waits for `bytes` of bulk copies; no arrival.
+template <class Barrier>
+__device__ __forceinline__ void expect_bytes(Barrier bar, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)),
+      "r"(bytes)
+      : "memory");
 }
 
 template <class Barrier>
@@ -90,7 +99,8 @@ __device__ __forceinline__ void wait(Barrier bar, uint32_t parity) {
 #endif
 }
 
-// A ring of buffers as one thread or warp walks it: which stage, and the parity of the round.
+// One thread's or warp's place in a ring of buffers (pipeline stages): the stage, and the parity of
+// the round.
 struct StageCursor {
   int stage = 0;
   uint32_t parity = 0;

@@ -1,19 +1,13 @@
 // Accumulator fragments to shared memory as bf16 (PTX stmatrix).
 #pragma once
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
+#include "kernels/common/bf16.cuh"
 #include "kernels/common/mbarrier.cuh"
 
 namespace slimexx::kernels {
-
-// Two floats rounded to nearest even; `low` lies at the lower address.
-__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(pair);
-}
 
 // Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile under the 128-byte swizzle.
 __device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {

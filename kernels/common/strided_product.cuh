@@ -1,6 +1,6 @@
-// d[i, j] = sum over l of a[i, l] b[j, l], for matrices of any size, stride and alignment: what
-// tensor-core kernels refuse. Every element is one fp32 chain of fused multiply-adds over l in
-// ascending order, whatever the other sizes are.
+// d[i, j] = sum over l of a[i, l] b[j, l], for matrices of any size, stride and alignment, where
+// the tensor-core kernels refuse them. Every element is one fp32 chain of fused multiply-adds over
+// l in ascending order, whatever the other sizes are.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

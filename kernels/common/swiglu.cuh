@@ -3,15 +3,9 @@
 #pragma once
 #include <cuda_runtime.h>
 
-namespace slimexx::kernels {
+#include "kernels/common/exponential.cuh"
 
-// e^x, 0 where that is below the smallest normal float.
-__device__ __forceinline__ float exponential(float x) {
-  constexpr float kLog2OfE = 1.44269504f;
-  float e;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(__fmul_rn(x, kLog2OfE)));
-  return e;
-}
+namespace slimexx::kernels {
 
 // Of a number that is neither tiny nor huge.
 __device__ __forceinline__ float reciprocal(float x) {
@@ -25,7 +19,7 @@ struct Sigmoids {
   float of, of_negative;
 };
 __device__ __forceinline__ Sigmoids sigmoids(float g) {
-  const float e = exponential(-fabsf(g)), larger = reciprocal(__fadd_rn(1.0f, e));
+  const float e = exp_approx(-fabsf(g)), larger = reciprocal(__fadd_rn(1.0f, e));
   const float smaller = __fmul_rn(e, larger);
   return g >= 0.0f ? Sigmoids{larger, smaller} : Sigmoids{smaller, larger};
 }

@@ -1,4 +1,4 @@
-// Host side of bulk tensor copies: how the copy engine sees a row-major bf16 matrix.
+// Host side of bulk tensor copies: tensor maps of row-major bf16 matrices.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime_api.h>

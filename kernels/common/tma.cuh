@@ -1,6 +1,7 @@
-// Bulk tensor copies between global and shared memory (PTX cp.async.bulk.tensor).
-// Coordinates are elements, innermost first. Elements outside the tensor load as zero, count as
-// bytes of the barrier, and are never stored.
+// Bulk copies between global and shared memory by the copy engine (TMA; PTX cp.async.bulk): boxes
+// of a tensor that a tensor map describes, and contiguous bytes. Coordinates are elements,
+// innermost first. Elements outside the tensor load as zero, count as bytes of the barrier, and are
+// never stored.
 #pragma once
 #include <cuda.h>
 
@@ -22,7 +23,7 @@ __device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Bar
       : "memory");
 }
 
-// What the L2 does with lines that a copy reads: policies as createpolicy would make them.
+// L2 eviction policies of the lines that a copy reads, as createpolicy would make them.
 constexpr uint64_t kEvictNormal = 0x1000000000000000;
 constexpr uint64_t kEvictFirst = 0x12F0000000000000;
 
@@ -63,6 +64,23 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, const void* sr
       "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
       "r"(x), "r"(y), "r"(shared_address(src))
       : "memory");
+}
+
+// Contiguous: addresses and size are multiples of 16 bytes.
+template <class Buffer, class Barrier>
+__device__ __forceinline__ void load_bytes(Buffer dst, const void* src, uint32_t bytes,
+                                           Barrier bar) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(dst)),
+      "l"(src), "r"(bytes), "r"(shared_address(bar))
+      : "memory");
+}
+
+__device__ __forceinline__ void store_bytes(void* dst, const void* src, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst),
+               "r"(shared_address(src)), "r"(bytes)
+               : "memory");
 }
 
 __device__ __forceinline__ void commit_stores() {

@@ -1,12 +1,14 @@
-// Which compiled variant a product uses: the least estimated time under a small cost model, but for
-// products that were measured.
+// Chooses a product's compiled variant: the measured one where there is a measurement, else the one
+// with the least time under a small cost model.
 #include "kernels/gemm/choose.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
-#include "kernels/common/processors.h"
+#include "kernels/common/device.h"
+#include "kernels/common/sizes.h"
+#include "kernels/gemm/configs.h"
 #include "kernels/gemm/measured_tiles.h"
 
 namespace slimexx::kernels {
@@ -34,36 +36,62 @@ constexpr int64_t kManyTokens = 1024;         // beyond, the power limit decides
 
 // Many tokens: fitted to runs of a quarter of a second, at the clock that the power limit leaves.
 constexpr double kSteadyPowerRate = 785500;
-constexpr double kSteadyStore = 1.445;  // what storing a shared tile costs, in K blocks
-constexpr double kSteadyTurns = 1.01;   // of tiles taken in turns, which hide it
-constexpr double kSteadyAlone = 1.01;   // without a peer that shares the weights
-constexpr int64_t kLeastTurns = 4;      // tiles a multiprocessor, to take them in turns
+constexpr double kSteadyStore = 1.445;    // what storing a shared tile costs, in K blocks
+constexpr double kSteadyPingPong = 1.01;  // of ping-pong tiles, which hide it
+constexpr double kSteadyAlone = 1.01;     // without a peer that shares the weights
+constexpr int64_t kLeastPingPong = 4;     // tiles a multiprocessor, for ping-pong
 
-// In swapped order `rows` is the most there can be.
+// A swapped tile may take up to 56 rows fewer than it says here.
 constexpr GemmConfig kConfigs[] = {
-    {false, 128, 256, 2, 16, 1, 3}, {false, 128, 256, 1, 16, 1, 3}, {false, 128, 224, 1, 16, 1, 0},
-    {false, 128, 208, 1, 16, 1, 0}, {false, 128, 192, 1, 16, 1, 0}, {false, 128, 160, 1, 16, 1, 0},
-    {false, 128, 144, 1, 16, 1, 0}, {false, 128, 128, 1, 16, 1, 0}, {false, 128, 112, 1, 16, 1, 0},
-    {false, 128, 96, 1, 16, 1, 0},  {false, 64, 24, 1, 16, 1, 0},   {false, 64, 32, 1, 16, 1, 0},
-    {false, 64, 40, 1, 16, 1, 0},   {false, 64, 48, 1, 16, 1, 0},   {false, 64, 64, 1, 16, 1, 0},
-    {false, 64, 80, 1, 16, 1, 0},   {false, 64, 96, 1, 16, 1, 0},   {false, 64, 128, 1, 16, 1, 0},
-    {false, 64, 144, 1, 16, 1, 0},  {false, 64, 160, 1, 16, 1, 0},  {false, 64, 192, 1, 16, 1, 0},
-    {false, 64, 208, 1, 16, 1, 0},  {false, 64, 256, 1, 16, 1, 0},  {false, 192, 128, 1, 16, 1, 0},
-    {false, 192, 192, 1, 16, 1, 0}, {true, 64, 32, 1, 1, 1, 0},     {true, 64, 48, 1, 1, 1, 0},
-    {true, 64, 64, 1, 1, 1, 0},     {true, 64, 96, 1, 1, 1, 0},     {true, 64, 128, 1, 1, 1, 0},
-    {true, 64, 160, 1, 1, 1, 0},    {true, 64, 192, 1, 1, 1, 0},    {true, 64, 256, 1, 1, 1, 0},
-    {true, 128, 96, 1, 1, 1, 0},    {true, 128, 128, 1, 1, 1, 0},   {true, 128, 160, 1, 1, 1, 0},
-    {true, 128, 192, 1, 1, 1, 0},   {true, 192, 128, 1, 1, 1, 0},   {true, 192, 160, 1, 1, 1, 0},
-    {true, 192, 192, 1, 1, 1, 0},   {false, 64, 24, 1, 16, 2, 0},   {false, 64, 32, 1, 16, 2, 0},
-    {false, 64, 40, 1, 16, 2, 0},   {false, 64, 48, 1, 16, 2, 0},   {false, 64, 80, 1, 16, 2, 0},
-    {false, 64, 96, 1, 16, 2, 0},
+    staggered(in_cluster(plain_tile(128, 256), 2), 3),
+    staggered(plain_tile(128, 256), 3),
+    plain_tile(128, 224),
+    plain_tile(128, 208),
+    plain_tile(128, 192),
+    plain_tile(128, 160),
+    plain_tile(128, 144),
+    plain_tile(128, 128),
+    plain_tile(128, 112),
+    plain_tile(128, 96),
+    plain_tile(64, 24),
+    plain_tile(64, 32),
+    plain_tile(64, 40),
+    plain_tile(64, 48),
+    plain_tile(64, 64),
+    plain_tile(64, 80),
+    plain_tile(64, 96),
+    plain_tile(64, 128),
+    plain_tile(64, 144),
+    plain_tile(64, 160),
+    plain_tile(64, 192),
+    plain_tile(64, 208),
+    plain_tile(64, 256),
+    plain_tile(192, 128),
+    plain_tile(192, 192),
+    swapped_tile(64, 32),
+    swapped_tile(64, 48),
+    swapped_tile(64, 64),
+    swapped_tile(64, 96),
+    swapped_tile(64, 128),
+    swapped_tile(64, 160),
+    swapped_tile(64, 192),
+    swapped_tile(64, 256),
+    swapped_tile(128, 96),
+    swapped_tile(128, 128),
+    swapped_tile(128, 160),
+    swapped_tile(128, 192),
+    swapped_tile(192, 128),
+    swapped_tile(192, 160),
+    swapped_tile(192, 192),
+    two_per_sm(plain_tile(64, 24)),
+    two_per_sm(plain_tile(64, 32)),
+    two_per_sm(plain_tile(64, 40)),
+    two_per_sm(plain_tile(64, 48)),
+    two_per_sm(plain_tile(64, 80)),
+    two_per_sm(plain_tile(64, 96)),
 };
 
-// Whose warpgroups take tiles in turns.
-constexpr GemmConfig kInTurns[] = {{false, 128, 192, 2, 16, 1, 0, 0, true},
-                                   {false, 128, 160, 2, 16, 1, 0, 0, true}};
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr GemmConfig kPingPong[] = {ping_pong_tile(192), ping_pong_tile(160)};
 
 int64_t count_token_tiles(const GemmConfig& c, int64_t m) {
   const int64_t room = c.swap_operands ? c.columns : c.rows;
@@ -98,18 +126,18 @@ double estimate_power(const GemmConfig& c, int64_t tiles, int64_t m, int64_t n, 
   }
   const double whole = work * static_cast<double>(tiles * c.rows * c.columns);
   const double store = kSteadyStore / static_cast<double>(divide_up(k, 64));
-  return whole / kSteadyPowerRate * (1 + tile_power) * (c.take_turns ? kSteadyTurns : 1 + store) *
+  return whole / kSteadyPowerRate * (1 + tile_power) * (c.ping_pong ? kSteadyPingPong : 1 + store) *
          (c.cluster == 1 ? kSteadyAlone : 1);
 }
 
-// What is slower than the model has it, or was not measured.
+// Configurations that the model takes for faster than they are, or that were not measured.
 bool is_out_of_range(const GemmConfig& c, int64_t m, int64_t n) {
   if (c.blocks_per_sm > 1) return m > kTwoBlocksTokens;
   // Three warpgroups store too much at a time, and swapped tiles are not walked in bands.
   if (c.rows > 128 || c.swap_operands) return m > kManyTokens;
-  if (!c.take_turns) return false;
+  if (!c.ping_pong) return false;
   const int64_t tiles = divide_up(m, c.rows) * divide_up(n, c.columns);
-  return m <= kManyTokens || tiles < kLeastTurns * kMultiprocessors;
+  return m <= kManyTokens || tiles < kLeastPingPong * kMultiprocessors;
 }
 
 }  // namespace
@@ -153,11 +181,11 @@ GemmConfig balance_gemm_tiles(GemmConfig c, int64_t m, int64_t n) {
   return c;
 }
 
-int count_gemm_configs() { return static_cast<int>(std::size(kConfigs) + std::size(kInTurns)); }
+int count_gemm_configs() { return static_cast<int>(std::size(kConfigs) + std::size(kPingPong)); }
 
 GemmConfig get_gemm_config(int index) {
   const int shared = static_cast<int>(std::size(kConfigs));
-  return index < shared ? kConfigs[index] : kInTurns[index - shared];
+  return index < shared ? kConfigs[index] : kPingPong[index - shared];
 }
 
 GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k) {

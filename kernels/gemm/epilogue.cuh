@@ -162,7 +162,7 @@ __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float 
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     constexpr int kLastGroups = kCount / 4 - 8 * (kPieces - 1);
-    // With two buffers, whoever passes the barrier below has read what the one before it holds.
+    // With two buffers, a warp that passes the barrier below has read the other buffer.
     uint8_t* buffer = staging + piece % kBuffers * 8192;
     if (kBuffers == 1 && piece > 0) sync_named(barrier, 128);
     if (piece + 1 < kPieces) {

@@ -1,17 +1,15 @@
 // Checks the arguments of a product and hands it to the variant that computes it.
 #include "slimexx/kernels/gemm.h"
 
+#include "kernels/common/device.h"
+#include "kernels/common/sizes.h"
 #include "kernels/gemm/variants.h"
 
 namespace slimexx::kernels {
 namespace {
 
-bool aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
 bool suits_tensor_cores(const GemmArgs& a) {
-  return a.n % 8 == 0 && a.k % 8 == 0 && aligned(a.w, 16);
+  return a.n % 8 == 0 && a.k % 8 == 0 && is_aligned(a.w, 16);
 }
 
 const char* find_size_fault(const GemmArgs& a) {
@@ -31,10 +29,10 @@ const char* find_fault(const GemmArgs& a) {
   }
   if (a.m == 0) return nullptr;
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
-  if (!aligned(a.x, 16) || !aligned(a.w, 16) || !aligned(a.y, 16)) {
+  if (!is_aligned(a.x, 16) || !is_aligned(a.w, 16) || !is_aligned(a.y, 16)) {
     return "gemm: x, w and y must be 16-byte aligned";
   }
-  if (!aligned(a.bias, 4)) return "gemm: bias must be 4-byte aligned";
+  if (!is_aligned(a.bias, 4)) return "gemm: bias must be 4-byte aligned";
   return nullptr;
 }
 
@@ -42,22 +40,20 @@ const char* find_fallback_fault(const GemmArgs& a) {
   if (const char* fault = find_size_fault(a)) return fault;
   if (a.m == 0) return nullptr;
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
-  if (!aligned(a.x, 2) || !aligned(a.w, 2) || !aligned(a.bias, 2) ||
-      !aligned(a.y, a.output == GemmOutput::kF32 ? 4 : 2)) {
+  if (!is_aligned(a.x, 2) || !is_aligned(a.w, 2) || !is_aligned(a.bias, 2) ||
+      !is_aligned(a.y, a.output == GemmOutput::kF32 ? 4 : 2)) {
     return "gemm: an operand lies at part of an element";
   }
   return nullptr;
 }
 
-using Launcher = decltype(&launch_plain_gemm);
+using Launcher = decltype(&launch_plain_128);
 
 // By order of operands and number of warpgroups.
 Launcher find_launcher(const GemmConfig& config) {
-  constexpr Launcher kPlain[3] = {launch_narrow_plain_gemm, launch_plain_gemm,
-                                  launch_wide_plain_gemm};
-  constexpr Launcher kSwapped[3] = {launch_swapped_gemm, launch_wide_swapped_gemm,
-                                    launch_wider_swapped_gemm};
-  if (config.take_turns) return launch_alternating_gemm;
+  constexpr Launcher kPlain[3] = {launch_plain_64, launch_plain_128, launch_plain_192};
+  constexpr Launcher kSwapped[3] = {launch_swapped_64, launch_swapped_128, launch_swapped_192};
+  if (config.ping_pong) return launch_plain_128_ping_pong;
   const int groups = config.rows <= 64 ? 0 : config.rows <= 128 ? 1 : 2;
   return (config.swap_operands ? kSwapped : kPlain)[groups];
 }
@@ -69,18 +65,14 @@ const char* launch_gemm(const GemmArgs& args, cudaStream_t stream) {
     return launch_gemm(args, choose_gemm_config(args.m, args.n, args.k), stream);
   }
   if (const char* fault = find_fallback_fault(args)) return fault;
-  return args.m == 0 ? nullptr : launch_fallback_gemm(args, stream);
+  return args.m == 0 ? nullptr : launch_fallback(args, stream);
 }
 
 const char* launch_gemm(const GemmArgs& args, const GemmConfig& config, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.m == 0) return nullptr;
-  int device = 0;
   int sm_count = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
-  }
+  const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   return find_launcher(config)(args, config, sm_count, stream);
 }

@@ -1,6 +1,14 @@
 // The persistent GEMM kernel: one warpgroup loads tiles through a ring of shared-memory stages, one
 // to three warpgroups multiply and store. Each block, or cluster of blocks, walks its own list of
 // tiles.
+//
+// Roles: of warpgroup 0 one thread of warp 0 loads weights, one of warp 1 tokens (load.cuh); the
+// other warpgroups multiply (multiply_tile) and store (epilogue.cuh, or another family's epilogue).
+// Barriers, for each stage: full, 2 arrivals (both loaders, with their bytes); empty, one arrival
+// of each computing warp that works on a tile, of all blocks of the cluster. Named barriers: 1 +
+// group, a warpgroup's own while it stores; 14 and 15, the order of two warpgroups (staggered or
+// ping-pong). Bits: every output is one chain over k, formed by one warpgroup, so no schedule
+// changes it.
 #pragma once
 #include "kernels/common/wgmma.cuh"
 #include "kernels/gemm/epilogue.cuh"
@@ -14,7 +22,7 @@ using Sums = float[Tile::kRowBlocks][Tile::kColumns / 2];
 
 constexpr uint64_t kDescriptorRowBlock = 64 * 128 >> 4;
 
-// Every warp releases a stage for itself, in all blocks whose producers write to it.
+// Every warp releases a stage for itself, in all blocks whose loaders write to it.
 template <class Tile>
 __device__ __forceinline__ void release_stage(const GemmShared<Tile>& shared, int stage) {
   const int lane = threadIdx.x % 32;
@@ -28,7 +36,7 @@ __device__ __forceinline__ void release_stage(const GemmShared<Tile>& shared, in
 template <class Tile>
 __device__ __forceinline__ void multiply_stage(const GemmShared<Tile>& shared, int stage, int group,
                                                Sums<Tile>& sums, bool first) {
-  const int first_block = Tile::kTurns ? 0 : group;
+  const int first_block = Tile::kPingPong ? 0 : group;
 #pragma unroll
   for (int box = 0; box < Tile::kBoxes; ++box) {
     const uint64_t a = describe_swizzled_tile(shared.row_box(stage, box) + first_block * 64 * 128);
@@ -69,9 +77,9 @@ __device__ __forceinline__ void multiply_tile(const GemmProblem& p, const GemmSh
   release_stage<Tile>(shared, previous);
 }
 
-// What becomes of a warpgroup's sums: here y. Other families pass a type of their own with this
-// member. Row and column are those of the accumulator's corner in D; tokens from p.tokens on, or
-// from p.tile_tokens on within the tile, are not part of y. `staging` is the warpgroup's shared
+// The epilogue: stores a warpgroup's sums as y. Other families pass an epilogue of their own with
+// this member. Row and column are those of the accumulator's corner in D; tokens from p.tokens on,
+// or from p.tile_tokens on within the tile, are not part of y. `staging` is the warpgroup's shared
 // memory of Tile::kStagingBytes, and named barrier 1 + group is its own. `group` counts blocks of
 // 64 rows of all warpgroups; row_block says which one of the tile it is.
 struct StoreProduct {
@@ -136,30 +144,30 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   StageCursor cursor;
   // The second warpgroup starts `lead` K blocks late and stays so: then one multiplies while the
   // other stores, and the tensor cores do not idle between tiles.
-  const bool staggered = Tile::kSharers == 2 && p.lead > 0;
+  const bool staggered = Tile::kTileGroups == 2 && p.lead > 0;
   int signal_block = staggered && group == 0 ? min(p.lead, p.k_blocks) - 1 : -1;
-  constexpr int kTurn = 14;  // named barrier at which group 0 waits; group 1 at the next
-  if (staggered && group == 1) sync_named(kTurn + 1, 256);
+  constexpr int kOrderBarrier = 14;  // named barrier of group 0; group 1 waits at the next
+  if (staggered && group == 1) sync_named(kOrderBarrier + 1, 256);
   const int clusters = gridDim.x / Tile::kCluster;
-  await_previous_grids();  // they may still read what y overwrites
-  const int turns = Tile::kTurns ? Tile::kGroups : 1;
+  await_previous_grids();                                // they may still read what y overwrites
+  const int step = Tile::kPingPong ? Tile::kGroups : 1;  // tiles of a cluster until its next
   int tile = blockIdx.x / Tile::kCluster;
-  if (Tile::kTurns && group == 1) {
+  if (Tile::kPingPong && group == 1) {
     tile += clusters;
     skip_tile<Tile>(p, cursor);
   }
-  for (; tile < p.tiles; tile += turns * clusters) {
+  for (; tile < p.tiles; tile += step * clusters) {
     const TilePosition position = locate_tile<Tile>(p, tile, rank);
-    if constexpr (Tile::kTurns) {
-      // A barrier of a stage tells one round of the ring from the next, no more: nobody may wait
-      // for a tile while the one before it still goes round.
-      if (tile >= clusters) sync_named(kTurn + group, 256);
+    if constexpr (Tile::kPingPong) {
+      // A stage's barrier tells one round of the ring from the next and no more, so a warpgroup
+      // must not wait for a tile while the tile before it is still being read.
+      if (tile >= clusters) sync_named(kOrderBarrier + group, 256);
       signal_block = tile + clusters < p.tiles ? p.k_blocks - 1 : -1;
     }
     multiply_tile<Tile>(p, shared, cursor, group, sums, signal_block,
-                        Tile::kTurns ? kTurn + 1 - group : kTurn + 1);
+                        Tile::kPingPong ? kOrderBarrier + 1 - group : kOrderBarrier + 1);
     signal_block = -1;
-    if constexpr (Tile::kTurns) skip_tile<Tile>(p, cursor);
+    if constexpr (Tile::kPingPong) skip_tile<Tile>(p, cursor);
     finish_tile<Tile>(p, epilogue, shared, position, group, sums);
     __syncwarp();
   }
@@ -191,7 +199,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const bool weights_loader = warp == 0 && elect_lane();
   const bool tokens_loader = warp == 1 && elect_lane();
   if (weights_loader) init_barriers<Tile>(p, shared.full, 2);
-  if (tokens_loader) init_barriers<Tile>(p, shared.empty, Tile::kCluster * Tile::kSharers * 4);
+  if (tokens_loader) init_barriers<Tile>(p, shared.empty, Tile::kCluster * Tile::kTileGroups * 4);
   if (warp == 2 && elect_lane()) {
     prefetch_tensor_map(&p.a);
     prefetch_tensor_map(&p.b);

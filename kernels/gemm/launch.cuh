@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/common/sizes.h"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/gemm/kernel.cuh"
 #include "kernels/gemm/variants.h"
 
 namespace slimexx::kernels {
-
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Boxes take no more rows of x than there are: the copy engine is slow where it fills in zeros. So
 // the last tiles of y also begin early enough to be whole, and repeat some of its elements.
@@ -117,7 +116,7 @@ const char* launch_variant(const GemmArgs& args, const GemmConfig& config, int s
 template <class Tile>
 bool matches(const GemmConfig& c) {
   const bool rows_fit = Tile::kSwap ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows
-                                    : c.rows == Tile::kRows && c.take_turns == Tile::kTurns &&
+                                    : c.rows == Tile::kRows && c.ping_pong == Tile::kPingPong &&
                                           (c.blocks_per_sm == 1 || Tile::kGroups == 1);
   const int room = Tile::kSwap ? Tile::kColumns : Tile::kRows;
   return c.swap_operands == Tile::kSwap && rows_fit && c.rows % (8 * Tile::kColumnCluster) == 0 &&

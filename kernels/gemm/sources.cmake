@@ -2,14 +2,14 @@ list(APPEND SLX_KERNELS_SOURCES
   gemm/choose.cpp
   gemm/fallback.cu
   gemm/gemm.cpp
-  gemm/plain.cu
-  gemm/plain_narrow.cu
-  gemm/plain_turns.cu
-  gemm/plain_wide.cu
+  gemm/plain_64.cu
+  gemm/plain_128.cu
+  gemm/plain_128_ping_pong.cu
+  gemm/plain_192.cu
+  gemm/swapped_64.cu
+  gemm/swapped_128.cu
+  gemm/swapped_192.cu
   gemm/swiglu.cu
-  gemm/swiglu_narrow.cu
-  gemm/swiglu_plain.cu
-  gemm/swiglu_swapped.cu
-  gemm/swapped.cu
-  gemm/swapped_wide.cu
-  gemm/swapped_wider.cu)
+  gemm/swiglu_plain_64.cu
+  gemm/swiglu_plain_128_192.cu
+  gemm/swiglu_swapped.cu)

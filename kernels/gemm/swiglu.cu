@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/common/device.h"
 #include "kernels/gemm/choose.h"
 #include "kernels/gemm/swiglu_launch.cuh"
 
 namespace slimexx::kernels {
 namespace {
-
-bool aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
 
 const char* find_fault(const GemmArgs& a) {
   constexpr int64_t kMaxSize = INT32_MAX / 2;
@@ -27,8 +24,9 @@ const char* find_fault(const GemmArgs& a) {
   }
   if (a.m == 0) return nullptr;
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm_swiglu: x, w or y is null";
-  if (!aligned(a.x, 16) || !aligned(a.y, 16)) return "gemm_swiglu: x and y must be 16-byte aligned";
-  if (!aligned(a.bias, 4)) return "gemm_swiglu: bias must be 4-byte aligned";
+  if (!is_aligned(a.x, 16) || !is_aligned(a.y, 16))
+    return "gemm_swiglu: x and y must be 16-byte aligned";
+  if (!is_aligned(a.bias, 4)) return "gemm_swiglu: bias must be 4-byte aligned";
   return nullptr;
 }
 
@@ -61,8 +59,8 @@ bool has_tile(TileList<Tiles...>, const GemmConfig& config) {
 }
 
 bool is_compiled(const GemmConfig& c) {
-  return has_tile(PlainSwigluTiles{}, c) || has_tile(NarrowSwigluTiles{}, c) ||
-         has_tile(SwappedSwigluTiles{}, c);
+  return has_tile(SwigluPlain128And192{}, c) || has_tile(SwigluPlain64{}, c) ||
+         has_tile(SwigluSwapped{}, c);
 }
 
 // The same tile with whole pairs of 8 rows of gate and of up.
@@ -84,20 +82,20 @@ constexpr int64_t kFewTileTokens = 1024;
 }  // namespace
 
 bool fuses_swiglu(int64_t n, int64_t k, const void* w) {
-  return n % (2 * 8) == 0 && k % kBoxK == 0 && aligned(w, 16);
+  return n % (2 * 8) == 0 && k % kBoxK == 0 && is_aligned(w, 16);
 }
 
 int count_gemm_swiglu_configs() {
-  return count_tiles(PlainSwigluTiles{}) + count_tiles(NarrowSwigluTiles{}) +
-         count_tiles(SwappedSwigluTiles{});
+  return count_tiles(SwigluPlain128And192{}) + count_tiles(SwigluPlain64{}) +
+         count_tiles(SwigluSwapped{});
 }
 
 GemmConfig get_gemm_swiglu_config(int index) {
-  constexpr int kPlain = count_tiles(PlainSwigluTiles{}),
-                kNarrow = count_tiles(NarrowSwigluTiles{});
-  if (index < kPlain) return get_config(PlainSwigluTiles{}, index);
-  if (index < kPlain + kNarrow) return get_config(NarrowSwigluTiles{}, index - kPlain);
-  return get_config(SwappedSwigluTiles{}, index - kPlain - kNarrow);
+  constexpr int kPlain = count_tiles(SwigluPlain128And192{}),
+                kNarrow = count_tiles(SwigluPlain64{});
+  if (index < kPlain) return get_config(SwigluPlain128And192{}, index);
+  if (index < kPlain + kNarrow) return get_config(SwigluPlain64{}, index - kPlain);
+  return get_config(SwigluSwapped{}, index - kPlain - kNarrow);
 }
 
 GemmConfig choose_gemm_swiglu_config(int64_t m, int64_t n, int64_t k) {
@@ -125,15 +123,12 @@ const char* launch_gemm_swiglu(const GemmArgs& args, const GemmConfig& config,
   if (const char* fault = find_fault(args)) return fault;
   if (args.m == 0) return nullptr;
   if (config.swap_operands && config.rows % kPairRows != 0) return no_such_variant();
-  int device = 0, sm_count = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
-  }
+  int sm_count = 0;
+  const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  const auto launch = config.swap_operands ? launch_swapped_swiglu
-                      : config.rows == 64  ? launch_narrow_swiglu
-                                           : launch_plain_swiglu;
+  const auto launch = config.swap_operands ? launch_swiglu_swapped
+                      : config.rows == 64  ? launch_swiglu_plain_64
+                                           : launch_swiglu_plain_128_192;
   return launch(args, config, sm_count, stream);
 }
 

@@ -10,7 +10,7 @@ namespace slimexx::kernels {
 // Two neighbouring elements of a bf16 tensor.
 __device__ __forceinline__ float2 round_pair(const float* sums) {
   const uint32_t pair = pack_bf16(sums[0], sums[1]);
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+  return {widen_low(pair), widen_high(pair)};
 }
 
 // h of two neighbouring sums of gate and of up.
@@ -158,7 +158,7 @@ struct StoreSwiglu {
       const int count = min(min(tile_rows<Tile>(p) - group * 64, 64) / 2, p.features - feature);
       const int tokens = min(p.tile_tokens, p.tokens - column) - 128 * piece;
       if (p.bias != nullptr) add_gate_up_row_bias<kColumns / 8>(p, acc, feature);
-      // With two buffers, whoever passes the barrier below has read what the one before it holds.
+      // With two buffers, a warp that passes the barrier below has read the other buffer.
       if (Tile::kBuffers == 1 || piece == 0) sync_named(1 + group, 128);
       stage_half_rows<kColumns / 8>(acc, buffer);
       sync_named(1 + group, 128);

@@ -8,26 +8,24 @@ namespace slimexx::kernels {
 template <class... Tiles>
 struct TileList {};
 
-using PlainSwigluTiles =
-    TileList<GemmTile<false, 2, 256, 2>, GemmTile<false, 2, 192, 2>, GemmTile<false, 2, 160, 2>,
-             GemmTile<false, 2, 128, 2>, GemmTile<false, 2, 256, 1>, GemmTile<false, 2, 224, 1>,
-             GemmTile<false, 2, 208, 1>, GemmTile<false, 2, 192, 1>, GemmTile<false, 2, 160, 1>,
-             GemmTile<false, 2, 128, 1>, GemmTile<false, 2, 96, 1>, GemmTile<false, 3, 192, 1>>;
-using NarrowSwigluTiles =
-    TileList<GemmTile<false, 1, 32, 1>, GemmTile<false, 1, 48, 1>, GemmTile<false, 1, 64, 1>,
-             GemmTile<false, 1, 96, 1>, GemmTile<false, 1, 160, 1>, GemmTile<false, 1, 192, 1>,
-             GemmTile<false, 1, 208, 1>, GemmTile<false, 1, 256, 1>>;
-using SwappedSwigluTiles =
-    TileList<GemmTile<true, 1, 32, 1>, GemmTile<true, 1, 48, 1>, GemmTile<true, 1, 64, 1>,
-             GemmTile<true, 1, 96, 1>, GemmTile<true, 1, 160, 1>, GemmTile<true, 2, 96, 1>,
-             GemmTile<true, 2, 160, 1>, GemmTile<true, 2, 192, 1>, GemmTile<true, 3, 160, 1>,
-             GemmTile<true, 3, 192, 1>>;
+using SwigluPlain128And192 =
+    TileList<PlainTile<128, 256, 2>, PlainTile<128, 192, 2>, PlainTile<128, 160, 2>,
+             PlainTile<128, 128, 2>, PlainTile<128, 256>, PlainTile<128, 224>, PlainTile<128, 208>,
+             PlainTile<128, 192>, PlainTile<128, 160>, PlainTile<128, 128>, PlainTile<128, 96>,
+             PlainTile<192, 192>>;
+using SwigluPlain64 =
+    TileList<PlainTile<64, 32>, PlainTile<64, 48>, PlainTile<64, 64>, PlainTile<64, 96>,
+             PlainTile<64, 160>, PlainTile<64, 192>, PlainTile<64, 208>, PlainTile<64, 256>>;
+using SwigluSwapped =
+    TileList<SwappedTile<64, 32>, SwappedTile<64, 48>, SwappedTile<64, 64>, SwappedTile<64, 96>,
+             SwappedTile<64, 160>, SwappedTile<128, 96>, SwappedTile<128, 160>,
+             SwappedTile<128, 192>, SwappedTile<192, 160>, SwappedTile<192, 192>>;
 
-const char* launch_plain_swiglu(const GemmArgs& args, const GemmConfig& config, int sm_count,
-                                cudaStream_t stream);
-const char* launch_narrow_swiglu(const GemmArgs& args, const GemmConfig& config, int sm_count,
-                                 cudaStream_t stream);
-const char* launch_swapped_swiglu(const GemmArgs& args, const GemmConfig& config, int sm_count,
+const char* launch_swiglu_plain_128_192(const GemmArgs& args, const GemmConfig& config,
+                                        int sm_count, cudaStream_t stream);
+const char* launch_swiglu_plain_64(const GemmArgs& args, const GemmConfig& config, int sm_count,
+                                   cudaStream_t stream);
+const char* launch_swiglu_swapped(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                   cudaStream_t stream);
 
 // args.y is h; the product has args.n features.

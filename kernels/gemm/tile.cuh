@@ -1,8 +1,8 @@
-// What a compiled GEMM variant is: tile sizes, shared memory, and the arguments of the kernel.
+// A compiled GEMM variant: tile sizes, shared memory, and the arguments of the kernel.
 //
 // The kernel computes D[a, b] = A[a, k] B[b, k]^T in tiles of kRows x kColumns. Plain: A is x and B
-// is w, so D is y. Swapped: A is w and B is x, so D is y transposed; with few tokens the tile then
-// has few columns and the weights stream through the row operand.
+// is w, so D is y. Swapped: A is w and B is x, so D is y transposed (swap AB); with few tokens the
+// tile then has few columns and the weights stream through the row operand.
 #pragma once
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -16,17 +16,18 @@ constexpr int kBoxK = 64;                // elements in a 128-byte swizzled row
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 2 * kMaxStages * 8;
 
-// `kTakeTurns`: a tile of 128 rows is one warpgroup's work, the next one the other's, so that one
-// stores while the other multiplies. Else all warpgroups share every tile, 64 rows each.
+// Ping-pong: one warpgroup computes a tile of 128 rows, the other computes the next one, so that
+// one stores while the other multiplies. Else cooperative: all warpgroups compute one tile, 64 rows
+// each.
 template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks,
-          bool kTakeTurns = false>
+          bool kIsPingPong = false>
 struct GemmTile {
   static constexpr bool kSwap = kSwapOperands;
   static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
-  static constexpr bool kTurns = kTakeTurns;
-  static constexpr int kRowBlocks = kTurns ? 2 : 1;      // of 64 rows, in a warpgroup
-  static constexpr int kSharers = kTurns ? 1 : kGroups;  // warpgroups at work on one tile
-  static constexpr int kRows = 64 * kRowBlocks * kSharers;
+  static constexpr bool kPingPong = kIsPingPong;
+  static constexpr int kRowBlocks = kPingPong ? 2 : 1;         // of 64 rows, in a warpgroup
+  static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups at work on one tile
+  static constexpr int kRows = 64 * kRowBlocks * kTileGroups;
   static constexpr int kColumns = kTileColumns;
   // Blocks of a cluster take the same features of different tokens. Each loads its share of the
   // weights into all of them.
@@ -41,14 +42,14 @@ struct GemmTile {
   static constexpr int kBlockK = kBoxes * kBoxK;
 
   // Output staging of one warpgroup: up to 64 x 64 outputs at a time. Where there are more, two
-  // buffers take turns, unless three warpgroups leave too little for the stages, or one stores
-  // while the other multiplies anyway. Narrow plain tiles are stored from registers.
+  // buffers alternate, unless three warpgroups leave too little for the stages, or ping-pong hides
+  // the stores anyway. Narrow plain tiles are stored from registers.
   static constexpr bool kStaged = kSwap || kColumns > 64;
-  static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 && !kTurns ? 2 : 1;
+  static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 && !kPingPong ? 2 : 1;
   static constexpr int kStagingBytes =
       !kStaged ? 0 : kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
-  // Stages may hold fewer rows than the products read: the rest is whatever lies behind them, up to
-  // 56 rows, and lands in accumulators that nobody stores.
+  // Stages may hold fewer rows than the products read: up to 56 rows more are read from the memory
+  // behind them, into accumulators that are not stored.
   static constexpr bool kFewerRows = kSwap || kGroups == 1;
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes =
@@ -68,9 +69,17 @@ struct GemmTile {
     return kFixedBytes + stages * stage_bytes(rows, columns);
   }
 
-  static_assert(!kTurns || (!kSwap && kGroups == 2));
+  static_assert(!kPingPong || (!kSwap && kGroups == 2));
   static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
 };
+
+// By output rows x columns: rows of x by columns of w, or swapped, rows of w by columns of x.
+template <int kRows, int kColumns, int kCluster = 1>
+using PlainTile = GemmTile<false, kRows / 64, kColumns, kCluster>;
+template <int kRows, int kColumns>
+using SwappedTile = GemmTile<true, kRows / 64, kColumns, 1>;
+template <int kColumns>
+using PingPongTile = GemmTile<false, 2, kColumns, 2, true>;  // 128 rows
 
 struct GemmProblem {
   CUtensorMap a;  // boxes of the rows of a tile x 64; of weights, of its share of them
@@ -114,10 +123,10 @@ __device__ __forceinline__ int stage_count(const GemmProblem& p) {
   return Tile::kFewerRows ? p.stages : Tile::count_stages(Tile::kRows, 1);
 }
 
-// Which 64 rows of its tile a block of 64 is that was counted over all warpgroups.
+// Blocks of 64 rows are counted over all warpgroups; this is the place of one within its tile.
 template <class Tile>
 __device__ __forceinline__ int row_block(int block) {
-  return Tile::kTurns ? block % Tile::kRowBlocks : block;
+  return Tile::kPingPong ? block % Tile::kRowBlocks : block;
 }
 
 // First row and column of a block's tile.

@@ -1,14 +1,11 @@
 // Checks the arguments of a gradient and writes it as one product of row-major matrices.
 #include "slimexx/kernels/gemm_backward.h"
 
+#include "kernels/common/sizes.h"
 #include "kernels/gemm_backward/products.h"
 
 namespace slimexx::kernels {
 namespace {
-
-bool aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
 
 const char* find_fault(int64_t m, int64_t n, int64_t k, const GemmWorkspace& workspace) {
   constexpr int64_t kMaxSize = INT32_MAX / 2;
@@ -18,7 +15,7 @@ const char* find_fault(int64_t m, int64_t n, int64_t k, const GemmWorkspace& wor
   if (m > kMaxSize || n > kMaxSize || k > kMaxSize) {
     return "gemm_backward: m, n and k must be < 2^30";
   }
-  if (workspace.bytes > 0 && (workspace.data == nullptr || !aligned(workspace.data, 256))) {
+  if (workspace.bytes > 0 && (workspace.data == nullptr || !is_aligned(workspace.data, 256))) {
     return "gemm_backward: the workspace must be 256-byte aligned device memory";
   }
   return nullptr;
@@ -28,7 +25,8 @@ const char* find_fault(const GradProduct& p) {
   if (p.a.data == nullptr || p.b.data == nullptr || p.d == nullptr) {
     return "gemm_backward: an operand is null";
   }
-  if (!aligned(p.a.data, 2) || !aligned(p.b.data, 2) || !aligned(p.d, p.d_is_f32 ? 4 : 2)) {
+  if (!is_aligned(p.a.data, 2) || !is_aligned(p.b.data, 2) ||
+      !is_aligned(p.d, p.d_is_f32 ? 4 : 2)) {
     return "gemm_backward: an operand lies at part of an element";
   }
   if (p.a.stride < p.a.columns || p.b.stride < p.b.columns || p.d_stride < p.columns()) {

@@ -1,5 +1,5 @@
-// The product of the hidden states with the vocabulary once more; what is stored is the gradient by
-// the logits, formed where they stand.
+// Computes the product of the hidden states with the vocabulary again and stores the gradient by
+// the logits, formed in the accumulators.
 #include "kernels/lm_head/gradient.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"

@@ -1,5 +1,5 @@
-// The product of the hidden states with the vocabulary, every tile of it summed where it stands:
-// nothing of the logits but the targets' leaves the registers, unless they are to be kept.
+// The product of the hidden states with the vocabulary, every tile of it summed in the
+// accumulators: of the logits only the targets' leave the registers, unless all are to be kept.
 #include "kernels/lm_head/keep.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"
@@ -67,7 +67,7 @@ struct SumTiles {
                                          int row, int column, uint8_t*, int) const {
     static_assert(!Tile::kSwap && Tile::kColumns == kTileColumns);
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    // Asked for early, wanted late.
+    // Loaded early, used late.
     const int target[2] = {first_row < p.tokens ? targets[first_row] : 0,
                            first_row + 8 < p.tokens ? targets[first_row + 8] : 0};
     if (p.y_base != nullptr) keep_logits(p, acc, first_row, column);

@@ -1,5 +1,5 @@
-// Gradients by logits in the product's registers or from kept logits: what stands around
-// vocabulary/logit_gradient.cuh here.
+// Gradients by logits in the product's registers or from kept logits: the parts around
+// vocabulary/logit_gradient.cuh.
 #pragma once
 #include "kernels/lm_head/temperature.cuh"
 #include "kernels/vocabulary/logit_gradient.cuh"

@@ -8,7 +8,7 @@ namespace slimexx::kernels::lm_head {
 // halves, so that each stores 16 bytes: of every two groups of 8 columns the even lane of a pair
 // takes the first, the odd one the second. The stores are volatile so that no exchange waits in
 // registers for its store (as a function of their own they spill), and leave the L2 cache first of
-// all: nobody reads the logits before the pass is over.
+// all: nothing reads the logits before the pass has finished.
 template <int kCount>
 __device__ __forceinline__ void keep_logits(const GemmProblem& p, const float (&acc)[kCount],
                                             int first_row, int column) {

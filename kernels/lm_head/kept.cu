@@ -1,6 +1,7 @@
 // The gradient by logits that the forward product left in memory, beside them or in their place.
 #include <cuda_bf16.h>
 
+#include "kernels/common/bf16.cuh"
 #include "kernels/lm_head/gradient.cuh"
 #include "kernels/lm_head/products.h"
 #include "kernels/vocabulary/launch.cuh"
@@ -24,7 +25,7 @@ struct Vector {
   float4 low, high;
 };
 
-// As written: these bytes change before the kernel ends, so no load may move past a barrier.
+// Volatile: these bytes change before the kernel ends, so no load may move past a barrier.
 __device__ __forceinline__ float4 load_once(const float* from) {
   float4 v;
   asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -49,14 +50,12 @@ __device__ __forceinline__ uint4 form_gradient(const Vector& v, int column, cons
     if (column + i == row.target) x[i] = __fadd_rn(x[i], row.dlp);
     if constexpr (kDivide) x[i] = __fmul_rn(x[i], temperature.reciprocal);
   }
-  __align__(16) __nv_bfloat162 pairs[kVector / 2];
-#pragma unroll
-  for (int i = 0; i < kVector; i += 2) pairs[i / 2] = __floats2bfloat162_rn(x[i], x[i + 1]);
-  return *reinterpret_cast<const uint4*>(pairs);
+  return make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
+                    pack_bf16(x[6], x[7]));
 }
 
-// One block a row, from left to right: what a step stores in place of its logits covers bytes that
-// were read before the barrier of that step, by half as far to the right.
+// One block a row, from left to right. Gradients in place of logits take half their bytes, so a
+// step stores over logits that were read before the barrier of that step.
 template <bool kDivide>
 __global__ void __launch_bounds__(kThreads, 2)
     form_gradients(const KeptLogits kept, const GradientRows rows) {

@@ -1,5 +1,5 @@
-// The product under both directions: rows of hidden states by tiles of 256 columns, the columns of
-// a tile of the row sums, whatever the number of rows.
+// The product of forward and backward: tiles of 256 columns, as wide as a tile of the row sums, for
+// any number of rows.
 #pragma once
 #include "kernels/gemm/launch.cuh"
 #include "slimexx/kernels/lm_head.h"
@@ -34,9 +34,8 @@ const char* launch_tiles(const GemmArgs& product, int sm_count, cudaStream_t str
 template <class Epilogue>
 const char* launch_product(const GemmArgs& product, int sm_count, cudaStream_t stream,
                            const Epilogue& epilogue) {
-  return product.m > 128
-             ? launch_tiles<GemmTile<false, 2, 256, 2>>(product, sm_count, stream, epilogue)
-             : launch_tiles<GemmTile<false, 2, 256, 1>>(product, sm_count, stream, epilogue);
+  return product.m > 128 ? launch_tiles<PlainTile<128, 256, 2>>(product, sm_count, stream, epilogue)
+                         : launch_tiles<PlainTile<128, 256>>(product, sm_count, stream, epilogue);
 }
 
 }  // namespace slimexx::kernels::lm_head

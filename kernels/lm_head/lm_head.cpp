@@ -1,8 +1,10 @@
-// Checks the arguments, and takes the tensor cores' way or the one through logits.
+// Checks the arguments and chooses the tensor cores' path or the path through logits.
 #include "slimexx/kernels/lm_head.h"
 
 #include <algorithm>
 
+#include "kernels/common/device.h"
+#include "kernels/common/sizes.h"
 #include "kernels/lm_head/products.h"
 #include "slimexx/kernels/gemm.h"
 #include "slimexx/kernels/vocabulary.h"
@@ -11,10 +13,6 @@ namespace slimexx::kernels {
 namespace {
 
 constexpr size_t kLogitBytes = size_t{64} << 20;
-
-bool aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
 
 bool in_range(float temperature) {
   return temperature >= lm_head::kLeastTemperature && temperature <= lm_head::kLargestTemperature;
@@ -38,7 +36,7 @@ const char* find_product_fault(const LmHeadProduct& p) {
   if (p.rows == 0) return nullptr;
   if (p.hidden == nullptr || p.w == nullptr) return "lm_head: hidden or w is null";
   if (lm_head_takes_tensor_cores(p.vocabulary, p.k) &&
-      (!aligned(p.hidden, 16) || !aligned(p.w, 16))) {
+      (!is_aligned(p.hidden, 16) || !is_aligned(p.w, 16))) {
     return "lm_head: hidden and w must be 16-byte aligned";
   }
   return nullptr;
@@ -64,8 +62,8 @@ const char* find_fault(const LmHeadForwardArgs& a) {
   if (a.targets == nullptr || a.log_probs == nullptr || a.lse == nullptr) {
     return "lm_head: targets, log_probs or lse is null";
   }
-  if (a.workspace == nullptr || !aligned(a.workspace, 16)) return kWorkspaceFault;
-  if (!aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
+  if (a.workspace == nullptr || !is_aligned(a.workspace, 16)) return kWorkspaceFault;
+  if (!is_aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
   if (a.logits != nullptr && !lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
     return "lm_head: no logits are kept of this vocabulary or k";
   }
@@ -78,9 +76,9 @@ const char* find_fault(const LmHeadBackwardArgs& a) {
   if (a.product.rows == 0) return nullptr;
   if (const char* fault = find_gradient_fault(a.gradient, a.product.vocabulary)) return fault;
   if (!lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
-    return a.workspace == nullptr || !aligned(a.workspace, 16) ? kWorkspaceFault : nullptr;
+    return a.workspace == nullptr || !is_aligned(a.workspace, 16) ? kWorkspaceFault : nullptr;
   }
-  if (a.gradient.dlogits_stride % 8 != 0 || !aligned(a.gradient.dlogits, 16)) {
+  if (a.gradient.dlogits_stride % 8 != 0 || !is_aligned(a.gradient.dlogits, 16)) {
     return "lm_head: dlogits must be 16-byte aligned, its stride a multiple of 8";
   }
   return nullptr;
@@ -96,7 +94,7 @@ const char* find_fault(const LmHeadKeptArgs& a) {
   if (a.rows == 0) return nullptr;
   if (a.logits == nullptr) return "lm_head: logits is null";
   if (const char* fault = find_gradient_fault(g, a.vocabulary)) return fault;
-  if (g.dlogits_stride % 8 != 0 || !aligned(g.dlogits, 16) || !aligned(a.logits, 16)) {
+  if (g.dlogits_stride % 8 != 0 || !is_aligned(g.dlogits, 16) || !is_aligned(a.logits, 16)) {
     return "lm_head: logits and dlogits must be 16-byte aligned, the stride a multiple of 8";
   }
   if (g.dlogits == a.logits && g.dlogits_stride != 2 * a.vocabulary) {
@@ -105,17 +103,8 @@ const char* find_fault(const LmHeadKeptArgs& a) {
   return nullptr;
 }
 
-const char* count_processors(int& count) {
-  int device = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  }
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
-// The way through logits: a workspace of the logits of some rows, a normaliser for each of them,
-// and what the vocabulary's kernels want.
+// The path through logits. Its workspace: the logits of some rows, a normaliser for each of them,
+// and the workspace of the vocabulary's kernels.
 struct LogitChunk {
   int64_t stride, rows;
 
@@ -214,9 +203,9 @@ const char* lm_head_forward(const LmHeadForwardArgs& a, cudaStream_t stream) {
   if (!lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
     return forward_by_logits(a, stream);
   }
-  int processors = 0;
-  if (const char* fault = count_processors(processors)) return fault;
-  return lm_head::launch_forward(a, processors, stream);
+  int sm_count = 0;
+  if (const char* fault = as_text(count_multiprocessors(sm_count))) return fault;
+  return lm_head::launch_forward(a, sm_count, stream);
 }
 
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k) {
@@ -230,9 +219,9 @@ const char* lm_head_backward_logits(const LmHeadBackwardArgs& a, cudaStream_t st
   if (!lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
     return backward_by_logits(a, stream);
   }
-  int processors = 0;
-  if (const char* fault = count_processors(processors)) return fault;
-  return lm_head::launch_backward(a, processors, stream);
+  int sm_count = 0;
+  if (const char* fault = as_text(count_multiprocessors(sm_count))) return fault;
+  return lm_head::launch_backward(a, sm_count, stream);
 }
 
 const char* lm_head_kept_backward(const LmHeadKeptArgs& a, cudaStream_t stream) {

@@ -5,7 +5,7 @@
 
 namespace slimexx::kernels::lm_head {
 
-// What the short division of temperature.cuh is proven for.
+// The range for which the short division of temperature.cuh is proven.
 constexpr float kLeastTemperature = 0x1p-10f;
 constexpr float kLargestTemperature = 0x1p10f;
 

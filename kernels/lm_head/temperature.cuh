@@ -1,5 +1,5 @@
-// Logits in registers divided by the temperature of a launch: the bits of a true division, without
-// its price where the operands are ordinary.
+// Logits in registers divided by the temperature of a launch: the bits of a true division, at less
+// cost where the operands are ordinary.
 #pragma once
 #include <cuda_runtime.h>
 

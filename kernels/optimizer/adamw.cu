@@ -9,7 +9,9 @@
 #include <climits>
 #include <cmath>
 
-#include "kernels/common/processors.h"
+#include "kernels/common/bf16.cuh"
+#include "kernels/common/device.h"
+#include "kernels/common/sizes.h"
 #include "slimexx/kernels/optimizer.h"
 
 namespace slimexx::kernels {
@@ -66,22 +68,19 @@ __device__ __forceinline__ void store(float* p, const float (&f)[kPiece]) {
   reinterpret_cast<float4*>(p)[0] = make_float4(f[0], f[1], f[2], f[3]);
   reinterpret_cast<float4*>(p)[1] = make_float4(f[4], f[5], f[6], f[7]);
 }
-// Widening is exact: a bf16 is the upper half of the float of the same value.
 __device__ __forceinline__ void load(float (&f)[kPiece], const __nv_bfloat16* p) {
   const uint4 pairs = *reinterpret_cast<const uint4*>(p);
   const uint32_t pair[kPiece / 2] = {pairs.x, pairs.y, pairs.z, pairs.w};
 #pragma unroll
   for (int i = 0; i < kPiece / 2; ++i) {
-    f[2 * i] = __uint_as_float(pair[i] << 16);
-    f[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000u);
+    f[2 * i] = widen_low(pair[i]);
+    f[2 * i + 1] = widen_high(pair[i]);
   }
 }
 __device__ __forceinline__ void store(__nv_bfloat16* p, const float (&f)[kPiece]) {
   uint32_t pair[kPiece / 2];
 #pragma unroll
-  for (int i = 0; i < kPiece / 2; ++i) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(f[2 * i + 1]), "f"(f[2 * i]));
-  }
+  for (int i = 0; i < kPiece / 2; ++i) pair[i] = pack_bf16(f[2 * i], f[2 * i + 1]);
   *reinterpret_cast<uint4*>(p) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
 }
 
@@ -165,8 +164,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 Constants make_constants(const AdamWArgs& a) {
   return {a.beta1,
           static_cast<float>(1.0 - static_cast<double>(a.beta1)),
@@ -185,9 +182,9 @@ cudaError_t launch(const AdamWArgs& args, const AdamWSegment* segments, int num_
   const Arrays<M> arrays{
       static_cast<__nv_bfloat16*>(args.weights), args.master,   static_cast<M*>(args.exp_avg),
       static_cast<M*>(args.exp_avg_sq),          args.gradient, args.n};
-  const bool vector = is_aligned(args.weights) && is_aligned(args.master) &&
-                      is_aligned(args.exp_avg) && is_aligned(args.exp_avg_sq) &&
-                      is_aligned(args.gradient);
+  const bool vector = is_aligned(args.weights, 16) && is_aligned(args.master, 16) &&
+                      is_aligned(args.exp_avg, 16) && is_aligned(args.exp_avg_sq, 16) &&
+                      is_aligned(args.gradient, 16);
   const int64_t tiles = (args.n + kTile - 1) / kTile;
   const int64_t tiles_per_block = (tiles + kMaxBlocks - 1) / kMaxBlocks;
   const auto blocks = static_cast<unsigned>((tiles + tiles_per_block - 1) / tiles_per_block);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/common/bf16.cuh"
+
 namespace slimexx::kernels::rows {
 
 using Bf16 = __nv_bfloat16;
@@ -50,8 +52,8 @@ __device__ __forceinline__ void store_chunk(Bf16* p, const Chunk& c, int valid) 
 __device__ __forceinline__ void unpack(float (&f)[kChunk], const Chunk& c) {
 #pragma unroll
   for (int i = 0; i < kChunk / 2; ++i) {
-    f[2 * i] = __uint_as_float(c.pair[i] << 16);
-    f[2 * i + 1] = __uint_as_float(c.pair[i] & 0xffff0000u);
+    f[2 * i] = widen_low(c.pair[i]);
+    f[2 * i + 1] = widen_high(c.pair[i]);
   }
 }
 
@@ -59,9 +61,7 @@ __device__ __forceinline__ void unpack(float (&f)[kChunk], const Chunk& c) {
 __device__ __forceinline__ Chunk pack(const float (&f)[kChunk]) {
   Chunk c;
 #pragma unroll
-  for (int i = 0; i < kChunk / 2; ++i) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(c.pair[i]) : "f"(f[2 * i + 1]), "f"(f[2 * i]));
-  }
+  for (int i = 0; i < kChunk / 2; ++i) c.pair[i] = pack_bf16(f[2 * i], f[2 * i + 1]);
   return c;
 }
 

@@ -69,7 +69,7 @@ cudaError_t column_sums(float* dbias, const void* dy, int64_t dy_stride, int64_t
                         rows,
                         count_parts(rows),
                         n};
-  const bool vector = n % kChunk == 0 && is_aligned(dy, dy_stride);
+  const bool vector = n % kChunk == 0 && has_aligned_rows(dy, dy_stride);
   const dim3 grid(static_cast<unsigned>(divide_up(n, kTileColumns)),
                   static_cast<unsigned>(args.parts));
   const cudaError_t error =

@@ -49,7 +49,7 @@ __device__ __forceinline__ void store(T* p, const Piece<T, kCount>& piece, int v
   }
 }
 
-// What becomes of y's element from the two inputs.
+// The operations: y's element from those of the two inputs.
 struct Sum {
   __device__ float operator()(float a, float b) const { return __fadd_rn(a, b); }
 };
@@ -102,7 +102,7 @@ cudaError_t run(void* y, const void* a, const void* b, int64_t n, Operation oper
   const int64_t blocks = divide_up(n, kBlockElements<Y, A>);
   if (n < 0 || blocks > INT_MAX) return cudaErrorInvalidValue;
   if (n == 0) return cudaSuccess;
-  const bool vector = is_aligned(y) && is_aligned(a) && is_aligned(b);
+  const bool vector = has_aligned_rows(y) && has_aligned_rows(a) && has_aligned_rows(b);
   auto* kernel = vector ? elementwise_kernel<true, kBinary, Y, A, Operation>
                         : elementwise_kernel<false, kBinary, Y, A, Operation>;
   return launch(kernel, grid_of(blocks), kThreads, stream, static_cast<Y*>(y),

@@ -1,7 +1,7 @@
 // Gradient of an embedding: positions are sorted by token, equal tokens with ascending position,
 // and one owner adds a token's rows in that order onto its columns of the table: each element of
 // the table is one chain of additions. Runs of few rows are added by one block each; long ones by
-// warps that bring rows through shared memory well before they are due.
+// warps that copy rows to shared memory ahead of their addition.
 #include "kernels/rows/row_tiles.cuh"
 #include "kernels/rows/token_sort.cuh"
 #include "slimexx/kernels/rows.h"
@@ -137,10 +137,10 @@ __device__ __forceinline__ void add_group(float (&sum)[kLaneColumns], const uint
                                           int rows, int lane) {
   const auto add = [&](int j) {
     const uint2 pairs = group[j][lane];
-    sum[0] = __fadd_rn(sum[0], __uint_as_float(pairs.x << 16));
-    sum[1] = __fadd_rn(sum[1], __uint_as_float(pairs.x & 0xffff0000u));
-    sum[2] = __fadd_rn(sum[2], __uint_as_float(pairs.y << 16));
-    sum[3] = __fadd_rn(sum[3], __uint_as_float(pairs.y & 0xffff0000u));
+    sum[0] = __fadd_rn(sum[0], widen_low(pairs.x));
+    sum[1] = __fadd_rn(sum[1], widen_high(pairs.x));
+    sum[2] = __fadd_rn(sum[2], widen_low(pairs.y));
+    sum[3] = __fadd_rn(sum[3], widen_high(pairs.y));
   };
   if (rows == kGroup) {
 #pragma unroll
@@ -201,7 +201,7 @@ cudaError_t embedding_backward(float* dtable, const void* dy, const int32_t* tok
   const SortedTokens sorted = cut_token_workspace(workspace, count, vocabulary);
   cudaError_t error = sort_tokens(sorted, tokens, count, vocabulary, stream);
   if (error != cudaSuccess) return error;
-  const bool vector = width % kChunk == 0 && is_aligned(dtable) && is_aligned(dy);
+  const bool vector = width % kChunk == 0 && has_aligned_rows(dtable) && has_aligned_rows(dy);
   const TableArgs args{dtable,
                        static_cast<const Bf16*>(dy),
                        sorted.tokens,

@@ -59,8 +59,8 @@ cudaError_t run(IndexedArgs args, int64_t count, int64_t width, cudaStream_t str
   args.tiles = choose_row_tiles(width, kChunks);
   args.width = static_cast<int>(width);
   if (!fits_grid(count, args.tiles)) return cudaErrorInvalidValue;
-  const bool vector = width % kChunk == 0 && is_aligned(args.out, args.out_stride) &&
-                      is_aligned(args.in, args.in_stride);
+  const bool vector = width % kChunk == 0 && has_aligned_rows(args.out, args.out_stride) &&
+                      has_aligned_rows(args.in, args.in_stride);
   auto* kernel =
       vector ? indexed_rows_kernel<true, kScatter> : indexed_rows_kernel<false, kScatter>;
   return launch(kernel, grid_of(count * args.tiles.tiles), args.tiles.threads, stream, args);

@@ -1,5 +1,5 @@
 // A head in the registers of a few lanes: kLanes of a warp hold 16 elements each, and 32 / kLanes
-// heads share the warp. Where halves turn against each other and rotary_dim is a multiple of 16,
+// heads share the warp. Where the rotation pairs halves and rotary_dim is a multiple of 16,
 // lane l holds 8 elements of each half, 8l.. and rotary_dim/2 + 8l.., so that partners meet in one
 // lane; else, and beyond rotary_dim, lane l holds elements 16l..
 //
@@ -13,12 +13,12 @@
 
 namespace slimexx::kernels::rows {
 
-// How a lane's elements move, and where their partners are.
+// How a lane's elements are loaded, and where their partners are.
 enum HeadMode {
   kOneByOne,    // any shape and alignment; partners meet in shared memory
   kPairs,       // by 16 bytes; partners are elements 2i and 2i + 1 of the lane
-  kHalves,      // by 16 bytes; elements i and i + 8 of the lane; the whole head turns
-  kSomeHalves,  // the same, and lanes beyond rotary_dim do not turn
+  kHalves,      // by 16 bytes; elements i and i + 8 of the lane; the whole head rotates
+  kSomeHalves,  // the same, and lanes beyond rotary_dim do not rotate
 };
 
 inline constexpr int kPart = 2 * kChunk;  // elements of a lane
@@ -26,17 +26,17 @@ inline constexpr int kPart = 2 * kChunk;  // elements of a lane
 // A lane's place in its head.
 struct LanePlace {
   int low, high;  // first elements of both chunks
-  bool turns;     // vectorised: all elements do, or none
+  bool rotates;   // vectorised: all elements do, or none
   bool halved;    // the chunks are of two halves
 };
 
 __device__ __forceinline__ LanePlace find_place(const RotaryTables& t, int lane, int head_dim) {
   const int dim = static_cast<int>(t.rotary_dim);
-  const bool turns = kPart * lane < dim;
-  if (turns && !t.interleaved && dim % kPart == 0 && head_dim % kPart == 0) {
+  const bool rotates = kPart * lane < dim;
+  if (rotates && !t.interleaved && dim % kPart == 0 && head_dim % kPart == 0) {
     return {kChunk * lane, dim / 2 + kChunk * lane, true, true};
   }
-  return {kPart * lane, kPart * lane + kChunk, turns, false};
+  return {kPart * lane, kPart * lane + kChunk, rotates, false};
 }
 
 __device__ __forceinline__ int element_of(const LanePlace& p, int i) {
@@ -65,8 +65,7 @@ __device__ __forceinline__ void store_part(Bf16* head, const HeadPart& part, con
   store_chunk<kVector>(head + p.high, part.high, dim - p.high);
 }
 
-// Keeps the compiler from holding the part unpacked, in twice the registers, from one token to the
-// next.
+// Keeps the compiler from holding the part unpacked, in twice the registers, between tokens.
 __device__ __forceinline__ void forget(HeadPart& p) {
   for (Chunk* c : {&p.low, &p.high}) {
     asm volatile("" : "+r"(c->pair[0]), "+r"(c->pair[1]), "+r"(c->pair[2]), "+r"(c->pair[3]));
@@ -133,7 +132,7 @@ __device__ __forceinline__ Rotation<kMode> load_rotation(const RotaryTables& t, 
   const int dim = static_cast<int>(t.rotary_dim);
   const int64_t row = int64_t{position} * (dim / 2);
   if constexpr (kMode != kOneByOne) {
-    if (!p.turns) return r;
+    if (!p.rotates) return r;
     const int64_t at = row + (kMode == kPairs ? p.low / 2 : p.low);
     load_floats<true>(r.c, t.cos + at, kChunk);
     load_floats<true>(r.s, t.sin + at, kChunk);
@@ -150,15 +149,15 @@ __device__ __forceinline__ Rotation<kMode> load_rotation(const RotaryTables& t, 
   return r;
 }
 
-// (a, b) -> (a c - b s, b c + a s), where the first product of each is not rounded; kBack turns by
-// the negative angle.
+// (a, b) -> (a c - b s, b c + a s), where the first product of each is not rounded; kBack rotates
+// by the negative angle.
 template <bool kBack>
-__device__ __forceinline__ float turn_first(float a, float b, float c, float s) {
+__device__ __forceinline__ float rotate_first(float a, float b, float c, float s) {
   const float other = __fmul_rn(b, s);
   return __fmaf_rn(a, c, kBack ? other : -other);
 }
 template <bool kBack>
-__device__ __forceinline__ float turn_second(float a, float b, float c, float s) {
+__device__ __forceinline__ float rotate_second(float a, float b, float c, float s) {
   const float other = __fmul_rn(a, s);
   return __fmaf_rn(b, c, kBack ? -other : other);
 }
@@ -181,18 +180,18 @@ __device__ __forceinline__ void rotate(float (&v)[kPart], const Rotation<kMode>&
       if (e >= dim) continue;
       const bool first = t.interleaved ? e % 2 == 0 : e < dim / 2;
       const float partner = head[t.interleaved ? e ^ 1 : first ? e + dim / 2 : e - dim / 2];
-      v[i] = first ? turn_first<kBack>(v[i], partner, r.c[i], r.s[i])
-                   : turn_second<kBack>(partner, v[i], r.c[i], r.s[i]);
+      v[i] = first ? rotate_first<kBack>(v[i], partner, r.c[i], r.s[i])
+                   : rotate_second<kBack>(partner, v[i], r.c[i], r.s[i]);
     }
     __syncwarp();
-  } else if (kMode == kHalves || p.turns) {
+  } else if (kMode == kHalves || p.rotates) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       float& first = v[kMode == kPairs ? 2 * i : i];
       float& second = v[kMode == kPairs ? 2 * i + 1 : i + kChunk];
       const float a = first, b = second;
-      first = turn_first<kBack>(a, b, r.c[i], r.s[i]);
-      second = turn_second<kBack>(a, b, r.c[i], r.s[i]);
+      first = rotate_first<kBack>(a, b, r.c[i], r.s[i]);
+      second = rotate_second<kBack>(a, b, r.c[i], r.s[i]);
     }
   }
 }

@@ -1,7 +1,7 @@
 // How heads are spread over thread blocks: a block takes one tile of a token's heads, and one part
 // of the tokens. A lane then serves the same head of every token, whose norm weights it holds.
 #pragma once
-#include "kernels/common/processors.h"
+#include "kernels/common/device.h"
 #include "kernels/rows/head_lanes.cuh"
 
 namespace slimexx::kernels::rows {
@@ -29,10 +29,10 @@ inline HeadTiles choose_head_tiles(int64_t tokens, int64_t heads, int lanes,
   return t;
 }
 
-// Turns queries and keys of d [tokens, ...] back in place; sizes and alignment are the caller's to
-// check (qk_norm_rotary.cu).
-cudaError_t turn_back(void* d, const RotaryTables& rotary, const QkvShape& shape,
-                      cudaStream_t stream);
+// Rotates queries and keys of d [tokens, ...] back in place; the caller checks sizes and alignment
+// (qk_norm_rotary.cu).
+cudaError_t rotate_back(void* d, const RotaryTables& rotary, const QkvShape& shape,
+                        cudaStream_t stream);
 
 inline bool is_served(const QkvShape& s, const RotaryTables& t) {
   const int64_t heads = s.query_heads + 2 * s.kv_heads, row = heads * s.head_dim;
@@ -44,8 +44,8 @@ inline bool is_served(const QkvShape& s, const RotaryTables& t) {
 
 // `aligned`: all rows of bf16 start at 16 bytes if head_dim is a multiple of 16.
 inline HeadMode choose_mode(const QkvShape& s, const RotaryTables& t, bool aligned) {
-  if (!aligned || s.head_dim % kPart != 0 || t.rotary_dim % kPart != 0 || !is_aligned(t.cos) ||
-      !is_aligned(t.sin)) {
+  if (!aligned || s.head_dim % kPart != 0 || t.rotary_dim % kPart != 0 ||
+      !has_aligned_rows(t.cos) || !has_aligned_rows(t.sin)) {
     return kOneByOne;
   }
   if (t.interleaved || t.rotary_dim == 0) return kPairs;

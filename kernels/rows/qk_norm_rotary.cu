@@ -8,14 +8,14 @@ namespace {
 
 using namespace rows;
 
-// What is done with a head; turned forward or back.
-enum Work { kNormAndTurn, kTurn, kTurnBack };
+// The work on a head; rotated forward or back.
+enum Work { kNormAndRotate, kRotate, kRotateBack };
 
 // Blocks of 5 warps that a multiprocessor holds, and its warps: at 72 registers, without norms 64.
 template <Work kWork>
-constexpr int kResidentBlocks = kWork == kNormAndTurn ? 5 : 6;
+constexpr int kResidentBlocks = kWork == kNormAndRotate ? 5 : 6;
 template <Work kWork>
-constexpr int64_t kResidentWarps = kWork == kNormAndTurn ? 28 : 32;
+constexpr int64_t kResidentWarps = kWork == kNormAndRotate ? 28 : 32;
 
 struct ForwardArgs {
   Bf16* out;
@@ -30,7 +30,7 @@ struct ForwardArgs {
   float inverse_dim, eps;
 };
 
-// One head of every token, and what it needs that does not change.
+// One head of every token: the values that are the same for all tokens.
 struct Head {
   int index;
   bool exists, is_value, has_norm, is_paged;
@@ -58,15 +58,16 @@ __device__ __forceinline__ Head find_head(const ForwardArgs& a, int group) {
   return h;
 }
 
-// What is stored of a head. All lanes of the warp take part, those without a head too.
+// The elements to store. All lanes of the warp take part, also those without a head.
 template <int kLanes, HeadMode kMode, Work kWork>
-__device__ __forceinline__ HeadPart turn_head(const ForwardArgs& a, const Head& head,
-                                              const HeadPart& raw, const HeadPart& norm,
-                                              const LanePlace& place, int position, float* stage) {
+__device__ __forceinline__ HeadPart rotate_head(const ForwardArgs& a, const Head& head,
+                                                const HeadPart& raw, const HeadPart& norm,
+                                                const LanePlace& place, int position,
+                                                float* stage) {
   const auto rotation = load_rotation<kMode>(a.rotary, position, place);
   float x[kPart];
   unpack(x, raw);
-  if constexpr (kWork == kNormAndTurn) {
+  if constexpr (kWork == kNormAndRotate) {
     const LaneSums sums = sum_products<kMode>(x, x, place);
     float both[2] = {sums.first, sums.second};
     sum_over_head<kLanes>(both);
@@ -78,7 +79,7 @@ __device__ __forceinline__ HeadPart turn_head(const ForwardArgs& a, const Head& 
       for (int i = 0; i < kPart; ++i) x[i] = __fmul_rn(weight[i], __fmul_rn(x[i], r));
     }
   }
-  rotate<kLanes, kMode, kWork == kTurnBack>(x, rotation, a.rotary, place, stage);
+  rotate<kLanes, kMode, kWork == kRotateBack>(x, rotation, a.rotary, place, stage);
   return pack(x);
 }
 
@@ -93,13 +94,13 @@ __global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork>)
   const LanePlace place = find_place(a.rotary, static_cast<int>(threadIdx.x) % kLanes, a.head_dim);
   const bool only_values = __all_sync(0xffffffffu, head.is_value || !head.exists);
   if (__all_sync(0xffffffffu, !head.exists)) return;
-  const bool turns = a.rotary.rotary_dim > 0 && !only_values;
+  const bool rotates = a.rotary.rotary_dim > 0 && !only_values;
   const Bf16* in = a.in + int64_t{token} * a.in_row + int64_t{head.index} * a.head_dim;
   HeadPart next{};
   if (head.exists) next = load_part<kMode>(in, place, a.head_dim);
-  int next_position = turns ? a.rotary.positions[token] : 0;
+  int next_position = rotates ? a.rotary.positions[token] : 0;
   HeadPart norm{};
-  if (kWork == kNormAndTurn && head.exists && head.has_norm) {
+  if (kWork == kNormAndRotate && head.exists && head.has_norm) {
     norm = load_part<kMode>(head.index < a.query_heads ? a.q_norm : a.k_norm, place, a.head_dim);
   }
   for (; token < end; ++token) {
@@ -109,12 +110,12 @@ __global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork>)
     in += a.in_row;
     if (token + 1 < end) {
       if (head.exists) next = load_part<kMode>(in, place, a.head_dim);
-      if (turns) next_position = a.rotary.positions[token + 1];
+      if (rotates) next_position = a.rotary.positions[token + 1];
     }
     const int row = head.is_paged ? a.pages.slots[token] : token;
     if (!only_values) {
-      if constexpr (kWork == kNormAndTurn) forget(norm);
-      part = turn_head<kLanes, kMode, kWork>(a, head, part, norm, place, position, stage);
+      if constexpr (kWork == kNormAndRotate) forget(norm);
+      part = rotate_head<kLanes, kMode, kWork>(a, head, part, norm, place, position, stage);
       // Read again where heads of both kinds share a warp, rather than held by every lane.
       if (head.is_value && head.exists) part = load_part<kMode>(raw, place, a.head_dim);
     }
@@ -164,17 +165,18 @@ cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in,
   args.inverse_dim = 1.0f / static_cast<float>(shape.head_dim);
   args.eps = eps;
   const bool has_norm = q_norm != nullptr || k_norm != nullptr;
-  const bool aligned = is_aligned(out) && is_aligned(in) && is_aligned(q_norm) &&
-                       is_aligned(k_norm) && is_aligned(pages.k) && is_aligned(pages.v);
+  const bool aligned = has_aligned_rows(out) && has_aligned_rows(in) && has_aligned_rows(q_norm) &&
+                       has_aligned_rows(k_norm) && has_aligned_rows(pages.k) &&
+                       has_aligned_rows(pages.v);
   return with_lanes(shape.head_dim, choose_mode(shape, rotary, aligned),
                     [&]<int kLanes, HeadMode kMode>() {
-                      return has_norm ? run<kLanes, kMode, kNormAndTurn>(args, stream)
-                                      : run<kLanes, kMode, kTurn>(args, stream);
+                      return has_norm ? run<kLanes, kMode, kNormAndRotate>(args, stream)
+                                      : run<kLanes, kMode, kRotate>(args, stream);
                     });
 }
 
-cudaError_t rows::turn_back(void* d, const RotaryTables& rotary, const QkvShape& shape,
-                            cudaStream_t stream) {
+cudaError_t rows::rotate_back(void* d, const RotaryTables& rotary, const QkvShape& shape,
+                              cudaStream_t stream) {
   ForwardArgs args{};
   args.out = static_cast<Bf16*>(d);
   args.in = args.out;
@@ -187,8 +189,8 @@ cudaError_t rows::turn_back(void* d, const RotaryTables& rotary, const QkvShape&
   args.in_row = static_cast<int>((shape.query_heads + 2 * shape.kv_heads) * shape.head_dim);
   args.out_row = args.in_row;
   return with_lanes(
-      shape.head_dim, choose_mode(shape, rotary, is_aligned(d)),
-      [&]<int kLanes, HeadMode kMode>() { return run<kLanes, kMode, kTurnBack>(args, stream); });
+      shape.head_dim, choose_mode(shape, rotary, has_aligned_rows(d)),
+      [&]<int kLanes, HeadMode kMode>() { return run<kLanes, kMode, kRotateBack>(args, stream); });
 }
 
 }  // namespace slimexx::kernels

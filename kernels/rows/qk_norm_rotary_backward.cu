@@ -1,7 +1,8 @@
-// Gradient of head norms and rotation, in place (of rotation alone: turn_back). With g the gradient
-// turned back, x the raw head, r = 1 / rms(x) and m = mean(g w x r): dx = r (g w - x r m), dw += g
-// x r. A lane serves one head of every token of its block's part and keeps its elements' share of
-// the weight's gradient; the next token's elements are on their way while it works on one.
+// Gradient of head norms and rotation, in place (of rotation alone: rotate_back). With g the
+// gradient rotated back, x the raw head, r = 1 / rms(x) and m = mean(g w x r): dx = r (g w - x r
+// m), dw += g x r. A lane serves one head of every token of its block's part and keeps its
+// elements' share of the weight's gradient; the next token's elements are on their way while it
+// works on one.
 #include "kernels/rows/head_tiles.cuh"
 
 namespace slimexx::kernels {
@@ -91,12 +92,12 @@ __global__ void __launch_bounds__(kTileThreads, 3)
   const int64_t at = int64_t{token} * a.row + int64_t{head} * a.head_dim;
   Bf16* d = a.d + at;
   const Bf16* raw = a.raw + at;
-  const bool turns = a.rotary.rotary_dim > 0;
+  const bool rotates = a.rotary.rotary_dim > 0;
   HeadPart next{}, next_raw{};
   if (exists) next = load_part<kMode>(d, place, a.head_dim);
   if (exists) next_raw = load_part<kMode>(raw, place, a.head_dim);
-  auto rotation = load_rotation<kMode>(a.rotary, turns ? a.rotary.positions[token] : 0, place);
-  int next_position = turns && token + 1 < end ? a.rotary.positions[token + 1] : 0;
+  auto rotation = load_rotation<kMode>(a.rotary, rotates ? a.rotary.positions[token] : 0, place);
+  int next_position = rotates && token + 1 < end ? a.rotary.positions[token + 1] : 0;
   HeadPart weight{};
   if (has_norm) weight = load_part<kMode>(norm, place, a.head_dim);
   float dw[kPart] = {};
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kTileThreads, 3)
     }
     rotate<kLanes, kMode, true>(g, rotation, a.rotary, place, shared);
     if (token + 1 < end) rotation = load_rotation<kMode>(a.rotary, next_position, place);
-    if (turns && token + 2 < end) next_position = a.rotary.positions[token + 2];
+    if (rotates && token + 2 < end) next_position = a.rotary.positions[token + 2];
     norm_backward<kLanes, kMode>(a, g, x, weight, place, has_norm, dw);
     if (exists) store_part<kMode>(out, pack(g), place, a.head_dim);
   }
@@ -143,7 +144,7 @@ cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, con
     return cudaErrorInvalidValue;
   }
   if (shape.tokens == 0 || shape.query_heads + shape.kv_heads == 0) return cudaSuccess;
-  if (!has_norm) return turn_back(d, rotary, shape, stream);
+  if (!has_norm) return rotate_back(d, rotary, shape, stream);
   const HeadTiles t = choose_tiles(shape);
   const BackwardArgs args{
       static_cast<Bf16*>(d),
@@ -160,7 +161,8 @@ cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, con
       t.tile_heads,
       1.0f / static_cast<float>(shape.head_dim),
       eps};
-  const bool aligned = is_aligned(d) && is_aligned(raw) && is_aligned(q_norm) && is_aligned(k_norm);
+  const bool aligned = has_aligned_rows(d) && has_aligned_rows(raw) && has_aligned_rows(q_norm) &&
+                       has_aligned_rows(k_norm);
   const dim3 grid(static_cast<unsigned>(t.parts), static_cast<unsigned>(t.tiles));
   const cudaError_t error = with_lanes(
       shape.head_dim, choose_mode(shape, rotary, aligned), [&]<int kLanes, HeadMode kMode>() {

@@ -124,8 +124,8 @@ cudaError_t rms_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x
                              cudaStream_t stream) {
   if (!is_served(rows, width)) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const bool vector =
-      width % kChunk == 0 && is_aligned(y, y_stride) && is_aligned(x, x_stride) && is_aligned(w);
+  const bool vector = width % kChunk == 0 && has_aligned_rows(y, y_stride) &&
+                      has_aligned_rows(x, x_stride) && has_aligned_rows(w);
   const NormArgs args{static_cast<Bf16*>(y),
                       static_cast<const Bf16*>(x),
                       static_cast<const Bf16*>(w),
@@ -143,8 +143,9 @@ cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void
                                  int64_t width, float eps, cudaStream_t stream) {
   if (!is_served(rows, width) || (y == nullptr) != (w == nullptr)) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const bool vector = width % kChunk == 0 && is_aligned(y) && is_aligned(x_sum) && is_aligned(x) &&
-                      is_aligned(branch) && is_aligned(branch_norm) && is_aligned(w);
+  const bool vector = width % kChunk == 0 && has_aligned_rows(y) && has_aligned_rows(x_sum) &&
+                      has_aligned_rows(x) && has_aligned_rows(branch) &&
+                      has_aligned_rows(branch_norm) && has_aligned_rows(w);
   const AddNormArgs args{static_cast<Bf16*>(y),
                          static_cast<Bf16*>(x_sum),
                          static_cast<const Bf16*>(x),

@@ -1,7 +1,7 @@
 // Gradient of RMSNorm. With r = 1 / rms(x), g = dy w and m = mean(g x r):
 //   dx (+)= r (g - x r m),  dw += sum over rows of dy x r.
 // A thread block walks one part of the rows; each thread keeps its columns' share of dw.
-#include "kernels/common/processors.h"
+#include "kernels/common/device.h"
 #include "kernels/rows/partial_sums.cuh"
 #include "kernels/rows/row_ring.cuh"
 #include "kernels/rows/row_sum.cuh"
@@ -175,8 +175,8 @@ cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x
                               void* workspace, cudaStream_t stream) {
   if (rows < 0 || width <= 0 || width > kMaxRowWidth) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const bool vector = width % kChunk == 0 && is_aligned(dx) && is_aligned(dy) && is_aligned(x) &&
-                      is_aligned(w) && is_aligned(workspace);
+  const bool vector = width % kChunk == 0 && has_aligned_rows(dx) && has_aligned_rows(dy) &&
+                      has_aligned_rows(x) && has_aligned_rows(w) && has_aligned_rows(workspace);
   BackwardArgs args{static_cast<Bf16*>(dx),
                     static_cast<float*>(workspace),
                     static_cast<const Bf16*>(dy),

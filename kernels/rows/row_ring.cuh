@@ -2,7 +2,7 @@
 // the copy engine brings each row `stages` rows before it is needed. Registers then hold one row
 // only, and memory stays busy while the block adds and scales.
 #pragma once
-#include "kernels/common/mbarrier.cuh"
+#include "kernels/common/tma.cuh"
 #include "kernels/rows/launch.cuh"
 
 namespace slimexx::kernels::rows {
@@ -39,15 +39,6 @@ inline int choose_stages(RingPlan& plan, int64_t budget) {
   return plan.stages * static_cast<int>(plan.stage_bytes);
 }
 
-__device__ __forceinline__ void load_bytes(void* to, const void* from, uint32_t bytes,
-                                           uint64_t* bar) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(bar))
-      : "memory");
-}
-
 // Every thread of the block holds one; thread 0 starts the copies.
 class RowRing {
  public:
@@ -74,7 +65,8 @@ class RowRing {
   __device__ __forceinline__ const T* row(int source) const {
     return reinterpret_cast<const T*>(current_ + plan_.offset[source]);
   }
-  // Gives the oldest row's stage back: behind a barrier that follows every thread's last read.
+  // Releases the oldest row's stage. A barrier must stand between every thread's last read and
+  // this.
   __device__ __forceinline__ void release_row() {
     if (threadIdx.x == 0) fetch(oldest_);
     if (++oldest_ == plan_.stages) oldest_ = 0;

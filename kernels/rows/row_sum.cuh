@@ -59,7 +59,7 @@ __device__ __forceinline__ void sum_over_lanes(float (&v)[kCount]) {
 }
 
 // Every thread receives the sums. `shared` must not be in use by an earlier call that some thread
-// may still be reading: callers in a loop take turns between two.
+// may still be reading: callers in a loop alternate between two.
 template <int kCount>
 __device__ __forceinline__ void sum_over_block(float (&v)[kCount],
                                                float (&shared)[kCount][kMaxWarps]) {

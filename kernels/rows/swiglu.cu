@@ -108,8 +108,9 @@ cudaError_t run(SwigluArgs args, int64_t rows, int64_t width, cudaStream_t strea
   args.tiles = choose_row_tiles(width, per_thread);
   args.width = static_cast<int>(width);
   if (!fits_grid(rows, args.tiles)) return cudaErrorInvalidValue;
-  const bool vector = width % kChunk == 0 && is_aligned(args.out) && is_aligned(args.gate_up) &&
-                      is_aligned(args.dh) && is_aligned(args.h);
+  const bool vector = width % kChunk == 0 && has_aligned_rows(args.out) &&
+                      has_aligned_rows(args.gate_up) && has_aligned_rows(args.dh) &&
+                      has_aligned_rows(args.h);
   auto* kernel = per_thread == 1   ? Kernel<1>::get(vector)
                  : per_thread == 2 ? Kernel<2>::get(vector)
                                    : Kernel<kMost>::get(vector);

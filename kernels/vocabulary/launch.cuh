@@ -10,7 +10,7 @@
 
 namespace slimexx::kernels::vocabulary {
 
-// Kernels of this family start early, each with enter_kernel() first of all.
+// Kernels of this family are launched early, so each must begin with enter_kernel().
 struct GridShape {
   int64_t blocks;
   int threads;
@@ -29,7 +29,7 @@ cudaError_t launch(void (*kernel)(Parameters...), const GridShape& shape, cudaSt
       stream, arguments...);
 }
 
-// What a row is merged into; all [rows], each null where not wanted.
+// The results of merging a row's tiles; all [rows], each null where not wanted.
 struct MergedRows {
   float* lse = nullptr;
   float* entropies = nullptr;            // needs TilePartials::weighted

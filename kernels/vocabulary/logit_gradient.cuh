@@ -13,7 +13,7 @@ struct GradientRow {
   // By z, without what the target adds and before the division by the temperature.
   __device__ __forceinline__ float gradient(float z) const {
     const float log_p = __fadd_rn(z, -lse);
-    const float p = fixed_exp(log_p);
+    const float p = exp_approx(log_p);
     const float d = __fmul_rn(p, __fmaf_rn(-dh, __fadd_rn(log_p, entropy), -dlp));
     return p == 0.0f ? 0.0f : d;  // log_p may be -inf
   }

@@ -1,4 +1,4 @@
-// How one block chooses the token of one row from the partial results of the row's tiles:
+// One block chooses the token of one row from the partial results of the row's tiles:
 //   untruncated  the uniform number picks a tile by the tiles' masses, then a token in that tile
 //   greedy       the first tile whose maximum is the row's, the first token of it
 // Truncated rows: truncation.cuh.

@@ -1,5 +1,6 @@
-// Where a block that samples one row finds its tokens: the row's tiles, read from memory again, or
-// a list of candidates in shared memory. Both call f(key, id) once a token, in no particular order.
+// The two sources of a row's tokens for the block that samples it: the row's tiles, read from
+// memory again, or a list of candidates in shared memory. Both call f(key, id) once a token, in no
+// particular order.
 #pragma once
 #include "kernels/vocabulary/select.cuh"
 
@@ -42,10 +43,10 @@ struct TiledRow {
   template <class F>
   __device__ __forceinline__ void for_each(F f) const {
     for_each_half([&](int column, const float4& v) {
-      see(v.x, column, f);
-      see(v.y, column + 1, f);
-      see(v.z, column + 2, f);
-      see(v.w, column + 3, f);
+      visit_logit(v.x, column, f);
+      visit_logit(v.y, column + 1, f);
+      visit_logit(v.z, column + 2, f);
+      visit_logit(v.w, column + 3, f);
     });
   }
 
@@ -55,10 +56,10 @@ struct TiledRow {
     for_each_half([&](int column, const float4& v) {
       uint64_t sum = 0;
       const auto add = [&](uint32_t key, uint32_t id) { sum += mass(key, id); };
-      see(v.x, column, add);
-      see(v.y, column + 1, add);
-      see(v.z, column + 2, add);
-      see(v.w, column + 3, add);
+      visit_logit(v.x, column, add);
+      visit_logit(v.y, column + 1, add);
+      visit_logit(v.z, column + 2, add);
+      visit_logit(v.w, column + 3, add);
       sum = add_lanes(0xffffffffu, sum);
       if (threadIdx.x % 32 == 0) histogram.set(column >> kIdBinBits, {1, sum});
     });
@@ -70,7 +71,7 @@ struct TiledRow {
     return tiles[index + half / 2] * kTileColumns + half % 2 * (kTileColumns / 2) + lane * 4;
   }
   template <class F>
-  __device__ __forceinline__ void see(float logit, int column, F& f) const {
+  __device__ __forceinline__ void visit_logit(float logit, int column, F& f) const {
     if (column >= columns) return;
     const uint32_t key = key_of(divider.temperature == 1.0f ? logit : divider(logit));
     if (key >= lowest_key) f(key, static_cast<uint32_t>(column));

@@ -1,5 +1,4 @@
-// What the pieces of sample_tokens share: masses, the order of tokens, random numbers, the memory
-// of a block.
+// Shared by the parts of sample_tokens: masses, the order of tokens, random numbers.
 //
 // Masses are integers: weight = exp(z - M), M the largest z among the allowed tokens, times 2^44,
 // rounded down. A row of 2^18 columns sums to at most 2^62. Integer sums are the same in any order,
@@ -17,14 +16,14 @@ constexpr float kMassUnit = 0x1p44f;
 constexpr int kSamplingThreads = 512;
 constexpr int kSamplingWarps = kSamplingThreads / 32;
 
-// What truncation left of a row, kept in the workspace for inspection (place_kept_sets). Token id
-// is kept if key_of(z) > key, or key_of(z) == key and id <= last_id; and exp(z - maximum) >=
-// min_weight.
+// The tokens that truncation kept of a row, in the workspace for inspection (place_kept_sets).
+// Token id is kept if key_of(z) > key, or key_of(z) == key and id <= last_id; and exp(z - maximum)
+// >= min_weight.
 struct KeptSet {
   uint32_t key = 0, last_id = 0xffffffffu;
   float maximum = 0.0f, min_weight = 0.0f;
   uint64_t total = 0;  // mass of all allowed tokens, from the tiles' sums
-  uint64_t mass = 0;   // of the kept tokens; what the uniform number is scaled by
+  uint64_t mass = 0;   // of the kept tokens; the uniform number is scaled by it
 };
 static_assert(sizeof(KeptSet) == 32);
 
@@ -43,7 +42,7 @@ __device__ __forceinline__ float value_of(uint32_t key) {
 }
 
 __device__ __forceinline__ float weight_of(float z, float maximum) {
-  return fixed_exp(__fadd_rn(z, -maximum));
+  return exp_approx(__fadd_rn(z, -maximum));
 }
 __device__ __forceinline__ uint64_t mass_of(float weight) {
   return __float2ull_rd(__fmul_rn(weight, kMassUnit));

@@ -128,7 +128,7 @@ struct Histogram {
         bins[2] = bins[2] + Tally{counts.z, uint64_t{highs.z} << 32 | lows.z};
         bins[3] = bins[3] + Tally{counts.w, uint64_t{highs.w} << 32 | lows.w};
       }
-      sync_cluster();  // nobody reads any more
+      sync_cluster();  // all blocks have read
       for (int i = 0; i < kBinsPerThread; ++i) set(first + i, bins[i]);
     } else {
       for (int i = 0; i < kBinsPerThread; ++i) bins[i] = at(first + i);

@@ -1,5 +1,5 @@
-// What was sampled, to the next step and to the host: tokens that the host did not know yet when it
-// staged them are filled in, and tokens with their log-probs are written to the host's memory.
+// Copies sampled tokens to the next step and to the host: fills in tokens that the host did not
+// know when it staged them, and writes tokens with their log-probs to the host's memory.
 #include "slimexx/kernels/step_tokens.h"
 
 #include "kernels/vocabulary/launch.cuh"

@@ -3,8 +3,7 @@
 // asked for and 190 KB a multiprocessor are in flight; quotients go back the same way. In shared
 // memory the eight tiles lie kPitch apart, which puts the pairs that four of them read at once into
 // different banks.
-#include "kernels/common/mbarrier.cuh"
-#include "kernels/common/processors.h"
+#include "kernels/common/device.h"
 #include "kernels/common/tma.cuh"
 #include "kernels/vocabulary/launch.cuh"
 
@@ -17,20 +16,6 @@ constexpr int kTilesPerStep = 8;
 constexpr int kPitch = kTileColumns + 8;  // floats
 constexpr int kStageFloats = kTilesPerStep * kPitch;
 constexpr size_t kSharedBytes = size_t{kWarps} * kStages * kStageFloats * sizeof(float);
-
-__device__ __forceinline__ void load_bytes(void* to, const void* from, uint32_t bytes,
-                                           uint64_t* bar) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(bar))
-      : "memory");
-}
-__device__ __forceinline__ void store_bytes(void* to, const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-               "r"(shared_address(from)), "r"(bytes)
-               : "memory");
-}
 
 // Where tile `index` of all rows' tiles lies; width 0 beyond the last.
 struct Tile {

@@ -5,7 +5,7 @@
 // one round trip to memory.
 #include <cuda_runtime.h>
 
-#include "kernels/common/processors.h"
+#include "kernels/common/device.h"
 #include "kernels/vocabulary/launch.cuh"
 
 namespace slimexx::kernels::vocabulary {

@@ -1,6 +1,6 @@
 // The one order in which a row of logits is summed over the vocabulary (numeric contract N4, N9).
-// Every kernel that wants a log-normaliser or an entropy goes through these functions, so that
-// their bits agree whether the logits come from memory or straight from a product's accumulators.
+// Every kernel that computes a log-normaliser or an entropy calls these functions, so that the bits
+// are the same whether the logits come from memory or from a product's accumulators.
 // Multiplications and additions are written as intrinsics: no compiler flag contracts them.
 //
 // Tile: kTileColumns columns from a multiple of kTileColumns; columns beyond the row count as -inf.
@@ -21,6 +21,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/exponential.cuh"
 #include "slimexx/kernels/vocabulary.h"
 
 namespace slimexx::kernels::vocabulary {
@@ -101,12 +102,6 @@ struct LogitDivider {
   }
 };
 
-__device__ __forceinline__ float fixed_exp(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, 1.4426950408889634f)));
-  return y;
-}
-
 // Natural logarithm of x >= 2^-126, about 1 ulp; 0 gives -inf, NaN and +inf pass through.
 // x = 2^e * v, v in [sqrt(1/2), sqrt(2)); log v = 2 atanh(g), g = (v - 1) / (v + 1).
 __device__ __forceinline__ float fixed_log(float x) {
@@ -126,7 +121,7 @@ __device__ __forceinline__ float fixed_log(float x) {
   return __fmaf_rn(e, 0.693145751953125f, __fadd_rn(f, tail));
 }
 
-// What is subtracted before the exponential: the maximum, or 0 where there is nothing to weigh.
+// The shift before the exponential: the maximum, or 0 where all logits are -inf.
 __device__ __forceinline__ float shift_of(float maximum) {
   return maximum == -kInfinity ? 0.0f : maximum;
 }
@@ -135,7 +130,7 @@ __device__ __forceinline__ float shift_of(float maximum) {
 template <bool kWeighted>
 __device__ __forceinline__ void add_value(float z, float shift, float& sum, float& weighted) {
   const float d = __fadd_rn(z, -shift);
-  const float e = fixed_exp(d);
+  const float e = exp_approx(d);
   sum = __fadd_rn(sum, e);
   if constexpr (kWeighted) weighted = __fmaf_rn(e, fmaxf(d, kLowestDifference), weighted);
 }
@@ -201,7 +196,7 @@ __device__ __forceinline__ TileSum merge_tiles(const float* maximum, const float
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const float d = __fadd_rn(maxima[i], -shift);
-      const float e = fixed_exp(d);
+      const float e = exp_approx(d);
       s = __fmaf_rn(sums[i], e, s);
       if constexpr (kWeighted) {
         t = __fmaf_rn(__fmaf_rn(fmaxf(d, kLowestDifference), sums[i], terms[i]), e, t);

@@ -5,7 +5,7 @@
 //      counted and weighed in bins of equal width in z, and listed in shared memory if they fit.
 //   2. The bin in which top_k's count or top_p's mass is reached is ordered exactly: sorted in
 //   shared
-//      memory, or, if its tokens are many, by histograms of their keys and ids.
+//      memory or, if its tokens are many, by histograms of their keys and ids.
 //   3. The kept tokens are weighed by id; the uniform number picks 128 ids, then one of them.
 // Passes over the row or its list: 1, one for each bin ordered, 1.
 #pragma once

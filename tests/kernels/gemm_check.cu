@@ -85,7 +85,7 @@ struct Operands {
 void print_config(const GemmConfig& c) {
   std::printf("%s %dx%d tokens %d cluster %d band %d blocks %d lead %d",
               c.swap_operands ? "swapped"
-              : c.take_turns  ? "in turns"
+              : c.ping_pong   ? "in turns"
                               : "plain",
               c.rows, c.columns, c.tokens, c.cluster, c.band, c.blocks_per_sm, c.lead);
 }
@@ -416,10 +416,10 @@ void check_tiny() {
     c.tokens = i % 2 == 0 ? 0 : room - 21;
     const int tokens = c.tokens == 0 ? room : c.tokens;
     const int features = c.swap_operands ? c.rows : c.columns;
-    Operands& tiles = c.take_turns ? deep : flat;
+    Operands& tiles = c.ping_pong ? deep : flat;
     const int64_t beside = (tiles.n + features - 1) / features;
     c.lead = c.lead == 0 ? 3 : 0;
-    const int blocks = c.take_turns ? 2 : c.blocks_per_sm;
+    const int blocks = c.ping_pong ? 2 : c.blocks_per_sm;
     check_config(tiles, tokens * (140 * blocks / beside + 1) - 3, c, true);
   }
 }
@@ -428,7 +428,7 @@ void check_tiny() {
 void check_turns() {
   Operands o(2000, 5128, 1000, true);
   for (int i = 0; i < count_gemm_configs(); ++i) {
-    if (get_gemm_config(i).take_turns) check_config(o, o.m, get_gemm_config(i));
+    if (get_gemm_config(i).ping_pong) check_config(o, o.m, get_gemm_config(i));
   }
 }
 

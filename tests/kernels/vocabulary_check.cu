@@ -40,7 +40,7 @@ __global__ void sum_serially(Expected* out, LogitRows z) {
     for (int q = 0; q < 4; ++q) {
       for (int j = 0; j < 32; ++j) {
         for (int odd = 0; odd < 2; ++odd) {
-          const float d = at(tile * 256 + 8 * j + 2 * q + odd) - tile_shift, e = fixed_exp(d);
+          const float d = at(tile * 256 + 8 * j + 2 * q + odd) - tile_shift, e = exp_approx(d);
           sums[q] = __fadd_rn(sums[q], e);
           weighted[q] = __fmaf_rn(e, fmaxf(d, -1e30f), weighted[q]);
         }
@@ -49,7 +49,7 @@ __global__ void sum_serially(Expected* out, LogitRows z) {
     const float sum = __fadd_rn(__fadd_rn(sums[0], sums[1]), __fadd_rn(sums[2], sums[3]));
     const float weight =
         __fadd_rn(__fadd_rn(weighted[0], weighted[1]), __fadd_rn(weighted[2], weighted[3]));
-    const float d = m - shift, e = fixed_exp(d);
+    const float d = m - shift, e = exp_approx(d);
     s[tile % 32] = __fmaf_rn(sum, e, s[tile % 32]);
     t[tile % 32] = __fmaf_rn(__fmaf_rn(fmaxf(d, -1e30f), sum, weight), e, t[tile % 32]);
   }

@@ -44,7 +44,7 @@ struct GemmConfig {
   int blocks_per_sm = 1;       // 2: half the stages each, only where a stage is small
   int lead = 0;                // K blocks by which the first warpgroup runs ahead of the second
   int tokens = 0;              // rows of x that a tile takes, if fewer than it has room for
-  bool take_turns = false;     // a tile is one warpgroup's work, the next one the other's
+  bool ping_pong = false;      // one warpgroup computes a tile, the other the next one
 };
 
 // The configurations that are compiled in. Tests and benchmarks walk them.
