@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "slimexx/base/error.h"
 #include "slimexx/io/checkpoint.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/tensor/convertible.h"
 
@@ -38,28 +41,57 @@ struct Faults {
   }
 };
 
-// Reads a part through `read(begin, end, buffer)` into the store, counting values that are not
-// finite.
-template <class Read>
-void read_part(tensor::DType dtype, const HfPart& part, const ParameterInfo& info,
-               ParameterStore& store, Faults& faults, const Read& read) {
-  const int64_t n = part.end - part.begin, chunk = std::min(n, kChunkElements);
-  std::vector<char> raw(static_cast<size_t>(chunk * tensor::dtype_bytes(dtype)));
-  std::vector<float> values(static_cast<size_t>(chunk));
-  int64_t bad = 0, first_bad = -1;
-  for (int64_t begin = 0; begin < n; begin += kChunkElements) {
-    const int64_t end = std::min(n, begin + kChunkElements);
-    read(begin, end, raw.data());
-    tensor::convert_elements(dtype, raw.data(), tensor::DType::kF32, values.data(), end - begin);
-    for (int64_t i = begin; i < end; ++i) {
-      if (std::isfinite(values[static_cast<size_t>(i - begin)])) continue;
-      if (bad++ == 0) first_bad = i;
-    }
-    store.write_weights(info, part.begin + begin, values.data(), end - begin);
+// A tensor on disk to read from: its element type, and elements [begin, end) of it.
+struct Source {
+  tensor::DType dtype = tensor::DType::kF32;
+  std::function<void(int64_t begin, int64_t end, void* out)> read;
+};
+
+// Values that are not finite, in one tensor.
+struct BadValues {
+  int64_t count = 0, first = -1;
+};
+
+void find_bad_values(std::span<const float> values, int64_t on_disk, BadValues& bad) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    const int64_t at = on_disk + static_cast<int64_t>(i);
+    bad.first = bad.count++ == 0 ? at : std::min(bad.first, at);
   }
-  if (bad > 0)
-    faults.lines.push_back(fmt::format("{}: {} values are NaN or infinite, first at element {}",
-                                       part.name, bad, first_bad));
+}
+
+// Fills a parameter from a source for each of its parts, a chunk of the parameter at a time.
+void read_parameter(const ParameterInfo& info, std::span<const Source> sources,
+                    ParameterStore& store, Faults& faults) {
+  std::vector<char> raw;
+  std::vector<float> values(static_cast<size_t>(std::min(info.num_elements(), kChunkElements)));
+  std::vector<BadValues> bad(info.parts.size());
+  int64_t begin = 0, end = 0;  // of the chunk that `values` holds
+  const auto flush = [&] {
+    store.write_weights(info, begin, values.data(), end - begin);
+    begin = end;
+  };
+  for (const ElementRun& run : list_runs(info)) {
+    for (int64_t done = 0; done < run.size;) {
+      const int64_t n = std::min(run.size - done, begin + kChunkElements - end);
+      const Source& source = sources[run.part];
+      raw.resize(static_cast<size_t>(n * tensor::dtype_bytes(source.dtype)));
+      source.read(run.on_disk + done, run.on_disk + done + n, raw.data());
+      const std::span<float> to =
+          std::span(values).subspan(static_cast<size_t>(end - begin), static_cast<size_t>(n));
+      tensor::convert_elements(source.dtype, raw.data(), tensor::DType::kF32, to.data(), n);
+      find_bad_values(to, run.on_disk + done, bad[run.part]);
+      done += n;
+      end += n;
+      if (end - begin == kChunkElements) flush();
+    }
+  }
+  if (end > begin) flush();
+  for (size_t p = 0; p < bad.size(); ++p) {
+    if (bad[p].count > 0)
+      faults.lines.push_back(fmt::format("{}: {} values are NaN or infinite, first at element {}",
+                                         info.parts[p].name, bad[p].count, bad[p].first));
+  }
 }
 
 // A tensor of one tied to the embedding may be repeated on disk; then it must be the same bytes.
@@ -101,26 +133,30 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
   std::set<std::string> wanted;
   if (spec.tied_embeddings) wanted.insert("lm_head.weight");
   for (const auto& info : store.infos()) {
+    std::vector<Source> sources;
     for (const auto& part : info.parts) {
-      wanted.insert(part.name);
+      const bool is_new = wanted.insert(part.name).second;
       const auto* located = folder.find(part.name);
+      std::string fault;
       if (located == nullptr) {
-        faults.lines.push_back(fmt::format("{}: missing", part.name));
+        fault = "missing";
       } else if (located->entry->shape != part.shape) {
-        faults.lines.push_back(fmt::format("{}: shape {} in {}, config.json wants {}", part.name,
-                                           shape_text(located->entry->shape), located->file->path(),
-                                           shape_text(part.shape)));
+        fault =
+            fmt::format("shape {} in {}, config.json wants {}", shape_text(located->entry->shape),
+                        located->file->path(), shape_text(part.shape));
       } else if (!tensor::is_convertible(located->entry->dtype)) {
-        faults.lines.push_back(fmt::format("{}: dtype {} cannot be loaded as a dense weight",
-                                           part.name, tensor::dtype_name(located->entry->dtype)));
+        fault = fmt::format("dtype {} cannot be loaded as a dense weight",
+                            tensor::dtype_name(located->entry->dtype));
       } else {
-        read_part(located->entry->dtype, part, info, store, faults,
-                  [&](int64_t begin, int64_t end, void* out) {
-                    located->file->read(*located->entry, begin, end, out);
-                  });
-        if (on_loaded) on_loaded(part.end - part.begin);
+        sources.push_back({located->entry->dtype, [located](int64_t begin, int64_t end, void* out) {
+                             located->file->read(*located->entry, begin, end, out);
+                           }});
       }
+      if (!fault.empty() && is_new) faults.lines.push_back(fmt::format("{}: {}", part.name, fault));
     }
+    if (sources.size() < info.parts.size()) continue;
+    read_parameter(info, sources, store, faults);
+    if (on_loaded) on_loaded(info.num_elements());
   }
   for (const auto& name : folder.tensor_names()) {
     if (!wanted.contains(name) && !is_ignorable(name))
@@ -130,27 +166,26 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
   faults.throw_if_any(folder.directory());
 }
 
-void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec,
-                             const io::Checkpoint& checkpoint) {
-  (void)spec;
+void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint) {
   Faults faults;
   for (const auto& info : store.infos()) {
+    std::vector<Source> sources;
     for (const auto& part : info.parts) {
       const char* section = checkpoint.find("master", part.name) != nullptr ? "master" : "weights";
       const auto* entry = checkpoint.find(section, part.name);
-      if (entry == nullptr || entry->shape != part.shape || !tensor::is_convertible(entry->dtype)) {
+      if (entry == nullptr) {
+        faults.lines.push_back(fmt::format("{}: missing", part.name));
+      } else if (entry->shape != part.shape || !tensor::is_convertible(entry->dtype)) {
         faults.lines.push_back(
-            entry == nullptr
-                ? fmt::format("{}: missing", part.name)
-                : fmt::format("{}: shape {} {}, wanted {}", part.name, shape_text(entry->shape),
-                              tensor::dtype_name(entry->dtype), shape_text(part.shape)));
-        continue;
+            fmt::format("{}: shape {} {}, wanted {}", part.name, shape_text(entry->shape),
+                        tensor::dtype_name(entry->dtype), shape_text(part.shape)));
+      } else {
+        sources.push_back({entry->dtype, [&, section](int64_t begin, int64_t end, void* out) {
+                             checkpoint.read(section, part.name, begin, end, out);
+                           }});
       }
-      read_part(entry->dtype, part, info, store, faults,
-                [&](int64_t begin, int64_t end, void* out) {
-                  checkpoint.read(section, part.name, begin, end, out);
-                });
     }
+    if (sources.size() == info.parts.size()) read_parameter(info, sources, store, faults);
   }
   faults.throw_if_any(checkpoint.directory());
 }

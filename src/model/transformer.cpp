@@ -21,12 +21,10 @@ namespace {
 using tensor::ArenaScope;
 using tensor::DType;
 
-using Lookup = Tensor (ParameterStore::*)(const std::string&) const;
+using Lookup = Tensor (ParameterStore::*)(ParameterId) const;
 
 ModelParameters bind(const ParameterStore& store, const ModelSpec& spec, Lookup lookup) {
-  const auto get = [&](const std::string& name) {
-    return store.contains(name) ? (store.*lookup)(name) : Tensor{};
-  };
+  const auto get = [&](const std::string& name) { return (store.*lookup)(store.find(name)); };
   ModelParameters p;
   p.embedding = get("embedding.weight");
   p.final_norm = get("final_norm.weight");

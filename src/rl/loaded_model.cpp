@@ -15,6 +15,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 
@@ -106,17 +107,15 @@ namespace {
 std::vector<io::HfTensor> list_export_tensors(const model::ParameterStore& store,
                                               const model::ModelSpec& spec) {
   std::vector<io::HfTensor> tensors;
-  for (const auto& info : store.infos()) {
-    for (const auto& part : info.parts) {
-      tensors.push_back({part.name, spec.checkpoint_dtype, part.shape,
-                         [&store, &info, first = part.begin, dtype = spec.checkpoint_dtype](
-                             int64_t begin, int64_t end, void* out) {
-                           std::vector<float> values(static_cast<size_t>(end - begin));
-                           store.read_weights(info, first + begin, values.data(), end - begin);
-                           tensor::convert_elements(tensor::DType::kF32, values.data(), dtype, out,
-                                                    end - begin);
-                         }});
-    }
+  for (model::TensorSource& source : model::list_tensor_sources(store.infos())) {
+    const auto shared = std::make_shared<const model::TensorSource>(std::move(source));
+    tensors.push_back(
+        {shared->name, spec.checkpoint_dtype, shared->shape,
+         [&store, shared, dtype = spec.checkpoint_dtype](int64_t begin, int64_t end, void* out) {
+           std::vector<float> values(static_cast<size_t>(end - begin));
+           model::read_tensor(store, *shared, begin, end, values.data());
+           tensor::convert_elements(tensor::DType::kF32, values.data(), dtype, out, end - begin);
+         }});
   }
   return tensors;
 }

@@ -20,6 +20,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/model/boxes.h"
 
 namespace slimexx::rl {
 namespace {
@@ -29,20 +30,21 @@ constexpr Section kSections[] = {{"master", &train::ShardedAdamW::master},
                                  {"exp_avg", &train::ShardedAdamW::exp_avg},
                                  {"exp_avg_sq", &train::ShardedAdamW::exp_avg_sq}};
 
-// Elements of a part that a rank holds: [begin, end) of the part, and where they stand in the
-// rank's arrays. A rank may hold several stretches of one part.
+// Elements [begin, end) of a tensor on disk that a rank holds, and where they stand in its arrays.
 struct Overlap {
+  size_t part = 0;
   int64_t begin, end, at;
 };
-std::vector<Overlap> list_overlaps(const model::ParameterInfo& info, const model::HfPart& part,
+std::vector<Overlap> list_overlaps(const model::ParameterInfo& info,
                                    std::span<const train::OwnedPiece> pieces) {
-  const int64_t first = info.offset + part.begin, last = info.offset + part.end;
   std::vector<Overlap> overlaps;
   for (const auto& piece : pieces) {
-    const int64_t begin = std::max(first, piece.range.begin);
-    const int64_t end = std::min(last, piece.range.end);
-    if (begin < end)
-      overlaps.push_back({begin - first, end - first, piece.begin + begin - piece.range.begin});
+    const int64_t begin = std::max(info.offset, piece.range.begin) - info.offset;
+    const int64_t end = std::min(info.offset + info.num_elements(), piece.range.end) - info.offset;
+    if (begin >= end) continue;
+    const int64_t shift = piece.begin + info.offset - piece.range.begin;
+    for (const model::ElementRun& run : model::list_runs(info, begin, end))
+      overlaps.push_back({run.part, run.on_disk, run.on_disk + run.size, shift + run.in_parameter});
   }
   return overlaps;
 }
@@ -133,11 +135,11 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   for (const auto& [section, member] : kSections) {
     s.data.push_back(download_widened((optimizer.*member)()));
     for (const auto& info : store.infos()) {
-      for (const auto& part : info.parts) {
+      for (const auto& part : info.parts)
         s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
-        for (const Overlap& o : list_overlaps(info, part, optimizer.pieces()))
-          s.pieces.push_back({section, part.name, o.begin, o.end, s.data.back().data() + o.at});
-      }
+      for (const Overlap& o : list_overlaps(info, optimizer.pieces()))
+        s.pieces.push_back(
+            {section, info.parts[o.part].name, o.begin, o.end, s.data.back().data() + o.at});
     }
   }
   s.shard = std::async(options_.async ? std::launch::async : std::launch::deferred,
@@ -216,12 +218,12 @@ void load_training_state(const io::Checkpoint& checkpoint, const model::Paramete
               fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
               "resume with the model that the checkpoint was made from", checkpoint.directory());
         }
-        for (const Overlap& o : list_overlaps(info, part, optimizer.pieces())) {
-          buffer.resize(static_cast<size_t>(o.end - o.begin));
-          checkpoint.read(section, part.name, o.begin, o.end, buffer.data());
-          num_rounded += upload_rounded(tensor::compute_stream(own.device()),
-                                        own.rows(o.at, o.at + o.end - o.begin), buffer);
-        }
+      }
+      for (const Overlap& o : list_overlaps(info, optimizer.pieces())) {
+        buffer.resize(static_cast<size_t>(o.end - o.begin));
+        checkpoint.read(section, info.parts[o.part].name, o.begin, o.end, buffer.data());
+        num_rounded += upload_rounded(tensor::compute_stream(own.device()),
+                                      own.rows(o.at, o.at + o.end - o.begin), buffer);
       }
     }
   }

@@ -134,7 +134,7 @@ void TrainingRun::build_reference() {
   // A reference that is only logged lies in the gradients' memory while it is used.
   reference_is_transient_ = config_.rl.logs_reference_only() &&
                             model::ParameterStore::weight_bytes(reference_.spec, request_.device) <=
-                                policy_.store->flat_gradients().size_bytes();
+                                policy_.store->gradient_memory().size_bytes();
   if (!reference_is_transient_)
     reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
 }
@@ -237,7 +237,7 @@ void TrainingRun::resume() {
   } else {
     require(!request_.start.wants_training, "this checkpoint holds weights only, no training state",
             "start from its weights by model.load", path);
-    model::load_checkpoint_weights(*policy_.store, policy_.spec, checkpoint);
+    model::load_checkpoint_weights(*policy_.store, checkpoint);
     trainer_->optimizer().take_master();
     if (is_root()) log_info("the weights are those of {}", path);
   }

@@ -77,10 +77,7 @@ tensor::Tensor TrainingRun::take_pool() {
 }
 
 // The memory of the gradients, of which nothing is wanted between two optimizer steps.
-tensor::Tensor TrainingRun::gradient_bytes() const {
-  const tensor::Tensor flat = policy_.store->flat_gradients();
-  return {flat.raw(), tensor::DType::kU8, flat.device(), {flat.size_bytes()}};
-}
+tensor::Tensor TrainingRun::gradient_bytes() const { return policy_.store->gradient_memory(); }
 
 // No microbatch has more samples than an optimizer step.
 int64_t TrainingRun::samples_per_microbatch() const {

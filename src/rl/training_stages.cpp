@@ -11,6 +11,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/io/safetensors.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
 #include "stop_signal.h"
@@ -68,25 +69,23 @@ size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t nu
   return static_cast<size_t>(batch > 0 ? batch : total / steps);
 }
 
-void write_flat(const std::string& path, const model::ParameterStore& store,
-                const tensor::Tensor& flat) {
+// The tensors of all parameters in f32, as read_values gives elements [begin, begin + n) of one.
+template <class ReadValues>
+void write_tensors(const std::string& path, const model::ParameterStore& store,
+                   const ReadValues& read_values) {
   std::vector<io::TensorEntry> entries;
-  std::vector<tensor::Tensor> data;
-  for (const auto& info : store.infos()) {
-    for (const auto& part : info.parts) {
-      entries.push_back({.name = part.name, .dtype = tensor::DType::kF32, .shape = part.shape});
-      data.push_back(flat.rows(info.offset + part.begin, info.offset + part.end));
-    }
-  }
+  const std::vector<model::TensorSource> sources = model::list_tensor_sources(store.infos());
+  for (const auto& source : sources)
+    entries.push_back({.name = source.name, .dtype = tensor::DType::kF32, .shape = source.shape});
   io::SafetensorsWriter writer(path, entries, {{"format", "pt"}});
-  const tensor::Stream stream = tensor::compute_stream(flat.device());
-  for (const auto& source : data) {
-    std::vector<char> stored(static_cast<size_t>(source.size_bytes()));
-    std::vector<float> values(static_cast<size_t>(source.num_elements()));
-    tensor::download(stream, stored.data(), source);
-    tensor::convert_elements(source.dtype(), stored.data(), tensor::DType::kF32, values.data(),
-                             source.num_elements());
-    writer.write(values.data(), values.size() * 4);
+  std::vector<float> values;
+  for (const auto& source : sources) {
+    for (const auto& piece : source.pieces) {
+      values.resize(static_cast<size_t>(piece.size));
+      read_values(store.infos()[static_cast<size_t>(piece.parameter)], piece.in_parameter,
+                  values.data(), piece.size);
+      writer.write(values.data(), values.size() * 4);
+    }
   }
   writer.finish();
 }
@@ -463,15 +462,19 @@ void TrainingRun::dump_gradients() {
   trainer_->gather_gradients();
   if (!is_root()) return;
   make_directories(config_.debug.dump_gradients);
-  write_flat(join_path(config_.debug.dump_gradients, "gradients.safetensors"), *policy_.store,
-             policy_.store->flat_gradients());
+  write_tensors(join_path(config_.debug.dump_gradients, "gradients.safetensors"), *policy_.store,
+                [&](const auto& info, int64_t begin, float* values, int64_t n) {
+                  policy_.store->read_gradients(info, begin, values, n);
+                });
 }
 
 void TrainingRun::dump_weights() const {
   if (!is_root()) return;
   make_directories(config_.debug.dump_weights);
-  write_flat(join_path(config_.debug.dump_weights, "weights.safetensors"), *policy_.store,
-             policy_.store->flat_weights());
+  write_tensors(join_path(config_.debug.dump_weights, "weights.safetensors"), *policy_.store,
+                [&](const auto& info, int64_t begin, float* values, int64_t n) {
+                  policy_.store->read_weights(info, begin, values, n);
+                });
 }
 
 }  // namespace slimexx::rl

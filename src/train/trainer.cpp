@@ -76,14 +76,16 @@ Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
   return a;
 }
 
-void Trainer::clear_gradients() { ops::fill_zero(context(), policy_.flat_gradients()); }
+void Trainer::clear_gradients() {
+  for (const auto& group : policy_.groups())
+    if (group.trainable) ops::fill_zero(context(), group.gradients);
+}
 
 // What the first microbatch adds to.
 void Trainer::clear_before_backward() {
-  const bool adds_embedding = !transformer_.spec().tied_embeddings;
   for (const auto& info : policy_.infos()) {
-    if (info.shape.size() == 1 || (adds_embedding && info.name == "embedding.weight"))
-      ops::fill_zero(context(), policy_.gradient(info.name));
+    if (info.zero_before_backward && info.trainable)
+      ops::fill_zero(context(), policy_.gradient(info.id));
   }
 }
 

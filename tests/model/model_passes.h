@@ -90,7 +90,7 @@ class Pass {
     run_on(ctx);
     if (backward_)
       for (const ParameterInfo& info : model_.store.infos())
-        outcome_.gradients.push_back(values(ctx, model_.store.gradient(info.name)));
+        outcome_.gradients.push_back(values(ctx, model_.store.gradient(info.id)));
     return outcome_;
   }
 

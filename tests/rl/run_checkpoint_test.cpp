@@ -121,7 +121,7 @@ TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
     expect_equal(load(ranks, directory), saved, std::to_string(ranks) + " ranks");
   // The weights alone, as conversion and evaluation read them.
   TinyPolicy policy(kModel);
-  model::load_checkpoint_weights(policy.store, policy.spec, checkpoint);
+  model::load_checkpoint_weights(policy.store, checkpoint);
   EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), saved.weights), "");
 }
 

@@ -169,8 +169,8 @@ TEST(Exchange, StartsWhileBackwardIsAtWork) {
       TinyPolicy policy;
       // The next layer's MLP comes before its attention.
       const bool at_once = start == ExchangeStart::kAtOnce;
-      const Tensor probe = policy.store.gradient(at_once ? "layers.0.mlp.down.weight"
-                                                         : "layers.0.attention.qkv.weight");
+      const Tensor probe = policy.store.gradient(policy.store.find(
+          at_once ? "layers.0.mlp.down.weight" : "layers.0.attention.qkv.weight"));
       std::vector<bool> was_zero;
       GradientExchange exchange = a_part_a_layer();
       exchange.start = start;

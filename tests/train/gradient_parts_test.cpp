@@ -14,7 +14,8 @@ std::vector<dist::Range> ranges_of(const std::vector<GradientPart>& parts) {
 TEST(GradientParts, AreTheHeadTheLayersFromTheLastAndTheEmbedding) {
   const TinyPolicy policy("qwen2_untied");
   const auto offset_of = [&](const std::string& name) {
-    return policy.store.gradient(name).f32() - policy.store.flat_gradients().f32();
+    return policy.store.gradient(policy.store.find(name)).f32() -
+           policy.store.flat_gradients().f32();
   };
   const auto parts = list_gradient_parts(policy.store, policy.spec, 1);
   const std::vector<int64_t> bounds = {policy.store.num_elements(), offset_of("final_norm.weight"),

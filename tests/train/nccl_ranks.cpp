@@ -90,7 +90,7 @@ Steps run_steps(tensor::Device device, bool early) {
   Policy policy(device, false);
   if (device.is_cpu()) {  // starts from what the device's weights were rounded to
     for (const auto& info : policy.store.infos()) {
-      float* w = policy.store.weight(info.name).f32();
+      float* w = policy.store.weight(info.id).f32();
       for (int64_t i = 0; i < info.num_elements(); ++i)
         w[i] = tensor::bf16_to_f32(tensor::f32_to_bf16(w[i]));
     }

@@ -1,4 +1,5 @@
 #include "slimexx/train/optimizer.h"
+#include "slimexx/model/boxes.h"
 
 #include <cmath>
 #include <fstream>
@@ -34,10 +35,11 @@ float golden_gradient(const std::string& name, int64_t i, int64_t k) {
 
 void fill_gradients(model::ParameterStore& store, int64_t step) {
   for (const auto& info : store.infos()) {
-    float* gradient = store.gradient(info.name).f32();
-    for (const auto& part : info.parts) {
-      for (int64_t i = part.begin; i < part.end; ++i)
-        gradient[i] = golden_gradient(part.name, i - part.begin, step);
+    float* gradient = store.gradient(info.id).f32();
+    for (const auto& run : model::list_runs(info)) {
+      for (int64_t i = 0; i < run.size; ++i)
+        gradient[run.in_parameter + i] =
+            golden_gradient(info.parts[run.part].name, run.on_disk + i, step);
     }
   }
 }
@@ -111,17 +113,18 @@ TEST(ShardedAdamW, AgreesWithTorch) {
     optimizer.step(cpu_context(), kLearningRates[k], norm);
     size_t compared = 0;
     for (const auto& info : policy.store.infos()) {
-      const float* weight = policy.store.weight(info.name).f32();
-      for (const auto& part : info.parts) {
-        const Json& row = golden.at(part.name);
+      const float* weight = policy.store.weight(info.id).f32();
+      for (const auto& run : model::list_runs(info)) {
+        const std::string& name = info.parts[run.part].name;
+        const Json& row = golden.at(name);
+        const float* values = weight + run.in_parameter;
         double sum = 0;
-        for (int64_t i = part.begin; i < part.end; ++i) sum += double{weight[i]} * weight[i];
+        for (int64_t i = 0; i < run.size; ++i) sum += double{values[i]} * values[i];
         const auto expected = row["norm"][k].get<double>();
-        EXPECT_NEAR(std::sqrt(sum), expected, 2e-6 * expected) << part.name << ", step " << k;
+        EXPECT_NEAR(std::sqrt(sum), expected, 2e-6 * expected) << name << ", step " << k;
         for (size_t i = 0; i < row["first"][k].size(); ++i) {
-          EXPECT_NEAR(weight[part.begin + static_cast<int64_t>(i)],
-                      row["first"][k][i].get<double>(), 5e-7)
-              << part.name << "[" << i << "], step " << k;
+          EXPECT_NEAR(values[i], row["first"][k][i].get<double>(), 5e-7)
+              << name << "[" << i << "], step " << k;
         }
         ++compared;
       }
@@ -215,7 +218,7 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
         ops::fill_zero(cpu_context(), policy.store.flat_gradients());
         int64_t n = 0;
         for (const auto& info : policy.store.infos()) {
-          const tensor::Tensor g = policy.store.gradient(info.name);
+          const tensor::Tensor g = policy.store.gradient(info.id);
           n += g.num_elements();
           std::fill_n(g.f32(), g.num_elements(), static_cast<float>(communicator.rank() + 1) / 16);
         }
@@ -246,7 +249,7 @@ TEST(ShardedAdamW, NormSeesNanOfEveryRank) {
     for (int culprit = 0; culprit < 3; ++culprit) {
       fill_gradients(policy.store, 0);
       if (communicator.rank() == culprit) {
-        const tensor::Tensor g = policy.store.gradient(policy.store.infos().back().name);
+        const tensor::Tensor g = policy.store.gradient(policy.store.infos().back().id);
         g.f32()[g.num_elements() - 1] = std::numeric_limits<float>::quiet_NaN();
       }
       EXPECT_TRUE(std::isnan(optimizer.reduce_gradients(cpu_context()))) << "rank " << culprit;
@@ -262,8 +265,8 @@ TEST(ShardedAdamW, DecayExemptsVectors) {
   ops::fill_zero(cpu_context(), policy.store.flat_gradients());
   optimizer.step(cpu_context(), 0.5, optimizer.reduce_gradients(cpu_context()));
   for (const auto& info : policy.store.infos()) {
-    const auto now = floats_of(policy.store.weight(info.name));
-    const auto then = floats_of(before.store.weight(info.name));
+    const auto now = floats_of(policy.store.weight(info.id));
+    const auto then = floats_of(before.store.weight(info.id));
     EXPECT_EQ(info.decayed, info.shape.size() > 1) << info.name;
     for (size_t i = 0; i < now.size(); ++i) {
       ASSERT_FLOAT_EQ(now[i], info.decayed ? then[i] * 0.95f : then[i])

@@ -7,6 +7,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/model/families.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/trainer.h"
@@ -75,18 +76,19 @@ struct Oracle {
 
   void expect_gradients(const std::string& prefix) const {
     for (const auto& info : store.infos()) {
-      const tensor::Tensor gradient = store.gradient(info.name);
-      for (const auto& part : info.parts) {
-        const std::vector<float> expected = read_floats(file, prefix + part.name);
+      const tensor::Tensor gradient = store.gradient(info.id);
+      for (const auto& run : model::list_runs(info)) {
+        const std::string& name = info.parts[run.part].name;
+        const std::vector<float> expected = read_floats(file, prefix + name);
         double difference = 0, norm = 0;
         for (size_t i = 0; i < expected.size(); ++i) {
           const double d =
-              double{gradient.f32()[part.begin + static_cast<int64_t>(i)]} - expected[i];
+              double{gradient.f32()[run.in_parameter + static_cast<int64_t>(i)]} - expected[i];
           difference += d * d;
           norm += double{expected[i]} * expected[i];
         }
         const double error = std::sqrt(difference / std::max(norm, 1e-30));
-        EXPECT_LT(error, kGradientTolerance) << prefix << part.name << " norm " << std::sqrt(norm);
+        EXPECT_LT(error, kGradientTolerance) << prefix << name << " norm " << std::sqrt(norm);
       }
     }
   }

@@ -1,11 +1,15 @@
-// Every parameter of a rank in contiguous buffers: weights (of the device's compute dtype) and f32
-// gradients of the same layout. ParameterInfo says what each is called on disk, how it is
-// sharded and whether it decays; loaders, optimizer, checkpoints and weight plans are written over
-// that list alone.
+// Every parameter of a rank in contiguous buffers, a group each for every reduce group, element
+// type and trainability: weights and, of trainable ones, f32 gradients of the same layout.
+// ParameterInfo says what each is called on disk, how a grid cuts it and whether it decays;
+// loaders, optimizer, checkpoints and weight plans are written over that list alone.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "slimexx/model/spec.h"
@@ -18,56 +22,112 @@ class Checkpoint;
 
 namespace slimexx::model {
 
-enum class GridDim : uint8_t { kNone, kTensor, kExpert };
-enum class InitKind : uint8_t { kNormal, kOnes, kZeros };
+using ParameterId = int32_t;  // index into ParameterStore::infos()
+inline constexpr ParameterId kNoParameter = -1;
 
-// A tensor on disk that is rows of a parameter: elements [begin, end) of the flattened parameter.
+enum class InitKind : uint8_t { kNormal, kOnes, kZeros };
+enum class ReduceGroup : uint8_t { kDense, kExpert };  // the ranks that sum a gradient: dp or edp
+enum class GridDim : uint8_t { kNone, kTensor, kExpert };  // kTensor is etp where they are experts
+
+// A box of a tensor on disk and its place in a parameter. The store fills in what is left empty.
 struct HfPart {
   std::string name;
-  std::vector<int64_t> shape;
-  int64_t begin = 0, end = 0;
+  std::vector<int64_t> shape;  // of the whole tensor on disk: one to three dimensions
+  // Index in the parameter of the box's first element. The box's dimensions are the parameter's
+  // last ones: a tensor [rows, columns] may be one expert of [experts, rows, columns]. Empty:
+  // zeros.
+  std::vector<int64_t> at = {};
+  std::vector<int64_t> begin = {}, size = {};  // the box in the tensor on disk; empty: all of it
+  // Neighbouring rows of the box (elements, if it has one dimension) are this many rows apart in
+  // the parameter: 2 turns two halves into pairs.
+  int64_t row_step = 1;
+};
+
+// How an axis of the grid cuts a dimension of a parameter. Each section of the dimension is cut
+// evenly, in multiples of `unit`: queries, keys and values stand one below the other, and a rank
+// gets heads of each. With fewer units than ranks, neighbouring ranks hold the same unit.
+struct ShardSection {
+  int64_t size = 0, unit = 1;
+};
+struct Shard {
+  int axis = 0;  // dimension of the parameter
+  GridDim dim = GridDim::kTensor;
+  std::vector<ShardSection> sections = {};  // empty: one that is the whole dimension
 };
 
 struct ParameterInfo {
-  std::string name;                 // "layers.3.attention.qkv.weight"
-  std::vector<int64_t> shape = {};  // one or two dimensions
-  bool decayed = true;              // 1-D parameters are not
-  int shard_axis = -1;              // the dimension that is split over shard_dim, -1: replicated
-  GridDim shard_dim = GridDim::kNone;
+  std::string name;                         // "layers.3.attention.qkv.weight"
+  std::vector<int64_t> shape = {};          // one to three dimensions
+  bool decayed = true;                      // 1-D parameters are not
+  bool trainable = true;                    // false: its bytes never change
+  std::optional<tensor::DType> dtype = {};  // empty: the device's compute type
+  ReduceGroup reduce_group = ReduceGroup::kDense;
+  std::vector<Shard> shards = {};  // empty: replicated
   InitKind init = InitKind::kNormal;
+  // Backward adds to its gradient; the gradients of the others it writes first.
+  bool zero_before_backward = false;
   std::vector<HfPart> parts = {};  // cover the parameter exactly
-  int64_t offset = 0;              // elements from the start of the flat buffer; set by the store
+
+  // Set by the store.
+  ParameterId id = kNoParameter;
+  int32_t group = 0;   // index into ParameterStore::groups()
+  int64_t offset = 0;  // elements from the start of the group's flat tensors
   int64_t num_elements() const;
+};
+
+struct ParameterGroup {
+  ReduceGroup reduce_group = ReduceGroup::kDense;
+  tensor::DType dtype = tensor::DType::kF32;
+  bool trainable = true;
+  int64_t num_elements = 0;       // gaps for alignment included
+  tensor::Tensor weights = {};    // [num_elements]
+  tensor::Tensor gradients = {};  // [num_elements] F32; undefined if frozen or without gradients
 };
 
 class ParameterStore {
  public:
-  ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients);
+  ParameterStore(std::vector<ParameterInfo> infos, tensor::Device device, bool with_gradients);
   // Weights alone, in `memory` [at least weight_bytes] U8, which its owner keeps while this lives.
+  ParameterStore(std::vector<ParameterInfo> infos, tensor::Tensor memory);
+  static int64_t weight_bytes(std::vector<ParameterInfo> infos, tensor::Device device);
+  // The same of all the parameters of a model.
+  ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients);
   ParameterStore(const ModelSpec& spec, tensor::Tensor memory);
   static int64_t weight_bytes(const ModelSpec& spec, tensor::Device device);
+
   const std::vector<ParameterInfo>& infos() const { return infos_; }
-  int64_t num_elements() const {
-    return num_elements_;
-  }  // of the flat buffers, gaps for alignment included
-  tensor::Tensor weight(const std::string& name) const;  // in its shape; SLX_CHECKs that it exists
-  tensor::Tensor gradient(const std::string& name) const;
-  bool contains(const std::string& name) const;
+  // In order of each group's first parameter. A dense model has one.
+  std::span<const ParameterGroup> groups() const { return groups_; }
+  const ParameterGroup& group_of(const ParameterInfo& info) const {
+    return groups_[static_cast<size_t>(info.group)];
+  }
+  ParameterId find(std::string_view name) const;  // kNoParameter if there is none
+  // In its shape. Undefined for kNoParameter; a gradient also for frozen parameters.
+  tensor::Tensor weight(ParameterId id) const;
+  tensor::Tensor gradient(ParameterId id) const;  // SLX_CHECKs that the store has gradients
   // Between host values and elements [begin, begin + n) of a parameter's weights, rounded to their
   // type on the way in. Both wait for the device.
   void write_weights(const ParameterInfo& info, int64_t begin, const float* values, int64_t n);
   void read_weights(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
-  tensor::Tensor flat_weights() const { return flat_weights_; }      // [num_elements]
-  tensor::Tensor flat_gradients() const { return flat_gradients_; }  // undefined without gradients
+  void read_gradients(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
+  int64_t num_elements() const;  // of all groups
+  // Of a store with one group.
+  tensor::Tensor flat_weights() const { return only_group().weights; }
+  tensor::Tensor flat_gradients() const { return only_group().gradients; }
+  // The bytes of all groups' gradients [n] U8; undefined without gradients.
+  tensor::Tensor gradient_memory() const;
 
  private:
-  void place_parameters(const ModelSpec& spec);
-  tensor::Tensor view(const tensor::Tensor& flat, const std::string& name) const;
+  void complete_infos();
+  void place_weights(char* memory);
+  const ParameterGroup& only_group() const;
+  const ParameterInfo& info(ParameterId id) const;
+  tensor::Tensor view(const tensor::Tensor& flat, const ParameterInfo& info) const;
   tensor::Device device_;
   std::vector<ParameterInfo> infos_;
-  int64_t num_elements_ = 0;
+  std::unordered_map<std::string_view, ParameterId> ids_;  // names of infos_
+  std::vector<ParameterGroup> groups_;
   tensor::Buffer weights_, gradients_;
-  tensor::Tensor flat_weights_, flat_gradients_;
 };
 
 // Fills the weights from a folder. Throws Error(kInput) listing missing, extra, misshapen tensors,
@@ -77,8 +137,7 @@ class ParameterStore {
 void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
                      const std::function<void(int64_t)>& on_loaded = {});
 // From a checkpoint's section "master" if it has one, else "weights".
-void load_checkpoint_weights(ParameterStore& store, const ModelSpec& spec,
-                             const io::Checkpoint& checkpoint);
+void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint);
 // N(0, initializer_range), ones and zeros by kind, a function of seed and the parameter's name
 // alone.
 void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t seed);
