@@ -1,5 +1,5 @@
-// How attention's forward divides a batch among its kernels. A row's bits do not depend on it: it
-// decides times and what is kept of partial results.
+// How attention's forward divides a batch among its kernels. A row's bits do not depend on it, only
+// times and the memory of partial results do.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -35,9 +35,9 @@ inline int choose_run(int64_t query_len, int64_t group) {
 }
 
 // By the lengths of all sequences: cu_seqlens [sequences + 1], context_lens [sequences] (empty: all
-// 0). Short sequences that stand first are split as long as their tokens do not exceed
-// max_split_tokens; what follows the first that cannot be is walked whole. So a batch is sorted by
-// query lengths, ascending.
+// 0). Short sequences at the front are split as long as their tokens do not exceed
+// max_split_tokens; from the first sequence that cannot be split on, all are walked whole. So sort
+// a batch by query lengths, ascending.
 inline AttentionRuns choose_attention_runs(std::span<const int32_t> cu_seqlens,
                                            std::span<const int32_t> context_lens, int64_t group,
                                            int64_t max_split_tokens) {
@@ -58,8 +58,8 @@ inline AttentionRuns choose_attention_runs(std::span<const int32_t> cu_seqlens,
   return {by_choice[0], by_choice[1], by_choice[2], split_tokens};
 }
 
-// By bounds alone: one run. What it needs of memory suffices for any batch of so many tokens and
-// sequences within these bounds, divided with this max_split_tokens.
+// By bounds alone: one run. Its workspace suffices for any batch of so many tokens and sequences
+// within these bounds, divided with this max_split_tokens.
 inline AttentionRuns choose_attention_runs(const AttentionRun& all, int64_t num_tokens,
                                            int64_t group, int64_t max_split_tokens) {
   AttentionRun by_choice[3];

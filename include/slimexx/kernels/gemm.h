@@ -6,8 +6,8 @@
 // of the f32 output; a configuration only changes the time.
 //
 // The tensor cores want n and k in multiples of 8 and w 16-byte aligned. Other products go to a
-// slow kernel whose chain takes k one by one: other bits, equally the same for every m. Nothing but
-// n, k and the address of w decides.
+// slow kernel whose chain takes k one by one: other bits, but also the same for every m. The choice
+// depends on n, k and the address of w only.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -26,9 +26,9 @@ struct GemmArgs {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  // The kernel may start, and read w, before the kernels queued before it have ended; it reads and
-  // writes nothing else early. Allowed where neither the kernels of the unbroken run of overlapping
-  // launches before it, nor the one kernel before that run, write w: in decode, between updates.
+  // The kernel may start, and read w, before earlier kernels of the stream have ended; it reads and
+  // writes nothing else early. Allowed if w is not written by the overlapping launches directly
+  // before it and not by the kernel before those: in decode, between updates.
   bool overlap_previous = false;
   GemmOutput output = GemmOutput::kBf16;
   // Elements from row to row, 0 means n; on the tensor cores rows take whole 16 bytes.
@@ -47,15 +47,15 @@ struct GemmConfig {
   bool ping_pong = false;      // one warpgroup computes a tile, the other the next one
 };
 
-// The configurations that are compiled in. Tests and benchmarks walk them.
+// The configurations that are compiled in, for tests and benchmarks.
 int count_gemm_configs();
 GemmConfig get_gemm_config(int index);
 
 // The one expected to be fastest. A pure function of the sizes.
 GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k);
 
-// Queues the product on `stream`. Null if it was queued, else what is wrong, as a static text. With
-// a configuration, only what the tensor cores take.
+// Queues the product on `stream`. Null if it was queued, else the fault as a static text. With a
+// configuration, only products for the tensor cores.
 [[nodiscard]] const char* launch_gemm(const GemmArgs& args, cudaStream_t stream);
 [[nodiscard]] const char* launch_gemm(const GemmArgs& args, const GemmConfig& config,
                                       cudaStream_t stream);

@@ -5,9 +5,9 @@
 // Products accumulate in fp32. dx is rounded once; where it is added to what was there, cuBLASLt
 // may round the product to bf16 first. The algorithm is one of those that cuBLASLt's heuristic
 // answers with, chosen by sizes, strides, alignment and workspace size alone, never by a clock, and
-// nothing is reduced by atomics: the same call has the same bits every time. What cuBLASLt does not
-// serve (sizes of odd bytes) a plain kernel computes. Safe to call from several threads; each needs
-// a workspace of its own.
+// nothing is reduced by atomics: the same call has the same bits every time. A plain kernel
+// computes products that cuBLASLt does not serve (sizes of odd bytes). Safe to call from several
+// threads; each needs a workspace of its own.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -50,8 +50,8 @@ struct GemmWeightGradArgs {
   bool accumulate = true;  // add to what dw holds
 };
 
-// Queue the product on `stream` of the current device. Null if it was queued, else what is wrong,
-// as a static text; a failure of cuBLASLt is named by its status.
+// Queue the product on `stream` of the current device. Null if it was queued, else the fault as a
+// static text; a failure of cuBLASLt is named by its status.
 [[nodiscard]] const char* launch_gemm_input_grad(const GemmInputGradArgs& args,
                                                  const GemmWorkspace& workspace,
                                                  cudaStream_t stream);

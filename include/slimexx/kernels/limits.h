@@ -1,4 +1,4 @@
-// Sizes of a model that the device's kernels serve.
+// The largest sizes of a model that the device's kernels serve.
 #pragma once
 #include <cstdint>
 

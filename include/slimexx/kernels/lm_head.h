@@ -2,12 +2,12 @@
 // and entropies straight from the product's sums, and the gradient by the logits.
 //
 // The bits are those of launch_gemm with f32 output, then normalize_logits, then gather_log_probs
-// (or log_probs_backward), which is the way of sampling; and those of a row do not depend on how
-// many rows there are. Where lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned;
-// elsewhere just those functions compute it, through logits of some rows at a time.
+// (or log_probs_backward), as sampling computes them; the bits of a row do not depend on the number
+// of rows. Where lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned;
+// elsewhere those functions compute it, through the logits of some rows at a time.
 //
-// Pointers are device pointers. Nothing is allocated, nothing synchronises; what a function queues
-// runs on `stream`. Each returns null if it was queued, else what is wrong, as a static text.
+// Pointers are device pointers. Nothing is allocated, nothing synchronises; each function queues
+// its work on `stream` and returns null, or the fault as a static text.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -38,8 +38,8 @@ struct LmHeadForwardArgs {
   float* logits = nullptr;
 };
 
-// For each row 8 bytes (12 with entropies) a 256 columns, and 4; where the way leads through
-// logits, 64 MiB or the logits of one row more.
+// For each row 8 bytes (12 with entropies) for every 256 columns, and 4. On the path through logits
+// also 64 MiB, or the logits of one row if they are more.
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
@@ -63,8 +63,8 @@ struct LmHeadBackwardArgs {
 };
 
 // Computes the logits of these rows again and writes their gradient. The caller makes the gradients
-// of hidden and w from it, some thousand rows at a time. The workspace is 0 bytes unless the way
-// leads through logits.
+// of hidden and w from it, some thousand rows at a time. The workspace is 0 bytes but on the path
+// through logits.
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,
                                                   cudaStream_t stream);
@@ -77,7 +77,7 @@ struct LmHeadKeptArgs {
   LmHeadGradient gradient;
 };
 
-// What lm_head_backward_logits writes, to the bit, without the product.
+// The bits that lm_head_backward_logits writes, without the product.
 [[nodiscard]] const char* lm_head_kept_backward(const LmHeadKeptArgs& args, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

@@ -1,11 +1,12 @@
-// Which way the LM head takes. Free of CUDA: a build without the kernels plans by the same rule.
+// The path that the LM head takes. Free of CUDA: a build without the kernels plans by the same
+// rule.
 #pragma once
 #include <cstdint>
 
 namespace slimexx::kernels {
 
-// The way through the tensor cores, the only one that can keep its logits; else through logits of
-// some rows at a time.
+// The path through the tensor cores, the only one that can keep its logits; else through the logits
+// of some rows at a time.
 constexpr bool lm_head_takes_tensor_cores(int64_t vocabulary, int64_t k) {
   return vocabulary % 8 == 0 && k % 8 == 0;
 }

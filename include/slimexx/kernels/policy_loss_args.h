@@ -1,5 +1,5 @@
-// What a policy loss is told and what it reads and writes. Free of CUDA: pointers are of the memory
-// of whoever computes. Formulas: docs/howto/estimator.md and the slime documentation's names.
+// The options, inputs and outputs of a policy loss. Free of CUDA: pointers are to memory of the
+// device that computes it. Formulas: docs/howto/estimator.md and the slime documentation's names.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// What a step sampled on its way to the next step and to the host. Pointers are device pointers
-// unless said. Nothing is allocated, nothing synchronises; each function queues its kernel on
+// Copies sampled tokens to the next step and to the host. Pointers are device pointers unless said
+// otherwise. Nothing is allocated, nothing synchronises; each function queues its kernel on
 // `stream` and returns cudaGetLastError().
 #pragma once
 #include <cuda_runtime_api.h>
@@ -8,10 +8,10 @@
 
 namespace slimexx::kernels {
 
-// In place over tokens [count]: an id below 0 stands for sampled[~id]; where that is -1, for 0.
+// In place over tokens [count]: an id below 0 becomes sampled[~id], or 0 where that is -1.
 cudaError_t resolve_tokens(int32_t* tokens, int64_t count, const int32_t* sampled,
                            cudaStream_t stream);
-// tokens [count] and log_probs [count] to page-locked memory of the host.
+// Copies tokens [count] and log_probs [count] to page-locked memory of the host.
 cudaError_t hand_out_samples(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
                              const float* log_probs, int64_t count, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
-// The loss of a token, its derivatives and its metrics: one text for the CPU's policy_loss and the
-// device's kernel, free of CUDA. Each side has its own exp and expm1; comparisons are written so
-// that NaN and Inf take the same way on both.
+// The loss of a token, its derivatives and its metrics: one source for the CPU's policy_loss and
+// the device's kernel, free of CUDA. Each side has its own exp and expm1; comparisons are written
+// so that NaN and Inf take the same branch on both.
 #pragma once
 #include <cmath>
 
@@ -76,7 +76,7 @@ SLX_BOTH_SIDES TokenTerm cispo_term(float ratio, float advantage, float log_prob
   return term;
 }
 
-// Walks over tokens of one batch in any order; the sums are the caller's to collect.
+// Walks over tokens of one batch in any order; the caller collects the sums.
 class TokenPass {
  public:
   SLX_BOTH_SIDES explicit TokenPass(const PolicyLossArgs& args) : a_(args), o_(args.options) {}
@@ -119,7 +119,7 @@ class TokenPass {
     return weight * term.ratio_derivative;
   }
 
-  // A row without a token that counts.
+  // A row whose token is masked.
   SLX_BOTH_SIDES void skip(int64_t r) const {
     a_.dlog_probs[r] = 0;
     if (a_.dentropies != nullptr) a_.dentropies[r] = 0;
