@@ -5,61 +5,27 @@
 #include <unordered_map>
 
 #include "slimexx/base/check.h"
+#include "slimexx/dist/ranges.h"
 
 namespace slimexx::model {
 namespace {
 
-std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-  return strides;
-}
-
 // The dimension of a box whose neighbours are row_step apart: its rows.
 size_t row_dimension(const HfPart& part) { return part.size.size() < 2 ? 0 : part.size.size() - 2; }
 
-void append_run(std::vector<ElementRun>& runs, const ElementRun& run) {
-  if (!runs.empty()) {
-    ElementRun& last = runs.back();
-    if (last.part == run.part && last.in_parameter + last.size == run.in_parameter &&
-        last.on_disk + last.size == run.on_disk) {
-      last.size += run.size;
-      return;
-    }
-  }
-  runs.push_back(run);
-}
-
-// The runs of one part, in the order of its elements on disk.
-void append_runs(std::vector<ElementRun>& runs, const ParameterInfo& info, size_t index) {
-  const HfPart& part = info.parts[index];
-  const size_t dims = part.size.size(), more = info.shape.size() - dims;
-  const std::vector<int64_t> disk = strides_of(part.shape);
-  std::vector<int64_t> own = strides_of(info.shape);
-  ElementRun run{.part = index};
-  for (size_t d = 0; d < info.shape.size(); ++d) run.in_parameter += part.at[d] * own[d];
-  for (size_t d = 0; d < dims; ++d) run.on_disk += part.begin[d] * disk[d];
-  own.erase(own.begin(), own.begin() + static_cast<int64_t>(more));
-  own[row_dimension(part)] *= part.row_step;
-  const bool is_contiguous = own.back() == 1;
-  run.size = is_contiguous ? part.size.back() : 1;
-  const int64_t outer[3] = {dims > 2 ? part.size[0] : 1, dims > 1 ? part.size[dims - 2] : 1,
-                            is_contiguous ? 1 : part.size.back()};
-  for (int64_t i = 0; i < outer[0]; ++i) {
-    for (int64_t j = 0; j < outer[1]; ++j) {
-      for (int64_t k = 0; k < outer[2]; ++k) {
-        ElementRun next = run;
-        if (dims > 2) next.in_parameter += i * own[0], next.on_disk += i * disk[0];
-        if (dims > 1) next.in_parameter += j * own[dims - 2], next.on_disk += j * disk[dims - 2];
-        next.in_parameter += k * own[dims - 1];
-        next.on_disk += k;
-        append_run(runs, next);
-      }
-    }
-  }
-}
-
 }  // namespace
+
+dist::Range find_indices(const HfPart& part, size_t dimension, int64_t at, dist::Range between) {
+  const int64_t step = row_step_of(part, dimension), size = part.size[dimension];
+  const auto count_before = [&](int64_t index) {
+    return index <= at ? 0 : std::min(size, (index - at + step - 1) / step);
+  };
+  return {count_before(between.begin), count_before(between.end)};
+}
+
+int64_t row_step_of(const HfPart& part, size_t dimension) {
+  return dimension == row_dimension(part) ? part.row_step : 1;
+}
 
 void complete_parts(ParameterInfo& info) {
   const size_t rank = info.shape.size();
@@ -78,7 +44,7 @@ void complete_parts(ParameterInfo& info) {
       const bool is_boxed = d >= rank - dims;
       const size_t b = is_boxed ? d - (rank - dims) : 0;
       const int64_t size = is_boxed ? part.size[b] : 1;
-      const int64_t step = is_boxed && b == row_dimension(part) ? part.row_step : 1;
+      const int64_t step = is_boxed ? row_step_of(part, b) : 1;
       SLX_CHECK(size > 0 && part.at[d] >= 0 && part.at[d] + (size - 1) * step < info.shape[d],
                 "{} of {}", part.name, info.name);
       if (is_boxed)
@@ -91,25 +57,66 @@ void complete_parts(ParameterInfo& info) {
   SLX_CHECK_EQ(covered, info.num_elements());
 }
 
-std::vector<ElementRun> list_runs(const ParameterInfo& info) {
-  std::vector<ElementRun> runs;
-  for (size_t p = 0; p < info.parts.size(); ++p) append_runs(runs, info, p);
-  std::ranges::sort(runs, {}, &ElementRun::in_parameter);
-  return runs;
+std::vector<PartBox> list_boxes(const ParameterInfo& info, int64_t begin, int64_t end) {
+  std::vector<PartBox> boxes;
+  const std::vector<int64_t> strides = tensor::strides_of(info.shape);
+  const std::vector<tensor::Box> pieces = tensor::split_range(info.shape, begin, end);
+  for (size_t p = 0; p < info.parts.size(); ++p) {
+    const HfPart& part = info.parts[p];
+    const size_t leading = info.shape.size() - part.size.size();
+    for (const tensor::Box& piece : pieces) {
+      PartBox box{.part = p};
+      bool meets = true;
+      for (size_t d = 0; d < info.shape.size() && meets; ++d) {
+        const bool is_boxed = d >= leading;
+        const size_t b = is_boxed ? d - leading : 0;
+        const dist::Range between{piece.begin[d], piece.end[d]};
+        dist::Range held{0, part.at[d] >= between.begin && part.at[d] < between.end ? 1 : 0};
+        if (is_boxed) held = find_indices(part, b, part.at[d], between);
+        const int64_t step = is_boxed ? row_step_of(part, b) : 1;
+        meets = held.size() > 0;
+        box.in_parameter += (part.at[d] + held.begin * step) * strides[d];
+        if (!is_boxed) continue;
+        box.on_disk.begin.push_back(part.begin[b] + held.begin);
+        box.on_disk.end.push_back(part.begin[b] + held.end);
+        box.strides.push_back(strides[d] * step);
+      }
+      if (meets) boxes.push_back(std::move(box));
+    }
+  }
+  return boxes;
+}
+
+std::vector<PartBox> list_boxes(const ParameterInfo& info) {
+  return list_boxes(info, 0, info.num_elements());
 }
 
 std::vector<ElementRun> list_runs(const ParameterInfo& info, int64_t begin, int64_t end) {
-  std::vector<ElementRun> cut;
-  for (ElementRun run : list_runs(info)) {
-    const int64_t first = std::max(begin, run.in_parameter);
-    const int64_t last = std::min(end, run.in_parameter + run.size);
-    if (first >= last) continue;
-    run.on_disk += first - run.in_parameter;
-    run.in_parameter = first;
-    run.size = last - first;
-    cut.push_back(run);
+  std::vector<ElementRun> runs;
+  for (const PartBox& box : list_boxes(info, begin, end)) {
+    const std::vector<int64_t> disk = tensor::strides_of(info.parts[box.part].shape);
+    int64_t first = 0;
+    for (size_t d = 0; d < disk.size(); ++d) first += box.on_disk.begin[d] * disk[d];
+    for (const auto& run : tensor::list_runs(tensor::extents_of(box.on_disk), disk, box.strides))
+      runs.push_back({box.in_parameter + run.to, first + run.from, run.size, box.part});
   }
-  return cut;
+  std::ranges::sort(runs, {}, &ElementRun::in_parameter);
+  std::vector<ElementRun> joined;
+  for (const ElementRun& run : runs) {
+    ElementRun* last = joined.empty() ? nullptr : &joined.back();
+    if (last != nullptr && last->part == run.part &&
+        last->in_parameter + last->size == run.in_parameter &&
+        last->on_disk + last->size == run.on_disk) {
+      last->size += run.size;
+    } else {
+      joined.push_back(run);
+    }
+  }
+  return joined;
+}
+
+std::vector<ElementRun> list_runs(const ParameterInfo& info) {
+  return list_runs(info, 0, info.num_elements());
 }
 
 std::vector<TensorSource> list_tensor_sources(const std::vector<ParameterInfo>& infos) {

@@ -13,6 +13,7 @@
 #include "slimexx/io/checkpoint.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/boxes.h"
+#include "slimexx/model/layout.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/tensor/convertible.h"
 
@@ -128,7 +129,7 @@ bool is_ignorable(const std::string& name) {
 }  // namespace
 
 void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
-                     const std::function<void(int64_t)>& on_loaded) {
+                     const std::function<void(int64_t)>& on_loaded, const Layout* layout) {
   Faults faults;
   std::set<std::string> wanted;
   if (spec.tied_embeddings) wanted.insert("lm_head.weight");
@@ -157,6 +158,11 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
     if (sources.size() < info.parts.size()) continue;
     read_parameter(info, sources, store, faults);
     if (on_loaded) on_loaded(info.num_elements());
+  }
+  if (layout != nullptr) {
+    for (const auto& infos : layout->ranks)
+      for (const auto& info : *infos)
+        for (const auto& part : info.parts) wanted.insert(part.name);
   }
   for (const auto& name : folder.tensor_names()) {
     if (!wanted.contains(name) && !is_ignorable(name))

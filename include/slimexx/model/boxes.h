@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "slimexx/dist/ranges.h"
 #include "slimexx/model/parameters.h"
+#include "slimexx/tensor/box.h"
 
 namespace slimexx::model {
 
@@ -13,14 +15,32 @@ namespace slimexx::model {
 // the parameter, and have as many elements as it.
 void complete_parts(ParameterInfo& info);
 
+// How far apart neighbours of a dimension of a part's box are in the parameter.
+int64_t row_step_of(const HfPart& part, size_t dimension);
+// Which indices of a dimension of the box lie between two of the parameter's, where index 0 is
+// `at`.
+dist::Range find_indices(const HfPart& part, size_t dimension, int64_t at, dist::Range between);
+
+// A box of a tensor on disk, and where it lies in the parameter: element (i, j) of the box, counted
+// from its begin, is element in_parameter + i * strides[0] + j * strides[1] of the flattened one.
+struct PartBox {
+  size_t part = 0;  // index into ParameterInfo::parts
+  tensor::Box on_disk = {};
+  int64_t in_parameter = 0;
+  std::vector<int64_t> strides = {};
+};
+// Of elements [begin, end) of the flattened parameter: at most five for each part.
+std::vector<PartBox> list_boxes(const ParameterInfo& info, int64_t begin, int64_t end);
+std::vector<PartBox> list_boxes(const ParameterInfo& info);
+
 // Elements that lie one behind another in the parameter and in the tensor of `part`.
 struct ElementRun {
   int64_t in_parameter = 0, on_disk = 0, size = 0;
-  size_t part = 0;  // index into ParameterInfo::parts
+  size_t part = 0;
 };
-// Of elements [begin, end) of the flattened parameter, ascending; as few as can be.
-std::vector<ElementRun> list_runs(const ParameterInfo& info);
+// The same elements as runs, ascending in the parameter; as few as can be.
 std::vector<ElementRun> list_runs(const ParameterInfo& info, int64_t begin, int64_t end);
+std::vector<ElementRun> list_runs(const ParameterInfo& info);
 
 // A tensor on disk and the places of its elements in parameters.
 struct TensorSource {

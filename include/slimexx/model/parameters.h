@@ -67,6 +67,9 @@ struct ParameterInfo {
   // Backward adds to its gradient; the gradients of the others it writes first.
   bool zero_before_backward = false;
   std::vector<HfPart> parts = {};  // cover the parameter exactly
+  // Of the ranks that hold these elements, data-parallel ones aside, this one counts them in norms
+  // and writes them to files; set by a Layout.
+  bool is_counted = true;
 
   // Set by the store.
   ParameterId id = kNoParameter;
@@ -83,6 +86,8 @@ struct ParameterGroup {
   tensor::Tensor weights = {};    // [num_elements]
   tensor::Tensor gradients = {};  // [num_elements] F32; undefined if frozen or without gradients
 };
+
+struct Layout;
 
 class ParameterStore {
  public:
@@ -133,9 +138,11 @@ class ParameterStore {
 // Fills the weights from a folder. Throws Error(kInput) listing missing, extra, misshapen tensors,
 // a tied lm_head that differs from the embedding, and NaN or Inf values (count, tensor, first
 // index).
+// A store of a shard reads its boxes alone; then `layout` says which tensors are other ranks'.
 // `on_loaded` is told the number of elements after every tensor (progress).
 void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
-                     const std::function<void(int64_t)>& on_loaded = {});
+                     const std::function<void(int64_t)>& on_loaded = {},
+                     const Layout* layout = nullptr);
 // From a checkpoint's section "master" if it has one, else "weights".
 void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint);
 // N(0, initializer_range), ones and zeros by kind, a function of seed and the parameter's name

@@ -1,0 +1,141 @@
+#include "slimexx/model/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/dist/ranges.h"
+#include "slimexx/model/boxes.h"
+
+namespace slimexx::model {
+namespace {
+
+// Of `size` ranks along an axis of the grid, the one at `index`.
+struct Place {
+  int size = 1, index = 0;
+};
+
+Place place_of(const ParameterInfo& info, GridDim dim, const dist::GridSizes& sizes,
+               const dist::GridPosition& position) {
+  if (dim == GridDim::kNone) return {};
+  if (dim == GridDim::kExpert) return {sizes.ep, position.ep};
+  if (info.reduce_group == ReduceGroup::kExpert) return {sizes.etp, position.etp};
+  return {sizes.tp, position.tp};
+}
+
+// What the rank at `place` holds of a section.
+dist::Range share_of(const ParameterInfo& info, const ShardSection& section, const Place& place) {
+  const int64_t units = section.size / section.unit;
+  if (section.size % section.unit != 0 || (units % place.size != 0 && place.size % units != 0)) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{}: {} rows or columns in units of {} do not divide by {} ranks",
+                            info.name, section.size, section.unit, place.size),
+                "change the sizes under `parallel`", "");
+  }
+  if (units >= place.size) {
+    const int64_t share = section.size / place.size;
+    return {share * place.index, share * (place.index + 1)};
+  }
+  const int64_t unit = place.index * units / place.size;
+  return {unit * section.unit, (unit + 1) * section.unit};
+}
+
+// Elements `held` of the dimension `axis` become those from `begin` on of the narrowed parameter.
+void add_parts(const ParameterInfo& info, size_t axis, const dist::Range& held, int64_t begin,
+               std::vector<HfPart>& parts) {
+  for (const HfPart& part : info.parts) {
+    const size_t leading = info.shape.size() - part.size.size();
+    HfPart cut = part;
+    if (axis < leading) {
+      if (part.at[axis] < held.begin || part.at[axis] >= held.end) continue;
+      cut.at[axis] += begin - held.begin;
+    } else {
+      const size_t b = axis - leading;
+      const dist::Range indices = find_indices(part, b, part.at[axis], held);
+      if (indices.size() == 0) continue;
+      cut.begin[b] += indices.begin;
+      cut.size[b] = indices.size();
+      cut.at[axis] += indices.begin * row_step_of(part, b) + begin - held.begin;
+    }
+    parts.push_back(std::move(cut));
+  }
+}
+
+void cut_axis(ParameterInfo& info, const Shard& shard, const Place& place) {
+  const auto axis = static_cast<size_t>(shard.axis);
+  SLX_CHECK_LT(axis, info.shape.size());
+  std::vector<ShardSection> sections = shard.sections;
+  if (sections.empty()) sections = {{info.shape[axis]}};
+  std::vector<HfPart> parts;
+  int64_t start = 0, size = 0;
+  for (const ShardSection& section : sections) {
+    const dist::Range share = share_of(info, section, place);
+    add_parts(info, axis, {start + share.begin, start + share.end}, size, parts);
+    start += section.size;
+    size += share.size();
+  }
+  SLX_CHECK_EQ(start, info.shape[axis]);
+  info.parts = std::move(parts);
+  info.shape[axis] = size;
+}
+
+// Whether an earlier rank along the axis holds all of the same.
+bool is_copy(const ParameterInfo& info, const Shard* shard, const Place& place) {
+  if (place.index == 0) return false;
+  if (shard == nullptr) return true;
+  for (const ShardSection& section : shard->sections)
+    if (share_of(info, section, place) != share_of(info, section, {place.size, place.index - 1}))
+      return false;
+  return !shard->sections.empty();
+}
+
+}  // namespace
+
+ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
+                     const dist::GridPosition& position) {
+  ParameterInfo info = whole;
+  complete_parts(info);
+  const bool is_expert = info.reduce_group == ReduceGroup::kExpert;
+  for (const GridDim dim : {GridDim::kTensor, GridDim::kExpert}) {
+    const Place place = place_of(info, dim, sizes, position);
+    const auto shard = std::ranges::find(whole.shards, dim, &Shard::dim);
+    const bool is_cut = shard != whole.shards.end();
+    // A dense parameter knows no expert ranks: those are data-parallel ones of its own grid.
+    if (dim == GridDim::kExpert && !is_expert) {
+      SLX_CHECK(!is_cut, "{} is cut over experts and is none", info.name);
+      continue;
+    }
+    if (is_copy(info, is_cut ? &*shard : nullptr, place)) info.is_counted = false;
+    if (is_cut) cut_axis(info, *shard, place);
+  }
+  info.shards.clear();
+  complete_parts(info);
+  return info;
+}
+
+Layout make_layout(const std::vector<std::vector<ParameterInfo>>& stages,
+                   const dist::ProcessGrid& grid) {
+  SLX_CHECK_EQ(std::ssize(stages), grid.sizes().pp);
+  std::map<std::tuple<int, int, int, int>, std::shared_ptr<const std::vector<ParameterInfo>>> made;
+  Layout layout;
+  for (int rank = 0; rank < grid.world_size(); ++rank) {
+    const dist::GridPosition position = grid.position(rank);
+    auto& list = made[{position.pp, position.tp, position.etp, position.ep}];
+    if (list == nullptr) {
+      std::vector<ParameterInfo> infos;
+      for (const ParameterInfo& info : stages[static_cast<size_t>(position.pp)])
+        infos.push_back(narrow(info, grid.sizes(), position));
+      for (size_t i = 0; i < infos.size(); ++i) infos[i].id = static_cast<ParameterId>(i);
+      list = std::make_shared<const std::vector<ParameterInfo>>(std::move(infos));
+    }
+    layout.ranks.push_back(list);
+  }
+  return layout;
+}
+
+}  // namespace slimexx::model

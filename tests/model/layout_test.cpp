@@ -1,0 +1,143 @@
+#include "slimexx/model/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/temp_dir.h"
+#include "model/made_up_family.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/philox.h"
+
+namespace slimexx::model {
+namespace {
+
+const dist::GridSizes kSizes{.tp = 2, .ep = 2, .etp = 2};
+constexpr int kRanks = 8;
+
+TEST(Boxes, RangesOfParametersAreFewBoxesOfTheirTensors) {
+  PhiloxStream random(5, 9);
+  const MadeUpTensors tensors = made_up_tensors();
+  for (const ParameterInfo& info : made_up_parameters()) {
+    const std::vector<float> values = made_up_values(info);
+    for (int round = 0; round < 40; ++round) {
+      const auto n = static_cast<uint64_t>(info.num_elements());
+      const auto begin = static_cast<int64_t>(random.next_below(n));
+      const auto end =
+          begin + static_cast<int64_t>(random.next_below(n - static_cast<uint64_t>(begin) + 1));
+      std::vector<int> seen(n);
+      const auto boxes = list_boxes(info, begin, end);
+      EXPECT_LE(boxes.size(), 5 * info.parts.size());
+      for (const ElementRun& run : list_runs(info, begin, end)) {
+        const auto& tensor = tensors.at(info.parts[run.part].name);
+        for (int64_t i = 0; i < run.size; ++i) {
+          const auto at = static_cast<size_t>(run.in_parameter + i);
+          ++seen[at];
+          ASSERT_EQ(values[at], tensor[static_cast<size_t>(run.on_disk + i)]) << info.name;
+        }
+      }
+      for (int64_t i = 0; i < static_cast<int64_t>(n); ++i)
+        ASSERT_EQ(seen[static_cast<size_t>(i)], i >= begin && i < end) << info.name << " at " << i;
+    }
+  }
+}
+
+// Without the data-parallel copies, one rank counts each element.
+TEST(Layout, EveryElementIsCountedOnce) {
+  const dist::ProcessGrid grid(kRanks, kSizes);
+  const Layout layout = make_layout({made_up_parameters()}, grid);
+  ASSERT_EQ(layout.ranks.size(), static_cast<size_t>(kRanks));
+  std::map<std::string, std::vector<int>> counted;
+  for (const auto& [name, values] : made_up_tensors()) counted[name].resize(values.size());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const dist::GridPosition position = grid.position(rank);
+    for (const ParameterInfo& info : *layout.ranks[static_cast<size_t>(rank)]) {
+      const bool is_expert = info.reduce_group == ReduceGroup::kExpert;
+      if (!info.is_counted || (is_expert ? position.edp : position.dp) > 0) continue;
+      for (const ElementRun& run : list_runs(info))
+        for (int64_t i = 0; i < run.size; ++i)
+          ++counted[info.parts[run.part].name][static_cast<size_t>(run.on_disk + i)];
+    }
+  }
+  for (const auto& [name, counts] : counted)
+    EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name;
+}
+
+TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
+  const dist::ProcessGrid grid(kRanks, kSizes);
+  const Layout layout = make_layout({made_up_parameters()}, grid);
+  const auto& last = *layout.ranks[3];  // tp 1; etp 1 and ep 1
+  EXPECT_EQ(last[0].shape, (std::vector<int64_t>{8, 6}));
+  ASSERT_EQ(last[0].parts.size(), 3u);
+  EXPECT_EQ(last[0].parts[1].begin, (std::vector<int64_t>{2, 0}));
+  EXPECT_EQ(last[0].parts[1].at, (std::vector<int64_t>{4, 0}));
+  EXPECT_EQ(last[1].parts[0].begin, (std::vector<int64_t>{0, 4}));
+  EXPECT_EQ(last[7].shape, (std::vector<int64_t>{2, 3, 5}));
+  EXPECT_EQ(last[7].parts[0].name, "expert2.up");
+  // Two heads of keys for four ranks: neighbours hold the same, and one of them counts.
+  const auto keys = [&](int tp) {
+    ParameterInfo info{.name = "k",
+                       .shape = {4, 6},
+                       .shards = {{.axis = 0, .sections = {{4, 2}}}},
+                       .parts = {{.name = "k", .shape = {4, 6}}}};
+    dist::GridPosition position;
+    position.tp = tp;
+    return narrow(info, {.tp = 4}, position);
+  };
+  for (int tp = 0; tp < 4; ++tp) {
+    EXPECT_EQ(keys(tp).parts[0].begin[0], tp / 2 * 2);
+    EXPECT_EQ(keys(tp).is_counted, tp % 2 == 0);
+  }
+  try {
+    narrow(made_up_parameters()[0], {.tp = 3}, {});
+    FAIL() << "16 rows in units of 2 do not divide by 3";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+  }
+}
+
+class MadeUpFolder : public testing::Test {
+ protected:
+  MadeUpFolder() {
+    std::filesystem::create_directory(dir_.file("template"));
+    dir_.put("template/config.json", "{}");
+    io::write_hf_folder(dir_.file("hf"), made_up_folder(),
+                        {.template_directory = dir_.file("template"), .shards = {}});
+  }
+  io::TempDir dir_;
+};
+
+TEST_F(MadeUpFolder, EveryRankReadsItsBoxes) {
+  const Layout layout = make_layout({made_up_parameters()}, dist::ProcessGrid(kRanks, kSizes));
+  const auto folder = io::HfFolder::open(dir_.file("hf"));
+  for (const auto& infos : layout.ranks) {
+    ParameterStore store(*infos, {}, false);
+    load_hf_weights(store, {}, folder, {}, &layout);
+    for (const ParameterInfo& info : store.infos())
+      EXPECT_EQ(values_of(store, info), made_up_values(info)) << info.name;
+  }
+}
+
+TEST_F(MadeUpFolder, ComesBackByteForByte) {
+  ParameterStore store(made_up_parameters(), {}, true);
+  EXPECT_EQ(store.groups().size(), 3u);  // dense, frozen, experts
+  load_hf_weights(store, {}, io::HfFolder::open(dir_.file("hf")));
+  std::vector<io::HfTensor> tensors;
+  for (const TensorSource& source : list_tensor_sources(store.infos())) {
+    tensors.push_back({source.name, tensor::DType::kBF16, source.shape,
+                       [&store, source](int64_t begin, int64_t end, void* out) {
+                         std::vector<float> values(static_cast<size_t>(end - begin));
+                         read_tensor(store, source, begin, end, values.data());
+                         tensor::convert_elements(tensor::DType::kF32, values.data(),
+                                                  tensor::DType::kBF16, out, end - begin);
+                       }});
+  }
+  io::write_hf_folder(dir_.file("back"), tensors,
+                      {.template_directory = dir_.file("template"), .shards = {}});
+  EXPECT_EQ(io::TempDir::read_bytes(dir_.file("back/model.safetensors")),
+            io::TempDir::read_bytes(dir_.file("hf/model.safetensors")));
+}
+
+}  // namespace
+}  // namespace slimexx::model
