@@ -56,7 +56,7 @@ std::vector<Sample> make_samples(int count, int64_t num_tokens, int64_t vocabula
 struct Bench {
   dist::World& world;
   const rl::LoadedModel& model;
-  const model::Transformer& transformer;
+  const model::Decoder& transformer;
   tensor::Device device;
   int64_t num_tokens;
 
@@ -104,7 +104,7 @@ void run(dist::World& world, const std::string& directory, int64_t num_tokens) {
   const tensor::Device device{tensor::DeviceType::kCuda, world.local_rank()};
   tensor::select_device(device);
   const rl::LoadedModel model = rl::make_random_model(directory, device, true, 1);
-  const model::Transformer transformer(model.spec, device, num_tokens);
+  const model::Decoder transformer(model.spec, device, num_tokens);
   const Bench bench{world, model, transformer, device, num_tokens};
   double behind = 0;
   for (const Setting& setting : kSettings) {

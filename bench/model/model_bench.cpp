@@ -61,7 +61,7 @@ std::vector<int32_t> random_tokens(int64_t n, int64_t vocabulary, uint64_t seed)
 void time_training(const std::string& directory, int64_t num_tokens, const std::string& recompute,
                    double activation_gib) {
   const rl::LoadedModel m = rl::make_random_model(directory, kDevice, true, 1);
-  const model::Transformer transformer(m.spec, kDevice, num_tokens);
+  const model::Decoder transformer(m.spec, kDevice, num_tokens);
   const auto communicator = dist::make_single_communicator();
   train::TrainOptions options;
   options.max_tokens_per_gpu = num_tokens;
@@ -159,7 +159,7 @@ struct BenchModel {
 
 void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64_t running,
                      int64_t prompt, int64_t response) {
-  const model::Transformer transformer(m.spec, kDevice, prompt + response);
+  const model::Decoder transformer(m.spec, kDevice, prompt + response);
   const model::ModelParameters weights = model::bind_weights(m.store, m.spec);
   rollout::EngineOptions options;
   options.max_running_requests = running;
@@ -186,7 +186,11 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
       2.0 *
       static_cast<double>(m.store.num_elements() -
                           (m.spec.tied_embeddings ? 0 : m.spec.vocab_size * m.spec.hidden_size));
-  const double kv_bytes_per_token = 4.0 * static_cast<double>(m.spec.num_layers * m.spec.kv_size());
+  double kv_bytes_per_token = 0;
+  const auto add = [&](const auto& block) {
+    kv_bytes_per_token += static_cast<double>(model::page_bytes(block, tensor::DType::kBF16, 1));
+  };
+  for (const model::LayerSpec& layer : m.spec.layers) std::visit(add, layer.attention);
   double bytes = 0;
   for (int64_t i = 1; i < response; ++i)
     bytes += weight_bytes + n * static_cast<double>(prompt + i) * kv_bytes_per_token;

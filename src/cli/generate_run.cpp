@@ -188,7 +188,7 @@ class GenerateRun {
   PromptText text_;
   Prompts prompts_;
   int64_t max_sequence_;
-  model::Transformer transformer_;
+  model::Decoder transformer_;
   model::ModelParameters weights_;
   rollout::Engine engine_;
 };

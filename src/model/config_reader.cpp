@@ -102,21 +102,21 @@ void ConfigReader::read_llama3_scaling(RopeSpec& rope, const ConfigReader& neste
     nested.fail("high_freq_factor must be above low_freq_factor");
 }
 
-void ConfigReader::read_rope(ModelSpec& spec, const FamilyDefaults& defaults) const {
-  RopeSpec& rope = spec.rope;
+RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& defaults) const {
+  RopeSpec rope;
   const double part = partial_rotary_factor(defaults.partial_rotary_factor.value_or(1));
   if (!defaults.partial_rotary_factor && part != 1) {
     fail(fmt::format("\"partial_rotary_factor\" is {}: this architecture turns whole heads", part),
          "remove it if the model was trained with whole heads");
   }
-  rope.rotary_dim = static_cast<int64_t>(std::floor(static_cast<double>(spec.head_dim) * part));
+  rope.rotary_dim = static_cast<int64_t>(std::floor(static_cast<double>(head_dim) * part));
   rope.theta = positive_number("rope_theta", 10000);
   const Json* object = rope_object();
-  if (object == nullptr) return;
+  if (object == nullptr) return rope;
   const ConfigReader nested(*object, where_ + " rope parameters");
   rope.theta = nested.positive_number("rope_theta", rope.theta);
   const std::string type = nested.text("rope_type", nested.text("type", "default"));
-  if (type == "default") return;
+  if (type == "default") return rope;
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
     rope.factor = nested.positive_number("factor");
@@ -126,6 +126,7 @@ void ConfigReader::read_rope(ModelSpec& spec, const FamilyDefaults& defaults) co
     fail(fmt::format("rope type \"{}\" is not supported", type),
          "supported: default, linear, llama3");
   }
+  return rope;
 }
 
 // Every layer sees all earlier tokens and no later one; whatever says otherwise is refused.
@@ -163,31 +164,31 @@ void ConfigReader::check_quantization() const {
        "use the unquantised checkpoint; if the weights are plain ones, remove the entry");
 }
 
-void ConfigReader::read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) const {
-  spec.vocab_size = size("vocab_size", 1 << 24);
-  spec.hidden_size = size("hidden_size", 1 << 20);
-  spec.num_layers = size("num_hidden_layers", 4096);
-  spec.intermediate_size = size("intermediate_size", 1 << 24);
-  spec.num_heads = size("num_attention_heads", 1 << 16);
+LayerSpec ConfigReader::read_dense_layer(const ModelSpec& spec,
+                                         const FamilyDefaults& defaults) const {
+  GqaSpec attention{.hidden_size = spec.hidden_size, .rms_norm_eps = spec.rms_norm_eps};
+  attention.num_heads = size("num_attention_heads", 1 << 16);
   // null is a statement of its own: as many as heads.
-  spec.num_kv_heads = config_.contains("num_key_value_heads")
-                          ? optional_size("num_key_value_heads").value_or(spec.num_heads)
-                          : defaults.num_kv_heads.value_or(spec.num_heads);
-  if (spec.num_heads % spec.num_kv_heads != 0) {
+  attention.num_kv_heads = config_.contains("num_key_value_heads")
+                               ? optional_size("num_key_value_heads").value_or(attention.num_heads)
+                               : defaults.num_kv_heads.value_or(attention.num_heads);
+  if (attention.num_heads % attention.num_kv_heads != 0) {
     fail(fmt::format("num_attention_heads ({}) is not a multiple of num_key_value_heads ({})",
-                     spec.num_heads, spec.num_kv_heads));
+                     attention.num_heads, attention.num_kv_heads));
   }
   auto head_dim = optional_size("head_dim");
   if (!head_dim) head_dim = defaults.head_dim;
-  if (!head_dim && spec.hidden_size % spec.num_heads != 0) {
+  if (!head_dim && spec.hidden_size % attention.num_heads != 0) {
     fail(fmt::format(
         "hidden_size ({}) is not a multiple of num_attention_heads ({}) and head_dim is absent",
-        spec.hidden_size, spec.num_heads));
+        spec.hidden_size, attention.num_heads));
   }
-  spec.head_dim = head_dim.value_or(spec.hidden_size / spec.num_heads);
-  if (spec.head_dim > 1024)
-    fail(fmt::format("head_dim is {}, at most 1024 is supported", spec.head_dim));
-  spec.max_positions = optional_size("max_position_embeddings").value_or(32768);
+  attention.head_dim = head_dim.value_or(spec.hidden_size / attention.num_heads);
+  if (attention.head_dim > 1024)
+    fail(fmt::format("head_dim is {}, at most 1024 is supported", attention.head_dim));
+  const DenseMlpSpec mlp{.hidden_size = spec.hidden_size,
+                         .intermediate_size = size("intermediate_size", 1 << 24)};
+  return {.attention = attention, .mlp = mlp};
 }
 
 // The dtype that exports are written in.
@@ -210,7 +211,10 @@ ModelSpec ConfigReader::read_common(const std::string& family,
   if (names != nullptr && names->is_array() && !names->empty() && (*names)[0].is_string()) {
     spec.architecture = (*names)[0].get<std::string>();
   }
-  read_sizes(spec, defaults);
+  spec.vocab_size = size("vocab_size", 1 << 24);
+  spec.hidden_size = size("hidden_size", 1 << 20);
+  const int64_t num_layers = size("num_hidden_layers", 4096);
+  spec.max_positions = optional_size("max_position_embeddings").value_or(32768);
   spec.rms_norm_eps = positive_number("rms_norm_eps", defaults.rms_norm_eps);
   spec.initializer_range = positive_number("initializer_range", 0.02);
   if (spec.initializer_range > kMaxInitializerRange) {
@@ -226,8 +230,9 @@ ModelSpec ConfigReader::read_common(const std::string& family,
   check_attention();
   check_quantization();
   spec.checkpoint_dtype = read_dtype();
-  spec.layers.resize(static_cast<size_t>(spec.num_layers));
-  read_rope(spec, defaults);
+  const LayerSpec layer = read_dense_layer(spec, defaults);
+  spec.rope = read_rope(std::get<GqaSpec>(layer.attention).head_dim, defaults);
+  spec.layers.assign(static_cast<size_t>(num_layers), layer);
   return spec;
 }
 

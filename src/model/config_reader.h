@@ -33,7 +33,8 @@ class ConfigReader {
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
 
   // What all dense decoders share: sizes, norms, embeddings, rope_theta and scaling from
-  // rope_parameters (transformers 5), rope_theta + rope_scaling (4), dtype.
+  // rope_parameters (transformers 5), rope_theta + rope_scaling (4), dtype; layers that are all
+  // alike, of grouped-query attention and a dense MLP without biases.
   ModelSpec read_common(const std::string& family, const FamilyDefaults& defaults) const;
 
  private:
@@ -42,15 +43,12 @@ class ConfigReader {
   void check_attention() const;
   void check_quantization() const;
   tensor::DType read_dtype() const;
-  void read_sizes(ModelSpec& spec, const FamilyDefaults& defaults) const;
-  void read_rope(ModelSpec& spec, const FamilyDefaults& defaults) const;
+  LayerSpec read_dense_layer(const ModelSpec& spec, const FamilyDefaults& defaults) const;
+  RopeSpec read_rope(int64_t head_dim, const FamilyDefaults& defaults) const;
   void read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const;
   const Json& config_;
   std::string where_;
 };
-
-// Parameters that dense decoders share, by the spec's flags.
-std::vector<ParameterInfo> list_dense_parameters(const ModelSpec& spec);
 
 // Families' functions, gathered by families.cpp.
 ModelSpec read_llama_spec(const Json& config, const std::string& where);

@@ -53,13 +53,15 @@ const Family& find_family(const Json& config, const std::string& where) {
 }
 
 void check_spec(const ModelSpec& spec, const std::string& where) {
-  if (spec.rope.rotary_dim < 2 || spec.rope.rotary_dim % 2 != 0 ||
-      spec.rope.rotary_dim > spec.head_dim) {
+  const int64_t rotary_dim = spec.rope.rotary_dim;
+  for (const LayerSpec& layer : spec.layers) {
+    const int64_t head_dim = std::get<GqaSpec>(layer.attention).head_dim;
+    if (rotary_dim >= 2 && rotary_dim % 2 == 0 && rotary_dim <= head_dim) continue;
     throw Error(
         ErrorCode::kInput,
         fmt::format(
             "the rotary embedding turns {} of {} dimensions; wanted an even number from 2 up",
-            spec.rope.rotary_dim, spec.head_dim),
+            rotary_dim, head_dim),
         "check head_dim and partial_rotary_factor", where);
   }
 }
@@ -68,10 +70,10 @@ void check_spec(const ModelSpec& spec, const std::string& where) {
 
 const std::vector<Family>& list_families() {
   static const std::vector<Family> families = {
-      {"llama", {"LlamaForCausalLM"}, {"llama"}, read_llama_spec, list_dense_parameters},
-      {"qwen2", {"Qwen2ForCausalLM"}, {"qwen2"}, read_qwen2_spec, list_dense_parameters},
-      {"qwen3", {"Qwen3ForCausalLM"}, {"qwen3"}, read_qwen3_spec, list_dense_parameters},
-      {"glm4", {"Glm4ForCausalLM"}, {"glm4"}, read_glm4_spec, list_dense_parameters},
+      {"llama", {"LlamaForCausalLM"}, {"llama"}, read_llama_spec},
+      {"qwen2", {"Qwen2ForCausalLM"}, {"qwen2"}, read_qwen2_spec},
+      {"qwen3", {"Qwen3ForCausalLM"}, {"qwen3"}, read_qwen3_spec},
+      {"glm4", {"Glm4ForCausalLM"}, {"glm4"}, read_glm4_spec},
   };
   return families;
 }
@@ -83,13 +85,6 @@ ModelSpec read_model_spec(const Json& config, const std::string& where) {
   ModelSpec spec = find_family(config, where).read_spec(config, where);
   check_spec(spec, where);
   return spec;
-}
-
-std::vector<ParameterInfo> list_parameters(const ModelSpec& spec) {
-  for (const auto& family : list_families()) {
-    if (family.name == spec.family) return family.list_parameters(spec);
-  }
-  throw Error(ErrorCode::kInput, fmt::format("model family \"{}\" is not known", spec.family));
 }
 
 }  // namespace slimexx::model

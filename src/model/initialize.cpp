@@ -7,6 +7,7 @@
 #include "slimexx/base/normals.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/model/parameters.h"
+#include "slimexx/model/spec.h"
 
 namespace slimexx::model {
 namespace {

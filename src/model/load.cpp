@@ -15,6 +15,7 @@
 #include "slimexx/model/boxes.h"
 #include "slimexx/model/layout.h"
 #include "slimexx/model/parameters.h"
+#include "slimexx/model/spec.h"
 #include "slimexx/tensor/convertible.h"
 
 namespace slimexx::model {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "config_reader.h"
 #include "slimexx/base/check.h"
 #include "slimexx/model/boxes.h"
 #include "slimexx/model/families.h"
@@ -20,119 +19,7 @@ int64_t aligned_elements(const ParameterInfo& info) {
   return (info.num_elements() + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
 }
 
-// Collects the parameters of dense decoders; a weight is the rows of its parts one below the other.
-class ParameterList {
- public:
-  // Parts share their column count; rows[i] of part i.
-  void add_weight(const std::string& name,
-                  const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
-                  int shard_axis) {
-    ParameterInfo info{.name = name, .shape = {0, columns}};
-    Shard shard{.axis = shard_axis};
-    for (const auto& [hf_name, rows] : parts) {
-      info.parts.push_back({.name = hf_name, .shape = {rows, columns}, .at = {info.shape[0], 0}});
-      info.shape[0] += rows;
-      if (shard_axis == 0) shard.sections.push_back({rows});
-    }
-    info.shards = {shard};
-    infos.push_back(std::move(info));
-  }
-  // One-dimensional parameters are not decayed.
-  void add_vector(const std::string& name,
-                  const std::vector<std::pair<std::string, int64_t>>& parts, InitKind init,
-                  GridDim shard_dim) {
-    ParameterInfo info{
-        .name = name, .shape = {0}, .decayed = false, .init = init, .zero_before_backward = true};
-    Shard shard{.dim = shard_dim};
-    for (const auto& [hf_name, size] : parts) {
-      info.parts.push_back({.name = hf_name, .shape = {size}, .at = {info.shape[0]}});
-      info.shape[0] += size;
-      shard.sections.push_back({size});
-    }
-    if (shard_dim != GridDim::kNone) info.shards = {shard};
-    infos.push_back(std::move(info));
-  }
-  void add_norm(const std::string& name, const std::string& hf_name, int64_t size) {
-    add_vector(name, {{hf_name, size}}, InitKind::kOnes, GridDim::kNone);
-  }
-
-  std::vector<ParameterInfo> infos;
-};
-
-void add_attention(ParameterList& list, const ModelSpec& s, const std::string& own,
-                   const std::string& hf) {
-  const std::string attention = hf + "self_attn.";
-  const auto qkv = [&](const char* kind) {
-    return std::vector<std::pair<std::string, int64_t>>{
-        {attention + "q_proj." + kind, s.q_size()},
-        {attention + "k_proj." + kind, s.kv_size()},
-        {attention + "v_proj." + kind, s.kv_size()}};
-  };
-  list.add_weight(own + "attention.qkv.weight", qkv("weight"), s.hidden_size, 0);
-  if (s.qkv_bias)
-    list.add_vector(own + "attention.qkv.bias", qkv("bias"), InitKind::kZeros, GridDim::kTensor);
-  if (s.qk_norm) {
-    list.add_norm(own + "attention.q_norm.weight", attention + "q_norm.weight", s.head_dim);
-    list.add_norm(own + "attention.k_norm.weight", attention + "k_norm.weight", s.head_dim);
-  }
-  list.add_weight(own + "attention.o.weight", {{attention + "o_proj.weight", s.hidden_size}},
-                  s.q_size(), 1);
-  if (s.o_bias) {
-    list.add_vector(own + "attention.o.bias", {{attention + "o_proj.bias", s.hidden_size}},
-                    InitKind::kZeros, GridDim::kNone);
-  }
-}
-
-void add_mlp(ParameterList& list, const ModelSpec& s, const std::string& own,
-             const std::string& hf) {
-  const int64_t f = s.intermediate_size;
-  const std::string mlp = hf + "mlp.";
-  if (s.fused_gate_up) {
-    list.add_weight(own + "mlp.gate_up.weight", {{mlp + "gate_up_proj.weight", 2 * f}},
-                    s.hidden_size, 0);
-  } else {
-    list.add_weight(own + "mlp.gate_up.weight",
-                    {{mlp + "gate_proj.weight", f}, {mlp + "up_proj.weight", f}}, s.hidden_size, 0);
-  }
-  list.add_weight(own + "mlp.down.weight", {{mlp + "down_proj.weight", s.hidden_size}}, f, 1);
-  if (s.mlp_bias) {
-    list.add_vector(own + "mlp.gate_up.bias",
-                    {{mlp + "gate_proj.bias", f}, {mlp + "up_proj.bias", f}}, InitKind::kZeros,
-                    GridDim::kTensor);
-    list.add_vector(own + "mlp.down.bias", {{mlp + "down_proj.bias", s.hidden_size}},
-                    InitKind::kZeros, GridDim::kNone);
-  }
-}
-
-void add_layer(ParameterList& list, const ModelSpec& s, int64_t layer) {
-  const std::string own = fmt::format("layers.{}.", layer),
-                    hf = fmt::format("model.layers.{}.", layer);
-  list.add_norm(own + "input_norm.weight", hf + "input_layernorm.weight", s.hidden_size);
-  add_attention(list, s, own, hf);
-  if (s.sandwich_norms) {
-    list.add_norm(own + "post_attention_norm.weight", hf + "post_self_attn_layernorm.weight",
-                  s.hidden_size);
-  }
-  // In every family `post_attention_layernorm` is the norm before the MLP.
-  list.add_norm(own + "mlp_norm.weight", hf + "post_attention_layernorm.weight", s.hidden_size);
-  add_mlp(list, s, own, hf);
-  if (s.sandwich_norms)
-    list.add_norm(own + "post_mlp_norm.weight", hf + "post_mlp_layernorm.weight", s.hidden_size);
-}
-
 }  // namespace
-
-std::vector<ParameterInfo> list_dense_parameters(const ModelSpec& s) {
-  ParameterList list;
-  list.add_weight("embedding.weight", {{"model.embed_tokens.weight", s.vocab_size}}, s.hidden_size,
-                  0);
-  list.infos[0].zero_before_backward = !s.tied_embeddings;
-  for (int64_t layer = 0; layer < s.num_layers; ++layer) add_layer(list, s, layer);
-  list.add_norm("final_norm.weight", "model.norm.weight", s.hidden_size);
-  if (!s.tied_embeddings)
-    list.add_weight("lm_head.weight", {{"lm_head.weight", s.vocab_size}}, s.hidden_size, 0);
-  return list.infos;
-}
 
 int64_t ParameterInfo::num_elements() const {
   int64_t n = 1;

@@ -36,7 +36,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
             longest, policy.spec.max_positions),
         "lower eval.eval_max_response_len");
   }
-  const model::Transformer transformer(policy.spec, device, longest);
+  const model::Decoder transformer(policy.spec, device, longest);
   const auto weights = model::bind_weights(*policy.store, policy.spec);
   const RolloutOptions& o = config.rollout;
   rollout::Engine engine(

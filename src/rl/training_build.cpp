@@ -55,7 +55,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   build_data();
   num_rollouts_ = source_ != nullptr ? source_->num_rollouts() : config_.num_rollout;
   transformer_ =
-      std::make_unique<model::Transformer>(policy_.spec, request_.device, longest_sequence());
+      std::make_unique<model::Decoder>(policy_.spec, request_.device, longest_sequence());
   policy_weights_ = model::bind_weights(*policy_.store, policy_.spec);
   build_reference();
   build_trainer();
@@ -129,7 +129,7 @@ void TrainingRun::build_reference() {
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
           config_.model.ref_load + "/config.json: max_position_embeddings");
-  reference_transformer_ = std::make_unique<model::Transformer>(
+  reference_transformer_ = std::make_unique<model::Decoder>(
       reference_.spec, request_.device, std::min(known, transformer_->max_positions()));
   // A reference that is only logged lies in the gradients' memory while it is used.
   reference_is_transient_ = config_.rl.logs_reference_only() &&
@@ -286,7 +286,7 @@ std::string TrainingRun::banner() const {
   text += fmt::format("  model     {} ({}), {} parameters, {} layers, hidden {}, vocabulary {}\n",
                       config_.model.hf_checkpoint, spec.architecture,
                       format_count(static_cast<double>(policy_.store->num_elements())),
-                      spec.num_layers, spec.hidden_size, spec.vocab_size);
+                      spec.num_layers(), spec.hidden_size, spec.vocab_size);
   text += fmt::format("  ranks     {} x {} threads on {}\n", world_.size(), num_threads(),
                       tensor::to_string(request_.device));
   if (prompts_) {

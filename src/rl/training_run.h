@@ -118,7 +118,7 @@ class TrainingRun {
   std::shared_ptr<const data::PromptSet> prompts_;
   std::vector<EvalSet> eval_sets_;
   std::unique_ptr<SampleSource> source_;
-  std::unique_ptr<model::Transformer> transformer_, reference_transformer_;
+  std::unique_ptr<model::Decoder> transformer_, reference_transformer_;
   model::ModelParameters policy_weights_;
   std::unique_ptr<reward::Grader> grader_, eval_grader_;
   // On a GPU: the memory in which generation and training take turns.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rollout/scheduler.h"
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 
 namespace slimexx::rollout {
 

@@ -52,7 +52,7 @@ class Stopwatch {
 }  // namespace
 
 struct Engine::Impl {
-  Impl(const model::Transformer& transformer, const model::ModelParameters& weights,
+  Impl(const model::Decoder& transformer, const model::ModelParameters& weights,
        tensor::Device device, const EngineOptions& options_in, TokenBytes token_bytes_in,
        int64_t num_sampled_tokens, tensor::Tensor cache_memory);
 
@@ -81,7 +81,7 @@ struct Engine::Impl {
   std::vector<Completion> finished;
 };
 
-Engine::Impl::Impl(const model::Transformer& transformer, const model::ModelParameters& weights,
+Engine::Impl::Impl(const model::Decoder& transformer, const model::ModelParameters& weights,
                    tensor::Device device, const EngineOptions& options_in,
                    TokenBytes token_bytes_in, int64_t num_sampled_tokens,
                    tensor::Tensor cache_memory)
@@ -200,7 +200,7 @@ void Engine::Impl::abort_all() {
   for (const int64_t id : ids) abort(id);
 }
 
-EngineMemory plan_engine_memory(const model::Transformer& transformer,
+EngineMemory plan_engine_memory(const model::Decoder& transformer,
                                 const model::ModelParameters& weights, tensor::Device device,
                                 const EngineOptions& options, int64_t num_sampled_tokens) {
   check_options(options, transformer.max_positions(), device);
@@ -215,7 +215,7 @@ EngineMemory plan_engine_memory(const model::Transformer& transformer,
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};
 }
 
-Engine::Engine(const model::Transformer& transformer, const model::ModelParameters& weights,
+Engine::Engine(const model::Decoder& transformer, const model::ModelParameters& weights,
                tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
                int64_t num_sampled_tokens, tensor::Tensor cache_memory)
     : impl_(std::make_unique<Impl>(transformer, weights, device, options, std::move(token_bytes),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "slimexx/base/error.h"
 
@@ -17,7 +18,12 @@ int64_t padded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * k
 }  // namespace
 
 int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens) {
-  return 2 * spec.num_layers * page_tokens * spec.kv_size() * tensor::dtype_bytes(dtype);
+  int64_t bytes = 0;
+  const auto add = [&](const auto& block) {
+    bytes += model::page_bytes(block, dtype, page_tokens);
+  };
+  for (const model::LayerSpec& layer : spec.layers) std::visit(add, layer.attention);
+  return bytes;
 }
 
 int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,
@@ -72,20 +78,28 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
 
 KvCache::KvCache(const model::ModelSpec& spec, tensor::Device device, tensor::DType dtype,
                  int64_t num_pages, int64_t page_tokens, tensor::Tensor memory) {
-  const int64_t tensor_bytes =
-      padded(num_pages * page_tokens * spec.kv_size() * tensor::dtype_bytes(dtype));
-  const int64_t bytes = 2 * spec.num_layers * tensor_bytes;
+  // Of each layer: keys and values each start on a boundary.
+  std::vector<int64_t> layer_bytes;
+  for (const model::LayerSpec& layer : spec.layers) {
+    const auto bytes_of = [&](const auto& block) {
+      return 2 * padded(num_pages * model::page_bytes(block, dtype, page_tokens) / 2);
+    };
+    layer_bytes.push_back(std::visit(bytes_of, layer.attention));
+  }
+  const int64_t bytes = std::accumulate(layer_bytes.begin(), layer_bytes.end(), int64_t{0});
   if (!memory.defined()) {
     buffer_ = tensor::Buffer(device, bytes, "KV cache");
     memory = buffer_.view(tensor::DType::kU8, {bytes});
   }
   bytes_ = memory.rows(0, bytes);
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    const auto view = [&](int64_t index) {
-      return tensor::Tensor(bytes_.data<char>() + index * tensor_bytes, dtype, device,
-                            {num_pages, page_tokens, spec.num_kv_heads, spec.head_dim});
+  int64_t begin = 0;
+  for (size_t layer = 0; layer < layer_bytes.size(); ++layer) {
+    const int64_t end = begin + layer_bytes[layer];
+    const auto pages_of = [&](const auto& block) {
+      return model::make_pages(block, dtype, bytes_.rows(begin, end), num_pages, page_tokens);
     };
-    layers_.push_back({.k = view(2 * layer), .v = view(2 * layer + 1)});
+    layers_.push_back(std::visit(pages_of, spec.layers[layer].attention));
+    begin = end;
   }
 }
 

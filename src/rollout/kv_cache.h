@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/rollout/engine.h"
 
 namespace slimexx::rollout {

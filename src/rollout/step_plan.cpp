@@ -14,7 +14,7 @@ int64_t max_logits_bytes(tensor::Device device) {
 
 }  // namespace
 
-StepSizes step_sizes(const model::Transformer& transformer, const EngineOptions& options,
+StepSizes step_sizes(const model::Decoder& transformer, const EngineOptions& options,
                      int64_t num_sampled_tokens) {
   StepSizes sizes;
   sizes.max_sequence_tokens =
@@ -29,11 +29,11 @@ StepSizes step_sizes(const model::Transformer& transformer, const EngineOptions&
   return sizes;
 }
 
-int64_t count_head_rows(const model::Transformer& transformer, tensor::Device device,
+int64_t count_head_rows(const model::Decoder& transformer, tensor::Device device,
                         const StepSizes& sizes) {
-  return std::min(
-      sizes.max_sequences,
-      model::head_chunk_rows(transformer.spec(), {.max_logits_bytes = max_logits_bytes(device)}));
+  return std::min(sizes.max_sequences,
+                  model::head_chunk_rows(transformer.spec().head(),
+                                         {.max_logits_bytes = max_logits_bytes(device)}));
 }
 
 int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device) {
@@ -41,17 +41,21 @@ int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device)
   constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
   constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
   return kDriverBytes +
-         kMaxRecordedSteps * kLaunchBytes * (spec.num_layers * kLayerLaunches + kOtherLaunches);
+         kMaxRecordedSteps * kLaunchBytes * (spec.num_layers() * kLayerLaunches + kOtherLaunches);
 }
 
-int64_t plan_step_arena(const model::Transformer& transformer,
-                        const model::ModelParameters& weights, tensor::Device device,
-                        const StepSizes& sizes) {
+int64_t plan_step_arena(const model::Decoder& transformer, const model::ModelParameters& weights,
+                        tensor::Device device, const StepSizes& sizes) {
   using enum tensor::DType;
   const model::ModelSpec& spec = transformer.spec();
-  const tensor::Tensor page(nullptr, weights.embedding.dtype(), device,
-                            {1, sizes.page_tokens, spec.num_kv_heads, spec.head_dim});
-  const std::vector<model::LayerPages> pages(static_cast<size_t>(spec.num_layers), {page, page});
+  std::vector<model::LayerPages> pages;  // one page a layer, without memory
+  for (const model::LayerSpec& layer : spec.layers) {
+    const auto page_of = [&](const auto& block) {
+      return model::make_pages(block, weights.embedding.dtype(),
+                               tensor::Tensor(nullptr, kU8, device, {0}), 1, sizes.page_tokens);
+    };
+    pages.push_back(std::visit(page_of, layer.attention));
+  }
   const LargestBatch largest = make_largest_batch(device, sizes.batch_limits(), pages);
   const int64_t head_rows = count_head_rows(transformer, device, sizes);
 
@@ -61,7 +65,8 @@ int64_t plan_step_arena(const model::Transformer& transformer,
   const auto scalars = [&](tensor::DType dtype) {
     return tensor::Tensor(nullptr, dtype, device, {head_rows});
   };
-  const tensor::Tensor logits = model::head_logits(planning, spec, weights, x, scalars(kI32));
+  const tensor::Tensor logits =
+      model::head_logits(planning, spec.head(), weights.head, x, scalars(kI32));
   const tensor::Tensor parameters(nullptr, kU8, device,
                                   {head_rows, static_cast<int64_t>(sizeof(ops::SamplingRow))});
   ops::sample_tokens(planning, scalars(kI32), scalars(kF32), logits, parameters,

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "rollout/batch_builder.h"
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/rollout/engine.h"
 
 namespace slimexx::rollout {
@@ -23,17 +23,16 @@ struct StepSizes {
 };
 
 // Of checked options. `num_sampled_tokens` as Engine.
-StepSizes step_sizes(const model::Transformer& transformer, const EngineOptions& options,
+StepSizes step_sizes(const model::Decoder& transformer, const EngineOptions& options,
                      int64_t num_sampled_tokens);
 
 // Rows that one head call takes at most.
-int64_t count_head_rows(const model::Transformer& transformer, tensor::Device device,
+int64_t count_head_rows(const model::Decoder& transformer, tensor::Device device,
                         const StepSizes& sizes);
 
 // The arena that a step needs at most, measured by a dry run of the largest one.
-int64_t plan_step_arena(const model::Transformer& transformer,
-                        const model::ModelParameters& weights, tensor::Device device,
-                        const StepSizes& sizes);
+int64_t plan_step_arena(const model::Decoder& transformer, const model::ModelParameters& weights,
+                        tensor::Device device, const StepSizes& sizes);
 
 // Decode steps that are recorded at a time: those of 32 shapes, for both sets of a builder. A
 // rollout's batches shrink and its sequences grow, which takes it through some 20 shapes.

@@ -19,7 +19,7 @@ constexpr int64_t kShortestKeys = 1024;
 
 }  // namespace
 
-StepRunner::StepRunner(const model::Transformer& transformer, const model::ModelParameters& weights,
+StepRunner::StepRunner(const model::Decoder& transformer, const model::ModelParameters& weights,
                        tensor::Device device, const StepSizes& sizes, int64_t num_pages,
                        tensor::Tensor cache_memory)
     : transformer_(transformer),
@@ -96,7 +96,7 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
 void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   tensor::ArenaScope scope(arena_);
   const tensor::Tensor logits =
-      model::head_logits(ctx_, transformer_.spec(), weights_, x, group.rows);
+      model::head_logits(ctx_, transformer_.spec().head(), weights_.head, x, group.rows);
   ops::sample_tokens(ctx_, group.tokens, group.log_probs, logits, group.parameters,
                      sizes_.allowed_tokens);
   ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,

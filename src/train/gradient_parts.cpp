@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "slimexx/base/check.h"
+#include "slimexx/model/spec.h"
 
 namespace slimexx::train {
 
@@ -25,11 +26,11 @@ std::vector<GradientPart> list_gradient_parts(const model::ParameterStore& store
     end = begin;
   };
   finish_stage(0, find_offset("final_norm.weight"));
-  for (int64_t stage = 1; stage <= spec.num_layers; ++stage) {
-    const int64_t layer = spec.num_layers - stage;
+  for (int64_t stage = 1; stage <= spec.num_layers(); ++stage) {
+    const int64_t layer = spec.num_layers() - stage;
     finish_stage(stage, find_offset(fmt::format("layers.{}.input_norm.weight", layer)));
   }
-  finish_stage(spec.num_layers + 1, 0);
+  finish_stage(spec.num_layers() + 1, 0);
   return parts;
 }
 

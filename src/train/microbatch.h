@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx::train {

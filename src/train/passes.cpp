@@ -14,8 +14,8 @@ void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const
   f.log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
   f.entropies = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
   const Tensor x = p.transformer.forward(p.ctx, p.weights, m.batch, keep ? &f.tape : nullptr);
-  model::head_forward(p.ctx, p.transformer.spec(), p.weights, x, m.rows, m.targets, p.head,
-                      f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
+  model::head_forward(p.ctx, p.transformer.spec().head(), p.weights.head, x, m.rows, m.targets,
+                      p.head, f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
 }
 
 void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
@@ -50,19 +50,20 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
 }
 
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  const StageHooks& hooks) {
+                  bool accumulate, const StageHooks& hooks) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.transformer.spec();
   const Tensor dx =
       p.ctx.arena.allocate(tensor::compute_dtype(p.ctx.device()), {m.num_tokens, spec.hidden_size});
-  model::head_backward(p.ctx, spec, p.weights, gradients, m.rows, m.targets, p.head, f.head_tape,
-                       f.entropies, f.dlog_probs, f.dentropies, dx);
+  model::head_backward(p.ctx, spec.head(), p.weights.head, gradients.head, m.rows, m.targets,
+                       p.head, f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx,
+                       accumulate);
   hooks.stage_done(0);
   p.transformer.backward(
-      p.ctx, p.weights, gradients, m.batch, f.tape, dx,
-      {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers - layer); },
+      p.ctx, p.weights, gradients, m.batch, f.tape, dx, accumulate,
+      {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers() - layer); },
        .attention_next = [&](int64_t) { hooks.attention_next(); }});
-  hooks.stage_done(spec.num_layers + 1);
+  hooks.stage_done(spec.num_layers() + 1);
 }
 
 std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "microbatch.h"
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/trainer.h"
 
@@ -23,7 +23,7 @@ struct InFlight {
 };
 
 struct Pass {
-  const model::Transformer& transformer;
+  const model::Decoder& transformer;
   const model::ModelParameters& weights;
   const model::HeadOptions& head;
   ops::Context ctx;
@@ -46,8 +46,10 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
               std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
               tensor::Tensor metrics, InFlight& f);
 
+// `accumulate`: to the gradients that earlier microbatches of the step left; else matrices are
+// written, whatever they hold.
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  const StageHooks& hooks = {});
+                  bool accumulate, const StageHooks& hooks = {});
 
 // Token weights: the loss is their scalar product with the token losses, whatever the packing and
 // the ranks.

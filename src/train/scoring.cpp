@@ -31,10 +31,9 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
   }
 }
 
-int64_t measure_scoring(const model::Transformer& transformer,
-                        const model::ModelParameters& weights, const model::HeadOptions& head,
-                        tensor::Device device, std::span<const Sample> samples,
-                        std::span<const int64_t> indices) {
+int64_t measure_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
+                        const model::HeadOptions& head, tensor::Device device,
+                        std::span<const Sample> samples, std::span<const int64_t> indices) {
   Arena plan = Arena::for_planning(device, "");
   InFlight f;
   run_forward({transformer, weights, head, ops::planning_context(plan)}, samples, indices, f,
@@ -42,7 +41,7 @@ int64_t measure_scoring(const model::Transformer& transformer,
   return plan.high_water_bytes();
 }
 
-Scorer::Scorer(const model::Transformer& transformer, const model::ParameterStore& store,
+Scorer::Scorer(const model::Decoder& transformer, const model::ParameterStore& store,
                float temperature, tensor::Device device)
     : transformer_(transformer),
       weights_(model::bind_weights(store, transformer.spec())),

@@ -19,9 +19,8 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
                  std::span<const int64_t> indices, std::span<TokenScores> scores);
 
 // What the arena of a pass over samples[indices] must hold.
-int64_t measure_scoring(const model::Transformer& transformer,
-                        const model::ModelParameters& weights, const model::HeadOptions& head,
-                        tensor::Device device, std::span<const Sample> samples,
-                        std::span<const int64_t> indices);
+int64_t measure_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
+                        const model::HeadOptions& head, tensor::Device device,
+                        std::span<const Sample> samples, std::span<const int64_t> indices);
 
 }  // namespace slimexx::train

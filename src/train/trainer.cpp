@@ -22,7 +22,7 @@ std::vector<dist::Range> ranges_of(const std::vector<GradientPart>& parts) {
 
 }  // namespace
 
-Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
+Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& policy,
                  dist::Communicator& communicator, const TrainOptions& options,
                  const OptimizerOptions& optimizer_options, float temperature,
                  tensor::Device device, GradientExchange exchange)
@@ -37,7 +37,6 @@ Trainer::Trainer(const model::Transformer& transformer, model::ParameterStore& p
       device_(device),
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
-      fresh_gradients_(model::as_fresh(gradients_)),
       exchange_start_(exchange.start),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
@@ -52,7 +51,7 @@ Trainer::~Trainer() = default;
 
 ops::Context Trainer::context() { return ops::compute_context(arena_); }
 
-Trainer::Assignment Trainer::assign(const model::Transformer& transformer,
+Trainer::Assignment Trainer::assign(const model::Decoder& transformer,
                                     std::span<const Sample> samples) const {
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
@@ -100,7 +99,7 @@ void Trainer::start_final_parts(const ops::Context& ctx) {
 void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   last_stage_done_ = stage;
   // Behind the first layer there is no attention to wait for.
-  const bool has_attention_next = stage < transformer_.spec().num_layers;
+  const bool has_attention_next = stage < transformer_.spec().num_layers();
   if (exchange_start_ == ExchangeStart::kAtOnce || !has_attention_next) start_final_parts(ctx);
 }
 
@@ -130,7 +129,7 @@ void Trainer::run_schedule(std::span<const Sample> samples, const Assignment& as
         hooks = {.stage_done = [&](int64_t stage) { finish_stage(pass.ctx, stage); },
                  .attention_next = [&] { start_final_parts(pass.ctx); }};
       }
-      run_backward(pass, op.microbatch == 0 ? fresh_gradients_ : gradients_, f, hooks);
+      run_backward(pass, gradients_, f, op.microbatch > 0, hooks);
       arena_.release_to(f.mark);
     }
   }
@@ -171,7 +170,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
 
 void Trainer::gather_gradients() { optimizer_.gather_gradients(context()); }
 
-std::vector<TokenScores> Trainer::compute_log_probs(const model::Transformer& transformer,
+std::vector<TokenScores> Trainer::compute_log_probs(const model::Decoder& transformer,
                                                     const model::ParameterStore& store,
                                                     std::span<const Sample> samples) {
   const Assignment assignment = assign(transformer, samples);

@@ -87,7 +87,7 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
   return bytes;
 }
 
-int64_t Trainer::plan_scoring(const model::Transformer& transformer,
+int64_t Trainer::plan_scoring(const model::Decoder& transformer,
                               const model::ModelParameters& weights, int64_t longest_sequence,
                               int64_t num_samples) const {
   int64_t bytes = 0;
@@ -113,7 +113,7 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
     weights[static_cast<size_t>(i)].resize(samples[static_cast<size_t>(i)].loss_mask.size());
   run_loss(pass, samples, indices, weights, largest,
            Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}), f);
-  run_backward(pass, gradients_, f);
+  run_backward(pass, gradients_, f, false);
   return plan.high_water_bytes();
 }
 
@@ -151,7 +151,7 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
   const int64_t num_tokens = count_tokens(samples, indices);
   check_fits(needed, num_tokens, indices.size());
   if (fixed_keep()) return least;
-  return model::choose_keep(transformer_.spec(), device_, num_tokens,
+  return model::choose_keep(transformer_.spec(), transformer_.stage(), device_, num_tokens,
                             arena_.capacity_bytes() - needed);
 }
 

@@ -18,7 +18,10 @@ struct RefusedSize {
 
 TEST(DeviceSizes, WhatKernelsDoNotServeIsRefusedByName) {
   const auto heads_of = [](int64_t head_dim) {
-    return [head_dim](ModelSpec& spec) { spec.head_dim = spec.rope.rotary_dim = head_dim; };
+    return [head_dim](ModelSpec& spec) {
+      for (LayerSpec& layer : spec.layers) std::get<GqaSpec>(layer.attention).head_dim = head_dim;
+      spec.rope.rotary_dim = head_dim;
+    };
   };
   const RefusedSize sizes[] = {
       {"head_dim", heads_of(8), "64 and 128"},
@@ -30,14 +33,14 @@ TEST(DeviceSizes, WhatKernelsDoNotServeIsRefusedByName) {
     ModelSpec spec = device_spec("llama", 0.08);
     size.change(spec);
     try {
-      const Transformer refused(spec, test_device(), 64);
+      const Decoder refused(spec, test_device(), 64);
       ADD_FAILURE() << size.key;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInput);
       EXPECT_EQ(error.where(), size.key);
       EXPECT_NE(error.message().find(size.limit), std::string::npos) << error.message();
     }
-    const Transformer on_the_cpu(spec, {}, 64);
+    const Decoder on_the_cpu(spec, {}, 64);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "model/made_up_family.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "slimexx/model/spec.h"
 
 namespace slimexx::model {
 namespace {

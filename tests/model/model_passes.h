@@ -130,9 +130,9 @@ class Pass {
     Tape tape{.keep = keep_};
     HeadTape head_tape;
     const Tensor x =
-        model_.transformer.forward(ctx, model_.weights, batch, backward_ ? &tape : nullptr);
-    head_forward(ctx, model_.spec, model_.weights, x, rows, targets, options, log_probs, entropies,
-                 backward_ ? &head_tape : nullptr);
+        model_.decoder.forward(ctx, model_.weights, batch, backward_ ? &tape : nullptr);
+    head_forward(ctx, model_.spec.head(), model_.weights.head, x, rows, targets, options, log_probs,
+                 entropies, backward_ ? &head_tape : nullptr);
     if (!ctx.planning()) {
       outcome_.log_probs = values(ctx, log_probs);
       outcome_.entropies = values(ctx, entropies);
@@ -143,9 +143,9 @@ class Pass {
     const ModelParameters gradients = bind_gradients(model_.store, model_.spec);
     const Tensor dlog_probs = put_random(ctx, 1), dentropies = put_random(ctx, 2);
     const Tensor dx = ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {x.dim(0), x.dim(1)});
-    head_backward(ctx, model_.spec, model_.weights, gradients, rows, targets, options, head_tape,
-                  entropies, dlog_probs, dentropies, dx);
-    model_.transformer.backward(ctx, model_.weights, gradients, batch, tape, dx);
+    head_backward(ctx, model_.spec.head(), model_.weights.head, gradients.head, rows, targets,
+                  options, head_tape, entropies, dlog_probs, dentropies, dx, true);
+    model_.decoder.backward(ctx, model_.weights, gradients, batch, tape, dx, true);
   }
 
   RandomModel& model_;

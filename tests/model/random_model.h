@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "slimexx/base/philox.h"
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/ops/rotary.h"
 
 namespace slimexx::model {
 
 struct ModelSizes {
   int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0, head_dim = 0, max_positions = 0;
+  int64_t num_layers = 2, num_heads = 4;
 };
 
 inline std::vector<std::string> dense_families() { return {"llama", "qwen2", "qwen3", "glm4"}; }
@@ -21,22 +22,23 @@ inline ModelSpec random_spec(const std::string& family, const ModelSizes& sizes,
   spec.family = family;
   spec.vocab_size = sizes.vocab_size;
   spec.hidden_size = sizes.hidden_size;
-  spec.num_layers = 2;
-  spec.intermediate_size = sizes.intermediate_size;
-  spec.num_heads = 4;
-  spec.num_kv_heads = 2;
-  spec.head_dim = sizes.head_dim;
   spec.max_positions = sizes.max_positions;
-  spec.rope.rotary_dim = spec.head_dim;
   spec.initializer_range = initializer_range;
-  spec.layers.assign(static_cast<size_t>(spec.num_layers), {});
-  if (family == "qwen2") spec.qkv_bias = true;
-  if (family == "qwen3") spec.qk_norm = spec.tied_embeddings = true;
+  spec.rope.rotary_dim = sizes.head_dim;
+  GqaSpec attention{.hidden_size = sizes.hidden_size,
+                    .num_heads = sizes.num_heads,
+                    .num_kv_heads = 2,
+                    .head_dim = sizes.head_dim};
+  DenseMlpSpec mlp{.hidden_size = sizes.hidden_size, .intermediate_size = sizes.intermediate_size};
+  attention.qkv_bias = family == "qwen2" || family == "glm4";
+  attention.qk_norm = spec.tied_embeddings = family == "qwen3";
   if (family == "glm4") {
-    spec.sandwich_norms = spec.fused_gate_up = spec.qkv_bias = true;
+    mlp.fused_gate_up = true;
     spec.rope.style = ops::RotaryStyle::kInterleaved;
-    spec.rope.rotary_dim = spec.head_dim / 2;
+    spec.rope.rotary_dim = sizes.head_dim / 2;
   }
+  spec.layers.assign(static_cast<size_t>(sizes.num_layers),
+                     {.attention = attention, .mlp = mlp, .sandwich_norms = family == "glm4"});
   return spec;
 }
 
@@ -44,14 +46,14 @@ struct RandomModel {
   ModelSpec spec;
   tensor::Device device;
   ParameterStore store;
-  Transformer transformer;
+  Decoder decoder;
   ModelParameters weights;
 
   RandomModel(const ModelSpec& spec_in, tensor::Device device_in, bool with_gradients)
       : spec(spec_in),
         device(device_in),
         store(spec, device, with_gradients),
-        transformer(spec, device, spec.max_positions) {
+        decoder(spec, device, spec.max_positions) {
     init_random_weights(store, spec, 5);
     PhiloxStream random(17, 4);
     for (const ParameterInfo& info : store.infos()) {

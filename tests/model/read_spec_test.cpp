@@ -16,14 +16,16 @@ const std::string kPath = test_data_path("model/read_spec_test.jsonl");
 
 Json facts(const ModelSpec& s) {
   const char* scalings[] = {"none", "linear", "llama3"};
+  const auto& attention = std::get<GqaSpec>(s.layer(0).attention);
+  const auto& mlp = std::get<DenseMlpSpec>(s.layer(0).mlp);
   return {{"family", s.family},
-          {"num_kv_heads", s.num_kv_heads},
-          {"head_dim", s.head_dim},
+          {"num_kv_heads", attention.num_kv_heads},
+          {"head_dim", attention.head_dim},
           {"rms_norm_eps", s.rms_norm_eps},
           {"tied", s.tied_embeddings},
-          {"qkv_bias", s.qkv_bias},
-          {"o_bias", s.o_bias},
-          {"mlp_bias", s.mlp_bias},
+          {"qkv_bias", attention.qkv_bias},
+          {"o_bias", attention.o_bias},
+          {"mlp_bias", mlp.bias},
           {"rotary_dim", s.rope.rotary_dim},
           {"theta", s.rope.theta},
           {"scaling", scalings[static_cast<int>(s.rope.scaling)]},

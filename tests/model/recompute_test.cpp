@@ -36,8 +36,8 @@ TEST_P(RecomputeTest, BytesDecideWhatIsKept) {
   constexpr int64_t kTokens = 100;
   const auto total = [&](const KeepPlan& plan) {
     int64_t bytes = 0;
-    for (int64_t layer = 0; layer < spec.num_layers; ++layer)
-      bytes += layer_tape_bytes(spec, {}, kTokens, plan.of(layer));
+    for (int64_t layer = 0; layer < spec.num_layers(); ++layer)
+      bytes += layer_tape_bytes(spec, layer, {}, kTokens, plan.of(layer));
     return bytes;
   };
   const int64_t least = total({.level = LayerKeep::kInputs}), most = total(kKeepAll);
@@ -45,14 +45,14 @@ TEST_P(RecomputeTest, BytesDecideWhatIsKept) {
   int64_t last = least;
   std::vector<KeepPlan> seen;
   for (int64_t bytes = 0; bytes <= most - least; bytes += 1024) {
-    const KeepPlan plan = choose_keep(spec, {}, kTokens, bytes);
+    const KeepPlan plan = choose_keep(spec, whole_model(spec), {}, kTokens, bytes);
     EXPECT_LE(total(plan) - least, bytes);
     EXPECT_GE(total(plan), last);
     last = total(plan);
     if (seen.empty() || !(plan == seen.back())) seen.push_back(plan);
   }
-  EXPECT_EQ(choose_keep(spec, {}, kTokens, most - least), kKeepAll);
-  EXPECT_GE(seen.size(), static_cast<size_t>(2 * spec.num_layers));
+  EXPECT_EQ(choose_keep(spec, whole_model(spec), {}, kTokens, most - least), kKeepAll);
+  EXPECT_GE(seen.size(), static_cast<size_t>(2 * spec.num_layers()));
 }
 
 TEST_P(RecomputeTest, LogitsMadeAgainChangeNoBit) {

@@ -66,7 +66,7 @@ TEST_P(TransformerCuda, KeptLogitsGiveWhatLogitsMadeAgainGive) {
   const Outcome kept = keeping.with_chunks(num_rows).run();
   const Outcome again = forgetting.with_chunks(num_rows).forgetting_logits().run();
   const Outcome twice = repeated.with_chunks(num_rows).run();
-  EXPECT_EQ(keeping.has_kept_logits(), ops::can_keep_logits(device.weights.lm_head));
+  EXPECT_EQ(keeping.has_kept_logits(), ops::can_keep_logits(device.weights.head.lm_head));
   EXPECT_EQ(first_difference(again.log_probs, kept.log_probs), "");
   EXPECT_EQ(first_difference(again.entropies, kept.entropies), "");
   for (size_t i = 0; i < kept.gradients.size(); ++i) {

@@ -40,7 +40,7 @@ class EngineSuite : public testing::TestWithParam<EngineCase> {
     return options;
   }
   Engine engine(const EngineOptions& options) const {
-    return Engine(model_->transformer, model_->weights, device(), options, nullptr, 0);
+    return Engine(model_->decoder, model_->weights, device(), options, nullptr, 0);
   }
   // By one engine, one after the other.
   std::vector<Completion> each_alone(const std::vector<Request>& requests) {

@@ -14,14 +14,14 @@ namespace slimexx::rollout {
 namespace {
 
 EngineCase long_case(const std::string& family) {
-  model::ModelSpec spec = model::random_spec(family,
-                                             {.vocab_size = 4104,
-                                              .hidden_size = 256,
-                                              .intermediate_size = 512,
-                                              .head_dim = 128,
-                                              .max_positions = 1312},
-                                             0.08);
-  spec.num_heads = 8;
+  const model::ModelSpec spec = model::random_spec(family,
+                                                   {.vocab_size = 4104,
+                                                    .hidden_size = 256,
+                                                    .intermediate_size = 512,
+                                                    .head_dim = 128,
+                                                    .max_positions = 1312,
+                                                    .num_heads = 8},
+                                                   0.08);
   return {family, model::test_device(), spec, {16, 128}, 1300};
 }
 

@@ -23,7 +23,7 @@ class EngineTest : public testing::Test {
     const TokenBytes bytes = [this](TokenId token) -> const std::string& {
       return token_text_[static_cast<size_t>(token)];
     };
-    return Engine(tiny_.transformer, tiny_.weights, tiny_.device, options_, bytes, 0);
+    return Engine(tiny_.decoder, tiny_.weights, tiny_.device, options_, bytes, 0);
   }
 
   RandomModel tiny_{tiny_spec("qwen3"), {}, false};
@@ -164,7 +164,7 @@ TEST_F(EngineTest, PromptsAreFoundAgainUntilTheWeightsChange) {
 TEST_F(EngineTest, TakesNoMemoryOnceItStands) {
   const int64_t live_bytes = tensor::allocation_counters(tiny_.device).live_bytes;
   const EngineMemory plan =
-      plan_engine_memory(tiny_.transformer, tiny_.weights, tiny_.device, options_, 0);
+      plan_engine_memory(tiny_.decoder, tiny_.weights, tiny_.device, options_, 0);
   EXPECT_EQ(tensor::allocation_counters(tiny_.device).live_bytes, live_bytes);
   Engine engine = make_engine();
   const int64_t cache_bytes = engine.lend_cache().size_bytes();
@@ -205,7 +205,7 @@ TEST_F(EngineTest, RoomEndsWithTheBatch) {
 }
 
 TEST_F(EngineTest, PaddedVocabularyIsNeverSampled) {
-  Engine engine(tiny_.transformer, tiny_.weights, tiny_.device, options_, nullptr, 9);
+  Engine engine(tiny_.decoder, tiny_.weights, tiny_.device, options_, nullptr, 9);
   Request request = make_request(0, {3}, 90);
   request.sampling.temperature = 5.0f;
   const Completion completion = generate_all(engine, {request}).front();
@@ -249,7 +249,7 @@ TEST_F(EngineTest, RefusesWhatCannotBeServed) {
   engine.submit(make_request(1, {1}, 2));
   expect_refused(ErrorCode::kRun, "in flight already",
                  [&] { engine.submit(make_request(1, {1}, 2)); });
-  Engine textless(tiny_.transformer, tiny_.weights, tiny_.device, options_, nullptr, 0);
+  Engine textless(tiny_.decoder, tiny_.weights, tiny_.device, options_, nullptr, 0);
   Request with_stop = make_request(1, {1}, 2);
   with_stop.sampling.stop = {"x"};
   expect_refused(ErrorCode::kRun, "tokenizer", [&] { textless.submit(with_stop); });
@@ -280,19 +280,18 @@ TEST_F(EngineTest, RefusesOptionsThatCannotWork) {
 
 // A measurement, not a check: run with --gtest_also_run_disabled_tests.
 TEST(EngineSpeed, DISABLED_OneMillionParameters) {
-  model::ModelSpec spec = tiny_spec("qwen3");
-  spec.vocab_size = 270;
-  spec.hidden_size = 128;
-  spec.num_layers = 4;
-  spec.intermediate_size = 384;
-  spec.head_dim = spec.rope.rotary_dim = 32;
-  spec.max_positions = 512;
-  spec.initializer_range = 0.05;
-  spec.layers.assign(4, {});
+  const model::ModelSpec spec = model::random_spec("qwen3",
+                                                   {.vocab_size = 270,
+                                                    .hidden_size = 128,
+                                                    .intermediate_size = 384,
+                                                    .head_dim = 32,
+                                                    .max_positions = 512,
+                                                    .num_layers = 4},
+                                                   0.05);
   const RandomModel tiny(spec, {}, false);
   EngineOptions options;
   options.max_total_tokens = 64 * 512;
-  Engine engine(tiny.transformer, tiny.weights, tiny.device, options, nullptr, 0);
+  Engine engine(tiny.decoder, tiny.weights, tiny.device, options, nullptr, 0);
   std::vector<Request> requests;
   for (int64_t i = 0; i < 64; ++i)
     requests.push_back(

@@ -79,10 +79,11 @@ inline std::vector<float> training_log_probs(const RandomModel& own, const Packe
                          out = ctx.arena.allocate(tensor::DType::kF32,
                                                   {static_cast<int64_t>(log_probs.size())});
     model::Tape tape;
-    const tensor::Tensor x = own.transformer.forward(ctx, own.weights, batch, &tape);
+    const tensor::Tensor x = own.decoder.forward(ctx, own.weights, batch, &tape);
     model::HeadOptions options{.temperature = temperature};
     options.max_logits_bytes = 7 * own.spec.vocab_size * 4;  // several chunks, where there are any
-    model::head_forward(ctx, own.spec, own.weights, x, rows, targets, options, out, {}, nullptr);
+    model::head_forward(ctx, own.spec.head(), own.weights.head, x, rows, targets, options, out, {},
+                        nullptr);
     tensor::download(ctx.stream, log_probs.data(), out);
   };
   tensor::Arena plan = tensor::Arena::for_planning(own.device, "test");

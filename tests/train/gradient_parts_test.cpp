@@ -38,7 +38,7 @@ TEST(GradientParts, SmallOnesWaitForTheNext) {
   for (size_t p = 0; p + 1 < merged.size(); ++p)
     EXPECT_GE(merged[p].range.size(), fine[0].range.size() + 16);
   EXPECT_EQ(merged.back().range.begin, 0);
-  EXPECT_EQ(merged.back().last_stage, policy.spec.num_layers + 1);
+  EXPECT_EQ(merged.back().last_stage, policy.spec.num_layers() + 1);
   const auto one = list_gradient_parts(policy.store, policy.spec, int64_t{1} << 26);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].range, (dist::Range{0, policy.store.num_elements()}));

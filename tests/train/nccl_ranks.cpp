@@ -41,7 +41,7 @@ struct Policy {
     model::init_random_weights(store, spec, 5);
   }
   model::ModelSpec spec;
-  model::Transformer transformer;
+  model::Decoder transformer;
   model::ParameterStore store;
 };
 

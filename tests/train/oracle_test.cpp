@@ -96,7 +96,7 @@ struct Oracle {
   io::HfFolder folder;
   io::SafetensorsFile file;
   model::ModelSpec spec;
-  model::Transformer transformer;
+  model::Decoder transformer;
   model::ParameterStore store;
   std::unique_ptr<dist::Communicator> communicator;
   std::vector<int64_t> input_ids;

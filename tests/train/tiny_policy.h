@@ -45,7 +45,7 @@ struct TinyPolicy {
   }
   io::HfFolder folder;
   model::ModelSpec spec;
-  model::Transformer transformer;
+  model::Decoder transformer;
   model::ParameterStore store;
 };
 

@@ -14,8 +14,6 @@ struct Family {
   std::vector<std::string> architectures;  // values of config.json's "architectures"
   std::vector<std::string> model_types;    // values of "model_type"
   ModelSpec (*read_spec)(const Json& config, const std::string& where);
-  // The parameters in store order with their Hugging Face names; fusions are data (HfPart).
-  std::vector<ParameterInfo> (*list_parameters)(const ModelSpec& spec);
 };
 
 const std::vector<Family>& list_families();
@@ -23,6 +21,9 @@ const std::vector<Family>& list_families();
 // config.json -> ModelSpec. Throws Error(kInput) naming file and key for sizes that are missing,
 // negative, of the wrong type or contradictory, and for families or features that are not there.
 ModelSpec read_model_spec(const Json& config, const std::string& where);
+// The parameters of a model, or of a stage of it, in store order with their Hugging Face names;
+// fusions are data (HfPart).
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);
+std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage);
 
 }  // namespace slimexx::model

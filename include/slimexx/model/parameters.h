@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "slimexx/model/spec.h"
+#include "slimexx/tensor/dtype.h"
 #include "slimexx/tensor/tensor.h"
 
 namespace slimexx::io {
@@ -21,6 +21,8 @@ class Checkpoint;
 }  // namespace slimexx::io
 
 namespace slimexx::model {
+
+struct ModelSpec;
 
 using ParameterId = int32_t;  // index into ParameterStore::infos()
 inline constexpr ParameterId kNoParameter = -1;

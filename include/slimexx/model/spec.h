@@ -1,17 +1,21 @@
-// What a model is, as plain data read from config.json. Forward, backward, layouts and plans are
-// driven by it; a family is a function from config.json to a ModelSpec (families.h).
+// What a model is, as plain data read from config.json: what is global, and a LayerSpec for each
+// layer, whose blocks (blocks/*.h) may differ from layer to layer. A family is a function from
+// config.json to a ModelSpec (families.h).
 #pragma once
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "slimexx/model/blocks/dense_mlp.h"
+#include "slimexx/model/blocks/embedding.h"
+#include "slimexx/model/blocks/gqa_attention.h"
+#include "slimexx/model/blocks/head.h"
 #include "slimexx/ops/rotary.h"
 #include "slimexx/tensor/dtype.h"
 
 namespace slimexx::model {
 
-enum class AttentionKind : uint8_t { kGqa };
-enum class MlpKind : uint8_t { kDense };
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
 
 struct RopeSpec {
@@ -23,32 +27,40 @@ struct RopeSpec {
   int64_t original_max_positions = 8192;
 };
 
+// A new kind of block is one more alternative here.
+using AttentionSpec = std::variant<GqaSpec>;
+using MlpSpec = std::variant<DenseMlpSpec>;
+
 struct LayerSpec {
-  AttentionKind attention = AttentionKind::kGqa;
-  MlpKind mlp = MlpKind::kDense;
+  AttentionSpec attention;
+  MlpSpec mlp;
+  bool sandwich_norms = false;  // RMSNorm on the outputs of attention and MLP too (GLM-4-0414)
 };
 
 struct ModelSpec {
   std::string family;        // "qwen3"; a row of families.cpp
   std::string architecture;  // "Qwen3ForCausalLM"
-  int64_t vocab_size = 0, hidden_size = 0, num_layers = 0, intermediate_size = 0;
-  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t vocab_size = 0, hidden_size = 0;
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   bool tied_embeddings = false;
-  bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;         // RMSNorm per head on queries and keys before the rotation
-  bool sandwich_norms = false;  // RMSNorm on the outputs of attention and MLP too (GLM-4-0414)
-  bool fused_gate_up = false;   // on disk gate and up are one tensor
   double initializer_range = 0.02;
   RopeSpec rope;
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
 
-  int64_t q_size() const { return num_heads * head_dim; }
-  int64_t kv_size() const { return num_kv_heads * head_dim; }
-  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
+  HeadSpec head() const { return {hidden_size, vocab_size, rms_norm_eps}; }
 };
+
+// A pipeline stage: consecutive layers, with or without the embedding before and the head behind.
+struct StageRange {
+  int64_t first_layer = 0, end_layer = 0;
+  bool has_embedding = true, has_head = true;
+  int64_t num_layers() const { return end_layer - first_layer; }
+};
+inline StageRange whole_model(const ModelSpec& spec) { return {.end_layer = spec.num_layers()}; }
 
 // Forward floating-point operations of one sequence of n tokens, causal attention halved:
 // 2 x weights touched x tokens, plus scores and values (slime's convention with the output

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/model/families.h"
-#include "slimexx/model/transformer.h"
 #include "slimexx/text/chat_template.h"
 #include "slimexx/text/tokenizer.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/sample/sample.h"
 
 namespace slimexx::train {
@@ -19,13 +19,13 @@ struct TokenScores {
 class Scorer {
  public:
   // `transformer` and `store` are borrowed; `temperature` divides the logits.
-  Scorer(const model::Transformer& transformer, const model::ParameterStore& store,
-         float temperature, tensor::Device device);
+  Scorer(const model::Decoder& transformer, const model::ParameterStore& store, float temperature,
+         tensor::Device device);
   // Scores of the samples' responses, in one forward.
   std::vector<TokenScores> score(std::span<const Sample> samples);
 
  private:
-  const model::Transformer& transformer_;
+  const model::Decoder& transformer_;
   model::ModelParameters weights_;
   model::HeadOptions head_options_;
   tensor::Device device_;

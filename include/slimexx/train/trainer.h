@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "slimexx/dist/communicator.h"
-#include "slimexx/model/transformer.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/optimizer.h"
 #include "slimexx/train/options.h"
@@ -63,7 +63,7 @@ class Trainer {
  public:
   // `policy` must have gradients; all are borrowed. `temperature` divides the logits, in training
   // as in generation.
-  Trainer(const model::Transformer& transformer, model::ParameterStore& policy,
+  Trainer(const model::Decoder& transformer, model::ParameterStore& policy,
           dist::Communicator& communicator, const TrainOptions& options,
           const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
           GradientExchange exchange = {});
@@ -78,7 +78,7 @@ class Trainer {
   // Log-probs (and entropies) of the responses under `weights`, for all samples on every rank.
   // `transformer` is the one of these weights: the policy's own, or a reference's, which may have
   // another architecture on the same vocabulary. Collective.
-  std::vector<TokenScores> compute_log_probs(const model::Transformer& transformer,
+  std::vector<TokenScores> compute_log_probs(const model::Decoder& transformer,
                                              const model::ParameterStore& weights,
                                              std::span<const Sample> samples);
 
@@ -95,7 +95,7 @@ class Trainer {
   // both figures are what that takes.
   ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
   // The same for compute_log_probs of a model.
-  int64_t plan_scoring(const model::Transformer& transformer, const model::ModelParameters& weights,
+  int64_t plan_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
@@ -116,7 +116,7 @@ class Trainer {
     std::vector<int> owner;     // rank of each microbatch
   };
   ops::Context context();
-  Assignment assign(const model::Transformer& transformer, std::span<const Sample> samples) const;
+  Assignment assign(const model::Decoder& transformer, std::span<const Sample> samples) const;
   std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
                                                         int64_t num_samples) const;
   int64_t measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
@@ -136,13 +136,13 @@ class Trainer {
                     const StepLoss& loss, std::span<const std::vector<float>> weights,
                     std::span<double> metrics);
 
-  const model::Transformer& transformer_;
+  const model::Decoder& transformer_;
   model::ParameterStore& policy_;
   dist::Communicator& communicator_;
   TrainOptions options_;
   model::HeadOptions head_options_;
   tensor::Device device_;
-  model::ModelParameters weights_, gradients_, fresh_gradients_;
+  model::ModelParameters weights_, gradients_;
   ExchangeStart exchange_start_;
   tensor::Arena arena_;
   bool is_planned_ = false;  // the arena's size is final

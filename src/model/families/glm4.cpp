@@ -11,9 +11,12 @@ ModelSpec read_glm4_spec(const Json& config, const std::string& where) {
                                                .head_dim = 128,
                                                .rms_norm_eps = 1.5625e-7,
                                                .partial_rotary_factor = 0.5});
-  spec.qkv_bias = reader.flag("attention_bias", true);
-  spec.sandwich_norms = true;
-  spec.fused_gate_up = true;
+  const bool attention_bias = reader.flag("attention_bias", true);
+  for (LayerSpec& layer : spec.layers) {
+    std::get<GqaSpec>(layer.attention).qkv_bias = attention_bias;
+    std::get<DenseMlpSpec>(layer.mlp).fused_gate_up = true;
+    layer.sandwich_norms = true;
+  }
   spec.rope.style = ops::RotaryStyle::kInterleaved;
   return spec;
 }

@@ -6,8 +6,13 @@ namespace slimexx::model {
 ModelSpec read_llama_spec(const Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   ModelSpec spec = reader.read_common("llama", {});
-  spec.qkv_bias = spec.o_bias = reader.flag("attention_bias", false);
-  spec.mlp_bias = reader.flag("mlp_bias", false);
+  const bool attention_bias = reader.flag("attention_bias", false);
+  const bool mlp_bias = reader.flag("mlp_bias", false);
+  for (LayerSpec& layer : spec.layers) {
+    auto& attention = std::get<GqaSpec>(layer.attention);
+    attention.qkv_bias = attention.o_bias = attention_bias;
+    std::get<DenseMlpSpec>(layer.mlp).bias = mlp_bias;
+  }
   return spec;
 }
 

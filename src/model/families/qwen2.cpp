@@ -5,7 +5,7 @@ namespace slimexx::model {
 
 ModelSpec read_qwen2_spec(const Json& config, const std::string& where) {
   ModelSpec spec = ConfigReader(config, where).read_common("qwen2", {.num_kv_heads = 32});
-  spec.qkv_bias = true;
+  for (LayerSpec& layer : spec.layers) std::get<GqaSpec>(layer.attention).qkv_bias = true;
   return spec;
 }
 

@@ -1,0 +1,69 @@
+// The dense MLP: down(silu(gate) * up), gate and up by one product.
+//
+// Legend: T packed tokens, H hidden size, F feed-forward size.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "slimexx/model/batch.h"
+#include "slimexx/model/layer_keep.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
+
+namespace slimexx::model {
+
+class ParameterList;
+
+template <class T>
+struct DenseMlpParameters {
+  T gate_up_weight, gate_up_bias;  // [2F,H], [2F]
+  T down_weight, down_bias;        // [H,F], [H]
+};
+
+struct DenseMlpTape {
+  Tensor gate_up = {};  // [T,2F]; backward puts its gradient in its place. Undefined where no
+                        // backward reads it: then h is made in the product
+  Tensor h = {};        // [T,F] silu(gate) * up; undefined: made from gate_up where it is read
+};
+
+struct DenseMlpSpec {
+  template <class T>
+  using Parameters = DenseMlpParameters<T>;
+  using Tape = DenseMlpTape;
+
+  int64_t hidden_size = 0, intermediate_size = 0;
+  bool bias = false;
+  bool fused_gate_up = false;  // on disk gate and up are one tensor
+};
+
+DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
+                                        const std::string& own, const std::string& hf);
+double forward_flops(const DenseMlpSpec& spec, int64_t num_tokens);
+
+void allocate_kept(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, LayerKeep level,
+                   DenseMlpTape& tape);
+// `for_backward`: gate_up, which backward reads, else h alone.
+void allocate_rest(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, bool for_backward,
+                   DenseMlpTape& tape);
+
+// Whether the tape holds what project_up fills: else recompute runs it again.
+inline bool keeps_up(const DenseMlpTape& tape) { return tape.gate_up.defined(); }
+// Recompute keeps h, which project_down makes on its way, for backward.
+void keep_down_input(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens,
+                     DenseMlpTape& tape);
+
+// tape.gate_up, or else tape.h, from normed[T,H].
+void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
+                const DenseMlpParameters<Tensor>& w, const DenseMlpTape& tape, Tensor normed);
+// down[T,H]. Where h is made from gate_up on the way, it stays in `tape.h` if that is defined.
+void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
+                  const DenseMlpParameters<Tensor>& w, const DenseMlpTape& tape, Tensor down);
+
+// dnormed[T,H] is written; gradients as in gqa_attention.h. dout[T,H] is the gradient of down;
+// normed[T,H] is the block's input.
+void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
+              const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
+              const DenseMlpTape& tape, Tensor dout, Tensor normed, Tensor dnormed,
+              bool accumulate);
+
+}  // namespace slimexx::model

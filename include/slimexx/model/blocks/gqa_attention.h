@@ -1,0 +1,95 @@
+// Grouped-query attention: one product for queries, keys and values, RMSNorm of the heads where the
+// model has it, rotation, causal attention over packed rows or pages, and the output product.
+//
+// Legend: T packed tokens, H hidden size, D head dimension, Hq/Hkv heads.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "slimexx/model/batch.h"
+#include "slimexx/model/layer_keep.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
+#include "slimexx/ops/rotary.h"
+
+namespace slimexx::model {
+
+class ParameterList;
+
+template <class T>
+struct GqaParameters {
+  T qkv_weight, qkv_bias;  // [(Hq+2Hkv)D, H], [(Hq+2Hkv)D]
+  T q_norm, k_norm;        // [D], only with qk_norm
+  T o_weight, o_bias;      // [H, Hq D], [H]
+};
+
+// What forward leaves for backward.
+struct GqaTape {
+  Tensor qkv_raw = {};    // [T,(Hq+2Hkv)D] before QK-norm; undefined without QK-norm
+  Tensor qkv = {};        // [T,(Hq+2Hkv)D] normed and rotated; with QK-norm [T,(Hq+Hkv)D]: the
+                          // values are in qkv_raw
+  Tensor attention = {};  // [T,Hq D]
+  Tensor lse = {};        // [T,Hq] f32
+};
+
+struct GqaSpec {
+  template <class T>
+  using Parameters = GqaParameters<T>;
+  using Tape = GqaTape;
+
+  int64_t hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false, o_bias = false;
+  bool qk_norm = false;  // RMSNorm per head on queries and keys before the rotation
+  double rms_norm_eps = 1e-6;
+
+  int64_t q_size() const { return num_heads * head_dim; }
+  int64_t kv_size() const { return num_kv_heads * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+};
+
+// Adds the block's parameters; `own` and `hf` are the layer's prefixes ("layers.3.",
+// "model.layers.3.").
+GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& spec, const std::string& own,
+                                   const std::string& hf);
+// Throws Error(kInput) for sizes that the kernels of a device do not serve.
+void check_device_sizes(const GqaSpec& spec, tensor::Device device);
+double forward_flops(const GqaSpec& spec, int64_t num_tokens);
+
+// Allocates what `level` keeps of the block.
+void allocate_kept(Arena& arena, const GqaSpec& spec, int64_t num_tokens, LayerKeep level,
+                   GqaTape& tape);
+// Allocates what the block's steps fill and `tape` does not hold yet.
+void allocate_rest(Arena& arena, const GqaSpec& spec, int64_t num_tokens, GqaTape& tape);
+
+// Whether the tape holds what project_qkv fills: else recompute runs it again.
+inline bool keeps_qkv(const GqaTape& tape) { return tape.qkv.defined(); }
+
+// The cache entry of a layer: bytes of one page, and views of all pages in `memory`, of which keys
+// and values take one half each.
+int64_t page_bytes(const GqaSpec& spec, DType dtype, int64_t page_tokens);
+LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
+                      int64_t page_tokens);
+
+// The steps of forward, in order. Recompute runs those whose results were not kept.
+// normed[T,H] -> tape.qkv (and qkv_raw); keys and values go to the layer's pages where there are
+// some.
+void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+                 const GqaTape& tape, Tensor normed);
+// tape.attention and tape.lse.
+void attend(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
+            const LayerPages& pages, const GqaTape& tape);
+// o[T,H] from tape.attention.
+void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
+                 const GqaTape& tape, Tensor o);
+
+// dnormed[T,H] is written, the block's gradients as `accumulate` says: matrices are added to, or
+// else written; vectors are always added to. dout[T,H] is the gradient of o; normed[T,H] is the
+// block's input. `attention_next` is called when attention's own backward is one product away.
+void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
+              const GqaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
+              const GqaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const std::function<void()>& attention_next);
+
+}  // namespace slimexx::model

@@ -1,0 +1,64 @@
+// The head: final norm and vocabulary projection of selected rows, in chunks of rows so that at
+// most max_logits_bytes of logits, or of their gradient, are held. Training and sampling both go
+// through normalize_logits, so their log-probs are the same bits (N9).
+//
+// Legend: T packed tokens, H hidden size, V vocabulary, R selected rows.
+#pragma once
+#include <cstdint>
+
+#include "slimexx/model/batch.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
+
+namespace slimexx::model {
+
+class ParameterList;
+
+template <class T>
+struct HeadParameters {
+  T final_norm;  // [H]
+  T lm_head;     // [V,H]; the embedding where tied
+};
+
+struct HeadSpec {
+  int64_t hidden_size = 0, vocab_size = 0;
+  double rms_norm_eps = 1e-6;
+};
+
+struct HeadOptions {
+  float temperature = 1.0f;
+  int64_t max_logits_bytes = int64_t{64} << 20;
+};
+int64_t head_chunk_rows(const HeadSpec& spec, const HeadOptions& options);
+
+// What the head's backward needs; allocated from the context's arena by head_forward.
+struct HeadTape {
+  Tensor x;         // [R,H] gathered residual rows
+  Tensor hidden;    // [R,H] after the final norm
+  Tensor logits;    // [R,V] f32, kept only if R fits one chunk: normalised, on CUDA raw
+  Tensor lse = {};  // [R]
+};
+
+// `tied_to`: the embedding's id, or kNoParameter for a matrix of the head's own.
+HeadParameters<ParameterId> declare(ParameterList& list, const HeadSpec& spec, ParameterId tied_to);
+void check_device_sizes(const HeadSpec& spec, tensor::Device device);
+double forward_flops(const HeadSpec& spec, int64_t num_tokens);
+
+// x[T,H] from Decoder::forward; rows[R] i32 select, targets[R] i32 are the next tokens. Writes
+// log_probs[R] and, if defined, entropies[R]. `tape` null: nothing is kept.
+void head_forward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
+                  Tensor x, Tensor rows, Tensor targets, const HeadOptions& options,
+                  Tensor log_probs, Tensor entropies, HeadTape* tape);
+// Given dlog_probs[R] and dentropies[R] (may be undefined), writes dx[T,H] (zero in rows that were
+// not selected), adds to the norm's gradient and, as `accumulate` says, adds to or writes the
+// matrix's.
+void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
+                   const HeadParameters<Tensor>& g, Tensor rows, Tensor targets,
+                   const HeadOptions& options, const HeadTape& tape, Tensor entropies,
+                   Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate);
+
+// Generation: raw logits[R,V] f32 of the selected rows, allocated from the context's arena.
+Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
+                   Tensor x, Tensor rows);
+
+}  // namespace slimexx::model

@@ -1,0 +1,95 @@
+#include "slimexx/model/blocks/dense_mlp.h"
+
+#include "model/parameter_list.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/matmul.h"
+
+namespace slimexx::model {
+
+DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& s,
+                                        const std::string& own, const std::string& hf) {
+  const int64_t f = s.intermediate_size;
+  const std::string mlp = hf + "mlp.";
+  const std::vector<HfRows> gate_up =
+      s.fused_gate_up
+          ? std::vector<HfRows>{{mlp + "gate_up_proj.weight", 2 * f}}
+          : std::vector<HfRows>{{mlp + "gate_proj.weight", f}, {mlp + "up_proj.weight", f}};
+  const Shard gate_and_up{.axis = 0, .sections = {{f}, {f}}}, columns{.axis = 1};
+  DenseMlpParameters<ParameterId> p;
+  p.gate_up_weight =
+      list.add_weight(own + "mlp.gate_up.weight", gate_up, s.hidden_size, {gate_and_up});
+  p.down_weight = list.add_weight(own + "mlp.down.weight",
+                                  {{mlp + "down_proj.weight", s.hidden_size}}, f, {columns});
+  p.gate_up_bias =
+      list.add_bias_if(s.bias, own + "mlp.gate_up.bias",
+                       {{mlp + "gate_proj.bias", f}, {mlp + "up_proj.bias", f}}, {gate_and_up});
+  p.down_bias =
+      list.add_bias_if(s.bias, own + "mlp.down.bias", {{mlp + "down_proj.bias", s.hidden_size}});
+  return p;
+}
+
+double forward_flops(const DenseMlpSpec& s, int64_t num_tokens) {
+  return 6 * static_cast<double>(num_tokens) * static_cast<double>(s.hidden_size) *
+         static_cast<double>(s.intermediate_size);
+}
+
+void allocate_kept(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, LayerKeep level,
+                   DenseMlpTape& tape) {
+  if (level >= LayerKeep::kGateUp)
+    tape.gate_up = arena.allocate(tensor::compute_dtype(arena.device()),
+                                  {num_tokens, 2 * spec.intermediate_size});
+}
+
+void allocate_rest(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, bool for_backward,
+                   DenseMlpTape& tape) {
+  if (tape.gate_up.defined()) return;
+  const DType dtype = tensor::compute_dtype(arena.device());
+  if (for_backward) {
+    tape.gate_up = arena.allocate(dtype, {num_tokens, 2 * spec.intermediate_size});
+  } else {
+    tape.h = arena.allocate(dtype, {num_tokens, spec.intermediate_size});
+  }
+}
+
+void keep_down_input(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens,
+                     DenseMlpTape& tape) {
+  tape.h =
+      arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, spec.intermediate_size});
+}
+
+void project_up(const ops::Context& ctx, const DenseMlpSpec&, const DenseMlpParameters<Tensor>& w,
+                const DenseMlpTape& tape, Tensor normed) {
+  if (tape.gate_up.defined()) {
+    ops::matmul_forward(ctx, tape.gate_up, normed, w.gate_up_weight, w.gate_up_bias);
+  } else {
+    ops::matmul_swiglu_forward(ctx, tape.h, normed, w.gate_up_weight, w.gate_up_bias);
+  }
+}
+
+void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
+                  const DenseMlpParameters<Tensor>& w, const DenseMlpTape& tape, Tensor down) {
+  const tensor::ArenaScope scope(ctx.arena);
+  Tensor h = tape.h;
+  if (tape.gate_up.defined()) {
+    if (!h.defined()) h = ctx.arena.allocate(down.dtype(), {down.dim(0), spec.intermediate_size});
+    ops::swiglu_forward(ctx, h, tape.gate_up);
+  }
+  ops::matmul_forward(ctx, down, h, w.down_weight, w.down_bias);
+}
+
+void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
+              const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
+              const DenseMlpTape& tape, Tensor dout, Tensor normed, Tensor dnormed,
+              bool accumulate) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});
+  ops::matmul_backward_input(ctx, dh, dout, w.down_weight, false);
+  // One pass over gate_up: its gradient takes its place, and h, where it must be made, that of dh.
+  const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
+  ops::swiglu_backward(ctx, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
+  ops::matmul_backward_weight(ctx, g.down_weight, g.down_bias, dout, h, accumulate);
+  ops::matmul_backward_weight(ctx, g.gate_up_weight, g.gate_up_bias, dgate_up, normed, accumulate);
+  ops::matmul_backward_input(ctx, dnormed, dgate_up, w.gate_up_weight, false);
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,182 @@
+#include "slimexx/model/blocks/gqa_attention.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/parameter_list.h"
+#include "slimexx/base/error.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/matmul.h"
+
+namespace slimexx::model {
+namespace {
+
+// rows[T, heads*D] as [T, heads, D]; the token stride is kept, so a column range of a wider row
+// works.
+Tensor view_heads(Tensor rows, int64_t heads, int64_t head_dim) {
+  return rows.split_last({heads, head_dim});
+}
+
+struct QkvViews {
+  Tensor q, k, v;  // [T,Hq,D], [T,Hkv,D], [T,Hkv,D]
+};
+
+// `values` has the values in its last columns; it may be qkv.
+QkvViews split_qkv(Tensor qkv, Tensor values, const GqaSpec& spec) {
+  const int64_t q = spec.q_size(), kv = spec.kv_size();
+  return {view_heads(qkv.columns(0, q), spec.num_heads, spec.head_dim),
+          view_heads(qkv.columns(q, q + kv), spec.num_kv_heads, spec.head_dim),
+          view_heads(values.columns(q + kv, q + 2 * kv), spec.num_kv_heads, spec.head_dim)};
+}
+
+QkvViews split_qkv(const GqaTape& tape, const GqaSpec& spec) {
+  return split_qkv(tape.qkv, spec.qk_norm ? tape.qkv_raw : tape.qkv, spec);
+}
+
+ops::QkvHeads qkv_heads(const GqaSpec& spec) {
+  return {spec.num_heads, spec.num_kv_heads, spec.head_dim};
+}
+
+float attention_scale(const GqaSpec& spec) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+}
+
+// With QK-norm the values stay in qkv_raw alone.
+int64_t kept_qkv_size(const GqaSpec& spec) {
+  return spec.qk_norm ? spec.q_size() + spec.kv_size() : spec.qkv_size();
+}
+
+}  // namespace
+
+GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& s, const std::string& own,
+                                   const std::string& hf) {
+  const std::string attention = hf + "self_attn.";
+  const auto qkv = [&](const char* kind) {
+    return std::vector<HfRows>{{attention + "q_proj." + kind, s.q_size()},
+                               {attention + "k_proj." + kind, s.kv_size()},
+                               {attention + "v_proj." + kind, s.kv_size()}};
+  };
+  // A rank holds whole heads of queries, keys and values each.
+  const Shard by_head{
+      .axis = 0,
+      .sections = {{s.q_size(), s.head_dim}, {s.kv_size(), s.head_dim}, {s.kv_size(), s.head_dim}}};
+  const Shard by_head_columns{.axis = 1, .sections = {{s.q_size(), s.head_dim}}};
+  GqaParameters<ParameterId> p;
+  p.qkv_weight =
+      list.add_weight(own + "attention.qkv.weight", qkv("weight"), s.hidden_size, {by_head});
+  p.qkv_bias = list.add_bias_if(s.qkv_bias, own + "attention.qkv.bias", qkv("bias"), {by_head});
+  p.q_norm = list.add_norm_if(s.qk_norm, own + "attention.q_norm.weight",
+                              attention + "q_norm.weight", s.head_dim);
+  p.k_norm = list.add_norm_if(s.qk_norm, own + "attention.k_norm.weight",
+                              attention + "k_norm.weight", s.head_dim);
+  p.o_weight =
+      list.add_weight(own + "attention.o.weight", {{attention + "o_proj.weight", s.hidden_size}},
+                      s.q_size(), {by_head_columns});
+  p.o_bias = list.add_bias_if(s.o_bias, own + "attention.o.bias",
+                              {{attention + "o_proj.bias", s.hidden_size}});
+  return p;
+}
+
+void check_device_sizes(const GqaSpec& spec, tensor::Device device) {
+  if (device.is_cpu() || spec.head_dim == 64 || spec.head_dim == 128) return;
+  throw Error(ErrorCode::kInput,
+              fmt::format("heads of {} elements; attention serves 64 and 128 on {}", spec.head_dim,
+                          tensor::to_string(device)),
+              "use --device cpu", "head_dim");
+}
+
+double forward_flops(const GqaSpec& s, int64_t num_tokens) {
+  const auto n = static_cast<double>(num_tokens), q = static_cast<double>(s.q_size());
+  const auto hidden = static_cast<double>(s.hidden_size);
+  const double projections =
+      2 * n * hidden * static_cast<double>(s.qkv_size()) + 2 * n * q * hidden;
+  return projections + 2 * q * n * n;  // scores and values, each 2 q n^2, halved by causality
+}
+
+void allocate_kept(Arena& arena, const GqaSpec& spec, int64_t num_tokens, LayerKeep level,
+                   GqaTape& tape) {
+  const DType dtype = tensor::compute_dtype(arena.device());
+  const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
+  tape.attention = rows(spec.q_size());
+  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+  if (level < LayerKeep::kAll) return;
+  if (spec.qk_norm) tape.qkv_raw = rows(spec.qkv_size());
+  tape.qkv = rows(kept_qkv_size(spec));
+}
+
+void allocate_rest(Arena& arena, const GqaSpec& spec, int64_t num_tokens, GqaTape& tape) {
+  const DType dtype = tensor::compute_dtype(arena.device());
+  const auto add_rows = [&](Tensor& t, int64_t width) {
+    if (!t.defined()) t = arena.allocate(dtype, {num_tokens, width});
+  };
+  if (spec.qk_norm) add_rows(tape.qkv_raw, spec.qkv_size());
+  add_rows(tape.qkv, kept_qkv_size(spec));
+  add_rows(tape.attention, spec.q_size());
+  if (!tape.lse.defined()) tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+}
+
+int64_t page_bytes(const GqaSpec& spec, DType dtype, int64_t page_tokens) {
+  return 2 * page_tokens * spec.kv_size() * tensor::dtype_bytes(dtype);
+}
+
+LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
+                      int64_t page_tokens) {
+  const int64_t half = memory.size_bytes() / 2;
+  const auto view = [&](int64_t offset) {
+    char* bytes = memory.data<char>();
+    return Tensor(bytes == nullptr ? nullptr : bytes + offset, dtype, memory.device(),
+                  {num_pages, page_tokens, spec.num_kv_heads, spec.head_dim});
+  };
+  return {.k = view(0), .v = view(half)};
+}
+
+void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+                 const GqaTape& tape, Tensor normed) {
+  const Tensor projected = spec.qk_norm ? tape.qkv_raw : tape.qkv;
+  ops::matmul_forward(ctx, projected, normed, w.qkv_weight, w.qkv_bias);
+  const ops::KvSlots kv{.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
+  ops::qk_norm_rotary_forward(ctx, tape.qkv, projected, w.q_norm, w.k_norm,
+                              static_cast<float>(spec.rms_norm_eps), rotary, batch.positions, kv,
+                              qkv_heads(spec));
+}
+
+void attend(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
+            const LayerPages& pages, const GqaTape& tape) {
+  const QkvViews qkv = split_qkv(tape, spec);
+  const bool paged = pages.k.defined();
+  ops::attention_forward(ctx, view_heads(tape.attention, spec.num_heads, spec.head_dim), tape.lse,
+                         qkv.q, paged ? pages.k : qkv.k, paged ? pages.v : qkv.v, batch.attention,
+                         attention_scale(spec));
+}
+
+void project_out(const ops::Context& ctx, const GqaSpec&, const GqaParameters<Tensor>& w,
+                 const GqaTape& tape, Tensor o) {
+  ops::matmul_forward(ctx, o, tape.attention, w.o_weight, w.o_bias);
+}
+
+void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
+              const GqaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
+              const GqaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const std::function<void()>& attention_next) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const auto rows = [&](int64_t width) {
+    return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
+  };
+  const Tensor dattention = rows(spec.q_size()), dqkv = rows(spec.qkv_size());
+  ops::matmul_backward_weight(ctx, g.o_weight, g.o_bias, dout, tape.attention, accumulate);
+  attention_next();
+  ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
+  const QkvViews qkv = split_qkv(tape, spec), d = split_qkv(dqkv, dqkv, spec);
+  const auto heads = [&](Tensor t) { return view_heads(t, spec.num_heads, spec.head_dim); };
+  ops::attention_backward(ctx, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
+                          heads(tape.attention), tape.lse, batch.attention, attention_scale(spec));
+  ops::qk_norm_rotary_backward(ctx, dqkv, g.q_norm, g.k_norm, tape.qkv_raw, w.q_norm, w.k_norm,
+                               static_cast<float>(spec.rms_norm_eps), rotary, batch.positions,
+                               qkv_heads(spec));
+  ops::matmul_backward_weight(ctx, g.qkv_weight, g.qkv_bias, dqkv, normed, accumulate);
+  ops::matmul_backward_input(ctx, dnormed, dqkv, w.qkv_weight, false);
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,146 @@
+#include "slimexx/model/decoder.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "model/layer_steps.h"
+#include "model/rotary_table.h"
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/ops/device_limits.h"
+#include "slimexx/ops/embedding.h"
+#include "slimexx/ops/norm.h"
+
+namespace slimexx::model {
+namespace {
+
+using tensor::ArenaScope;
+
+// Throws Error(kInput) for sizes that the kernels of a device do not serve.
+void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
+  for (const LayerSpec& layer : spec.layers)
+    std::visit([&](const auto& block) { check_device_sizes(block, device); }, layer.attention);
+  check_device_sizes(spec.head(), device);
+  if (device.is_cpu() || spec.hidden_size <= ops::kMaxRowWidth) return;
+  throw Error(ErrorCode::kInput,
+              fmt::format("rows of {} elements; norms serve up to {} on {}", spec.hidden_size,
+                          ops::kMaxRowWidth, tensor::to_string(device)),
+              "use --device cpu", "hidden_size");
+}
+
+void check_stage(const ModelSpec& spec, const StageRange& stage) {
+  SLX_CHECK(stage.first_layer >= 0 && stage.first_layer < stage.end_layer &&
+                stage.end_layer <= spec.num_layers(),
+            "layers [{}, {}) of {}", stage.first_layer, stage.end_layer, spec.num_layers());
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions)
+    : Decoder(spec, device, max_positions, whole_model(spec)) {}
+
+Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
+                 const StageRange& stage)
+    : spec_(spec), stage_(stage), max_positions_(max_positions) {
+  check_stage(spec, stage);
+  check_device_sizes(spec, device);
+  const int64_t half = spec.rope.rotary_dim / 2;
+  rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
+  cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});
+  sin_ = rotary_buffer_.view(DType::kF32, {max_positions, half}, max_positions * half * 4);
+  std::vector<float> cos(static_cast<size_t>(max_positions * half)), sin(cos.size());
+  fill_rotary_tables(spec.rope, max_positions, cos, sin);
+  const tensor::Stream stream = tensor::compute_stream(device);
+  tensor::upload(stream, cos_, cos.data());
+  tensor::upload(stream, sin_, sin.data());
+}
+
+namespace {
+
+// `layer` counts in the stage.
+LayerPlace place_of(const ModelSpec& spec, const StageRange& stage, const ops::RotaryTable& rotary,
+                    const Batch& batch, int64_t layer) {
+  return {.model = spec,
+          .spec = spec.layer(stage.first_layer + layer),
+          .rotary = rotary,
+          .batch = batch,
+          .pages = batch.pages.empty() ? LayerPages{} : batch.pages[static_cast<size_t>(layer)]};
+}
+
+}  // namespace
+
+Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights, const Batch& batch,
+                        Tape* tape, Tensor input) const {
+  SLX_CHECK_EQ(input.defined(), !stage_.has_embedding);
+  const int64_t tokens = batch.tokens.dim(0);
+  const auto hidden = [&] {
+    return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {tokens, spec_.hidden_size});
+  };
+  const Tensor x_out = hidden();
+  if (tape != nullptr) tape->layers.clear();
+  LayerInput in{.x = input};
+  if (stage_.has_embedding) in.x = tape != nullptr ? hidden() : x_out;
+  in.normed = hidden();
+  if (stage_.has_embedding) ops::embedding_forward(ctx, in.x, weights.embedding, batch.tokens);
+  ops::rms_norm_forward(ctx, in.normed, in.x, weights.layers[0].input_norm,
+                        static_cast<float>(spec_.rms_norm_eps));
+  const ops::RotaryTable rotary = rotary_table();
+  const int64_t num_layers = stage_.num_layers();
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    // The layer's output is the next one's input: kept apart if this input is on the tape.
+    const bool is_last = layer + 1 == num_layers;
+    const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(), .normed = in.normed};
+    const LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
+    LayerTape kept = empty_tape(place.spec, in.x);
+    if (tape != nullptr)
+      allocate_kept(ctx.arena, spec_, place.spec, tokens, tape->keep.of(layer), kept);
+    const auto l = static_cast<size_t>(layer);
+    layer_forward(ctx, place, weights.layers[l], kept, in.normed, out,
+                  is_last ? Tensor{} : weights.layers[l + 1].input_norm);
+    if (tape != nullptr) tape->layers.push_back(std::move(kept));
+    in = out;
+  }
+  return x_out;
+}
+
+void Decoder::backward(const ops::Context& ctx, const ModelParameters& weights,
+                       const ModelParameters& gradients, const Batch& batch, const Tape& tape,
+                       Tensor dx, bool accumulate, const BackwardHooks& hooks) const {
+  SLX_CHECK_EQ(static_cast<int64_t>(tape.layers.size()), stage_.num_layers());
+  const ops::RotaryTable rotary = rotary_table();
+  for (int64_t layer = stage_.num_layers() - 1; layer >= 0; --layer) {
+    const auto l = static_cast<size_t>(layer);
+    const int64_t in_model = stage_.first_layer + layer;
+    const ArenaScope scope(ctx.arena);
+    const LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
+    LayerTape layer_tape = tape.layers[l];
+    if (tape.keep.of(layer) != LayerKeep::kAll)
+      recompute_layer(ctx, place, weights.layers[l], layer_tape);
+    layer_backward(ctx, place, weights.layers[l], gradients.layers[l], layer_tape, dx, accumulate,
+                   [&] {
+                     if (hooks.attention_next) hooks.attention_next(in_model);
+                   });
+    if (hooks.layer_done) hooks.layer_done(in_model);
+  }
+  if (stage_.has_embedding) ops::embedding_backward(ctx, gradients.embedding, dx, batch.tokens);
+}
+
+KeepPlan choose_keep(const ModelSpec& spec, const StageRange& stage, tensor::Device device,
+                     int64_t num_tokens, int64_t bytes) {
+  KeepPlan plan{.level = LayerKeep::kInputs, .num_raised = 0};
+  for (int next = 1; next < kNumLayerKeeps; ++next) {
+    const auto level = static_cast<LayerKeep>(next);
+    for (; plan.num_raised < stage.num_layers(); ++plan.num_raised) {
+      const int64_t layer = stage.first_layer + plan.num_raised;
+      const int64_t added = layer_tape_bytes(spec, layer, device, num_tokens, level) -
+                            layer_tape_bytes(spec, layer, device, num_tokens, plan.level);
+      if (added > std::max<int64_t>(bytes, 0)) return plan;
+      bytes -= added;
+    }
+    plan = {.level = level, .num_raised = 0};
+  }
+  return plan;
+}
+
+}  // namespace slimexx::model

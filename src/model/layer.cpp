@@ -1,0 +1,262 @@
+#include "slimexx/model/layer.h"
+
+#include <fmt/format.h>
+
+#include "model/layer_steps.h"
+#include "model/parameter_list.h"
+#include "model/visit_block.h"
+#include "slimexx/ops/norm.h"
+
+namespace slimexx::model {
+namespace {
+
+using tensor::ArenaScope;
+
+float norm_eps(const LayerPlace& place) { return static_cast<float>(place.model.rms_norm_eps); }
+
+Tensor allocate_hidden(Arena& arena, const ModelSpec& model, int64_t num_tokens) {
+  return arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, model.hidden_size});
+}
+
+// What the layer's steps fill and `tape` does not hold yet. With `for_backward` that is what
+// backward reads.
+void allocate_rest(Arena& arena, const LayerPlace& place, int64_t num_tokens, bool for_backward,
+                   LayerTape& tape) {
+  const auto add_hidden = [&](Tensor& t) {
+    if (!t.defined()) t = allocate_hidden(arena, place.model, num_tokens);
+  };
+  const auto rest_of_attention = [&](const auto& spec) {
+    allocate_rest(arena, spec, num_tokens, tape_of_kind(spec, tape.attention));
+  };
+  const auto rest_of_mlp = [&](const auto& spec) {
+    allocate_rest(arena, spec, num_tokens, for_backward, tape_of_kind(spec, tape.mlp));
+  };
+  std::visit(rest_of_attention, place.spec.attention);
+  if (place.spec.sandwich_norms) add_hidden(tape.o_raw);
+  add_hidden(tape.x_mid);
+  std::visit(rest_of_mlp, place.spec.mlp);
+  if (place.spec.sandwich_norms) add_hidden(tape.down_raw);
+}
+
+void project_qkv(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
+                 const LayerTape& tape, Tensor normed) {
+  const auto project = [&](const auto& spec) {
+    project_qkv(ctx, spec, of_kind<Tensor>(spec, w.attention), place.rotary, place.batch,
+                place.pages, tape_of_kind(spec, tape.attention), normed);
+  };
+  std::visit(project, place.spec.attention);
+}
+
+void attend(const ops::Context& ctx, const LayerPlace& place, const LayerTape& tape) {
+  const auto attend_in = [&](const auto& spec) {
+    attend(ctx, spec, place.batch, place.pages, tape_of_kind(spec, tape.attention));
+  };
+  std::visit(attend_in, place.spec.attention);
+}
+
+// o, x_mid and `mid_normed`, the norm of x_mid; `has_o`: o_raw is kept.
+void add_attention(const ops::Context& ctx, const LayerPlace& place,
+                   const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor mid_normed,
+                   bool has_o) {
+  const ArenaScope scope(ctx.arena);
+  const Tensor o = place.spec.sandwich_norms
+                       ? tape.o_raw
+                       : allocate_hidden(ctx.arena, place.model, tape.x.dim(0));
+  const auto project = [&](const auto& spec) {
+    project_out(ctx, spec, of_kind<Tensor>(spec, w.attention), tape_of_kind(spec, tape.attention),
+                o);
+  };
+  if (!has_o) std::visit(project, place.spec.attention);
+  ops::add_rms_norm_forward(ctx, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
+                            w.mlp_norm, norm_eps(place));
+}
+
+void project_up(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
+                const LayerTape& tape, Tensor mid_normed) {
+  const auto project = [&](const auto& spec) {
+    project_up(ctx, spec, of_kind<Tensor>(spec, w.mlp), tape_of_kind(spec, tape.mlp), mid_normed);
+  };
+  std::visit(project, place.spec.mlp);
+}
+
+void project_down(const ops::Context& ctx, const LayerPlace& place,
+                  const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor down) {
+  const auto project = [&](const auto& spec) {
+    project_down(ctx, spec, of_kind<Tensor>(spec, w.mlp), tape_of_kind(spec, tape.mlp), down);
+  };
+  std::visit(project, place.spec.mlp);
+}
+
+// `kept`, or where it is undefined the norm of x.
+Tensor norm_unless_kept(const ops::Context& ctx, const LayerPlace& place, Tensor kept, Tensor x,
+                        Tensor w) {
+  if (kept.defined()) return kept;
+  const Tensor normed = allocate_hidden(ctx.arena, place.model, x.dim(0));
+  ops::rms_norm_forward(ctx, normed, x, w, norm_eps(place));
+  return normed;
+}
+
+// The gradient of a branch's output: dx, or behind a sandwich norm with weights `w` [H] what that
+// leaves of it.
+Tensor branch_gradient(const ops::Context& ctx, const LayerPlace& place, Tensor dx, Tensor raw,
+                       Tensor w, Tensor dw) {
+  if (!place.spec.sandwich_norms) return dx;
+  const Tensor draw = allocate_hidden(ctx.arena, place.model, dx.dim(0));
+  ops::rms_norm_backward(ctx, draw, dw, dx, raw, w, norm_eps(place), false);
+  return draw;
+}
+
+// dx enters as the gradient of the layer's output and leaves as that of x_mid.
+void mlp_backward(const ops::Context& ctx, const LayerPlace& place,
+                  const LayerParameters<Tensor>& w, const LayerParameters<Tensor>& g,
+                  const LayerTape& tape, Tensor dx, bool accumulate) {
+  const ArenaScope scope(ctx.arena);
+  const Tensor ddown =
+      branch_gradient(ctx, place, dx, tape.down_raw, w.post_mlp_norm, g.post_mlp_norm);
+  const Tensor normed = norm_unless_kept(ctx, place, tape.mid_normed, tape.x_mid, w.mlp_norm);
+  const Tensor dnormed = allocate_hidden(ctx.arena, place.model, dx.dim(0));
+  const auto backward_of = [&](const auto& spec) {
+    backward(ctx, spec, of_kind<Tensor>(spec, w.mlp), of_kind<Tensor>(spec, g.mlp),
+             tape_of_kind(spec, tape.mlp), ddown, normed, dnormed, accumulate);
+  };
+  std::visit(backward_of, place.spec.mlp);
+  ops::rms_norm_backward(ctx, dx, g.mlp_norm, dnormed, tape.x_mid, w.mlp_norm, norm_eps(place),
+                         true);
+}
+
+// dx enters as the gradient of x_mid and leaves as that of the layer's input.
+void attention_backward(const ops::Context& ctx, const LayerPlace& place,
+                        const LayerParameters<Tensor>& w, const LayerParameters<Tensor>& g,
+                        const LayerTape& tape, Tensor dx, bool accumulate,
+                        const std::function<void()>& attention_next) {
+  const ArenaScope scope(ctx.arena);
+  const Tensor dout =
+      branch_gradient(ctx, place, dx, tape.o_raw, w.post_attention_norm, g.post_attention_norm);
+  const Tensor normed = norm_unless_kept(ctx, place, tape.normed, tape.x, w.input_norm);
+  const Tensor dnormed = allocate_hidden(ctx.arena, place.model, dx.dim(0));
+  const auto backward_of = [&](const auto& spec) {
+    backward(ctx, spec, of_kind<Tensor>(spec, w.attention), of_kind<Tensor>(spec, g.attention),
+             place.rotary, place.batch, tape_of_kind(spec, tape.attention), dout, normed, dnormed,
+             accumulate, attention_next);
+  };
+  std::visit(backward_of, place.spec.attention);
+  ops::rms_norm_backward(ctx, dx, g.input_norm, dnormed, tape.x, w.input_norm, norm_eps(place),
+                         true);
+}
+
+}  // namespace
+
+LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec, int64_t layer) {
+  const std::string own = fmt::format("layers.{}.", layer);
+  const std::string hf = fmt::format("model.layers.{}.", layer);
+  const LayerSpec& s = spec.layer(layer);
+  LayerParameters<ParameterId> p;
+  p.input_norm =
+      list.add_norm(own + "input_norm.weight", hf + "input_layernorm.weight", spec.hidden_size);
+  std::visit([&](const auto& block) { p.attention = declare(list, block, own, hf); }, s.attention);
+  p.post_attention_norm =
+      list.add_norm_if(s.sandwich_norms, own + "post_attention_norm.weight",
+                       hf + "post_self_attn_layernorm.weight", spec.hidden_size);
+  // In every family `post_attention_layernorm` is the norm before the MLP.
+  p.mlp_norm = list.add_norm(own + "mlp_norm.weight", hf + "post_attention_layernorm.weight",
+                             spec.hidden_size);
+  std::visit([&](const auto& block) { p.mlp = declare(list, block, own, hf); }, s.mlp);
+  p.post_mlp_norm = list.add_norm_if(s.sandwich_norms, own + "post_mlp_norm.weight",
+                                     hf + "post_mlp_layernorm.weight", spec.hidden_size);
+  return p;
+}
+
+LayerTape empty_tape(const LayerSpec& spec, Tensor x) {
+  LayerTape tape{.x = x};
+  std::visit([&](const auto& s) { tape.attention = typename std::decay_t<decltype(s)>::Tape{}; },
+             spec.attention);
+  std::visit([&](const auto& s) { tape.mlp = typename std::decay_t<decltype(s)>::Tape{}; },
+             spec.mlp);
+  return tape;
+}
+
+void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec, int64_t num_tokens,
+                   LayerKeep level, LayerTape& tape) {
+  const auto kept_of_attention = [&](const auto& block) {
+    allocate_kept(arena, block, num_tokens, level, tape_of_kind(block, tape.attention));
+  };
+  const auto kept_of_mlp = [&](const auto& block) {
+    allocate_kept(arena, block, num_tokens, level, tape_of_kind(block, tape.mlp));
+  };
+  std::visit(kept_of_attention, spec.attention);
+  std::visit(kept_of_mlp, spec.mlp);
+  if (!spec.sandwich_norms || level == LayerKeep::kAll)
+    tape.x_mid = allocate_hidden(arena, model, num_tokens);
+  if (spec.sandwich_norms && level >= LayerKeep::kNormInputs) {
+    tape.o_raw = allocate_hidden(arena, model, num_tokens);
+    tape.down_raw = allocate_hidden(arena, model, num_tokens);
+  }
+}
+
+int64_t layer_tape_bytes(const ModelSpec& spec, int64_t layer, tensor::Device device,
+                         int64_t num_tokens, LayerKeep level) {
+  Arena plan = Arena::for_planning(device, "layer tape");
+  LayerTape tape = empty_tape(spec.layer(layer), {});
+  allocate_kept(plan, spec, spec.layer(layer), num_tokens, level, tape);
+  return plan.used_bytes();
+}
+
+void layer_forward(const ops::Context& ctx, const LayerPlace& place,
+                   const LayerParameters<Tensor>& w, const LayerTape& kept, Tensor normed,
+                   const LayerInput& output, Tensor next_norm) {
+  const ArenaScope scope(ctx.arena);
+  LayerTape tape = kept;
+  allocate_rest(ctx.arena, place, tape.x.dim(0), false, tape);
+  project_qkv(ctx, place, w, tape, normed);
+  attend(ctx, place, tape);
+  add_attention(ctx, place, w, tape, normed, false);
+  project_up(ctx, place, w, tape, normed);
+  const Tensor down = place.spec.sandwich_norms
+                          ? tape.down_raw
+                          : allocate_hidden(ctx.arena, place.model, tape.x.dim(0));
+  project_down(ctx, place, w, tape, down);
+  ops::add_rms_norm_forward(ctx, next_norm.defined() ? output.normed : Tensor{}, output.x,
+                            tape.x_mid, down, w.post_mlp_norm, next_norm, norm_eps(place));
+}
+
+void recompute_layer(const ops::Context& ctx, const LayerPlace& place,
+                     const LayerParameters<Tensor>& w, LayerTape& tape) {
+  const LayerTape kept = tape;
+  const int64_t tokens = tape.x.dim(0);
+  allocate_rest(ctx.arena, place, tokens, true, tape);
+  const bool has_qkv =
+      std::visit([&](const auto& spec) { return keeps_qkv(tape_of_kind(spec, kept.attention)); },
+                 place.spec.attention);
+  const bool has_up = std::visit(
+      [&](const auto& spec) { return keeps_up(tape_of_kind(spec, kept.mlp)); }, place.spec.mlp);
+  if (!has_qkv) {
+    tape.normed = norm_unless_kept(ctx, place, {}, tape.x, w.input_norm);
+    project_qkv(ctx, place, w, tape, tape.normed);
+  }
+  if (!kept.x_mid.defined()) {
+    tape.mid_normed = allocate_hidden(ctx.arena, place.model, tokens);
+    add_attention(ctx, place, w, tape, tape.mid_normed, kept.o_raw.defined());
+  }
+  if (!has_up) {
+    tape.mid_normed = norm_unless_kept(ctx, place, tape.mid_normed, tape.x_mid, w.mlp_norm);
+    project_up(ctx, place, w, tape, tape.mid_normed);
+  }
+  if (place.spec.sandwich_norms && !kept.down_raw.defined()) {
+    std::visit(
+        [&](const auto& spec) {
+          keep_down_input(ctx.arena, spec, tokens, tape_of_kind(spec, tape.mlp));
+        },
+        place.spec.mlp);
+    project_down(ctx, place, w, tape, tape.down_raw);
+  }
+}
+
+void layer_backward(const ops::Context& ctx, const LayerPlace& place,
+                    const LayerParameters<Tensor>& w, const LayerParameters<Tensor>& g,
+                    const LayerTape& tape, Tensor dx, bool accumulate,
+                    const std::function<void()>& attention_next) {
+  mlp_backward(ctx, place, w, g, tape, dx, accumulate);
+  attention_backward(ctx, place, w, g, tape, dx, accumulate, attention_next);
+}
+
+}  // namespace slimexx::model

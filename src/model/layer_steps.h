@@ -1,0 +1,44 @@
+// The steps of a layer that decoder.cpp runs. Legend as in layer.h.
+#pragma once
+#include <functional>
+
+#include "slimexx/model/layer.h"
+#include "slimexx/ops/context.h"
+
+namespace slimexx::model {
+
+// Where a layer runs.
+struct LayerPlace {
+  const ModelSpec& model;
+  const LayerSpec& spec;
+  const ops::RotaryTable& rotary;
+  const Batch& batch;
+  LayerPages pages;  // undefined: packed
+};
+
+// A tape of the layer's blocks that holds its input alone.
+LayerTape empty_tape(const LayerSpec& spec, Tensor x);
+
+// Allocates what `level` keeps of a layer, but x.
+void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec, int64_t num_tokens,
+                   LayerKeep level, LayerTape& tape);
+
+// Fills what is allocated in `kept` and takes the rest from the arena; kept.x and input.normed are
+// there. Writes output.x and, where next_norm [H] is defined, output.normed, its norm by that.
+// output.normed may be input.normed.
+void layer_forward(const ops::Context& ctx, const LayerPlace& place,
+                   const LayerParameters<Tensor>& w, const LayerTape& kept, Tensor normed,
+                   const LayerInput& output, Tensor next_norm);
+
+// Fills the tape again from what was kept: all but the layer's output, which backward does not
+// read. The norms and h that this makes on the way stay for backward.
+void recompute_layer(const ops::Context& ctx, const LayerPlace& place,
+                     const LayerParameters<Tensor>& w, LayerTape& tape);
+
+// dx[T,H] enters as the gradient of the layer's output and leaves as that of its input.
+void layer_backward(const ops::Context& ctx, const LayerPlace& place,
+                    const LayerParameters<Tensor>& w, const LayerParameters<Tensor>& g,
+                    const LayerTape& tape, Tensor dx, bool accumulate,
+                    const std::function<void()>& attention_next);
+
+}  // namespace slimexx::model
