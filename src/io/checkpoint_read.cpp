@@ -43,11 +43,11 @@ const TensorEntry* find_piece(const SafetensorsFile& file, const ShardInfo::Piec
                               const CheckpointTensor& t) {
   const TensorEntry* entry = file.find(piece.key);
   if (!entry) fail(file.path(), fmt::format("the shard lacks {}", quote_name(piece.key)));
-  if (entry->dtype != t.dtype || entry->num_elements() != piece.end - piece.begin) {
+  if (entry->dtype != t.dtype || entry->num_elements() != piece.num_elements()) {
     fail(file.path(),
          fmt::format("{} is {} x {}, the manifest states {} x {}", quote_name(piece.key),
                      tensor::dtype_name(entry->dtype), entry->num_elements(),
-                     tensor::dtype_name(t.dtype), piece.end - piece.begin));
+                     tensor::dtype_name(t.dtype), piece.num_elements()));
   }
   return entry;
 }
@@ -94,7 +94,7 @@ Checkpoint Checkpoint::open(const std::string& directory) {
     for (const auto [shard, piece] : cover[t]) {
       const auto& p = manifest.shards[shard].pieces[piece];
       const TensorEntry* entry = find_piece(*checkpoint.files_[shard], p, manifest.tensors[t]);
-      checkpoint.pieces_[t].push_back({shard, entry, p.begin, p.end});
+      checkpoint.pieces_[t].push_back({shard, entry, p.begin, p.end, p.box});
     }
   }
   checkpoint.tensors_ = std::move(manifest.tensors);
@@ -122,12 +122,50 @@ void Checkpoint::read(const std::string& section, const std::string& name, int64
             name);
   const auto& pieces = pieces_[it->second];
   const int64_t width = tensor::dtype_bytes(t.dtype);
+  auto* bytes = static_cast<char*>(destination);
+  if (std::ranges::any_of(pieces, [](const auto& p) { return !p.box.begin.empty(); })) {
+    for (const tensor::Box& box : tensor::split_range(t.shape, begin, end)) {
+      read_box(it->second, box, bytes);
+      bytes += tensor::count_elements(box) * width;
+    }
+    return;
+  }
   auto piece = std::ranges::upper_bound(pieces, begin, {}, &PieceSource::end);
   for (int64_t at = begin; at < end; ++piece) {
     const int64_t stop = std::min(end, piece->end);
     files_[piece->file]->read(*piece->entry, at - piece->begin, stop - piece->begin,
-                              static_cast<char*>(destination) + (at - begin) * width);
+                              bytes + (at - begin) * width);
     at = stop;
+  }
+}
+
+void Checkpoint::read_box(size_t index, const tensor::Box& box, char* destination) const {
+  const CheckpointTensor& t = tensors_[index];
+  const int64_t width = tensor::dtype_bytes(t.dtype);
+  const auto to = tensor::strides_of(tensor::extents_of(box));
+  // `held` lies in the piece from its element `skipped` on.
+  const auto read_from = [&](const PieceSource& piece, const tensor::Box& held, int64_t skipped) {
+    const tensor::Box both = tensor::intersect(held, box);
+    const auto from = tensor::strides_of(tensor::extents_of(held));
+    int64_t first = skipped, target = 0;
+    for (size_t d = 0; d < from.size(); ++d) {
+      first += (both.begin[d] - held.begin[d]) * from[d];
+      target += (both.begin[d] - box.begin[d]) * to[d];
+    }
+    for (const auto& run : tensor::list_runs(tensor::extents_of(both), from, to))
+      files_[piece.file]->read(*piece.entry, first + run.from, first + run.from + run.size,
+                               destination + (target + run.to) * width);
+  };
+  for (const PieceSource& piece : pieces_[index]) {
+    if (!piece.box.begin.empty()) {
+      read_from(piece, piece.box, 0);
+      continue;
+    }
+    int64_t skipped = 0;  // a range is its boxes one behind another
+    for (const tensor::Box& held : tensor::split_range(t.shape, piece.begin, piece.end)) {
+      read_from(piece, held, skipped);
+      skipped += tensor::count_elements(held);
+    }
   }
 }
 

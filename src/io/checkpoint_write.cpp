@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <utility>
 
 #include "io/content_hash.h"
 #include "io/folder_files.h"
@@ -21,6 +23,7 @@
 namespace slimexx::io {
 namespace {
 
+constexpr size_t kGatheredBytes = size_t{1} << 20;
 constexpr std::string_view kShardPrefix = "shard-";
 
 std::string shard_name(int rank, int num_ranks) {
@@ -48,11 +51,26 @@ void discard_manifest(const std::string& directory) {
 
 struct PlannedPiece {
   TensorEntry entry;
-  const void* data;
+  const CheckpointPiece* piece;
   ShardInfo::Piece info;
 };
 
+PlannedPiece plan_box(const CheckpointPiece& piece, const CheckpointTensor& t) {
+  const tensor::Box& box = piece.box;
+  SLX_CHECK(box.begin.size() == t.shape.size() && piece.strides.size() == t.shape.size() &&
+                tensor::intersect(box, tensor::whole_box(t.shape)) == box &&
+                tensor::count_elements(box) > 0,
+            "box of {}", t.name);
+  std::string key = t.section + "/" + t.name, separator = "@";
+  for (size_t d = 0; d < box.begin.size(); ++d) {
+    key += fmt::format("{}{}:{}", separator, box.begin[d], box.end[d]);
+    separator = ",";
+  }
+  return {{key, t.dtype, tensor::extents_of(box)}, &piece, {t.section, t.name, 0, 0, key, box}};
+}
+
 PlannedPiece plan_piece(const CheckpointPiece& piece, const CheckpointTensor& t) {
+  if (!piece.box.begin.empty()) return plan_box(piece, t);
   const int64_t n = t.num_elements();
   SLX_CHECK(0 <= piece.begin && piece.begin < piece.end && piece.end <= n,
             "piece [{}, {}) of {} of {}", piece.begin, piece.end, n, t.name);
@@ -61,7 +79,7 @@ PlannedPiece plan_piece(const CheckpointPiece& piece, const CheckpointTensor& t)
   std::string key = t.section + "/" + t.name;
   if (!whole) key += fmt::format("@{}:{}", piece.begin, piece.end);
   const auto shape = whole ? t.shape : std::vector<int64_t>{piece.end - piece.begin};
-  return {{key, t.dtype, shape}, piece.data, {t.section, t.name, piece.begin, piece.end, key}};
+  return {{key, t.dtype, shape}, &piece, {t.section, t.name, piece.begin, piece.end, key}};
 }
 
 std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tensors,
@@ -69,12 +87,34 @@ std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tenso
   const auto index = index_tensors(tensors, ErrorCode::kRun, "");
   std::vector<PlannedPiece> planned;
   for (const CheckpointPiece& p : pieces) {
-    if (p.begin == p.end) continue;  // this rank has no part of a small tensor
+    if (p.box.begin.empty() && p.begin == p.end)
+      continue;  // this rank has no part of a small tensor
     const auto it = index.find({p.section, p.name});
     SLX_CHECK(it != index.end(), "piece of unlisted tensor {}/{}", p.section, p.name);
     planned.push_back(plan_piece(p, tensors[it->second]));
   }
   return planned;
+}
+
+// Gathers what lies apart, so that the file is written in long stretches.
+void write_piece(SafetensorsWriter& writer, const CheckpointPiece& piece,
+                 const TensorEntry& entry) {
+  const auto width = static_cast<size_t>(tensor::dtype_bytes(entry.dtype));
+  const auto* data = static_cast<const char*>(piece.data);
+  if (piece.box.begin.empty())
+    return writer.write(data, static_cast<uint64_t>(entry.num_elements()) * width);
+  std::string gathered;
+  const auto flush = [&] {
+    writer.write(gathered.data(), gathered.size());
+    gathered.clear();
+  };
+  for (const auto& run :
+       tensor::list_runs(entry.shape, piece.strides, tensor::strides_of(entry.shape))) {
+    gathered.append(data + static_cast<size_t>(run.from) * width,
+                    static_cast<size_t>(run.size) * width);
+    if (gathered.size() >= kGatheredBytes) flush();
+  }
+  flush();
 }
 
 void sync_file(const std::string& path) {
@@ -110,6 +150,27 @@ void remove_stale_shards(const std::string& directory, const std::vector<ShardIn
   }
 }
 
+// Every tensor that a rank knows of, in order of rank.
+std::vector<CheckpointTensor> unite_tensors(const std::vector<ShardInfo>& shards,
+                                            const std::string& where) {
+  std::vector<CheckpointTensor> tensors;
+  std::map<std::pair<std::string, std::string>, size_t> index;
+  for (const ShardInfo& shard : shards) {
+    for (const CheckpointTensor& t : shard.tensors) {
+      const auto [it, is_new] = index.emplace(std::pair(t.section, t.name), tensors.size());
+      if (is_new) {
+        tensors.push_back(t);
+      } else if (tensors[it->second].shape != t.shape || tensors[it->second].dtype != t.dtype) {
+        throw Error(ErrorCode::kRun,
+                    fmt::format("tensor {} of section {} differs between ranks", quote_name(t.name),
+                                quote_name(t.section)),
+                    "this is a fault of slimexx itself; please report it", where);
+      }
+    }
+  }
+  return tensors;
+}
+
 void check_state(const Json& state, const std::string& where) {
   std::string what;
   try {
@@ -141,11 +202,12 @@ ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
   make_directories(directory);
   discard_manifest(directory);
   ShardInfo shard;
+  shard.tensors = tensors;
   shard.file = shard_name(rank, num_ranks);
   SafetensorsWriter writer(join_path(directory, shard.file), entries, {});
   for (const TensorEntry& e : entries) {
     const PlannedPiece& p = *by_key[e.name];
-    writer.write(p.data, static_cast<uint64_t>(e.num_elements() * tensor::dtype_bytes(e.dtype)));
+    write_piece(writer, *p.piece, e);
     shard.pieces.push_back(p.info);
   }
   writer.finish();
@@ -154,8 +216,9 @@ ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
   return shard;
 }
 
-void write_manifest(const std::string& directory, const std::vector<CheckpointTensor>& tensors,
-                    const std::vector<ShardInfo>& shards, const Json& state) {
+void write_manifest(const std::string& directory, const std::vector<ShardInfo>& shards,
+                    const Json& state) {
+  const std::vector<CheckpointTensor> tensors = unite_tensors(shards, directory);
   cover_tensors(tensors, shards, ErrorCode::kRun, directory);
   check_state(state, directory);
   for (const ShardInfo& s : shards) {
@@ -175,11 +238,19 @@ void write_manifest(const std::string& directory, const std::vector<CheckpointTe
   sync_directory(parent.string());
 }
 
-std::string shard_to_json(const ShardInfo& shard) { return shard_as_json(shard).dump(); }
+std::string shard_to_json(const ShardInfo& shard) {
+  Json json = shard_as_json(shard);
+  for (const CheckpointTensor& t : shard.tensors) json["tensors"].push_back(tensor_as_json(t));
+  return json.dump();
+}
 
 ShardInfo shard_from_json(const std::string& text) {
   const std::string where = "shard description";
-  return read_shard_json(parse_json(text, where), where);
+  const Json json = parse_json(text, where);
+  ShardInfo shard = read_shard_json(json, where);
+  if (json.contains("tensors"))
+    for (const Json& t : json.at("tensors")) shard.tensors.push_back(read_tensor_json(t, where));
+  return shard;
 }
 
 }  // namespace slimexx::io

@@ -84,7 +84,7 @@ void write_sharded(const std::string& directory, const HfFolder& folder, int64_t
   copy_side_files(folder.directory(), directory);
   Json names = Json::object();
   for (const auto& [name, file] : map_shards(folder)) names[name] = file;
-  write_manifest(directory, listed, shards, Json{{kHfShardsKey, std::move(names)}});
+  write_manifest(directory, shards, Json{{kHfShardsKey, std::move(names)}});
 }
 
 void write_hf(const std::string& directory, const Checkpoint& checkpoint, const TensorList& weights,

@@ -16,6 +16,9 @@ constexpr std::string_view kFormatName = "slimexx checkpoint";
 constexpr std::string_view kHashKey = "\"content_hash\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 
+// Of one tensor: more would take long to check, and no run writes them.
+constexpr size_t kMaxBoxPieces = size_t{1} << 16;
+
 constexpr const char* kDamaged = "the manifest is damaged: load another checkpoint";
 
 // Checks a list that was read or is about to be written.
@@ -53,27 +56,6 @@ std::string hash_member(const Json& object, const std::string& where) {
   return hash;
 }
 
-CheckpointTensor read_tensor(const Json& json, const std::string& where) {
-  CheckpointTensor t;
-  t.section = json_string(json, "section", where);
-  t.name = json_string(json, "name", where);
-  const std::string dtype = json_string(json, "dtype", where);
-  const auto parsed = tensor::parse_safetensors_dtype(dtype);
-  if (!parsed) {
-    fail(where, fmt::format("tensor {}: unknown dtype {}", quote_name(t.name), quote_name(dtype)));
-  }
-  t.dtype = *parsed;
-  int64_t bytes = tensor::dtype_bytes(t.dtype);
-  for (const Json& d : array_member(json, "shape", where)) {
-    if (!d.is_number_unsigned() || d.get<uint64_t>() > uint64_t{INT64_MAX} ||
-        __builtin_mul_overflow(bytes, d.get<int64_t>(), &bytes)) {
-      fail(where, fmt::format("tensor {}: impossible shape", quote_name(t.name)));
-    }
-    t.shape.push_back(d.get<int64_t>());
-  }
-  return t;
-}
-
 void check_files_distinct(const Manifest& manifest, const std::string& where) {
   std::map<std::string, int> count;
   for (const ShardInfo& s : manifest.shards) ++count[s.file];
@@ -94,7 +76,90 @@ std::string render_list(const char* key, const List& list, AsJson as_json) {
   return text + "],\n";
 }
 
+std::vector<int64_t> natural_list(const Json& list, const char* key, const std::string& where) {
+  std::vector<int64_t> values;
+  for (const Json& value : list) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX})
+      fail(where, fmt::format("\"{}\" must hold whole numbers from 0", key));
+    values.push_back(value.get<int64_t>());
+  }
+  return values;
+}
+
+// What a piece covers: ranges have numbers as begin and end, boxes lists.
+void read_extent(const Json& json, ShardInfo::Piece& piece, const std::string& where) {
+  const auto begin = json.find("begin"), end = json.find("end");
+  const bool is_box =
+      begin != json.end() && end != json.end() && begin->is_array() && end->is_array();
+  bool is_empty = false;
+  if (is_box) {
+    piece.box = {natural_list(*begin, "begin", where), natural_list(*end, "end", where)};
+    is_empty = piece.box.begin.empty() || piece.box.begin.size() != piece.box.end.size();
+    for (size_t d = 0; !is_empty && d < piece.box.begin.size(); ++d)
+      is_empty = piece.box.begin[d] >= piece.box.end[d];
+  } else {
+    piece.begin = natural_member(json, "begin", where);
+    piece.end = natural_member(json, "end", where);
+    is_empty = piece.begin >= piece.end;
+  }
+  if (is_empty)
+    fail(where, fmt::format("tensor {}: piece [{}, {}) is empty", quote_name(piece.name),
+                            begin->dump(), end->dump()));
+}
+
+// How pieces of which some are boxes fail to cover a tensor; empty if they do not.
+std::string find_box_fault(const CheckpointTensor& t,
+                           const std::vector<const ShardInfo::Piece*>& pieces) {
+  if (pieces.size() > kMaxBoxPieces)
+    return fmt::format("{} pieces are more than {}", pieces.size(), kMaxBoxPieces);
+  std::vector<tensor::Box> boxes;
+  for (const ShardInfo::Piece* piece : pieces) {
+    if (!piece->box.begin.empty()) {
+      boxes.push_back(piece->box);
+    } else if (piece->end > t.num_elements()) {
+      return fmt::format("a piece ends at element {} of {}", piece->end, t.num_elements());
+    } else {
+      for (auto& box : tensor::split_range(t.shape, piece->begin, piece->end))
+        boxes.push_back(std::move(box));
+    }
+  }
+  if (tensor::cover_exactly(t.shape, boxes)) return "";
+  return "an element is in no shard, or in two pieces";
+}
+
 }  // namespace
+
+int64_t ShardInfo::Piece::num_elements() const {
+  return box.begin.empty() ? end - begin : tensor::count_elements(box);
+}
+
+Json tensor_as_json(const CheckpointTensor& t) {
+  return {{"section", t.section},
+          {"name", t.name},
+          {"dtype", tensor::dtype_name(t.dtype)},
+          {"shape", t.shape}};
+}
+
+CheckpointTensor read_tensor_json(const Json& json, const std::string& where) {
+  CheckpointTensor t;
+  t.section = json_string(json, "section", where);
+  t.name = json_string(json, "name", where);
+  const std::string dtype = json_string(json, "dtype", where);
+  const auto parsed = tensor::parse_safetensors_dtype(dtype);
+  if (!parsed) {
+    fail(where, fmt::format("tensor {}: unknown dtype {}", quote_name(t.name), quote_name(dtype)));
+  }
+  t.dtype = *parsed;
+  int64_t bytes = tensor::dtype_bytes(t.dtype);
+  for (const Json& d : array_member(json, "shape", where)) {
+    if (!d.is_number_unsigned() || d.get<uint64_t>() > uint64_t{INT64_MAX} ||
+        __builtin_mul_overflow(bytes, d.get<int64_t>(), &bytes)) {
+      fail(where, fmt::format("tensor {}: impossible shape", quote_name(t.name)));
+    }
+    t.shape.push_back(d.get<int64_t>());
+  }
+  return t;
+}
 
 Json shard_as_json(const ShardInfo& shard) {
   Json json;
@@ -103,11 +168,10 @@ Json shard_as_json(const ShardInfo& shard) {
   json["hash"] = shard.hash;
   Json pieces = Json::array();
   for (const auto& p : shard.pieces) {
-    pieces.push_back({{"section", p.section},
-                      {"name", p.name},
-                      {"begin", p.begin},
-                      {"end", p.end},
-                      {"key", p.key}});
+    Json piece{{"section", p.section}, {"name", p.name}, {"key", p.key}};
+    piece["begin"] = p.box.begin.empty() ? Json(p.begin) : Json(p.box.begin);
+    piece["end"] = p.box.begin.empty() ? Json(p.end) : Json(p.box.end);
+    pieces.push_back(std::move(piece));
   }
   json["pieces"] = std::move(pieces);
   return json;
@@ -119,13 +183,9 @@ ShardInfo read_shard_json(const Json& json, const std::string& where) {
   shard.size_bytes = static_cast<uint64_t>(natural_member(json, "size_bytes", where));
   shard.hash = hash_member(json, where);
   for (const Json& p : array_member(json, "pieces", where)) {
-    ShardInfo::Piece piece{json_string(p, "section", where), json_string(p, "name", where),
-                           natural_member(p, "begin", where), natural_member(p, "end", where),
+    ShardInfo::Piece piece{json_string(p, "section", where), json_string(p, "name", where), 0, 0,
                            json_string(p, "key", where)};
-    if (piece.begin >= piece.end) {
-      fail(where, fmt::format("tensor {}: piece [{}, {}) is empty", quote_name(piece.name),
-                              piece.begin, piece.end));
-    }
+    read_extent(p, piece, where);
     shard.pieces.push_back(std::move(piece));
   }
   return shard;
@@ -171,6 +231,13 @@ std::vector<std::vector<PieceIndex>> cover_tensors(const std::vector<CheckpointT
     return shards[i.shard].pieces[i.piece];
   };
   for (size_t t = 0; t < tensors.size(); ++t) {
+    std::vector<const ShardInfo::Piece*> pieces;
+    for (const PieceIndex i : cover[t]) pieces.push_back(&piece_at(i));
+    if (std::ranges::any_of(pieces, [](const auto* p) { return !p->box.begin.empty(); })) {
+      const std::string fault = find_box_fault(tensors[t], pieces);
+      if (!fault.empty()) refuse(tensors[t].section, tensors[t].name, fault);
+      continue;
+    }
     std::ranges::sort(cover[t], {}, [&](PieceIndex i) { return piece_at(i).begin; });
     int64_t reached = 0;
     for (const PieceIndex i : cover[t]) {
@@ -192,14 +259,12 @@ std::vector<std::vector<PieceIndex>> cover_tensors(const std::vector<CheckpointT
 }
 
 std::string render_manifest(const Manifest& manifest) {
-  std::string text =
-      fmt::format("{{\"format\": \"{}\",\n\"version\": {},\n", kFormatName, kCheckpointFormat);
-  text += render_list("tensors", manifest.tensors, [](const CheckpointTensor& t) {
-    return Json{{"section", t.section},
-                {"name", t.name},
-                {"dtype", tensor::dtype_name(t.dtype)},
-                {"shape", t.shape}};
-  });
+  bool has_boxes = false;
+  for (const ShardInfo& shard : manifest.shards)
+    for (const auto& piece : shard.pieces) has_boxes |= !piece.box.begin.empty();
+  std::string text = fmt::format("{{\"format\": \"{}\",\n\"version\": {},\n", kFormatName,
+                                 has_boxes ? kCheckpointFormat : 1);
+  text += render_list("tensors", manifest.tensors, tensor_as_json);
   text += render_list("shards", manifest.shards, shard_as_json);
   text += render_list("side_files", manifest.side_files, [](const ManifestFile& f) {
     return Json{{"file", f.file}, {"size_bytes", f.size_bytes}, {"hash", f.hash}};
@@ -215,16 +280,16 @@ Manifest read_manifest_json(const Json& json, const std::string& where) {
                 "give a checkpoint's folder", where);
   }
   const int64_t version = json_int(json, "version", where);
-  if (version != kCheckpointFormat) {
+  if (version < 1 || version > kCheckpointFormat) {
     throw Error(ErrorCode::kInput,
-                fmt::format("the checkpoint has format version {}, this program reads {}", version,
-                            kCheckpointFormat),
+                fmt::format("the checkpoint has format version {}, this program reads 1 to {}",
+                            version, kCheckpointFormat),
                 version > kCheckpointFormat ? "use the newer slimexx that wrote it" : kDamaged,
                 where);
   }
   Manifest manifest;
   for (const Json& t : array_member(json, "tensors", where))
-    manifest.tensors.push_back(read_tensor(t, where));
+    manifest.tensors.push_back(read_tensor_json(t, where));
   for (const Json& s : array_member(json, "shards", where))
     manifest.shards.push_back(read_shard_json(s, where));
   for (const Json& f : array_member(json, "side_files", where)) {

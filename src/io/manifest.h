@@ -31,8 +31,8 @@ struct PieceIndex {
   size_t shard, piece;
 };
 
-// The pieces of every tensor by ascending begin. Throws Error(code) at `where` unless they cover
-// every tensor exactly once.
+// The pieces of every tensor; where all are ranges, by ascending begin. Throws Error(code) at
+// `where` unless they cover every tensor exactly once.
 std::vector<std::vector<PieceIndex>> cover_tensors(const std::vector<CheckpointTensor>& tensors,
                                                    const std::vector<ShardInfo>& shards,
                                                    ErrorCode code, const std::string& where);
@@ -49,6 +49,8 @@ std::string render_manifest(const Manifest& manifest);
 Manifest parse_manifest(std::string_view text, const std::string& where);
 Manifest read_manifest_json(const Json& json, const std::string& where);
 
+Json tensor_as_json(const CheckpointTensor& tensor);
+CheckpointTensor read_tensor_json(const Json& json, const std::string& where);
 Json shard_as_json(const ShardInfo& shard);
 ShardInfo read_shard_json(const Json& json, const std::string& where);
 

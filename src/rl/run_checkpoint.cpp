@@ -13,6 +13,8 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <span>
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
@@ -30,9 +32,9 @@ constexpr Section kSections[] = {{"master", &train::ShardedAdamW::master},
                                  {"exp_avg", &train::ShardedAdamW::exp_avg},
                                  {"exp_avg_sq", &train::ShardedAdamW::exp_avg_sq}};
 
-// Elements [begin, end) of a tensor on disk that a rank holds, and where they stand in its arrays.
+// Elements of a parameter that a rank owns: [begin, end) of it, from element `at` of the rank's
+// arrays on.
 struct Overlap {
-  size_t part = 0;
   int64_t begin, end, at;
 };
 std::vector<Overlap> list_overlaps(const model::ParameterInfo& info,
@@ -41,10 +43,8 @@ std::vector<Overlap> list_overlaps(const model::ParameterInfo& info,
   for (const auto& piece : pieces) {
     const int64_t begin = std::max(info.offset, piece.range.begin) - info.offset;
     const int64_t end = std::min(info.offset + info.num_elements(), piece.range.end) - info.offset;
-    if (begin >= end) continue;
-    const int64_t shift = piece.begin + info.offset - piece.range.begin;
-    for (const model::ElementRun& run : model::list_runs(info, begin, end))
-      overlaps.push_back({run.part, run.on_disk, run.on_disk + run.size, shift + run.in_parameter});
+    if (begin < end)
+      overlaps.push_back({begin, end, piece.begin + info.offset + begin - piece.range.begin});
   }
   return overlaps;
 }
@@ -52,12 +52,15 @@ std::vector<Overlap> list_overlaps(const model::ParameterInfo& info,
 // Checkpoints hold f32. A moment in bf16 widens exactly, so that it reads back as it was.
 constexpr int64_t kConvertedAtOnce = int64_t{1} << 24, kConvertedByThread = 65536;
 
-std::vector<float> download_widened(const tensor::Tensor& own) {
+// Not set to zero first: these are most of a rank's memory on the host.
+using HostFloats = std::unique_ptr<float[]>;
+
+HostFloats download_widened(const tensor::Tensor& own) {
   const tensor::Stream stream = tensor::compute_stream(own.device());
   const int64_t n = own.num_elements();
-  std::vector<float> wide(static_cast<size_t>(n));
+  HostFloats wide = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(n));
   if (own.dtype() == tensor::DType::kF32) {
-    tensor::download(stream, wide.data(), own);
+    tensor::download(stream, wide.get(), own);
     return wide;
   }
   SLX_CHECK(own.dtype() == tensor::DType::kBF16, "{}", own.shape_text());
@@ -67,7 +70,7 @@ std::vector<float> download_widened(const tensor::Tensor& own) {
     tensor::download(stream, narrow.data(), own.rows(at, at + count));
     parallel_for(count, kConvertedByThread, [&](int64_t begin, int64_t end) {
       tensor::convert_elements(tensor::DType::kBF16, narrow.data() + begin, tensor::DType::kF32,
-                               wide.data() + at + begin, end - begin);
+                               wide.get() + at + begin, end - begin);
     });
   }
   return wide;
@@ -105,7 +108,7 @@ struct CheckpointWriter::Snapshot {
   Json state;
   std::vector<io::CheckpointTensor> tensors;
   std::vector<io::CheckpointPiece> pieces;
-  std::vector<std::vector<float>> data;  // what the pieces point into
+  std::vector<HostFloats> data;  // what the pieces point into
   std::future<io::ShardInfo> shard;
 };
 
@@ -134,12 +137,15 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   communicator_.barrier();
   for (const auto& [section, member] : kSections) {
     s.data.push_back(download_widened((optimizer.*member)()));
+    std::set<std::string> listed;
     for (const auto& info : store.infos()) {
       for (const auto& part : info.parts)
-        s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
+        if (listed.insert(part.name).second)
+          s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
+      if (!info.is_counted) continue;  // another rank writes its copy
       for (const Overlap& o : list_overlaps(info, optimizer.pieces()))
-        s.pieces.push_back(
-            {section, info.parts[o.part].name, o.begin, o.end, s.data.back().data() + o.at});
+        model::add_checkpoint_pieces(info, o.begin, o.end, section,
+                                     s.data.back().get() + o.at - o.begin, s.pieces);
     }
   }
   s.shard = std::async(options_.async ? std::launch::async : std::launch::deferred,
@@ -168,7 +174,7 @@ void CheckpointWriter::commit() {
   if (communicator_.rank() == 0) {
     std::vector<io::ShardInfo> shards;
     for (const auto& text : all) shards.push_back(io::shard_from_json(text));
-    io::write_manifest(s->directory, s->tensors, shards, s->state);
+    io::write_manifest(s->directory, shards, s->state);
     io::set_latest(options_.root, std::filesystem::path(s->directory).filename().string());
     io::remove_old(options_.root, options_.keep_last);
     log_info("checkpoint {} is complete", s->directory);
@@ -196,8 +202,9 @@ void check_writable(const std::string& root) {
 }
 
 bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Communicator& communicator) {
-  const std::vector<float> master = download_widened(optimizer.master());
-  const bool finite = std::ranges::all_of(master, [](float x) { return std::isfinite(x); });
+  const HostFloats master = download_widened(optimizer.master());
+  const std::span values(master.get(), static_cast<size_t>(optimizer.master().num_elements()));
+  const bool finite = std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
   double broken[1] = {finite ? 0.0 : 1.0};
   communicator.all_reduce_max(broken);
   return broken[0] == 0;
@@ -221,7 +228,9 @@ void load_training_state(const io::Checkpoint& checkpoint, const model::Paramete
       }
       for (const Overlap& o : list_overlaps(info, optimizer.pieces())) {
         buffer.resize(static_cast<size_t>(o.end - o.begin));
-        checkpoint.read(section, info.parts[o.part].name, o.begin, o.end, buffer.data());
+        for (const model::ElementRun& run : model::list_runs(info, o.begin, o.end))
+          checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
+                          buffer.data() + run.in_parameter - o.begin);
         num_rounded += upload_rounded(tensor::compute_stream(own.device()),
                                       own.rows(o.at, o.at + o.end - o.begin), buffer);
       }

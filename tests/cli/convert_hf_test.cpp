@@ -131,7 +131,7 @@ void make_training_checkpoint(const std::string& directory, const std::vector<fl
         {"exp_avg", "w", begin, end, values.data() + begin}};
     shards.push_back(io::write_shard(directory, rank, 2, tensors, pieces));
   }
-  io::write_manifest(directory, tensors, shards, Json{{"next_rollout", 1}});
+  io::write_manifest(directory, shards, Json{{"next_rollout", 1}});
 }
 
 TEST(ConvertHf, MastersAreCastToTheDtypeOfTheConfig) {

@@ -41,7 +41,7 @@ void save(const std::string& root, int64_t step) {
     }
     shards.push_back(write_shard(directory, r, kRanks, kTensors, pieces));
   }
-  write_manifest(directory, kTensors, shards, {{"step", step}});
+  write_manifest(directory, shards, {{"step", step}});
   set_latest(root, std::filesystem::path(directory).filename());
   remove_old(root, 2);
 }

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "io/folder_files.h"
 #include "io/manifest.h"
@@ -59,7 +60,7 @@ struct Model {
     std::vector<ShardInfo> shards;
     for (int r = 0; r < ranks; ++r)
       shards.push_back(shard_from_json(shard_to_json(write(directory, r, ranks))));
-    write_manifest(directory, kTensors, shards, state);
+    write_manifest(directory, shards, state);
   }
   void expect_in(const Checkpoint& checkpoint) const {
     ASSERT_EQ(checkpoint.tensors().size(), kTensors.size());
@@ -146,7 +147,7 @@ TEST(Checkpoint, CoverageIsExact) {
     const TempDir dir;
     const ShardInfo shard = write_shard(dir.path(), 0, 1, kTensors, pieces);
     expect_error(ErrorCode::kRun, error,
-                 [&] { write_manifest(dir.path(), kTensors, {shard}, Json::object()); });
+                 [&] { write_manifest(dir.path(), {shard}, Json::object()); });
     EXPECT_FALSE(path_exists(dir.file(kManifestName)));
     expect_error(ErrorCode::kInput, "no manifest.json", [&] { Checkpoint::open(dir.path()); });
   };
@@ -160,11 +161,66 @@ TEST(Checkpoint, CoverageIsExact) {
          "elements [9, 10) are in two pieces");
   commit({norm, master, model.piece(0, 0, 70), model.piece(0, 0, 69)}, "in two pieces");
   const TempDir dir;
-  auto tensors = kTensors;
-  tensors.push_back(tensors[0]);
-  const auto shard = write_shard(dir.path(), 0, 1, kTensors, std::vector{model.piece(0, 0, 70)});
-  expect_error(ErrorCode::kRun, "listed twice",
-               [&] { write_manifest(dir.path(), tensors, {shard}, {}); });
+  auto shard =
+      write_shard(dir.path(), 0, 1, kTensors, std::vector{model.piece(0, 0, 70), norm, master});
+  shard.tensors.push_back({"weights", kTensors[0].name, DType::kF32, {70}});
+  expect_error(ErrorCode::kRun, "differs between ranks",
+               [&] { write_manifest(dir.path(), {shard}, {}); });
+}
+
+// A matrix that three ranks cut by columns, one of them transposed in memory, beside one that two
+// ranks hold by halves and a tensor that only the last rank knows of.
+TEST(Checkpoint, BoxesOfSeveralRanks) {
+  const TempDir dir;
+  const std::vector<CheckpointTensor> both = {{"master", "wide", DType::kI32, {4, 9}},
+                                              {"master", "tall", DType::kI32, {6, 5}}};
+  std::vector<CheckpointTensor> all = both;
+  all.push_back({"master", "late", DType::kI32, {2, 2, 2}});
+  std::vector<int32_t> wide(36), tall(30), late(8), turned(12);
+  std::iota(wide.begin(), wide.end(), 100);
+  std::iota(tall.begin(), tall.end(), 200);
+  std::iota(late.begin(), late.end(), 300);
+  for (size_t row = 0; row < 4; ++row)
+    for (size_t column = 0; column < 3; ++column)
+      turned[column * 4 + row] = wide[row * 9 + 6 + column];
+  const auto columns = [&](int64_t begin) {
+    return CheckpointPiece{
+        "master", "wide", 0, 0, wide.data() + begin, {{0, begin}, {4, begin + 3}}, {9, 1}};
+  };
+  const CheckpointPiece last{"master", "wide", 0, 0, turned.data(), {{0, 6}, {4, 9}}, {1, 4}};
+  // A range that ends inside a row, and the rest as a box of rows.
+  const CheckpointPiece range{"master", "tall", 0, 15, tall.data()};
+  const CheckpointPiece rows{"master", "tall", 0, 0, tall.data() + 15, {{3, 0}, {6, 5}}, {5, 1}};
+  const CheckpointPiece whole{"master", "late", 0, 8, late.data()};
+  const auto commit = [&](const std::vector<CheckpointPiece>& third) {
+    const std::vector<ShardInfo> shards = {
+        write_shard(dir.path(), 0, 3, both, std::vector{columns(0), range}),
+        write_shard(dir.path(), 1, 3, both, std::vector{columns(3), rows}),
+        write_shard(dir.path(), 2, 3, all, third)};
+    std::vector<ShardInfo> sent;
+    for (const ShardInfo& shard : shards) sent.push_back(shard_from_json(shard_to_json(shard)));
+    write_manifest(dir.path(), sent, {});
+  };
+  expect_error(ErrorCode::kRun, "in no shard", [&] { commit({whole}); });
+  expect_error(ErrorCode::kRun, "in two pieces", [&] { commit({whole, last, rows}); });
+  commit({whole, last});
+  const Checkpoint checkpoint = Checkpoint::open(dir.path());
+  checkpoint.verify_hashes();
+  ASSERT_EQ(checkpoint.tensors().size(), 3u);
+  const auto expect = [&](const char* name, const std::vector<int32_t>& values) {
+    const auto n = static_cast<int64_t>(values.size());
+    for (int64_t begin = 0; begin < n; ++begin) {
+      for (int64_t end = begin + 1; end <= n; ++end) {
+        std::vector<int32_t> read(static_cast<size_t>(end - begin));
+        checkpoint.read("master", name, begin, end, read.data());
+        ASSERT_EQ(read, std::vector<int32_t>(values.begin() + begin, values.begin() + end))
+            << name << " [" << begin << ", " << end << ")";
+      }
+    }
+  };
+  expect("wide", wide);
+  expect("tall", tall);
+  expect("late", late);
 }
 
 TEST(Checkpoint, EveryFlippedByteIsFound) {
@@ -211,8 +267,7 @@ TEST(Checkpoint, ShardOfAnotherCheckpoint) {
   const auto saved = [&](const char* name, const char* tensor) {
     const std::vector<CheckpointTensor> tensors = {{"weights", tensor, DType::kU8, {4}}};
     const CheckpointPiece piece{"weights", tensor, 0, 4, "abcd"};
-    write_manifest(dir.file(name), tensors,
-                   {write_shard(dir.file(name), 0, 1, tensors, {&piece, 1})}, {});
+    write_manifest(dir.file(name), {write_shard(dir.file(name), 0, 1, tensors, {&piece, 1})}, {});
     return dir.file(name) + "/shard-00000-of-00001.safetensors";
   };
   const auto a = saved("a", "x"), b = saved("b", "y");
@@ -243,7 +298,7 @@ TEST(Checkpoint, RewritingDropsTheManifestFirst) {
   dir.put("shard-00001-of-00004.safetensors.tmp.77", "left by a killed writer");
   const ShardInfo first = model.write(dir.path(), 0, 2);
   EXPECT_FALSE(path_exists(dir.file(kManifestName)));
-  write_manifest(dir.path(), kTensors, {first, model.write(dir.path(), 1, 2)}, {});
+  write_manifest(dir.path(), {first, model.write(dir.path(), 1, 2)}, {});
   EXPECT_EQ(list_files(dir.path()),
             (std::vector<std::string>{kManifestName, "shard-00000-of-00002.safetensors",
                                       "shard-00001-of-00002.safetensors"}));
@@ -273,7 +328,7 @@ TEST(Checkpoint, DiskFull) {
   const auto shard = write_shard(dir.path(), 0, 1, tensors, {&piece, 1});
   with_limit(100, [&] {
     expect_error(ErrorCode::kEnvironment, "cannot write",
-                 [&] { write_manifest(dir.path(), tensors, {shard}, {}); });
+                 [&] { write_manifest(dir.path(), {shard}, {}); });
   });
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(list_files(dir.path()), std::vector<std::string>{shard.file});
@@ -300,7 +355,7 @@ TEST(Manifest, MalformedIsRefused) {
   };
   const Case cases[] = {
       {"/format", "\"other\"", "not the manifest"},
-      {"/version", "2", "format version 2, this program reads 1"},
+      {"/version", "3", "format version 3, this program reads 1 to 2"},
       {"/version", "9007199254740993", "use the newer slimexx"},
       {"/version", "0", "format version 0"},
       {"/version", "1.0", "an integer"},
@@ -327,6 +382,7 @@ TEST(Manifest, MalformedIsRefused) {
       {"/shards/0/pieces/0/begin", "-1", "negative"},
       {"/shards/0/pieces/0/begin", "6", "is empty"},
       {"/shards/0/pieces/0/end", "99999999999999999999", "an integer"},
+      {"/shards/0/pieces/0/begin", "[0, 0]", "an integer"},
       {"/side_files/0/file", "\"..\"", "not a file of the checkpoint's folder"},
       {"/side_files/0/size_bytes", "\"2\"", "an integer"},
   };
@@ -372,13 +428,32 @@ TEST(Manifest, CoverageOfWhatOthersWrote) {
   const TempDir dir;
   Json json = good_manifest();
   const auto cover = [&] {
-    const Manifest m = read_manifest_json(json, "m");
+    const Manifest m = read_manifest_json(Json::parse(json.dump()), "m");
     return cover_tensors(m.tensors, m.shards, ErrorCode::kInput, "m");
   };
   EXPECT_EQ(cover().size(), 1u);
   json["shards"][0]["pieces"][0]["end"] = INT64_MAX;
   expect_error(ErrorCode::kInput, "end at element 9223372036854775807 of 6", cover);
-  json["shards"][0]["pieces"][0]["name"] = "v";
+  auto& piece = json["shards"][0]["pieces"][0];
+  const auto box = [&](const Json& begin, const Json& end) {
+    piece["begin"] = begin;
+    piece["end"] = end;
+  };
+  box({0, 0}, {2, 3});
+  EXPECT_EQ(cover().size(), 1u);
+  for (const Json& end : {Json{2, 2}, Json{2, 4}, Json{INT64_MAX, 3}, Json{2, 3, 1}}) {
+    box(end.size() == 3 ? Json{0, 0, 0} : Json{0, 0}, end);
+    expect_error(ErrorCode::kInput, "in no shard", cover);
+  }
+  box({0, 0}, Json::array({2}));
+  expect_error(ErrorCode::kInput, "is empty", cover);
+  box({0, 3}, {2, 3});
+  expect_error(ErrorCode::kInput, "is empty", cover);
+  box({0, -1}, {2, 3});
+  expect_error(ErrorCode::kInput, "whole numbers", cover);
+  piece["begin"] = 0;
+  piece["end"] = 6;
+  piece["name"] = "v";
   expect_error(ErrorCode::kInput, "not in the list of tensors", cover);
 }
 

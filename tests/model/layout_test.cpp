@@ -9,6 +9,8 @@
 #include "model/made_up_family.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "slimexx/dist/ranges.h"
+#include "slimexx/io/checkpoint.h"
 #include "slimexx/model/spec.h"
 
 namespace slimexx::model {
@@ -138,6 +140,46 @@ TEST_F(MadeUpFolder, ComesBackByteForByte) {
                       {.template_directory = dir_.file("template"), .shards = {}});
   EXPECT_EQ(io::TempDir::read_bytes(dir_.file("back/model.safetensors")),
             io::TempDir::read_bytes(dir_.file("hf/model.safetensors")));
+}
+
+// Saved by every rank of one grid, each what it holds, and read by the ranks of another.
+TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
+  const dist::ProcessGrid grid(kRanks, kSizes);
+  const Layout from = make_layout({made_up_parameters()}, grid);
+  const auto folder = io::HfFolder::open(dir_.file("hf"));
+  std::vector<io::ShardInfo> shards;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ParameterStore store(*from.ranks[static_cast<size_t>(rank)], {}, false);
+    load_hf_weights(store, {}, folder, {}, &from);
+    std::vector<io::CheckpointTensor> tensors;
+    std::vector<io::CheckpointPiece> pieces;
+    for (const TensorSource& source : list_tensor_sources(store.infos()))
+      tensors.push_back({"master", source.name, tensor::DType::kF32, source.shape});
+    for (const ParameterInfo& info : store.infos()) {
+      // Each of the data-parallel ranks writes a slice.
+      const bool is_expert = info.reduce_group == ReduceGroup::kExpert;
+      const auto position = grid.position(rank);
+      const auto slices =
+          dist::split_range(info.num_elements(), is_expert ? grid.edp() : grid.dp(), 1);
+      const auto& slice = slices[static_cast<size_t>(is_expert ? position.edp : position.dp)];
+      if (info.is_counted)
+        add_checkpoint_pieces(info, slice.begin, slice.end, "master", store.weight(info.id).f32(),
+                              pieces);
+    }
+    shards.push_back(io::write_shard(dir_.file("step"), rank, kRanks, tensors, pieces));
+  }
+  io::write_manifest(dir_.file("step"), shards, {});
+  const auto checkpoint = io::Checkpoint::open(dir_.file("step"));
+  for (const dist::GridSizes& sizes :
+       {dist::GridSizes{}, dist::GridSizes{.ep = 4}, dist::GridSizes{.tp = 2, .etp = 1}}) {
+    for (const auto& infos :
+         make_layout({made_up_parameters()}, dist::ProcessGrid(4, sizes)).ranks) {
+      ParameterStore store(*infos, {}, false);
+      load_checkpoint_weights(store, checkpoint);
+      for (const ParameterInfo& info : store.infos())
+        EXPECT_EQ(values_of(store, info), made_up_values(info)) << info.name;
+    }
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "cpu_context.h"
 #include "slimexx/base/error.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/ops/elementwise.h"
 #include "train/tiny_policy.h"
 
@@ -123,6 +124,43 @@ TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
   TinyPolicy policy(kModel);
   model::load_checkpoint_weights(policy.store, checkpoint);
   EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), saved.weights), "");
+}
+
+// Saved by two ranks of the build before pieces could be boxes, with the weights it had then.
+TEST_F(RunCheckpoint, LoadsFormatOne) {
+  const std::string directory = test_data_path("golden/checkpoints/format_1");
+  const auto checkpoint = io::Checkpoint::open(directory);
+  checkpoint.verify_hashes();
+  const io::SafetensorsFile weights(
+      test_data_path("golden/checkpoints/format_1.weights.safetensors"));
+  const auto spec = model::read_model_spec(parse_json_file(directory + "/config.json"), directory);
+  model::ParameterStore store(spec, {}, true);
+  model::load_checkpoint_weights(store, checkpoint);
+  const auto expect_weights = [&](const char* what) {
+    for (const auto& tensor : model::list_tensor_sources(store.infos())) {
+      const auto* entry = weights.find(tensor.name);
+      ASSERT_NE(entry, nullptr) << tensor.name;
+      std::vector<float> expected(static_cast<size_t>(entry->num_elements())), now(expected.size());
+      weights.read(*entry, 0, entry->num_elements(), expected.data());
+      model::read_tensor(store, tensor, 0, entry->num_elements(), now.data());
+      EXPECT_EQ(first_difference(now, expected), "") << what << ": " << tensor.name;
+    }
+  };
+  expect_weights("weights");
+  ops::fill_zero(cpu_context(), store.flat_weights());
+  const auto one_rank = dist::make_single_communicator();
+  train::ShardedAdamW optimizer(store, *one_rank, {}, {});
+  load_training_state(checkpoint, store, optimizer);
+  expect_weights("masters");
+  for (const char* section : {"exp_avg", "exp_avg_sq"}) {
+    std::vector<float> moments(static_cast<size_t>(store.infos()[0].num_elements()));
+    checkpoint.read(section, store.infos()[0].parts[0].name, 0, std::ssize(moments),
+                    moments.data());
+    const tensor::Tensor own =
+        section == std::string("exp_avg") ? optimizer.exp_avg() : optimizer.exp_avg_sq();
+    EXPECT_EQ(first_difference(floats_of(own.rows(0, std::ssize(moments))), moments), "")
+        << section;
+  }
 }
 
 // How ranks cut the state is no part of the format: checkpoints of the time when a rank owned one

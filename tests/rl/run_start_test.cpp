@@ -37,7 +37,7 @@ class RunStartTest : public testing::Test {
     const float value = 1;
     const std::vector<io::CheckpointPiece> pieces = {{"master", "w", 0, 1, &value}};
     const auto shard = io::write_shard(directory, 0, 1, tensors, pieces);
-    io::write_manifest(directory, tensors, {shard}, Json::object());
+    io::write_manifest(directory, {shard}, Json::object());
     io::set_latest(path(root), fs::path(directory).filename().string());
     return directory;
   }

@@ -2,8 +2,9 @@
 // safetensors form, and a manifest (manifest.json) that is written last: the folder is a checkpoint
 // if and only if the manifest is there and every file it lists has the size and hash it states.
 //
-// Tensors go by their Hugging Face names and may be cut into flat pieces over several shards, so a
-// checkpoint loads on any number of ranks. Sections keep kinds of state apart: "weights" (any
+// Tensors go by their Hugging Face names and may be cut into pieces over several shards, so a
+// checkpoint loads on any grid of ranks. A piece is a range of the flattened tensor or a box of it;
+// the manifest lists those of all ranks. Sections keep kinds of state apart: "weights" (any
 // dtype, as in the HF file), "master", "exp_avg", "exp_avg_sq" (f32). Small state (step, counters,
 // random state, data cursor, partial samples) is one JSON object in the manifest.
 #pragma once
@@ -17,10 +18,12 @@
 
 #include "slimexx/base/json.h"
 #include "slimexx/io/safetensors.h"
+#include "slimexx/tensor/box.h"
 
 namespace slimexx::io {
 
-inline constexpr int kCheckpointFormat = 1;
+// 2 adds boxes; a checkpoint without any is written, and read, as 1.
+inline constexpr int kCheckpointFormat = 2;
 
 struct CheckpointTensor {
   std::string section, name;
@@ -29,11 +32,15 @@ struct CheckpointTensor {
   int64_t num_elements() const;
 };
 
-// Elements [begin, end) of the flattened tensor, held in host memory in its dtype until written.
+// Elements [begin, end) of the flattened tensor, or a box of it where `box` has dimensions; in host
+// memory in the tensor's dtype until written. Of a box, neighbours along dimension d are strides[d]
+// elements apart in memory.
 struct CheckpointPiece {
   std::string section, name;
   int64_t begin = 0, end = 0;
   const void* data = nullptr;
+  tensor::Box box = {};
+  std::vector<int64_t> strides = {};
 };
 
 struct ShardInfo {  // what the manifest says of one file
@@ -43,9 +50,13 @@ struct ShardInfo {  // what the manifest says of one file
   struct Piece {
     std::string section, name;
     int64_t begin, end;
-    std::string key;  // the tensor's name inside the shard file
+    std::string key;       // the tensor's name inside the shard file
+    tensor::Box box = {};  // where it has dimensions, begin and end mean nothing
+    int64_t num_elements() const;
   };
   std::vector<Piece> pieces;
+  std::vector<CheckpointTensor> tensors =
+      {};  // what its rank knows of; not in the manifest's shard
 };
 
 // Writes shard `rank` of `num_ranks` into `directory` (made if needed), fsynced. Any thread.
@@ -53,11 +64,12 @@ ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
                       const std::vector<CheckpointTensor>& tensors,
                       std::span<const CheckpointPiece> pieces);
 
-// Writes the manifest: the commit. Throws Error(kRun) if the pieces do not cover every tensor
-// exactly once. `state` is kept verbatim; side files already in `directory` (config.json,
-// tokenizer, ...) are listed with their hashes.
-void write_manifest(const std::string& directory, const std::vector<CheckpointTensor>& tensors,
-                    const std::vector<ShardInfo>& shards, const Json& state);
+// Writes the manifest: the commit. It lists the tensors of all shards; no rank need know them all.
+// Throws Error(kRun) if the pieces do not cover every tensor exactly once. `state` is kept
+// verbatim; side files already in `directory` (config.json, tokenizer, ...) are listed with their
+// hashes.
+void write_manifest(const std::string& directory, const std::vector<ShardInfo>& shards,
+                    const Json& state);
 
 std::string shard_to_json(
     const ShardInfo& shard);  // to send a shard's info to the rank that commits
@@ -82,13 +94,15 @@ class Checkpoint {
     size_t file;
     const TensorEntry* entry;
     int64_t begin, end;
+    tensor::Box box;
   };
+  void read_box(size_t tensor, const tensor::Box& box, char* destination) const;
   std::string directory_;
   std::shared_ptr<Json> state_;
   std::vector<CheckpointTensor> tensors_;
   std::map<std::pair<std::string, std::string>, size_t> index_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::vector<std::vector<PieceSource>> pieces_;             // by tensor, ascending begin
+  std::vector<std::vector<PieceSource>> pieces_;  // by tensor; ranges alone by ascending begin
   std::vector<std::pair<std::string, std::string>> hashes_;  // file name, hash
 };
 
