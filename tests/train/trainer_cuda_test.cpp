@@ -46,7 +46,7 @@ class TrainerCuda : public testing::TestWithParam<std::string> {
     tensor::select_device(test_device());
   }
   Trainer trainer(Policy& policy, const TrainOptions& options) {
-    return Trainer(policy.transformer, policy.store, *communicator_, options, {}, 0.9f,
+    return Trainer(policy.decoder, policy.store, *communicator_, options, {}, 0.9f,
                    policy.device);
   }
   const std::unique_ptr<dist::Communicator> communicator_ = dist::make_single_communicator();
@@ -91,10 +91,10 @@ TEST_P(TrainerCuda, LogProbsAreTheSameBitsForAnyPacking) {
   auto samples = samples_of(8);
   Policy policy(GetParam());
   const auto expected = trainer(policy, options_of(4096))
-                            .compute_log_probs(policy.transformer, policy.store, samples);
+                            .compute_log_probs(policy.decoder, policy.store, samples);
   for (const int64_t tokens : {1, 40, 100}) {
     const auto scores = trainer(policy, options_of(tokens))
-                            .compute_log_probs(policy.transformer, policy.store, samples);
+                            .compute_log_probs(policy.decoder, policy.store, samples);
     for (size_t i = 0; i < scores.size(); ++i) {
       EXPECT_EQ(first_difference(scores[i].log_probs, expected[i].log_probs), "")
           << i << ", " << tokens;
