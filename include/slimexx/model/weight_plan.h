@@ -1,0 +1,66 @@
+// How weights in one Layout become weights in another, made once from the two. Boxes of tensors on
+// disk are what the layouts have in common: what a rank needs it takes from its own memory where it
+// holds it, else from one of the ranks that do; every element that is needed moves once, and ranks
+// that hold the same share the sending.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "slimexx/dist/collective.h"
+#include "slimexx/model/layout.h"
+#include "slimexx/ops/context.h"
+
+namespace slimexx::model {
+
+// Where a box lies in a parameter: element (i, j) of it is begin + i * strides[0] + j * strides[1].
+struct BoxPlace {
+  ParameterId parameter = kNoParameter;
+  int64_t begin = 0;
+  std::vector<int64_t> strides = {};
+};
+struct WeightMove {
+  std::vector<int64_t> extents;
+  BoxPlace from, to;                   // in the sender's store and in the receiver's
+  std::optional<tensor::DType> dtype;  // of the receiver's parameter, as ParameterInfo::dtype
+  int64_t num_elements() const;
+};
+// Of one rank. A peer's lists are in the same order on both sides.
+struct WeightPlan {
+  std::vector<WeightMove> local;
+  std::vector<std::vector<WeightMove>> sends, receives;  // by peer
+};
+// Both layouts are of the same ranks. SLX_CHECKs that what `from` holds covers every tensor, and
+// that two ranks hold the same box or none of the same elements.
+WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank);
+
+// What one hand-over moved, in bytes.
+struct WeightTraffic {
+  int64_t aliased = 0, copied = 0, sent = 0, received = 0;
+};
+// Bytes for and from each peer; a move begins at a multiple of kMoveAlignmentBytes.
+inline constexpr int64_t kMoveAlignmentBytes = 16;
+int64_t count_bytes(const std::vector<WeightMove>& moves, tensor::Device device);
+// The local moves: nothing is done where both stores have the same memory.
+void move_local_weights(const ops::Context& ctx, const WeightPlan& plan, const ParameterStore& from,
+                        const ParameterStore& to, WeightTraffic& traffic);
+// Into, and out of, `bytes` [count_bytes of the peer's moves] U8, in the receiver's type.
+void pack_weights(const ops::Context& ctx, const std::vector<WeightMove>& sends,
+                  const ParameterStore& from, const tensor::Tensor& bytes);
+void unpack_weights(const ops::Context& ctx, const std::vector<WeightMove>& receives,
+                    const ParameterStore& to, const tensor::Tensor& bytes);
+// All of it: `ranks` are those of the layouts. (scratch) for what is sent and received. Collective.
+WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
+                           const ParameterStore& from, const ParameterStore& to,
+                           dist::Collective& ranks);
+
+// A hash of every tensor's values as f32: the sum over its elements of a function of place and
+// value. So ranks hash what they hold, and their hashes add up to that of the whole, however it is
+// cut. Of replicas one rank counts: parameters that are not is_counted are left out, and the
+// caller adds one data-parallel rank's. Waits for the device.
+using WeightHashes = std::map<std::string, uint64_t>;
+WeightHashes hash_weights(const ParameterStore& store);
+void add_hashes(WeightHashes& sum, const WeightHashes& other);
+
+}  // namespace slimexx::model
