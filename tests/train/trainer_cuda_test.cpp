@@ -46,8 +46,7 @@ class TrainerCuda : public testing::TestWithParam<std::string> {
     tensor::select_device(test_device());
   }
   Trainer trainer(Policy& policy, const TrainOptions& options) {
-    return Trainer(policy.decoder, policy.store, *communicator_, options, {}, 0.9f,
-                   policy.device);
+    return Trainer(policy.decoder, policy.store, *communicator_, options, {}, 0.9f, policy.device);
   }
   const std::unique_ptr<dist::Communicator> communicator_ = dist::make_single_communicator();
 };
@@ -90,8 +89,8 @@ TEST_P(TrainerCuda, NothingIsAllocatedOnceWarm) {
 TEST_P(TrainerCuda, LogProbsAreTheSameBitsForAnyPacking) {
   auto samples = samples_of(8);
   Policy policy(GetParam());
-  const auto expected = trainer(policy, options_of(4096))
-                            .compute_log_probs(policy.decoder, policy.store, samples);
+  const auto expected =
+      trainer(policy, options_of(4096)).compute_log_probs(policy.decoder, policy.store, samples);
   for (const int64_t tokens : {1, 40, 100}) {
     const auto scores = trainer(policy, options_of(tokens))
                             .compute_log_probs(policy.decoder, policy.store, samples);
