@@ -4,6 +4,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/observe/span.h"
+#include "stages.h"
 #include "stop_signal.h"
 #include "training_run.h"
 
@@ -11,22 +12,24 @@ namespace slimexx::rl {
 namespace {
 
 void run_loop(TrainingRun& run) {
-  run.begin();
-  while (!run.is_done()) {
+  auto& [progress, session, memory, trainer_side, rollout_side] = run;
+  begin(session, trainer_side, rollout_side, progress);
+  while (!progress.is_done()) {
     observe::Span step("step");
-    Rollout rollout = run.draw_samples();
-    run.score_reference(rollout);
-    run.score_old_policy(rollout);
-    run.estimate_advantages(rollout);
-    run.update_policy(rollout);
-    run.check_exactness(rollout);
-    run.hand_over_weights(rollout);
-    run.evaluate(rollout);
-    run.report(rollout);
-    run.save(rollout);
-    run.stop_if_asked();
+    Rollout rollout = draw_samples(session, rollout_side, *trainer_side.transformer, progress);
+    score_reference(session, trainer_side, rollout);
+    score_old_policy(session, trainer_side, rollout);
+    estimate_advantages(session.config, rollout);
+    update_policy(session, trainer_side, progress, rollout);
+    mark_whole_state(session, trainer_side, rollout_side, progress);
+    check_exactness(session, rollout);
+    hand_over_weights(rollout_side);
+    evaluate(session, rollout_side, progress, rollout);
+    report(session, rollout_side, progress, rollout);
+    save(session, trainer_side, progress);
+    stop_if_asked(session, trainer_side, progress);
   }
-  run.finish();
+  finish(session, trainer_side, rollout_side, progress);
 }
 
 }  // namespace
@@ -34,17 +37,20 @@ void run_loop(TrainingRun& run) {
 void run_training(TrainRequest request, dist::World& world) {
   install_stop_signals();
   TrainingRun run(std::move(request), world);
+  if (run.session.request.dry_run) return;
+  const auto note_failure = [&](const std::string& what, bool is_agreed) {
+    fail(run.session, run.trainer_side, run.progress, what, is_agreed);
+  };
   try {
-    if (run.is_dry_run()) return;
     run_loop(run);
   } catch (const dist::AgreedError& error) {
-    run.fail(error.message(), true);
+    note_failure(error.message(), true);
     throw;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInterrupted) run.fail(error.message(), false);
+    if (error.code() != ErrorCode::kInterrupted) note_failure(error.message(), false);
     throw;
   } catch (const std::exception& error) {  // out of memory, mostly
-    run.fail(error.what(), false);
+    note_failure(error.what(), false);
     throw;
   }
 }

@@ -7,7 +7,7 @@
 
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/observe/span.h"
-#include "training_run.h"
+#include "stages.h"
 
 namespace slimexx::rl {
 namespace {

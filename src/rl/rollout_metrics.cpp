@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "sample_metrics.h"
-#include "training_run.h"
+#include "stages.h"
 
 namespace slimexx::rl {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
-#include "training_run.h"
+#include "stages.h"
 
 namespace slimexx::rl {
 namespace {

@@ -37,272 +37,291 @@ void require(bool condition, const std::string& what, const std::string& hint,
   if (!condition) throw Error(ErrorCode::kUsage, what, hint, where);
 }
 
-}  // namespace
-
-TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
-    : request_(std::move(request)),
-      config_(request_.config),
-      world_(world),
-      communicator_(world.communicator()),
-      root_of_checkpoints_(checkpoint_root(config_, config_.observe.run_dir)) {
-  if (config_.observe.trace) observe::enable_trace(world.rank());
-  if (!config_.checkpoint.save_hf.empty()) check_export_target(config_.checkpoint.save_hf);
-  check_writable(root_of_checkpoints_);
-  build_model();
-  if (!config_.checkpoint.save_hf.empty() && is_root() && !request_.dry_run)
-    try_export(*policy_.store, policy_.spec, config_.model.hf_checkpoint,
-               config_.checkpoint.save_hf);
-  build_data();
-  num_rollouts_ = source_ != nullptr ? source_->num_rollouts() : config_.num_rollout;
-  transformer_ =
-      std::make_unique<model::Decoder>(policy_.spec, request_.device, longest_sequence());
-  policy_weights_ = model::bind_weights(*policy_.store, policy_.spec);
-  build_reference();
-  build_trainer();
-  build_engine();
-  if (!request_.start.checkpoint.empty()) resume();
-  communicator_.barrier();  // nobody's inputs are at fault: the run folder may fill
-  open_run_folder();
+// Tokens of the longest prompt of training and a full response; 0 without prompts.
+int64_t longest_rollout(const RunConfig& config, const RolloutSide& rollout_side) {
+  if (!rollout_side.prompts) return 0;
+  return rollout_side.prompts->longest() + config.rollout.rollout_max_response_len;
 }
 
-// From here on the run leaves traces on disk; a start that failed, or was a trial, has left none.
-void TrainingRun::open_run_folder() {
-  if (!request_.dry_run) {
-    if (is_root() && request_.start.sets_rows_aside) set_rows_aside(config_.observe.run_dir);
-    make_directories(run_path("logs"));
-    open_log_file(run_path(fmt::format("logs/rank_{:03}.log", world_.rank())));
-  }
-  log_ = std::make_unique<observe::RunLog>(
-      observe::RunLog::Options{.run_dir = config_.observe.run_dir,
-                               .tensorboard = config_.observe.tensorboard,
-                               .enabled = is_root() && !request_.dry_run,
-                               .resume_step = next_rollout_,
-                               .resume_train_step = optimizer_steps_,
-                               .total_steps = num_rollouts_});
-  if (!request_.dry_run) {
-    watch_ = std::make_unique<dist::RankWatch>(
-        communicator_,
-        dist::RankWatchOptions{.directory = run_path("ranks"),
-                               .warn_s = config_.parallel.rank_silence_warn_s,
-                               .limit_s = config_.parallel.rank_silence_limit_s},
-        [this](const std::string& what) { log_->write_failure(next_rollout_, what); });
-  }
-  if (!is_root()) return;
-  log_info("{}", banner());
-  for (const std::string& line : describe_taken_keys(config_)) log_info("{}", line);
-  if (const std::string text = describe_truncated_sampling(config_); !text.empty())
-    log_warn("{}", text);
-  if (request_.dry_run) log_info("{}", describe_checks());
-  if (!request_.dry_run && request_.start.is_own)
-    io::tidy_root(root_of_checkpoints_, config_.checkpoint.keep_last);
-  if (!request_.dry_run) write_settings(config_.observe.run_dir, config_.resolved_yaml);
+// Of the tokens that the policy may see.
+int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_side,
+                         const model::ModelSpec& policy) {
+  if (!wants_engine(config)) return policy.max_positions;
+  const int64_t longest = longest_generated(config, rollout_side);
+  require(longest <= policy.max_positions,
+          fmt::format(
+              "the longest prompt and a full response are {} tokens, the model knows {} positions",
+              longest, policy.max_positions),
+          "lower rollout.rollout_max_response_len, or drop long prompts by "
+          "rollout.rollout_max_prompt_len",
+          "max_position_embeddings");
+  return rollout_side.prompts ? longest : policy.max_positions;
 }
 
-TrainingRun::~TrainingRun() = default;
-
-void TrainingRun::build_model() {
-  policy_ = config_.debug.random_weights
-                ? make_random_model(config_.model.hf_checkpoint, request_.device, true,
-                                    static_cast<uint64_t>(config_.data.seed))
-                : load_model(config_.model.hf_checkpoint, request_.device, true, is_root());
-  stop_token_ids_ = policy_.eos_token_ids;
-  for (int64_t id : config_.rollout.rollout_stop_token_ids)
-    stop_token_ids_.push_back(static_cast<int32_t>(id));
+void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
+  trainer_side.policy =
+      session.config.debug.random_weights
+          ? make_random_model(session.config.model.hf_checkpoint, session.request.device, true,
+                              static_cast<uint64_t>(session.config.data.seed))
+          : load_model(session.config.model.hf_checkpoint, session.request.device, true,
+                       session.is_root());
+  rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
+  for (int64_t id : session.config.rollout.rollout_stop_token_ids)
+    rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
 }
 
 // The reference is a model of its own: of the policy it shares the vocabulary only.
-void TrainingRun::build_reference() {
-  if (config_.model.ref_load.empty() || (!config_.rl.use_kl_loss && config_.rl.kl_coef == 0) ||
-      config_.is_sft())
+void build_reference(const Session& session, const RolloutSide& rollout_side,
+                     TrainerSide& trainer_side) {
+  if (session.config.model.ref_load.empty() ||
+      (!session.config.rl.use_kl_loss && session.config.rl.kl_coef == 0) || session.config.is_sft())
     return;
-  reference_ = describe_model(config_.model.ref_load);
-  const int64_t known = reference_.spec.max_positions;
-  require(reference_.spec.vocab_size == policy_.spec.vocab_size,
-          fmt::format("the reference has {} tokens, the policy {}", reference_.spec.vocab_size,
-                      policy_.spec.vocab_size),
-          "use a reference of the same tokenizer", config_.model.ref_load);
+  trainer_side.reference = describe_model(session.config.model.ref_load);
+  const int64_t known = trainer_side.reference.spec.max_positions;
+  require(trainer_side.reference.spec.vocab_size == trainer_side.policy.spec.vocab_size,
+          fmt::format("the reference has {} tokens, the policy {}",
+                      trainer_side.reference.spec.vocab_size, trainer_side.policy.spec.vocab_size),
+          "use a reference of the same tokenizer", session.config.model.ref_load);
   // Of a dump nothing is known yet: score_reference looks at its samples.
-  const int64_t longest = prompts_ ? longest_trained() : 0;
+  const int64_t longest = longest_rollout(session.config, rollout_side);
   require(longest <= known,
           fmt::format("the longest prompt and a full response are {} tokens, the reference knows "
                       "{} positions",
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
-          config_.model.ref_load + "/config.json: max_position_embeddings");
-  reference_transformer_ = std::make_unique<model::Decoder>(
-      reference_.spec, request_.device, std::min(known, transformer_->max_positions()));
+          session.config.model.ref_load + "/config.json: max_position_embeddings");
+  trainer_side.reference_transformer =
+      std::make_unique<model::Decoder>(trainer_side.reference.spec, session.request.device,
+                                       std::min(known, trainer_side.transformer->max_positions()));
   // A reference that is only logged lies in the gradients' memory while it is used.
-  reference_is_transient_ = config_.rl.logs_reference_only() &&
-                            model::ParameterStore::weight_bytes(reference_.spec, request_.device) <=
-                                policy_.store->gradient_memory().size_bytes();
-  if (!reference_is_transient_)
-    reference_ = load_model(config_.model.ref_load, request_.device, false, is_root());
+  trainer_side.reference_is_transient =
+      session.config.rl.logs_reference_only() &&
+      model::ParameterStore::weight_bytes(trainer_side.reference.spec, session.request.device) <=
+          trainer_side.policy.store->gradient_memory().size_bytes();
+  if (!trainer_side.reference_is_transient)
+    trainer_side.reference =
+        load_model(session.config.model.ref_load, session.request.device, false, session.is_root());
 }
 
-bool TrainingRun::wants_engine() const {
-  const bool generates = config_.debug.load_rollout.empty() && !config_.is_sft();
-  return generates || !config_.eval.eval_prompt_data.empty();
-}
-
-void TrainingRun::build_data() {
-  const bool from_dump = !config_.debug.load_rollout.empty();
-  if (!from_dump || wants_engine()) {
-    text_ = load_text_side(config_.model.hf_checkpoint);
-    require(text_.tokenizer != nullptr, "the checkpoint has no tokenizer.json",
-            "add one to the folder", config_.model.hf_checkpoint);
-    require(!config_.data.apply_chat_template || text_.chat_template != nullptr,
+void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
+  const bool from_dump = !session.config.debug.load_rollout.empty();
+  if (!from_dump || wants_engine(session.config)) {
+    rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
+    require(rollout_side.text.tokenizer != nullptr, "the checkpoint has no tokenizer.json",
+            "add one to the folder", session.config.model.hf_checkpoint);
+    require(!session.config.data.apply_chat_template || rollout_side.text.chat_template != nullptr,
             "data.apply_chat_template is true, and the checkpoint has no chat template",
-            "add chat_template.jinja to the folder, or turn it off", config_.model.hf_checkpoint);
-    require(text_.tokenizer->vocab_size() <= policy_.spec.vocab_size,
-            fmt::format("the tokenizer has {} tokens, the model {}", text_.tokenizer->vocab_size(),
-                        policy_.spec.vocab_size),
-            "use the tokenizer that belongs to the model", config_.model.hf_checkpoint);
+            "add chat_template.jinja to the folder, or turn it off",
+            session.config.model.hf_checkpoint);
+    require(rollout_side.text.tokenizer->vocab_size() <= policy.spec.vocab_size,
+            fmt::format("the tokenizer has {} tokens, the model {}",
+                        rollout_side.text.tokenizer->vocab_size(), policy.spec.vocab_size),
+            "use the tokenizer that belongs to the model", session.config.model.hf_checkpoint);
   }
-  eval_sets_ = load_eval_sets(config_, text_.tokenizer.get(), text_.chat_template.get());
+  rollout_side.eval_sets = load_eval_sets(session.config, rollout_side.text.tokenizer.get(),
+                                          rollout_side.text.chat_template.get());
   if (from_dump) {
-    source_ = make_dump_source(config_);
-  } else if (config_.is_sft()) {
-    source_ =
-        make_sft_source(config_, data::SftSet::load(sft_options(config_, stop_token_ids_),
-                                                    *text_.tokenizer, text_.chat_template.get()));
+    rollout_side.source = make_dump_source(session.config);
+  } else if (session.config.is_sft()) {
+    rollout_side.source = make_sft_source(
+        session.config,
+        data::SftSet::load(sft_options(session.config, rollout_side.stop_token_ids),
+                           *rollout_side.text.tokenizer, rollout_side.text.chat_template.get()));
   } else {
-    prompts_ = std::make_shared<const data::PromptSet>(data::PromptSet::load(
-        prompt_options(config_), text_.tokenizer.get(), text_.chat_template.get()));
+    rollout_side.prompts = std::make_shared<const data::PromptSet>(
+        data::PromptSet::load(prompt_options(session.config), rollout_side.text.tokenizer.get(),
+                              rollout_side.text.chat_template.get()));
   }
-}
-
-int64_t TrainingRun::longest_trained() const {
-  if (prompts_) return prompts_->longest() + config_.rollout.rollout_max_response_len;
-  return source_->longest_sequence().value_or(policy_.spec.max_positions);
-}
-
-int64_t TrainingRun::longest_generated() const {
-  return std::max(prompts_ ? longest_trained() : 0, longest_evaluated(eval_sets_, config_));
-}
-
-int64_t TrainingRun::longest_sequence() const {
-  if (!wants_engine()) return policy_.spec.max_positions;
-  const int64_t longest = longest_generated();
-  require(longest <= policy_.spec.max_positions,
-          fmt::format(
-              "the longest prompt and a full response are {} tokens, the model knows {} positions",
-              longest, policy_.spec.max_positions),
-          "lower rollout.rollout_max_response_len, or drop long prompts by "
-          "rollout.rollout_max_prompt_len",
-          "max_position_embeddings");
-  return prompts_ ? longest : policy_.spec.max_positions;
 }
 
 // Takes what is left of the device's memory, for the engine and the trainer.
-void TrainingRun::build_engine() {
-  const tensor::Tensor cache_memory = take_pool();
-  if (!wants_engine()) return;
-  engine_ = std::make_unique<rollout::Engine>(
-      *transformer_, policy_weights_, request_.device,
-      engine_options(config_.rollout, longest_generated()),
-      [this](int32_t id) -> const std::string& { return text_.tokenizer->token_bytes(id); },
-      text_.tokenizer->vocab_size(), cache_memory);
-  generator_ = std::make_unique<Generator>(*engine_, text_.tokenizer.get(), communicator_);
-  if (prompts_) grader_ = reward::make_grader(config_.reward);
-  if (config_.eval.eval_interval > 0)
-    eval_grader_ = reward::make_grader(eval_reward_options(config_));
-  if (prompts_)
-    source_ = make_generated_source(config_, prompts_, *generator_, *grader_, stop_token_ids_);
-  if (num_rollouts_ == 0 && source_) num_rollouts_ = source_->num_rollouts();
+void build_engine(const Session& session, TrainerSide& trainer_side, SharedMemory& memory,
+                  RolloutSide& rollout_side) {
+  const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
+  if (!wants_engine(session.config)) return;
+  const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
+  rollout_side.engine = std::make_unique<rollout::Engine>(
+      *trainer_side.transformer, trainer_side.weights, session.request.device,
+      engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
+      [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
+      tokenizer->vocab_size(), cache_memory);
+  rollout_side.generator =
+      std::make_unique<Generator>(*rollout_side.engine, tokenizer, session.communicator);
+  if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
+  if (session.config.eval.eval_interval > 0)
+    rollout_side.eval_grader = reward::make_grader(eval_reward_options(session.config));
+  if (rollout_side.prompts)
+    rollout_side.source =
+        make_generated_source(session.config, rollout_side.prompts, *rollout_side.generator,
+                              *rollout_side.grader, rollout_side.stop_token_ids);
 }
 
-void TrainingRun::build_trainer() {
-  trainer_ = std::make_unique<train::Trainer>(
-      *transformer_, *policy_.store, communicator_, config_.train, config_.optimizer,
-      static_cast<float>(config_.rollout.rollout_temperature), request_.device);
-  checkpoints_ = std::make_unique<CheckpointWriter>(
-      CheckpointWriterOptions{.root = root_of_checkpoints_,
-                              .side_files_from = config_.model.hf_checkpoint,
-                              .keep_last = config_.checkpoint.keep_last,
-                              .async = config_.checkpoint.async_save},
-      communicator_);
+void build_trainer(const Session& session, TrainerSide& trainer_side) {
+  trainer_side.trainer = std::make_unique<train::Trainer>(
+      *trainer_side.transformer, *trainer_side.policy.store, session.communicator,
+      session.config.train, session.config.optimizer,
+      static_cast<float>(session.config.rollout.rollout_temperature), session.request.device);
+  trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
+      CheckpointWriterOptions{.root = session.checkpoint_root,
+                              .side_files_from = session.config.model.hf_checkpoint,
+                              .keep_last = session.config.checkpoint.keep_last,
+                              .async = session.config.checkpoint.async_save},
+      session.communicator);
 }
 
-// The training state of a checkpoint, or of one that holds weights only (convert-hf) the weights.
-void TrainingRun::resume() {
-  const std::string& path = request_.start.checkpoint;
-  observe::Span span("load_model");
-  const io::Checkpoint checkpoint = io::Checkpoint::open(path);
-  checkpoint.verify_hashes();
-  if (checkpoint.state().contains("next_rollout")) {
-    check_same_model(path, config_.model.hf_checkpoint);
-    if (is_root()) compare_settings(find_earlier_settings(request_.start), config_.resolved_yaml);
-    restore_training(checkpoint);
-    if (is_root()) log_info("continuing from {} at rollout {}", path, next_rollout_);
-  } else {
-    require(!request_.start.wants_training, "this checkpoint holds weights only, no training state",
-            "start from its weights by model.load", path);
-    model::load_checkpoint_weights(*policy_.store, checkpoint);
-    trainer_->optimizer().take_master();
-    if (is_root()) log_info("the weights are those of {}", path);
-  }
-  if (engine_) engine_->on_weights_updated();
-}
-
-void TrainingRun::restore_training(const io::Checkpoint& checkpoint) {
+void restore_training(const io::Checkpoint& checkpoint, TrainerSide& trainer_side,
+                      SampleSource& source, Progress& progress) {
   const Json& state = checkpoint.state();
   const std::string where = checkpoint.directory() + "/manifest.json";
-  load_training_state(checkpoint, *policy_.store, trainer_->optimizer());
-  next_rollout_ = io::read_counter(state, "next_rollout", where);
-  optimizer_steps_ = io::read_counter(state, "optimizer_steps", where);
-  skipped_steps_ = io::read_counter(state, "skipped_steps", where);
+  load_training_state(checkpoint, *trainer_side.policy.store, trainer_side.trainer->optimizer());
+  progress.next_rollout = io::read_counter(state, "next_rollout", where);
+  progress.optimizer_steps = io::read_counter(state, "optimizer_steps", where);
+  progress.skipped_steps = io::read_counter(state, "skipped_steps", where);
   if (state.contains("skipped_in_a_row"))  // not in older checkpoints
-    skipped_in_a_row_ = io::read_counter(state, "skipped_in_a_row", where);
-  trainer_->optimizer().set_num_steps(io::read_counter(state, "adam_steps", where));
+    progress.skipped_in_a_row = io::read_counter(state, "skipped_in_a_row", where);
+  trainer_side.trainer->optimizer().set_num_steps(io::read_counter(state, "adam_steps", where));
   if (!state.contains("data"))
     throw Error(ErrorCode::kInput, "key \"data\" of the state is missing",
                 "the checkpoint is damaged: load another one", where);
   try {
-    source_->restore(state.at("data"));
+    source.restore(state.at("data"));
   } catch (const Error& e) {
     throw e.with_where(where);
   }
 }
 
-std::string TrainingRun::run_path(const std::string& name) const {
-  return join_path(config_.observe.run_dir, name);
-}
-
-// How the ranks were started, before what they were told.
-std::string TrainingRun::launcher() const {
-  return world_.size() > 1 ? fmt::format("mpirun -np {} ", world_.size()) : "";
-}
-
-std::string TrainingRun::start_command() const { return launcher() + request_.start_command; }
-
-std::string TrainingRun::resume_command() const { return launcher() + request_.resume_command; }
-
-std::string TrainingRun::banner() const {
-  const auto& spec = policy_.spec;
-  std::string text =
-      fmt::format("slimexx {}{}\n",
-                  config_.is_sft() ? "supervised fine-tuning" : config_.rl.advantage_estimator,
-                  request_.dry_run ? " (dry run)" : "");
-  text += fmt::format("  model     {} ({}), {} parameters, {} layers, hidden {}, vocabulary {}\n",
-                      config_.model.hf_checkpoint, spec.architecture,
-                      format_count(static_cast<double>(policy_.store->num_elements())),
-                      spec.num_layers(), spec.hidden_size, spec.vocab_size);
-  text += fmt::format("  ranks     {} x {} threads on {}\n", world_.size(), num_threads(),
-                      tensor::to_string(request_.device));
-  if (prompts_) {
-    text += fmt::format("  prompts   {} from {}{}\n", prompts_->size(), config_.data.prompt_data,
-                        prompts_->num_dropped() > 0
-                            ? fmt::format(" ({} too long, dropped)", prompts_->num_dropped())
-                            : "");
+// The training state of a checkpoint, or of one that holds weights only (convert-hf) the weights.
+void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
+            Progress& progress) {
+  const std::string& path = session.request.start.checkpoint;
+  observe::Span span("load_model");
+  const io::Checkpoint checkpoint = io::Checkpoint::open(path);
+  checkpoint.verify_hashes();
+  if (checkpoint.state().contains("next_rollout")) {
+    check_same_model(path, session.config.model.hf_checkpoint);
+    if (session.is_root())
+      compare_settings(find_earlier_settings(session.request.start), session.config.resolved_yaml);
+    restore_training(checkpoint, trainer_side, *rollout_side.source, progress);
+    if (session.is_root())
+      log_info("continuing from {} at rollout {}", path, progress.next_rollout);
+  } else {
+    require(!session.request.start.wants_training,
+            "this checkpoint holds weights only, no training state",
+            "start from its weights by model.load", path);
+    model::load_checkpoint_weights(*trainer_side.policy.store, checkpoint);
+    trainer_side.trainer->optimizer().take_master();
+    if (session.is_root()) log_info("the weights are those of {}", path);
   }
-  text += fmt::format("  batch     {}\n", describe_batch(config_));
-  text += fmt::format("  rollouts  {} of {} done\n", next_rollout_, num_rollouts_);
-  text += fmt::format("  memory    of one rank on {}\n{}", tensor::to_string(request_.device),
-                      memory_table());
-  text += fmt::format("  run       {}\n", config_.observe.run_dir);
-  if (grader_) text += fmt::format("  reward    {}\n", config_.reward.rm_type);
-  text += fmt::format("  resume    {}", resume_command());
+  if (rollout_side.engine) rollout_side.engine->on_weights_updated();
+}
+
+std::string banner(const TrainingRun& run) {
+  const auto& [progress, session, memory, trainer_side, rollout_side] = run;
+  const auto& spec = trainer_side.policy.spec;
+  std::string text = fmt::format(
+      "slimexx {}{}\n",
+      session.config.is_sft() ? "supervised fine-tuning" : session.config.rl.advantage_estimator,
+      session.request.dry_run ? " (dry run)" : "");
+  text += fmt::format("  model     {} ({}), {} parameters, {} layers, hidden {}, vocabulary {}\n",
+                      session.config.model.hf_checkpoint, spec.architecture,
+                      format_count(static_cast<double>(trainer_side.policy.store->num_elements())),
+                      spec.num_layers(), spec.hidden_size, spec.vocab_size);
+  text += fmt::format("  ranks     {} x {} threads on {}\n", session.world.size(), num_threads(),
+                      tensor::to_string(session.request.device));
+  if (rollout_side.prompts) {
+    text += fmt::format(
+        "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
+        rollout_side.prompts->num_dropped() > 0
+            ? fmt::format(" ({} too long, dropped)", rollout_side.prompts->num_dropped())
+            : "");
+  }
+  text += fmt::format("  batch     {}\n", describe_batch(session.config));
+  text += fmt::format("  rollouts  {} of {} done\n", progress.next_rollout, progress.num_rollouts);
+  text += fmt::format("  memory    of one rank on {}\n{}",
+                      tensor::to_string(session.request.device), memory_table(run));
+  text += fmt::format("  run       {}\n", session.config.observe.run_dir);
+  if (rollout_side.grader) text += fmt::format("  reward    {}\n", session.config.reward.rm_type);
+  text += fmt::format("  resume    {}", session.resume_command());
   return text;
+}
+
+// From here on the run leaves traces on disk; a start that failed, or was a trial, has left none.
+void open_run_folder(TrainingRun& run) {
+  Session& session = run.session;
+  const Progress& progress = run.progress;
+  if (!session.request.dry_run) {
+    if (session.is_root() && session.request.start.sets_rows_aside)
+      set_rows_aside(session.config.observe.run_dir);
+    make_directories(session.path("logs"));
+    open_log_file(session.path(fmt::format("logs/rank_{:03}.log", session.world.rank())));
+  }
+  session.log = std::make_unique<observe::RunLog>(
+      observe::RunLog::Options{.run_dir = session.config.observe.run_dir,
+                               .tensorboard = session.config.observe.tensorboard,
+                               .enabled = session.is_root() && !session.request.dry_run,
+                               .resume_step = progress.next_rollout,
+                               .resume_train_step = progress.optimizer_steps,
+                               .total_steps = progress.num_rollouts});
+  if (!session.request.dry_run) {
+    session.watch = std::make_unique<dist::RankWatch>(
+        session.communicator,
+        dist::RankWatchOptions{.directory = session.path("ranks"),
+                               .warn_s = session.config.parallel.rank_silence_warn_s,
+                               .limit_s = session.config.parallel.rank_silence_limit_s},
+        [&run](const std::string& what) {
+          run.session.log->write_failure(run.progress.next_rollout, what);
+        });
+  }
+  if (!session.is_root()) return;
+  log_info("{}", banner(run));
+  for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
+  if (const std::string text = describe_truncated_sampling(session.config); !text.empty())
+    log_warn("{}", text);
+  if (session.request.dry_run) log_info("{}", describe_checks(run));
+  if (!session.request.dry_run && session.request.start.is_own)
+    io::tidy_root(session.checkpoint_root, session.config.checkpoint.keep_last);
+  if (!session.request.dry_run)
+    write_settings(session.config.observe.run_dir, session.config.resolved_yaml);
+}
+
+}  // namespace
+
+bool wants_engine(const RunConfig& config) {
+  const bool generates = config.debug.load_rollout.empty() && !config.is_sft();
+  return generates || !config.eval.eval_prompt_data.empty();
+}
+
+int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
+                        const model::ModelSpec& policy) {
+  if (rollout_side.prompts) return longest_rollout(config, rollout_side);
+  return rollout_side.source->longest_sequence().value_or(policy.max_positions);
+}
+
+int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side) {
+  return std::max(longest_rollout(config, rollout_side),
+                  longest_evaluated(rollout_side.eval_sets, config));
+}
+
+TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
+    : session(std::move(request), world) {
+  const RunConfig& config = session.config;
+  load_policy(session, trainer_side, rollout_side);
+  const model::ModelSpec& spec = trainer_side.policy.spec;
+  if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
+    try_export(*trainer_side.policy.store, spec, config.model.hf_checkpoint,
+               config.checkpoint.save_hf);
+  load_data(session, trainer_side.policy, rollout_side);
+  trainer_side.transformer = std::make_unique<model::Decoder>(
+      spec, session.request.device, longest_sequence(config, rollout_side, spec));
+  trainer_side.weights = model::bind_weights(*trainer_side.policy.store, spec);
+  build_reference(session, rollout_side, trainer_side);
+  build_trainer(session, trainer_side);
+  build_engine(session, trainer_side, memory, rollout_side);
+  progress.num_rollouts = rollout_side.source->num_rollouts();
+  if (!session.request.start.checkpoint.empty())
+    resume(session, trainer_side, rollout_side, progress);
+  session.communicator.barrier();  // nobody's inputs are at fault: the run folder may fill
+  open_run_folder(*this);
 }
 
 }  // namespace slimexx::rl

@@ -5,28 +5,31 @@
 
 namespace slimexx::rl {
 
-std::string TrainingRun::describe_checks() const {
+std::string describe_checks(const TrainingRun& run) {
+  const auto& [progress, session, memory, trainer_side, rollout_side] = run;
   std::string text = "checked\n  configuration  every key of it\n";
   const auto add = [&](const char* what, const std::string& how) {
     text += fmt::format("  {:<14} {}\n", what, how);
   };
-  add("model", config_.debug.random_weights ? "config.json; random weights"
-                                            : "config.json, and every tensor of it read");
-  if (reference_.store) add("reference", "every tensor read; the policy's vocabulary");
-  if (reference_is_transient_)
+  add("model", session.config.debug.random_weights ? "config.json; random weights"
+                                                   : "config.json, and every tensor of it read");
+  if (trainer_side.reference.store) add("reference", "every tensor read; the policy's vocabulary");
+  if (trainer_side.reference_is_transient)
     add("reference",
         "config.json; the policy's vocabulary; its tensors are read when they are needed");
-  if (prompts_)
+  if (rollout_side.prompts)
     add("prompts", fmt::format("{} rendered, tokenized, and short enough for the model with a full "
                                "response",
-                               prompts_->size()));
-  for (const auto& set : eval_sets_)
+                               rollout_side.prompts->size()));
+  for (const auto& set : rollout_side.eval_sets)
     add("evaluation", fmt::format("{}: {} prompts, likewise", set.name, set.prompts->size()));
-  if (grader_) add("reward", config_.reward.rm_type + "; no response was graded");
-  add("checkpoints", fmt::format("{} can be written", root_of_checkpoints_));
-  if (!config_.checkpoint.save_hf.empty())
-    add("export", fmt::format("{} can be made", config_.checkpoint.save_hf));
-  if (next_rollout_ > 0) add("resume", fmt::format("state of rollout {} restored", next_rollout_));
+  if (rollout_side.grader)
+    add("reward", session.config.reward.rm_type + "; no response was graded");
+  add("checkpoints", fmt::format("{} can be written", session.checkpoint_root));
+  if (!session.config.checkpoint.save_hf.empty())
+    add("export", fmt::format("{} can be made", session.config.checkpoint.save_hf));
+  if (progress.next_rollout > 0)
+    add("resume", fmt::format("state of rollout {} restored", progress.next_rollout));
   add("not done", "no sample was generated, no step made");
   text.pop_back();
   return text;

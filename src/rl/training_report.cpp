@@ -14,7 +14,7 @@
 #include "slimexx/observe/console.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/sample/sample_file.h"
-#include "training_run.h"
+#include "stages.h"
 
 namespace slimexx::rl {
 namespace {
@@ -28,57 +28,19 @@ std::string shorten_text(const std::string& text) {
                      text.substr(text.size() - kHalf));
 }
 
-}  // namespace
-
-void TrainingRun::report(Rollout& rollout) {
-  set_rollout_metrics(rollout, config_, rollout.row);
-  set_train_metrics(rollout, config_, world_.size(), rollout.row);
-  set_time_metrics(rollout, world_.size(), rollout.row);
-  observe::MetricRow& row = rollout.row;
-  row.set("train/lr", learning_rate_);
-  row.set("train/step", static_cast<double>(optimizer_steps_));
-  row.set("train/global_batch_size", static_cast<double>(rollout.samples_per_step));
-  set_machine_metrics(config_.observe.run_dir, world_.size(), row);
-  set_source_metrics(row);
-  if (!request_.device.is_cpu()) {
-    const auto& counters = tensor::allocation_counters(request_.device);
-    row.set("sys/gpu_mem_peak_gib", static_cast<double>(counters.peak_bytes) / 0x1p30);
+void set_source_metrics(const RolloutSide& rollout_side, observe::MetricRow& row) {
+  if (rollout_side.prompts) {
+    row.set("data/num_prompts", static_cast<double>(rollout_side.prompts->size()));
+    row.set("data/filtered_prompts", static_cast<double>(rollout_side.prompts->num_dropped()));
   }
-  if (engine_ && source_->is_generated()) set_engine_metrics(row);
-  dist::run_agreed(communicator_, [&] {
-    if (is_root()) log_rollout(rollout);
-  });
-}
-
-void TrainingRun::log_rollout(const Rollout& rollout) {
-  const observe::MetricRow& row = rollout.row;
-  if (const double* reward = row.find("rollout/raw_reward")) reward_history_.push_back(*reward);
-  log_->write_row(rollout.index, row);
-  write_train_steps(rollout);
-  log_->print_step(rollout.index, row);
-  log_->write_status("running", next_rollout_);
-  if (rollout.index == 0) log_first_step_checks(rollout);
-  if (config_.is_sft()) return;
-  const auto is_due = [&](int64_t interval) {
-    return interval > 0 && rollout.index % interval == 0;
-  };
-  if (is_due(config_.observe.samples_interval)) write_samples(rollout);
-  if (is_due(config_.observe.log_samples_interval)) log_samples(rollout);
-}
-
-void TrainingRun::set_source_metrics(observe::MetricRow& row) const {
-  if (prompts_) {
-    row.set("data/num_prompts", static_cast<double>(prompts_->size()));
-    row.set("data/filtered_prompts", static_cast<double>(prompts_->num_dropped()));
-  }
-  const Json state = source_->state();
+  const Json state = rollout_side.source->state();
   if (!state.contains("epoch")) return;  // a dump has none
   row.set("data/epoch", static_cast<double>(state.at("epoch").get<int64_t>()));
   row.set("data/cursor", static_cast<double>(state.at("offset").get<int64_t>()));
 }
 
-void TrainingRun::set_engine_metrics(observe::MetricRow& row) const {
-  const auto& stats = engine_->stats();
+void set_engine_metrics(rollout::Engine& engine, observe::MetricRow& row) {
+  const auto& stats = engine.stats();
   const auto ratio = [](int64_t part, int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole));
   };
@@ -88,54 +50,30 @@ void TrainingRun::set_engine_metrics(observe::MetricRow& row) const {
           static_cast<double>(stats.prompt_tokens - stats.cached_tokens + stats.recomputed_tokens));
   row.set("perf/preemptions", static_cast<double>(stats.preemptions));
   row.set("perf/kv_cache_usage", ratio(stats.peak_pages, stats.num_pages));
-  row.set("sys/kv_cache_gib", static_cast<double>(engine_->lend_cache().size_bytes()) / 0x1p30);
+  row.set("sys/kv_cache_gib", static_cast<double>(engine.lend_cache().size_bytes()) / 0x1p30);
 }
 
-void TrainingRun::write_train_steps(const Rollout& rollout) {
-  const int64_t before = optimizer_steps_ - static_cast<int64_t>(rollout.steps.size());
+void write_train_steps(const Session& session, const Progress& progress, const Rollout& rollout) {
+  const int64_t before = progress.optimizer_steps - static_cast<int64_t>(rollout.steps.size());
   for (size_t k = 0; k < rollout.steps.size(); ++k)
-    log_->write_train_step(rollout.index, before + static_cast<int64_t>(k) + 1,
-                           make_train_step_row(rollout, k, config_, world_.size()));
+    session.log->write_train_step(
+        rollout.index, before + static_cast<int64_t>(k) + 1,
+        make_train_step_row(rollout, k, session.config, session.world.size()));
 }
 
 // A file to look at is not worth the run.
-void TrainingRun::write_samples(const Rollout& rollout) {
+void write_samples(const Session& session, const Rollout& rollout) {
   try {
-    make_directories(run_path("samples"));
-    sample::write_sample_file(run_path("samples/" + sample::sample_file_name(rollout.index)),
+    make_directories(session.path("samples"));
+    sample::write_sample_file(session.path("samples/" + sample::sample_file_name(rollout.index)),
                               rollout.samples);
   } catch (const Error& error) {
     log_warn("the samples of rollout {} are not written: {}", rollout.index, error.message());
   }
 }
 
-// The run at a glance: evaluations before and after, the reward's way.
-void TrainingRun::log_summary() const {
-  if (!config_.is_sft() && reward_history_.size() >= 8) {
-    log_info("\n{}", observe::plot_series("mean reward by rollout", reward_history_, 72, 12));
-  }
-  if (last_eval_.empty()) return;
-  std::vector<std::vector<std::string>> rows;
-  for (size_t i = 0; i < last_eval_.size(); ++i) {
-    const EvalResult &before = first_eval_[i], &after = last_eval_[i];
-    const double b = before.pass_at.front().second, a = after.pass_at.front().second;
-    rows.push_back({after.name, fmt::format("{:.1f} %", 100 * b), fmt::format("{:.1f} %", 100 * a),
-                    fmt::format("{:+.1f} points", 100 * (a - b)),
-                    fmt::format("{:.1f}", before.mean_response_length),
-                    fmt::format("{:.1f}", after.mean_response_length)});
-  }
-  log_info("before and after\n{}",
-           observe::format_table({{.header = "set"},
-                                  {.header = "pass@1 before", .right_align = true},
-                                  {.header = "after", .right_align = true},
-                                  {.header = "change", .right_align = true},
-                                  {.header = "length before", .right_align = true},
-                                  {.header = "after", .right_align = true}},
-                                 rows));
-}
-
-void TrainingRun::log_first_step_checks(const Rollout& rollout) const {
-  if (!source_->is_generated()) return;
+void log_first_step_checks(const RunConfig& config, const Rollout& rollout) {
+  if (!rollout.is_generated) return;
   const train::StepResult& first = rollout.steps.front();
   struct Check {
     const char* name;
@@ -143,8 +81,8 @@ void TrainingRun::log_first_step_checks(const Rollout& rollout) const {
     bool applies;
     const char* cause;
   };
-  const bool same_reference = config_.model.ref_load == config_.model.hf_checkpoint &&
-                              config_.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty();
+  const bool same_reference = config.model.ref_load == config.model.hf_checkpoint &&
+                              config.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty();
   const Check checks[] = {
       {"log-prob difference 0", first.metric(ops::LossMetric::kLogProbMaxDiff), true,
        "training and generation disagree"},
@@ -169,12 +107,13 @@ void TrainingRun::log_first_step_checks(const Rollout& rollout) const {
            first.metric(ops::LossMetric::kTokens));
 }
 
-void TrainingRun::log_samples(const Rollout& rollout) const {
+void log_samples(const Session& session, const Rollout& rollout) {
   std::vector<std::vector<std::string>> rows;
   std::string markdown;
   const auto groups = group_samples(rollout.samples);
   for (size_t g = 0;
-       g < std::min<size_t>(groups.size(), static_cast<size_t>(config_.observe.num_log_samples));
+       g <
+       std::min<size_t>(groups.size(), static_cast<size_t>(session.config.observe.num_log_samples));
        ++g) {
     const Sample& s = rollout.samples[groups[g][0]];
     rows.push_back({s.prompt_text, s.response_text, s.label, fmt::format("{:g}", s.reward),
@@ -188,7 +127,7 @@ void TrainingRun::log_samples(const Rollout& rollout) const {
                                       {"reason", &s.reason}})
       markdown += fmt::format("\n\n{}{}", title, observe::markdown_code(shorten_text(*text)));
   }
-  log_->write_text(rollout.index, "samples", markdown);
+  session.log->write_text(rollout.index, "samples", markdown);
   log_info("samples of rollout {}\n{}", rollout.index,
            observe::format_table({{.header = "prompt", .max_width = 36, .keep_tail = true},
                                   {.header = "response", .max_width = 40, .keep_tail = true},
@@ -197,6 +136,73 @@ void TrainingRun::log_samples(const Rollout& rollout) const {
                                   {.header = "reason", .max_width = 28},
                                   {.header = "len", .right_align = true},
                                   {.header = "finish"}},
+                                 rows));
+}
+
+void log_rollout(const Session& session, RolloutSide& rollout_side, const Progress& progress,
+                 const Rollout& rollout) {
+  const observe::MetricRow& row = rollout.row;
+  if (const double* reward = row.find("rollout/raw_reward"))
+    rollout_side.reward_history.push_back(*reward);
+  session.log->write_row(rollout.index, row);
+  write_train_steps(session, progress, rollout);
+  session.log->print_step(rollout.index, row);
+  session.log->write_status("running", progress.next_rollout);
+  if (rollout.index == 0) log_first_step_checks(session.config, rollout);
+  if (session.config.is_sft()) return;
+  const auto is_due = [&](int64_t interval) {
+    return interval > 0 && rollout.index % interval == 0;
+  };
+  if (is_due(session.config.observe.samples_interval)) write_samples(session, rollout);
+  if (is_due(session.config.observe.log_samples_interval)) log_samples(session, rollout);
+}
+
+}  // namespace
+
+void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
+            Rollout& rollout) {
+  set_rollout_metrics(rollout, session.config, rollout.row);
+  set_train_metrics(rollout, session.config, session.world.size(), rollout.row);
+  set_time_metrics(rollout, session.world.size(), rollout.row);
+  observe::MetricRow& row = rollout.row;
+  row.set("train/lr", rollout.steps.back().learning_rate);
+  row.set("train/step", static_cast<double>(progress.optimizer_steps));
+  row.set("train/global_batch_size", static_cast<double>(rollout.samples_per_step));
+  set_machine_metrics(session.config.observe.run_dir, session.world.size(), row);
+  set_source_metrics(rollout_side, row);
+  if (!session.request.device.is_cpu()) {
+    const auto& counters = tensor::allocation_counters(session.request.device);
+    row.set("sys/gpu_mem_peak_gib", static_cast<double>(counters.peak_bytes) / 0x1p30);
+  }
+  if (rollout_side.engine && rollout.is_generated) set_engine_metrics(*rollout_side.engine, row);
+  dist::run_agreed(session.communicator, [&] {
+    if (session.is_root()) log_rollout(session, rollout_side, progress, rollout);
+  });
+}
+
+// The run at a glance: evaluations before and after, the reward's way.
+void log_summary(const RunConfig& config, const RolloutSide& rollout_side) {
+  if (!config.is_sft() && rollout_side.reward_history.size() >= 8) {
+    log_info("\n{}",
+             observe::plot_series("mean reward by rollout", rollout_side.reward_history, 72, 12));
+  }
+  if (rollout_side.last_eval.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < rollout_side.last_eval.size(); ++i) {
+    const EvalResult &before = rollout_side.first_eval[i], &after = rollout_side.last_eval[i];
+    const double b = before.pass_at.front().second, a = after.pass_at.front().second;
+    rows.push_back({after.name, fmt::format("{:.1f} %", 100 * b), fmt::format("{:.1f} %", 100 * a),
+                    fmt::format("{:+.1f} points", 100 * (a - b)),
+                    fmt::format("{:.1f}", before.mean_response_length),
+                    fmt::format("{:.1f}", after.mean_response_length)});
+  }
+  log_info("before and after\n{}",
+           observe::format_table({{.header = "set"},
+                                  {.header = "pass@1 before", .right_align = true},
+                                  {.header = "after", .right_align = true},
+                                  {.header = "change", .right_align = true},
+                                  {.header = "length before", .right_align = true},
+                                  {.header = "after", .right_align = true}},
                                  rows));
 }
 

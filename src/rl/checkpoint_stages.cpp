@@ -1,0 +1,163 @@
+// How a run begins, saves and ends.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/observe/console.h"
+#include "slimexx/observe/span.h"
+#include "stages.h"
+#include "stop_signal.h"
+
+namespace slimexx::rl {
+namespace {
+
+// The state that mark_whole_state found.
+void save_checkpoint(TrainerSide& trainer_side, Progress& progress) {
+  observe::Span span("save_model");
+  const auto rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
+  trainer_side.checkpoints->save(rollouts, *progress.whole_state, *trainer_side.policy.store,
+                                 trainer_side.trainer->optimizer());
+  progress.saved_rollouts = rollouts;
+}
+
+// After an error that all ranks have: saves the last state that stands between two rollouts, unless
+// that is lost or saved already. What goes wrong here is only logged.
+void save_after_failure(const Session& session, TrainerSide& trainer_side,
+                        Progress& progress) noexcept {
+  try {
+    trainer_side.checkpoints->finish_pending();
+    if (!progress.whole_state) return;
+    const int64_t rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
+    if (rollouts == 0 || rollouts == progress.saved_rollouts) return;
+    if (!has_finite_weights(trainer_side.trainer->optimizer(), session.communicator))
+      return;  // nothing to go on from
+    save_checkpoint(trainer_side, progress);
+    trainer_side.checkpoints->finish_pending();
+    if (session.is_root())
+      log_info("the state after {} rollouts is saved; to continue: {}", rollouts,
+               session.resume_command());
+  } catch (const std::exception& error) {
+    log_error("the state could not be saved: {}", error.what());
+  }
+}
+
+// A run whose end is not that of training must not end as if it were.
+void check_updates(const Progress& progress) {
+  const bool none_applied =
+      progress.optimizer_steps > 0 && progress.skipped_steps == progress.optimizer_steps;
+  if (!none_applied && progress.skipped_in_a_row < 2) return;
+  throw Error(ErrorCode::kRun,
+              none_applied
+                  ? fmt::format("no update was applied: all {} had NaN or Inf gradients",
+                                progress.optimizer_steps)
+                  : fmt::format("training diverged: the last {} of {} updates had NaN or Inf "
+                                "gradients",
+                                progress.skipped_in_a_row, progress.optimizer_steps),
+              "lower optimizer.lr, and look at the samples of the last rollouts");
+}
+
+void write_trace(const Session& session) {
+  if (!session.config.observe.trace) return;
+  make_directories(session.path("trace"));
+  observe::write_trace(session.path(fmt::format("trace/rank_{:03}.json", session.world.rank())));
+}
+
+}  // namespace
+
+// Random numbers are named (N8): with the seed, the position in the data is all their state.
+void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
+                      const RolloutSide& rollout_side, Progress& progress) {
+  Json state;
+  state["next_rollout"] = progress.next_rollout;
+  state["optimizer_steps"] = progress.optimizer_steps;
+  state["adam_steps"] = trainer_side.trainer->optimizer().num_steps();
+  state["skipped_steps"] = progress.skipped_steps;
+  state["skipped_in_a_row"] = progress.skipped_in_a_row;
+  state["seed"] = session.config.data.seed;
+  state["data"] = rollout_side.source->state();
+  state["partial_samples"] = Json::array();
+  progress.whole_state = std::move(state);
+}
+
+void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
+           Progress& progress) {
+  mark_whole_state(session, trainer_side, rollout_side, progress);
+  session.log->write_status("running", progress.next_rollout);
+  session.log->write_text(progress.next_rollout, "config",
+                          observe::markdown_code(session.config.resolved_yaml));
+  if (progress.next_rollout == 0 && session.config.eval.eval_interval > 0 &&
+      !session.config.eval.skip_eval_before_train) {
+    observe::MetricRow row;
+    run_evaluation(session, rollout_side, progress.optimizer_steps, -1, row);
+    stop_if_asked(session, trainer_side, progress);
+    dist::run_agreed(session.communicator, [&] {
+      if (session.is_root()) session.log->write_row(-1, row);
+    });
+  }
+  observe::take_span_seconds();
+}
+
+void save(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+  trainer_side.checkpoints->poll();
+  const int64_t interval = session.config.checkpoint.save_interval;
+  if (interval == 0) return;
+  if (progress.next_rollout % interval == 0 || progress.is_done())
+    save_checkpoint(trainer_side, progress);
+}
+
+void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+  double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
+  session.communicator.all_reduce_max(asked);
+  if (asked[0] == 0 || progress.is_done()) return;
+  if (progress.next_rollout == 0) {
+    session.log->write_status("interrupted", 0);
+    throw Error(ErrorCode::kInterrupted,
+                "stopped by a signal before the first rollout; there is nothing to save",
+                session.start_command());
+  }
+  if (progress.saved_rollouts != progress.next_rollout) save_checkpoint(trainer_side, progress);
+  trainer_side.checkpoints->finish_pending();
+  session.log->write_status("interrupted", progress.next_rollout);
+  write_trace(session);
+  throw Error(ErrorCode::kInterrupted,
+              fmt::format("stopped by a signal after {} rollouts; the state is saved",
+                          progress.next_rollout),
+              session.resume_command());
+}
+
+void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,
+            const Progress& progress) {
+  trainer_side.checkpoints->finish_pending();
+  check_updates(progress);
+  if (!session.config.checkpoint.save_hf.empty() && session.is_root()) {
+    export_hf(*trainer_side.policy.store, trainer_side.policy.spec,
+              session.config.model.hf_checkpoint, session.config.checkpoint.save_hf);
+    log_info("the model is in {}", session.config.checkpoint.save_hf);
+  }
+  write_trace(session);
+  const std::string warning =
+      progress.skipped_steps == 0
+          ? ""
+          : fmt::format("{} of {} updates were skipped for NaN or Inf gradients",
+                        progress.skipped_steps, progress.optimizer_steps);
+  session.log->write_status("done", progress.next_rollout, "", warning);
+  if (!warning.empty() && session.is_root()) log_warn("{}", warning);
+  if (session.is_root()) log_summary(session.config, rollout_side);
+  session.communicator.barrier();
+}
+
+void fail(const Session& session, TrainerSide& trainer_side, Progress& progress,
+          const std::string& what, bool is_agreed) noexcept {
+  if (is_agreed || session.world.size() == 1) save_after_failure(session, trainer_side, progress);
+  try {
+    session.log->write_failure(progress.next_rollout, what);
+  } catch (const Error& error) {
+    log_error("status.json: {}", error.message());
+  }
+}
+
+}  // namespace slimexx::rl

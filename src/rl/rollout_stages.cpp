@@ -1,0 +1,142 @@
+// The stages of the rollout side: samples, hand-over, evaluation.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/observe/span.h"
+#include "stages.h"
+#include "stop_signal.h"
+
+namespace slimexx::rl {
+namespace {
+
+// Per-token fields are all there or all absent: a dump in which only some samples bring one is
+// refused.
+void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*field,
+                   const char* name) {
+  for (const auto& s : samples) {
+    if ((s.*field).empty() != (samples[0].*field).empty()) {
+      throw Error(
+          ErrorCode::kInput,
+          fmt::format("some samples have {}, group {} sample {} differs", name, s.group, s.sample),
+          "give the field to all samples or to none", "rollout dump");
+    }
+  }
+}
+
+// The configuration knows it, but for a dump, which brings as many samples as it has: those are cut
+// into num_steps_per_rollout equal steps, or by global_batch_size.
+size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t num_samples) {
+  const auto total = static_cast<int64_t>(num_samples);
+  const int64_t steps = config.num_steps_per_rollout, batch = config.global_batch_size;
+  if (steps == 0) return static_cast<size_t>(batch);
+  if (!config.debug.load_rollout.empty() &&
+      (batch > 0 ? batch * steps != total : total % steps != 0)) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("the dump of rollout {} has {} samples, not num_steps_per_rollout {} * {}",
+                    rollout, total, steps,
+                    batch > 0 ? fmt::format("global_batch_size {}", batch) : "a whole number"),
+        batch > 0 ? "leave out one of the two" : "set train.num_steps_per_rollout to a divisor",
+        config.debug.load_rollout);
+  }
+  return static_cast<size_t>(batch > 0 ? batch : total / steps);
+}
+
+// What a dump may bring and no step can be made of.
+void check_samples(const RunConfig& config, const model::Decoder& policy,
+                   std::span<const Sample> samples) {
+  for (auto [field, name] : {std::pair{&Sample::rollout_log_probs, "rollout_log_probs"},
+                             {&Sample::old_log_probs, "old_log_probs"},
+                             {&Sample::ref_log_probs, "ref_log_probs"}}) {
+    check_uniform(samples, field, name);
+  }
+  if (config.rl.use_tis && !config.is_sft() && samples[0].rollout_log_probs.empty()) {
+    throw Error(ErrorCode::kInput, "rl.use_tis wants rollout_log_probs, and the dump has none",
+                "give them, or turn use_tis off", config.debug.load_rollout);
+  }
+  for (const auto& s : samples) {
+    for (int32_t id : s.tokens) {
+      if (id < 0 || id >= policy.spec().vocab_size) {
+        throw Error(ErrorCode::kInput,
+                    fmt::format("token id {} of group {} sample {} is outside the vocabulary of {}",
+                                id, s.group, s.sample, policy.spec().vocab_size));
+      }
+    }
+    if (static_cast<int64_t>(s.tokens.size()) > policy.max_positions()) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("group {} sample {} has {} tokens, the model knows {} positions",
+                              s.group, s.sample, s.tokens.size(), policy.max_positions()));
+    }
+  }
+}
+
+}  // namespace
+
+Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
+                     const model::Decoder& policy, const Progress& progress) {
+  observe::Span span("rollout");
+  Rollout rollout;
+  rollout.index = progress.next_rollout;
+  rollout.is_generated = rollout_side.source->is_generated();
+  if (rollout_side.engine) rollout_side.engine->reset_stats();
+  rollout.samples = rollout_side.source->next(rollout.index, progress.optimizer_steps);
+  rollout.samples_per_step =
+      find_samples_per_step(session.config, rollout.index, rollout.samples.size());
+  check_samples(session.config, policy, rollout.samples);
+  dist::run_agreed(session.communicator, [&] {
+    if (session.config.debug.save_rollout.empty() || !session.is_root()) return;
+    make_directories(session.config.debug.save_rollout);
+    save_rollout(join_path(session.config.debug.save_rollout,
+                           fmt::format("rollout_{:06}.jsonl", rollout.index)),
+                 rollout.samples);
+  });
+  return rollout;
+}
+
+void hand_over_weights(RolloutSide& rollout_side) {
+  observe::Span span("update_weights");
+  // The engine reads the trainer's weights in place: what is left is to forget what the old ones
+  // computed.
+  if (rollout_side.engine) rollout_side.engine->on_weights_updated();
+}
+
+void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
+                    int64_t rollout, observe::MetricRow& row) {
+  const std::string when =
+      rollout < 0 ? "before training" : fmt::format("after rollout {}", rollout);
+  if (rollout_side.engine) rollout_side.engine->on_weights_updated();
+  try {
+    rollout_side.last_eval = rl::evaluate(
+        rollout_side.eval_sets, session.config, *rollout_side.generator, *rollout_side.eval_grader,
+        rollout_side.stop_token_ids, rollout + 1, optimizer_steps, session.path("samples"),
+        session.is_root(), row, stop_was_requested);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInterrupted) throw;
+    rollout_side.last_eval.clear();
+    if (session.is_root())
+      log_warn("the evaluation {} was cut off by a signal: not recorded", when);
+    return;
+  }
+  if (rollout_side.first_eval.empty()) rollout_side.first_eval = rollout_side.last_eval;
+  if (!session.is_root()) return;
+  row.set("eval/step", static_cast<double>(rollout));
+  session.log->write_text(rollout, "evaluation", format_eval_markdown(rollout_side.last_eval));
+  log_info("evaluation {}\n{}", when, format_eval_table(rollout_side.last_eval));
+}
+
+void evaluate(const Session& session, RolloutSide& rollout_side, const Progress& progress,
+              Rollout& rollout) {
+  const int64_t interval = session.config.eval.eval_interval;
+  if (interval == 0) return;
+  if ((rollout.index + 1) % interval == 0 || progress.is_done())
+    run_evaluation(session, rollout_side, progress.optimizer_steps, rollout.index, rollout.row);
+}
+
+}  // namespace slimexx::rl

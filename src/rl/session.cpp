@@ -1,0 +1,43 @@
+#include "session.h"
+
+#include <fmt/format.h>
+
+#include "run_checkpoint.h"
+#include "slimexx/base/file.h"
+#include "slimexx/observe/span.h"
+#include "slimexx/rl/loaded_model.h"
+
+namespace slimexx::rl {
+namespace {
+
+// How the ranks were started, before what they were told.
+std::string launcher(int num_ranks) {
+  return num_ranks > 1 ? fmt::format("mpirun -np {} ", num_ranks) : "";
+}
+
+}  // namespace
+
+Session::Session(TrainRequest request_in, dist::World& world_in)
+    : request(std::move(request_in)),
+      config(request.config),
+      world(world_in),
+      communicator(world_in.communicator()),
+      checkpoint_root(rl::checkpoint_root(config, config.observe.run_dir)) {
+  if (config.observe.trace) observe::enable_trace(world.rank());
+  if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);
+  check_writable(checkpoint_root);
+}
+
+std::string Session::path(const std::string& name) const {
+  return join_path(config.observe.run_dir, name);
+}
+
+std::string Session::start_command() const {
+  return launcher(world.size()) + request.start_command;
+}
+
+std::string Session::resume_command() const {
+  return launcher(world.size()) + request.resume_command;
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,33 @@
+// What every rank of a run has, whatever its role: the world, the configuration, the run folder and
+// its log.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "slimexx/dist/rank_watch.h"
+#include "slimexx/observe/metrics.h"
+#include "slimexx/rl/training.h"
+
+namespace slimexx::rl {
+
+struct Session {
+  Session(TrainRequest request, dist::World& world);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  bool is_root() const { return world.rank() == 0; }
+  std::string path(const std::string& name) const;  // in the run folder
+  std::string start_command() const;                // what to type, launcher included
+  std::string resume_command() const;
+
+  TrainRequest request;
+  const RunConfig& config;  // the request's
+  dist::World& world;
+  dist::Communicator& communicator;  // of the world
+  std::string checkpoint_root;
+  // From the end of the start on.
+  std::unique_ptr<observe::RunLog> log;
+  std::unique_ptr<dist::RankWatch> watch;  // after the log, which it writes to
+};
+
+}  // namespace slimexx::rl

@@ -1,0 +1,87 @@
+// One turn of the loop, and the stages that loop.cpp calls one after another. All ranks run the
+// same stages in the same order; each is collective.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "estimators.h"
+#include "roles.h"
+#include "session.h"
+
+namespace slimexx::rl {
+
+// Log-probs of generated tokens, computed again by the trainer with the weights that made them.
+struct LogProbComparison {
+  double tokens = 0, mismatches = 0, sum_diff = 0, max_diff = 0;
+};
+
+// One turn of the loop.
+struct Rollout {
+  int64_t index = 0;
+  bool is_generated = false;  // by this program's engine: exactness can be demanded
+  std::vector<Sample> samples;
+  size_t samples_per_step = 0;                  // the last step may have fewer
+  std::optional<LogProbComparison> comparison;  // of the whole rollout, where one was made
+  std::vector<train::StepResult> steps;
+  double param_norm = 0;  // 2-norm of the weights behind the last step
+  observe::MetricRow row;
+};
+
+// Status; evaluation before the first rollout.
+void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
+           Progress& progress);
+
+// ---- rollout_stages.cpp ----
+// Prompts -> samples with rewards, or a dump, or SFT examples; checked against the policy's model.
+Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
+                     const model::Decoder& policy, const Progress& progress);
+void hand_over_weights(RolloutSide& rollout_side);  // to the engine
+void evaluate(const Session& session, RolloutSide& rollout_side, const Progress& progress,
+              Rollout& rollout);  // every eval_interval
+// Adds the metrics of an evaluation after rollout `rollout` to `row`; -1: before training.
+void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
+                    int64_t rollout, observe::MetricRow& row);
+
+// ---- train_stages.cpp ----
+// Log-probs under the reference, where a KL term wants them.
+void score_reference(const Session& session, TrainerSide& trainer_side, Rollout& rollout);
+// Log-probs under the old policy: only what exactness leaves to do.
+void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout& rollout);
+void estimate_advantages(const RunConfig& config, Rollout& rollout);
+void update_policy(const Session& session, TrainerSide& trainer_side, Progress& progress,
+                   Rollout& rollout);  // optimizer steps
+void check_exactness(const Session& session, const Rollout& rollout);
+
+// ---- training_report.cpp: metrics, step line, sample table, dumps ----
+void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
+            Rollout& rollout);
+void log_summary(const RunConfig& config, const RolloutSide& rollout_side);
+
+// ---- checkpoint_stages.cpp ----
+// Between two rollouts: what a checkpoint says of the run now.
+void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
+                      const RolloutSide& rollout_side, Progress& progress);
+void save(const Session& session, TrainerSide& trainer_side,
+          Progress& progress);  // every save_interval
+// Saves and throws Error(kInterrupted).
+void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress);
+void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,
+            const Progress& progress);  // last checkpoint, export, status
+// After an error. `is_agreed`: every rank has it, so that all can save together.
+void fail(const Session& session, TrainerSide& trainer_side, Progress& progress,
+          const std::string& what, bool is_agreed) noexcept;
+
+// ---- metrics of the samples, of the optimizer steps and of time, by slime's names ----
+void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);
+void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
+                       observe::MetricRow& row);
+void set_time_metrics(const Rollout& rollout, int num_ranks, observe::MetricRow& row);
+// One step's own values, by the names "train_step/...".
+observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
+                                       const RunConfig& config, int num_ranks);
+// Memory, disk and ranks of this process.
+void set_machine_metrics(const std::string& run_dir, int num_ranks, observe::MetricRow& row);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,253 @@
+// The stages of the trainer side: scoring, advantages, update.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/io/safetensors.h"
+#include "slimexx/model/boxes.h"
+#include "slimexx/observe/span.h"
+#include "slimexx/ops/policy_loss.h"
+#include "stages.h"
+
+namespace slimexx::rl {
+namespace {
+
+// All response tokens, masked or not: what was generated can be computed again.
+LogProbComparison compare_log_probs(std::span<const Sample> samples) {
+  LogProbComparison found;
+  for (const auto& s : samples) {
+    for (size_t t = 0; t < s.rollout_log_probs.size(); ++t) {
+      const double diff = std::abs(double{s.old_log_probs[t]} - double{s.rollout_log_probs[t]});
+      found.tokens += 1;
+      if (diff == 0) continue;  // NaN differs
+      found.mismatches += 1;
+      found.sum_diff += diff;
+      found.max_diff = std::max(found.max_diff, diff);
+    }
+  }
+  return found;
+}
+
+// Training and generation disagree: by numerics.on_logprob_mismatch an error, a warning, or
+// nothing.
+void report_mismatch(const Session& session, int64_t rollout, const LogProbComparison& found) {
+  if (found.mismatches == 0 || session.config.numerics.on_logprob_mismatch == "ignore") return;
+  const std::string what = fmt::format(
+      "rollout {}: {} of {} training log-probs differ from those of generation, by up to {:.3g}",
+      rollout, found.mismatches, found.tokens, found.max_diff);
+  if (session.config.numerics.on_logprob_mismatch == "fail") {
+    throw dist::AgreedError(
+        Error(ErrorCode::kCheck, what,
+              "report it; numerics.on_logprob_mismatch: warn goes on regardless"));
+  }
+  if (session.is_root()) log_warn("{}", what);
+}
+
+// The tensors of all parameters in f32, as read_values gives elements [begin, begin + n) of one.
+template <class ReadValues>
+void write_tensors(const std::string& path, const model::ParameterStore& store,
+                   const ReadValues& read_values) {
+  std::vector<io::TensorEntry> entries;
+  const std::vector<model::TensorSource> sources = model::list_tensor_sources(store.infos());
+  for (const auto& source : sources)
+    entries.push_back({.name = source.name, .dtype = tensor::DType::kF32, .shape = source.shape});
+  io::SafetensorsWriter writer(path, entries, {{"format", "pt"}});
+  std::vector<float> values;
+  for (const auto& source : sources) {
+    for (const auto& piece : source.pieces) {
+      values.resize(static_cast<size_t>(piece.size));
+      read_values(store.infos()[static_cast<size_t>(piece.parameter)], piece.in_parameter,
+                  values.data(), piece.size);
+      writer.write(values.data(), values.size() * 4);
+    }
+  }
+  writer.finish();
+}
+
+void dump_gradients(const Session& session, TrainerSide& trainer_side) {
+  trainer_side.trainer->gather_gradients();
+  if (!session.is_root()) return;
+  make_directories(session.config.debug.dump_gradients);
+  write_tensors(join_path(session.config.debug.dump_gradients, "gradients.safetensors"),
+                *trainer_side.policy.store,
+                [&](const auto& info, int64_t begin, float* values, int64_t n) {
+                  trainer_side.policy.store->read_gradients(info, begin, values, n);
+                });
+}
+
+void dump_weights(const Session& session, const TrainerSide& trainer_side) {
+  if (!session.is_root()) return;
+  make_directories(session.config.debug.dump_weights);
+  write_tensors(join_path(session.config.debug.dump_weights, "weights.safetensors"),
+                *trainer_side.policy.store,
+                [&](const auto& info, int64_t begin, float* values, int64_t n) {
+                  trainer_side.policy.store->read_weights(info, begin, values, n);
+                });
+}
+
+train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
+  const RlOptions& rl = config.rl;
+  train::StepLoss loss;
+  loss.per_token_loss = rl.per_token_loss;
+  if (config.is_sft()) {
+    loss.policy.kind = ops::LossKind::kSft;
+    return loss;
+  }
+  loss.policy = {.kind = find_estimator(rl.advantage_estimator)->loss,
+                 .eps_clip = static_cast<float>(rl.eps_clip),
+                 .eps_clip_high = static_cast<float>(rl.eps_clip_high.value_or(rl.eps_clip)),
+                 .eps_clip_c = static_cast<float>(rl.eps_clip_c.value_or(0)),
+                 .entropy_coef = static_cast<float>(rl.entropy_coef),
+                 .use_kl = rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty(),
+                 .kl_kind = parse_kl_kind(rl.kl_loss_type),
+                 .kl_coef = static_cast<float>(rl.kl_loss_coef),
+                 .unbiased_kl = rl.use_unbiased_kl,
+                 .tis = !rl.use_tis             ? ops::TisMode::kOff
+                        : rl.tis_mode == "mask" ? ops::TisMode::kMask
+                                                : ops::TisMode::kTruncate,
+                 .tis_clip = static_cast<float>(rl.tis_clip),
+                 .tis_clip_low = static_cast<float>(rl.tis_clip_low)};
+  return loss;
+}
+
+train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Progress& progress,
+                           const Rollout& rollout, size_t begin, size_t end, size_t step) {
+  const auto samples = std::span(rollout.samples).subspan(begin, end - begin);
+  const int64_t decay_steps = session.config.optimizer.lr_decay_iters.value_or(
+      progress.num_rollouts * session.config.num_steps_per_rollout);
+  const bool dumps = rollout.index == 0 && step == 0;
+  const auto before_update = [&] {
+    if (dumps && !session.config.debug.dump_gradients.empty())
+      dump_gradients(session, trainer_side);
+  };
+  // A skipped step leaves the schedule where it is, as Megatron's does.
+  const double learning_rate = train::learning_rate(
+      session.config.optimizer, progress.optimizer_steps - progress.skipped_steps, decay_steps);
+  const auto result = trainer_side.trainer->step(samples, step_loss(session.config, rollout),
+                                                 learning_rate, before_update);
+  if (!result.skipped) progress.whole_state.reset();
+  if (dumps && !session.config.debug.dump_weights.empty()) dump_weights(session, trainer_side);
+  ++progress.optimizer_steps;
+  progress.skipped_in_a_row = result.skipped ? progress.skipped_in_a_row + 1 : 0;
+  if (result.skipped) {
+    ++progress.skipped_steps;
+    if (session.is_root())
+      log_warn("rollout {} step {}: NaN or Inf gradients, the update is skipped ({} so far)",
+               rollout.index, step, progress.skipped_steps);
+    if (progress.skipped_in_a_row > session.config.train.max_skipped_steps) {
+      throw dist::AgreedError(
+          Error(ErrorCode::kRun,
+                fmt::format("{} optimizer steps in a row had NaN or Inf gradients",
+                            progress.skipped_in_a_row),
+                "lower optimizer.lr, look at the samples of the last rollout, or raise "
+                "train.max_skipped_steps"));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+void score_reference(const Session& session, TrainerSide& trainer_side, Rollout& rollout) {
+  if (session.config.is_sft() || (!session.config.rl.use_kl_loss && session.config.rl.kl_coef == 0))
+    return;
+  if (!rollout.samples[0].ref_log_probs.empty()) return;
+  const int64_t interval = session.config.rl.log_ref_kl_interval;
+  if (session.config.rl.logs_reference_only() && (interval == 0 || rollout.index % interval != 0))
+    return;
+  if (trainer_side.reference_transformer == nullptr) {
+    throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
+                "give them, or name a reference by model.ref_load",
+                session.config.debug.load_rollout);
+  }
+  for (const auto& s : rollout.samples) {
+    if (static_cast<int64_t>(s.tokens.size()) <=
+        trainer_side.reference_transformer->max_positions())
+      continue;
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("group {} sample {} has {} tokens, the reference knows {} positions", s.group,
+                    s.sample, s.tokens.size(), trainer_side.reference_transformer->max_positions()),
+        "leave longer samples out of the dump, or use another reference",
+        session.config.model.ref_load);
+  }
+  observe::Span span("ref_log_probs");
+  if (trainer_side.reference_is_transient)
+    trainer_side.reference.store =
+        load_weights(trainer_side.reference, trainer_side.policy.store->gradient_memory());
+  auto scores = trainer_side.trainer->compute_log_probs(
+      *trainer_side.reference_transformer, *trainer_side.reference.store, rollout.samples);
+  for (size_t i = 0; i < scores.size(); ++i)
+    rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
+  if (trainer_side.reference_is_transient) {
+    trainer_side.reference.store.reset();
+    trainer_side.trainer->clear_gradients();
+  }
+}
+
+void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout& rollout) {
+  if (session.config.is_sft() || !rollout.samples[0].old_log_probs.empty()) return;
+  const bool several_steps = rollout.samples.size() > rollout.samples_per_step;
+  // In the first step the old log-probs are the current ones; in later steps those of the rollout,
+  // by exactness, if it was made here. The first step compares its tokens as it goes; now and then
+  // those of the later steps are compared too.
+  const bool exact = rollout.is_generated && session.config.numerics.on_logprob_mismatch == "fail";
+  const int64_t interval = session.config.numerics.check_interval;
+  const bool is_due =
+      rollout.is_generated && several_steps && interval > 0 && rollout.index % interval == 0;
+  const bool check = session.config.numerics.recompute_old_log_probs || is_due;
+  // A KL in the reward wants them before training, from whoever has them.
+  const bool reward_wants =
+      session.config.rl.kl_coef != 0 && rollout.samples[0].rollout_log_probs.empty();
+  if (!check && !reward_wants && (!several_steps || exact)) {
+    if (several_steps) {
+      for (auto& s : rollout.samples) s.old_log_probs = s.rollout_log_probs;
+    }
+    return;
+  }
+  observe::Span span("log_probs");
+  auto scores = trainer_side.trainer->compute_log_probs(
+      *trainer_side.transformer, *trainer_side.policy.store, rollout.samples);
+  for (size_t i = 0; i < scores.size(); ++i)
+    rollout.samples[i].old_log_probs = std::move(scores[i].log_probs);
+  if (!check || !rollout.is_generated) return;
+  rollout.comparison = compare_log_probs(rollout.samples);
+  report_mismatch(session, rollout.index, *rollout.comparison);
+}
+
+void estimate_advantages(const RunConfig& config, Rollout& rollout) {
+  if (config.is_sft()) return;
+  Advantages advantages = compute_advantages(rollout.samples, config.rl);
+  for (size_t i = 0; i < advantages.size(); ++i)
+    rollout.samples[i].advantages = std::move(advantages[i]);
+}
+
+void update_policy(const Session& session, TrainerSide& trainer_side, Progress& progress,
+                   Rollout& rollout) {
+  observe::Span span("actor_train");
+  const auto total = rollout.samples.size();
+  const size_t per_step = rollout.samples_per_step;
+  for (size_t begin = 0, step = 0; begin < total; begin += per_step, ++step) {
+    rollout.steps.push_back(run_step(session, trainer_side, progress, rollout, begin,
+                                     std::min(total, begin + per_step), step));
+  }
+  rollout.param_norm = trainer_side.trainer->weight_norm();
+  ++progress.next_rollout;
+}
+
+void check_exactness(const Session& session, const Rollout& rollout) {
+  if (!rollout.is_generated) return;
+  const train::StepResult& first = rollout.steps.front();
+  report_mismatch(session, rollout.index,
+                  {.tokens = first.metric(ops::LossMetric::kTokens),
+                   .mismatches = first.metric(ops::LossMetric::kLogProbMismatches),
+                   .max_diff = first.metric(ops::LossMetric::kLogProbMaxDiff)});
+}
+
+}  // namespace slimexx::rl

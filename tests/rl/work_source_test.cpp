@@ -1,0 +1,95 @@
+#include "rl/work_source.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+
+#include "rl/tiny_rollout.h"
+
+namespace slimexx::rl {
+namespace {
+
+// Nine groups; stops when the engine has made so many steps as the leader's luck will have it.
+class Leader : public rollout::WorkSource {
+ public:
+  explicit Leader(int64_t max_steps) : max_steps_(max_steps) {}
+  bool is_stopped() override { return num_steps_++ >= max_steps_; }
+  std::optional<int64_t> draw_group() override {
+    if (next_ == 9) return std::nullopt;
+    return (next_++ * 4) % 9;  // an order that no other rank can guess
+  }
+
+ private:
+  int64_t max_steps_, num_steps_ = 0, next_ = 0;
+};
+
+// What a rank that is no leader has: it must not be asked.
+class Follower : public rollout::WorkSource {
+ public:
+  bool is_stopped() override {
+    ADD_FAILURE() << "a follower decides when to stop";
+    return false;
+  }
+  std::optional<int64_t> draw_group() override {
+    ADD_FAILURE() << "a follower draws prompts";
+    return std::nullopt;
+  }
+};
+
+struct Heard {
+  std::vector<std::pair<int64_t, std::vector<int32_t>>> completions;
+  int64_t steps = 0;
+};
+
+// What each rank of one engine of `num_ranks` ranks generates until the leader stops.
+std::vector<Heard> drive_engine(int num_ranks, int64_t max_steps) {
+  const auto prompts = make_prompts(9);
+  std::vector<rollout::GroupRequest> groups;
+  for (const auto& prompt : prompts) groups.push_back({prompt.tokens, std::ssize(groups)});
+  const rollout::GenerationJob job{
+      .groups = groups,
+      .n_samples_per_prompt = 2,
+      .sampling = {.max_new_tokens = 20, .stop_token_ids = {2, 7}, .stop = {}},
+      .seed = 5};
+  std::vector<Heard> heard(static_cast<size_t>(num_ranks));
+  dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& ranks) {
+    TinyRollout tiny(ranks, {.max_running_requests = 4});
+    Leader leader(max_steps);
+    Follower follower;
+    rollout::WorkSource& own =
+        ranks.rank() == 0 ? static_cast<rollout::WorkSource&>(leader) : follower;
+    EngineGroup group(ranks, own);
+    Heard& mine = heard[static_cast<size_t>(ranks.rank())];
+    rollout::generate(tiny.engine, job, group, [&](rollout::Completion completion) {
+      mine.completions.emplace_back(completion.id, std::move(completion.tokens));
+    });
+    mine.steps = tiny.engine.stats().steps;
+  });
+  return heard;
+}
+
+TEST(EngineGroup, RanksOfAnEngineDoWhatTheirLeaderSays) {
+  for (const int64_t max_steps : {int64_t{1} << 40, int64_t{0}, int64_t{17}}) {
+    const Heard alone = drive_engine(1, max_steps)[0];
+    EXPECT_EQ(alone.completions.size() == 18u, max_steps > 1000) << max_steps;
+    for (const Heard& heard : drive_engine(2, max_steps)) {
+      EXPECT_TRUE(heard.completions == alone.completions) << max_steps;
+      EXPECT_EQ(heard.steps, alone.steps) << max_steps;
+    }
+  }
+}
+
+TEST(SharedQueue, EachGroupIsDrawnOnce) {
+  std::array<std::atomic<int>, 50> drawn{};
+  dist::run_threaded_ranks(3, [&](dist::Communicator& world) {
+    SharedQueue queue(world, 50, {});
+    while (const auto group = queue.draw_group()) ++drawn[static_cast<size_t>(*group)];
+    EXPECT_FALSE(queue.is_stopped());
+    EXPECT_FALSE(queue.ends_stopped());
+  });
+  for (const auto& count : drawn) EXPECT_EQ(count, 1);
+}
+
+}  // namespace
+}  // namespace slimexx::rl
