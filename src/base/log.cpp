@@ -4,10 +4,13 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/printable.h"
+#include "slimexx/base/thread_rank.h"
 
 namespace slimexx {
 namespace {
@@ -18,10 +21,10 @@ struct LogState {
   std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> console =
       std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   std::shared_ptr<spdlog::logger> logger = std::make_shared<spdlog::logger>("slimexx", console);
-  spdlog::level::level_enum console_level = spdlog::level::info;
+  spdlog::level::level_enum console_level;
   int rank = 0;
 
-  LogState() {
+  explicit LogState(spdlog::level::level_enum level) : console_level(level) {
     logger->set_level(spdlog::level::debug);
     logger->flush_on(spdlog::level::info);
     apply();
@@ -33,9 +36,22 @@ struct LogState {
   }
 };
 
-LogState& state() {
-  static LogState instance;
+// One a rank of this process (thread_rank.h).
+struct LogStates {
+  std::mutex mutex;
+  std::map<int, LogState> by_rank;
+  spdlog::level::level_enum level = spdlog::level::info;  // of those to come
+};
+
+LogStates& states() {
+  static LogStates instance;
   return instance;
+}
+
+LogState& state() {
+  LogStates& all = states();
+  const std::lock_guard lock(all.mutex);
+  return all.by_rank.try_emplace(thread_rank(), all.level).first->second;
 }
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -60,6 +76,10 @@ void set_log_rank(int rank) {
 }
 
 void set_log_level(LogLevel level) {
+  {
+    const std::lock_guard lock(states().mutex);
+    states().level = to_spdlog(level);
+  }
   state().console_level = to_spdlog(level);
   state().apply();
 }

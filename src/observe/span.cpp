@@ -13,6 +13,7 @@
 #include "observe/nvtx.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/thread_rank.h"
 
 namespace slimexx::observe {
 namespace {
@@ -27,18 +28,24 @@ struct TraceEvent {
 struct ThreadSpans {
   std::mutex mutex;
   int tid = 0;
+  int rank = 0;  // thread_rank.h
   std::map<std::string, int64_t, std::less<>> totals_ns;
   std::vector<TraceEvent> events;
 };
 
-struct SpanState {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<ThreadSpans>> threads;  // kept after their threads have ended
+// Of one rank of this process.
+struct Trace {
   std::atomic<bool> tracing{false};
   std::atomic<int64_t> events_left{0};
   std::atomic<int64_t> events_dropped{0};
   int rank = 0;
   int64_t origin_ns = 0;
+};
+
+struct SpanState {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<ThreadSpans>> threads;  // kept after their threads have ended
+  std::map<int, Trace> traces;                        // by thread_rank()
 };
 
 // Never destroyed: threads may still end their spans while the program exits.
@@ -47,15 +54,23 @@ SpanState& state() {
   return *instance;
 }
 
-ThreadSpans& this_thread() {
-  thread_local const std::shared_ptr<ThreadSpans> spans = [] {
-    auto fresh = std::make_shared<ThreadSpans>();
+// Its rank is the one that the thread has at its first span.
+struct ThreadPlace {
+  std::shared_ptr<ThreadSpans> spans;
+  Trace* trace = nullptr;
+};
+
+ThreadPlace& this_thread() {
+  thread_local ThreadPlace place = [] {
+    ThreadPlace fresh{std::make_shared<ThreadSpans>()};
     std::lock_guard lock(state().mutex);
-    fresh->tid = static_cast<int>(state().threads.size());
-    state().threads.push_back(fresh);
+    fresh.spans->tid = static_cast<int>(state().threads.size());
+    fresh.spans->rank = thread_rank();
+    fresh.trace = &state().traces[thread_rank()];
+    state().threads.push_back(fresh.spans);
     return fresh;
   }();
-  return *spans;
+  return place;
 }
 
 }  // namespace
@@ -73,17 +88,17 @@ Span::Span(std::string_view name) : name_(name), start_ns_(monotonic_ns()) {
 Span::~Span() {
   const int64_t end_ns = monotonic_ns();
   end_nvtx_range();
-  ThreadSpans& spans = this_thread();
+  ThreadSpans& spans = *this_thread().spans;
   std::lock_guard lock(spans.mutex);
   auto found = spans.totals_ns.find(name_);
   if (found == spans.totals_ns.end()) found = spans.totals_ns.emplace(name_, 0).first;
   found->second += end_ns - start_ns_;
-  SpanState& all = state();
-  if (!all.tracing.load(std::memory_order_relaxed)) return;
-  if (all.events_left.fetch_sub(1, std::memory_order_relaxed) > 0) {
+  Trace& trace = *this_thread().trace;
+  if (!trace.tracing.load(std::memory_order_relaxed)) return;
+  if (trace.events_left.fetch_sub(1, std::memory_order_relaxed) > 0) {
     spans.events.push_back({std::move(name_), start_ns_, end_ns});
   } else {
-    all.events_dropped.fetch_add(1, std::memory_order_relaxed);
+    trace.events_dropped.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -93,6 +108,7 @@ std::map<std::string, double> take_span_seconds() {
   std::map<std::string, double> seconds;
   std::lock_guard lock(state().mutex);
   for (const auto& spans : state().threads) {
+    if (spans->rank != thread_rank()) continue;
     std::lock_guard inner(spans->mutex);
     for (const auto& [name, ns] : spans->totals_ns) seconds[name] += static_cast<double>(ns) * 1e-9;
     spans->totals_ns.clear();
@@ -103,29 +119,33 @@ std::map<std::string, double> take_span_seconds() {
 void enable_trace(int rank, int64_t max_events) {
   SpanState& all = state();
   std::lock_guard lock(all.mutex);
-  all.rank = rank;
-  all.origin_ns = monotonic_ns();
-  all.events_left = max_events;
-  all.events_dropped = 0;
+  Trace& trace = all.traces[thread_rank()];
+  trace.rank = rank;
+  trace.origin_ns = monotonic_ns();
+  trace.events_left = max_events;
+  trace.events_dropped = 0;
   for (const auto& spans : all.threads) {
+    if (spans->rank != thread_rank()) continue;
     std::lock_guard inner(spans->mutex);
     spans->events.clear();
   }
-  all.tracing = true;
+  trace.tracing = true;
 }
 
 // Complete events ("ph": "X") with microseconds, as in Google's "Trace Event Format".
 void write_trace(const std::string& path) {
   SpanState& all = state();
-  if (!all.tracing) return;
+  const Trace& trace = *this_thread().trace;
+  if (!trace.tracing) return;
   std::string out = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   {
     std::lock_guard lock(all.mutex);
     out += fmt::format(
         "{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": {0}, \"args\": {{\"name\": \"rank "
         "{0}\"}}}}",
-        all.rank);
+        trace.rank);
     for (const auto& spans : all.threads) {
+      if (spans->rank != thread_rank()) continue;
       std::lock_guard inner(spans->mutex);
       for (const TraceEvent& event : spans->events) {
         const std::string name =
@@ -134,14 +154,15 @@ void write_trace(const std::string& path) {
         out += fmt::format(
             ",\n{{\"name\": {}, \"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, \"dur\": "
             "{:.3f}}}",
-            name, all.rank, spans->tid, static_cast<double>(event.start_ns - all.origin_ns) * 1e-3,
+            name, trace.rank, spans->tid,
+            static_cast<double>(event.start_ns - trace.origin_ns) * 1e-3,
             static_cast<double>(event.end_ns - event.start_ns) * 1e-3);
       }
     }
   }
   out += "\n]}\n";
   write_file_atomic(path, out);
-  if (const int64_t dropped = all.events_dropped.load(); dropped > 0)
+  if (const int64_t dropped = trace.events_dropped.load(); dropped > 0)
     log_warn("{}: {} spans beyond the limit are missing from the trace", path, dropped);
 }
 

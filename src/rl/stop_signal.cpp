@@ -3,18 +3,21 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <mutex>
 #include <string>
 
 namespace slimexx::rl {
 namespace {
 
-volatile std::sig_atomic_t requested = 0;
+std::atomic<int> requested = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler sets it");
 pid_t launcher = 0;  // set before the handler is
 
 // Open MPI's process that started this one, maybe through a shell; 0 if there is none. Its mpirun
@@ -51,14 +54,19 @@ void on_signal(int signal, siginfo_t* info, void*) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
-}  // namespace
-
-void install_stop_signals() {
+void install() {
   launcher = find_launcher();
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (int signal : {SIGTERM, SIGUSR1, SIGINT}) sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void install_stop_signals() {
+  static std::once_flag once;  // of ranks that are threads
+  std::call_once(once, install);
 }
 
 bool stop_was_requested() { return requested != 0; }

@@ -24,7 +24,8 @@ class Span {
 
 int64_t monotonic_ns();
 
-// Seconds by span name since the last call, summed over the finished spans of all threads.
+// Seconds by span name since the last call, summed over the finished spans of all threads (of
+// thread ranks: of the calling thread's rank, as for a trace).
 std::map<std::string, double> take_span_seconds();
 
 // From now on spans are also kept (at most `max_events`) for write_trace: Chrome's trace format,
