@@ -2,8 +2,8 @@
 // gathered, and how the sums and a device busy with matrix products slow each other. One device a
 // rank:
 //   mpirun -np 2 nccl_bench [elements, default 2^29] [parts, default 8]
-// Peers: NCCL's own operations for equal ranges. GB/s: what a rank must send, elements * bytes *
-// (ranks - 1) / ranks, by time.
+// GB/s: what a rank must send, elements * bytes * (ranks - 1) / ranks, by time. "in rank order" is
+// what a sum of activations takes, where the order of ranks counts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "slimexx/base/error.h"
-#include "slimexx/dist/device_communicator.h"
+#include "slimexx/dist/device_collective.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/ops/matmul.h"
 
 namespace slimexx::dist {
@@ -39,7 +41,7 @@ struct Bench {
     std::vector<double> times;
     for (int i = 0; i < 7; ++i) {
       wait();
-      world.communicator().barrier();
+      world.ranks().barrier();
       const auto start = std::chrono::steady_clock::now();
       run();
       tensor::synchronize(tensor::compute_stream(device));
@@ -47,7 +49,7 @@ struct Bench {
       const std::chrono::duration<double, std::milli> took =
           std::chrono::steady_clock::now() - start;
       double slowest[1] = {took.count()};
-      world.communicator().all_reduce_max(slowest);
+      all_reduce_max(world.ranks(), slowest);
       if (i >= 2) times.push_back(slowest[0]);
     }
     wait();
@@ -59,22 +61,12 @@ struct Bench {
     return bytes * (world.size() - 1) / world.size() / ms * 1e-6;
   }
 
-  double report(const std::string& what, double bytes, double peer_ms,
-                const std::function<void()>& run) const {
+  void report(const std::string& what, double bytes, const std::function<void()>& run) const {
     const double ms = time_ms(run);
     if (world.rank() == 0)
-      fmt::print("{:<52} {:8.3f} ms {:7.1f} GB/s{}\n", what, ms, gigabytes_a_second(bytes, ms),
-                 peer_ms > 0 ? fmt::format("  {:.3f} x peer", peer_ms / ms) : "");
-    return ms;
+      fmt::print("{:<52} {:8.3f} ms {:7.1f} GB/s\n", what, ms, gigabytes_a_second(bytes, ms));
   }
 };
-
-std::unique_ptr<DeviceCommunicator> make_exchange(const Bench& bench,
-                                                  DeviceExchangeOptions options) {
-  std::vector<int> all;
-  for (int r = 0; r < bench.world.size(); ++r) all.push_back(r);
-  return make_device_communicator(bench.world.communicator(), all, bench.device, options);
-}
 
 // Flat parameters in parts, every part split over the ranks: [part * ranks + rank].
 struct Layout {
@@ -83,11 +75,12 @@ struct Layout {
   std::vector<Range> by_part;  // equal ranges of each
   int num_ranks = 1;
 
-  void sum_parts(DeviceCommunicator& exchange, tensor::Stream stream, const Tensor& data) const {
+  void sum_parts(Collective& exchange, tensor::Stream stream, const Tensor& data) const {
+    tensor::Arena no_scratch(data.device(), 0, "scratch");
     for (size_t first = 0; first < by_part.size(); first += static_cast<size_t>(num_ranks))
-      exchange.reduce_scatter_sum(stream, data, slices(first));
+      exchange.reduce_scatter_sum(stream, no_scratch, data, slices(first), SumOrder::kAny);
   }
-  void gather_parts(DeviceCommunicator& exchange, tensor::Stream stream, const Tensor& data) const {
+  void gather_parts(Collective& exchange, tensor::Stream stream, const Tensor& data) const {
     for (size_t first = 0; first < by_part.size(); first += static_cast<size_t>(num_ranks))
       exchange.all_gather_ranges(stream, data, slices(first));
   }
@@ -136,14 +129,13 @@ struct Products {
 };
 
 void report_overlap(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,
-                    int max_blocks) {
-  const auto exchange = make_exchange(bench, {.max_blocks = max_blocks});
+                    Collective& exchange) {
   const Products products(bench.device);
   const auto side = tensor::side_stream(bench.device);
-  const auto sum = [&] { layout.sum_parts(*exchange, side, gradients); };
+  const auto sum = [&] { layout.sum_parts(exchange, side, gradients); };
   const double sums_ms = bench.time_ms(sum);
   double one_ms[1] = {bench.time_ms([&] { products.run(4); }) / 4};
-  bench.world.communicator().all_reduce_max(one_ms);
+  all_reduce_max(bench.world.ranks(), one_ms);
   // Longer than the sums: what is not hidden shows. Half as long: all of it has them beside it.
   const int many = std::max(1, static_cast<int>(2 * sums_ms / one_ms[0]));
   const int few = std::max(1, static_cast<int>(sums_ms / one_ms[0] / 2));
@@ -161,49 +153,37 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
       false);
   if (bench.world.rank() == 0)
     fmt::print(
-        "{:<9} sums {:7.3f} ms {:5.1f} GB/s; products {:.3f} ms, with them {:.3f} ms: {:.3f} ms "
+        "sums {:7.3f} ms {:5.1f} GB/s; products {:.3f} ms, with them {:.3f} ms: {:.3f} ms "
         "and {:.0f}% hidden; products beside sums take {:.2f} x as long\n",
-        max_blocks == 0 ? "any" : fmt::format("{} blocks", max_blocks), sums_ms,
-        bench.gigabytes_a_second(bytes, sums_ms), many_ms, both_ms, sums_ms - (both_ms - many_ms),
-        100 * (1 - (both_ms - many_ms) / sums_ms), slowed_ms / few_ms);
+        sums_ms, bench.gigabytes_a_second(bytes, sums_ms), many_ms, both_ms,
+        sums_ms - (both_ms - many_ms), 100 * (1 - (both_ms - many_ms) / sums_ms),
+        slowed_ms / few_ms);
 }
 
 void report_sums(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,
-                 DeviceCommunicator& exchange, DeviceCommunicator& peer) {
+                 Collective& exchange) {
   const auto side = tensor::side_stream(bench.device);
-  const size_t parts = layout.by_part.size() / layout.whole.size();
-  const auto name = [&](const char* what) {
-    return fmt::format("f32 sums by {} parts{}", parts, what);
+  tensor::Arena scratch(bench.device, gradients.size_bytes(), "scratch");
+  const auto sum = [&](const std::vector<Range>& ranges, SumOrder order) {
+    exchange.reduce_scatter_sum(side, scratch, gradients, ranges, order);
   };
-  const double peer_ms =
-      bench.report("f32 sums to equal ranges, reduce-scatter (peer)", bytes, 0,
-                   [&] { peer.reduce_scatter_sum(side, gradients, layout.whole); });
-  bench.report("f32 sums to equal ranges", bytes, peer_ms,
-               [&] { exchange.reduce_scatter_sum(side, gradients, layout.whole); });
-  bench.report("f32 sums to unequal ranges", bytes, peer_ms,
-               [&] { exchange.reduce_scatter_sum(side, gradients, layout.uneven); });
-  bench.report(name(", reduce-scatter each (peer)"), bytes, peer_ms,
-               [&] { layout.sum_parts(peer, side, gradients); });
-  bench.report(name(""), bytes, peer_ms, [&] { layout.sum_parts(exchange, side, gradients); });
+  bench.report("f32 sums to equal ranges", bytes, [&] { sum(layout.whole, SumOrder::kAny); });
+  bench.report("f32 sums to unequal ranges", bytes, [&] { sum(layout.uneven, SumOrder::kAny); });
+  bench.report("f32 sums to equal ranges, in rank order", bytes,
+               [&] { sum(layout.whole, SumOrder::kRank); });
+  bench.report(fmt::format("f32 sums by {} parts", layout.by_part.size() / layout.whole.size()),
+               bytes, [&] { layout.sum_parts(exchange, side, gradients); });
 }
 
 void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weights, double bytes,
-                    DeviceCommunicator& exchange, DeviceCommunicator& peer) {
+                    Collective& exchange) {
   const auto compute = tensor::compute_stream(bench.device);
   const size_t parts = layout.by_part.size() / layout.whole.size();
-  const auto name = [&](const char* what) {
-    return fmt::format("bf16 gather of {} parts{}", parts, what);
-  };
-  const double peer_ms =
-      bench.report("bf16 gather of equal ranges, all-gather (peer)", bytes, 0,
-                   [&] { peer.all_gather_ranges(compute, weights, layout.whole); });
-  bench.report("bf16 gather of equal ranges", bytes, peer_ms,
+  bench.report("bf16 gather of equal ranges", bytes,
                [&] { exchange.all_gather_ranges(compute, weights, layout.whole); });
-  bench.report(name(" at once, all-gather each (peer)"), bytes, peer_ms,
-               [&] { peer.all_gather_ranges(compute, weights, layout.by_part); });
-  bench.report(name(" at once"), bytes, peer_ms,
+  bench.report(fmt::format("bf16 gather of {} parts at once", parts), bytes,
                [&] { exchange.all_gather_ranges(compute, weights, layout.by_part); });
-  bench.report(name(" one by one"), bytes, peer_ms,
+  bench.report(fmt::format("bf16 gather of {} parts one by one", parts), bytes,
                [&] { layout.gather_parts(exchange, compute, weights); });
 }
 
@@ -217,16 +197,11 @@ void run(World& world, int64_t n, int parts) {
   const Tensor gradients = gradient_buffer.view(DType::kF32, {n});
   const double bytes = 4.0 * static_cast<double>(n);
   if (world.rank() == 0)
-    fmt::print("{}, {} ranks, {} elements\n", device_communicator_version(), world.size(), n);
-  {
-    const auto exchange = make_exchange(bench, {}),
-               peer = make_exchange(bench, {.whole_operations = true});
-    report_sums(bench, layout, gradients, bytes, *exchange, *peer);
-    report_gathers(bench, layout, gradient_buffer.view(DType::kBF16, {n}), bytes / 2, *exchange,
-                   *peer);
-  }
-  for (const int max_blocks : {0, 16, 8, 4})
-    report_overlap(bench, layout, gradients, bytes, max_blocks);
+    fmt::print("{}, {} ranks, {} elements\n", device_collective_version(), world.size(), n);
+  const auto exchange = make_device_collective(world.ranks(), device);
+  report_sums(bench, layout, gradients, bytes, *exchange);
+  report_gathers(bench, layout, gradient_buffer.view(DType::kBF16, {n}), bytes / 2, *exchange);
+  report_overlap(bench, layout, gradients, bytes, *exchange);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // What the exchange of gradients adds to a training step of a config.json's shape, with random
-// weights, one microbatch a rank: behind backward, and beside it under several settings. One device
-// a rank:
+// weights, one microbatch a rank: behind backward, and beside it. One device a rank:
 //   mpirun -np 2 train_exchange_bench CONFIG_DIR TOKENS
 // Times end when the reduced gradients' norm is known: before the update.
 #include <fmt/format.h>
@@ -8,11 +7,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/process_grid.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/train/trainer.h"
@@ -23,19 +26,14 @@ namespace {
 struct Setting {
   const char* name;
   bool alone = false;  // each rank for itself
-  ExchangeStart start = ExchangeStart::kBesideAttention;
-  int max_blocks = 0;
   int64_t min_part_elements = 0;
 };
 
 constexpr Setting kSettings[] = {
     {"one rank, no exchange", true},
-    {"exchange behind backward", false, ExchangeStart::kBehindBackward},
-    {"each part at once", false, ExchangeStart::kAtOnce},
     {"each part beside attention", false},
-    {"... on 16 multiprocessors", false, ExchangeStart::kBesideAttention, 16},
-    {"... on 8", false, ExchangeStart::kBesideAttention, 8},
-    {"... in parts of 1 GiB and more", false, ExchangeStart::kBesideAttention, 0, int64_t{1} << 28},
+    {"... in parts of 1 GiB and more", false, int64_t{1} << 28},
+    {"behind backward, in one part", false, std::numeric_limits<int64_t>::max()},
 };
 
 std::vector<Sample> make_samples(int count, int64_t num_tokens, int64_t vocabulary) {
@@ -62,29 +60,21 @@ struct Bench {
 
   // The fastest of some steps, the slowest rank's, in ms.
   double time_step(const Setting& setting) const {
-    const auto single = dist::make_single_communicator();
-    dist::Communicator& ranks = setting.alone ? *single : world.communicator();
-    GradientExchange exchange;
-    exchange.start = setting.start;
-    exchange.min_part_elements = setting.min_part_elements;
-    if (!setting.alone) {
-      std::vector<int> all;
-      for (int r = 0; r < world.size(); ++r) all.push_back(r);
-      exchange.communicator =
-          dist::make_device_communicator(ranks, all, device, {.max_blocks = setting.max_blocks});
-    }
+    dist::Collective single;
+    dist::Collective& ranks = setting.alone ? single : world.ranks();
+    const dist::ProcessGrid grid(ranks, {}, device);
     TrainOptions options;
     options.max_tokens_per_gpu = num_tokens;
     options.recompute_granularity = "full";
     options.max_logits_gib = 1.25;
-    Trainer trainer(transformer, *model.store, ranks, options, {}, 1.0f, device,
-                    std::move(exchange));
+    Trainer trainer(transformer, *model.store, ranks, grid.groups(), options, {}, 1.0f, device,
+                    setting.min_part_elements);
     const auto samples = make_samples(ranks.size(), num_tokens, model.spec.vocab_size);
     StepLoss loss;
     loss.policy.kind = ops::LossKind::kSft;
     double fastest = 1e9;
     for (int i = 0; i < 5; ++i) {
-      world.communicator().barrier();
+      world.ranks().barrier();
       const auto start = std::chrono::steady_clock::now();
       double took[1] = {0};
       trainer.step(samples, loss, 0, [&] {
@@ -93,7 +83,7 @@ struct Bench {
         took[0] = passed.count();
       });
       tensor::synchronize(tensor::compute_stream(device));
-      world.communicator().all_reduce_max(took);
+      dist::all_reduce_max(world.ranks(), took);
       if (i >= 2) fastest = std::min(fastest, took[0]);
     }
     return fastest;
@@ -106,16 +96,9 @@ void run(dist::World& world, const std::string& directory, int64_t num_tokens) {
   const rl::LoadedModel model = rl::make_random_model(directory, device, true, 1);
   const model::Decoder transformer(model.spec, device, num_tokens);
   const Bench bench{world, model, transformer, device, num_tokens};
-  double behind = 0;
   for (const Setting& setting : kSettings) {
     const double ms = bench.time_step(setting);
-    const bool is_behind = setting.start == ExchangeStart::kBehindBackward;
-    if (is_behind) behind = ms;
-    if (world.rank() != 0) continue;
-    fmt::print("{:<36} {:8.2f} ms{}\n", setting.name, ms,
-               !is_behind && !setting.alone
-                   ? fmt::format("  {:.2f} ms less than behind it", behind - ms)
-                   : "");
+    if (world.rank() == 0) fmt::print("{:<36} {:8.2f} ms\n", setting.name, ms);
   }
 }
 

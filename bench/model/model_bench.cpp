@@ -15,7 +15,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/loaded_model.h"
@@ -62,12 +62,13 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
                    double activation_gib) {
   const rl::LoadedModel m = rl::make_random_model(directory, kDevice, true, 1);
   const model::Decoder transformer(m.spec, kDevice, num_tokens);
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective ranks;
   train::TrainOptions options;
   options.max_tokens_per_gpu = num_tokens;
   options.recompute_granularity = recompute;
   options.max_logits_gib = 5.25;
-  train::Trainer trainer(transformer, *m.store, *communicator, options, {}, 1.0f, kDevice);
+  train::Trainer trainer(transformer, *m.store, ranks, dist::groups_of_one(), options, {}, 1.0f,
+                         kDevice);
   tensor::Buffer activations;
   if (activation_gib > 0) {
     activations =

@@ -58,7 +58,7 @@ function check_own(   name, seam) {
   sub(/\/.*/, "", name)
   if (name == module) return
   if (name == "kernels") {
-    if (module != "ops") fault("layer", target ": only ops calls kernels/")
+    if (module != "ops" && module != "dist") fault("layer", target ": only ops and dist call kernels/")
     return
   }
   if (!(name in rank)) {

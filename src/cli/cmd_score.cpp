@@ -13,6 +13,7 @@
 #include "cli/token_rows.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/train/scorer.h"
 
@@ -58,7 +59,7 @@ class Scoring {
       if (packs.empty()) break;
       const auto rank = static_cast<size_t>(session_.world.rank());
       const std::string mine = rank < packs.size() ? score(packs[rank]) : "";
-      for (const auto& text : session_.world.communicator().all_gather(mine)) write(text);
+      for (const auto& text : dist::all_gather_bytes(session_.world.ranks(), mine)) write(text);
     }
     require_rows(output_.num_lines(), input_path_);
     output_.finish();

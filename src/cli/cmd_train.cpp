@@ -3,12 +3,19 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
+#include "cli/failure.h"
 #include "cli/run_flags.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/thread_rank.h"
 #include "slimexx/config/config.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/thread_ranks.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/run_start.h"
 #include "slimexx/rl/training.h"
@@ -23,6 +30,7 @@ struct TrainFlags {
   std::string config, resume, device;
   std::vector<std::string> settings;
   bool wants_resume = false, dry_run = false;
+  int thread_ranks = 0;  // 0: ranks are processes
 };
 
 // `run_dir` is for a configuration that names none.
@@ -74,8 +82,8 @@ rl::StartWish start_wish(const TrainFlags& flags, bool names_run_dir) {
 }
 
 // Ranks may read other files and other environments.
-void check_same_settings(const std::string& resolved_yaml, dist::Communicator& communicator) {
-  const std::string wanted = communicator.broadcast(resolved_yaml, 0);
+void check_same_settings(const std::string& resolved_yaml, dist::Collective& communicator) {
+  const std::string wanted = dist::broadcast_bytes(communicator, resolved_yaml, 0);
   dist::run_agreed(communicator, [&] {
     const auto changes = config::list_changes(wanted, resolved_yaml);
     if (changes.empty()) return;
@@ -87,7 +95,7 @@ void check_same_settings(const std::string& resolved_yaml, dist::Communicator& c
 }
 
 void run_train(const TrainFlags& flags, Session& session) {
-  dist::Communicator& communicator = session.world.communicator();
+  dist::Collective& communicator = session.world.ranks();
   const std::string stem = std::filesystem::path(flags.config).stem().string();
   bool names_run_dir = false;
   rl::TrainRequest request;
@@ -100,9 +108,11 @@ void run_train(const TrainFlags& flags, Session& session) {
     decided = rl::start_to_json(
         rl::decide_start(request.config, start_wish(flags, names_run_dir), request.locks));
   }
-  request.start = rl::start_from_json(communicator.broadcast(decided, 0));
+  request.start = rl::start_from_json(dist::broadcast_bytes(communicator, decided, 0));
   request.config = load_config(flags, session.world.size(), request.start.run_dir, names_run_dir);
-  request.device = rl::select_device(flags.device, session.world.local_rank());
+  const bool are_threads = session.world.are_threads();
+  request.device =
+      rl::select_device(are_threads ? "cpu" : flags.device, session.world.local_rank());
   request.start_command = command_to_start(session.words);
   request.resume_command = request.start_command + " --resume";
   // Another run of this name may be the newest when it is typed.
@@ -110,6 +120,31 @@ void run_train(const TrainFlags& flags, Session& session) {
     request.resume_command +=
         " " + quote_for_shell(rl::checkpoint_root(request.config, request.start.run_dir));
   rl::run_training(std::move(request), session.world);
+}
+
+// One of the ranks that are threads. It ends the process if it fails, as a process ends the others.
+void run_thread_rank(const TrainFlags& flags, const Session& session, dist::Collective& ranks) {
+  const ThreadRankScope scope(ranks.rank());
+  dist::World world(std::move(ranks));
+  set_log_rank(world.rank());
+  Session own{world, session.words};
+  try {
+    run_train(flags, own);
+  } catch (...) {
+    const Failure failure = describe_current_exception();
+    if (!failure.is_interrupt) report_failure(failure, &world);
+    throw;
+  }
+}
+
+void run_as_asked(const TrainFlags& flags, Session& session) {
+  if (flags.thread_ranks == 0) return run_train(flags, session);
+  if (session.world.size() > 1 || (!flags.device.empty() && flags.device != "cpu")) {
+    throw Error(ErrorCode::kUsage, "ranks that are threads are those of one process, on the CPU",
+                "leave out --thread-ranks, or mpirun and --device", "--thread-ranks");
+  }
+  dist::run_thread_ranks(flags.thread_ranks,
+                         [&](dist::Collective& ranks) { run_thread_rank(flags, session, ranks); });
 }
 
 }  // namespace
@@ -127,6 +162,11 @@ VerbBody declare_train(CLI::App& app) {
           ->expected(0, 1);
   app.add_flag("--dry-run", flags->dry_run,
                "Build everything, print it, stop before the first rollout");
+  app.add_option("--thread-ranks", flags->thread_ranks,
+                 "Run N ranks as threads of this process, on the CPU: to try a large grid on a "
+                 "small machine")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
   add_device_flag(app, flags->device);
   app.footer(
       "Examples:\n"
@@ -140,7 +180,7 @@ VerbBody declare_train(CLI::App& app) {
       "run is never written over.");
   // The body runs when `app` and its options are gone: what they know is taken over as they parse.
   app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
-  return [flags](Session& session) { run_train(*flags, session); };
+  return [flags](Session& session) { run_as_asked(*flags, session); };
 }
 
 }  // namespace slimexx::cli

@@ -7,6 +7,9 @@
 #include <cstring>
 #include <string>
 
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/world.h"
+
 namespace slimexx::cli {
 namespace {
 
@@ -34,7 +37,7 @@ int cores_of_this_rank(dist::World& world) {
   const std::string mine = host_and_cores();
   const cpu_set_t my_cores = cores_of(mine);
   int sharers = 0;
-  for (const std::string& other : world.communicator().all_gather(mine)) {
+  for (const std::string& other : dist::all_gather_bytes(world.ranks(), mine)) {
     if (other.compare(0, kHostBytes, mine, 0, kHostBytes) != 0) continue;
     const cpu_set_t their_cores = cores_of(other);
     cpu_set_t both;

@@ -1,6 +1,6 @@
 // How many threads a rank may use.
 #pragma once
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/world.h"
 
 namespace slimexx::cli {
 

@@ -11,6 +11,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/world.h"
 
 namespace slimexx::cli {
 namespace {

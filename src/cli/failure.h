@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/world.h"
 
 namespace slimexx::cli {
 

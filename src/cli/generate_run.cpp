@@ -13,6 +13,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/rl/generation.h"
@@ -105,7 +106,7 @@ class GenerateRun {
     const observe::Span span("generate_all");
     const std::string mine = generate();
     std::vector<std::string> lines(prompts_.size() * static_cast<size_t>(flags_.n));
-    for (const std::string& all : session_.world.communicator().all_gather(mine)) {
+    for (const std::string& all : dist::all_gather_bytes(session_.world.ranks(), mine)) {
       for (size_t at = 0; at < all.size();) {
         const size_t tab = all.find('\t', at), end = all.find('\n', tab);
         lines[std::stoul(all.substr(at, tab - at))] = all.substr(tab + 1, end - tab - 1);
@@ -160,8 +161,7 @@ class GenerateRun {
                            .n_samples_per_prompt = flags_.n,
                            .sampling = sampling(),
                            .seed = static_cast<uint64_t>(flags_.seed)},
-                          session_.world.communicator(), {},
-                          [&](const rollout::Completion& completion) {
+                          session_.world.ranks(), {}, [&](const rollout::Completion& completion) {
                             lines += fmt::format("{}\t{}\n", completion.id, to_line(completion));
                             bar.advance();
                           });

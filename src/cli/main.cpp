@@ -8,6 +8,7 @@
 #include "cli/failure.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/dist/world.h"
 
 namespace slimexx::cli {
 namespace {

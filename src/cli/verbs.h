@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/world.h"
 
 namespace CLI {
 class App;

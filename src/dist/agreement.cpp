@@ -7,6 +7,7 @@
 #include <string>
 
 #include "slimexx/base/json.h"
+#include "slimexx/dist/host.h"
 
 namespace slimexx::dist {
 namespace {
@@ -26,21 +27,21 @@ Error from_text(const std::string& text, int rank, int num_ranks) {
 
 }  // namespace
 
-void run_agreed(Communicator& communicator, const std::function<void()>& work) {
+void run_agreed(Collective& host, const std::function<void()>& work) {
   std::optional<Error> mine;
   try {
     work();
   } catch (const Error& error) {
     mine = error;
   }
-  if (communicator.size() == 1) {
+  if (host.size() == 1) {
     if (mine) throw AgreedError(*mine);
     return;
   }
-  const auto all = communicator.all_gather(mine ? to_text(*mine) : "");
+  const auto all = all_gather_bytes(host, mine ? to_text(*mine) : "");
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty())
-      throw AgreedError(from_text(all[rank], static_cast<int>(rank), communicator.size()));
+      throw AgreedError(from_text(all[rank], static_cast<int>(rank), host.size()));
   }
 }
 

@@ -44,7 +44,10 @@ class Backend {
                         std::span<const Message> receives) = 0;
   // Term by term, from the first rank's to the last's. A sum of BF16 is in f32 and rounded once.
   virtual void combine(tensor::Stream stream, const Terms& terms, Combine combine);
-  // Has the backend reductions of its own? They serve SumOrder::kAny and the maximum. In place.
+  // Do operations return before they are done?
+  virtual bool is_queued() const { return false; }
+  // Has the backend reductions of its own? They serve SumOrder::kAny and the maximum, in place, of
+  // one dimension; ranges are of elements.
   virtual bool reduces() const { return false; }
   virtual void reduce_scatter_sum(tensor::Stream, tensor::Tensor, std::span<const Range>) {}
   virtual void all_reduce(tensor::Stream, tensor::Tensor, Combine) {}

@@ -88,6 +88,8 @@ void Collective::check_tensor(Stream stream, const Tensor& data) const {
             tensor::to_string(data.device()), tensor::to_string(device_));
 }
 
+bool Collective::is_queued() const { return backend_ && backend_->is_queued(); }
+
 void Collective::barrier() {
   if (backend_) backend_->barrier();
 }
@@ -131,18 +133,19 @@ void Collective::reduce_scatter_sum(Stream stream, tensor::Arena& scratch, Tenso
   SLX_CHECK_EQ(static_cast<int>(ranges.size()), size_);
   check_sum(data, order);
   if (!backend_) return;
-  if (order == SumOrder::kAny && backend_->reduces()) {
-    if (!stream.is_planning) backend_->reduce_scatter_sum(stream, data, ranges);
-    return;
-  }
-  reduce_scatter(stream, scratch, data, ranges, Combine::kSum);
+  const int64_t width = row_bytes(data) / tensor::dtype_bytes(data.dtype());
+  std::vector<Range> elements;
+  for (const Range& r : ranges) elements.push_back({r.begin * width, r.end * width});
+  if (order == SumOrder::kRank || !backend_->reduces())
+    return reduce_scatter(stream, scratch, flatten(data), elements, Combine::kSum);
+  if (!stream.is_planning) backend_->reduce_scatter_sum(stream, flatten(data), elements);
 }
 
-// Every rank gets its range of all others' data, then combines them in rank order.
+// Every rank gets its range of elements of all others, then combines them in rank order.
 void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Tensor& data,
                                 std::span<const Range> ranges, Combine combine) {
   const Range mine = ranges[static_cast<size_t>(rank_)];
-  const int64_t width = row_bytes(data), mine_bytes = mine.size() * width;
+  const int64_t width = tensor::dtype_bytes(data.dtype()), mine_bytes = mine.size() * width;
   const tensor::ArenaScope scope(scratch);
   const Tensor others = scratch.allocate(DType::kU8, {(size_ - 1) * mine_bytes});
   if (stream.is_planning) return;
@@ -150,7 +153,7 @@ void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Ten
                     .others = bytes_of(others),
                     .rank = rank_,
                     .size = size_,
-                    .n = mine_bytes / tensor::dtype_bytes(data.dtype()),
+                    .n = mine.size(),
                     .dtype = data.dtype()};
   std::vector<Message> sends, receives;
   char* at = bytes_of(others);
@@ -168,11 +171,11 @@ void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Ten
 void Collective::all_reduce(Stream stream, tensor::Arena& scratch, const Tensor& data,
                             Combine combine, bool any_order) {
   if (!backend_ || data.num_elements() == 0) return;
+  const Tensor flat = flatten(data);
   if (any_order && backend_->reduces()) {
-    if (!stream.is_planning) backend_->all_reduce(stream, data, combine);
+    if (!stream.is_planning) backend_->all_reduce(stream, flat, combine);
     return;
   }
-  const Tensor flat = flatten(data);
   const auto ranges = split_range(flat.dim(0), size_, kShareElements);
   reduce_scatter(stream, scratch, flat, ranges, combine);
   all_gather_ranges(stream, flat, ranges);

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "slimexx/base/error.h"
+#include "slimexx/dist/device_collective.h"
 
 namespace slimexx::dist {
 namespace {
@@ -18,32 +21,70 @@ int divide(int world_size, int product, const std::string& names) {
 
 }  // namespace
 
-ProcessGrid::ProcessGrid(int world_size, const GridSizes& s)
-    : world_size_(world_size),
-      sizes_(s),
-      dp_(divide(world_size, s.tp * s.cp * s.pp,
-                 fmt::format("tp {} x cp {} x pp {}", s.tp, s.cp, s.pp))),
-      edp_(divide(world_size, s.etp * s.ep * s.pp,
-                  fmt::format("etp {} x ep {} x pp {}", s.etp, s.ep, s.pp))) {}
-
-GridPosition ProcessGrid::position(int rank) const {
-  GridPosition p;
-  p.tp = rank % sizes_.tp;
-  p.cp = rank / sizes_.tp % sizes_.cp;
-  p.dp = rank / (sizes_.tp * sizes_.cp) % dp_;
-  p.pp = rank / (sizes_.tp * sizes_.cp * dp_);
-  p.etp = rank % sizes_.etp;
-  p.ep = rank / sizes_.etp % sizes_.ep;
-  p.edp = rank / (sizes_.etp * sizes_.ep) % edp_;
-  return p;
+GridShape::GridShape(int world_size, const GridSizes& s) : world_size_(world_size), sizes_(s) {
+  const int dp = divide(world_size, s.tp * s.cp * s.pp,
+                        fmt::format("tp {} x cp {} x pp {}", s.tp, s.cp, s.pp));
+  const int edp = divide(world_size, s.etp * s.ep * s.pp,
+                         fmt::format("etp {} x ep {} x pp {}", s.etp, s.ep, s.pp));
+  const auto set = [&](GridAxis axis, int size, int stride) {
+    axes_[static_cast<size_t>(axis)] = {size, stride};
+  };
+  set(GridAxis::kTp, s.tp, 1);
+  set(GridAxis::kCp, s.cp, s.tp);
+  set(GridAxis::kDp, dp, s.tp * s.cp);
+  set(GridAxis::kPp, s.pp, world_size / s.pp);
+  set(GridAxis::kEtp, s.etp, 1);
+  set(GridAxis::kEp, s.ep, s.etp);
+  set(GridAxis::kEdp, edp, s.etp * s.ep);
 }
 
-std::vector<int> ProcessGrid::data_parallel_group(int rank) const {
-  const GridPosition p = position(rank);
-  std::vector<int> group;
-  for (int d = 0; d < dp_; ++d)
-    group.push_back(p.tp + sizes_.tp * (p.cp + sizes_.cp * (d + dp_ * p.pp)));
-  return group;
+GridPosition GridShape::position(int rank) const {
+  const auto at = [&](GridAxis axis) { return coordinate(axis, rank); };
+  return {.tp = at(GridAxis::kTp),
+          .cp = at(GridAxis::kCp),
+          .dp = at(GridAxis::kDp),
+          .pp = at(GridAxis::kPp),
+          .etp = at(GridAxis::kEtp),
+          .ep = at(GridAxis::kEp),
+          .edp = at(GridAxis::kEdp)};
+}
+
+std::vector<int> GridShape::group(GridAxis axis, int rank) const {
+  const int first = rank - coordinate(axis, rank) * of(axis).stride;
+  std::vector<int> ranks;
+  for (int i = 0; i < size(axis); ++i) ranks.push_back(first + i * of(axis).stride);
+  return ranks;
+}
+
+bool GridShape::are_alike(GridAxis a, GridAxis b) const {
+  return of(a).size == of(b).size && of(a).stride == of(b).stride;
+}
+
+ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Device device)
+    : shape_(host.size(), sizes) {
+  Collective* world = &host;
+  if (host.size() == 1) {
+    world = &one_;
+  } else if (!device.is_cpu()) {
+    device_world_ = make_device_collective(host, device);
+    world = device_world_.get();
+  }
+  std::array<Collective*, kNumGridAxes> axes{};
+  for (int i = 0; i < kNumGridAxes; ++i) {
+    const auto axis = static_cast<GridAxis>(i);
+    Collective*& group = axes[static_cast<size_t>(i)];
+    if (shape_.size(axis) == 1) group = &one_;
+    if (shape_.size(axis) == host.size()) group = world;
+    for (int j = 0; j < i && group == nullptr; ++j)
+      if (shape_.are_alike(axis, static_cast<GridAxis>(j))) group = axes[static_cast<size_t>(j)];
+    if (group != nullptr) continue;
+    parts_.push_back(world->split(shape_.group(axis, host.rank())[0], host.rank()));
+    group = parts_.back().get();
+  }
+  const auto of = [&](GridAxis axis) -> Collective& { return *axes[static_cast<size_t>(axis)]; };
+  groups_ = std::make_unique<Groups>(Groups{*world, of(GridAxis::kTp), of(GridAxis::kCp),
+                                            of(GridAxis::kPp), of(GridAxis::kDp), of(GridAxis::kEp),
+                                            of(GridAxis::kEtp), of(GridAxis::kEdp)});
 }
 
 }  // namespace slimexx::dist

@@ -15,6 +15,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/thread_rank.h"
 
 namespace slimexx::dist {
 namespace fs = std::filesystem;
@@ -121,18 +122,18 @@ void RankWatch::Impl::run() {
   }
 }
 
-RankWatch::RankWatch(Communicator& communicator, RankWatchOptions options,
+RankWatch::RankWatch(Collective& host, RankWatchOptions options,
                      std::function<void(const std::string&)> on_limit)
     : impl_(std::make_unique<Impl>()) {
   Impl& i = *impl_;
   i.options = std::move(options);
   i.on_limit = std::move(on_limit);
-  if (communicator.size() == 1 || (i.options.warn_s <= 0 && i.options.limit_s <= 0)) return;
+  if (host.size() == 1 || (i.options.warn_s <= 0 && i.options.limit_s <= 0)) return;
   i.interval = choose_interval(i.options);
-  i.own_rank = communicator.rank();
+  i.own_rank = host.rank();
   std::error_code ignored;
   if (i.own_rank == 0) fs::remove_all(i.options.directory, ignored);  // of a run that was killed
-  communicator.barrier();
+  host.barrier();
   make_directories(i.options.directory);
   i.own_fd = ::open(path_of(i.options.directory, i.own_rank).c_str(),
                     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -142,10 +143,13 @@ RankWatch::RankWatch(Communicator& communicator, RankWatchOptions options,
                 "parallel.rank_silence_limit_s to 0",
                 i.options.directory);
   }
-  communicator.barrier();
-  for (int rank = 0; rank < communicator.size(); ++rank)
+  host.barrier();
+  for (int rank = 0; rank < host.size(); ++rank)
     if (rank != i.own_rank) i.peers.push_back({.rank = rank});
-  i.thread = std::thread([&i] { i.run(); });
+  i.thread = std::thread([&i, rank = thread_rank()] {
+    const ThreadRankScope scope(rank);
+    i.run();
+  });
 }
 
 RankWatch::~RankWatch() {

@@ -1,8 +1,10 @@
-#include <cstdlib>
+#include "slimexx/dist/world.h"
 
-#include "mpi_communicator.h"
+#include <cstdlib>
+#include <utility>
+
+#include "dist/mpi_backend.h"
 #include "slimexx/base/error.h"
-#include "slimexx/dist/communicator.h"
 
 namespace slimexx::dist {
 namespace {
@@ -19,13 +21,10 @@ bool launched() {
 }  // namespace
 
 World::World() {
-  if (!launched()) {
-    communicator_ = make_single_communicator();
-    return;
-  }
+  if (!launched()) return;
 #ifdef SLX_WITH_MPI
   LocalPosition local;
-  communicator_ = start_mpi(local);
+  ranks_ = Collective(start_mpi(local));
   local_rank_ = local.rank;
   local_size_ = local.size;
   uses_mpi_ = true;
@@ -35,18 +34,25 @@ World::World() {
 #endif
 }
 
+World::World(Collective thread_rank)
+    : ranks_(std::move(thread_rank)),
+      local_rank_(ranks_.rank()),
+      local_size_(ranks_.size()),
+      are_threads_(true) {}
+
 World::~World() {
-  communicator_.reset();
+  ranks_ = Collective();
 #ifdef SLX_WITH_MPI
   if (uses_mpi_) finish_mpi();
 #endif
 }
 
 void World::abort(int status) {
+  if (size() == 1) return;
+  if (are_threads_) std::_Exit(status);
 #ifdef SLX_WITH_MPI
-  if (uses_mpi_ && communicator_->size() > 1) abort_mpi(status);
+  if (uses_mpi_) abort_mpi(status);
 #endif
-  (void)status;
 }
 
 }  // namespace slimexx::dist

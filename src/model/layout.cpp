@@ -119,7 +119,7 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
 }
 
 Layout make_layout(const std::vector<std::vector<ParameterInfo>>& stages,
-                   const dist::ProcessGrid& grid) {
+                   const dist::GridShape& grid) {
   SLX_CHECK_EQ(std::ssize(stages), grid.sizes().pp);
   std::map<std::tuple<int, int, int, int>, std::shared_ptr<const std::vector<ParameterInfo>>> made;
   Layout layout;

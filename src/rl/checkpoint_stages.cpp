@@ -7,6 +7,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 #include "stages.h"
@@ -111,7 +112,7 @@ void save(const Session& session, TrainerSide& trainer_side, Progress& progress)
 
 void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress) {
   double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
-  session.communicator.all_reduce_max(asked);
+  dist::all_reduce_max(session.communicator, asked);
   if (asked[0] == 0 || progress.is_done()) return;
   if (progress.next_rollout == 0) {
     session.log->write_status("interrupted", 0);

@@ -10,6 +10,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 #include "work_source.h"
@@ -25,12 +26,12 @@ bool comes_before(const Sample& a, const Sample& b) {
 }  // namespace
 
 void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
-                       dist::Communicator& world, const std::function<bool()>& should_stop,
+                       dist::Collective& world, const std::function<bool()>& should_stop,
                        const std::function<void(rollout::Completion)>& take_completion) {
   observe::Span span("generate");
   SharedQueue queue(world, std::ssize(job.groups), should_stop);
-  const auto engine_ranks = dist::make_single_communicator();  // every rank has a whole engine
-  EngineGroup group(*engine_ranks, queue);
+  dist::Collective engine_ranks;  // one: every rank has a whole engine
+  EngineGroup group(engine_ranks, queue);
   std::optional<Error> failure;
   try {
     rollout::generate(engine, job, group, take_completion);
@@ -46,7 +47,7 @@ void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& jo
 }
 
 Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
-                     dist::Communicator& communicator)
+                     dist::Collective& communicator)
     : engine_(engine), tokenizer_(tokenizer), communicator_(communicator) {}
 
 Sample Generator::make_sample(const GenerationRequest& request,
@@ -111,7 +112,7 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
     grade_samples(mine, request.groups, request.seed, grader);
   });
   std::vector<Sample> all;
-  for (const auto& bytes : communicator_.all_gather(sample::pack_samples(mine))) {
+  for (const auto& bytes : dist::all_gather_bytes(communicator_, sample::pack_samples(mine))) {
     for (auto& sample : sample::unpack_samples(bytes)) all.push_back(std::move(sample));
   }
   std::sort(all.begin(), all.end(), comes_before);

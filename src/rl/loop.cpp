@@ -3,6 +3,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
 #include "stages.h"
 #include "stop_signal.h"
@@ -12,7 +13,7 @@ namespace slimexx::rl {
 namespace {
 
 void run_loop(TrainingRun& run) {
-  auto& [progress, session, memory, trainer_side, rollout_side] = run;
+  auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
   begin(session, trainer_side, rollout_side, progress);
   while (!progress.is_done()) {
     observe::Span step("step");

@@ -21,6 +21,8 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/base/thread_rank.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/boxes.h"
 
@@ -112,8 +114,7 @@ struct CheckpointWriter::Snapshot {
   std::future<io::ShardInfo> shard;
 };
 
-CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options,
-                                   dist::Communicator& communicator)
+CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, dist::Collective& communicator)
     : options_(std::move(options)), communicator_(communicator) {}
 
 CheckpointWriter::~CheckpointWriter() = default;
@@ -149,7 +150,9 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
     }
   }
   s.shard = std::async(options_.async ? std::launch::async : std::launch::deferred,
-                       [&s, rank = communicator_.rank(), size = communicator_.size()] {
+                       [&s, rank = communicator_.rank(), size = communicator_.size(),
+                        thread_rank = slimexx::thread_rank()] {
+                         const ThreadRankScope scope(thread_rank);
                          return io::write_shard(s.directory, rank, size, s.tensors, s.pieces);
                        });
   if (!options_.async) finish_pending();
@@ -159,7 +162,7 @@ void CheckpointWriter::poll() {
   if (!pending_) return;
   double busy[1] = {
       pending_->shard.wait_for(std::chrono::seconds(0)) != std::future_status::ready ? 1.0 : 0.0};
-  communicator_.all_reduce_max(busy);
+  dist::all_reduce_max(communicator_, busy);
   if (busy[0] == 0) commit();
 }
 
@@ -170,7 +173,7 @@ void CheckpointWriter::finish_pending() {
 void CheckpointWriter::commit() {
   const std::unique_ptr<Snapshot> s = std::move(pending_);
   const io::ShardInfo mine = s->shard.get();
-  const auto all = communicator_.all_gather(io::shard_to_json(mine));
+  const auto all = dist::all_gather_bytes(communicator_, io::shard_to_json(mine));
   if (communicator_.rank() == 0) {
     std::vector<io::ShardInfo> shards;
     for (const auto& text : all) shards.push_back(io::shard_from_json(text));
@@ -201,12 +204,12 @@ void check_writable(const std::string& root) {
   ::unlink(probe.c_str());
 }
 
-bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Communicator& communicator) {
+bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator) {
   const HostFloats master = download_widened(optimizer.master());
   const std::span values(master.get(), static_cast<size_t>(optimizer.master().num_elements()));
   const bool finite = std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
   double broken[1] = {finite ? 0.0 : 1.0};
-  communicator.all_reduce_max(broken);
+  dist::all_reduce_max(communicator, broken);
   return broken[0] == 0;
 }
 

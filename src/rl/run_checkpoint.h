@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 #include "slimexx/io/checkpoint.h"
 #include "slimexx/train/optimizer.h"
 
@@ -24,7 +24,7 @@ struct CheckpointWriterOptions {
 
 class CheckpointWriter {
  public:
-  CheckpointWriter(CheckpointWriterOptions options, dist::Communicator& communicator);
+  CheckpointWriter(CheckpointWriterOptions options, dist::Collective& communicator);
   ~CheckpointWriter();
   // Snapshots the state and starts writing step `step`; an earlier save that is still under way is
   // finished first. Collective.
@@ -39,7 +39,7 @@ class CheckpointWriter {
   struct Snapshot;
   void commit();
   CheckpointWriterOptions options_;
-  dist::Communicator& communicator_;
+  dist::Collective& communicator_;
   std::unique_ptr<Snapshot> pending_;
 };
 
@@ -48,7 +48,7 @@ class CheckpointWriter {
 void check_writable(const std::string& root);
 
 // Whether no rank's masters hold NaN or Inf. Collective.
-bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Communicator& communicator);
+bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator);
 
 // Loads the masters and moments that this rank owns, of a checkpoint of any number of ranks and any
 // cut, and publishes the weights. Collective.

@@ -4,6 +4,7 @@
 
 #include "run_checkpoint.h"
 #include "slimexx/base/file.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/rl/loaded_model.h"
 
@@ -11,8 +12,9 @@ namespace slimexx::rl {
 namespace {
 
 // How the ranks were started, before what they were told.
-std::string launcher(int num_ranks) {
-  return num_ranks > 1 ? fmt::format("mpirun -np {} ", num_ranks) : "";
+std::string launcher(const dist::World& world) {
+  const int num_ranks = world.size();
+  return num_ranks > 1 && !world.are_threads() ? fmt::format("mpirun -np {} ", num_ranks) : "";
 }
 
 }  // namespace
@@ -21,7 +23,7 @@ Session::Session(TrainRequest request_in, dist::World& world_in)
     : request(std::move(request_in)),
       config(request.config),
       world(world_in),
-      communicator(world_in.communicator()),
+      communicator(world_in.ranks()),
       checkpoint_root(rl::checkpoint_root(config, config.observe.run_dir)) {
   if (config.observe.trace) observe::enable_trace(world.rank());
   if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);
@@ -32,12 +34,8 @@ std::string Session::path(const std::string& name) const {
   return join_path(config.observe.run_dir, name);
 }
 
-std::string Session::start_command() const {
-  return launcher(world.size()) + request.start_command;
-}
+std::string Session::start_command() const { return launcher(world) + request.start_command; }
 
-std::string Session::resume_command() const {
-  return launcher(world.size()) + request.resume_command;
-}
+std::string Session::resume_command() const { return launcher(world) + request.resume_command; }
 
 }  // namespace slimexx::rl

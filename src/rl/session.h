@@ -5,6 +5,7 @@
 #include <string>
 
 #include "slimexx/dist/rank_watch.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/observe/metrics.h"
 #include "slimexx/rl/training.h"
 
@@ -23,7 +24,7 @@ struct Session {
   TrainRequest request;
   const RunConfig& config;  // the request's
   dist::World& world;
-  dist::Communicator& communicator;  // of the world
+  dist::Collective& communicator;  // of the world
   std::string checkpoint_root;
   // From the end of the start on.
   std::unique_ptr<observe::RunLog> log;

@@ -8,6 +8,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/training.h"
@@ -43,7 +44,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
       transformer, weights, device, engine_options(o, longest),
       [&](int32_t id) -> const std::string& { return text.tokenizer->token_bytes(id); },
       text.tokenizer->vocab_size());
-  Generator generator(engine, text.tokenizer.get(), world.communicator());
+  Generator generator(engine, text.tokenizer.get(), world.ranks());
   const auto grader = reward::make_grader(eval_reward_options(config));
   std::vector<int32_t> stop = policy.eos_token_ids;
   for (int64_t id : o.rollout_stop_token_ids) stop.push_back(static_cast<int32_t>(id));

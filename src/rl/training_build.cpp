@@ -11,6 +11,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 #include "training_run.h"
@@ -156,9 +157,10 @@ void build_engine(const Session& session, TrainerSide& trainer_side, SharedMemor
                               *rollout_side.grader, rollout_side.stop_token_ids);
 }
 
-void build_trainer(const Session& session, TrainerSide& trainer_side) {
+void build_trainer(const Session& session, const dist::ProcessGrid& grid,
+                   TrainerSide& trainer_side) {
   trainer_side.trainer = std::make_unique<train::Trainer>(
-      *trainer_side.transformer, *trainer_side.policy.store, session.communicator,
+      *trainer_side.transformer, *trainer_side.policy.store, session.communicator, grid.groups(),
       session.config.train, session.config.optimizer,
       static_cast<float>(session.config.rollout.rollout_temperature), session.request.device);
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
@@ -216,7 +218,7 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
 }
 
 std::string banner(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
   const auto& spec = trainer_side.policy.spec;
   std::string text = fmt::format(
       "slimexx {}{}\n",
@@ -226,8 +228,9 @@ std::string banner(const TrainingRun& run) {
                       session.config.model.hf_checkpoint, spec.architecture,
                       format_count(static_cast<double>(trainer_side.policy.store->num_elements())),
                       spec.num_layers(), spec.hidden_size, spec.vocab_size);
-  text += fmt::format("  ranks     {} x {} threads on {}\n", session.world.size(), num_threads(),
-                      tensor::to_string(session.request.device));
+  text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
+                      session.world.are_threads() ? "of one process, which share" : "x",
+                      num_threads(), tensor::to_string(session.request.device));
   if (rollout_side.prompts) {
     text += fmt::format(
         "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
@@ -237,7 +240,8 @@ std::string banner(const TrainingRun& run) {
   }
   text += fmt::format("  batch     {}\n", describe_batch(session.config));
   text += fmt::format("  rollouts  {} of {} done\n", progress.next_rollout, progress.num_rollouts);
-  text += fmt::format("  memory    of one rank on {}\n{}",
+  text += fmt::format("  memory    of {} on {}\n{}",
+                      session.world.are_threads() ? "all ranks of this process" : "one rank",
                       tensor::to_string(session.request.device), memory_table(run));
   text += fmt::format("  run       {}\n", session.config.observe.run_dir);
   if (rollout_side.grader) text += fmt::format("  reward    {}\n", session.config.reward.rm_type);
@@ -315,7 +319,10 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
       spec, session.request.device, longest_sequence(config, rollout_side, spec));
   trainer_side.weights = model::bind_weights(*trainer_side.policy.store, spec);
   build_reference(session, rollout_side, trainer_side);
-  build_trainer(session, trainer_side);
+  // The sizes of `parallel` other than dp are 1 as yet (run_config_later.cpp).
+  grid = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{},
+                                             session.request.device);
+  build_trainer(session, *grid, trainer_side);
   build_engine(session, trainer_side, memory, rollout_side);
   progress.num_rollouts = rollout_side.source->num_rollouts();
   if (!session.request.start.checkpoint.empty())

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/host.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -16,9 +17,9 @@ std::string line(int64_t bytes, const std::string& what) {
 }
 
 // The same on every rank: the least that any of them has.
-int64_t least_of_ranks(dist::Communicator& communicator, int64_t bytes) {
+int64_t least_of_ranks(dist::Collective& communicator, int64_t bytes) {
   double negated[1] = {-static_cast<double>(bytes)};
-  communicator.all_reduce_max(negated);
+  dist::all_reduce_max(communicator, negated);
   return static_cast<int64_t>(-negated[0]);
 }
 
@@ -92,7 +93,7 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
 }
 
 std::string memory_table(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
   std::string text;
   if (memory.plan) {
     text = format_memory(*memory.plan);

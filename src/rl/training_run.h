@@ -1,12 +1,14 @@
 // A training run, built: session, roles and progress. Its constructor loads models and data, makes
 // engine and trainer, resumes, and opens the run folder last.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "memory_plan.h"
 #include "roles.h"
 #include "session.h"
+#include "slimexx/dist/process_grid.h"
 
 namespace slimexx::rl {
 
@@ -24,6 +26,9 @@ struct TrainingRun {
   SharedMemory memory;
   TrainerSide trainer_side;
   RolloutSide rollout_side;
+  // Last, so that it goes first: after a failure, memory that a collective uses may be freed only
+  // once nothing waits in it.
+  std::unique_ptr<dist::ProcessGrid> grid;
 };
 
 bool wants_engine(const RunConfig& config);

@@ -1,7 +1,8 @@
 #include "work_source.h"
 
-#include <string>
 #include <thread>
+
+#include "slimexx/dist/host.h"
 
 namespace slimexx::rl {
 namespace {
@@ -12,7 +13,7 @@ constexpr int64_t kNoGroup = -1;
 
 }  // namespace
 
-SharedQueue::SharedQueue(dist::Communicator& world, int64_t num_groups,
+SharedQueue::SharedQueue(dist::Collective& world, int64_t num_groups,
                          std::function<bool()> should_stop)
     : world_(world),
       num_groups_(num_groups),
@@ -43,7 +44,7 @@ bool SharedQueue::ends_stopped() {
   for (int64_t state = exchange(1); !is_stopped_ && state < world_.size(); state = exchange(0))
     std::this_thread::sleep_for(kInterval);
   double stopped[1] = {is_stopped_ ? 1.0 : 0.0};
-  world_.all_reduce_max(stopped);
+  dist::all_reduce_max(world_, stopped);
   return stopped[0] != 0;
 }
 
@@ -57,7 +58,9 @@ int64_t SharedQueue::exchange(int64_t done) {
 // The leader's answer on every rank.
 int64_t EngineGroup::hear(const std::function<int64_t()>& ask) {
   if (ranks_.size() == 1) return ask();
-  return std::stoll(ranks_.broadcast(ranks_.rank() == 0 ? std::to_string(ask()) : "", 0));
+  int64_t answer = ranks_.rank() == 0 ? ask() : 0;
+  ranks_.broadcast({}, tensor::Tensor(&answer, tensor::DType::kI64, {}, {1}), 0);
+  return answer;
 }
 
 bool EngineGroup::is_stopped() {

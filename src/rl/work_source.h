@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 #include "slimexx/rollout/generate.h"
 
 namespace slimexx::rl {
@@ -18,7 +18,7 @@ namespace slimexx::rl {
 class SharedQueue : public rollout::WorkSource {
  public:
   // `should_stop` is set on all ranks or none; asked now and then. Collective.
-  SharedQueue(dist::Communicator& world, int64_t num_groups, std::function<bool()> should_stop);
+  SharedQueue(dist::Collective& world, int64_t num_groups, std::function<bool()> should_stop);
 
   bool is_stopped() override;
   std::optional<int64_t> draw_group() override;
@@ -29,7 +29,7 @@ class SharedQueue : public rollout::WorkSource {
  private:
   int64_t exchange(int64_t done);
 
-  dist::Communicator& world_;
+  dist::Collective& world_;
   const int64_t num_groups_;
   const std::function<bool()> should_stop_;
   std::unique_ptr<dist::SharedCounter> queue_, state_;
@@ -42,7 +42,7 @@ class SharedQueue : public rollout::WorkSource {
 class EngineGroup : public rollout::WorkSource {
  public:
   // Both are borrowed. `ranks` are those of the engine.
-  EngineGroup(dist::Communicator& ranks, rollout::WorkSource& leader)
+  EngineGroup(dist::Collective& ranks, rollout::WorkSource& leader)
       : ranks_(ranks), leader_(leader) {}
 
   bool is_stopped() override;
@@ -51,7 +51,7 @@ class EngineGroup : public rollout::WorkSource {
  private:
   int64_t hear(const std::function<int64_t()>& ask);
 
-  dist::Communicator& ranks_;
+  dist::Collective& ranks_;
   rollout::WorkSource& leader_;
 };
 

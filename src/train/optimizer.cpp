@@ -5,7 +5,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/log.h"
-#include "slimexx/dist/process_grid.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/ops/elementwise.h"
 
 namespace slimexx::train {
@@ -32,12 +32,6 @@ void warn_of_slow_decay(const OptimizerOptions& options) {
     log_warn("under optimizer.state_dtype bfloat16 a moment of beta {} may never decrease", beta);
 }
 
-int64_t largest_range(const std::vector<dist::Range>& ranges) {
-  int64_t largest = 0;
-  for (const auto& r : ranges) largest = std::max(largest, r.size());
-  return largest;
-}
-
 int64_t count_elements(const std::vector<OwnedPiece>& pieces) {
   return pieces.empty() ? 0 : pieces.back().begin + pieces.back().range.size();
 }
@@ -55,29 +49,21 @@ std::vector<dist::Range> check_parts(std::vector<dist::Range> parts, int64_t num
   return parts;
 }
 
-std::unique_ptr<dist::DeviceCommunicator> make_exchange(dist::Communicator& communicator,
-                                                        tensor::Device device) {
-  if (device.is_cpu() || communicator.size() == 1) return nullptr;
-  const dist::ProcessGrid grid(communicator.size(), {});
-  return dist::make_device_communicator(communicator, grid.data_parallel_group(communicator.rank()),
-                                        device);
-}
-
 }  // namespace
 
-ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& communicator,
-                           const OptimizerOptions& options, tensor::Device device,
-                           std::vector<dist::Range> parts,
-                           std::unique_ptr<dist::DeviceCommunicator> exchange)
+ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Collective& host,
+                           const dist::Groups& groups, const OptimizerOptions& options,
+                           tensor::Device device, std::vector<dist::Range> parts)
     : store_(store),
-      communicator_(communicator),
+      host_(host),
+      dp_(groups.dp),
       options_(options),
       parts_(check_parts(std::move(parts), store.num_elements())),
-      slices_(split_parts(parts_, communicator.size())),
-      pieces_(list_owned_pieces(slices_, communicator.rank(), communicator.size())),
+      slices_(split_parts(parts_, dp_.size())),
+      pieces_(list_owned_pieces(slices_, dp_.rank(), dp_.size())),
+      scratch_(device, measure_reduction(device), "gradient exchange"),
       no_scratch_(device, 0, "copies"),
-      exchange_stream_(tensor::side_stream(device)),
-      exchange_(exchange ? std::move(exchange) : make_exchange(communicator, device)) {
+      exchange_stream_(tensor::side_stream(device)) {
   const int64_t n = count_elements(pieces_);
   const DType moments = moment_dtype(options);
   const int64_t master_bytes = round_up(n * tensor::dtype_bytes(DType::kF32));
@@ -86,63 +72,59 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Communicator& com
   master_ = state_.view(DType::kF32, {n});
   exp_avg_ = state_.view(moments, {n}, master_bytes);
   exp_avg_sq_ = state_.view(moments, {n}, master_bytes + moment_bytes);
-  if (communicator.size() > 1 && !exchange_) {
-    scratch_ =
-        tensor::Buffer({}, communicator.size() * largest_range(slices_) * 4, "gradient exchange");
-  }
-  if (communicator.rank() == 0) warn_of_slow_decay(options_);
+  if (host_.rank() == 0) warn_of_slow_decay(options_);
   take_master();
 }
 
 std::span<const dist::Range> ShardedAdamW::slices_of(size_t part) const {
-  const auto ranks = static_cast<size_t>(communicator_.size());
+  const auto ranks = static_cast<size_t>(dp_.size());
   return std::span(slices_).subspan(part * ranks, ranks);
 }
 
+void ShardedAdamW::reduce_part(tensor::Stream stream, tensor::Arena& scratch, size_t part) const {
+  dp_.reduce_scatter_sum(stream, scratch, store_.flat_gradients(), slices_of(part),
+                         dist::SumOrder::kAny);
+}
+
+int64_t ShardedAdamW::measure_reduction(tensor::Device device) const {
+  tensor::Arena plan = tensor::Arena::for_planning(device, "gradient exchange");
+  for (size_t part = 0; part < parts_.size(); ++part)
+    reduce_part(tensor::planning_stream(device), plan, part);
+  return plan.high_water_bytes();
+}
+
 void ShardedAdamW::start_gradient_part(const ops::Context& ctx, int64_t index) {
-  if (!exchange_) return;
   SLX_CHECK_EQ(static_cast<size_t>(index), num_started_parts_);
   SLX_CHECK_LT(num_started_parts_, parts_.size());
-  ready_.record(ctx.stream);
-  ready_.wait_on(exchange_stream_);
-  exchange_->reduce_scatter_sum(exchange_stream_, store_.flat_gradients(),
-                                slices_of(num_started_parts_));
+  if (dp_.is_queued()) {
+    ready_.record(ctx.stream);
+    ready_.wait_on(exchange_stream_);
+  }
+  reduce_part(dp_.is_queued() ? exchange_stream_ : ctx.stream, scratch_, num_started_parts_);
   ++num_started_parts_;
 }
 
 void ShardedAdamW::start_remaining_parts(const ops::Context& ctx) {
-  if (!exchange_) return;
   while (num_started_parts_ < parts_.size())
     start_gradient_part(ctx, static_cast<int64_t>(num_started_parts_));
 }
 
-void ShardedAdamW::sum_on_host() {
-  const tensor::Tensor gradients = store_.flat_gradients();
-  const std::span<float> values(gradients.f32(), static_cast<size_t>(gradients.num_elements()));
-  const std::span<float> scratch(static_cast<float*>(scratch_.data()),
-                                 static_cast<size_t>(scratch_.size_bytes() / 4));
-  for (size_t part = 0; part < parts_.size(); ++part)
-    communicator_.reduce_scatter_sum(values, slices_of(part), scratch);
-}
-
 double ShardedAdamW::reduce_gradients(const ops::Context& ctx) {
-  if (exchange_) {
-    start_remaining_parts(ctx);
+  start_remaining_parts(ctx);
+  num_started_parts_ = 0;
+  if (dp_.is_queued()) {
     summed_.record(exchange_stream_);
     summed_.wait_on(ctx.stream);
-    num_started_parts_ = 0;
-  } else if (communicator_.size() > 1) {
-    sum_on_host();
   }
   double sum[1] = {ops::sum_of_squares_of_ranges(ctx, store_.flat_gradients(), owned_ranges())};
-  communicator_.all_reduce_sum(sum);
+  dist::all_reduce_sum(host_, sum);
   return std::sqrt(sum[0]);
 }
 
 double ShardedAdamW::weight_norm(const ops::Context& ctx) const {
   const ops::ElementRange whole{0, master_.num_elements()};
   double sum[1] = {ops::sum_of_squares_of_ranges(ctx, master_, {&whole, 1})};
-  communicator_.all_reduce_sum(sum);
+  dist::all_reduce_sum(host_, sum);
   return std::sqrt(sum[0]);
 }
 
@@ -198,10 +180,7 @@ void ShardedAdamW::plan_step(const ops::Context& ctx) const {
 }
 
 void ShardedAdamW::gather(const ops::Context& ctx, const tensor::Tensor& flat) {
-  if (exchange_) return exchange_->all_gather_ranges(ctx.stream, flat, slices_);
-  if (communicator_.size() == 1) return;
-  for (size_t part = 0; part < parts_.size(); ++part)
-    communicator_.all_gather_ranges(flat.raw(), tensor::dtype_bytes(flat.dtype()), slices_of(part));
+  dp_.all_gather_ranges(ctx.stream, flat, slices_);
 }
 
 void ShardedAdamW::gather_gradients(const ops::Context& ctx) {

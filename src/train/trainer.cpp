@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "scoring.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/train/schedule.h"
 
@@ -23,12 +24,13 @@ std::vector<dist::Range> ranges_of(const std::vector<GradientPart>& parts) {
 }  // namespace
 
 Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& policy,
-                 dist::Communicator& communicator, const TrainOptions& options,
+                 dist::Collective& host, const dist::Groups& groups, const TrainOptions& options,
                  const OptimizerOptions& optimizer_options, float temperature,
-                 tensor::Device device, GradientExchange exchange)
+                 tensor::Device device, int64_t min_part_elements)
     : transformer_(transformer),
       policy_(policy),
-      communicator_(communicator),
+      host_(host),
+      groups_(groups),
       options_(options),
       head_options_{.temperature = temperature,
                     .max_logits_bytes = options.max_logits_gib
@@ -37,15 +39,13 @@ Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& polic
       device_(device),
       weights_(model::bind_weights(policy, transformer.spec())),
       gradients_(model::bind_gradients(policy, transformer.spec())),
-      exchange_start_(exchange.start),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
       parts_(list_gradient_parts(policy, transformer.spec(),
-                                 exchange.min_part_elements > 0
-                                     ? exchange.min_part_elements
+                                 min_part_elements > 0
+                                     ? min_part_elements
                                      : choose_min_part_elements(policy.num_elements()))),
-      optimizer_(policy, communicator, optimizer_options, device, ranges_of(parts_),
-                 std::move(exchange.communicator)) {}
+      optimizer_(policy, host, groups, optimizer_options, device, ranges_of(parts_)) {}
 
 Trainer::~Trainer() = default;
 
@@ -66,8 +66,8 @@ Trainer::Assignment Trainer::assign(const model::Decoder& transformer,
       cost += model::forward_flops(transformer.spec(), lengths[static_cast<size_t>(i)]);
     costs.push_back(cost);
   }
-  const Bins by_rank = assign_microbatches(costs, communicator_.size(), options_.balance_data);
-  a.mine = by_rank[static_cast<size_t>(communicator_.rank())];
+  const Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
+  a.mine = by_rank[static_cast<size_t>(groups_.dp.rank())];
   a.owner.resize(a.microbatches.size());
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (int64_t m : by_rank[rank]) a.owner[static_cast<size_t>(m)] = static_cast<int>(rank);
@@ -88,7 +88,8 @@ void Trainer::clear_before_backward() {
   }
 }
 
-// Hands over all parts that are final. A rank's order is that of the parts, whenever they go.
+// Hands over all parts that are final. A rank's order is that of the parts, whenever they go: with
+// the next layer's attention, which they slow least.
 void Trainer::start_final_parts(const ops::Context& ctx) {
   for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
     if (parts_[num_started_parts_].last_stage > last_stage_done_) return;
@@ -100,7 +101,7 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   last_stage_done_ = stage;
   // Behind the first layer there is no attention to wait for.
   const bool has_attention_next = stage < transformer_.spec().num_layers();
-  if (exchange_start_ == ExchangeStart::kAtOnce || !has_attention_next) start_final_parts(ctx);
+  if (!has_attention_next) start_final_parts(ctx);
 }
 
 void Trainer::run_schedule(std::span<const Sample> samples, const Assignment& assignment,
@@ -124,8 +125,7 @@ void Trainer::run_schedule(std::span<const Sample> samples, const Assignment& as
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
       StageHooks hooks;
-      if (op.microbatch == num_microbatches - 1 &&
-          exchange_start_ != ExchangeStart::kBehindBackward) {
+      if (op.microbatch == num_microbatches - 1 && groups_.dp.is_queued()) {
         hooks = {.stage_done = [&](int64_t stage) { finish_stage(pass.ctx, stage); },
                  .attention_next = [&] { start_final_parts(pass.ctx); }};
       }
@@ -152,8 +152,8 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
 
   constexpr auto kMax = static_cast<size_t>(ops::LossMetric::kLogProbMaxDiff);
   double largest[1] = {result.metrics[kMax]};
-  communicator_.all_reduce_sum(result.metrics);
-  communicator_.all_reduce_max(largest);
+  dist::all_reduce_sum(host_, result.metrics);
+  dist::all_reduce_max(host_, largest);
   result.metrics[kMax] = largest[0];
   result.num_microbatches = static_cast<int64_t>(assignment.microbatches.size());
   for (const auto& sample : samples) {
@@ -180,7 +180,7 @@ std::vector<TokenScores> Trainer::compute_log_probs(const model::Decoder& transf
   std::string mine;  // all scores of this rank's microbatches, one after another
   for (int64_t m : assignment.mine)
     append_scores(pass, samples, assignment.microbatches[static_cast<size_t>(m)], mine);
-  const std::vector<std::string> all = communicator_.all_gather(mine);
+  const std::vector<std::string> all = dist::all_gather_bytes(host_, mine);
   std::vector<TokenScores> scores(samples.size());
   std::vector<size_t> read(all.size(), 0);
   for (size_t m = 0; m < assignment.microbatches.size(); ++m) {

@@ -4,12 +4,14 @@
 
 #include <atomic>
 
+#include "slimexx/dist/thread_ranks.h"
+
 namespace slimexx::dist {
 namespace {
 
 TEST(Agreement, OneRanksErrorIsEverybodys) {
   std::atomic<int> agreed = 0;
-  run_threaded_ranks(3, [&](Communicator& c) {
+  run_thread_ranks(3, [&](Collective& c) {
     try {
       run_agreed(c, [&] {
         if (c.rank() >= 1)
@@ -31,14 +33,14 @@ TEST(Agreement, OneRanksErrorIsEverybodys) {
 
 TEST(Agreement, NothingHappensWhereNobodyFails) {
   std::atomic<int> ran = 0;
-  run_threaded_ranks(2, [&](Communicator& c) { run_agreed(c, [&] { ++ran; }); });
+  run_thread_ranks(2, [&](Collective& c) { run_agreed(c, [&] { ++ran; }); });
   EXPECT_EQ(ran, 2);
 }
 
 TEST(Agreement, RankAloneKeepsItsWords) {
-  const auto alone = make_single_communicator();
+  Collective alone;
   try {
-    run_agreed(*alone, [] { throw Error(ErrorCode::kRun, "broken"); });
+    run_agreed(alone, [] { throw Error(ErrorCode::kRun, "broken"); });
     FAIL();
   } catch (const AgreedError& e) {
     EXPECT_EQ(e.message(), "broken");

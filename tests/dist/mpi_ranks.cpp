@@ -1,10 +1,13 @@
 #include <cstdio>
 
-#include "dist/collective_cases.h"
+#include "dist/collective_contract.h"
+#include "slimexx/dist/world.h"
 
 int main() {
-  slimexx::dist::World world;
-  const std::string fault = slimexx::dist::check_collectives(world.communicator());
+  using namespace slimexx::dist;
+  World world;
+  std::string fault = check_collective(world.ranks(), {});
+  if (fault.empty()) fault = check_host(world.ranks());
   if (!fault.empty()) {
     std::fprintf(stderr, "%s\n", fault.c_str());
     world.abort(1);

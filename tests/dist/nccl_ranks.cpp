@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <string>
 
-#include "dist/device_exchange_cases.h"
+#include "dist/collective_contract.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/device_collective.h"
+#include "slimexx/dist/world.h"
 
 namespace slimexx::dist {
 namespace {
@@ -16,39 +18,26 @@ namespace {
 constexpr int kSkipped = 77;
 
 void check(World& world, tensor::Device device) {
-  Communicator& host = world.communicator();
-  std::vector<int> all;
-  for (int r = 0; r < world.size(); ++r) all.push_back(r);
-  const auto communicator = make_device_communicator(host, all, device);
-  std::string fault = check_device_exchange(*communicator, host, device);
-  // NCCL's own operations, on few multiprocessors.
-  const auto whole =
-      make_device_communicator(host, all, device, {.max_blocks = 4, .whole_operations = true});
-  if (fault.empty()) fault = check_device_exchange(*whole, host, device);
-  // Two groups side by side: even and odd ranks.
-  std::vector<int> half;
-  for (int r = world.rank() % 2; r < world.size(); r += 2) half.push_back(r);
-  const auto of_half = make_device_communicator(host, half, device);
-  if (fault.empty() && of_half->size() != static_cast<int>(half.size())) fault = "size of a group";
-  if (fault.empty()) fault = check_device_exchange(*of_half, host, device);
+  const auto all = make_device_collective(world.ranks(), device);
+  const std::string fault = check_collective(*all, device);
   if (!fault.empty()) throw Error(ErrorCode::kCheck, fault);
   if (world.rank() == 0)
-    std::printf("%s, %d ranks: ok\n", device_communicator_version().c_str(), world.size());
+    std::printf("%s, %d ranks: ok\n", device_collective_version().c_str(), world.size());
 }
 
 void fail_under_way(World& world, tensor::Device device, bool waiting) {
-  std::vector<int> all;
-  for (int r = 0; r < world.size(); ++r) all.push_back(r);
   const tensor::Buffer buffer(device, 64 << 20, "exchange test");
   const tensor::Tensor data = buffer.view(tensor::DType::kF32, {16 << 20});
   const tensor::Stream stream = tensor::compute_stream(device);
-  const auto communicator = make_device_communicator(world.communicator(), all, device);
+  tensor::Arena none(device, 0, "scratch");
+  const auto all = make_device_collective(world.ranks(), device);
   const auto ranges = split_range(16 << 20, world.size());
-  communicator->reduce_scatter_sum(stream, data, ranges);
-  if (waiting != (world.rank() == 1)) communicator->reduce_scatter_sum(stream, data, ranges);
+  all->reduce_scatter_sum(stream, none, data, ranges, SumOrder::kAny);
+  if (waiting != (world.rank() == 1))
+    all->reduce_scatter_sum(stream, none, data, ranges, SumOrder::kAny);
   if (world.rank() == 1) throw Error(ErrorCode::kRun, "rank 1 fails on purpose");
   if (waiting) tensor::synchronize(stream);
-  world.communicator().barrier();
+  world.ranks().barrier();
   std::printf("rank %d came through\n", world.rank());
 }
 

@@ -2,33 +2,83 @@
 
 #include <gtest/gtest.h>
 
+#include "dist/collective_contract.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/thread_ranks.h"
 
 namespace slimexx::dist {
 namespace {
 
-TEST(ProcessGrid, OrdersRanksAsMegatron) {
+TEST(GridShape, OrdersRanksAsMegatron) {
   // tp fastest, then cp, dp, pp: 16 ranks as 2 x 1 x 4 x 2.
-  const ProcessGrid grid(16, {.tp = 2, .pp = 2});
-  EXPECT_EQ(grid.dp(), 4);
-  EXPECT_EQ(grid.position(5).tp, 1);
-  EXPECT_EQ(grid.position(5).dp, 2);
-  EXPECT_EQ(grid.position(13).pp, 1);
-  EXPECT_EQ(grid.data_parallel_group(1), (std::vector<int>{1, 3, 5, 7}));
-  EXPECT_EQ(grid.data_parallel_group(8), (std::vector<int>{8, 10, 12, 14}));
+  const GridShape grid(16, {.tp = 2, .pp = 2});
+  EXPECT_EQ(grid.size(GridAxis::kDp), 4);
+  EXPECT_EQ(grid.coordinate(GridAxis::kTp, 5), 1);
+  EXPECT_EQ(grid.coordinate(GridAxis::kDp, 5), 2);
+  EXPECT_EQ(grid.coordinate(GridAxis::kPp, 13), 1);
+  EXPECT_EQ(grid.group(GridAxis::kDp, 1), (std::vector<int>{1, 3, 5, 7}));
+  EXPECT_EQ(grid.group(GridAxis::kDp, 8), (std::vector<int>{8, 10, 12, 14}));
+  EXPECT_EQ(grid.group(GridAxis::kPp, 5), (std::vector<int>{5, 13}));
 }
 
-TEST(ProcessGrid, ExpertGridCoversTheSameRanks) {
-  const ProcessGrid grid(8, {.tp = 2, .ep = 4});
-  EXPECT_EQ(grid.dp(), 4);
-  EXPECT_EQ(grid.edp(), 2);
-  EXPECT_EQ(grid.position(6).ep, 2);
-  EXPECT_EQ(grid.position(6).edp, 1);
+TEST(GridShape, ExpertGridCoversTheSameRanks) {
+  const GridShape grid(8, {.tp = 2, .ep = 4});
+  EXPECT_EQ(grid.size(GridAxis::kDp), 4);
+  EXPECT_EQ(grid.size(GridAxis::kEdp), 2);
+  EXPECT_EQ(grid.coordinate(GridAxis::kEp, 6), 2);
+  EXPECT_EQ(grid.coordinate(GridAxis::kEdp, 6), 1);
+  EXPECT_EQ(grid.group(GridAxis::kEdp, 6), (std::vector<int>{2, 6}));
 }
 
-TEST(ProcessGrid, RefusesSizesThatDoNotDivide) {
-  EXPECT_THROW(ProcessGrid(6, {.tp = 4}), Error);
-  EXPECT_THROW(ProcessGrid(4, {.ep = 3}), Error);
+TEST(GridShape, RefusesSizesThatDoNotDivide) {
+  EXPECT_THROW(GridShape(6, {.tp = 4}), Error);
+  EXPECT_THROW(GridShape(4, {.ep = 3}), Error);
+}
+
+// The ranks of the world that are in a group, in its order.
+std::vector<int> members_of(Collective& group, int rank) {
+  std::vector<int> members;
+  for (const std::string& r : all_gather_bytes(group, std::to_string(rank)))
+    members.push_back(std::stoi(r));
+  return members;
+}
+
+TEST(ProcessGrid, GroupsAreThoseOfTheShape) {
+  struct Case {
+    int ranks;
+    GridSizes sizes;
+  };
+  for (const Case& c : {Case{1, {}}, Case{3, {}}, Case{8, {.tp = 2, .pp = 2, .ep = 2}},
+                        Case{8, {.tp = 2, .cp = 2, .ep = 4}}, Case{4, {.tp = 4, .ep = 4}}}) {
+    run_thread_ranks(c.ranks, [&](Collective& host) {
+      const ProcessGrid grid(host, c.sizes, {});
+      const Groups& g = grid.groups();
+      EXPECT_EQ(g.world.size(), c.ranks);
+      for (const auto& [axis, group] :
+           {std::pair{GridAxis::kTp, &g.tp}, std::pair{GridAxis::kCp, &g.cp},
+            std::pair{GridAxis::kPp, &g.pp}, std::pair{GridAxis::kDp, &g.dp},
+            std::pair{GridAxis::kEp, &g.ep}, std::pair{GridAxis::kEtp, &g.etp},
+            std::pair{GridAxis::kEdp, &g.edp}}) {
+        if (group->size() == 1) {
+          EXPECT_EQ(grid.shape().size(axis), 1);
+          continue;
+        }
+        EXPECT_EQ(members_of(*group, host.rank()), grid.shape().group(axis, host.rank()));
+        EXPECT_EQ(group->rank(), grid.shape().coordinate(axis, host.rank()));
+      }
+    });
+  }
+}
+
+// A run without a grid sends through the world alone.
+TEST(ProcessGrid, GroupsOfTheSameRanksAreOne) {
+  run_thread_ranks(3, [](Collective& host) {
+    const ProcessGrid grid(host, {}, {});
+    EXPECT_EQ(&grid.groups().dp, &host);
+    EXPECT_EQ(&grid.groups().edp, &host);
+    EXPECT_EQ(&grid.groups().tp, &grid.groups().pp);
+  });
 }
 
 }  // namespace

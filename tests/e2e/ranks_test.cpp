@@ -1,5 +1,6 @@
 // Data-parallel ranks: from equal weights the same bits come out of generation on any number of
-// them; weights after updates differ by the rounding of sums over ranks alone.
+// them; weights after updates differ by the rounding of sums over ranks alone. Ranks that are
+// threads of one process give the bits of ranks that are processes.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -69,6 +70,85 @@ TEST_P(Ranks, GenerateTheSameBitsAndTrainToTheSameWeights) {
                  kFirstStepBound);
     expect_close(run_dir + "/hf/model.safetensors", alone + "/hf/model.safetensors", kFinalBound);
   }
+}
+
+// A whole run, resumed after the second of three rollouts.
+Finished run_in_two(const Folder& folder, int num_ranks, bool are_threads,
+                    const std::string& run_dir) {
+  Finished f;
+  for (const int rollouts : {2, 3}) {
+    auto arguments = train_arguments(
+        folder, run_dir,
+        {"rollout.num_rollout=" + std::to_string(rollouts), "checkpoint.save_interval=1",
+         "observe.trace=true", "checkpoint.save_hf=" + run_dir + "/hf" + std::to_string(rollouts)});
+    if (rollouts == 3) arguments.insert(arguments.begin() + 1, "--resume");
+    if (are_threads)
+      arguments.insert(arguments.begin() + 1, "--thread-ranks=" + std::to_string(num_ranks));
+    f = run_slimexx(are_threads ? 0 : num_ranks, arguments);
+    if (f.status != 0) return f;
+  }
+  return f;
+}
+
+TEST(ThreadRanks, KeepLogsAndTracesApart) {
+  const Folder folder;
+  make_checkpoint(folder, families()[3].model);
+  make_prompts(folder);
+  const Finished f = run_in_two(folder, 3, true, folder / "run");
+  ASSERT_EQ(f.status, 0) << f.text();
+  for (int rank = 0; rank < 3; ++rank) {
+    SCOPED_TRACE(rank);
+    const std::string number = std::to_string(rank);
+    const Json trace =
+        parse_json(read_bytes(folder / ("run/trace/rank_00" + number + ".json")), "trace");
+    int num_steps = 0;
+    for (const Json& event : trace.at("traceEvents")) {
+      EXPECT_EQ(event.at("pid"), rank);
+      num_steps += event.at("name") == "step" ? 1 : 0;
+    }
+    EXPECT_EQ(num_steps, 1);  // of the resumed run
+    const std::string log = read_bytes(folder / ("run/logs/rank_00" + number + ".log"));
+    EXPECT_EQ(log.find("slimexx grpo") != std::string::npos, rank == 0) << log;
+  }
+}
+
+TEST(ThreadRanks, TrainToTheBitsOfProcesses) {
+  if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
+  const Folder folder;
+  make_checkpoint(folder, families()[3].model);
+  make_prompts(folder);
+  for (const int num_ranks : {2, 3}) {
+    SCOPED_TRACE(num_ranks);
+    const std::string threads = folder / ("threads_" + std::to_string(num_ranks)),
+                      processes = folder / ("processes_" + std::to_string(num_ranks));
+    const Finished f = run_in_two(folder, num_ranks, true, threads),
+                   g = run_in_two(folder, num_ranks, false, processes);
+    ASSERT_EQ(f.status, 0) << f.text();
+    ASSERT_EQ(g.status, 0) << g.text();
+    for (const char* path : {"/hf2/model.safetensors", "/hf3/model.safetensors"}) {
+      EXPECT_GT(read_bytes(processes + path).size(), 1000u);
+      EXPECT_TRUE(read_bytes(threads + path) == read_bytes(processes + path)) << path;
+    }
+  }
+}
+
+// A fault of one rank ends the process, which names it.
+TEST(ThreadRanks, FailureNamesTheRank) {
+  const Folder folder;
+  make_checkpoint(folder, families()[3].model);
+  make_prompts(folder);
+  auto arguments = train_arguments(folder, folder / "run", {"reward.rm_type=nobody"});
+  arguments.insert(arguments.begin() + 1, "--thread-ranks=3");
+  const Finished f = run_slimexx(0, arguments);
+  EXPECT_EQ(f.status, 2) << f.text();
+  EXPECT_NE(f.err.find("rank 0 of 3 failed"), std::string::npos) << f.text();
+  EXPECT_NE(f.err.find("nobody"), std::string::npos) << f.text();
+}
+
+TEST(ThreadRanks, AreOfOneProcessOnTheCpu) {
+  const Finished f = run_slimexx(0, {"train", "--thread-ranks", "2", "--device=cuda"});
+  EXPECT_EQ(f.status, 2) << f.text();
+  EXPECT_NE(f.err.find("--thread-ranks"), std::string::npos) << f.text();
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Ranks, testing::ValuesIn(families()),

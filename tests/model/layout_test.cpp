@@ -48,7 +48,7 @@ TEST(Boxes, RangesOfParametersAreFewBoxesOfTheirTensors) {
 
 // Without the data-parallel copies, one rank counts each element.
 TEST(Layout, EveryElementIsCountedOnce) {
-  const dist::ProcessGrid grid(kRanks, kSizes);
+  const dist::GridShape grid(kRanks, kSizes);
   const Layout layout = make_layout({made_up_parameters()}, grid);
   ASSERT_EQ(layout.ranks.size(), static_cast<size_t>(kRanks));
   std::map<std::string, std::vector<int>> counted;
@@ -68,7 +68,7 @@ TEST(Layout, EveryElementIsCountedOnce) {
 }
 
 TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
-  const dist::ProcessGrid grid(kRanks, kSizes);
+  const dist::GridShape grid(kRanks, kSizes);
   const Layout layout = make_layout({made_up_parameters()}, grid);
   const auto& last = *layout.ranks[3];  // tp 1; etp 1 and ep 1
   EXPECT_EQ(last[0].shape, (std::vector<int64_t>{8, 6}));
@@ -112,7 +112,7 @@ class MadeUpFolder : public testing::Test {
 };
 
 TEST_F(MadeUpFolder, EveryRankReadsItsBoxes) {
-  const Layout layout = make_layout({made_up_parameters()}, dist::ProcessGrid(kRanks, kSizes));
+  const Layout layout = make_layout({made_up_parameters()}, dist::GridShape(kRanks, kSizes));
   const auto folder = io::HfFolder::open(dir_.file("hf"));
   for (const auto& infos : layout.ranks) {
     ParameterStore store(*infos, {}, false);
@@ -144,7 +144,7 @@ TEST_F(MadeUpFolder, ComesBackByteForByte) {
 
 // Saved by every rank of one grid, each what it holds, and read by the ranks of another.
 TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
-  const dist::ProcessGrid grid(kRanks, kSizes);
+  const dist::GridShape grid(kRanks, kSizes);
   const Layout from = make_layout({made_up_parameters()}, grid);
   const auto folder = io::HfFolder::open(dir_.file("hf"));
   std::vector<io::ShardInfo> shards;
@@ -159,8 +159,9 @@ TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
       // Each of the data-parallel ranks writes a slice.
       const bool is_expert = info.reduce_group == ReduceGroup::kExpert;
       const auto position = grid.position(rank);
-      const auto slices =
-          dist::split_range(info.num_elements(), is_expert ? grid.edp() : grid.dp(), 1);
+      const auto slices = dist::split_range(
+          info.num_elements(),
+          is_expert ? grid.size(dist::GridAxis::kEdp) : grid.size(dist::GridAxis::kDp), 1);
       const auto& slice = slices[static_cast<size_t>(is_expert ? position.edp : position.dp)];
       if (info.is_counted)
         add_checkpoint_pieces(info, slice.begin, slice.end, "master", store.weight(info.id).f32(),
@@ -172,8 +173,7 @@ TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
   const auto checkpoint = io::Checkpoint::open(dir_.file("step"));
   for (const dist::GridSizes& sizes :
        {dist::GridSizes{}, dist::GridSizes{.ep = 4}, dist::GridSizes{.tp = 2, .etp = 1}}) {
-    for (const auto& infos :
-         make_layout({made_up_parameters()}, dist::ProcessGrid(4, sizes)).ranks) {
+    for (const auto& infos : make_layout({made_up_parameters()}, dist::GridShape(4, sizes)).ranks) {
       ParameterStore store(*infos, {}, false);
       load_checkpoint_weights(store, checkpoint);
       for (const ParameterInfo& info : store.infos())

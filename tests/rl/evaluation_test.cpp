@@ -11,6 +11,7 @@
 
 #include "rl/tiny_rollout.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/thread_ranks.h"
 #include "test_paths.h"
 
 namespace slimexx::rl {
@@ -98,7 +99,7 @@ class EvaluationRun : public testing::Test {
 
   std::vector<EvalResult> run(int num_ranks, observe::MetricRow& row, int64_t weight_version = 0) {
     std::vector<EvalResult> results;
-    dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(num_ranks, [&](dist::Collective& communicator) {
       TinyRollout tiny(communicator);
       SeedGrader grader;
       observe::MetricRow own_row;
@@ -157,7 +158,7 @@ TEST_F(EvaluationRun, FiguresAreThoseOfTheLines) {
 
 TEST_F(EvaluationRun, SamplesWithoutAGradeAreInNoFigure) {
   config_.eval.eval_prompt_data.resize(1);
-  dist::run_threaded_ranks(1, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(1, [&](dist::Collective& communicator) {
     TinyRollout tiny(communicator);
     HalfGrader grader;  // 1 for four prompts of five
     observe::MetricRow row;
@@ -193,7 +194,7 @@ TEST_F(EvaluationRun, RepeatsItselfForAnyNumberOfRanks) {
 }
 
 TEST_F(EvaluationRun, LeavesNoMetricsWhenItIsStopped) {
-  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
     TinyRollout tiny(communicator);
     SeedGrader grader;
     observe::MetricRow row;

@@ -5,6 +5,7 @@
 
 #include "rl/tiny_rollout.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/thread_ranks.h"
 
 namespace slimexx::rl {
 namespace {
@@ -27,7 +28,7 @@ std::vector<std::vector<Sample>> generate(int num_ranks, const rollout::EngineOp
                                           uint64_t seed = 77) {
   const auto prompts = make_prompts(9);
   std::vector<std::vector<Sample>> samples(static_cast<size_t>(num_ranks));
-  dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(num_ranks, [&](dist::Collective& communicator) {
     TinyRollout tiny(communicator, options);
     SeedGrader grader;
     const auto groups = groups_of(prompts);
@@ -101,7 +102,7 @@ TEST(Generator, TrainerComputesTheSameLogProbs) {
     bare.push_back(
         {.tokens = s.tokens, .response_length = s.response_length, .loss_mask = s.loss_mask});
   for (const int ranks : {1, 3}) {
-    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(ranks, [&](dist::Collective& communicator) {
       train::TinyPolicy policy("llama");
       const auto scores = policy.trainer(communicator, train::packed(90))
                               .compute_log_probs(policy.transformer, policy.store, bare);
@@ -114,7 +115,7 @@ TEST(Generator, TrainerComputesTheSameLogProbs) {
 
 TEST(Generator, NoPromptsAndMoreRanksThanPrompts) {
   const auto prompts = make_prompts(1);
-  dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
     TinyRollout tiny(communicator);
     SeedGrader grader;
     EXPECT_TRUE(tiny.generator.generate(request_for({}), grader).empty());
@@ -130,7 +131,7 @@ TEST(Generator, StopsOnAllRanksWhereOneIsAsked) {
   for (const int num_prompts : {1, 9}) {
     const auto prompts = make_prompts(num_prompts);
     const auto all_prompts = make_prompts(9);
-    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
       TinyRollout tiny(communicator);
       SeedGrader grader;
       for (int asked = 0; asked < 3; ++asked) {
@@ -161,7 +162,7 @@ using Responses =
 // One rollout after the other, each of the groups of these numbers.
 Responses draw_rollouts(const std::vector<std::vector<PromptGroup>>& rollouts) {
   Responses responses;
-  dist::run_threaded_ranks(1, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(1, [&](dist::Collective& communicator) {
     TinyRollout tiny(communicator);
     SeedGrader grader;
     for (size_t rollout = 0; rollout < rollouts.size(); ++rollout) {
@@ -222,7 +223,7 @@ TEST(Generator, SamplesWithoutAGradeAreMaskedOrStopTheRun) {
   const auto prompts = make_prompts(3);
   const auto groups = groups_of(prompts);
   for (const int ranks : {1, 2}) {
-    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(ranks, [&](dist::Collective& communicator) {
       TinyRollout tiny(communicator);
       HalfGrader grader;
       GenerationRequest request = request_for(groups);

@@ -9,6 +9,7 @@
 
 #include "cpu_context.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/thread_ranks.h"
 #include "slimexx/model/boxes.h"
 #include "slimexx/ops/elementwise.h"
 #include "train/tiny_policy.h"
@@ -26,7 +27,7 @@ struct State {
   std::vector<float> weights, master, exp_avg, exp_avg_sq;
 };
 
-State state_of(dist::Communicator& communicator, const TinyPolicy& policy, Trainer& trainer) {
+State state_of(dist::Collective& communicator, const TinyPolicy& policy, Trainer& trainer) {
   const auto gather = [&](const tensor::Tensor& own) {
     return train::gather_state(communicator, trainer.optimizer(), own);
   };
@@ -56,12 +57,12 @@ class RunCheckpoint : public testing::Test {
             .keep_last = keep_last,
             .async = async};
   }
-  static Trainer make_trainer(TinyPolicy& policy, dist::Communicator& communicator,
+  static Trainer make_trainer(TinyPolicy& policy, dist::Collective& communicator,
                               const char* state_dtype = "float32",
-                              train::GradientExchange exchange = train::a_part_a_layer()) {
+                              int64_t min_part_elements = train::kAPartALayer) {
     train::OptimizerOptions options;
     options.state_dtype = state_dtype;
-    return policy.trainer(communicator, train::packed(60), options, std::move(exchange));
+    return policy.trainer(communicator, train::packed(60), options, min_part_elements);
   }
   static void train(Trainer& trainer, int begin, int end) {
     for (int step = begin; step < end; ++step)
@@ -77,7 +78,7 @@ class RunCheckpoint : public testing::Test {
   // By three ranks, as step 2; the state that was saved.
   State save_after_two_steps(const char* state_dtype = "float32") const {
     State saved;
-    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
       TinyPolicy policy(kModel);
       Trainer trainer = make_trainer(policy, communicator, state_dtype);
       train(trainer, 0, 2);
@@ -93,7 +94,7 @@ class RunCheckpoint : public testing::Test {
   State load(int num_ranks, const std::string& directory,
              const char* state_dtype = "float32") const {
     State state;
-    dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(num_ranks, [&](dist::Collective& communicator) {
       TinyPolicy policy(kModel);
       ops::fill_zero(cpu_context(), policy.store.flat_weights());
       Trainer trainer = make_trainer(policy, communicator, state_dtype);
@@ -148,8 +149,8 @@ TEST_F(RunCheckpoint, LoadsFormatOne) {
   };
   expect_weights("weights");
   ops::fill_zero(cpu_context(), store.flat_weights());
-  const auto one_rank = dist::make_single_communicator();
-  train::ShardedAdamW optimizer(store, *one_rank, {}, {});
+  dist::Collective one_rank;
+  train::ShardedAdamW optimizer(store, one_rank, dist::groups_of_one(), {}, {});
   load_training_state(checkpoint, store, optimizer);
   expect_weights("masters");
   for (const char* section : {"exp_avg", "exp_avg_sq"}) {
@@ -167,14 +168,12 @@ TEST_F(RunCheckpoint, LoadsFormatOne) {
 // range of the whole load under a slice of every layer, and the other way round.
 TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
   const auto cut = [](bool by_layers) {
-    train::GradientExchange exchange;
-    exchange.min_part_elements = by_layers ? 1 : std::numeric_limits<int64_t>::max();
-    return exchange;
+    return by_layers ? train::kAPartALayer : std::numeric_limits<int64_t>::max();
   };
   for (const bool by_layers : {false, true}) {
     std::filesystem::remove_all(root_);
     State saved;
-    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
       TinyPolicy policy(kModel), other(kModel);
       Trainer trainer = make_trainer(policy, communicator, "float32", cut(by_layers));
       EXPECT_EQ(trainer.optimizer().pieces().size() > 1, by_layers);
@@ -208,7 +207,7 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
                         {3, true, "bfloat16"},
                         {3, false, "bfloat16"}}) {
     std::filesystem::remove_all(root_);
-    dist::run_threaded_ranks(c.ranks, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(c.ranks, [&](dist::Collective& communicator) {
       TinyPolicy policy(kModel), resumed_policy(kModel);
       Trainer trainer = make_trainer(policy, communicator, c.dtype);
       CheckpointWriter writer(writer_options(c.async), communicator);
@@ -257,7 +256,7 @@ TEST_F(RunCheckpoint, LoadsUnderTheOtherStateType) {
 
 // What save() took is its own: the state may change as soon as it returns.
 TEST_F(RunCheckpoint, AsyncSaveWritesASnapshot) {
-  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
     CheckpointWriter writer(writer_options(), communicator);
     for (int64_t step = 1; step <= 5; ++step) {
       TinyPolicy policy(kModel), loaded_policy(kModel);
@@ -280,7 +279,7 @@ TEST_F(RunCheckpoint, AsyncSaveWritesASnapshot) {
 }
 
 TEST_F(RunCheckpoint, PollCommitsWhatAllHaveWritten) {
-  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
     TinyPolicy policy(kModel);
     Trainer trainer = make_trainer(policy, communicator);
     CheckpointWriter writer(writer_options(), communicator);
@@ -301,7 +300,7 @@ TEST_F(RunCheckpoint, PollCommitsWhatAllHaveWritten) {
 }
 
 TEST_F(RunCheckpoint, AnotherSaveFinishesTheFirstAndOldOnesGo) {
-  dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
     TinyPolicy policy(kModel);
     Trainer trainer = make_trainer(policy, communicator);
     CheckpointWriter writer(writer_options(true, 2), communicator);
@@ -319,18 +318,18 @@ TEST_F(RunCheckpoint, AnotherSaveFinishesTheFirstAndOldOnesGo) {
 
 // A run that ends with a save under way leaves the folder without manifest: not a checkpoint.
 TEST_F(RunCheckpoint, UnfinishedSaveIsNoCheckpoint) {
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy(kModel);
-  Trainer trainer = make_trainer(policy, *communicator);
+  Trainer trainer = make_trainer(policy, communicator);
   {
-    CheckpointWriter writer(writer_options(), *communicator);
+    CheckpointWriter writer(writer_options(), communicator);
     writer.save(1, make_state(1, trainer), policy.store, trainer.optimizer());
     writer.finish_pending();
     writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
   }
   EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 1));
   // Saved again, by fewer or more ranks, step 2 is whole.
-  CheckpointWriter writer(writer_options(), *communicator);
+  CheckpointWriter writer(writer_options(), communicator);
   writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
   writer.finish_pending();
   EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 2));
@@ -338,13 +337,13 @@ TEST_F(RunCheckpoint, UnfinishedSaveIsNoCheckpoint) {
 }
 
 TEST_F(RunCheckpoint, AnotherModelIsRefused) {
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy(kModel), other("qwen2_untied");
-  Trainer trainer = make_trainer(policy, *communicator);
-  CheckpointWriter writer(writer_options(), *communicator);
+  Trainer trainer = make_trainer(policy, communicator);
+  CheckpointWriter writer(writer_options(), communicator);
   writer.save(1, make_state(1, trainer), policy.store, trainer.optimizer());
   writer.finish_pending();
-  Trainer another = make_trainer(other, *communicator);
+  Trainer another = make_trainer(other, communicator);
   try {
     load_training_state(io::Checkpoint::open(io::find_latest(root_.string())), other.store,
                         another.optimizer());

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rl/tiny_rollout.h"
+#include "slimexx/dist/thread_ranks.h"
 
 namespace slimexx::rl {
 namespace {
@@ -34,7 +35,7 @@ class GeneratedSource : public testing::Test {
             std::map<std::pair<int64_t, int64_t>, std::vector<int32_t>>& by_group) {
     config_.rollout.rollout_batch_size = batch_size;
     Json after;
-    dist::run_threaded_ranks(1, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(1, [&](dist::Collective& communicator) {
       TinyRollout tiny(communicator);
       SeedGrader grader;
       const auto source =

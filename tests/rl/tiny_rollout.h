@@ -10,7 +10,7 @@
 namespace slimexx::rl {
 
 struct TinyRollout {
-  explicit TinyRollout(dist::Communicator& communicator, rollout::EngineOptions options = {})
+  explicit TinyRollout(dist::Collective& communicator, rollout::EngineOptions options = {})
       : weights(model::bind_weights(policy.store, policy.spec)),
         engine(policy.transformer, weights, {}, with_bounds(options), nullptr, 0),
         generator(engine, nullptr, communicator) {}

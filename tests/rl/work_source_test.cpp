@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "rl/tiny_rollout.h"
+#include "slimexx/dist/thread_ranks.h"
 
 namespace slimexx::rl {
 namespace {
@@ -53,7 +54,7 @@ std::vector<Heard> drive_engine(int num_ranks, int64_t max_steps) {
       .sampling = {.max_new_tokens = 20, .stop_token_ids = {2, 7}, .stop = {}},
       .seed = 5};
   std::vector<Heard> heard(static_cast<size_t>(num_ranks));
-  dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& ranks) {
+  dist::run_thread_ranks(num_ranks, [&](dist::Collective& ranks) {
     TinyRollout tiny(ranks, {.max_running_requests = 4});
     Leader leader(max_steps);
     Follower follower;
@@ -82,7 +83,7 @@ TEST(EngineGroup, RanksOfAnEngineDoWhatTheirLeaderSays) {
 
 TEST(SharedQueue, EachGroupIsDrawnOnce) {
   std::array<std::atomic<int>, 50> drawn{};
-  dist::run_threaded_ranks(3, [&](dist::Communicator& world) {
+  dist::run_thread_ranks(3, [&](dist::Collective& world) {
     SharedQueue queue(world, 50, {});
     while (const auto group = queue.draw_group()) ++drawn[static_cast<size_t>(*group)];
     EXPECT_FALSE(queue.is_stopped());

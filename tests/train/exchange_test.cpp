@@ -1,9 +1,11 @@
 // The exchange of gradients by parts, on host memory: what is queued when, and that it changes no
 // bit. tests/train/nccl_ranks.cpp has the same on devices.
-#include <cstring>
 #include <functional>
 
 #include "cpu_context.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/thread_ranks.h"
+#include "train/spied_exchange.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {
@@ -11,62 +13,8 @@ namespace {
 
 using tensor::Tensor;
 
-// Blocks until all ranks have made the same call, as a device may: ranks that call in another order
-// hang, or get wrong sums.
-class HostExchange : public dist::DeviceCommunicator {
- public:
-  // `on_call` sees every call before it is done.
-  HostExchange(dist::Communicator& host, std::function<void(std::span<const dist::Range>)> on_call)
-      : host_(host), on_call_(std::move(on_call)) {}
-  int rank() const override { return host_.rank(); }
-  int size() const override { return host_.size(); }
-
-  void reduce_scatter_sum(tensor::Stream, Tensor data,
-                          std::span<const dist::Range> ranges) override {
-    on_call_(ranges);
-    for (int root = 0; root < size(); ++root) {
-      const dist::Range r = ranges[static_cast<size_t>(root)];
-      const auto all = gather(data, r);
-      if (root != rank() || r.size() == 0) continue;
-      for (int64_t i = 0; i < r.size(); ++i) {
-        float sum = all[0][static_cast<size_t>(i)];
-        for (size_t peer = 1; peer < all.size(); ++peer) sum += all[peer][static_cast<size_t>(i)];
-        data.f32()[r.begin + i] = sum;
-      }
-    }
-  }
-
-  void all_gather_ranges(tensor::Stream, Tensor data,
-                         std::span<const dist::Range> ranges) override {
-    on_call_(ranges);
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      const size_t root = i % static_cast<size_t>(size());
-      std::ranges::copy(gather(data, ranges[i])[root], data.f32() + ranges[i].begin);
-    }
-  }
-
- private:
-  std::vector<std::vector<float>> gather(const Tensor& data, dist::Range r) {
-    std::vector<std::vector<float>> all;
-    for (const auto& bytes :
-         host_.all_gather(std::string(reinterpret_cast<const char*>(data.f32() + r.begin),
-                                      static_cast<size_t>(r.size()) * 4))) {
-      all.emplace_back(bytes.size() / 4);
-      if (!bytes.empty()) std::memcpy(all.back().data(), bytes.data(), bytes.size());
-    }
-    return all;
-  }
-
-  dist::Communicator& host_;
-  std::function<void(std::span<const dist::Range>)> on_call_;
-};
-
-enum class Way { kHost, kBehind, kAtOnce, kBesideAttention };
-
-ExchangeStart start_of(Way way) {
-  if (way == Way::kBehind) return ExchangeStart::kBehindBackward;
-  return way == Way::kAtOnce ? ExchangeStart::kAtOnce : ExchangeStart::kBesideAttention;
-}
+// kBeside: parts go with the next layer's attention, as over NCCL.
+enum class Way { kPlain, kBehind, kBeside };
 
 struct Case {
   std::string model;
@@ -87,18 +35,16 @@ struct Outcome {
 
 std::vector<Outcome> run_training(const Case& c, Way way) {
   std::vector<Outcome> outcomes(static_cast<size_t>(c.num_ranks));
-  dist::run_threaded_ranks(c.num_ranks, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(c.num_ranks, [&](dist::Collective& communicator) {
     Outcome& own = outcomes[static_cast<size_t>(communicator.rank())];
     TinyPolicy policy(c.model);
-    GradientExchange exchange = a_part_a_layer();
-    exchange.start = start_of(way);
-    if (way != Way::kHost) {
-      exchange.communicator = std::make_unique<HostExchange>(
-          communicator, [&](auto ranges) { own.calls.emplace_back(ranges.begin(), ranges.end()); });
-    }
+    dist::Collective spied(std::make_unique<SpiedBackend>(
+        communicator, way == Way::kBeside,
+        [&](auto ranges) { own.calls.emplace_back(ranges.begin(), ranges.end()); }));
     TrainOptions options = packed(c.max_tokens);
     options.recompute_granularity = c.recompute;
-    Trainer trainer = policy.trainer(communicator, options, {}, std::move(exchange));
+    Trainer trainer = policy.trainer(communicator, way == Way::kPlain ? communicator : spied,
+                                     options, {}, kAPartALayer);
     for (uint64_t step = 0; step < 2; ++step) {
       own.norm = trainer
                      .step(mixed_samples(7, 40 + step), full_loss(), 0.01,
@@ -121,8 +67,8 @@ TEST(Exchange, OverlapChangesNoBit) {
   }
   cases.push_back({"qwen3_tied_mqa", 2, 50, "full"});
   for (const Case& c : cases) {
-    const auto expected = run_training(c, Way::kHost);
-    for (const Way way : {Way::kBehind, Way::kAtOnce, Way::kBesideAttention}) {
+    const auto expected = run_training(c, Way::kPlain);
+    for (const Way way : {Way::kBehind, Way::kBeside}) {
       const auto actual = run_training(c, way);
       for (size_t rank = 0; rank < actual.size(); ++rank) {
         const std::string where = c.text() + ", rank " + std::to_string(rank) + ", way " +
@@ -143,7 +89,7 @@ TEST(Exchange, OverlapChangesNoBit) {
 // weights at once.
 TEST(Exchange, EveryPartOnceThenTheGathers) {
   const Case c{"qwen2_untied", 3};
-  const auto outcome = run_training(c, Way::kBesideAttention)[0];
+  const auto outcome = run_training(c, Way::kBeside)[0];
   TinyPolicy policy(c.model);
   std::vector<dist::Range> parts;
   for (const GradientPart& part : list_gradient_parts(policy.store, policy.spec, 1))
@@ -161,32 +107,28 @@ TEST(Exchange, EveryPartOnceThenTheGathers) {
   EXPECT_EQ(outcome.calls, expected);
 }
 
-// One microbatch: when the head's gradients are handed over, the layers' are not yet there.
+// One microbatch: when the head's gradients are handed over, the layers' are not yet there. A group
+// that blocks the caller gets them behind backward.
 TEST(Exchange, StartsWhileBackwardIsAtWork) {
-  for (const auto start :
-       {ExchangeStart::kAtOnce, ExchangeStart::kBesideAttention, ExchangeStart::kBehindBackward}) {
-    dist::run_threaded_ranks(2, [&](dist::Communicator& communicator) {
+  for (const bool is_queued : {true, false}) {
+    dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
       TinyPolicy policy;
-      // The next layer's MLP comes before its attention.
-      const bool at_once = start == ExchangeStart::kAtOnce;
-      const Tensor probe = policy.store.gradient(policy.store.find(
-          at_once ? "layers.0.mlp.down.weight" : "layers.0.attention.qkv.weight"));
+      const Tensor probe =
+          policy.store.gradient(policy.store.find("layers.0.attention.qkv.weight"));
       std::vector<bool> was_zero;
-      GradientExchange exchange = a_part_a_layer();
-      exchange.start = start;
-      exchange.communicator =
-          std::make_unique<HostExchange>(communicator, [&](std::span<const dist::Range>) {
+      dist::Collective spied(std::make_unique<SpiedBackend>(
+          communicator, is_queued, [&](std::span<const dist::Range>) {
             was_zero.push_back(std::all_of(probe.f32(), probe.f32() + probe.num_elements(),
                                            [](float g) { return g == 0; }));
-          });
-      Trainer trainer = policy.trainer(communicator, packed(4096), {}, std::move(exchange));
+          }));
+      Trainer trainer = policy.trainer(communicator, spied, packed(4096), {}, kAPartALayer);
       const Sample sample = mixed_samples(1, 50)[0];
       trainer.step({&sample, 1}, full_loss(), 0.01);
       ASSERT_EQ(was_zero.size(), 5u);  // head, two layers, embedding; weights
       double at_work[1] = {was_zero[0] && was_zero[1] && !was_zero[2] ? 1.0 : 0.0};
-      communicator.all_reduce_sum(at_work);
+      dist::all_reduce_sum(communicator, at_work);
       // On the rank that has the microbatch.
-      EXPECT_EQ(at_work[0], start == ExchangeStart::kBehindBackward ? 0 : 1);
+      EXPECT_EQ(at_work[0], is_queued ? 1 : 0);
     });
   }
 }
@@ -194,16 +136,16 @@ TEST(Exchange, StartsWhileBackwardIsAtWork) {
 // Each rank hands over another number of parts early.
 TEST(Exchange, RanksMayStartAtDifferentTimes) {
   for (const int64_t early : {0, 2, 5}) {
-    dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
       TinyPolicy policy, other;
       const int64_t n = policy.store.num_elements();
       std::vector<dist::Range> parts;
       for (int64_t end = n; end > 0; end -= std::min<int64_t>(end, 1600))
         parts.push_back({std::max<int64_t>(0, end - 1600), end});
       ASSERT_GT(parts.size(), 5u);
-      ShardedAdamW by_parts(policy.store, communicator, {}, {}, parts,
-                            std::make_unique<HostExchange>(communicator, [](auto) {}));
-      ShardedAdamW on_host(other.store, communicator, {}, {}, parts);
+      const dist::Groups groups = dist::data_parallel_groups(communicator);
+      ShardedAdamW by_parts(policy.store, communicator, groups, {}, {}, parts);
+      ShardedAdamW at_the_end(other.store, communicator, groups, {}, {}, parts);
       for (int64_t i = 0; i < n; ++i) {
         policy.store.flat_gradients().f32()[i] = other.store.flat_gradients().f32()[i] =
             std::sin(static_cast<float>(i + 7 * communicator.rank()));
@@ -211,9 +153,9 @@ TEST(Exchange, RanksMayStartAtDifferentTimes) {
       for (int64_t part = 0; part < early - communicator.rank(); ++part)
         by_parts.start_gradient_part(cpu_context(), part);
       const double norm = by_parts.reduce_gradients(cpu_context());
-      EXPECT_EQ(norm, on_host.reduce_gradients(cpu_context()));
+      EXPECT_EQ(norm, at_the_end.reduce_gradients(cpu_context()));
       by_parts.step(cpu_context(), 0.01, norm);
-      on_host.step(cpu_context(), 0.01, norm);
+      at_the_end.step(cpu_context(), 0.01, norm);
       EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()),
                                  floats_of(other.store.flat_weights())),
                 "");

@@ -5,6 +5,10 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
+#include "slimexx/dist/device_collective.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/world.h"
+#include "train/spied_exchange.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {
@@ -28,11 +32,10 @@ model::ModelSpec small_spec(bool tied) {
   return model::read_model_spec(config, "test");
 }
 
-// One rank alone goes through the exchange too.
-std::unique_ptr<dist::DeviceCommunicator> exchange_of_one(tensor::Device device) {
-  if (device.is_cpu() || world->size() > 1) return nullptr;
-  const std::vector<int> group = {0};
-  return dist::make_device_communicator(world->communicator(), group, device);
+// Over NCCL, one rank alone too.
+std::unique_ptr<dist::Collective> make_exchange(tensor::Device device) {
+  if (device.is_cpu()) return nullptr;
+  return dist::make_device_collective(world->ranks(), device);
 }
 
 struct Policy {
@@ -86,7 +89,7 @@ struct Steps {
 };
 
 Steps run_steps(tensor::Device device, bool early) {
-  dist::Communicator& host = world->communicator();
+  dist::Collective& host = world->ranks();
   Policy policy(device, false);
   if (device.is_cpu()) {  // starts from what the device's weights were rounded to
     for (const auto& info : policy.store.infos()) {
@@ -98,8 +101,10 @@ Steps run_steps(tensor::Device device, bool early) {
   OptimizerOptions options;
   options.weight_decay = 0.1;
   const int64_t n = policy.store.num_elements();
-  ShardedAdamW optimizer(policy.store, host, options, device, uneven_parts(n),
-                         exchange_of_one(device));
+  const auto exchange = make_exchange(device);
+  ShardedAdamW optimizer(policy.store, host,
+                         dist::data_parallel_groups(exchange ? *exchange : host), options, device,
+                         uneven_parts(n));
   tensor::Arena arena(device, int64_t{64} << 20, "test");
   const ops::Context ctx = ops::compute_context(arena);
   Steps result;
@@ -153,14 +158,14 @@ TEST(NcclRanks, EarlyPartsChangeNoBit) {
   EXPECT_EQ(early.norms, late.norms);
 }
 
-std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recompute,
-                                ExchangeStart start) {
+std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recompute, bool beside) {
   Policy policy(own_device(), tied);
+  const auto exchange = make_exchange(own_device());
+  dist::Collective dp(std::make_unique<SpiedBackend>(*exchange, beside, [](auto) {}));
   TrainOptions options = packed(max_tokens);
   options.recompute_granularity = recompute;
-  Trainer trainer(
-      policy.transformer, policy.store, world->communicator(), options, {}, 1.0f, own_device(),
-      {.communicator = exchange_of_one(own_device()), .min_part_elements = 1, .start = start});
+  Trainer trainer(policy.transformer, policy.store, world->ranks(), dist::data_parallel_groups(dp),
+                  options, {}, 1.0f, own_device(), 1);
   for (uint64_t step = 0; step < 3; ++step) {
     const StepResult r = trainer.step(mixed_samples(9, 60 + step, 1024), full_loss(), 1e-3);
     EXPECT_FALSE(r.skipped);
@@ -172,13 +177,12 @@ std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recom
 TEST(NcclRanks, TrainerOverlapChangesNoBit) {
   for (const bool tied : {true, false}) {
     for (const int64_t max_tokens : {60, 4096}) {  // several microbatches; one: a rank has none
-      const auto behind = run_training(tied, max_tokens, "none", ExchangeStart::kBehindBackward);
-      for (const auto start : {ExchangeStart::kAtOnce, ExchangeStart::kBesideAttention}) {
-        EXPECT_EQ(first_difference(run_training(tied, max_tokens, "none", start), behind), "");
-        EXPECT_EQ(first_difference(run_training(tied, max_tokens, "full", start), behind), "");
-      }
+      const auto behind = run_training(tied, max_tokens, "none", false);
+      for (const char* recompute : {"none", "full"})
+        EXPECT_EQ(first_difference(run_training(tied, max_tokens, recompute, true), behind), "");
       // All ranks hold the same weights.
-      const auto all = world->communicator().all_gather(
+      const auto all = dist::all_gather_bytes(
+          world->ranks(),
           std::string(reinterpret_cast<const char*>(behind.data()), behind.size() * 4));
       for (const auto& bytes : all) EXPECT_EQ(bytes == all[0], true);
     }
@@ -200,7 +204,7 @@ int main(int argc, char** argv) {
   try {
     slimexx::tensor::select_device(slimexx::train::own_device());
     const int status = RUN_ALL_TESTS();
-    world.communicator().barrier();
+    world.ranks().barrier();
     return status;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "rank %d: %s\n", world.rank(), e.what());

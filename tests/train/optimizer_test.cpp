@@ -8,6 +8,7 @@
 
 #include "cpu_context.h"
 #include "slimexx/base/json.h"
+#include "slimexx/dist/thread_ranks.h"
 #include "slimexx/ops/elementwise.h"
 #include "test_paths.h"
 #include "train/tiny_policy.h"
@@ -65,13 +66,14 @@ enum class Cut { kWhole, kParts };
 State run_steps(int num_ranks, int num_steps, double clip_grad, const char* state_dtype = "float32",
                 Cut cut = Cut::kWhole) {
   State state;
-  dist::run_threaded_ranks(num_ranks, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(num_ranks, [&](dist::Collective& communicator) {
     TinyPolicy policy(kGoldenModel);
     OptimizerOptions options = golden_options(clip_grad);
     options.state_dtype = state_dtype;
     std::vector<dist::Range> parts;
     if (cut == Cut::kParts) parts = uneven_parts(policy.store.num_elements());
-    ShardedAdamW optimizer(policy.store, communicator, options, {}, std::move(parts));
+    ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
+                           options, {}, std::move(parts));
     for (int k = 0; k < num_steps; ++k) {
       ops::fill_zero(cpu_context(), policy.store.flat_gradients());
       if (communicator.rank() == num_ranks - 1) fill_gradients(policy.store, k);
@@ -99,9 +101,10 @@ TEST(ShardedAdamW, AgreesWithTorch) {
   }
   ASSERT_GT(golden.size(), 20u);
 
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy(kGoldenModel);
-  ShardedAdamW optimizer(policy.store, *communicator, golden_options(1.0), {});
+  ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
+                         golden_options(1.0), {});
   int decayed = 0, exempt = 0;
   for (const auto& info : policy.store.infos()) (info.decayed ? decayed : exempt) += 1;
   EXPECT_GT(decayed, 4);
@@ -189,7 +192,7 @@ TEST(ShardedAdamW, Bf16MomentsFollowFloat32) {
 }
 
 TEST(ShardedAdamW, Bf16MomentsTakeHalfTheBytes) {
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy(kGoldenModel);
   const auto section = [&](int64_t element_bytes) {
     return (policy.store.num_elements() * element_bytes + 255) / 256 * 256;
@@ -198,7 +201,8 @@ TEST(ShardedAdamW, Bf16MomentsTakeHalfTheBytes) {
     OptimizerOptions options = golden_options(1.0);
     options.state_dtype = dtype;
     const int64_t before = tensor::allocation_counters({}).live_bytes;
-    const ShardedAdamW optimizer(policy.store, *communicator, options, {});
+    const ShardedAdamW optimizer(policy.store, communicator,
+                                 dist::data_parallel_groups(communicator), options, {});
     EXPECT_EQ(tensor::allocation_counters({}).live_bytes - before,
               section(4) + 2 * section(moment_bytes))
         << dtype;
@@ -209,11 +213,11 @@ TEST(ShardedAdamW, Bf16MomentsTakeHalfTheBytes) {
 
 TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
   for (const int ranks : {1, 3}) {
-    dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(ranks, [&](dist::Collective& communicator) {
       TinyPolicy policy(kGoldenModel);
       for (const double clip : {0.0, 0.5, 1e9}) {
-        ShardedAdamW optimizer(policy.store, communicator, golden_options(clip), {},
-                               uneven_parts(policy.store.num_elements()));
+        ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
+                               golden_options(clip), {}, uneven_parts(policy.store.num_elements()));
         // Rank r brings (r + 1) * 2^-4 everywhere: exact sums. Gaps stay zero.
         ops::fill_zero(cpu_context(), policy.store.flat_gradients());
         int64_t n = 0;
@@ -242,10 +246,10 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
 }
 
 TEST(ShardedAdamW, NormSeesNanOfEveryRank) {
-  dist::run_threaded_ranks(3, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
     TinyPolicy policy(kGoldenModel);
-    ShardedAdamW optimizer(policy.store, communicator, golden_options(1.0), {},
-                           uneven_parts(policy.store.num_elements()));
+    ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
+                           golden_options(1.0), {}, uneven_parts(policy.store.num_elements()));
     for (int culprit = 0; culprit < 3; ++culprit) {
       fill_gradients(policy.store, 0);
       if (communicator.rank() == culprit) {
@@ -259,9 +263,10 @@ TEST(ShardedAdamW, NormSeesNanOfEveryRank) {
 
 // Decay alone, gradients of zero: matrices shrink by lr * decay a step, vectors stay to the bit.
 TEST(ShardedAdamW, DecayExemptsVectors) {
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy(kGoldenModel), before(kGoldenModel);
-  ShardedAdamW optimizer(policy.store, *communicator, golden_options(1.0), {});
+  ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
+                         golden_options(1.0), {});
   ops::fill_zero(cpu_context(), policy.store.flat_gradients());
   optimizer.step(cpu_context(), 0.5, optimizer.reduce_gradients(cpu_context()));
   for (const auto& info : policy.store.infos()) {

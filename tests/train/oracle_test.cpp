@@ -33,8 +33,7 @@ struct Oracle {
         file(directory + "/oracle.safetensors"),
         spec(model::read_model_spec(folder.config(), directory + "/config.json")),
         transformer(spec, {}, 256),
-        store(spec, {}, true),
-        communicator(dist::make_single_communicator()) {
+        store(spec, {}, true) {
     model::load_hf_weights(store, spec, folder);
     const io::TensorEntry* ids = file.find("input_ids");
     batch = ids->shape[0];
@@ -71,7 +70,7 @@ struct Oracle {
   Trainer trainer(const TrainOptions& options = {}) {
     OptimizerOptions optimizer;
     optimizer.lr = 0;
-    return Trainer(transformer, store, *communicator, options, optimizer, 1.0f, {});
+    return Trainer(transformer, store, ranks, dist::groups_of_one(), options, optimizer, 1.0f, {});
   }
 
   void expect_gradients(const std::string& prefix) const {
@@ -98,7 +97,7 @@ struct Oracle {
   model::ModelSpec spec;
   model::Decoder transformer;
   model::ParameterStore store;
-  std::unique_ptr<dist::Communicator> communicator;
+  dist::Collective ranks;
   std::vector<int64_t> input_ids;
   std::vector<float> mask;
   int64_t batch = 0, length = 0;

@@ -27,11 +27,11 @@ struct Outcome {
 
 // Three steps, with the activations in `bytes` (0: an arena that grows).
 Outcome train(const std::string& model, int64_t bytes, const std::string& recompute) {
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy(model);
   TrainOptions options = packed(num_tokens());
   options.recompute_granularity = recompute;
-  Trainer trainer = policy.trainer(*communicator, options);
+  Trainer trainer = policy.trainer(communicator, options);
   const tensor::Buffer memory({}, bytes, "activations");
   if (bytes > 0) trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
   const int64_t buffers = tensor::allocation_counters({}).num_allocations;
@@ -44,11 +44,11 @@ Outcome train(const std::string& model, int64_t bytes, const std::string& recomp
 }
 
 ActivationBytes plan(const std::string& model, const std::string& recompute) {
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy(model);
   TrainOptions options = packed(num_tokens());
   options.recompute_granularity = recompute;
-  return policy.trainer(*communicator, options).plan_activations(kLongest, kNumSamples);
+  return policy.trainer(communicator, options).plan_activations(kLongest, kNumSamples);
 }
 
 class PlannedMemory : public testing::TestWithParam<std::string> {};

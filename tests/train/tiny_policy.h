@@ -9,7 +9,7 @@
 
 #include "base/float_vectors.h"
 #include "slimexx/base/philox.h"
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/ops/policy_loss.h"
@@ -38,10 +38,15 @@ struct TinyPolicy {
         store(spec, {}, true) {
     model::load_hf_weights(store, spec, folder);
   }
-  Trainer trainer(dist::Communicator& communicator, const TrainOptions& options = {},
-                  const OptimizerOptions& optimizer = {}, GradientExchange exchange = {}) {
-    return Trainer(transformer, store, communicator, options, optimizer, 0.9f, {},
-                   std::move(exchange));
+  Trainer trainer(dist::Collective& communicator, const TrainOptions& options = {},
+                  const OptimizerOptions& optimizer = {}, int64_t min_part_elements = 0) {
+    return trainer(communicator, communicator, options, optimizer, min_part_elements);
+  }
+  // Gradients and weights go through `dp`, of the same ranks.
+  Trainer trainer(dist::Collective& host, dist::Collective& dp, const TrainOptions& options,
+                  const OptimizerOptions& optimizer, int64_t min_part_elements) {
+    return Trainer(transformer, store, host, dist::data_parallel_groups(dp), options, optimizer,
+                   0.9f, {}, min_part_elements);
   }
   io::HfFolder folder;
   model::ModelSpec spec;
@@ -54,14 +59,10 @@ inline std::vector<float> floats_of(const tensor::Tensor& t) {
 }
 
 // Small models in as many parts as large ones.
-inline GradientExchange a_part_a_layer() {
-  GradientExchange exchange;
-  exchange.min_part_elements = 1;
-  return exchange;
-}
+inline constexpr int64_t kAPartALayer = 1;
 
 // All owners' elements of a piece of state, as the flat parameters lie; gaps included.
-inline std::vector<float> gather_state(dist::Communicator& communicator,
+inline std::vector<float> gather_state(dist::Collective& communicator,
                                        const ShardedAdamW& optimizer, const tensor::Tensor& own) {
   const auto& slices = optimizer.slices();
   int64_t num_elements = 0;
@@ -73,8 +74,9 @@ inline std::vector<float> gather_state(dist::Communicator& communicator,
                              all.data() + piece.range.begin, piece.range.size());
   }
   const auto ranks = static_cast<size_t>(communicator.size());
+  const tensor::Tensor values(all.data(), tensor::DType::kF32, {}, {num_elements});
   for (size_t first = 0; first < slices.size(); first += ranks)
-    communicator.all_gather_ranges(all.data(), 4, std::span(slices).subspan(first, ranks));
+    communicator.all_gather_ranges({}, values, std::span(slices).subspan(first, ranks));
   return all;
 }
 

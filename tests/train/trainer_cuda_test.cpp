@@ -46,9 +46,10 @@ class TrainerCuda : public testing::TestWithParam<std::string> {
     tensor::select_device(test_device());
   }
   Trainer trainer(Policy& policy, const TrainOptions& options) {
-    return Trainer(policy.decoder, policy.store, *communicator_, options, {}, 0.9f, policy.device);
+    return Trainer(policy.decoder, policy.store, ranks_, dist::groups_of_one(), options, {}, 0.9f,
+                   policy.device);
   }
-  const std::unique_ptr<dist::Communicator> communicator_ = dist::make_single_communicator();
+  dist::Collective ranks_;
 };
 
 // E3, and recomputation, which changes no bit either.

@@ -1,4 +1,5 @@
 #include "slimexx/train/trainer.h"
+#include "slimexx/dist/thread_ranks.h"
 #include "slimexx/ops/policy_loss.h"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ Outcome run_step(const Variation& v, std::vector<Sample> samples, const StepLoss
                  const OptimizerOptions& optimizer = {}, double learning_rate = 0) {
   if (v.reversed) std::ranges::reverse(samples);
   Outcome outcome;
-  dist::run_threaded_ranks(v.num_ranks, [&](dist::Communicator& communicator) {
+  dist::run_thread_ranks(v.num_ranks, [&](dist::Collective& communicator) {
     TinyPolicy policy;
     Trainer trainer = policy.trainer(communicator, v.options, optimizer);
     Outcome own;
@@ -105,7 +106,7 @@ TEST(Trainer, LogProbsAreTheSameBitsForAnyPackingAndRanks) {
   all.insert(all.begin(), Variation{"whole", 1, packed(4096)});
   for (const Variation& v : all) {
     std::mutex mutex;
-    dist::run_threaded_ranks(v.num_ranks, [&](dist::Communicator& communicator) {
+    dist::run_thread_ranks(v.num_ranks, [&](dist::Collective& communicator) {
       TinyPolicy policy;
       const auto scores = policy.trainer(communicator, v.options)
                               .compute_log_probs(policy.transformer, policy.store, samples);
@@ -125,10 +126,10 @@ TEST(Trainer, LogProbsAreTheSameBitsForAnyPackingAndRanks) {
 // The aggregation written down over the log-probs: a masked sample counts in the per-sample mean.
 TEST(Trainer, AggregatesPerSampleOrPerToken) {
   const auto samples = mixed_samples(6, 9);
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy;
   const auto scores =
-      policy.trainer(*communicator).compute_log_probs(policy.transformer, policy.store, samples);
+      policy.trainer(communicator).compute_log_probs(policy.transformer, policy.store, samples);
   double of_samples = 0, sum = 0, tokens = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
     double own = 0, count = 0;
@@ -154,9 +155,9 @@ TEST(Trainer, AggregatesPerSampleOrPerToken) {
 TEST(Trainer, FirstStepHasRatioOneAndNoLogProbDifference) {
   auto samples = mixed_samples(8, 10);
   {
-    const auto communicator = dist::make_single_communicator();
+    dist::Collective communicator;
     TinyPolicy policy;
-    const auto scores = policy.trainer(*communicator, packed(1))
+    const auto scores = policy.trainer(communicator, packed(1))
                             .compute_log_probs(policy.transformer, policy.store, samples);
     for (size_t i = 0; i < samples.size(); ++i) {
       samples[i].old_log_probs.clear();
@@ -195,7 +196,7 @@ TEST(Trainer, NanGradientSkipsTheStep) {
     for (size_t t = 0; t < bad[4].loss_mask.size(); ++t) bad[4].loss_mask[t] = 1;
     bad[4].advantages[0] = poison;
     for (const int ranks : {1, 3}) {
-      dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+      dist::run_thread_ranks(ranks, [&](dist::Collective& communicator) {
         TinyPolicy policy, fresh;
         const TrainOptions options = packed(30);
         Trainer trainer = policy.trainer(communicator, options);
@@ -227,7 +228,7 @@ TEST(Trainer, IsDeterministic) {
     std::vector<std::vector<float>> runs;
     for (int run = 0; run < 2; ++run) {
       std::vector<std::vector<float>> weights(static_cast<size_t>(ranks));
-      dist::run_threaded_ranks(ranks, [&](dist::Communicator& communicator) {
+      dist::run_thread_ranks(ranks, [&](dist::Collective& communicator) {
         TinyPolicy policy;
         Trainer trainer = policy.trainer(communicator, packed(40));
         for (uint64_t step = 0; step < 3; ++step)
@@ -244,9 +245,9 @@ TEST(Trainer, IsDeterministic) {
 // A step lowers the loss that it was made for: signs and scales of the whole chain.
 TEST(Trainer, StepsLowerTheLoss) {
   const auto samples = mixed_samples(6, 30);
-  const auto communicator = dist::make_single_communicator();
+  dist::Collective communicator;
   TinyPolicy policy;
-  Trainer trainer = policy.trainer(*communicator);
+  Trainer trainer = policy.trainer(communicator);
   StepLoss loss;
   loss.policy.kind = ops::LossKind::kSft;
   double before = 0, after = 0;

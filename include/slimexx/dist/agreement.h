@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "slimexx/base/error.h"
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 
 namespace slimexx::dist {
 
@@ -16,7 +16,7 @@ class AgreedError : public Error {
 };
 
 // Runs `work`, which must call nothing collective. If it throws an Error on some rank, all ranks
-// throw the AgreedError of the first such rank. Collective.
-void run_agreed(Communicator& communicator, const std::function<void()>& work);
+// throw the AgreedError of the first such rank. Collective over `host`, on host memory.
+void run_agreed(Collective& host, const std::function<void()>& work);
 
 }  // namespace slimexx::dist

@@ -43,6 +43,8 @@ class Collective {
   int rank() const { return rank_; }
   int size() const { return size_; }
   tensor::Device device() const { return device_; }  // of the tensors; means nothing in size 1
+  // Whether operations go on beside the caller, so that it pays to start one early.
+  bool is_queued() const;
 
   // Returns when all ranks have called it, and what they queued on their compute streams is done.
   void barrier();

@@ -1,6 +1,6 @@
 // The groups of ranks that one rank belongs to, for code that computes: Megatron's axes. Every
 // reference is valid; where an axis has one rank it is a group of one, which sends nothing. Groups
-// with the same ranks are one object. Owned by a ProcessGrid, or by groups_of_one.
+// with the same ranks are one object. Owned by a ProcessGrid, or as said below.
 #pragma once
 #include "slimexx/dist/collective.h"
 
@@ -19,5 +19,8 @@ struct Groups {
 
 // Where there is no grid: one rank in every group. Any thread.
 const Groups& groups_of_one();
+
+// A grid of data parallelism alone: `ranks` are the world, dp and edp, the others groups of one.
+Groups data_parallel_groups(Collective& ranks);
 
 }  // namespace slimexx::dist

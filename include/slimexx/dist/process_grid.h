@@ -1,8 +1,12 @@
-// Which rank holds which part. Rank order is Megatron's, fastest first: tp, cp, dp, pp; the expert
-// grid (etp, ep, edp, pp) covers the same ranks.
+// Which rank holds which part of the work, and the groups that follow. Rank order is Megatron's,
+// fastest first: tp, cp, dp, pp; the expert grid (etp, ep, edp, pp) covers the same ranks.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "slimexx/dist/groups.h"
 
 namespace slimexx::dist {
 
@@ -15,22 +19,52 @@ struct GridPosition {
   int etp = 0, ep = 0, edp = 0;
 };
 
-class ProcessGrid {
+enum class GridAxis : uint8_t { kTp, kCp, kPp, kDp, kEp, kEtp, kEdp };
+inline constexpr int kNumGridAxes = 7;
+
+// The arithmetic of a grid; needs no ranks that run.
+class GridShape {
  public:
   // Throws Error(kUsage) with the equation if the sizes do not divide the world.
-  ProcessGrid(int world_size, const GridSizes& sizes);
+  GridShape(int world_size, const GridSizes& sizes);
   int world_size() const { return world_size_; }
   const GridSizes& sizes() const { return sizes_; }
-  int dp() const { return dp_; }    // data-parallel size of the dense grid
-  int edp() const { return edp_; }  // of the expert grid
   GridPosition position(int rank) const;
-  // The ranks that share all coordinates of `rank` but dp, ascending.
-  std::vector<int> data_parallel_group(int rank) const;
+  int size(GridAxis axis) const { return of(axis).size; }
+  int coordinate(GridAxis axis, int rank) const { return rank / of(axis).stride % of(axis).size; }
+  // The ranks that share all coordinates of `rank` but this one, ascending.
+  std::vector<int> group(GridAxis axis, int rank) const;
+  // The axes have the same groups: they cut the world alike.
+  bool are_alike(GridAxis a, GridAxis b) const;
 
  private:
+  struct Axis {
+    int size = 1, stride = 1;  // between neighbours
+  };
+  const Axis& of(GridAxis axis) const { return axes_[static_cast<size_t>(axis)]; }
   int world_size_;
   GridSizes sizes_;
-  int dp_, edp_;
+  std::array<Axis, kNumGridAxes> axes_;
+};
+
+// A grid of ranks that run, with its groups: those of the CPU are parts of `host`, those of a
+// device go over NCCL. Made once a run, and destroyed before the memory that its groups work on:
+// after a failure that may be freed only once nothing waits in NCCL.
+class ProcessGrid {
+ public:
+  // `host` has all ranks of the grid and must outlive it. Collective.
+  ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Device device);
+  ProcessGrid(const ProcessGrid&) = delete;
+  ProcessGrid& operator=(const ProcessGrid&) = delete;
+  const GridShape& shape() const { return shape_; }
+  const Groups& groups() const { return *groups_; }
+
+ private:
+  GridShape shape_;
+  Collective one_;
+  std::unique_ptr<Collective> device_world_;
+  std::vector<std::unique_ptr<Collective>> parts_;
+  std::unique_ptr<Groups> groups_;
 };
 
 }  // namespace slimexx::dist

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 
 namespace slimexx::dist {
 
@@ -20,7 +20,7 @@ class RankWatch {
  public:
   // `on_limit` gets the reason just before the process ends, on the watch's own thread: the main
   // one waits for the silent rank. Collective.
-  RankWatch(Communicator& communicator, RankWatchOptions options,
+  RankWatch(Collective& host, RankWatchOptions options,
             std::function<void(const std::string&)> on_limit);
   ~RankWatch();  // waits for nobody
   RankWatch(const RankWatch&) = delete;

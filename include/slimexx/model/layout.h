@@ -22,6 +22,6 @@ ParameterInfo narrow(const ParameterInfo& info, const dist::GridSizes& sizes,
 
 // `stages` are the parameters of each pipeline stage, grid.sizes().pp of them.
 Layout make_layout(const std::vector<std::vector<ParameterInfo>>& stages,
-                   const dist::ProcessGrid& grid);
+                   const dist::GridShape& grid);
 
 }  // namespace slimexx::model

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "slimexx/data/prompts.h"
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 #include "slimexx/reward/rewards.h"
 #include "slimexx/rollout/generate.h"
 #include "slimexx/sample/sample.h"
@@ -45,14 +45,14 @@ struct GenerationRequest {
 // soon after `should_stop`, set on all ranks or none, says so on one; any other Error of a rank as
 // agreed by all. Collective.
 void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
-                       dist::Communicator& world, const std::function<bool()>& should_stop,
+                       dist::Collective& world, const std::function<bool()>& should_stop,
                        const std::function<void(rollout::Completion)>& take_completion);
 
 class Generator {
  public:
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
   Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
-            dist::Communicator& communicator);
+            dist::Collective& communicator);
   // Samples in the groups' order. Samples whose grader failed are masked (see
   // mask_failed_samples). Throws Error(kInterrupted), on all ranks, if
   // should_stop said so on one. Collective.
@@ -64,7 +64,7 @@ class Generator {
 
   rollout::Engine& engine_;
   const text::Tokenizer* tokenizer_;
-  dist::Communicator& communicator_;
+  dist::Collective& communicator_;
 };
 
 // Fills what the grader says of the samples, whose groups are among `groups`.

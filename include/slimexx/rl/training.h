@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/world.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/rl/run_start.h"
 #include "slimexx/tensor/tensor.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/collective.h"
 #include "slimexx/model/parameters.h"
 
 namespace slimexx::train {

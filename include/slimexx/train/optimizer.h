@@ -1,15 +1,14 @@
 // AdamW over a ParameterStore, its state sharded over data-parallel ranks (ZeRO-1): the flat
 // parameters are cut into parts, every rank reduces, updates and keeps one slice of each part
-// (gradient_parts.h), then all gather the new weights. On CUDA ranks exchange device memory: a
-// part's gradients may go while backward is still at work on others.
+// (gradient_parts.h), then all gather the new weights. Over NCCL a part's gradients may go while
+// backward is still at work on others.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "slimexx/dist/communicator.h"
-#include "slimexx/dist/device_communicator.h"
+#include "slimexx/dist/collective.h"
+#include "slimexx/dist/groups.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/optimizer.h"
 #include "slimexx/train/gradient_parts.h"
@@ -21,13 +20,11 @@ class ShardedAdamW {
  public:
   // The master weights start as the store's weights. Collective in that all ranks make one.
   // `parts` of the flat parameters are exchanged one by one, in this order; they cover it, each a
-  // multiple of kSliceElements, the same on every rank. Left out, one part holds all. `exchange`
-  // has the ranks of `communicator`; left out, one is made where several ranks run on CUDA, and
-  // none else: then all goes through `communicator`.
-  ShardedAdamW(model::ParameterStore& store, dist::Communicator& communicator,
+  // multiple of kSliceElements, the same on every rank. Left out, one part holds all. Gradients and
+  // weights go through groups.dp; `host` has all ranks and adds up the norm. Both are borrowed.
+  ShardedAdamW(model::ParameterStore& store, dist::Collective& host, const dist::Groups& groups,
                const OptimizerOptions& options, tensor::Device device,
-               std::vector<dist::Range> parts = {},
-               std::unique_ptr<dist::DeviceCommunicator> exchange = nullptr);
+               std::vector<dist::Range> parts = {});
 
   // In a planning context: takes and gives back the scratch of reduce_gradients, step and
   // weight_norm.
@@ -35,7 +32,7 @@ class ShardedAdamW {
   // Part `index` is final when what the stream holds has run: its sum over ranks is queued behind
   // that, beside what the stream gets from now on. Parts come in order, and nothing writes them
   // until reduce_gradients. Every rank queues the same parts in the same order: how many of them by
-  // this call, and when, is its own affair, and changes no bit. Does nothing without an exchange.
+  // this call, and when, is its own affair, and changes no bit.
   void start_gradient_part(const ops::Context& ctx, int64_t index);
   // The same for all parts that are left. Call it before any collective of the host: another rank
   // may not get there before its parts are summed.
@@ -70,22 +67,23 @@ class ShardedAdamW {
   std::span<const dist::Range> slices_of(size_t part) const;
   std::vector<ops::ElementRange> owned_ranges() const;
   std::vector<ops::DecayRange> decay_ranges() const;
-  void sum_on_host();
+  void reduce_part(tensor::Stream stream, tensor::Arena& scratch, size_t part) const;
+  int64_t measure_reduction(tensor::Device device) const;
   void gather(const ops::Context& ctx, const tensor::Tensor& flat);
   model::ParameterStore& store_;
-  dist::Communicator& communicator_;
+  dist::Collective& host_;
+  dist::Collective& dp_;
   OptimizerOptions options_;
   std::vector<dist::Range> parts_, slices_;
   std::vector<OwnedPiece> pieces_;
-  tensor::Buffer state_, scratch_;
+  tensor::Buffer state_;
+  tensor::Arena scratch_;     // of the sums over ranks
   tensor::Arena no_scratch_;  // of copies, which need none
   tensor::Tensor master_, exp_avg_, exp_avg_sq_;
   int64_t num_steps_ = 0;
   size_t num_started_parts_ = 0;
   tensor::Stream exchange_stream_;
   tensor::Event ready_, summed_;
-  // Last, so that it goes first: after a failure the memory above is freed only once nothing waits.
-  std::unique_ptr<dist::DeviceCommunicator> exchange_;
 };
 
 }  // namespace slimexx::train

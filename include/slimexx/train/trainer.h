@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "slimexx/dist/communicator.h"
+#include "slimexx/dist/groups.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/optimizer.h"
@@ -34,20 +34,6 @@ struct StepResult {
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
 };
 
-// When a part's gradients go, in the last microbatch: the same bits either way.
-enum class ExchangeStart : uint8_t {
-  kBehindBackward,   // all of them
-  kAtOnce,           // as soon as it is final
-  kBesideAttention,  // with the next layer's attention, which it slows least (BackwardHooks)
-};
-
-// How ranks exchange gradients. Only the cut into parts may move a bit, and only the norm's last.
-struct GradientExchange {
-  std::unique_ptr<dist::DeviceCommunicator> communicator;  // the optimizer's; see there
-  int64_t min_part_elements = 0;  // of list_gradient_parts; 0: choose_min_part_elements
-  ExchangeStart start = ExchangeStart::kBesideAttention;
-};
-
 // Activations of the largest microbatch, with everything else that is in the arena then.
 struct ActivationBytes {
   int64_t least = 0;  // layers keep what recompute_granularity: full keeps
@@ -61,12 +47,14 @@ int64_t default_max_logits_bytes(tensor::Device device);
 
 class Trainer {
  public:
-  // `policy` must have gradients; all are borrowed. `temperature` divides the logits, in training
-  // as in generation.
-  Trainer(const model::Decoder& transformer, model::ParameterStore& policy,
-          dist::Communicator& communicator, const TrainOptions& options,
+  // `policy` must have gradients; all are borrowed. `host` has all ranks; gradients and weights go
+  // through groups.dp, which must end before the memory of the policy does (ProcessGrid).
+  // `temperature` divides the logits, in training as in generation. `min_part_elements` is of
+  // list_gradient_parts; 0: choose_min_part_elements.
+  Trainer(const model::Decoder& transformer, model::ParameterStore& policy, dist::Collective& host,
+          const dist::Groups& groups, const TrainOptions& options,
           const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
-          GradientExchange exchange = {});
+          int64_t min_part_elements = 0);
   ~Trainer();
 
   // One optimizer step over all of `samples` (the global batch). `before_update`, if given, is
@@ -138,12 +126,12 @@ class Trainer {
 
   const model::Decoder& transformer_;
   model::ParameterStore& policy_;
-  dist::Communicator& communicator_;
+  dist::Collective& host_;
+  dist::Groups groups_;
   TrainOptions options_;
   model::HeadOptions head_options_;
   tensor::Device device_;
   model::ModelParameters weights_, gradients_;
-  ExchangeStart exchange_start_;
   tensor::Arena arena_;
   bool is_planned_ = false;  // the arena's size is final
   model::KeepPlan keep_ = {};
@@ -151,7 +139,7 @@ class Trainer {
   std::vector<GradientPart> parts_;
   size_t num_started_parts_ = 0;  // of this step, as is the stage
   int64_t last_stage_done_ = -1;
-  ShardedAdamW optimizer_;  // last: see its exchange
+  ShardedAdamW optimizer_;
 };
 
 }  // namespace slimexx::train

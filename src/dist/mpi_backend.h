@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "slimexx/dist/communicator.h"
+#include "dist/backend.h"
 
 namespace slimexx::dist {
 
@@ -10,8 +10,8 @@ struct LocalPosition {
   int rank = 0, size = 1;
 };
 
-std::unique_ptr<Communicator> start_mpi(
-    LocalPosition& local);  // MPI_Init and the world's communicator
+// MPI_Init and the world; null if that is one rank.
+std::unique_ptr<Backend> start_mpi(LocalPosition& local);
 void finish_mpi();
 void abort_mpi(int status);
 

@@ -1,0 +1,14 @@
+// Ranks as threads of this process.
+#pragma once
+#include <functional>
+
+#include "slimexx/dist/collective.h"
+
+namespace slimexx::dist {
+
+// Runs `body` as `size` ranks, each on a thread of its own, on host memory, and returns when all
+// are done. If one throws, collectives of the others throw Error(kRun) that names it, and what it
+// threw is thrown here.
+void run_thread_ranks(int size, const std::function<void(Collective&)>& body);
+
+}  // namespace slimexx::dist

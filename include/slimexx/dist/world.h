@@ -1,0 +1,33 @@
+// The whole job: every rank that runs, over MPI when the program was started by a launcher,
+// otherwise one rank that needs no MPI at all.
+#pragma once
+#include "slimexx/dist/collective.h"
+
+namespace slimexx::dist {
+
+// Keep one for the program's life: initialises MPI if a launcher is seen in the environment (Open
+// MPI, PMI, PMIx, Slurm step with more than one task), finalises it when destroyed.
+class World {
+ public:
+  World();
+  // One of several ranks that are threads of this process.
+  explicit World(Collective thread_rank);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  Collective& ranks() { return ranks_; }  // all of them, on host memory
+  int rank() const { return ranks_.rank(); }
+  int size() const { return ranks_.size(); }
+  int local_rank() const { return local_rank_; }  // among the ranks of this host
+  int local_size() const { return local_size_; }
+  bool are_threads() const { return are_threads_; }
+  // Ends all ranks with this exit status; of a single rank, returns (the caller exits).
+  void abort(int status);
+
+ private:
+  Collective ranks_;
+  int local_rank_ = 0, local_size_ = 1;
+  bool uses_mpi_ = false, are_threads_ = false;
+};
+
+}  // namespace slimexx::dist

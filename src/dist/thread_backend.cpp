@@ -1,0 +1,223 @@
+// Ranks as threads of this process, on host memory: for tests without a launcher, and for trying a
+// large grid on a small machine.
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "dist/backend.h"
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/dist/thread_ranks.h"
+
+namespace slimexx::dist {
+namespace {
+
+// What all ranks of the process wait on. When one of them fails, every wait ends with an Error:
+// ranks would wait for it for ever, or read memory that it has freed.
+struct Job {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<int> failed_rank;  // the first
+
+  template <class Condition>
+  void wait(std::unique_lock<std::mutex>& lock, Condition is_met) {
+    changed.wait(lock, [&] { return failed_rank || is_met(); });
+    if (!is_met())
+      throw Error(ErrorCode::kRun, "rank " + std::to_string(*failed_rank) + " failed",
+                  "its own message says why");
+  }
+  void fail(int rank) {
+    const std::lock_guard lock(mutex);
+    if (!failed_rank) failed_rank = rank;
+    changed.notify_all();
+  }
+};
+
+// One message under way between two ranks.
+struct Mailbox {
+  const char* data = nullptr;
+  int64_t size_bytes = 0;
+  int64_t num_posted = 0, num_taken = 0;
+};
+
+// What the ranks of a group share. Guarded by the job's mutex.
+struct ThreadGroup {
+  ThreadGroup(std::shared_ptr<Job> job_, int size_)
+      : job(std::move(job_)),
+        size(size_),
+        pointers(static_cast<size_t>(size)),
+        places(pointers.size()),
+        mailboxes(pointers.size() * pointers.size()) {}
+
+  struct Place {
+    int color = 0, key = 0;
+  };
+  std::shared_ptr<Job> job;
+  int size;
+  int num_arrived = 0;
+  int64_t num_barriers = 0;  // that all have passed
+  std::vector<char*> pointers;
+  std::vector<Place> places;                           // of a split
+  std::map<int, std::shared_ptr<ThreadGroup>> splits;  // by color
+  std::shared_ptr<std::atomic<int64_t>> counter;
+  std::vector<Mailbox> mailboxes;  // [from * size + to]
+};
+
+class AtomicCounter : public SharedCounter {
+ public:
+  explicit AtomicCounter(std::shared_ptr<std::atomic<int64_t>> value) : value_(std::move(value)) {}
+  int64_t fetch_add(int64_t amount) override { return value_->fetch_add(amount); }
+
+ private:
+  std::shared_ptr<std::atomic<int64_t>> value_;
+};
+
+class ThreadBackend : public Backend {
+ public:
+  ThreadBackend(std::shared_ptr<ThreadGroup> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size; }
+  tensor::Device device() const override { return {}; }
+
+  void barrier() override {
+    std::unique_lock lock(group_->job->mutex);
+    pass_barrier(lock);
+  }
+
+  void broadcast(tensor::Stream, char* data, int64_t size_bytes, int root) override {
+    const auto pointers = publish(data);
+    if (root != rank_)
+      std::memcpy(data, pointers[static_cast<size_t>(root)], static_cast<size_t>(size_bytes));
+    barrier();
+  }
+
+  void all_gather_ranges(tensor::Stream, char* data, std::span<const Range> ranges) override {
+    const auto pointers = publish(data);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const size_t owner = i % pointers.size();
+      const Range& range = ranges[i];
+      if (owner == static_cast<size_t>(rank_) || range.size() == 0) continue;
+      std::memcpy(data + range.begin, pointers[owner] + range.begin,
+                  static_cast<size_t>(range.size()));
+    }
+    barrier();
+  }
+
+  void exchange(tensor::Stream, std::span<const Message> sends,
+                std::span<const Message> receives) override {
+    Job& job = *group_->job;
+    std::unique_lock lock(job.mutex);
+    for (const Message& m : sends) {
+      Mailbox& box = mailbox(rank_, m.peer);
+      box.data = m.data;
+      box.size_bytes = m.size_bytes;
+      ++box.num_posted;
+    }
+    job.changed.notify_all();
+    for (const Message& m : receives) {
+      Mailbox& box = mailbox(m.peer, rank_);
+      job.wait(lock, [&] { return box.num_posted > box.num_taken; });
+      SLX_CHECK_EQ(box.size_bytes, m.size_bytes);
+      const char* const data = box.data;
+      lock.unlock();
+      if (m.size_bytes > 0) std::memcpy(m.data, data, static_cast<size_t>(m.size_bytes));
+      lock.lock();
+      ++box.num_taken;
+      job.changed.notify_all();
+    }
+    for (const Message& m : sends) {
+      const Mailbox& box = mailbox(rank_, m.peer);
+      job.wait(lock, [&] { return box.num_taken == box.num_posted; });
+    }
+  }
+
+  std::unique_ptr<Backend> split(int color, int key) override {
+    std::unique_lock lock(group_->job->mutex);
+    group_->places[static_cast<size_t>(rank_)] = {color, key};
+    pass_barrier(lock);
+    std::vector<int> members;
+    for (int r = 0; r < group_->size; ++r)
+      if (place(r).color == color) members.push_back(r);
+    std::ranges::stable_sort(members, {}, [&](int r) { return place(r).key; });
+    auto& part = group_->splits[color];
+    if (!part) part = std::make_shared<ThreadGroup>(group_->job, static_cast<int>(members.size()));
+    const auto mine = part;
+    pass_barrier(lock);  // all have read the places, and have their part
+    group_->splits.clear();
+    if (members.size() == 1) return nullptr;
+    const auto own = std::ranges::find(members, rank_) - members.begin();
+    return std::make_unique<ThreadBackend>(mine, static_cast<int>(own));
+  }
+
+  std::unique_ptr<SharedCounter> make_counter() override {
+    std::unique_lock lock(group_->job->mutex);
+    if (rank_ == 0) group_->counter = std::make_shared<std::atomic<int64_t>>(0);
+    pass_barrier(lock);
+    auto counter = std::make_unique<AtomicCounter>(group_->counter);
+    pass_barrier(lock);
+    return counter;
+  }
+
+ private:
+  Mailbox& mailbox(int from, int to) const {
+    return group_
+        ->mailboxes[static_cast<size_t>(from) * group_->pointers.size() + static_cast<size_t>(to)];
+  }
+  const ThreadGroup::Place& place(int rank) const {
+    return group_->places[static_cast<size_t>(rank)];
+  }
+  void pass_barrier(std::unique_lock<std::mutex>& lock) {
+    const int64_t number = group_->num_barriers;
+    if (++group_->num_arrived == group_->size) {
+      group_->num_arrived = 0;
+      ++group_->num_barriers;
+      group_->job->changed.notify_all();
+    }
+    group_->job->wait(lock, [&] { return group_->num_barriers > number; });
+  }
+  // Everybody's pointer. Valid until the next barrier, which is the caller's to pass.
+  std::vector<char*> publish(char* data) {
+    std::unique_lock lock(group_->job->mutex);
+    group_->pointers[static_cast<size_t>(rank_)] = data;
+    pass_barrier(lock);
+    return group_->pointers;
+  }
+
+  std::shared_ptr<ThreadGroup> group_;
+  int rank_;
+};
+
+}  // namespace
+
+void run_thread_ranks(int size, const std::function<void(Collective&)>& body) {
+  SLX_CHECK_GE(size, 1);
+  const auto job = std::make_shared<Job>();
+  const auto group = std::make_shared<ThreadGroup>(job, size);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          Collective all(size == 1 ? nullptr : std::make_unique<ThreadBackend>(group, rank));
+          body(all);
+        } catch (...) {
+          errors[static_cast<size_t>(rank)] = std::current_exception();
+          job->fail(rank);
+        }
+      });
+    }
+  }
+  if (job->failed_rank) std::rethrow_exception(errors[static_cast<size_t>(*job->failed_rank)]);
+}
+
+}  // namespace slimexx::dist
