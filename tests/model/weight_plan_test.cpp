@@ -15,7 +15,7 @@ constexpr int kRanks = 8;
 using Stores = std::vector<std::unique_ptr<ParameterStore>>;
 
 Layout layout_of(const dist::GridSizes& sizes) {
-  return make_layout({made_up_parameters()}, dist::ProcessGrid(kRanks, sizes));
+  return make_layout({made_up_parameters()}, dist::GridShape(kRanks, sizes));
 }
 
 Stores make_stores(const Layout& layout, bool filled) {
@@ -102,7 +102,7 @@ TEST(WeightHashes, AreThoseOfTheWholeHoweverItIsCut) {
   const Layout whole = layout_of({});
   const WeightHashes expected = hash_weights(*make_stores(whole, true)[0]);
   const dist::GridSizes sizes{.tp = 2, .ep = 4, .etp = 2};  // one data-parallel rank of experts
-  const dist::ProcessGrid grid(kRanks, sizes);
+  const dist::GridShape grid(kRanks, sizes);
   const Layout cut = layout_of(sizes);
   const Stores stores = make_stores(cut, true);
   const auto sum_hashes = [&] {
