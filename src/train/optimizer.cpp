@@ -36,6 +36,13 @@ int64_t count_elements(const std::vector<OwnedPiece>& pieces) {
   return pieces.empty() ? 0 : pieces.back().begin + pieces.back().range.size();
 }
 
+const model::ParameterGroup& find_trained_group(const model::ParameterStore& store) {
+  const auto group = std::ranges::find(store.groups(), true, &model::ParameterGroup::trainable);
+  SLX_CHECK(group != store.groups().end(), "every parameter is frozen");
+  SLX_CHECK_EQ(std::ranges::count(store.groups(), true, &model::ParameterGroup::trainable), 1);
+  return *group;
+}
+
 std::vector<dist::Range> check_parts(std::vector<dist::Range> parts, int64_t num_elements) {
   if (parts.empty()) return {{0, num_elements}};
   std::vector<dist::Range> sorted = parts;
@@ -55,10 +62,11 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Collective& host,
                            const dist::Groups& groups, const OptimizerOptions& options,
                            tensor::Device device, std::vector<dist::Range> parts)
     : store_(store),
+      group_(find_trained_group(store)),
       host_(host),
       dp_(groups.dp),
       options_(options),
-      parts_(check_parts(std::move(parts), store.num_elements())),
+      parts_(check_parts(std::move(parts), group_.num_elements)),
       slices_(split_parts(parts_, dp_.size())),
       pieces_(list_owned_pieces(slices_, dp_.rank(), dp_.size())),
       scratch_(device, measure_reduction(device), "gradient exchange"),
@@ -82,8 +90,7 @@ std::span<const dist::Range> ShardedAdamW::slices_of(size_t part) const {
 }
 
 void ShardedAdamW::reduce_part(tensor::Stream stream, tensor::Arena& scratch, size_t part) const {
-  dp_.reduce_scatter_sum(stream, scratch, store_.flat_gradients(), slices_of(part),
-                         dist::SumOrder::kAny);
+  dp_.reduce_scatter_sum(stream, scratch, group_.gradients, slices_of(part), dist::SumOrder::kAny);
 }
 
 int64_t ShardedAdamW::measure_reduction(tensor::Device device) const {
@@ -116,7 +123,7 @@ double ShardedAdamW::reduce_gradients(const ops::Context& ctx) {
     summed_.record(exchange_stream_);
     summed_.wait_on(ctx.stream);
   }
-  double sum[1] = {ops::sum_of_squares_of_ranges(ctx, store_.flat_gradients(), owned_ranges())};
+  double sum[1] = {ops::sum_of_squares_of_ranges(ctx, group_.gradients, owned_ranges())};
   dist::all_reduce_sum(host_, sum);
   return std::sqrt(sum[0]);
 }
@@ -140,9 +147,9 @@ void ShardedAdamW::step(const ops::Context& ctx, double learning_rate, double gr
   if (options_.clip_grad > 0 && gradient_norm > options_.clip_grad) {
     adamw.gradient_scale = static_cast<float>(options_.clip_grad / (gradient_norm + 1e-6));
   }
-  ops::adamw_ranges(ctx, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
-                    store_.flat_gradients(), decay_ranges(), adamw);
-  gather(ctx, store_.flat_weights());
+  ops::adamw_ranges(ctx, group_.weights, master_, exp_avg_, exp_avg_sq_, group_.gradients,
+                    decay_ranges(), adamw);
+  gather(ctx, group_.weights);
 }
 
 std::vector<ops::ElementRange> ShardedAdamW::owned_ranges() const {
@@ -157,6 +164,7 @@ std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
   for (const OwnedPiece& piece : pieces_) {
     const int64_t shift = piece.range.begin - piece.begin;
     for (const auto& info : store_.infos()) {
+      if (&store_.group_of(info) != &group_) continue;
       const int64_t begin = std::max(piece.range.begin, info.offset);
       const int64_t end = std::min(piece.range.end, info.offset + info.num_elements());
       if (begin >= end) continue;
@@ -172,34 +180,32 @@ std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
 
 void ShardedAdamW::plan_step(const ops::Context& ctx) const {
   SLX_CHECK(ctx.planning());
-  ops::sum_of_squares_of_ranges(ctx, store_.flat_gradients(), owned_ranges());
+  ops::sum_of_squares_of_ranges(ctx, group_.gradients, owned_ranges());
   const ops::ElementRange whole{0, master_.num_elements()};  // of weight_norm
   ops::sum_of_squares_of_ranges(ctx, master_, {&whole, 1});
-  ops::adamw_ranges(ctx, store_.flat_weights(), master_, exp_avg_, exp_avg_sq_,
-                    store_.flat_gradients(), decay_ranges(), {});
+  ops::adamw_ranges(ctx, group_.weights, master_, exp_avg_, exp_avg_sq_, group_.gradients,
+                    decay_ranges(), {});
 }
 
 void ShardedAdamW::gather(const ops::Context& ctx, const tensor::Tensor& flat) {
   dp_.all_gather_ranges(ctx.stream, flat, slices_);
 }
 
-void ShardedAdamW::gather_gradients(const ops::Context& ctx) {
-  gather(ctx, store_.flat_gradients());
-}
+void ShardedAdamW::gather_gradients(const ops::Context& ctx) { gather(ctx, group_.gradients); }
 
 void ShardedAdamW::take_master() {
   const ops::Context ctx = ops::compute_context(no_scratch_);
   for (const OwnedPiece& piece : pieces_)
     ops::copy(ctx, master_.rows(piece.begin, piece.begin + piece.range.size()),
-              store_.flat_weights().rows(piece.range.begin, piece.range.end));
+              group_.weights.rows(piece.range.begin, piece.range.end));
 }
 
 void ShardedAdamW::publish_master() {
   const ops::Context ctx = ops::compute_context(no_scratch_);
   for (const OwnedPiece& piece : pieces_)
-    ops::copy(ctx, store_.flat_weights().rows(piece.range.begin, piece.range.end),
+    ops::copy(ctx, group_.weights.rows(piece.range.begin, piece.range.end),
               master_.rows(piece.begin, piece.begin + piece.range.size()));
-  gather(ctx, store_.flat_weights());
+  gather(ctx, group_.weights);
 }
 
 }  // namespace slimexx::train

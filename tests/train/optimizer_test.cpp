@@ -280,5 +280,33 @@ TEST(ShardedAdamW, DecayExemptsVectors) {
   }
 }
 
+// No gradient, no moments, no decay: not a byte of a frozen parameter changes.
+TEST(ShardedAdamW, FrozenParametersKeepTheirBytes) {
+  const TinyPolicy policy;
+  std::vector<model::ParameterInfo> infos = policy.store.infos();
+  for (auto& info : infos) info.trainable = info.id % 3 != 0;
+  model::ParameterStore store(infos, {}, true);
+  ASSERT_EQ(store.groups().size(), 2u);
+  for (const auto& info : store.infos())
+    store.write_weights(info, 0, policy.store.weight(info.id).f32(), info.num_elements());
+  dist::Collective one_rank;
+  OptimizerOptions options;
+  options.weight_decay = 0.1;
+  ShardedAdamW optimizer(store, one_rank, dist::data_parallel_groups(one_rank), options, {});
+  for (int64_t step = 0; step < 3; ++step) {
+    for (const auto& info : store.infos()) {
+      const tensor::Tensor gradient = store.gradient(info.id);
+      EXPECT_EQ(gradient.defined(), info.trainable) << info.name;
+      if (info.trainable) std::fill_n(gradient.f32(), gradient.num_elements(), 0.5f);
+    }
+    optimizer.step(cpu_context(), 0.01, optimizer.reduce_gradients(cpu_context()));
+  }
+  for (const auto& info : store.infos()) {
+    const auto now = floats_of(store.weight(info.id)),
+               then = floats_of(policy.store.weight(info.id));
+    EXPECT_EQ(first_difference(now, then) == "", !info.trainable) << info.name;
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::train

@@ -18,7 +18,8 @@ namespace slimexx::train {
 
 class ShardedAdamW {
  public:
-  // The master weights start as the store's weights. Collective in that all ranks make one.
+  // Of the store's one trainable group; frozen parameters keep their bytes. The master weights
+  // start as the group's weights. Collective in that all ranks make one.
   // `parts` of the flat parameters are exchanged one by one, in this order; they cover it, each a
   // multiple of kSliceElements, the same on every rank. Left out, one part holds all. Gradients and
   // weights go through groups.dp; `host` has all ranks and adds up the norm. Both are borrowed.
@@ -71,6 +72,7 @@ class ShardedAdamW {
   int64_t measure_reduction(tensor::Device device) const;
   void gather(const ops::Context& ctx, const tensor::Tensor& flat);
   model::ParameterStore& store_;
+  const model::ParameterGroup& group_;  // the trained one; frozen ones are left alone
   dist::Collective& host_;
   dist::Collective& dp_;
   OptimizerOptions options_;
