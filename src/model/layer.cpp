@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "model/layer_steps.h"
+#include "model/of_kind.h"
 #include "model/parameter_list.h"
-#include "model/visit_block.h"
 #include "slimexx/ops/norm.h"
 
 namespace slimexx::model {

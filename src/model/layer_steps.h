@@ -23,9 +23,9 @@ LayerTape empty_tape(const LayerSpec& spec, Tensor x);
 void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec, int64_t num_tokens,
                    LayerKeep level, LayerTape& tape);
 
-// Fills what is allocated in `kept` and takes the rest from the arena; kept.x and input.normed are
-// there. Writes output.x and, where next_norm [H] is defined, output.normed, its norm by that.
-// output.normed may be input.normed.
+// `kept` holds the layer's input x [T,H] and what is allocated to be kept; `normed` [T,H] is the
+// norm of x. Writes output.x and, where next_norm [H] is defined, output.normed, its norm by that.
+// output.normed may be `normed`.
 void layer_forward(const ops::Context& ctx, const LayerPlace& place,
                    const LayerParameters<Tensor>& w, const LayerTape& kept, Tensor normed,
                    const LayerInput& output, Tensor next_norm);

@@ -278,7 +278,6 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
     run.observe.run_dir = request.default_run_dir;
   Validation(config, run, request).check();
   config.finish();
-  run.num_rollout = run.rollout.num_rollout.value_or(0);
   if (run.global_batch_size > 0) run.train.global_batch_size = run.global_batch_size;
   if (!run.is_sft() && run.num_steps_per_rollout > 0)
     run.train.num_steps_per_rollout = run.num_steps_per_rollout;

@@ -33,11 +33,12 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
 
 int64_t measure_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
                         const model::HeadOptions& head, tensor::Device device,
-                        std::span<const Sample> samples, std::span<const int64_t> indices) {
+                        const dist::Groups& groups, std::span<const Sample> samples,
+                        std::span<const int64_t> indices) {
   Arena plan = Arena::for_planning(device, "");
   InFlight f;
-  run_forward({transformer, weights, head, ops::planning_context(plan)}, samples, indices, f,
-              false);
+  run_forward({transformer, weights, head, ops::planning_context(plan, groups)}, samples, indices,
+              f, false);
   return plan.high_water_bytes();
 }
 
@@ -52,7 +53,8 @@ Scorer::Scorer(const model::Decoder& transformer, const model::ParameterStore& s
 std::vector<TokenScores> Scorer::score(std::span<const Sample> samples) {
   std::vector<int64_t> all(samples.size());
   std::iota(all.begin(), all.end(), 0);
-  arena_.reserve(measure_scoring(transformer_, weights_, head_options_, device_, samples, all));
+  arena_.reserve(measure_scoring(transformer_, weights_, head_options_, device_,
+                                 dist::groups_of_one(), samples, all));
   std::string bytes;
   append_scores({transformer_, weights_, head_options_, ops::compute_context(arena_)}, samples, all,
                 bytes);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "passes.h"
+#include "slimexx/dist/groups.h"
 #include "slimexx/train/scorer.h"
 
 namespace slimexx::train {
@@ -21,6 +22,7 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
 // What the arena of a pass over samples[indices] must hold.
 int64_t measure_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
                         const model::HeadOptions& head, tensor::Device device,
-                        std::span<const Sample> samples, std::span<const int64_t> indices);
+                        const dist::Groups& groups, std::span<const Sample> samples,
+                        std::span<const int64_t> indices);
 
 }  // namespace slimexx::train

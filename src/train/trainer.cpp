@@ -49,7 +49,7 @@ Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& polic
 
 Trainer::~Trainer() = default;
 
-ops::Context Trainer::context() { return ops::compute_context(arena_); }
+ops::Context Trainer::context() { return ops::compute_context(arena_, groups_); }
 
 Trainer::Assignment Trainer::assign(const model::Decoder& transformer,
                                     std::span<const Sample> samples) const {

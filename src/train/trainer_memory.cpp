@@ -92,8 +92,8 @@ int64_t Trainer::plan_scoring(const model::Decoder& transformer,
                               int64_t num_samples) const {
   int64_t bytes = 0;
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples))
-    bytes = std::max(bytes, measure_scoring(transformer, weights, head_options_, device_, samples,
-                                            all_indices(samples)));
+    bytes = std::max(bytes, measure_scoring(transformer, weights, head_options_, device_, groups_,
+                                            samples, all_indices(samples)));
   return bytes;
 }
 
@@ -101,7 +101,7 @@ int64_t Trainer::plan_scoring(const model::Decoder& transformer,
 int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                               model::KeepPlan keep) const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
-  const Pass pass{transformer_, weights_, head_options_, ops::planning_context(plan)};
+  const Pass pass{transformer_, weights_, head_options_, ops::planning_context(plan, groups_)};
   InFlight f;
   f.tape.keep = keep;
   run_forward(pass, samples, indices, f, true);
@@ -119,7 +119,7 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
 
 int64_t Trainer::measure_update() const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
-  optimizer_.plan_step(ops::planning_context(plan));
+  optimizer_.plan_step(ops::planning_context(plan, groups_));
   return plan.high_water_bytes();
 }
 
@@ -171,8 +171,8 @@ void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samp
   int64_t bytes = 0;
   for (const int64_t m : assignment.mine) {
     const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
-    const int64_t needed =
-        measure_scoring(pass.transformer, pass.weights, head_options_, device_, samples, indices);
+    const int64_t needed = measure_scoring(pass.transformer, pass.weights, head_options_, device_,
+                                           groups_, samples, indices);
     if (is_planned_) check_fits(needed, count_tokens(samples, indices), indices.size());
     bytes = std::max(bytes, needed);
   }

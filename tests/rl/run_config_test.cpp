@@ -45,7 +45,7 @@ void expect_derived(const Json& expected, const RunConfig& run) {
   EXPECT_EQ(run.global_batch_size, expected["global_batch_size"].get<int64_t>());
   EXPECT_EQ(run.num_steps_per_rollout, expected["num_steps_per_rollout"].get<int64_t>());
   if (expected.contains("num_rollout")) {
-    EXPECT_EQ(run.num_rollout, expected["num_rollout"].get<int64_t>());
+    EXPECT_EQ(run.rollout.num_rollout.value_or(0), expected["num_rollout"].get<int64_t>());
   }
   if (expected.contains("num_taken")) {
     EXPECT_EQ(run.taken_keys.size(), expected["num_taken"].get<size_t>());
@@ -166,7 +166,7 @@ TEST(RunConfig, RecipesAreValid) {
 TEST(RunConfig, GlmRecipeHasTheValuesOfItsModel) {
   config::Config config = config::Config::load(test_data_path("../configs/glm-z1-9b.yaml"), {});
   const RunConfig run = load_run_config(config, {.default_run_dir = "runs/x"});
-  EXPECT_EQ(run.num_rollout, 3000);
+  EXPECT_EQ(run.rollout.num_rollout, 3000);
   EXPECT_EQ(run.global_batch_size, 256);
   EXPECT_EQ(run.num_steps_per_rollout, 1);
   EXPECT_TRUE(run.rl.use_kl_loss);

@@ -122,7 +122,7 @@ struct RunConfig {
 
   // Derived by load_run_config. With debug.load_rollout the last two are 0 where only the dump can
   // tell them.
-  int64_t num_rollout = 0, global_batch_size = 0, num_steps_per_rollout = 1;
+  int64_t global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml;
   std::vector<config::TakenKey> taken_keys;  // that stand in the file and have no effect
   bool is_sft() const { return train.loss_type == "sft"; }

@@ -1,5 +1,5 @@
-// The blocks of a layer, whichever they are: `use` gets the spec with parameters, gradients or tape
-// of the same kind.
+// A layer's parameters, gradients and tape are variants as its spec is: these give the alternative
+// of a block's spec.
 #pragma once
 #include <variant>
 
