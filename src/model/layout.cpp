@@ -111,7 +111,7 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
       continue;
     }
     if (is_copy(info, is_cut ? &*shard : nullptr, place)) info.is_counted = false;
-    if (is_cut) cut_axis(info, *shard, place);
+    if (is_cut && place.size > 1) cut_axis(info, *shard, place);
   }
   info.shards.clear();
   complete_parts(info);

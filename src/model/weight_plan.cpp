@@ -1,7 +1,8 @@
 #include "slimexx/model/weight_plan.h"
 
 #include <algorithm>
-#include <bit>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "slimexx/base/check.h"
@@ -10,8 +11,6 @@
 
 namespace slimexx::model {
 namespace {
-
-constexpr int64_t kHashedElements = 1 << 20;
 
 struct Holder {
   int rank = 0;
@@ -95,12 +94,6 @@ void for_each_move(const std::vector<WeightMove>& moves, const tensor::Tensor& b
   }
 }
 
-uint64_t mix(uint64_t x) {  // splitmix64's finalizer
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-  return x ^ x >> 31;
-}
-
 }  // namespace
 
 int64_t WeightMove::num_elements() const {
@@ -125,6 +118,7 @@ WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank) {
         return sent[static_cast<size_t>(holder.rank)];
       });
       sent[static_cast<size_t>(source->rank)] += tensor::count_elements(both);
+      plan.has_traffic = true;
     }
     if (receiver != rank && source->rank != rank) return;
     WeightMove move{
@@ -195,6 +189,10 @@ WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks) {
   WeightTraffic traffic;
+  if (!plan.has_traffic) {
+    move_local_weights(ctx, plan, from, to, traffic);
+    return traffic;
+  }
   std::vector<int64_t> send_bytes, receive_bytes;
   for (const auto& moves : plan.sends) send_bytes.push_back(count_bytes(moves, ctx.device()));
   for (const auto& moves : plan.receives) receive_bytes.push_back(count_bytes(moves, ctx.device()));
@@ -217,31 +215,6 @@ WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
     at += receive_bytes[peer];
   }
   return traffic;
-}
-
-WeightHashes hash_weights(const ParameterStore& store) {
-  WeightHashes hashes;
-  std::vector<float> values;
-  for (const ParameterInfo& info : store.infos()) {
-    if (!info.is_counted) continue;
-    for (int64_t begin = 0; begin < info.num_elements(); begin += kHashedElements) {
-      const int64_t end = std::min(begin + kHashedElements, info.num_elements());
-      values.resize(static_cast<size_t>(end - begin));
-      store.read_weights(info, begin, values.data(), end - begin);
-      for (const ElementRun& run : list_runs(info, begin, end)) {
-        uint64_t& hash = hashes[info.parts[run.part].name];
-        const float* first = values.data() + (run.in_parameter - begin);
-        for (int64_t i = 0; i < run.size; ++i)
-          hash += mix(mix(static_cast<uint64_t>(run.on_disk + i) + 0x9E3779B97F4A7C15u) ^
-                      std::bit_cast<uint32_t>(first[i]));
-      }
-    }
-  }
-  return hashes;
-}
-
-void add_hashes(WeightHashes& sum, const WeightHashes& other) {
-  for (const auto& [name, hash] : other) sum[name] += hash;
 }
 
 }  // namespace slimexx::model

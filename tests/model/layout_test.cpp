@@ -67,6 +67,16 @@ TEST(Layout, EveryElementIsCountedOnce) {
     EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name;
 }
 
+// A part that spans two sections is split only where the sections are cut.
+TEST(Layout, OneRankHoldsThePartsAsTheyAre) {
+  ParameterInfo whole{.name = "gate_up",
+                      .shape = {8, 6},
+                      .shards = {{.axis = 0, .sections = {{4, 1}, {4, 1}}}},
+                      .parts = {{.name = "gate_up", .shape = {8, 6}}}};
+  EXPECT_EQ(narrow(whole, {}, {}).parts.size(), 1u);
+  EXPECT_EQ(narrow(whole, {.tp = 2}, {}).parts.size(), 2u);
+}
+
 TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
   const dist::GridShape grid(kRanks, kSizes);
   const Layout layout = make_layout({made_up_parameters()}, grid);

@@ -7,6 +7,9 @@
 
 #include "cpu_context.h"
 #include "model/made_up_family.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/thread_ranks.h"
+#include "slimexx/model/weight_hash.h"
 
 namespace slimexx::model {
 namespace {
@@ -98,33 +101,128 @@ TEST(WeightPlan, CopiesShareTheSending) {
   EXPECT_LE(most - least, 48) << "the largest box";
 }
 
-TEST(WeightHashes, AreThoseOfTheWholeHoweverItIsCut) {
-  const Layout whole = layout_of({});
-  const WeightHashes expected = hash_weights(*make_stores(whole, true)[0]);
-  const dist::GridSizes sizes{.tp = 2, .ep = 4, .etp = 2};  // one data-parallel rank of experts
-  const dist::GridShape grid(kRanks, sizes);
-  const Layout cut = layout_of(sizes);
-  const Stores stores = make_stores(cut, true);
-  const auto sum_hashes = [&] {
-    WeightHashes sum;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      WeightHashes own = hash_weights(*stores[static_cast<size_t>(rank)]);
-      const bool is_replica = grid.position(rank).dp > 0;
-      std::erase_if(
-          own, [&](const auto& entry) { return is_replica && !entry.first.starts_with("expert"); });
-      add_hashes(sum, own);
-    }
-    return sum;
+// Two matrices that rows or columns cut, and heads: queries, and two heads of keys.
+std::vector<ParameterInfo> cut_parameters(int axis_of_up, int axis_of_down) {
+  const auto matrix = [](const char* name, int axis) {
+    return ParameterInfo{.name = name,
+                         .shape = {12, 12},
+                         .shards = {{.axis = axis}},
+                         .parts = {{.name = name, .shape = {12, 12}}}};
   };
-  EXPECT_EQ(sum_hashes(), expected);
-  // Two values of one tensor change places.
-  const ParameterInfo& o = stores[0]->infos()[1];
-  std::vector<float> values = values_of(*stores[0], o);
-  std::swap(values[0], values[1]);
-  stores[0]->write_weights(o, 0, values.data(), o.num_elements());
-  const WeightHashes changed = sum_hashes();
-  for (const auto& [name, hash] : expected)
-    EXPECT_EQ(changed.at(name) == hash, name != "o") << name;
+  std::vector<ParameterInfo> infos{matrix("up", axis_of_up), matrix("down", axis_of_down)};
+  infos.push_back({.name = "qk",
+                   .shape = {28, 4},
+                   .shards = {{.axis = 0, .sections = {{24, 2}, {4, 2}}}},
+                   .parts = {{.name = "q", .shape = {24, 4}, .at = {0, 0}},
+                             {.name = "k", .shape = {4, 4}, .at = {24, 0}}}});
+  infos.push_back({.name = "norm", .shape = {12}, .parts = {{.name = "norm", .shape = {12}}}});
+  for (size_t i = 0; i < infos.size(); ++i) {
+    infos[i].id = static_cast<ParameterId>(i);
+    complete_parts(infos[i]);
+  }
+  return infos;
+}
+
+// A value that tells tensor and element.
+std::vector<float> cut_values(const ParameterInfo& info) {
+  std::vector<float> values(static_cast<size_t>(info.num_elements()));
+  for (const ElementRun& run : list_runs(info)) {
+    const auto name = static_cast<float>(info.parts[run.part].name[0]);
+    for (int64_t i = 0; i < run.size; ++i)
+      values[static_cast<size_t>(run.in_parameter + i)] =
+          name * 1000 + static_cast<float>(run.on_disk + i);
+  }
+  return values;
+}
+
+WeightHashes hash_all(const Layout& layout, const ParameterStore& store, dist::Collective& ranks) {
+  const std::vector<uint64_t> own = hash_parts(store);
+  std::vector<std::vector<uint64_t>> by_rank;
+  for (const std::string& bytes : dist::all_gather_bytes(
+           ranks, std::string(reinterpret_cast<const char*>(own.data()), own.size() * 8))) {
+    const auto* first = reinterpret_cast<const uint64_t*>(bytes.data());
+    by_rank.emplace_back(first, first + bytes.size() / 8);
+  }
+  return sum_hashes(layout, by_rank, "a layout");
+}
+
+// Moves weights between layouts of ranks that are threads; what each rank sent and received,
+// alignment included.
+std::vector<WeightTraffic> move_on_threads(const Layout& from, const Layout& to) {
+  std::vector<WeightTraffic> traffic(from.ranks.size());
+  dist::run_thread_ranks(static_cast<int>(traffic.size()), [&](dist::Collective& ranks) {
+    const auto own = static_cast<size_t>(ranks.rank());
+    ParameterStore source(*from.ranks[own], tensor::Device{}, false);
+    ParameterStore target(*to.ranks[own], tensor::Device{}, false);
+    for (const ParameterInfo& info : source.infos())
+      source.write_weights(info, 0, cut_values(info).data(), info.num_elements());
+    tensor::Arena scratch({}, 1 << 20, "test");
+    const WeightPlan plan = make_weight_plan(from, to, ranks.rank());
+    traffic[own] = move_weights(ops::compute_context(scratch), plan, source, target, ranks);
+    for (const ParameterInfo& info : target.infos())
+      EXPECT_EQ(values_of(target, info), cut_values(info)) << info.name << " on rank " << own;
+    EXPECT_EQ(hash_all(to, target, ranks), hash_all(from, source, ranks));
+  });
+  return traffic;
+}
+
+struct Moved {
+  int64_t sent = 0, received = 0, copied = 0;
+};
+Moved sum_traffic(const std::vector<WeightTraffic>& traffic) {
+  Moved sum;
+  for (const WeightTraffic& t : traffic) {
+    sum.sent += t.sent;
+    sum.received += t.received;
+    sum.copied += t.copied;
+    EXPECT_EQ(t.aliased, 0);
+  }
+  return sum;
+}
+
+// Of a 12 x 12 matrix over n ranks, a rank has a square of 12/n x 12/n under both cuts; the other
+// n - 1 squares that it needs come from one rank each. `qk` stays where it is, and so does `norm`.
+TEST(WeightPlan, RowsBecomeColumnsOnThreads) {
+  struct Case {
+    int ranks;
+    int64_t square_bytes;  // with alignment to 16
+  };
+  for (const auto [n, square_bytes] : {Case{2, 144}, Case{4, 48}, Case{6, 16}}) {
+    const dist::GridShape grid(n, {.tp = n});
+    const auto traffic = move_on_threads(make_layout({cut_parameters(0, 1)}, grid),
+                                         make_layout({cut_parameters(1, 0)}, grid));
+    for (const WeightTraffic& t : traffic) {
+      EXPECT_EQ(t.sent, 2 * (n - 1) * square_bytes) << n;
+      EXPECT_EQ(t.received, 2 * (n - 1) * square_bytes) << n;
+    }
+    const int64_t squares = 2 * 144 / n * 4, q = 24 * 4 * 4, k = n * 32, norm = n * 48;
+    EXPECT_EQ(sum_traffic(traffic).copied, squares + q + k + norm) << n;
+  }
+}
+
+// Slab r of n is what rank r holds under tp n; under tp 2 even ranks hold the first half of the
+// slabs and odd ones the second. Of keys there are two heads: the ranks of one half hold the same.
+TEST(WeightPlan, ReplicasShareOutOnThreads) {
+  struct Case {
+    int ranks;
+    int64_t slabs_in, slabs_out;  // that all ranks receive, towards tp 2 and back
+  };
+  // 4 ranks need 2 slabs each: 0 and 3 hold one of theirs, 1 and 2 none: 1 + 2 + 2 + 1. Back: 1 and
+  // 2 hold the other half. 6 ranks need 3 each: 1 and 4 hold none of theirs, the others one.
+  for (const auto& c : {Case{4, 6, 2}, Case{6, 14, 2}}) {
+    const auto n = static_cast<int64_t>(c.ranks);
+    const int64_t slab = 2 * (144 / n * 4) + 96 / n * 4;  // of both matrices and the queries
+    const Layout shards =
+        make_layout({cut_parameters(0, 1)}, dist::GridShape(c.ranks, {.tp = c.ranks}));
+    const Layout replicas =
+        make_layout({cut_parameters(0, 1)}, dist::GridShape(c.ranks, {.tp = 2}));
+    const Moved in = sum_traffic(move_on_threads(shards, replicas));
+    EXPECT_EQ(in.received, c.slabs_in * slab + 2 * 32) << c.ranks;
+    EXPECT_EQ(in.sent, in.received) << c.ranks;
+    const Moved out = sum_traffic(move_on_threads(replicas, shards));
+    EXPECT_EQ(out.received, c.slabs_out * slab + 2 * 32) << c.ranks;
+    EXPECT_EQ(out.sent, out.received) << c.ranks;
+  }
 }
 
 }  // namespace

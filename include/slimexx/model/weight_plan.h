@@ -3,9 +3,7 @@
 // holds it, else from one of the ranks that do; every element that is needed moves once, and ranks
 // that hold the same share the sending.
 #pragma once
-#include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "slimexx/dist/collective.h"
@@ -30,6 +28,7 @@ struct WeightMove {
 struct WeightPlan {
   std::vector<WeightMove> local;
   std::vector<std::vector<WeightMove>> sends, receives;  // by peer
+  bool has_traffic = false;  // between any two ranks; the same on all of them
 };
 // Both layouts are of the same ranks. SLX_CHECKs that what `from` holds covers every tensor, and
 // that two ranks hold the same box or none of the same elements.
@@ -50,17 +49,10 @@ void pack_weights(const ops::Context& ctx, const std::vector<WeightMove>& sends,
                   const ParameterStore& from, const tensor::Tensor& bytes);
 void unpack_weights(const ops::Context& ctx, const std::vector<WeightMove>& receives,
                     const ParameterStore& to, const tensor::Tensor& bytes);
-// All of it: `ranks` are those of the layouts. (scratch) for what is sent and received. Collective.
+// All of it: `ranks` are those of the layouts. (scratch) for what is sent and received. Collective,
+// but where no rank sends anything, `ranks` is not used.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks);
-
-// A hash of every tensor's values as f32: the sum over its elements of a function of place and
-// value. So ranks hash what they hold, and their hashes add up to that of the whole, however it is
-// cut. Of replicas one rank counts: parameters that are not is_counted are left out, and the
-// caller adds one data-parallel rank's. Waits for the device.
-using WeightHashes = std::map<std::string, uint64_t>;
-WeightHashes hash_weights(const ParameterStore& store);
-void add_hashes(WeightHashes& sum, const WeightHashes& other);
 
 }  // namespace slimexx::model
