@@ -86,6 +86,7 @@ void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
 
 void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
            Progress& progress) {
+  hand_over_weights(session, rollout_side);  // those that were loaded
   mark_whole_state(session, trainer_side, rollout_side, progress);
   session.log->write_status("running", progress.next_rollout);
   session.log->write_text(progress.next_rollout, "config",

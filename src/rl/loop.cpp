@@ -24,7 +24,7 @@ void run_loop(TrainingRun& run) {
     update_policy(session, trainer_side, progress, rollout);
     mark_whole_state(session, trainer_side, rollout_side, progress);
     check_exactness(session, rollout);
-    hand_over_weights(rollout_side);
+    hand_over_weights(session, rollout_side);
     evaluate(session, rollout_side, progress, rollout);
     report(session, rollout_side, progress, rollout);
     save(session, trainer_side, progress);

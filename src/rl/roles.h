@@ -1,5 +1,5 @@
-// The two roles of a run, and where it stands. Today every rank has both roles, and the rollout
-// side reads the trainer side's weights in place.
+// The two roles of a run, and where it stands. Today every rank has both roles, and the engine
+// reads the trainer's weights in place: the hand-over's plan has aliases only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/train/trainer.h"
+#include "weight_hand_over.h"
 
 namespace slimexx::rl {
 
@@ -33,6 +34,7 @@ struct RolloutSide {
   std::vector<EvalSet> eval_sets;
   std::unique_ptr<reward::Grader> grader, eval_grader;
   std::unique_ptr<rollout::Engine> engine;
+  std::unique_ptr<WeightHandOver> hand_over;  // to the engine; there if it is
   std::unique_ptr<Generator> generator;
   std::unique_ptr<SampleSource> source;
   std::vector<double> reward_history;  // mean reward by rollout, of this process

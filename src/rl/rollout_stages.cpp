@@ -8,6 +8,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/observe/span.h"
 #include "stages.h"
@@ -100,11 +101,22 @@ Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
   return rollout;
 }
 
-void hand_over_weights(RolloutSide& rollout_side) {
+void hand_over_weights(const Session& session, RolloutSide& rollout_side) {
   observe::Span span("update_weights");
-  // The engine reads the trainer's weights in place: what is left is to forget what the old ones
-  // computed.
-  if (rollout_side.engine) rollout_side.engine->on_weights_updated();
+  if (!rollout_side.engine) return;
+  const model::WeightTraffic traffic = rollout_side.hand_over->move();
+  rollout_side.engine->on_weights_updated();
+  std::string line = fmt::format(
+      "weights handed over in {}: {} aliased, {} copied, {} sent, {} received",
+      format_duration(span.seconds()), format_bytes(static_cast<double>(traffic.aliased)),
+      format_bytes(static_cast<double>(traffic.copied)),
+      format_bytes(static_cast<double>(traffic.sent)),
+      format_bytes(static_cast<double>(traffic.received)));
+  const bool is_checked = session.config.debug.check_weight_hash;
+  if (is_checked)
+    line += fmt::format("; hash {:016x} on both sides",
+                        rollout_side.hand_over->check(session.communicator));
+  log_line(is_checked ? LogLevel::kInfo : LogLevel::kDebug, line);
 }
 
 void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,

@@ -355,6 +355,10 @@ void bind_section(Binder& b, DebugOptions& o) {
           {.doc = "Start from random weights of the shapes that model.hf_checkpoint's config.json "
                   "names, and read none: to time a recipe without its checkpoint.",
            .slime = "-"});
+  b.field("check_weight_hash", o.check_weight_hash,
+          {.doc = "After every hand-over, hash the weights of trainer and engine on all ranks, "
+                  "compare, and log the hash; a difference ends the run and names the tensor.",
+           .slime = "check-weight-update-equal"});
   b.end_section();
 }
 

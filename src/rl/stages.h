@@ -37,7 +37,7 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
 // Prompts -> samples with rewards, or a dump, or SFT examples; checked against the policy's model.
 Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
                      const model::Decoder& policy, const Progress& progress);
-void hand_over_weights(RolloutSide& rollout_side);  // to the engine
+void hand_over_weights(const Session& session, RolloutSide& rollout_side);  // to the engine
 void evaluate(const Session& session, RolloutSide& rollout_side, const Progress& progress,
               Rollout& rollout);  // every eval_interval
 // Adds the metrics of an evaluation after rollout `rollout` to `row`; -1: before training.

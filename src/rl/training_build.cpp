@@ -135,9 +135,18 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
+// The engine's store is the trainer's, and every rank's layout is that of its place in the grid.
+std::unique_ptr<WeightHandOver> make_hand_over(const Session& session,
+                                               const dist::ProcessGrid& grid,
+                                               model::ParameterStore& store) {
+  const model::Layout layout = model::make_layout({store.infos()}, grid.shape());
+  return std::make_unique<WeightHandOver>(HeldWeights{layout, store}, HeldWeights{layout, store},
+                                          grid.groups().world, session.request.device);
+}
+
 // Takes what is left of the device's memory, for the engine and the trainer.
-void build_engine(const Session& session, TrainerSide& trainer_side, SharedMemory& memory,
-                  RolloutSide& rollout_side) {
+void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
+                  SharedMemory& memory, RolloutSide& rollout_side) {
   const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
   if (!wants_engine(session.config)) return;
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
@@ -146,6 +155,7 @@ void build_engine(const Session& session, TrainerSide& trainer_side, SharedMemor
       engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory);
+  rollout_side.hand_over = make_hand_over(session, grid, *trainer_side.policy.store);
   rollout_side.generator =
       std::make_unique<Generator>(*rollout_side.engine, tokenizer, session.communicator);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
@@ -214,7 +224,6 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
     trainer_side.trainer->optimizer().take_master();
     if (session.is_root()) log_info("the weights are those of {}", path);
   }
-  if (rollout_side.engine) rollout_side.engine->on_weights_updated();
 }
 
 std::string banner(const TrainingRun& run) {
@@ -323,7 +332,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   grid = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{},
                                              session.request.device);
   build_trainer(session, *grid, trainer_side);
-  build_engine(session, trainer_side, memory, rollout_side);
+  build_engine(session, *grid, trainer_side, memory, rollout_side);
   progress.num_rollouts = rollout_side.source->num_rollouts();
   if (!session.request.start.checkpoint.empty())
     resume(session, trainer_side, rollout_side, progress);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "e2e/small_run.h"
 #include "e2e/tensor_files.h"
@@ -34,7 +35,17 @@ std::vector<std::string> settings_of(const std::string& run_dir) {
           "numerics.recompute_old_log_probs=true",
           "debug.save_rollout=" + run_dir + "/rollouts",
           "debug.dump_weights=" + run_dir + "/first",
+          "debug.check_weight_hash=true",
           "checkpoint.save_hf=" + run_dir + "/hf"};
+}
+
+// Of the weights at start and after each rollout, as the log has them.
+std::vector<std::string> weight_hashes(const std::string& log) {
+  const std::regex line("weights handed over in .*; hash ([0-9a-f]{16}) on both sides");
+  std::vector<std::string> hashes;
+  for (std::sregex_iterator it(log.begin(), log.end(), line), end; it != end; ++it)
+    hashes.push_back((*it)[1]);
+  return hashes;
 }
 
 void expect_close(const std::string& path, const std::string& expected, double bound) {
@@ -52,12 +63,19 @@ TEST_P(Ranks, GenerateTheSameBitsAndTrainToTheSameWeights) {
   make_checkpoint(folder, GetParam().model);
   make_prompts(folder);
   const std::string alone = folder / "ranks_0";  // without a launcher
+  std::string first_hash;
   for (const int num_ranks : {0, 1, 2, 4}) {
     SCOPED_TRACE(num_ranks);
     const std::string run_dir = folder / ("ranks_" + std::to_string(num_ranks));
     const Finished f =
         run_slimexx(num_ranks, train_arguments(folder, run_dir, settings_of(run_dir)));
     ASSERT_EQ(f.status, 0) << f.text();
+    const auto hashes = weight_hashes(f.err);
+    ASSERT_EQ(hashes.size(), 3u) << f.err;
+    if (num_ranks == 0) first_hash = hashes[0];
+    EXPECT_EQ(hashes[0], first_hash);
+    EXPECT_NE(hashes[1], hashes[0]);
+    EXPECT_NE(hashes[2], hashes[1]);
     const auto rows = read_rows(run_dir + "/metrics.jsonl");
     ASSERT_EQ(rows.size(), 2u);
     for (const Json& row : rows) {

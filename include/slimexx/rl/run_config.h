@@ -96,7 +96,7 @@ struct ObserveOptions {
 
 struct DebugOptions {
   std::string load_rollout, save_rollout, dump_gradients, dump_weights;
-  bool random_weights = false;
+  bool random_weights = false, check_weight_hash = false;
 };
 
 struct NumericsOptions {

@@ -1,0 +1,74 @@
+#include "weight_hand_over.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "slimexx/base/error.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/model/weight_hash.h"
+
+namespace slimexx::rl {
+namespace {
+
+std::vector<std::vector<uint64_t>> gather_hashes(const model::ParameterStore& store,
+                                                 dist::Collective& host) {
+  const std::vector<uint64_t> own = model::hash_parts(store);
+  std::vector<std::vector<uint64_t>> by_rank;
+  for (const std::string& bytes : dist::all_gather_bytes(
+           host, std::string(reinterpret_cast<const char*>(own.data()), own.size() * 8))) {
+    by_rank.emplace_back(bytes.size() / 8);
+    std::memcpy(by_rank.back().data(), bytes.data(), bytes.size());
+  }
+  return by_rank;
+}
+
+void compare(const model::WeightHashes& trainer, const model::WeightHashes& engine) {
+  for (const auto& [name, hash] : trainer) {
+    const auto found = engine.find(name);
+    if (found != engine.end() && found->second == hash) continue;
+    throw Error(ErrorCode::kCheck,
+                fmt::format("the engine's weights are not the trainer's: {} {}", name,
+                            found == engine.end() ? "is missing" : "differs"),
+                "report it: samples would come from weights that were never trained", name);
+  }
+}
+
+}  // namespace
+
+WeightHandOver::WeightHandOver(HeldWeights trainer, HeldWeights engine, dist::Collective& ranks,
+                               tensor::Device device)
+    : trainer_(std::move(trainer)),
+      engine_(std::move(engine)),
+      ranks_(ranks),
+      plan_(model::make_weight_plan(trainer_.layout, engine_.layout, ranks.rank())),
+      staging_(device, 0, "hand-over of weights") {
+  tensor::Arena needed = tensor::Arena::for_planning(device, "hand-over of weights");
+  model::move_weights(ops::planning_context(needed), plan_, trainer_.store, engine_.store, ranks);
+  staging_.reserve(needed.high_water_bytes());
+}
+
+model::WeightTraffic WeightHandOver::move() {
+  return model::move_weights(ops::compute_context(staging_), plan_, trainer_.store, engine_.store,
+                             ranks_);
+}
+
+// Every rank compares the hashes of all ranks, so all of them throw the same.
+uint64_t WeightHandOver::check(dist::Collective& host) const {
+  const auto trainer = gather_hashes(trainer_.store, host);
+  const auto engine = gather_hashes(engine_.store, host);
+  try {
+    const auto expected = model::sum_hashes(trainer_.layout, trainer, "the trainer");
+    const auto found = model::sum_hashes(engine_.layout, engine, "the engine");
+    compare(expected, found);
+    return model::total_hash(found);
+  } catch (const Error& error) {
+    throw dist::AgreedError(error);
+  }
+}
+
+}  // namespace slimexx::rl
