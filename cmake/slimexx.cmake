@@ -47,6 +47,13 @@ find_package(spdlog 1.10 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(PkgConfig REQUIRED)
 
+# Headers are a third of a host compilation. A file whose unnamed namespace has a name of another file's is
+# listed by slx_compile_alone.
+option(SLX_UNITY "Compile a module's sources a dozen at a time" OFF)
+function(slx_compile_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # slx_add_module(NAME SOURCES a.cpp ... DEPENDS base ... [LIBRARIES lib ...]): static library slx_NAME.
 # LIBRARIES are private: no third-party header appears in include/slimexx beyond fmt/core and json_fwd.
 function(slx_add_module name)
@@ -55,6 +62,7 @@ function(slx_add_module name)
   list(TRANSFORM ARG_DEPENDS PREPEND slx_)
   target_link_libraries(slx_${name} PUBLIC slx_flags ${ARG_DEPENDS} fmt::fmt PRIVATE ${ARG_LIBRARIES} nlohmann_json::nlohmann_json)
   target_include_directories(slx_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  set_target_properties(slx_${name} PROPERTIES UNITY_BUILD ${SLX_UNITY} UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
 
 # slx_add_test(MODULE SOURCES a_test.cpp ... [DEPENDS module ...] [LABEL unit]): one GoogleTest program
