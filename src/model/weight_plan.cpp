@@ -90,7 +90,7 @@ void for_each_move(const std::vector<WeightMove>& moves, const tensor::Tensor& b
   for (const WeightMove& move : moves) {
     visit(move, tensor::Tensor(at, dtype_of(move, bytes.device()), bytes.device(),
                                {move.num_elements()}));
-    at += aligned(bytes_of(move, bytes.device()));
+    if (at != nullptr) at += aligned(bytes_of(move, bytes.device()));  // null in planning
   }
 }
 

@@ -115,6 +115,7 @@ uint16_t f32_to_f16(float value) {
 }
 
 void convert_elements(DType from, const void* source, DType to, void* destination, int64_t n) {
+  if (n == 0) return;  // of a tensor without elements, whose data may be null
   if (from == to) {
     std::memcpy(destination, source, static_cast<size_t>(n * dtype_bytes(from)));
     return;
