@@ -29,10 +29,10 @@
 namespace slimexx::rl {
 namespace {
 
-using Section = std::pair<const char*, tensor::Tensor (train::ShardedAdamW::*)() const>;
-constexpr Section kSections[] = {{"master", &train::ShardedAdamW::master},
-                                 {"exp_avg", &train::ShardedAdamW::exp_avg},
-                                 {"exp_avg_sq", &train::ShardedAdamW::exp_avg_sq}};
+using Section = std::pair<const char*, tensor::Tensor train::OwnedGroup::*>;
+constexpr Section kSections[] = {{"master", &train::OwnedGroup::master},
+                                 {"exp_avg", &train::OwnedGroup::exp_avg},
+                                 {"exp_avg_sq", &train::OwnedGroup::exp_avg_sq}};
 
 // Elements of a parameter that a rank owns: [begin, end) of it, from element `at` of the rank's
 // arrays on.
@@ -112,6 +112,23 @@ struct CheckpointWriter::Snapshot {
   std::vector<io::CheckpointPiece> pieces;
   std::vector<HostFloats> data;  // what the pieces point into
   std::future<io::ShardInfo> shard;
+
+  // What this rank owns of a group, from an array of its elements.
+  void add(const model::ParameterStore& store, const train::OwnedGroup& group,
+           const std::string& section, HostFloats values) {
+    std::set<std::string> listed;
+    for (const auto& info : store.infos()) {
+      if (&store.group_of(info) != group.parameters) continue;
+      for (const auto& part : info.parts)
+        if (listed.insert(part.name).second)
+          tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
+      if (!info.is_counted) continue;  // another rank writes its copy
+      for (const Overlap& o : list_overlaps(info, group.pieces))
+        model::add_checkpoint_pieces(info, o.begin, o.end, section, values.get() + o.at - o.begin,
+                                     pieces);
+    }
+    data.push_back(std::move(values));
+  }
 };
 
 CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, dist::Collective& communicator)
@@ -137,17 +154,9 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   }
   communicator_.barrier();
   for (const auto& [section, member] : kSections) {
-    s.data.push_back(download_widened((optimizer.*member)()));
-    std::set<std::string> listed;
-    for (const auto& info : store.infos()) {
-      for (const auto& part : info.parts)
-        if (listed.insert(part.name).second)
-          s.tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
-      if (!info.is_counted) continue;  // another rank writes its copy
-      for (const Overlap& o : list_overlaps(info, optimizer.pieces()))
-        model::add_checkpoint_pieces(info, o.begin, o.end, section,
-                                     s.data.back().get() + o.at - o.begin, s.pieces);
-    }
+    for (const train::OwnedGroup& group : optimizer.groups())
+      if (group.is_trained())
+        s.add(store, group, section, download_widened(group.*member));
   }
   s.shard = std::async(options_.async ? std::launch::async : std::launch::deferred,
                        [&s, rank = communicator_.rank(), size = communicator_.size(),
@@ -204,41 +213,71 @@ void check_writable(const std::string& root) {
   ::unlink(probe.c_str());
 }
 
+int64_t snapshot_bytes(const train::ShardedAdamW& optimizer) {
+  int64_t bytes = 0;
+  for (const train::OwnedGroup& group : optimizer.groups())
+    if (group.is_trained()) bytes += std::ssize(kSections) * 4 * group.master.num_elements();
+  return bytes;
+}
+
 bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator) {
-  const HostFloats master = download_widened(optimizer.master());
-  const std::span values(master.get(), static_cast<size_t>(optimizer.master().num_elements()));
-  const bool finite = std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
-  double broken[1] = {finite ? 0.0 : 1.0};
+  double broken[1] = {0};
+  for (const train::OwnedGroup& group : optimizer.groups()) {
+    if (!group.is_trained()) continue;
+    const HostFloats master = download_widened(group.master);
+    const std::span values(master.get(), static_cast<size_t>(group.master.num_elements()));
+    if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) broken[0] = 1;
+  }
   dist::all_reduce_max(communicator, broken);
   return broken[0] == 0;
 }
 
-void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
-                         train::ShardedAdamW& optimizer) {
-  std::vector<float> buffer;
-  int64_t num_rounded = 0;
-  for (const auto& [section, member] : kSections) {
-    const tensor::Tensor own = (optimizer.*member)();
-    for (const auto& info : store.infos()) {
-      for (const auto& part : info.parts) {
-        const auto* entry = checkpoint.find(section, part.name);
-        if (entry == nullptr || entry->shape != part.shape || entry->dtype != tensor::DType::kF32) {
-          throw Error(
-              ErrorCode::kInput,
-              fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
-              "resume with the model that the checkpoint was made from", checkpoint.directory());
-        }
-      }
-      for (const Overlap& o : list_overlaps(info, optimizer.pieces())) {
-        buffer.resize(static_cast<size_t>(o.end - o.begin));
-        for (const model::ElementRun& run : model::list_runs(info, o.begin, o.end))
-          checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
-                          buffer.data() + run.in_parameter - o.begin);
-        num_rounded += upload_rounded(tensor::compute_stream(own.device()),
-                                      own.rows(o.at, o.at + o.end - o.begin), buffer);
-      }
+namespace {
+
+void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo& info,
+                   const char* section) {
+  for (const auto& part : info.parts) {
+    const auto* entry = checkpoint.find(section, part.name);
+    if (entry == nullptr || entry->shape != part.shape || entry->dtype != tensor::DType::kF32) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
+                  "resume with the model that the checkpoint was made from",
+                  checkpoint.directory());
     }
   }
+}
+
+// What this rank owns of a group, into the array `own` of its elements. Returns the number of
+// values that were rounded.
+int64_t load_section(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                     const train::OwnedGroup& group, const char* section,
+                     const tensor::Tensor& own) {
+  std::vector<float> buffer;
+  int64_t num_rounded = 0;
+  for (const auto& info : store.infos()) {
+    if (&store.group_of(info) != group.parameters) continue;
+    check_tensors(checkpoint, info, section);
+    for (const Overlap& o : list_overlaps(info, group.pieces)) {
+      buffer.resize(static_cast<size_t>(o.end - o.begin));
+      for (const model::ElementRun& run : model::list_runs(info, o.begin, o.end))
+        checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
+                        buffer.data() + run.in_parameter - o.begin);
+      num_rounded += upload_rounded(tensor::compute_stream(own.device()),
+                                    own.rows(o.at, o.at + o.end - o.begin), buffer);
+    }
+  }
+  return num_rounded;
+}
+
+}  // namespace
+
+void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                         train::ShardedAdamW& optimizer) {
+  int64_t num_rounded = 0;
+  for (const auto& [section, member] : kSections)
+    for (const train::OwnedGroup& group : optimizer.groups())
+      if (group.is_trained())
+        num_rounded += load_section(checkpoint, store, group, section, group.*member);
   if (num_rounded > 0)
     log_info("{} values of the moments in {} were rounded to bfloat16 (optimizer.state_dtype)",
              num_rounded, checkpoint.directory());

@@ -47,6 +47,9 @@ class CheckpointWriter {
 // is yet to be made, in the folder above that is there. Every rank writes its shard: ask on each.
 void check_writable(const std::string& root);
 
+// Host memory of this rank while a checkpoint is written.
+int64_t snapshot_bytes(const train::ShardedAdamW& optimizer);
+
 // Whether no rank's masters hold NaN or Inf. Collective.
 bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator);
 

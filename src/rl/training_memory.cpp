@@ -111,8 +111,8 @@ std::string memory_table(const TrainingRun& run) {
                        .most,
                    "activations of the largest microbatch, at most");
   }
-  const int64_t owned = trainer_side.trainer->optimizer().master().num_elements();
-  text += line(12 * owned, "host memory while a checkpoint is written: weights and moments in f32");
+  text += line(snapshot_bytes(trainer_side.trainer->optimizer()),
+               "host memory while a checkpoint is written: weights and moments in f32");
   return text;
 }
 

@@ -1,36 +1,60 @@
 #include "slimexx/train/gradient_parts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include "slimexx/base/check.h"
 #include "slimexx/model/spec.h"
 
 namespace slimexx::train {
+namespace {
+
+// The stage of backward after which a parameter's gradient is final.
+int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
+  constexpr std::string_view kLayers = "layers.", kEmbedding = "embedding.";
+  const std::string_view name = info.name;
+  if (name.starts_with(kEmbedding)) return num_layers + 1;
+  if (!name.starts_with(kLayers)) return 0;
+  int64_t layer = -1;
+  std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
+  SLX_CHECK(layer >= 0 && layer < num_layers, "{} of {} layers", name, num_layers);
+  return num_layers - layer;
+}
+
+// Walks the group's parameters from the last to the first: store order is layer order.
+void add_parts_of_group(const model::ParameterStore& store, size_t group, int64_t num_layers,
+                        int64_t min_elements, std::vector<GradientPart>& parts) {
+  int64_t end = store.groups()[group].num_elements, begin = end, stage = 0;
+  const auto finish_stage = [&] {
+    if (begin == end || (begin > 0 && end - begin < min_elements)) return;
+    parts.push_back({{begin, end}, stage, group});
+    end = begin;
+  };
+  for (auto info = store.infos().rbegin(); info != store.infos().rend(); ++info) {
+    if (static_cast<size_t>(info->group) != group) continue;
+    const int64_t next = stage_of(*info, num_layers);
+    SLX_CHECK(next >= stage, "{} is behind what backward finishes later", info->name);
+    if (next > stage) finish_stage();
+    stage = next;
+    begin = info->offset;
+  }
+  finish_stage();
+}
+
+}  // namespace
 
 std::vector<GradientPart> list_gradient_parts(const model::ParameterStore& store,
                                               const model::ModelSpec& spec, int64_t min_elements) {
-  const auto find_offset = [&](const std::string& name) {
-    for (const auto& info : store.infos())
-      if (info.name == name) return info.offset;
-    SLX_CHECK(false, "no parameter {}", name);
-    return int64_t{0};
-  };
   std::vector<GradientPart> parts;
-  int64_t end = store.num_elements();
-  const auto finish_stage = [&](int64_t stage, int64_t begin) {
-    const bool is_last = begin == 0;
-    if (!is_last && end - begin < min_elements) return;
-    parts.push_back({{begin, end}, stage});
-    end = begin;
-  };
-  finish_stage(0, find_offset("final_norm.weight"));
-  for (int64_t stage = 1; stage <= spec.num_layers(); ++stage) {
-    const int64_t layer = spec.num_layers() - stage;
-    finish_stage(stage, find_offset(fmt::format("layers.{}.input_norm.weight", layer)));
+  for (size_t g = 0; g < store.groups().size(); ++g) {
+    const model::ParameterGroup& group = store.groups()[g];
+    if (!group.trainable) continue;
+    add_parts_of_group(
+        store, g, spec.num_layers(),
+        min_elements > 0 ? min_elements : choose_min_part_elements(group.num_elements), parts);
   }
-  finish_stage(spec.num_layers() + 1, 0);
+  std::ranges::stable_sort(parts, {}, &GradientPart::last_stage);
   return parts;
 }
 
@@ -62,6 +86,10 @@ std::vector<OwnedPiece> list_owned_pieces(std::span<const dist::Range> slices, i
     begin += slice.size();
   }
   return pieces;
+}
+
+int64_t count_elements(std::span<const OwnedPiece> pieces) {
+  return pieces.empty() ? 0 : pieces.back().begin + pieces.back().range.size();
 }
 
 }  // namespace slimexx::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/log.h"
@@ -32,82 +33,129 @@ void warn_of_slow_decay(const OptimizerOptions& options) {
     log_warn("under optimizer.state_dtype bfloat16 a moment of beta {} may never decrease", beta);
 }
 
-int64_t count_elements(const std::vector<OwnedPiece>& pieces) {
-  return pieces.empty() ? 0 : pieces.back().begin + pieces.back().range.size();
+std::vector<dist::Range> parts_of_group(std::span<const GradientPart> parts, size_t group) {
+  std::vector<dist::Range> ranges;
+  for (const GradientPart& part : parts)
+    if (part.group == group) ranges.push_back(part.range);
+  return ranges;
 }
 
-const model::ParameterGroup& find_trained_group(const model::ParameterStore& store) {
-  const auto group = std::ranges::find(store.groups(), true, &model::ParameterGroup::trainable);
-  SLX_CHECK(group != store.groups().end(), "every parameter is frozen");
-  SLX_CHECK_EQ(std::ranges::count(store.groups(), true, &model::ParameterGroup::trainable), 1);
-  return *group;
-}
-
-std::vector<dist::Range> check_parts(std::vector<dist::Range> parts, int64_t num_elements) {
-  if (parts.empty()) return {{0, num_elements}};
-  std::vector<dist::Range> sorted = parts;
-  std::ranges::sort(sorted, {}, &dist::Range::begin);
+void check_cover(std::vector<dist::Range> parts, int64_t num_elements) {
+  std::ranges::sort(parts, {}, &dist::Range::begin);
   int64_t covered = 0;
-  for (const auto& part : sorted) {
+  for (const auto& part : parts) {
     SLX_CHECK_EQ(part.begin, covered);
     covered = part.end;
   }
   SLX_CHECK_EQ(covered, num_elements);
+}
+
+// Every group as one part.
+std::vector<GradientPart> list_whole_groups(const model::ParameterStore& store) {
+  std::vector<GradientPart> parts;
+  for (size_t g = 0; g < store.groups().size(); ++g) {
+    const model::ParameterGroup& group = store.groups()[g];
+    if (group.trainable) parts.push_back({.range = {0, group.num_elements}, .group = g});
+  }
   return parts;
+}
+
+void append_range(std::vector<ops::ElementRange>& ranges, int64_t begin, int64_t end) {
+  if (begin < end) ranges.push_back({begin, end});
 }
 
 }  // namespace
 
 ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Collective& host,
                            const dist::Groups& groups, const OptimizerOptions& options,
-                           tensor::Device device, std::vector<dist::Range> parts)
+                           tensor::Device device, std::vector<GradientPart> parts)
     : store_(store),
-      group_(find_trained_group(store)),
       host_(host),
-      dp_(groups.dp),
       options_(options),
-      parts_(check_parts(std::move(parts), group_.num_elements)),
-      slices_(split_parts(parts_, dp_.size())),
-      pieces_(list_owned_pieces(slices_, dp_.rank(), dp_.size())),
-      scratch_(device, measure_reduction(device), "gradient exchange"),
+      scratch_(device, 0, "gradient exchange"),
       no_scratch_(device, 0, "copies"),
       exchange_stream_(tensor::side_stream(device)) {
-  const int64_t n = count_elements(pieces_);
-  const DType moments = moment_dtype(options);
-  const int64_t master_bytes = round_up(n * tensor::dtype_bytes(DType::kF32));
-  const int64_t moment_bytes = round_up(n * tensor::dtype_bytes(moments));
-  state_ = tensor::Buffer(device, master_bytes + 2 * moment_bytes, "optimizer state");
-  master_ = state_.view(DType::kF32, {n});
-  exp_avg_ = state_.view(moments, {n}, master_bytes);
-  exp_avg_sq_ = state_.view(moments, {n}, master_bytes + moment_bytes);
+  cut_groups(groups, parts.empty() ? list_whole_groups(store) : parts);
+  scratch_.reserve(measure_reduction(device));
+  allocate_state(device);
   if (host_.rank() == 0) warn_of_slow_decay(options_);
   take_master();
 }
 
-std::span<const dist::Range> ShardedAdamW::slices_of(size_t part) const {
-  const auto ranks = static_cast<size_t>(dp_.size());
-  return std::span(slices_).subspan(part * ranks, ranks);
+void ShardedAdamW::cut_groups(const dist::Groups& groups, const std::vector<GradientPart>& parts) {
+  SLX_CHECK(!parts.empty(), "every parameter is frozen");
+  for (size_t g = 0; g < store_.groups().size(); ++g) {
+    const model::ParameterGroup& group = store_.groups()[g];
+    OwnedGroup owned{.parameters = &group};
+    owned.ranks = group.reduce_group == model::ReduceGroup::kExpert ? &groups.edp : &groups.dp;
+    std::vector<dist::Range> ranges = parts_of_group(parts, g);
+    if (group.trainable)
+      check_cover(ranges, group.num_elements);
+    else
+      ranges = {{0, group.num_elements}};
+    owned.slices = split_parts(ranges, owned.ranks->size());
+    owned.pieces = list_owned_pieces(owned.slices, owned.ranks->rank(), owned.ranks->size());
+    groups_.push_back(std::move(owned));
+  }
+  for (const GradientPart& part : parts) {
+    const auto ranks = groups_[part.group].ranks->size();
+    parts_.push_back({part.group, split_parts({&part.range, 1}, ranks)});
+  }
 }
 
-void ShardedAdamW::reduce_part(tensor::Stream stream, tensor::Arena& scratch, size_t part) const {
-  dp_.reduce_scatter_sum(stream, scratch, group_.gradients, slices_of(part), dist::SumOrder::kAny);
+// Of every group the master, then the first and the second moments.
+void ShardedAdamW::allocate_state(tensor::Device device) {
+  const DType moments = moment_dtype(options_);
+  const auto master_bytes = [](int64_t n) { return round_up(n * tensor::dtype_bytes(DType::kF32)); };
+  const auto moment_bytes = [&](int64_t n) { return round_up(n * tensor::dtype_bytes(moments)); };
+  int64_t total = 0;
+  for (const OwnedGroup& group : groups_) {
+    const int64_t n = count_elements(group.pieces);
+    if (group.is_trained()) total += master_bytes(n) + 2 * moment_bytes(n);
+  }
+  state_ = tensor::Buffer(device, total, "optimizer state");
+  int64_t at = 0;
+  for (OwnedGroup& group : groups_) {
+    if (!group.is_trained()) continue;
+    const int64_t n = count_elements(group.pieces);
+    group.master = state_.view(DType::kF32, {n}, at);
+    at += master_bytes(n);
+    group.exp_avg = state_.view(moments, {n}, at);
+    at += moment_bytes(n);
+    group.exp_avg_sq = state_.view(moments, {n}, at);
+    at += moment_bytes(n);
+  }
+}
+
+void ShardedAdamW::reduce_part(tensor::Stream stream, tensor::Arena& scratch,
+                               const Part& part) const {
+  const OwnedGroup& group = groups_[part.group];
+  group.ranks->reduce_scatter_sum(stream, scratch, group.parameters->gradients, part.slices,
+                                  dist::SumOrder::kAny);
 }
 
 int64_t ShardedAdamW::measure_reduction(tensor::Device device) const {
   tensor::Arena plan = tensor::Arena::for_planning(device, "gradient exchange");
-  for (size_t part = 0; part < parts_.size(); ++part)
-    reduce_part(tensor::planning_stream(device), plan, part);
+  for (const Part& part : parts_) reduce_part(tensor::planning_stream(device), plan, part);
   return plan.high_water_bytes();
+}
+
+bool ShardedAdamW::sums_beside() const {
+  return std::ranges::any_of(parts_, [&](const Part& part) {
+    return groups_[part.group].ranks->is_queued();
+  });
 }
 
 void ShardedAdamW::start_gradient_part(const ops::Context& ctx, int64_t index) {
   SLX_CHECK_EQ(static_cast<size_t>(index), num_started_parts_);
   SLX_CHECK_LT(num_started_parts_, parts_.size());
-  if (dp_.is_queued()) {
+  const Part& part = parts_[num_started_parts_];
+  const bool is_queued = groups_[part.group].ranks->is_queued();
+  if (is_queued) {
     ready_.record(ctx.stream);
     ready_.wait_on(exchange_stream_);
   }
-  reduce_part(dp_.is_queued() ? exchange_stream_ : ctx.stream, scratch_, num_started_parts_);
+  reduce_part(is_queued ? exchange_stream_ : ctx.stream, scratch_, part);
   ++num_started_parts_;
 }
 
@@ -119,20 +167,37 @@ void ShardedAdamW::start_remaining_parts(const ops::Context& ctx) {
 double ShardedAdamW::reduce_gradients(const ops::Context& ctx) {
   start_remaining_parts(ctx);
   num_started_parts_ = 0;
-  if (dp_.is_queued()) {
+  if (sums_beside()) {
     summed_.record(exchange_stream_);
     summed_.wait_on(ctx.stream);
   }
-  double sum[1] = {ops::sum_of_squares_of_ranges(ctx, group_.gradients, owned_ranges())};
+  double sum[1] = {sum_squares_of_gradients(ctx)};
   dist::all_reduce_sum(host_, sum);
   return std::sqrt(sum[0]);
 }
 
 double ShardedAdamW::weight_norm(const ops::Context& ctx) const {
-  const ops::ElementRange whole{0, master_.num_elements()};
-  double sum[1] = {ops::sum_of_squares_of_ranges(ctx, master_, {&whole, 1})};
+  double sum[1] = {sum_squares_of_masters(ctx)};
   dist::all_reduce_sum(host_, sum);
   return std::sqrt(sum[0]);
+}
+
+// Group by group: of one group the order is that of its ranges.
+double ShardedAdamW::sum_squares_of_gradients(const ops::Context& ctx) const {
+  double sum = 0;
+  for (const OwnedGroup& group : groups_)
+    if (group.is_trained())
+      sum +=
+          ops::sum_of_squares_of_ranges(ctx, group.parameters->gradients, counted_ranges(group));
+  return sum;
+}
+
+double ShardedAdamW::sum_squares_of_masters(const ops::Context& ctx) const {
+  double sum = 0;
+  for (const OwnedGroup& group : groups_)
+    if (group.is_trained())
+      sum += ops::sum_of_squares_of_ranges(ctx, group.master, counted_state(group));
+  return sum;
 }
 
 void ShardedAdamW::step(const ops::Context& ctx, double learning_rate, double gradient_norm) {
@@ -147,24 +212,57 @@ void ShardedAdamW::step(const ops::Context& ctx, double learning_rate, double gr
   if (options_.clip_grad > 0 && gradient_norm > options_.clip_grad) {
     adamw.gradient_scale = static_cast<float>(options_.clip_grad / (gradient_norm + 1e-6));
   }
-  ops::adamw_ranges(ctx, group_.weights, master_, exp_avg_, exp_avg_sq_, group_.gradients,
-                    decay_ranges(), adamw);
-  gather(ctx, group_.weights);
+  update(ctx, adamw);
+  gather_weights(ctx);
 }
 
-std::vector<ops::ElementRange> ShardedAdamW::owned_ranges() const {
+void ShardedAdamW::update(const ops::Context& ctx, const ops::AdamWStep& adamw) const {
+  for (const OwnedGroup& group : groups_)
+    if (group.is_trained())
+      ops::adamw_ranges(ctx, group.parameters->weights, group.master, group.exp_avg,
+                        group.exp_avg_sq, group.parameters->gradients, decay_ranges(group), adamw);
+}
+
+// What this rank adds to a norm over the group: its pieces but for replicas that another rank
+// counts. Gaps between parameters are zero.
+std::vector<ops::ElementRange> ShardedAdamW::counted_ranges(const OwnedGroup& group) const {
   std::vector<ops::ElementRange> ranges;
-  for (const OwnedPiece& piece : pieces_) ranges.push_back({piece.range.begin, piece.range.end});
+  for (const OwnedPiece& piece : group.pieces) {
+    int64_t begin = piece.range.begin;
+    for (const auto& info : store_.infos()) {
+      if (info.is_counted || &store_.group_of(info) != group.parameters) continue;
+      if (info.offset + info.num_elements() <= begin || info.offset >= piece.range.end) continue;
+      append_range(ranges, begin, info.offset);
+      begin = info.offset + info.num_elements();
+    }
+    append_range(ranges, begin, piece.range.end);
+  }
+  return ranges;
+}
+
+// The same as the state counts its elements, where pieces touch.
+std::vector<ops::ElementRange> ShardedAdamW::counted_state(const OwnedGroup& group) const {
+  std::vector<ops::ElementRange> ranges;
+  auto piece = group.pieces.begin();
+  for (const ops::ElementRange& counted : counted_ranges(group)) {
+    while (piece->range.end < counted.end) ++piece;
+    const int64_t shift = piece->range.begin - piece->begin;
+    const ops::ElementRange range{counted.begin - shift, counted.end - shift};
+    if (!ranges.empty() && ranges.back().end == range.begin)
+      ranges.back().end = range.end;
+    else
+      ranges.push_back(range);
+  }
   return ranges;
 }
 
 // What this rank owns of every parameter, as its state counts.
-std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
+std::vector<ops::DecayRange> ShardedAdamW::decay_ranges(const OwnedGroup& group) const {
   std::vector<ops::DecayRange> ranges;
-  for (const OwnedPiece& piece : pieces_) {
+  for (const OwnedPiece& piece : group.pieces) {
     const int64_t shift = piece.range.begin - piece.begin;
     for (const auto& info : store_.infos()) {
-      if (&store_.group_of(info) != &group_) continue;
+      if (&store_.group_of(info) != group.parameters) continue;
       const int64_t begin = std::max(piece.range.begin, info.offset);
       const int64_t end = std::min(piece.range.end, info.offset + info.num_elements());
       if (begin >= end) continue;
@@ -180,32 +278,42 @@ std::vector<ops::DecayRange> ShardedAdamW::decay_ranges() const {
 
 void ShardedAdamW::plan_step(const ops::Context& ctx) const {
   SLX_CHECK(ctx.planning());
-  ops::sum_of_squares_of_ranges(ctx, group_.gradients, owned_ranges());
-  const ops::ElementRange whole{0, master_.num_elements()};  // of weight_norm
-  ops::sum_of_squares_of_ranges(ctx, master_, {&whole, 1});
-  ops::adamw_ranges(ctx, group_.weights, master_, exp_avg_, exp_avg_sq_, group_.gradients,
-                    decay_ranges(), {});
+  sum_squares_of_gradients(ctx);
+  sum_squares_of_masters(ctx);
+  update(ctx, {});
 }
 
-void ShardedAdamW::gather(const ops::Context& ctx, const tensor::Tensor& flat) {
-  dp_.all_gather_ranges(ctx.stream, flat, slices_);
+void ShardedAdamW::gather_weights(const ops::Context& ctx) const {
+  for (const OwnedGroup& group : groups_)
+    if (group.is_trained())
+      group.ranks->all_gather_ranges(ctx.stream, group.parameters->weights, group.slices);
 }
 
-void ShardedAdamW::gather_gradients(const ops::Context& ctx) { gather(ctx, group_.gradients); }
+void ShardedAdamW::gather_gradients(const ops::Context& ctx) {
+  for (const OwnedGroup& group : groups_)
+    if (group.is_trained())
+      group.ranks->all_gather_ranges(ctx.stream, group.parameters->gradients, group.slices);
+}
 
 void ShardedAdamW::take_master() {
   const ops::Context ctx = ops::compute_context(no_scratch_);
-  for (const OwnedPiece& piece : pieces_)
-    ops::copy(ctx, master_.rows(piece.begin, piece.begin + piece.range.size()),
-              group_.weights.rows(piece.range.begin, piece.range.end));
+  for (const OwnedGroup& group : groups_) {
+    if (!group.is_trained()) continue;
+    for (const OwnedPiece& piece : group.pieces)
+      ops::copy(ctx, group.master.rows(piece.begin, piece.begin + piece.range.size()),
+                group.parameters->weights.rows(piece.range.begin, piece.range.end));
+  }
 }
 
 void ShardedAdamW::publish_master() {
   const ops::Context ctx = ops::compute_context(no_scratch_);
-  for (const OwnedPiece& piece : pieces_)
-    ops::copy(ctx, group_.weights.rows(piece.range.begin, piece.range.end),
-              master_.rows(piece.begin, piece.begin + piece.range.size()));
-  gather(ctx, group_.weights);
+  for (const OwnedGroup& group : groups_) {
+    if (!group.is_trained()) continue;
+    for (const OwnedPiece& piece : group.pieces)
+      ops::copy(ctx, group.parameters->weights.rows(piece.range.begin, piece.range.end),
+                group.master.rows(piece.begin, piece.begin + piece.range.size()));
+  }
+  gather_weights(ctx);
 }
 
 }  // namespace slimexx::train

@@ -15,12 +15,6 @@ using tensor::Arena;
 using tensor::DType;
 using tensor::Tensor;
 
-std::vector<dist::Range> ranges_of(const std::vector<GradientPart>& parts) {
-  std::vector<dist::Range> ranges;
-  for (const GradientPart& part : parts) ranges.push_back(part.range);
-  return ranges;
-}
-
 }  // namespace
 
 Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& policy,
@@ -41,11 +35,8 @@ Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& polic
       gradients_(model::bind_gradients(policy, transformer.spec())),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
-      parts_(list_gradient_parts(policy, transformer.spec(),
-                                 min_part_elements > 0
-                                     ? min_part_elements
-                                     : choose_min_part_elements(policy.num_elements()))),
-      optimizer_(policy, host, groups, optimizer_options, device, ranges_of(parts_)) {}
+      parts_(list_gradient_parts(policy, transformer.spec(), min_part_elements)),
+      optimizer_(policy, host, groups, optimizer_options, device, parts_) {}
 
 Trainer::~Trainer() = default;
 
@@ -125,7 +116,7 @@ void Trainer::run_schedule(std::span<const Sample> samples, const Assignment& as
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
       StageHooks hooks;
-      if (op.microbatch == num_microbatches - 1 && groups_.dp.is_queued()) {
+      if (op.microbatch == num_microbatches - 1 && optimizer_.sums_beside()) {
         hooks = {.stage_done = [&](int64_t stage) { finish_stage(pass.ctx, stage); },
                  .attention_next = [&] { start_final_parts(pass.ctx); }};
       }

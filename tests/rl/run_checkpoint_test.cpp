@@ -28,11 +28,12 @@ struct State {
 };
 
 State state_of(dist::Collective& communicator, const TinyPolicy& policy, Trainer& trainer) {
+  const train::OwnedGroup& group = trainer.optimizer().groups()[0];
   const auto gather = [&](const tensor::Tensor& own) {
-    return train::gather_state(communicator, trainer.optimizer(), own);
+    return train::gather_state(communicator, group, own);
   };
-  return {floats_of(policy.store.flat_weights()), gather(trainer.optimizer().master()),
-          gather(trainer.optimizer().exp_avg()), gather(trainer.optimizer().exp_avg_sq())};
+  return {floats_of(policy.store.flat_weights()), gather(group.master), gather(group.exp_avg),
+          gather(group.exp_avg_sq)};
 }
 
 void expect_equal(const State& a, const State& b, const std::string& what) {
@@ -157,8 +158,9 @@ TEST_F(RunCheckpoint, LoadsFormatOne) {
     std::vector<float> moments(static_cast<size_t>(store.infos()[0].num_elements()));
     checkpoint.read(section, store.infos()[0].parts[0].name, 0, std::ssize(moments),
                     moments.data());
+    const train::OwnedGroup& group = optimizer.groups()[0];
     const tensor::Tensor own =
-        section == std::string("exp_avg") ? optimizer.exp_avg() : optimizer.exp_avg_sq();
+        section == std::string("exp_avg") ? group.exp_avg : group.exp_avg_sq;
     EXPECT_EQ(first_difference(floats_of(own.rows(0, std::ssize(moments))), moments), "")
         << section;
   }
@@ -176,7 +178,7 @@ TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
     dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
       TinyPolicy policy(kModel), other(kModel);
       Trainer trainer = make_trainer(policy, communicator, "float32", cut(by_layers));
-      EXPECT_EQ(trainer.optimizer().pieces().size() > 1, by_layers);
+      EXPECT_EQ(trainer.optimizer().groups()[0].pieces.size() > 1, by_layers);
       train(trainer, 0, 2);
       CheckpointWriter writer(writer_options(), communicator);
       writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
@@ -265,9 +267,9 @@ TEST_F(RunCheckpoint, AsyncSaveWritesASnapshot) {
       train(trainer, 0, 1);
       const State expected = state_of(communicator, policy, trainer);
       const auto& optimizer = trainer.optimizer();
+      const train::OwnedGroup& group = optimizer.groups()[0];
       writer.save(step, make_state(step, trainer), policy.store, optimizer);
-      for (const tensor::Tensor& t :
-           {optimizer.master(), optimizer.exp_avg(), optimizer.exp_avg_sq()})
+      for (const tensor::Tensor& t : {group.master, group.exp_avg, group.exp_avg_sq})
         std::fill_n(t.f32(), t.num_elements(), -123.0f);
       writer.finish_pending();
       load_training_state(io::Checkpoint::open(io::step_directory(root_.string(), step)),

@@ -139,9 +139,9 @@ TEST(Exchange, RanksMayStartAtDifferentTimes) {
     dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
       TinyPolicy policy, other;
       const int64_t n = policy.store.num_elements();
-      std::vector<dist::Range> parts;
+      std::vector<GradientPart> parts;
       for (int64_t end = n; end > 0; end -= std::min<int64_t>(end, 1600))
-        parts.push_back({std::max<int64_t>(0, end - 1600), end});
+        parts.push_back({{std::max<int64_t>(0, end - 1600), end}});
       ASSERT_GT(parts.size(), 5u);
       const dist::Groups groups = dist::data_parallel_groups(communicator);
       ShardedAdamW by_parts(policy.store, communicator, groups, {}, {}, parts);

@@ -72,12 +72,12 @@ std::vector<float> gradient_values(int rank, int64_t n, uint64_t step) {
 }
 
 // Uneven parts, from the end to the start.
-std::vector<dist::Range> uneven_parts(int64_t n) {
-  std::vector<dist::Range> parts;
+std::vector<GradientPart> uneven_parts(int64_t n) {
+  std::vector<GradientPart> parts;
   int64_t length = 16 * 1000;
   for (int64_t end = n; end > 0; length += 16 * 777) {
-    parts.push_back({std::max<int64_t>(0, end - length), end});
-    end = parts.back().begin;
+    parts.push_back({{std::max<int64_t>(0, end - length), end}});
+    end = parts.back().range.begin;
   }
   return parts;
 }
@@ -118,8 +118,8 @@ Steps run_steps(tensor::Device device, bool early) {
     result.reduced = download(policy.store.flat_gradients());
     optimizer.step(ctx, 1e-3, result.norms.back());
   }
-  result.master = download(optimizer.master());
-  result.exp_avg = download(optimizer.exp_avg());
+  result.master = download(optimizer.groups()[0].master);
+  result.exp_avg = download(optimizer.groups()[0].exp_avg);
   result.weights = weights_of(policy.store);
   return result;
 }

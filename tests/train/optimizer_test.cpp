@@ -50,12 +50,12 @@ struct State {
 };
 
 // From the end to the start, the first a sliver of one slice: most ranks own nothing of it.
-std::vector<dist::Range> uneven_parts(int64_t num_elements) {
-  std::vector<dist::Range> parts;
+std::vector<GradientPart> uneven_parts(int64_t num_elements) {
+  std::vector<GradientPart> parts;
   int64_t length = 16;
   for (int64_t end = num_elements; end > 0; length += 16 * 37) {
-    parts.push_back({std::max<int64_t>(0, end - length), end});
-    end = parts.back().begin;
+    parts.push_back({{std::max<int64_t>(0, end - length), end}});
+    end = parts.back().range.begin;
   }
   return parts;
 }
@@ -70,7 +70,7 @@ State run_steps(int num_ranks, int num_steps, double clip_grad, const char* stat
     TinyPolicy policy(kGoldenModel);
     OptimizerOptions options = golden_options(clip_grad);
     options.state_dtype = state_dtype;
-    std::vector<dist::Range> parts;
+    std::vector<GradientPart> parts;
     if (cut == Cut::kParts) parts = uneven_parts(policy.store.num_elements());
     ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
                            options, {}, std::move(parts));
@@ -80,10 +80,11 @@ State run_steps(int num_ranks, int num_steps, double clip_grad, const char* stat
       const double norm = optimizer.reduce_gradients(cpu_context());
       optimizer.step(cpu_context(), kLearningRates[k], norm);
     }
+    const OwnedGroup& group = optimizer.groups()[0];
     State own{floats_of(policy.store.flat_weights()),
-              gather_state(communicator, optimizer, optimizer.master()),
-              gather_state(communicator, optimizer, optimizer.exp_avg()),
-              gather_state(communicator, optimizer, optimizer.exp_avg_sq())};
+              gather_state(communicator, group, group.master),
+              gather_state(communicator, group, group.exp_avg),
+              gather_state(communicator, group, group.exp_avg_sq)};
     if (communicator.rank() == num_ranks - 1) state = std::move(own);
   });
   return state;
@@ -206,8 +207,8 @@ TEST(ShardedAdamW, Bf16MomentsTakeHalfTheBytes) {
     EXPECT_EQ(tensor::allocation_counters({}).live_bytes - before,
               section(4) + 2 * section(moment_bytes))
         << dtype;
-    EXPECT_EQ(optimizer.exp_avg().size_bytes(), policy.store.num_elements() * moment_bytes);
-    EXPECT_EQ(optimizer.exp_avg_sq().size_bytes(), policy.store.num_elements() * moment_bytes);
+    EXPECT_EQ(optimizer.groups()[0].exp_avg.size_bytes(), policy.store.num_elements() * moment_bytes);
+    EXPECT_EQ(optimizer.groups()[0].exp_avg_sq.size_bytes(), policy.store.num_elements() * moment_bytes);
   }
 }
 
@@ -232,7 +233,8 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
         optimizer.step(cpu_context(), 0.0, norm);
         // First moment after one step: (1 - beta1) * scale * gradient.
         const double scale = clip == 0.5 ? clip / (norm + 1e-6) : 1;
-        const auto exp_avg = gather_state(communicator, optimizer, optimizer.exp_avg());
+        const OwnedGroup& group = optimizer.groups()[0];
+        const auto exp_avg = gather_state(communicator, group, group.exp_avg);
         for (const auto& info : policy.store.infos()) {
           for (int64_t i = 0; i < info.num_elements(); ++i) {
             ASSERT_NEAR(exp_avg[static_cast<size_t>(info.offset + i)], 0.1 * scale * each,

@@ -62,13 +62,13 @@ inline std::vector<float> floats_of(const tensor::Tensor& t) {
 inline constexpr int64_t kAPartALayer = 1;
 
 // All owners' elements of a piece of state, as the flat parameters lie; gaps included.
-inline std::vector<float> gather_state(dist::Collective& communicator,
-                                       const ShardedAdamW& optimizer, const tensor::Tensor& own) {
-  const auto& slices = optimizer.slices();
+inline std::vector<float> gather_state(dist::Collective& communicator, const OwnedGroup& group,
+                                       const tensor::Tensor& own) {
+  const auto& slices = group.slices;
   int64_t num_elements = 0;
   for (const auto& slice : slices) num_elements = std::max(num_elements, slice.end);
   std::vector<float> all(static_cast<size_t>(num_elements));
-  for (const OwnedPiece& piece : optimizer.pieces()) {
+  for (const OwnedPiece& piece : group.pieces) {
     const tensor::Tensor held = own.rows(piece.begin, piece.begin + piece.range.size());
     tensor::convert_elements(own.dtype(), held.raw(), tensor::DType::kF32,
                              all.data() + piece.range.begin, piece.range.size());

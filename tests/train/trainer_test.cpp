@@ -201,14 +201,14 @@ TEST(Trainer, NanGradientSkipsTheStep) {
         const TrainOptions options = packed(30);
         Trainer trainer = policy.trainer(communicator, options);
         const auto weights = floats_of(policy.store.flat_weights());
-        const auto master = floats_of(trainer.optimizer().master());
+        const auto master = floats_of(trainer.optimizer().groups()[0].master);
         const StepResult skipped = trainer.step(bad, full_loss(), 0.01);
         EXPECT_TRUE(skipped.skipped);
         EXPECT_FALSE(std::isfinite(skipped.gradient_norm));
         EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), weights), "");
-        EXPECT_EQ(first_difference(floats_of(trainer.optimizer().master()), master), "");
+        EXPECT_EQ(first_difference(floats_of(trainer.optimizer().groups()[0].master), master), "");
         EXPECT_EQ(trainer.optimizer().num_steps(), 0);
-        for (const float m : floats_of(trainer.optimizer().exp_avg())) ASSERT_EQ(m, 0);
+        for (const float m : floats_of(trainer.optimizer().groups()[0].exp_avg)) ASSERT_EQ(m, 0);
         // The next step is the one that a run without the bad batch would have made.
         Trainer other = fresh.trainer(communicator, options);
         EXPECT_FALSE(trainer.step(good, full_loss(), 0.01).skipped);

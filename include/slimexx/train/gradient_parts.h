@@ -1,15 +1,15 @@
-// How the flat parameters are cut: into parts, in the order in which backward finishes their
-// gradients, and every part evenly over the data-parallel ranks. So each part's exchange is a whole
-// reduce-scatter, in which every rank sends and receives alike, and a rank owns one slice of every
-// part. All ranks of a run cut alike; the cut decides in which order a rank adds its gradients'
-// norm, and nothing else that a bit hangs on.
+// How the flat parameters of a group are cut: into parts, in the order in which backward finishes
+// their gradients, and every part evenly over the ranks that sum it. So each part's exchange is a
+// whole reduce-scatter, in which every rank sends and receives alike, and a rank owns one slice of
+// every part. All ranks of a run cut alike; the cut decides in which order a rank adds its
+// gradients' norm, and nothing else that a bit hangs on.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "slimexx/dist/collective.h"
+#include "slimexx/dist/ranges.h"
 #include "slimexx/model/parameters.h"
 
 namespace slimexx::train {
@@ -18,19 +18,22 @@ namespace slimexx::train {
 inline constexpr int64_t kSliceElements = 16;
 
 // A part that is smaller than this waits for the next, as many small exchanges cost more than they
-// hide: 256 MiB of f32, or a sixteenth of a small model.
+// hide: 256 MiB of f32, or a sixteenth of a small group.
 inline int64_t choose_min_part_elements(int64_t num_elements) {
   return std::min(int64_t{1} << 26, num_elements / 16);
 }
 
 struct GradientPart {
-  dist::Range range;       // of the flat parameters
+  dist::Range range;       // of the group's flat parameters
   int64_t last_stage = 0;  // of backward: after it the part is final
+  size_t group = 0;        // index into ParameterStore::groups()
 };
 
 // Stages of backward: 0 is the head, 1 the last layer, num_layers the first, num_layers + 1 the
-// embedding (a tied one takes from the head too, so that it is final at the end). Parts cover the
-// parameters from the end to the start; all but the last hold at least `min_elements`.
+// embedding (a tied one takes from the head too, so that it is final at the end). The parts of a
+// trainable group cover its parameters from the end to the start; all but its last hold at least
+// `min_elements` (0: choose_min_part_elements of the group). Parts of all groups come in the order
+// in which they are final.
 std::vector<GradientPart> list_gradient_parts(const model::ParameterStore& store,
                                               const model::ModelSpec& spec, int64_t min_elements);
 
@@ -48,5 +51,6 @@ struct OwnedPiece {
 // piece; a single rank has one.
 std::vector<OwnedPiece> list_owned_pieces(std::span<const dist::Range> slices, int rank,
                                           int num_ranks);
+int64_t count_elements(std::span<const OwnedPiece> pieces);
 
 }  // namespace slimexx::train

@@ -1,7 +1,12 @@
 // AdamW over a ParameterStore, its state sharded over data-parallel ranks (ZeRO-1): the flat
-// parameters are cut into parts, every rank reduces, updates and keeps one slice of each part
-// (gradient_parts.h), then all gather the new weights. Over NCCL a part's gradients may go while
-// backward is still at work on others.
+// parameters of every trainable group are cut into parts; every rank reduces, updates and keeps one
+// slice of each part (gradient_parts.h), then all gather the new weights. Over NCCL a part's
+// gradients may go while backward is still at work on others.
+//
+// An optimizer that keeps its state elsewhere has to offer what ShardedAdamW does, under the same
+// rules: parts that start in one order on all ranks; reduce_gradients, which counts every parameter
+// once; step, plan_step and weight_norm; and groups() with take_master and publish_master, which
+// checkpoints are written over. Trainer and checkpoints use nothing else.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -16,20 +21,33 @@
 
 namespace slimexx::train {
 
+// What this rank owns of a group of parameters: of a trainable one with its optimizer state, of a
+// frozen one a share to write to files. The master is f32, the moments are of options.state_dtype.
+struct OwnedGroup {
+  const model::ParameterGroup* parameters = nullptr;
+  dist::Collective* ranks = nullptr;  // that share the group: dp, of experts edp
+  std::vector<dist::Range> slices;    // everybody's: of part p and rank r [p * ranks + r]
+  std::vector<OwnedPiece> pieces;     // this rank's
+  tensor::Tensor master, exp_avg, exp_avg_sq;  // [elements of pieces]; undefined if frozen
+  bool is_trained() const { return parameters->trainable; }
+};
+
 class ShardedAdamW {
  public:
-  // Of the store's one trainable group; frozen parameters keep their bytes. The master weights
-  // start as the group's weights. Collective in that all ranks make one.
-  // `parts` of the flat parameters are exchanged one by one, in this order; they cover it, each a
-  // multiple of kSliceElements, the same on every rank. Left out, one part holds all. Gradients and
-  // weights go through groups.dp; `host` has all ranks and adds up the norm. Both are borrowed.
+  // The master weights start as the store's; frozen parameters keep their bytes. Collective in that
+  // all ranks make one. `parts` are exchanged one by one, in this order; they cover every trainable
+  // group, each a multiple of kSliceElements, the same on every rank. Left out, a group is one
+  // part. Gradients and weights go through groups.dp, those of experts through groups.edp; `host`
+  // has all ranks and adds up the norm. All are borrowed.
   ShardedAdamW(model::ParameterStore& store, dist::Collective& host, const dist::Groups& groups,
                const OptimizerOptions& options, tensor::Device device,
-               std::vector<dist::Range> parts = {});
+               std::vector<GradientPart> parts = {});
 
   // In a planning context: takes and gives back the scratch of reduce_gradients, step and
   // weight_norm.
   void plan_step(const ops::Context& ctx) const;
+  // Whether parts are summed beside the caller's work, so that it pays to start them early.
+  bool sums_beside() const;
   // Part `index` is final when what the stream holds has run: its sum over ranks is queued behind
   // that, beside what the stream gets from now on. Parts come in order, and nothing writes them
   // until reduce_gradients. Every rank queues the same parts in the same order: how many of them by
@@ -39,24 +57,19 @@ class ShardedAdamW {
   // may not get there before its parts are summed.
   void start_remaining_parts(const ops::Context& ctx);
   // Sums what is left of the gradients over ranks, each into its owner's; returns their global
-  // 2-norm (NaN or Inf if any gradient is). Collective.
+  // 2-norm (NaN or Inf if any gradient is), in which of replicas one counts
+  // (ParameterInfo::is_counted). Collective.
   double reduce_gradients(const ops::Context& ctx);
   // One update with the reduced gradients, scaled down to clip_grad where `gradient_norm` exceeds
   // it; then every rank has the new weights. Collective.
   void step(const ops::Context& ctx, double learning_rate, double gradient_norm);
-  // 2-norm of all weights, as the masters hold them. Collective.
+  // 2-norm of all trained weights, as the masters hold them. Collective.
   double weight_norm(const ops::Context& ctx) const;
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
 
-  // What this rank owns of the flat parameters, and its state, one element each: for checkpoints.
-  // The master is f32, the moments are of options.state_dtype.
-  const std::vector<OwnedPiece>& pieces() const { return pieces_; }
-  // Everybody's slices: of part p and rank r [p * ranks + r].
-  const std::vector<dist::Range>& slices() const { return slices_; }
-  tensor::Tensor master() const { return master_; }
-  tensor::Tensor exp_avg() const { return exp_avg_; }
-  tensor::Tensor exp_avg_sq() const { return exp_avg_sq_; }
+  // By group of the store, for checkpoints.
+  std::span<const OwnedGroup> groups() const { return groups_; }
   // The masters become the weights of the store, as at construction.
   void take_master();
   // After the state was loaded: the weights become the masters', on every rank. Collective.
@@ -65,23 +78,30 @@ class ShardedAdamW {
   void gather_gradients(const ops::Context& ctx);
 
  private:
-  std::span<const dist::Range> slices_of(size_t part) const;
-  std::vector<ops::ElementRange> owned_ranges() const;
-  std::vector<ops::DecayRange> decay_ranges() const;
-  void reduce_part(tensor::Stream stream, tensor::Arena& scratch, size_t part) const;
+  struct Part {
+    size_t group = 0;
+    std::vector<dist::Range> slices;  // by rank
+  };
+  void cut_groups(const dist::Groups& groups, const std::vector<GradientPart>& parts);
+  void allocate_state(tensor::Device device);
+  std::vector<ops::ElementRange> counted_ranges(const OwnedGroup& group) const;
+  std::vector<ops::ElementRange> counted_state(const OwnedGroup& group) const;
+  std::vector<ops::DecayRange> decay_ranges(const OwnedGroup& group) const;
+  double sum_squares_of_gradients(const ops::Context& ctx) const;
+  double sum_squares_of_masters(const ops::Context& ctx) const;
+  void update(const ops::Context& ctx, const ops::AdamWStep& adamw) const;
+  void reduce_part(tensor::Stream stream, tensor::Arena& scratch, const Part& part) const;
   int64_t measure_reduction(tensor::Device device) const;
-  void gather(const ops::Context& ctx, const tensor::Tensor& flat);
+  void gather_weights(const ops::Context& ctx) const;
+
   model::ParameterStore& store_;
-  const model::ParameterGroup& group_;  // the trained one; frozen ones are left alone
   dist::Collective& host_;
-  dist::Collective& dp_;
   OptimizerOptions options_;
-  std::vector<dist::Range> parts_, slices_;
-  std::vector<OwnedPiece> pieces_;
+  std::vector<OwnedGroup> groups_;  // as those of the store
+  std::vector<Part> parts_;
   tensor::Buffer state_;
   tensor::Arena scratch_;     // of the sums over ranks
   tensor::Arena no_scratch_;  // of copies, which need none
-  tensor::Tensor master_, exp_avg_, exp_avg_sq_;
   int64_t num_steps_ = 0;
   size_t num_started_parts_ = 0;
   tensor::Stream exchange_stream_;
