@@ -198,19 +198,22 @@ void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkp
 }
 
 void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end,
-                           const std::string& section, const float* values,
+                           const std::string& section, tensor::DType dtype, const void* values,
                            std::vector<io::CheckpointPiece>& pieces) {
+  const auto at = [&](int64_t element) {
+    return static_cast<const char*>(values) + element * tensor::dtype_bytes(dtype);
+  };
   const auto runs = list_runs(info, begin, end);
   const auto boxes = list_boxes(info, begin, end);
   if (runs.size() <= boxes.size()) {
     for (const ElementRun& run : runs)
       pieces.push_back({section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
-                        values + run.in_parameter});
+                        at(run.in_parameter)});
     return;
   }
   for (const PartBox& box : boxes)
-    pieces.push_back({section, info.parts[box.part].name, 0, 0, values + box.in_parameter,
-                      box.on_disk, box.strides});
+    pieces.push_back(
+        {section, info.parts[box.part].name, 0, 0, at(box.in_parameter), box.on_disk, box.strides});
 }
 
 }  // namespace slimexx::model

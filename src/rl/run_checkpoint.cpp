@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -16,6 +14,7 @@
 #include <set>
 #include <span>
 
+#include "checkpoint_sections.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -24,45 +23,29 @@
 #include "slimexx/base/thread_rank.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder.h"
-#include "slimexx/model/boxes.h"
 
 namespace slimexx::rl {
 namespace {
 
-using Section = std::pair<const char*, tensor::Tensor train::OwnedGroup::*>;
-constexpr Section kSections[] = {{"master", &train::OwnedGroup::master},
-                                 {"exp_avg", &train::OwnedGroup::exp_avg},
-                                 {"exp_avg_sq", &train::OwnedGroup::exp_avg_sq}};
-
-// Elements of a parameter that a rank owns: [begin, end) of it, from element `at` of the rank's
-// arrays on.
-struct Overlap {
-  int64_t begin, end, at;
+// What pieces of a checkpoint point into, until it is written. Not set to zero first: these are
+// most of a rank's memory on the host.
+struct HostValues {
+  tensor::DType dtype = tensor::DType::kF32;
+  std::unique_ptr<char[]> bytes;
+  HostValues(tensor::DType type, int64_t n)
+      : dtype(type),
+        bytes(std::make_unique_for_overwrite<char[]>(
+            static_cast<size_t>(n * tensor::dtype_bytes(type)))) {}
+  float* f32() const { return reinterpret_cast<float*>(bytes.get()); }
 };
-std::vector<Overlap> list_overlaps(const model::ParameterInfo& info,
-                                   std::span<const train::OwnedPiece> pieces) {
-  std::vector<Overlap> overlaps;
-  for (const auto& piece : pieces) {
-    const int64_t begin = std::max(info.offset, piece.range.begin) - info.offset;
-    const int64_t end = std::min(info.offset + info.num_elements(), piece.range.end) - info.offset;
-    if (begin < end)
-      overlaps.push_back({begin, end, piece.begin + info.offset + begin - piece.range.begin});
-  }
-  return overlaps;
-}
 
-// Checkpoints hold f32. A moment in bf16 widens exactly, so that it reads back as it was.
-constexpr int64_t kConvertedAtOnce = int64_t{1} << 24, kConvertedByThread = 65536;
-
-// Not set to zero first: these are most of a rank's memory on the host.
-using HostFloats = std::unique_ptr<float[]>;
-
-HostFloats download_widened(const tensor::Tensor& own) {
+// A moment in bf16 widens exactly, so that it reads back as it was.
+HostValues download_widened(const tensor::Tensor& own) {
   const tensor::Stream stream = tensor::compute_stream(own.device());
   const int64_t n = own.num_elements();
-  HostFloats wide = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(n));
+  HostValues wide(tensor::DType::kF32, n);
   if (own.dtype() == tensor::DType::kF32) {
-    tensor::download(stream, wide.get(), own);
+    tensor::download(stream, wide.f32(), own);
     return wide;
   }
   SLX_CHECK(own.dtype() == tensor::DType::kBF16, "{}", own.shape_text());
@@ -72,34 +55,21 @@ HostFloats download_widened(const tensor::Tensor& own) {
     tensor::download(stream, narrow.data(), own.rows(at, at + count));
     parallel_for(count, kConvertedByThread, [&](int64_t begin, int64_t end) {
       tensor::convert_elements(tensor::DType::kBF16, narrow.data() + begin, tensor::DType::kF32,
-                               wide.get() + at + begin, end - begin);
+                               wide.f32() + at + begin, end - begin);
     });
   }
   return wide;
 }
 
-// Returns how many of the values are not representable in the type of `own`; those are rounded to
-// nearest even.
-int64_t upload_rounded(tensor::Stream stream, const tensor::Tensor& own,
-                       const std::vector<float>& values) {
-  if (own.dtype() == tensor::DType::kF32) {
-    tensor::upload(stream, own, values.data());
-    return 0;
-  }
-  SLX_CHECK(own.dtype() == tensor::DType::kBF16, "{}", own.shape_text());
-  std::vector<uint16_t> narrow(values.size());
-  std::atomic<int64_t> num_rounded = 0;
-  parallel_for(static_cast<int64_t>(values.size()), kConvertedByThread,
-               [&](int64_t begin, int64_t end) {
-                 int64_t rounded = 0;
-                 for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-                   narrow[i] = tensor::f32_to_bf16(values[i]);
-                   rounded += (std::bit_cast<uint32_t>(values[i]) & 0xFFFFu) != 0 ? 1 : 0;
-                 }
-                 num_rounded += rounded;
-               });
-  tensor::upload(stream, own, narrow.data());
-  return num_rounded;
+// The weights of a group that this rank owns, as they are.
+HostValues download_weights(const train::OwnedGroup& group) {
+  const tensor::Tensor& weights = group.parameters->weights;
+  HostValues values(weights.dtype(), train::count_elements(group.pieces));
+  for (const train::OwnedPiece& piece : group.pieces)
+    tensor::download(tensor::compute_stream(weights.device()),
+                     values.bytes.get() + piece.begin * tensor::dtype_bytes(weights.dtype()),
+                     weights.rows(piece.range.begin, piece.range.end));
+  return values;
 }
 
 }  // namespace
@@ -110,22 +80,23 @@ struct CheckpointWriter::Snapshot {
   Json state;
   std::vector<io::CheckpointTensor> tensors;
   std::vector<io::CheckpointPiece> pieces;
-  std::vector<HostFloats> data;  // what the pieces point into
+  std::vector<HostValues> data;  // what the pieces point into
   std::future<io::ShardInfo> shard;
 
   // What this rank owns of a group, from an array of its elements.
   void add(const model::ParameterStore& store, const train::OwnedGroup& group,
-           const std::string& section, HostFloats values) {
+           const std::string& section, HostValues values) {
     std::set<std::string> listed;
     for (const auto& info : store.infos()) {
       if (&store.group_of(info) != group.parameters) continue;
       for (const auto& part : info.parts)
         if (listed.insert(part.name).second)
-          tensors.push_back({section, part.name, tensor::DType::kF32, part.shape});
+          tensors.push_back({section, part.name, values.dtype, part.shape});
       if (!info.is_counted) continue;  // another rank writes its copy
       for (const Overlap& o : list_overlaps(info, group.pieces))
-        model::add_checkpoint_pieces(info, o.begin, o.end, section, values.get() + o.at - o.begin,
-                                     pieces);
+        model::add_checkpoint_pieces(
+            info, o.begin, o.end, section, values.dtype,
+            values.bytes.get() + (o.at - o.begin) * tensor::dtype_bytes(values.dtype), pieces);
     }
     data.push_back(std::move(values));
   }
@@ -155,9 +126,10 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   communicator_.barrier();
   for (const auto& [section, member] : kSections) {
     for (const train::OwnedGroup& group : optimizer.groups())
-      if (group.is_trained())
-        s.add(store, group, section, download_widened(group.*member));
+      if (group.is_trained()) s.add(store, group, section, download_widened(group.*member));
   }
+  for (const train::OwnedGroup& group : optimizer.groups())
+    if (!group.is_trained()) s.add(store, group, kFrozenSection, download_weights(group));
   s.shard = std::async(options_.async ? std::launch::async : std::launch::deferred,
                        [&s, rank = communicator_.rank(), size = communicator_.size(),
                         thread_rank = slimexx::thread_rank()] {
@@ -216,7 +188,9 @@ void check_writable(const std::string& root) {
 int64_t snapshot_bytes(const train::ShardedAdamW& optimizer) {
   int64_t bytes = 0;
   for (const train::OwnedGroup& group : optimizer.groups())
-    if (group.is_trained()) bytes += std::ssize(kSections) * 4 * group.master.num_elements();
+    bytes += train::count_elements(group.pieces) *
+             (group.is_trained() ? std::ssize(kSections) * 4
+                                 : tensor::dtype_bytes(group.parameters->dtype));
   return bytes;
 }
 
@@ -224,64 +198,12 @@ bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& 
   double broken[1] = {0};
   for (const train::OwnedGroup& group : optimizer.groups()) {
     if (!group.is_trained()) continue;
-    const HostFloats master = download_widened(group.master);
-    const std::span values(master.get(), static_cast<size_t>(group.master.num_elements()));
+    const HostValues master = download_widened(group.master);
+    const std::span values(master.f32(), static_cast<size_t>(group.master.num_elements()));
     if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) broken[0] = 1;
   }
   dist::all_reduce_max(communicator, broken);
   return broken[0] == 0;
-}
-
-namespace {
-
-void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo& info,
-                   const char* section) {
-  for (const auto& part : info.parts) {
-    const auto* entry = checkpoint.find(section, part.name);
-    if (entry == nullptr || entry->shape != part.shape || entry->dtype != tensor::DType::kF32) {
-      throw Error(ErrorCode::kInput,
-                  fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
-                  "resume with the model that the checkpoint was made from",
-                  checkpoint.directory());
-    }
-  }
-}
-
-// What this rank owns of a group, into the array `own` of its elements. Returns the number of
-// values that were rounded.
-int64_t load_section(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
-                     const train::OwnedGroup& group, const char* section,
-                     const tensor::Tensor& own) {
-  std::vector<float> buffer;
-  int64_t num_rounded = 0;
-  for (const auto& info : store.infos()) {
-    if (&store.group_of(info) != group.parameters) continue;
-    check_tensors(checkpoint, info, section);
-    for (const Overlap& o : list_overlaps(info, group.pieces)) {
-      buffer.resize(static_cast<size_t>(o.end - o.begin));
-      for (const model::ElementRun& run : model::list_runs(info, o.begin, o.end))
-        checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
-                        buffer.data() + run.in_parameter - o.begin);
-      num_rounded += upload_rounded(tensor::compute_stream(own.device()),
-                                    own.rows(o.at, o.at + o.end - o.begin), buffer);
-    }
-  }
-  return num_rounded;
-}
-
-}  // namespace
-
-void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
-                         train::ShardedAdamW& optimizer) {
-  int64_t num_rounded = 0;
-  for (const auto& [section, member] : kSections)
-    for (const train::OwnedGroup& group : optimizer.groups())
-      if (group.is_trained())
-        num_rounded += load_section(checkpoint, store, group, section, group.*member);
-  if (num_rounded > 0)
-    log_info("{} values of the moments in {} were rounded to bfloat16 (optimizer.state_dtype)",
-             num_rounded, checkpoint.directory());
-  optimizer.publish_master();
 }
 
 }  // namespace slimexx::rl

@@ -1,7 +1,7 @@
-// Checkpoints of a training run: every rank writes its slices of the optimizer's state as a shard,
-// from a snapshot and in the background; rank 0 commits when all are done. A shard says of which
-// tensors it holds which elements, so that how ranks cut the state is no part of the format. Main
-// thread only.
+// Checkpoints of a training run: every rank writes its slices of the optimizer's state, and of the
+// weights of frozen parameters, as a shard, from a snapshot and in the background; rank 0 commits
+// when all are done. A shard says of which tensors it holds which elements, so that how ranks cut
+// the state is no part of the format. Main thread only.
 #pragma once
 #include <cstdint>
 #include <future>
@@ -52,6 +52,11 @@ int64_t snapshot_bytes(const train::ShardedAdamW& optimizer);
 
 // Whether no rank's masters hold NaN or Inf. Collective.
 bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator);
+
+// Throws Error(kInput) naming the tensor if frozen weights that this rank owns are not those of the
+// checkpoint, up to the rounding of the types of both.
+void check_frozen_weights(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                          const train::ShardedAdamW& optimizer);
 
 // Loads the masters and moments that this rank owns, of a checkpoint of any number of ranks and any
 // cut, and publishes the weights. Collective.

@@ -11,6 +11,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
@@ -213,6 +214,10 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
     check_same_model(path, session.config.model.hf_checkpoint);
     if (session.is_root())
       compare_settings(find_earlier_settings(session.request.start), session.config.resolved_yaml);
+    dist::run_agreed(session.communicator, [&] {
+      check_frozen_weights(checkpoint, *trainer_side.policy.store,
+                           trainer_side.trainer->optimizer());
+    });
     restore_training(checkpoint, trainer_side, *rollout_side.source, progress);
     if (session.is_root())
       log_info("continuing from {} at rollout {}", path, progress.next_rollout);

@@ -86,7 +86,8 @@ void ShardedAdamW::cut_groups(const dist::Groups& groups, const std::vector<Grad
   SLX_CHECK(!parts.empty(), "every parameter is frozen");
   for (size_t g = 0; g < store_.groups().size(); ++g) {
     const model::ParameterGroup& group = store_.groups()[g];
-    OwnedGroup owned{.parameters = &group};
+    OwnedGroup owned;
+    owned.parameters = &group;
     owned.ranks = group.reduce_group == model::ReduceGroup::kExpert ? &groups.edp : &groups.dp;
     std::vector<dist::Range> ranges = parts_of_group(parts, g);
     if (group.trainable)
@@ -106,7 +107,9 @@ void ShardedAdamW::cut_groups(const dist::Groups& groups, const std::vector<Grad
 // Of every group the master, then the first and the second moments.
 void ShardedAdamW::allocate_state(tensor::Device device) {
   const DType moments = moment_dtype(options_);
-  const auto master_bytes = [](int64_t n) { return round_up(n * tensor::dtype_bytes(DType::kF32)); };
+  const auto master_bytes = [](int64_t n) {
+    return round_up(n * tensor::dtype_bytes(DType::kF32));
+  };
   const auto moment_bytes = [&](int64_t n) { return round_up(n * tensor::dtype_bytes(moments)); };
   int64_t total = 0;
   for (const OwnedGroup& group : groups_) {
@@ -141,9 +144,8 @@ int64_t ShardedAdamW::measure_reduction(tensor::Device device) const {
 }
 
 bool ShardedAdamW::sums_beside() const {
-  return std::ranges::any_of(parts_, [&](const Part& part) {
-    return groups_[part.group].ranks->is_queued();
-  });
+  return std::ranges::any_of(
+      parts_, [&](const Part& part) { return groups_[part.group].ranks->is_queued(); });
 }
 
 void ShardedAdamW::start_gradient_part(const ops::Context& ctx, int64_t index) {
@@ -187,8 +189,7 @@ double ShardedAdamW::sum_squares_of_gradients(const ops::Context& ctx) const {
   double sum = 0;
   for (const OwnedGroup& group : groups_)
     if (group.is_trained())
-      sum +=
-          ops::sum_of_squares_of_ranges(ctx, group.parameters->gradients, counted_ranges(group));
+      sum += ops::sum_of_squares_of_ranges(ctx, group.parameters->gradients, counted_ranges(group));
   return sum;
 }
 

@@ -174,8 +174,8 @@ TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
           is_expert ? grid.size(dist::GridAxis::kEdp) : grid.size(dist::GridAxis::kDp), 1);
       const auto& slice = slices[static_cast<size_t>(is_expert ? position.edp : position.dp)];
       if (info.is_counted)
-        add_checkpoint_pieces(info, slice.begin, slice.end, "master", store.weight(info.id).f32(),
-                              pieces);
+        add_checkpoint_pieces(info, slice.begin, slice.end, "master", tensor::DType::kF32,
+                              store.weight(info.id).raw(), pieces);
     }
     shards.push_back(io::write_shard(dir_.file("step"), rank, kRanks, tensors, pieces));
   }

@@ -159,8 +159,7 @@ TEST_F(RunCheckpoint, LoadsFormatOne) {
     checkpoint.read(section, store.infos()[0].parts[0].name, 0, std::ssize(moments),
                     moments.data());
     const train::OwnedGroup& group = optimizer.groups()[0];
-    const tensor::Tensor own =
-        section == std::string("exp_avg") ? group.exp_avg : group.exp_avg_sq;
+    const tensor::Tensor own = section == std::string("exp_avg") ? group.exp_avg : group.exp_avg_sq;
     EXPECT_EQ(first_difference(floats_of(own.rows(0, std::ssize(moments))), moments), "")
         << section;
   }

@@ -72,8 +72,7 @@ TEST(OptimizerGroups, GathersTheSums) {
   dist::run_thread_ranks(4, [&](dist::Collective& host) {
     const dist::ProcessGrid grid(host, kTwoPairs, {});
     model::ParameterStore store(parameters_of_rank(grid.shape(), host.rank()), {}, true);
-    ShardedAdamW optimizer(store, host, grid.groups(), adamw_options(), {},
-                           parts_of_layers(store));
+    ShardedAdamW optimizer(store, host, grid.groups(), adamw_options(), {}, parts_of_layers(store));
     fill_gradient_shares(store, grid.shape().position(host.rank()), 0);
     optimizer.reduce_gradients(cpu_context());
     optimizer.gather_gradients(cpu_context());

@@ -207,8 +207,10 @@ TEST(ShardedAdamW, Bf16MomentsTakeHalfTheBytes) {
     EXPECT_EQ(tensor::allocation_counters({}).live_bytes - before,
               section(4) + 2 * section(moment_bytes))
         << dtype;
-    EXPECT_EQ(optimizer.groups()[0].exp_avg.size_bytes(), policy.store.num_elements() * moment_bytes);
-    EXPECT_EQ(optimizer.groups()[0].exp_avg_sq.size_bytes(), policy.store.num_elements() * moment_bytes);
+    EXPECT_EQ(optimizer.groups()[0].exp_avg.size_bytes(),
+              policy.store.num_elements() * moment_bytes);
+    EXPECT_EQ(optimizer.groups()[0].exp_avg_sq.size_bytes(),
+              policy.store.num_elements() * moment_bytes);
   }
 }
 

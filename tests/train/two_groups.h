@@ -54,16 +54,15 @@ inline std::vector<model::ParameterInfo> made_up_parameters(const std::string& f
 // What a rank of the grid holds.
 inline std::vector<model::ParameterInfo> parameters_of_rank(const dist::GridShape& grid, int rank,
                                                             const std::string& frozen = "") {
-  return *model::make_layout({made_up_parameters(frozen)}, grid)
-              .ranks[static_cast<size_t>(rank)];
+  return *model::make_layout({made_up_parameters(frozen)}, grid).ranks[static_cast<size_t>(rank)];
 }
 
 // Element `i` of a tensor on disk.
 using ValueOf = std::function<float(const std::string& tensor, int64_t i)>;
 
 inline float starting_weight(const std::string& tensor, int64_t i) {
-  return static_cast<float>(std::sin(0.7 * static_cast<double>(i) +
-                                     static_cast<double>(tensor.size())));
+  return static_cast<float>(
+      std::sin(0.7 * static_cast<double>(i) + static_cast<double>(tensor.size())));
 }
 // What one of the ranks that sum it adds to a gradient.
 inline float gradient_share(const std::string& tensor, int64_t i, int64_t step, int rank) {
@@ -97,10 +96,9 @@ inline void fill_gradient_shares(model::ParameterStore& store, const dist::GridP
                                  int64_t step) {
   fill_gradients(store, [&](const model::ParameterInfo& info) -> ValueOf {
     const bool is_expert = info.reduce_group == model::ReduceGroup::kExpert;
-    return [step, rank = is_expert ? position.edp : position.dp](const std::string& tensor,
-                                                                 int64_t i) {
-      return gradient_share(tensor, i, step, rank);
-    };
+    return
+        [step, rank = is_expert ? position.edp : position.dp](
+            const std::string& tensor, int64_t i) { return gradient_share(tensor, i, step, rank); };
   });
 }
 // The whole sum on the first rank of each group, and zeros on the others.

@@ -149,10 +149,10 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
 // From a checkpoint's section "master" if it has one, else "weights".
 void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint);
 // Elements [begin, end) of a parameter as pieces of a checkpoint's tensors: ranges where they are
-// no more than boxes would be. `values` points to where the parameter's first element lies, or
-// would.
+// no more than boxes would be. `values`, of `dtype`, points to where the parameter's first element
+// lies, or would.
 void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end,
-                           const std::string& section, const float* values,
+                           const std::string& section, tensor::DType dtype, const void* values,
                            std::vector<io::CheckpointPiece>& pieces);
 // N(0, initializer_range), ones and zeros by kind, a function of seed and the parameter's name
 // alone.

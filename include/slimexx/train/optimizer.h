@@ -25,9 +25,9 @@ namespace slimexx::train {
 // frozen one a share to write to files. The master is f32, the moments are of options.state_dtype.
 struct OwnedGroup {
   const model::ParameterGroup* parameters = nullptr;
-  dist::Collective* ranks = nullptr;  // that share the group: dp, of experts edp
-  std::vector<dist::Range> slices;    // everybody's: of part p and rank r [p * ranks + r]
-  std::vector<OwnedPiece> pieces;     // this rank's
+  dist::Collective* ranks = nullptr;           // that share the group: dp, of experts edp
+  std::vector<dist::Range> slices;             // everybody's: of part p and rank r [p * ranks + r]
+  std::vector<OwnedPiece> pieces;              // this rank's
   tensor::Tensor master, exp_avg, exp_avg_sq;  // [elements of pieces]; undefined if frozen
   bool is_trained() const { return parameters->trainable; }
 };

@@ -1,0 +1,144 @@
+// A run's checkpoint into the model and the optimizer that go on with it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint_sections.h"
+#include "run_checkpoint.h"
+#include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/thread_pool.h"
+#include "slimexx/model/boxes.h"
+#include "slimexx/tensor/convertible.h"
+
+namespace slimexx::rl {
+namespace {
+
+// Returns how many of the values are not representable in the type of `own`; those are rounded to
+// nearest even.
+int64_t upload_rounded(tensor::Stream stream, const tensor::Tensor& own,
+                       const std::vector<float>& values) {
+  if (own.dtype() == tensor::DType::kF32) {
+    tensor::upload(stream, own, values.data());
+    return 0;
+  }
+  SLX_CHECK(own.dtype() == tensor::DType::kBF16, "{}", own.shape_text());
+  std::vector<uint16_t> narrow(values.size());
+  std::atomic<int64_t> num_rounded = 0;
+  parallel_for(static_cast<int64_t>(values.size()), kConvertedByThread,
+               [&](int64_t begin, int64_t end) {
+                 int64_t rounded = 0;
+                 for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+                   narrow[i] = tensor::f32_to_bf16(values[i]);
+                   rounded += (std::bit_cast<uint32_t>(values[i]) & 0xFFFFu) != 0 ? 1 : 0;
+                 }
+                 num_rounded += rounded;
+               });
+  tensor::upload(stream, own, narrow.data());
+  return num_rounded;
+}
+
+void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo& info,
+                   std::string_view section) {
+  for (const auto& part : info.parts) {
+    const auto* entry = checkpoint.find(std::string(section), part.name);
+    const bool fits = entry != nullptr && entry->shape == part.shape &&
+                      (section == kFrozenSection ? tensor::is_convertible(entry->dtype)
+                                                 : entry->dtype == tensor::DType::kF32);
+    if (!fits) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
+                  "resume with the model that the checkpoint was made from",
+                  checkpoint.directory());
+    }
+  }
+}
+
+// What this rank owns of a group, into the array `own` of its elements. Returns the number of
+// values that were rounded.
+int64_t load_section(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                     const train::OwnedGroup& group, const char* section,
+                     const tensor::Tensor& own) {
+  std::vector<float> buffer;
+  int64_t num_rounded = 0;
+  for (const auto& info : store.infos()) {
+    if (&store.group_of(info) != group.parameters) continue;
+    check_tensors(checkpoint, info, section);
+    for (const Overlap& o : list_overlaps(info, group.pieces)) {
+      buffer.resize(static_cast<size_t>(o.end - o.begin));
+      for (const model::ElementRun& run : model::list_runs(info, o.begin, o.end))
+        checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
+                        buffer.data() + run.in_parameter - o.begin);
+      num_rounded += upload_rounded(tensor::compute_stream(own.device()),
+                                    own.rows(o.at, o.at + o.end - o.begin), buffer);
+    }
+  }
+  return num_rounded;
+}
+
+void round_values(std::span<float> values, tensor::DType dtype) {
+  if (dtype == tensor::DType::kF32) return;
+  const auto n = std::ssize(values);
+  std::vector<char> rounded(static_cast<size_t>(n * tensor::dtype_bytes(dtype)));
+  tensor::convert_elements(tensor::DType::kF32, values.data(), dtype, rounded.data(), n);
+  tensor::convert_elements(dtype, rounded.data(), tensor::DType::kF32, values.data(), n);
+}
+
+// Elements of one tensor of the checkpoint and of the store, rounded to the types of both.
+void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                      const model::ParameterInfo& info, const model::ElementRun& run) {
+  const std::string& name = info.parts[run.part].name;
+  const tensor::DType saved_type = checkpoint.find(kFrozenSection, name)->dtype;
+  for (int64_t done = 0; done < run.size; done += kConvertedAtOnce) {
+    const int64_t n = std::min(kConvertedAtOnce, run.size - done), at = run.on_disk + done;
+    std::vector<char> raw(static_cast<size_t>(n * tensor::dtype_bytes(saved_type)));
+    std::vector<float> saved(static_cast<size_t>(n)), own(saved.size());
+    checkpoint.read(kFrozenSection, name, at, at + n, raw.data());
+    tensor::convert_elements(saved_type, raw.data(), tensor::DType::kF32, saved.data(), n);
+    store.read_weights(info, run.in_parameter + done, own.data(), n);
+    round_values(saved, store.group_of(info).dtype);
+    round_values(own, saved_type);
+    const auto [differs, ours] = std::ranges::mismatch(saved, own);
+    if (differs == saved.end()) continue;
+    throw Error(ErrorCode::kInput,
+                fmt::format("frozen tensor \"{}\" is {} at element {} in the checkpoint, and {} in "
+                            "the model that starts",
+                            name, *differs, at + (differs - saved.begin()), *ours),
+                "resume with the model that the checkpoint was made from", checkpoint.directory());
+  }
+}
+
+}  // namespace
+
+void check_frozen_weights(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                          const train::ShardedAdamW& optimizer) {
+  for (const auto& info : store.infos()) {
+    if (info.trainable) continue;
+    check_tensors(checkpoint, info, kFrozenSection);
+    const auto& group = optimizer.groups()[static_cast<size_t>(info.group)];
+    for (const Overlap& o : list_overlaps(info, group.pieces))
+      for (const model::ElementRun& run : model::list_runs(info, o.begin, o.end))
+        check_frozen_run(checkpoint, store, info, run);
+  }
+}
+
+void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+                         train::ShardedAdamW& optimizer) {
+  int64_t num_rounded = 0;
+  for (const auto& [section, member] : kSections)
+    for (const train::OwnedGroup& group : optimizer.groups())
+      if (group.is_trained())
+        num_rounded += load_section(checkpoint, store, group, section, group.*member);
+  if (num_rounded > 0)
+    log_info("{} values of the moments in {} were rounded to bfloat16 (optimizer.state_dtype)",
+             num_rounded, checkpoint.directory());
+  optimizer.publish_master();
+}
+
+}  // namespace slimexx::rl
