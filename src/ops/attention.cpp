@@ -71,6 +71,7 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Ten
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);
   SLX_CHECK_GT(scale, 0.0f);
+  if (q.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::attention_forward(out, lse, q, k, v, layout, scale);
   SLX_LAUNCH_SCRATCH(attention_forward(ctx, out, lse, q, k, v, layout, scale));
 }
@@ -89,6 +90,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
     check_compute(kOp, name, ctx, *x, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
   check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   SLX_CHECK_GT(scale, 0.0f);
+  if (q.dim(0) == 0) return;
   if (runs_on_cpu(ctx))
     return cpu::attention_backward(dq, dk, dv, dout, q, k, v, out, lse, layout, scale);
   SLX_LAUNCH_SCRATCH(attention_backward(ctx, dq, dk, dv, dout, q, k, v, out, lse, layout, scale));
@@ -103,6 +105,7 @@ void write_kv_pages(const Context& ctx, Tensor k_pages, Tensor v_pages, Tensor k
   check_f32(kOp, "v_pages", ctx, v_pages, {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)},
             Strides::kRows);
   check_i32(kOp, "slots", ctx, slots, {k.dim(0)});
+  if (k.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::write_kv_pages(k_pages, v_pages, k, v, slots);
   SLX_LAUNCH(missing(kOp));
 }

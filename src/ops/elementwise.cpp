@@ -23,6 +23,7 @@ void check_same(const char* op, const char* name, const Context& ctx, const Tens
 void swiglu_forward(const Context& ctx, Tensor h, Tensor gate_up) {
   check_compute("swiglu_forward", "h", ctx, h, {kAny, kAny});
   check_compute("swiglu_forward", "gate_up", ctx, gate_up, {h.dim(0), 2 * h.dim(1)});
+  if (h.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::swiglu_forward(h, gate_up);
   SLX_LAUNCH(swiglu_forward(ctx, h, gate_up));
 }
@@ -32,6 +33,7 @@ void swiglu_backward(const Context& ctx, Tensor dgate_up, Tensor h, Tensor dh, T
   check_compute("swiglu_backward", "gate_up", ctx, gate_up, {dh.dim(0), 2 * dh.dim(1)});
   check_compute("swiglu_backward", "dgate_up", ctx, dgate_up, {dh.dim(0), 2 * dh.dim(1)});
   if (h.defined()) check_compute("swiglu_backward", "h", ctx, h, {dh.dim(0), dh.dim(1)});
+  if (dh.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::swiglu_backward(dgate_up, h, dh, gate_up);
   SLX_LAUNCH(swiglu_backward(ctx, dgate_up, h, dh, gate_up));
 }
@@ -40,6 +42,7 @@ void add(const Context& ctx, Tensor y, Tensor a, Tensor b) {
   check_same("add", "y", ctx, y, y);
   check_same("add", "a", ctx, a, y);
   check_same("add", "b", ctx, b, y);
+  if (y.num_elements() == 0) return;
   if (runs_on_cpu(ctx)) return cpu::add(y, a, b);
   SLX_LAUNCH(add(ctx, y, a, b));
 }
@@ -47,18 +50,21 @@ void add(const Context& ctx, Tensor y, Tensor a, Tensor b) {
 void add_scaled(const Context& ctx, Tensor y, Tensor x, float factor) {
   check_same("add_scaled", "y", ctx, y, y);
   check_same("add_scaled", "x", ctx, x, y);
+  if (y.num_elements() == 0) return;
   if (runs_on_cpu(ctx)) return cpu::add_scaled(y, x, factor);
   SLX_LAUNCH(add_scaled(ctx, y, x, factor));
 }
 
 void scale(const Context& ctx, Tensor y, float factor) {
   check_same("scale", "y", ctx, y, y);
+  if (y.num_elements() == 0) return;
   if (runs_on_cpu(ctx)) return cpu::scale(y, factor);
   SLX_LAUNCH(scale(ctx, y, factor));
 }
 
 void fill_zero(const Context& ctx, Tensor y) {
   check_dense("fill_zero", "y", ctx, y);
+  if (y.num_elements() == 0) return;
   if (runs_on_cpu(ctx)) return cpu::fill_zero(y);
   SLX_LAUNCH(fill_zero(ctx, y));
 }
@@ -66,6 +72,7 @@ void fill_zero(const Context& ctx, Tensor y) {
 void copy(const Context& ctx, Tensor y, Tensor x) {
   check_same("copy", "x", ctx, x, x, true);
   check_same("copy", "y", ctx, y, x, true);
+  if (x.num_elements() == 0) return;
   if (runs_on_cpu(ctx)) return cpu::copy(y, x);
   SLX_LAUNCH(copy(ctx, y, x));
 }
@@ -73,6 +80,7 @@ void copy(const Context& ctx, Tensor y, Tensor x) {
 void copy_rows(const Context& ctx, Tensor y, Tensor x) {
   check_f32("copy_rows", "x", ctx, x, {kAny, kAny}, Strides::kRows);
   check_f32("copy_rows", "y", ctx, y, {x.dim(0), x.dim(1)}, Strides::kRows);
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::copy_rows(y, x);
   SLX_LAUNCH(missing("copy_rows"));
 }
@@ -81,6 +89,7 @@ void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows) {
   check_i32("gather_rows", "rows", ctx, rows, {kAny});
   check_compute("gather_rows", "x", ctx, x, {kAny, kAny}, Strides::kRows);
   check_compute("gather_rows", "y", ctx, y, {rows.dim(0), x.dim(1)}, Strides::kRows);
+  if (rows.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::gather_rows(y, x, rows);
   SLX_LAUNCH(gather_rows(ctx, y, x, rows));
 }
@@ -89,6 +98,7 @@ void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows) {
   check_i32("scatter_add_rows", "rows", ctx, rows, {kAny});
   check_compute("scatter_add_rows", "dx", ctx, dx, {kAny, kAny}, Strides::kRows);
   check_compute("scatter_add_rows", "dy", ctx, dy, {rows.dim(0), dx.dim(1)}, Strides::kRows);
+  if (rows.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::scatter_add_rows(dx, dy, rows);
   SLX_LAUNCH(scatter_add_rows(ctx, dx, dy, rows));
 }

@@ -28,6 +28,7 @@ void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float tempe
   check_f32("normalize_logits", "lse", ctx, lse, {logits.dim(0)});
   SLX_CHECK_GT(temperature, 0.0f);
   SLX_CHECK_GT(logits.dim(1), 0);
+  if (logits.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::normalize_logits(logits, lse, temperature);
   SLX_LAUNCH_SCRATCH(normalize_logits(ctx, logits, lse, temperature));
 }
@@ -40,6 +41,7 @@ void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Te
   check_i32(kOp, "targets", ctx, targets, {logits.dim(0)});
   check_f32(kOp, "log_probs", ctx, log_probs, {logits.dim(0)});
   if (entropies.defined()) check_f32(kOp, "entropies", ctx, entropies, {logits.dim(0)});
+  if (logits.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::gather_log_probs(log_probs, entropies, logits, lse, targets);
   SLX_LAUNCH_SCRATCH(gather_log_probs(ctx, log_probs, entropies, logits, lse, targets));
 }
@@ -53,6 +55,7 @@ void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tenso
   check_compute(kOp, "dlogits", ctx, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
   check_gradient_rows(kOp, ctx, num_rows, lse, targets, entropies, dlog_probs, dentropies);
   SLX_CHECK_GT(temperature, 0.0f);
+  if (num_rows == 0) return;
   if (runs_on_cpu(ctx))
     return cpu::log_probs_backward(dlogits, logits, lse, targets, entropies, dlog_probs, dentropies,
                                    temperature);
@@ -76,7 +79,7 @@ void lm_head_forward(const Context& ctx, Tensor log_probs, Tensor entropies, Ten
   if (entropies.defined()) check_f32(kOp, "entropies", ctx, entropies, {hidden.dim(0)});
   if (logits.defined()) check_f32(kOp, "logits", ctx, logits, {hidden.dim(0), w.dim(0)});
   SLX_CHECK_GT(temperature, 0.0f);
-  if (runs_on_cpu(ctx)) return;
+  if (hidden.dim(0) == 0 || runs_on_cpu(ctx)) return;
   SLX_LAUNCH_SCRATCH(
       lm_head_forward(ctx, log_probs, entropies, lse, hidden, w, targets, temperature, logits));
 }
@@ -92,7 +95,7 @@ void lm_head_backward_logits(const Context& ctx, Tensor dlogits, Tensor hidden, 
   check_compute(kOp, "dlogits", ctx, dlogits, {num_rows, w.dim(0)}, Strides::kRows);
   check_gradient_rows(kOp, ctx, num_rows, lse, targets, entropies, dlog_probs, dentropies);
   SLX_CHECK_GT(temperature, 0.0f);
-  if (runs_on_cpu(ctx)) return;
+  if (num_rows == 0 || runs_on_cpu(ctx)) return;
   SLX_LAUNCH_SCRATCH(lm_head_backward_logits(ctx, dlogits, hidden, w, lse, targets, entropies,
                                              dlog_probs, dentropies, temperature));
 }
@@ -107,7 +110,7 @@ void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Te
   check_compute(kOp, "dlogits", ctx, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
   check_gradient_rows(kOp, ctx, num_rows, lse, targets, entropies, dlog_probs, dentropies);
   SLX_CHECK_GT(temperature, 0.0f);
-  if (runs_on_cpu(ctx)) return;
+  if (num_rows == 0 || runs_on_cpu(ctx)) return;
   SLX_LAUNCH(lm_head_kept_backward(ctx, dlogits, logits, lse, targets, entropies, dlog_probs,
                                    dentropies, temperature));
 }

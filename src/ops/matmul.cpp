@@ -3,6 +3,7 @@
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
+#include "slimexx/ops/elementwise.h"
 
 namespace slimexx::ops {
 
@@ -16,6 +17,7 @@ void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bia
     check_compute(kOp, "y", ctx, y, {x.dim(0), w.dim(0)}, Strides::kRows);
   }
   if (bias.defined()) check_compute(kOp, "bias", ctx, bias, {w.dim(0)});
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::matmul_forward(y, x, w, bias);
   SLX_LAUNCH(matmul_forward(ctx, y, x, w, bias));
 }
@@ -39,6 +41,7 @@ void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Ten
   check_compute(kOp, "x", ctx, x, {h.dim(0), kAny});
   check_compute(kOp, "w", ctx, w, {2 * h.dim(1), x.dim(1)});
   if (bias.defined()) check_compute(kOp, "bias", ctx, bias, {w.dim(0)});
+  if (x.dim(0) == 0) return;
   if (fuses_swiglu(ctx.device(), w)) {
     SLX_LAUNCH(matmul_swiglu_forward(ctx, h, x, w, bias));
     return;
@@ -54,6 +57,7 @@ void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, b
   check_compute(kOp, "dy", ctx, dy, {kAny, kAny}, Strides::kRows);
   check_compute(kOp, "w", ctx, w, {dy.dim(1), kAny});
   check_compute(kOp, "dx", ctx, dx, {dy.dim(0), w.dim(1)}, Strides::kRows);
+  if (dy.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::matmul_backward_input(dx, dy, w, accumulate);
   SLX_LAUNCH_SCRATCH(matmul_backward_input(ctx, dx, dy, w, accumulate));
 }
@@ -65,6 +69,10 @@ void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor 
   check_compute(kOp, "x", ctx, x, {dy.dim(0), kAny}, Strides::kRows);
   check_f32(kOp, "dw", ctx, dw, {dy.dim(1), x.dim(1)});
   if (dbias.defined()) check_f32(kOp, "dbias", ctx, dbias, {dy.dim(1)});
+  if (dy.dim(0) == 0) {
+    if (!accumulate) fill_zero(ctx, dw);
+    return;
+  }
   if (runs_on_cpu(ctx)) {
     if (!accumulate) cpu::fill_zero(dw);
     return cpu::matmul_backward_weight(dw, dbias, dy, x);

@@ -11,6 +11,7 @@ void rms_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float ep
   check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
   check_compute(kOp, "w", ctx, w, {x.dim(1)});
   check_compute(kOp, "y", ctx, y, {x.dim(0), x.dim(1)}, Strides::kRows);
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::norm_forward(y, x, w, eps);
   SLX_LAUNCH(rms_norm_forward(ctx, y, x, w, eps));
 }
@@ -23,6 +24,7 @@ void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tens
   check_compute(kOp, "dx", ctx, dx, {x.dim(0), x.dim(1)}, Strides::kRows);
   check_compute(kOp, "w", ctx, w, {x.dim(1)});
   check_f32(kOp, "dw", ctx, dw, {x.dim(1)});
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::norm_backward(dx, dw, dy, x, w, eps, accumulate);
   SLX_LAUNCH_SCRATCH(rms_norm_backward(ctx, dx, dw, dy, x, w, eps, accumulate));
 }
@@ -39,6 +41,7 @@ void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, 
     check_compute(kOp, "y", ctx, y, {x.dim(0), x.dim(1)});
     check_compute(kOp, "w", ctx, w, {x.dim(1)});
   }
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) {
     if (branch_norm.defined()) {
       SLX_CHECK(x_sum.raw() != x.raw(), "{}: x_sum takes the normalised branch first", kOp);
@@ -57,6 +60,7 @@ void head_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float e
   check_f32(kOp, "x", ctx, x, {kAny, kAny, kAny}, Strides::kRows);
   check_f32(kOp, "w", ctx, w, {x.dim(2)});
   check_f32(kOp, "y", ctx, y, {x.dim(0), x.dim(1), x.dim(2)}, Strides::kRows);
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::norm_forward(y, x, w, eps);
   SLX_LAUNCH(missing(kOp));
 }
@@ -69,6 +73,7 @@ void head_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Ten
   check_f32(kOp, "dx", ctx, dx, {x.dim(0), x.dim(1), x.dim(2)}, Strides::kRows);
   check_f32(kOp, "w", ctx, w, {x.dim(2)});
   check_f32(kOp, "dw", ctx, dw, {x.dim(2)});
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::norm_backward(dx, dw, dy, x, w, eps, false);
   SLX_LAUNCH(missing(kOp));
 }

@@ -46,6 +46,7 @@ void policy_loss(const Context& ctx, Tensor dlog_probs, Tensor dentropies, Tenso
   check_rows("mask", rows.mask, true);
   check_rows("weights", rows.weights, true);
   check_operand(kOp, "metrics", ctx, metrics, tensor::DType::kF64, {kNumLossMetrics});
+  if (num_rows == 0) return;
   if (runs_on_cpu(ctx)) return cpu::policy_loss(dlog_probs, dentropies, metrics, rows, options);
   SLX_LAUNCH_SCRATCH(policy_loss(ctx, dlog_probs, dentropies, metrics, rows, options));
 }

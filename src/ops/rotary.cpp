@@ -58,6 +58,7 @@ void rotary(const Context& ctx, Tensor x, Tensor cos, Tensor sin, Tensor positio
   constexpr const char* kOp = "rotary";
   check_f32(kOp, "x", ctx, x, {kAny, kAny, kAny}, Strides::kRows);
   check_tables(kOp, ctx, cos, sin, positions, x.dim(0), x.dim(2));
+  if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::rotary(x, cos, sin, positions, style, inverse);
   SLX_LAUNCH(missing(kOp));
 }
@@ -68,7 +69,8 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
   constexpr const char* kOp = "qk_norm_rotary_forward";
   check_compute(kOp, "in", ctx, in, {kAny, qkv_size(heads)});
   check_compute(kOp, "out", ctx, out, {in.dim(0), kAny});
-  const bool in_place = !ctx.planning() && out.raw() == in.raw();
+  // Tensors without elements may share an address.
+  const bool in_place = !ctx.planning() && in.dim(0) > 0 && out.raw() == in.raw();
   const int64_t without_values = in.dim(1) - heads.kv_heads * heads.head_dim;
   SLX_CHECK(out.dim(1) == in.dim(1) || (out.dim(1) == without_values && !in_place),
             "{}: out is {}, in {}", kOp, out.shape_text(), in.shape_text());
@@ -84,6 +86,7 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
                   {kv.k_pages.dim(0), kv.k_pages.dim(1), heads.kv_heads, heads.head_dim});
     check_i32(kOp, "slots", ctx, kv.slots, {in.dim(0)});
   }
+  if (in.dim(0) == 0) return;
   if (runs_on_cpu(ctx))
     return forward_on_cpu(out, in, q_norm, k_norm, eps, table, positions, kv, heads);
   SLX_LAUNCH(
@@ -104,6 +107,7 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
     for (const auto& [name, dw] : {std::pair{"dq_norm", &dq_norm}, {"dk_norm", &dk_norm}})
       check_f32(kOp, name, ctx, *dw, {heads.head_dim});
   }
+  if (d.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) {
     const Views g = split(d, heads);
     cpu::rotary(g.q, table.cos, table.sin, positions, table.style, true);

@@ -54,7 +54,7 @@ void build_microbatch(const ops::Context& ctx, std::span<const Sample> samples,
 Tensor upload_rows(const ops::Context& ctx, const Microbatch& microbatch,
                    std::span<const Sample> samples, std::span<const int64_t> indices,
                    std::vector<float> Sample::*field) {
-  if (indices.empty() || (samples[static_cast<size_t>(indices[0])].*field).empty()) return {};
+  if (!indices.empty() && (samples[static_cast<size_t>(indices[0])].*field).empty()) return {};
   std::vector<float> values;
   for (int64_t index : indices) {
     const Sample& sample = samples[static_cast<size_t>(index)];

@@ -23,7 +23,7 @@ void build_microbatch(const ops::Context& ctx, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out);
 
 // Concatenates a per-token vector of the samples into a device tensor [R]; undefined if the first
-// sample has none (all have it or none has).
+// sample has none (all have it or none has). Of no samples it is empty, and defined.
 tensor::Tensor upload_rows(const ops::Context& ctx, const Microbatch& microbatch,
                            std::span<const Sample> samples, std::span<const int64_t> indices,
                            std::vector<float> Sample::*field);

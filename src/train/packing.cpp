@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <queue>
+#include <utility>
 
 #include "slimexx/base/check.h"
 
@@ -117,6 +118,20 @@ Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool bala
   for (size_t i = 0; i < costs.size(); ++i)
     bins[i % bins.size()].push_back(static_cast<int64_t>(i));
   return bins;
+}
+
+void even_out(Bins& microbatches, Bins& by_rank) {
+  size_t most = 1;
+  for (const auto& own : by_rank) most = std::max(most, own.size());
+  for (auto& own : by_rank) {
+    std::vector<int64_t> evened;
+    for (size_t i = own.size(); i < most; ++i) {
+      evened.push_back(std::ssize(microbatches));
+      microbatches.emplace_back();
+    }
+    evened.insert(evened.end(), own.begin(), own.end());
+    own = std::move(evened);
+  }
 }
 
 }  // namespace slimexx::train

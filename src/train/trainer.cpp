@@ -57,7 +57,9 @@ Trainer::Assignment Trainer::assign(const model::Decoder& transformer,
       cost += model::forward_flops(transformer.spec(), lengths[static_cast<size_t>(i)]);
     costs.push_back(cost);
   }
-  const Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
+  Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
+  a.num_packed = std::ssize(a.microbatches);
+  even_out(a.microbatches, by_rank);
   a.mine = by_rank[static_cast<size_t>(groups_.dp.rank())];
   a.owner.resize(a.microbatches.size());
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
@@ -111,7 +113,8 @@ void Trainer::run_schedule(std::span<const Sample> samples, const Assignment& as
     if (op.kind == ScheduleKind::kForward) {
       f = InFlight{};
       f.mark = arena_.mark();
-      f.tape.keep = keep_ = choose_keep(samples, indices);
+      f.tape.keep = choose_keep(samples, indices);
+      if (!indices.empty()) keep_ = f.tape.keep;
       run_forward(pass, samples, indices, f, true);
       run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
     } else {
@@ -132,10 +135,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
   const Assignment assignment = assign(transformer_, samples);
   reserve_for_step(samples, assignment);
-  if (assignment.mine.empty())
-    clear_gradients();
-  else
-    clear_before_backward();
+  clear_before_backward();
   StepResult result;
   result.learning_rate = learning_rate;
   run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
@@ -146,7 +146,8 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   dist::all_reduce_sum(host_, result.metrics);
   dist::all_reduce_max(host_, largest);
   result.metrics[kMax] = largest[0];
-  result.num_microbatches = static_cast<int64_t>(assignment.microbatches.size());
+  result.num_microbatches = assignment.num_packed;
+  result.microbatches_per_rank = std::ssize(assignment.mine);
   for (const auto& sample : samples) {
     const auto length = static_cast<int64_t>(sample.tokens.size());
     result.num_tokens += length;

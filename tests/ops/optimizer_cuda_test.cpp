@@ -128,6 +128,23 @@ TEST_F(OptimizerCuda, PiecesOfALongerArray) {
   EXPECT_TRUE(same_bits(w.back(), expected));
 }
 
+// Weights that are kept in f32, as a router's are: the master's bits, at their own places.
+TEST_F(OptimizerCuda, WeightsInF32AreTheMasters) {
+  AdamWStep step = cases::kAdamWStep;
+  step.step = 3;
+  const OnDevice g = as_is(Array::random({700}, 4)), w = as_is(Array({700})),
+                 p = as_is(Array::random({300}, 1)), m = as_is(Array::random({300}, 2)),
+                 v = as_is(Array::random({300}, 3, 0.01, 0.3));
+  const std::vector<DecayRange> ranges{{0, 100, 0.1f, 16}, {100, 300, 0.0f, 250}};
+  run_op([&](const Context& s) { adamw_ranges(s, w, p, m, v, g, ranges, step); });
+  Array expected({700});
+  const Array master = p.back();
+  for (const DecayRange& r : ranges)
+    for (int64_t i = r.begin; i < r.end; ++i) expected[i + r.shift] = master[i];
+  EXPECT_TRUE(same_bits(w.back(), expected));
+  EXPECT_FALSE(same_bits(master, Array::random({300}, 1)));
+}
+
 TEST_F(OptimizerCuda, SumOfSquaresOfRanges) {
   const Array x = Array::random({400000}, 1);
   const OnDevice dx = as_is(x);

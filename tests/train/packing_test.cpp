@@ -63,6 +63,17 @@ TEST(Microbatches, DoNotDependOnTheNumberOfRanks) {
   }
 }
 
+TEST(EvenOut, EmptyMicrobatchesComeFirst) {
+  Bins microbatches = {{0}, {1, 2}, {3}, {4}}, by_rank = {{0, 2, 3}, {1}, {}};
+  even_out(microbatches, by_rank);
+  EXPECT_EQ(by_rank, (Bins{{0, 2, 3}, {4, 5, 1}, {6, 7, 8}}));
+  EXPECT_EQ(microbatches, (Bins{{0}, {1, 2}, {3}, {4}, {}, {}, {}, {}, {}}));
+  // Of no samples every rank runs one all the same.
+  Bins none, two_ranks(2);
+  even_out(none, two_ranks);
+  EXPECT_EQ(two_ranks, (Bins{{0}, {1}}));
+}
+
 TEST(Schedule, OneStageAlternatesAndPipelinesDrain) {
   using enum ScheduleKind;
   EXPECT_EQ(

@@ -258,6 +258,59 @@ TEST(Trainer, StepsLowerTheLoss) {
   EXPECT_LT(after, 0.5 * before);
 }
 
+// Three samples on eight ranks: every rank runs as many microbatches, and the step is that of three
+// ranks, one sample each, to the bit: what the other ranks add is zero.
+TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
+  const auto samples = mixed_samples(3, 33);
+  for (const std::string recompute : {"none", "full"}) {
+    TrainOptions options = packed(1);
+    options.recompute_granularity = recompute;
+    OptimizerOptions optimizer;
+    optimizer.clip_grad = 0;  // owners add the norm, and there are more of them
+    const Outcome expected = run_step({"", 3, options}, samples, full_loss(), optimizer, 0.01);
+    std::vector<int64_t> counts(8);
+    std::vector<std::vector<float>> weights(8);
+    dist::run_thread_ranks(8, [&](dist::Collective& communicator) {
+      const auto rank = static_cast<size_t>(communicator.rank());
+      TinyPolicy policy;
+      Trainer trainer = policy.trainer(communicator, options, optimizer);
+      // What an earlier use of the memory left must not count.
+      std::fill_n(policy.store.flat_gradients().f32(), policy.store.num_elements(), 7.0f);
+      for (const auto& info : policy.store.infos()) {
+        const tensor::Tensor gradient = policy.store.gradient(info.id);
+        std::fill(gradient.f32() + gradient.num_elements(),
+                  gradient.f32() + (gradient.num_elements() + 15) / 16 * 16, 0.0f);
+      }
+      const StepResult result = trainer.step(samples, full_loss(), 0.01);
+      EXPECT_EQ(result.num_microbatches, 3);
+      EXPECT_GT(result.gradient_norm, 0);
+      counts[rank] = result.microbatches_per_rank;
+      weights[rank] = floats_of(policy.store.flat_weights());
+      const auto scores = trainer.compute_log_probs(policy.transformer, policy.store, samples);
+      EXPECT_EQ(scores.size(), samples.size());
+    });
+    EXPECT_EQ(counts, std::vector<int64_t>(8, 1));
+    for (const auto& own : weights) EXPECT_EQ(first_difference(own, expected.weights), "");
+  }
+}
+
+// Ranks get other numbers of microbatches of unequal cost; the lists are made equal.
+TEST(Trainer, EveryRankRunsTheSameNumberOfMicrobatches) {
+  std::vector<Sample> samples = mixed_samples(7, 34);
+  for (Sample* sample : {&samples[0], &samples[1]}) {  // two that weigh more than the others
+    const std::vector<int32_t> prompt(70, 5);
+    sample->tokens.insert(sample->tokens.begin(), prompt.begin(), prompt.end());
+  }
+  std::vector<int64_t> counts(3);
+  dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
+    TinyPolicy policy;
+    counts[static_cast<size_t>(communicator.rank())] = policy.trainer(communicator, packed(1))
+                                                           .step(samples, full_loss(), 0.01)
+                                                           .microbatches_per_rank;
+  });
+  EXPECT_EQ(counts, std::vector<int64_t>(3, 5)) << "one rank has the five light ones";
+}
+
 // A sample above the capacity stands alone, whole.
 TEST(Trainer, NothingIsTruncated) {
   const auto samples = mixed_samples(5, 31);

@@ -12,7 +12,8 @@
 // tensor::compute_dtype (f32 on the CPU, bf16 on CUDA); said to be f32 everywhere: gradients of
 // weights, optimizer state, logits, log-probs, statistics, rotary tables. Row tensors may be
 // strided views in their first dimension where said "(strided)"; all else is contiguous. On CUDA
-// the ops marked (scratch) take memory from the context's arena while they run.
+// the ops marked (scratch) take memory from the context's arena while they run. Any op takes zero
+// rows: it launches nothing, and writes nothing but gradients of weights that are not added to.
 #pragma once
 #include "slimexx/dist/groups.h"
 #include "slimexx/tensor/tensor.h"

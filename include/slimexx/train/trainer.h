@@ -1,6 +1,6 @@
 // The trainer: packs samples into microbatches, runs forward, loss and backward over them, reduces
 // the gradients and updates the weights. All ranks hold all samples of a step and call alike; each
-// runs the microbatches that are its own. One thread.
+// runs the microbatches that are its own, as many as any other: some are empty. One thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,8 @@ struct StepResult {
   double learning_rate = 0;                   // as given
   bool skipped = false;                       // NaN or Inf gradients: the weights are as before
   int64_t num_microbatches = 0, num_tokens = 0;
-  double flops = 0;  // forward and backward of the step, all ranks
+  int64_t microbatches_per_rank = 0;  // that every rank ran, empty ones included
+  double flops = 0;                   // forward and backward of the step, all ranks
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
 };
 
@@ -99,8 +100,9 @@ class Trainer {
 
  private:
   struct Assignment {
-    Bins microbatches;          // sample indices
-    std::vector<int64_t> mine;  // microbatch indices of this rank
+    Bins microbatches;          // sample indices; those that even_out added are empty
+    int64_t num_packed = 0;     // that have samples
+    std::vector<int64_t> mine;  // microbatch indices of this rank; as many on every rank
     std::vector<int> owner;     // rank of each microbatch
   };
   ops::Context context();

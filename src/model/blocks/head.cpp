@@ -142,6 +142,7 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
   if (!dentropies.defined()) entropies = {};
   const Tensor dhidden = ctx.arena.allocate(dx.dtype(), {num_rows, spec.hidden_size});
   const Tensor dselected = ctx.arena.allocate(dx.dtype(), {num_rows, spec.hidden_size});
+  if (num_rows == 0 && !accumulate) ops::fill_zero(ctx, g.lm_head);
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t end = std::min(num_rows, begin + chunk);
     ArenaScope chunk_scope(ctx.arena);

@@ -23,10 +23,10 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
                         {static_cast<int64_t>(ranges.size_bytes())}),
                  ranges.data());
   const double t = static_cast<double>(step.step);
-  const bool has_weights = weights.raw() != master.raw();
-  SLX_CHECK(!has_weights || weights.dtype() == tensor::DType::kBF16, "{}", weights.shape_text());
+  const bool is_rounded = weights.dtype() == tensor::DType::kBF16;
+  SLX_CHECK(is_rounded || weights.dtype() == tensor::DType::kF32, "{}", weights.shape_text());
   const kernels::AdamWArgs args{
-      .weights = has_weights ? weights.raw() : nullptr,
+      .weights = is_rounded ? weights.raw() : nullptr,
       .master = master.f32(),
       .exp_avg = exp_avg.raw(),
       .exp_avg_sq = exp_avg_sq.raw(),
@@ -43,6 +43,10 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
                                                          : kernels::MomentType::kF32};
   SLX_CUDA(kernels::adamw(args, static_cast<const kernels::AdamWSegment*>(scratch.data()),
                           static_cast<int64_t>(ranges.size()), handle(ctx)));
+  if (is_rounded || weights.raw() == master.raw()) return;
+  for (const DecayRange& r : ranges)  // weights in f32 are the master's
+    tensor::copy_bytes(ctx.stream, weights.rows(r.begin + r.shift, r.end + r.shift),
+                       master.rows(r.begin, r.end));
 }
 
 double sum_of_squares(const Context& ctx, Tensor x, std::span<const ElementRange> ranges) {
