@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "executor.h"
 #include "scoring.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/ops/elementwise.h"
-#include "slimexx/train/schedule.h"
 
 namespace slimexx::train {
 namespace {
@@ -60,7 +61,8 @@ Trainer::Assignment Trainer::assign(const model::Decoder& transformer,
   Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
   a.num_packed = std::ssize(a.microbatches);
   even_out(a.microbatches, by_rank);
-  a.mine = by_rank[static_cast<size_t>(groups_.dp.rank())];
+  for (const int64_t m : by_rank[static_cast<size_t>(groups_.dp.rank())])
+    a.mine.push_back(a.microbatches[static_cast<size_t>(m)]);
   a.owner.resize(a.microbatches.size());
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (int64_t m : by_rank[rank]) a.owner[static_cast<size_t>(m)] = static_cast<int>(rank);
@@ -97,38 +99,41 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   if (!has_attention_next) start_final_parts(ctx);
 }
 
-void Trainer::run_schedule(std::span<const Sample> samples, const Assignment& assignment,
-                           const StepLoss& loss, std::span<const std::vector<float>> weights,
-                           std::span<double> metrics) {
-  const Pass pass{transformer_, weights_, head_options_, context()};
+void Trainer::run_microbatches(std::span<const Sample> samples, const Assignment& assignment,
+                               const StepLoss& loss, std::span<double> metrics) {
+  const ops::Context ctx = context();
   const Tensor metric_sums = metrics_.view(DType::kF64, {ops::kNumLossMetrics});
-  ops::fill_zero(pass.ctx, metric_sums);
+  ops::fill_zero(ctx, metric_sums);
   num_started_parts_ = 0;
   last_stage_done_ = -1;
-  InFlight f;  // one stage: a microbatch's backward follows its forward
-  const auto num_microbatches = static_cast<int64_t>(assignment.mine.size());
-  for (const ScheduleOp& op : make_schedule(0, 1, num_microbatches)) {
-    const int64_t m = assignment.mine[static_cast<size_t>(op.microbatch)];
-    const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
-    if (op.kind == ScheduleKind::kForward) {
-      f = InFlight{};
-      f.mark = arena_.mark();
-      f.tape.keep = choose_keep(samples, indices);
-      if (!indices.empty()) keep_ = f.tape.keep;
-      run_forward(pass, samples, indices, f, true);
-      run_loss(pass, samples, indices, weights, loss.policy, metric_sums, f);
-    } else {
-      StageHooks hooks;
-      if (op.microbatch == num_microbatches - 1 && optimizer_.sums_beside()) {
-        hooks = {.stage_done = [&](int64_t stage) { finish_stage(pass.ctx, stage); },
-                 .attention_next = [&] { start_final_parts(pass.ctx); }};
-      }
-      run_backward(pass, gradients_, f, op.microbatch > 0, hooks);
-      arena_.release_to(f.mark);
-    }
-  }
-  optimizer_.start_remaining_parts(pass.ctx);
-  tensor::download(pass.ctx.stream, metrics.data(), metric_sums);
+  StageHooks hooks;
+  if (optimizer_.sums_beside())
+    hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
+             .attention_next = [&] { start_final_parts(ctx); }};
+  const auto weights = token_weights(samples, loss.per_token_loss);
+  // One stage has one microbatch in flight.
+  const auto operations = list_operations(0, 1, std::ssize(assignment.mine));
+  Slot slot{ctx};
+  run_operations(operations,
+                 {.decoder = transformer_,
+                  .weights = weights_,
+                  .gradients = gradients_,
+                  .head = head_options_,
+                  .samples = samples,
+                  .microbatches = assignment.mine,
+                  .token_weights = weights,
+                  .loss = loss.policy,
+                  .metrics = metric_sums,
+                  .choose_keep =
+                      [&](std::span<const int64_t> indices) {
+                        const model::KeepPlan keep = choose_keep(samples, indices);
+                        if (!indices.empty()) keep_ = keep;
+                        return keep;
+                      },
+                  .last_backward = std::move(hooks)},
+                 {&slot, 1});
+  optimizer_.start_remaining_parts(ctx);
+  tensor::download(ctx.stream, metrics.data(), metric_sums);
 }
 
 StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
@@ -138,8 +143,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   clear_before_backward();
   StepResult result;
   result.learning_rate = learning_rate;
-  run_schedule(samples, assignment, loss, token_weights(samples, loss.per_token_loss),
-               result.metrics);
+  run_microbatches(samples, assignment, loss, result.metrics);
 
   constexpr auto kMax = static_cast<size_t>(ops::LossMetric::kLogProbMaxDiff);
   double largest[1] = {result.metrics[kMax]};
@@ -170,8 +174,7 @@ std::vector<TokenScores> Trainer::compute_log_probs(const model::Decoder& transf
   const Pass pass{transformer, weights, head_options_, context()};
   reserve_for_scoring(pass, samples, assignment);
   std::string mine;  // all scores of this rank's microbatches, one after another
-  for (int64_t m : assignment.mine)
-    append_scores(pass, samples, assignment.microbatches[static_cast<size_t>(m)], mine);
+  for (const auto& indices : assignment.mine) append_scores(pass, samples, indices, mine);
   const std::vector<std::string> all = dist::all_gather_bytes(host_, mine);
   std::vector<TokenScores> scores(samples.size());
   std::vector<size_t> read(all.size(), 0);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "executor.h"
 #include "scoring.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
@@ -101,19 +102,26 @@ int64_t Trainer::plan_scoring(const model::Decoder& transformer,
 int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                               model::KeepPlan keep) const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
-  const Pass pass{transformer_, weights_, head_options_, ops::planning_context(plan, groups_)};
-  InFlight f;
-  f.tape.keep = keep;
-  run_forward(pass, samples, indices, f, true);
   ops::PolicyLossOptions largest;
   largest.kind = ops::LossKind::kSft;
   largest.entropy_coef = 1;                                 // wants every optional tensor
   std::vector<std::vector<float>> weights(samples.size());  // of this microbatch alone
   for (const int64_t i : indices)
     weights[static_cast<size_t>(i)].resize(samples[static_cast<size_t>(i)].loss_mask.size());
-  run_loss(pass, samples, indices, weights, largest,
-           Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}), f);
-  run_backward(pass, gradients_, f, false);
+  const std::vector<int64_t> microbatch(indices.begin(), indices.end());
+  Slot slot{ops::planning_context(plan, groups_)};
+  run_operations(list_operations(0, 1, 1),
+                 {.decoder = transformer_,
+                  .weights = weights_,
+                  .gradients = gradients_,
+                  .head = head_options_,
+                  .samples = samples,
+                  .microbatches = {&microbatch, 1},
+                  .token_weights = weights,
+                  .loss = largest,
+                  .metrics = Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}),
+                  .choose_keep = [&](auto) { return keep; }},
+                 {&slot, 1});
   return plan.high_water_bytes();
 }
 
@@ -159,8 +167,7 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
 void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
   if (is_planned_) return;
   int64_t bytes = measure_update();
-  for (const int64_t m : assignment.mine) {
-    const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
+  for (const auto& indices : assignment.mine) {
     bytes = std::max(bytes, measure_step(samples, indices, choose_keep(samples, indices)));
   }
   arena_.reserve(bytes);
@@ -169,8 +176,7 @@ void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment
 void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
                                   const Assignment& assignment) {
   int64_t bytes = 0;
-  for (const int64_t m : assignment.mine) {
-    const auto& indices = assignment.microbatches[static_cast<size_t>(m)];
+  for (const auto& indices : assignment.mine) {
     const int64_t needed = measure_scoring(pass.transformer, pass.weights, head_options_, device_,
                                            groups_, samples, indices);
     if (is_planned_) check_fits(needed, count_tokens(samples, indices), indices.size());

@@ -100,10 +100,10 @@ class Trainer {
 
  private:
   struct Assignment {
-    Bins microbatches;          // sample indices; those that even_out added are empty
-    int64_t num_packed = 0;     // that have samples
-    std::vector<int64_t> mine;  // microbatch indices of this rank; as many on every rank
-    std::vector<int> owner;     // rank of each microbatch
+    Bins microbatches;       // sample indices; those that even_out added are empty
+    int64_t num_packed = 0;  // that have samples
+    Bins mine;               // the microbatches of this rank; as many on every rank
+    std::vector<int> owner;  // rank of each microbatch
   };
   ops::Context context();
   Assignment assign(const model::Decoder& transformer, std::span<const Sample> samples) const;
@@ -122,9 +122,8 @@ class Trainer {
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
-  void run_schedule(std::span<const Sample> samples, const Assignment& assignment,
-                    const StepLoss& loss, std::span<const std::vector<float>> weights,
-                    std::span<double> metrics);
+  void run_microbatches(std::span<const Sample> samples, const Assignment& assignment,
+                        const StepLoss& loss, std::span<double> metrics);
 
   const model::Decoder& transformer_;
   model::ParameterStore& policy_;
