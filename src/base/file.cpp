@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/filled_file.h"
 
 namespace slimexx {
 namespace {
@@ -166,8 +167,49 @@ void OutputFile::commit() {
   if (::fsync(fd_) != 0) fail("flush to disk", path_, errno);
   const int closed = ::close(std::exchange(fd_, -1));
   if (closed != 0) fail("close", path_, errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename into place", path_, errno);
-  const auto parent = std::filesystem::path(path_).parent_path();
+  FilledFile::rename(temporary_, path_);
+}
+
+void FilledFile::create(const std::string& path, uint64_t size_bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) fail("open for writing", path, errno);
+  const int status = ::ftruncate(fd, static_cast<off_t>(size_bytes));
+  const int error = errno;
+  ::close(fd);
+  if (status != 0) fail("set the size", path, error);
+}
+
+FilledFile::FilledFile(std::string path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd_ < 0) fail("open for writing", path_, errno);
+}
+
+FilledFile::FilledFile(FilledFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+FilledFile::~FilledFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void FilledFile::write_at(uint64_t offset, const void* data, uint64_t n) {
+  const auto* in = static_cast<const char*>(data);
+  uint64_t done = 0;
+  while (done < n) {
+    const ssize_t put = ::pwrite(fd_, in + done, std::min<uint64_t>(n - done, 1u << 30),
+                                 static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("write", path_, errno);
+    done += static_cast<uint64_t>(put);
+  }
+}
+
+void FilledFile::flush() {
+  if (::fsync(fd_) != 0) fail("flush to disk", path_, errno);
+}
+
+void FilledFile::rename(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail("rename into place", to, errno);
+  const auto parent = std::filesystem::path(to).parent_path();
   sync_directory(parent.empty() ? "." : parent.string());
 }
 

@@ -3,8 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
@@ -12,7 +15,10 @@
 #include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/io/conversion.h"
+#include "slimexx/io/hf_folder_writer.h"
 #include "slimexx/observe/console.h"
 
 namespace slimexx::cli {
@@ -74,16 +80,58 @@ void check_hashes(const io::Checkpoint& written) {
   }
 }
 
-void convert_to_sharded(const ConvertFlags& flags) {
+// The folder to write, which rank 0 removes if some rank fails. Its answers are the same on all
+// ranks, and its calls collective.
+class Target {
+ public:
+  Target(const ConvertFlags& flags, Session& session) : session_(session) {
+    std::string answer;
+    on_root([&] {
+      answer = wants_writing(flags) ? "write" : "verify";
+      if (answer == "write") folder_.emplace(flags.save);
+    });
+    wants_writing_ = dist::broadcast_bytes(ranks(), answer, 0) == "write";
+  }
+  bool wants_writing_now() const { return wants_writing_; }
+  dist::Collective& ranks() { return session_.world.ranks(); }
+  void on_root(const std::function<void()>& work) {
+    dist::run_agreed(ranks(), [&] {
+      if (session_.is_root()) work();
+    });
+  }
+  void keep() {
+    if (folder_) folder_->keep();
+  }
+
+ private:
+  Session& session_;
+  std::optional<NewFolder> folder_;
+  bool wants_writing_ = false;
+};
+
+void write_sharded(const ConvertFlags& flags, const io::HfFolder& folder, Target& target) {
+  dist::Collective& ranks = target.ranks();
+  std::string lines;
+  dist::run_agreed(ranks, [&] {
+    for (const io::ShardInfo& shard : io::write_weight_shards(
+             flags.save, folder, kShardBytes, ranks.rank(), ranks.size(), ranks.rank() == 0))
+      lines += io::shard_to_json(shard) + "\n";
+  });
+  std::vector<io::ShardInfo> shards;
+  for (const std::string& text : dist::all_gather_bytes(ranks, lines))
+    for (const std::string_view line : split(text, '\n'))
+      if (!line.empty()) shards.push_back(io::shard_from_json(std::string(line)));
+  target.on_root([&] { io::commit_weight_shards(flags.save, folder, std::move(shards)); });
+  target.keep();
+}
+
+void convert_to_sharded(const ConvertFlags& flags, Session& session) {
   if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
   if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
   const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
-  if (wants_writing(flags)) {
-    NewFolder target(flags.save);
-    io::write_sharded(flags.save, folder, kShardBytes);
-    target.keep();
-  }
-  if (!flags.verify) return;
+  Target target(flags, session);
+  if (target.wants_writing_now()) write_sharded(flags, folder, target);
+  if (!flags.verify || !session.is_root()) return;
   const io::Checkpoint checkpoint = io::Checkpoint::open(flags.save);
   check_hashes(checkpoint);
   report(io::compare_tensors(io::list_tensors(folder),
@@ -100,10 +148,27 @@ io::Checkpoint open_checkpoint(const std::string& directory) {
   return io::Checkpoint::open(found);
 }
 
-void convert_to_hf(const ConvertFlags& flags) {
+void write_hf(const ConvertFlags& flags, const io::TensorList& weights,
+              const io::HfWriteOptions& options, Target& target) {
+  dist::Collective& ranks = target.ranks();
+  io::HfFolderWriter writer(flags.save, weights, options);
+  target.on_root([&] { writer.create(); });
+  dist::run_agreed(ranks, [&] {
+    io::write_share(writer, weights, ranks.rank(), ranks.size());
+    writer.flush();
+  });
+  double written[1] = {static_cast<double>(writer.written_bytes())};
+  dist::all_reduce_sum(ranks, written);
+  target.on_root([&] { writer.commit(static_cast<uint64_t>(written[0])); });
+  target.keep();
+}
+
+void convert_to_hf(const ConvertFlags& flags, Session& session) {
   if (flags.load.empty()) refuse("--to hf wants --load", "name the checkpoint to read");
   const io::Checkpoint checkpoint = open_checkpoint(flags.load);
-  checkpoint.verify_hashes();
+  dist::run_agreed(session.world.ranks(), [&] {
+    if (session.is_root()) checkpoint.verify_hashes();
+  });
   const std::string& side_files =
       flags.hf_checkpoint.empty() ? checkpoint.directory() : flags.hf_checkpoint;
   const std::string config = join_path(side_files, "config.json");
@@ -117,23 +182,20 @@ void convert_to_hf(const ConvertFlags& flags) {
     throw Error(ErrorCode::kInput, "the checkpoint holds no weights",
                 "name a checkpoint that train or convert-hf wrote", checkpoint.directory());
   }
-  if (wants_writing(flags)) {
-    NewFolder target(flags.save);
-    io::write_hf(flags.save, checkpoint, weights, side_files);
-    target.keep();
-  }
-  if (!flags.verify) return;
+  Target target(flags, session);
+  if (target.wants_writing_now())
+    write_hf(flags, weights, io::hf_options_of(checkpoint, side_files), target);
+  if (!flags.verify || !session.is_root()) return;
   const io::HfFolder written = io::HfFolder::open(flags.save);
   report(io::compare_tensors(weights, io::list_tensors(written)), flags.save);
 }
 
 void run_convert(const ConvertFlags& flags, Session& session) {
-  if (!session.is_root()) return;
   if (flags.to == "fp8") refuse("--to fp8 is not there yet", "sharded and hf are");
   if (flags.to == "sharded") {
-    convert_to_sharded(flags);
+    convert_to_sharded(flags, session);
   } else if (flags.to == "hf") {
-    convert_to_hf(flags);
+    convert_to_hf(flags, session);
   } else {
     const auto nearest = nearest_name(flags.to, {"sharded", "hf"});
     refuse(fmt::format("--to \"{}\" is no form of a checkpoint", flags.to),
@@ -155,7 +217,7 @@ VerbBody declare_convert_hf(CLI::App& app) {
                "Read everything back, compare, print a table; exit 5 on a difference");
   app.footer(
       "Tensors keep their dtype, name and file; of a training checkpoint the f32 weights are cast\n"
-      "to config.json's dtype.\n\nExamples:\n"
+      "to config.json's dtype. Under mpirun every rank writes a share.\n\nExamples:\n"
       "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"
       "  slimexx convert-hf --to hf --load sharded/ --save model-again/\n"
       "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify");

@@ -13,7 +13,8 @@
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/model/families.h"
-#include "slimexx/rl/loaded_model.h"
+#include "slimexx/rl/export.h"
+#include "slimexx/rl/model_ranks.h"
 #include "slimexx/text/text_files.h"
 
 namespace slimexx::cli {
@@ -86,7 +87,8 @@ void run_init(const InitFlags& flags, Session& session) {
   model::ParameterStore store = make_store(flags, spec);
   model::init_random_weights(store, spec, static_cast<uint64_t>(flags.seed));
   NewFolder folder(flags.save);
-  rl::export_hf(store, spec, "", flags.save);
+  dist::Collective alone;
+  rl::export_hf(store, rl::make_model_layout(spec, nullptr), spec, "", flags.save, alone);
   for (const auto& [name, content] : text.files) {
     write_file_atomic(join_path(flags.save, name), content);
   }

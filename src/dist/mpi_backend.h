@@ -8,6 +8,7 @@ namespace slimexx::dist {
 
 struct LocalPosition {
   int rank = 0, size = 1;
+  int first = 0;  // the world's number of local rank 0
 };
 
 // MPI_Init and the world; null if that is one rank.

@@ -27,6 +27,7 @@ World::World() {
   ranks_ = Collective(start_mpi(local));
   local_rank_ = local.rank;
   local_size_ = local.size;
+  first_local_rank_ = local.first;
   uses_mpi_ = true;
 #else
   throw Error(ErrorCode::kEnvironment, "started by a launcher, but this build has no MPI",

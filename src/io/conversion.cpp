@@ -69,29 +69,34 @@ std::map<std::string, std::string> shards_of_state(const Checkpoint& checkpoint)
 
 }  // namespace
 
-void write_sharded(const std::string& directory, const HfFolder& folder, int64_t shard_bytes) {
+std::vector<ShardInfo> write_weight_shards(const std::string& directory, const HfFolder& folder,
+                                           int64_t shard_bytes, int index, int count,
+                                           bool show_progress) {
   const TensorList tensors = list_tensors(folder);
   std::vector<CheckpointTensor> listed;
   for (const HfTensor& t : tensors) listed.push_back({"weights", t.name, t.dtype, t.shape});
   const auto plan = plan_shards(tensors, shard_bytes);
-  observe::ProgressBar bar("convert", std::ssize(plan), true);
+  observe::ProgressBar bar("convert", std::ssize(plan), show_progress);
   std::vector<ShardInfo> shards;
-  for (size_t i = 0; i < plan.size(); ++i) {
+  for (size_t i = static_cast<size_t>(index); i < plan.size(); i += static_cast<size_t>(count)) {
     shards.push_back(write_one_shard(directory, static_cast<int>(i), static_cast<int>(plan.size()),
                                      tensors, plan[i], listed));
-    bar.advance();
+    bar.advance(count);
   }
+  return shards;
+}
+
+void commit_weight_shards(const std::string& directory, const HfFolder& folder,
+                          std::vector<ShardInfo> shards) {
+  std::ranges::sort(shards, {}, &ShardInfo::file);
   copy_side_files(folder.directory(), directory);
   Json names = Json::object();
   for (const auto& [name, file] : map_shards(folder)) names[name] = file;
   write_manifest(directory, shards, Json{{kHfShardsKey, std::move(names)}});
 }
 
-void write_hf(const std::string& directory, const Checkpoint& checkpoint, const TensorList& weights,
-              const std::string& side_files_from) {
-  const HfWriteOptions options{.template_directory = side_files_from,
-                               .shards = shards_of_state(checkpoint)};
-  write_hf_folder(directory, weights, options);
+HfWriteOptions hf_options_of(const Checkpoint& checkpoint, const std::string& side_files_from) {
+  return {.template_directory = side_files_from, .shards = shards_of_state(checkpoint)};
 }
 
 }  // namespace slimexx::io

@@ -4,17 +4,18 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "io/folder_files.h"
 #include "io/hf_index.h"
 #include "io/quote_name.h"
+#include "io/safetensors_header.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
-#include "slimexx/io/hf_folder.h"
+#include "slimexx/io/hf_folder_writer.h"
+#include "slimexx/io/tensor_list.h"
 
 namespace slimexx::io {
 namespace {
@@ -25,11 +26,7 @@ constexpr int64_t kChunkBytes = int64_t{8} << 20;
 constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
                                   "tokenizer_config.json", "chat_template.jinja"};
 
-int64_t tensor_bytes(const HfTensor& t) {
-  int64_t n = tensor::dtype_bytes(t.dtype);
-  for (const int64_t d : t.shape) n *= d;
-  return n;
-}
+int64_t tensor_bytes(const HfTensor& t) { return num_elements(t) * tensor::dtype_bytes(t.dtype); }
 
 using Plan = std::map<std::string, std::vector<const HfTensor*>>;  // file name -> tensors
 
@@ -71,30 +68,6 @@ Plan plan_by_size(const std::vector<HfTensor>& tensors, int64_t max_bytes) {
   return plan;
 }
 
-void write_one_file(const std::string& path, const std::vector<const HfTensor*>& tensors) {
-  std::vector<TensorEntry> entries;
-  std::map<std::string, const HfTensor*> by_name;
-  for (const HfTensor* t : tensors) {
-    entries.push_back({t->name, t->dtype, t->shape});
-    by_name[t->name] = t;
-  }
-  sort_entries(entries);
-  SafetensorsWriter writer(path, entries, {{"format", "pt"}});
-  std::vector<char> buffer;
-  for (const TensorEntry& e : entries) {
-    const int64_t width = tensor::dtype_bytes(e.dtype), n = e.num_elements();
-    const int64_t step = kChunkBytes / width;
-    buffer.resize(
-        static_cast<size_t>(std::max<int64_t>(int64_t(buffer.size()), std::min(n, step) * width)));
-    for (int64_t begin = 0; begin < n; begin += step) {
-      const int64_t end = std::min(n, begin + step);
-      by_name[e.name]->read(begin, end, buffer.data());
-      writer.write(buffer.data(), static_cast<uint64_t>((end - begin) * width));
-    }
-  }
-  writer.finish();
-}
-
 void check_target(const std::string& directory, const std::string& template_directory) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::kUsage, what, "choose a new folder", directory);
@@ -111,18 +84,6 @@ void check_target(const std::string& directory, const std::string& template_dire
   }
 }
 
-void write_index(const std::string& directory, const Plan& plan) {
-  HfIndex index;
-  index.total_bytes = 0;
-  for (const auto& [file, tensors] : plan) {
-    for (const HfTensor* t : tensors) {
-      index.file_of[t->name] = file;
-      *index.total_bytes += tensor_bytes(*t);
-    }
-  }
-  write_file_atomic(join_path(directory, kHfIndexName), render_hf_index(index));
-}
-
 void write_config(const std::string& directory, const HfWriteOptions& options) {
   const std::string path = join_path(options.template_directory, "config.json");
   Json config = parse_json_file(path);
@@ -136,21 +97,119 @@ void write_config(const std::string& directory, const HfWriteOptions& options) {
 
 }  // namespace
 
+HfFolderWriter::HfFolderWriter(std::string directory, const std::vector<HfTensor>& tensors,
+                               HfWriteOptions options)
+    : directory_(std::move(directory)), options_(std::move(options)) {
+  const Plan plan = options_.shards.empty() ? plan_by_size(tensors, options_.max_shard_bytes)
+                                            : plan_as_given(tensors, options_.shards, directory_);
+  for (const auto& [name, members] : plan) {
+    File file{.name = name, .header = {}, .entries = {}};
+    for (const HfTensor* t : members) file.entries.push_back({t->name, t->dtype, t->shape});
+    sort_entries(file.entries);
+    file.header =
+        render_safetensors_header(file.entries, {{"format", "pt"}}, join_path(directory_, name));
+    for (size_t i = 0; i < file.entries.size(); ++i)
+      SLX_CHECK(places_.emplace(file.entries[i].name, Place{files_.size(), i}).second,
+                "tensor {} twice", file.entries[i].name);
+    files_.push_back(std::move(file));
+  }
+}
+
+HfFolderWriter::~HfFolderWriter() {
+  std::error_code ignored;
+  for (const File& file : files_)
+    if (is_creator_) std::filesystem::remove(path_of(file), ignored);
+}
+
+// A name that loads as nothing and is no side file.
+std::string HfFolderWriter::path_of(const File& file) const {
+  return join_path(directory_, file.name + ".incomplete");
+}
+
+void HfFolderWriter::create() {
+  check_target(directory_, options_.template_directory);
+  make_directories(directory_);
+  is_creator_ = true;
+  for (const File& file : files_) {
+    const uint64_t data_bytes = file.entries.empty() ? 0 : file.entries.back().end;
+    FilledFile::create(path_of(file), file.header.size() + data_bytes);
+    FilledFile(path_of(file)).write_at(0, file.header.data(), file.header.size());
+  }
+}
+
+void HfFolderWriter::write(const std::string& tensor, int64_t begin, int64_t end,
+                           const void* data) {
+  const auto place = places_.find(tensor);
+  SLX_CHECK(place != places_.end(), "{}", tensor);
+  File& file = files_[place->second.file];
+  const TensorEntry& entry = file.entries[place->second.entry];
+  SLX_CHECK(0 <= begin && begin <= end && end <= entry.num_elements(), "[{}, {}) of {}", begin, end,
+            tensor);
+  if (!file.open) file.open = std::make_unique<FilledFile>(path_of(file));
+  const auto width = static_cast<uint64_t>(tensor::dtype_bytes(entry.dtype));
+  const uint64_t n = static_cast<uint64_t>(end - begin) * width;
+  file.open->write_at(file.header.size() + entry.begin + static_cast<uint64_t>(begin) * width, data,
+                      n);
+  written_bytes_ += n;
+}
+
+void HfFolderWriter::flush() {
+  for (File& file : files_) {
+    if (!file.open) continue;
+    file.open->flush();
+    file.open.reset();
+  }
+}
+
+void HfFolderWriter::commit(uint64_t written_by_all) {
+  HfIndex index;
+  index.total_bytes = 0;
+  for (const File& file : files_) {
+    for (const TensorEntry& entry : file.entries) {
+      index.file_of[entry.name] = file.name;
+      *index.total_bytes += static_cast<int64_t>(entry.end - entry.begin);
+    }
+  }
+  if (written_by_all != static_cast<uint64_t>(*index.total_bytes)) {
+    throw Error(
+        ErrorCode::kRun,
+        fmt::format("{} of {} bytes of tensors were written", written_by_all, *index.total_bytes),
+        "", directory_);
+  }
+  for (const File& file : files_) {
+    FilledFile(path_of(file)).flush();  // the header, which may be all that this writer wrote
+    FilledFile::rename(path_of(file), join_path(directory_, file.name));
+  }
+  is_creator_ = false;
+  if (files_.size() != 1 || files_[0].name != kHfSingleName)
+    write_file_atomic(join_path(directory_, kHfIndexName), render_hf_index(index));
+  if (options_.template_directory.empty()) return;
+  copy_side_files(options_.template_directory, directory_);
+  if (options_.config_overrides) write_config(directory_, options_);
+}
+
+void write_share(HfFolderWriter& writer, const std::vector<HfTensor>& tensors, int index,
+                 int count) {
+  std::vector<char> buffer;
+  for (const HfTensor& t : tensors) {
+    const int64_t width = tensor::dtype_bytes(t.dtype), step = kChunkBytes / width;
+    const int64_t n = num_elements(t), stop = n * (index + 1) / count;
+    for (int64_t begin = n * index / count; begin < stop; begin += step) {
+      const int64_t end = std::min(stop, begin + step);
+      buffer.resize(static_cast<size_t>((end - begin) * width));
+      t.read(begin, end, buffer.data());
+      writer.write(t.name, begin, end, buffer.data());
+    }
+  }
+}
+
 void write_hf_folder(const std::string& directory, const std::vector<HfTensor>& tensors,
                      const HfWriteOptions& options) {
-  std::set<std::string_view> names;
-  for (const HfTensor& t : tensors)
-    SLX_CHECK(names.insert(t.name).second, "tensor {} twice", t.name);
-  check_target(directory, options.template_directory);
-  const Plan plan = options.shards.empty() ? plan_by_size(tensors, options.max_shard_bytes)
-                                           : plan_as_given(tensors, options.shards, directory);
-  make_directories(directory);
-  for (const auto& [file, members] : plan) write_one_file(join_path(directory, file), members);
-  const bool single = plan.size() == 1 && plan.begin()->first == kHfSingleName;
-  if (!single) write_index(directory, plan);
-  if (options.template_directory.empty()) return;
-  copy_side_files(options.template_directory, directory);
-  if (options.config_overrides) write_config(directory, options);
+  HfFolderWriter writer(directory, tensors, options);
+  writer.create();
+  write_share(writer, tensors, 0, 1);
+  writer.flush();
+  writer.commit(writer.written_bytes());
 }
 
 void copy_side_files(const std::string& from, const std::string& to) {

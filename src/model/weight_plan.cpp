@@ -1,8 +1,6 @@
 #include "slimexx/model/weight_plan.h"
 
 #include <algorithm>
-#include <map>
-#include <string>
 #include <utility>
 
 #include "slimexx/base/check.h"
@@ -11,49 +9,6 @@
 
 namespace slimexx::model {
 namespace {
-
-struct Holder {
-  int rank = 0;
-  BoxPlace place;
-};
-struct HeldBox {
-  tensor::Box box;
-  std::vector<Holder> holders;
-};
-struct HeldTensor {
-  std::vector<int64_t> shape;
-  std::vector<HeldBox> boxes;
-};
-
-std::map<std::string, HeldTensor> list_held_tensors(const Layout& from) {
-  std::map<std::string, HeldTensor> tensors;
-  for (int rank = 0; rank < std::ssize(from.ranks); ++rank) {
-    for (const ParameterInfo& info : *from.ranks[static_cast<size_t>(rank)]) {
-      for (const PartBox& box : list_boxes(info)) {
-        HeldTensor& tensor = tensors[info.parts[box.part].name];
-        tensor.shape = info.parts[box.part].shape;
-        auto held = std::ranges::find(tensor.boxes, box.on_disk, &HeldBox::box);
-        if (held == tensor.boxes.end())
-          held = tensor.boxes.insert(held, {.box = box.on_disk, .holders = {}});
-        held->holders.push_back({rank, {info.id, box.in_parameter, box.strides}});
-      }
-    }
-  }
-  for (const auto& [name, tensor] : tensors) {
-    std::vector<tensor::Box> boxes;
-    for (const HeldBox& held : tensor.boxes) boxes.push_back(held.box);
-    SLX_CHECK(tensor::cover_exactly(tensor.shape, boxes), "{}", name);
-  }
-  return tensors;
-}
-
-// The place of a box inside another one.
-BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const tensor::Box& box) {
-  BoxPlace place = outer;
-  for (size_t d = 0; d < outer.strides.size(); ++d)
-    place.begin += (box.begin[d] - outer_box.begin[d]) * outer.strides[d];
-  return place;
-}
 
 tensor::DType dtype_of(const WeightMove& move, tensor::Device device) {
   return move.dtype.value_or(tensor::compute_dtype(device));
@@ -105,7 +60,8 @@ int64_t WeightMove::num_elements() const {
 WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank) {
   const size_t num_ranks = from.ranks.size();
   SLX_CHECK_EQ(to.ranks.size(), num_ranks);
-  const auto tensors = list_held_tensors(from);
+  const HeldTensors tensors = list_held_tensors(from);
+  check_covered(tensors);
   WeightPlan plan;
   plan.sends.resize(num_ranks);
   plan.receives.resize(num_ranks);

@@ -10,6 +10,7 @@
 #include "slimexx/dist/host.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
+#include "slimexx/rl/export.h"
 #include "stages.h"
 #include "stop_signal.h"
 
@@ -135,9 +136,10 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
             const Progress& progress) {
   trainer_side.checkpoints->finish_pending();
   check_updates(progress);
-  if (!session.config.checkpoint.save_hf.empty() && session.is_root()) {
-    export_hf(*trainer_side.policy.store, trainer_side.policy.spec,
-              session.config.model.hf_checkpoint, session.config.checkpoint.save_hf);
+  if (!session.config.checkpoint.save_hf.empty()) {
+    export_hf(*trainer_side.policy.store, trainer_side.policy.layout, trainer_side.policy.spec,
+              session.config.model.hf_checkpoint, session.config.checkpoint.save_hf,
+              session.communicator);
     log_info("the model is in {}", session.config.checkpoint.save_hf);
   }
   write_trace(session);

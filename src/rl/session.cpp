@@ -6,7 +6,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
-#include "slimexx/rl/loaded_model.h"
+#include "slimexx/rl/export.h"
 
 namespace slimexx::rl {
 namespace {
@@ -24,6 +24,7 @@ Session::Session(TrainRequest request_in, dist::World& world_in)
       config(request.config),
       world(world_in),
       communicator(world_in.ranks()),
+      model_ranks(make_model_ranks(world_in, {})),
       checkpoint_root(rl::checkpoint_root(config, config.observe.run_dir)) {
   if (config.observe.trace) observe::enable_trace(world.rank());
   if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);

@@ -7,6 +7,7 @@
 #include "slimexx/dist/rank_watch.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/metrics.h"
+#include "slimexx/rl/model_ranks.h"
 #include "slimexx/rl/training.h"
 
 namespace slimexx::rl {
@@ -25,6 +26,7 @@ struct Session {
   const RunConfig& config;  // the request's
   dist::World& world;
   dist::Collective& communicator;  // of the world
+  ModelRanks model_ranks;
   std::string checkpoint_root;
   // From the end of the start on.
   std::unique_ptr<observe::RunLog> log;

@@ -179,8 +179,8 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
   }
   observe::Span span("ref_log_probs");
   if (trainer_side.reference_is_transient)
-    trainer_side.reference.store =
-        load_weights(trainer_side.reference, trainer_side.policy.store->gradient_memory());
+    trainer_side.reference.store = load_weights(
+        trainer_side.reference, trainer_side.policy.store->gradient_memory(), &session.model_ranks);
   auto scores = trainer_side.trainer->compute_log_probs(
       *trainer_side.reference_transformer, *trainer_side.reference.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)

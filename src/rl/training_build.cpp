@@ -15,6 +15,7 @@
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
+#include "slimexx/rl/export.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -64,9 +65,9 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   trainer_side.policy =
       session.config.debug.random_weights
           ? make_random_model(session.config.model.hf_checkpoint, session.request.device, true,
-                              static_cast<uint64_t>(session.config.data.seed))
+                              static_cast<uint64_t>(session.config.data.seed), &session.model_ranks)
           : load_model(session.config.model.hf_checkpoint, session.request.device, true,
-                       session.is_root());
+                       session.is_root(), &session.model_ranks);
   rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
   for (int64_t id : session.config.rollout.rollout_stop_token_ids)
     rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
@@ -78,7 +79,7 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
   if (session.config.model.ref_load.empty() ||
       (!session.config.rl.use_kl_loss && session.config.rl.kl_coef == 0) || session.config.is_sft())
     return;
-  trainer_side.reference = describe_model(session.config.model.ref_load);
+  trainer_side.reference = describe_model(session.config.model.ref_load, &session.model_ranks);
   const int64_t known = trainer_side.reference.spec.max_positions;
   require(trainer_side.reference.spec.vocab_size == trainer_side.policy.spec.vocab_size,
           fmt::format("the reference has {} tokens, the policy {}",
@@ -101,8 +102,8 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
       model::ParameterStore::weight_bytes(trainer_side.reference.spec, session.request.device) <=
           trainer_side.policy.store->gradient_memory().size_bytes();
   if (!trainer_side.reference_is_transient)
-    trainer_side.reference =
-        load_model(session.config.model.ref_load, session.request.device, false, session.is_root());
+    trainer_side.reference = load_model(session.config.model.ref_load, session.request.device,
+                                        false, session.is_root(), &session.model_ranks);
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
@@ -139,10 +140,9 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
 // The engine's store is the trainer's, and every rank's layout is that of its place in the grid.
 std::unique_ptr<WeightHandOver> make_hand_over(const Session& session,
                                                const dist::ProcessGrid& grid,
-                                               model::ParameterStore& store) {
-  const model::Layout layout = model::make_layout({store.infos()}, grid.shape());
-  return std::make_unique<WeightHandOver>(HeldWeights{layout, store}, HeldWeights{layout, store},
-                                          grid.groups().world, session.request.device);
+                                               const LoadedModel& policy) {
+  const HeldWeights held{policy.layout, *policy.store};
+  return std::make_unique<WeightHandOver>(held, held, grid.groups().world, session.request.device);
 }
 
 // Takes what is left of the device's memory, for the engine and the trainer.
@@ -156,7 +156,7 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
       engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory);
-  rollout_side.hand_over = make_hand_over(session, grid, *trainer_side.policy.store);
+  rollout_side.hand_over = make_hand_over(session, grid, trainer_side.policy);
   rollout_side.generator =
       std::make_unique<Generator>(*rollout_side.engine, tokenizer, session.communicator);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
@@ -326,15 +326,13 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
-    try_export(*trainer_side.policy.store, spec, config.model.hf_checkpoint,
-               config.checkpoint.save_hf);
+    try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
   trainer_side.transformer = std::make_unique<model::Decoder>(
       spec, session.request.device, longest_sequence(config, rollout_side, spec));
   trainer_side.weights = model::bind_weights(*trainer_side.policy.store, spec);
   build_reference(session, rollout_side, trainer_side);
-  // The sizes of `parallel` other than dp are 1 as yet (run_config_later.cpp).
-  grid = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{},
+  grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
                                              session.request.device);
   build_trainer(session, *grid, trainer_side);
   build_engine(session, *grid, trainer_side, memory, rollout_side);

@@ -3,6 +3,7 @@
 // threads of one process give the bits of ranks that are processes.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -87,6 +88,48 @@ TEST_P(Ranks, GenerateTheSameBitsAndTrainToTheSameWeights) {
     expect_close(run_dir + "/first/weights.safetensors", alone + "/first/weights.safetensors",
                  kFirstStepBound);
     expect_close(run_dir + "/hf/model.safetensors", alone + "/hf/model.safetensors", kFinalBound);
+  }
+}
+
+// The folder that one process writes, as ranks write it together: processes, and threads of one.
+TEST_P(Ranks, WriteTheFolderThatOneRankWrites) {
+  const Folder folder;
+  make_checkpoint(folder, GetParam().model);
+  make_prompts(folder);
+  const auto convert = [&](int num_ranks, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "convert-hf");
+    const Finished f = run_slimexx(num_ranks, arguments);
+    ASSERT_EQ(f.status, 0) << f.text();
+  };
+  const auto expect_same = [&](const std::string& name, const std::string& expected) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder / expected)) {
+      const std::string file = entry.path().filename();
+      EXPECT_TRUE(read_bytes(folder / (name + "/" + file)) == read_bytes(entry.path()))
+          << name << "/" << file;
+    }
+  };
+  for (const int n : {0, 2, 3}) {
+    const std::string ranks = std::to_string(n);
+    convert(n, {"--hf-checkpoint", folder / "model", "--save", folder / ("sharded" + ranks),
+                "--verify"});
+    convert(n, {"--to", "hf", "--load", folder / ("sharded" + ranks), "--save",
+                folder / ("back" + ranks), "--verify"});
+    expect_same("sharded" + ranks, "sharded0");
+    expect_same("back" + ranks, "model");
+  }
+  // A run without a step: what its ranks loaded is what they export.
+  for (const bool are_threads : {false, true}) {
+    for (const int n : {1, 2, 3}) {
+      const std::string name = (are_threads ? "threads" : "processes") + std::to_string(n);
+      auto arguments = train_arguments(
+          folder, folder / (name + "_run"),
+          {"rollout.num_rollout=1", "optimizer.lr=0", "checkpoint.save_hf=" + (folder / name)});
+      if (are_threads)
+        arguments.insert(arguments.begin() + 1, "--thread-ranks=" + std::to_string(n));
+      const Finished f = run_slimexx(are_threads ? 0 : n, arguments);
+      ASSERT_EQ(f.status, 0) << f.text();
+      expect_same(name, "model");
+    }
   }
 }
 

@@ -2,15 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "io/temp_dir.h"
 #include "model/made_up_family.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/dist/ranges.h"
+#include "slimexx/dist/thread_ranks.h"
 #include "slimexx/io/checkpoint.h"
+#include "slimexx/model/load_hf.h"
 #include "slimexx/model/spec.h"
 
 namespace slimexx::model {
@@ -130,6 +134,77 @@ TEST_F(MadeUpFolder, EveryRankReadsItsBoxes) {
     for (const ParameterInfo& info : store.infos())
       EXPECT_EQ(values_of(store, info), made_up_values(info)) << info.name;
   }
+}
+
+// Bytes of the folder that the ranks of a host need, each once, however many hold them.
+int64_t count_needed_bytes(const Layout& held) {
+  std::map<std::string, std::vector<bool>> needed;
+  for (const auto& infos : held.ranks) {
+    for (const ParameterInfo& info : *infos) {
+      for (const ElementRun& run : list_runs(info)) {
+        const HfPart& part = info.parts[run.part];
+        auto& elements = needed[part.name];
+        elements.resize(static_cast<size_t>(tensor::count_elements(tensor::whole_box(part.shape))));
+        for (int64_t i = 0; i < run.size; ++i)
+          elements[static_cast<size_t>(run.on_disk + i)] = true;
+      }
+    }
+  }
+  int64_t bytes = 0;
+  for (const auto& [name, elements] : needed) bytes += std::ranges::count(elements, true) * 2;
+  return bytes;
+}
+
+// Eight ranks on one host, or on two: those of a host read what they need once, and share it.
+TEST_F(MadeUpFolder, RanksOfAHostReadEachByteOnce) {
+  for (const dist::GridSizes& sizes : {dist::GridSizes{}, kSizes, dist::GridSizes{.ep = 4}}) {
+    const Layout layout = make_layout({made_up_parameters()}, dist::GridShape(kRanks, sizes));
+    for (const int num_hosts : {1, 2}) {
+      std::vector<int64_t> read(kRanks), needed(static_cast<size_t>(num_hosts));
+      dist::run_thread_ranks(kRanks, [&](dist::Collective& world) {
+        const int host = world.rank() * num_hosts / kRanks;
+        const auto ranks = world.split(host, 0);
+        const int first = world.rank() - ranks->rank();
+        const Layout held{
+            {layout.ranks.begin() + first, layout.ranks.begin() + first + ranks->size()}};
+        const auto own = static_cast<size_t>(world.rank());
+        ParameterStore store(*layout.ranks[own], {}, false);
+        const HostRanks host_ranks{*ranks, held};
+        read[own] = load_hf_weights(store, {}, io::HfFolder::open(dir_.file("hf")), {}, &layout,
+                                    host_ranks);
+        for (const ParameterInfo& info : store.infos())
+          EXPECT_EQ(values_of(store, info), made_up_values(info)) << info.name;
+        if (ranks->rank() == 0) needed[static_cast<size_t>(host)] = count_needed_bytes(held);
+      });
+      EXPECT_EQ(std::accumulate(read.begin(), read.end(), int64_t{0}),
+                std::accumulate(needed.begin(), needed.end(), int64_t{0}));
+      EXPECT_LT(*std::ranges::max_element(read), needed[0]) << "one rank reads it all";
+    }
+  }
+}
+
+TEST_F(MadeUpFolder, ARankThatReadsBadValuesTellsTheOthers) {
+  std::vector<io::HfTensor> tensors = made_up_folder();
+  tensors[0].read = [](int64_t begin, int64_t end, void* out) {
+    auto* bits = static_cast<uint16_t*>(out);
+    for (int64_t i = begin; i < end; ++i) bits[i - begin] = i == 7 || i == 41 ? 0x7FC0 : 0x3F80;
+  };
+  io::write_hf_folder(dir_.file("bad"), tensors,
+                      {.template_directory = dir_.file("template"), .shards = {}});
+  const Layout layout = make_layout({made_up_parameters()}, dist::GridShape(2, {}));
+  std::vector<std::string> errors(2);
+  dist::run_thread_ranks(2, [&](dist::Collective& world) {
+    ParameterStore store(made_up_parameters(), {}, false);
+    const HostRanks host{world, layout};
+    try {
+      load_hf_weights(store, {}, io::HfFolder::open(dir_.file("bad")), {}, nullptr, host);
+    } catch (const Error& error) {
+      errors[static_cast<size_t>(world.rank())] = error.message();
+    }
+  });
+  EXPECT_EQ(errors[0],
+            "1 fault in the weights:\n    q: 2 values are NaN or infinite, first at element 7");
+  EXPECT_EQ(errors[1], errors[0]);
 }
 
 TEST_F(MadeUpFolder, ComesBackByteForByte) {

@@ -1,4 +1,4 @@
-#include "slimexx/rl/loaded_model.h"
+#include "slimexx/rl/export.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -20,13 +20,15 @@ class World {
   int size() const { return ranks_.size(); }
   int local_rank() const { return local_rank_; }  // among the ranks of this host
   int local_size() const { return local_size_; }
+  // The rank of the first one on this host.
+  int first_local_rank() const { return first_local_rank_; }
   bool are_threads() const { return are_threads_; }
   // Ends all ranks with this exit status; of a single rank, returns (the caller exits).
   void abort(int status);
 
  private:
   Collective ranks_;
-  int local_rank_ = 0, local_size_ = 1;
+  int local_rank_ = 0, local_size_ = 1, first_local_rank_ = 0;
   bool uses_mpi_ = false, are_threads_ = false;
 };
 

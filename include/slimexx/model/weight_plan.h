@@ -7,17 +7,12 @@
 #include <vector>
 
 #include "slimexx/dist/collective.h"
+#include "slimexx/model/held_tensors.h"
 #include "slimexx/model/layout.h"
 #include "slimexx/ops/context.h"
 
 namespace slimexx::model {
 
-// Where a box lies in a parameter: element (i, j) of it is begin + i * strides[0] + j * strides[1].
-struct BoxPlace {
-  ParameterId parameter = kNoParameter;
-  int64_t begin = 0;
-  std::vector<int64_t> strides = {};
-};
 struct WeightMove {
   std::vector<int64_t> extents;
   BoxPlace from, to;                   // in the sender's store and in the receiver's

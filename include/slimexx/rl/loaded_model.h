@@ -8,6 +8,8 @@
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/model/families.h"
+#include "slimexx/model/layout.h"
+#include "slimexx/rl/model_ranks.h"
 #include "slimexx/text/chat_template.h"
 #include "slimexx/text/tokenizer.h"
 
@@ -19,17 +21,23 @@ struct LoadedModel {
   model::ModelSpec spec;
   std::unique_ptr<model::ParameterStore> store;
   std::vector<int32_t> eos_token_ids;
+  model::Layout layout;  // what each rank holds
+  int rank = 0;          // this one
+  const std::vector<model::ParameterInfo>& held_parameters() const;
 };
 
-// Reads config.json and all weights; a long load shows a progress bar where show_progress is set.
+// Reads config.json and the weights; a long load shows a progress bar where show_progress is set.
+// With `ranks`, each rank gets what it holds, and ranks of one host read together; collective over
+// them. Without, this process reads all.
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
-                       bool show_progress = false);
+                       bool show_progress = false, const ModelRanks* ranks = nullptr);
 
 // The same but for the weights: `store` stays empty.
-LoadedModel describe_model(const std::string& directory);
-// The weights of a described model, in `memory`: see ParameterStore.
+LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr);
+// The weights of a described model, in `memory`: see ParameterStore. `ranks` as above.
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,
-                                                    tensor::Tensor memory);
+                                                    tensor::Tensor memory,
+                                                    const ModelRanks* ranks = nullptr);
 
 // Tokenizer and chat template of a folder; each is absent if its file is.
 struct TextSide {
@@ -38,20 +46,10 @@ struct TextSide {
 };
 TextSide load_text_side(const std::string& directory);
 
-// Writes the weights as a Hugging Face folder in the checkpoint's dtype, side files from
-// `template_directory`. A Hugging Face folder that is there already is replaced when the new one is
-// whole; check_export_target throws Error(kUsage) for anything else, before a run has cost time.
-void export_hf(const model::ParameterStore& store, const model::ModelSpec& spec,
-               const std::string& template_directory, const std::string& directory);
-void check_export_target(const std::string& directory);
-// Writes an export of the smallest tensor beside the target and removes it: what would fail at the
-// end of a run fails before its first rollout.
-void try_export(const model::ParameterStore& store, const model::ModelSpec& spec,
-                const std::string& template_directory, const std::string& directory);
-
 // The model that a folder's config.json describes, with random weights: see init_random_weights.
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
-                              bool with_gradients, uint64_t seed);
+                              bool with_gradients, uint64_t seed,
+                              const ModelRanks* ranks = nullptr);
 
 // "cpu" or "cuda" (the device of this rank's number on its host); "" is cpu. Error(kEnvironment)
 // for cuda in a build without, or where that device cannot be used.

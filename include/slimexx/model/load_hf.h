@@ -1,0 +1,26 @@
+// Loading a Hugging Face folder by all ranks of a host together.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "slimexx/dist/collective.h"
+#include "slimexx/model/layout.h"
+
+namespace slimexx::model {
+
+// The ranks of one host.
+struct HostRanks {
+  dist::Collective& ranks;  // on host memory
+  Layout held;              // by rank of `ranks`
+};
+
+// load_hf_weights of parameters.h, read once for all ranks of a host: of a box that several of them
+// hold each reads some rows and sends them to the others. Returns the bytes of tensors that this
+// rank read; those of all ranks are what the host needs, each byte once. (A tied lm_head that is
+// repeated on disk is read once more, to compare it.) All ranks throw the same faults. Collective
+// over host.ranks.
+int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
+                        const std::function<void(int64_t)>& on_loaded, const Layout* layout,
+                        const HostRanks& host);
+
+}  // namespace slimexx::model

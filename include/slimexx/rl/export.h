@@ -1,0 +1,27 @@
+// A model's weights as a Hugging Face folder, written by all ranks that hold them.
+#pragma once
+#include <string>
+
+#include "slimexx/dist/collective.h"
+#include "slimexx/model/families.h"
+#include "slimexx/model/layout.h"
+
+namespace slimexx::rl {
+
+// Writes the weights in the checkpoint's dtype, side files from `template_directory`. Every rank of
+// `layout` writes boxes that its `store` holds; ranks that hold the same share the rows of it. The
+// bytes do not depend on the ranks. A Hugging Face folder that is there already is replaced when
+// the new one is whole. Collective over `host`, the ranks of the layout on host memory; throws
+// AgreedError.
+void export_hf(const model::ParameterStore& store, const model::Layout& layout,
+               const model::ModelSpec& spec, const std::string& template_directory,
+               const std::string& directory, dist::Collective& host);
+// Throws Error(kUsage) for a target that is neither new nor a Hugging Face folder, before a run has
+// cost time.
+void check_export_target(const std::string& directory);
+// Writes a folder with one tensor of zeros beside the target and removes it: what would fail at the
+// end of a run fails before its first rollout.
+void try_export(const model::ModelSpec& spec, const std::string& template_directory,
+                const std::string& directory);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,24 @@
+// The ranks that hold a model together, and those of them on this host, which read its folder
+// together.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "slimexx/dist/process_grid.h"
+#include "slimexx/dist/world.h"
+#include "slimexx/model/layout.h"
+
+namespace slimexx::rl {
+
+struct ModelRanks {
+  dist::GridShape grid;
+  int rank = 0;                            // in the grid
+  std::unique_ptr<dist::Collective> host;  // the ranks of this host; must go before the world
+  std::vector<int> host_ranks;             // their numbers in the grid, by rank of `host`
+};
+// Collective.
+ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes);
+// What each rank of the grid holds of a model. `ranks` null: one rank, which holds all.
+model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,56 @@
+#include "slimexx/model/held_tensors.h"
+
+#include <algorithm>
+
+#include "slimexx/base/check.h"
+#include "slimexx/model/boxes.h"
+
+namespace slimexx::model {
+
+BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const tensor::Box& box) {
+  BoxPlace place = outer;
+  for (size_t d = 0; d < outer.strides.size(); ++d)
+    place.begin += (box.begin[d] - outer_box.begin[d]) * outer.strides[d];
+  return place;
+}
+
+HeldTensors list_held_tensors(const Layout& layout) {
+  HeldTensors tensors;
+  for (int rank = 0; rank < std::ssize(layout.ranks); ++rank) {
+    for (const ParameterInfo& info : *layout.ranks[static_cast<size_t>(rank)]) {
+      for (const PartBox& box : list_boxes(info)) {
+        HeldTensor& tensor = tensors[info.parts[box.part].name];
+        tensor.shape = info.parts[box.part].shape;
+        auto held = std::ranges::find(tensor.boxes, box.on_disk, &HeldBox::box);
+        if (held == tensor.boxes.end())
+          held = tensor.boxes.insert(held, {.box = box.on_disk, .holders = {}});
+        SLX_CHECK(held->holders.empty() || held->holders.back().rank < rank, "{} twice in rank {}",
+                  info.parts[box.part].name, rank);
+        held->holders.push_back({rank, {info.id, box.in_parameter, box.strides}});
+      }
+    }
+  }
+  return tensors;
+}
+
+void check_covered(const HeldTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    std::vector<tensor::Box> boxes;
+    for (const HeldBox& held : tensor.boxes) boxes.push_back(held.box);
+    SLX_CHECK(tensor::cover_exactly(tensor.shape, boxes), "{}", name);
+  }
+}
+
+dist::Range share_rows(int64_t begin, int64_t end, size_t index, size_t count) {
+  const auto i = static_cast<int64_t>(index), n = static_cast<int64_t>(count);
+  return {begin + (end - begin) * i / n, begin + (end - begin) * (i + 1) / n};
+}
+
+tensor::Box cut_rows(const tensor::Box& box, dist::Range rows) {
+  tensor::Box cut = box;
+  cut.begin[0] = box.begin[0] + rows.begin;
+  cut.end[0] = box.begin[0] + rows.end;
+  return cut;
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,101 @@
+// Weights of sharded checkpoints, into a store and out of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "load_faults.h"
+#include "slimexx/io/checkpoint.h"
+#include "slimexx/model/boxes.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/tensor/convertible.h"
+
+namespace slimexx::model {
+namespace {
+
+constexpr int64_t kChunkElements = 1 << 20;
+
+// A tensor on disk to read from: its element type, and elements [begin, end) of it.
+struct Source {
+  tensor::DType dtype = tensor::DType::kF32;
+  std::function<void(int64_t begin, int64_t end, void* out)> read;
+};
+
+// Fills a parameter from a source for each of its parts, a chunk of the parameter at a time.
+void read_parameter(const ParameterInfo& info, std::span<const Source> sources,
+                    ParameterStore& store, Faults& faults) {
+  std::vector<char> raw;
+  std::vector<float> values(static_cast<size_t>(std::min(info.num_elements(), kChunkElements)));
+  std::vector<BadValues> bad(info.parts.size());
+  int64_t begin = 0, end = 0;  // of the chunk that `values` holds
+  const auto flush = [&] {
+    store.write_weights(info, begin, values.data(), end - begin);
+    begin = end;
+  };
+  for (const ElementRun& run : list_runs(info)) {
+    for (int64_t done = 0; done < run.size;) {
+      const int64_t n = std::min(run.size - done, begin + kChunkElements - end);
+      const Source& source = sources[run.part];
+      raw.resize(static_cast<size_t>(n * tensor::dtype_bytes(source.dtype)));
+      source.read(run.on_disk + done, run.on_disk + done + n, raw.data());
+      const std::span<float> to =
+          std::span(values).subspan(static_cast<size_t>(end - begin), static_cast<size_t>(n));
+      tensor::convert_elements(source.dtype, raw.data(), tensor::DType::kF32, to.data(), n);
+      bad[run.part].add(to, run.on_disk + done);
+      done += n;
+      end += n;
+      if (end - begin == kChunkElements) flush();
+    }
+  }
+  if (end > begin) flush();
+  for (size_t p = 0; p < bad.size(); ++p) add_fault(faults, info.parts[p].name, bad[p]);
+}
+
+}  // namespace
+
+void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint) {
+  Faults faults;
+  for (const auto& info : store.infos()) {
+    std::vector<Source> sources;
+    for (const auto& part : info.parts) {
+      const char* section = checkpoint.find("master", part.name) != nullptr ? "master" : "weights";
+      const auto* entry = checkpoint.find(section, part.name);
+      if (entry == nullptr) {
+        faults.lines.push_back(fmt::format("{}: missing", part.name));
+      } else if (entry->shape != part.shape || !tensor::is_convertible(entry->dtype)) {
+        faults.lines.push_back(
+            fmt::format("{}: shape {} {}, wanted {}", part.name, shape_text(entry->shape),
+                        tensor::dtype_name(entry->dtype), shape_text(part.shape)));
+      } else {
+        sources.push_back({entry->dtype, [&, section](int64_t begin, int64_t end, void* out) {
+                             checkpoint.read(section, part.name, begin, end, out);
+                           }});
+      }
+    }
+    if (sources.size() == info.parts.size()) read_parameter(info, sources, store, faults);
+  }
+  faults.throw_if_any(checkpoint.directory());
+}
+
+void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end,
+                           const std::string& section, tensor::DType dtype, const void* values,
+                           std::vector<io::CheckpointPiece>& pieces) {
+  const auto at = [&](int64_t element) {
+    return static_cast<const char*>(values) + element * tensor::dtype_bytes(dtype);
+  };
+  const auto runs = list_runs(info, begin, end);
+  const auto boxes = list_boxes(info, begin, end);
+  if (runs.size() <= boxes.size()) {
+    for (const ElementRun& run : runs)
+      pieces.push_back({section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
+                        at(run.in_parameter)});
+    return;
+  }
+  for (const PartBox& box : boxes)
+    pieces.push_back(
+        {section, info.parts[box.part].name, 0, 0, at(box.in_parameter), box.on_disk, box.strides});
+}
+
+}  // namespace slimexx::model

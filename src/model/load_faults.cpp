@@ -1,0 +1,49 @@
+#include "load_faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "slimexx/base/error.h"
+
+namespace slimexx::model {
+
+constexpr size_t kMaxFaults = 20;
+
+void Faults::throw_if_any(const std::string& where) const {
+  if (lines.empty()) return;
+  std::string text =
+      fmt::format("{} fault{} in the weights:", lines.size(), lines.size() == 1 ? "" : "s");
+  for (size_t i = 0; i < std::min(lines.size(), kMaxFaults); ++i) text += "\n    " + lines[i];
+  if (lines.size() > kMaxFaults)
+    text += fmt::format("\n    and {} more", lines.size() - kMaxFaults);
+  throw Error(ErrorCode::kInput, text,
+              "check that config.json belongs to these weights and that every file is whole",
+              where);
+}
+
+void BadValues::add(std::span<const float> values, int64_t on_disk) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    add({.count = 1, .first = on_disk + static_cast<int64_t>(i)});
+  }
+}
+
+void BadValues::add(const BadValues& other) {
+  if (other.count == 0) return;
+  first = count == 0 ? other.first : std::min(first, other.first);
+  count += other.count;
+}
+
+void add_fault(Faults& faults, const std::string& tensor, const BadValues& bad) {
+  if (bad.count > 0)
+    faults.lines.push_back(fmt::format("{}: {} values are NaN or infinite, first at element {}",
+                                       tensor, bad.count, bad.first));
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,249 @@
+#include "slimexx/model/load_hf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "load_faults.h"
+#include "slimexx/base/check.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/boxes.h"
+#include "slimexx/model/held_tensors.h"
+#include "slimexx/model/spec.h"
+#include "slimexx/tensor/convertible.h"
+
+namespace slimexx::model {
+namespace {
+
+constexpr int64_t kPieceElements = 1 << 22;  // that are read, and passed on, at once
+constexpr int64_t kCompareElements = 1 << 20;
+
+// A tensor of one tied to the embedding may be repeated on disk; then it must be the same bytes.
+// Both are read again for it, each rank a share. Collective.
+void check_tied_head(const io::HfFolder& folder, dist::Collective& host, Faults& faults) {
+  const auto* head = folder.find("lm_head.weight");
+  const auto* embedding = folder.find("model.embed_tokens.weight");
+  if (head == nullptr || embedding == nullptr) return;
+  const auto differ = [&] {
+    if (head->entry->dtype != embedding->entry->dtype ||
+        head->entry->shape != embedding->entry->shape)
+      return true;
+    const dist::Range own =
+        share_rows(0, head->entry->num_elements(), static_cast<size_t>(host.rank()),
+                   static_cast<size_t>(host.size()));
+    std::vector<char> a(static_cast<size_t>(kCompareElements * 8)), b(a.size());
+    for (int64_t begin = own.begin; begin < own.end; begin += kCompareElements) {
+      const int64_t end = std::min(own.end, begin + kCompareElements);
+      head->file->read(*head->entry, begin, end, a.data());
+      embedding->file->read(*embedding->entry, begin, end, b.data());
+      const auto bytes =
+          static_cast<size_t>((end - begin) * tensor::dtype_bytes(head->entry->dtype));
+      if (std::memcmp(a.data(), b.data(), bytes) != 0) return true;
+    }
+    return false;
+  };
+  double found[1] = {differ() ? 1.0 : 0.0};
+  dist::all_reduce_max(host, found);
+  if (found[0] != 0)
+    faults.lines.push_back(
+        "lm_head.weight: tie_word_embeddings is true but it differs from the embedding");
+}
+
+// Buffers that checkpoints may carry and the model does not need.
+bool is_ignorable(const std::string& name) {
+  return name.find("rotary_emb.inv_freq") != std::string::npos;
+}
+
+std::string find_fault(const io::HfFolder::Located* located, const std::vector<int64_t>& shape) {
+  if (located == nullptr) return "missing";
+  if (located->entry->shape != shape)
+    return fmt::format("shape {} in {}, config.json wants {}", shape_text(located->entry->shape),
+                       located->file->path(), shape_text(shape));
+  if (!tensor::is_convertible(located->entry->dtype))
+    return fmt::format("dtype {} cannot be loaded as a dense weight",
+                       tensor::dtype_name(located->entry->dtype));
+  return "";
+}
+
+// Reads the tensors that the ranks of a host hold, and fills this rank's store.
+class HostLoader {
+ public:
+  HostLoader(ParameterStore& store, const HostRanks& host,
+             const std::function<void(int64_t)>& on_loaded)
+      : store_(store),
+        host_(host),
+        own_(static_cast<size_t>(host.ranks.rank())),
+        on_loaded_(on_loaded) {}
+
+  void load(const io::HfFolder::Located& located, const HeldTensor& tensor) {
+    bad_.emplace_back();
+    for (const HeldBox& held : tensor.boxes) {
+      const int64_t rows = held.box.end[0] - held.box.begin[0];
+      const int64_t step = std::max<int64_t>(
+          1, kPieceElements / (tensor::count_elements(held.box) / std::max<int64_t>(1, rows)));
+      for (int64_t begin = 0; begin < rows; begin += step)
+        load_rows(located, tensor, held, {begin, std::min(rows, begin + step)});
+    }
+  }
+  int64_t read_bytes() const { return read_bytes_; }
+  // Of every tensor that was loaded, in that order, as all ranks found them. Collective.
+  std::vector<BadValues> gather_bad_values() const {
+    const auto* first = reinterpret_cast<const char*>(bad_.data());
+    std::vector<BadValues> sum(bad_.size()), one(bad_.size());
+    for (const std::string& bytes :
+         dist::all_gather_bytes(host_.ranks, std::string(first, bad_.size() * sizeof(BadValues)))) {
+      SLX_CHECK_EQ(bytes.size(), one.size() * sizeof(BadValues));
+      std::memcpy(one.data(), bytes.data(), bytes.size());
+      for (size_t i = 0; i < sum.size(); ++i) sum[i].add(one[i]);
+    }
+    return sum;
+  }
+
+ private:
+  void load_rows(const io::HfFolder::Located& located, const HeldTensor& tensor,
+                 const HeldBox& held, dist::Range rows) {
+    const auto& holders = held.holders;
+    const auto own = std::ranges::find(holders, static_cast<int>(own_), &Holder::rank);
+    const bool is_alone = holders.size() == 1, is_holder = own != holders.end();
+    if (is_alone && !is_holder) return;
+    const auto index = static_cast<size_t>(own - holders.begin());
+    const auto share_of = [&](size_t holder) {
+      return share_rows(rows.begin, rows.end, holder, holders.size());
+    };
+    const int64_t row_elements = tensor::count_elements(cut_rows(held.box, {0, 1}));
+    const int64_t row_bytes = row_elements * tensor::dtype_bytes(located.entry->dtype);
+    std::vector<int64_t> sends(host_.held.ranks.size(), 0), receives(sends);
+    for (size_t i = 0; i < holders.size() && is_holder; ++i) {
+      const auto rank = static_cast<size_t>(holders[i].rank);
+      sends[rank] = share_of(index).size() * row_bytes;
+      receives[rank] = share_of(i).size() * row_bytes;
+    }
+    piece_.clear();
+    if (is_holder) read(located, tensor, cut_rows(held.box, share_of(index)));
+    if (!is_alone) pass_on(sends, receives);
+    if (!is_holder) return;
+    const tensor::Box box = cut_rows(held.box, rows);
+    values_.resize(static_cast<size_t>(tensor::count_elements(box)));
+    tensor::convert_elements(located.entry->dtype, piece_.data(), tensor::DType::kF32,
+                             values_.data(), std::ssize(values_));
+    check(tensor, cut_rows(held.box, share_of(index)),
+          (share_of(index).begin - rows.begin) * row_elements);
+    place(box, place_inside(own->place, held.box, box));
+  }
+
+  // Calls visit(element on disk, element of the box in row-major order, how many).
+  template <class Visit>
+  static void for_each_run(const HeldTensor& tensor, const tensor::Box& box, const Visit& visit) {
+    const auto extents = tensor::extents_of(box);
+    const auto disk = tensor::strides_of(tensor.shape);
+    int64_t first = 0;
+    for (size_t d = 0; d < disk.size(); ++d) first += box.begin[d] * disk[d];
+    for (const auto& run : tensor::list_runs(extents, disk, tensor::strides_of(extents)))
+      visit(first + run.from, run.to, run.size);
+  }
+
+  // Into piece_, in the type of the file.
+  void read(const io::HfFolder::Located& located, const HeldTensor& tensor,
+            const tensor::Box& box) {
+    const int64_t width = tensor::dtype_bytes(located.entry->dtype);
+    piece_.resize(static_cast<size_t>(tensor::count_elements(box) * width));
+    for_each_run(tensor, box, [&](int64_t on_disk, int64_t in_box, int64_t n) {
+      located.file->read(*located.entry, on_disk, on_disk + n, piece_.data() + in_box * width);
+    });
+    read_bytes_ += std::ssize(piece_);
+  }
+
+  // Those of values_ that this rank read: the box, from element `first` on.
+  void check(const HeldTensor& tensor, const tensor::Box& box, int64_t first) {
+    const std::span<const float> values(values_);
+    for_each_run(tensor, box, [&](int64_t on_disk, int64_t in_box, int64_t n) {
+      bad_.back().add(values.subspan(static_cast<size_t>(first + in_box), static_cast<size_t>(n)),
+                      on_disk);
+    });
+  }
+
+  // This rank's share to all holders; then piece_ has the shares of all of them.
+  void pass_on(const std::vector<int64_t>& sends, const std::vector<int64_t>& receives) {
+    std::vector<char> copies, all;
+    for (const int64_t bytes : sends)
+      if (bytes > 0) copies.insert(copies.end(), piece_.begin(), piece_.end());
+    int64_t total = 0;
+    for (const int64_t bytes : receives) total += bytes;
+    all.resize(static_cast<size_t>(total));
+    host_.ranks.all_to_all(
+        {}, tensor::Tensor(all.data(), tensor::DType::kU8, {}, {total}),
+        tensor::Tensor(copies.data(), tensor::DType::kU8, {}, {std::ssize(copies)}), sends,
+        receives);
+    piece_.swap(all);
+  }
+
+  // values_ are the box in row-major order.
+  void place(const tensor::Box& box, const BoxPlace& to) {
+    const ParameterInfo& info = store_.infos()[static_cast<size_t>(to.parameter)];
+    const auto extents = tensor::extents_of(box);
+    for (const auto& run : tensor::list_runs(extents, tensor::strides_of(extents), to.strides))
+      store_.write_weights(info, to.begin + run.to, values_.data() + run.from, run.size);
+    if (on_loaded_) on_loaded_(std::ssize(values_));
+  }
+
+  ParameterStore& store_;
+  const HostRanks& host_;
+  const size_t own_;
+  const std::function<void(int64_t)>& on_loaded_;
+  std::vector<char> piece_;
+  std::vector<float> values_;
+  std::vector<BadValues> bad_;  // by tensor
+  int64_t read_bytes_ = 0;
+};
+
+}  // namespace
+
+void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
+                     const std::function<void(int64_t)>& on_loaded, const Layout* layout) {
+  dist::Collective one;
+  const Layout held{{std::make_shared<const std::vector<ParameterInfo>>(store.infos())}};
+  load_hf_weights(store, spec, folder, on_loaded, layout, HostRanks{one, held});
+}
+
+int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
+                        const std::function<void(int64_t)>& on_loaded, const Layout* layout,
+                        const HostRanks& host) {
+  const HeldTensors tensors = list_held_tensors(host.held);
+  Faults faults;
+  HostLoader loader(store, host, on_loaded);
+  std::vector<std::string> loaded;
+  for (const auto& [name, tensor] : tensors) {
+    const auto* located = folder.find(name);
+    const std::string fault = find_fault(located, tensor.shape);
+    if (fault.empty()) {
+      loader.load(*located, tensor);
+      loaded.push_back(name);
+    } else {
+      faults.lines.push_back(fmt::format("{}: {}", name, fault));
+    }
+  }
+  const std::vector<BadValues> bad = loader.gather_bad_values();
+  for (size_t i = 0; i < bad.size(); ++i) add_fault(faults, loaded[i], bad[i]);
+  std::set<std::string> wanted;
+  for (const auto& [name, tensor] : tensors) wanted.insert(name);
+  if (spec.tied_embeddings) wanted.insert("lm_head.weight");
+  if (layout != nullptr) {
+    for (const auto& infos : layout->ranks)
+      for (const auto& info : *infos)
+        for (const auto& part : info.parts) wanted.insert(part.name);
+  }
+  for (const auto& name : folder.tensor_names()) {
+    if (!wanted.contains(name) && !is_ignorable(name))
+      faults.lines.push_back(fmt::format("{}: not a tensor of this model", name));
+  }
+  if (spec.tied_embeddings) check_tied_head(folder, host.ranks, faults);
+  faults.throw_if_any(folder.directory());
+  return loader.read_bytes();
+}
+
+}  // namespace slimexx::model

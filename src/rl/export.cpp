@@ -1,0 +1,200 @@
+#include "slimexx/rl/export.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "slimexx/base/error.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/io/hf_folder_writer.h"
+#include "slimexx/io/tensor_list.h"
+#include "slimexx/model/boxes.h"
+#include "slimexx/model/held_tensors.h"
+
+namespace slimexx::rl {
+namespace {
+
+constexpr int64_t kWindowElements = 1 << 20;
+
+// A folder's path as its parent lists it.
+std::filesystem::path without_slash(const std::string& directory) {
+  const auto folder = std::filesystem::path(directory).lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+// A folder that is still to be made whole; it goes again unless it was renamed.
+class UnfinishedFolder {
+ public:
+  explicit UnfinishedFolder(std::string path) : path_(std::move(path)) {
+    std::filesystem::remove_all(path_);
+  }
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
+  ~UnfinishedFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// All tensors of the model, in the order of its parameters.
+std::vector<io::HfTensor> list_tensors(const model::ModelSpec& spec) {
+  std::vector<io::HfTensor> tensors;
+  std::vector<model::ParameterInfo> infos = model::list_parameters(spec);
+  for (model::ParameterInfo& info : infos) model::complete_parts(info);
+  for (const model::TensorSource& source : model::list_tensor_sources(infos))
+    tensors.push_back({source.name, spec.checkpoint_dtype, source.shape, {}});
+  return tensors;
+}
+
+// Reads elements of a store's parameters one window at a time.
+class WindowReader {
+ public:
+  explicit WindowReader(const model::ParameterStore& store) : store_(store) {}
+  // At most n elements from element `begin` of a parameter on.
+  std::span<const float> read(const model::ParameterInfo& info, int64_t begin, int64_t n) {
+    if (info.id != parameter_ || begin < begin_ || begin >= begin_ + std::ssize(values_)) {
+      parameter_ = info.id;
+      begin_ = begin;
+      values_.resize(static_cast<size_t>(std::min(kWindowElements, info.num_elements() - begin)));
+      store_.read_weights(info, begin, values_.data(), std::ssize(values_));
+    }
+    const int64_t first = begin - begin_;
+    return std::span<const float>(values_).subspan(
+        static_cast<size_t>(first), static_cast<size_t>(std::min(n, std::ssize(values_) - first)));
+  }
+
+ private:
+  const model::ParameterStore& store_;
+  model::ParameterId parameter_ = model::kNoParameter;
+  int64_t begin_ = 0;
+  std::vector<float> values_;
+};
+
+// The rows of a box that this rank writes.
+void write_rows(io::HfFolderWriter& writer, const std::string& name,
+                const model::HeldTensor& tensor, const tensor::Box& box,
+                const model::BoxPlace& place, const model::ParameterInfo& info, tensor::DType dtype,
+                WindowReader& reader) {
+  const auto disk = tensor::strides_of(tensor.shape);
+  int64_t first = 0;
+  for (size_t d = 0; d < disk.size(); ++d) first += box.begin[d] * disk[d];
+  std::vector<char> bytes;
+  for (const auto& run : tensor::list_runs(tensor::extents_of(box), place.strides, disk)) {
+    for (int64_t done = 0; done < run.size;) {
+      const auto values = reader.read(info, place.begin + run.from + done, run.size - done);
+      bytes.resize(values.size() * static_cast<size_t>(tensor::dtype_bytes(dtype)));
+      tensor::convert_elements(tensor::DType::kF32, values.data(), dtype, bytes.data(),
+                               std::ssize(values));
+      const int64_t begin = first + run.to + done;
+      writer.write(name, begin, begin + std::ssize(values), bytes.data());
+      done += std::ssize(values);
+    }
+  }
+}
+
+void write_held(io::HfFolderWriter& writer, const model::ParameterStore& store,
+                const model::HeldTensors& tensors, int rank, tensor::DType dtype) {
+  WindowReader reader(store);
+  for (const auto& [name, tensor] : tensors) {
+    for (const model::HeldBox& held : tensor.boxes) {
+      const auto own = std::ranges::find(held.holders, rank, &model::Holder::rank);
+      if (own == held.holders.end()) continue;
+      const tensor::Box rows = model::cut_rows(
+          held.box,
+          model::share_rows(0, held.box.end[0] - held.box.begin[0],
+                            static_cast<size_t>(own - held.holders.begin()), held.holders.size()));
+      write_rows(writer, name, tensor, rows, model::place_inside(own->place, held.box, rows),
+                 store.infos()[static_cast<size_t>(own->place.parameter)], dtype, reader);
+    }
+  }
+}
+
+}  // namespace
+
+void export_hf(const model::ParameterStore& store, const model::Layout& layout,
+               const model::ModelSpec& spec, const std::string& template_directory,
+               const std::string& directory, dist::Collective& host) {
+  // Beside the target first: an earlier export stays whole until the new one is.
+  const std::string target = without_slash(directory).string(), fresh = target + ".new";
+  const bool is_root = host.rank() == 0;
+  std::optional<UnfinishedFolder> unfinished;
+  const model::HeldTensors tensors = model::list_held_tensors(layout);
+  model::check_covered(tensors);
+  io::HfFolderWriter writer(fresh, list_tensors(spec),
+                            {.template_directory = template_directory, .shards = {}});
+  dist::run_agreed(host, [&] {
+    if (!is_root) return;
+    unfinished.emplace(fresh);
+    writer.create();
+  });
+  dist::run_agreed(host, [&] {
+    write_held(writer, store, tensors, host.rank(), spec.checkpoint_dtype);
+    writer.flush();
+  });
+  double written[1] = {static_cast<double>(writer.written_bytes())};  // exact below 2^53
+  dist::all_reduce_sum(host, written);
+  dist::run_agreed(host, [&] {
+    if (!is_root) return;
+    writer.commit(static_cast<uint64_t>(written[0]));
+    std::filesystem::remove_all(target);
+    std::filesystem::rename(fresh, target);
+  });
+}
+
+void try_export(const model::ModelSpec& spec, const std::string& template_directory,
+                const std::string& directory) {
+  std::vector<io::HfTensor> tensors = list_tensors(spec);
+  io::HfTensor& smallest = *std::ranges::min_element(tensors, {}, io::num_elements);
+  smallest.read = [width = tensor::dtype_bytes(smallest.dtype)](int64_t begin, int64_t end,
+                                                                void* out) {
+    std::memset(out, 0, static_cast<size_t>((end - begin) * width));
+  };
+  const UnfinishedFolder trial(without_slash(directory).string() + ".try");
+  io::write_hf_folder(trial.path(), {smallest},
+                      {.template_directory = template_directory, .shards = {}});
+}
+
+// An export replaces the folder as a whole, so nothing may stand there that it would not write
+// again.
+void check_export_target(const std::string& directory) {
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kUsage, what, "name a new folder", directory);
+  };
+  const fs::path folder = without_slash(directory);
+  fs::path above = fs::absolute(folder).parent_path();
+  std::error_code error;
+  while (!fs::exists(above, error) && above.has_relative_path()) above = above.parent_path();
+  if (::access(above.c_str(), W_OK | X_OK) != 0) {
+    throw Error(
+        ErrorCode::kEnvironment,
+        fmt::format("cannot write the export: {}: {}", above.string(), std::strerror(errno)),
+        "name a folder elsewhere", directory);
+  }
+  if (!fs::exists(folder, error)) return;
+  if (!fs::is_directory(folder)) refuse("the target of the export is a file");
+  if (fs::is_empty(folder)) return;
+  bool has_weights = false;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || entry.is_symlink())
+      refuse(fmt::format("the target of the export holds \"{}\", which it would remove", name));
+    has_weights |= name.ends_with(".safetensors");
+  }
+  if (!has_weights || !fs::exists(folder / "config.json"))
+    refuse("the target of the export is neither empty nor a Hugging Face folder");
+}
+
+}  // namespace slimexx::rl
