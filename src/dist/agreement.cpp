@@ -10,22 +10,19 @@
 #include "slimexx/dist/host.h"
 
 namespace slimexx::dist {
-namespace {
 
-std::string to_text(const Error& e) {
-  return Json{static_cast<int>(e.code()), e.message(), e.hint(), e.where()}.dump(
+std::string pack_error(const Error& error) {
+  return Json{static_cast<int>(error.code()), error.message(), error.hint(), error.where()}.dump(
       -1, ' ', false, Json::error_handler_t::replace);
 }
 
-Error from_text(const std::string& text, int rank, int num_ranks) {
-  const Json json = parse_json(text, "error of another rank");
+Error unpack_error(const std::string& bytes, int rank, int num_ranks) {
+  const Json json = parse_json(bytes, "error of another rank");
   return Error(
       static_cast<ErrorCode>(json.at(0).get<int>()),
       fmt::format("rank {} of {} failed: {}", rank, num_ranks, json.at(1).get<std::string>()),
       json.at(2), json.at(3));
 }
-
-}  // namespace
 
 void run_agreed(Collective& host, const std::function<void()>& work) {
   std::optional<Error> mine;
@@ -38,10 +35,10 @@ void run_agreed(Collective& host, const std::function<void()>& work) {
     if (mine) throw AgreedError(*mine);
     return;
   }
-  const auto all = all_gather_bytes(host, mine ? to_text(*mine) : "");
+  const auto all = all_gather_bytes(host, mine ? pack_error(*mine) : "");
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty())
-      throw AgreedError(from_text(all[rank], static_cast<int>(rank), host.size()));
+      throw AgreedError(unpack_error(all[rank], static_cast<int>(rank), host.size()));
   }
 }
 

@@ -34,7 +34,7 @@ void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& jo
   EngineGroup group(engine_ranks, queue);
   std::optional<Error> failure;
   try {
-    rollout::generate(engine, job, group, take_completion);
+    group.run([&] { rollout::generate(engine, job, group, take_completion); });
   } catch (const Error& error) {
     failure = error;
     queue.empty();  // the others need not go on

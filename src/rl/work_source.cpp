@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "slimexx/base/error.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 
 namespace slimexx::rl {
@@ -9,7 +11,8 @@ namespace {
 
 constexpr int64_t kStop = int64_t{1} << 32;
 constexpr auto kInterval = std::chrono::milliseconds(20);
-constexpr int64_t kNoGroup = -1;
+// What a leader tells: the number of a group, 0 or 1, or one of these.
+constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
 
 }  // namespace
 
@@ -55,11 +58,40 @@ int64_t SharedQueue::exchange(int64_t done) {
   return state;
 }
 
-// The leader's answer on every rank.
+void EngineGroup::run(const std::function<void()>& work) {
+  if (ranks_.size() == 1) return work();
+  if (ranks_.rank() != 0) {
+    work();
+    hear({});  // that the leader has ended well
+    return;
+  }
+  try {
+    work();
+  } catch (const Error& error) {
+    tell(kFailed);
+    const std::string bytes = dist::broadcast_bytes(ranks_, dist::pack_error(error), 0);
+    throw dist::unpack_error(bytes, 0, ranks_.size());
+  }
+  tell(kDone);
+}
+
+// From the leader to the others.
+void EngineGroup::tell(int64_t answer) {
+  ranks_.broadcast({}, tensor::Tensor(&answer, tensor::DType::kI64, {}, {1}), 0);
+}
+
+// The leader's answer on every rank; `ask` is called by the leader alone.
 int64_t EngineGroup::hear(const std::function<int64_t()>& ask) {
   if (ranks_.size() == 1) return ask();
-  int64_t answer = ranks_.rank() == 0 ? ask() : 0;
+  int64_t answer = 0;
+  if (ranks_.rank() == 0) {
+    answer = ask();
+    tell(answer);
+    return answer;
+  }
   ranks_.broadcast({}, tensor::Tensor(&answer, tensor::DType::kI64, {}, {1}), 0);
+  if (answer == kFailed)
+    throw dist::unpack_error(dist::broadcast_bytes(ranks_, "", 0), 0, ranks_.size());
   return answer;
 }
 

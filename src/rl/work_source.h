@@ -45,10 +45,15 @@ class EngineGroup : public rollout::WorkSource {
   EngineGroup(dist::Collective& ranks, rollout::WorkSource& leader)
       : ranks_(ranks), leader_(leader) {}
 
+  // Runs the engine: `work` asks this source. If the leader throws an Error, in `work` or in what
+  // it asks, the others throw it too when they next ask, or end. Collective over the engine's
+  // ranks.
+  void run(const std::function<void()>& work);
   bool is_stopped() override;
   std::optional<int64_t> draw_group() override;
 
  private:
+  void tell(int64_t answer);
   int64_t hear(const std::function<int64_t()>& ask);
 
   dist::Collective& ranks_;

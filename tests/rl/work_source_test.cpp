@@ -4,8 +4,10 @@
 
 #include <array>
 #include <atomic>
+#include <string>
 
 #include "rl/tiny_rollout.h"
+#include "slimexx/base/error.h"
 #include "slimexx/dist/thread_ranks.h"
 
 namespace slimexx::rl {
@@ -62,8 +64,10 @@ std::vector<Heard> drive_engine(int num_ranks, int64_t max_steps) {
         ranks.rank() == 0 ? static_cast<rollout::WorkSource&>(leader) : follower;
     EngineGroup group(ranks, own);
     Heard& mine = heard[static_cast<size_t>(ranks.rank())];
-    rollout::generate(tiny.engine, job, group, [&](rollout::Completion completion) {
-      mine.completions.emplace_back(completion.id, std::move(completion.tokens));
+    group.run([&] {
+      rollout::generate(tiny.engine, job, group, [&](rollout::Completion completion) {
+        mine.completions.emplace_back(completion.id, std::move(completion.tokens));
+      });
     });
     mine.steps = tiny.engine.stats().steps;
   });
@@ -78,6 +82,42 @@ TEST(EngineGroup, RanksOfAnEngineDoWhatTheirLeaderSays) {
       EXPECT_TRUE(heard.completions == alone.completions) << max_steps;
       EXPECT_EQ(heard.steps, alone.steps) << max_steps;
     }
+  }
+}
+
+// The followers would wait for the leader until the rank watch ends the run.
+TEST(EngineGroup, TheLeadersErrorReachesTheOthers) {
+  for (const std::string place : {"draw", "step", "end"}) {
+    std::array<std::string, 3> messages;
+    dist::run_thread_ranks(3, [&](dist::Collective& ranks) {
+      const bool is_leader = ranks.rank() == 0;
+      Leader leader(int64_t{1} << 40);
+      Follower follower;
+      EngineGroup group(ranks, is_leader ? static_cast<rollout::WorkSource&>(leader) : follower);
+      const auto fail_at = [&](const std::string& where) {
+        if (is_leader && place == where)
+          throw Error(ErrorCode::kEnvironment, "no memory at " + where, "add some", "host");
+      };
+      try {
+        group.run([&] {
+          for (int step = 0; step < 3; ++step) {
+            if (step == 1) fail_at("draw");
+            if (step == 2) fail_at("step");
+            EXPECT_FALSE(group.is_stopped());
+            EXPECT_TRUE(group.draw_group().has_value());
+          }
+          fail_at("end");  // when the others ask for nothing more
+        });
+        FAIL() << "rank " << ranks.rank() << " goes on";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kEnvironment);
+        EXPECT_EQ(error.hint(), "add some");
+        messages[static_cast<size_t>(ranks.rank())] = error.message();
+      }
+      ranks.barrier();  // and all can go on together
+    });
+    for (const std::string& message : messages)
+      EXPECT_EQ(message, "rank 0 of 3 failed: no memory at " + place);
   }
 }
 
