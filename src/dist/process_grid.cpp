@@ -10,21 +10,24 @@
 namespace slimexx::dist {
 namespace {
 
-int divide(int world_size, int product, const std::string& names) {
+int divide(int world_size, int64_t product, const std::string& names) {
   if (product < 1 || world_size % product != 0) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("{} ranks do not divide by {} = {}", world_size, names, product),
-                "change the sizes under `parallel`, or start a multiple of that many ranks");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("{} not divide by {} = {}",
+                    world_size == 1 ? "1 rank does" : fmt::format("{} ranks do", world_size), names,
+                    product),
+        "change the sizes under `parallel`, or start a multiple of that many ranks");
   }
-  return world_size / product;
+  return static_cast<int>(world_size / product);
 }
 
 }  // namespace
 
 GridShape::GridShape(int world_size, const GridSizes& s) : world_size_(world_size), sizes_(s) {
-  const int dp = divide(world_size, s.tp * s.cp * s.pp,
+  const int dp = divide(world_size, int64_t{s.tp} * s.cp * s.pp,
                         fmt::format("tp {} x cp {} x pp {}", s.tp, s.cp, s.pp));
-  const int edp = divide(world_size, s.etp * s.ep * s.pp,
+  const int edp = divide(world_size, int64_t{s.etp} * s.ep * s.pp,
                          fmt::format("etp {} x ep {} x pp {}", s.etp, s.ep, s.pp));
   const auto set = [&](GridAxis axis, int size, int stride) {
     axes_[static_cast<size_t>(axis)] = {size, stride};

@@ -25,6 +25,7 @@ class Validation {
     check_required();
     check_eval_names();
     check_ranks();
+    check_grid();
     check_algorithm();
     check_bounds();
     check_schedule();
@@ -100,6 +101,41 @@ class Validation {
     };
     all_ranks("parallel.actor_num_gpus", run_.parallel.actor_num_gpus);
     all_ranks("parallel.rollout_num_gpus", run_.parallel.rollout_num_gpus);
+  }
+
+  // A grid that the ranks do not divide by is refused with the equation, any other one as planned:
+  // training is data-parallel as yet.
+  void check_grid() {
+    const ParallelOptions& p = run_.parallel;
+    const dist::GridSizes sizes = grid_sizes(p);
+    const std::string experts = "mixture-of-experts models over several ranks";
+    struct Axis {
+      const char* key;
+      int64_t size;
+      std::string what;
+    };
+    const Axis axes[] = {
+        {"parallel.tensor_model_parallel_size", sizes.tp, "tensor parallelism"},
+        {"parallel.pipeline_model_parallel_size", sizes.pp, "pipeline parallelism"},
+        {"parallel.context_parallel_size", sizes.cp, "context parallelism"},
+        {"parallel.expert_model_parallel_size", sizes.ep, experts},
+        {"parallel.expert_tensor_parallel_size", p.expert_tensor_parallel_size.value_or(1),
+         sizes.ep > 1 ? "" : experts}};
+    const char* first = nullptr;
+    std::string planned;
+    for (const Axis& axis : axes) {
+      if (config_.has_fault(axis.key)) return;
+      if (axis.size == 1) continue;
+      if (first == nullptr) first = axis.key;
+      if (!axis.what.empty()) planned += (planned.empty() ? "" : ", ") + axis.what;
+    }
+    if (first == nullptr) return;
+    try {
+      if (num_ranks_ > 0) dist::GridShape(static_cast<int>(num_ranks_), sizes);
+      fault(first, "planned: " + planned, "only 1 works today");
+    } catch (const Error& error) {
+      fault(first, error.message(), error.hint());
+    }
   }
 
   // Logits are divided by it in f32.
@@ -268,6 +304,16 @@ class Validation {
 };
 
 }  // namespace
+
+dist::GridSizes grid_sizes(const ParallelOptions& options) {
+  const auto size = [](int64_t value) { return static_cast<int>(value); };
+  return {.tp = size(options.tensor_model_parallel_size),
+          .cp = size(options.context_parallel_size),
+          .pp = size(options.pipeline_model_parallel_size),
+          .ep = size(options.expert_model_parallel_size),
+          .etp = size(
+              options.expert_tensor_parallel_size.value_or(options.tensor_model_parallel_size))};
+}
 
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request) {
   RunConfig run;

@@ -244,6 +244,26 @@ void bind_section(Binder& b, RlOptions& o) {
   b.end_section();
 }
 
+// The sizes of the grid, which run_config.cpp checks together: FieldMeta::owner_refuses.
+void bind_grid(Binder& b, ParallelOptions& o) {
+  constexpr double kMaxSize = 1 << 20;
+  const auto size = [&](const char* key, auto& value, const char* doc, const char* later) {
+    b.field(key, value,
+            {.doc = doc, .min = 1, .max = kMaxSize, .later = later, .owner_refuses = true});
+  };
+  size("tensor_model_parallel_size", o.tensor_model_parallel_size, "Tensor parallelism.",
+       "tensor parallelism");
+  size("pipeline_model_parallel_size", o.pipeline_model_parallel_size, "Pipeline stages.",
+       "pipeline parallelism");
+  size("context_parallel_size", o.context_parallel_size, "Context parallelism.",
+       "context parallelism");
+  size("expert_model_parallel_size", o.expert_model_parallel_size, "Expert parallelism.",
+       "mixture-of-experts models over several ranks");
+  size("expert_tensor_parallel_size", o.expert_tensor_parallel_size,
+       "Tensor parallelism within experts; default tensor_model_parallel_size.",
+       "mixture-of-experts models over several ranks");
+}
+
 void bind_section(Binder& b, ParallelOptions& o) {
   b.begin_section("parallel", "The grid of ranks.");
   b.field("actor_num_gpus", o.actor_num_gpus,
@@ -263,6 +283,7 @@ void bind_section(Binder& b, ParallelOptions& o) {
            .min = 0,
            .max = 1e6,
            .slime = "-"});
+  bind_grid(b, o);
   bind_later_parallel(b);
   b.end_section();
 }

@@ -79,28 +79,18 @@ void bind_later_rollout(Binder& b) {
 }
 
 void bind_later_parallel(Binder& b) {
-  b.later<int64_t>("tensor_model_parallel_size", 1,
-                   {.doc = "Tensor parallelism.", .min = 1, .later = "tensor parallelism"});
   b.later("sequence_parallel", false,
           {.doc = "Sequence parallelism of norms under tensor parallelism.",
            .later = "tensor parallelism"});
-  b.later<int64_t>("pipeline_model_parallel_size", 1,
-                   {.doc = "Pipeline stages.", .min = 1, .later = "pipeline parallelism"});
   b.later("decoder_first_pipeline_num_layers", Count(),
           {.doc = "Layers of the first stage.", .min = 1, .later = "pipeline parallelism"});
   b.later("decoder_last_pipeline_num_layers", Count(),
           {.doc = "Layers of the last stage.", .min = 1, .later = "pipeline parallelism"});
   b.later("num_layers_per_virtual_pipeline_stage", Count(),
           {.doc = "Layers of an interleaved stage.", .min = 1, .later = "pipeline parallelism"});
-  b.later<int64_t>("context_parallel_size", 1,
-                   {.doc = "Context parallelism.", .min = 1, .later = "context parallelism"});
   b.later("allgather_cp", false,
           {.doc = "Gather keys and values under context parallelism instead of passing them on.",
            .later = "context parallelism"});
-  b.later<int64_t>("expert_model_parallel_size", 1,
-                   {.doc = "Expert parallelism.", .min = 1, .later = kExperts});
-  b.later<int64_t>("expert_tensor_parallel_size", 1,
-                   {.doc = "Tensor parallelism within experts.", .min = 1, .later = kExperts});
   b.later<std::string>("moe_token_dispatcher_type", "alltoall",
                        {.doc = "How the trainer exchanges tokens between experts.",
                         .choices = {"allgather", "alltoall", "flex"},

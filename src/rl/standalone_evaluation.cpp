@@ -20,7 +20,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
     throw Error(ErrorCode::kUsage, "there is nothing to evaluate on",
                 "--data [NAME=]FILE, or eval.eval_prompt_data in the configuration");
   }
-  const ModelRanks ranks = make_model_ranks(world, {});
+  const ModelRanks ranks = make_model_ranks(world, grid_sizes(config.parallel));
   const LoadedModel policy =
       load_model(config.model.hf_checkpoint, device, false, world.rank() == 0, &ranks);
   const TextSide text = load_text_side(config.model.hf_checkpoint);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "slimexx/config/config.h"
+#include "slimexx/dist/process_grid.h"
 #include "slimexx/reward/rewards.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/train/options.h"
@@ -65,8 +66,14 @@ struct RlOptions {
 
 struct ParallelOptions {
   std::optional<int64_t> actor_num_gpus, rollout_num_gpus;
+  int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
+          context_parallel_size = 1, expert_model_parallel_size = 1;
+  std::optional<int64_t> expert_tensor_parallel_size;  // unset: tensor_model_parallel_size
   double rank_silence_warn_s = 60, rank_silence_limit_s = 600;
 };
+
+// The grid that the keys ask for.
+dist::GridSizes grid_sizes(const ParallelOptions& options);
 
 struct CheckpointOptions {
   std::string save;  // folder of checkpoints; empty: <run_dir>/checkpoints
