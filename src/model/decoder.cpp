@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
+#include <vector>
 
 #include "model/layer_steps.h"
 #include "model/rotary_table.h"
@@ -126,19 +129,52 @@ void Decoder::backward(const ops::Context& ctx, const ModelParameters& weights,
   if (stage_.has_embedding) ops::embedding_backward(ctx, gradients.embedding, dx, batch.tokens);
 }
 
+namespace {
+
+// Bytes of a layer's tape, by level.
+using TapeBytes = std::array<int64_t, kNumLayerKeeps>;
+
+bool are_alike(const LayerSpec& a, const LayerSpec& b) {
+  return a.attention == b.attention && a.mlp == b.mlp && a.sandwich_norms == b.sandwich_norms;
+}
+
+// By layer of the stage; counted once for layers that are alike.
+std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange& stage,
+                                        tensor::Device device, int64_t num_tokens) {
+  std::vector<TapeBytes> bytes;
+  std::vector<int64_t> first_of_kind;  // layers of the stage
+  for (int64_t layer = 0; layer < stage.num_layers(); ++layer) {
+    const auto alike = std::ranges::find_if(first_of_kind, [&](int64_t other) {
+      return are_alike(spec.layer(stage.first_layer + other),
+                       spec.layer(stage.first_layer + layer));
+    });
+    if (alike != first_of_kind.end()) {
+      bytes.push_back(bytes[static_cast<size_t>(*alike)]);
+      continue;
+    }
+    first_of_kind.push_back(layer);
+    TapeBytes& own = bytes.emplace_back();
+    for (int level = 0; level < kNumLayerKeeps; ++level)
+      own[static_cast<size_t>(level)] = layer_tape_bytes(spec, stage.first_layer + layer, device,
+                                                         num_tokens, static_cast<LayerKeep>(level));
+  }
+  return bytes;
+}
+
+}  // namespace
+
 KeepPlan choose_keep(const ModelSpec& spec, const StageRange& stage, tensor::Device device,
                      int64_t num_tokens, int64_t bytes) {
+  const std::vector<TapeBytes> tape_bytes = count_tape_bytes(spec, stage, device, num_tokens);
   KeepPlan plan{.level = LayerKeep::kInputs, .num_raised = 0};
-  for (int next = 1; next < kNumLayerKeeps; ++next) {
-    const auto level = static_cast<LayerKeep>(next);
+  for (size_t next = 1; next < kNumLayerKeeps; ++next) {
     for (; plan.num_raised < stage.num_layers(); ++plan.num_raised) {
-      const int64_t layer = stage.first_layer + plan.num_raised;
-      const int64_t added = layer_tape_bytes(spec, layer, device, num_tokens, level) -
-                            layer_tape_bytes(spec, layer, device, num_tokens, plan.level);
+      const TapeBytes& layer = tape_bytes[static_cast<size_t>(plan.num_raised)];
+      const int64_t added = layer[next] - layer[next - 1];
       if (added > std::max<int64_t>(bytes, 0)) return plan;
       bytes -= added;
     }
-    plan = {.level = level, .num_raised = 0};
+    plan = {.level = static_cast<LayerKeep>(next), .num_raised = 0};
   }
   return plan;
 }

@@ -34,6 +34,7 @@ struct DenseMlpSpec {
   int64_t hidden_size = 0, intermediate_size = 0;
   bool bias = false;
   bool fused_gate_up = false;  // on disk gate and up are one tensor
+  bool operator==(const DenseMlpSpec&) const = default;
 };
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,

@@ -42,6 +42,7 @@ struct GqaSpec {
   bool qkv_bias = false, o_bias = false;
   bool qk_norm = false;  // RMSNorm per head on queries and keys before the rotation
   double rms_norm_eps = 1e-6;
+  bool operator==(const GqaSpec&) const = default;
 
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
