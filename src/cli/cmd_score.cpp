@@ -87,12 +87,11 @@ class Scoring {
   std::string score(const Samples& pack) {
     int64_t longest = 0;
     for (const auto& s : pack) longest = std::max<int64_t>(longest, std::ssize(s.tokens));
-    if (!transformer_ || transformer_->max_positions() < longest) {
+    if (!decoder_ || decoder_->max_positions() < longest) {
       scorer_.reset();
-      transformer_ = std::make_unique<model::Decoder>(
-          model_.spec, device_, std::min(model_.spec.max_positions, 2 * longest));
-      scorer_ =
-          std::make_unique<train::Scorer>(*transformer_, *model_.store, temperature_, device_);
+      decoder_ = std::make_unique<model::Decoder>(model_.spec, device_,
+                                                  std::min(model_.spec.max_positions, 2 * longest));
+      scorer_ = std::make_unique<train::Scorer>(*decoder_, *model_.store, temperature_, device_);
     }
     std::string lines;
     for (const train::TokenScores& scores : scorer_->score(pack)) {
@@ -121,7 +120,7 @@ class Scoring {
   float temperature_;
   ResultLines output_;
   std::vector<int32_t> pending_;  // read, and not in a pack yet
-  std::unique_ptr<model::Decoder> transformer_;
+  std::unique_ptr<model::Decoder> decoder_;
   std::unique_ptr<train::Scorer> scorer_;
 };
 

@@ -97,9 +97,9 @@ class GenerateRun {
         text_(flags.hf_checkpoint),
         prompts_(read_prompts(flags, text_, model_.spec)),
         max_sequence_(longest_sequence(prompts_, flags.max_new_tokens, model_.spec)),
-        transformer_(model_.spec, device_, max_sequence_),
+        decoder_(model_.spec, device_, max_sequence_),
         weights_(model::bind_weights(*model_.store, model_.spec)),
-        engine_(transformer_, weights_, device_, engine_options(), token_bytes(), num_sampled()) {}
+        engine_(decoder_, weights_, device_, engine_options(), token_bytes(), num_sampled()) {}
 
   // Lines of all samples by prompt-major number, on every rank.
   std::vector<std::string> run() {
@@ -188,7 +188,7 @@ class GenerateRun {
   PromptText text_;
   Prompts prompts_;
   int64_t max_sequence_;
-  model::Decoder transformer_;
+  model::Decoder decoder_;
   model::ModelParameters weights_;
   rollout::Engine engine_;
 };

@@ -20,7 +20,7 @@ namespace slimexx::rl {
 struct TrainerSide {
   LoadedModel policy, reference;
   bool reference_is_transient = false;  // its weights are read when they are needed
-  std::unique_ptr<model::Decoder> transformer, reference_transformer;
+  std::unique_ptr<model::Decoder> decoder, reference_decoder;
   model::ModelParameters weights;  // the policy's
   std::unique_ptr<train::Trainer> trainer;
   std::unique_ptr<CheckpointWriter> checkpoints;

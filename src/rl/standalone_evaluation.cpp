@@ -38,11 +38,11 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
             longest, policy.spec.max_positions),
         "lower eval.eval_max_response_len");
   }
-  const model::Decoder transformer(policy.spec, device, longest);
+  const model::Decoder decoder(policy.spec, device, longest);
   const auto weights = model::bind_weights(*policy.store, policy.spec);
   const RolloutOptions& o = config.rollout;
   rollout::Engine engine(
-      transformer, weights, device, engine_options(o, longest),
+      decoder, weights, device, engine_options(o, longest),
       [&](int32_t id) -> const std::string& { return text.tokenizer->token_bytes(id); },
       text.tokenizer->vocab_size());
   Generator generator(engine, text.tokenizer.get(), world.ranks());

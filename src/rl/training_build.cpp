@@ -93,9 +93,9 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
           session.config.model.ref_load + "/config.json: max_position_embeddings");
-  trainer_side.reference_transformer =
+  trainer_side.reference_decoder =
       std::make_unique<model::Decoder>(trainer_side.reference.spec, session.request.device,
-                                       std::min(known, trainer_side.transformer->max_positions()));
+                                       std::min(known, trainer_side.decoder->max_positions()));
   // A reference that is only logged lies in the gradients' memory while it is used.
   trainer_side.reference_is_transient =
       session.config.rl.logs_reference_only() &&
@@ -152,7 +152,7 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
   if (!wants_engine(session.config)) return;
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
   rollout_side.engine = std::make_unique<rollout::Engine>(
-      *trainer_side.transformer, trainer_side.weights, session.request.device,
+      *trainer_side.decoder, trainer_side.weights, session.request.device,
       engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory);
@@ -171,7 +171,7 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
 void build_trainer(const Session& session, const dist::ProcessGrid& grid,
                    TrainerSide& trainer_side) {
   trainer_side.trainer = std::make_unique<train::Trainer>(
-      *trainer_side.transformer, *trainer_side.policy.store, session.communicator, grid.groups(),
+      *trainer_side.decoder, *trainer_side.policy.store, session.communicator, grid.groups(),
       session.config.train, session.config.optimizer,
       static_cast<float>(session.config.rollout.rollout_temperature), session.request.device);
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
@@ -328,7 +328,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
     try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
-  trainer_side.transformer = std::make_unique<model::Decoder>(
+  trainer_side.decoder = std::make_unique<model::Decoder>(
       spec, session.request.device, longest_sequence(config, rollout_side, spec));
   trainer_side.weights = model::bind_weights(*trainer_side.policy.store, spec);
   build_reference(session, rollout_side, trainer_side);

@@ -52,9 +52,9 @@ class Stopwatch {
 }  // namespace
 
 struct Engine::Impl {
-  Impl(const model::Decoder& transformer, const model::ModelParameters& weights,
-       tensor::Device device, const EngineOptions& options_in, TokenBytes token_bytes_in,
-       int64_t num_sampled_tokens, tensor::Tensor cache_memory);
+  Impl(const model::Decoder& decoder, const model::ModelParameters& weights, tensor::Device device,
+       const EngineOptions& options_in, TokenBytes token_bytes_in, int64_t num_sampled_tokens,
+       tensor::Tensor cache_memory);
 
   void submit(Request request);
   std::vector<Completion> step();
@@ -81,22 +81,22 @@ struct Engine::Impl {
   std::vector<Completion> finished;
 };
 
-Engine::Impl::Impl(const model::Decoder& transformer, const model::ModelParameters& weights,
+Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& weights,
                    tensor::Device device, const EngineOptions& options_in,
                    TokenBytes token_bytes_in, int64_t num_sampled_tokens,
                    tensor::Tensor cache_memory)
-    : spec(transformer.spec()),
-      options(checked(options_in, transformer.max_positions(), device)),
+    : spec(decoder.spec()),
+      options(checked(options_in, decoder.max_positions(), device)),
       token_bytes(std::move(token_bytes_in)),
-      sizes(step_sizes(transformer, options, num_sampled_tokens)),
-      memory(plan_engine_memory(transformer, weights, device, options, num_sampled_tokens)),
+      sizes(step_sizes(decoder, options, num_sampled_tokens)),
+      memory(plan_engine_memory(decoder, weights, device, options, num_sampled_tokens)),
       num_pages(count_pages(options, memory, device, cache_memory)),
       scheduler({.page_tokens = options.page_tokens,
                  .num_pages = num_pages,
                  .max_batch_tokens = sizes.max_tokens,
                  .max_running = options.max_running_requests,
                  .enable_prefix_cache = options.enable_prefix_cache}),
-      runner(transformer, weights, device, sizes, num_pages, cache_memory) {}
+      runner(decoder, weights, device, sizes, num_pages, cache_memory) {}
 
 void Engine::Impl::submit(Request request) {
   check_request(request, sizes.max_sequence_tokens, spec.vocab_size, token_bytes != nullptr);
@@ -200,25 +200,25 @@ void Engine::Impl::abort_all() {
   for (const int64_t id : ids) abort(id);
 }
 
-EngineMemory plan_engine_memory(const model::Decoder& transformer,
+EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const model::ModelParameters& weights, tensor::Device device,
                                 const EngineOptions& options, int64_t num_sampled_tokens) {
-  check_options(options, transformer.max_positions(), device);
-  const StepSizes sizes = step_sizes(transformer, options, num_sampled_tokens);
+  check_options(options, decoder.max_positions(), device);
+  const StepSizes sizes = step_sizes(decoder, options, num_sampled_tokens);
   const int64_t bytes_per_page =
-      page_bytes(transformer.spec(), weights.embedding.dtype(), options.page_tokens);
+      page_bytes(decoder.spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
-                             plan_step_arena(transformer, weights, device, sizes) +
-                             plan_recorded_bytes(transformer.spec(), device),
+                             plan_step_arena(decoder, weights, device, sizes) +
+                             plan_recorded_bytes(decoder.spec(), device),
           .page_bytes = bytes_per_page,
           .min_pages = sizes.max_pages(),
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};
 }
 
-Engine::Engine(const model::Decoder& transformer, const model::ModelParameters& weights,
+Engine::Engine(const model::Decoder& decoder, const model::ModelParameters& weights,
                tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
                int64_t num_sampled_tokens, tensor::Tensor cache_memory)
-    : impl_(std::make_unique<Impl>(transformer, weights, device, options, std::move(token_bytes),
+    : impl_(std::make_unique<Impl>(decoder, weights, device, options, std::move(token_bytes),
                                    num_sampled_tokens, cache_memory)) {}
 Engine::~Engine() = default;
 

@@ -14,25 +14,24 @@ int64_t max_logits_bytes(tensor::Device device) {
 
 }  // namespace
 
-StepSizes step_sizes(const model::Decoder& transformer, const EngineOptions& options,
+StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
                      int64_t num_sampled_tokens) {
   StepSizes sizes;
   sizes.max_sequence_tokens =
-      options.max_sequence_tokens > 0 ? options.max_sequence_tokens : transformer.max_positions();
+      options.max_sequence_tokens > 0 ? options.max_sequence_tokens : decoder.max_positions();
   // A step never computes more than all that can be running.
   sizes.max_tokens = std::min(options.chunked_prefill_size,
                               options.max_running_requests * (sizes.max_sequence_tokens - 1));
   sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
   sizes.page_tokens = options.page_tokens;
-  sizes.allowed_tokens =
-      num_sampled_tokens >= transformer.spec().vocab_size ? 0 : num_sampled_tokens;
+  sizes.allowed_tokens = num_sampled_tokens >= decoder.spec().vocab_size ? 0 : num_sampled_tokens;
   return sizes;
 }
 
-int64_t count_head_rows(const model::Decoder& transformer, tensor::Device device,
+int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes) {
   return std::min(sizes.max_sequences,
-                  model::head_chunk_rows(transformer.spec().head(),
+                  model::head_chunk_rows(decoder.spec().head(),
                                          {.max_logits_bytes = max_logits_bytes(device)}));
 }
 
@@ -44,10 +43,10 @@ int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device)
          kMaxRecordedSteps * kLaunchBytes * (spec.num_layers() * kLayerLaunches + kOtherLaunches);
 }
 
-int64_t plan_step_arena(const model::Decoder& transformer, const model::ModelParameters& weights,
+int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes) {
   using enum tensor::DType;
-  const model::ModelSpec& spec = transformer.spec();
+  const model::ModelSpec& spec = decoder.spec();
   std::vector<model::LayerPages> pages;  // one page a layer, without memory
   for (const model::LayerSpec& layer : spec.layers) {
     const auto page_of = [&](const auto& block) {
@@ -57,11 +56,11 @@ int64_t plan_step_arena(const model::Decoder& transformer, const model::ModelPar
     pages.push_back(std::visit(page_of, layer.attention));
   }
   const LargestBatch largest = make_largest_batch(device, sizes.batch_limits(), pages);
-  const int64_t head_rows = count_head_rows(transformer, device, sizes);
+  const int64_t head_rows = count_head_rows(decoder, device, sizes);
 
   tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
   const ops::Context planning = ops::planning_context(plan);
-  const tensor::Tensor x = transformer.forward(planning, weights, largest.batch, nullptr);
+  const tensor::Tensor x = decoder.forward(planning, weights, largest.batch, nullptr);
   const auto scalars = [&](tensor::DType dtype) {
     return tensor::Tensor(nullptr, dtype, device, {head_rows});
   };

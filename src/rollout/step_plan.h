@@ -23,15 +23,15 @@ struct StepSizes {
 };
 
 // Of checked options. `num_sampled_tokens` as Engine.
-StepSizes step_sizes(const model::Decoder& transformer, const EngineOptions& options,
+StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
                      int64_t num_sampled_tokens);
 
 // Rows that one head call takes at most.
-int64_t count_head_rows(const model::Decoder& transformer, tensor::Device device,
+int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes);
 
 // The arena that a step needs at most, measured by a dry run of the largest one.
-int64_t plan_step_arena(const model::Decoder& transformer, const model::ModelParameters& weights,
+int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes);
 
 // Decode steps that are recorded at a time: those of 32 shapes, for both sets of a builder. A

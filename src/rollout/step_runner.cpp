@@ -19,17 +19,17 @@ constexpr int64_t kShortestKeys = 1024;
 
 }  // namespace
 
-StepRunner::StepRunner(const model::Decoder& transformer, const model::ModelParameters& weights,
+StepRunner::StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
                        tensor::Device device, const StepSizes& sizes, int64_t num_pages,
                        tensor::Tensor cache_memory)
-    : transformer_(transformer),
+    : decoder_(decoder),
       weights_(weights),
       sizes_(sizes),
-      head_rows_(count_head_rows(transformer, device, sizes)),
-      kv_cache_(transformer.spec(), device, weights.embedding.dtype(), num_pages, sizes.page_tokens,
+      head_rows_(count_head_rows(decoder, device, sizes)),
+      kv_cache_(decoder.spec(), device, weights.embedding.dtype(), num_pages, sizes.page_tokens,
                 cache_memory),
       builder_(device, sizes.batch_limits()),
-      arena_(device, plan_step_arena(transformer, weights, device, sizes), "rollout step"),
+      arena_(device, plan_step_arena(decoder, weights, device, sizes), "rollout step"),
       ctx_(ops::compute_context(arena_)) {}
 
 StepRunner::~StepRunner() {
@@ -41,7 +41,7 @@ StepRunner::~StepRunner() {
 
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
-         plan_recorded_bytes(transformer_.spec(), ctx_.stream.device);
+         plan_recorded_bytes(decoder_.spec(), ctx_.stream.device);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -57,7 +57,7 @@ StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
   ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
-  const tensor::Tensor x = transformer_.forward(ctx_, weights_, batch, nullptr);
+  const tensor::Tensor x = decoder_.forward(ctx_, weights_, batch, nullptr);
   for (const SamplingGroup& group : builder_.group_samples(head_rows_)) sample_group(x, group);
 }
 
@@ -96,7 +96,7 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
 void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   tensor::ArenaScope scope(arena_);
   const tensor::Tensor logits =
-      model::head_logits(ctx_, transformer_.spec().head(), weights_.head, x, group.rows);
+      model::head_logits(ctx_, decoder_.spec().head(), weights_.head, x, group.rows);
   ops::sample_tokens(ctx_, group.tokens, group.log_probs, logits, group.parameters,
                      sizes_.allowed_tokens);
   ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,

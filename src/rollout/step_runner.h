@@ -18,8 +18,8 @@ namespace slimexx::rollout {
 
 class StepRunner {
  public:
-  // Transformer and weights are borrowed. Takes all memory here.
-  StepRunner(const model::Decoder& transformer, const model::ModelParameters& weights,
+  // Decoder and weights are borrowed. Takes all memory here.
+  StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
              tensor::Device device, const StepSizes& sizes, int64_t num_pages,
              tensor::Tensor cache_memory);
   ~StepRunner();  // waits for what is queued
@@ -40,7 +40,7 @@ class StepRunner {
   void queue_step(const model::Batch& batch);
   void sample_group(tensor::Tensor x, const SamplingGroup& group);
 
-  const model::Decoder& transformer_;
+  const model::Decoder& decoder_;
   const model::ModelParameters& weights_;
   StepSizes sizes_;
   int64_t head_rows_;  // of one head call

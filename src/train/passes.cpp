@@ -13,9 +13,9 @@ void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const
   const Microbatch& m = f.microbatch;
   f.log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
   f.entropies = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
-  const Tensor x = p.transformer.forward(p.ctx, p.weights, m.batch, keep ? &f.tape : nullptr);
-  model::head_forward(p.ctx, p.transformer.spec().head(), p.weights.head, x, m.rows, m.targets,
-                      p.head, f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
+  const Tensor x = p.decoder.forward(p.ctx, p.weights, m.batch, keep ? &f.tape : nullptr);
+  model::head_forward(p.ctx, p.decoder.spec().head(), p.weights.head, x, m.rows, m.targets, p.head,
+                      f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
 }
 
 void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
@@ -52,14 +52,14 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
                   bool accumulate, const StageHooks& hooks) {
   const Microbatch& m = f.microbatch;
-  const model::ModelSpec& spec = p.transformer.spec();
+  const model::ModelSpec& spec = p.decoder.spec();
   const Tensor dx =
       p.ctx.arena.allocate(tensor::compute_dtype(p.ctx.device()), {m.num_tokens, spec.hidden_size});
   model::head_backward(p.ctx, spec.head(), p.weights.head, gradients.head, m.rows, m.targets,
                        p.head, f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx,
                        accumulate);
   hooks.stage_done(0);
-  p.transformer.backward(
+  p.decoder.backward(
       p.ctx, p.weights, gradients, m.batch, f.tape, dx, accumulate,
       {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers() - layer); },
        .attention_next = [&](int64_t) { hooks.attention_next(); }});

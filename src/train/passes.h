@@ -23,7 +23,7 @@ struct InFlight {
 };
 
 struct Pass {
-  const model::Decoder& transformer;
+  const model::Decoder& decoder;
   const model::ModelParameters& weights;
   const model::HeadOptions& head;
   ops::Context ctx;

@@ -31,21 +31,21 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
   }
 }
 
-int64_t measure_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
+int64_t measure_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
                         const model::HeadOptions& head, tensor::Device device,
                         const dist::Groups& groups, std::span<const Sample> samples,
                         std::span<const int64_t> indices) {
   Arena plan = Arena::for_planning(device, "");
   InFlight f;
-  run_forward({transformer, weights, head, ops::planning_context(plan, groups)}, samples, indices,
-              f, false);
+  run_forward({decoder, weights, head, ops::planning_context(plan, groups)}, samples, indices, f,
+              false);
   return plan.high_water_bytes();
 }
 
-Scorer::Scorer(const model::Decoder& transformer, const model::ParameterStore& store,
-               float temperature, tensor::Device device)
-    : transformer_(transformer),
-      weights_(model::bind_weights(store, transformer.spec())),
+Scorer::Scorer(const model::Decoder& decoder, const model::ParameterStore& store, float temperature,
+               tensor::Device device)
+    : decoder_(decoder),
+      weights_(model::bind_weights(store, decoder.spec())),
       head_options_{.temperature = temperature},
       device_(device),
       arena_(device, 0, "activations of one forward") {}
@@ -53,10 +53,10 @@ Scorer::Scorer(const model::Decoder& transformer, const model::ParameterStore& s
 std::vector<TokenScores> Scorer::score(std::span<const Sample> samples) {
   std::vector<int64_t> all(samples.size());
   std::iota(all.begin(), all.end(), 0);
-  arena_.reserve(measure_scoring(transformer_, weights_, head_options_, device_,
-                                 dist::groups_of_one(), samples, all));
+  arena_.reserve(measure_scoring(decoder_, weights_, head_options_, device_, dist::groups_of_one(),
+                                 samples, all));
   std::string bytes;
-  append_scores({transformer_, weights_, head_options_, ops::compute_context(arena_)}, samples, all,
+  append_scores({decoder_, weights_, head_options_, ops::compute_context(arena_)}, samples, all,
                 bytes);
   std::vector<TokenScores> scores(samples.size());
   size_t at = 0;

@@ -20,7 +20,7 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
                  std::span<const int64_t> indices, std::span<TokenScores> scores);
 
 // What the arena of a pass over samples[indices] must hold.
-int64_t measure_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
+int64_t measure_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
                         const model::HeadOptions& head, tensor::Device device,
                         const dist::Groups& groups, std::span<const Sample> samples,
                         std::span<const int64_t> indices);

@@ -18,11 +18,11 @@ using tensor::Tensor;
 
 }  // namespace
 
-Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& policy,
+Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
                  dist::Collective& host, const dist::Groups& groups, const TrainOptions& options,
                  const OptimizerOptions& optimizer_options, float temperature,
                  tensor::Device device, int64_t min_part_elements)
-    : transformer_(transformer),
+    : decoder_(decoder),
       policy_(policy),
       host_(host),
       groups_(groups),
@@ -32,18 +32,18 @@ Trainer::Trainer(const model::Decoder& transformer, model::ParameterStore& polic
                                             ? static_cast<int64_t>(*options.max_logits_gib * 0x1p30)
                                             : default_max_logits_bytes(device)},
       device_(device),
-      weights_(model::bind_weights(policy, transformer.spec())),
-      gradients_(model::bind_gradients(policy, transformer.spec())),
+      weights_(model::bind_weights(policy, decoder.spec())),
+      gradients_(model::bind_gradients(policy, decoder.spec())),
       arena_(device, 0, "activations of one microbatch"),
       metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
-      parts_(list_gradient_parts(policy, transformer.spec(), min_part_elements)),
+      parts_(list_gradient_parts(policy, decoder.spec(), min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {}
 
 Trainer::~Trainer() = default;
 
 ops::Context Trainer::context() { return ops::compute_context(arena_, groups_); }
 
-Trainer::Assignment Trainer::assign(const model::Decoder& transformer,
+Trainer::Assignment Trainer::assign(const model::Decoder& decoder,
                                     std::span<const Sample> samples) const {
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
@@ -55,7 +55,7 @@ Trainer::Assignment Trainer::assign(const model::Decoder& transformer,
   for (const auto& microbatch : a.microbatches) {
     double cost = 0;
     for (int64_t i : microbatch)
-      cost += model::forward_flops(transformer.spec(), lengths[static_cast<size_t>(i)]);
+      cost += model::forward_flops(decoder.spec(), lengths[static_cast<size_t>(i)]);
     costs.push_back(cost);
   }
   Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
@@ -95,7 +95,7 @@ void Trainer::start_final_parts(const ops::Context& ctx) {
 void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   last_stage_done_ = stage;
   // Behind the first layer there is no attention to wait for.
-  const bool has_attention_next = stage < transformer_.spec().num_layers();
+  const bool has_attention_next = stage < decoder_.spec().num_layers();
   if (!has_attention_next) start_final_parts(ctx);
 }
 
@@ -115,7 +115,7 @@ void Trainer::run_microbatches(std::span<const Sample> samples, const Assignment
   const auto operations = list_operations(0, 1, std::ssize(assignment.mine));
   Slot slot{ctx};
   run_operations(operations,
-                 {.decoder = transformer_,
+                 {.decoder = decoder_,
                   .weights = weights_,
                   .gradients = gradients_,
                   .head = head_options_,
@@ -138,7 +138,7 @@ void Trainer::run_microbatches(std::span<const Sample> samples, const Assignment
 
 StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
-  const Assignment assignment = assign(transformer_, samples);
+  const Assignment assignment = assign(decoder_, samples);
   reserve_for_step(samples, assignment);
   clear_before_backward();
   StepResult result;
@@ -155,7 +155,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   for (const auto& sample : samples) {
     const auto length = static_cast<int64_t>(sample.tokens.size());
     result.num_tokens += length;
-    result.flops += 3 * model::forward_flops(transformer_.spec(), length);
+    result.flops += 3 * model::forward_flops(decoder_.spec(), length);
   }
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();
@@ -166,12 +166,12 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
 
 void Trainer::gather_gradients() { optimizer_.gather_gradients(context()); }
 
-std::vector<TokenScores> Trainer::compute_log_probs(const model::Decoder& transformer,
+std::vector<TokenScores> Trainer::compute_log_probs(const model::Decoder& decoder,
                                                     const model::ParameterStore& store,
                                                     std::span<const Sample> samples) {
-  const Assignment assignment = assign(transformer, samples);
-  const model::ModelParameters weights = model::bind_weights(store, transformer.spec());
-  const Pass pass{transformer, weights, head_options_, context()};
+  const Assignment assignment = assign(decoder, samples);
+  const model::ModelParameters weights = model::bind_weights(store, decoder.spec());
+  const Pass pass{decoder, weights, head_options_, context()};
   reserve_for_scoring(pass, samples, assignment);
   std::string mine;  // all scores of this rank's microbatches, one after another
   for (const auto& indices : assignment.mine) append_scores(pass, samples, indices, mine);

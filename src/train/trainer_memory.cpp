@@ -88,12 +88,11 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
   return bytes;
 }
 
-int64_t Trainer::plan_scoring(const model::Decoder& transformer,
-                              const model::ModelParameters& weights, int64_t longest_sequence,
-                              int64_t num_samples) const {
+int64_t Trainer::plan_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
+                              int64_t longest_sequence, int64_t num_samples) const {
   int64_t bytes = 0;
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples))
-    bytes = std::max(bytes, measure_scoring(transformer, weights, head_options_, device_, groups_,
+    bytes = std::max(bytes, measure_scoring(decoder, weights, head_options_, device_, groups_,
                                             samples, all_indices(samples)));
   return bytes;
 }
@@ -111,7 +110,7 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
   const std::vector<int64_t> microbatch(indices.begin(), indices.end());
   Slot slot{ops::planning_context(plan, groups_)};
   run_operations(list_operations(0, 1, 1),
-                 {.decoder = transformer_,
+                 {.decoder = decoder_,
                   .weights = weights_,
                   .gradients = gradients_,
                   .head = head_options_,
@@ -159,7 +158,7 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
   const int64_t num_tokens = count_tokens(samples, indices);
   check_fits(needed, num_tokens, indices.size());
   if (fixed_keep()) return least;
-  return model::choose_keep(transformer_.spec(), transformer_.stage(), device_, num_tokens,
+  return model::choose_keep(decoder_.spec(), decoder_.stage(), device_, num_tokens,
                             arena_.capacity_bytes() - needed);
 }
 
@@ -177,7 +176,7 @@ void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samp
                                   const Assignment& assignment) {
   int64_t bytes = 0;
   for (const auto& indices : assignment.mine) {
-    const int64_t needed = measure_scoring(pass.transformer, pass.weights, head_options_, device_,
+    const int64_t needed = measure_scoring(pass.decoder, pass.weights, head_options_, device_,
                                            groups_, samples, indices);
     if (is_planned_) check_fits(needed, count_tokens(samples, indices), indices.size());
     bytes = std::max(bytes, needed);

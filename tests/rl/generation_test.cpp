@@ -105,7 +105,7 @@ TEST(Generator, TrainerComputesTheSameLogProbs) {
     dist::run_thread_ranks(ranks, [&](dist::Collective& communicator) {
       train::TinyPolicy policy("llama");
       const auto scores = policy.trainer(communicator, train::packed(90))
-                              .compute_log_probs(policy.transformer, policy.store, bare);
+                              .compute_log_probs(policy.decoder, policy.store, bare);
       for (size_t i = 0; i < samples.size(); ++i)
         EXPECT_EQ(first_difference(scores[i].log_probs, samples[i].rollout_log_probs), "")
             << "sample " << i << ", " << ranks << " ranks";

@@ -12,7 +12,7 @@ namespace slimexx::rl {
 struct TinyRollout {
   explicit TinyRollout(dist::Collective& communicator, rollout::EngineOptions options = {})
       : weights(model::bind_weights(policy.store, policy.spec)),
-        engine(policy.transformer, weights, {}, with_bounds(options), nullptr, 0),
+        engine(policy.decoder, weights, {}, with_bounds(options), nullptr, 0),
         generator(engine, nullptr, communicator) {}
 
   static rollout::EngineOptions with_bounds(rollout::EngineOptions options) {

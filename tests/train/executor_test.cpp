@@ -35,7 +35,7 @@ Outcome run(const std::string& model, const std::vector<Operation>& operations, 
   const StepLoss loss = full_loss();
   Outcome outcome;
   run_operations(operations,
-                 {.decoder = policy.transformer,
+                 {.decoder = policy.decoder,
                   .weights = weights,
                   .gradients = gradients,
                   .head = head,

@@ -40,11 +40,11 @@ std::unique_ptr<dist::Collective> make_exchange(tensor::Device device) {
 
 struct Policy {
   Policy(tensor::Device device, bool tied)
-      : spec(small_spec(tied)), transformer(spec, device, 128), store(spec, device, true) {
+      : spec(small_spec(tied)), decoder(spec, device, 128), store(spec, device, true) {
     model::init_random_weights(store, spec, 5);
   }
   model::ModelSpec spec;
-  model::Decoder transformer;
+  model::Decoder decoder;
   model::ParameterStore store;
 };
 
@@ -164,7 +164,7 @@ std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recom
   dist::Collective dp(std::make_unique<SpiedBackend>(*exchange, beside, [](auto) {}));
   TrainOptions options = packed(max_tokens);
   options.recompute_granularity = recompute;
-  Trainer trainer(policy.transformer, policy.store, world->ranks(), dist::data_parallel_groups(dp),
+  Trainer trainer(policy.decoder, policy.store, world->ranks(), dist::data_parallel_groups(dp),
                   options, {}, 1.0f, own_device(), 1);
   for (uint64_t step = 0; step < 3; ++step) {
     const StepResult r = trainer.step(mixed_samples(9, 60 + step, 1024), full_loss(), 1e-3);

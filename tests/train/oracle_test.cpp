@@ -32,7 +32,7 @@ struct Oracle {
       : folder(io::HfFolder::open(directory)),
         file(directory + "/oracle.safetensors"),
         spec(model::read_model_spec(folder.config(), directory + "/config.json")),
-        transformer(spec, {}, 256),
+        decoder(spec, {}, 256),
         store(spec, {}, true) {
     model::load_hf_weights(store, spec, folder);
     const io::TensorEntry* ids = file.find("input_ids");
@@ -70,7 +70,7 @@ struct Oracle {
   Trainer trainer(const TrainOptions& options = {}) {
     OptimizerOptions optimizer;
     optimizer.lr = 0;
-    return Trainer(transformer, store, ranks, dist::groups_of_one(), options, optimizer, 1.0f, {});
+    return Trainer(decoder, store, ranks, dist::groups_of_one(), options, optimizer, 1.0f, {});
   }
 
   void expect_gradients(const std::string& prefix) const {
@@ -95,7 +95,7 @@ struct Oracle {
   io::HfFolder folder;
   io::SafetensorsFile file;
   model::ModelSpec spec;
-  model::Decoder transformer;
+  model::Decoder decoder;
   model::ParameterStore store;
   dist::Collective ranks;
   std::vector<int64_t> input_ids;
@@ -123,7 +123,7 @@ TEST_P(OracleTest, LogProbsAndEntropies) {
              entropies = read_floats(oracle.file, "entropy");
   std::vector<Sample> samples;
   for (int64_t b = 0; b < oracle.batch; ++b) samples.push_back(oracle.sample(b, 1, oracle.length));
-  const auto scores = oracle.trainer().compute_log_probs(oracle.transformer, oracle.store, samples);
+  const auto scores = oracle.trainer().compute_log_probs(oracle.decoder, oracle.store, samples);
   for (int64_t b = 0; b < oracle.batch; ++b) {
     for (int64_t t = 0; t + 1 < oracle.length; ++t) {
       const auto at = static_cast<size_t>(b * (oracle.length - 1) + t);

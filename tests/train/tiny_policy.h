@@ -34,7 +34,7 @@ struct TinyPolicy {
   explicit TinyPolicy(const std::string& name = "qwen3_tied_mqa")
       : folder(io::HfFolder::open(golden_model(name))),
         spec(model::read_model_spec(folder.config(), golden_model(name) + "/config.json")),
-        transformer(spec, {}, 128),
+        decoder(spec, {}, 128),
         store(spec, {}, true) {
     model::load_hf_weights(store, spec, folder);
   }
@@ -45,12 +45,12 @@ struct TinyPolicy {
   // Gradients and weights go through `dp`, of the same ranks.
   Trainer trainer(dist::Collective& host, dist::Collective& dp, const TrainOptions& options,
                   const OptimizerOptions& optimizer, int64_t min_part_elements) {
-    return Trainer(transformer, store, host, dist::data_parallel_groups(dp), options, optimizer,
-                   0.9f, {}, min_part_elements);
+    return Trainer(decoder, store, host, dist::data_parallel_groups(dp), options, optimizer, 0.9f,
+                   {}, min_part_elements);
   }
   io::HfFolder folder;
   model::ModelSpec spec;
-  model::Decoder transformer;
+  model::Decoder decoder;
   model::ParameterStore store;
 };
 

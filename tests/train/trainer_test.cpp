@@ -109,7 +109,7 @@ TEST(Trainer, LogProbsAreTheSameBitsForAnyPackingAndRanks) {
     dist::run_thread_ranks(v.num_ranks, [&](dist::Collective& communicator) {
       TinyPolicy policy;
       const auto scores = policy.trainer(communicator, v.options)
-                              .compute_log_probs(policy.transformer, policy.store, samples);
+                              .compute_log_probs(policy.decoder, policy.store, samples);
       const std::lock_guard lock(mutex);
       if (expected.empty()) expected = scores;
       ASSERT_EQ(scores.size(), samples.size());
@@ -129,7 +129,7 @@ TEST(Trainer, AggregatesPerSampleOrPerToken) {
   dist::Collective communicator;
   TinyPolicy policy;
   const auto scores =
-      policy.trainer(communicator).compute_log_probs(policy.transformer, policy.store, samples);
+      policy.trainer(communicator).compute_log_probs(policy.decoder, policy.store, samples);
   double of_samples = 0, sum = 0, tokens = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
     double own = 0, count = 0;
@@ -158,7 +158,7 @@ TEST(Trainer, FirstStepHasRatioOneAndNoLogProbDifference) {
     dist::Collective communicator;
     TinyPolicy policy;
     const auto scores = policy.trainer(communicator, packed(1))
-                            .compute_log_probs(policy.transformer, policy.store, samples);
+                            .compute_log_probs(policy.decoder, policy.store, samples);
     for (size_t i = 0; i < samples.size(); ++i) {
       samples[i].old_log_probs.clear();
       samples[i].rollout_log_probs = samples[i].ref_log_probs = scores[i].log_probs;
@@ -286,7 +286,7 @@ TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
       EXPECT_GT(result.gradient_norm, 0);
       counts[rank] = result.microbatches_per_rank;
       weights[rank] = floats_of(policy.store.flat_weights());
-      const auto scores = trainer.compute_log_probs(policy.transformer, policy.store, samples);
+      const auto scores = trainer.compute_log_probs(policy.decoder, policy.store, samples);
       EXPECT_EQ(scores.size(), samples.size());
     });
     EXPECT_EQ(counts, std::vector<int64_t>(8, 1));

@@ -108,7 +108,7 @@ struct EngineMemory {
 // Arguments as Engine's; of the options the size of the cache has no influence. Allocates nothing
 // on the device. Throws what Engine throws for options that cannot be served. max_pages is what
 // max_total_tokens or kv_cache_gib say, where they are given.
-EngineMemory plan_engine_memory(const model::Decoder& transformer,
+EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const model::ModelParameters& weights, tensor::Device device,
                                 const EngineOptions& options, int64_t num_sampled_tokens);
 
@@ -120,7 +120,7 @@ class Engine {
   // length. `cache_memory` [bytes] U8, where defined, is where keys and values lie: its owner may
   // use it while no request is in flight, calls on_weights_updated() after that, and keeps it until
   // the engine is gone.
-  Engine(const model::Decoder& transformer, const model::ModelParameters& weights,
+  Engine(const model::Decoder& decoder, const model::ModelParameters& weights,
          tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
          int64_t num_sampled_tokens, tensor::Tensor cache_memory = {});
   ~Engine();

@@ -18,14 +18,14 @@ struct TokenScores {
 
 class Scorer {
  public:
-  // `transformer` and `store` are borrowed; `temperature` divides the logits.
-  Scorer(const model::Decoder& transformer, const model::ParameterStore& store, float temperature,
+  // `decoder` and `store` are borrowed; `temperature` divides the logits.
+  Scorer(const model::Decoder& decoder, const model::ParameterStore& store, float temperature,
          tensor::Device device);
   // Scores of the samples' responses, in one forward.
   std::vector<TokenScores> score(std::span<const Sample> samples);
 
  private:
-  const model::Decoder& transformer_;
+  const model::Decoder& decoder_;
   model::ModelParameters weights_;
   model::HeadOptions head_options_;
   tensor::Device device_;

@@ -52,7 +52,7 @@ class Trainer {
   // through groups.dp, which must end before the memory of the policy does (ProcessGrid).
   // `temperature` divides the logits, in training as in generation. `min_part_elements` is of
   // list_gradient_parts; 0: choose_min_part_elements.
-  Trainer(const model::Decoder& transformer, model::ParameterStore& policy, dist::Collective& host,
+  Trainer(const model::Decoder& decoder, model::ParameterStore& policy, dist::Collective& host,
           const dist::Groups& groups, const TrainOptions& options,
           const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
           int64_t min_part_elements = 0);
@@ -65,9 +65,9 @@ class Trainer {
                   const std::function<void()>& before_update = {});
 
   // Log-probs (and entropies) of the responses under `weights`, for all samples on every rank.
-  // `transformer` is the one of these weights: the policy's own, or a reference's, which may have
+  // `decoder` is the one of these weights: the policy's own, or a reference's, which may have
   // another architecture on the same vocabulary. Collective.
-  std::vector<TokenScores> compute_log_probs(const model::Decoder& transformer,
+  std::vector<TokenScores> compute_log_probs(const model::Decoder& decoder,
                                              const model::ParameterStore& weights,
                                              std::span<const Sample> samples);
 
@@ -84,7 +84,7 @@ class Trainer {
   // both figures are what that takes.
   ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
   // The same for compute_log_probs of a model.
-  int64_t plan_scoring(const model::Decoder& transformer, const model::ModelParameters& weights,
+  int64_t plan_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
@@ -106,7 +106,7 @@ class Trainer {
     std::vector<int> owner;  // rank of each microbatch
   };
   ops::Context context();
-  Assignment assign(const model::Decoder& transformer, std::span<const Sample> samples) const;
+  Assignment assign(const model::Decoder& decoder, std::span<const Sample> samples) const;
   std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
                                                         int64_t num_samples) const;
   int64_t measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
@@ -125,7 +125,7 @@ class Trainer {
   void run_microbatches(std::span<const Sample> samples, const Assignment& assignment,
                         const StepLoss& loss, std::span<double> metrics);
 
-  const model::Decoder& transformer_;
+  const model::Decoder& decoder_;
   model::ParameterStore& policy_;
   dist::Collective& host_;
   dist::Groups groups_;
