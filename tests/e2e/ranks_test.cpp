@@ -193,6 +193,30 @@ TEST(ThreadRanks, TrainToTheBitsOfProcesses) {
   }
 }
 
+// Three samples a step on eight ranks: five run an empty microbatch and add zeros, so that the
+// weights are those of three ranks.
+TEST(ThreadRanks, TrainOnFewerSamplesThanRanks) {
+  const Folder folder;
+  make_checkpoint(folder, families()[3].model);
+  make_prompts(folder);
+  std::string expected;
+  for (const int num_ranks : {3, 8}) {
+    const std::string run_dir = folder / ("run_" + std::to_string(num_ranks));
+    auto arguments =
+        train_arguments(folder, run_dir,
+                        {"rollout.num_rollout=2", "rollout.rollout_batch_size=1",
+                         "rollout.n_samples_per_prompt=3", "train.max_tokens_per_gpu=1",
+                         "optimizer.clip_grad=0", "checkpoint.save_hf=" + run_dir + "/hf"});
+    arguments.insert(arguments.begin() + 1, "--thread-ranks=" + std::to_string(num_ranks));
+    const Finished f = run_slimexx(0, arguments);
+    ASSERT_EQ(f.status, 0) << f.text();
+    const std::string weights = read_bytes(run_dir + "/hf/model.safetensors");
+    EXPECT_GT(weights.size(), 1000u);
+    if (expected.empty()) expected = weights;
+    EXPECT_TRUE(weights == expected) << num_ranks << " ranks";
+  }
+}
+
 // A fault of one rank ends the process, which names it.
 TEST(ThreadRanks, FailureNamesTheRank) {
   const Folder folder;
