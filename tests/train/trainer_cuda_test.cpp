@@ -5,6 +5,7 @@
 
 #include "model/random_model_cuda.h"
 #include "slimexx/ops/policy_loss.h"
+#include "train/listed_step.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {
@@ -83,6 +84,28 @@ TEST_P(TrainerCuda, NothingIsAllocatedOnceWarm) {
     EXPECT_EQ(now.num_allocations, after_second.num_allocations) << "step " << step;
     EXPECT_EQ(now.live_bytes, after_second.live_bytes) << "step " << step;
     EXPECT_EQ(now.peak_bytes, after_second.peak_bytes) << "step " << step;
+  }
+}
+
+// Empty microbatches, and another order of forwards over two slots, change no bit.
+TEST_P(TrainerCuda, EmptyMicrobatchesAndSlotsChangeNoBit) {
+  using enum OperationKind;
+  const std::vector<Operation> both = {
+      {kForward, 0, 0}, {kForward, 1, 1}, {kBackward, 0, 0}, {kBackward, 1, 1}};
+  for (const model::LayerKeep level : {model::LayerKeep::kAll, model::LayerKeep::kInputs}) {
+    const auto run = [&](const std::vector<Operation>& operations, size_t num_slots,
+                         const Bins& microbatches) {
+      Policy policy(GetParam());
+      return run_listed_step(policy, test_device(), samples_of(70, 4), operations, num_slots,
+                             microbatches, level);
+    };
+    const ListedStep expected = run(list_operations(0, 1, 2), 1, {{0, 3}, {1}});
+    const ListedStep padded = run(list_operations(0, 1, 3), 1, {{}, {0, 3}, {1}});
+    const ListedStep in_two = run(both, 2, {{0, 3}, {1}});
+    EXPECT_EQ(first_difference(padded.gradients, expected.gradients), "");
+    EXPECT_EQ(first_difference(padded.metrics, expected.metrics), "");
+    EXPECT_EQ(first_difference(in_two.gradients, expected.gradients), "");
+    EXPECT_EQ(first_difference(in_two.metrics, expected.metrics), "");
   }
 }
 

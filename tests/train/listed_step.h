@@ -1,0 +1,64 @@
+// One step of a given list of operations, over slots of its own: what the executor's tests compare.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "train/executor.h"
+#include "train/tiny_policy.h"
+
+namespace slimexx::train {
+
+struct ListedStep {
+  std::vector<float> gradients, metrics;
+  std::vector<int64_t> stages;  // that the last backward told of
+};
+
+// Of a policy (`spec`, `decoder`, `store`) whose gradients are zero.
+template <class Policy>
+ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<const Sample> samples,
+                           std::span<const Operation> operations, size_t num_slots,
+                           const Bins& microbatches, model::LayerKeep level) {
+  constexpr int64_t kArenaBytes = int64_t{64} << 20;
+  const auto weights = model::bind_weights(policy.store, policy.spec);
+  const auto gradients = model::bind_gradients(policy.store, policy.spec);
+  const model::HeadOptions head{.temperature = 0.9f, .max_logits_bytes = int64_t{1} << 28};
+  std::vector<tensor::Arena> arenas;
+  std::vector<Slot> slots;
+  for (size_t s = 0; s < num_slots; ++s) arenas.emplace_back(device, kArenaBytes, "slot");
+  for (tensor::Arena& arena : arenas) slots.push_back({ops::compute_context(arena)});
+  const tensor::Buffer memory(device, ops::kNumLossMetrics * 8, "metrics");
+  const tensor::Tensor metrics = memory.view(tensor::DType::kF64, {ops::kNumLossMetrics});
+  const auto token_weights_of_step = token_weights(samples, false);
+  const StepLoss loss = full_loss();
+  ListedStep result;
+  run_operations(
+      operations,
+      {.decoder = policy.decoder,
+       .weights = weights,
+       .gradients = gradients,
+       .head = head,
+       .samples = samples,
+       .microbatches = microbatches,
+       .token_weights = token_weights_of_step,
+       .loss = loss.policy,
+       .metrics = metrics,
+       .choose_keep = [&](auto) { return model::KeepPlan{.level = level}; },
+       .last_backward = {.stage_done = [&](int64_t stage) { result.stages.push_back(stage); }}},
+      slots);
+  for (const Slot& slot : slots) {
+    EXPECT_FALSE(slot.in_flight.has_value());
+    EXPECT_EQ(slot.ctx.arena.used_bytes(), 0);
+  }
+  for (const auto& info : policy.store.infos()) {
+    std::vector<float> own(static_cast<size_t>(info.num_elements()));
+    policy.store.read_gradients(info, 0, own.data(), info.num_elements());
+    result.gradients.insert(result.gradients.end(), own.begin(), own.end());
+  }
+  double sums[ops::kNumLossMetrics];
+  tensor::download(tensor::compute_stream(device), sums, metrics);
+  result.metrics.assign(sums, sums + ops::kNumLossMetrics);
+  return result;
+}
+
+}  // namespace slimexx::train
