@@ -3,10 +3,10 @@
 // slice of each part (gradient_parts.h), then all gather the new weights. Over NCCL a part's
 // gradients may go while backward is still at work on others.
 //
-// An optimizer that keeps its state elsewhere has to offer what ShardedAdamW does, under the same
-// rules: parts that start in one order on all ranks; reduce_gradients, which counts every parameter
-// once; step, plan_step and weight_norm; and groups() with take_master and publish_master, which
-// checkpoints are written over. Trainer and checkpoints use nothing else.
+// An optimizer that keeps its state elsewhere has to offer the public functions of ShardedAdamW:
+// Trainer and checkpoints use nothing else. Its rules are the same: parts start in one order on all
+// ranks, a norm counts every parameter once, plan_step takes what a step takes, and groups() says
+// which elements this rank owns, whatever memory their state is in.
 #pragma once
 #include <cstdint>
 #include <span>
