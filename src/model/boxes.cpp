@@ -119,6 +119,20 @@ std::vector<ElementRun> list_runs(const ParameterInfo& info) {
   return list_runs(info, 0, info.num_elements());
 }
 
+std::vector<dist::Range> list_copied_ranges(const ParameterInfo& info) {
+  std::vector<dist::Range> ranges;
+  if (std::ranges::all_of(info.parts, &HfPart::is_counted)) return ranges;
+  for (const ElementRun& run : list_runs(info)) {
+    if (info.parts[run.part].is_counted) continue;
+    const int64_t end = run.in_parameter + run.size;
+    if (!ranges.empty() && ranges.back().end == run.in_parameter)
+      ranges.back().end = end;
+    else
+      ranges.push_back({run.in_parameter, end});
+  }
+  return ranges;
+}
+
 std::vector<TensorSource> list_tensor_sources(const std::vector<ParameterInfo>& infos) {
   std::vector<TensorSource> tensors;
   std::unordered_map<std::string_view, size_t> index;  // by names of infos

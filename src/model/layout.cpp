@@ -47,10 +47,11 @@ dist::Range share_of(const ParameterInfo& info, const ShardSection& section, con
 
 // Elements `held` of the dimension `axis` become those from `begin` on of the narrowed parameter.
 void add_parts(const ParameterInfo& info, size_t axis, const dist::Range& held, int64_t begin,
-               std::vector<HfPart>& parts) {
+               bool is_counted, std::vector<HfPart>& parts) {
   for (const HfPart& part : info.parts) {
     const size_t leading = info.shape.size() - part.size.size();
     HfPart cut = part;
+    cut.is_counted = part.is_counted && is_counted;
     if (axis < leading) {
       if (part.at[axis] < held.begin || part.at[axis] >= held.end) continue;
       cut.at[axis] += begin - held.begin;
@@ -66,6 +67,7 @@ void add_parts(const ParameterInfo& info, size_t axis, const dist::Range& held, 
   }
 }
 
+// Where neighbouring ranks hold the same unit of a section, the first of them counts it.
 void cut_axis(ParameterInfo& info, const Shard& shard, const Place& place) {
   const auto axis = static_cast<size_t>(shard.axis);
   SLX_CHECK_LT(axis, info.shape.size());
@@ -75,23 +77,15 @@ void cut_axis(ParameterInfo& info, const Shard& shard, const Place& place) {
   int64_t start = 0, size = 0;
   for (const ShardSection& section : sections) {
     const dist::Range share = share_of(info, section, place);
-    add_parts(info, axis, {start + share.begin, start + share.end}, size, parts);
+    const bool is_copy =
+        place.index > 0 && share == share_of(info, section, {place.size, place.index - 1});
+    add_parts(info, axis, {start + share.begin, start + share.end}, size, !is_copy, parts);
     start += section.size;
     size += share.size();
   }
   SLX_CHECK_EQ(start, info.shape[axis]);
   info.parts = std::move(parts);
   info.shape[axis] = size;
-}
-
-// Whether an earlier rank along the axis holds all of the same.
-bool is_copy(const ParameterInfo& info, const Shard* shard, const Place& place) {
-  if (place.index == 0) return false;
-  if (shard == nullptr) return true;
-  for (const ShardSection& section : shard->sections)
-    if (share_of(info, section, place) != share_of(info, section, {place.size, place.index - 1}))
-      return false;
-  return !shard->sections.empty();
 }
 
 }  // namespace
@@ -110,8 +104,9 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
       SLX_CHECK(!is_cut, "{} is cut over experts and is none", info.name);
       continue;
     }
-    if (is_copy(info, is_cut ? &*shard : nullptr, place)) info.is_counted = false;
     if (is_cut && place.size > 1) cut_axis(info, *shard, place);
+    if (is_cut || place.index == 0) continue;
+    for (HfPart& part : info.parts) part.is_counted = false;  // replicated
   }
   info.shards.clear();
   complete_parts(info);

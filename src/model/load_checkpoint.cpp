@@ -89,13 +89,15 @@ void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end
   const auto boxes = list_boxes(info, begin, end);
   if (runs.size() <= boxes.size()) {
     for (const ElementRun& run : runs)
-      pieces.push_back({section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
-                        at(run.in_parameter)});
+      if (info.parts[run.part].is_counted)
+        pieces.push_back({section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
+                          at(run.in_parameter)});
     return;
   }
   for (const PartBox& box : boxes)
-    pieces.push_back(
-        {section, info.parts[box.part].name, 0, 0, at(box.in_parameter), box.on_disk, box.strides});
+    if (info.parts[box.part].is_counted)
+      pieces.push_back({section, info.parts[box.part].name, 0, 0, at(box.in_parameter), box.on_disk,
+                        box.strides});
 }
 
 }  // namespace slimexx::model

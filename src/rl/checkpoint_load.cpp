@@ -60,8 +60,8 @@ void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo&
   }
 }
 
-// What this rank owns of a group, into the array `own` of its elements. Returns the number of
-// values that were rounded.
+// What this rank owns of a group, into the array `own` of its elements, of which host memory holds
+// kConvertedAtOnce at a time. Returns the number of values that were rounded.
 int64_t load_section(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                      const train::OwnedGroup& group, const char* section,
                      const tensor::Tensor& own) {
@@ -71,12 +71,15 @@ int64_t load_section(const io::Checkpoint& checkpoint, const model::ParameterSto
     if (&store.group_of(info) != group.parameters) continue;
     check_tensors(checkpoint, info, section);
     for (const Overlap& o : list_overlaps(info, group.pieces)) {
-      buffer.resize(static_cast<size_t>(o.end - o.begin));
-      for (const model::ElementRun& run : model::list_runs(info, o.begin, o.end))
-        checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
-                        buffer.data() + run.in_parameter - o.begin);
-      num_rounded += upload_rounded(tensor::compute_stream(own.device()),
-                                    own.rows(o.at, o.at + o.end - o.begin), buffer);
+      for (int64_t begin = o.begin; begin < o.end; begin += kConvertedAtOnce) {
+        const int64_t end = std::min(o.end, begin + kConvertedAtOnce), at = o.at + begin - o.begin;
+        buffer.resize(static_cast<size_t>(end - begin));
+        for (const model::ElementRun& run : model::list_runs(info, begin, end))
+          checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
+                          buffer.data() + run.in_parameter - begin);
+        num_rounded += upload_rounded(tensor::compute_stream(own.device()),
+                                      own.rows(at, at + end - begin), buffer);
+      }
     }
   }
   return num_rounded;

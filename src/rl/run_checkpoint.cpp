@@ -92,7 +92,6 @@ struct CheckpointWriter::Snapshot {
       for (const auto& part : info.parts)
         if (listed.insert(part.name).second)
           tensors.push_back({section, part.name, values.dtype, part.shape});
-      if (!info.is_counted) continue;  // another rank writes its copy
       for (const Overlap& o : list_overlaps(info, group.pieces))
         model::add_checkpoint_pieces(
             info, o.begin, o.end, section, values.dtype,

@@ -7,6 +7,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/ops/elementwise.h"
 
 namespace slimexx::train {
@@ -231,10 +232,14 @@ std::vector<ops::ElementRange> ShardedAdamW::counted_ranges(const OwnedGroup& gr
   for (const OwnedPiece& piece : group.pieces) {
     int64_t begin = piece.range.begin;
     for (const auto& info : store_.infos()) {
-      if (info.is_counted || &store_.group_of(info) != group.parameters) continue;
+      if (&store_.group_of(info) != group.parameters) continue;
       if (info.offset + info.num_elements() <= begin || info.offset >= piece.range.end) continue;
-      append_range(ranges, begin, info.offset);
-      begin = info.offset + info.num_elements();
+      for (const dist::Range& copied : model::list_copied_ranges(info)) {
+        if (info.offset + copied.end <= begin || info.offset + copied.begin >= piece.range.end)
+          continue;
+        append_range(ranges, begin, info.offset + copied.begin);
+        begin = info.offset + copied.end;
+      }
     }
     append_range(ranges, begin, piece.range.end);
   }

@@ -61,10 +61,12 @@ TEST(Layout, EveryElementIsCountedOnce) {
     const dist::GridPosition position = grid.position(rank);
     for (const ParameterInfo& info : *layout.ranks[static_cast<size_t>(rank)]) {
       const bool is_expert = info.reduce_group == ReduceGroup::kExpert;
-      if (!info.is_counted || (is_expert ? position.edp : position.dp) > 0) continue;
-      for (const ElementRun& run : list_runs(info))
+      if ((is_expert ? position.edp : position.dp) > 0) continue;
+      for (const ElementRun& run : list_runs(info)) {
+        if (!info.parts[run.part].is_counted) continue;
         for (int64_t i = 0; i < run.size; ++i)
           ++counted[info.parts[run.part].name][static_cast<size_t>(run.on_disk + i)];
+      }
     }
   }
   for (const auto& [name, counts] : counted)
@@ -104,7 +106,7 @@ TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
   };
   for (int tp = 0; tp < 4; ++tp) {
     EXPECT_EQ(keys(tp).parts[0].begin[0], tp / 2 * 2);
-    EXPECT_EQ(keys(tp).is_counted, tp % 2 == 0);
+    EXPECT_EQ(keys(tp).parts[0].is_counted, tp % 2 == 0);
   }
   try {
     narrow(made_up_parameters()[0], {.tp = 3}, {});
@@ -248,9 +250,8 @@ TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
           info.num_elements(),
           is_expert ? grid.size(dist::GridAxis::kEdp) : grid.size(dist::GridAxis::kDp), 1);
       const auto& slice = slices[static_cast<size_t>(is_expert ? position.edp : position.dp)];
-      if (info.is_counted)
-        add_checkpoint_pieces(info, slice.begin, slice.end, "master", tensor::DType::kF32,
-                              store.weight(info.id).raw(), pieces);
+      add_checkpoint_pieces(info, slice.begin, slice.end, "master", tensor::DType::kF32,
+                            store.weight(info.id).raw(), pieces);
     }
     shards.push_back(io::write_shard(dir_.file("step"), rank, kRanks, tensors, pieces));
   }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cpu_context.h"
+#include "model/cut_parameters.h"
 #include "model/made_up_family.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/dist/thread_ranks.h"
@@ -99,28 +100,6 @@ TEST(WeightPlan, CopiesShareTheSending) {
   const auto [least, most] = std::ranges::minmax(sent);
   EXPECT_GT(least, 0);
   EXPECT_LE(most - least, 48) << "the largest box";
-}
-
-// Two matrices that rows or columns cut, and heads: queries, and two heads of keys.
-std::vector<ParameterInfo> cut_parameters(int axis_of_up, int axis_of_down) {
-  const auto matrix = [](const char* name, int axis) {
-    return ParameterInfo{.name = name,
-                         .shape = {12, 12},
-                         .shards = {{.axis = axis}},
-                         .parts = {{.name = name, .shape = {12, 12}}}};
-  };
-  std::vector<ParameterInfo> infos{matrix("up", axis_of_up), matrix("down", axis_of_down)};
-  infos.push_back({.name = "qk",
-                   .shape = {28, 4},
-                   .shards = {{.axis = 0, .sections = {{24, 2}, {4, 2}}}},
-                   .parts = {{.name = "q", .shape = {24, 4}, .at = {0, 0}},
-                             {.name = "k", .shape = {4, 4}, .at = {24, 0}}}});
-  infos.push_back({.name = "norm", .shape = {12}, .parts = {{.name = "norm", .shape = {12}}}});
-  for (size_t i = 0; i < infos.size(); ++i) {
-    infos[i].id = static_cast<ParameterId>(i);
-    complete_parts(infos[i]);
-  }
-  return infos;
 }
 
 // A value that tells tensor and element.

@@ -42,6 +42,9 @@ struct ElementRun {
 std::vector<ElementRun> list_runs(const ParameterInfo& info, int64_t begin, int64_t end);
 std::vector<ElementRun> list_runs(const ParameterInfo& info);
 
+// Elements of the flattened parameter that other ranks count (HfPart::is_counted), ascending.
+std::vector<dist::Range> list_copied_ranges(const ParameterInfo& info);
+
 // A tensor on disk and the places of its elements in parameters.
 struct TensorSource {
   std::string name;

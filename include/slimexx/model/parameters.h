@@ -44,6 +44,9 @@ struct HfPart {
   // Neighbouring rows of the box (elements, if it has one dimension) are this many rows apart in
   // the parameter: 2 turns two halves into pairs.
   int64_t row_step = 1;
+  // Of the ranks that hold this box, data-parallel ones aside, this one counts it in norms and
+  // writes it to checkpoints; set by a Layout.
+  bool is_counted = true;
 };
 
 // How an axis of the grid cuts a dimension of a parameter. Each section of the dimension is cut
@@ -70,9 +73,6 @@ struct ParameterInfo {
   // Backward adds to its gradient; the gradients of the others it writes first.
   bool zero_before_backward = false;
   std::vector<HfPart> parts = {};  // cover the parameter exactly
-  // Of the ranks that hold these elements, data-parallel ones aside, this one counts them in norms
-  // and writes them to files; set by a Layout.
-  bool is_counted = true;
 
   // Set by the store.
   ParameterId id = kNoParameter;
@@ -150,7 +150,7 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
 void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint);
 // Elements [begin, end) of a parameter as pieces of a checkpoint's tensors: ranges where they are
 // no more than boxes would be. `values`, of `dtype`, points to where the parameter's first element
-// lies, or would.
+// lies, or would. Boxes that another rank counts are left to it.
 void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end,
                            const std::string& section, tensor::DType dtype, const void* values,
                            std::vector<io::CheckpointPiece>& pieces);

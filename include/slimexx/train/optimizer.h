@@ -58,7 +58,7 @@ class ShardedAdamW {
   void start_remaining_parts(const ops::Context& ctx);
   // Sums what is left of the gradients over ranks, each into its owner's; returns their global
   // 2-norm (NaN or Inf if any gradient is), in which of replicas one counts
-  // (ParameterInfo::is_counted). Collective.
+  // (HfPart::is_counted). Collective.
   double reduce_gradients(const ops::Context& ctx);
   // One update with the reduced gradients, scaled down to clip_grad where `gradient_norm` exceeds
   // it; then every rank has the new weights. Collective.
