@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "slimexx/kernels/sampling_parameters.h"
+
 namespace slimexx::kernels {
 
 inline constexpr int64_t kLogSumTile = 256;
@@ -43,19 +45,6 @@ cudaError_t log_probs_backward(void* dlogits, int64_t dlogits_stride, const Logi
                                const float* lse, const int32_t* targets, const float* entropies,
                                const float* dlog_probs, const float* dentropies, float temperature,
                                cudaStream_t stream);
-
-// One row's sampling parameters, as the engine stages them (48 bytes).
-struct SamplingParameters {
-  float temperature = 1.0f;
-  float top_p = 1.0f;  // 1: off
-  int32_t top_k = 0;   // 0: off
-  float min_p = 0.0f;  // 0: off
-  int32_t greedy = 0;  // 1: the largest logit, the lowest id of equals
-  uint32_t unused = 0;
-  uint64_t seed = 0;  // Philox key of the sample
-  uint32_t counter[4] = {0, 0, 0, 0};
-};
-static_assert(sizeof(SamplingParameters) == 48);
 
 // Raw logits in, one token a row out. Normalises as normalize_logits with the row's own
 // temperature; log_probs[r] = z[r, token] - lse[r], before any truncation. Truncation order: top_k,

@@ -2,22 +2,14 @@
 #pragma once
 #include <cstdint>
 
+#include "slimexx/kernels/sampling_parameters.h"
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {
 
 // How one row is sampled: one record of 48 bytes in a table that the engine stages.
-struct SamplingRow {
-  float temperature = 1.0f;
-  float top_p = 1.0f;  // 1: off
-  int32_t top_k = 0;   // 0: off
-  float min_p = 0.0f;  // 0: off
-  int32_t greedy = 0;  // 1: the largest logit, the lowest id of equals
-  uint32_t unused = 0;
-  uint64_t seed = 0;  // Philox key of the sample
-  uint32_t counter[4] = {0, 0, 0, 0};
-};
-static_assert(sizeof(SamplingRow) == 48);
+using SamplingRow = kernels::SamplingParameters;
+
 // (scratch) One token per row of raw logits[R,V] f32, which may be overwritten. A row is normalised
 // as by normalize_logits with its own temperature; tokens[R] i32 and log_probs[R] = logits[r,token]
 // - lse, before any truncation (N9). Truncation order: top_k, then top_p over

@@ -8,11 +8,6 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-static_assert(sizeof(SamplingRow) == sizeof(kernels::SamplingParameters) &&
-              offsetof(SamplingRow, greedy) == offsetof(kernels::SamplingParameters, greedy) &&
-              offsetof(SamplingRow, seed) == offsetof(kernels::SamplingParameters, seed) &&
-              offsetof(SamplingRow, counter) == offsetof(kernels::SamplingParameters, counter));
-
 kernels::LogitRows logit_rows(const Tensor& logits) {
   return {.logits = logits.f32(),
           .stride = logits.stride(0),
@@ -118,8 +113,8 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
   const ScratchScope scratch(ctx, kernels::sample_tokens_workspace(logits.dim(0), logits.dim(1)));
   if (ctx.planning()) return;
   SLX_CUDA(kernels::sample_tokens(tokens.i32(), log_probs.f32(), logit_rows(logits),
-                                  rows.data<kernels::SamplingParameters>(), allowed_tokens,
-                                  scratch.data(), handle(ctx)));
+                                  rows.data<SamplingRow>(), allowed_tokens, scratch.data(),
+                                  handle(ctx)));
 }
 
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
