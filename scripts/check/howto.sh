@@ -17,6 +17,7 @@ rm -rf "$tree"
 mkdir -p "$tree/tests" "$tree/objects"
 cp -r "$source/src" "$source/include" "$tree/"
 find "$source/tests" -mindepth 1 -maxdepth 1 ! -name golden ! -name fuzz -exec cp -r {} "$tree/tests/" \;
+cp -rs "$source/tests/golden" "$tree/tests/"  # links: some programs list the golden models when they start
 cd "$tree"
 
 fail() { echo "howto.sh: $page: $*" >&2; exit 1; }
