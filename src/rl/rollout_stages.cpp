@@ -106,12 +106,12 @@ void hand_over_weights(const Session& session, RolloutSide& rollout_side) {
   if (!rollout_side.engine) return;
   const model::WeightTraffic traffic = rollout_side.hand_over->move();
   rollout_side.engine->on_weights_updated();
-  std::string line = fmt::format(
-      "weights handed over in {}: {} aliased, {} copied, {} sent, {} received",
-      format_duration(span.seconds()), format_bytes(static_cast<double>(traffic.aliased)),
-      format_bytes(static_cast<double>(traffic.copied)),
-      format_bytes(static_cast<double>(traffic.sent)),
-      format_bytes(static_cast<double>(traffic.received)));
+  std::string line =
+      fmt::format("weights handed over in {:.2f} ms: {} aliased, {} copied, {} sent, {} received",
+                  span.seconds() * 1e3, format_bytes(static_cast<double>(traffic.aliased)),
+                  format_bytes(static_cast<double>(traffic.copied)),
+                  format_bytes(static_cast<double>(traffic.sent)),
+                  format_bytes(static_cast<double>(traffic.received)));
   const bool is_checked = session.config.debug.check_weight_hash;
   if (is_checked)
     line += fmt::format("; hash {:016x} on both sides",
