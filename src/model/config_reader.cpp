@@ -27,6 +27,8 @@ void ConfigReader::fail(const std::string& what, const std::string& hint) const 
       where_);
 }
 
+bool ConfigReader::has(const std::string& key) const { return find(config_, key) != nullptr; }
+
 std::optional<int64_t> ConfigReader::optional_size(const std::string& key) const {
   if (find(config_, key) == nullptr) return std::nullopt;
   return size(key);
@@ -122,9 +124,11 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
     rope.factor = nested.positive_number("factor");
   } else if (type == "llama3") {
     read_llama3_scaling(rope, nested);
+  } else if (type == "yarn") {
+    read_yarn_scaling(rope, nested);
   } else {
     fail(fmt::format("rope type \"{}\" is not supported", type),
-         "supported: default, linear, llama3");
+         "supported: default, linear, llama3, yarn");
   }
   return rope;
 }
@@ -164,8 +168,7 @@ void ConfigReader::check_quantization() const {
        "use the unquantised checkpoint; if the weights are plain ones, remove the entry");
 }
 
-LayerSpec ConfigReader::read_dense_layer(const ModelSpec& spec,
-                                         const FamilyDefaults& defaults) const {
+GqaSpec ConfigReader::read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const {
   GqaSpec attention{.hidden_size = spec.hidden_size, .rms_norm_eps = spec.rms_norm_eps};
   attention.num_heads = size("num_attention_heads", 1 << 16);
   // null is a statement of its own: as many as heads.
@@ -186,9 +189,11 @@ LayerSpec ConfigReader::read_dense_layer(const ModelSpec& spec,
   attention.head_dim = head_dim.value_or(spec.hidden_size / attention.num_heads);
   if (attention.head_dim > 1024)
     fail(fmt::format("head_dim is {}, at most 1024 is supported", attention.head_dim));
-  const DenseMlpSpec mlp{.hidden_size = spec.hidden_size,
-                         .intermediate_size = size("intermediate_size", 1 << 24)};
-  return {.attention = attention, .mlp = mlp};
+  return attention;
+}
+
+DenseMlpSpec ConfigReader::read_dense_mlp(const ModelSpec& spec) const {
+  return {.hidden_size = spec.hidden_size, .intermediate_size = size("intermediate_size", 1 << 24)};
 }
 
 // The dtype that exports are written in.
@@ -203,8 +208,8 @@ tensor::DType ConfigReader::read_dtype() const {
   return *dtype;
 }
 
-ModelSpec ConfigReader::read_common(const std::string& family,
-                                    const FamilyDefaults& defaults) const {
+ModelSpec ConfigReader::read_globals(const std::string& family,
+                                     const FamilyDefaults& defaults) const {
   ModelSpec spec;
   spec.family = family;
   const Json* names = find(config_, "architectures");
@@ -213,7 +218,6 @@ ModelSpec ConfigReader::read_common(const std::string& family,
   }
   spec.vocab_size = size("vocab_size", 1 << 24);
   spec.hidden_size = size("hidden_size", 1 << 20);
-  const int64_t num_layers = size("num_hidden_layers", 4096);
   spec.max_positions = optional_size("max_position_embeddings").value_or(32768);
   spec.rms_norm_eps = positive_number("rms_norm_eps", defaults.rms_norm_eps);
   spec.initializer_range = positive_number("initializer_range", 0.02);
@@ -230,9 +234,17 @@ ModelSpec ConfigReader::read_common(const std::string& family,
   check_attention();
   check_quantization();
   spec.checkpoint_dtype = read_dtype();
-  const LayerSpec layer = read_dense_layer(spec, defaults);
-  spec.rope = read_rope(std::get<GqaSpec>(layer.attention).head_dim, defaults);
-  spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", 4096)));
+  return spec;
+}
+
+ModelSpec ConfigReader::read_common(const std::string& family,
+                                    const FamilyDefaults& defaults) const {
+  ModelSpec spec = read_globals(family, defaults);
+  const GqaSpec attention = read_gqa(spec, defaults);
+  spec.rope = read_rope(attention.head_dim, defaults);
+  for (LayerSpec& layer : spec.layers)
+    layer = {.attention = attention, .mlp = read_dense_mlp(spec)};
   return spec;
 }
 

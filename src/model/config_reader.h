@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "slimexx/base/json.h"
 #include "slimexx/model/parameters.h"
@@ -26,26 +27,46 @@ class ConfigReader {
 
   int64_t size(const std::string& key, int64_t max = int64_t{1} << 31) const;  // required, 1..max
   std::optional<int64_t> optional_size(const std::string& key) const;  // absent or null: nullopt
-  double positive_number(const std::string& key) const;                // required
+  bool has(const std::string& key) const;                              // and it is not null
+  int64_t count(const std::string& key, int64_t fallback, int64_t max) const;  // 0..max
+  double positive_number(const std::string& key) const;                        // required
   double positive_number(const std::string& key, double fallback) const;
   bool flag(const std::string& key, bool fallback) const;
   std::string text(const std::string& key, const std::string& fallback) const;
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
 
+  // Indices of layers; absent or null: none.
+  std::vector<int64_t> list_layers(const std::string& key, int64_t num_layers) const;
+  // `rule` with the sizes: the experts, the choices of a token (num_experts_per_tok), and the
+  // groups (n_group, topk_group).
+  ops::RouterRule read_router(const std::string& num_experts_key, ops::RouterRule rule) const;
+  // The experts of GLM and DeepSeek (noaux_tc): sigmoid routing with a correction bias, and a
+  // shared expert. Layers are as mlp_layer_types says, else dense before first_k_dense_replace.
+  // MTP layers are as the last, with experts.
+  void read_sigmoid_experts(ModelSpec& spec, int64_t num_dense_layers) const;
+
+  // The same with latent attention in place of grouped queries.
+  ModelSpec read_latent(const std::string& family, const FamilyDefaults& defaults) const;
   // What all dense decoders share: sizes, norms, embeddings, rope_theta and scaling from
   // rope_parameters (transformers 5), rope_theta + rope_scaling (4), dtype; layers that are all
   // alike, of grouped-query attention and a dense MLP without biases.
   ModelSpec read_common(const std::string& family, const FamilyDefaults& defaults) const;
 
  private:
+  void check_text(const std::string& key, const std::string& wanted) const;
+  std::vector<bool> read_sparse_layers(int64_t num_layers, int64_t num_dense_layers) const;
   const Json* rope_object() const;
   double partial_rotary_factor(double fallback) const;
   void check_attention() const;
   void check_quantization() const;
   tensor::DType read_dtype() const;
-  LayerSpec read_dense_layer(const ModelSpec& spec, const FamilyDefaults& defaults) const;
+  ModelSpec read_globals(const std::string& family, const FamilyDefaults& defaults) const;
+  GqaSpec read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const;
+  MlaSpec read_mla(const ModelSpec& spec) const;
+  DenseMlpSpec read_dense_mlp(const ModelSpec& spec) const;
   RopeSpec read_rope(int64_t head_dim, const FamilyDefaults& defaults) const;
   void read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const;
+  void read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested) const;
   const Json& config_;
   std::string where_;
 };
@@ -54,6 +75,10 @@ class ConfigReader {
 ModelSpec read_llama_spec(const Json& config, const std::string& where);
 ModelSpec read_qwen2_spec(const Json& config, const std::string& where);
 ModelSpec read_qwen3_spec(const Json& config, const std::string& where);
+ModelSpec read_qwen3_moe_spec(const Json& config, const std::string& where);
+ModelSpec read_glm4_moe_spec(const Json& config, const std::string& where);
+ModelSpec read_glm4_moe_lite_spec(const Json& config, const std::string& where);
+ModelSpec read_deepseek_v3_spec(const Json& config, const std::string& where);
 ModelSpec read_glm4_spec(const Json& config, const std::string& where);
 
 }  // namespace slimexx::model

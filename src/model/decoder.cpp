@@ -22,8 +22,10 @@ using tensor::ArenaScope;
 
 // Throws Error(kInput) for sizes that the kernels of a device do not serve.
 void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
-  for (const LayerSpec& layer : spec.layers)
+  for (const LayerSpec& layer : spec.layers) {
     std::visit([&](const auto& block) { check_device_sizes(block, device); }, layer.attention);
+    std::visit([&](const auto& block) { check_device_sizes(block, device); }, layer.mlp);
+  }
   check_device_sizes(spec.head(), device);
   if (device.is_cpu() || spec.hidden_size <= ops::kMaxRowWidth) return;
   throw Error(ErrorCode::kInput,

@@ -55,7 +55,9 @@ const Family& find_family(const Json& config, const std::string& where) {
 void check_spec(const ModelSpec& spec, const std::string& where) {
   const int64_t rotary_dim = spec.rope.rotary_dim;
   for (const LayerSpec& layer : spec.layers) {
-    const int64_t head_dim = std::get<GqaSpec>(layer.attention).head_dim;
+    const auto* gqa = std::get_if<GqaSpec>(&layer.attention);
+    const int64_t head_dim =
+        gqa != nullptr ? gqa->head_dim : std::get<MlaSpec>(layer.attention).rope_dim;
     if (rotary_dim >= 2 && rotary_dim % 2 == 0 && rotary_dim <= head_dim) continue;
     throw Error(
         ErrorCode::kInput,
@@ -73,7 +75,11 @@ const std::vector<Family>& list_families() {
       {"llama", {"LlamaForCausalLM"}, {"llama"}, read_llama_spec},
       {"qwen2", {"Qwen2ForCausalLM"}, {"qwen2"}, read_qwen2_spec},
       {"qwen3", {"Qwen3ForCausalLM"}, {"qwen3"}, read_qwen3_spec},
+      {"qwen3_moe", {"Qwen3MoeForCausalLM"}, {"qwen3_moe"}, read_qwen3_moe_spec},
       {"glm4", {"Glm4ForCausalLM"}, {"glm4"}, read_glm4_spec},
+      {"glm4_moe", {"Glm4MoeForCausalLM"}, {"glm4_moe"}, read_glm4_moe_spec},
+      {"glm4_moe_lite", {"Glm4MoeLiteForCausalLM"}, {"glm4_moe_lite"}, read_glm4_moe_lite_spec},
+      {"deepseek_v3", {"DeepseekV3ForCausalLM"}, {"deepseek_v3"}, read_deepseek_v3_spec},
   };
   return families;
 }

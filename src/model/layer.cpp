@@ -47,9 +47,11 @@ void project_qkv(const ops::Context& ctx, const LayerPlace& place, const LayerPa
   std::visit(project, place.spec.attention);
 }
 
-void attend(const ops::Context& ctx, const LayerPlace& place, const LayerTape& tape) {
+void attend(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
+            const LayerTape& tape) {
   const auto attend_in = [&](const auto& spec) {
-    attend(ctx, spec, place.batch, place.pages, tape_of_kind(spec, tape.attention));
+    attend(ctx, spec, of_kind<Tensor>(spec, w.attention), place.batch, place.pages,
+           tape_of_kind(spec, tape.attention));
   };
   std::visit(attend_in, place.spec.attention);
 }
@@ -146,10 +148,10 @@ void attention_backward(const ops::Context& ctx, const LayerPlace& place,
 
 }  // namespace
 
-LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec, int64_t layer) {
-  const std::string own = fmt::format("layers.{}.", layer);
-  const std::string hf = fmt::format("model.layers.{}.", layer);
-  const LayerSpec& s = spec.layer(layer);
+LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec, const LayerSpec& s,
+                                     int64_t index) {
+  const std::string own = fmt::format("layers.{}.", index);
+  const std::string hf = fmt::format("model.layers.{}.", index);
   LayerParameters<ParameterId> p;
   p.input_norm =
       list.add_norm(own + "input_norm.weight", hf + "input_layernorm.weight", spec.hidden_size);
@@ -208,7 +210,7 @@ void layer_forward(const ops::Context& ctx, const LayerPlace& place,
   LayerTape tape = kept;
   allocate_rest(ctx.arena, place, tape.x.dim(0), false, tape);
   project_qkv(ctx, place, w, tape, normed);
-  attend(ctx, place, tape);
+  attend(ctx, place, w, tape);
   add_attention(ctx, place, w, tape, normed, false);
   project_up(ctx, place, w, tape, normed);
   const Tensor down = place.spec.sandwich_norms

@@ -1,10 +1,34 @@
 // The parameters of a model or stage, in store order, and the views that blocks compute with.
+#include <fmt/format.h>
+
 #include "model/parameter_list.h"
+#include "slimexx/io/hf_folder.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/model/families.h"
 
 namespace slimexx::model {
 namespace {
+
+// An MTP layer is not trained: its parameters pass from checkpoint to export as they are.
+void declare_frozen(ParameterList& list, const ModelSpec& spec, const MtpSpec& mtp, int64_t index) {
+  const size_t begin = list.infos.size();
+  const int64_t h = spec.hidden_size;
+  const std::string own = fmt::format("layers.{}.", index);
+  const std::string hf = fmt::format("model.layers.{}.", index);
+  list.add_norm(own + "embedding_norm.weight", hf + "enorm.weight", h);
+  list.add_norm(own + "hidden_norm.weight", hf + "hnorm.weight", h);
+  list.add_weight(own + "input.weight", {{hf + "eh_proj.weight", h}}, 2 * h, {});
+  declare(list, spec, mtp.layer, index);
+  list.add_norm(own + "final_norm.weight", hf + "shared_head.norm.weight", h);
+  const Shard by_row{.axis = 0};
+  if (mtp.has_own_embedding)
+    list.add_weight(own + "embedding.weight", {{hf + "embed_tokens.weight", spec.vocab_size}}, h,
+                    {by_row});
+  if (mtp.has_own_head)
+    list.add_weight(own + "head.weight", {{hf + "shared_head.head.weight", spec.vocab_size}}, h,
+                    {by_row});
+  for (size_t i = begin; i < list.infos.size(); ++i) list.infos[i].trainable = false;
+}
 
 StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec& spec,
                                            const StageRange& stage) {
@@ -15,10 +39,12 @@ StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec&
   const bool needs_table = stage.has_embedding || (stage.has_head && spec.tied_embeddings);
   if (needs_table) p.embedding = declare(list, embedding);
   for (int64_t layer = stage.first_layer; layer < stage.end_layer; ++layer)
-    p.layers.push_back(declare(list, spec, layer));
+    p.layers.push_back(declare(list, spec, spec.layer(layer), layer));
   p.head = {kNoParameter, kNoParameter};
   if (stage.has_head)
     p.head = declare(list, spec.head(), spec.tied_embeddings ? p.embedding : kNoParameter);
+  for (size_t i = 0; i < spec.mtp.size() && stage.has_head; ++i)
+    declare_frozen(list, spec, spec.mtp[i], spec.num_layers() + static_cast<int64_t>(i));
   return p;
 }
 
@@ -30,8 +56,16 @@ struct Binder {
     return {view(p.qkv_weight), view(p.qkv_bias), view(p.q_norm),
             view(p.k_norm),     view(p.o_weight), view(p.o_bias)};
   }
+  MlaParameters<Tensor> operator()(const MlaParameters<ParameterId>& p) const {
+    return {view(p.a_weight), view(p.a_bias),   view(p.q_norm),   view(p.kv_norm), view(p.q_weight),
+            view(p.k_weight), view(p.v_weight), view(p.o_weight), view(p.o_bias)};
+  }
   DenseMlpParameters<Tensor> operator()(const DenseMlpParameters<ParameterId>& p) const {
     return {view(p.gate_up_weight), view(p.gate_up_bias), view(p.down_weight), view(p.down_bias)};
+  }
+  MoeMlpParameters<Tensor> operator()(const MoeMlpParameters<ParameterId>& p) const {
+    return {view(p.router_weight), view(p.correction_bias), view(p.gate_up_weight),
+            view(p.down_weight), (*this)(p.shared)};
   }
   LayerParameters<Tensor> operator()(const LayerParameters<ParameterId>& p) const {
     LayerParameters<Tensor> bound{.input_norm = view(p.input_norm),
@@ -58,6 +92,18 @@ ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View&
 }
 
 }  // namespace
+
+void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder) {
+  for (size_t i = 0; i < spec.mtp.size(); ++i) {
+    const std::string hf = fmt::format("model.layers.{}.", spec.layers.size() + i);
+    if (folder.find(hf + "eh_proj.weight") == nullptr) {
+      spec.mtp.resize(i);
+      return;
+    }
+    spec.mtp[i].has_own_embedding = folder.find(hf + "embed_tokens.weight") != nullptr;
+    spec.mtp[i].has_own_head = folder.find(hf + "shared_head.head.weight") != nullptr;
+  }
+}
 
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage) {
   ParameterList list;

@@ -4,6 +4,11 @@
 
 namespace slimexx::model {
 
+ParameterId ParameterList::add(ParameterInfo info) {
+  infos.push_back(std::move(info));
+  return static_cast<ParameterId>(infos.size() - 1);
+}
+
 ParameterId ParameterList::add_weight(const std::string& name, const std::vector<HfRows>& parts,
                                       int64_t columns, std::vector<Shard> shards) {
   ParameterInfo info{.name = name, .shape = {0, columns}, .shards = std::move(shards)};
@@ -12,8 +17,7 @@ ParameterId ParameterList::add_weight(const std::string& name, const std::vector
         {.name = part.name, .shape = {part.rows, columns}, .at = {info.shape[0], 0}});
     info.shape[0] += part.rows;
   }
-  infos.push_back(std::move(info));
-  return static_cast<ParameterId>(infos.size() - 1);
+  return add(std::move(info));
 }
 
 ParameterId ParameterList::add_vector(const std::string& name, const std::vector<HfRows>& parts,
@@ -28,8 +32,7 @@ ParameterId ParameterList::add_vector(const std::string& name, const std::vector
     info.parts.push_back({.name = part.name, .shape = {part.rows}, .at = {info.shape[0]}});
     info.shape[0] += part.rows;
   }
-  infos.push_back(std::move(info));
-  return static_cast<ParameterId>(infos.size() - 1);
+  return add(std::move(info));
 }
 
 ParameterId ParameterList::add_bias_if(bool wanted, const std::string& name,

@@ -30,6 +30,9 @@ class ParameterList {
     return add_norm_if(true, name, hf_name, size);
   }
 
+  // Any other.
+  ParameterId add(ParameterInfo info);
+
   std::vector<ParameterInfo> infos;
 
  private:

@@ -1,5 +1,6 @@
 #include "rotary_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -19,7 +20,31 @@ float scale_llama3(const RopeSpec& rope, float frequency) {
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
+// The pair that turns `rotations` times over the original context: where yarn's ramp begins or
+// ends.
+double yarn_pair(const RopeSpec& rope, double rotations) {
+  return static_cast<double>(rope.rotary_dim) *
+         std::log(static_cast<double>(rope.original_max_positions) /
+                  (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
+}
+
+// Yarn: fast pairs keep their frequency, slow ones are slowed by `factor`, those between blended.
+float scale_yarn(const RopeSpec& rope, int64_t pair, float frequency) {
+  const auto last = static_cast<double>(rope.rotary_dim - 1);
+  const double low = std::max(std::floor(yarn_pair(rope, rope.beta_fast)), 0.0);
+  double high = std::min(std::ceil(yarn_pair(rope, rope.beta_slow)), last);
+  if (low == high) high += 0.001;
+  const double ramp = std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
+  const auto slowed = static_cast<float>(ramp);
+  return frequency / static_cast<float>(rope.factor) * slowed + frequency * (1 - slowed);
+}
+
 }  // namespace
+
+double yarn_scale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
 
 // Rounded to f32 where the reference rounds: exponent, power, reciprocal, each step of a scaling.
 // One unit in the last place of a frequency is 6e-5 radians at position 1000.
@@ -33,6 +58,7 @@ std::vector<float> inverse_frequencies(const RopeSpec& rope) {
     float frequency = 1.0f / power;
     if (rope.scaling == RopeScaling::kLinear) frequency /= static_cast<float>(rope.factor);
     if (rope.scaling == RopeScaling::kLlama3) frequency = scale_llama3(rope, frequency);
+    if (rope.scaling == RopeScaling::kYarn) frequency = scale_yarn(rope, i, frequency);
     result.push_back(frequency);
   }
   return result;
@@ -41,12 +67,13 @@ std::vector<float> inverse_frequencies(const RopeSpec& rope) {
 void fill_rotary_tables(const RopeSpec& rope, int64_t num_positions, std::span<float> cos,
                         std::span<float> sin) {
   const std::vector<float> frequencies = inverse_frequencies(rope);
+  const auto scale = static_cast<float>(rope.table_scale);
   size_t at = 0;
   for (int64_t p = 0; p < num_positions; ++p) {
     for (const float frequency : frequencies) {
       const float angle = static_cast<float>(p) * frequency;
-      cos[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      sin[at++] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      cos[at] = scale * static_cast<float>(std::cos(static_cast<double>(angle)));
+      sin[at++] = scale * static_cast<float>(std::sin(static_cast<double>(angle)));
     }
   }
 }

@@ -14,4 +14,7 @@ std::vector<float> inverse_frequencies(const RopeSpec& rope);  // [rotary_dim/2]
 void fill_rotary_tables(const RopeSpec& rope, int64_t num_positions, std::span<float> cos,
                         std::span<float> sin);
 
+// Yarn's scale for a context stretched by `factor`: 0.1 mscale ln(factor) + 1.
+double yarn_scale(double factor, double mscale);
+
 }  // namespace slimexx::model

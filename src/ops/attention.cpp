@@ -45,15 +45,20 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
   }
 }
 
+// Values may be narrower than keys on the CPU alone.
+void check_value_width(const char* op, const Context& ctx, const Tensor& q, int64_t width) {
+  SLX_CHECK(width == q.dim(2) || (ctx.device().is_cpu() && width < q.dim(2)),
+            "{}: values of {} for keys of {} elements", op, width, q.dim(2));
+}
+
 void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tensor& k,
                 const Tensor& v, const AttentionLayout& layout) {
   if (layout.page_table.defined()) {
     check_compute(op, "k", ctx, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", ctx, v, {k.dim(0), layout.page_tokens, k.dim(2), q.dim(2)},
-                  Strides::kRows);
+    check_compute(op, "v", ctx, v, {k.dim(0), layout.page_tokens, k.dim(2), kAny}, Strides::kRows);
   } else {
     check_compute(op, "k", ctx, k, {q.dim(0), kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", ctx, v, {q.dim(0), k.dim(1), q.dim(2)}, Strides::kRows);
+    check_compute(op, "v", ctx, v, {q.dim(0), k.dim(1), kAny}, Strides::kRows);
   }
   const int64_t kv_heads = k.dim(-2);
   SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
@@ -66,10 +71,12 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Ten
                        const AttentionLayout& layout, float scale) {
   constexpr const char* kOp = "attention_forward";
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
-  check_compute(kOp, "out", ctx, out, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
+  check_compute(kOp, "out", ctx, out, {q.dim(0), q.dim(1), kAny}, Strides::kRows);
+  check_value_width(kOp, ctx, q, out.dim(2));
   if (lse.defined()) check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);
+  SLX_CHECK_GE(v.dim(-1), out.dim(2));
   SLX_CHECK_GT(scale, 0.0f);
   if (q.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::attention_forward(out, lse, q, k, v, layout, scale);
@@ -84,10 +91,12 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);
-  for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}, {"dq", &dq}})
-    check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
-  for (const auto& [name, x] : {std::pair{"dk", &dk}, {"dv", &dv}})
-    check_compute(kOp, name, ctx, *x, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}})
+    check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), v.dim(2)}, Strides::kRows);
+  check_value_width(kOp, ctx, q, v.dim(2));
+  check_compute(kOp, "dq", ctx, dq, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
+  check_compute(kOp, "dk", ctx, dk, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  check_compute(kOp, "dv", ctx, dv, {k.dim(0), k.dim(1), v.dim(2)}, Strides::kRows);
   check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   SLX_CHECK_GT(scale, 0.0f);
   if (q.dim(0) == 0) return;
@@ -100,10 +109,12 @@ void write_kv_pages(const Context& ctx, Tensor k_pages, Tensor v_pages, Tensor k
                     Tensor slots) {
   constexpr const char* kOp = "write_kv_pages";
   check_f32(kOp, "k", ctx, k, {kAny, kAny, kAny}, Strides::kRows);
-  check_f32(kOp, "v", ctx, v, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  if (v_pages.defined())
+    check_f32(kOp, "v", ctx, v, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
   check_f32(kOp, "k_pages", ctx, k_pages, {kAny, kAny, k.dim(1), k.dim(2)}, Strides::kRows);
-  check_f32(kOp, "v_pages", ctx, v_pages, {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)},
-            Strides::kRows);
+  if (v_pages.defined())
+    check_f32(kOp, "v_pages", ctx, v_pages, {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)},
+              Strides::kRows);
   check_i32(kOp, "slots", ctx, slots, {k.dim(0)});
   if (k.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::write_kv_pages(k_pages, v_pages, k, v, slots);

@@ -54,7 +54,8 @@ std::vector<io::HfTensor> list_tensors(const model::ModelSpec& spec) {
   std::vector<model::ParameterInfo> infos = model::list_parameters(spec);
   for (model::ParameterInfo& info : infos) model::complete_parts(info);
   for (const model::TensorSource& source : model::list_tensor_sources(infos))
-    tensors.push_back({source.name, spec.checkpoint_dtype, source.shape, {}});
+    tensors.push_back(
+        {source.name, source.dtype.value_or(spec.checkpoint_dtype), source.shape, {}});
   return tensors;
 }
 
@@ -105,7 +106,7 @@ void write_rows(io::HfFolderWriter& writer, const std::string& name,
 }
 
 void write_held(io::HfFolderWriter& writer, const model::ParameterStore& store,
-                const model::HeldTensors& tensors, int rank, tensor::DType dtype) {
+                const model::HeldTensors& tensors, int rank, tensor::DType checkpoint_dtype) {
   WindowReader reader(store);
   for (const auto& [name, tensor] : tensors) {
     for (const model::HeldBox& held : tensor.boxes) {
@@ -115,8 +116,9 @@ void write_held(io::HfFolderWriter& writer, const model::ParameterStore& store,
           held.box,
           model::share_rows(0, held.box.end[0] - held.box.begin[0],
                             static_cast<size_t>(own - held.holders.begin()), held.holders.size()));
-      write_rows(writer, name, tensor, rows, model::place_inside(own->place, held.box, rows),
-                 store.infos()[static_cast<size_t>(own->place.parameter)], dtype, reader);
+      const auto& info = store.infos()[static_cast<size_t>(own->place.parameter)];
+      write_rows(writer, name, tensor, rows, model::place_inside(own->place, held.box, rows), info,
+                 info.dtype.value_or(checkpoint_dtype), reader);
     }
   }
 }

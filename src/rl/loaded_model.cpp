@@ -21,6 +21,7 @@ LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks) {
   m.directory = folder.directory();
   m.folder = std::make_unique<io::HfFolder>(std::move(folder));
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
+  model::drop_missing_mtp(m.spec, *m.folder);
   m.eos_token_ids = m.folder->eos_token_ids();
   m.layout = make_model_layout(m.spec, ranks);
   m.rank = ranks != nullptr ? ranks->rank : 0;

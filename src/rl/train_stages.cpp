@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
@@ -49,12 +50,13 @@ void report_mismatch(const Session& session, int64_t rollout, const LogProbCompa
   if (session.is_root()) log_warn("{}", what);
 }
 
-// The tensors of all parameters in f32, as read_values gives elements [begin, begin + n) of one.
+// The tensors of `infos`, parameters of the store, in f32, as read_values gives elements
+// [begin, begin + n) of one.
 template <class ReadValues>
 void write_tensors(const std::string& path, const model::ParameterStore& store,
-                   const ReadValues& read_values) {
+                   const std::vector<model::ParameterInfo>& infos, const ReadValues& read_values) {
   std::vector<io::TensorEntry> entries;
-  const std::vector<model::TensorSource> sources = model::list_tensor_sources(store.infos());
+  const std::vector<model::TensorSource> sources = model::list_tensor_sources(infos);
   for (const auto& source : sources)
     entries.push_back({.name = source.name, .dtype = tensor::DType::kF32, .shape = source.shape});
   io::SafetensorsWriter writer(path, entries, {{"format", "pt"}});
@@ -74,8 +76,11 @@ void dump_gradients(const Session& session, TrainerSide& trainer_side) {
   trainer_side.trainer->gather_gradients();
   if (!session.is_root()) return;
   make_directories(session.config.debug.dump_gradients);
+  std::vector<model::ParameterInfo> trained;
+  std::ranges::copy_if(trainer_side.policy.store->infos(), std::back_inserter(trained),
+                       &model::ParameterInfo::trainable);
   write_tensors(join_path(session.config.debug.dump_gradients, "gradients.safetensors"),
-                *trainer_side.policy.store,
+                *trainer_side.policy.store, trained,
                 [&](const auto& info, int64_t begin, float* values, int64_t n) {
                   trainer_side.policy.store->read_gradients(info, begin, values, n);
                 });
@@ -85,7 +90,7 @@ void dump_weights(const Session& session, const TrainerSide& trainer_side) {
   if (!session.is_root()) return;
   make_directories(session.config.debug.dump_weights);
   write_tensors(join_path(session.config.debug.dump_weights, "weights.safetensors"),
-                *trainer_side.policy.store,
+                *trainer_side.policy.store, trainer_side.policy.store->infos(),
                 [&](const auto& info, int64_t begin, float* values, int64_t n) {
                   trainer_side.policy.store->read_weights(info, begin, values, n);
                 });

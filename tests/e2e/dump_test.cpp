@@ -11,7 +11,7 @@ namespace {
 class Dump : public testing::Test {
  protected:
   void SetUp() override {
-    make_checkpoint(folder_, "llama");
+    make_checkpoint(folder_, "models/llama");
     make_prompts(folder_);
     const Finished f = run_slimexx(
         0, train_arguments(folder_, folder_ / "first",

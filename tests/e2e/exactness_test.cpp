@@ -77,7 +77,7 @@ TEST_P(Exactness, OfEveryTokenWhateverTheEngineDoes) {
 // are compared.
 TEST(ExactnessOfSteps, LaterOnesAreComparedAtIntervals) {
   const Folder folder;
-  make_checkpoint(folder, "llama");
+  make_checkpoint(folder, "models/llama");
   make_prompts(folder);
   const Finished f = run_slimexx(
       0, train_arguments(folder, folder / "run",

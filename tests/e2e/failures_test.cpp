@@ -20,7 +20,7 @@ constexpr double kSoon = 30;  // seconds for a run that lasts one: the machine m
 class Failures : public testing::Test {
  protected:
   void SetUp() override {
-    make_checkpoint(folder_, "glm4_no_bias");
+    make_checkpoint(folder_, "models/glm4_no_bias");
     make_prompts(folder_);
   }
   std::vector<std::string> arguments(const std::vector<std::string>& settings) const {

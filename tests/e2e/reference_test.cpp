@@ -20,7 +20,7 @@ void PrintTo(const Reference& reference, std::ostream* out) { *out << reference.
 class ReferenceModel : public testing::TestWithParam<Reference> {
  protected:
   void SetUp() override {
-    make_checkpoint(folder_, "llama");
+    make_checkpoint(folder_, "models/llama");
     make_prompts(folder_);
   }
   std::vector<std::string> arguments(const std::vector<std::string>& more) const {
@@ -57,7 +57,7 @@ std::vector<std::vector<double>> score_responses(const Folder& folder, const std
 }
 
 TEST_P(ReferenceModel, KlIsTheDifferenceOfTwoScores) {
-  make_checkpoint(folder_, "llama", GetParam().changes, "reference", 6);
+  make_checkpoint(folder_, "models/llama", GetParam().changes, "reference", 6);
   const Finished f = run_slimexx(0, arguments({}));
   ASSERT_EQ(f.status, 0) << f.text();
   const auto samples = read_rows(folder_ / "made/rollout_000000.jsonl");
@@ -78,7 +78,7 @@ TEST_P(ReferenceModel, KlIsTheDifferenceOfTwoScores) {
 
 // A KL in the reward is computed too, so it is told; as the mean over all tokens.
 TEST_P(ReferenceModel, KlInTheRewardIsLogged) {
-  make_checkpoint(folder_, "llama", GetParam().changes, "reference", 6);
+  make_checkpoint(folder_, "models/llama", GetParam().changes, "reference", 6);
   const Finished f = run_slimexx(
       0, arguments({"rl.use_kl_loss=false", "rl.kl_loss_coef=0", "rl.kl_coef=0.1",
                     "rl.advantage_estimator=reinforce_plus_plus", "rl.normalize_advantages=true"}));
@@ -99,7 +99,7 @@ TEST_P(ReferenceModel, KlInTheRewardIsLogged) {
 
 // At coefficient 0 the reference is read every so many rollouts, and leaves the training alone.
 TEST_P(ReferenceModel, IsOnlyLoggedWhereNothingWeighsIt) {
-  make_checkpoint(folder_, "llama", GetParam().changes, "reference", 6);
+  make_checkpoint(folder_, "models/llama", GetParam().changes, "reference", 6);
   std::vector<std::vector<Json>> rows;
   std::vector<std::string> weights;
   for (const std::string interval : {"1", "2", "0"}) {
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
 class BadReference : public ReferenceModel {};
 
 TEST_P(BadReference, IsRefusedAtTheStart) {
-  make_checkpoint(folder_, "llama", GetParam().changes, "reference", 6);
+  make_checkpoint(folder_, "models/llama", GetParam().changes, "reference", 6);
   const Finished f = run_slimexx(0, arguments({}));
   EXPECT_EQ(f.status, 2) << f.text();
   EXPECT_NE(f.err.find("the reference"), std::string::npos) << f.text();

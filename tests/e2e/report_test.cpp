@@ -15,7 +15,7 @@ namespace {
 class Report : public testing::Test {
  protected:
   Report() {
-    make_checkpoint(folder_, "llama3_scaled_tied_biased");
+    make_checkpoint(folder_, "models/llama3_scaled_tied_biased");
     make_prompts(folder_);
   }
   std::string train(const std::string& name, std::vector<std::string> settings) {

@@ -82,7 +82,7 @@ class Resume : public testing::TestWithParam<int> {
   void SetUp() override {
     const std::string reason = wants_ranks() ? why_no_ranks() : "";
     if (!reason.empty()) GTEST_SKIP() << reason;
-    make_checkpoint(folder_, "qwen3_tied_mqa");
+    make_checkpoint(folder_, "models/qwen3_tied_mqa");
     make_prompts(folder_);
   }
   virtual bool wants_ranks() const { return GetParam() > 1; }

@@ -28,17 +28,21 @@ observe: {tensorboard: false, log_samples_interval: 0}
 void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {{"llama", "llama"},
-                                          {"llama_scaled", "llama3_scaled_tied_biased"},
-                                          {"qwen2", "qwen2_untied"},
-                                          {"qwen3", "qwen3_tied_mqa"},
-                                          {"glm4", "glm4_no_bias"}};
+  static const std::vector<Family> all = {{"llama", "models/llama"},
+                                          {"llama_scaled", "models/llama3_scaled_tied_biased"},
+                                          {"qwen2", "models/qwen2_untied"},
+                                          {"qwen3", "models/qwen3_tied_mqa"},
+                                          {"glm4", "models/glm4_no_bias"},
+                                          {"qwen3_moe", "oracle/qwen3_moe"},
+                                          {"glm4_moe", "oracle/glm4_moe"},
+                                          {"glm4_moe_lite", "oracle/glm4_moe_lite"},
+                                          {"deepseek_v3", "oracle/deepseek_v3"}};
   return all;
 }
 
 std::string make_checkpoint(const Folder& folder, const std::string& golden_model,
                             std::string_view changes, const std::string& name, int seed) {
-  const std::string source = test_data_path("golden/models/") + golden_model + "/config.json";
+  const std::string source = test_data_path("golden/") + golden_model + "/config.json";
   Json config = parse_json(read_bytes(source), source);
   config["vocab_size"] = 320;
   config["initializer_range"] = 0.25;

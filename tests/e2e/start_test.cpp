@@ -17,7 +17,7 @@ class Start : public testing::TestWithParam<int> {
   void SetUp() override {
     const std::string reason = GetParam() > 0 ? why_no_ranks() : "";
     if (!reason.empty()) GTEST_SKIP() << reason;
-    make_checkpoint(folder_, "llama");
+    make_checkpoint(folder_, "models/llama");
     make_prompts(folder_);
   }
   std::vector<std::string> arguments(const std::string& run_dir,
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Start, testing::Values(0, 2));
 TEST(StartOfRanks, WantsOneConfiguration) {
   if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
   const Folder folder;
-  make_checkpoint(folder, "llama");
+  make_checkpoint(folder, "models/llama");
   make_prompts(folder);
   auto words = train_arguments(folder, folder / "run", {"optimizer.lr=${env:SLX_LR}"});
   const Finished f = run_slimexx(

@@ -69,8 +69,8 @@ TEST_P(TrainCuda, LongResponsesAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TrainCuda,
-                         testing::Values(Family{"qwen3", "qwen3_tied_mqa"},
-                                         Family{"glm4", "glm4_no_bias"}),
+                         testing::Values(Family{"qwen3", "models/qwen3_tied_mqa"},
+                                         Family{"glm4", "models/glm4_no_bias"}),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -49,7 +49,8 @@ inline Sequences only(const Sequences& all, size_t b) {
 
 struct Outcome {
   std::vector<float> log_probs, entropies;
-  std::vector<std::vector<float>> gradients;  // by parameter; empty without backward
+  std::vector<std::vector<float>>
+      gradients;  // by parameter, of frozen ones empty; none without backward
 };
 
 inline constexpr KeepPlan kKeepAll{.level = LayerKeep::kAll};
@@ -86,11 +87,12 @@ class Pass {
     run_on(ops::planning_context(plan));
     tensor::Arena arena(model_.device, plan.high_water_bytes(), "test");
     const ops::Context ctx = ops::compute_context(arena);
-    if (backward_) ops::fill_zero(ctx, model_.store.flat_gradients());
+    if (backward_) ops::fill_zero(ctx, model_.store.gradient_memory());
     run_on(ctx);
     if (backward_)
       for (const ParameterInfo& info : model_.store.infos())
-        outcome_.gradients.push_back(values(ctx, model_.store.gradient(info.id)));
+        outcome_.gradients.push_back(info.trainable ? values(ctx, model_.store.gradient(info.id))
+                                                    : std::vector<float>{});
     return outcome_;
   }
 

@@ -1,5 +1,6 @@
 // Small random models of every family, with the same bf16 weights on whatever device they live.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,46 @@ struct ModelSizes {
 
 inline std::vector<std::string> dense_families() { return {"llama", "qwen2", "qwen3", "glm4"}; }
 
+inline std::vector<std::string> expert_families() {
+  return {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3"};
+}
+inline std::vector<std::string> all_families() {
+  std::vector<std::string> all = dense_families();
+  for (const std::string& family : expert_families()) all.push_back(family);
+  return all;
+}
+
+// Eight experts, two a token; of DeepSeek in four groups, of which two are kept.
+inline MoeMlpSpec random_experts(const std::string& family, const ModelSizes& sizes) {
+  const bool is_softmax = family == "qwen3_moe", has_groups = family == "deepseek_v3";
+  MoeMlpSpec experts{
+      .hidden_size = sizes.hidden_size,
+      .intermediate_size = sizes.intermediate_size / 2,
+      .router = {.num_experts = 8,
+                 .top_k = 2,
+                 .score = is_softmax ? ops::RouterScore::kSoftmax : ops::RouterScore::kSigmoid,
+                 .num_groups = has_groups ? 4 : 1,
+                 .kept_groups = has_groups ? 2 : 1,
+                 .scaling_factor = is_softmax ? 1.0f : 2.5f},
+      .has_correction_bias = !is_softmax};
+  if (!is_softmax)
+    experts.shared = DenseMlpSpec{.hidden_size = sizes.hidden_size,
+                                  .intermediate_size = experts.intermediate_size};
+  return experts;
+}
+
+// DeepSeek makes queries from the input, as Moonlight does.
+inline MlaSpec random_latent(const std::string& family, const ModelSizes& sizes) {
+  return {.hidden_size = sizes.hidden_size,
+          .num_heads = sizes.num_heads,
+          .q_rank = family == "deepseek_v3" ? 0 : sizes.hidden_size / 2,
+          .kv_rank = sizes.hidden_size / 2 + 3,
+          .nope_dim = sizes.head_dim,
+          .rope_dim = sizes.head_dim / 2,
+          .value_dim = sizes.head_dim + 1,
+          .scale_factor = family == "deepseek_v3" ? 1.2 : 1.0};
+}
+
 inline ModelSpec random_spec(const std::string& family, const ModelSizes& sizes,
                              double initializer_range) {
   ModelSpec spec;
@@ -31,7 +72,8 @@ inline ModelSpec random_spec(const std::string& family, const ModelSizes& sizes,
                     .head_dim = sizes.head_dim};
   DenseMlpSpec mlp{.hidden_size = sizes.hidden_size, .intermediate_size = sizes.intermediate_size};
   attention.qkv_bias = family == "qwen2" || family == "glm4";
-  attention.qk_norm = spec.tied_embeddings = family == "qwen3";
+  spec.tied_embeddings = family == "qwen3";
+  attention.qk_norm = family == "qwen3" || family == "qwen3_moe" || family == "glm4_moe";
   if (family == "glm4") {
     mlp.fused_gate_up = true;
     spec.rope.style = ops::RotaryStyle::kInterleaved;
@@ -39,6 +81,16 @@ inline ModelSpec random_spec(const std::string& family, const ModelSizes& sizes,
   }
   spec.layers.assign(static_cast<size_t>(sizes.num_layers),
                      {.attention = attention, .mlp = mlp, .sandwich_norms = family == "glm4"});
+  const std::vector<std::string> with_experts = expert_families();
+  if (std::find(with_experts.begin(), with_experts.end(), family) == with_experts.end())
+    return spec;
+  const bool is_latent = family == "glm4_moe_lite" || family == "deepseek_v3";
+  if (is_latent || family == "glm4_moe") spec.rope.rotary_dim = sizes.head_dim / 2;
+  if (is_latent) spec.rope.style = ops::RotaryStyle::kInterleaved;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (is_latent) spec.layers[i].attention = random_latent(family, sizes);
+    if (i > 0) spec.layers[i].mlp = random_experts(family, sizes);
+  }
   return spec;
 }
 

@@ -15,7 +15,7 @@ namespace {
 const std::string kPath = test_data_path("model/read_spec_test.jsonl");
 
 Json facts(const ModelSpec& s) {
-  const char* scalings[] = {"none", "linear", "llama3"};
+  const char* scalings[] = {"none", "linear", "llama3", "yarn"};
   const auto& attention = std::get<GqaSpec>(s.layer(0).attention);
   const auto& mlp = std::get<DenseMlpSpec>(s.layer(0).mlp);
   return {{"family", s.family},

@@ -20,6 +20,12 @@ RopeSpec make_rope(const Json& c) {
   rope.factor = r.value("factor", 1.0);
   const std::string type = r.at("rope_type");
   if (type == "linear") rope.scaling = RopeScaling::kLinear;
+  if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    rope.beta_fast = r.at("beta_fast");
+    rope.beta_slow = r.at("beta_slow");
+    rope.original_max_positions = r.at("original_max_position_embeddings");
+  }
   if (type != "llama3") return rope;
   rope.scaling = RopeScaling::kLlama3;
   rope.low_freq_factor = r.at("low_freq_factor");
@@ -46,7 +52,7 @@ TEST(RotaryTable, FrequenciesHaveTheReferencesBits) {
       ++total;
     }
   }
-  EXPECT_EQ(num_cases, 7);
+  EXPECT_EQ(num_cases, 8);
   EXPECT_GE(static_cast<double>(equal), 0.95 * static_cast<double>(total))
       << equal << " of " << total;
 }

@@ -2,6 +2,7 @@
 // tensors is the one that all layouts share.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ std::vector<dist::Range> list_copied_ranges(const ParameterInfo& info);
 struct TensorSource {
   std::string name;
   std::vector<int64_t> shape;
+  std::optional<tensor::DType> dtype = {};  // ParameterInfo::dtype
   struct Piece {
     int64_t on_disk = 0, size = 0;
     ParameterId parameter = kNoParameter;

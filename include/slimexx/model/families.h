@@ -21,6 +21,9 @@ const std::vector<Family>& list_families();
 // config.json -> ModelSpec. Throws Error(kInput) naming file and key for sizes that are missing,
 // negative, of the wrong type or contradictory, and for families or features that are not there.
 ModelSpec read_model_spec(const Json& config, const std::string& where);
+// Hugging Face's own export leaves MTP layers out, whatever config.json says: those whose tensors
+// the folder lacks leave the spec.
+void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder);
 // The parameters of a model, or of a stage of it, in store order with their Hugging Face names;
 // fusions are data (HfPart).
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);

@@ -19,8 +19,8 @@ template <class T>
 struct LayerParameters {
   T input_norm, post_attention_norm;  // [H]; the latter, as post_mlp_norm, only of sandwich norms
   T mlp_norm, post_mlp_norm;
-  std::variant<GqaParameters<T>> attention;
-  std::variant<DenseMlpParameters<T>> mlp;
+  std::variant<GqaParameters<T>, MlaParameters<T>> attention;
+  std::variant<DenseMlpParameters<T>, MoeMlpParameters<T>> mlp;
 };
 
 struct LayerTape {
@@ -30,8 +30,8 @@ struct LayerTape {
   Tensor x_mid = {};       // [T,H] after the attention residual
   Tensor mid_normed = {};  // [T,H] its norm; undefined: backward makes it again
   Tensor down_raw = {};    // [T,H] the MLP's output before its sandwich norm; undefined without
-  std::variant<GqaTape> attention = {};
-  std::variant<DenseMlpTape> mlp = {};
+  std::variant<GqaTape, MlaTape> attention = {};
+  std::variant<DenseMlpTape, MoeMlpTape> mlp = {};
 };
 
 // What a layer hands to the next.
@@ -40,7 +40,9 @@ struct LayerInput {
   Tensor normed = {};  // [T,H] its norm by this layer's input_norm
 };
 
-LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec, int64_t layer);
+// `index` names it: "layers.3.".
+LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec,
+                                     const LayerSpec& layer, int64_t index);
 // Bytes of one layer's tape at a level, but x, as `device` allocates them.
 int64_t layer_tape_bytes(const ModelSpec& spec, int64_t layer, tensor::Device device,
                          int64_t num_tokens, LayerKeep level);

@@ -11,30 +11,43 @@
 #include "slimexx/model/blocks/embedding.h"
 #include "slimexx/model/blocks/gqa_attention.h"
 #include "slimexx/model/blocks/head.h"
+#include "slimexx/model/blocks/mla_attention.h"
+#include "slimexx/model/blocks/moe_mlp.h"
 #include "slimexx/ops/rotary.h"
 #include "slimexx/tensor/dtype.h"
 
 namespace slimexx::model {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
 
 struct RopeSpec {
   double theta = 10000;
   int64_t rotary_dim = 0;  // the first rotary_dim of head_dim turn, the rest passes
   ops::RotaryStyle style = ops::RotaryStyle::kHalfSplit;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;  // kLlama3; factor also of kLinear
+  double factor = 1;                                 // of all scalings
+  double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
+  double beta_fast = 32, beta_slow = 1;              // kYarn
+  double table_scale = 1;                            // kYarn: of cosines and sines
+  double mscale_all_dim = 0;  // kYarn: 0, or what latent attention scales scores by
   int64_t original_max_positions = 8192;
 };
 
 // A new kind of block is one more alternative here.
-using AttentionSpec = std::variant<GqaSpec>;
-using MlpSpec = std::variant<DenseMlpSpec>;
+using AttentionSpec = std::variant<GqaSpec, MlaSpec>;
+using MlpSpec = std::variant<DenseMlpSpec, MoeMlpSpec>;
 
 struct LayerSpec {
   AttentionSpec attention;
   MlpSpec mlp;
   bool sandwich_norms = false;  // RMSNorm on the outputs of attention and MLP too (GLM-4-0414)
+};
+
+// A layer that predicts one token further (multi-token prediction), behind the model's last.
+struct MtpSpec {
+  LayerSpec layer;
+  // Whether the checkpoint repeats the embedding and the head for it (GLM-4.5, DeepSeek-V3).
+  bool has_own_embedding = false, has_own_head = false;
 };
 
 struct ModelSpec {
@@ -48,6 +61,7 @@ struct ModelSpec {
   RopeSpec rope;
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
+  std::vector<MtpSpec> mtp;  // layers num_layers() and on, by their names on disk
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }

@@ -8,23 +8,26 @@ namespace slimexx::model {
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& s,
                                         const std::string& own, const std::string& hf) {
+  return declare_dense_mlp(list, s, own + "mlp.", hf + "mlp.");
+}
+
+DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const DenseMlpSpec& s,
+                                                  const std::string& own, const std::string& hf) {
   const int64_t f = s.intermediate_size;
-  const std::string mlp = hf + "mlp.";
   const std::vector<HfRows> gate_up =
       s.fused_gate_up
-          ? std::vector<HfRows>{{mlp + "gate_up_proj.weight", 2 * f}}
-          : std::vector<HfRows>{{mlp + "gate_proj.weight", f}, {mlp + "up_proj.weight", f}};
+          ? std::vector<HfRows>{{hf + "gate_up_proj.weight", 2 * f}}
+          : std::vector<HfRows>{{hf + "gate_proj.weight", f}, {hf + "up_proj.weight", f}};
   const Shard gate_and_up{.axis = 0, .sections = {{f}, {f}}}, columns{.axis = 1};
   DenseMlpParameters<ParameterId> p;
-  p.gate_up_weight =
-      list.add_weight(own + "mlp.gate_up.weight", gate_up, s.hidden_size, {gate_and_up});
-  p.down_weight = list.add_weight(own + "mlp.down.weight",
-                                  {{mlp + "down_proj.weight", s.hidden_size}}, f, {columns});
+  p.gate_up_weight = list.add_weight(own + "gate_up.weight", gate_up, s.hidden_size, {gate_and_up});
+  p.down_weight = list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}},
+                                  f, {columns});
   p.gate_up_bias =
-      list.add_bias_if(s.bias, own + "mlp.gate_up.bias",
-                       {{mlp + "gate_proj.bias", f}, {mlp + "up_proj.bias", f}}, {gate_and_up});
+      list.add_bias_if(s.bias, own + "gate_up.bias",
+                       {{hf + "gate_proj.bias", f}, {hf + "up_proj.bias", f}}, {gate_and_up});
   p.down_bias =
-      list.add_bias_if(s.bias, own + "mlp.down.bias", {{mlp + "down_proj.bias", s.hidden_size}});
+      list.add_bias_if(s.bias, own + "down.bias", {{hf + "down_proj.bias", s.hidden_size}});
   return p;
 }
 

@@ -142,8 +142,8 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
                               qkv_heads(spec));
 }
 
-void attend(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
-            const LayerPages& pages, const GqaTape& tape) {
+void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>&,
+            const Batch& batch, const LayerPages& pages, const GqaTape& tape) {
   const QkvViews qkv = split_qkv(tape, spec);
   const bool paged = pages.k.defined();
   ops::attention_forward(ctx, view_heads(tape.attention, spec.num_heads, spec.head_dim), tape.lse,

@@ -63,10 +63,10 @@ class ForwardTile {
         tile_(tile),
         kv_head_(kv_head),
         rows_(tile.num_tokens * shape.group) {
-    const int64_t max_rows = shape.max_rows(), dim = shape.dim, padded = shape.padded_dim;
+    const int64_t max_rows = shape.max_rows(), dim = shape.dim, padded = shape.padded_value_dim;
     ScratchCarver carver(thread_scratch(
-        Scratch::kAttention, 2 * max_rows * (dim + padded) + (max_rows + dim + 32) * kScoreColumns +
-                                 kScoreColumns * padded + 2 * max_rows + 256));
+        Scratch::kAttention,
+        max_rows * (2 * dim + padded + kScoreColumns + 2) + (dim + padded) * kScoreColumns + 512));
     queries_ = carver.take(max_rows * dim);
     packed_queries_ = carver.take(max_rows * dim + 16);
     accumulator_ = carver.take(max_rows * padded);
@@ -108,7 +108,7 @@ class ForwardTile {
                   static_cast<size_t>(shape_.dim) * sizeof(float));
     }
     isa_.pack_a(queries_, shape_.dim, 1, rows_, shape_.dim, packed_queries_);
-    std::fill_n(accumulator_, rows_ * shape_.padded_dim, 0.0f);
+    std::fill_n(accumulator_, rows_ * shape_.padded_value_dim, 0.0f);
     std::fill_n(maximum_, rows_, -std::numeric_limits<float>::infinity());
     std::fill_n(sum_, rows_, 0.0f);
   }
@@ -117,7 +117,8 @@ class ForwardTile {
     const float* rows[kAttentionBlock];
     for (int64_t j = 0; j < width; ++j) {
       rows[j] = k[start + j];
-      copy_row(values_ + j * shape_.padded_dim, v[start + j], shape_.dim, shape_.padded_dim);
+      copy_row(values_ + j * shape_.padded_value_dim, v[start + j], shape_.value_dim,
+               shape_.padded_value_dim);
     }
     isa_.transpose_rows(rows, width, shape_.dim, keys_);
     multiply_scores(isa_, rows_, shape_.dim, packed_queries_, keys_, scores_);
@@ -127,7 +128,8 @@ class ForwardTile {
       const float correction = isa_.softmax_block(scores_ + i * kScoreColumns, seen, args_.scale,
                                                   maximum_ + i, sum_ + i);
       if (correction != 1.0f)
-        isa_.scale_row(accumulator_ + i * shape_.padded_dim, shape_.padded_dim, correction);
+        isa_.scale_row(accumulator_ + i * shape_.padded_value_dim, shape_.padded_value_dim,
+                       correction);
     }
     if (visible(0, start) == visible(tile_.num_tokens - 1, start)) {
       add_values(0, rows_, visible(0, start));
@@ -141,15 +143,15 @@ class ForwardTile {
   void add_values(int64_t first_row, int64_t num_rows, int64_t num_keys) {
     if (num_keys == 0) return;
     isa_.multiply_block({.m = num_rows,
-                         .n = shape_.padded_dim,
+                         .n = shape_.padded_value_dim,
                          .k = num_keys,
                          .a = scores_ + first_row * kScoreColumns,
                          .a_row_stride = kScoreColumns,
                          .a_column_stride = 1,
                          .b = values_,
-                         .ldb = shape_.padded_dim,
-                         .c = accumulator_ + first_row * shape_.padded_dim,
-                         .ldc = shape_.padded_dim,
+                         .ldb = shape_.padded_value_dim,
+                         .c = accumulator_ + first_row * shape_.padded_value_dim,
+                         .ldc = shape_.padded_value_dim,
                          .accumulate = true});
   }
 
@@ -157,8 +159,9 @@ class ForwardTile {
     for (int64_t i = 0; i < rows_; ++i) {
       const int64_t head = kv_head_ * shape_.group + i % shape_.group,
                     row = batch_row(i / shape_.group);
-      isa_.scale_row_into(HeadRows(args_.out, head)[row], accumulator_ + i * shape_.padded_dim,
-                          shape_.dim, 1.0f / sum_[i]);
+      isa_.scale_row_into(HeadRows(args_.out, head)[row],
+                          accumulator_ + i * shape_.padded_value_dim, shape_.value_dim,
+                          1.0f / sum_[i]);
       if (args_.lse.defined())
         args_.lse.f32()[row * args_.q.dim(1) + head] = maximum_[i] + std::log(sum_[i]);
     }
@@ -189,7 +192,7 @@ Tile find_tile(std::span<const int32_t> cu, int64_t tile_tokens, int64_t index) 
 void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale) {
   const KernelTable& isa = kernels();
-  const AttentionShape shape(q, k, isa);
+  const AttentionShape shape(q, k, out, isa);
   const ForwardArguments args{out, lse, q, k, v, layout, scale};
   int64_t total = 0;
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b)
@@ -206,6 +209,7 @@ void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
 
 void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor slots) {
   const int64_t page_tokens = k_pages.dim(1), row = k.dim(1) * k.dim(2);
+  const bool has_values = v_pages.defined();
   for (int64_t t = 0; t < k.dim(0); ++t) {
     const int64_t slot = slots.i32()[t];
     if (slot < 0) continue;
@@ -214,6 +218,7 @@ void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor s
     const auto bytes = static_cast<size_t>(row) * sizeof(float);
     std::memcpy(k_pages.f32() + page * k_pages.stride(0) + offset, k.f32() + t * k.stride(0),
                 bytes);
+    if (!has_values) continue;
     std::memcpy(v_pages.f32() + page * v_pages.stride(0) + offset, v.f32() + t * v.stride(0),
                 bytes);
   }

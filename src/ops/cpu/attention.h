@@ -15,13 +15,16 @@ static_assert(kAttentionBlock == kScoreColumns);
 inline constexpr int64_t kAttentionTileRows = 96;
 
 struct AttentionShape {
-  int64_t dim, padded_dim;  // head dimension; the same as whole register tiles
-  int64_t kv_heads, group;  // query heads per key head
+  int64_t dim, padded_dim;              // of queries and keys; the same as whole register tiles
+  int64_t value_dim, padded_value_dim;  // of values
+  int64_t kv_heads, group;              // query heads per key head
   int64_t tile_tokens;
 
-  AttentionShape(const Tensor& q, const Tensor& k, const KernelTable& isa)
+  AttentionShape(const Tensor& q, const Tensor& k, const Tensor& out, const KernelTable& isa)
       : dim(q.dim(2)),
         padded_dim((q.dim(2) + isa.columns - 1) / isa.columns * isa.columns),
+        value_dim(out.dim(2)),
+        padded_value_dim((out.dim(2) + isa.columns - 1) / isa.columns * isa.columns),
         kv_heads(k.dim(-2)),
         group(q.dim(1) / k.dim(-2)),
         tile_tokens(std::max<int64_t>(1, kAttentionTileRows / group)) {}

@@ -28,18 +28,20 @@ class BackwardHead {
         num_tokens_(num_tokens),
         kv_head_(kv_head) {
     const int64_t rows = shape.max_rows(), dim = shape.dim, padded = shape.padded_dim;
-    ScratchCarver carver(
-        thread_scratch(Scratch::kAttention, rows * (3 * padded + 2 * dim + 2 * kScoreColumns + 2) +
-                                                kScoreColumns * (2 * dim + padded) + 512));
+    const int64_t value_dim = shape.value_dim, padded_value = shape.padded_value_dim;
+    ScratchCarver carver(thread_scratch(
+        Scratch::kAttention,
+        rows * (2 * padded + padded_value + dim + value_dim + 2 * kScoreColumns + 2) +
+            kScoreColumns * (dim + value_dim + padded) + 512));
     queries_ = carver.take(rows * padded);
-    douts_ = carver.take(rows * padded);
+    douts_ = carver.take(rows * padded_value);
     dqueries_ = carver.take(rows * padded);
     packed_queries_ = carver.take(rows * dim + 16);
-    packed_douts_ = carver.take(rows * dim + 16);
+    packed_douts_ = carver.take(rows * value_dim + 16);
     scores_ = carver.take(rows * kScoreColumns);
     dscores_ = carver.take(rows * kScoreColumns);
     keys_transposed_ = carver.take(dim * kScoreColumns + 16);
-    values_transposed_ = carver.take(dim * kScoreColumns + 16);
+    values_transposed_ = carver.take(value_dim * kScoreColumns + 16);
     keys_ = carver.take(kScoreColumns * padded);
     lse_ = carver.take(rows);
     delta_ = carver.take(rows);
@@ -48,7 +50,7 @@ class BackwardHead {
   void run() {
     for (int64_t t = 0; t < num_tokens_; ++t) {
       std::fill_n(HeadRows(args_.dk, kv_head_)[first_row_ + t], shape_.dim, 0.0f);
-      std::fill_n(HeadRows(args_.dv, kv_head_)[first_row_ + t], shape_.dim, 0.0f);
+      std::fill_n(HeadRows(args_.dv, kv_head_)[first_row_ + t], shape_.value_dim, 0.0f);
     }
     for (int64_t t = 0; t < num_tokens_; t += shape_.tile_tokens)
       visit_tile(t, std::min(shape_.tile_tokens, num_tokens_ - t));
@@ -75,14 +77,15 @@ class BackwardHead {
 
   void load_tile() {
     const int64_t dim = shape_.dim, padded = shape_.padded_dim;
+    const int64_t value_dim = shape_.value_dim, padded_value = shape_.padded_value_dim;
     for (int64_t i = 0; i < rows_; ++i) {
       copy_row(queries_ + i * padded, head_row(args_.q, i), dim, padded);
-      copy_row(douts_ + i * padded, head_row(args_.dout, i), dim, padded);
-      delta_[i] = isa_.dot(head_row(args_.dout, i), head_row(args_.out, i), dim);
+      copy_row(douts_ + i * padded_value, head_row(args_.dout, i), value_dim, padded_value);
+      delta_[i] = isa_.dot(head_row(args_.dout, i), head_row(args_.out, i), value_dim);
       lse_[i] = args_.lse.f32()[(first_row_ + token_of(i)) * args_.q.dim(1) + head_of(i)];
     }
     isa_.pack_a(queries_, padded, 1, rows_, dim, packed_queries_);
-    isa_.pack_a(douts_, padded, 1, rows_, dim, packed_douts_);
+    isa_.pack_a(douts_, padded_value, 1, rows_, value_dim, packed_douts_);
     std::fill_n(dqueries_, rows_ * padded, 0.0f);
   }
 
@@ -95,21 +98,21 @@ class BackwardHead {
       copy_row(keys_ + j * shape_.padded_dim, k_rows[j], shape_.dim, shape_.padded_dim);
     }
     isa_.transpose_rows(k_rows, width, shape_.dim, keys_transposed_);
-    isa_.transpose_rows(v_rows, width, shape_.dim, values_transposed_);
+    isa_.transpose_rows(v_rows, width, shape_.value_dim, values_transposed_);
   }
 
   void visit_block(int64_t start, int64_t width) {
     load_block(start, width);
     multiply_scores(isa_, rows_, shape_.dim, packed_queries_, keys_transposed_, scores_);
-    multiply_scores(isa_, rows_, shape_.dim, packed_douts_, values_transposed_, dscores_);
+    multiply_scores(isa_, rows_, shape_.value_dim, packed_douts_, values_transposed_, dscores_);
     for (int64_t i = 0; i < rows_; ++i) {
       float* scores = scores_ + i * kScoreColumns;
       const int64_t seen = std::clamp<int64_t>(token_of(i) + 1 - start, 0, width);
       isa_.softmax_from_lse(scores, seen, args_.scale, lse_[i]);
       isa_.softmax_backward(dscores_ + i * kScoreColumns, scores, delta_[i], args_.scale);
     }
-    add_to_keys(scores_, douts_, args_.dv, start, width);
-    add_to_keys(dscores_, queries_, args_.dk, start, width);
+    add_to_keys(scores_, douts_, shape_.padded_value_dim, args_.dv, start, width);
+    add_to_keys(dscores_, queries_, shape_.padded_dim, args_.dk, start, width);
     isa_.multiply_block({.m = rows_,
                          .n = shape_.padded_dim,
                          .k = width,
@@ -124,16 +127,16 @@ class BackwardHead {
   }
 
   // gradient[start + j] += sum over rows of weights[row][j] * source[row]
-  void add_to_keys(const float* weights, const float* source, const Tensor& gradient, int64_t start,
-                   int64_t width) {
+  void add_to_keys(const float* weights, const float* source, int64_t source_stride,
+                   const Tensor& gradient, int64_t start, int64_t width) {
     isa_.multiply_block({.m = width,
-                         .n = shape_.dim,
+                         .n = gradient.dim(2),
                          .k = rows_,
                          .a = weights,
                          .a_row_stride = 1,
                          .a_column_stride = kScoreColumns,
                          .b = source,
-                         .ldb = shape_.padded_dim,
+                         .ldb = source_stride,
                          .c = HeadRows(gradient, kv_head_)[first_row_ + start],
                          .ldc = gradient.stride(0),
                          .accumulate = true});
@@ -153,7 +156,7 @@ class BackwardHead {
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k, Tensor v,
                         Tensor out, Tensor lse, const AttentionLayout& layout, float scale) {
   const KernelTable& isa = kernels();
-  const AttentionShape shape(q, k, isa);
+  const AttentionShape shape(q, k, out, isa);
   const BackwardArguments args{dq, dk, dv, dout, q, k, v, out, lse, scale};
   const auto num_sequences = static_cast<int64_t>(layout.cu_seqlens.size()) - 1;
   parallel_for(num_sequences * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {

@@ -3,10 +3,13 @@
 #pragma once
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/experts.h"
+#include "slimexx/ops/heads.h"
 #include "slimexx/ops/log_prob.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/optimizer.h"
 #include "slimexx/ops/rotary.h"
+#include "slimexx/ops/router.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::cpu {
@@ -39,6 +42,24 @@ void copy_rows(Tensor y, Tensor x);
 // Also the embedding: y[i] = table[rows[i]], and its transpose, rows ascending.
 void gather_rows(Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows);
+
+void route_forward(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterRule& rule);
+void route_backward(Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
+                    const RouterRule& rule);
+void head_matmul_forward(Tensor y, Tensor x, Tensor w);
+void head_matmul_backward_input(Tensor dx, Tensor dy, Tensor w);
+void head_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, bool accumulate);
+void copy_head_columns(Tensor y, int64_t begin, Tensor x, int64_t x_begin, int64_t width);
+void sum_head_columns(Tensor y, Tensor x, int64_t x_begin);
+void sort_by_expert(const RoutedRows& routed, Tensor ids);
+void dispatch_rows(Tensor y, Tensor x, const RoutedRows& routed);
+void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const RoutedRows& routed);
+void expert_matmul_forward(Tensor y, Tensor x, Tensor w, const RoutedRows& routed);
+void expert_matmul_backward_input(Tensor dx, Tensor dy, Tensor w, const RoutedRows& routed);
+void expert_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, const RoutedRows& routed,
+                                   bool accumulate);
+void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
+                         const RoutedRows& routed);
 
 void normalize_logits(Tensor logits, Tensor lse, float temperature);
 void gather_log_probs(Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,

@@ -39,6 +39,10 @@ struct DenseMlpSpec {
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
                                         const std::string& own, const std::string& hf);
+// The same under other prefixes than "mlp.": an expert that all tokens share.
+DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const DenseMlpSpec& spec,
+                                                  const std::string& own, const std::string& hf);
+inline void check_device_sizes(const DenseMlpSpec&, tensor::Device) {}
 double forward_flops(const DenseMlpSpec& spec, int64_t num_tokens);
 
 void allocate_kept(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, LayerKeep level,

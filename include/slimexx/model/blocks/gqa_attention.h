@@ -79,8 +79,8 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed);
 // tape.attention and tape.lse.
-void attend(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
-            const LayerPages& pages, const GqaTape& tape);
+void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
+            const Batch& batch, const LayerPages& pages, const GqaTape& tape);
 // o[T,H] from tape.attention.
 void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const GqaTape& tape, Tensor o);

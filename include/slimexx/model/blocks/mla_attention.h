@@ -1,0 +1,88 @@
+// Multi-head latent attention (DeepSeek-V2/V3): keys and values of all heads are made from one
+// latent row a token, which is what the cache holds. Every forward has the latent form (numerics):
+// queries enter the latent space by W_K, attention runs over latent rows with one key head, and its
+// result leaves by W_V. Backward expands keys and values by head.
+//
+// Legend: T packed tokens, H hidden size, n heads; Rq and Rkv ranks of queries and of the latent;
+// Dn and Dr elements of a head without and with rotation, Dv elements of a head's values.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "slimexx/model/batch.h"
+#include "slimexx/model/layer_keep.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
+#include "slimexx/ops/rotary.h"
+
+namespace slimexx::model {
+
+class ParameterList;
+
+template <class T>
+struct MlaParameters {
+  T a_weight, a_bias;  // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: into the ranks; Rq = 0: of the latent alone
+  T q_norm, kv_norm;   // [Rq], [Rkv]; q_norm only with Rq > 0
+  T q_weight;  // [n(Dn+Dr), Rq or H]: rows of all heads without rotation, then those with it
+  T k_weight;  // [n,Dn,Rkv]
+  T v_weight;  // [n,Dv,Rkv]
+  T o_weight, o_bias;  // [H, n Dv], [H]
+};
+
+struct MlaTape {
+  Tensor a = {};          // [T,Rq+Rkv+Dr] before the norms and the rotation
+  Tensor q_normed = {};   // [T,Rq]
+  Tensor latent = {};     // [T,Rkv+Dr]: the normed latent, then the rotated key that heads share
+  Tensor q = {};          // [T,n(Dn+Dr)] in the order of q_weight, rotated
+  Tensor attention = {};  // [T,n Dv]
+  Tensor lse = {};        // [T,n] f32
+};
+
+struct MlaSpec {
+  template <class T>
+  using Parameters = MlaParameters<T>;
+  using Tape = MlaTape;
+
+  int64_t hidden_size = 0, num_heads = 0;
+  int64_t q_rank = 0;                                 // Rq; 0: queries are made from the input
+  int64_t kv_rank = 0;                                // Rkv
+  int64_t nope_dim = 0, rope_dim = 0, value_dim = 0;  // Dn, Dr, Dv
+  bool bias = false;        // of the products into the ranks, and of the output
+  double norm_eps = 1e-6;   // of q_norm and kv_norm
+  double scale_factor = 1;  // of the scores, beside 1/sqrt(Dn+Dr): yarn
+
+  int64_t a_size() const { return q_rank + kv_rank + rope_dim; }
+  int64_t latent_size() const { return kv_rank + rope_dim; }
+  int64_t head_dim() const { return nope_dim + rope_dim; }
+  bool operator==(const MlaSpec&) const = default;
+};
+
+// As in gqa_attention.h.
+MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& spec, const std::string& own,
+                                   const std::string& hf);
+void check_device_sizes(const MlaSpec& spec, tensor::Device device);
+double forward_flops(const MlaSpec& spec, int64_t num_tokens);
+void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerKeep level,
+                   MlaTape& tape);
+void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTape& tape);
+inline bool keeps_qkv(const MlaTape& tape) { return tape.q.defined(); }
+
+// A page holds latent rows, whatever the number of heads; LayerPages::v is undefined.
+int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens);
+LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
+                      int64_t page_tokens);
+
+void project_qkv(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+                 const MlaTape& tape, Tensor normed);
+void attend(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
+            const Batch& batch, const LayerPages& pages, const MlaTape& tape);
+void project_out(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
+                 const MlaTape& tape, Tensor o);
+void backward(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
+              const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
+              const MlaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const std::function<void()>& attention_next);
+
+}  // namespace slimexx::model

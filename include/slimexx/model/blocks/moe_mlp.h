@@ -1,0 +1,83 @@
+// Mixture of experts: a router sends a token to k of E experts, each a SwiGLU MLP; their weighted
+// outputs and that of a shared expert, where the model has one, are summed.
+//
+// Legend: T packed tokens, H hidden size, E experts, k experts of a token, R = T*k routed rows
+// (ops/experts.h), F feed-forward size of an expert.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "slimexx/model/batch.h"
+#include "slimexx/model/blocks/dense_mlp.h"
+#include "slimexx/model/layer_keep.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
+#include "slimexx/ops/experts.h"
+#include "slimexx/ops/router.h"
+
+namespace slimexx::model {
+
+class ParameterList;
+
+template <class T>
+struct MoeMlpParameters {
+  T router_weight;               // [E,H]
+  T correction_bias;             // [E] f32, frozen; only with has_correction_bias
+  T gate_up_weight;              // [E,2F,H]
+  T down_weight;                 // [E,H,F]
+  DenseMlpParameters<T> shared;  // only with a shared expert
+};
+
+struct MoeMlpTape {
+  Tensor logits = {};             // [T,E] f32
+  Tensor ids = {}, weights = {};  // [T,k] i32 and f32
+  ops::RoutedRows routed = {};
+  Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
+  Tensor h = {};        // [R,F], as DenseMlpTape::h
+  DenseMlpTape shared = {};
+};
+
+struct MoeMlpSpec {
+  template <class T>
+  using Parameters = MoeMlpParameters<T>;
+  using Tape = MoeMlpTape;
+
+  int64_t hidden_size = 0, intermediate_size = 0;  // of one expert
+  ops::RouterRule router = {};
+  bool has_correction_bias = false;
+  std::optional<DenseMlpSpec> shared = {};
+
+  bool operator==(const MoeMlpSpec&) const = default;
+};
+
+MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spec,
+                                      const std::string& own, const std::string& hf);
+// Throws Error(kInput) for sizes that the kernels of a device do not serve.
+void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device);
+double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
+
+void allocate_kept(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, LayerKeep level,
+                   MoeMlpTape& tape);
+// `for_backward`: gate_up, which backward reads, else h alone.
+void allocate_rest(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, bool for_backward,
+                   MoeMlpTape& tape);
+
+// Whether the tape holds what project_up fills: else recompute runs it again.
+inline bool keeps_up(const MoeMlpTape& tape) { return tape.gate_up.defined(); }
+// Recompute keeps h, which project_down makes on its way, for backward.
+void keep_down_input(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, MoeMlpTape& tape);
+
+// The router's choice, and gate_up or else h of the routed rows, from normed[T,H].
+void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
+                const MoeMlpTape& tape, Tensor normed);
+// down[T,H]. The shared expert is added last (numerics N5).
+void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
+                  const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor down);
+
+// As of the dense MLP. The choice of experts counts as constant.
+void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
+              const MoeMlpParameters<Tensor>& g, const MoeMlpTape& tape, Tensor dout, Tensor normed,
+              Tensor dnormed, bool accumulate);
+
+}  // namespace slimexx::model

@@ -1,0 +1,49 @@
+// Rows of tokens to their experts and back, and products of each expert's rows with its weights.
+//
+// A token's k choices are slots: slot t*k+j is choice j of token t. A routed row is a slot's place
+// among R = T*k rows, which stand by expert, and for each expert by token. So the number of routed
+// rows does not depend on the data; how many of them are an expert's stays on the device.
+//
+// Legend: T packed tokens, E experts, k experts of a token, R routed rows, H hidden size, N output
+// features, K input features, F feed-forward size.
+#pragma once
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+// Where routed rows come from and go, all i32.
+struct RoutedRows {
+  Tensor offsets = {};  // [E+1]: rows [offsets[e], offsets[e+1]) are expert e's
+  Tensor slots = {};    // [R]: the slot of a routed row
+  Tensor rows = {};     // [T,k]: the routed row of a slot
+};
+// ids[T,k] i32, in [0, E), distinct in a row.
+void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
+
+// y[R,H] = x[T,H] of the row's token.
+void dispatch_rows(const Context& ctx, Tensor y, Tensor x, const RoutedRows& routed);
+// y[T,H] = sum over a token's slots, in ascending order, of weights[T,k] f32 (undefined: ones)
+// times rows[R,H], then + shared[T,H] (may be undefined): in f32, rounded once.
+void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
+                  const RoutedRows& routed);
+
+// y[r,N] = x[r,K] w[e,N,K]^T of the row's expert e; the sums of matmul_forward.
+void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
+                           const RoutedRows& routed);
+// h[R,F] with the bits of swiglu_forward after expert_matmul_forward by w[E,2F,K]. (scratch)
+void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
+                                  const RoutedRows& routed);
+// dx[r,K] = dy[r,N] w[e,N,K]
+void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
+                                  const RoutedRows& routed);
+// dw[E,N,K] f32 (+)= dy[R,N]^T x[R,K] over the rows of each expert.
+void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
+                                   const RoutedRows& routed, bool accumulate);
+
+// Between the product of an expert's output and the sum over experts, which have the weights' order
+// changed: a row's weight w scales its output W h. dh[R,F] enters as W^T dy, of the unscaled
+// gradient dy of the sum. dweights[T,k] f32 = <dh, h>; then dh and h [R,F] are multiplied by w.
+void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
+                         const RoutedRows& routed);
+
+}  // namespace slimexx::ops

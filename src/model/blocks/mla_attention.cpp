@@ -1,0 +1,294 @@
+#include "slimexx/model/blocks/mla_attention.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/parameter_list.h"
+#include "slimexx/base/error.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/heads.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
+
+namespace slimexx::model {
+namespace {
+
+float scale_of(const MlaSpec& s) {
+  return static_cast<float>(s.scale_factor / std::sqrt(static_cast<double>(s.head_dim())));
+}
+float eps_of(const MlaSpec& s) { return static_cast<float>(s.norm_eps); }
+
+// Views of rows [T, ...].
+struct QueryViews {
+  Tensor nope, rope;  // [T,n,Dn], [T,n,Dr]
+};
+QueryViews split_queries(Tensor q, const MlaSpec& s) {
+  const int64_t nope = s.num_heads * s.nope_dim;
+  return {q.columns(0, nope).split_last({s.num_heads, s.nope_dim}),
+          q.columns(nope, q.dim(1)).split_last({s.num_heads, s.rope_dim})};
+}
+struct LatentViews {
+  Tensor normed, rope;  // [T,Rkv], [T,1,Dr]
+};
+// Of the last columns of `rows`, which has Rkv+Dr or more.
+LatentViews split_latent(Tensor rows, const MlaSpec& s) {
+  const int64_t end = rows.dim(1), begin = end - s.latent_size();
+  return {rows.columns(begin, begin + s.kv_rank),
+          rows.columns(begin + s.kv_rank, end).split_last({1, s.rope_dim})};
+}
+Tensor heads(Tensor rows, const MlaSpec& s, int64_t width) {
+  return rows.split_last({s.num_heads, width});
+}
+
+void rotate(const ops::Context& ctx, Tensor x, const ops::RotaryTable& rotary, const Batch& batch,
+            bool inverse) {
+  ops::rotary(ctx, x, rotary.cos, rotary.sin, batch.positions, rotary.style, inverse);
+}
+
+// Heads of [T,n,Dn+Dr]: the parts of a head one behind the other, as backward wants them.
+Tensor join_heads(const ops::Context& ctx, const MlaSpec& s, Tensor nope, Tensor rope) {
+  const Tensor joined = ctx.arena.allocate(nope.dtype(), {nope.dim(0), s.num_heads, s.head_dim()});
+  ops::copy_head_columns(ctx, joined, 0, nope, 0, s.nope_dim);
+  ops::copy_head_columns(ctx, joined, s.nope_dim, rope, 0, s.rope_dim);
+  return joined;
+}
+
+struct HeadGradients {
+  Tensor dq;       // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
+  Tensor dlatent;  // [T,Rkv+Dr] of the normed latent and of the key before the rotation
+};
+
+// Attention's backward with keys and values by head, and the gradients of k_weight and v_weight.
+void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+                        const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary,
+                        const Batch& batch, const MlaTape& tape, Tensor dattention, bool accumulate,
+                        const HeadGradients& d) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t tokens = dattention.dim(0), n = s.num_heads;
+  const auto rows = [&](int64_t width) {
+    return ctx.arena.allocate(dattention.dtype(), {tokens, width});
+  };
+  const auto flat = [&](const Tensor& weight) {
+    return weight.reshaped({weight.dim(0) * weight.dim(1), weight.dim(2)});
+  };
+  const LatentViews latent = split_latent(tape.latent, s);
+  const QueryViews q = split_queries(tape.q, s);
+  const Tensor k_nope = rows(n * s.nope_dim), v = rows(n * s.value_dim);
+  ops::matmul_forward(ctx, k_nope, latent.normed, flat(w.k_weight), {});
+  ops::matmul_forward(ctx, v, latent.normed, flat(w.v_weight), {});
+  const Tensor queries = join_heads(ctx, s, q.nope, q.rope);
+  const Tensor keys = join_heads(ctx, s, heads(k_nope, s, s.nope_dim), latent.rope);
+  const Tensor dqueries = rows(n * s.head_dim()), dkeys = rows(n * s.head_dim());
+  const Tensor dv = rows(n * s.value_dim);
+  const Tensor dq_heads = heads(dqueries, s, s.head_dim()),
+               dk_heads = heads(dkeys, s, s.head_dim());
+  ops::attention_backward(ctx, dq_heads, dk_heads, heads(dv, s, s.value_dim),
+                          heads(dattention, s, s.value_dim), queries, keys,
+                          heads(v, s, s.value_dim), heads(tape.attention, s, s.value_dim), tape.lse,
+                          batch.attention, scale_of(s));
+
+  const QueryViews dq = split_queries(d.dq, s);
+  ops::copy_head_columns(ctx, dq.nope, 0, dq_heads, 0, s.nope_dim);
+  ops::copy_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim);
+  rotate(ctx, dq.rope, rotary, batch, true);
+  const LatentViews dlatent = split_latent(d.dlatent, s);
+  ops::sum_head_columns(ctx, d.dlatent.columns(s.kv_rank, s.latent_size()), dk_heads, s.nope_dim);
+  rotate(ctx, dlatent.rope, rotary, batch, true);
+  const Tensor dk_nope = k_nope;
+  ops::copy_head_columns(ctx, heads(dk_nope, s, s.nope_dim), 0, dk_heads, 0, s.nope_dim);
+  ops::matmul_backward_weight(ctx, flat(g.k_weight), {}, dk_nope, latent.normed, accumulate);
+  ops::matmul_backward_weight(ctx, flat(g.v_weight), {}, dv, latent.normed, accumulate);
+  ops::matmul_backward_input(ctx, dlatent.normed, dk_nope, flat(w.k_weight), false);
+  ops::matmul_backward_input(ctx, dlatent.normed, dv, flat(w.v_weight), true);
+}
+
+// Rows of every head's part [begin, begin + size) of a tensor on disk whose heads have `head_rows`
+// rows; `at` says where head h goes.
+template <class At>
+void add_head_parts(ParameterInfo& info, const std::string& name, const MlaSpec& s,
+                    int64_t head_rows, int64_t columns, int64_t begin, int64_t size, const At& at) {
+  for (int64_t h = 0; h < s.num_heads; ++h)
+    info.parts.push_back({.name = name,
+                          .shape = {s.num_heads * head_rows, columns},
+                          .at = at(h),
+                          .begin = {h * head_rows + begin, 0},
+                          .size = {size, columns}});
+}
+
+}  // namespace
+
+MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const std::string& own,
+                                   const std::string& hf) {
+  const std::string mine = own + "attention.", attention = hf + "self_attn.";
+  const int64_t n = s.num_heads, q_input = s.q_rank > 0 ? s.q_rank : s.hidden_size;
+  const auto into_ranks = [&](const char* kind) {
+    std::vector<HfRows> parts;
+    if (s.q_rank > 0) parts.push_back({attention + "q_a_proj." + kind, s.q_rank});
+    parts.push_back({attention + "kv_a_proj_with_mqa." + kind, s.latent_size()});
+    return parts;
+  };
+  const Shard by_head{.axis = 0};
+  MlaParameters<ParameterId> p;
+  p.a_weight = list.add_weight(mine + "a.weight", into_ranks("weight"), s.hidden_size, {});
+  p.a_bias = list.add_bias_if(s.bias, mine + "a.bias", into_ranks("bias"));
+  p.q_norm = list.add_norm_if(s.q_rank > 0, mine + "q_norm.weight",
+                              attention + "q_a_layernorm.weight", s.q_rank);
+  p.kv_norm =
+      list.add_norm(mine + "kv_norm.weight", attention + "kv_a_layernorm.weight", s.kv_rank);
+
+  ParameterInfo q{.name = mine + "q.weight", .shape = {n * s.head_dim(), q_input}};
+  const std::string q_name = attention + (s.q_rank > 0 ? "q_b_proj.weight" : "q_proj.weight");
+  add_head_parts(q, q_name, s, s.head_dim(), q_input, 0, s.nope_dim, [&](int64_t h) {
+    return std::vector<int64_t>{h * s.nope_dim, 0};
+  });
+  add_head_parts(q, q_name, s, s.head_dim(), q_input, s.nope_dim, s.rope_dim, [&](int64_t h) {
+    return std::vector<int64_t>{n * s.nope_dim + h * s.rope_dim, 0};
+  });
+  q.shards = {
+      {.axis = 0, .sections = {{n * s.nope_dim, s.nope_dim}, {n * s.rope_dim, s.rope_dim}}}};
+  p.q_weight = list.add(std::move(q));
+
+  const auto add_from_latent = [&](const char* name, int64_t begin, int64_t size) {
+    ParameterInfo info{.name = mine + name, .shape = {n, size, s.kv_rank}, .shards = {by_head}};
+    add_head_parts(info, attention + "kv_b_proj.weight", s, s.nope_dim + s.value_dim, s.kv_rank,
+                   begin, size, [](int64_t h) {
+                     return std::vector<int64_t>{h, 0, 0};
+                   });
+    return list.add(std::move(info));
+  };
+  p.k_weight = add_from_latent("k.weight", 0, s.nope_dim);
+  p.v_weight = add_from_latent("v.weight", s.nope_dim, s.value_dim);
+  p.o_weight =
+      list.add_weight(mine + "o.weight", {{attention + "o_proj.weight", s.hidden_size}},
+                      n * s.value_dim, {{.axis = 1, .sections = {{n * s.value_dim, s.value_dim}}}});
+  p.o_bias =
+      list.add_bias_if(s.bias, mine + "o.bias", {{attention + "o_proj.bias", s.hidden_size}});
+  return p;
+}
+
+void check_device_sizes(const MlaSpec&, tensor::Device device) {
+  if (device.is_cpu()) return;
+  throw Error(ErrorCode::kInput,
+              fmt::format("latent attention does not run on {} yet", tensor::to_string(device)),
+              "use --device cpu", "kv_lora_rank");
+}
+
+double forward_flops(const MlaSpec& s, int64_t num_tokens) {
+  const auto n = static_cast<double>(num_tokens), h = static_cast<double>(s.hidden_size);
+  const auto heads = static_cast<double>(s.num_heads);
+  const auto per_head = [&](int64_t width) { return heads * static_cast<double>(width); };
+  const double q_input = s.q_rank > 0 ? static_cast<double>(s.q_rank) : h;
+  const double weights = h * static_cast<double>(s.a_size()) + q_input * per_head(s.head_dim()) +
+                         per_head(s.nope_dim + s.value_dim) * static_cast<double>(s.kv_rank) +
+                         per_head(s.value_dim) * h;
+  // Scores and values of the expanded form, halved by causality.
+  return 2 * n * weights + n * n * per_head(s.head_dim() + s.value_dim);
+}
+
+void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerKeep level,
+                   MlaTape& tape) {
+  const DType dtype = tensor::compute_dtype(arena.device());
+  const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
+  tape.attention = rows(spec.num_heads * spec.value_dim);
+  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+  if (level == LayerKeep::kAll) allocate_rest(arena, spec, num_tokens, tape);
+}
+
+void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTape& tape) {
+  const DType dtype = tensor::compute_dtype(arena.device());
+  const auto add_rows = [&](Tensor& t, int64_t width) {
+    if (!t.defined()) t = arena.allocate(dtype, {num_tokens, width});
+  };
+  add_rows(tape.a, spec.a_size());
+  if (spec.q_rank > 0) add_rows(tape.q_normed, spec.q_rank);
+  add_rows(tape.latent, spec.latent_size());
+  add_rows(tape.q, spec.num_heads * spec.head_dim());
+  add_rows(tape.attention, spec.num_heads * spec.value_dim);
+  if (!tape.lse.defined()) tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+}
+
+int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens) {
+  return page_tokens * spec.latent_size() * tensor::dtype_bytes(dtype);
+}
+
+LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
+                      int64_t page_tokens) {
+  return {.k = Tensor(memory.raw(), dtype, memory.device(),
+                      {num_pages, page_tokens, 1, spec.latent_size()}),
+          .v = {}};
+}
+
+void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+                 const MlaTape& tape, Tensor normed) {
+  ops::matmul_forward(ctx, tape.a, normed, w.a_weight, w.a_bias);
+  if (s.q_rank > 0)
+    ops::rms_norm_forward(ctx, tape.q_normed, tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s));
+  ops::matmul_forward(ctx, tape.q, s.q_rank > 0 ? tape.q_normed : normed, w.q_weight, {});
+  rotate(ctx, split_queries(tape.q, s).rope, rotary, batch, false);
+  const LatentViews raw = split_latent(tape.a, s), latent = split_latent(tape.latent, s);
+  ops::rms_norm_forward(ctx, latent.normed, raw.normed, w.kv_norm, eps_of(s));
+  ops::copy_head_columns(ctx, latent.rope, 0, raw.rope, 0, s.rope_dim);
+  rotate(ctx, latent.rope, rotary, batch, false);
+  if (pages.k.defined())
+    ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},
+                        batch.slots);
+}
+
+void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+            const Batch& batch, const LayerPages& pages, const MlaTape& tape) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t tokens = tape.q.dim(0), n = s.num_heads;
+  const QueryViews q = split_queries(tape.q, s);
+  const Tensor queries = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.latent_size()});
+  const Tensor out = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.kv_rank});
+  ops::head_matmul_backward_input(ctx, queries, q.nope, w.k_weight);  // q W_K: K is Dn
+  ops::copy_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim);
+  const Tensor keys = pages.k.defined() ? pages.k : tape.latent.split_last({1, s.latent_size()});
+  ops::attention_forward(ctx, out, tape.lse, queries, keys, keys, batch.attention, scale_of(s));
+  ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);
+}
+
+void project_out(const ops::Context& ctx, const MlaSpec&, const MlaParameters<Tensor>& w,
+                 const MlaTape& tape, Tensor o) {
+  ops::matmul_forward(ctx, o, tape.attention, w.o_weight, w.o_bias);
+}
+
+void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+              const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
+              const MlaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const std::function<void()>& attention_next) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const auto rows = [&](int64_t width) {
+    return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
+  };
+  const Tensor dattention = rows(s.num_heads * s.value_dim);
+  const Tensor dq = rows(s.num_heads * s.head_dim()), dlatent = rows(s.latent_size());
+  const Tensor da = rows(s.a_size());
+  ops::matmul_backward_weight(ctx, g.o_weight, g.o_bias, dout, tape.attention, accumulate);
+  attention_next();
+  ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
+  attention_backward(ctx, s, w, g, rotary, batch, tape, dattention, accumulate, {dq, dlatent});
+
+  const LatentViews raw = split_latent(tape.a, s), draw = split_latent(da, s),
+                    d = split_latent(dlatent, s);
+  ops::rms_norm_backward(ctx, draw.normed, g.kv_norm, d.normed, raw.normed, w.kv_norm, eps_of(s),
+                         false);
+  ops::copy_head_columns(ctx, draw.rope, 0, d.rope, 0, s.rope_dim);
+  if (s.q_rank > 0) {
+    const Tensor dq_normed = rows(s.q_rank);
+    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, tape.q_normed, accumulate);
+    ops::matmul_backward_input(ctx, dq_normed, dq, w.q_weight, false);
+    ops::rms_norm_backward(ctx, da.columns(0, s.q_rank), g.q_norm, dq_normed,
+                           tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s), false);
+  } else {
+    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, normed, accumulate);
+    ops::matmul_backward_input(ctx, dnormed, dq, w.q_weight, false);
+  }
+  ops::matmul_backward_weight(ctx, g.a_weight, g.a_bias, da, normed, accumulate);
+  ops::matmul_backward_input(ctx, dnormed, da, w.a_weight, s.q_rank == 0);
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,13 @@
+// GLM-4.7-Flash: latent attention, and the experts of GLM-4.5.
+#include "../config_reader.h"
+
+namespace slimexx::model {
+
+ModelSpec read_glm4_moe_lite_spec(const Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  ModelSpec spec = reader.read_latent("glm4_moe_lite", {.rms_norm_eps = 1e-5});
+  reader.read_sigmoid_experts(spec, 1);
+  return spec;
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,147 @@
+#include "slimexx/ops/experts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/product.h"
+#include "slimexx/base/check.h"
+#include "slimexx/base/thread_pool.h"
+
+namespace slimexx::ops::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16;  // rows
+
+const int32_t* ints(const Tensor& t) { return t.data<int32_t>(); }
+
+// body(expert, first row, number of rows), experts ascending; those without rows too.
+void for_each_expert(const RoutedRows& routed,
+                     const std::function<void(int64_t, int64_t, int64_t)>& body) {
+  const int32_t* offsets = ints(routed.offsets);
+  for (int64_t e = 0; e + 1 < routed.offsets.dim(0); ++e)
+    body(e, offsets[e], offsets[e + 1] - offsets[e]);
+}
+
+}  // namespace
+
+void sort_by_expert(const RoutedRows& routed, Tensor ids) {
+  const int64_t experts = routed.offsets.dim(0) - 1, n = ids.num_elements();
+  int32_t* offsets = routed.offsets.data<int32_t>();
+  std::fill(offsets, offsets + experts + 1, 0);
+  for (int64_t slot = 0; slot < n; ++slot) {
+    const int32_t expert = ints(ids)[slot];
+    SLX_CHECK(expert >= 0 && expert < experts, "slot {}: expert {} of {}", slot, expert, experts);
+    ++offsets[expert + 1];
+  }
+  for (int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+  std::vector<int32_t> next(offsets, offsets + experts);
+  for (int64_t slot = 0; slot < n; ++slot) {
+    const int32_t row = next[static_cast<size_t>(ints(ids)[slot])]++;
+    routed.rows.data<int32_t>()[slot] = row;
+    routed.slots.data<int32_t>()[row] = static_cast<int32_t>(slot);
+  }
+}
+
+void dispatch_rows(Tensor y, Tensor x, const RoutedRows& routed) {
+  const int64_t width = x.dim(1), k = routed.rows.dim(1);
+  parallel_for(y.dim(0), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      std::memcpy(y.f32() + row * width, x.f32() + ints(routed.slots)[row] / k * width,
+                  static_cast<size_t>(width) * 4);
+  });
+}
+
+void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const RoutedRows& routed) {
+  const int64_t width = y.dim(1), k = routed.rows.dim(1);
+  parallel_for(y.dim(0), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      float* sum = y.f32() + t * width;
+      std::fill(sum, sum + width, 0.0f);
+      for (int64_t slot = t * k; slot < (t + 1) * k; ++slot) {
+        const float weight = weights.defined() ? weights.f32()[slot] : 1.0f;
+        const float* row = rows.f32() + ints(routed.rows)[slot] * width;
+        for (int64_t i = 0; i < width; ++i) sum[i] += weight * row[i];
+      }
+      if (!shared.defined()) continue;
+      for (int64_t i = 0; i < width; ++i) sum[i] += shared.f32()[t * width + i];
+    }
+  });
+}
+
+void expert_matmul_forward(Tensor y, Tensor x, Tensor w, const RoutedRows& routed) {
+  const int64_t n = w.dim(1), k = w.dim(2);
+  for_each_expert(routed, [&](int64_t expert, int64_t first, int64_t count) {
+    multiply({.m = count,
+              .n = n,
+              .k = k,
+              .a = x.f32() + first * k,
+              .a_row_stride = k,
+              .a_column_stride = 1,
+              .b = w.f32() + expert * n * k,
+              .b_n_stride = k,
+              .b_k_stride = 1,
+              .c = y.f32() + first * n,
+              .ldc = n});
+  });
+}
+
+void expert_matmul_backward_input(Tensor dx, Tensor dy, Tensor w, const RoutedRows& routed) {
+  const int64_t n = w.dim(1), k = w.dim(2);
+  for_each_expert(routed, [&](int64_t expert, int64_t first, int64_t count) {
+    multiply({.m = count,
+              .n = k,
+              .k = n,
+              .a = dy.f32() + first * n,
+              .a_row_stride = n,
+              .a_column_stride = 1,
+              .b = w.f32() + expert * n * k,
+              .b_n_stride = 1,
+              .b_k_stride = k,
+              .c = dx.f32() + first * k,
+              .ldc = k});
+  });
+}
+
+void expert_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, const RoutedRows& routed,
+                                   bool accumulate) {
+  const int64_t n = dw.dim(1), k = dw.dim(2);
+  for_each_expert(routed, [&](int64_t expert, int64_t first, int64_t count) {
+    multiply({.m = n,
+              .n = k,
+              .k = count,
+              .a = dy.f32() + first * n,
+              .a_row_stride = 1,
+              .a_column_stride = n,
+              .b = x.f32() + first * k,
+              .b_n_stride = 1,
+              .b_k_stride = k,
+              .c = dw.f32() + expert * n * k,
+              .ldc = k,
+              .accumulate = accumulate});
+  });
+}
+
+void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
+                         const RoutedRows& routed) {
+  const int64_t width = h.dim(1);
+  parallel_for(h.dim(0), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t slot = ints(routed.slots)[row];
+      const float weight = weights.f32()[slot];
+      float* own_dh = dh.f32() + row * width;
+      float* own_h = h.f32() + row * width;
+      float sum = 0;
+      for (int64_t i = 0; i < width; ++i) {
+        sum += own_dh[i] * own_h[i];
+        own_dh[i] *= weight;
+        own_h[i] *= weight;
+      }
+      dweights.f32()[slot] = sum;
+    }
+  });
+}
+
+}  // namespace slimexx::ops::cpu

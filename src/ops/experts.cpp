@@ -1,0 +1,105 @@
+#include "slimexx/ops/experts.h"
+
+#include "ops/checks.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+#include "slimexx/ops/elementwise.h"
+
+namespace slimexx::ops {
+namespace {
+
+void check_routed(const char* op, const Context& ctx, const RoutedRows& routed,
+                  int64_t num_experts) {
+  check_i32(op, "rows", ctx, routed.rows, {kAny, kAny});
+  check_i32(op, "slots", ctx, routed.slots, {routed.rows.num_elements()});
+  check_i32(op, "offsets", ctx, routed.offsets, {num_experts == kAny ? kAny : num_experts + 1});
+}
+
+int64_t num_rows(const RoutedRows& routed) { return routed.slots.dim(0); }
+
+}  // namespace
+
+void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
+  constexpr const char* kOp = "sort_by_expert";
+  check_routed(kOp, ctx, routed, kAny);
+  check_i32(kOp, "ids", ctx, ids, {routed.rows.dim(0), routed.rows.dim(1)});
+  if (runs_on_cpu(ctx)) return cpu::sort_by_expert(routed, ids);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void dispatch_rows(const Context& ctx, Tensor y, Tensor x, const RoutedRows& routed) {
+  constexpr const char* kOp = "dispatch_rows";
+  check_routed(kOp, ctx, routed, kAny);
+  check_compute(kOp, "x", ctx, x, {routed.rows.dim(0), kAny});
+  check_compute(kOp, "y", ctx, y, {num_rows(routed), x.dim(1)});
+  if (runs_on_cpu(ctx)) return cpu::dispatch_rows(y, x, routed);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
+                  const RoutedRows& routed) {
+  constexpr const char* kOp = "combine_rows";
+  check_routed(kOp, ctx, routed, kAny);
+  check_compute(kOp, "rows", ctx, rows, {num_rows(routed), kAny});
+  check_compute(kOp, "y", ctx, y, {routed.rows.dim(0), rows.dim(1)});
+  if (weights.defined())
+    check_f32(kOp, "weights", ctx, weights, {routed.rows.dim(0), routed.rows.dim(1)});
+  if (shared.defined()) check_compute(kOp, "shared", ctx, shared, {y.dim(0), y.dim(1)});
+  if (runs_on_cpu(ctx)) return cpu::combine_rows(y, rows, weights, shared, routed);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
+                           const RoutedRows& routed) {
+  constexpr const char* kOp = "expert_matmul_forward";
+  check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
+  check_routed(kOp, ctx, routed, w.dim(0));
+  check_compute(kOp, "x", ctx, x, {num_rows(routed), w.dim(2)});
+  check_compute(kOp, "y", ctx, y, {num_rows(routed), w.dim(1)});
+  if (runs_on_cpu(ctx)) return cpu::expert_matmul_forward(y, x, w, routed);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
+                                  const RoutedRows& routed) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), 2 * h.dim(1)});
+  expert_matmul_forward(ctx, gate_up, x, w, routed);
+  swiglu_forward(ctx, h, gate_up);
+}
+
+void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
+                                  const RoutedRows& routed) {
+  constexpr const char* kOp = "expert_matmul_backward_input";
+  check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
+  check_routed(kOp, ctx, routed, w.dim(0));
+  check_compute(kOp, "dy", ctx, dy, {num_rows(routed), w.dim(1)});
+  check_compute(kOp, "dx", ctx, dx, {num_rows(routed), w.dim(2)});
+  if (runs_on_cpu(ctx)) return cpu::expert_matmul_backward_input(dx, dy, w, routed);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
+                                   const RoutedRows& routed, bool accumulate) {
+  constexpr const char* kOp = "expert_matmul_backward_weight";
+  check_f32(kOp, "dw", ctx, dw, {kAny, kAny, kAny});
+  check_routed(kOp, ctx, routed, dw.dim(0));
+  check_compute(kOp, "dy", ctx, dy, {num_rows(routed), dw.dim(1)});
+  check_compute(kOp, "x", ctx, x, {num_rows(routed), dw.dim(2)});
+  if (runs_on_cpu(ctx)) return cpu::expert_matmul_backward_weight(dw, dy, x, routed, accumulate);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
+                         const RoutedRows& routed) {
+  constexpr const char* kOp = "weigh_rows_backward";
+  check_routed(kOp, ctx, routed, kAny);
+  check_compute(kOp, "h", ctx, h, {num_rows(routed), kAny});
+  check_compute(kOp, "dh", ctx, dh, {num_rows(routed), h.dim(1)});
+  check_f32(kOp, "weights", ctx, weights, {routed.rows.dim(0), routed.rows.dim(1)});
+  check_f32(kOp, "dweights", ctx, dweights, {routed.rows.dim(0), routed.rows.dim(1)});
+  if (runs_on_cpu(ctx)) return cpu::weigh_rows_backward(dweights, dh, h, weights, routed);
+  SLX_LAUNCH(missing(kOp));
+}
+
+}  // namespace slimexx::ops

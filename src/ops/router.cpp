@@ -1,0 +1,46 @@
+#include "slimexx/ops/router.h"
+
+#include "ops/checks.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace slimexx::ops {
+namespace {
+
+void check_rule(const char* op, const RouterRule& rule) {
+  SLX_CHECK(rule.top_k >= 1 && rule.top_k <= rule.num_experts, "{}: top {} of {} experts", op,
+            rule.top_k, rule.num_experts);
+  SLX_CHECK(rule.num_groups >= 1 && rule.num_experts % rule.num_groups == 0 &&
+                rule.kept_groups >= 1 && rule.kept_groups <= rule.num_groups &&
+                rule.top_k <= rule.num_experts / rule.num_groups * rule.kept_groups,
+            "{}: {} of {} groups of {} experts, top {}", op, rule.kept_groups, rule.num_groups,
+            rule.num_experts, rule.top_k);
+}
+
+}  // namespace
+
+void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
+                   const RouterRule& rule) {
+  constexpr const char* kOp = "route_forward";
+  check_rule(kOp, rule);
+  check_f32(kOp, "logits", ctx, logits, {kAny, rule.num_experts});
+  check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});
+  check_f32(kOp, "weights", ctx, weights, {logits.dim(0), rule.top_k});
+  if (bias.defined()) check_f32(kOp, "bias", ctx, bias, {rule.num_experts});
+  if (runs_on_cpu(ctx)) return cpu::route_forward(ids, weights, logits, bias, rule);
+  SLX_LAUNCH(missing(kOp));
+}
+
+void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
+                    const RouterRule& rule) {
+  constexpr const char* kOp = "route_backward";
+  check_rule(kOp, rule);
+  check_f32(kOp, "logits", ctx, logits, {kAny, rule.num_experts});
+  check_f32(kOp, "dlogits", ctx, dlogits, {logits.dim(0), rule.num_experts});
+  check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});
+  check_f32(kOp, "dweights", ctx, dweights, {logits.dim(0), rule.top_k});
+  if (runs_on_cpu(ctx)) return cpu::route_backward(dlogits, dweights, ids, logits, rule);
+  SLX_LAUNCH(missing(kOp));
+}
+
+}  // namespace slimexx::ops

@@ -1,0 +1,152 @@
+#include "slimexx/ops/experts.h"
+
+#include <algorithm>
+
+#include "ops/testing.h"
+#include "slimexx/base/philox.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/matmul.h"
+
+namespace slimexx::ops::testing {
+namespace {
+
+SLX_OPS_SUITE(Experts);
+
+// A choice of k distinct experts a token, ascending, that leaves some experts without rows.
+struct Choice {
+  int64_t tokens, experts, k;
+  std::vector<int32_t> ids, offsets, slots, rows;
+  Choice(int64_t tokens_in, int64_t experts_in, int64_t k_in)
+      : tokens(tokens_in), experts(experts_in), k(k_in) {
+    PhiloxStream random(11, 3);
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::vector<std::pair<double, int32_t>> keys;
+      for (int64_t e = 0; e < experts; ++e)
+        keys.emplace_back((e % 3 == 1 ? 100 : 0) + random.next_normal(), static_cast<int32_t>(e));
+      std::ranges::sort(keys);
+      for (int64_t j = 0; j < k; ++j) ids.push_back(keys[static_cast<size_t>(j)].second);
+      std::sort(ids.end() - k, ids.end());
+    }
+    offsets.resize(static_cast<size_t>(experts + 1));
+    slots.resize(ids.size());
+    rows.resize(ids.size());
+  }
+  static Tensor view(std::vector<int32_t>& values, std::initializer_list<int64_t> shape) {
+    return {values.data(), tensor::DType::kI32, {}, shape};
+  }
+  RoutedRows routed() {
+    return {view(offsets, {experts + 1}), view(slots, {tokens * k}), view(rows, {tokens, k})};
+  }
+  void sort(const Context& ctx) { sort_by_expert(ctx, routed(), view(ids, {tokens, k})); }
+  int64_t expert_of(int64_t row) const {
+    return ids[static_cast<size_t>(slots[static_cast<size_t>(row)])];
+  }
+};
+
+TEST_P(Experts, RowsStandByExpertAndThenByToken) {
+  Choice c(57, 9, 3);
+  c.sort(ctx_);
+  EXPECT_EQ(c.offsets.front(), 0);
+  EXPECT_EQ(c.offsets.back(), 57 * 3);
+  for (int64_t row = 0; row < 57 * 3; ++row) {
+    const auto e = static_cast<size_t>(c.expert_of(row));
+    EXPECT_GE(row, c.offsets[e]);
+    EXPECT_LT(row, c.offsets[e + 1]);
+    EXPECT_EQ(c.rows[static_cast<size_t>(c.slots[static_cast<size_t>(row)])], row);
+    if (row == c.offsets[e]) continue;
+    EXPECT_LT(c.slots[static_cast<size_t>(row - 1)], c.slots[static_cast<size_t>(row)]);
+  }
+}
+
+// A row has the bits of matmul by its expert alone: whatever rows stand beside it.
+TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
+  Choice c(41, 9, 3);
+  c.sort(ctx_);
+  const int64_t n = 33, k = 70, num_rows = 41 * 3;
+  const Array x = Array::random({num_rows, k}, 1), w = Array::random({9, n, k}, 2),
+              dy = Array::random({num_rows, n}, 3);
+  Array y({num_rows, n}), dx({num_rows, k}), dw = Array::random({9, n, k}, 4), sum = dw.clone();
+  expert_matmul_forward(ctx_, y, x, w, c.routed());
+  expert_matmul_backward_input(ctx_, dx, dy, w, c.routed());
+  expert_matmul_backward_weight(ctx_, dw, dy, x, c.routed(), false);
+  expert_matmul_backward_weight(ctx_, sum, dy, x, c.routed(), true);
+  const Array before = Array::random({9, n, k}, 4);
+  for (int64_t e = 0; e < 9; ++e) {
+    const int64_t begin = c.offsets[static_cast<size_t>(e)],
+                  end = c.offsets[static_cast<size_t>(e + 1)];
+    const auto weights = [&](const Array& all) {
+      return all.view().rows(e, e + 1).reshaped({n, k});
+    };
+    Array own_y({end - begin, n}), own_dx({end - begin, k}), own_dw({n, k});
+    const Tensor own_x = x.view().rows(begin, end), own_dy = dy.view().rows(begin, end);
+    matmul_forward(ctx_, own_y, own_x, weights(w), {});
+    matmul_backward_input(ctx_, own_dx, own_dy, weights(w), false);
+    matmul_backward_weight(ctx_, own_dw, {}, own_dy, own_x, false);
+    EXPECT_TRUE(same_bits(own_y, y.view().rows(begin, end))) << e;
+    EXPECT_TRUE(same_bits(own_dx, dx.view().rows(begin, end))) << e;
+    EXPECT_TRUE(same_bits(own_dw, weights(dw))) << "expert " << e << ", " << end - begin << " rows";
+    std::vector<double> expected = doubles(own_dw);
+    for (size_t i = 0; i < expected.size(); ++i)
+      expected[i] += before[e * n * k + static_cast<int64_t>(i)];
+    EXPECT_TRUE(close(weights(sum), expected, 1e-5, 1e-5)) << e;
+  }
+}
+
+TEST_P(Experts, CombineSumsAscendingExpertsAndThenTheSharedOne) {
+  Choice c(23, 6, 2);
+  c.sort(ctx_);
+  const int64_t width = 37;
+  const Array rows = Array::random({46, width}, 1), weights = Array::random({23, 2}, 2),
+              shared = Array::random({23, width}, 3);
+  Array y({23, width}), plain({23, width});
+  combine_rows(ctx_, y, rows, weights, shared, c.routed());
+  combine_rows(ctx_, plain, rows, {}, {}, c.routed());
+  for (int64_t t = 0; t < 23; ++t)
+    for (int64_t i = 0; i < width; ++i) {
+      const auto row = [&](int64_t j) {
+        return rows[c.rows[static_cast<size_t>(t * 2 + j)] * width + i];
+      };
+      float expected = weights[t * 2] * row(0);
+      expected += weights[t * 2 + 1] * row(1);
+      expected += shared[t * width + i];
+      EXPECT_EQ(y[t * width + i], expected) << t << ", " << i;
+      EXPECT_EQ(plain[t * width + i], row(0) + row(1)) << t << ", " << i;
+    }
+  Array dispatched({46, width});
+  dispatch_rows(ctx_, dispatched, y, c.routed());
+  for (int64_t row = 0; row < 46; ++row) {
+    const int64_t token = c.slots[static_cast<size_t>(row)] / 2;
+    EXPECT_TRUE(same_bits(dispatched.view().rows(row, row + 1), y.view().rows(token, token + 1)));
+  }
+}
+
+TEST_P(Experts, WeighingBackward) {
+  Choice c(3, 4, 2);
+  c.sort(ctx_);
+  const Array weights = Array::of({1, 2, 3, 4, 5, 6}, {3, 2});
+  Array dh = Array::random({6, 19}, 1), h = Array::random({6, 19}, 2), dweights({3, 2});
+  const Array old_dh = dh.clone(), old_h = h.clone();
+  weigh_rows_backward(ctx_, dweights, dh, h, weights, c.routed());
+  for (int64_t row = 0; row < 6; ++row) {
+    const int64_t slot = c.slots[static_cast<size_t>(row)];
+    double sum = 0;
+    for (int64_t i = row * 19; i < (row + 1) * 19; ++i) {
+      EXPECT_EQ(dh[i], old_dh[i] * weights[slot]);
+      EXPECT_EQ(h[i], old_h[i] * weights[slot]);
+      sum += double{old_dh[i]} * old_h[i];
+    }
+    EXPECT_NEAR(dweights[slot], sum, 1e-5);
+  }
+}
+
+TEST_P(Experts, NoTokens) {
+  Choice c(0, 4, 2);
+  c.sort(ctx_);
+  EXPECT_EQ(c.offsets, std::vector<int32_t>(5, 0));
+  Array dw = Array::random({4, 3, 5}, 1);
+  expert_matmul_backward_weight(ctx_, dw, Array({0, 3}), Array({0, 5}), c.routed(), false);
+  EXPECT_TRUE(same_bits(dw, Array({4, 3, 5})));
+}
+
+}  // namespace
+}  // namespace slimexx::ops::testing
