@@ -13,7 +13,7 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16;  // rows
+constexpr int64_t kRowGrain = 16;  // rows
 
 const int32_t* ints(const Tensor& t) { return t.data<int32_t>(); }
 
@@ -47,7 +47,7 @@ void sort_by_expert(const RoutedRows& routed, Tensor ids) {
 
 void dispatch_rows(Tensor y, Tensor x, const RoutedRows& routed) {
   const int64_t width = x.dim(1), k = routed.rows.dim(1);
-  parallel_for(y.dim(0), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(y.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       std::memcpy(y.f32() + row * width, x.f32() + ints(routed.slots)[row] / k * width,
                   static_cast<size_t>(width) * 4);
@@ -56,7 +56,7 @@ void dispatch_rows(Tensor y, Tensor x, const RoutedRows& routed) {
 
 void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const RoutedRows& routed) {
   const int64_t width = y.dim(1), k = routed.rows.dim(1);
-  parallel_for(y.dim(0), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(y.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       float* sum = y.f32() + t * width;
       std::fill(sum, sum + width, 0.0f);
@@ -127,7 +127,7 @@ void expert_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, const RoutedR
 void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
                          const RoutedRows& routed) {
   const int64_t width = h.dim(1);
-  parallel_for(h.dim(0), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(h.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t slot = ints(routed.slots)[row];
       const float weight = weights.f32()[slot];

@@ -10,7 +10,7 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16;  // tokens
+constexpr int64_t kTokenGrain = 16;  // tokens
 
 float* head_of(const Tensor& x, int64_t head) { return x.f32() + head * x.dim(2); }
 
@@ -66,7 +66,7 @@ void head_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, bool accumulate
 }
 
 void copy_head_columns(Tensor y, int64_t begin, Tensor x, int64_t x_begin, int64_t width) {
-  parallel_for(y.dim(0), kGrain, [&](int64_t first, int64_t end) {
+  parallel_for(y.dim(0), kTokenGrain, [&](int64_t first, int64_t end) {
     for (int64_t t = first; t < end; ++t)
       for (int64_t head = 0; head < y.dim(1); ++head)
         std::memcpy(head_of(y, head) + t * y.stride(0) + begin,
@@ -77,7 +77,7 @@ void copy_head_columns(Tensor y, int64_t begin, Tensor x, int64_t x_begin, int64
 
 void sum_head_columns(Tensor y, Tensor x, int64_t x_begin) {
   const int64_t width = y.dim(1);
-  parallel_for(y.dim(0), kGrain, [&](int64_t first, int64_t end) {
+  parallel_for(y.dim(0), kTokenGrain, [&](int64_t first, int64_t end) {
     for (int64_t t = first; t < end; ++t) {
       float* sum = y.f32() + t * y.stride(0);
       std::fill(sum, sum + width, 0.0f);
