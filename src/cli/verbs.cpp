@@ -12,6 +12,7 @@ const std::vector<Verb>& list_verbs() {
       {"grade", "rewards of given responses", declare_grade},
       {"generate", "prompts -> responses with log-probs", declare_generate},
       {"init", "write a checkpoint with random weights", declare_init},
+      {"describe", "what a model is: layers, exact parameter counts", declare_describe},
       {"samples", "print whole samples of a run", declare_samples},
       {"version", "version, build and features", declare_version},
       {"docs", "write the generated reference pages", declare_docs, false},

@@ -136,10 +136,6 @@ namespace {
 // Bytes of a layer's tape, by level.
 using TapeBytes = std::array<int64_t, kNumLayerKeeps>;
 
-bool are_alike(const LayerSpec& a, const LayerSpec& b) {
-  return a.attention == b.attention && a.mlp == b.mlp && a.sandwich_norms == b.sandwich_norms;
-}
-
 // By layer of the stage; counted once for layers that are alike.
 std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange& stage,
                                         tensor::Device device, int64_t num_tokens) {
@@ -147,8 +143,7 @@ std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange&
   std::vector<int64_t> first_of_kind;  // layers of the stage
   for (int64_t layer = 0; layer < stage.num_layers(); ++layer) {
     const auto alike = std::ranges::find_if(first_of_kind, [&](int64_t other) {
-      return are_alike(spec.layer(stage.first_layer + other),
-                       spec.layer(stage.first_layer + layer));
+      return spec.layer(stage.first_layer + other) == spec.layer(stage.first_layer + layer);
     });
     if (alike != first_of_kind.end()) {
       bytes.push_back(bytes[static_cast<size_t>(*alike)]);

@@ -26,7 +26,7 @@ TEST(Help, OfEveryVerbIsOnStdout) {
   const Finished overview = run_slimexx({"-h"});
   EXPECT_EQ(overview.status, 0);
   for (const char* verb : {"train", "eval", "convert-hf", "score", "tokenize", "grade", "generate",
-                           "init", "samples", "version"}) {
+                           "init", "describe", "samples", "version"}) {
     EXPECT_NE(overview.out.find(std::string("\n  ") + verb), std::string::npos) << verb;
     const Finished brief = run_slimexx({verb, "-h"}), full = run_slimexx({verb, "--help"});
     EXPECT_EQ(brief.status, 0) << verb;

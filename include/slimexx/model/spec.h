@@ -41,6 +41,7 @@ struct LayerSpec {
   AttentionSpec attention;
   MlpSpec mlp;
   bool sandwich_norms = false;  // RMSNorm on the outputs of attention and MLP too (GLM-4-0414)
+  bool operator==(const LayerSpec&) const = default;
 };
 
 // A layer that predicts one token further (multi-token prediction), behind the model's last.

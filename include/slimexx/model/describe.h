@@ -1,0 +1,25 @@
+// What was understood from a config.json, in numbers and lines for people.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "slimexx/model/spec.h"
+
+namespace slimexx::model {
+
+struct PartCount {
+  std::string name;  // "attention", "experts", ...
+  int64_t elements = 0;
+};
+struct ParameterCounts {
+  int64_t total = 0;                  // every tensor that a checkpoint holds
+  int64_t active = 0;                 // those that one token meets: k of E experts, no MTP layer
+  std::vector<PartCount> parts = {};  // add up to total; in order of first appearance
+};
+ParameterCounts count_parameters(const ModelSpec& spec);
+
+// One line for each range of neighbouring layers that are alike: "layers 1 to 45: ...".
+std::vector<std::string> describe_layers(const ModelSpec& spec);
+
+}  // namespace slimexx::model

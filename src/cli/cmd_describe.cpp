@@ -1,0 +1,63 @@
+// `slimexx describe`: what was understood from a model's config.json.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "cli/verbs.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/describe.h"
+#include "slimexx/model/families.h"
+
+namespace slimexx::cli {
+namespace {
+
+bool has_weights(const std::string& directory) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    if (entry.path().extension() == ".safetensors") return true;
+  return false;
+}
+
+// With weights beside config.json they say which MTP layers there are.
+model::ModelSpec read_spec(const std::string& directory) {
+  const io::HfFolder config = io::HfFolder::open_without_weights(directory);
+  model::ModelSpec spec =
+      model::read_model_spec(config.config(), join_path(directory, "config.json"));
+  if (!spec.mtp.empty() && has_weights(directory))
+    model::drop_missing_mtp(spec, io::HfFolder::open(directory));
+  return spec;
+}
+
+void print_description(const model::ModelSpec& spec) {
+  fmt::print("family      {} ({}), {}\n", spec.family, spec.architecture,
+             tensor::dtype_name(spec.checkpoint_dtype));
+  fmt::print("sizes       hidden {}, vocabulary {}, {} layers, {} positions\n", spec.hidden_size,
+             spec.vocab_size, spec.num_layers(), spec.max_positions);
+  fmt::print("rotary      {} dimensions, theta {}{}\n", spec.rope.rotary_dim, spec.rope.theta,
+             spec.tied_embeddings ? "; embedding and head are one" : "");
+  for (const std::string& line : model::describe_layers(spec)) fmt::print("{}\n", line);
+  const model::ParameterCounts counts = model::count_parameters(spec);
+  fmt::print("parameters  {} ({}), {} active for a token ({})\n", counts.total,
+             format_count(static_cast<double>(counts.total)), counts.active,
+             format_count(static_cast<double>(counts.active)));
+  for (const model::PartCount& part : counts.parts)
+    fmt::print("  {:<24}{:>18}\n", part.name, part.elements);
+}
+
+}  // namespace
+
+VerbBody declare_describe(CLI::App& app) {
+  const auto directory = std::make_shared<std::string>();
+  app.add_option("--hf-checkpoint", *directory, "Hugging Face folder; config.json is enough")
+      ->required();
+  app.footer("Examples:\n  slimexx describe --hf-checkpoint models/GLM-4.5-Air");
+  return [directory](Session& session) {
+    if (session.is_root()) print_description(read_spec(*directory));
+  };
+}
+
+}  // namespace slimexx::cli

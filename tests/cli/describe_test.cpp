@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "run_binary.h"
+#include "slimexx/io/safetensors.h"
+#include "test_paths.h"
+
+namespace slimexx::cli {
+namespace {
+
+std::string published_config(const std::string& name) {
+  std::ifstream file(test_data_path("model/expert_spec_test.jsonl"));
+  for (std::string line; std::getline(file, line);)
+    if (const Json c = parse_json(line, "cases"); c["name"] == name) return c["config"].dump();
+  return "";
+}
+
+TEST(Describe, CountsWhatAPublishedModelHolds) {
+  const Folder folder;
+  folder.put("config.json", published_config("Qwen3-30B-A3B"));
+  const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
+  EXPECT_EQ(f.status, 0) << f.err;
+  for (const char* text : {"family      qwen3_moe (Qwen3MoeForCausalLM), BF16",
+                           "layers 0 to 47: grouped-query attention, 32 heads over 4 of 128, "
+                           "QK-norm; 8 of 128 experts 768, softmax",
+                           "parameters  30532122624 ", " 3353", "experts                        "})
+    EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
+}
+
+// Every tensor of the file is counted once, MTP's own among them.
+TEST(Describe, CountsWhatIsInTheFile) {
+  for (const char* model : {"glm4_moe", "deepseek_v3", "qwen3"}) {
+    const std::string directory = test_data_path("golden/oracle/") + model;
+    const io::SafetensorsFile file(directory + "/model.safetensors");
+    int64_t total = 0;
+    for (const io::TensorEntry& entry : file.entries()) total += entry.num_elements();
+    const Finished f = run_slimexx({"describe", "--hf-checkpoint", directory});
+    EXPECT_EQ(f.status, 0) << f.err;
+    EXPECT_NE(f.out.find("parameters  " + std::to_string(total) + " "), std::string::npos)
+        << total << " in\n"
+        << f.out;
+  }
+}
+
+TEST(Describe, RefusesByName) {
+  const Folder folder;
+  Json config = parse_json(published_config("DeepSeek-V3"), "config");
+  config["scoring_func"] = "softmax";
+  folder.put("config.json", config.dump());
+  const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
+  EXPECT_NE(f.status, 0);
+  EXPECT_NE(f.err.find("scoring_func"), std::string::npos) << f.err;
+}
+
+}  // namespace
+}  // namespace slimexx::cli
