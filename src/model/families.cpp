@@ -52,7 +52,26 @@ const Family& find_family(const Json& config, const std::string& where) {
               "supported: " + supported_architectures(), where);
 }
 
+// Experts, and heads of latent attention, are tensors or boxes of their own on disk: no model has
+// nearly as many, and a config.json of a few bytes must not ask for gigabytes of names.
+constexpr int64_t kMaxNamedBoxes = 1 << 17;
+
+void check_named_boxes(const ModelSpec& spec, const std::string& where) {
+  int64_t boxes = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    if (const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp)) boxes += moe->router.num_experts;
+    if (const auto* mla = std::get_if<MlaSpec>(&layer.attention)) boxes += mla->num_heads;
+  }
+  if (boxes <= kMaxNamedBoxes) return;
+  throw Error(ErrorCode::kInput,
+              fmt::format("{} layers have {} experts and latent heads in all, at most {} are "
+                          "supported",
+                          spec.num_layers(), boxes, kMaxNamedBoxes),
+              "check num_hidden_layers, num_attention_heads and the number of experts", where);
+}
+
 void check_spec(const ModelSpec& spec, const std::string& where) {
+  check_named_boxes(spec, where);
   const int64_t rotary_dim = spec.rope.rotary_dim;
   for (const LayerSpec& layer : spec.layers) {
     const auto* gqa = std::get_if<GqaSpec>(&layer.attention);

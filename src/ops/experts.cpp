@@ -11,11 +11,11 @@ namespace {
 void check_routed(const char* op, const Context& ctx, const RoutedRows& routed,
                   int64_t num_experts) {
   check_i32(op, "rows", ctx, routed.rows, {kAny, kAny});
-  check_i32(op, "slots", ctx, routed.slots, {routed.rows.num_elements()});
+  check_i32(op, "choices", ctx, routed.choices, {routed.rows.num_elements()});
   check_i32(op, "offsets", ctx, routed.offsets, {num_experts == kAny ? kAny : num_experts + 1});
 }
 
-int64_t num_rows(const RoutedRows& routed) { return routed.slots.dim(0); }
+int64_t num_rows(const RoutedRows& routed) { return routed.choices.dim(0); }
 
 }  // namespace
 

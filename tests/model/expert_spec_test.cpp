@@ -78,7 +78,7 @@ TEST(ExpertSpec, CasesFile) {
           << c["name"] << ": " << error.what();
     }
   }
-  EXPECT_EQ(num_cases, 23);
+  EXPECT_EQ(num_cases, 25);
 }
 
 }  // namespace

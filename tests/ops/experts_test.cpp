@@ -13,10 +13,10 @@ namespace {
 SLX_OPS_SUITE(Experts);
 
 // A choice of k distinct experts a token, ascending, that leaves some experts without rows.
-struct Choice {
+struct Choices {
   int64_t tokens, experts, k;
-  std::vector<int32_t> ids, offsets, slots, rows;
-  Choice(int64_t tokens_in, int64_t experts_in, int64_t k_in)
+  std::vector<int32_t> ids, offsets, choices, rows;
+  Choices(int64_t tokens_in, int64_t experts_in, int64_t k_in)
       : tokens(tokens_in), experts(experts_in), k(k_in) {
     PhiloxStream random(11, 3);
     for (int64_t t = 0; t < tokens; ++t) {
@@ -28,23 +28,23 @@ struct Choice {
       std::sort(ids.end() - k, ids.end());
     }
     offsets.resize(static_cast<size_t>(experts + 1));
-    slots.resize(ids.size());
+    choices.resize(ids.size());
     rows.resize(ids.size());
   }
   static Tensor view(std::vector<int32_t>& values, std::initializer_list<int64_t> shape) {
     return {values.data(), tensor::DType::kI32, {}, shape};
   }
   RoutedRows routed() {
-    return {view(offsets, {experts + 1}), view(slots, {tokens * k}), view(rows, {tokens, k})};
+    return {view(offsets, {experts + 1}), view(choices, {tokens * k}), view(rows, {tokens, k})};
   }
   void sort(const Context& ctx) { sort_by_expert(ctx, routed(), view(ids, {tokens, k})); }
   int64_t expert_of(int64_t row) const {
-    return ids[static_cast<size_t>(slots[static_cast<size_t>(row)])];
+    return ids[static_cast<size_t>(choices[static_cast<size_t>(row)])];
   }
 };
 
 TEST_P(Experts, RowsStandByExpertAndThenByToken) {
-  Choice c(57, 9, 3);
+  Choices c(57, 9, 3);
   c.sort(ctx_);
   EXPECT_EQ(c.offsets.front(), 0);
   EXPECT_EQ(c.offsets.back(), 57 * 3);
@@ -52,15 +52,15 @@ TEST_P(Experts, RowsStandByExpertAndThenByToken) {
     const auto e = static_cast<size_t>(c.expert_of(row));
     EXPECT_GE(row, c.offsets[e]);
     EXPECT_LT(row, c.offsets[e + 1]);
-    EXPECT_EQ(c.rows[static_cast<size_t>(c.slots[static_cast<size_t>(row)])], row);
+    EXPECT_EQ(c.rows[static_cast<size_t>(c.choices[static_cast<size_t>(row)])], row);
     if (row == c.offsets[e]) continue;
-    EXPECT_LT(c.slots[static_cast<size_t>(row - 1)], c.slots[static_cast<size_t>(row)]);
+    EXPECT_LT(c.choices[static_cast<size_t>(row - 1)], c.choices[static_cast<size_t>(row)]);
   }
 }
 
 // A row has the bits of matmul by its expert alone: whatever rows stand beside it.
 TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
-  Choice c(41, 9, 3);
+  Choices c(41, 9, 3);
   c.sort(ctx_);
   const int64_t n = 33, k = 70, num_rows = 41 * 3;
   const Array x = Array::random({num_rows, k}, 1), w = Array::random({9, n, k}, 2),
@@ -93,7 +93,7 @@ TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
 }
 
 TEST_P(Experts, CombineSumsAscendingExpertsAndThenTheSharedOne) {
-  Choice c(23, 6, 2);
+  Choices c(23, 6, 2);
   c.sort(ctx_);
   const int64_t width = 37;
   const Array rows = Array::random({46, width}, 1), weights = Array::random({23, 2}, 2),
@@ -115,32 +115,32 @@ TEST_P(Experts, CombineSumsAscendingExpertsAndThenTheSharedOne) {
   Array dispatched({46, width});
   dispatch_rows(ctx_, dispatched, y, c.routed());
   for (int64_t row = 0; row < 46; ++row) {
-    const int64_t token = c.slots[static_cast<size_t>(row)] / 2;
+    const int64_t token = c.choices[static_cast<size_t>(row)] / 2;
     EXPECT_TRUE(same_bits(dispatched.view().rows(row, row + 1), y.view().rows(token, token + 1)));
   }
 }
 
 TEST_P(Experts, WeighingBackward) {
-  Choice c(3, 4, 2);
+  Choices c(3, 4, 2);
   c.sort(ctx_);
   const Array weights = Array::of({1, 2, 3, 4, 5, 6}, {3, 2});
   Array dh = Array::random({6, 19}, 1), h = Array::random({6, 19}, 2), dweights({3, 2});
   const Array old_dh = dh.clone(), old_h = h.clone();
   weigh_rows_backward(ctx_, dweights, dh, h, weights, c.routed());
   for (int64_t row = 0; row < 6; ++row) {
-    const int64_t slot = c.slots[static_cast<size_t>(row)];
+    const int64_t choice = c.choices[static_cast<size_t>(row)];
     double sum = 0;
     for (int64_t i = row * 19; i < (row + 1) * 19; ++i) {
-      EXPECT_EQ(dh[i], old_dh[i] * weights[slot]);
-      EXPECT_EQ(h[i], old_h[i] * weights[slot]);
+      EXPECT_EQ(dh[i], old_dh[i] * weights[choice]);
+      EXPECT_EQ(h[i], old_h[i] * weights[choice]);
       sum += double{old_dh[i]} * old_h[i];
     }
-    EXPECT_NEAR(dweights[slot], sum, 1e-5);
+    EXPECT_NEAR(dweights[choice], sum, 1e-5);
   }
 }
 
 TEST_P(Experts, NoTokens) {
-  Choice c(0, 4, 2);
+  Choices c(0, 4, 2);
   c.sort(ctx_);
   EXPECT_EQ(c.offsets, std::vector<int32_t>(5, 0));
   Array dw = Array::random({4, 3, 5}, 1);

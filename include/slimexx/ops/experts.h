@@ -1,6 +1,6 @@
 // Rows of tokens to their experts and back, and products of each expert's rows with its weights.
 //
-// A token's k choices are slots: slot t*k+j is choice j of token t. A routed row is a slot's place
+// Choice t*k+j is the j-th expert of token t. A routed row is a choice's place
 // among R = T*k rows, which stand by expert, and for each expert by token. So the number of routed
 // rows does not depend on the data; how many of them are an expert's stays on the device.
 //
@@ -14,15 +14,15 @@ namespace slimexx::ops {
 // Where routed rows come from and go, all i32.
 struct RoutedRows {
   Tensor offsets = {};  // [E+1]: rows [offsets[e], offsets[e+1]) are expert e's
-  Tensor slots = {};    // [R]: the slot of a routed row
-  Tensor rows = {};     // [T,k]: the routed row of a slot
+  Tensor choices = {};  // [R]: the choice of a routed row
+  Tensor rows = {};     // [T,k]: the routed row of a choice
 };
 // ids[T,k] i32, in [0, E), distinct in a row.
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
 
 // y[R,H] = x[T,H] of the row's token.
 void dispatch_rows(const Context& ctx, Tensor y, Tensor x, const RoutedRows& routed);
-// y[T,H] = sum over a token's slots, in ascending order, of weights[T,k] f32 (undefined: ones)
+// y[T,H] = sum over a token's choices, in ascending order, of weights[T,k] f32 (undefined: ones)
 // times rows[R,H], then + shared[T,H] (may be undefined): in f32, rounded once.
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed);

@@ -22,7 +22,7 @@ void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeM
   tape.ids = arena.allocate(DType::kI32, {num_tokens, k});
   tape.weights = arena.allocate(DType::kF32, {num_tokens, k});
   tape.routed = {.offsets = arena.allocate(DType::kI32, {experts + 1}),
-                 .slots = arena.allocate(DType::kI32, {num_tokens * k}),
+                 .choices = arena.allocate(DType::kI32, {num_tokens * k}),
                  .rows = arena.allocate(DType::kI32, {num_tokens, k})};
 }
 

@@ -1,6 +1,5 @@
 // Qwen3 mixture of experts: the attention of Qwen3, softmax routing, no shared expert.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "../config_reader.h"
 
@@ -11,8 +10,7 @@ ModelSpec read_qwen3_moe_spec(const Json& config, const std::string& where) {
   ModelSpec spec = reader.read_common("qwen3_moe", {.num_kv_heads = 4});
   const bool attention_bias = reader.flag("attention_bias", false);
   // transformers 5 writes the number of experts under its own name.
-  const char* num_experts =
-      config.contains("num_local_experts") ? "num_local_experts" : "num_experts";
+  const char* num_experts = reader.has("num_local_experts") ? "num_local_experts" : "num_experts";
   const MoeMlpSpec experts{.hidden_size = spec.hidden_size,
                            .intermediate_size = reader.size("moe_intermediate_size", 1 << 24),
                            .router = reader.read_router(

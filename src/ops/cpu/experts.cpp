@@ -31,17 +31,18 @@ void sort_by_expert(const RoutedRows& routed, Tensor ids) {
   const int64_t experts = routed.offsets.dim(0) - 1, n = ids.num_elements();
   int32_t* offsets = routed.offsets.data<int32_t>();
   std::fill(offsets, offsets + experts + 1, 0);
-  for (int64_t slot = 0; slot < n; ++slot) {
-    const int32_t expert = ints(ids)[slot];
-    SLX_CHECK(expert >= 0 && expert < experts, "slot {}: expert {} of {}", slot, expert, experts);
+  for (int64_t choice = 0; choice < n; ++choice) {
+    const int32_t expert = ints(ids)[choice];
+    SLX_CHECK(expert >= 0 && expert < experts, "choice {}: expert {} of {}", choice, expert,
+              experts);
     ++offsets[expert + 1];
   }
   for (int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
   std::vector<int32_t> next(offsets, offsets + experts);
-  for (int64_t slot = 0; slot < n; ++slot) {
-    const int32_t row = next[static_cast<size_t>(ints(ids)[slot])]++;
-    routed.rows.data<int32_t>()[slot] = row;
-    routed.slots.data<int32_t>()[row] = static_cast<int32_t>(slot);
+  for (int64_t choice = 0; choice < n; ++choice) {
+    const int32_t row = next[static_cast<size_t>(ints(ids)[choice])]++;
+    routed.rows.data<int32_t>()[choice] = row;
+    routed.choices.data<int32_t>()[row] = static_cast<int32_t>(choice);
   }
 }
 
@@ -49,7 +50,7 @@ void dispatch_rows(Tensor y, Tensor x, const RoutedRows& routed) {
   const int64_t width = x.dim(1), k = routed.rows.dim(1);
   parallel_for(y.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      std::memcpy(y.f32() + row * width, x.f32() + ints(routed.slots)[row] / k * width,
+      std::memcpy(y.f32() + row * width, x.f32() + ints(routed.choices)[row] / k * width,
                   static_cast<size_t>(width) * 4);
   });
 }
@@ -60,9 +61,9 @@ void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const Ro
     for (int64_t t = begin; t < end; ++t) {
       float* sum = y.f32() + t * width;
       std::fill(sum, sum + width, 0.0f);
-      for (int64_t slot = t * k; slot < (t + 1) * k; ++slot) {
-        const float weight = weights.defined() ? weights.f32()[slot] : 1.0f;
-        const float* row = rows.f32() + ints(routed.rows)[slot] * width;
+      for (int64_t choice = t * k; choice < (t + 1) * k; ++choice) {
+        const float weight = weights.defined() ? weights.f32()[choice] : 1.0f;
+        const float* row = rows.f32() + ints(routed.rows)[choice] * width;
         for (int64_t i = 0; i < width; ++i) sum[i] += weight * row[i];
       }
       if (!shared.defined()) continue;
@@ -129,8 +130,8 @@ void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
   const int64_t width = h.dim(1);
   parallel_for(h.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t slot = ints(routed.slots)[row];
-      const float weight = weights.f32()[slot];
+      const int64_t choice = ints(routed.choices)[row];
+      const float weight = weights.f32()[choice];
       float* own_dh = dh.f32() + row * width;
       float* own_h = h.f32() + row * width;
       float sum = 0;
@@ -139,7 +140,7 @@ void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
         own_dh[i] *= weight;
         own_h[i] *= weight;
       }
-      dweights.f32()[slot] = sum;
+      dweights.f32()[choice] = sum;
     }
   });
 }
