@@ -77,18 +77,23 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 
 #define SLX_ALL(...) __VA_ARGS__
 
-// n: columns; names, regs: the two lists; a, b, p: names of the operands after the registers.
-#define SLX_WGMMA(n, names, regs, a, b, p)                                              \
+// n: columns; names, regs: the two lists; a, b, p: names of the operands after the registers;
+// turned: whether M runs along the rows of A, and N along those of B.
+#define SLX_WGMMA_TURNED(n, names, regs, a, b, p, turned)                               \
   asm volatile(                                                                         \
       "{\n"                                                                             \
       ".reg .pred accumulate;\n"                                                        \
       "setp.ne.b32 accumulate, " p                                                      \
       ", 0;\n"                                                                          \
       "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, " a ", " b \
-      ", accumulate, 1, 1, 0, 0;\n"                                                     \
+      ", accumulate, 1, 1, " turned                                                     \
+      ";\n"                                                                             \
       "}\n"                                                                             \
       : regs                                                                            \
       : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)))
+
+#define SLX_WGMMA(n, names, regs, a, b, p) \
+  SLX_WGMMA_TURNED(n, SLX_ALL(names), SLX_ALL(regs), a, b, p, "0, 0")
 
 // accumulate false: D is overwritten, whatever it held (the same bits as adding to zero).
 __device__ __forceinline__ void wgmma_k16(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
@@ -175,6 +180,19 @@ __device__ __forceinline__ void wgmma_k16(float (&d)[128], uint64_t desc_a, uint
   SLX_WGMMA(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130");
 }
 
+// B with its N along the rows.
+__device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[128], uint64_t desc_a,
+                                                   uint64_t desc_b, bool accumulate) {
+  SLX_WGMMA_TURNED(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130",
+                   "0, 1");
+}
+// A with its M, and B with its N, along the rows.
+__device__ __forceinline__ void wgmma_k16_turned(float (&d)[128], uint64_t desc_a, uint64_t desc_b,
+                                                 bool accumulate) {
+  SLX_WGMMA_TURNED(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130",
+                   "1, 1");
+}
+
 // A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \
@@ -208,6 +226,7 @@ __device__ __forceinline__ void wgmma_k16_transposed(float (&d)[64], const uint3
 
 #undef SLX_WGMMA_REGISTERS
 #undef SLX_WGMMA
+#undef SLX_WGMMA_TURNED
 #undef SLX_ALL
 #undef SLX_REGS128
 #undef SLX_REGS64

@@ -21,6 +21,7 @@ template <class Tile>
 using Sums = float[Tile::kRowBlocks][Tile::kColumns / 2];
 
 constexpr uint64_t kDescriptorRowBlock = 64 * 128 >> 4;
+constexpr uint64_t kDescriptorTurnedStepK16 = 16 * 128 >> 4;  // 16 rows of k
 
 // Every warp releases a stage for itself, in all blocks whose loaders write to it.
 template <class Tile>
@@ -40,14 +41,19 @@ __device__ __forceinline__ void multiply_stage(const GemmShared<Tile>& shared, i
 #pragma unroll
   for (int box = 0; box < Tile::kBoxes; ++box) {
     const uint64_t a = describe_swizzled_tile(shared.row_box(stage, box) + first_block * 64 * 128);
-    const uint64_t b = describe_swizzled_tile(shared.column_box(stage, box));
+    const uint64_t b =
+        describe_swizzled_tile(shared.column_box(stage, box), Tile::kTurned ? kTurnedBoxBytes : 0);
 #pragma unroll
     for (int step = 0; step < kBoxK / 16; ++step) {
       const bool accumulate = !first || box != 0 || step != 0;
 #pragma unroll
       for (int i = 0; i < Tile::kRowBlocks; ++i) {
-        wgmma_k16(sums[i], a + i * kDescriptorRowBlock + step * kDescriptorStepK16,
-                  b + step * kDescriptorStepK16, accumulate);
+        const uint64_t rows = a + i * kDescriptorRowBlock + step * kDescriptorStepK16;
+        if constexpr (Tile::kTurned) {
+          wgmma_k16_turned_b(sums[i], rows, b + step * kDescriptorTurnedStepK16, accumulate);
+        } else {
+          wgmma_k16(sums[i], rows, b + step * kDescriptorStepK16, accumulate);
+        }
       }
     }
   }
@@ -78,17 +84,18 @@ __device__ __forceinline__ void multiply_tile(const GemmProblem& p, const GemmSh
 }
 
 // The epilogue: stores a warpgroup's sums as y. Other families pass an epilogue of their own with
-// this member. Row and column are those of the accumulator's corner in D; tokens from p.tokens on,
-// or from p.tile_tokens on within the tile, are not part of y. `staging` is the warpgroup's shared
-// memory of Tile::kStagingBytes, and named barrier 1 + group is its own. `group` counts blocks of
-// 64 rows of all warpgroups; row_block says which one of the tile it is.
+// this member. Row and column are those of the accumulator's corner in D; tokens from end_token on,
+// or from p.tile_tokens on within the tile, are not this tile's to store. `staging` is the
+// warpgroup's shared memory of Tile::kStagingBytes, and named barrier 1 + group is its own. `group`
+// counts blocks of 64 rows of all warpgroups; row_block says which one of the tile it is.
 struct StoreProduct {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
-                                         int row, int column, uint8_t* staging, int group) const {
+                                         int row, int column, int end_token, uint8_t* staging,
+                                         int group) const {
     if constexpr (Tile::kSwap) {
       const int count = min(min(tile_rows<Tile>(p) - group * 64, 64), p.features - row);
-      const int tokens = min(p.tile_tokens, p.tokens - column);
+      const int tokens = min(p.tile_tokens, end_token - column);
       if (p.bias != nullptr) add_row_bias(p, acc, row);
       if (p.y_is_f32) {
         store_swapped_f32(p, acc, column, tokens, row, count);
@@ -97,7 +104,7 @@ struct StoreProduct {
       }
     } else {
       const int block = row_block<Tile>(group);
-      const int tokens = min(min(p.tile_tokens - block * 64, 64), p.tokens - row);
+      const int tokens = min(min(p.tile_tokens - block * 64, 64), end_token - row);
       if (p.bias != nullptr) add_column_bias(p, acc, column);
       if (p.y_is_f32) {
         store_plain_pairs<float>(p, acc, row, tokens, column);
@@ -124,7 +131,7 @@ __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Epilogue
   for (int i = 0; i < Tile::kRowBlocks; ++i) {
     const int block = group * Tile::kRowBlocks + i;
     epilogue.template finish<Tile>(p, sums[i], tile.row + row_block<Tile>(block) * 64, tile.column,
-                                   staging, block);
+                                   tile.end_token, staging, block);
   }
 }
 
@@ -149,20 +156,21 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   constexpr int kOrderBarrier = 14;  // named barrier of group 0; group 1 waits at the next
   if (staggered && group == 1) sync_named(kOrderBarrier + 1, 256);
   const int clusters = gridDim.x / Tile::kCluster;
-  await_previous_grids();                                // they may still read what y overwrites
+  await_previous_grids();  // they may still read what y overwrites
+  const int tiles = count_tiles(p, shared);
   const int step = Tile::kPingPong ? Tile::kGroups : 1;  // tiles of a cluster until its next
   int tile = blockIdx.x / Tile::kCluster;
   if (Tile::kPingPong && group == 1) {
     tile += clusters;
     skip_tile<Tile>(p, cursor);
   }
-  for (; tile < p.tiles; tile += step * clusters) {
-    const TilePosition position = locate_tile<Tile>(p, tile, rank);
+  for (; tile < tiles; tile += step * clusters) {
+    const TilePosition position = find_tile(p, shared, tile, rank);
     if constexpr (Tile::kPingPong) {
       // A stage's barrier tells one round of the ring from the next and no more, so a warpgroup
       // must not wait for a tile while the tile before it is still being read.
       if (tile >= clusters) sync_named(kOrderBarrier + group, 256);
-      signal_block = tile + clusters < p.tiles ? p.k_blocks - 1 : -1;
+      signal_block = tile + clusters < tiles ? p.k_blocks - 1 : -1;
     }
     multiply_tile<Tile>(p, shared, cursor, group, sums, signal_block,
                         Tile::kPingPong ? kOrderBarrier + 1 - group : kOrderBarrier + 1);
@@ -204,6 +212,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     prefetch_tensor_map(&p.a);
     prefetch_tensor_map(&p.b);
     if (Tile::kStaged && !Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
+  }
+  if constexpr (Tile::kGrouped) {
+    await_previous_grids();  // they write the offsets
+    if (warp == 3) count_expert_tiles(p, shared);
   }
   if constexpr (Tile::kCluster > 1) {
     sync_cluster();

@@ -8,12 +8,15 @@
 
 namespace slimexx::kernels {
 
+constexpr int kTurnedBoxBytes = kBoxK * 128;  // 64 rows of k by 64 columns
+
 template <class Tile>
 struct GemmShared {
   uint8_t* stages;   // each: kBoxes row boxes, then kBoxes column boxes
   uint8_t* staging;  // kGroups buffers
   uint64_t* full;    // per stage: bytes of both operands have landed
   uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
+  int* first_tiles;  // [experts + 1], grouped alone: of each expert, then the number of tiles
   int row_box_bytes;
   int column_box_bytes;
   int stage_bytes;
@@ -27,6 +30,7 @@ struct GemmShared {
     staging = stages + stage_count<Tile>(p) * stage_bytes + Tile::kOverreadBytes;
     full = reinterpret_cast<uint64_t*>(staging + Tile::kGroups * Tile::kStagingBytes);
     empty = full + kMaxStages;
+    first_tiles = reinterpret_cast<int*>(empty + kMaxStages);
   }
   __device__ __forceinline__ uint8_t* row_box(int stage, int box) const {
     return stages + stage * stage_bytes + box * row_box_bytes;
@@ -35,6 +39,63 @@ struct GemmShared {
     return stages + stage * stage_bytes + Tile::kBoxes * row_box_bytes + box * column_box_bytes;
   }
 };
+
+// One warp counts the tiles of all experts.
+template <class Tile>
+__device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
+                                                   const GemmShared<Tile>& shared) {
+  const int lane = threadIdx.x % 32;
+  int before = 0;
+  for (int first = 0; first < p.experts; first += 32) {
+    const int expert = first + lane;
+    const int rows = expert < p.experts ? p.offsets[expert + 1] - p.offsets[expert] : 0;
+    const int tiles = (rows + p.tile_tokens - 1) / p.tile_tokens;
+    int sum = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffff, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (expert < p.experts) shared.first_tiles[expert] = before + sum - tiles;
+    before += __shfl_sync(0xffffffff, sum, 31);
+  }
+  if (lane == 0) shared.first_tiles[p.experts] = before;
+}
+
+template <class Tile>
+__device__ __forceinline__ int count_tiles(const GemmProblem& p, const GemmShared<Tile>& shared) {
+  return Tile::kGrouped ? shared.first_tiles[p.experts] * p.feature_tiles : p.tiles;
+}
+
+// The tiles of an expert's tokens follow each other, and features advance fastest: blocks at work
+// at a time share tokens, and most of them an expert's weights.
+template <class Tile>
+__device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
+                                                  const GemmShared<Tile>& shared, int tile,
+                                                  int rank) {
+  if constexpr (!Tile::kGrouped) {
+    return locate_tile<Tile>(p, tile, rank);
+  } else {
+    const int token_tile = tile / p.feature_tiles;
+    int expert = 0, above = p.experts;  // the last whose first tile is not behind this one
+    while (above - expert > 1) {
+      const int middle = (expert + above) / 2;
+      if (shared.first_tiles[middle] <= token_tile) {
+        expert = middle;
+      } else {
+        above = middle;
+      }
+    }
+    const int within = token_tile - shared.first_tiles[expert];
+    const int token = p.offsets[expert] + within * p.tile_tokens;
+    const int feature =
+        (tile - token_tile * p.feature_tiles) * (Tile::kSwap ? p.rows : Tile::kColumns);
+    const int weights = expert * p.weight_rows + (Tile::kTurned ? 0 : feature);
+    const int end = p.offsets[expert + 1];
+    return Tile::kSwap ? TilePosition{feature, token, weights, end}
+                       : TilePosition{token, feature, weights, end};
+  }
+}
 
 // The boxes of a K block of the weights or of the tokens. With clusters, of the weights only this
 // block's share, into all blocks of the cluster.
@@ -45,7 +106,7 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
   const CUtensorMap* map = kIsRows ? &p.a : &p.b;
   uint64_t* full = shared.full + stage;
   const int room = kIsRows ? tile_rows<Tile>(p) : tile_columns<Tile>(p);
-  const int first = kIsRows ? tile.row : tile.column;
+  const int first = kWeights ? tile.weights : kIsRows ? tile.row : tile.column;
   uint8_t* dst = kIsRows ? shared.row_box(stage, 0) : shared.column_box(stage, 0);
   const uint64_t hint = kWeights && p.weights_read_once ? kEvictFirst : kEvictNormal;
   const int loaded = kWeights || p.whole_boxes ? room : p.tile_tokens;
@@ -62,6 +123,12 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
     }
   } else if constexpr (kWeights && kIsGateUp<Tile>) {
     load_gate_up(dst, map, full, first, block * Tile::kBoxes, hint);
+  } else if constexpr (kWeights && Tile::kTurned) {
+#pragma unroll
+    for (int box = 0; box < Tile::kColumns / kBoxK; ++box) {
+      load_box_hinted(dst + box * kTurnedBoxBytes, map, full, tile.column + box * kBoxK,
+                      first + block * kBoxK, hint);
+    }
   } else if (Tile::kBoxes > 1 && p.whole_boxes) {
     load_box_hinted(dst, map, full, 0, first, block * Tile::kBoxes, hint);
   } else {
@@ -81,8 +148,9 @@ __device__ void load_tiles(const GemmProblem& p, const GemmShared<Tile>& shared,
   const int stages = stage_count<Tile>(p);
   const int clusters = gridDim.x / Tile::kCluster;
   StageCursor cursor;
-  for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
-    const TilePosition position = locate_tile<Tile>(p, tile, rank);
+  const int tiles = count_tiles(p, shared);
+  for (int tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += clusters) {
+    const TilePosition position = find_tile(p, shared, tile, rank);
     for (int block = 0; block < p.k_blocks; ++block) {
       wait(shared.empty + cursor.stage, cursor.parity ^ 1);
       load_operand<Tile, kWeights>(p, shared, cursor.stage, position, rank, block);

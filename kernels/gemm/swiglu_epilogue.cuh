@@ -136,27 +136,29 @@ __device__ __forceinline__ void store_half_rows(const GemmProblem& p, const uint
 struct StoreSwiglu {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
-                                         int row, int column, uint8_t* staging, int group) const {
+                                         int row, int column, int end_token, uint8_t* staging,
+                                         int group) const {
     constexpr int kWhole = Tile::kColumns / 128, kRest = Tile::kColumns % 128;
 #pragma unroll
     for (int piece = 0; piece < kWhole; ++piece) {
-      finish_piece<Tile, 128>(p, acc + 64 * piece, row, column, piece, staging, group);
+      finish_piece<Tile, 128>(p, acc + 64 * piece, row, column, end_token, piece, staging, group);
     }
     if constexpr (kRest > 0) {
-      finish_piece<Tile, kRest>(p, acc + 64 * kWhole, row, column, kWhole, staging, group);
+      finish_piece<Tile, kRest>(p, acc + 64 * kWhole, row, column, end_token, kWhole, staging,
+                                group);
     }
   }
 
  private:
   template <class Tile, int kColumns>
   __device__ __forceinline__ void finish_piece(const GemmProblem& p, float* acc, int row,
-                                               int column, int piece, uint8_t* staging,
-                                               int group) const {
+                                               int column, int end_token, int piece,
+                                               uint8_t* staging, int group) const {
     uint8_t* buffer = staging + piece % Tile::kBuffers * 8192;
     if constexpr (Tile::kSwap) {
       const int feature = row / 2, token = column + 128 * piece;
       const int count = min(min(tile_rows<Tile>(p) - group * 64, 64) / 2, p.features - feature);
-      const int tokens = min(p.tile_tokens, p.tokens - column) - 128 * piece;
+      const int tokens = min(p.tile_tokens, end_token - column) - 128 * piece;
       if (p.bias != nullptr) add_gate_up_row_bias<kColumns / 8>(p, acc, feature);
       // With two buffers, a warp that passes the barrier below has read the other buffer.
       if (Tile::kBuffers == 1 || piece == 0) sync_named(1 + group, 128);
@@ -165,7 +167,7 @@ struct StoreSwiglu {
       store_half_rows(p, buffer, token, min(128, tokens), feature, count);
     } else {
       const int feature = column / 2 + 64 * piece;
-      const int tokens = min(min(p.tile_tokens - group * 64, 64), p.tokens - row);
+      const int tokens = min(min(p.tile_tokens - group * 64, 64), end_token - row);
       if (p.bias != nullptr) add_gate_up_column_bias<kColumns / 16>(p, acc, feature);
       if constexpr (Tile::kStaged) {
         if (Tile::kGroups > 1 || tokens > kFewTokens) {

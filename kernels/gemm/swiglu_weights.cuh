@@ -23,9 +23,12 @@ inline constexpr bool kIsGateUp<GateUpTile<Tile>> = true;
 
 // Boxes of `box_rows` rows of that operand, a multiple of 16, by 64 columns, `boxes` of them behind
 // each other, under the 128-byte swizzle. f must be a multiple of 8, k of 64, base 16-byte aligned.
+// Of several experts w[experts, 2f, k]: the operand's rows of an expert begin 4f behind those of
+// the one before, since its gate begins 2f rows behind that one's.
 inline bool encode_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k, int box_rows,
-                           int boxes) {
-  return encode_bf16_tensor<5>(map, base, {kBoxColumns, 8, 2, f / 8, k / kBoxColumns},
+                           int boxes, int64_t experts = 1) {
+  const int64_t groups = (2 * experts - 1) * f / 8;
+  return encode_bf16_tensor<5>(map, base, {kBoxColumns, 8, 2, groups, k / kBoxColumns},
                                {k, f * k, 8 * k, kBoxColumns},
                                {kBoxColumns, 8, 2, box_rows / kPairRows, boxes});
 }

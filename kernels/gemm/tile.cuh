@@ -15,16 +15,21 @@ constexpr int kMaxSharedBytes = 232448;  // per block on sm_90
 constexpr int kBoxK = 64;                // elements in a 128-byte swizzled row
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 2 * kMaxStages * 8;
+constexpr int kMaxExperts = 384;
+constexpr int kFirstTileBytes = (kMaxExperts + 4) * 4;
 
 // Ping-pong: one warpgroup computes a tile of 128 rows, the other computes the next one, so that
 // one stores while the other multiplies. Else cooperative: all warpgroups compute one tile, 64 rows
-// each.
+// each. Grouped: rows of x belong to experts, each with weights of its own, and a tile's tokens are
+// of one expert. Turned: B is [k, b], its columns along the rows of memory.
 template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks,
-          bool kIsPingPong = false>
+          bool kIsPingPong = false, bool kIsGrouped = false, bool kIsTurned = false>
 struct GemmTile {
   static constexpr bool kSwap = kSwapOperands;
   static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
   static constexpr bool kPingPong = kIsPingPong;
+  static constexpr bool kGrouped = kIsGrouped;
+  static constexpr bool kTurned = kIsTurned;
   static constexpr int kRowBlocks = kPingPong ? 2 : 1;         // of 64 rows, in a warpgroup
   static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups at work on one tile
   static constexpr int kRows = 64 * kRowBlocks * kTileGroups;
@@ -52,8 +57,8 @@ struct GemmTile {
   // behind them, into accumulators that are not stored.
   static constexpr bool kFewerRows = kSwap || kGroups == 1;
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
-  static constexpr int kFixedBytes =
-      1024 + kOverreadBytes + kGroups * kStagingBytes + kBarrierBytes;
+  static constexpr int kFixedBytes = 1024 + kOverreadBytes + kGroups * kStagingBytes +
+                                     kBarrierBytes + (kGrouped ? kFirstTileBytes : 0);
 
   // Of rows of A and of B (`columns`) that a stage has room for.
   __host__ __device__ static constexpr int stage_bytes(int rows, int columns) {
@@ -70,6 +75,8 @@ struct GemmTile {
   }
 
   static_assert(!kPingPong || (!kSwap && kGroups == 2));
+  static_assert(!kGrouped || (kCluster == 1 && !kPingPong));
+  static_assert(!kTurned || (kGrouped && !kSwap && kBoxes == 1 && kColumns % kBoxK == 0));
   static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
 };
 
@@ -80,6 +87,12 @@ template <int kRows, int kColumns>
 using SwappedTile = GemmTile<true, kRows / 64, kColumns, 1>;
 template <int kColumns>
 using PingPongTile = GemmTile<false, 2, kColumns, 2, true>;  // 128 rows
+template <int kRows, int kColumns>
+using GroupedPlainTile = GemmTile<false, kRows / 64, kColumns, 1, false, true>;
+template <int kRows, int kColumns>
+using GroupedSwappedTile = GemmTile<true, kRows / 64, kColumns, 1, false, true>;
+template <int kRows, int kColumns>
+using GroupedTurnedTile = GemmTile<false, kRows / 64, kColumns, 1, false, true, true>;
 
 struct GemmProblem {
   CUtensorMap a;  // boxes of the rows of a tile x 64; of weights, of its share of them
@@ -107,6 +120,11 @@ struct GemmProblem {
   int k_blocks;
   int band;  // in clusters of row tiles
   int lead;
+  // Grouped alone.
+  const int32_t* offsets;  // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
+  int experts;
+  int feature_tiles;  // of one expert
+  int weight_rows;    // of the weights' operand from one expert to the next
 };
 
 // Constants where the variant fixes them.
@@ -129,10 +147,13 @@ __device__ __forceinline__ int row_block(int block) {
   return Tile::kPingPong ? block % Tile::kRowBlocks : block;
 }
 
-// First row and column of a block's tile.
+// Of a block's tile: its first row and column in D, the first row of its weights in memory, and the
+// end of the tokens that it may store.
 struct TilePosition {
   int row;
   int column;
+  int weights;
+  int end_token;
 };
 
 // Bands of row clusters; inside a band columns advance slowest. So the tiles in flight at a time
@@ -147,9 +168,11 @@ __device__ __forceinline__ TilePosition locate_tile(const GemmProblem& p, int ti
   const int row = (first + within % height) * Tile::kRowCluster + (Tile::kSwap ? 0 : rank);
   const int column = within / height * Tile::kColumnCluster + (Tile::kSwap ? rank : 0);
   if constexpr (Tile::kSwap) {
-    return {min(row * p.rows, p.last_feature), min(column * p.tile_tokens, p.last_token)};
+    const int feature = min(row * p.rows, p.last_feature);
+    return {feature, min(column * p.tile_tokens, p.last_token), feature, p.tokens};
   } else {
-    return {min(row * p.tile_tokens, p.last_token), min(column * Tile::kColumns, p.last_feature)};
+    const int feature = min(column * Tile::kColumns, p.last_feature);
+    return {min(row * p.tile_tokens, p.last_token), feature, feature, p.tokens};
   }
 }
 

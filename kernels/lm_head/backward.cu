@@ -14,7 +14,8 @@ struct StoreGradient {
 
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
-                                         int row, int column, uint8_t* staging, int group) const {
+                                         int row, int column, int, uint8_t* staging,
+                                         int group) const {
     static_assert(!Tile::kSwap);
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     const GradientRow rows[2] = {load_row(p, first_row), load_row(p, first_row + 8)};

@@ -64,7 +64,7 @@ struct SumTiles {
 
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
-                                         int row, int column, uint8_t*, int) const {
+                                         int row, int column, int, uint8_t*, int) const {
     static_assert(!Tile::kSwap && Tile::kColumns == kTileColumns);
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     // Loaded early, used late.

@@ -12,10 +12,20 @@ void check_routed(const char* op, const Context& ctx, const RoutedRows& routed,
                   int64_t num_experts) {
   check_i32(op, "rows", ctx, routed.rows, {kAny, kAny});
   check_i32(op, "choices", ctx, routed.choices, {routed.rows.num_elements()});
+  check_i32(op, "tokens", ctx, routed.tokens, {routed.rows.num_elements()});
   check_i32(op, "offsets", ctx, routed.offsets, {num_experts == kAny ? kAny : num_experts + 1});
 }
 
 int64_t num_rows(const RoutedRows& routed) { return routed.choices.dim(0); }
+
+// Whether the device computes h without gate_up in memory.
+bool fuses_expert_swiglu([[maybe_unused]] tensor::Device device, [[maybe_unused]] const Tensor& w) {
+#ifdef SLX_WITH_CUDA
+  return !device.is_cpu() && cuda::fuses_expert_swiglu(w);
+#else
+  return false;
+#endif
+}
 
 }  // namespace
 
@@ -24,16 +34,7 @@ void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
   check_routed(kOp, ctx, routed, kAny);
   check_i32(kOp, "ids", ctx, ids, {routed.rows.dim(0), routed.rows.dim(1)});
   if (runs_on_cpu(ctx)) return cpu::sort_by_expert(routed, ids);
-  SLX_LAUNCH(missing(kOp));
-}
-
-void dispatch_rows(const Context& ctx, Tensor y, Tensor x, const RoutedRows& routed) {
-  constexpr const char* kOp = "dispatch_rows";
-  check_routed(kOp, ctx, routed, kAny);
-  check_compute(kOp, "x", ctx, x, {routed.rows.dim(0), kAny});
-  check_compute(kOp, "y", ctx, y, {num_rows(routed), x.dim(1)});
-  if (runs_on_cpu(ctx)) return cpu::dispatch_rows(y, x, routed);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH_SCRATCH(sort_by_expert(ctx, routed, ids));
 }
 
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
@@ -46,7 +47,7 @@ void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Ten
     check_f32(kOp, "weights", ctx, weights, {routed.rows.dim(0), routed.rows.dim(1)});
   if (shared.defined()) check_compute(kOp, "shared", ctx, shared, {y.dim(0), y.dim(1)});
   if (runs_on_cpu(ctx)) return cpu::combine_rows(y, rows, weights, shared, routed);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(combine_rows(ctx, y, rows, weights, shared, routed));
 }
 
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
@@ -57,11 +58,20 @@ void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
   check_compute(kOp, "x", ctx, x, {num_rows(routed), w.dim(2)});
   check_compute(kOp, "y", ctx, y, {num_rows(routed), w.dim(1)});
   if (runs_on_cpu(ctx)) return cpu::expert_matmul_forward(y, x, w, routed);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed));
 }
 
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
                                   const RoutedRows& routed) {
+  constexpr const char* kOp = "expert_matmul_swiglu_forward";
+  check_compute(kOp, "w", ctx, w, {kAny, 2 * h.dim(1), kAny});
+  check_routed(kOp, ctx, routed, w.dim(0));
+  check_compute(kOp, "x", ctx, x, {num_rows(routed), w.dim(2)});
+  check_compute(kOp, "h", ctx, h, {num_rows(routed), kAny});
+  if (fuses_expert_swiglu(ctx.device(), w)) {
+    SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed));
+    return;
+  }
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), 2 * h.dim(1)});
   expert_matmul_forward(ctx, gate_up, x, w, routed);
@@ -76,7 +86,7 @@ void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tens
   check_compute(kOp, "dy", ctx, dy, {num_rows(routed), w.dim(1)});
   check_compute(kOp, "dx", ctx, dx, {num_rows(routed), w.dim(2)});
   if (runs_on_cpu(ctx)) return cpu::expert_matmul_backward_input(dx, dy, w, routed);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(expert_matmul_backward_input(ctx, dx, dy, w, routed));
 }
 
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
@@ -87,7 +97,7 @@ void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Ten
   check_compute(kOp, "dy", ctx, dy, {num_rows(routed), dw.dim(1)});
   check_compute(kOp, "x", ctx, x, {num_rows(routed), dw.dim(2)});
   if (runs_on_cpu(ctx)) return cpu::expert_matmul_backward_weight(dw, dy, x, routed, accumulate);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(expert_matmul_backward_weight(ctx, dw, dy, x, routed, accumulate));
 }
 
 void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
@@ -99,7 +109,7 @@ void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor 
   check_f32(kOp, "weights", ctx, weights, {routed.rows.dim(0), routed.rows.dim(1)});
   check_f32(kOp, "dweights", ctx, dweights, {routed.rows.dim(0), routed.rows.dim(1)});
   if (runs_on_cpu(ctx)) return cpu::weigh_rows_backward(dweights, dh, h, weights, routed);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(weigh_rows_backward(ctx, dweights, dh, h, weights, routed));
 }
 
 }  // namespace slimexx::ops

@@ -28,7 +28,7 @@ void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits
   check_f32(kOp, "weights", ctx, weights, {logits.dim(0), rule.top_k});
   if (bias.defined()) check_f32(kOp, "bias", ctx, bias, {rule.num_experts});
   if (runs_on_cpu(ctx)) return cpu::route_forward(ids, weights, logits, bias, rule);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(route_forward(ctx, ids, weights, logits, bias, rule));
 }
 
 void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
@@ -40,7 +40,7 @@ void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor 
   check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});
   check_f32(kOp, "dweights", ctx, dweights, {logits.dim(0), rule.top_k});
   if (runs_on_cpu(ctx)) return cpu::route_backward(dlogits, dweights, ids, logits, rule);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(route_backward(ctx, dlogits, dweights, ids, logits, rule));
 }
 
 }  // namespace slimexx::ops

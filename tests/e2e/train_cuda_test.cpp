@@ -12,7 +12,7 @@ namespace {
 // Heads that the kernels serve, and room for responses beyond a segment of 1024 keys.
 constexpr const char* kDeviceSizes = R"({
   "hidden_size": 128, "intermediate_size": 200, "head_dim": 64, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "initializer_range": 0.12, "max_position_embeddings": 2048
+  "num_key_value_heads": 2, "moe_intermediate_size": 72, "initializer_range": 0.12, "max_position_embeddings": 2048
 })";
 
 class TrainCuda : public testing::TestWithParam<Family> {
@@ -70,7 +70,9 @@ TEST_P(TrainCuda, LongResponsesAreExact) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TrainCuda,
                          testing::Values(Family{"qwen3", "models/qwen3_tied_mqa"},
-                                         Family{"glm4", "models/glm4_no_bias"}),
+                                         Family{"glm4", "models/glm4_no_bias"},
+                                         Family{"qwen3_moe", "oracle/qwen3_moe"},
+                                         Family{"glm4_moe", "oracle/glm4_moe"}),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

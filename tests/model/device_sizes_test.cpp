@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <span>
 
 #include "model/random_model_cuda.h"
 #include "slimexx/base/error.h"
@@ -15,6 +16,22 @@ struct RefusedSize {
   std::function<void(ModelSpec&)> change;
   const char* limit;  // as the message names it
 };
+
+void expect_refused(const std::string& family, std::span<const RefusedSize> sizes) {
+  for (const RefusedSize& size : sizes) {
+    ModelSpec spec = device_spec(family, 0.08);
+    size.change(spec);
+    try {
+      const Decoder refused(spec, test_device(), 64);
+      ADD_FAILURE() << size.key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInput);
+      EXPECT_EQ(error.where(), size.key);
+      EXPECT_NE(error.message().find(size.limit), std::string::npos) << error.message();
+    }
+    const Decoder on_the_cpu(spec, {}, 64);
+  }
+}
 
 TEST(DeviceSizes, WhatKernelsDoNotServeIsRefusedByName) {
   const auto heads_of = [](int64_t head_dim) {
@@ -29,19 +46,22 @@ TEST(DeviceSizes, WhatKernelsDoNotServeIsRefusedByName) {
       {"head_dim", heads_of(256), "64 and 128"},
       {"vocab_size", [](ModelSpec& spec) { spec.vocab_size = 262145; }, "262144"},
       {"hidden_size", [](ModelSpec& spec) { spec.hidden_size = 16392; }, "16384"}};
-  for (const RefusedSize& size : sizes) {
-    ModelSpec spec = device_spec("llama", 0.08);
-    size.change(spec);
-    try {
-      const Decoder refused(spec, test_device(), 64);
-      ADD_FAILURE() << size.key;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInput);
-      EXPECT_EQ(error.where(), size.key);
-      EXPECT_NE(error.message().find(size.limit), std::string::npos) << error.message();
-    }
-    const Decoder on_the_cpu(spec, {}, 64);
-  }
+  expect_refused("llama", sizes);
+}
+
+TEST(DeviceSizes, ExpertsThatKernelsDoNotServeAreRefusedByName) {
+  const auto with = [](const std::function<void(MoeMlpSpec&)>& change) {
+    return [change](ModelSpec& spec) { change(std::get<MoeMlpSpec>(spec.layers.back().mlp)); };
+  };
+  const RefusedSize sizes[] = {
+      {"num_experts", with([](MoeMlpSpec& s) { s.router.num_experts = 385; }), "384"},
+      {"num_experts_per_tok",
+       with([](MoeMlpSpec& s) { s.router.num_experts = 64, s.router.top_k = 33; }), "32"},
+      {"n_group", with([](MoeMlpSpec& s) { s.router.num_experts = 66, s.router.num_groups = 33; }),
+       "32"},
+      {"moe_intermediate_size", with([](MoeMlpSpec& s) { s.intermediate_size = 100; }),
+       "multiples of 8"}};
+  expect_refused("qwen3_moe", sizes);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ops/expert_cases.h"
 #include "ops/testing.h"
 
 namespace slimexx::ops::testing {
@@ -84,34 +85,9 @@ Reference route_row(const double* logits, const std::vector<double>& bias, const
   return r;
 }
 
-std::vector<RouterRule> rules() {
-  return {{.num_experts = 8, .top_k = 2},
-          {.num_experts = 128, .top_k = 8},
-          {.num_experts = 16, .top_k = 16, .normalized = false, .scaling_factor = 1.5f},
-          {.num_experts = 7, .top_k = 3, .normalized = false},
-          {.num_experts = 160,
-           .top_k = 8,
-           .score = RouterScore::kSigmoid,
-           .epsilon = 1e-20f,
-           .scaling_factor = 2.5f},
-          {.num_experts = 256,
-           .top_k = 8,
-           .score = RouterScore::kSigmoid,
-           .num_groups = 8,
-           .kept_groups = 4,
-           .epsilon = 1e-20f,
-           .scaling_factor = 2.5f},
-          {.num_experts = 8,
-           .top_k = 2,
-           .score = RouterScore::kSigmoid,
-           .num_groups = 4,
-           .kept_groups = 1,
-           .normalized = false}};
-}
-
 TEST_P(Router, AgreesWithTheRuleInDoubles) {
   constexpr int64_t kTokens = 150;
-  for (const RouterRule& rule : rules()) {
+  for (const RouterRule& rule : router_rules()) {
     const Array logits = Array::random({kTokens, rule.num_experts}, 3, 1.5);
     const Array bias = Array::random({rule.num_experts}, 4, 0.1);
     for (const bool has_bias : {false, true}) {
@@ -149,7 +125,7 @@ TEST_P(Router, TheBiasChoosesAndDoesNotWeigh) {
 }
 
 TEST_P(Router, BackwardAgreesWithDifferences) {
-  for (const RouterRule& rule : rules()) {
+  for (const RouterRule& rule : router_rules()) {
     if (rule.num_experts > 20) continue;  // differences cost a forward for every logit
     const Array logits = Array::random({5, rule.num_experts}, 8, 1.5);
     Routed routed = route(ctx_, logits, nullptr, rule);

@@ -15,13 +15,12 @@ namespace slimexx::ops {
 struct RoutedRows {
   Tensor offsets = {};  // [E+1]: rows [offsets[e], offsets[e+1]) are expert e's
   Tensor choices = {};  // [R]: the choice of a routed row
+  Tensor tokens = {};   // [R]: its token, for gather_rows
   Tensor rows = {};     // [T,k]: the routed row of a choice
 };
 // ids[T,k] i32, in [0, E), distinct in a row.
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
 
-// y[R,H] = x[T,H] of the row's token.
-void dispatch_rows(const Context& ctx, Tensor y, Tensor x, const RoutedRows& routed);
 // y[T,H] = sum over a token's choices, in ascending order, of weights[T,k] f32 (undefined: ones)
 // times rows[R,H], then + shared[T,H] (may be undefined): in f32, rounded once.
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,

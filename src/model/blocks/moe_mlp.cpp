@@ -23,6 +23,7 @@ void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeM
   tape.weights = arena.allocate(DType::kF32, {num_tokens, k});
   tape.routed = {.offsets = arena.allocate(DType::kI32, {experts + 1}),
                  .choices = arena.allocate(DType::kI32, {num_tokens * k}),
+                 .tokens = arena.allocate(DType::kI32, {num_tokens * k}),
                  .rows = arena.allocate(DType::kI32, {num_tokens, k})};
 }
 
@@ -93,11 +94,31 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& s,
   return p;
 }
 
-void check_device_sizes(const MoeMlpSpec&, tensor::Device device) {
+void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
-  throw Error(ErrorCode::kInput,
-              fmt::format("mixture of experts does not run on {} yet", tensor::to_string(device)),
-              "use --device cpu", "num_experts");
+  const auto refuse = [device](const std::string& fault, const char* key) {
+    throw Error(ErrorCode::kInput, fmt::format("{} on {}", fault, tensor::to_string(device)),
+                "use --device cpu", key);
+  };
+  // The limits of slimexx/kernels/experts.h.
+  const ops::RouterRule& router = spec.router;
+  if (router.num_experts > 384)
+    refuse(fmt::format("{} experts; the kernels serve up to 384", router.num_experts),
+           "num_experts");
+  if (router.top_k > 32)
+    refuse(fmt::format("{} experts of a token; the router serves up to 32", router.top_k),
+           "num_experts_per_tok");
+  if (router.num_groups > 32)
+    refuse(fmt::format("{} groups of experts; the router serves up to 32", router.num_groups),
+           "n_group");
+  if (spec.intermediate_size % 8 != 0)
+    refuse(fmt::format("experts of {} elements; their products serve multiples of 8",
+                       spec.intermediate_size),
+           "moe_intermediate_size");
+  if (spec.hidden_size % 8 != 0)
+    refuse(
+        fmt::format("hidden size {}; products of experts serve multiples of 8", spec.hidden_size),
+        "hidden_size");
 }
 
 double forward_flops(const MoeMlpSpec& s, int64_t num_tokens) {
@@ -139,7 +160,7 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   const tensor::ArenaScope scope(ctx.arena);
   route(ctx, spec, w, tape, normed);
   const Tensor x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
-  ops::dispatch_rows(ctx, x, normed, tape.routed);
+  ops::gather_rows(ctx, x, normed, tape.routed.tokens);
   if (tape.gate_up.defined()) {
     ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, tape.routed);
   } else {
@@ -179,12 +200,12 @@ void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParam
     ops::swiglu_forward(ctx, h, tape.gate_up);
   }
   const Tensor dweights = ctx.arena.allocate(DType::kF32, {tokens, spec.router.top_k});
-  ops::dispatch_rows(ctx, wide, dout, tape.routed);
+  ops::gather_rows(ctx, wide, dout, tape.routed.tokens);
   ops::expert_matmul_backward_input(ctx, dh, wide, w.down_weight, tape.routed);
   ops::weigh_rows_backward(ctx, dweights, dh, h, tape.weights, tape.routed);
   ops::expert_matmul_backward_weight(ctx, g.down_weight, wide, h, tape.routed, accumulate);
   ops::swiglu_backward(ctx, tape.gate_up, {}, dh, tape.gate_up);
-  ops::dispatch_rows(ctx, wide, normed, tape.routed);
+  ops::gather_rows(ctx, wide, normed, tape.routed.tokens);
   ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, tape.gate_up, wide, tape.routed,
                                      accumulate);
   ops::expert_matmul_backward_input(ctx, wide, tape.gate_up, w.gate_up_weight, tape.routed);

@@ -1,7 +1,6 @@
 #include "slimexx/ops/experts.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -17,6 +16,8 @@ constexpr int64_t kRowGrain = 16;  // rows
 
 const int32_t* ints(const Tensor& t) { return t.data<int32_t>(); }
 
+Rows rows_from(const Tensor& x, int64_t row) { return {x.f32() + row * x.dim(1), x.dim(1)}; }
+
 // body(expert, first row, number of rows), experts ascending; those without rows too.
 void for_each_expert(const RoutedRows& routed,
                      const std::function<void(int64_t, int64_t, int64_t)>& body) {
@@ -28,7 +29,7 @@ void for_each_expert(const RoutedRows& routed,
 }  // namespace
 
 void sort_by_expert(const RoutedRows& routed, Tensor ids) {
-  const int64_t experts = routed.offsets.dim(0) - 1, n = ids.num_elements();
+  const int64_t experts = routed.offsets.dim(0) - 1, n = ids.num_elements(), k = ids.dim(1);
   int32_t* offsets = routed.offsets.data<int32_t>();
   std::fill(offsets, offsets + experts + 1, 0);
   for (int64_t choice = 0; choice < n; ++choice) {
@@ -43,16 +44,8 @@ void sort_by_expert(const RoutedRows& routed, Tensor ids) {
     const int32_t row = next[static_cast<size_t>(ints(ids)[choice])]++;
     routed.rows.data<int32_t>()[choice] = row;
     routed.choices.data<int32_t>()[row] = static_cast<int32_t>(choice);
+    routed.tokens.data<int32_t>()[row] = static_cast<int32_t>(choice / k);
   }
-}
-
-void dispatch_rows(Tensor y, Tensor x, const RoutedRows& routed) {
-  const int64_t width = x.dim(1), k = routed.rows.dim(1);
-  parallel_for(y.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      std::memcpy(y.f32() + row * width, x.f32() + ints(routed.choices)[row] / k * width,
-                  static_cast<size_t>(width) * 4);
-  });
 }
 
 void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const RoutedRows& routed) {
@@ -75,34 +68,16 @@ void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const Ro
 void expert_matmul_forward(Tensor y, Tensor x, Tensor w, const RoutedRows& routed) {
   const int64_t n = w.dim(1), k = w.dim(2);
   for_each_expert(routed, [&](int64_t expert, int64_t first, int64_t count) {
-    multiply({.m = count,
-              .n = n,
-              .k = k,
-              .a = x.f32() + first * k,
-              .a_row_stride = k,
-              .a_column_stride = 1,
-              .b = w.f32() + expert * n * k,
-              .b_n_stride = k,
-              .b_k_stride = 1,
-              .c = y.f32() + first * n,
-              .ldc = n});
+    multiply(forward_product(count, n, k, rows_from(y, first), rows_from(x, first),
+                             w.f32() + expert * n * k));
   });
 }
 
 void expert_matmul_backward_input(Tensor dx, Tensor dy, Tensor w, const RoutedRows& routed) {
   const int64_t n = w.dim(1), k = w.dim(2);
   for_each_expert(routed, [&](int64_t expert, int64_t first, int64_t count) {
-    multiply({.m = count,
-              .n = k,
-              .k = n,
-              .a = dy.f32() + first * n,
-              .a_row_stride = n,
-              .a_column_stride = 1,
-              .b = w.f32() + expert * n * k,
-              .b_n_stride = 1,
-              .b_k_stride = k,
-              .c = dx.f32() + first * k,
-              .ldc = k});
+    multiply(input_gradient(count, n, k, rows_from(dx, first), rows_from(dy, first),
+                            w.f32() + expert * n * k));
   });
 }
 
@@ -110,18 +85,8 @@ void expert_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, const RoutedR
                                    bool accumulate) {
   const int64_t n = dw.dim(1), k = dw.dim(2);
   for_each_expert(routed, [&](int64_t expert, int64_t first, int64_t count) {
-    multiply({.m = n,
-              .n = k,
-              .k = count,
-              .a = dy.f32() + first * n,
-              .a_row_stride = 1,
-              .a_column_stride = n,
-              .b = x.f32() + first * k,
-              .b_n_stride = 1,
-              .b_k_stride = k,
-              .c = dw.f32() + expert * n * k,
-              .ldc = k,
-              .accumulate = accumulate});
+    multiply(weight_gradient(count, n, k, dw.f32() + expert * n * k, rows_from(dy, first),
+                             rows_from(x, first), accumulate));
   });
 }
 

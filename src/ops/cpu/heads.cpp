@@ -13,56 +13,29 @@ namespace {
 constexpr int64_t kTokenGrain = 16;  // tokens
 
 float* head_of(const Tensor& x, int64_t head) { return x.f32() + head * x.dim(2); }
+Rows rows_of_head(const Tensor& x, int64_t head) { return {head_of(x, head), x.stride(0)}; }
 
 }  // namespace
 
 void head_matmul_forward(Tensor y, Tensor x, Tensor w) {
   const int64_t n = w.dim(1), k = w.dim(2);
   for (int64_t head = 0; head < w.dim(0); ++head)
-    multiply({.m = x.dim(0),
-              .n = n,
-              .k = k,
-              .a = head_of(x, head),
-              .a_row_stride = x.stride(0),
-              .a_column_stride = 1,
-              .b = w.f32() + head * n * k,
-              .b_n_stride = k,
-              .b_k_stride = 1,
-              .c = head_of(y, head),
-              .ldc = y.stride(0)});
+    multiply(forward_product(x.dim(0), n, k, rows_of_head(y, head), rows_of_head(x, head),
+                             w.f32() + head * n * k));
 }
 
 void head_matmul_backward_input(Tensor dx, Tensor dy, Tensor w) {
   const int64_t n = w.dim(1), k = w.dim(2);
   for (int64_t head = 0; head < w.dim(0); ++head)
-    multiply({.m = dy.dim(0),
-              .n = k,
-              .k = n,
-              .a = head_of(dy, head),
-              .a_row_stride = dy.stride(0),
-              .a_column_stride = 1,
-              .b = w.f32() + head * n * k,
-              .b_n_stride = 1,
-              .b_k_stride = k,
-              .c = head_of(dx, head),
-              .ldc = dx.stride(0)});
+    multiply(input_gradient(dy.dim(0), n, k, rows_of_head(dx, head), rows_of_head(dy, head),
+                            w.f32() + head * n * k));
 }
 
 void head_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, bool accumulate) {
   const int64_t n = dw.dim(1), k = dw.dim(2);
   for (int64_t head = 0; head < dw.dim(0); ++head)
-    multiply({.m = n,
-              .n = k,
-              .k = dy.dim(0),
-              .a = head_of(dy, head),
-              .a_row_stride = 1,
-              .a_column_stride = dy.stride(0),
-              .b = head_of(x, head),
-              .b_n_stride = 1,
-              .b_k_stride = x.stride(0),
-              .c = dw.f32() + head * n * k,
-              .ldc = k,
-              .accumulate = accumulate});
+    multiply(weight_gradient(dy.dim(0), n, k, dw.f32() + head * n * k, rows_of_head(dy, head),
+                             rows_of_head(x, head), accumulate));
 }
 
 void copy_head_columns(Tensor y, int64_t begin, Tensor x, int64_t x_begin, int64_t width) {

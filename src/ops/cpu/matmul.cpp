@@ -5,49 +5,28 @@
 
 namespace slimexx::ops::cpu {
 
+namespace {
+
+Rows rows_of(const Tensor& x) { return {x.f32(), x.stride(0)}; }
+
+}  // namespace
+
 void matmul_forward(Tensor y, Tensor x, Tensor w, Tensor bias) {
-  multiply({.m = x.dim(0),
-            .n = w.dim(0),
-            .k = x.dim(1),
-            .a = x.f32(),
-            .a_row_stride = x.stride(0),
-            .a_column_stride = 1,
-            .b = w.f32(),
-            .b_n_stride = w.dim(1),
-            .b_k_stride = 1,
-            .c = y.f32(),
-            .ldc = y.stride(0),
-            .bias = bias.defined() ? bias.f32() : nullptr});
+  Product product = forward_product(x.dim(0), w.dim(0), x.dim(1), rows_of(y), rows_of(x), w.f32());
+  product.bias = bias.defined() ? bias.f32() : nullptr;
+  multiply(product);
 }
 
 void matmul_backward_input(Tensor dx, Tensor dy, Tensor w, bool accumulate) {
-  multiply({.m = dy.dim(0),
-            .n = w.dim(1),
-            .k = dy.dim(1),
-            .a = dy.f32(),
-            .a_row_stride = dy.stride(0),
-            .a_column_stride = 1,
-            .b = w.f32(),
-            .b_n_stride = 1,
-            .b_k_stride = w.dim(1),
-            .c = dx.f32(),
-            .ldc = dx.stride(0),
-            .accumulate = accumulate});
+  Product product =
+      input_gradient(dy.dim(0), dy.dim(1), w.dim(1), rows_of(dx), rows_of(dy), w.f32());
+  product.accumulate = accumulate;
+  multiply(product);
 }
 
 void matmul_backward_weight(Tensor dw, Tensor dbias, Tensor dy, Tensor x) {
-  multiply({.m = dy.dim(1),
-            .n = x.dim(1),
-            .k = dy.dim(0),
-            .a = dy.f32(),
-            .a_row_stride = 1,
-            .a_column_stride = dy.stride(0),
-            .b = x.f32(),
-            .b_n_stride = 1,
-            .b_k_stride = x.stride(0),
-            .c = dw.f32(),
-            .ldc = dw.dim(1),
-            .accumulate = true});
+  multiply(
+      weight_gradient(dy.dim(0), dy.dim(1), x.dim(1), dw.f32(), rows_of(dy), rows_of(x), true));
   if (!dbias.defined()) return;
   const KernelTable& isa = kernels();
   parallel_for(dy.dim(1), 256, [&](int64_t begin, int64_t end) {

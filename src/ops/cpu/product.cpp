@@ -76,6 +76,50 @@ void write_empty_sums(const Product& q) {
 
 }  // namespace
 
+Product forward_product(int64_t m, int64_t n, int64_t k, Rows y, Rows x, const float* w) {
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .a = x.data,
+          .a_row_stride = x.stride,
+          .a_column_stride = 1,
+          .b = w,
+          .b_n_stride = k,
+          .b_k_stride = 1,
+          .c = y.data,
+          .ldc = y.stride};
+}
+
+Product input_gradient(int64_t m, int64_t n, int64_t k, Rows dx, Rows dy, const float* w) {
+  return {.m = m,
+          .n = k,
+          .k = n,
+          .a = dy.data,
+          .a_row_stride = dy.stride,
+          .a_column_stride = 1,
+          .b = w,
+          .b_n_stride = 1,
+          .b_k_stride = k,
+          .c = dx.data,
+          .ldc = dx.stride};
+}
+
+Product weight_gradient(int64_t m, int64_t n, int64_t k, float* dw, Rows dy, Rows x,
+                        bool accumulate) {
+  return {.m = n,
+          .n = k,
+          .k = m,
+          .a = dy.data,
+          .a_row_stride = 1,
+          .a_column_stride = dy.stride,
+          .b = x.data,
+          .b_n_stride = 1,
+          .b_k_stride = x.stride,
+          .c = dw,
+          .ldc = k,
+          .accumulate = accumulate};
+}
+
 void multiply(const Product& product) {
   if (product.m == 0 || product.n == 0) return;
   if (product.k == 0) return write_empty_sums(product);

@@ -20,4 +20,17 @@ struct Product {
 
 void multiply(const Product& product);
 
+// Rows of a matrix, `stride` floats apart.
+struct Rows {
+  float* data;
+  int64_t stride;
+};
+// The products of a linear layer y[m,n] = x[m,k] w[n,k]^T, w without gaps between its rows.
+Product forward_product(int64_t m, int64_t n, int64_t k, Rows y, Rows x, const float* w);
+// dx[m,k] = dy[m,n] w[n,k]
+Product input_gradient(int64_t m, int64_t n, int64_t k, Rows dx, Rows dy, const float* w);
+// dw[n,k] (+)= dy[m,n]^T x[m,k]
+Product weight_gradient(int64_t m, int64_t n, int64_t k, float* dw, Rows dy, Rows x,
+                        bool accumulate);
+
 }  // namespace slimexx::ops::cpu

@@ -5,12 +5,14 @@
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/embedding.h"
+#include "slimexx/ops/experts.h"
 #include "slimexx/ops/log_prob.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
 #include "slimexx/ops/optimizer.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/ops/rotary.h"
+#include "slimexx/ops/router.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::cuda {
@@ -73,6 +75,25 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
 void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
                       Tensor tokens, Tensor log_probs);
+
+void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
+                   const RouterRule& rule);
+void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
+                    const RouterRule& rule);
+void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
+void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
+                  const RoutedRows& routed);
+void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
+                           const RoutedRows& routed);
+bool fuses_expert_swiglu(const Tensor& w);  // [E,2F,K]: expert_matmul_swiglu_forward takes it
+void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
+                                  const RoutedRows& routed);
+void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
+                                  const RoutedRows& routed);
+void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
+                                   const RoutedRows& routed, bool accumulate);
+void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
+                         const RoutedRows& routed);
 
 void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_avg,
                   Tensor exp_avg_sq, Tensor gradient, std::span<const DecayRange> ranges,

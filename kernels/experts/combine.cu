@@ -1,0 +1,144 @@
+// The weighted sum of a token's routed rows, and what its backward does to them.
+#include "kernels/rows/row_tiles.cuh"
+#include "slimexx/kernels/experts.h"
+
+namespace slimexx::kernels {
+namespace {
+
+using namespace rows;
+
+struct CombineArgs {
+  Bf16* y;
+  const Bf16* in;
+  const float* weights;
+  const Bf16* shared;
+  const int32_t* rows;
+  RowTiles tiles;
+  int width, top_k;
+};
+
+constexpr int kFlight = 4;  // rows in flight
+
+// A thread has one chunk of a token.
+template <bool kWeighted>
+__global__ void __launch_bounds__(256) combine_kernel(const CombineArgs a) {
+  enter_kernel();
+  const TilePlace place = find_tile(a.tiles, a.width);
+  const int chunk = place.begin + static_cast<int>(threadIdx.x);
+  if (chunk >= place.end) return;
+  const int at = chunk * kChunk;
+  const int64_t first = place.row * int64_t{a.top_k};
+  float sum[kChunk] = {};
+  for (int j = 0; j < a.top_k; j += kFlight) {
+    Chunk in[kFlight];
+    float weight[kFlight];
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i) {
+      if (j + i >= a.top_k) break;
+      in[i] = load_chunk<true>(a.in + int64_t{a.rows[first + j + i]} * a.width + at, kChunk);
+      weight[i] = kWeighted ? a.weights[first + j + i] : 1.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i) {
+      if (j + i >= a.top_k) break;
+      float values[kChunk];
+      unpack(values, in[i]);
+#pragma unroll
+      for (int c = 0; c < kChunk; ++c) sum[c] = __fmaf_rn(weight[i], values[c], sum[c]);
+    }
+  }
+  const int64_t out = place.row * int64_t{a.width} + at;
+  if (a.shared != nullptr) {
+    float values[kChunk];
+    unpack(values, load_chunk<true>(a.shared + out, kChunk));
+#pragma unroll
+    for (int c = 0; c < kChunk; ++c) sum[c] = __fadd_rn(sum[c], values[c]);
+  }
+  store_chunk<true>(a.y + out, pack(sum), kChunk);
+}
+
+struct WeighArgs {
+  float* dweights;
+  Bf16 *dh, *h;
+  const float* weights;
+  const int32_t* choices;
+  int width;
+};
+
+constexpr int kWeighThreads = 128;
+
+__global__ void __launch_bounds__(kWeighThreads) weigh_kernel(const WeighArgs a) {
+  enter_kernel();
+  __shared__ float of_warp[kWeighThreads / 32];
+  const int choice = a.choices[blockIdx.x];
+  const float weight = a.weights[choice];
+  const int64_t first = int64_t{blockIdx.x} * a.width;
+  float sum = 0;
+  for (int at = static_cast<int>(threadIdx.x) * kChunk; at < a.width;
+       at += kWeighThreads * kChunk) {
+    float dh[kChunk], h[kChunk];
+    unpack(dh, load_chunk<true>(a.dh + first + at, kChunk));
+    unpack(h, load_chunk<true>(a.h + first + at, kChunk));
+#pragma unroll
+    for (int c = 0; c < kChunk; ++c) {
+      sum = __fmaf_rn(dh[c], h[c], sum);
+      dh[c] = __fmul_rn(dh[c], weight);
+      h[c] = __fmul_rn(h[c], weight);
+    }
+    store_chunk<true>(a.dh + first + at, pack(dh), kChunk);
+    store_chunk<true>(a.h + first + at, pack(h), kChunk);
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  sum = of_warp[0];
+#pragma unroll
+  for (int w = 1; w < kWeighThreads / 32; ++w) sum += of_warp[w];
+  a.dweights[choice] = sum;
+}
+
+const char* name_error(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+const char* find_fault(int64_t rows, int64_t width) {
+  if (rows < 0 || rows > INT32_MAX / 2) return "experts: too many rows";
+  if (width <= 0 || width > INT32_MAX / 4 || width % kChunk != 0) {
+    return "experts: the width must be a multiple of 8";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* combine_rows(void* y, const void* in, const float* weights, const void* shared,
+                         const int32_t* rows, int64_t tokens, int64_t top_k, int64_t width,
+                         cudaStream_t stream) {
+  if (const char* fault = find_fault(tokens, width)) return fault;
+  if (tokens == 0) return nullptr;
+  CombineArgs a{static_cast<Bf16*>(y),
+                static_cast<const Bf16*>(in),
+                weights,
+                static_cast<const Bf16*>(shared),
+                rows,
+                choose_row_tiles(width, 1),
+                static_cast<int>(width),
+                static_cast<int>(top_k)};
+  if (!fits_grid(tokens, a.tiles)) return "experts: too many tokens";
+  auto* kernel = weights != nullptr ? combine_kernel<true> : combine_kernel<false>;
+  return name_error(launch(kernel, grid_of(tokens * a.tiles.tiles), a.tiles.threads, stream, a));
+}
+
+const char* weigh_rows_backward(float* dweights, void* dh, void* h, const float* weights,
+                                const int32_t* choices, int64_t count, int64_t width,
+                                cudaStream_t stream) {
+  if (const char* fault = find_fault(count, width)) return fault;
+  if (count == 0) return nullptr;
+  const WeighArgs a{dweights, static_cast<Bf16*>(dh), static_cast<Bf16*>(h), weights,
+                    choices,  static_cast<int>(width)};
+  return name_error(launch(weigh_kernel, grid_of(count), kWeighThreads, stream, a));
+}
+
+}  // namespace slimexx::kernels

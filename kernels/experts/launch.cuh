@@ -1,0 +1,55 @@
+// Host side of one compiled tile of a grouped product. The kernel is that of kernels/gemm; tiles
+// are found from the experts' offsets on the device.
+#pragma once
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/experts/variants.h"
+#include "kernels/gemm/launch.cuh"
+
+namespace slimexx::kernels {
+
+// What all grouped products share; `features` of an expert, in rows of the weights' operand.
+template <class Tile>
+bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmConfig& config,
+                      int64_t features, int64_t k) {
+  const GemmArgs whole{
+      .x = args.x, .w = args.w, .y = args.y, .m = args.rows.rows, .n = features, .k = k};
+  if (!describe_problem<Tile>(p, whole, config, false)) return false;
+  p.offsets = args.rows.offsets;
+  p.experts = static_cast<int>(args.rows.experts);
+  p.weight_rows = static_cast<int>(features);
+  p.weights_read_once = Tile::kSwap;
+  const int64_t tile_features = Tile::kSwap ? p.rows : Tile::kColumns;
+  p.feature_tiles = static_cast<int>(divide_up(features, tile_features));
+  // At most: every expert may end in a tile that is not full.
+  const int64_t ends = std::min(args.rows.experts, args.rows.rows);
+  p.tiles = static_cast<int>((args.rows.rows / p.tile_tokens + ends) * p.feature_tiles);
+  return true;
+}
+
+template <class Tile>
+const char* launch_grouped(const GroupedGemmArgs& args, const GemmConfig& config, int sm_count,
+                           cudaStream_t stream) {
+  GemmProblem p{};
+  if (!describe_grouped<Tile>(p, args, config, args.n, args.k)) return map_refused();
+  const int weight_rows = Tile::kSwap ? p.rows : p.columns;
+  if (!encode_operand<Tile>(Tile::kSwap ? &p.a : &p.b, p, args.w, args.rows.experts * args.n,
+                            args.k, weight_rows)) {
+    return map_refused();
+  }
+  return start_variant<Tile>(p, config, sm_count, stream, StoreProduct{});
+}
+
+template <class Tile, class... Rest>
+const char* launch_matching_grouped(const GroupedGemmArgs& args, const GemmConfig& config,
+                                    int sm_count, cudaStream_t stream) {
+  if (matches<Tile>(config)) return launch_grouped<Tile>(args, config, sm_count, stream);
+  if constexpr (sizeof...(Rest) > 0) {
+    return launch_matching_grouped<Rest...>(args, config, sm_count, stream);
+  } else {
+    return no_such_variant();
+  }
+}
+
+}  // namespace slimexx::kernels

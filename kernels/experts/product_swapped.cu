@@ -1,0 +1,12 @@
+// Grouped products of few rows an expert: the weights are the rows of the tensor-core product.
+#include "kernels/experts/launch.cuh"
+
+namespace slimexx::kernels {
+
+const char* launch_grouped_swapped(const GroupedGemmArgs& args, const GemmConfig& config,
+                                   int sm_count, cudaStream_t stream) {
+  return launch_matching_grouped<GroupedSwappedTile<64, 32>, GroupedSwappedTile<64, 64>>(
+      args, config, sm_count, stream);
+}
+
+}  // namespace slimexx::kernels

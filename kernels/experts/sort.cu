@@ -1,0 +1,159 @@
+// A stable counting sort of the choices by expert. Each block takes a run of choices; where there
+// are several, a first kernel counts the experts of every run.
+#include "kernels/common/sizes.h"
+#include "slimexx/kernels/experts.h"
+
+namespace slimexx::kernels {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int64_t kLeastRun = 1024, kMostRuns = 64;
+constexpr unsigned kAll = 0xffffffff;
+constexpr int kBins = static_cast<int>(kMostExperts);
+
+struct SortProblem {
+  const int32_t* ids;
+  int32_t* counts;  // [runs, experts]; null: one run
+  int32_t *offsets, *choices, *tokens, *rows;
+  int count, run, runs, experts, top_k;
+};
+
+int64_t run_of(int64_t count) {
+  return divide_up(count < kLeastRun * kMostRuns ? kLeastRun : divide_up(count, kMostRuns),
+                   kThreads) *
+         kThreads;
+}
+
+// bins [experts] of this block's run.
+__device__ void count_run(const SortProblem& p, int run, int* bins) {
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) bins[e] = 0;
+  __syncthreads();
+  const int first = run * p.run, end = min(first + p.run, p.count);
+  for (int i = first + threadIdx.x; i < end; i += kThreads) atomicAdd(bins + p.ids[i], 1);
+  __syncthreads();
+}
+
+__global__ void __launch_bounds__(kThreads) count_kernel(const SortProblem p) {
+  __shared__ int bins[kBins];
+  count_run(p, blockIdx.x, bins);
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) {
+    p.counts[blockIdx.x * p.experts + e] = bins[e];
+  }
+}
+
+// totals [experts] becomes the first row of each expert; the first block writes the offsets.
+__device__ void sum_totals(const SortProblem& p, int* totals) {
+  if (threadIdx.x >= 32) return;
+  const int lane = threadIdx.x;
+  int before = 0;
+  for (int first = 0; first < p.experts; first += 32) {
+    const int expert = first + lane;
+    const int own = expert < p.experts ? totals[expert] : 0;
+    int sum = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(kAll, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (expert < p.experts) {
+      totals[expert] = before + sum - own;
+      if (blockIdx.x == 0) p.offsets[expert] = before + sum - own;
+    }
+    before += __shfl_sync(kAll, sum, 31);
+  }
+  if (blockIdx.x == 0 && lane == 0) p.offsets[p.experts] = before;
+}
+
+__global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
+  __shared__ int next[kBins];             // the next row of each expert
+  __shared__ int of_warp[kWarps][kBins];  // choices of a round
+  const int run = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int* earlier = of_warp[0];
+  if (p.counts == nullptr) {
+    count_run(p, 0, next);
+    for (int e = threadIdx.x; e < p.experts; e += kThreads) earlier[e] = 0;
+  } else {
+    for (int e = threadIdx.x; e < p.experts; e += kThreads) {
+      int total = 0, before = 0;
+      for (int other = 0; other < p.runs; ++other) {
+        const int theirs = p.counts[other * p.experts + e];
+        total += theirs;
+        before += other < run ? theirs : 0;
+      }
+      next[e] = total;
+      earlier[e] = before;
+    }
+  }
+  __syncthreads();
+  sum_totals(p, next);
+  __syncthreads();
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) next[e] += earlier[e];
+  __syncthreads();
+  const int first = run * p.run, end = min(first + p.run, p.count);
+  for (int round = first; round < end; round += kThreads) {
+    for (int i = threadIdx.x; i < kWarps * kBins; i += kThreads) of_warp[0][i] = 0;
+    __syncthreads();
+    const int choice = round + threadIdx.x;
+    const int expert = choice < end ? p.ids[choice] : -1;
+    const unsigned same = __match_any_sync(kAll, expert);
+    const int in_warp = __popc(same & ((1u << lane) - 1));
+    if (expert >= 0 && in_warp == 0) of_warp[warp][expert] = __popc(same);
+    __syncthreads();
+    if (expert >= 0) {
+      int row = next[expert] + in_warp;
+      for (int other = 0; other < warp; ++other) row += of_warp[other][expert];
+      p.rows[choice] = row;
+      p.choices[row] = choice;
+      p.tokens[row] = choice / p.top_k;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < p.experts; e += kThreads) {
+      int sum = 0;
+      for (int other = 0; other < kWarps; ++other) sum += of_warp[other][e];
+      next[e] += sum;
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+size_t sort_by_expert_workspace(int64_t count, int64_t experts) {
+  const int64_t runs = divide_up(count, run_of(count));
+  return runs > 1 ? static_cast<size_t>(runs * experts) * sizeof(int32_t) : 0;
+}
+
+const char* sort_by_expert(int32_t* offsets, int32_t* choices, int32_t* tokens, int32_t* rows,
+                           const int32_t* ids, int64_t count, int64_t top_k, int64_t experts,
+                           void* workspace, cudaStream_t stream) {
+  if (experts < 1 || experts > kMostExperts) {
+    return "sort_by_expert: the number of experts must be from 1 to 384";
+  }
+  if (count < 0 || count > INT32_MAX / 2 || top_k < 1) return "sort_by_expert: too many choices";
+  cudaError_t error = cudaSuccess;
+  if (count == 0) {
+    error = cudaMemsetAsync(offsets, 0, static_cast<size_t>(experts + 1) * 4, stream);
+    return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  }
+  SortProblem p{};
+  p.ids = ids;
+  p.offsets = offsets;
+  p.choices = choices;
+  p.tokens = tokens;
+  p.rows = rows;
+  p.count = static_cast<int>(count);
+  p.run = static_cast<int>(run_of(count));
+  p.runs = static_cast<int>(divide_up(count, run_of(count)));
+  p.experts = static_cast<int>(experts);
+  p.top_k = static_cast<int>(top_k);
+  const auto blocks = static_cast<unsigned>(p.runs);
+  if (p.runs > 1) {
+    p.counts = static_cast<int32_t*>(workspace);
+    count_kernel<<<blocks, kThreads, 0, stream>>>(p);
+  }
+  place_kernel<<<blocks, kThreads, 0, stream>>>(p);
+  error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+}  // namespace slimexx::kernels

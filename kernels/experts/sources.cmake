@@ -1,0 +1,10 @@
+list(APPEND SLX_KERNELS_SOURCES
+  experts/combine.cu
+  experts/product.cpp
+  experts/product_input_gradient.cu
+  experts/product_plain.cu
+  experts/product_swapped.cu
+  experts/product_swiglu.cu
+  experts/product_weight_gradient.cu
+  experts/router.cu
+  experts/sort.cu)

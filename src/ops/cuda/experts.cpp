@@ -1,0 +1,118 @@
+#include "slimexx/kernels/experts.h"
+
+#include <string>
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/launch.h"
+
+namespace slimexx::ops::cuda {
+namespace {
+
+kernels::RouterShape shape_of(const RouterRule& rule) {
+  return {.experts = rule.num_experts,
+          .top_k = rule.top_k,
+          .groups = rule.num_groups,
+          .kept_groups = rule.kept_groups,
+          .sigmoid = rule.score == RouterScore::kSigmoid,
+          .normalized = rule.normalized,
+          .epsilon = rule.epsilon,
+          .scaling_factor = rule.scaling_factor};
+}
+
+kernels::GroupedRows grouped(const RoutedRows& routed) {
+  return {.offsets = routed.offsets.i32(),
+          .experts = routed.offsets.dim(0) - 1,
+          .rows = routed.choices.dim(0)};
+}
+
+// w[experts, n, k]; y is the result of either direction.
+kernels::GroupedGemmArgs product(const Tensor& y, const Tensor& x, const Tensor& w,
+                                 const RoutedRows& routed) {
+  return {.x = x.raw(),
+          .w = w.raw(),
+          .y = y.raw(),
+          .rows = grouped(routed),
+          .n = w.dim(1),
+          .k = w.dim(2)};
+}
+
+}  // namespace
+
+void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
+                   const RouterRule& rule) {
+  const char* fault = kernels::route_forward(ids.i32(), weights.f32(), logits.f32(),
+                                             bias.defined() ? bias.f32() : nullptr, shape_of(rule),
+                                             logits.dim(0), handle(ctx));
+  check_launch("route_forward", fault, logits, ids);
+}
+
+void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
+                    const RouterRule& rule) {
+  const char* fault =
+      kernels::route_backward(dlogits.f32(), dweights.f32(), ids.i32(), logits.f32(),
+                              shape_of(rule), logits.dim(0), handle(ctx));
+  check_launch("route_backward", fault, logits, ids);
+}
+
+void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
+  const int64_t count = ids.num_elements(), experts = routed.offsets.dim(0) - 1;
+  const ScratchScope scratch(ctx, kernels::sort_by_expert_workspace(count, experts));
+  if (ctx.planning()) return;
+  const char* fault = kernels::sort_by_expert(
+      routed.offsets.i32(), routed.choices.i32(), routed.tokens.i32(), routed.rows.i32(), ids.i32(),
+      count, ids.dim(1), experts, scratch.data(), handle(ctx));
+  check_launch("sort_by_expert", fault, ids, routed.offsets);
+}
+
+void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
+                  const RoutedRows& routed) {
+  const char* fault = kernels::combine_rows(
+      y.raw(), rows.raw(), weights.defined() ? weights.f32() : nullptr, shared.raw(),
+      routed.rows.i32(), y.dim(0), routed.rows.dim(1), y.dim(1), handle(ctx));
+  check_launch("combine_rows", fault, rows, y);
+}
+
+void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
+                           const RoutedRows& routed) {
+  check_launch("expert_matmul_forward",
+               kernels::launch_grouped_gemm(product(y, x, w, routed), handle(ctx)), x, w);
+}
+
+bool fuses_expert_swiglu(const Tensor& w) {
+  return kernels::fuses_grouped_swiglu(w.dim(1), w.dim(2));
+}
+
+void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
+                                  const RoutedRows& routed) {
+  check_launch("expert_matmul_swiglu_forward",
+               kernels::launch_grouped_gemm_swiglu(product(h, x, w, routed), handle(ctx)), x, w);
+}
+
+void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
+                                  const RoutedRows& routed) {
+  check_launch("expert_matmul_backward_input",
+               kernels::launch_grouped_input_grad(product(dx, dy, w, routed), handle(ctx)), dy, w);
+}
+
+void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
+                                   const RoutedRows& routed, bool accumulate) {
+  const kernels::GroupedWeightGradArgs args{.dy = dy.raw(),
+                                            .x = x.raw(),
+                                            .dw = dw.f32(),
+                                            .rows = grouped(routed),
+                                            .n = dw.dim(1),
+                                            .k = dw.dim(2),
+                                            .accumulate = accumulate};
+  check_launch("expert_matmul_backward_weight",
+               kernels::launch_grouped_weight_grad(args, handle(ctx)), dy, x);
+}
+
+void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
+                         const RoutedRows& routed) {
+  const char* fault =
+      kernels::weigh_rows_backward(dweights.f32(), dh.raw(), h.raw(), weights.f32(),
+                                   routed.choices.i32(), dh.dim(0), dh.dim(1), handle(ctx));
+  check_launch("weigh_rows_backward", fault, dh, h);
+}
+
+}  // namespace slimexx::ops::cuda

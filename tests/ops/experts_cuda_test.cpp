@@ -1,0 +1,274 @@
+// The mixture of experts on the device: the router against the CPU's from the same logits, and
+// products, sums and orders of routed rows; each expert's rows have the bits of a plain product.
+#include "slimexx/ops/experts.h"
+
+#include "cpu_context.h"
+#include "ops/cuda_testing.h"
+#include "ops/expert_cases.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/router.h"
+
+namespace slimexx::ops::testing {
+namespace {
+
+class RouterCuda : public DeviceTest {};
+class ExpertsCuda : public DeviceTest {};
+
+Array integers(const std::vector<int32_t>& values) { return Array::integers(values); }
+
+struct Routed {
+  std::vector<int32_t> ids;
+  Array weights;
+};
+Tensor rows_of(const OnDevice& list, int64_t rows) {
+  const Tensor flat = list.view();
+  return rows == 0 ? flat.reshaped({0, 1}) : flat.reshaped({rows, flat.dim(0) / rows});
+}
+std::vector<int32_t> values_of(const OnDevice& list) {
+  const Array back = list.back();
+  const auto* first = back.view().i32();
+  return {first, first + back.size()};
+}
+
+Routed route(const Array& logits, const Array& bias, const RouterRule& rule) {
+  const int64_t tokens = logits.view().dim(0);
+  const OnDevice ids =
+      as_is(integers(std::vector<int32_t>(static_cast<size_t>(tokens * rule.top_k), -1)));
+  const OnDevice weights = as_is(Array({tokens, rule.top_k})), own = as_is(logits),
+                 own_bias = as_is(bias);
+  run_op([&](const Context& s) {
+    route_forward(s, rows_of(ids, tokens), weights, own, own_bias, rule);
+  });
+  return {values_of(ids), weights.back()};
+}
+
+// Equal exponentials aside, scores differ by rounding alone: no choice of these logits is that
+// near.
+TEST_F(RouterCuda, AgreesWithTheCpu) {
+  constexpr int64_t kTokens = 150;
+  for (const RouterRule& rule : router_rules()) {
+    const Array logits = Array::random({kTokens, rule.num_experts}, 3, 1.5);
+    for (const Array& bias : {Array(), Array::random({rule.num_experts}, 4, 0.1)}) {
+      const Routed got = route(logits, bias, rule);
+      std::vector<int32_t> ids(got.ids.size());
+      const Array weights({kTokens, rule.top_k});
+      const Tensor id_rows(ids.data(), DType::kI32, {}, {kTokens, rule.top_k});
+      route_forward(cpu_context(), id_rows, weights, logits, bias, rule);
+      EXPECT_EQ(got.ids, ids) << rule.num_experts << " experts, seed 3";
+      EXPECT_TRUE(close(got.weights, doubles(weights), 1e-5, 1e-7)) << rule.num_experts;
+
+      const Array dweights = Array::random({kTokens, rule.top_k}, 5),
+                  dlogits({kTokens, rule.num_experts});
+      route_backward(cpu_context(), dlogits, dweights, id_rows, logits, rule);
+      const OnDevice own = as_is(dlogits), dw = as_is(dweights), l = as_is(logits),
+                     device_ids = as_is(integers(ids));
+      run_op([&](const Context& s) {
+        route_backward(s, own, dw, rows_of(device_ids, kTokens), l, rule);
+      });
+      EXPECT_TRUE(close(own.back(), doubles(dlogits), 1e-4, 1e-6)) << rule.num_experts;
+    }
+  }
+}
+
+TEST_F(RouterCuda, EqualScoresGoToTheLowerExpertAndGroup) {
+  const Array logits = Array::of({1, 2, 2, 2, 0, 0, 0, 0, 5, 5, 5, 5, -0.0f, 0, 0, -0.0f}, {4, 4});
+  EXPECT_EQ(route(logits, {}, {.num_experts = 4, .top_k = 2}).ids,
+            (std::vector<int32_t>{1, 2, 0, 1, 0, 1, 0, 1}));
+  const RouterRule groups{.num_experts = 4, .top_k = 1, .num_groups = 2, .kept_groups = 1};
+  EXPECT_EQ(route(logits, {}, groups).ids, (std::vector<int32_t>{2, 0, 0, 0}));
+}
+
+TEST_F(RouterCuda, TheBiasChoosesAndDoesNotWeigh) {
+  const RouterRule rule{
+      .num_experts = 3, .top_k = 1, .score = RouterScore::kSigmoid, .normalized = false};
+  const Routed routed = route(Array::of({0, 1, 2}, {1, 3}), Array::of({10, 0, 0}, {3}), rule);
+  EXPECT_EQ(routed.ids, std::vector<int32_t>{0});
+  EXPECT_EQ(routed.weights[0], 0.5f);
+}
+
+TEST_F(RouterCuda, ATokenAloneHasTheBitsOfTheBatch) {
+  for (const RouterRule& rule : router_rules()) {
+    const Array logits = Array::random({37, rule.num_experts}, 6, 1.5);
+    const Routed all = route(logits, {}, rule);
+    for (int64_t t = 0; t < 37; t += 9) {
+      Array own({1, rule.num_experts});
+      for (int64_t e = 0; e < rule.num_experts; ++e) own[e] = logits[t * rule.num_experts + e];
+      EXPECT_TRUE(same_bits(route(own, {}, rule).weights, all.weights.view().rows(t, t + 1)));
+    }
+  }
+}
+
+// NaN logits are chosen like others: distinct experts that exist.
+TEST_F(RouterCuda, ChoicesOfNanAreExperts) {
+  Array logits({2, 8});
+  logits.fill(std::nanf(""));
+  for (const bool limited : {false, true}) {
+    const Routed routed =
+        route(logits, {},
+              {.num_experts = 8, .top_k = 3, .num_groups = limited ? 2 : 1, .kept_groups = 1});
+    for (int64_t t = 0; t < 2; ++t)
+      for (int64_t j = 0; j < 3; ++j) {
+        const int32_t id = routed.ids[static_cast<size_t>(3 * t + j)];
+        EXPECT_TRUE(id >= 0 && id < 8);
+        if (j == 0) continue;
+        EXPECT_LT(routed.ids[static_cast<size_t>(3 * t + j - 1)], id);
+      }
+  }
+}
+
+// The routed rows of Choices on the device, sorted there.
+struct DeviceRows {
+  Choices host;
+  OnDevice ids, offsets, choices, tokens, rows;
+  DeviceRows(int64_t num_tokens, int64_t experts, int64_t k)
+      : host(num_tokens, experts, k),
+        ids(as_is(integers(host.ids))),
+        offsets(as_is(integers(host.offsets))),
+        choices(as_is(integers(host.choices))),
+        tokens(as_is(integers(host.of_token))),
+        rows(as_is(integers(host.rows))) {
+    host.sort(cpu_context());
+    run_op([&](const Context& s) { sort_by_expert(s, routed(), rows_of(ids, num_tokens)); });
+  }
+  RoutedRows routed() const { return {offsets, choices, tokens, rows_of(rows, host.tokens)}; }
+};
+
+// One run, many, and runs that end within a round.
+TEST_F(ExpertsCuda, OrderIsThatOfTheCpu) {
+  const std::vector<std::array<int64_t, 3>> sizes = {{1, 8, 2},      {57, 9, 3},    {256, 128, 8},
+                                                     {2000, 160, 8}, {8192, 64, 4}, {1500, 384, 6}};
+  for (const auto& [tokens, experts, k] : sizes) {
+    const DeviceRows own(tokens, experts, k);
+    EXPECT_EQ(values_of(own.offsets), own.host.offsets) << tokens;
+    EXPECT_EQ(values_of(own.choices), own.host.choices) << tokens;
+    EXPECT_EQ(values_of(own.tokens), own.host.of_token) << tokens;
+    EXPECT_EQ(values_of(own.rows), own.host.rows) << tokens;
+  }
+}
+
+struct Shape {
+  int64_t tokens, experts, k, n, inputs;
+};
+// Swapped tiles of 32 and of 64 rows and plain ones; experts without rows, with one, with several
+// tiles; sizes that are no multiple of a tile.
+std::vector<Shape> shapes() {
+  return {{5, 8, 2, 64, 64},       {40, 16, 4, 72, 136},  {200, 128, 8, 128, 256},
+          {200, 16, 3, 96, 64},    {700, 9, 3, 264, 200}, {900, 6, 2, 1536, 512},
+          {1000, 4, 2, 384, 1032}, {64, 5, 1, 1040, 64}};
+}
+std::string name_of(const Shape& s) {
+  return std::to_string(s.tokens) + " tokens, " + std::to_string(s.k) + " of " +
+         std::to_string(s.experts) + " experts, " + std::to_string(s.n) + "x" +
+         std::to_string(s.inputs) + ", seed 1";
+}
+
+TEST_F(ExpertsCuda, ProductsHaveTheBitsOfEachExpertAlone) {
+  for (const Shape& shape : shapes()) {
+    const DeviceRows own(shape.tokens, shape.experts, shape.k);
+    const int64_t num_rows = shape.tokens * shape.k, n = shape.n, k = shape.inputs;
+    Array blank({num_rows, n});
+    blank.fill(std::nanf(""));
+    const OnDevice x(random_bf16({num_rows, k}, 1)),
+        w(random_bf16({shape.experts, n, k}, 2, 1 / std::sqrt(double(k)))), y(blank);
+    run_op([&](const Context& s) { expert_matmul_forward(s, y, x, w, own.routed()); });
+    const Array got = y.back();
+    for (int64_t e = 0; e < shape.experts; ++e) {
+      const int64_t begin = own.host.offsets[static_cast<size_t>(e)],
+                    end = own.host.offsets[static_cast<size_t>(e + 1)];
+      if (begin == end) continue;
+      const OnDevice alone(Array({end - begin, n}));
+      run_op([&](const Context& s) {
+        matmul_forward(s, alone, x.view().rows(begin, end),
+                       w.view().rows(e, e + 1).reshaped({n, k}), {});
+      });
+      ASSERT_TRUE(same_bits(alone.back(), got.view().rows(begin, end)))
+          << name_of(shape) << ", expert " << e;
+    }
+  }
+}
+
+TEST_F(ExpertsCuda, SwigluHasTheBitsOfBothOps) {
+  for (const Shape& shape : shapes()) {
+    const DeviceRows own(shape.tokens, shape.experts, shape.k);
+    const int64_t num_rows = shape.tokens * shape.k, f = shape.n / 2 / 8 * 8, k = shape.inputs;
+    Array blank({num_rows, f});
+    blank.fill(std::nanf(""));
+    const OnDevice x(random_bf16({num_rows, k}, 1)),
+        w(random_bf16({shape.experts, 2 * f, k}, 2, 2 / std::sqrt(double(k)))),
+        gate_up(Array({num_rows, 2 * f})), expected(blank), h(blank);
+    run_op([&](const Context& s) { expert_matmul_forward(s, gate_up, x, w, own.routed()); });
+    run_op([&](const Context& s) { swiglu_forward(s, expected, gate_up); });
+    run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, h, x, w, own.routed()); });
+    EXPECT_TRUE(same_bits(h.back(), expected.back())) << name_of(shape);
+  }
+}
+
+TEST_F(ExpertsCuda, GradientsAgreeWithTheCpu) {
+  constexpr double kRounding = 1.0 / 256 + 2e-5;
+  for (const Shape& shape : shapes()) {
+    DeviceRows own(shape.tokens, shape.experts, shape.k);
+    const int64_t num_rows = shape.tokens * shape.k, n = shape.n, k = shape.inputs;
+    const Array x = random_bf16({num_rows, k}, 1),
+                w = random_bf16({shape.experts, n, k}, 2, 1 / std::sqrt(double(n))),
+                dy = random_bf16({num_rows, n}, 3);
+    const Array dx({num_rows, k}), before = Array::random({shape.experts, n, k}, 4);
+    expert_matmul_backward_input(cpu_context(), dx, dy, w, own.host.routed());
+    const OnDevice ex(x), ew(w), edy(dy), gx(dx);
+    run_op([&](const Context& s) { expert_matmul_backward_input(s, gx, edy, ew, own.routed()); });
+    EXPECT_TRUE(close_by_norm(gx.back(), dx, kRounding, 1e-6)) << name_of(shape);
+    for (const bool accumulate : {false, true}) {
+      const Array dw = before.clone();
+      expert_matmul_backward_weight(cpu_context(), dw, dy, x, own.host.routed(), accumulate);
+      const OnDevice gw = as_is(before), again = as_is(before);
+      for (const OnDevice& out : {gw, again})
+        run_op([&](const Context& s) {
+          expert_matmul_backward_weight(s, out, edy, ex, own.routed(), accumulate);
+        });
+      EXPECT_TRUE(close_by_norm(gw.back(), dw, 2e-5, 1e-6)) << name_of(shape) << accumulate;
+      EXPECT_TRUE(same_bits(gw.back(), again.back())) << name_of(shape);
+    }
+  }
+}
+
+TEST_F(ExpertsCuda, SumsAndWeightsAgreeWithTheCpu) {
+  for (const Shape& shape : shapes()) {
+    DeviceRows own(shape.tokens, shape.experts, shape.k);
+    const int64_t num_rows = shape.tokens * shape.k, width = shape.n;
+    const Array rows = random_bf16({num_rows, width}, 1),
+                weights = Array::random({shape.tokens, shape.k}, 2),
+                shared = random_bf16({shape.tokens, width}, 3), y({shape.tokens, width});
+    const OnDevice in(rows), w = as_is(weights), own_shared(shared), out(y);
+    for (const bool weighted : {true, false}) {
+      combine_rows(cpu_context(), y, rows, weighted ? weights.view() : Tensor{},
+                   weighted ? shared.view() : Tensor{}, own.host.routed());
+      run_op([&](const Context& s) {
+        combine_rows(s, out, in, weighted ? w.view() : Tensor{},
+                     weighted ? own_shared.view() : Tensor{}, own.routed());
+      });
+      EXPECT_TRUE(within_ulp(out.back(), y, 1e-5)) << name_of(shape);
+    }
+    const Array dh = random_bf16({num_rows, width}, 4), h = random_bf16({num_rows, width}, 5),
+                dweights({shape.tokens, shape.k});
+    const OnDevice device_dh(dh), device_h(h), device_dw = as_is(dweights);
+    run_op([&](const Context& s) {  // the first call only plans
+      weigh_rows_backward(s, device_dw, device_dh, device_h, w, own.routed());
+    });
+    weigh_rows_backward(cpu_context(), dweights, dh, h, weights, own.host.routed());
+    EXPECT_TRUE(close_by_norm(device_dw.back(), dweights, 1e-5, 1e-5)) << name_of(shape);
+    EXPECT_TRUE(within_ulp(device_dh.back(), dh)) << name_of(shape);
+    EXPECT_TRUE(within_ulp(device_h.back(), h)) << name_of(shape);
+  }
+}
+
+TEST_F(ExpertsCuda, NoTokens) {
+  const DeviceRows own(0, 4, 2);
+  EXPECT_EQ(values_of(own.offsets), std::vector<int32_t>(5, 0));
+  const OnDevice dw = as_is(Array::random({4, 8, 16}, 1)), dy(Array({0, 8})), x(Array({0, 16}));
+  run_op(
+      [&](const Context& s) { expert_matmul_backward_weight(s, dw, dy, x, own.routed(), false); });
+  EXPECT_TRUE(same_bits(dw.back(), Array({4, 8, 16})));
+}
+
+}  // namespace
+}  // namespace slimexx::ops::testing
