@@ -2,8 +2,10 @@
 //
 // Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread each; two warpgroups multiply 64
 // features of n each and store. Barriers of a stage: full, 2 arrivals; empty, one of each computing
-// warp. Budget: four stages of 48 KB. Bits: a sum is one chain over the expert's rows in steps of
-// 16, zeros behind the last; rows of the next expert, which a box may hold, are set to zero first.
+// warp. Named barriers: 1 + group, a warpgroup's own; 15, the start of the second one. Budget: four
+// stages of 48 KB. Bits: a sum is one chain over the expert's rows in steps of 16, zeros behind the
+// last: rows of the next expert, which a box of dy may hold, are set to zero first. (In x they may
+// stay: as long as they are numbers, and a step whose gradients are not is skipped.)
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
@@ -22,6 +24,10 @@ constexpr int kStageBytes = (kDyBoxes + kXBoxes) * kBoxBytes;
 constexpr int kStages = 4;
 constexpr int kSharedBytes = 1024 + kStages * kStageBytes + 2 * kStages * 8;
 constexpr int kComputing = 256;  // threads
+// The second warpgroup starts so many blocks of rows late and stays so: one stores while the other
+// multiplies. Fewer than the stages, or the first would wait for ever.
+constexpr int kLead = 3;
+constexpr int kLeadBarrier = 15;
 constexpr uint64_t kStepK16 = 16 * 128 >> 4;
 
 struct WeightGradientProblem {
@@ -84,19 +90,19 @@ __device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& sha
   }
 }
 
-// Rows from `rows` on of every box of a stage become zero. All computing threads call it.
-__device__ __forceinline__ void clear_rows(const SharedTiles& shared, int stage, int rows) {
-  const int chunks = (kRowsPerStage - rows) * 8;  // of 16 bytes, in a box
-  for (int i = threadIdx.x - 128; i < chunks * (kDyBoxes + kXBoxes); i += kComputing) {
-    uint8_t* box = shared.dy(stage) + i / chunks * kBoxBytes;
-    *reinterpret_cast<uint4*>(box + rows * 128 + i % chunks * 16) = make_uint4(0, 0, 0, 0);
+// Rows from `rows` on of a warpgroup's box of dy become zero.
+__device__ __forceinline__ void clear_rows(uint8_t* box, int rows, int group) {
+  for (int i = threadIdx.x % 128; i < (kRowsPerStage - rows) * 8; i += 128) {
+    *reinterpret_cast<uint4*>(box + rows * 128 + i * 16) = make_uint4(0, 0, 0, 0);
   }
   fence_shared_for_async();
-  sync_named(1, kComputing);
+  sync_named(1 + group, 128);
 }
 
+// `signal_block`: once its products are queued, the other warpgroup may start.
 __device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const ExpertTile& at,
-                                              int group, RingCursor<kStages>& cursor,
+                                              int group, int signal_block,
+                                              RingCursor<kStages>& cursor,
                                               float (&sums)[kTileK / 2]) {
   const int lane = threadIdx.x % 32;
   const int blocks = at.blocks();
@@ -104,9 +110,10 @@ __device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const E
   for (int block = 0; block < blocks; ++block) {
     const int stage = static_cast<int>(cursor.stage);
     wait(shared.full + stage, cursor.parity);
+    uint8_t* dy = shared.dy(stage) + group * kBoxBytes;
     const int rows = at.rows - block * kRowsPerStage;
-    if (rows < kRowsPerStage) clear_rows(shared, stage, rows);
-    const uint64_t a = describe_swizzled_tile(shared.dy(stage) + group * kBoxBytes, kBoxBytes);
+    if (rows < kRowsPerStage) clear_rows(dy, rows, group);
+    const uint64_t a = describe_swizzled_tile(dy, kBoxBytes);
     const uint64_t b = describe_swizzled_tile(shared.x(stage), kBoxBytes);
     wgmma_fence();
 #pragma unroll
@@ -116,6 +123,7 @@ __device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const E
     wgmma_commit();
     wgmma_wait<1>();
     if (block != 0 && lane == 0) arrive(shared.empty + previous);
+    if (block == signal_block) arrive_named(kLeadBarrier, kComputing);
     previous = stage;
     cursor.advance();
   }
@@ -155,10 +163,14 @@ __device__ void multiply_tiles(const WeightGradientProblem& p, const SharedTiles
                                int group) {
   RingCursor<kStages> cursor;
   float sums[kTileK / 2];
+  bool starts = true;  // the lead is taken in the first tile that has rows
   for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += gridDim.x) {
     const ExpertTile at = find_tile(p, tile);
     if (at.rows > 0) {
-      multiply_tile(shared, at, group, cursor, sums);
+      if (starts && group == 1) sync_named(kLeadBarrier, kComputing);
+      const int signal = starts && group == 0 ? min(kLead, at.blocks()) - 1 : -1;
+      starts = false;
+      multiply_tile(shared, at, group, signal, cursor, sums);
       store_tile(p, at, group, [&](int j, int i) {
         return make_float2(sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
       });

@@ -21,14 +21,14 @@ inline std::string first_difference(const std::vector<float>& a, const std::vect
   return "";
 }
 
-// ||a - b|| / ||b||
+// ||a - b|| / ||b||; 0 where they are equal.
 inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
     norm += double{b[i]} * b[i];
   }
-  return std::sqrt(difference / norm);
+  return difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
 }  // namespace slimexx
