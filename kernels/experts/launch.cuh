@@ -16,6 +16,7 @@ bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmCon
   const GemmArgs whole{
       .x = args.x, .w = args.w, .y = args.y, .m = args.rows.rows, .n = features, .k = k};
   if (!describe_problem<Tile>(p, whole, config, false)) return false;
+  p.overlap = true;  // it waits for the kernels before it, which write the offsets
   p.offsets = args.rows.offsets;
   p.experts = static_cast<int>(args.rows.experts);
   p.weight_rows = static_cast<int>(features);

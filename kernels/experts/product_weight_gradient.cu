@@ -1,11 +1,13 @@
 // dw[e, n, k] (+)= dy[r, n]^T x[r, k]: a chain over the rows of an expert, whatever their number.
 //
-// Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread each; two warpgroups multiply 64
-// features of n each and store. Barriers of a stage: full, 2 arrivals; empty, one of each computing
-// warp. Named barriers: 1 + group, a warpgroup's own; 15, the start of the second one. Budget: four
-// stages of 48 KB. Bits: a sum is one chain over the expert's rows in steps of 16, zeros behind the
-// last: rows of the next expert, which a box of dy may hold, are set to zero first. (In x they may
-// stay: as long as they are numbers, and a step whose gradients are not is skipped.)
+// Two blocks of a cluster take neighbouring features of n: of x, which they share, each loads half
+// into both. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread each; two warpgroups
+// multiply 64 features of n each and store. Barriers of a stage: full, 2 arrivals; empty, one of
+// each computing warp of the cluster. Named barriers: 1 + group, a warpgroup's own; 15, the start
+// of the second one. Budget: four stages of 48 KB. Bits: a sum is one chain over the expert's rows
+// in steps of 16, zeros behind the last: rows of the next expert, which a box of dy may hold, are
+// set to zero first. (In x they may stay: as long as they are numbers, and a step whose gradients
+// are not is skipped.)
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
@@ -21,6 +23,7 @@ constexpr int kTileN = 128, kTileK = 256, kRowsPerStage = 64;
 constexpr int kBoxBytes = kRowsPerStage * 128;  // 64 rows x 64 columns
 constexpr int kDyBoxes = kTileN / kBoxColumns, kXBoxes = kTileK / kBoxColumns;
 constexpr int kStageBytes = (kDyBoxes + kXBoxes) * kBoxBytes;
+constexpr int kCluster = 2, kSharedBoxes = kXBoxes / kCluster;
 constexpr int kStages = 4;
 constexpr int kSharedBytes = 1024 + kStages * kStageBytes + 2 * kStages * 8;
 constexpr int kComputing = 256;  // threads
@@ -34,7 +37,7 @@ struct WeightGradientProblem {
   CUtensorMap dy, x;  // boxes of 64 rows x 64 columns
   const int32_t* offsets;
   float* dw;
-  int n, k, n_tiles, k_tiles, tiles;
+  int n, k, n_tiles, k_tiles, tiles;  // tiles of a cluster
   bool accumulate;
 };
 
@@ -44,12 +47,13 @@ struct ExpertTile {
   __device__ int blocks() const { return (rows + kRowsPerStage - 1) / kRowsPerStage; }
 };
 
-__device__ __forceinline__ ExpertTile find_tile(const WeightGradientProblem& p, int tile) {
+__device__ __forceinline__ ExpertTile find_tile(const WeightGradientProblem& p, int tile,
+                                                int rank) {
   const int of_expert = p.n_tiles * p.k_tiles;
   const int expert = tile / of_expert, within = tile - expert * of_expert;
   const int first = p.offsets[expert];
-  return {expert, within / p.k_tiles * kTileN, within % p.k_tiles * kTileK, first,
-          p.offsets[expert + 1] - first};
+  const int n = (within / p.k_tiles * kCluster + rank) * kTileN;
+  return {expert, n, within % p.k_tiles * kTileK, first, p.offsets[expert + 1] - first};
 }
 
 struct SharedTiles {
@@ -69,25 +73,38 @@ struct SharedTiles {
 };
 
 template <bool kIsDy>
-__device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& shared) {
-  constexpr int kBoxes = kIsDy ? kDyBoxes : kXBoxes;
-  const CUtensorMap* map = kIsDy ? &p.dy : &p.x;
+__device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& shared, int rank) {
   RingCursor<kStages> cursor;
-  for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += gridDim.x) {
-    const ExpertTile at = find_tile(p, tile);
+  for (int tile = blockIdx.x / kCluster; tile < p.tiles; tile += gridDim.x / kCluster) {
+    const ExpertTile at = find_tile(p, tile, rank);
     for (int block = 0; block < at.blocks(); ++block) {
+      const int row = at.first_row + block * kRowsPerStage;
+      uint64_t* full = shared.full + cursor.stage;
       wait(shared.empty + cursor.stage, cursor.parity ^ 1);
-      arrive_expect_bytes(shared.full + cursor.stage, kBoxes * kBoxBytes);
-      uint8_t* to = kIsDy ? shared.dy(cursor.stage) : shared.x(cursor.stage);
+      arrive_expect_bytes(full, (kIsDy ? kDyBoxes : kXBoxes) * kBoxBytes);
+      if constexpr (kIsDy) {
 #pragma unroll
-      for (int box = 0; box < kBoxes; ++box) {
-        load_box_hinted(to + box * kBoxBytes, map, shared.full + cursor.stage,
-                        (kIsDy ? at.n : at.k) + box * kBoxColumns,
-                        at.first_row + block * kRowsPerStage, kEvictNormal);
+        for (int box = 0; box < kDyBoxes; ++box) {
+          load_box_hinted(shared.dy(cursor.stage) + box * kBoxBytes, &p.dy, full,
+                          at.n + box * kBoxColumns, row, kEvictNormal);
+        }
+      } else {
+#pragma unroll
+        for (int own = 0; own < kSharedBoxes; ++own) {
+          const int box = rank * kSharedBoxes + own;
+          load_box_multicast(shared.x(cursor.stage) + box * kBoxBytes, &p.x, full,
+                             at.k + box * kBoxColumns, row, (1 << kCluster) - 1);
+        }
       }
       cursor.advance();
     }
   }
+}
+
+// A warp has read a stage, which the loaders of both blocks fill.
+__device__ __forceinline__ void release_stage(const SharedTiles& shared, int stage) {
+  const int lane = threadIdx.x % 32;
+  if (lane < kCluster) arrive_at_rank(shared.empty + stage, lane);
 }
 
 // Rows from `rows` on of a warpgroup's box of dy become zero.
@@ -104,7 +121,6 @@ __device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const E
                                               int group, int signal_block,
                                               RingCursor<kStages>& cursor,
                                               float (&sums)[kTileK / 2]) {
-  const int lane = threadIdx.x % 32;
   const int blocks = at.blocks();
   int previous = 0;
   for (int block = 0; block < blocks; ++block) {
@@ -122,14 +138,14 @@ __device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const E
     }
     wgmma_commit();
     wgmma_wait<1>();
-    if (block != 0 && lane == 0) arrive(shared.empty + previous);
+    if (block != 0) release_stage(shared, previous);
     if (block == signal_block) arrive_named(kLeadBarrier, kComputing);
     previous = stage;
     cursor.advance();
   }
   wgmma_wait<0>();
   pin_registers(sums);
-  if (lane == 0) arrive(shared.empty + previous);
+  release_stage(shared, previous);
 }
 
 __device__ __forceinline__ void store_pair(const WeightGradientProblem& p, float* at,
@@ -159,13 +175,13 @@ __device__ __forceinline__ void store_tile(const WeightGradientProblem& p, const
   }
 }
 
-__device__ void multiply_tiles(const WeightGradientProblem& p, const SharedTiles& shared,
+__device__ void multiply_tiles(const WeightGradientProblem& p, const SharedTiles& shared, int rank,
                                int group) {
   RingCursor<kStages> cursor;
   float sums[kTileK / 2];
   bool starts = true;  // the lead is taken in the first tile that has rows
-  for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += gridDim.x) {
-    const ExpertTile at = find_tile(p, tile);
+  for (int tile = blockIdx.x / kCluster; tile < p.tiles; tile += gridDim.x / kCluster) {
+    const ExpertTile at = find_tile(p, tile, rank);
     if (at.rows > 0) {
       if (starts && group == 1) sync_named(kLeadBarrier, kComputing);
       const int signal = starts && group == 0 ? min(kLead, at.blocks()) - 1 : -1;
@@ -181,29 +197,32 @@ __device__ void multiply_tiles(const WeightGradientProblem& p, const SharedTiles
   }
 }
 
-__global__ void __launch_bounds__(384, 1)
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(384, 1)
     weight_gradient_kernel(const __grid_constant__ WeightGradientProblem p) {
   extern __shared__ uint8_t raw[];
   const SharedTiles shared(raw);
+  const auto rank = static_cast<int>(cluster_rank());
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (warp == 0 && elect_lane()) {
     for (int stage = 0; stage < kStages; ++stage) {
       init_mbarrier(shared.full + stage, 2);
-      init_mbarrier(shared.empty + stage, kComputing / 32);
+      init_mbarrier(shared.empty + stage, kCluster * kComputing / 32);
     }
     fence_mbarrier_init();
     fence_shared_for_async();
   }
-  __syncthreads();
+  sync_cluster();
   if (warp < 4) {
     shrink_registers<40>();
-    if (warp == 0 && elect_lane()) load_rows<true>(p, shared);
-    if (warp == 1 && elect_lane()) load_rows<false>(p, shared);
+    if (warp == 0 && elect_lane()) load_rows<true>(p, shared, rank);
+    if (warp == 1 && elect_lane()) load_rows<false>(p, shared, rank);
     __syncwarp();
   } else {
     grow_registers<232>();
-    multiply_tiles(p, shared, warp / 4 - 1);
+    multiply_tiles(p, shared, rank, warp / 4 - 1);
+    __syncwarp();
   }
+  sync_cluster();  // the other block still writes to this one's memory and barriers
 }
 
 const char* find_fault(const GroupedWeightGradArgs& a) {
@@ -244,7 +263,7 @@ const char* launch_grouped_weight_grad(const GroupedWeightGradArgs& a, cudaStrea
   p.dw = a.dw;
   p.n = static_cast<int>(a.n);
   p.k = static_cast<int>(a.k);
-  p.n_tiles = static_cast<int>(divide_up(a.n, kTileN));
+  p.n_tiles = static_cast<int>(divide_up(a.n, kCluster * kTileN));
   p.k_tiles = static_cast<int>(divide_up(a.k, kTileK));
   p.tiles = static_cast<int>(a.rows.experts) * p.n_tiles * p.k_tiles;
   p.accumulate = a.accumulate;
@@ -258,7 +277,8 @@ const char* launch_grouped_weight_grad(const GroupedWeightGradArgs& a, cudaStrea
   error = cudaFuncSetAttribute(weight_gradient_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                kSharedBytes);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  const int blocks = p.tiles < sm_count ? p.tiles : sm_count;
+  const int clusters = sm_count / kCluster;
+  const int blocks = kCluster * (p.tiles < clusters ? p.tiles : clusters);
   weight_gradient_kernel<<<static_cast<unsigned>(blocks), 384, kSharedBytes, stream>>>(p);
   error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

@@ -1,6 +1,7 @@
 // The router: one warp a token. Lane l holds the scores of experts l, l + 32, ...
 #include <cfloat>
 
+#include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
 #include "slimexx/kernels/experts.h"
 
@@ -93,6 +94,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(32 * kWarps)
     route_kernel(const RouterProblem p, int32_t* ids, float* weights, const float* logits,
                  const float* bias) {
+  enter_kernel();
   __shared__ float rows[kWarps][32 * kPerLane];
   const RouterShape& shape = p.shape;
   const int lane = threadIdx.x % 32;
@@ -158,6 +160,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(32 * kWarps)
     route_backward_kernel(const RouterProblem p, float* dlogits, const float* dweights,
                           const int32_t* ids, const float* logits) {
+  enter_kernel();
   __shared__ float rows[kWarps][2][32 * kPerLane];
   const RouterShape& shape = p.shape;
   const int lane = threadIdx.x % 32;
@@ -212,10 +215,13 @@ const char* find_fault(const RouterShape& s, int64_t tokens) {
   return nullptr;
 }
 
-unsigned count_blocks(int64_t tokens) { return static_cast<unsigned>(divide_up(tokens, kWarps)); }
-
-const char* launched() {
-  const cudaError_t error = cudaGetLastError();
+// A warp a token.
+template <class Kernel, class... Arguments>
+const char* launch_rows(Kernel* kernel, const RouterProblem& problem, cudaStream_t stream,
+                        const Arguments&... arguments) {
+  const dim3 grid(static_cast<unsigned>(divide_up(problem.tokens, kWarps)));
+  const cudaError_t error =
+      launch_early(kernel, {grid, 32 * kWarps}, stream, problem, arguments...);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
@@ -225,12 +231,10 @@ const char* route_forward(int32_t* ids, float* weights, const float* logits, con
                           const RouterShape& shape, int64_t tokens, cudaStream_t stream) {
   if (const char* fault = find_fault(shape, tokens)) return fault;
   if (tokens == 0) return nullptr;
-  const auto kernel = shape.experts <= 128   ? route_kernel<4>
-                      : shape.experts <= 256 ? route_kernel<8>
-                                             : route_kernel<12>;
-  kernel<<<count_blocks(tokens), 32 * kWarps, 0, stream>>>({shape, tokens}, ids, weights, logits,
-                                                           bias);
-  return launched();
+  auto* kernel = shape.experts <= 128   ? route_kernel<4>
+                 : shape.experts <= 256 ? route_kernel<8>
+                                        : route_kernel<12>;
+  return launch_rows(kernel, {shape, tokens}, stream, ids, weights, logits, bias);
 }
 
 const char* route_backward(float* dlogits, const float* dweights, const int32_t* ids,
@@ -238,12 +242,10 @@ const char* route_backward(float* dlogits, const float* dweights, const int32_t*
                            cudaStream_t stream) {
   if (const char* fault = find_fault(shape, tokens)) return fault;
   if (tokens == 0) return nullptr;
-  const auto kernel = shape.experts <= 128   ? route_backward_kernel<4>
-                      : shape.experts <= 256 ? route_backward_kernel<8>
-                                             : route_backward_kernel<12>;
-  kernel<<<count_blocks(tokens), 32 * kWarps, 0, stream>>>({shape, tokens}, dlogits, dweights, ids,
-                                                           logits);
-  return launched();
+  auto* kernel = shape.experts <= 128   ? route_backward_kernel<4>
+                 : shape.experts <= 256 ? route_backward_kernel<8>
+                                        : route_backward_kernel<12>;
+  return launch_rows(kernel, {shape, tokens}, stream, dlogits, dweights, ids, logits);
 }
 
 }  // namespace slimexx::kernels

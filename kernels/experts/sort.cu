@@ -1,13 +1,14 @@
 // A stable counting sort of the choices by expert. Each block takes a run of choices; where there
 // are several, a first kernel counts the experts of every run.
+#include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
 #include "slimexx/kernels/experts.h"
 
 namespace slimexx::kernels {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int64_t kLeastRun = 1024, kMostRuns = 64;
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int64_t kLeastRun = 2048, kMostRuns = 64;
 constexpr unsigned kAll = 0xffffffff;
 constexpr int kBins = static_cast<int>(kMostExperts);
 
@@ -34,6 +35,7 @@ __device__ void count_run(const SortProblem& p, int run, int* bins) {
 }
 
 __global__ void __launch_bounds__(kThreads) count_kernel(const SortProblem p) {
+  enter_kernel();
   __shared__ int bins[kBins];
   count_run(p, blockIdx.x, bins);
   for (int e = threadIdx.x; e < p.experts; e += kThreads) {
@@ -65,6 +67,7 @@ __device__ void sum_totals(const SortProblem& p, int* totals) {
 }
 
 __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
+  enter_kernel();
   __shared__ int next[kBins];             // the next row of each expert
   __shared__ int of_warp[kWarps][kBins];  // choices of a round
   const int run = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -91,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   __syncthreads();
   const int first = run * p.run, end = min(first + p.run, p.count);
   for (int round = first; round < end; round += kThreads) {
-    for (int i = threadIdx.x; i < kWarps * kBins; i += kThreads) of_warp[0][i] = 0;
+    for (int e = lane; e < p.experts; e += 32) of_warp[warp][e] = 0;
     __syncthreads();
     const int choice = round + threadIdx.x;
     const int expert = choice < end ? p.ids[choice] : -1;
@@ -146,13 +149,12 @@ const char* sort_by_expert(int32_t* offsets, int32_t* choices, int32_t* tokens, 
   p.runs = static_cast<int>(divide_up(count, run_of(count)));
   p.experts = static_cast<int>(experts);
   p.top_k = static_cast<int>(top_k);
-  const auto blocks = static_cast<unsigned>(p.runs);
+  const LaunchShape shape{dim3(static_cast<unsigned>(p.runs)), kThreads};
   if (p.runs > 1) {
     p.counts = static_cast<int32_t*>(workspace);
-    count_kernel<<<blocks, kThreads, 0, stream>>>(p);
+    error = launch_early(count_kernel, shape, stream, p);
   }
-  place_kernel<<<blocks, kThreads, 0, stream>>>(p);
-  error = cudaGetLastError();
+  if (error == cudaSuccess) error = launch_early(place_kernel, shape, stream, p);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
