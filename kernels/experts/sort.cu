@@ -66,56 +66,74 @@ __device__ void sum_totals(const SortProblem& p, int* totals) {
   if (blockIdx.x == 0 && lane == 0) p.offsets[p.experts] = before;
 }
 
+// The lanes of a warp whose choices go to the same expert.
+struct Peers {
+  int before, all;  // of lower lanes; of all
+  bool leads;
+};
+__device__ __forceinline__ Peers find_peers(int expert) {
+  const unsigned same = __match_any_sync(kAll, expert);
+  const int before = __popc(same & ((1u << threadIdx.x % 32) - 1));
+  return {before, __popc(same), expert >= 0 && before == 0};
+}
+
+// Each warp places a part of the run: it counts, learns its first row of each expert, and walks the
+// part once more.
 __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   enter_kernel();
-  __shared__ int next[kBins];             // the next row of each expert
-  __shared__ int of_warp[kWarps][kBins];  // choices of a round
-  const int run = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int* earlier = of_warp[0];
-  if (p.counts == nullptr) {
-    count_run(p, 0, next);
-    for (int e = threadIdx.x; e < p.experts; e += kThreads) earlier[e] = 0;
-  } else {
-    for (int e = threadIdx.x; e < p.experts; e += kThreads) {
-      int total = 0, before = 0;
-      for (int other = 0; other < p.runs; ++other) {
-        const int theirs = p.counts[other * p.experts + e];
-        total += theirs;
-        before += other < run ? theirs : 0;
-      }
-      next[e] = total;
-      earlier[e] = before;
+  __shared__ int next[kBins];             // the first row of each expert
+  __shared__ int earlier[kBins];          // choices of earlier runs
+  __shared__ int of_warp[kWarps][kBins];  // choices of a part; then the next row of each expert
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int* own = of_warp[warp];
+  for (int e = lane; e < p.experts; e += 32) own[e] = 0;
+  __syncwarp();
+  const int part = p.run / kWarps, first = blockIdx.x * p.run + warp * part;
+  const auto expert_of = [&](int choice) { return choice < p.count ? p.ids[choice] : -1; };
+  for (int choice = first + lane; choice < first + part; choice += 32) {
+    const int expert = expert_of(choice);
+    const Peers peers = find_peers(expert);
+    if (peers.leads) own[expert] += peers.all;
+    __syncwarp();
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) {
+    int total = 0, before = 0;
+    if (p.counts == nullptr) {
+      for (int w = 0; w < kWarps; ++w) total += of_warp[w][e];
     }
+    for (int run = 0; p.counts != nullptr && run < p.runs; ++run) {
+      const int theirs = p.counts[run * p.experts + e];
+      total += theirs;
+      before += run < static_cast<int>(blockIdx.x) ? theirs : 0;
+    }
+    next[e] = total;
+    earlier[e] = before;
   }
   __syncthreads();
   sum_totals(p, next);
   __syncthreads();
-  for (int e = threadIdx.x; e < p.experts; e += kThreads) next[e] += earlier[e];
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) {
+    int row = next[e] + earlier[e];
+    for (int w = 0; w < kWarps; ++w) {
+      const int count = of_warp[w][e];
+      of_warp[w][e] = row;
+      row += count;
+    }
+  }
   __syncthreads();
-  const int first = run * p.run, end = min(first + p.run, p.count);
-  for (int round = first; round < end; round += kThreads) {
-    for (int e = lane; e < p.experts; e += 32) of_warp[warp][e] = 0;
-    __syncthreads();
-    const int choice = round + threadIdx.x;
-    const int expert = choice < end ? p.ids[choice] : -1;
-    const unsigned same = __match_any_sync(kAll, expert);
-    const int in_warp = __popc(same & ((1u << lane) - 1));
-    if (expert >= 0 && in_warp == 0) of_warp[warp][expert] = __popc(same);
-    __syncthreads();
+  for (int choice = first + lane; choice < first + part; choice += 32) {
+    const int expert = expert_of(choice);
+    const Peers peers = find_peers(expert);
     if (expert >= 0) {
-      int row = next[expert] + in_warp;
-      for (int other = 0; other < warp; ++other) row += of_warp[other][expert];
+      const int row = own[expert] + peers.before;
       p.rows[choice] = row;
       p.choices[row] = choice;
       p.tokens[row] = choice / p.top_k;
     }
-    __syncthreads();
-    for (int e = threadIdx.x; e < p.experts; e += kThreads) {
-      int sum = 0;
-      for (int other = 0; other < kWarps; ++other) sum += of_warp[other][e];
-      next[e] += sum;
-    }
-    __syncthreads();
+    __syncwarp();
+    if (peers.leads) own[expert] += peers.all;
+    __syncwarp();
   }
 }
 
