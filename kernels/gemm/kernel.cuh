@@ -159,7 +159,7 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   int signal_block = staggered && group == 0 ? min(p.lead, p.k_blocks) - 1 : -1;
   constexpr int kOrderBarrier = 14;  // named barrier of group 0; group 1 waits at the next
   if (staggered && group == 1) sync_named(kOrderBarrier + 1, 256);
-  await_previous_grids();  // they may still read what y overwrites
+  await_previous_grids();                                // they may still read what y overwrites
   const int step = Tile::kPingPong ? Tile::kGroups : 1;  // tiles of a cluster until its next
   if (Tile::kPingPong && group == 1) {
     tile += clusters;
