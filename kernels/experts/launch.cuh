@@ -9,6 +9,8 @@
 
 namespace slimexx::kernels {
 
+static_assert(kMaxExperts == kMostExperts, "every expert that is served has a first tile");
+
 // What all grouped products share; `features` of an expert, in rows of the weights' operand.
 template <class Tile>
 bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmConfig& config,
