@@ -39,9 +39,10 @@ __device__ __forceinline__ void reset(SoftmaxState& state) {
 
 // Scores of keys after the row's position become -inf. `last_key[i]`: the row's position counted
 // from the block's first key, less 2 * (lane % 4).
-__device__ __forceinline__ void mask_scores(float (&s)[kScores], const int (&last_key)[2]) {
+template <int kCount>
+__device__ __forceinline__ void mask_scores(float (&s)[kCount], const int (&last_key)[2]) {
 #pragma unroll
-  for (int j = 0; j < kBlock / 8; ++j) {
+  for (int j = 0; j < kCount / 4; ++j) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -81,13 +82,14 @@ __device__ __forceinline__ float extend_sum(float sum, float decay, float even, 
 }
 
 // Scores become weights; `decay` is what the earlier blocks of the segment are multiplied by.
-__device__ __forceinline__ void weigh_block(float (&s)[kScores], SoftmaxState& state,
+template <int kCount>
+__device__ __forceinline__ void weigh_block(float (&s)[kCount], SoftmaxState& state,
                                             float (&decay)[2], float c) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     float even = s[2 * i], odd = s[2 * i + 1];
 #pragma unroll
-    for (int j = 1; j < kBlock / 8; ++j) {
+    for (int j = 1; j < kCount / 4; ++j) {
       even = fmaxf(even, s[4 * j + 2 * i]);
       odd = fmaxf(odd, s[4 * j + 2 * i + 1]);
     }
@@ -98,7 +100,7 @@ __device__ __forceinline__ void weigh_block(float (&s)[kScores], SoftmaxState& s
     decay[i] = scale.decay;
     float even_sum = 0.0f, odd_sum = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kBlock / 8; ++j) {
+    for (int j = 0; j < kCount / 4; ++j) {
       float& first = s[4 * j + 2 * i];
       float& second = s[4 * j + 2 * i + 1];
       first = weigh_score(first, c, scale.offset);
@@ -110,11 +112,11 @@ __device__ __forceinline__ void weigh_block(float (&s)[kScores], SoftmaxState& s
   }
 }
 
-// Weights as the A operands of kBlock / 16 products.
-__device__ __forceinline__ void round_weights(uint32_t (&p)[kScores / 2],
-                                              const float (&s)[kScores]) {
+// Weights as A operands, 4 registers each.
+template <int kCount>
+__device__ __forceinline__ void round_weights(uint32_t (&p)[kCount / 2], const float (&s)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kScores / 2; ++i) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+  for (int i = 0; i < kCount / 2; ++i) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
 template <int kCount>

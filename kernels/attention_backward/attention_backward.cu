@@ -48,10 +48,22 @@ bool has_heads(const AttentionBackward& problem) {
          problem.query_heads % problem.kv_heads == 0;
 }
 
+// Keys or values of more than 128 elements, or of different sizes: latent attention's, by head.
+bool is_wide(const AttentionBackward& problem) {
+  return problem.head_dim != problem.value_dim ||
+         (problem.head_dim != 64 && problem.head_dim != 128);
+}
+
+bool has_served_sizes(const AttentionBackward& problem) {
+  const auto fits = [](int64_t dim) { return dim > 0 && dim <= kMostWideHeadDim && dim % 8 == 0; };
+  return !is_wide(problem) || (problem.query_heads == problem.kv_heads && fits(problem.head_dim) &&
+                               fits(problem.value_dim));
+}
+
 bool is_served(const AttentionBackward& problem) {
-  return (problem.head_dim == 64 || problem.head_dim == 128) && has_heads(problem) &&
-         problem.tokens >= 0 && problem.sequences >= 0 && pad_tokens(problem) <= INT32_MAX / 2 &&
-         pad_tokens(problem) / kBlockRows * problem.query_heads <= INT32_MAX / 2 &&
+  return has_heads(problem) && has_served_sizes(problem) && problem.tokens >= 0 &&
+         problem.sequences >= 0 && pad_tokens(problem) <= INT32_MAX / 2 &&
+         pad_tokens(problem) / kBlockRows * problem.query_heads <= INT32_MAX / 4 &&
          problem.max_len <= problem.tokens && problem.scale > 0.0f &&
          problem.cu_seqlens != nullptr && problem.lse != nullptr &&
          is_given(problem.q, problem.q_stride) && is_given(problem.k, problem.k_stride) &&
@@ -89,6 +101,8 @@ Problem describe(const AttentionBackward& problem) {
   p.query_heads = static_cast<int>(problem.query_heads);
   p.kv_heads = static_cast<int>(problem.kv_heads);
   p.group = p.query_heads / p.kv_heads;
+  p.head_dim = static_cast<int>(problem.head_dim);
+  p.value_dim = static_cast<int>(problem.value_dim);
   p.parts = static_cast<int>(count_parts(problem));
   p.part_heads = static_cast<int>(divide_up(p.group, p.parts));
   p.scale = problem.scale;
@@ -99,14 +113,27 @@ Problem describe(const AttentionBackward& problem) {
 }
 
 bool describe_tensors(const AttentionBackward& problem, Launch& launch) {
-  const auto encode = [&](CUtensorMap& map, const void* base, int64_t heads, int64_t stride) {
-    return encode_bf16_heads(&map, base, problem.tokens, heads, problem.head_dim, stride, kTile);
+  const auto encode = [&](CUtensorMap& map, const void* base, int64_t heads, int64_t dim,
+                          int64_t stride) {
+    return encode_bf16_heads(&map, base, problem.tokens, heads, dim, stride, kTile);
   };
-  return encode(launch.q_map, problem.q, problem.query_heads, problem.q_stride) &&
-         encode(launch.out_map, problem.out, problem.query_heads, problem.out_stride) &&
-         encode(launch.dout_map, problem.dout, problem.query_heads, problem.dout_stride) &&
-         encode(launch.k_map, problem.k, problem.kv_heads, problem.k_stride) &&
-         encode(launch.v_map, problem.v, problem.kv_heads, problem.v_stride);
+  const int64_t heads = problem.query_heads, dim = problem.head_dim, values = problem.value_dim;
+  return encode(launch.q_map, problem.q, heads, dim, problem.q_stride) &&
+         encode(launch.out_map, problem.out, heads, values, problem.out_stride) &&
+         encode(launch.dout_map, problem.dout, heads, values, problem.dout_stride) &&
+         encode(launch.k_map, problem.k, problem.kv_heads, dim, problem.k_stride) &&
+         encode(launch.v_map, problem.v, problem.kv_heads, values, problem.v_stride);
+}
+
+cudaError_t launch_wide(const Launch& launch, const AttentionBackward& problem, int sm_count,
+                        cudaStream_t stream) {
+  const attention_gradient::WideOutputs outputs{static_cast<const uint16_t*>(problem.out),
+                                                static_cast<const uint16_t*>(problem.dout),
+                                                problem.out_stride, problem.dout_stride};
+  cudaError_t error = launch_wide_statistics(launch, outputs, stream);
+  if (error == cudaSuccess) error = launch_wide_query_gradients(launch, sm_count, stream);
+  if (error == cudaSuccess) error = launch_wide_key_gradients(launch, sm_count, stream);
+  return error;
 }
 
 }  // namespace
@@ -128,6 +155,9 @@ cudaError_t attention_backward(const AttentionBackward& problem, cudaStream_t st
   int sm_count = 0;
   cudaError_t error = count_multiprocessors(sm_count);
   if (error == cudaSuccess) error = launch_list_walks(launch, stream);
+  if (error == cudaSuccess && is_wide(problem)) {
+    return launch_wide(launch, problem, sm_count, stream);
+  }
   if (error == cudaSuccess) error = launch_query_gradients(launch, sm_count, stream);
   if (error == cudaSuccess) error = launch_key_gradients(launch, sm_count, stream);
   if (error == cudaSuccess && launch.problem.parts > 1) error = launch_sum_parts(launch, stream);

@@ -11,10 +11,9 @@ inline constexpr int kThreads = 384;
 inline constexpr uint32_t kComputingWarps = 8;
 
 // `items`: at least as many as there are.
-template <class... Maps>
-cudaError_t launch_kernel(void (*kernel)(const Problem, const Maps...), int bytes, int64_t items,
-                          int sm_count, cudaStream_t stream, const Problem& problem,
-                          const Maps&... maps) {
+template <class Kernel, class... Maps>
+cudaError_t launch_kernel(Kernel* kernel, int bytes, int64_t items, int sm_count,
+                          cudaStream_t stream, const Problem& problem, const Maps&... maps) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;

@@ -36,7 +36,8 @@ struct Problem {
   const int32_t* cu_seqlens;
   int64_t tokens;
   int sequences, query_heads, kv_heads, group;
-  int parts, part_heads;  // of a group: parts * part_heads >= group
+  int head_dim, value_dim;  // of wide heads, where they are not constants
+  int parts, part_heads;    // of a group: parts * part_heads >= group
   float scale;
   float c;  // scale * log2 e
   // [query_heads][padded_tokens], written by query_gradients; a sequence starts at padded_start().
@@ -65,9 +66,20 @@ __host__ __device__ inline int64_t padded_start(int64_t first_token, int64_t seq
   return (first_token + sequence * kBlockRows) / kBlockRows * kBlockRows;
 }
 
+// The forward's result and its gradient, [tokens, heads, value_dim].
+struct WideOutputs {
+  const uint16_t* out;
+  const uint16_t* dout;
+  int64_t out_stride, dout_stride;
+};
+
 cudaError_t launch_list_walks(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
+cudaError_t launch_wide_statistics(const Launch& launch, const WideOutputs& outputs,
+                                   cudaStream_t stream);
+cudaError_t launch_wide_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
+cudaError_t launch_wide_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_sum_parts(const Launch& launch, cudaStream_t stream);
 
 }  // namespace slimexx::kernels::attention_gradient

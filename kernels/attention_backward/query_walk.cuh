@@ -5,8 +5,8 @@
 
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/items.cuh"
-#include "kernels/attention_backward/operand.cuh"
 #include "kernels/attention_backward/tile_reader.cuh"
+#include "kernels/common/operand.cuh"
 
 namespace slimexx::kernels::attention_gradient::query_walk {
 

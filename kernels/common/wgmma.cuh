@@ -223,6 +223,11 @@ __device__ __forceinline__ void wgmma_k16_transposed(float (&d)[64], const uint3
   SLX_WGMMA_REGISTERS(128, SLX_TENS6 SLX_NAMES4(6), SLX_ALL(SLX_REGS64(0)), "%64, %65, %66, %67",
                       "%68", "1", "1");
 }
+__device__ __forceinline__ void wgmma_k16_transposed(float (&d)[128], const uint32_t* a,
+                                                     uint64_t desc_b) {
+  SLX_WGMMA_REGISTERS(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)),
+                      "%128, %129, %130, %131", "%132", "1", "1");
+}
 
 #undef SLX_WGMMA_REGISTERS
 #undef SLX_WGMMA

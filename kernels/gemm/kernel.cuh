@@ -130,8 +130,12 @@ __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Epilogue
 #pragma unroll
   for (int i = 0; i < Tile::kRowBlocks; ++i) {
     const int block = group * Tile::kRowBlocks + i;
-    epilogue.template finish<Tile>(p, sums[i], tile.row + row_block<Tile>(block) * 64, tile.column,
-                                   tile.end_token, staging, block);
+    const int row = tile.row + row_block<Tile>(block) * 64;
+    if constexpr (Tile::kHeads) {
+      epilogue.template finish_head<Tile>(p, sums[i], row, tile.column, tile.head, staging, block);
+    } else {
+      epilogue.template finish<Tile>(p, sums[i], row, tile.column, tile.end_token, staging, block);
+    }
   }
 }
 
@@ -214,6 +218,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     prefetch_tensor_map(&p.b);
     if (Tile::kStaged && !Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
+  if constexpr (Tile::kHeads) await_previous_grids();
   if constexpr (Tile::kGrouped) {
     await_previous_grids();  // they write the offsets
     if (warp == 3) count_expert_tiles(p, shared);

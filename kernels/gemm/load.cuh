@@ -73,7 +73,12 @@ template <class Tile>
 __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
                                                   const GemmShared<Tile>& shared, int tile,
                                                   int rank) {
-  if constexpr (!Tile::kGrouped) {
+  if constexpr (Tile::kHeads) {
+    const int token_tile = tile / p.feature_tiles, head = token_tile / p.token_tiles;
+    const int feature = (tile - token_tile * p.feature_tiles) * Tile::kColumns;
+    return {(token_tile - head * p.token_tiles) * p.tile_tokens, feature,
+            head * p.weight_rows + (Tile::kTurned ? 0 : feature), p.tokens, head};
+  } else if constexpr (!Tile::kGrouped) {
     return locate_tile<Tile>(p, tile, rank);
   } else {
     const int token_tile = tile / p.feature_tiles;
@@ -129,6 +134,8 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
       load_box_hinted(dst + box * kTurnedBoxBytes, map, full, tile.column + box * kBoxK,
                       first + block * kBoxK, hint);
     }
+  } else if constexpr (!kWeights && Tile::kHeads) {
+    load_box_hinted(dst, map, full, block * kBoxK, tile.head, first, hint);
   } else if (Tile::kBoxes > 1 && p.whole_boxes) {
     load_box_hinted(dst, map, full, 0, first, block * Tile::kBoxes, hint);
   } else {

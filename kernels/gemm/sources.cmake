@@ -2,6 +2,7 @@ list(APPEND SLX_KERNELS_SOURCES
   gemm/choose.cpp
   gemm/fallback.cu
   gemm/gemm.cpp
+  gemm/head_gemm.cu
   gemm/plain_64.cu
   gemm/plain_128.cu
   gemm/plain_128_ping_pong.cu

@@ -21,14 +21,17 @@ constexpr int kFirstTileBytes = (kMaxExperts + 4) * 4;
 // Ping-pong: one warpgroup computes a tile of 128 rows, the other computes the next one, so that
 // one stores while the other multiplies. Else cooperative: all warpgroups compute one tile, 64 rows
 // each. Grouped: rows of x belong to experts, each with weights of its own, and a tile's tokens are
-// of one expert. Turned: B is [k, b], its columns along the rows of memory.
+// of one expert. Heads: a product for each head, of its part of every token's row with weights of
+// its own. Turned: B is [k, b], its columns along the rows of memory.
+enum class GemmKind : uint8_t { kOne, kGrouped, kHeads };
 template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks,
-          bool kIsPingPong = false, bool kIsGrouped = false, bool kIsTurned = false>
+          bool kIsPingPong = false, GemmKind kKind = GemmKind::kOne, bool kIsTurned = false>
 struct GemmTile {
   static constexpr bool kSwap = kSwapOperands;
   static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
   static constexpr bool kPingPong = kIsPingPong;
-  static constexpr bool kGrouped = kIsGrouped;
+  static constexpr bool kGrouped = kKind == GemmKind::kGrouped;
+  static constexpr bool kHeads = kKind == GemmKind::kHeads;
   static constexpr bool kTurned = kIsTurned;
   static constexpr int kRowBlocks = kPingPong ? 2 : 1;         // of 64 rows, in a warpgroup
   static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups at work on one tile
@@ -76,7 +79,9 @@ struct GemmTile {
 
   static_assert(!kPingPong || (!kSwap && kGroups == 2));
   static_assert(!kGrouped || (kCluster == 1 && !kPingPong));
-  static_assert(!kTurned || (kGrouped && !kSwap && kBoxes == 1 && kColumns % kBoxK == 0));
+  static_assert(!kHeads || (kCluster == 1 && !kPingPong && !kSwap && kBoxes == 1));
+  static_assert(!kTurned ||
+                ((kGrouped || kHeads) && !kSwap && kBoxes == 1 && kColumns % kBoxK == 0));
   static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
 };
 
@@ -88,11 +93,15 @@ using SwappedTile = GemmTile<true, kRows / 64, kColumns, 1>;
 template <int kColumns>
 using PingPongTile = GemmTile<false, 2, kColumns, 2, true>;  // 128 rows
 template <int kRows, int kColumns>
-using GroupedPlainTile = GemmTile<false, kRows / 64, kColumns, 1, false, true>;
+using GroupedPlainTile = GemmTile<false, kRows / 64, kColumns, 1, false, GemmKind::kGrouped>;
 template <int kRows, int kColumns>
-using GroupedSwappedTile = GemmTile<true, kRows / 64, kColumns, 1, false, true>;
+using GroupedSwappedTile = GemmTile<true, kRows / 64, kColumns, 1, false, GemmKind::kGrouped>;
 template <int kRows, int kColumns>
-using GroupedTurnedTile = GemmTile<false, kRows / 64, kColumns, 1, false, true, true>;
+using GroupedTurnedTile = GemmTile<false, kRows / 64, kColumns, 1, false, GemmKind::kGrouped, true>;
+template <int kRows, int kColumns>
+using HeadPlainTile = GemmTile<false, kRows / 64, kColumns, 1, false, GemmKind::kHeads>;
+template <int kRows, int kColumns>
+using HeadTurnedTile = GemmTile<false, kRows / 64, kColumns, 1, false, GemmKind::kHeads, true>;
 
 struct GemmProblem {
   CUtensorMap a;  // boxes of the rows of a tile x 64; of weights, of its share of them
@@ -123,8 +132,12 @@ struct GemmProblem {
   // Grouped alone.
   const int32_t* offsets;  // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
   int experts;
-  int feature_tiles;  // of one expert
-  int weight_rows;    // of the weights' operand from one expert to the next
+  // Grouped and heads: of one expert or head.
+  int feature_tiles;
+  int weight_rows;  // of the weights' operand from one to the next
+  // Heads alone.
+  int token_tiles;
+  int64_t y_head_stride;  // elements from a head's part of a row of y to the next
 };
 
 // Constants where the variant fixes them.
@@ -147,13 +160,14 @@ __device__ __forceinline__ int row_block(int block) {
   return Tile::kPingPong ? block % Tile::kRowBlocks : block;
 }
 
-// Of a block's tile: its first row and column in D, the first row of its weights in memory, and the
-// end of the tokens that it may store.
+// Of a block's tile: its first row and column in D, the first row of its weights in memory, the end
+// of the tokens that it may store, and its head where there are heads.
 struct TilePosition {
   int row;
   int column;
   int weights;
   int end_token;
+  int head = 0;
 };
 
 // Bands of row clusters; inside a band columns advance slowest. So the tiles in flight at a time

@@ -21,6 +21,7 @@ struct BackwardArgs {
   Bf16* dx;
   float* partial;  // [parts, width]
   const Bf16 *dy, *x, *w;
+  int64_t dx_stride, dy_stride, x_stride;
   int64_t rows;
   int width;
   float inverse_width, eps;
@@ -118,14 +119,13 @@ __global__ void __launch_bounds__(kMaxThreads, kChunks <= 4 ? 2 : 1)
   int turn = 0;
   for (int64_t row = first; row < end; ++row, turn ^= 1) {
     if constexpr (kVector) ring.await_row();
-    const int64_t at = row * a.width;
-    const auto load = [&](const Bf16* whole, Source source) {
-      const Bf16* own = kVector ? ring.row<Bf16>(source) : whole + at;
+    const auto load = [&](const Bf16* whole, int64_t stride, Source source) {
+      const Bf16* own = kVector ? ring.row<Bf16>(source) : whole + row * stride;
       return load_row<kChunks, kVector>(own, a.width);
     };
     const auto load_now = [&] {
-      Row<kChunks> now{load(a.x, kX), load(a.dy, kDy), {}};
-      if constexpr (kAccumulate) now.dx = load(a.dx, kDx);
+      Row<kChunks> now{load(a.x, a.x_stride, kX), load(a.dy, a.dy_stride, kDy), {}};
+      if constexpr (kAccumulate) now.dx = load(a.dx, a.dx_stride, kDx);
       return now;
     };
     Row<kChunks> now = load_now();
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kMaxThreads, kChunks <= 4 ? 2 : 1)
     // wide for the registers: that is read again, and the one before it is free.
     if constexpr (kChunks > kHeldChunks) now = load_now();
     if (kVector && (kChunks <= kHeldChunks || row > first)) ring.release_row();
-    finish_row<kChunks, kVector, kAccumulate>(a, a.dx + at, now, w, sum, dw);
+    finish_row<kChunks, kVector, kAccumulate>(a, a.dx + row * a.dx_stride, now, w, sum, dw);
   }
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {
@@ -170,18 +170,23 @@ size_t rms_norm_backward_workspace(int64_t rows, int64_t width) {
   return static_cast<size_t>(count_parts(rows, width) * width) * sizeof(float);
 }
 
-cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x, const void* w,
+cudaError_t rms_norm_backward(void* dx, int64_t dx_stride, float* dw, const void* dy,
+                              int64_t dy_stride, const void* x, int64_t x_stride, const void* w,
                               int64_t rows, int64_t width, float eps, bool accumulate,
                               void* workspace, cudaStream_t stream) {
   if (rows < 0 || width <= 0 || width > kMaxRowWidth) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const bool vector = width % kChunk == 0 && has_aligned_rows(dx) && has_aligned_rows(dy) &&
-                      has_aligned_rows(x) && has_aligned_rows(w) && has_aligned_rows(workspace);
+  const bool vector = width % kChunk == 0 && has_aligned_rows(dx, dx_stride) &&
+                      has_aligned_rows(dy, dy_stride) && has_aligned_rows(x, x_stride) &&
+                      has_aligned_rows(w) && has_aligned_rows(workspace);
   BackwardArgs args{static_cast<Bf16*>(dx),
                     static_cast<float*>(workspace),
                     static_cast<const Bf16*>(dy),
                     static_cast<const Bf16*>(x),
                     static_cast<const Bf16*>(w),
+                    dx_stride,
+                    dy_stride,
+                    x_stride,
                     rows,
                     static_cast<int>(width),
                     1.0f / static_cast<float>(width),
@@ -190,8 +195,9 @@ cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x
   const RowLayout layout = choose_row_layout(width);
   int shared_bytes = 0;
   if (vector) {
-    for (const void* source : {x, dy}) add_source(args.ring, source, 2 * width, 2 * width);
-    if (accumulate) add_source(args.ring, dx, 2 * width, 2 * width);
+    add_source(args.ring, x, 2 * x_stride, 2 * width);
+    add_source(args.ring, dy, 2 * dy_stride, 2 * width);
+    if (accumulate) add_source(args.ring, dx, 2 * dx_stride, 2 * width);
     shared_bytes = choose_stages(args.ring, kSharedBytes / count_blocks(width));
   }
   const int64_t parts = count_parts(rows, width);

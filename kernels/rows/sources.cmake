@@ -3,6 +3,7 @@ list(APPEND SLX_KERNELS_SOURCES
   rows/elementwise.cu
   rows/embedding_backward.cu
   rows/gather.cu
+  rows/heads.cu
   rows/partial_sums.cu
   rows/qk_norm_rotary.cu
   rows/qk_norm_rotary_backward.cu

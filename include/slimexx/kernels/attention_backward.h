@@ -9,13 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "slimexx/kernels/limits.h"
+
 namespace slimexx::kernels {
 
 struct AttentionBackward {
   const void* q = nullptr;     // [tokens, query_heads, head_dim] bf16
   const void* k = nullptr;     // [tokens, kv_heads, head_dim]
-  const void* v = nullptr;     // [tokens, kv_heads, head_dim]
-  const void* out = nullptr;   // [tokens, query_heads, head_dim], the forward's result
+  const void* v = nullptr;     // [tokens, kv_heads, value_dim]
+  const void* out = nullptr;   // [tokens, query_heads, value_dim], the forward's result
   const void* dout = nullptr;  // its gradient
   const float* lse = nullptr;  // [tokens, query_heads], natural logarithm of the forward
   void* dq = nullptr;          // written, not added to
@@ -25,8 +27,10 @@ struct AttentionBackward {
   int64_t dq_stride = 0, dk_stride = 0, dv_stride = 0;
   const int32_t* cu_seqlens = nullptr;  // [sequences + 1]
   int64_t tokens = 0, sequences = 0, query_heads = 0, kv_heads = 0;
-  int64_t head_dim = 0;  // 64 or 128
-  int64_t max_len = 0;   // upper bound over the sequences, known on the host; at most tokens
+  // Both 64 or both 128; or, where there are as many kv heads as query heads, any multiples of 8 up
+  // to kMostWideHeadDim.
+  int64_t head_dim = 0, value_dim = 0;
+  int64_t max_len = 0;  // upper bound over the sequences, known on the host; at most tokens
   float scale = 0.0f;
   void* workspace = nullptr;  // attention_backward_workspace() bytes, 128-byte aligned
   size_t workspace_bytes = 0;

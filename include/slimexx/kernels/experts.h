@@ -13,9 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace slimexx::kernels {
+#include "slimexx/kernels/limits.h"
 
-inline constexpr int64_t kMostExperts = 384, kMostRoutedTo = 32, kMostExpertGroups = 32;
+namespace slimexx::kernels {
 
 struct RouterShape {
   int64_t experts = 0, top_k = 0;

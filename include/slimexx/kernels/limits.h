@@ -7,4 +7,10 @@ namespace slimexx::kernels {
 inline constexpr int64_t kMaxRowWidth = 16384;               // of a norm
 inline constexpr int64_t kMaxVocabulary = int64_t{1} << 18;  // that is sampled from
 
+// Mixture of experts: experts, experts of a token, and groups of experts.
+inline constexpr int64_t kMostExperts = 384, kMostRoutedTo = 32, kMostExpertGroups = 32;
+// Latent attention: elements of a latent row's values and of its rotary key, and of a head's keys
+// and values in the backward pass; all in multiples of 8.
+inline constexpr int64_t kMostLatentValues = 512, kMostLatentRotary = 64, kMostWideHeadDim = 256;
+
 }  // namespace slimexx::kernels

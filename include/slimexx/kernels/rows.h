@@ -33,10 +33,11 @@ cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void
 
 // dx (+)= gradient by x of rms_norm_forward; dw[width] f32 += its gradient by w, summed over rows
 // in a fixed order (no atomics on values: the same bits every run). Statistics are computed again
-// from x. Without `accumulate` dx may be dy. `workspace`: rms_norm_backward_workspace() bytes; it
-// starts at 16 bytes, as every workspace does.
+// from x. Without `accumulate` dx may be dy. Strides are from row to row. `workspace`:
+// rms_norm_backward_workspace() bytes; it starts at 16 bytes, as every workspace does.
 size_t rms_norm_backward_workspace(int64_t rows, int64_t width);
-cudaError_t rms_norm_backward(void* dx, float* dw, const void* dy, const void* x, const void* w,
+cudaError_t rms_norm_backward(void* dx, int64_t dx_stride, float* dw, const void* dy,
+                              int64_t dy_stride, const void* x, int64_t x_stride, const void* w,
                               int64_t rows, int64_t width, float eps, bool accumulate,
                               void* workspace, cudaStream_t stream);
 
@@ -75,6 +76,26 @@ cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, con
                                     const void* q_norm, const void* k_norm, float eps,
                                     const RotaryTables& rotary, const QkvShape& shape,
                                     void* workspace, cudaStream_t stream);
+
+// Parts of heads: `data` points at the first head's part of token 0.
+struct HeadRows {
+  void* data = nullptr;
+  int64_t token_stride = 0, head_stride = 0;  // a head_stride of 0: one head for all
+};
+// These take strides, widths and alignments of 8 elements only.
+// y[token, head, 0..width) = x
+cudaError_t copy_head_columns(const HeadRows& y, const HeadRows& x, int64_t tokens, int64_t heads,
+                              int64_t width, cudaStream_t stream);
+// y[token, 0..width) = sum of x over heads, ascending
+cudaError_t sum_head_columns(void* y, int64_t y_stride, const HeadRows& x, int64_t tokens,
+                             int64_t heads, int64_t width, cudaStream_t stream);
+// Row slots[i] of pages [.., width] = row i of x [rows, width]; a slot below 0: nowhere.
+cudaError_t put_rows_in_pages(void* pages, const void* x, int64_t x_stride, const int32_t* slots,
+                              int64_t rows, int64_t width, cudaStream_t stream);
+// In place, the first rotary_dim elements of every head, with the bits of qk_norm_rotary_forward;
+// `inverse`: by the negative angle. Any alignment.
+cudaError_t rotate_heads(const HeadRows& x, int64_t tokens, int64_t heads,
+                         const RotaryTables& tables, bool inverse, cudaStream_t stream);
 
 // h[rows, width] = silu(gate) * up; gate_up [rows, 2 width] is gate then up. All bf16, contiguous.
 // dgate_up may be gate_up. The backward writes h too where h is given; it may be dh.

@@ -1,10 +1,10 @@
-// An operand in shared memory as the gradients' kernels name it.
+// An operand in shared memory, for kernels whose registers are short.
 #pragma once
 #include <cstdint>
 
 #include "kernels/common/wgmma.cuh"
 
-namespace slimexx::kernels::attention_gradient {
+namespace slimexx::kernels {
 
 // The descriptor of kernels/common/wgmma.cuh. Only its lower word depends on the address, and
 // moving on inside a tile never carries: one 32-bit addition.
@@ -21,4 +21,4 @@ struct Operand {
   }
 };
 
-}  // namespace slimexx::kernels::attention_gradient
+}  // namespace slimexx::kernels

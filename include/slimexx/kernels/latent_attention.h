@@ -1,0 +1,57 @@
+// Latent attention forward on Hopper (sm_90a), as multi-head latent attention runs it in training,
+// prefill and decode alike: all query heads share one key row a token, and the row's first elements
+// are the values. bf16 in and out, fp32 softmax, causal, variable length, packed or paged. Pointers
+// are device pointers; strides count elements. Nothing is allocated, nothing synchronises.
+//
+// A query row's bits depend on its own sequence's keys up to its own position only (N1, N3): not on
+// where the keys live, the batch around it, the chunking of its sequence, nor the schedule.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "slimexx/kernels/attention_runs.h"
+#include "slimexx/kernels/limits.h"
+
+namespace slimexx::kernels {
+
+// Part of the numeric contract, as kAttentionBlockKeys is for grouped queries. A segment has an
+// even number of blocks.
+inline constexpr int32_t kLatentBlockKeys = 64;
+inline constexpr int32_t kLatentSegmentKeys = 2048;
+
+struct LatentAttentionForward {
+  const void* q = nullptr;     // [tokens, query_heads, value_dim + rotary_dim] bf16, contiguous
+  const void* keys = nullptr;  // [tokens or pages * page_tokens, value_dim + rotary_dim]
+  void* out = nullptr;         // [tokens, query_heads, value_dim] bf16
+  float* lse = nullptr;        // [tokens, query_heads], natural logarithm; may be null
+  int64_t key_stride = 0, out_stride = 0;  // from token to token
+  const int32_t* cu_seqlens = nullptr;     // [runs' sequences + 1]
+  const int32_t* context_lens = nullptr;   // [sequences]; null: all 0
+  const int32_t* page_table = nullptr;     // [sequences, page_table_stride]; null: packed
+  int64_t page_table_stride = 0;
+  int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
+  int64_t tokens = 0, query_heads = 0;
+  int64_t value_dim = 0, rotary_dim = 0;  // multiples of 8, at most those above
+  AttentionRuns runs;                     // of all sequences, by latent_group(query_heads)
+  float scale = 0.0f;
+  void* workspace = nullptr;  // latent_attention_forward_workspace() bytes, 16-byte aligned
+  size_t workspace_bytes = 0;
+};
+
+// Rows, (token, head) pairs, of a sequence that make it one of few rows: one token of 32 heads.
+inline constexpr int64_t kLatentFewRows = 32;
+
+// Query heads of a kv head for choose_attention_runs, as if rows were bounded by its constants: one
+// token is always split, and has few rows if its heads are at most kLatentFewRows.
+inline int64_t latent_group(int64_t query_heads) {
+  if (query_heads <= kFewAttentionRows) return query_heads;
+  return query_heads <= kLatentFewRows ? kFewAttentionRows : kSplitAttentionRows;
+}
+
+size_t latent_attention_forward_workspace(const LatentAttentionForward& problem);
+// cudaErrorInvalidValue: a shape or alignment that the kernels do not serve.
+cudaError_t latent_attention_forward(const LatentAttentionForward& problem, cudaStream_t stream);
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,110 @@
+// Products by head: the kernel of kernel.cuh, whose tiles are tokens x features of one head.
+//
+// Cost, GLM-4.7-Flash (20 heads, 192 to 512 and 512 to 256), 8192 tokens: 32 and 43 GFLOP; 63 MB in
+// and 168 MB out, or the reverse. So memory bounds both: 55 us at 4.2 TB/s, 49 and 65 us of tensor
+// cores.
+#include "slimexx/kernels/head_gemm.h"
+
+#include "kernels/common/device.h"
+#include "kernels/gemm/configs.h"
+#include "kernels/gemm/launch.cuh"
+
+namespace slimexx::kernels {
+namespace {
+
+// Rounded, staged in shared memory, and stored 16 bytes at a time into the head's part of the rows.
+struct StoreHead {
+  template <class Tile>
+  __device__ __forceinline__ void finish_head(const GemmProblem& p,
+                                              const float (&acc)[Tile::kColumns / 2], int row,
+                                              int column, int head, uint8_t* staging,
+                                              int group) const {
+    static_assert(Tile::kBuffers == 2 && Tile::kColumns % 64 == 0);
+    const int tokens = min(min(p.tile_tokens - group * 64, 64), p.tokens - row);
+    auto* y = static_cast<__nv_bfloat16*>(p.y_base) + head * p.y_head_stride;
+#pragma unroll
+    for (int piece = 0; piece < Tile::kColumns / 64; ++piece) {
+      // A warp that passes the barrier has read the other buffer.
+      uint8_t* buffer = staging + piece % 2 * 8192;
+      stage_rows<8>(acc + 32 * piece, buffer);
+      sync_named(1 + group, 128);
+      const int feature = column + 64 * piece, chunks = min(8, (p.features - feature) / 8);
+      for (int i = threadIdx.x % 128; i < tokens * 8; i += 128) {
+        const int r = i / 8, chunk = i % 8;
+        if (chunk >= chunks) continue;
+        const uint4 value = *reinterpret_cast<const uint4*>(buffer + swizzled_offset(r, chunk));
+        *reinterpret_cast<uint4*>(y + int64_t{row + r} * p.y_stride + feature + 8 * chunk) = value;
+      }
+    }
+    sync_named(1 + group, 128);  // before the next tile's first pieces
+  }
+};
+
+const char* find_fault(const HeadGemmArgs& a) {
+  constexpr int64_t kMaxSize = INT32_MAX / 4;
+  if (a.tokens < 0 || a.heads < 1 || a.n <= 0 || a.k <= 0 || a.tokens > kMaxSize ||
+      a.heads * a.n > kMaxSize || a.heads * a.k > kMaxSize) {
+    return "head gemm: tokens from 0, heads, n and k from 1; tokens and heads * sizes < 2^29";
+  }
+  if (a.n % 8 != 0 || a.k % 8 != 0 || a.x_head_stride % 8 != 0 || a.y_head_stride % 8 != 0) {
+    return "head gemm: n, k and strides must be multiples of 8";
+  }
+  if (a.tokens == 0) return nullptr;
+  if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "head gemm: an operand is null";
+  if (!has_aligned_rows(a.x, a.x_stride) || !has_aligned_rows(a.w) ||
+      !has_aligned_rows(a.y, a.y_stride)) {
+    return "head gemm: rows must be 16-byte aligned";
+  }
+  return nullptr;
+}
+
+// `depth`: of the sums; `features`: of a head's result. The weights are [heads, features, depth],
+// or turned, [heads, depth, features].
+template <class Tile>
+const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cudaStream_t stream) {
+  int sm_count = 0;
+  const cudaError_t error = count_multiprocessors(sm_count);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  const GemmConfig config = plain_tile(Tile::kRows, Tile::kColumns);
+  const GemmArgs one{.x = args.x,
+                     .w = args.w,
+                     .y = args.y,
+                     .m = args.tokens,
+                     .n = features,
+                     .k = depth,
+                     .y_stride = args.y_stride};
+  GemmProblem p{};
+  if (!describe_problem<Tile>(p, one, config, false)) return map_refused();
+  p.overlap = true;  // it waits for the kernels before it
+  p.feature_tiles = static_cast<int>(divide_up(features, Tile::kColumns));
+  p.token_tiles = static_cast<int>(divide_up(args.tokens, p.tile_tokens));
+  p.tiles = static_cast<int>(args.heads) * p.token_tiles * p.feature_tiles;
+  p.weight_rows = static_cast<int>(Tile::kTurned ? depth : features);
+  p.y_head_stride = args.y_head_stride;
+  // Elements past the depth read as zero: behind them lies the next head.
+  const bool encoded =
+      encode_bf16_tensor<3>(&p.a, args.x, {depth, args.heads, args.tokens},
+                            {args.x_head_stride, args.x_stride}, {kBoxK, 1, p.tile_tokens}) &&
+      (Tile::kTurned
+           ? encode_bf16_matrix(&p.b, args.w, args.heads * depth, features, features, kBoxK)
+           : encode_bf16_matrix(&p.b, args.w, args.heads * features, depth, depth, Tile::kColumns));
+  if (!encoded) return map_refused();
+  return start_variant<Tile>(p, config, sm_count, stream, StoreHead{});
+}
+
+}  // namespace
+
+const char* launch_head_gemm(const HeadGemmArgs& args, cudaStream_t stream) {
+  if (const char* fault = find_fault(args)) return fault;
+  if (args.tokens == 0) return nullptr;
+  return args.n > 128 ? launch<HeadPlainTile<128, 256>>(args, args.n, args.k, stream)
+                      : launch<HeadPlainTile<128, 128>>(args, args.n, args.k, stream);
+}
+
+const char* launch_head_input_grad(const HeadGemmArgs& args, cudaStream_t stream) {
+  if (const char* fault = find_fault(args)) return fault;
+  if (args.tokens == 0) return nullptr;
+  return launch<HeadTurnedTile<128, 256>>(args, args.k, args.n, stream);
+}
+
+}  // namespace slimexx::kernels

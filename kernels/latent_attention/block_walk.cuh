@@ -1,0 +1,131 @@
+// The consumer: two warpgroups walk the blocks of one segment together. Each owns half the columns
+// of the output in registers. Blocks alternate: warpgroup 0 forms the scores and weights of even
+// blocks, warpgroup 1 those of odd ones, and both multiply them with their half of the values. So
+// one weighs while the other multiplies, and still every block joins the output in ascending order.
+//
+// The weights of a block reach the other warpgroup through shared memory, in the place of the
+// block's rotary keys; the rows' maxima and decays through the mail. Each warpgroup sums the
+// weights of its own blocks; the two sums meet at the end of a segment.
+#pragma once
+#include "kernels/attention/row_arithmetic.cuh"
+#include "kernels/common/cluster.cuh"
+#include "kernels/common/operand.cuh"
+#include "kernels/common/stmatrix.cuh"
+#include "kernels/common/tma.cuh"
+#include "kernels/common/wgmma.cuh"
+#include "kernels/latent_attention/problem.cuh"
+
+namespace slimexx::kernels::latent_attention {
+
+// Named barriers: weights of warpgroup 0 and 1 are there, both warpgroups, each of them alone.
+inline constexpr int kWeightsBarrier = 1, kBothBarrier = 3, kOwnBarrier = 4;
+
+__device__ __forceinline__ void release(uint32_t barrier) {
+  if (threadIdx.x % 32 == 0) arrive(barrier);
+}
+
+// Keys past the sequence's end are whatever memory holds. Their weights are 0, and 0 times an
+// infinity would not be. By the warpgroup that weighs the block; the other one reads the block only
+// after its weights.
+__device__ __forceinline__ void clear_missing(uint32_t stage, int present, int group) {
+  const int chunks = (kBlock - present) * 8;  // of 16 bytes, in a box
+  for (int box = 0; box < kBoxes; ++box) {
+    const uint32_t first = stage + box * kBoxBytes + present * 128;
+    for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(first + chunk * 16), "r"(0)
+                   : "memory");
+    }
+  }
+  fence_shared_for_async();
+  sync_named(kOwnBarrier + group, 128);
+}
+
+// Form: how the warpgroup's threads hold scores, outputs and the state of rows (row_form.cuh,
+// column_form.cuh).
+template <class Form>
+struct BlockWalk : Form {
+  using Form::kGroup;
+  using Form::shared;
+  using Decay = float[Form::kOwnRows];
+  uint32_t n = 0;        // block of the launch's walk
+  bool release_queries;  // after this segment's last scores
+
+  __device__ __forceinline__ void release_block(uint32_t block_n) const {
+    release(shared.empty(block_n, kGroup));
+    release(shared.empty(block_n, 2));
+  }
+
+  // Blocks [first, last) of the sequence, the block `first` even. `keys`: of the sequence;
+  // `first_masked`: the first block that holds a key after some row's position.
+  __device__ __forceinline__ void walk(int first, int last, int keys, int first_masked) {
+    this->begin();
+    if constexpr (kGroup == 0) {
+      walk_even(first, last, keys, first_masked);
+    } else {
+      walk_odd(first, last, keys, first_masked);
+    }
+    n += last - first;
+  }
+
+  __device__ __forceinline__ void walk_even(int first, int last, int keys, int first_masked) {
+    this->issue_scores(n, keys - first * kBlock);
+    for (int block = first; block < last; block += 2) {
+      const uint32_t at = n + block - first;
+      if (block > first) {  // the values of the block before were issued before these scores
+        wgmma_wait<1>();
+        release_block(at - 1);
+      }
+      this->await_products();
+      if (release_queries && block + 2 >= last) release(shared.queries_empty());
+      Decay decay;
+      this->weigh(at, block, block >= first_masked, decay);
+      this->decay_output(decay);
+      this->issue_own_values(at);
+      this->add_weights();
+      if (block + 1 < last) {
+        this->read_mail(decay);
+        this->await_products();
+        release_block(at);
+        this->decay_output(decay);
+        this->issue_other_values(at + 1);
+        if (block + 2 < last) this->issue_scores(at + 2, keys - (block + 2) * kBlock);
+      }
+    }
+    this->await_products();
+    release_block(n + last - first - 1);
+  }
+
+  __device__ __forceinline__ void walk_odd(int first, int last, int keys, int first_masked) {
+    const bool scoreless = last - first < 2;
+    if (release_queries && scoreless) release(shared.queries_empty());
+    for (int block = first; block < last; block += 2) {
+      const uint32_t at = n + block - first;
+      const bool own = block + 1 < last;
+      if (own) {
+        this->issue_scores(at + 1, keys - (block + 1) * kBlock);
+        this->await_products();
+        if (release_queries && block + 3 >= last) release(shared.queries_empty());
+      }
+      Decay decay;
+      this->read_mail(decay);
+      // Complete long since: the other warpgroup's scores needed them. This makes them visible.
+      for (int box = 0; box < kValueBoxes / 2; ++box) {
+        wait(shared.full(at, kGroup * (kValueBoxes / 2) + box), stage_parity(at));
+      }
+      this->decay_output(decay);
+      this->issue_other_values(at);
+      if (own) this->weigh(at + 1, block + 1, block + 1 >= first_masked, decay);
+      this->await_products();
+      release_block(at);
+      if (own) {
+        this->decay_output(decay);
+        this->issue_own_values(at + 1);
+        this->add_weights();
+        this->await_products();
+        release_block(at + 1);
+      }
+    }
+  }
+};
+
+}  // namespace slimexx::kernels::latent_attention

@@ -1,0 +1,338 @@
+// A warpgroup's half of kRows x kValues outputs where rows are few, as in decode. Operands stand
+// the other way round than in row_form.cuh: S^T = K Q^T and O^T = V^T P^T, so that keys and values
+// fill the 64 rows of a product and the few rows are its columns. A score or an output is the same
+// chain of k16 steps either way, hence the same bits.
+//
+// A thread holds two keys of a block, 16 w + l / 4 + 8 i, of its rows 8 g + 2 (l % 4) + c. Maxima
+// go through shared memory. A row's sum is 8 chains of 8 weights (row_arithmetic.cuh), each over
+// keys of all four warps: the weights go through shared memory too, and threads 8 r + k and so on
+// add up chain k of rows r, r + 16 while the tensor cores take the values.
+#pragma once
+#include "kernels/latent_attention/block_walk.cuh"
+
+namespace slimexx::kernels::latent_attention {
+
+// D += A B^T, A with its 64 rows along the rows of its tile in memory; both in shared memory.
+template <int kCount>
+__device__ __forceinline__ void wgmma_k16_turned_a(float (&d)[kCount], uint64_t a, uint64_t b) {
+  static_assert(kCount == 4 || kCount == 8 || kCount == 12 || kCount == 16);
+  if constexpr (kCount == 4) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, "
+        "1, 1, 1, 1, 0;\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(a), "l"(b));
+  } else if constexpr (kCount == 8) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "%8, %9, 1, 1, 1, 1, 0;\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7])
+        : "l"(a), "l"(b));
+  } else if constexpr (kCount == 12) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11}, %12, %13, 1, 1, 1, 1, 0;\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
+        : "l"(a), "l"(b));
+  } else {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 1, 0;\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b));
+  }
+}
+
+// Of a warpgroup, behind each other: maxima [4 warps][kRows], chains [kRows][8][8]. The pitches, in
+// floats, let a warp's accesses meet different banks.
+template <int kRows>
+struct ColumnScratch {
+  static constexpr uint32_t kChainPitch = 8 + 2;
+  static constexpr uint32_t kRowPitch = 8 * kChainPitch + 8;
+  static constexpr uint32_t kChainsAt = 4 * kRows * 4;
+  static constexpr uint32_t kBytes = kChainsAt + kRows * kRowPitch * 4;
+};
+
+template <int kThisGroup, int kRows>
+struct ColumnForm {
+  static constexpr int kGroup = kThisGroup;
+  static constexpr int kOwnRows = kRows / 4;         // of a thread; the n-th: row_of(n)
+  static constexpr int kTiles = kValueBoxes / 2;     // of 64 values
+  static constexpr int kSummed = (kRows + 15) / 16;  // rows of which a thread adds up a chain
+  using Scratch = ColumnScratch<kRows>;
+  using Layout = Shared<kRows, Scratch::kBytes>;
+  Layout shared;
+  float c;
+  uint32_t sums_turn = 0;  // segments of the launch so far
+  float output[kTiles][kRows / 2];
+  float scores[kRows / 2];
+  float maximum[kOwnRows];
+  int position[kOwnRows];   // of the thread's rows in their sequence; -1: no row
+  float sum[kSummed];       // of the thread's chain and its neighbour, of this warpgroup's blocks
+  float row_sum[kOwnRows];  // after join_sums
+
+  static __device__ __forceinline__ int row_of(int n) {
+    return n / 2 * 8 + static_cast<int>(threadIdx.x % 4) * 2 + n % 2;
+  }
+  static __device__ __forceinline__ int summed_row(int i) {
+    return static_cast<int>(threadIdx.x % 128) / 8 + 16 * i;
+  }
+
+  __device__ __forceinline__ void begin() {
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) maximum[n] = attention::minus_infinity();
+#pragma unroll
+    for (int i = 0; i < kSummed; ++i) sum[i] = 0.0f;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) output[tile][i] = 0.0f;
+    }
+    pin_output();
+  }
+
+  __device__ __forceinline__ void issue_scores(uint32_t block_n, int present) {
+    const uint32_t parity = stage_parity(block_n);
+    if (present < kBlock) {
+      for (int box = 0; box < kBoxes; ++box) wait(shared.full(block_n, box), parity);
+      clear_missing(shared.stage(block_n), present, kGroup);
+    }
+    const Operand queries(shared.queries(), 0), keys(shared.stage(block_n), 0);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      wait(shared.full(block_n, box), parity);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        wgmma_k16(scores, keys.at(box * kBoxBytes + k * 32),
+                  queries.at(box * Layout::kQueryBoxBytes + k * 32), box > 0 || k > 0);
+      }
+    }
+    wgmma_commit();
+  }
+
+  __device__ __forceinline__ void issue_own_values(uint32_t block_n) {
+    sync_named(kOwnBarrier + kGroup, 128);  // every warp has stored its weights
+    issue_values(block_n);
+  }
+  __device__ __forceinline__ void issue_other_values(uint32_t block_n) { issue_values(block_n); }
+  __device__ __forceinline__ void issue_values(uint32_t block_n) {
+    const Operand values(shared.stage(block_n) + kGroup * (kTiles * kBoxBytes), 0);
+    const Operand weights(shared.weights(block_n), 0);
+    pin_output();
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kBlock / 16; ++k) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        wgmma_k16_turned_a(output[tile], values.at(tile * kBoxBytes + k * 16 * 128),
+                           weights.at(k * 32));
+      }
+    }
+    wgmma_commit();
+  }
+
+  __device__ __forceinline__ void decay_output(const float (&decay)[kOwnRows]) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) {
+        output[tile][i] = __fmul_rn(output[tile][i], decay[i / 4 * 2 + i % 2]);
+      }
+    }
+  }
+
+  // The highest score of each of the thread's rows over the keys of the block.
+  __device__ __forceinline__ void find_highest(float (&highest)[kOwnRows]) {
+    const uint32_t maxima = shared.scratch(kGroup) + threadIdx.x % 4 * 8;
+    const int warp = static_cast<int>(threadIdx.x % 128) / 32;
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      const int at = n / 2 * 4 + n % 2;
+      highest[n] = fmaxf(scores[at], scores[at + 2]);
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2) {
+        highest[n] = fmaxf(highest[n], __shfl_xor_sync(0xffffffffu, highest[n], lanes));
+      }
+    }
+    if (threadIdx.x % 32 < 4) {
+#pragma unroll
+      for (int n = 0; n < kOwnRows; n += 2) {
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(maxima + (warp * kRows + 4 * n) * 4),
+                     "f"(highest[n]), "f"(highest[n + 1])
+                     : "memory");
+      }
+    }
+    sync_named(kOwnBarrier + kGroup, 128);
+#pragma unroll
+    for (int n = 0; n < kOwnRows; n += 2) {
+#pragma unroll
+      for (int other = 0; other < 4; ++other) {
+        float low, high;
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(low), "=f"(high)
+                     : "r"(maxima + (other * kRows + 4 * n) * 4)
+                     : "memory");
+        highest[n] = other == 0 ? low : fmaxf(highest[n], low);
+        highest[n + 1] = other == 0 ? high : fmaxf(highest[n + 1], high);
+      }
+    }
+  }
+
+  // P [kRows][64 keys] in bf16, as the second operand of the next product.
+  __device__ __forceinline__ void store_weights(uint32_t block_n) const {
+    const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x % 128) / 32;
+    const uint32_t to =
+        shared.weights(block_n) + swizzled_offset(lane % 8, warp * 2 + lane / 8 % 2);
+#pragma unroll
+    for (int g = 0; g < kRows / 8; ++g) {
+      const float* s = scores + 4 * g;
+      store_matrices_transposed(to + g * 1024, pack_bf16(s[0], s[1]), pack_bf16(s[2], s[3]));
+    }
+  }
+
+  // Scores become weights, here and for the other warpgroup. The maxima are those before the block.
+  __device__ __forceinline__ void weigh(uint32_t block_n, int block, bool masked,
+                                        float (&decay)[kOwnRows]) {
+    const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x % 128) / 32;
+    if (masked) {
+      const int key = block * kBlock + 16 * warp + lane / 4;
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) {
+        const bool seen = key + i / 2 % 2 * 8 <= position[i / 4 * 2 + i % 2];
+        scores[i] = seen ? scores[i] : attention::minus_infinity();
+      }
+    }
+    float highest[kOwnRows], offset[kOwnRows];
+    find_highest(highest);
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      const attention::BlockScale scale = attention::raise_maximum(maximum[n], highest[n], c);
+      decay[n] = scale.decay;
+      offset[n] = scale.offset;
+    }
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) {
+      scores[i] = attention::weigh_score(scores[i], c, offset[i / 4 * 2 + i % 2]);
+    }
+    store_weights(block_n);
+    // Key 8 (2 w + i) + k is the (2 w + i)-th of chain k.
+    const uint32_t chain = shared.scratch(kGroup) + Scratch::kChainsAt +
+                           (lane / 4 * Scratch::kChainPitch + 2 * warp) * 4;
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      const int at = n / 2 * 4 + n % 2;
+      asm volatile(
+          "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(chain + row_of(n) * (Scratch::kRowPitch * 4)),
+          "f"(scores[at]), "f"(scores[at + 2])
+          : "memory");
+    }
+    if (threadIdx.x % 128 < 4) {
+#pragma unroll
+      for (int n = 0; n < kOwnRows; ++n) {
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared.mail(kGroup, row_of(n))),
+                     "f"(maximum[n]), "f"(decay[n])
+                     : "memory");
+      }
+    }
+    fence_shared_for_async();
+    arrive_named(kWeightsBarrier + kGroup, 256);
+  }
+
+  __device__ __forceinline__ float read_decay(int group, int row) const {
+    float decay;
+    asm volatile("ld.shared.f32 %0, [%1];"
+                 : "=f"(decay)
+                 : "r"(shared.mail(group, row) + 4)
+                 : "memory");
+    return decay;
+  }
+
+  // After issue_own_values, whose barrier stands behind the chains.
+  __device__ __forceinline__ void add_weights() {
+#pragma unroll
+    for (int i = 0; i < kSummed; ++i) {
+      const int row = summed_row(i);
+      if (row >= kRows) break;  // the same in a whole warp
+      const uint32_t chain =
+          shared.scratch(kGroup) + Scratch::kChainsAt +
+          (row * Scratch::kRowPitch + threadIdx.x % 8 * Scratch::kChainPitch) * 4;
+      float total = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        float low, high;
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(low), "=f"(high)
+                     : "r"(chain + j * 4)
+                     : "memory");
+        total = __fadd_rn(__fadd_rn(total, low), high);
+      }
+      const float neighbour = __shfl_xor_sync(0xffffffffu, total, 1);
+      sum[i] = attention::extend_sum(sum[i], read_decay(kGroup, row), total, neighbour);
+    }
+  }
+
+  // The other warpgroup's weights of a block are there: its maxima are the rows', and what came
+  // before is scaled down.
+  __device__ __forceinline__ void read_mail(float (&decay)[kOwnRows]) {
+    sync_named(kWeightsBarrier + 1 - kGroup, 256);
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(maximum[n]), "=f"(decay[n])
+                   : "r"(shared.mail(1 - kGroup, row_of(n)))
+                   : "memory");
+    }
+#pragma unroll
+    for (int i = 0; i < kSummed; ++i) {
+      if (summed_row(i) >= kRows) break;
+      sum[i] = __fmul_rn(sum[i], read_decay(1 - kGroup, summed_row(i)));
+    }
+  }
+
+  __device__ __forceinline__ void pin_output() {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) pin_registers(output[tile]);
+  }
+
+  __device__ __forceinline__ void await_products() {
+    wgmma_wait<0>();
+    pin_output();
+    pin_registers(scores);
+  }
+
+  // The rows' sums over both warpgroups' blocks, over chains as sum_over_quad adds them.
+  __device__ __forceinline__ void join_sums() {
+    const uint32_t turn = sums_turn++;
+#pragma unroll
+    for (int i = 0; i < kSummed; ++i) {
+      const int row = summed_row(i);
+      if (row >= kRows) break;
+      float total = __fadd_rn(sum[i], __shfl_xor_sync(0xffffffffu, sum[i], 2));
+      total = __fadd_rn(total, __shfl_xor_sync(0xffffffffu, total, 4));
+      if (threadIdx.x % 8 != 0) continue;
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared.sums(turn, kGroup, row)), "f"(total)
+                   : "memory");
+    }
+    sync_named(kBothBarrier, 256);
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      float even, odd;
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(even)
+                   : "r"(shared.sums(turn, 0, row_of(n)))
+                   : "memory");
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(odd)
+                   : "r"(shared.sums(turn, 1, row_of(n)))
+                   : "memory");
+      row_sum[n] = __fadd_rn(even, odd);
+    }
+  }
+};
+
+}  // namespace slimexx::kernels::latent_attention

@@ -1,0 +1,174 @@
+// A warpgroup's half of 64 rows x kValues outputs, rows as the rows of the products: for training,
+// prefill and long chunks.
+#pragma once
+#include "kernels/latent_attention/block_walk.cuh"
+
+namespace slimexx::kernels::latent_attention {
+
+inline constexpr int kOutputs = kValues / 2 / 2;  // registers: 64 rows x half the columns
+inline constexpr int kBlockScores = kBlock / 2;
+
+// The first of a thread's two rows in the tile; the other is 8 on.
+__device__ __forceinline__ int row_of_thread() {
+  return static_cast<int>(threadIdx.x % 128) / 32 * 16 + static_cast<int>(threadIdx.x % 32) / 4;
+}
+
+// kThisGroup: 0 or 1.
+template <int kThisGroup>
+struct RowForm {
+  static constexpr int kGroup = kThisGroup;
+  static constexpr int kOwnRows = 2;  // of a thread
+  using Layout = Shared<kTileRows, 0>;
+  Layout shared;
+  float c;
+  uint32_t sums_turn = 0;  // segments of the launch so far
+  float output[kOutputs];
+  float scores[kBlockScores];
+  uint32_t weights[kBlockScores / 2];
+  attention::SoftmaxState state;  // the sum: of this warpgroup's blocks
+  int position[2];                // of the thread's rows in their sequence; -1: no row
+
+  __device__ __forceinline__ void begin() {
+    attention::reset(state);
+#pragma unroll
+    for (float& value : output) value = 0.0f;
+    pin_registers(output);
+  }
+
+  __device__ __forceinline__ void issue_scores(uint32_t block_n, int present) {
+    const uint32_t parity = stage_parity(block_n);
+    if (present < kBlock) {
+      for (int box = 0; box < kBoxes; ++box) wait(shared.full(block_n, box), parity);
+      clear_missing(shared.stage(block_n), present, kGroup);
+    }
+    const Operand queries(shared.queries(), 0), keys(shared.stage(block_n), 0);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      wait(shared.full(block_n, box), parity);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const uint32_t at = box * kBoxBytes + k * 32;
+        wgmma_k16(scores, queries.at(at), keys.at(at), box > 0 || k > 0);
+      }
+    }
+    wgmma_commit();
+  }
+
+  // This warpgroup's columns of the values.
+  __device__ __forceinline__ Operand values(uint32_t block_n) const {
+    return {shared.stage(block_n) + kGroup * (kValueBoxes / 2 * kBoxBytes), kBoxBytes};
+  }
+
+  // Output += weights x values; the weights of this warpgroup's block, or of the other's.
+  __device__ __forceinline__ void issue_own_values(uint32_t block_n) {
+    const Operand columns = values(block_n);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kBlock / 16; ++k) {
+      wgmma_k16_transposed(output, weights + 4 * k, columns.at(k * 16 * 128));
+    }
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void issue_other_values(uint32_t block_n) {
+    const Operand rows(shared.weights(block_n), 0), columns = values(block_n);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kBlock / 16; ++k) {
+      wgmma_k16_turned_b(output, rows.at(k * 32), columns.at(k * 16 * 128), true);
+    }
+    wgmma_commit();
+  }
+
+  // Rows whose decay is 1, as most are, keep their bits either way.
+  __device__ __forceinline__ void decay_output(const float (&decay)[2]) {
+    const bool unchanged = decay[0] == 1.0f && decay[1] == 1.0f;
+    if (__all_sync(0xffffffffu, unchanged)) return;
+    attention::scale_output(output, decay);
+  }
+
+  // Scores become weights, here and for the other warpgroup. The state is that before the block.
+  __device__ __forceinline__ void weigh(uint32_t block_n, int block, bool masked,
+                                        float (&decay)[2]) {
+    if (masked) {
+      const int first = block * kBlock + 2 * static_cast<int>(threadIdx.x % 4);
+      const int last_key[2] = {position[0] - first, position[1] - first};
+      attention::mask_scores(scores, last_key);
+    }
+    attention::weigh_block(scores, state, decay, c);
+    attention::round_weights(weights, scores);
+    sync_named(kOwnBarrier + kGroup, 128);  // every warp's scores have read the rotary keys
+    const int lane = threadIdx.x % 32;
+    const int row = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < kBlock / 16; ++k) {
+      store_matrices(shared.weights(block_n) + swizzled_offset(row, 2 * k + lane / 16),
+                     weights[4 * k], weights[4 * k + 1], weights[4 * k + 2], weights[4 * k + 3]);
+    }
+    if (lane % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        asm volatile(
+            "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared.mail(kGroup, row_of_thread() + 8 * i)),
+            "f"(state.maximum[i]), "f"(decay[i])
+            : "memory");
+      }
+    }
+    fence_shared_for_async();
+    arrive_named(kWeightsBarrier + kGroup, 256);
+  }
+
+  // The other warpgroup's weights of a block are there: its maxima are the rows', and what came
+  // before is scaled down.
+  __device__ __forceinline__ void read_mail(float (&decay)[2]) {
+    sync_named(kWeightsBarrier + 1 - kGroup, 256);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(state.maximum[i]), "=f"(decay[i])
+                   : "r"(shared.mail(1 - kGroup, row_of_thread() + 8 * i))
+                   : "memory");
+      state.sum[i] = __fmul_rn(state.sum[i], decay[i]);
+    }
+  }
+
+  __device__ __forceinline__ void await_products() {
+    wgmma_wait<0>();
+    pin_registers(output);
+    pin_registers(scores);
+  }
+
+  // Sums are formed with the weights.
+  __device__ __forceinline__ void add_weights() {}
+
+  // The rows' sums over both warpgroups' blocks, in every thread that holds the row.
+  __device__ __forceinline__ void join_sums() {
+    attention::sum_over_quad(state);
+    const uint32_t turn = sums_turn++;
+    if (threadIdx.x % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        asm volatile(
+            "st.shared.f32 [%0], %1;" ::"r"(shared.sums(turn, kGroup, row_of_thread() + 8 * i)),
+            "f"(state.sum[i])
+            : "memory");
+      }
+    }
+    sync_named(kBothBarrier, 256);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float even, odd;
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(even)
+                   : "r"(shared.sums(turn, 0, row_of_thread() + 8 * i))
+                   : "memory");
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(odd)
+                   : "r"(shared.sums(turn, 1, row_of_thread() + 8 * i))
+                   : "memory");
+      state.sum[i] = __fadd_rn(even, odd);
+    }
+  }
+};
+
+}  // namespace slimexx::kernels::latent_attention
