@@ -143,7 +143,7 @@ void time_shape(const Shape& s, int repeats, double product_rate) {
   b.dv = gradients.data() + q_row + s.hk * s.d;
   b.cu_seqlens = cu_seqlens.data();
   b.tokens = tokens, b.sequences = f.runs.whole.sequences, b.query_heads = s.hq, b.kv_heads = s.hk;
-  b.head_dim = s.d, b.max_len = longest, b.scale = f.scale;
+  b.head_dim = b.value_dim = s.d, b.max_len = longest, b.scale = f.scale;
   DeviceArray<uint8_t> workspace(static_cast<int64_t>(attention_backward_workspace(b)));
   b.workspace = workspace.data(), b.workspace_bytes = attention_backward_workspace(b);
   const double us = median_us(repeats, [&] { SLX_CUDA(attention_backward(b, nullptr)); });

@@ -74,8 +74,8 @@ void bench_norm(int64_t rows, int64_t width, bool with_backward) {
   for (const bool accumulate : {false, true}) {
     measure(accumulate ? "rms_norm_backward_add" : "rms_norm_backward", shape, copies,
             double(n) * (accumulate ? 8 : 6), [&](int c, cudaStream_t s) {
-              SLX_CUDA(rms_norm_backward(y[c], dw.data(), branch[c], x[c], w[0], rows, width, kEps,
-                                         accumulate, workspace.data(), s));
+              SLX_CUDA(rms_norm_backward(y[c], width, dw.data(), branch[c], width, x[c], width,
+                                         w[0], rows, width, kEps, accumulate, workspace.data(), s));
             });
   }
 }

@@ -45,12 +45,6 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
   }
 }
 
-// Values may be narrower than keys on the CPU alone.
-void check_value_width(const char* op, const Context& ctx, const Tensor& q, int64_t width) {
-  SLX_CHECK(width == q.dim(2) || (ctx.device().is_cpu() && width < q.dim(2)),
-            "{}: values of {} for keys of {} elements", op, width, q.dim(2));
-}
-
 void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tensor& k,
                 const Tensor& v, const AttentionLayout& layout) {
   if (layout.page_table.defined()) {
@@ -72,7 +66,10 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Ten
   constexpr const char* kOp = "attention_forward";
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_compute(kOp, "out", ctx, out, {q.dim(0), q.dim(1), kAny}, Strides::kRows);
-  check_value_width(kOp, ctx, q, out.dim(2));
+  SLX_CHECK(
+      out.dim(2) == q.dim(2) || (out.dim(2) < q.dim(2) &&
+                                 (ctx.device().is_cpu() || (k.raw() == v.raw() && k.dim(-2) == 1))),
+      "{}: values of {} for keys of {} elements", kOp, out.dim(2), q.dim(2));
   if (lse.defined()) check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);
@@ -93,7 +90,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
   check_keys(kOp, ctx, q, k, v, layout);
   for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}})
     check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), v.dim(2)}, Strides::kRows);
-  check_value_width(kOp, ctx, q, v.dim(2));
+  SLX_CHECK_LE(v.dim(2), q.dim(2));
   check_compute(kOp, "dq", ctx, dq, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
   check_compute(kOp, "dk", ctx, dk, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
   check_compute(kOp, "dv", ctx, dv, {k.dim(0), k.dim(1), v.dim(2)}, Strides::kRows);
@@ -108,17 +105,18 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
 void write_kv_pages(const Context& ctx, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
                     Tensor slots) {
   constexpr const char* kOp = "write_kv_pages";
-  check_f32(kOp, "k", ctx, k, {kAny, kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "k", ctx, k, {kAny, kAny, kAny}, Strides::kRows);
   if (v_pages.defined())
-    check_f32(kOp, "v", ctx, v, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
-  check_f32(kOp, "k_pages", ctx, k_pages, {kAny, kAny, k.dim(1), k.dim(2)}, Strides::kRows);
+    check_compute(kOp, "v", ctx, v, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
+  check_compute(kOp, "k_pages", ctx, k_pages, {kAny, kAny, k.dim(1), k.dim(2)}, Strides::kRows);
   if (v_pages.defined())
-    check_f32(kOp, "v_pages", ctx, v_pages, {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)},
-              Strides::kRows);
+    check_compute(kOp, "v_pages", ctx, v_pages,
+                  {k_pages.dim(0), k_pages.dim(1), k.dim(1), k.dim(2)}, Strides::kRows);
   check_i32(kOp, "slots", ctx, slots, {k.dim(0)});
   if (k.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::write_kv_pages(k_pages, v_pages, k, v, slots);
-  SLX_LAUNCH(missing(kOp));
+  if (v_pages.defined()) SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(write_kv_pages(ctx, k_pages, k, slots));
 }
 
 }  // namespace slimexx::ops

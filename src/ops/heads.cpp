@@ -22,7 +22,7 @@ void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w) {
   check_heads(kOp, "x", ctx, x, x, w.dim(2));
   check_heads(kOp, "y", ctx, y, x, w.dim(1));
   if (runs_on_cpu(ctx)) return cpu::head_matmul_forward(y, x, w);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(head_matmul_forward(ctx, y, x, w));
 }
 
 void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w) {
@@ -31,7 +31,7 @@ void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor
   check_heads(kOp, "dy", ctx, dy, dy, w.dim(1));
   check_heads(kOp, "dx", ctx, dx, dy, w.dim(2));
   if (runs_on_cpu(ctx)) return cpu::head_matmul_backward_input(dx, dy, w);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(head_matmul_backward_input(ctx, dx, dy, w));
 }
 
 void head_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
@@ -51,7 +51,7 @@ void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, in
   check_compute(kOp, "x", ctx, x, {y.dim(0), x.dim(1) == 1 ? 1 : y.dim(1), kAny}, Strides::kRows);
   SLX_CHECK_GE(x.dim(2), x_begin + width);
   if (runs_on_cpu(ctx)) return cpu::copy_head_columns(y, begin, x, x_begin, width);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(copy_head_columns(ctx, y, begin, x, x_begin, width));
 }
 
 void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin) {
@@ -59,7 +59,7 @@ void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin) {
   check_compute(kOp, "y", ctx, y, {x.dim(0), kAny}, Strides::kRows);
   check_heads(kOp, "x", ctx, x, x, x_begin + y.dim(1));
   if (runs_on_cpu(ctx)) return cpu::sum_head_columns(y, x, x_begin);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(sum_head_columns(ctx, y, x, x_begin));
 }
 
 }  // namespace slimexx::ops

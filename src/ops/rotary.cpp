@@ -56,11 +56,11 @@ void forward_on_cpu(Tensor out, Tensor in, Tensor q_norm, Tensor k_norm, float e
 void rotary(const Context& ctx, Tensor x, Tensor cos, Tensor sin, Tensor positions,
             RotaryStyle style, bool inverse) {
   constexpr const char* kOp = "rotary";
-  check_f32(kOp, "x", ctx, x, {kAny, kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "x", ctx, x, {kAny, kAny, kAny}, Strides::kRows);
   check_tables(kOp, ctx, cos, sin, positions, x.dim(0), x.dim(2));
   if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::rotary(x, cos, sin, positions, style, inverse);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(rotary(ctx, x, {cos, sin, style}, positions, inverse));
 }
 
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,

@@ -15,11 +15,22 @@ constexpr const char* kDeviceSizes = R"({
   "num_key_value_heads": 2, "moe_intermediate_size": 72, "initializer_range": 0.12, "max_position_embeddings": 2048
 })";
 
+// The same with latent attention, whose heads lie in other keys.
+constexpr const char* kLatentDeviceSizes = R"({
+  "hidden_size": 128, "intermediate_size": 200, "kv_lora_rank": 512, "q_lora_rank": 48, "qk_nope_head_dim": 64,
+  "qk_rope_head_dim": 64, "qk_head_dim": 128, "head_dim": 64, "v_head_dim": 72, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "moe_intermediate_size": 72, "initializer_range": 0.12, "max_position_embeddings": 2048
+})";
+bool is_latent(const std::string& family) {
+  return family == "glm4_moe_lite" || family == "deepseek_v3";
+}
+
 class TrainCuda : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
-    make_checkpoint(folder_, GetParam().model, kDeviceSizes);
+    make_checkpoint(folder_, GetParam().model,
+                    is_latent(GetParam().name) ? kLatentDeviceSizes : kDeviceSizes);
     make_prompts(folder_);
   }
   std::vector<Json> train(const std::string& name, const std::vector<std::string>& settings) {
@@ -72,7 +83,9 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainCuda,
                          testing::Values(Family{"qwen3", "models/qwen3_tied_mqa"},
                                          Family{"glm4", "models/glm4_no_bias"},
                                          Family{"qwen3_moe", "oracle/qwen3_moe"},
-                                         Family{"glm4_moe", "oracle/glm4_moe"}),
+                                         Family{"glm4_moe", "oracle/glm4_moe"},
+                                         Family{"glm4_moe_lite", "oracle/glm4_moe_lite"},
+                                         Family{"deepseek_v3", "oracle/deepseek_v3"}),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -156,7 +156,7 @@ struct Run {
     b.out_stride = b.dout_stride = out.stride;
     b.cu_seqlens = cu_seqlens.data();
     b.tokens = world.tokens, b.sequences = static_cast<int64_t>(world.lengths.size());
-    b.query_heads = s.hq, b.kv_heads = s.hk, b.head_dim = s.d;
+    b.query_heads = s.hq, b.kv_heads = s.hk, b.head_dim = b.value_dim = s.d;
     b.max_len = *std::max_element(world.lengths.begin(), world.lengths.end());
     b.scale = 1.0f / std::sqrt(static_cast<float>(s.d));
     return b;

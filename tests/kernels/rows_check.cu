@@ -104,8 +104,8 @@ void check_nothing_to_do() {
   const cudaError_t none = cudaSuccess;
   expect_status("rms_norm_forward", rms_norm_forward(0, 8, 0, 8, 0, 0, 8, kEps, 0), none);
   expect_status("add_rms_norm", add_rms_norm_forward(0, 0, 0, 0, 0, 0, 0, 8, kEps, 0), none);
-  expect_status("rms_norm_backward", rms_norm_backward(0, 0, 0, 0, 0, 0, 8, kEps, true, 0, 0),
-                none);
+  expect_status("rms_norm_backward",
+                rms_norm_backward(0, 8, 0, 0, 8, 0, 8, 0, 0, 8, kEps, true, 0, 0), none);
   const QkvShape heads{0, 2, 1, 8};
   expect_status("qk", qk_norm_rotary_forward(0, 4, 0, 0, 0, kEps, {}, {}, heads, 0), none);
   expect_status("qk backward", qk_norm_rotary_backward(0, 0, 0, 0, 0, 0, kEps, {}, heads, 0, 0),
@@ -133,7 +133,8 @@ void check_nothing_to_do() {
   }
   current_case = "sizes that are not served";
   expect_status("width", rms_norm_forward(0, 0, 0, 0, 0, 1, 16385, kEps, 0), invalid);
-  expect_status("no width", rms_norm_backward(0, 0, 0, 0, 0, 1, 0, kEps, false, 0, 0), invalid);
+  expect_status("no width", rms_norm_backward(0, 0, 0, 0, 0, 0, 0, 0, 1, 0, kEps, false, 0, 0),
+                invalid);
   expect_status("rows", swiglu_forward(0, 0, -1, 8, 0), invalid);
   const auto forward = [](int64_t out_heads, const void* in, const QkvShape& shape) {
     return qk_norm_rotary_forward(0, out_heads, in, 0, 0, kEps, {}, {}, shape, 0);

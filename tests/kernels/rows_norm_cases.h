@@ -127,10 +127,11 @@ inline NormGradient run_norm_backward(const Bits& dx, const std::vector<float>& 
   const FloatArray ddw(dw);
   const Array<char> workspace(static_cast<int64_t>(rms_norm_backward_workspace(rows, width)));
   const Bf16Array& out = in_place ? ddy : ddx;
-  expect_status("rms_norm_backward",
-                rms_norm_backward(out.data(), ddw.data(), ddy.data(), devx.data(), devw.data(),
-                                  rows, width, kEps, accumulate, workspace.data(), 0),
-                cudaSuccess);
+  expect_status(
+      "rms_norm_backward",
+      rms_norm_backward(out.data(), width, ddw.data(), ddy.data(), width, devx.data(), width,
+                        devw.data(), rows, width, kEps, accumulate, workspace.data(), 0),
+      cudaSuccess);
   workspace.get();
   return {out.get(), ddw.get()};
 }

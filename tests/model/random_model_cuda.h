@@ -8,20 +8,24 @@ inline tensor::Device test_device() { return {tensor::DeviceType::kCuda, 0}; }
 
 inline std::vector<std::string> device_families() {
   std::vector<std::string> all = dense_families();
-  all.insert(all.end(), {"qwen3_moe", "glm4_moe"});
+  all.insert(all.end(), {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3"});
   return all;
 }
 
 inline ModelSpec device_spec(const std::string& family, double initializer_range) {
   // One is a multiple of nothing: another product, and rows of logits that need padding. Experts of
-  // 104 elements.
-  return random_spec(family,
-                     {.vocab_size = family == "llama" ? 261 : 264,
-                      .hidden_size = 128,
-                      .intermediate_size = 208,
-                      .head_dim = 64,
-                      .max_positions = 256},
-                     initializer_range);
+  // 104 elements, latent rows of 72 + 32, wide heads of 96 and 72.
+  ModelSpec spec = random_spec(family,
+                               {.vocab_size = family == "llama" ? 261 : 264,
+                                .hidden_size = 128,
+                                .intermediate_size = 208,
+                                .head_dim = 64,
+                                .max_positions = 256},
+                               initializer_range);
+  for (LayerSpec& layer : spec.layers)
+    if (auto* latent = std::get_if<MlaSpec>(&layer.attention))
+      latent->kv_rank = latent->value_dim = 72;
+  return spec;
 }
 
 }  // namespace slimexx::model

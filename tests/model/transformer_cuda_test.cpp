@@ -28,8 +28,10 @@ class TransformerCuda : public testing::TestWithParam<std::string> {
 // weights by their scores.
 ModelSpec with_all_experts(ModelSpec spec) {
   for (LayerSpec& layer : spec.layers) {
-    if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp))
+    if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {
       experts->router.top_k = experts->router.num_experts;
+      experts->router.kept_groups = experts->router.num_groups;
+    }
   }
   return spec;
 }

@@ -28,8 +28,9 @@ struct AttentionLayout {
   int64_t max_split_tokens = INT32_MAX;  // CUDA, paged: bounds scratch (kernels/attention_runs.h)
 };
 // (scratch) out[T,Hq,Dv] (q, k, v, out with free token stride) of the first Dv elements of values,
-// Dv <= D; CUDA has Dv = D alone. So v may be k, whose first elements are the values. lse[T,Hq]
-// (log-sum-exp of the scaled scores; may be undefined when no backward follows).
+// Dv <= D. So v may be k, whose first elements are the values: the latent form, with one key head,
+// and the only one with Dv < D on CUDA, where its queries are contiguous. lse[T,Hq] (log-sum-exp of
+// the scaled scores; may be undefined when no backward follows).
 void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);
 // (scratch) Packed only. dq[T,Hq,D], dk[T,Hkv,D], dv[T,Hkv,Dv] are written (not accumulated; free
@@ -38,8 +39,8 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);
 // Writes rows k, v [T,Hkv,D] (free token stride) to their slots: slots[t] = page * page_tokens +
-// offset, i32 (below 0: nowhere). v and v_pages may be undefined. CPU only: on CUDA it is part of
-// qk_norm_rotary_forward.
+// offset, i32 (below 0: nowhere). v and v_pages may be undefined; on CUDA they are, and where there
+// are values it is part of qk_norm_rotary_forward.
 void write_kv_pages(const Context& ctx, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
                     Tensor slots);
 

@@ -6,5 +6,11 @@ namespace slimexx::ops {
 
 using kernels::kMaxRowWidth;
 using kernels::kMaxVocabulary;
+using kernels::kMostExpertGroups;
+using kernels::kMostExperts;
+using kernels::kMostLatentRotary;
+using kernels::kMostLatentValues;
+using kernels::kMostRoutedTo;
+using kernels::kMostWideHeadDim;
 
 }  // namespace slimexx::ops

@@ -7,6 +7,7 @@
 #include "model/parameter_list.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
+#include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/heads.h"
 #include "slimexx/ops/matmul.h"
@@ -57,7 +58,8 @@ Tensor join_heads(const ops::Context& ctx, const MlaSpec& s, Tensor nope, Tensor
 
 struct HeadGradients {
   Tensor dq;       // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
-  Tensor dlatent;  // [T,Rkv+Dr] of the normed latent and of the key before the rotation
+  Tensor dnormed;  // [T,Rkv] of the normed latent
+  Tensor drope;    // [T,Dr] of the key that heads share, before the rotation
 };
 
 // Attention's backward with keys and values by head, and the gradients of k_weight and v_weight.
@@ -75,9 +77,12 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
   };
   const LatentViews latent = split_latent(tape.latent, s);
   const QueryViews q = split_queries(tape.q, s);
+  const Tensor normed = rows(s.kv_rank);  // products take rows without gaps
   const Tensor k_nope = rows(n * s.nope_dim), v = rows(n * s.value_dim);
-  ops::matmul_forward(ctx, k_nope, latent.normed, flat(w.k_weight), {});
-  ops::matmul_forward(ctx, v, latent.normed, flat(w.v_weight), {});
+  ops::copy_head_columns(ctx, normed.split_last({1, s.kv_rank}), 0,
+                         latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
+  ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
+  ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
   const Tensor queries = join_heads(ctx, s, q.nope, q.rope);
   const Tensor keys = join_heads(ctx, s, heads(k_nope, s, s.nope_dim), latent.rope);
   const Tensor dqueries = rows(n * s.head_dim()), dkeys = rows(n * s.head_dim());
@@ -93,15 +98,14 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
   ops::copy_head_columns(ctx, dq.nope, 0, dq_heads, 0, s.nope_dim);
   ops::copy_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim);
   rotate(ctx, dq.rope, rotary, batch, true);
-  const LatentViews dlatent = split_latent(d.dlatent, s);
-  ops::sum_head_columns(ctx, d.dlatent.columns(s.kv_rank, s.latent_size()), dk_heads, s.nope_dim);
-  rotate(ctx, dlatent.rope, rotary, batch, true);
+  ops::sum_head_columns(ctx, d.drope, dk_heads, s.nope_dim);
+  rotate(ctx, d.drope.split_last({1, s.rope_dim}), rotary, batch, true);
   const Tensor dk_nope = k_nope;
   ops::copy_head_columns(ctx, heads(dk_nope, s, s.nope_dim), 0, dk_heads, 0, s.nope_dim);
-  ops::matmul_backward_weight(ctx, flat(g.k_weight), {}, dk_nope, latent.normed, accumulate);
-  ops::matmul_backward_weight(ctx, flat(g.v_weight), {}, dv, latent.normed, accumulate);
-  ops::matmul_backward_input(ctx, dlatent.normed, dk_nope, flat(w.k_weight), false);
-  ops::matmul_backward_input(ctx, dlatent.normed, dv, flat(w.v_weight), true);
+  ops::matmul_backward_weight(ctx, flat(g.k_weight), {}, dk_nope, normed, accumulate);
+  ops::matmul_backward_weight(ctx, flat(g.v_weight), {}, dv, normed, accumulate);
+  ops::matmul_backward_input(ctx, d.dnormed, dk_nope, flat(w.k_weight), false);
+  ops::matmul_backward_input(ctx, d.dnormed, dv, flat(w.v_weight), true);
 }
 
 // Rows of every head's part [begin, begin + size) of a tensor on disk whose heads have `head_rows`
@@ -168,11 +172,22 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   return p;
 }
 
-void check_device_sizes(const MlaSpec&, tensor::Device device) {
+void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
-  throw Error(ErrorCode::kInput,
-              fmt::format("latent attention does not run on {} yet", tensor::to_string(device)),
-              "use --device cpu", "kv_lora_rank");
+  const auto check = [device](const char* key, int64_t size, int64_t most) {
+    if (size % 8 == 0 && size <= most) return;
+    throw Error(ErrorCode::kInput,
+                fmt::format("{} is {}; latent attention serves multiples of 8 up to {} on {}", key,
+                            size, most, tensor::to_string(device)),
+                "use --device cpu", key);
+  };
+  constexpr int64_t kAnySize = INT64_MAX;
+  check("kv_lora_rank", spec.kv_rank, ops::kMostLatentValues);
+  check("qk_rope_head_dim", spec.rope_dim, ops::kMostLatentRotary);
+  check("qk_nope_head_dim", spec.nope_dim, ops::kMostWideHeadDim - spec.rope_dim);
+  check("v_head_dim", spec.value_dim, ops::kMostWideHeadDim);
+  check("q_lora_rank", spec.q_rank, kAnySize);
+  check("hidden_size", spec.hidden_size, kAnySize);
 }
 
 double forward_flops(const MlaSpec& s, int64_t num_tokens) {
@@ -265,18 +280,19 @@ void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Ten
     return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
   };
   const Tensor dattention = rows(s.num_heads * s.value_dim);
-  const Tensor dq = rows(s.num_heads * s.head_dim()), dlatent = rows(s.latent_size());
+  const Tensor dq = rows(s.num_heads * s.head_dim());
+  const Tensor dlatent_normed = rows(s.kv_rank), drope = rows(s.rope_dim);
   const Tensor da = rows(s.a_size());
   ops::matmul_backward_weight(ctx, g.o_weight, g.o_bias, dout, tape.attention, accumulate);
   attention_next();
   ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
-  attention_backward(ctx, s, w, g, rotary, batch, tape, dattention, accumulate, {dq, dlatent});
+  attention_backward(ctx, s, w, g, rotary, batch, tape, dattention, accumulate,
+                     {dq, dlatent_normed, drope});
 
-  const LatentViews raw = split_latent(tape.a, s), draw = split_latent(da, s),
-                    d = split_latent(dlatent, s);
-  ops::rms_norm_backward(ctx, draw.normed, g.kv_norm, d.normed, raw.normed, w.kv_norm, eps_of(s),
-                         false);
-  ops::copy_head_columns(ctx, draw.rope, 0, d.rope, 0, s.rope_dim);
+  const LatentViews raw = split_latent(tape.a, s), draw = split_latent(da, s);
+  ops::rms_norm_backward(ctx, draw.normed, g.kv_norm, dlatent_normed, raw.normed, w.kv_norm,
+                         eps_of(s), false);
+  ops::copy_head_columns(ctx, draw.rope, 0, drope.split_last({1, s.rope_dim}), 0, s.rope_dim);
   if (s.q_rank > 0) {
     const Tensor dq_normed = rows(s.q_rank);
     ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, tape.q_normed, accumulate);

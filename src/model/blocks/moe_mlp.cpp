@@ -4,6 +4,7 @@
 
 #include "model/parameter_list.h"
 #include "slimexx/base/error.h"
+#include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 
@@ -100,16 +101,18 @@ void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device) {
     throw Error(ErrorCode::kInput, fmt::format("{} on {}", fault, tensor::to_string(device)),
                 "use --device cpu", key);
   };
-  // The limits of slimexx/kernels/experts.h.
   const ops::RouterRule& router = spec.router;
-  if (router.num_experts > 384)
-    refuse(fmt::format("{} experts; the kernels serve up to 384", router.num_experts),
+  if (router.num_experts > ops::kMostExperts)
+    refuse(fmt::format("{} experts; the kernels serve up to {}", router.num_experts,
+                       ops::kMostExperts),
            "num_experts");
-  if (router.top_k > 32)
-    refuse(fmt::format("{} experts of a token; the router serves up to 32", router.top_k),
+  if (router.top_k > ops::kMostRoutedTo)
+    refuse(fmt::format("{} experts of a token; the router serves up to {}", router.top_k,
+                       ops::kMostRoutedTo),
            "num_experts_per_tok");
-  if (router.num_groups > 32)
-    refuse(fmt::format("{} groups of experts; the router serves up to 32", router.num_groups),
+  if (router.num_groups > ops::kMostExpertGroups)
+    refuse(fmt::format("{} groups of experts; the router serves up to {}", router.num_groups,
+                       ops::kMostExpertGroups),
            "n_group");
   if (spec.intermediate_size % 8 != 0)
     refuse(fmt::format("experts of {} elements; their products serve multiples of 8",

@@ -5,6 +5,8 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "slimexx/kernels/attention_backward.h"
+#include "slimexx/kernels/latent_attention.h"
+#include "slimexx/kernels/rows.h"
 
 namespace slimexx::ops::cuda {
 namespace {
@@ -33,10 +35,44 @@ kernels::AttentionRuns choose_runs(const AttentionLayout& layout, int64_t num_to
                                         layout.max_split_tokens);
 }
 
+// Of keys whose first elements are the values, one key head for all query heads.
+void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor keys,
+                    const AttentionLayout& layout, float scale) {
+  const bool paged = layout.page_table.defined();
+  SLX_CHECK(q.is_contiguous());
+  kernels::LatentAttentionForward problem{
+      .q = q.raw(),
+      .keys = keys.raw(),
+      .out = out.raw(),
+      .lse = lse.f32(),
+      .key_stride = paged ? keys.stride(1) : keys.stride(0),
+      .out_stride = out.stride(0),
+      .cu_seqlens = layout.device_cu_seqlens.i32(),
+      .tokens = q.dim(0),
+      .query_heads = q.dim(1),
+      .value_dim = out.dim(2),
+      .rotary_dim = q.dim(2) - out.dim(2),
+      .runs = choose_runs(layout, q.dim(0), kernels::latent_group(q.dim(1))),
+      .scale = scale};
+  if (paged) {
+    problem.context_lens = layout.device_context_lens.i32();
+    problem.page_table = layout.page_table.i32();
+    problem.page_table_stride = layout.page_table.dim(1);
+    problem.pages = keys.dim(0);
+    problem.page_tokens = layout.page_tokens;
+  }
+  problem.workspace_bytes = kernels::latent_attention_forward_workspace(problem);
+  const ScratchScope scratch(ctx, problem.workspace_bytes);
+  if (ctx.planning() || problem.tokens == 0) return;
+  problem.workspace = scratch.data();
+  SLX_CUDA(kernels::latent_attention_forward(problem, handle(ctx)));
+}
+
 }  // namespace
 
 void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale) {
+  if (out.dim(2) < q.dim(2)) return latent_forward(ctx, out, lse, q, k, layout, scale);
   const bool paged = layout.page_table.defined();
   kernels::AttentionForward problem{.q = q.raw(),
                                     .k = k.raw(),
@@ -94,6 +130,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                                      .query_heads = q.dim(1),
                                      .kv_heads = k.dim(1),
                                      .head_dim = q.dim(2),
+                                     .value_dim = v.dim(2),
                                      .max_len = longest_sequence(layout),
                                      .scale = scale};
   problem.workspace_bytes = kernels::attention_backward_workspace(problem);
@@ -101,6 +138,11 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
   if (ctx.planning() || problem.tokens == 0) return;
   problem.workspace = scratch.data();
   SLX_CUDA(kernels::attention_backward(problem, handle(ctx)));
+}
+
+void write_kv_pages(const Context& ctx, Tensor pages, Tensor rows, Tensor slots) {
+  SLX_CUDA(kernels::put_rows_in_pages(pages.raw(), rows.raw(), rows.stride(0), slots.i32(),
+                                      rows.dim(0), rows.dim(1) * rows.dim(2), handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

@@ -6,6 +6,7 @@
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/embedding.h"
 #include "slimexx/ops/experts.h"
+#include "slimexx/ops/heads.h"
 #include "slimexx/ops/log_prob.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
@@ -44,6 +45,16 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Ten
 void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);
+
+// Rows [T,heads,D] of keys alone.
+void write_kv_pages(const Context& ctx, Tensor pages, Tensor rows, Tensor slots);
+
+void rotary(const Context& ctx, Tensor x, const RotaryTable& table, Tensor positions, bool inverse);
+void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w);
+void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w);
+void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
+                       int64_t width);
+void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin);
 
 void swiglu_forward(const Context& ctx, Tensor h, Tensor gate_up);
 void swiglu_backward(const Context& ctx, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up);

@@ -28,6 +28,13 @@ kernels::QkvShape shape_of(const Tensor& qkv, const QkvHeads& heads) {
           .head_dim = heads.head_dim};
 }
 
+// The heads' parts of x[T,n,*] from element `begin` on.
+kernels::HeadRows head_rows(const Tensor& x, int64_t begin) {
+  return {.data = static_cast<char*>(x.raw()) + begin * tensor::dtype_bytes(x.dtype()),
+          .token_stride = x.stride(0),
+          .head_stride = x.stride(1)};
+}
+
 }  // namespace
 
 void missing(const char* op) {
@@ -51,9 +58,9 @@ void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tens
                        float eps, bool accumulate) {
   const ScratchScope scratch(ctx, kernels::rms_norm_backward_workspace(x.dim(0), x.dim(1)));
   if (ctx.planning()) return;
-  SLX_CHECK(x.is_contiguous() && dx.is_contiguous() && dy.is_contiguous());
-  SLX_CUDA(kernels::rms_norm_backward(dx.raw(), dw.f32(), dy.raw(), x.raw(), w.raw(), x.dim(0),
-                                      x.dim(1), eps, accumulate, scratch.data(), handle(ctx)));
+  SLX_CUDA(kernels::rms_norm_backward(dx.raw(), dx.stride(0), dw.f32(), dy.raw(), dy.stride(0),
+                                      x.raw(), x.stride(0), w.raw(), x.dim(0), x.dim(1), eps,
+                                      accumulate, scratch.data(), handle(ctx)));
 }
 
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
@@ -76,6 +83,25 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
   SLX_CUDA(kernels::qk_norm_rotary_backward(
       d.raw(), dq_norm.f32(), dk_norm.f32(), q_norm.defined() ? raw.raw() : nullptr, q_norm.raw(),
       k_norm.raw(), eps, tables(rotary, positions), shape, scratch.data(), handle(ctx)));
+}
+
+void rotary(const Context& ctx, Tensor x, const RotaryTable& table, Tensor positions,
+            bool inverse) {
+  SLX_CUDA(kernels::rotate_heads(head_rows(x, 0), x.dim(0), x.dim(1), tables(table, positions),
+                                 inverse, handle(ctx)));
+}
+
+void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
+                       int64_t width) {
+  kernels::HeadRows from = head_rows(x, x_begin);
+  if (x.dim(1) == 1) from.head_stride = 0;
+  SLX_CUDA(kernels::copy_head_columns(head_rows(y, begin), from, y.dim(0), y.dim(1), width,
+                                      handle(ctx)));
+}
+
+void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin) {
+  SLX_CUDA(kernels::sum_head_columns(y.raw(), y.stride(0), head_rows(x, x_begin), x.dim(0),
+                                     x.dim(1), y.dim(1), handle(ctx)));
 }
 
 void swiglu_forward(const Context& ctx, Tensor h, Tensor gate_up) {

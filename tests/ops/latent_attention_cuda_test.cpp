@@ -1,0 +1,427 @@
+// Latent attention on the device: values against the CPU's from the same bf16 inputs, and the bits
+// of a query over batches, pages, chunks and segments; its moves between widths of heads, and the
+// products of heads; and the backward pass of heads as wide as it has them.
+#include <numeric>
+
+#include "cpu_context.h"
+#include "ops/attention_cuda_problem.h"
+#include "slimexx/base/philox.h"
+#include "slimexx/ops/attention.h"
+#include "slimexx/ops/heads.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/rotary.h"
+
+namespace slimexx::ops::testing {
+namespace {
+
+class LatentAttentionCuda : public DeviceTest {};
+class WideAttentionCuda : public DeviceTest {};
+class HeadsCuda : public DeviceTest {};
+
+constexpr uint64_t kSeed = 23;
+constexpr double kForwardBound = 5e-3, kStatisticsBound = 1e-4, kGradientBound = 1e-2;
+
+struct LatentCase {
+  std::vector<int32_t> lengths;
+  int64_t heads, values, rotary;
+};
+
+// Blocks are of 64 keys, segments of 2048; tiles of 64 (token, head) rows.
+std::vector<LatentCase> latent_cases() {
+  return {{{1}, 1, 512, 64},
+          {{5, 0, 3}, 20, 512, 64},
+          {{64, 65, 1, 129}, 3, 512, 64},
+          {{300, 17, 128}, 20, 512, 64},
+          {{40, 7}, 128, 512, 64},
+          {{33, 70}, 8, 24, 8},
+          {{130, 33}, 32, 512, 64},
+          {{2047, 1}, 1, 512, 64},
+          {{2300, 90}, 2, 512, 64},
+          {{4200}, 1, 72, 32}};
+}
+std::string name_of(const LatentCase& c) {
+  std::string name = std::to_string(c.heads) + " heads, " + std::to_string(c.values) + " + " +
+                     std::to_string(c.rotary) + ", lengths";
+  for (const int32_t length : c.lengths) name += " " + std::to_string(length);
+  return name + ", seed " + std::to_string(kSeed);
+}
+
+struct LatentProblem {
+  LatentCase shape;
+  std::vector<int32_t> cu{0};
+  Array q, keys;
+  float scale;
+
+  explicit LatentProblem(const LatentCase& c) : shape(c) {
+    for (const int32_t length : c.lengths) cu.push_back(cu.back() + length);
+    q = random_bf16({cu.back(), c.heads, width()}, kSeed);
+    keys = random_bf16({cu.back(), 1, width()}, kSeed + 1);
+    scale = 2.0f / std::sqrt(static_cast<float>(width()));
+  }
+  int64_t width() const { return shape.values + shape.rotary; }
+  int32_t longest() const { return *std::max_element(shape.lengths.begin(), shape.lengths.end()); }
+  Array output() const { return Array({cu.back(), shape.heads, shape.values}); }
+  Array statistics() const { return Array({cu.back(), shape.heads}); }
+};
+
+Array forward_packed(const LatentProblem& p) {
+  const OnDevice q(p.q), keys(p.keys), out(p.output());
+  const PackedLayout packed(p.cu);
+  run_op([&](const Context& s) {
+    attention_forward(s, out, {}, q, keys, keys, packed.layout(), p.scale);
+  });
+  return out.back();
+}
+
+TEST_F(LatentAttentionCuda, AgreesWithTheCpu) {
+  for (const LatentCase& c : latent_cases()) {
+    const LatentProblem p(c);
+    const OnDevice q(p.q), keys(p.keys), out(p.output()), lse = as_is(p.statistics());
+    const PackedLayout packed(p.cu);
+    run_op([&](const Context& s) {
+      attention_forward(s, out, lse, q, keys, keys, packed.layout(), p.scale);
+    });
+    const Array expected = p.output(), statistics = p.statistics();
+    attention_forward(cpu_context(), expected, statistics, p.q, p.keys, p.keys, {p.cu, {}, {}, 0},
+                      p.scale);
+    EXPECT_TRUE(close_by_norm(out.back(), expected, kForwardBound)) << name_of(c);
+    EXPECT_TRUE(close(lse.back(), doubles(statistics), kStatisticsBound, kStatisticsBound))
+        << name_of(c);
+  }
+}
+
+TEST_F(LatentAttentionCuda, SequenceAloneHasTheBitsOfTheBatch) {
+  for (const LatentCase& c : latent_cases()) {
+    const LatentProblem p(c);
+    const Array batch = forward_packed(p);
+    const OnDevice q(p.q), keys(p.keys);
+    for (size_t b = 0; b < c.lengths.size(); ++b) {
+      const PackedLayout one({0, c.lengths[b]});
+      const OnDevice alone(Array({c.lengths[b], c.heads, c.values}));
+      const auto rows = [&](const tensor::Tensor& x) { return x.rows(p.cu[b], p.cu[b + 1]); };
+      run_op([&](const Context& s) {
+        attention_forward(s, alone, {}, rows(q), rows(keys), rows(keys), one.layout(), p.scale);
+      });
+      EXPECT_TRUE(same_bits(alone.back(), rows(batch))) << "sequence " << b << " of " << name_of(c);
+    }
+  }
+}
+
+// Key rows in shuffled pages; what no sequence has reached holds NaN.
+struct LatentPages {
+  int64_t page_tokens, per_sequence;
+  Array keys;
+  std::vector<int32_t> table;
+
+  LatentPages(const LatentProblem& p, int64_t tokens_per_page) : page_tokens(tokens_per_page) {
+    const auto num_sequences = static_cast<int64_t>(p.shape.lengths.size());
+    per_sequence = (p.longest() + page_tokens - 1) / page_tokens;
+    keys = Array({num_sequences * per_sequence, page_tokens, 1, p.width()});
+    keys.fill(std::nanf(""));
+    table.resize(static_cast<size_t>(num_sequences * per_sequence));
+    std::iota(table.begin(), table.end(), 0);
+    PhiloxStream stream(3, 1);
+    for (size_t i = table.size(); i > 1; --i) std::swap(table[i - 1], table[stream.next_below(i)]);
+  }
+  int32_t slot(size_t sequence, int32_t position) const {
+    const int64_t entry = static_cast<int64_t>(sequence) * per_sequence + position / page_tokens;
+    return static_cast<int32_t>(table[static_cast<size_t>(entry)] * page_tokens +
+                                position % page_tokens);
+  }
+};
+
+// Every sequence through pages, `step` tokens at a time: rows go to their slots, then are attended.
+Array run_in_chunks(const LatentProblem& p, int64_t page_tokens, int32_t step,
+                    int64_t max_split_tokens) {
+  const LatentPages pages(p, page_tokens);
+  const OnDevice page_rows(pages.keys), all_q(p.q), all_keys(p.keys);
+  Array table({static_cast<int64_t>(p.shape.lengths.size()), pages.per_sequence}, DType::kI32);
+  std::copy(pages.table.begin(), pages.table.end(), table.view().i32());
+  const OnDevice device_table(table);
+  Array out = p.output();
+  for (int32_t first = 0; first < p.longest(); first += step) {
+    std::vector<int32_t> cu{0}, context, slots;
+    std::vector<int64_t> rows;
+    for (size_t b = 0; b < p.shape.lengths.size(); ++b) {
+      const int32_t begin = std::min(first, p.shape.lengths[b]),
+                    end = std::min(first + step, p.shape.lengths[b]);
+      cu.push_back(cu.back() + end - begin);
+      context.push_back(begin);
+      for (int32_t position = begin; position < end; ++position) {
+        slots.push_back(pages.slot(b, position));
+        rows.push_back(p.cu[b] + position);
+      }
+    }
+    const auto take = [&](const Array& from, int64_t row) {
+      Array some({static_cast<int64_t>(rows.size()), from.size() / p.cu.back() / row, row});
+      const int64_t width = from.size() / p.cu.back();
+      for (size_t i = 0; i < rows.size(); ++i)
+        std::copy_n(from.view().f32() + rows[i] * width, width,
+                    some.view().f32() + static_cast<int64_t>(i) * width);
+      return some;
+    };
+    const Array q = take(p.q, p.width());
+    const OnDevice own_q(q), own_keys(take(p.keys, p.width())),
+        own_slots = integers_on_device(slots),
+        part(Array({q.view().dim(0), p.shape.heads, p.shape.values})),
+        device_cu = integers_on_device(cu), device_context = integers_on_device(context);
+    const AttentionLayout layout{.cu_seqlens = cu,
+                                 .context_lens = context,
+                                 .page_table = device_table,
+                                 .page_tokens = page_tokens,
+                                 .device_cu_seqlens = device_cu,
+                                 .device_context_lens = device_context,
+                                 .max_split_tokens = max_split_tokens};
+    run_op([&](const Context& s) {
+      write_kv_pages(s, page_rows, {}, own_keys, {}, own_slots);
+      attention_forward(s, part, {}, own_q, page_rows, page_rows, layout, p.scale);
+    });
+    const Array got = part.back();
+    const int64_t width = p.shape.heads * p.shape.values;
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::copy_n(got.view().f32() + static_cast<int64_t>(i) * width, width,
+                  out.view().f32() + rows[i] * width);
+  }
+  return out;
+}
+
+TEST_F(LatentAttentionCuda, PagesAndChunksChangeNothing) {
+  for (const LatentCase& c : latent_cases()) {
+    const LatentProblem p(c);
+    const Array packed = forward_packed(p);
+    for (const int64_t page_tokens : {16, 64, 128})
+      for (const int32_t step : {1, 7, 50, 900}) {
+        const int32_t most_chunks = page_tokens == 16 ? 320 : 8;
+        if (p.longest() / step > most_chunks) continue;
+        for (const int64_t max_split_tokens : {int64_t{INT32_MAX}, int64_t{0}})
+          ASSERT_TRUE(same_bits(run_in_chunks(p, page_tokens, step, max_split_tokens), packed))
+              << "page " << page_tokens << ", chunks of " << step << ", split up to "
+              << max_split_tokens << ", " << name_of(c);
+      }
+  }
+}
+
+// Decodes at the end of long contexts: several segments, split and merged.
+TEST_F(LatentAttentionCuda, DecodesOfLongContextsHaveTheBitsOfTraining) {
+  const LatentProblem p({{6300, 2048, 2049, 70}, 20, 512, 64});
+  const Array packed = forward_packed(p);
+  const LatentPages pages(p, 64);
+  std::vector<int32_t> slots, cu{0}, context;
+  for (size_t b = 0; b < p.shape.lengths.size(); ++b) {
+    for (int32_t position = 0; position < p.shape.lengths[b]; ++position)
+      slots.push_back(pages.slot(b, position));
+    cu.push_back(cu.back() + 1);
+    context.push_back(p.shape.lengths[b] - 1);
+  }
+  const auto count = static_cast<int64_t>(p.shape.lengths.size());
+  Array table({count, pages.per_sequence}, DType::kI32), q({count, p.shape.heads, p.width()});
+  std::copy(pages.table.begin(), pages.table.end(), table.view().i32());
+  const int64_t row = p.shape.heads * p.width(), out_row = p.shape.heads * p.shape.values;
+  for (int64_t b = 0; b < count; ++b)
+    std::copy_n(p.q.view().f32() + (p.cu[static_cast<size_t>(b) + 1] - 1) * row, row,
+                q.view().f32() + b * row);
+  const OnDevice page_rows(pages.keys), keys(p.keys),
+      own_slots = integers_on_device(slots), own_q(q),
+      out(Array({count, p.shape.heads, p.shape.values})), device_table(table),
+      device_cu = integers_on_device(cu), device_context = integers_on_device(context);
+  const AttentionLayout layout{.cu_seqlens = cu,
+                               .context_lens = context,
+                               .page_table = device_table,
+                               .page_tokens = 64,
+                               .device_cu_seqlens = device_cu,
+                               .device_context_lens = device_context};
+  run_op([&](const Context& s) {
+    write_kv_pages(s, page_rows, {}, keys, {}, own_slots);
+    attention_forward(s, out, {}, own_q, page_rows, page_rows, layout, p.scale);
+  });
+  const Array got = out.back();
+  for (int64_t b = 0; b < count; ++b)
+    for (int64_t i = 0; i < out_row; ++i)
+      ASSERT_EQ(got[b * out_row + i], packed[(p.cu[static_cast<size_t>(b) + 1] - 1) * out_row + i])
+          << "sequence " << b << ", element " << i;
+}
+
+TEST_F(LatentAttentionCuda, LaterKeysNeverReachAQuery) {
+  const LatentCase c{{200}, 5, 512, 64};
+  const LatentProblem p(c);
+  LatentProblem spoiled(c);
+  constexpr int64_t kFrom = 150;
+  for (int64_t i = kFrom * p.width(); i < p.keys.size(); ++i) spoiled.keys[i] = 8192.0f;
+  const Array out = forward_packed(p), again = forward_packed(spoiled);
+  EXPECT_TRUE(same_bits(again.view().rows(0, kFrom), out.view().rows(0, kFrom)));
+  EXPECT_FALSE(same_bits(again.view().rows(kFrom, 200), out.view().rows(kFrom, 200)));
+}
+
+struct WideCase {
+  std::vector<int32_t> lengths;
+  int64_t heads, dim, values;
+};
+
+TEST_F(WideAttentionCuda, GradientsAgreeWithTheCpuAndRepeat) {
+  const std::vector<WideCase> cases = {{{1}, 1, 256, 256},
+                                       {{5, 0, 3}, 3, 256, 256},
+                                       {{64, 65, 1, 129}, 4, 192, 128},
+                                       {{300, 17, 128}, 20, 256, 256},
+                                       {{33, 70}, 8, 24, 16},
+                                       {{700, 40}, 2, 192, 128},
+                                       {{130}, 3, 96, 72},
+                                       {{200, 3}, 2, 128, 64}};
+  for (const WideCase& c : cases) {
+    std::vector<int32_t> cu{0};
+    std::string name = std::to_string(c.heads) + " heads of " + std::to_string(c.dim) + " and " +
+                       std::to_string(c.values) + ", seed 31, lengths";
+    for (const int32_t length : c.lengths) {
+      cu.push_back(cu.back() + length);
+      name += " " + std::to_string(length);
+    }
+    const int64_t tokens = cu.back();
+    const float scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
+    const Array q = random_bf16({tokens, c.heads, c.dim}, 31),
+                k = random_bf16({tokens, c.heads, c.dim}, 32),
+                v = random_bf16({tokens, c.heads, c.values}, 33),
+                dout = random_bf16({tokens, c.heads, c.values}, 34);
+    const Array out({tokens, c.heads, c.values}), lse({tokens, c.heads});
+    attention_forward(cpu_context(), out, lse, q, k, v, {cu, {}, {}, 0}, scale);
+    const Array out_rounded = rounded(out);
+    const Array dq({tokens, c.heads, c.dim}), dk({tokens, c.heads, c.dim}),
+        dv({tokens, c.heads, c.values});
+    attention_backward(cpu_context(), dq, dk, dv, dout, q, k, v, out_rounded, lse, {cu, {}, {}, 0},
+                       scale);
+    const OnDevice own_q(q), own_k(k), own_v(v), own_dout(dout), own_out(out_rounded),
+        own_lse = as_is(lse);
+    const PackedLayout packed(cu);
+    Array first[3];
+    for (int run = 0; run < 2; ++run) {
+      const OnDevice own_dq(dq.clone()), own_dk(dk.clone()), own_dv(dv.clone());
+      run_op([&](const Context& s) {
+        attention_backward(s, own_dq, own_dk, own_dv, own_dout, own_q, own_k, own_v, own_out,
+                           own_lse, packed.layout(), scale);
+      });
+      const Array got[3] = {own_dq.back(), own_dk.back(), own_dv.back()};
+      const Array* expected[3] = {&dq, &dk, &dv};
+      for (int i = 0; i < 3; ++i) {
+        if (run == 0) {
+          EXPECT_TRUE(close_by_norm(got[i], *expected[i], kGradientBound, 1e-6))
+              << "gradient " << i << " (q, k, v) of " << name;
+          first[i] = got[i];
+        } else {
+          EXPECT_TRUE(same_bits(got[i], first[i])) << "gradient " << i << " of " << name;
+        }
+      }
+    }
+  }
+}
+
+struct HeadCase {
+  int64_t tokens, heads, n, k;
+};
+std::vector<HeadCase> head_cases() {
+  return {{1, 1, 8, 8},    {3, 20, 256, 512}, {130, 20, 192, 512}, {300, 3, 128, 512},
+          {65, 8, 16, 24}, {257, 2, 72, 72},  {1, 128, 128, 512},  {500, 4, 264, 136}};
+}
+
+// Heads are wider than the product, and what lies behind it is left alone.
+TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
+  for (const HeadCase& c : head_cases()) {
+    const std::string name = std::to_string(c.tokens) + " tokens, " + std::to_string(c.heads) +
+                             " heads, " + std::to_string(c.n) + " by " + std::to_string(c.k);
+    const Array x = random_bf16({c.tokens, c.heads, c.k + 8}, 41),
+                w = random_bf16({c.heads, c.n, c.k}, 42, 0.1),
+                dy = random_bf16({c.tokens, c.heads, c.n + 16}, 43);
+    Array y({c.tokens, c.heads, c.n + 8}), dx({c.tokens, c.heads, c.k + 24});
+    y.fill(7.0f);
+    dx.fill(7.0f);
+    const OnDevice own_x(x), own_w(w), own_dy(dy), own_y(y), own_dx(dx);
+    run_op([&](const Context& s) {
+      head_matmul_forward(s, own_y, own_x, own_w);
+      head_matmul_backward_input(s, own_dx, own_dy, own_w);
+    });
+    const Array got = own_y.back(), got_dx = own_dx.back();
+    for (int64_t head = 0; head < c.heads; ++head) {
+      Array rows({c.tokens, c.k}), drows({c.tokens, c.n}), weights({c.n, c.k});
+      for (int64_t t = 0; t < c.tokens; ++t) {
+        for (int64_t i = 0; i < c.k; ++i)
+          rows[t * c.k + i] = x[(t * c.heads + head) * (c.k + 8) + i];
+        for (int64_t i = 0; i < c.n; ++i)
+          drows[t * c.n + i] = dy[(t * c.heads + head) * (c.n + 16) + i];
+      }
+      for (int64_t i = 0; i < c.n * c.k; ++i) weights[i] = w[head * c.n * c.k + i];
+      const OnDevice one_x(rows), one_w(weights), one_y(Array({c.tokens, c.n})), one_dy(drows);
+      run_op([&](const Context& s) { matmul_forward(s, one_y, one_x, one_w, {}); });
+      const Array plain = one_y.back();
+      const Array expected_dx({c.tokens, c.k});
+      matmul_backward_input(cpu_context(), expected_dx, drows, weights, false);
+      Array part_dx({c.tokens, c.k});
+      for (int64_t t = 0; t < c.tokens; ++t) {
+        for (int64_t i = 0; i < c.n + 8; ++i)
+          ASSERT_EQ(got[(t * c.heads + head) * (c.n + 8) + i], i < c.n ? plain[t * c.n + i] : 7.0f)
+              << "token " << t << ", head " << head << ", feature " << i << " of " << name;
+        for (int64_t i = 0; i < c.k + 24; ++i) {
+          const float value = got_dx[(t * c.heads + head) * (c.k + 24) + i];
+          if (i < c.k) part_dx[t * c.k + i] = value;
+          if (i >= c.k) {
+            ASSERT_EQ(value, 7.0f) << "behind the head, token " << t << ", head " << head;
+          }
+        }
+      }
+      EXPECT_TRUE(close_by_norm(part_dx, expected_dx, 3e-3)) << "head " << head << " of " << name;
+    }
+  }
+}
+
+TEST_F(HeadsCuda, RowsOfInputGradientsDependOnThemselvesAlone) {
+  const Array w = random_bf16({5, 192, 512}, 42, 0.1), dy = random_bf16({200, 5, 192}, 43);
+  const OnDevice own_w(w), own_dy(dy), whole(Array({200, 5, 512})), one(Array({1, 5, 512}));
+  run_op([&](const Context& s) { head_matmul_backward_input(s, whole, own_dy, own_w); });
+  const Array all = whole.back();
+  for (const int64_t row : {0, 63, 64, 127, 128, 199}) {
+    run_op([&](const Context& s) {
+      head_matmul_backward_input(s, one, own_dy.view().rows(row, row + 1), own_w);
+    });
+    EXPECT_TRUE(same_bits(one.back(), all.view().rows(row, row + 1))) << "row " << row;
+  }
+}
+
+TEST_F(HeadsCuda, ColumnsAreCopiedSummedAndRotated) {
+  constexpr int64_t kTokens = 37, kHeads = 5;
+  const Array x = random_bf16({kTokens, kHeads, 40}, 51), one = random_bf16({kTokens, 1, 24}, 52);
+  Array y({kTokens, kHeads, 48});
+  const Array sum({kTokens, 16});
+  const OnDevice own_x(x), own_one(one), own_y(y), own_sum(sum);
+  const auto move = [&](const Context& s, const tensor::Tensor& to, const tensor::Tensor& from,
+                        const tensor::Tensor& single, const tensor::Tensor& total) {
+    copy_head_columns(s, to, 8, from, 16, 24);
+    copy_head_columns(s, to, 32, single, 8, 16);
+    sum_head_columns(s, total, from, 24);
+  };
+  run_op([&](const Context& s) { move(s, own_y, own_x, own_one, own_sum); });
+  move(cpu_context(), y, x, one, sum);
+  EXPECT_TRUE(same_bits(own_y.back(), y));
+  EXPECT_TRUE(within_ulp(own_sum.back(), sum));
+
+  const int64_t half = 8;
+  const Array angles = Array::random({64, half}, 53, 2.0);
+  Array cos({64, half}), sin({64, half});
+  for (int64_t i = 0; i < angles.size(); ++i) {
+    cos[i] = std::cos(angles[i]);
+    sin[i] = std::sin(angles[i]);
+  }
+  std::vector<int32_t> positions(kTokens);
+  for (size_t t = 0; t < positions.size(); ++t) positions[t] = static_cast<int32_t>(t * 7 % 64);
+  const OnDevice own_cos = as_is(cos), own_sin = as_is(sin),
+                 own_positions = integers_on_device(positions);
+  for (const RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved})
+    for (const bool inverse : {false, true}) {
+      const OnDevice turned(x);
+      Array expected = x.clone();
+      run_op([&](const Context& s) {
+        // The op is in place: planning changes nothing, so it turns once.
+        rotary(s, turned, own_cos, own_sin, own_positions, style, inverse);
+      });
+      rotary(cpu_context(), expected, cos, sin, Array::integers(positions), style, inverse);
+      EXPECT_TRUE(within_ulp(turned.back(), expected)) << inverse;
+    }
+}
+
+}  // namespace
+}  // namespace slimexx::ops::testing
