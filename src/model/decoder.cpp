@@ -22,10 +22,13 @@ using tensor::ArenaScope;
 
 // Throws Error(kInput) for sizes that the kernels of a device do not serve.
 void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
-  for (const LayerSpec& layer : spec.layers) {
+  const auto check_layer = [&](const LayerSpec& layer) {
     std::visit([&](const auto& block) { check_device_sizes(block, device); }, layer.attention);
     std::visit([&](const auto& block) { check_device_sizes(block, device); }, layer.mlp);
-  }
+  };
+  for (const LayerSpec& layer : spec.layers) check_layer(layer);
+  for (const MtpSpec& mtp : spec.mtp)
+    if (mtp.is_trained) check_layer(mtp.layer);  // no other one runs
   check_device_sizes(spec.head(), device);
   if (device.is_cpu() || spec.hidden_size <= ops::kMaxRowWidth) return;
   throw Error(ErrorCode::kInput,

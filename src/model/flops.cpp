@@ -12,4 +12,18 @@ double forward_flops(const ModelSpec& spec, int64_t num_tokens) {
   return flops;
 }
 
+double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens) {
+  const auto n = static_cast<double>(num_tokens), h = static_cast<double>(spec.hidden_size);
+  double flops = 0;
+  const auto add = [&](const auto& block) { flops += forward_flops(block, num_tokens); };
+  for (const MtpSpec& mtp : spec.mtp) {
+    if (!mtp.is_trained) continue;
+    flops += 4 * n * h * h;  // from both norms into the layer
+    std::visit(add, mtp.layer.attention);
+    std::visit(add, mtp.layer.mlp);
+    add(spec.head());
+  }
+  return flops;
+}
+
 }  // namespace slimexx::model

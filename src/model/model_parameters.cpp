@@ -9,17 +9,25 @@
 namespace slimexx::model {
 namespace {
 
-// An MTP layer is not trained: its parameters pass from checkpoint to export as they are.
-void declare_frozen(ParameterList& list, const ModelSpec& spec, const MtpSpec& mtp, int64_t index) {
+// Parameters from `begin` on pass from checkpoint to export as they are.
+void freeze(ParameterList& list, size_t begin) {
+  for (size_t i = begin; i < list.infos.size(); ++i) list.infos[i].trainable = false;
+}
+
+// An MTP layer that is not trained is frozen, and the copies of embedding and head always are.
+MtpParameters<ParameterId> declare_mtp(ParameterList& list, const ModelSpec& spec,
+                                       const MtpSpec& mtp, int64_t index) {
   const size_t begin = list.infos.size();
   const int64_t h = spec.hidden_size;
   const std::string own = fmt::format("layers.{}.", index);
   const std::string hf = fmt::format("model.layers.{}.", index);
-  list.add_norm(own + "embedding_norm.weight", hf + "enorm.weight", h);
-  list.add_norm(own + "hidden_norm.weight", hf + "hnorm.weight", h);
-  list.add_weight(own + "input.weight", {{hf + "eh_proj.weight", h}}, 2 * h, {});
-  declare(list, spec, mtp.layer, index);
-  list.add_norm(own + "final_norm.weight", hf + "shared_head.norm.weight", h);
+  MtpParameters<ParameterId> p;
+  p.embedding_norm = list.add_norm(own + "embedding_norm.weight", hf + "enorm.weight", h);
+  p.hidden_norm = list.add_norm(own + "hidden_norm.weight", hf + "hnorm.weight", h);
+  p.input = list.add_weight(own + "input.weight", {{hf + "eh_proj.weight", h}}, 2 * h, {});
+  p.layer = declare(list, spec, mtp.layer, index);
+  p.final_norm = list.add_norm(own + "final_norm.weight", hf + "shared_head.norm.weight", h);
+  const size_t copies = list.infos.size();
   const Shard by_row{.axis = 0};
   if (mtp.has_own_embedding)
     list.add_weight(own + "embedding.weight", {{hf + "embed_tokens.weight", spec.vocab_size}}, h,
@@ -27,7 +35,8 @@ void declare_frozen(ParameterList& list, const ModelSpec& spec, const MtpSpec& m
   if (mtp.has_own_head)
     list.add_weight(own + "head.weight", {{hf + "shared_head.head.weight", spec.vocab_size}}, h,
                     {by_row});
-  for (size_t i = begin; i < list.infos.size(); ++i) list.infos[i].trainable = false;
+  freeze(list, mtp.is_trained ? copies : begin);
+  return p;
 }
 
 StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec& spec,
@@ -44,7 +53,8 @@ StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec&
   if (stage.has_head)
     p.head = declare(list, spec.head(), spec.tied_embeddings ? p.embedding : kNoParameter);
   for (size_t i = 0; i < spec.mtp.size() && stage.has_head; ++i)
-    declare_frozen(list, spec, spec.mtp[i], spec.num_layers() + static_cast<int64_t>(i));
+    p.mtp.push_back(
+        declare_mtp(list, spec, spec.mtp[i], spec.num_layers() + static_cast<int64_t>(i)));
   return p;
 }
 
@@ -78,6 +88,10 @@ struct Binder {
     std::visit([&](const auto& block) { bound.mlp = (*this)(block); }, p.mlp);
     return bound;
   }
+  MtpParameters<Tensor> operator()(const MtpParameters<ParameterId>& p) const {
+    return {view(p.embedding_norm), view(p.hidden_norm), view(p.input), (*this)(p.layer),
+            view(p.final_norm)};
+  }
 };
 
 template <class View>
@@ -88,6 +102,7 @@ ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View&
   const Binder<View> binder{view};
   for (const auto& layer : ids.layers) p.layers.push_back(binder(layer));
   p.head = {.final_norm = view(ids.head.final_norm), .lm_head = view(ids.head.lm_head)};
+  for (const auto& mtp : ids.mtp) p.mtp.push_back(binder(mtp));
   return p;
 }
 

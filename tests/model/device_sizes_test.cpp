@@ -64,5 +64,21 @@ TEST(DeviceSizes, ExpertsThatKernelsDoNotServeAreRefusedByName) {
   expect_refused("qwen3_moe", sizes);
 }
 
+TEST(DeviceSizes, OfMtpLayersThoseThatAreTrainedCount) {
+  ModelSpec spec = device_spec("glm4_moe", 0.08);
+  spec.mtp = {{.layer = spec.layers.back()}};
+  std::get<MoeMlpSpec>(spec.mtp[0].layer.mlp).router.num_experts = 385;
+  for (const bool is_trained : {false, true}) {
+    spec.mtp[0].is_trained = is_trained;
+    std::string refused;
+    try {
+      const Decoder decoder(spec, test_device(), 64);
+    } catch (const Error& error) {  // without a device, of whatever size the model is
+      refused = error.where();
+    }
+    EXPECT_EQ(refused == "num_experts", is_trained) << refused;
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::model

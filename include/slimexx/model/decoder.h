@@ -12,6 +12,7 @@
 
 #include "slimexx/model/layer.h"
 #include "slimexx/model/layer_keep.h"
+#include "slimexx/model/mtp.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/model/spec.h"
 #include "slimexx/ops/context.h"
@@ -34,6 +35,7 @@ struct StageParameters {
   T embedding = {};
   std::vector<LayerParameters<T>> layers = {};  // of the stage
   HeadParameters<T> head = {};
+  std::vector<MtpParameters<T>> mtp = {};  // where the stage has the head
 };
 using ModelParameters = StageParameters<Tensor>;
 // Views of a store's weights and of its gradients; the store holds the whole of `stage`.
@@ -80,6 +82,18 @@ class Decoder {
   void backward(const ops::Context& ctx, const ModelParameters& weights,
                 const ModelParameters& gradients, const Batch& batch, const Tape& tape, Tensor dx,
                 bool accumulate, const BackwardHooks& hooks = {}) const;
+
+  // MTP layer `index` on a stage with embedding and head. `batch` has each sequence's tokens rolled
+  // left by index + 1. `hidden` [T,H] is the model's output behind its final norm, or that of the
+  // MTP layer before behind its own; it must stay until backward. Gives y [T,H] (mtp.h), and all
+  // that backward needs, from the context's arena.
+  Tensor mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
+                     const Batch& batch, Tensor hidden, MtpTape& tape) const;
+  // dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding counts as
+  // constant. Gradients are added to or written as in backward.
+  void mtp_backward(const ops::Context& ctx, const ModelParameters& weights,
+                    const ModelParameters& gradients, size_t index, const Batch& batch,
+                    const MtpTape& tape, Tensor dx, bool accumulate) const;
 
  private:
   ops::RotaryTable rotary_table() const { return {cos_, sin_, spec_.rope.style}; }

@@ -2,6 +2,7 @@
 // layer, whose blocks (blocks/*.h) may differ from layer to layer. A family is a function from
 // config.json to a ModelSpec (families.h).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -49,6 +50,9 @@ struct MtpSpec {
   LayerSpec layer;
   // Whether the checkpoint repeats the embedding and the head for it (GLM-4.5, DeepSeek-V3).
   bool has_own_embedding = false, has_own_head = false;
+  // Whether this run trains it. The copies above stay as they are: the layer reads the model's own
+  // embedding and head, as engines that draft with it do.
+  bool is_trained = false;
 };
 
 struct ModelSpec {
@@ -65,6 +69,7 @@ struct ModelSpec {
   std::vector<MtpSpec> mtp;  // layers num_layers() and on, by their names on disk
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  int64_t num_trained_mtp() const { return std::ranges::count(mtp, true, &MtpSpec::is_trained); }
   const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
   HeadSpec head() const { return {hidden_size, vocab_size, rms_norm_eps}; }
 };
@@ -81,5 +86,7 @@ inline StageRange whole_model(const ModelSpec& spec) { return {.end_layer = spec
 // 2 x weights touched x tokens, plus scores and values (slime's convention with the output
 // projection counted as num_heads * head_dim x hidden).
 double forward_flops(const ModelSpec& spec, int64_t num_tokens);
+// The same of the MTP layers that are trained, with the head that each of them goes through.
+double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens);
 
 }  // namespace slimexx::model

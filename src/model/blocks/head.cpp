@@ -142,7 +142,8 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
   if (!dentropies.defined()) entropies = {};
   const Tensor dhidden = ctx.arena.allocate(dx.dtype(), {num_rows, spec.hidden_size});
   const Tensor dselected = ctx.arena.allocate(dx.dtype(), {num_rows, spec.hidden_size});
-  if (num_rows == 0 && !accumulate) ops::fill_zero(ctx, g.lm_head);
+  const bool is_trained = g.lm_head.defined();
+  if (num_rows == 0 && !accumulate && is_trained) ops::fill_zero(ctx, g.lm_head);
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t end = std::min(num_rows, begin + chunk);
     ArenaScope chunk_scope(ctx.arena);
@@ -155,7 +156,8 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
                              .dentropies = rows_or_undefined(dentropies, begin, end)};
     const Tensor dlogits = logit_gradients(ctx, w, row, options.temperature);
     ops::matmul_backward_input(ctx, dhidden.rows(begin, end), dlogits, w.lm_head, false);
-    ops::matmul_backward_weight(ctx, g.lm_head, {}, dlogits, row.hidden, begin > 0 || accumulate);
+    if (is_trained)
+      ops::matmul_backward_weight(ctx, g.lm_head, {}, dlogits, row.hidden, begin > 0 || accumulate);
   }
   ops::rms_norm_backward(ctx, dselected, g.final_norm, dhidden, tape.x, w.final_norm,
                          static_cast<float>(spec.rms_norm_eps), false);

@@ -51,7 +51,7 @@ void head_forward(const ops::Context& ctx, const HeadSpec& spec, const HeadParam
                   Tensor log_probs, Tensor entropies, HeadTape* tape);
 // Given dlog_probs[R] and dentropies[R] (may be undefined), writes dx[T,H] (zero in rows that were
 // not selected), adds to the norm's gradient and, as `accumulate` says, adds to or writes the
-// matrix's.
+// matrix's; where that is undefined, the matrix counts as constant.
 void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    const HeadParameters<Tensor>& g, Tensor rows, Tensor targets,
                    const HeadOptions& options, const HeadTape& tape, Tensor entropies,
