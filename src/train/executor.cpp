@@ -5,7 +5,7 @@
 namespace slimexx::train {
 namespace {
 
-void start(const StepWork& work, const Operation& operation, Slot& slot) {
+void start(const StepWork& work, const Operation& operation, Slot& slot, bool accumulate_mtp) {
   SLX_CHECK(!slot.in_flight, "slot {} is taken by microbatch {}", operation.slot, slot.microbatch);
   const auto& indices = work.microbatches[static_cast<size_t>(operation.microbatch)];
   const Pass pass{work.decoder, work.weights, work.head, slot.ctx};
@@ -13,7 +13,11 @@ void start(const StepWork& work, const Operation& operation, Slot& slot) {
   InFlight& f = slot.in_flight.emplace();
   f.mark = slot.ctx.arena.mark();
   f.tape.keep = work.choose_keep(indices);
-  run_forward(pass, work.samples, indices, f, true);
+  const tensor::Tensor x = run_layers(pass, work.samples, indices, f, true);
+  if (work.mtp != nullptr)
+    run_mtp(pass, work.gradients, work.samples, indices, f.microbatch, x, *work.mtp,
+            accumulate_mtp);
+  run_head(pass, x, f, true);
   run_loss(pass, work.samples, indices, work.token_weights, work.loss, work.metrics, f);
 }
 
@@ -34,12 +38,13 @@ void run_operations(std::span<const Operation> operations, const StepWork& work,
   size_t backwards_left = 0;
   for (const Operation& operation : operations)
     backwards_left += operation.kind == OperationKind::kBackward ? 1 : 0;
-  bool accumulate = false;
+  bool accumulate = false, accumulate_mtp = false;
   for (const Operation& operation : operations) {
     SLX_CHECK_LT(operation.slot, slots.size());
     Slot& slot = slots[operation.slot];
     if (operation.kind == OperationKind::kForward) {
-      start(work, operation, slot);
+      start(work, operation, slot, accumulate_mtp);
+      accumulate_mtp = true;
       continue;
     }
     const bool is_last = --backwards_left == 0;

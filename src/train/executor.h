@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "mtp_pass.h"
 #include "operations.h"
 #include "passes.h"
 
@@ -31,10 +32,12 @@ struct StepWork {
   tensor::Tensor metrics;  // [kNumLossMetrics] F64, added to
   // What the layers of a microbatch keep for backward; asked before its forward.
   std::function<model::KeepPlan(std::span<const int64_t> indices)> choose_keep;
+  const MtpWork* mtp = nullptr;   // null: no MTP layer is trained
   StageHooks last_backward = {};  // of the last backward alone: gradients are final behind it
 };
 
-// The first backward writes the gradients, the others add to them, in the order of the list.
+// The first backward writes the gradients, the others add to them, in the order of the list. Those
+// of MTP layers go with the forwards, so that they are final before the last backward begins.
 void run_operations(std::span<const Operation> operations, const StepWork& work,
                     std::span<Slot> slots);
 

@@ -18,8 +18,8 @@ int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
   if (!name.starts_with(kLayers)) return 0;
   int64_t layer = -1;
   std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
-  SLX_CHECK(layer >= 0 && layer < num_layers, "{} of {} layers", name, num_layers);
-  return num_layers - layer;
+  SLX_CHECK_GE(layer, 0);
+  return std::max<int64_t>(num_layers - layer, 0);  // 0 also of the MTP layers behind the last
 }
 
 // Walks the group's parameters from the last to the first: store order is layer order.

@@ -7,7 +7,6 @@
 namespace slimexx::train {
 namespace {
 
-constexpr const char* kMtp = "training of multi-token prediction";
 constexpr const char* kHostAdam = "an optimizer in host memory";
 constexpr double kMaxFactor = 1e6;  // a product with it stays finite in float32
 constexpr double kMaxRate = 1e30;   // float32 holds it; a rate that diverges can be tried
@@ -80,11 +79,20 @@ void bind(config::Binder& b, TrainOptions& o) {
            .doc = "Passes over the data under loss_type sft.",
            .min = 1,
            .slime = "num-epoch"});
-  b.later<int64_t>("mtp_num_layers", 0,
-                   {.doc = "Layers that predict further tokens.", .min = 0, .later = kMtp});
-  b.later("enable_mtp_training", false, {.doc = "Train those layers.", .later = kMtp});
-  b.later<double>("mtp_loss_scaling_factor", 0.2,
-                  {.doc = "Weight of their loss.", .min = 0, .later = kMtp, .is_detail = true});
+  b.field("mtp_num_layers", o.mtp_num_layers,
+          {.doc = "The model's first multi-token prediction layers, as many as "
+                  "enable_mtp_training trains. Without it, it has no effect.",
+           .min = 0,
+           .max = 16});
+  b.field(
+      "enable_mtp_training", o.enable_mtp_training,
+      {.doc = "Train mtp_num_layers layers on the tokens of the loss mask, by cross-entropy. "
+              "Nothing else gets a gradient from it, but the gradients' norm, by which clip_grad "
+              "clips, counts theirs. Other such layers are exported as they were loaded."});
+  b.field("mtp_loss_scaling_factor", o.mtp_loss_scaling_factor,
+          {.doc = "Weight of those layers' loss, the mean over layers of the mean over tokens.",
+           .min = 0,
+           .max = kMaxFactor});
   b.end_section();
 }
 

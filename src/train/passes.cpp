@@ -7,15 +7,23 @@ namespace slimexx::train {
 using tensor::DType;
 using tensor::Tensor;
 
-void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
-                 InFlight& f, bool keep) {
+Tensor run_layers(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
+                  InFlight& f, bool keep) {
   build_microbatch(p.ctx, samples, indices, f.microbatch);
+  return p.decoder.forward(p.ctx, p.weights, f.microbatch.batch, keep ? &f.tape : nullptr);
+}
+
+void run_head(const Pass& p, Tensor x, InFlight& f, bool keep) {
   const Microbatch& m = f.microbatch;
   f.log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
   f.entropies = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
-  const Tensor x = p.decoder.forward(p.ctx, p.weights, m.batch, keep ? &f.tape : nullptr);
   model::head_forward(p.ctx, p.decoder.spec().head(), p.weights.head, x, m.rows, m.targets, p.head,
                       f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
+}
+
+void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
+                 InFlight& f, bool keep) {
+  run_head(p, run_layers(p, samples, indices, f, keep), f, keep);
 }
 
 void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,

@@ -35,8 +35,13 @@ struct StageHooks {
   std::function<void()> attention_next = [] {};  // BackwardHooks'
 };
 
-// Log-probs and entropies of samples[indices]. With `keep` what backward needs is on f's tape, at
-// the levels of f.tape.keep.
+// The residual stream behind the last layer for samples[indices], [tokens, hidden size]. With
+// `keep` what backward needs is on f's tape, at the levels of f.tape.keep.
+tensor::Tensor run_layers(const Pass& p, std::span<const Sample> samples,
+                          std::span<const int64_t> indices, InFlight& f, bool keep);
+// Log-probs and entropies, from what run_layers gave.
+void run_head(const Pass& p, tensor::Tensor x, InFlight& f, bool keep);
+// Both.
 void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
                  InFlight& f, bool keep);
 

@@ -16,6 +16,8 @@ using tensor::Arena;
 using tensor::DType;
 using tensor::Tensor;
 
+constexpr int64_t kMetricsBytes = ops::kNumLossMetrics * 8;  // F64
+
 }  // namespace
 
 Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
@@ -35,7 +37,8 @@ Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
       weights_(model::bind_weights(policy, decoder.spec())),
       gradients_(model::bind_gradients(policy, decoder.spec())),
       arena_(device, 0, "activations of one microbatch"),
-      metrics_(device, ops::kNumLossMetrics * 8, "loss metrics"),
+      num_trained_mtp_(decoder.spec().num_trained_mtp()),
+      metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
       parts_(list_gradient_parts(policy, decoder.spec(), min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {}
 
@@ -99,11 +102,20 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   if (!has_attention_next) start_final_parts(ctx);
 }
 
-void Trainer::run_microbatches(std::span<const Sample> samples, const Assignment& assignment,
-                               const StepLoss& loss, std::span<double> metrics) {
+MtpWork Trainer::mtp_work(std::span<const Sample> samples) const {
+  MtpWork work = make_mtp_work(samples, num_trained_mtp_, options_.mtp_loss_scaling_factor);
+  for (int64_t k = 1; k <= num_trained_mtp_; ++k)
+    work.metrics.push_back(metrics_.view(DType::kF64, {ops::kNumLossMetrics}, k * kMetricsBytes));
+  return work;
+}
+
+std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
+                                              const Assignment& assignment, const StepLoss& loss) {
   const ops::Context ctx = context();
-  const Tensor metric_sums = metrics_.view(DType::kF64, {ops::kNumLossMetrics});
-  ops::fill_zero(ctx, metric_sums);
+  const Tensor all_sums =
+      metrics_.view(DType::kF64, {(1 + num_trained_mtp_) * ops::kNumLossMetrics});
+  ops::fill_zero(ctx, all_sums);
+  const MtpWork mtp = mtp_work(samples);
   num_started_parts_ = 0;
   last_stage_done_ = -1;
   StageHooks hooks;
@@ -123,17 +135,20 @@ void Trainer::run_microbatches(std::span<const Sample> samples, const Assignment
                   .microbatches = assignment.mine,
                   .token_weights = weights,
                   .loss = loss.policy,
-                  .metrics = metric_sums,
+                  .metrics = metrics_.view(DType::kF64, {ops::kNumLossMetrics}),
                   .choose_keep =
                       [&](std::span<const int64_t> indices) {
                         const model::KeepPlan keep = choose_keep(samples, indices);
                         if (!indices.empty()) keep_ = keep;
                         return keep;
                       },
+                  .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
                   .last_backward = std::move(hooks)},
                  {&slot, 1});
   optimizer_.start_remaining_parts(ctx);
-  tensor::download(ctx.stream, metrics.data(), metric_sums);
+  std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
+  tensor::download(ctx.stream, sums.data(), all_sums);
+  return sums;
 }
 
 StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
@@ -143,19 +158,24 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   clear_before_backward();
   StepResult result;
   result.learning_rate = learning_rate;
-  run_microbatches(samples, assignment, loss, result.metrics);
+  std::vector<double> sums = run_microbatches(samples, assignment, loss);
 
   constexpr auto kMax = static_cast<size_t>(ops::LossMetric::kLogProbMaxDiff);
-  double largest[1] = {result.metrics[kMax]};
-  dist::all_reduce_sum(host_, result.metrics);
+  constexpr auto kLoss = static_cast<size_t>(ops::LossMetric::kLoss);
+  double largest[1] = {sums[kMax]};
+  dist::all_reduce_sum(host_, sums);
   dist::all_reduce_max(host_, largest);
+  std::copy_n(sums.begin(), ops::kNumLossMetrics, result.metrics);
   result.metrics[kMax] = largest[0];
+  for (size_t at = ops::kNumLossMetrics; at < sums.size(); at += ops::kNumLossMetrics)
+    result.mtp_losses.push_back(sums[at + kLoss]);
   result.num_microbatches = assignment.num_packed;
   result.microbatches_per_rank = std::ssize(assignment.mine);
   for (const auto& sample : samples) {
     const auto length = static_cast<int64_t>(sample.tokens.size());
     result.num_tokens += length;
-    result.flops += 3 * model::forward_flops(decoder_.spec(), length);
+    result.flops += 3 * (model::forward_flops(decoder_.spec(), length) +
+                         model::mtp_forward_flops(decoder_.spec(), length));
   }
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();

@@ -108,6 +108,9 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
   for (const int64_t i : indices)
     weights[static_cast<size_t>(i)].resize(samples[static_cast<size_t>(i)].loss_mask.size());
   const std::vector<int64_t> microbatch(indices.begin(), indices.end());
+  const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
+  MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
+  mtp.metrics.assign(static_cast<size_t>(num_trained_mtp_), metrics);
   Slot slot{ops::planning_context(plan, groups_)};
   run_operations(list_operations(0, 1, 1),
                  {.decoder = decoder_,
@@ -118,8 +121,9 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
                   .microbatches = {&microbatch, 1},
                   .token_weights = weights,
                   .loss = largest,
-                  .metrics = Tensor(nullptr, DType::kF64, device_, {ops::kNumLossMetrics}),
-                  .choose_keep = [&](auto) { return keep; }},
+                  .metrics = metrics,
+                  .choose_keep = [&](auto) { return keep; },
+                  .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr},
                  {&slot, 1});
   return plan.high_water_bytes();
 }

@@ -1,5 +1,6 @@
 #include "slimexx/train/gradient_parts.h"
 
+#include "train/oracle.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {
@@ -42,6 +43,22 @@ TEST(GradientParts, SmallOnesWaitForTheNext) {
   const auto one = list_gradient_parts(policy.store, policy.spec, int64_t{1} << 26);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].range, (dist::Range{0, policy.store.num_elements()}));
+}
+
+// The MTP layers stand behind the head, and backward is through with them before it.
+TEST(GradientParts, MtpLayersGoWithTheHead) {
+  const Oracle policy(test_data_path("golden/oracle/glm4_moe"), true);
+  size_t found = 0;
+  for (const GradientPart& part : list_gradient_parts(policy.store, policy.spec, kAPartALayer)) {
+    for (const auto& info : policy.store.infos()) {
+      const bool is_inside = static_cast<size_t>(info.group) == part.group &&
+                             info.offset >= part.range.begin && info.offset < part.range.end;
+      if (!is_inside || !policy.is_mtp(info)) continue;
+      EXPECT_EQ(part.last_stage, 0) << info.name;
+      ++found;
+    }
+  }
+  EXPECT_GT(found, 10u);
 }
 
 TEST(GradientParts, SmallModelsHaveSmallerOnes) {

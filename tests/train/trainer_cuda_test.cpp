@@ -1,7 +1,11 @@
 // Training steps on the device: the same bits every time, no memory taken once warm, log-probs that
 // do not depend on packing.
 #include <gtest/gtest.h>
+
+#include <cmath>
 #include <cstdio>
+#include <limits>
+#include <tuple>
 
 #include "model/random_model_cuda.h"
 #include "slimexx/ops/policy_loss.h"
@@ -17,13 +21,21 @@ using model::test_device;
 // Of the loss and the gradients' norm: bf16 activations against f32 ones.
 constexpr double kBound = 5e-3;
 
+double norm_of(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) squares += double{value} * value;
+  return std::sqrt(squares);
+}
+
 std::vector<Sample> samples_of(uint64_t seed, int count = 12) {
   return mixed_samples(count, seed, 261);  // the smallest vocabulary of device_spec
 }
 
 struct Policy : RandomModel {
   explicit Policy(const std::string& family, tensor::Device where = test_device())
-      : RandomModel(model::device_spec(family, 0.08), where, true) {}
+      : Policy(model::device_spec(family, 0.08), where) {}
+  Policy(const model::ModelSpec& spec_in, tensor::Device where)
+      : RandomModel(spec_in, where, true) {}
   std::vector<float> all_weights() const {
     std::vector<float> values;
     for (const auto& info : store.infos()) {
@@ -163,6 +175,46 @@ TEST_P(TrainerCuda, NanGradientSkipsTheStep) {
   EXPECT_EQ(first_difference(policy.all_weights(), before), "");
   EXPECT_FALSE(t.step(samples_of(14), full_loss(), 0.01).skipped);
   EXPECT_NE(first_difference(policy.all_weights(), before), "");
+}
+
+// Two MTP layers, of which the second learns through the first: their losses and gradients are
+// those of the CPU, and everything else is as without them, to the bit.
+TEST_P(TrainerCuda, MtpLayersTrainAsOnTheCpuAndLeaveTheRestAlone) {
+  model::ModelSpec spec = model::device_spec(GetParam(), 0.08);
+  const std::string first = "layers." + std::to_string(spec.num_layers()) + ".";
+  const std::string second = "layers." + std::to_string(spec.num_layers() + 1) + ".";
+  spec.mtp.assign(2, {.layer = spec.layers.back()});
+  const auto train = [&](bool trains_mtp, tensor::Device device, int64_t tokens) {
+    for (model::MtpSpec& mtp : spec.mtp) mtp.is_trained = trains_mtp;
+    Policy policy(spec, device);
+    TrainOptions options = options_of(tokens);
+    options.mtp_loss_scaling_factor = 1;
+    StepResult result = trainer(policy, options).step(samples_of(9), full_loss(), 0);
+    std::vector<float> trunk, mtp;
+    for (const auto& info : policy.store.infos()) {
+      std::vector<float> own(static_cast<size_t>(info.num_elements()));
+      policy.store.read_gradients(info, 0, own.data(), info.num_elements());
+      const bool is_mtp = info.name.starts_with(first) || info.name.starts_with(second);
+      std::vector<float>& all = is_mtp ? mtp : trunk;
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return std::tuple(result, trunk, mtp);
+  };
+  for (const int64_t tokens : {4096, 100}) {
+    const auto [got, trunk, mtp] = train(true, test_device(), tokens);
+    const auto [again, same_trunk, same_mtp] = train(true, test_device(), tokens);
+    const auto [without, expected_trunk, zeros] = train(false, test_device(), tokens);
+    const auto [on_cpu, cpu_trunk, expected_mtp] = train(true, {}, tokens);
+    EXPECT_EQ(first_difference(trunk, expected_trunk), "");
+    EXPECT_EQ(first_difference(mtp, same_mtp), "");
+    EXPECT_NEAR(norm_of(mtp) / norm_of(expected_mtp), 1, kBound);
+    ASSERT_EQ(got.mtp_losses.size(), 2u);
+    EXPECT_EQ(got.mtp_losses, again.mtp_losses);
+    for (size_t k = 0; k < 2; ++k)
+      EXPECT_NEAR(got.mtp_losses[k] / on_cpu.mtp_losses[k], 1, kBound) << k;
+    std::printf("%s: MTP losses %.5f, %.5f; gradient norm %.5f for %.5f\n", GetParam().c_str(),
+                got.mtp_losses[0], got.mtp_losses[1], norm_of(mtp), norm_of(expected_mtp));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TrainerCuda, testing::ValuesIn(model::device_families()),

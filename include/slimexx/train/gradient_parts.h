@@ -29,11 +29,11 @@ struct GradientPart {
   size_t group = 0;        // index into ParameterStore::groups()
 };
 
-// Stages of backward: 0 is the head, 1 the last layer, num_layers the first, num_layers + 1 the
-// embedding (a tied one takes from the head too, so that it is final at the end). The parts of a
-// trainable group cover its parameters from the end to the start; all but its last hold at least
-// `min_elements` (0: choose_min_part_elements of the group). Parts of all groups come in the order
-// in which they are final.
+// Stages of backward: 0 is the head with the MTP layers, 1 the last layer, num_layers the first,
+// num_layers + 1 the embedding (a tied one takes from the head too, so that it is final at the
+// end). The parts of a trainable group cover its parameters from the end to the start; all but its
+// last hold at least `min_elements` (0: choose_min_part_elements of the group). Parts of all groups
+// come in the order in which they are final.
 std::vector<GradientPart> list_gradient_parts(const model::ParameterStore& store,
                                               const model::ModelSpec& spec, int64_t min_elements);
 

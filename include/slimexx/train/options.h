@@ -20,6 +20,10 @@ struct TrainOptions {
   std::optional<double> max_logits_gib;  // of the head; see default_max_logits_bytes
   int64_t max_skipped_steps = 10;
   int64_t num_sft_epochs = 1;
+  int64_t mtp_num_layers = 0;
+  bool enable_mtp_training = false;
+  double mtp_loss_scaling_factor = 0.2;
+  int64_t num_trained_mtp() const { return enable_mtp_training ? mtp_num_layers : 0; }
 };
 
 struct OptimizerOptions {

@@ -26,6 +26,7 @@ struct StepLoss {
 
 struct StepResult {
   double metrics[ops::kNumLossMetrics] = {};  // over all ranks
+  std::vector<double> mtp_losses = {};        // mean over its labels, by trained MTP layer
   double gradient_norm = 0;                   // before clipping
   double learning_rate = 0;                   // as given
   bool skipped = false;                       // NaN or Inf gradients: the weights are as before
@@ -41,7 +42,8 @@ struct ActivationBytes {
   int64_t most = 0;   // layers keep everything; more memory would serve nothing
 };
 
-struct Pass;  // passes.h
+struct Pass;     // passes.h
+struct MtpWork;  // mtp_pass.h
 
 // What train.max_logits_gib is where the configuration leaves it out.
 int64_t default_max_logits_bytes(tensor::Device device);
@@ -122,8 +124,10 @@ class Trainer {
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
-  void run_microbatches(std::span<const Sample> samples, const Assignment& assignment,
-                        const StepLoss& loss, std::span<double> metrics);
+  MtpWork mtp_work(std::span<const Sample> samples) const;
+  // Sums of kNumLossMetrics metrics: the loss's, then those of each MTP layer.
+  std::vector<double> run_microbatches(std::span<const Sample> samples,
+                                       const Assignment& assignment, const StepLoss& loss);
 
   const model::Decoder& decoder_;
   model::ParameterStore& policy_;
@@ -136,7 +140,8 @@ class Trainer {
   tensor::Arena arena_;
   bool is_planned_ = false;  // the arena's size is final
   model::KeepPlan keep_ = {};
-  tensor::Buffer metrics_;  // [kNumLossMetrics] f64, sums of one step
+  const int64_t num_trained_mtp_;
+  tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::vector<GradientPart> parts_;
   size_t num_started_parts_ = 0;  // of this step, as is the stage
   int64_t last_stage_done_ = -1;
