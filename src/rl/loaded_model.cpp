@@ -16,12 +16,25 @@
 namespace slimexx::rl {
 namespace {
 
-LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks) {
+void train_mtp(model::ModelSpec& spec, int64_t num_layers, const std::string& directory) {
+  if (num_layers > std::ssize(spec.mtp))
+    throw Error(ErrorCode::kUsage,
+                fmt::format("train.mtp_num_layers is {}, and {} has the weights of {} multi-token "
+                            "prediction layers",
+                            num_layers, directory, spec.mtp.size()),
+                "lower it, turn train.enable_mtp_training off, or take the original checkpoint: "
+                "what Hugging Face's libraries export lacks these layers",
+                "train.mtp_num_layers");
+  for (int64_t i = 0; i < num_layers; ++i) spec.mtp[static_cast<size_t>(i)].is_trained = true;
+}
+
+LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks, int64_t trained_mtp) {
   LoadedModel m;
   m.directory = folder.directory();
   m.folder = std::make_unique<io::HfFolder>(std::move(folder));
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
   model::drop_missing_mtp(m.spec, *m.folder);
+  train_mtp(m.spec, trained_mtp, m.directory);
   m.eos_token_ids = m.folder->eos_token_ids();
   m.layout = make_model_layout(m.spec, ranks);
   m.rank = ranks != nullptr ? ranks->rank : 0;
@@ -30,8 +43,8 @@ LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks) {
 
 // With a store, which holds nothing yet.
 LoadedModel prepare_model(io::HfFolder folder, tensor::Device device, bool with_gradients,
-                          const ModelRanks* ranks) {
-  LoadedModel m = describe_folder(std::move(folder), ranks);
+                          const ModelRanks* ranks, int64_t trained_mtp) {
+  LoadedModel m = describe_folder(std::move(folder), ranks, trained_mtp);
   m.store = std::make_unique<model::ParameterStore>(m.held_parameters(), device, with_gradients);
   return m;
 }
@@ -55,9 +68,10 @@ const std::vector<model::ParameterInfo>& LoadedModel::held_parameters() const {
 }
 
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
-                       bool show_progress, const ModelRanks* ranks) {
+                       bool show_progress, const ModelRanks* ranks, int64_t trained_mtp) {
   observe::Span span("load_model");
-  LoadedModel m = prepare_model(io::HfFolder::open(directory), device, with_gradients, ranks);
+  LoadedModel m =
+      prepare_model(io::HfFolder::open(directory), device, with_gradients, ranks, trained_mtp);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
   try {
     read_weights(*m.store, m, ranks, [&](int64_t n) { bar.advance(n); });
@@ -74,10 +88,11 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
 }
 
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
-                              bool with_gradients, uint64_t seed, const ModelRanks* ranks) {
+                              bool with_gradients, uint64_t seed, const ModelRanks* ranks,
+                              int64_t trained_mtp) {
   observe::Span span("load_model");
-  LoadedModel m =
-      prepare_model(io::HfFolder::open_without_weights(directory), device, with_gradients, ranks);
+  LoadedModel m = prepare_model(io::HfFolder::open_without_weights(directory), device,
+                                with_gradients, ranks, trained_mtp);
   model::init_random_weights(*m.store, m.spec, seed);
   log_debug("{} random parameters ({}) in {}",
             format_count(static_cast<double>(m.store->num_elements())), m.spec.family,
@@ -86,7 +101,7 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
 }
 
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks) {
-  return describe_folder(io::HfFolder::open(directory), ranks);
+  return describe_folder(io::HfFolder::open(directory), ranks, 0);
 }
 
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,

@@ -97,12 +97,18 @@ void check_same_file(const std::string& name, const std::string& checkpoint,
               now);
 }
 
-// Settings that decide what the state of a run is a state of.
-void refuse_change(const config::SettingChange& change) {
+// Settings that decide what the state of a run is a state of. A key that is absent, as in the
+// settings of an older version, has its default.
+void refuse_change(const config::SettingChange& change, bool trains_mtp) {
   const auto is_unset = [](const std::string& value) { return value.empty() || value == "\"\""; };
   const bool swaps_source =
       change.key == "debug.load_rollout" && is_unset(change.before) != is_unset(change.after);
-  if (change.key != "train.loss_type" && !swaps_source) return;
+  const auto is_true = [](const std::string& value) { return value == "true"; };
+  // Masters and moments are those of the layers that were trained.
+  const bool changes_layers = (change.key == "train.enable_mtp_training" &&
+                               is_true(change.before) != is_true(change.after)) ||
+                              (change.key == "train.mtp_num_layers" && trains_mtp);
+  if (change.key != "train.loss_type" && !swaps_source && !changes_layers) return;
   throw Error(ErrorCode::kUsage,
               fmt::format("the checkpoint is of a run with {} \"{}\", and it is \"{}\" now",
                           change.key, change.before, change.after),
@@ -141,9 +147,13 @@ void compare_settings(const std::string& earlier, const std::string& now) {
     return;
   }
   const auto changes = config::list_changes(earlier, now);
+  const auto all = config::list_changes("{}", now);
+  const bool trains_mtp = std::ranges::any_of(all, [](const config::SettingChange& setting) {
+    return setting.key == "train.enable_mtp_training" && setting.after == "true";
+  });
   std::string lines;
   for (const auto& change : changes) {
-    refuse_change(change);
+    refuse_change(change, trains_mtp);
     lines += fmt::format("\n  {}: {} -> {}", change.key,
                          change.before.empty() ? "absent" : change.before,
                          change.after.empty() ? "absent" : change.after);

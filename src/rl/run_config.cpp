@@ -29,6 +29,7 @@ class Validation {
     check_algorithm();
     check_bounds();
     check_schedule();
+    check_mtp();
     check_sizes();
     check_export();
     if (needs_training_) derive_batch();
@@ -211,6 +212,12 @@ class Validation {
       fault("optimizer.lr_wsd_decay_iters",
             fmt::format("is {}, above lr_decay_iters {}", *o.lr_wsd_decay_iters, *o.lr_decay_iters),
             "lower it");
+  }
+
+  void check_mtp() {
+    if (run_.train.enable_mtp_training && run_.train.mtp_num_layers == 0)
+      fault("train.enable_mtp_training", "is true, and train.mtp_num_layers is 0",
+            "say how many layers to train: most checkpoints have 1");
   }
 
   // A rollout is held in memory, and its size is multiplied out below.

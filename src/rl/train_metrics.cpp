@@ -1,5 +1,8 @@
 // Metrics of a rollout's optimizer steps and of its time, by slime's names.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "slimexx/observe/span.h"
@@ -33,6 +36,15 @@ std::vector<std::pair<const char*, ops::LossMetric>> list_loss_metrics(const Rol
   return list;
 }
 
+// The loss of each trained MTP layer, from 1, and their sum.
+void set_mtp_losses(const std::string& prefix, const std::vector<double>& losses,
+                    observe::MetricRow& row) {
+  if (losses.empty()) return;
+  row.set(prefix + "mtp_loss", std::accumulate(losses.begin(), losses.end(), 0.0));
+  for (size_t i = 0; i < losses.size(); ++i)
+    row.set(fmt::format("{}mtp_{}_loss", prefix, i + 1), losses[i]);
+}
+
 // Of the first step, whose weights are those that generated; of all tokens where those were
 // compared.
 void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
@@ -63,7 +75,9 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_
     return sum / steps;
   };
   double norm = 0, microbatches = 0, tokens = 0, skipped = 0;
+  std::vector<double> mtp_losses(rollout.steps.front().mtp_losses.size());
   for (const auto& step : rollout.steps) {
+    for (size_t i = 0; i < mtp_losses.size(); ++i) mtp_losses[i] += step.mtp_losses[i] / steps;
     norm += step.gradient_norm / steps;
     microbatches += static_cast<double>(step.num_microbatches);
     tokens += static_cast<double>(step.num_tokens);
@@ -71,6 +85,7 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_
   }
   for (const auto& [name, metric] : list_loss_metrics(rollout, config))
     row.set(std::string("train/") + name, mean(metric));
+  set_mtp_losses("train/", mtp_losses, row);
   if (!config.is_sft() && !rollout.samples[0].rollout_log_probs.empty()) set_mismatch(rollout, row);
   row.set("train/grad_norm", norm);
   row.set("train/skipped_steps", skipped);
@@ -91,6 +106,7 @@ observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
   const std::string prefix = "train_step/";
   for (const auto& [name, metric] : list_loss_metrics(rollout, config))
     row.set(prefix + name, step.metric(metric));
+  set_mtp_losses(prefix, step.mtp_losses, row);
   row.set(prefix + "grad_norm", step.gradient_norm);
   row.set(prefix + "lr", step.learning_rate);
   row.set(prefix + "skipped_steps", step.skipped ? 1 : 0);

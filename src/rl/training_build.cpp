@@ -62,12 +62,14 @@ int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_sid
 }
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
+  const int64_t trained_mtp = session.config.train.num_trained_mtp();
   trainer_side.policy =
       session.config.debug.random_weights
           ? make_random_model(session.config.model.hf_checkpoint, session.request.device, true,
-                              static_cast<uint64_t>(session.config.data.seed), &session.model_ranks)
+                              static_cast<uint64_t>(session.config.data.seed), &session.model_ranks,
+                              trained_mtp)
           : load_model(session.config.model.hf_checkpoint, session.request.device, true,
-                       session.is_root(), &session.model_ranks);
+                       session.is_root(), &session.model_ranks, trained_mtp);
   rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
   for (int64_t id : session.config.rollout.rollout_stop_token_ids)
     rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
@@ -242,6 +244,9 @@ std::string banner(const TrainingRun& run) {
                       session.config.model.hf_checkpoint, spec.architecture,
                       format_count(static_cast<double>(trainer_side.policy.store->num_elements())),
                       spec.num_layers(), spec.hidden_size, spec.vocab_size);
+  if (const int64_t trained = spec.num_trained_mtp(); trained > 0)
+    text += fmt::format("  mtp       the first {} of {} prediction layers trained beside it\n",
+                        trained, spec.mtp.size());
   text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
                       session.world.are_threads() ? "of one process, which share" : "x",
                       num_threads(), tensor::to_string(session.request.device));

@@ -74,6 +74,21 @@ TEST(CompareSettings, RefusesWhatTheStateCannotGoOnWith) {
   EXPECT_NO_THROW(compare_settings("debug: {load_rollout: c}\n", "debug: {load_rollout: d}\n"));
 }
 
+// Masters and moments are of the layers that are trained.
+TEST(CompareSettings, RefusesToTrainOtherMtpLayers) {
+  const std::string off = "train: {enable_mtp_training: false, mtp_num_layers: 1}\n";
+  const std::string on = "train: {enable_mtp_training: true, mtp_num_layers: 1}\n";
+  EXPECT_THROW(compare_settings(off, on), Error);
+  EXPECT_THROW(compare_settings(on, off), Error);
+  EXPECT_THROW(compare_settings("seed: 1\n", "seed: 1\n" + on), Error) << "of an older version";
+  EXPECT_THROW(compare_settings(on, "train: {enable_mtp_training: true, mtp_num_layers: 2}\n"),
+               Error);
+  EXPECT_NO_THROW(
+      compare_settings(off, "train: {enable_mtp_training: false, mtp_num_layers: 2}\n"));
+  EXPECT_NO_THROW(compare_settings("seed: 1\n", "seed: 1\n" + off));
+  EXPECT_NO_THROW(compare_settings(on + "x: 1\n", on + "x: 2\n"));
+}
+
 TEST_F(ResumeCheck, EarlierSettingsAndRowsAreKept) {
   const std::string dir = (root_ / "now").string();
   write_settings(dir, "a: 1\n");

@@ -28,9 +28,11 @@ struct LoadedModel {
 
 // Reads config.json and the weights; a long load shows a progress bar where show_progress is set.
 // With `ranks`, each rank gets what it holds, and ranks of one host read together; collective over
-// them. Without, this process reads all.
+// them. Without, this process reads all. The first `trained_mtp` MTP layers become trainable;
+// Error(kUsage) where the folder has fewer.
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
-                       bool show_progress = false, const ModelRanks* ranks = nullptr);
+                       bool show_progress = false, const ModelRanks* ranks = nullptr,
+                       int64_t trained_mtp = 0);
 
 // The same but for the weights: `store` stays empty.
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr);
@@ -46,10 +48,11 @@ struct TextSide {
 };
 TextSide load_text_side(const std::string& directory);
 
-// The model that a folder's config.json describes, with random weights: see init_random_weights.
+// The model that a folder's config.json describes, but its MTP layers, with random weights: see
+// init_random_weights.
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
-                              bool with_gradients, uint64_t seed,
-                              const ModelRanks* ranks = nullptr);
+                              bool with_gradients, uint64_t seed, const ModelRanks* ranks = nullptr,
+                              int64_t trained_mtp = 0);
 
 // "cpu" or "cuda" (the device of this rank's number on its host); "" is cpu. Error(kEnvironment)
 // for cuda in a build without, or where that device cannot be used.
