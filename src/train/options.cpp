@@ -11,6 +11,25 @@ constexpr const char* kHostAdam = "an optimizer in host memory";
 constexpr double kMaxFactor = 1e6;  // a product with it stays finite in float32
 constexpr double kMaxRate = 1e30;   // float32 holds it; a rate that diverges can be tried
 
+void bind_mtp(config::Binder& b, TrainOptions& o) {
+  b.field(
+      "mtp_num_layers", o.mtp_num_layers,
+      {.doc = "How many of the model's multi-token prediction layers enable_mtp_training trains, "
+              "from the first on. No effect without that key.",
+       .min = 0,
+       .max = 16});
+  b.field(
+      "enable_mtp_training", o.enable_mtp_training,
+      {.doc = "Train multi-token prediction layers on the tokens of the loss mask, by "
+              "cross-entropy. Nothing else gets a gradient from it, but the gradients' norm, by "
+              "which clip_grad clips, counts theirs. Layers that are not trained, and copies of "
+              "embedding and head in any, are exported as they were loaded."});
+  b.field("mtp_loss_scaling_factor", o.mtp_loss_scaling_factor,
+          {.doc = "Weight of those layers' loss, the mean over layers of the mean over tokens.",
+           .min = 0,
+           .max = kMaxFactor});
+}
+
 }  // namespace
 
 void bind(config::Binder& b, TrainOptions& o) {
@@ -79,20 +98,7 @@ void bind(config::Binder& b, TrainOptions& o) {
            .doc = "Passes over the data under loss_type sft.",
            .min = 1,
            .slime = "num-epoch"});
-  b.field("mtp_num_layers", o.mtp_num_layers,
-          {.doc = "The model's first multi-token prediction layers, as many as "
-                  "enable_mtp_training trains. Without it, it has no effect.",
-           .min = 0,
-           .max = 16});
-  b.field(
-      "enable_mtp_training", o.enable_mtp_training,
-      {.doc = "Train mtp_num_layers layers on the tokens of the loss mask, by cross-entropy. "
-              "Nothing else gets a gradient from it, but the gradients' norm, by which clip_grad "
-              "clips, counts theirs. Other such layers are exported as they were loaded."});
-  b.field("mtp_loss_scaling_factor", o.mtp_loss_scaling_factor,
-          {.doc = "Weight of those layers' loss, the mean over layers of the mean over tokens.",
-           .min = 0,
-           .max = kMaxFactor});
+  bind_mtp(b, o);
   b.end_section();
 }
 

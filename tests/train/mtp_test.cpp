@@ -57,6 +57,10 @@ Outcome run_step(const std::string& family, bool trains_mtp, const TrainOptions&
     };
     Trainer trainer(policy.decoder, policy.store, ranks, dist::data_parallel_groups(ranks), options,
                     unclipped(), 0.9f, {});
+    // What an earlier use of the memory left must not count.
+    for (const auto& info : policy.store.infos())
+      if (info.trainable)
+        std::fill_n(policy.store.gradient(info.id).f32(), info.num_elements(), 7.f);
     Outcome own;
     own.before = values_of(&model::ParameterStore::read_weights);
     own.result = trainer.step(samples(), full_loss(), learning_rate, [&] {
