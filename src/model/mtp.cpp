@@ -44,6 +44,7 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
           .hidden = hidden,
           .joined = allocate_rows(ctx, tokens, 2 * h),
           .layer = empty_tape(layer, x)};
+  // Backward follows at once and would need the same memory to make any of it again.
   allocate_kept(ctx.arena, spec_, layer, tokens, LayerKeep::kAll, tape.layer);
   const ArenaScope scope(ctx.arena);
   const Tensor normed = allocate_rows(ctx, tokens, h);

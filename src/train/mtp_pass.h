@@ -1,6 +1,7 @@
-// The loss of the trained MTP layers on a microbatch, and the gradients of their parameters: of
-// nothing else, as all that they read of the model counts as constant. So the pass is whole between
-// the model's last layer and its head: its memory is free again before the head keeps logits.
+// The loss of the trained MTP layers on a microbatch, and the gradients of their parameters. All
+// that they read of the model counts as constant, so nothing else gets a gradient, and forward,
+// loss and backward are one pass between the model's last layer and its head: its memory is free
+// again before the head keeps logits.
 //
 // Legend as in microbatch.h; depth k = 0, 1, ... counts MTP layers.
 #pragma once

@@ -54,6 +54,8 @@ Trainer::Assignment Trainer::assign(const model::Decoder& decoder,
   a.microbatches = pack_microbatches(lengths, {.dynamic = options_.use_dynamic_batch_size,
                                                .max_tokens = options_.max_tokens_per_gpu,
                                                .micro_batch_size = options_.micro_batch_size});
+  // MTP layers do not count: training them must not move a microbatch to another rank, as sums over
+  // ranks would then differ in their last bits from those of a run without.
   std::vector<double> costs;
   for (const auto& microbatch : a.microbatches) {
     double cost = 0;

@@ -91,6 +91,33 @@ TEST_P(MtpRun, GoesOnFromACheckpointToTheByte) {
               read_bytes(folder_ / "whole/hf/model.safetensors"));
 }
 
+// Ranks share the step's samples and its number of labels.
+TEST_P(MtpRun, GradientsOfTwoRanksAreThoseOfOne) {
+  if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr double kRounding = 1e-5;  // sums of f32 in another order
+  std::vector<Tensors> gradients;
+  std::vector<double> losses;
+  for (const int num_ranks : {0, 2}) {
+    const std::string name = "ranks_" + std::to_string(num_ranks);
+    const Finished f = run_slimexx(
+        num_ranks, arguments(name, {kOn, kOneLayer, "rollout.num_rollout=1",
+                                    "debug.dump_gradients=" + (folder_ / (name + "/dump"))}));
+    ASSERT_EQ(f.status, 0) << f.text();
+    gradients.push_back(read_tensors(folder_ / (name + "/dump/gradients.safetensors")));
+    losses.push_back(number(read_rows(folder_ / (name + "/metrics.jsonl"))[0], "train/mtp_loss"));
+  }
+  EXPECT_NEAR(losses[1], losses[0], kRounding);
+  ASSERT_EQ(gradients[1].size(), gradients[0].size());
+  size_t compared = 0;
+  for (const auto& [name, values] : gradients[0]) {
+    if (!name.starts_with(kLayer)) continue;
+    const Difference d = compare(gradients[1].at(name).data, values.data);
+    EXPECT_LE(d.relative, kRounding) << name << ": norm " << d.norm;
+    ++compared;
+  }
+  EXPECT_GT(compared, 10u);
+}
+
 TEST_P(MtpRun, MoreLayersThanTheModelHasAreRefused) {
   const Finished f = run_slimexx(0, arguments("more", {kOn, "train.mtp_num_layers=2"}));
   EXPECT_EQ(f.status, 2) << f.text();

@@ -1,7 +1,8 @@
-// An MTP layer (multi-token prediction): of token i + 2 it makes a prediction from the hidden state
-// of token i, which the layer before it or the model left, and the embedding of token i + 1:
+// An MTP layer (multi-token prediction) predicts token i + 2 from the model's hidden state of token
+// i and the embedding of token i + 1; the layer behind it predicts one token further, from its
+// output and the embedding of token i + 2:
 //   x = input([norm(embedding); norm(hidden)]);   y = decoder layer(x);   logits = head(norm(y))
-// Attention sees the positions of the hidden states. Decoder runs it, packed sequences only.
+// Rotary positions are those of the hidden states. Decoder runs it, over packed sequences only.
 //
 // Legend: T packed tokens, H hidden size.
 #pragma once
@@ -17,10 +18,10 @@ struct MtpParameters {
   T final_norm;  // [H]; the head behind it is the model's
 };
 
-// What the backward needs, and where forward finds it.
+// What backward needs.
 struct MtpTape {
   Tensor embedded = {};  // [T,H] embeddings
-  Tensor hidden = {};    // [T,H] of the layer before
+  Tensor hidden = {};    // [T,H] what the layer was given
   Tensor joined = {};    // [T,2H] norms of both
   LayerTape layer = {};
 };

@@ -50,8 +50,8 @@ struct MtpSpec {
   LayerSpec layer;
   // Whether the checkpoint repeats the embedding and the head for it (GLM-4.5, DeepSeek-V3).
   bool has_own_embedding = false, has_own_head = false;
-  // Whether this run trains it. The copies above stay as they are: the layer reads the model's own
-  // embedding and head, as engines that draft with it do.
+  // Whether this run trains it; those that it trains come first. The copies above stay as they are:
+  // the layer reads the model's own embedding and head, as engines that draft with it do.
   bool is_trained = false;
 };
 
