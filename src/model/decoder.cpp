@@ -14,6 +14,7 @@
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/embedding.h"
 #include "slimexx/ops/norm.h"
+#include "slimexx/ops/sparse_attention.h"
 
 namespace slimexx::model {
 namespace {
@@ -41,6 +42,18 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
   SLX_CHECK(stage.first_layer >= 0 && stage.first_layer < stage.end_layer &&
                 stage.end_layer <= spec.num_layers(),
             "layers [{}, {}) of {}", stage.first_layer, stage.end_layer, spec.num_layers());
+  // Selections do not cross the border of stages: a layer shares one of its own stage.
+  int64_t last_top_k = 0;
+  for (int64_t layer = stage.first_layer; layer < stage.end_layer; ++layer) {
+    const KeyChoice choice = key_choice(spec.layer(layer));
+    if (choice.selects) last_top_k = choice.top_k;
+    if (choice.shares && choice.top_k != last_top_k)
+      throw Error(ErrorCode::kInput,
+                  fmt::format("layer {} of the stage of layers {} to {} shares the keys that an "
+                              "earlier layer selects, and none in the stage selects {}",
+                              layer, stage.first_layer, stage.end_layer - 1, choice.top_k),
+                  "let stages begin at layers with an indexer of their own", "indexer_types");
+  }
 }
 
 }  // namespace
@@ -76,6 +89,16 @@ LayerPlace place_of(const ModelSpec& spec, const StageRange& stage, const ops::R
           .pages = batch.pages.empty() ? LayerPages{} : batch.pages[static_cast<size_t>(layer)]};
 }
 
+// Where a layer that selects keys puts them: a tape keeps every selection, else the layers that
+// shared `last` are done with it.
+Tensor selection_place(const ops::Context& ctx, const LayerPlace& place, int64_t num_tokens,
+                       bool is_kept, Tensor last) {
+  const int64_t keys = ops::max_sequence_keys(place.batch.attention, num_tokens);
+  const int64_t k = std::clamp<int64_t>(keys, 1, key_choice(place.spec).top_k);
+  if (!is_kept && last.defined() && last.dim(1) == k) return last;
+  return ctx.arena.allocate(DType::kI32, {num_tokens, k});
+}
+
 }  // namespace
 
 Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights, const Batch& batch,
@@ -98,9 +121,13 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     // The layer's output is the next one's input: kept apart if this input is on the tape.
     const bool is_last = layer + 1 == num_layers;
-    const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(), .normed = in.normed};
     const LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
-    LayerTape kept = empty_tape(place.spec, in.x);
+    if (key_choice(place.spec).selects)
+      in.selected = selection_place(ctx, place, tokens, tape != nullptr, in.selected);
+    const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(),
+                         .normed = in.normed,
+                         .selected = in.selected};
+    LayerTape kept = empty_tape(place.spec, in);
     if (tape != nullptr)
       allocate_kept(ctx.arena, spec_, place.spec, tokens, tape->keep.of(layer), kept);
     const auto l = static_cast<size_t>(layer);

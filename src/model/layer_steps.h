@@ -16,8 +16,11 @@ struct LayerPlace {
   LayerPages pages;  // undefined: packed
 };
 
-// A tape of the layer's blocks that holds its input alone.
-LayerTape empty_tape(const LayerSpec& spec, Tensor x);
+KeyChoice key_choice(const LayerSpec& spec);
+
+// A tape of the layer's blocks that holds its input alone: x, and where queries see a selection of
+// keys, the place for it or the one that the layer shares.
+LayerTape empty_tape(const LayerSpec& spec, const LayerInput& input);
 
 // Allocates what `level` keeps of a layer, but x.
 void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec, int64_t num_tokens,

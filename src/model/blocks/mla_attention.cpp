@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/parameter_list.h"
@@ -169,11 +170,17 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
                       n * s.value_dim, {{.axis = 1, .sections = {{n * s.value_dim, s.value_dim}}}});
   p.o_bias =
       list.add_bias_if(s.bias, mine + "o.bias", {{attention + "o_proj.bias", s.hidden_size}});
+  p.indexer = s.indexer
+                  ? declare_indexer(list, *s.indexer, mine + "indexer.", attention + "indexer.")
+                  : no_indexer();
   return p;
 }
 
 void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
+  if (spec.top_k > 0)
+    throw Error(ErrorCode::kInput, "sparse attention does not run on the GPU yet",
+                "use --device cpu", "index_topk");
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,
@@ -198,8 +205,11 @@ double forward_flops(const MlaSpec& s, int64_t num_tokens) {
   const double weights = h * static_cast<double>(s.a_size()) + q_input * per_head(s.head_dim()) +
                          per_head(s.nope_dim + s.value_dim) * static_cast<double>(s.kv_rank) +
                          per_head(s.value_dim) * h;
-  // Scores and values of the expanded form, halved by causality.
-  return 2 * n * weights + n * n * per_head(s.head_dim() + s.value_dim);
+  // Scores and values of the expanded form, halved by causality or for the keys that queries see.
+  const double k = s.top_k > 0 ? std::min(n, static_cast<double>(s.top_k)) : n;
+  const double pairs = n * k - k * k / 2;
+  const double index = s.indexer ? forward_flops(*s.indexer, num_tokens) : 0;
+  return 2 * n * weights + 2 * pairs * per_head(s.head_dim() + s.value_dim) + index;
 }
 
 void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerKeep level,
@@ -225,14 +235,21 @@ void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTap
 }
 
 int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens) {
-  return page_tokens * spec.latent_size() * tensor::dtype_bytes(dtype);
+  const int64_t latent = page_tokens * spec.latent_size() * tensor::dtype_bytes(dtype);
+  return spec.indexer ? latent + page_bytes(*spec.indexer, dtype, page_tokens) : latent;
 }
 
 LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens) {
-  return {.k = Tensor(memory.raw(), dtype, memory.device(),
-                      {num_pages, page_tokens, 1, spec.latent_size()}),
-          .v = {}};
+  LayerPages pages;
+  pages.k =
+      Tensor(memory.raw(), dtype, memory.device(), {num_pages, page_tokens, 1, spec.latent_size()});
+  if (spec.indexer) {
+    char* bytes = memory.data<char>();
+    pages.index_k = Tensor(bytes == nullptr ? nullptr : bytes + pages.k.size_bytes(), dtype,
+                           memory.device(), {num_pages, page_tokens, 1, spec.indexer->head_dim});
+  }
+  return pages;
 }
 
 void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
@@ -250,6 +267,13 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
   if (pages.k.defined())
     ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},
                         batch.slots);
+}
+
+void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+                 const MlaTape& tape, Tensor normed, Tensor selected) {
+  select_keys(ctx, *s.indexer, w.indexer, rotary, batch, pages.index_k, tape.q_normed, normed,
+              selected);
 }
 
 void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
