@@ -40,7 +40,7 @@ TEST(Describe, SaysWhichLayersSelectKeys) {
         "sees 2048 keys by 32 index heads of 128", "layers 75 to 77: latent attention",
         "sees the keys of the indexer before it", "parameters  753329940480 (753.33 B)",
         "753329921024 without the routers' correction biases",
-        "indexers                          196809984"})
+        "indexers                         196809984"})
     EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
 }
 

@@ -37,7 +37,7 @@ const std::vector<Family>& families() {
                                           {"glm4_moe", "oracle/glm4_moe"},
                                           {"glm4_moe_lite", "oracle/glm4_moe_lite"},
                                           {"deepseek_v3", "oracle/deepseek_v3"},
-                                          {"glm_moe_dsa", "oracle/glm_moe_dsa"}};
+                                          {"glm_moe_dsa", "oracle/glm_moe_dsa", 6}};
   return all;
 }
 
