@@ -23,20 +23,6 @@ void check_device_lengths(const char* op, const AttentionLayout& layout, const C
               {layout.device_cu_seqlens.dim(0) - 1});
 }
 
-void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tensor& k,
-                const Tensor& v, const AttentionLayout& layout) {
-  if (layout.page_table.defined()) {
-    check_compute(op, "k", ctx, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", ctx, v, {k.dim(0), layout.page_tokens, k.dim(2), kAny}, Strides::kRows);
-  } else {
-    check_compute(op, "k", ctx, k, {q.dim(0), kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", ctx, v, {q.dim(0), k.dim(1), kAny}, Strides::kRows);
-  }
-  const int64_t kv_heads = k.dim(-2);
-  SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
-            q.dim(1), kv_heads);
-}
-
 }  // namespace
 
 void check_layout(const char* op, const AttentionLayout& layout, const Context& ctx,
@@ -69,6 +55,24 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
       SLX_CHECK_LE(keys, layout.page_table.dim(1) * layout.page_tokens);
   }
 }
+
+namespace {
+
+void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tensor& k,
+                const Tensor& v, const AttentionLayout& layout) {
+  if (layout.page_table.defined()) {
+    check_compute(op, "k", ctx, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
+    check_compute(op, "v", ctx, v, {k.dim(0), layout.page_tokens, k.dim(2), kAny}, Strides::kRows);
+  } else {
+    check_compute(op, "k", ctx, k, {q.dim(0), kAny, q.dim(2)}, Strides::kRows);
+    check_compute(op, "v", ctx, v, {q.dim(0), k.dim(1), kAny}, Strides::kRows);
+  }
+  const int64_t kv_heads = k.dim(-2);
+  SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
+            q.dim(1), kv_heads);
+}
+
+}  // namespace
 
 void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale) {
