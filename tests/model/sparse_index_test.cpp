@@ -8,7 +8,7 @@
 namespace slimexx::model {
 namespace {
 
-constexpr int64_t kLayers = 7, kTopK = 20;
+constexpr int64_t kSparseLayers = 7, kTopK = 20;
 
 ModelSpec sparse_spec(int64_t top_k) {
   ModelSpec spec = random_spec("glm_moe_dsa",
@@ -17,7 +17,7 @@ ModelSpec sparse_spec(int64_t top_k) {
                                 .intermediate_size = 80,
                                 .head_dim = 12,
                                 .max_positions = 96,
-                                .num_layers = kLayers},
+                                .num_layers = kSparseLayers},
                                0.2);
   add_indexers(spec, top_k);
   return spec;
@@ -30,7 +30,7 @@ struct Outputs {
   std::vector<const void*> memory;  // of the ids
 };
 
-Outputs run(int64_t top_k) {
+Outputs run_sparse(int64_t top_k) {
   const ModelSpec spec = sparse_spec(top_k);
   RandomModel model(spec, {}, false);
   const Sequences s = make_sequences({90}, spec.vocab_size, 3);
@@ -56,9 +56,9 @@ Outputs run(int64_t top_k) {
 }
 
 TEST(SparseIndex, LayersShareTheSelectionOfTheLastIndexerBeforeThem) {
-  const Outputs r = run(kTopK);
-  const size_t owner[kLayers] = {0, 0, 0, 3, 3, 3, 6};
-  for (size_t layer = 0; layer < kLayers; ++layer) {
+  const Outputs r = run_sparse(kTopK);
+  const size_t owner[kSparseLayers] = {0, 0, 0, 3, 3, 3, 6};
+  for (size_t layer = 0; layer < kSparseLayers; ++layer) {
     EXPECT_EQ(r.memory[layer], r.memory[owner[layer]]) << layer;
     for (size_t other = 0; other < layer; ++other)
       if (owner[other] != owner[layer]) {
@@ -69,7 +69,7 @@ TEST(SparseIndex, LayersShareTheSelectionOfTheLastIndexerBeforeThem) {
 
 // What a layer sees matters from the first query on that leaves keys out, and not before.
 TEST(SparseIndex, QueriesWithFewKeysHaveTheBitsOfDenseAttention) {
-  const Outputs sparse = run(kTopK), dense = run(90);
+  const Outputs sparse = run_sparse(kTopK), dense = run_sparse(90);
   const size_t width = sparse.out.size() / 90, few = kTopK * width;
   const auto rows = [&](const Outputs& r, size_t begin, size_t end) {
     return std::vector<float>(r.out.begin() + static_cast<int64_t>(begin),
@@ -86,7 +86,7 @@ TEST(SparseIndex, QueriesWithFewKeysHaveTheBitsOfDenseAttention) {
 // Random weights choose neither the first keys nor the last, so what other tests compare is a
 // choice.
 TEST(SparseIndex, SelectionsAreSpreadOverTheSequence) {
-  const Outputs r = run(kTopK);
+  const Outputs r = run_sparse(kTopK);
   for (const size_t layer : {0, 3, 6}) {
     const std::vector<int32_t>& ids = r.selected[layer];
     std::vector<int> early(90);
@@ -99,7 +99,8 @@ TEST(SparseIndex, SelectionsAreSpreadOverTheSequence) {
 TEST(SparseIndex, AStageBeginsAtAnIndexer) {
   const ModelSpec spec = sparse_spec(kTopK);
   const auto stage = [&](int64_t first) {
-    Decoder(spec, {}, 64, {.first_layer = first, .end_layer = kLayers, .has_embedding = false});
+    Decoder(spec, {}, 64,
+            {.first_layer = first, .end_layer = kSparseLayers, .has_embedding = false});
   };
   stage(3);
   stage(6);
