@@ -14,7 +14,6 @@
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/embedding.h"
 #include "slimexx/ops/norm.h"
-#include "slimexx/ops/sparse_attention.h"
 
 namespace slimexx::model {
 namespace {
@@ -89,16 +88,6 @@ LayerPlace place_of(const ModelSpec& spec, const StageRange& stage, const ops::R
           .pages = batch.pages.empty() ? LayerPages{} : batch.pages[static_cast<size_t>(layer)]};
 }
 
-// Where a layer that selects keys puts them: a tape keeps every selection, else the layers that
-// shared `last` are done with it.
-Tensor selection_place(const ops::Context& ctx, const LayerPlace& place, int64_t num_tokens,
-                       bool is_kept, Tensor last) {
-  const int64_t keys = ops::max_sequence_keys(place.batch.attention, num_tokens);
-  const int64_t k = std::clamp<int64_t>(keys, 1, key_choice(place.spec).top_k);
-  if (!is_kept && last.defined() && last.dim(1) == k) return last;
-  return ctx.arena.allocate(DType::kI32, {num_tokens, k});
-}
-
 }  // namespace
 
 Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights, const Batch& batch,
@@ -122,8 +111,10 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
     // The layer's output is the next one's input: kept apart if this input is on the tape.
     const bool is_last = layer + 1 == num_layers;
     const LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
+    // A tape keeps every selection; else the layers that shared the last one are done with it.
     if (key_choice(place.spec).selects)
-      in.selected = selection_place(ctx, place, tokens, tape != nullptr, in.selected);
+      in.selected =
+          allocate_selection(ctx, place, tokens, tape == nullptr ? in.selected : Tensor{});
     const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(),
                          .normed = in.normed,
                          .selected = in.selected};

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/layer_steps.h"
 #include "model/of_kind.h"
 #include "model/parameter_list.h"
 #include "slimexx/ops/norm.h"
+#include "slimexx/ops/sparse_attention.h"
 
 namespace slimexx::model {
 namespace {
@@ -189,6 +192,14 @@ LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec,
 
 KeyChoice key_choice(const LayerSpec& spec) {
   return std::visit([](const auto& block) { return key_choice(block); }, spec.attention);
+}
+
+Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, int64_t num_tokens,
+                          Tensor reused) {
+  const int64_t keys = ops::max_sequence_keys(place.batch.attention, num_tokens);
+  const int64_t k = std::clamp<int64_t>(keys, 1, key_choice(place.spec).top_k);
+  if (reused.defined() && reused.dim(1) == k) return reused;
+  return ctx.arena.allocate(DType::kI32, {num_tokens, k});
 }
 
 LayerTape empty_tape(const LayerSpec& spec, const LayerInput& input) {
