@@ -71,7 +71,7 @@ void attend(const ops::Context& ctx, const LayerPlace& place, const LayerParamet
             const LayerTape& tape) {
   const Batch batch = seen_batch(place, tape);
   const auto attend_in = [&](const auto& spec) {
-    attend(ctx, spec, of_kind<Tensor>(spec, w.attention), batch, place.pages,
+    attend(ctx, spec, of_kind<Tensor>(spec, w.attention), place.rotary, batch, place.pages,
            tape_of_kind(spec, tape.attention));
   };
   std::visit(attend_in, place.spec.attention);

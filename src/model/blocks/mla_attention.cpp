@@ -44,19 +44,6 @@ Tensor heads(Tensor rows, const MlaSpec& s, int64_t width) {
   return rows.split_last({s.num_heads, width});
 }
 
-void rotate(const ops::Context& ctx, Tensor x, const ops::RotaryTable& rotary, const Batch& batch,
-            bool inverse) {
-  ops::rotary(ctx, x, rotary.cos, rotary.sin, batch.positions, rotary.style, inverse);
-}
-
-// Heads of [T,n,Dn+Dr]: the parts of a head one behind the other, as backward wants them.
-Tensor join_heads(const ops::Context& ctx, const MlaSpec& s, Tensor nope, Tensor rope) {
-  const Tensor joined = ctx.arena.allocate(nope.dtype(), {nope.dim(0), s.num_heads, s.head_dim()});
-  ops::copy_head_columns(ctx, joined, 0, nope, 0, s.nope_dim);
-  ops::copy_head_columns(ctx, joined, s.nope_dim, rope, 0, s.rope_dim);
-  return joined;
-}
-
 struct HeadGradients {
   Tensor dq;       // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
   Tensor dnormed;  // [T,Rkv] of the normed latent
@@ -84,8 +71,14 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
-  const Tensor queries = join_heads(ctx, s, q.nope, q.rope);
-  const Tensor keys = join_heads(ctx, s, heads(k_nope, s, s.nope_dim), latent.rope);
+  // The parts of a head one behind the other.
+  const Tensor queries = heads(rows(n * s.head_dim()), s, s.head_dim());
+  const Tensor keys = heads(rows(n * s.head_dim()), s, s.head_dim());
+  ops::copy_head_columns(ctx, queries, 0, q.nope, 0, s.nope_dim);
+  ops::rotate_head_columns(ctx, queries, s.nope_dim, q.rope, 0, s.rope_dim, rotary, batch.positions,
+                           false);
+  ops::copy_head_columns(ctx, keys, 0, heads(k_nope, s, s.nope_dim), 0, s.nope_dim);
+  ops::copy_head_columns(ctx, keys, s.nope_dim, latent.rope, 0, s.rope_dim);
   const Tensor dqueries = rows(n * s.head_dim()), dkeys = rows(n * s.head_dim());
   const Tensor dv = rows(n * s.value_dim);
   const Tensor dq_heads = heads(dqueries, s, s.head_dim()),
@@ -97,10 +90,11 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
 
   const QueryViews dq = split_queries(d.dq, s);
   ops::copy_head_columns(ctx, dq.nope, 0, dq_heads, 0, s.nope_dim);
-  ops::copy_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim);
-  rotate(ctx, dq.rope, rotary, batch, true);
+  ops::rotate_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim, rotary,
+                           batch.positions, true);
+  const Tensor drope = d.drope.split_last({1, s.rope_dim});
   ops::sum_head_columns(ctx, d.drope, dk_heads, s.nope_dim);
-  rotate(ctx, d.drope.split_last({1, s.rope_dim}), rotary, batch, true);
+  ops::rotate_head_columns(ctx, drope, 0, drope, 0, s.rope_dim, rotary, batch.positions, true);
   const Tensor dk_nope = k_nope;
   ops::copy_head_columns(ctx, heads(dk_nope, s, s.nope_dim), 0, dk_heads, 0, s.nope_dim);
   ops::matmul_backward_weight(ctx, flat(g.k_weight), {}, dk_nope, normed, accumulate);
@@ -259,14 +253,8 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
   if (s.q_rank > 0)
     ops::rms_norm_forward(ctx, tape.q_normed, tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s));
   ops::matmul_forward(ctx, tape.q, s.q_rank > 0 ? tape.q_normed : normed, w.q_weight, {});
-  rotate(ctx, split_queries(tape.q, s).rope, rotary, batch, false);
-  const LatentViews raw = split_latent(tape.a, s), latent = split_latent(tape.latent, s);
-  ops::rms_norm_forward(ctx, latent.normed, raw.normed, w.kv_norm, eps_of(s));
-  ops::copy_head_columns(ctx, latent.rope, 0, raw.rope, 0, s.rope_dim);
-  rotate(ctx, latent.rope, rotary, batch, false);
-  if (pages.k.defined())
-    ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},
-                        batch.slots);
+  ops::latent_rows_forward(ctx, tape.latent, tape.a.columns(s.q_rank, s.a_size()), w.kv_norm,
+                           eps_of(s), rotary, batch.positions, pages.k, batch.slots);
 }
 
 void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
@@ -277,14 +265,16 @@ void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
 }
 
 void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
-            const Batch& batch, const LayerPages& pages, const MlaTape& tape) {
+            const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+            const MlaTape& tape) {
   const tensor::ArenaScope scope(ctx.arena);
   const int64_t tokens = tape.q.dim(0), n = s.num_heads;
   const QueryViews q = split_queries(tape.q, s);
   const Tensor queries = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.latent_size()});
   const Tensor out = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.kv_rank});
   ops::head_matmul_backward_input(ctx, queries, q.nope, w.k_weight);  // q W_K: K is Dn
-  ops::copy_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim);
+  ops::rotate_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim, rotary, batch.positions,
+                           false);
   const Tensor keys = pages.k.defined() ? pages.k : tape.latent.split_last({1, s.latent_size()});
   ops::attention_forward(ctx, out, tape.lse, queries, keys, keys, batch.attention, scale_of(s));
   ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);

@@ -24,7 +24,9 @@ void norm_forward(Tensor y, Tensor x, Tensor w, float eps);
 void layer_norm_forward(Tensor y, Tensor x, Tensor w, Tensor b, float eps);
 void norm_backward(Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float eps, bool accumulate);
 
-void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse);
+// Of every head's elements from `first` on.
+void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse,
+            int64_t first = 0);
 
 void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);

@@ -86,7 +86,8 @@ inline void select_keys(const ops::Context&, const GqaSpec&, const GqaParameters
                         Tensor /*normed*/, Tensor /*selected*/) {}
 // tape.attention and tape.lse.
 void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
-            const Batch& batch, const LayerPages& pages, const GqaTape& tape);
+            const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+            const GqaTape& tape);
 // o[T,H] from tape.attention.
 void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const GqaTape& tape, Tensor o);

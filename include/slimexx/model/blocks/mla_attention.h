@@ -40,7 +40,7 @@ struct MlaTape {
   Tensor a = {};          // [T,Rq+Rkv+Dr] before the norms and the rotation
   Tensor q_normed = {};   // [T,Rq]
   Tensor latent = {};     // [T,Rkv+Dr]: the normed latent, then the rotated key that heads share
-  Tensor q = {};          // [T,n(Dn+Dr)] in the order of q_weight, rotated
+  Tensor q = {};          // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
   Tensor attention = {};  // [T,n Dv]
   Tensor lse = {};        // [T,n] f32
 };
@@ -95,7 +95,8 @@ void select_keys(const ops::Context& ctx, const MlaSpec& spec, const MlaParamete
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const MlaTape& tape, Tensor normed, Tensor selected);
 void attend(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
-            const Batch& batch, const LayerPages& pages, const MlaTape& tape);
+            const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+            const MlaTape& tape);
 void project_out(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
                  const MlaTape& tape, Tensor o);
 void backward(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
