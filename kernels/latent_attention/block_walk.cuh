@@ -67,11 +67,13 @@ struct BlockWalk : Form {
     n += last - first;
   }
 
+  // Scores follow products in the tensor cores' queue, or, where keys come late, a block is
+  // released as soon as its own products are done.
   __device__ __forceinline__ void walk_even(int first, int last, int keys, int first_masked) {
     this->issue_scores(n, keys - first * kBlock);
     for (int block = first; block < last; block += 2) {
       const uint32_t at = n + block - first;
-      if (block > first) {  // the values of the block before were issued before these scores
+      if (!Form::kKeysComeLate && block > first) {
         wgmma_wait<1>();
         release_block(at - 1);
       }
@@ -83,16 +85,18 @@ struct BlockWalk : Form {
       this->issue_own_values(at);
       this->add_weights();
       if (block + 1 < last) {
+        if (Form::kKeysComeLate) finish_block(at);
         this->read_mail(decay);
-        this->await_products();
-        release_block(at);
+        if (!Form::kKeysComeLate) finish_block(at);
         this->decay_output(decay);
         this->issue_other_values(at + 1);
-        if (block + 2 < last) this->issue_scores(at + 2, keys - (block + 2) * kBlock);
+        if (block + 2 < last) {
+          if (Form::kKeysComeLate) finish_block(at + 1);
+          this->issue_scores(at + 2, keys - (block + 2) * kBlock);
+        }
       }
     }
-    this->await_products();
-    release_block(n + last - first - 1);
+    finish_block(n + last - first - 1);
   }
 
   __device__ __forceinline__ void walk_odd(int first, int last, int keys, int first_masked) {
@@ -101,11 +105,7 @@ struct BlockWalk : Form {
     for (int block = first; block < last; block += 2) {
       const uint32_t at = n + block - first;
       const bool own = block + 1 < last;
-      if (own) {
-        this->issue_scores(at + 1, keys - (block + 1) * kBlock);
-        this->await_products();
-        if (release_queries && block + 3 >= last) release(shared.queries_empty());
-      }
+      if (!Form::kKeysComeLate && own) form_scores(at + 1, block + 1, last, keys);
       Decay decay;
       this->read_mail(decay);
       // Complete long since: the other warpgroup's scores needed them. This makes them visible.
@@ -114,17 +114,30 @@ struct BlockWalk : Form {
       }
       this->decay_output(decay);
       this->issue_other_values(at);
+      if (Form::kKeysComeLate) {
+        finish_block(at);
+        if (own) form_scores(at + 1, block + 1, last, keys);
+      }
       if (own) this->weigh(at + 1, block + 1, block + 1 >= first_masked, decay);
-      this->await_products();
-      release_block(at);
+      if (!Form::kKeysComeLate) finish_block(at);
       if (own) {
         this->decay_output(decay);
         this->issue_own_values(at + 1);
         this->add_weights();
-        this->await_products();
-        release_block(at + 1);
+        finish_block(at + 1);
       }
     }
+  }
+
+  __device__ __forceinline__ void form_scores(uint32_t block_n, int block, int last, int keys) {
+    this->issue_scores(block_n, keys - block * kBlock);
+    this->await_products();
+    if (release_queries && block + 2 >= last) release(shared.queries_empty());
+  }
+
+  __device__ __forceinline__ void finish_block(uint32_t block_n) {
+    this->await_products();
+    release_block(block_n);
   }
 };
 

@@ -112,9 +112,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The same in all lanes, and the compiler may know.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
-    if (threadIdx.x < 32) {
-      load_items<false>(problem.attention, {query_map, query_rotary_map, key_map, key_rotary_map},
-                        shared);
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+    if (warp < 3) {
+      load_items_together(problem.attention, {query_map, query_rotary_map, key_map, key_rotary_map},
+                          shared, warp);
     }
   } else if (group == 0) {
     compute_items<0, kRows>(problem, {shared.base});

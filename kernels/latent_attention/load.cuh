@@ -1,4 +1,4 @@
-// The producer: one warp that takes items and copies their queries and keys into shared memory.
+// The producer: takes items and copies their queries and keys into shared memory.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tensor_map.cuh"
@@ -19,7 +19,8 @@ struct Loader {
   const attention::Problem& problem;
   Maps maps;
   Shared shared;
-  uint32_t block_count = 0;  // of the launch's walk so far
+  int first_part = 0, last_part = 3;  // of each block, that this warp loads
+  uint32_t block_count = 0;           // of the launch's walk so far
   uint32_t item_count = 0;
 
   // A block is copied in pieces of problem.box_rows keys (a page, or all 64): lane i copies every
@@ -60,7 +61,7 @@ struct Loader {
     const uint32_t n = block_count++, parity = stage_parity(n) ^ 1;
     const int lane = threadIdx.x % 32, step = 32 / pieces();
     const int present = __popc(__ballot_sync(0xffffffffu, row >= 0) & ((1u << pieces()) - 1));
-    for (int part = 0; part < 3; ++part) {
+    for (int part = first_part; part < last_part; ++part) {
       wait(shared.empty(n, part), parity);
       const int first = part * (kValueBoxes / 2), end = min(first + kValueBoxes / 2, kBoxes);
       if (lane < end - first) {
@@ -78,9 +79,8 @@ struct Loader {
   }
 
   // Page numbers are read one block ahead.
-  __device__ __forceinline__ void load(const Item& item) {
+  __device__ __forceinline__ void load_keys(const Item& item) {
     int row = find_row(item, item.first_block);
-    load_queries(item);
     for (int block = item.first_block; block < item.last_block; ++block) {
       const int next = find_row(item, block + 1);
       load_block(row);
@@ -89,6 +89,7 @@ struct Loader {
   }
 };
 
+// One warp: items, their queries and keys.
 template <bool kWhole, class Shared>
 __device__ __forceinline__ void load_items(const attention::Problem& problem, const Maps& maps,
                                            Shared shared) {
@@ -104,12 +105,36 @@ __device__ __forceinline__ void load_items(const attention::Problem& problem, co
       if (kWhole && threadIdx.x == 0) {
         next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
       }
-      loader.load(item);
+      loader.load_queries(item);
+      loader.load_keys(item);
     }
     index = kWhole ? __shfl_sync(0xffffffffu, next, 0) : next;
   }
   item.rows = 0;
   items.put(item);
+}
+
+// The same by three warps, where copies must start at once: warp 0 and 1 load keys, a half of the
+// values each and warp 1 the last box, warp 2 items and queries.
+template <class Shared>
+__device__ __forceinline__ void load_items_together(const attention::Problem& problem,
+                                                    const Maps& maps, Shared shared, int warp) {
+  Loader<Shared> loader{problem, maps, shared, warp, warp == 0 ? 1 : 3};
+  ItemQueue items = shared.items();
+  WorkCursor cursor;
+  Item item;
+  for (int index = blockIdx.x; find_item<false, Shared::kQueryRows>(problem, cursor, index, item);
+       index += gridDim.x) {
+    if (item.first_block >= item.last_block) continue;
+    if (warp < 2) {
+      loader.load_keys(item);
+    } else {
+      items.put(item);
+      loader.load_queries(item);
+    }
+  }
+  item.rows = 0;
+  if (warp == 2) items.put(item);
 }
 
 }  // namespace slimexx::kernels::latent_attention

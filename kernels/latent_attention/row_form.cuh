@@ -17,7 +17,8 @@ __device__ __forceinline__ int row_of_thread() {
 template <int kThisGroup>
 struct RowForm {
   static constexpr int kGroup = kThisGroup;
-  static constexpr int kOwnRows = 2;  // of a thread
+  static constexpr int kOwnRows = 2;            // of a thread
+  static constexpr bool kKeysComeLate = false;  // many tiles read them from L2
   using Layout = Shared<kTileRows, 0>;
   Layout shared;
   float c;
