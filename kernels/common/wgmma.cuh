@@ -181,6 +181,11 @@ __device__ __forceinline__ void wgmma_k16(float (&d)[128], uint64_t desc_a, uint
 }
 
 // B with its N along the rows.
+__device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[64], uint64_t desc_a, uint64_t desc_b,
+                                                   bool accumulate) {
+  SLX_WGMMA_TURNED(128, SLX_TENS6 SLX_NAMES4(6), SLX_ALL(SLX_REGS64(0)), "%64", "%65", "%66",
+                   "0, 1");
+}
 __device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[128], uint64_t desc_a,
                                                    uint64_t desc_b, bool accumulate) {
   SLX_WGMMA_TURNED(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130",

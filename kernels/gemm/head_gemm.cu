@@ -92,19 +92,28 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
   return start_variant<Tile>(p, config, sm_count, stream, StoreHead{});
 }
 
+// Few tokens: the weights of a head take longer to come than to multiply, so more blocks load them.
+bool wants_wide_tiles(const HeadGemmArgs& args, int64_t features) {
+  const int64_t tiles = divide_up(args.tokens, 128) * args.heads * divide_up(features, 256);
+  return features > 128 && tiles >= kMultiprocessors;
+}
+
 }  // namespace
 
 const char* launch_head_gemm(const HeadGemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.tokens == 0) return nullptr;
-  return args.n > 128 ? launch<HeadPlainTile<128, 256>>(args, args.n, args.k, stream)
-                      : launch<HeadPlainTile<128, 128>>(args, args.n, args.k, stream);
+  return wants_wide_tiles(args, args.n)
+             ? launch<HeadPlainTile<128, 256>>(args, args.n, args.k, stream)
+             : launch<HeadPlainTile<128, 128>>(args, args.n, args.k, stream);
 }
 
 const char* launch_head_input_grad(const HeadGemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.tokens == 0) return nullptr;
-  return launch<HeadTurnedTile<128, 256>>(args, args.k, args.n, stream);
+  return wants_wide_tiles(args, args.k)
+             ? launch<HeadTurnedTile<128, 256>>(args, args.k, args.n, stream)
+             : launch<HeadTurnedTile<128, 128>>(args, args.k, args.n, stream);
 }
 
 }  // namespace slimexx::kernels
