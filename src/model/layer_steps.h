@@ -13,7 +13,8 @@ struct LayerPlace {
   const LayerSpec& spec;
   const ops::RotaryTable& rotary;
   const Batch& batch;
-  LayerPages pages;  // undefined: packed
+  LayerPages pages;           // undefined: packed
+  RouterBalance router = {};  // of backward
 };
 
 // A tape of the layer's blocks that holds its input alone.
