@@ -7,30 +7,13 @@
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/stmatrix.cuh"
-#include "kernels/common/wgmma.cuh"
+#include "kernels/common/wgmma_turned_a.cuh"
 
 namespace slimexx::kernels::attention {
 
 // Descriptor of 64 rows of 128 bytes that lie in groups of 8, `stride` bytes apart.
 __device__ __forceinline__ uint64_t describe_rows(uint32_t address, uint32_t stride) {
   return describe_swizzled_tile(address) + (static_cast<uint64_t>((stride - 1024) >> 4) << 32);
-}
-
-// D += A B^T, A with its 64 rows along the rows of its tile in memory; both in shared memory.
-__device__ __forceinline__ void wgmma_k16_transposed_a(float (&d)[4], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, "
-      "1, 1, 1, 1, 0;\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "l"(a), "l"(b));
-}
-__device__ __forceinline__ void wgmma_k16_transposed_a(float (&d)[8], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "%8, %9, 1, 1, 1, 1, 0;\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7])
-      : "l"(a), "l"(b));
 }
 
 template <int kHeadDim, int kRows>

@@ -63,7 +63,7 @@ struct FewRowsWalk {
     for (int k = 0; k < kBlock / 16; ++k) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        wgmma_k16_transposed_a(
+        wgmma_k16_turned_a(
             output[part], rows_of_values + ((k * Ring::kPieceBytes + part * Ring::kHalfBytes) >> 4),
             weights + (k / 4 * Layout::kTileBytes >> 4) + (k % 4) * kDescriptorStepK16);
       }

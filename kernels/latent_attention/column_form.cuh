@@ -8,54 +8,10 @@
 // keys of all four warps: the weights go through shared memory too, and threads 8 r + k and so on
 // add up chain k of rows r, r + 16 while the tensor cores take the values.
 #pragma once
-#include "kernels/latent_attention/block_walk.cuh"
+#include "kernels/common/wgmma_turned_a.cuh"
+#include "kernels/latent_attention/column_exchange.cuh"
 
 namespace slimexx::kernels::latent_attention {
-
-// D += A B^T, A with its 64 rows along the rows of its tile in memory; both in shared memory.
-template <int kCount>
-__device__ __forceinline__ void wgmma_k16_turned_a(float (&d)[kCount], uint64_t a, uint64_t b) {
-  static_assert(kCount == 4 || kCount == 8 || kCount == 12 || kCount == 16);
-  if constexpr (kCount == 4) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, "
-        "1, 1, 1, 1, 0;\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "l"(a), "l"(b));
-  } else if constexpr (kCount == 8) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, 1, 1, 1, 1, 0;\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7])
-        : "l"(a), "l"(b));
-  } else if constexpr (kCount == 12) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
-        "%8, %9, %10, %11}, %12, %13, 1, 1, 1, 1, 0;\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
-        : "l"(a), "l"(b));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
-        "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 1, 0;\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15])
-        : "l"(a), "l"(b));
-  }
-}
-
-// Of a warpgroup, behind each other: maxima [4 warps][kRows], chains [kRows][8][8]. The pitches, in
-// floats, let a warp's accesses meet different banks.
-template <int kRows>
-struct ColumnScratch {
-  static constexpr uint32_t kChainPitch = 8 + 2;
-  static constexpr uint32_t kRowPitch = 8 * kChainPitch + 8;
-  static constexpr uint32_t kChainsAt = 4 * kRows * 4;
-  static constexpr uint32_t kBytes = kChainsAt + kRows * kRowPitch * 4;
-};
 
 template <int kThisGroup, int kRows>
 struct ColumnForm {
@@ -146,55 +102,6 @@ struct ColumnForm {
     }
   }
 
-  // The highest score of each of the thread's rows over the keys of the block.
-  __device__ __forceinline__ void find_highest(float (&highest)[kOwnRows]) {
-    const uint32_t maxima = shared.scratch(kGroup) + threadIdx.x % 4 * 8;
-    const int warp = static_cast<int>(threadIdx.x % 128) / 32;
-#pragma unroll
-    for (int n = 0; n < kOwnRows; ++n) {
-      const int at = n / 2 * 4 + n % 2;
-      highest[n] = fmaxf(scores[at], scores[at + 2]);
-#pragma unroll
-      for (int lanes = 4; lanes < 32; lanes *= 2) {
-        highest[n] = fmaxf(highest[n], __shfl_xor_sync(0xffffffffu, highest[n], lanes));
-      }
-    }
-    if (threadIdx.x % 32 < 4) {
-#pragma unroll
-      for (int n = 0; n < kOwnRows; n += 2) {
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(maxima + (warp * kRows + 4 * n) * 4),
-                     "f"(highest[n]), "f"(highest[n + 1])
-                     : "memory");
-      }
-    }
-    sync_named(kOwnBarrier + kGroup, 128);
-#pragma unroll
-    for (int n = 0; n < kOwnRows; n += 2) {
-#pragma unroll
-      for (int other = 0; other < 4; ++other) {
-        float low, high;
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(low), "=f"(high)
-                     : "r"(maxima + (other * kRows + 4 * n) * 4)
-                     : "memory");
-        highest[n] = other == 0 ? low : fmaxf(highest[n], low);
-        highest[n + 1] = other == 0 ? high : fmaxf(highest[n + 1], high);
-      }
-    }
-  }
-
-  // P [kRows][64 keys] in bf16, as the second operand of the next product.
-  __device__ __forceinline__ void store_weights(uint32_t block_n) const {
-    const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x % 128) / 32;
-    const uint32_t to =
-        shared.weights(block_n) + swizzled_offset(lane % 8, warp * 2 + lane / 8 % 2);
-#pragma unroll
-    for (int g = 0; g < kRows / 8; ++g) {
-      const float* s = scores + 4 * g;
-      store_matrices_transposed(to + g * 1024, pack_bf16(s[0], s[1]), pack_bf16(s[2], s[3]));
-    }
-  }
-
   // Scores become weights, here and for the other warpgroup. The maxima are those before the block.
   __device__ __forceinline__ void weigh(uint32_t block_n, int block, bool masked,
                                         float (&decay)[kOwnRows]) {
@@ -208,7 +115,7 @@ struct ColumnForm {
       }
     }
     float highest[kOwnRows], offset[kOwnRows];
-    find_highest(highest);
+    find_highest<kRows>(scores, shared.scratch(kGroup), kOwnBarrier + kGroup, highest);
 #pragma unroll
     for (int n = 0; n < kOwnRows; ++n) {
       const attention::BlockScale scale = attention::raise_maximum(maximum[n], highest[n], c);
@@ -219,7 +126,7 @@ struct ColumnForm {
     for (int i = 0; i < kRows / 2; ++i) {
       scores[i] = attention::weigh_score(scores[i], c, offset[i / 4 * 2 + i % 2]);
     }
-    store_weights(block_n);
+    store_weights<kRows>(scores, shared.weights(block_n));
     // Key 8 (2 w + i) + k is the (2 w + i)-th of chain k.
     const uint32_t chain = shared.scratch(kGroup) + Scratch::kChainsAt +
                            (lane / 4 * Scratch::kChainPitch + 2 * warp) * 4;

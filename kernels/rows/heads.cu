@@ -1,6 +1,7 @@
 // Columns of heads: copied between heads of different widths, added over heads, rotated, and rows
-// to their pages. A thread moves eight elements, or rotates one pair.
-#include "kernels/rows/launch.cuh"
+// to their pages; and the rows of latent attention, normed, rotated and put there. A thread moves
+// eight elements, or rotates one pair.
+#include "kernels/rows/row_sum.cuh"
 #include "slimexx/kernels/rows.h"
 
 namespace slimexx::kernels {
@@ -49,22 +50,77 @@ __global__ void __launch_bounds__(kThreads)
   store_chunk<true>(y + token * y_stride + at, pack(sum), kChunk);
 }
 
-// The arithmetic of head_lanes.cuh: the first product of each sum is not rounded.
+// A pair of the first rotary_dim elements, rotated with the arithmetic of head_lanes.cuh: the first
+// product of each sum is not rounded. Pairs behind those are neighbours, and are copied. x may be
+// y.
+template <bool kBack>
+__device__ __forceinline__ void rotate_pair(Bf16* y, const Bf16* x, const RotaryTables& t,
+                                            int64_t token, int pair) {
+  const int rotated = static_cast<int>(t.rotary_dim) / 2;
+  const bool neighbours = t.interleaved || pair >= rotated;
+  const int first = neighbours ? 2 * pair : pair, second = first + (neighbours ? 1 : rotated);
+  if (pair >= rotated) {
+    y[first] = x[first];
+    y[second] = x[second];
+    return;
+  }
+  const float a = __bfloat162float(x[first]), b = __bfloat162float(x[second]);
+  const int64_t angle = static_cast<int64_t>(t.positions[token]) * rotated + pair;
+  const float c = t.cos[angle], s = kBack ? -t.sin[angle] : t.sin[angle];
+  y[first] = __float2bfloat16_rn(__fmaf_rn(a, c, -__fmul_rn(b, s)));
+  y[second] = __float2bfloat16_rn(__fmaf_rn(b, c, __fmul_rn(a, s)));
+}
+
 template <bool kBack>
 __global__ void __launch_bounds__(kThreads)
-    rotate_pairs(HeadRows x, RotaryTables t, int64_t count, int heads, int pairs) {
+    rotate_pairs(HeadRows y, HeadRows x, RotaryTables t, int64_t count, int heads, int pairs) {
   enter_kernel();
   const int64_t i = thread_index();
   if (i >= count) return;
   const int64_t row = i / pairs, token = row / heads, head = row - token * heads;
-  const int64_t pair = i - row * pairs;
-  const int64_t angle = static_cast<int64_t>(t.positions[token]) * pairs + pair;
-  const float c = t.cos[angle], s = kBack ? -t.sin[angle] : t.sin[angle];
-  Bf16* first = element_at(x, token, head, t.interleaved ? 2 * pair : pair);
-  Bf16* second = first + (t.interleaved ? 1 : pairs);
-  const float a = __bfloat162float(*first), b = __bfloat162float(*second);
-  *first = __float2bfloat16_rn(__fmaf_rn(a, c, -__fmul_rn(b, s)));
-  *second = __float2bfloat16_rn(__fmaf_rn(b, c, __fmul_rn(a, s)));
+  rotate_pair<kBack>(element_at(y, token, head, 0), element_at(x, token, head, 0), t, token,
+                     static_cast<int>(i - row * pairs));
+}
+
+struct LatentArgs {
+  Bf16 *y, *pages;
+  const Bf16 *x, *norm;
+  const int32_t* slots;
+  RotaryTables rotary;
+  int64_t y_stride, x_stride;
+  int rank, rotary_width;
+  float inverse_width, eps;
+};
+
+// A thread block a token: warps for the norm's row, one more for the rotary key. Its elements are
+// missing ones to the sum.
+__global__ void __launch_bounds__(kMaxThreads) latent_rows(const __grid_constant__ LatentArgs a) {
+  enter_kernel();
+  __shared__ float shared[1][kMaxWarps];
+  const int64_t token = blockIdx.x;
+  const Bf16* x = a.x + token * a.x_stride;
+  Bf16* y = a.y + token * a.y_stride;
+  const int64_t slot = a.pages != nullptr ? a.slots[token] : -1;
+  Bf16* page = slot >= 0 ? a.pages + slot * (a.rank + a.rotary_width) : nullptr;
+  const int begin = chunk_begin(0);
+  const auto row = load_row<1, true>(x, a.rank);
+  float sum[1] = {sum_of_squares(row)};
+  sum_over_block(sum, shared);
+  const float r = inverse_rms(sum[0], a.inverse_width, a.eps);
+  if (begin < a.rank) {
+    float value[kChunk], weight[kChunk];
+    unpack(value, row.chunk[0]);
+    unpack(weight, load_chunk<true>(a.norm + begin, kChunk));
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) value[i] = __fmul_rn(weight[i], __fmul_rn(value[i], r));
+    const Chunk chunk = pack(value);
+    store_chunk<true>(y + begin, chunk, kChunk);
+    if (page != nullptr) store_chunk<true>(page + begin, chunk, kChunk);
+  }
+  const int pair = static_cast<int>(threadIdx.x) - (static_cast<int>(blockDim.x) - 32);
+  if (pair < 0 || 2 * pair >= a.rotary_width) return;
+  rotate_pair<false>(y + a.rank, x + a.rank, a.rotary, token, pair);
+  if (page != nullptr) rotate_pair<false>(page + a.rank, x + a.rank, a.rotary, token, pair);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -112,11 +168,39 @@ cudaError_t sum_head_columns(void* y, int64_t y_stride, const HeadRows& x, int64
              static_cast<int>(heads), static_cast<int>(chunks));
 }
 
-cudaError_t rotate_heads(const HeadRows& x, int64_t tokens, int64_t heads,
-                         const RotaryTables& tables, bool inverse, cudaStream_t stream) {
-  const int64_t pairs = tables.rotary_dim / 2, count = tokens * heads * pairs;
-  return run(inverse ? rotate_pairs<true> : rotate_pairs<false>, count, stream, x, tables, count,
+cudaError_t rotate_head_columns(const HeadRows& y, const HeadRows& x, int64_t tokens, int64_t heads,
+                                int64_t width, const RotaryTables& tables, bool inverse,
+                                cudaStream_t stream) {
+  if (width % 2 != 0 || tables.rotary_dim > width) return cudaErrorInvalidValue;
+  const int64_t pairs = width / 2, count = tokens * heads * pairs;
+  return run(inverse ? rotate_pairs<true> : rotate_pairs<false>, count, stream, y, x, tables, count,
              static_cast<int>(heads), static_cast<int>(pairs));
+}
+
+cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tables, float eps,
+                                cudaStream_t stream) {
+  if (rows.tokens == 0) return cudaSuccess;
+  const RowLayout layout = choose_row_layout(rows.rank);
+  const bool is_served = rows.rank % kChunk == 0 && rows.rotary_width % kChunk == 0 &&
+                         rows.rotary_width <= 64 && tables.rotary_dim <= rows.rotary_width &&
+                         layout.chunks_per_thread == 1 && layout.threads + 32 <= kMaxThreads &&
+                         has_aligned_rows(rows.y, rows.y_stride) && has_aligned_rows(rows.norm) &&
+                         has_aligned_rows(rows.x, rows.x_stride) && has_aligned_rows(rows.pages) &&
+                         rows.tokens <= INT_MAX;
+  if (!is_served) return cudaErrorInvalidValue;
+  const LatentArgs args{static_cast<Bf16*>(rows.y),
+                        static_cast<Bf16*>(rows.pages),
+                        static_cast<const Bf16*>(rows.x),
+                        static_cast<const Bf16*>(rows.norm),
+                        rows.slots,
+                        tables,
+                        rows.y_stride,
+                        rows.x_stride,
+                        static_cast<int>(rows.rank),
+                        static_cast<int>(rows.rotary_width),
+                        1.0f / static_cast<float>(rows.rank),
+                        eps};
+  return launch(latent_rows, grid_of(rows.tokens), layout.threads + 32, stream, args);
 }
 
 cudaError_t put_rows_in_pages(void* pages, const void* x, int64_t x_stride, const int32_t* slots,

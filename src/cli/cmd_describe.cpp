@@ -44,6 +44,9 @@ void print_description(const model::ModelSpec& spec) {
   fmt::print("parameters  {} ({}), {} active for a token ({})\n", counts.total,
              format_count(static_cast<double>(counts.total)), counts.active,
              format_count(static_cast<double>(counts.active)));
+  if (counts.correction_biases > 0)
+    fmt::print("            {} without the routers' correction biases\n",
+               counts.total - counts.correction_biases);
   for (const model::PartCount& part : counts.parts)
     fmt::print("  {:<24}{:>18}\n", part.name, part.elements);
 }

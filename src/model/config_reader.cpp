@@ -133,8 +133,9 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
   return rope;
 }
 
-// Every layer sees all earlier tokens and no later one; whatever says otherwise is refused.
-void ConfigReader::check_attention() const {
+// Every layer sees all earlier tokens, or what its family's indexers select of them, and no later
+// one; whatever says otherwise is refused.
+void ConfigReader::check_attention(const std::string& layer_type) const {
   if (flag("use_sliding_window", false)) {
     fail("use_sliding_window is true: sliding-window attention is not supported yet");
   }
@@ -143,10 +144,10 @@ void ConfigReader::check_attention() const {
   if (kinds == nullptr) return;
   if (!kinds->is_array()) fail("\"layer_types\" must be a list");
   for (const Json& kind : *kinds) {
-    if (kind != "full_attention") {
+    if (kind != layer_type) {
       fail(fmt::format("layer_types holds {}: not supported",
                        kind.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40)),
-           "supported: \"full_attention\"");
+           fmt::format("supported: \"{}\"", layer_type));
     }
   }
 }
@@ -231,7 +232,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   if (activation != "silu" && activation != "swish") {
     fail(fmt::format("hidden_act \"{}\" is not supported", activation), "supported: silu");
   }
-  check_attention();
+  check_attention(defaults.layer_type);
   check_quantization();
   spec.checkpoint_dtype = read_dtype();
   spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", 4096)));

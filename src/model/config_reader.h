@@ -18,6 +18,7 @@ struct FamilyDefaults {
   std::optional<int64_t> head_dim{};      // nullopt: hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
   std::optional<double> partial_rotary_factor{};  // nullopt: whole heads turn, no factor but 1
+  const char* layer_type = "full_attention";      // the only one that layer_types may hold
 };
 
 class ConfigReader {
@@ -45,6 +46,11 @@ class ConfigReader {
   // MTP layers are as the last, with experts.
   void read_sigmoid_experts(ModelSpec& spec, int64_t num_dense_layers) const;
 
+  // The indexers of sparse attention, for layers of latent attention and MTP layers: which layers
+  // have one is what indexer_types says, else index_topk_pattern, else index_topk_freq and
+  // index_skip_topk_offset. An MTP layer has its own, whatever the last layer has.
+  void read_indexers(ModelSpec& spec) const;
+
   // The same with latent attention in place of grouped queries.
   ModelSpec read_latent(const std::string& family, const FamilyDefaults& defaults) const;
   // What all dense decoders share: sizes, norms, embeddings, rope_theta and scaling from
@@ -57,7 +63,9 @@ class ConfigReader {
   std::vector<bool> read_sparse_layers(int64_t num_layers, int64_t num_dense_layers) const;
   const Json* rope_object() const;
   double partial_rotary_factor(double fallback) const;
-  void check_attention() const;
+  std::vector<bool> read_full_layers(int64_t num_layers) const;
+  std::vector<bool> list_full_layers(const std::string& key, int64_t num_layers) const;
+  void check_attention(const std::string& layer_type) const;
   void check_quantization() const;
   tensor::DType read_dtype() const;
   ModelSpec read_globals(const std::string& family, const FamilyDefaults& defaults) const;
@@ -78,6 +86,7 @@ ModelSpec read_qwen3_spec(const Json& config, const std::string& where);
 ModelSpec read_qwen3_moe_spec(const Json& config, const std::string& where);
 ModelSpec read_glm4_moe_spec(const Json& config, const std::string& where);
 ModelSpec read_glm4_moe_lite_spec(const Json& config, const std::string& where);
+ModelSpec read_glm_moe_dsa_spec(const Json& config, const std::string& where);
 ModelSpec read_deepseek_v3_spec(const Json& config, const std::string& where);
 ModelSpec read_glm4_spec(const Json& config, const std::string& where);
 

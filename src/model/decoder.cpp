@@ -41,6 +41,18 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
   SLX_CHECK(stage.first_layer >= 0 && stage.first_layer < stage.end_layer &&
                 stage.end_layer <= spec.num_layers(),
             "layers [{}, {}) of {}", stage.first_layer, stage.end_layer, spec.num_layers());
+  // Selections do not cross the border of stages: a layer shares one of its own stage.
+  int64_t last_top_k = 0;
+  for (int64_t layer = stage.first_layer; layer < stage.end_layer; ++layer) {
+    const KeyChoice choice = key_choice(spec.layer(layer));
+    if (choice.selects) last_top_k = choice.top_k;
+    if (choice.shares && choice.top_k != last_top_k)
+      throw Error(ErrorCode::kInput,
+                  fmt::format("layer {} of the stage of layers {} to {} shares the keys that an "
+                              "earlier layer selects, and none in the stage selects {}",
+                              layer, stage.first_layer, stage.end_layer - 1, choice.top_k),
+                  "let stages begin at layers with an indexer of their own", "indexer_types");
+  }
 }
 
 }  // namespace
@@ -98,9 +110,15 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     // The layer's output is the next one's input: kept apart if this input is on the tape.
     const bool is_last = layer + 1 == num_layers;
-    const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(), .normed = in.normed};
     const LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
-    LayerTape kept = empty_tape(place.spec, in.x);
+    // A tape keeps every selection; else the layers that shared the last one are done with it.
+    if (key_choice(place.spec).selects)
+      in.selected =
+          allocate_selection(ctx, place, tokens, tape == nullptr ? in.selected : Tensor{});
+    const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(),
+                         .normed = in.normed,
+                         .selected = in.selected};
+    LayerTape kept = empty_tape(place.spec, in);
     if (tape != nullptr)
       allocate_kept(ctx.arena, spec_, place.spec, tokens, tape->keep.of(layer), kept);
     const auto l = static_cast<size_t>(layer);

@@ -21,6 +21,7 @@ std::string part_of(const ParameterInfo& info, int64_t num_layers) {
   if (has("mlp.experts.")) return "experts";
   if (has("mlp.router.")) return "routers";
   if (has("mlp.shared_experts.")) return "shared experts";
+  if (has("attention.indexer.")) return "indexers";
   if (has("attention.")) return "attention";
   if (has("mlp.")) return "dense MLPs";
   if (has("norm")) return "norms";
@@ -32,8 +33,15 @@ std::string describe(const GqaSpec& s) {
                      s.num_kv_heads, s.head_dim, s.qk_norm ? ", QK-norm" : "");
 }
 std::string describe(const MlaSpec& s) {
-  return fmt::format("latent attention, {} heads of {} + {} rotary, values {}, ranks {} and {}",
-                     s.num_heads, s.nope_dim, s.rope_dim, s.value_dim, s.q_rank, s.kv_rank);
+  std::string text =
+      fmt::format("latent attention, {} heads of {} + {} rotary, values {}, ranks {} and {}",
+                  s.num_heads, s.nope_dim, s.rope_dim, s.value_dim, s.q_rank, s.kv_rank);
+  if (s.indexer)
+    text += fmt::format(", sees {} keys by {} index heads of {}", s.top_k, s.indexer->num_heads,
+                        s.indexer->head_dim);
+  else if (s.top_k > 0)
+    text += ", sees the keys of the indexer before it";
+  return text;
 }
 std::string describe(const DenseMlpSpec& s) {
   return fmt::format("dense MLP {}", s.intermediate_size);
@@ -76,6 +84,8 @@ ParameterCounts count_parameters(const ModelSpec& spec) {
     found->elements += info.num_elements();
     counts.total += info.num_elements();
     counts.active += active_elements(info, spec);
+    if (info.name.ends_with("mlp.router.correction_bias"))
+      counts.correction_biases += info.num_elements();
   }
   return counts;
 }

@@ -98,6 +98,7 @@ const std::vector<Family>& list_families() {
       {"glm4", {"Glm4ForCausalLM"}, {"glm4"}, read_glm4_spec},
       {"glm4_moe", {"Glm4MoeForCausalLM"}, {"glm4_moe"}, read_glm4_moe_spec},
       {"glm4_moe_lite", {"Glm4MoeLiteForCausalLM"}, {"glm4_moe_lite"}, read_glm4_moe_lite_spec},
+      {"glm_moe_dsa", {"GlmMoeDsaForCausalLM"}, {"glm_moe_dsa"}, read_glm_moe_dsa_spec},
       {"deepseek_v3", {"DeepseekV3ForCausalLM"}, {"deepseek_v3"}, read_deepseek_v3_spec},
   };
   return families;

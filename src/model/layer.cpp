@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "model/layer_steps.h"
 #include "model/of_kind.h"
 #include "model/parameter_list.h"
 #include "slimexx/ops/norm.h"
+#include "slimexx/ops/sparse_attention.h"
 
 namespace slimexx::model {
 namespace {
@@ -49,10 +51,28 @@ void project_qkv(const ops::Context& ctx, const LayerPlace& place, const LayerPa
   std::visit(project, place.spec.attention);
 }
 
+// Fills tape.selected if the layer selects; recompute has it from the tape.
+void select_keys(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
+                 const LayerTape& tape, Tensor normed) {
+  const auto select = [&](const auto& spec) {
+    select_keys(ctx, spec, of_kind<Tensor>(spec, w.attention), place.rotary, place.batch,
+                place.pages, tape_of_kind(spec, tape.attention), normed, tape.selected);
+  };
+  if (key_choice(place.spec).selects) std::visit(select, place.spec.attention);
+}
+
+// The batch with the keys that the layer's queries see.
+Batch seen_batch(const LayerPlace& place, const LayerTape& tape) {
+  Batch batch = place.batch;
+  batch.attention.selected = tape.selected;
+  return batch;
+}
+
 void attend(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
             const LayerTape& tape) {
+  const Batch batch = seen_batch(place, tape);
   const auto attend_in = [&](const auto& spec) {
-    attend(ctx, spec, of_kind<Tensor>(spec, w.attention), place.batch, place.pages,
+    attend(ctx, spec, of_kind<Tensor>(spec, w.attention), place.rotary, batch, place.pages,
            tape_of_kind(spec, tape.attention));
   };
   std::visit(attend_in, place.spec.attention);
@@ -145,9 +165,10 @@ void attention_backward(const ops::Context& ctx, const LayerPlace& place,
       branch_gradient(ctx, place, dx, tape.o_raw, w.post_attention_norm, g.post_attention_norm);
   const Tensor normed = norm_unless_kept(ctx, place, tape.normed, tape.x, w.input_norm);
   const Tensor dnormed = allocate_hidden(ctx.arena, place.model, dx.dim(0));
+  const Batch batch = seen_batch(place, tape);
   const auto backward_of = [&](const auto& spec) {
     backward(ctx, spec, of_kind<Tensor>(spec, w.attention), of_kind<Tensor>(spec, g.attention),
-             place.rotary, place.batch, tape_of_kind(spec, tape.attention), dout, normed, dnormed,
+             place.rotary, batch, tape_of_kind(spec, tape.attention), dout, normed, dnormed,
              accumulate, attention_next);
   };
   std::visit(backward_of, place.spec.attention);
@@ -177,8 +198,21 @@ LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec,
   return p;
 }
 
-LayerTape empty_tape(const LayerSpec& spec, Tensor x) {
-  LayerTape tape{.x = x};
+KeyChoice key_choice(const LayerSpec& spec) {
+  return std::visit([](const auto& block) { return key_choice(block); }, spec.attention);
+}
+
+Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, int64_t num_tokens,
+                          Tensor reused) {
+  const int64_t keys = ops::max_sequence_keys(place.batch.attention, num_tokens);
+  const int64_t k = std::clamp<int64_t>(keys, 1, key_choice(place.spec).top_k);
+  if (reused.defined() && reused.dim(1) == k) return reused;
+  return ctx.arena.allocate(DType::kI32, {num_tokens, k});
+}
+
+LayerTape empty_tape(const LayerSpec& spec, const LayerInput& input) {
+  LayerTape tape{.x = input.x};
+  if (key_choice(spec).top_k > 0) tape.selected = input.selected;
   std::visit([&](const auto& s) { tape.attention = typename std::decay_t<decltype(s)>::Tape{}; },
              spec.attention);
   std::visit([&](const auto& s) { tape.mlp = typename std::decay_t<decltype(s)>::Tape{}; },
@@ -219,6 +253,7 @@ void layer_forward(const ops::Context& ctx, const LayerPlace& place,
   LayerTape tape = kept;
   allocate_rest(ctx.arena, place, tape.x.dim(0), false, tape);
   project_qkv(ctx, place, w, tape, normed);
+  select_keys(ctx, place, w, tape, normed);
   attend(ctx, place, w, tape);
   add_attention(ctx, place, w, tape, normed, false);
   project_up(ctx, place, w, tape, normed);

@@ -17,8 +17,16 @@ struct LayerPlace {
   RouterBalance router = {};  // of backward
 };
 
-// A tape of the layer's blocks that holds its input alone.
-LayerTape empty_tape(const LayerSpec& spec, Tensor x);
+KeyChoice key_choice(const LayerSpec& spec);
+
+// [T,k] i32 for a layer that selects keys: as many as a query may see. `reused` where it is defined
+// and as wide.
+Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, int64_t num_tokens,
+                          Tensor reused = {});
+
+// A tape of the layer's blocks that holds its input alone: x, and where queries see a selection of
+// keys, the place for it or the one that the layer shares.
+LayerTape empty_tape(const LayerSpec& spec, const LayerInput& input);
 
 // Allocates what `level` keeps of a layer, but x.
 void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec, int64_t num_tokens,

@@ -66,9 +66,14 @@ struct Binder {
     return {view(p.qkv_weight), view(p.qkv_bias), view(p.q_norm),
             view(p.k_norm),     view(p.o_weight), view(p.o_bias)};
   }
+  IndexerParameters<Tensor> operator()(const IndexerParameters<ParameterId>& p) const {
+    return {view(p.q_weight), view(p.k_weight), view(p.k_norm), view(p.k_norm_bias),
+            view(p.head_weight)};
+  }
   MlaParameters<Tensor> operator()(const MlaParameters<ParameterId>& p) const {
-    return {view(p.a_weight), view(p.a_bias),   view(p.q_norm),   view(p.kv_norm), view(p.q_weight),
-            view(p.k_weight), view(p.v_weight), view(p.o_weight), view(p.o_bias)};
+    return {view(p.a_weight), view(p.a_bias),    view(p.q_norm),   view(p.kv_norm),
+            view(p.q_weight), view(p.k_weight),  view(p.v_weight), view(p.o_weight),
+            view(p.o_bias),   (*this)(p.indexer)};
   }
   DenseMlpParameters<Tensor> operator()(const DenseMlpParameters<ParameterId>& p) const {
     return {view(p.gate_up_weight), view(p.gate_up_bias), view(p.down_weight), view(p.down_bias)};

@@ -1,9 +1,6 @@
 // Forward and backward of one MTP layer.
 #include "slimexx/model/mtp.h"
 
-#include <numeric>
-#include <vector>
-
 #include "model/layer_steps.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/ops/elementwise.h"
@@ -20,16 +17,6 @@ Tensor allocate_rows(const ops::Context& ctx, int64_t num_rows, int64_t width) {
   return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {num_rows, width});
 }
 
-// 0, 1, 2, ...: a gather by it makes columns of a matrix a matrix of their own, which backward of a
-// norm wants.
-Tensor number_rows(const ops::Context& ctx, int64_t num_rows) {
-  std::vector<int32_t> numbers(static_cast<size_t>(num_rows));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  const Tensor rows = ctx.arena.allocate(DType::kI32, {num_rows});
-  tensor::upload(ctx.stream, rows, numbers.data());
-  return rows;
-}
-
 }  // namespace
 
 Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
@@ -40,10 +27,14 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   const ops::RotaryTable rotary = rotary_table();
   const Tensor y = allocate_rows(ctx, tokens, h), x = allocate_rows(ctx, tokens, h);
+  const LayerPlace place{
+      .model = spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = {}};
+  LayerInput in{.x = x};
+  if (key_choice(layer).selects) in.selected = allocate_selection(ctx, place, tokens);
   tape = {.embedded = allocate_rows(ctx, tokens, h),
           .hidden = hidden,
           .joined = allocate_rows(ctx, tokens, 2 * h),
-          .layer = empty_tape(layer, x)};
+          .layer = empty_tape(layer, in)};
   // Backward follows at once and would need the same memory to make any of it again.
   allocate_kept(ctx.arena, spec_, layer, tokens, LayerKeep::kAll, tape.layer);
   const ArenaScope scope(ctx.arena);
@@ -53,8 +44,6 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
   ops::rms_norm_forward(ctx, tape.joined.columns(h, 2 * h), hidden, w.hidden_norm, eps);
   ops::matmul_forward(ctx, x, tape.joined, w.input, {});
   ops::rms_norm_forward(ctx, normed, x, w.layer.input_norm, eps);
-  const LayerPlace place{
-      .model = spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = {}};
   layer_forward(ctx, place, w.layer, tape.layer, normed, {.x = y}, {});
   return y;
 }
@@ -74,15 +63,13 @@ void Decoder::mtp_backward(const ops::Context& ctx, const ModelParameters& weigh
                   .batch = batch,
                   .pages = {}},
                  w.layer, g.layer, tape.layer, dx, accumulate, [] {});
-  const Tensor rows = number_rows(ctx, tokens), djoined = allocate_rows(ctx, tokens, 2 * h);
-  const Tensor dnormed = allocate_rows(ctx, tokens, h), unused = allocate_rows(ctx, tokens, h);
+  const Tensor djoined = allocate_rows(ctx, tokens, 2 * h), unused = allocate_rows(ctx, tokens, h);
   ops::matmul_backward_weight(ctx, g.input, {}, dx, tape.joined, accumulate);
   ops::matmul_backward_input(ctx, djoined, dx, w.input, false);
-  ops::gather_rows(ctx, dnormed, djoined.columns(0, h), rows);
-  ops::rms_norm_backward(ctx, unused, g.embedding_norm, dnormed, tape.embedded, w.embedding_norm,
-                         eps, false);
-  ops::gather_rows(ctx, dnormed, djoined.columns(h, 2 * h), rows);
-  ops::rms_norm_backward(ctx, dx, g.hidden_norm, dnormed, tape.hidden, w.hidden_norm, eps, false);
+  ops::rms_norm_backward(ctx, unused, g.embedding_norm, djoined.columns(0, h), tape.embedded,
+                         w.embedding_norm, eps, false);
+  ops::rms_norm_backward(ctx, dx, g.hidden_norm, djoined.columns(h, 2 * h), tape.hidden,
+                         w.hidden_norm, eps, false);
 }
 
 }  // namespace slimexx::model

@@ -1,11 +1,20 @@
 #include "slimexx/ops/attention.h"
 
+#include "ops/attention_checks.h"
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
 namespace {
+
+void check_selected(const char* op, const AttentionLayout& layout, const Context& ctx,
+                    int64_t num_tokens) {
+  if (!layout.selected.defined()) return;
+  SLX_CHECK(ctx.device().is_cpu(), "{}: a selection of keys is for the CPU", op);
+  check_i32(op, "selected", ctx, layout.selected, {num_tokens, kAny});
+  SLX_CHECK_GT(layout.selected.dim(1), 0);
+}
 
 void check_device_lengths(const char* op, const AttentionLayout& layout, const Context& ctx) {
   check_i32(op, "device_cu_seqlens", ctx, layout.device_cu_seqlens, {kAny});
@@ -14,10 +23,12 @@ void check_device_lengths(const char* op, const AttentionLayout& layout, const C
               {layout.device_cu_seqlens.dim(0) - 1});
 }
 
-// cu_seqlens ascends from 0 to T; context lengths and pages fit.
+}  // namespace
+
 void check_layout(const char* op, const AttentionLayout& layout, const Context& ctx,
                   int64_t num_tokens) {
   const auto& cu = layout.cu_seqlens;
+  check_selected(op, layout, ctx, num_tokens);
   if (!ctx.device().is_cpu()) {
     check_device_lengths(op, layout, ctx);
     if (cu.empty() && layout.max_query_len > 0 && layout.max_key_len > 0) return;
@@ -44,6 +55,8 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
       SLX_CHECK_LE(keys, layout.page_table.dim(1) * layout.page_tokens);
   }
 }
+
+namespace {
 
 void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tensor& k,
                 const Tensor& v, const AttentionLayout& layout) {

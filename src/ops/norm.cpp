@@ -16,6 +16,17 @@ void rms_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float ep
   SLX_LAUNCH(rms_norm_forward(ctx, y, x, w, eps));
 }
 
+void layer_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor b, float eps) {
+  constexpr const char* kOp = "layer_norm_forward";
+  check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "w", ctx, w, {x.dim(1)});
+  check_compute(kOp, "b", ctx, b, {x.dim(1)});
+  check_compute(kOp, "y", ctx, y, {x.dim(0), x.dim(1)}, Strides::kRows);
+  if (x.dim(0) == 0) return;
+  if (runs_on_cpu(ctx)) return cpu::layer_norm_forward(y, x, w, b, eps);
+  SLX_LAUNCH(missing(kOp));
+}
+
 void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
                        float eps, bool accumulate) {
   constexpr const char* kOp = "rms_norm_backward";

@@ -60,7 +60,49 @@ void rotary(const Context& ctx, Tensor x, Tensor cos, Tensor sin, Tensor positio
   check_tables(kOp, ctx, cos, sin, positions, x.dim(0), x.dim(2));
   if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::rotary(x, cos, sin, positions, style, inverse);
-  SLX_LAUNCH(rotary(ctx, x, {cos, sin, style}, positions, inverse));
+  SLX_LAUNCH(rotate_head_columns(ctx, x, 0, x, 0, x.dim(2), {cos, sin, style}, positions, inverse));
+}
+
+void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
+                         int64_t width, const RotaryTable& table, Tensor positions, bool inverse) {
+  constexpr const char* kOp = "rotate_head_columns";
+  check_compute(kOp, "y", ctx, y, {kAny, kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "x", ctx, x, {y.dim(0), y.dim(1), kAny}, Strides::kRows);
+  check_tables(kOp, ctx, table.cos, table.sin, positions, y.dim(0), width);
+  SLX_CHECK(begin + width <= y.dim(2) && x_begin + width <= x.dim(2) && width % 2 == 0,
+            "{}: columns {} and {} of {} for {} and {}", kOp, begin, x_begin, width, y.shape_text(),
+            x.shape_text());
+  if (y.dim(0) == 0) return;
+  if (runs_on_cpu(ctx)) {
+    cpu::copy_head_columns(y, begin, x, x_begin, width);
+    return cpu::rotary(y, table.cos, table.sin, positions, table.style, inverse, begin);
+  }
+  SLX_LAUNCH(rotate_head_columns(ctx, y, begin, x, x_begin, width, table, positions, inverse));
+}
+
+void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
+                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots) {
+  constexpr const char* kOp = "latent_rows_forward";
+  check_compute(kOp, "raw", ctx, raw, {kAny, kAny}, Strides::kRows);
+  check_compute(kOp, "latent", ctx, latent, {raw.dim(0), raw.dim(1)}, Strides::kRows);
+  check_compute(kOp, "norm", ctx, norm, {kAny});
+  const int64_t rank = norm.dim(0), width = raw.dim(1) - rank;
+  check_tables(kOp, ctx, table.cos, table.sin, positions, raw.dim(0), width);
+  if (pages.defined()) {
+    check_compute(kOp, "pages", ctx, pages, {kAny, kAny, 1, raw.dim(1)});
+    check_i32(kOp, "slots", ctx, slots, {raw.dim(0)});
+  }
+  if (raw.dim(0) == 0) return;
+  if (runs_on_cpu(ctx)) {
+    cpu::norm_forward(latent.columns(0, rank), raw.columns(0, rank), norm, eps);
+    const Tensor key = latent.columns(rank, raw.dim(1)).split_last({1, width});
+    cpu::copy_head_columns(key, 0, raw.columns(rank, raw.dim(1)).split_last({1, width}), 0, width);
+    cpu::rotary(key, table.cos, table.sin, positions, table.style, false);
+    if (pages.defined())
+      cpu::write_kv_pages(pages, {}, latent.split_last({1, raw.dim(1)}), {}, slots);
+    return;
+  }
+  SLX_LAUNCH(latent_rows_forward(ctx, latent, raw, norm, eps, table, positions, pages, slots));
 }
 
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,

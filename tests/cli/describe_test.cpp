@@ -30,9 +30,23 @@ TEST(Describe, CountsWhatAPublishedModelHolds) {
     EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
 }
 
+TEST(Describe, SaysWhichLayersSelectKeys) {
+  const Folder folder;
+  folder.put("config.json", published_config("GLM-5.2"));
+  const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
+  EXPECT_EQ(f.status, 0) << f.err;
+  for (const char* text :
+       {"family      glm_moe_dsa (GlmMoeDsaForCausalLM), BF16", "layers 0 to 2: latent attention",
+        "sees 2048 keys by 32 index heads of 128", "layers 75 to 77: latent attention",
+        "sees the keys of the indexer before it", "parameters  753329940480 (753.33 B)",
+        "753329921024 without the routers' correction biases",
+        "indexers                         196809984"})
+    EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
+}
+
 // Every tensor of the file is counted once, MTP's own among them.
 TEST(Describe, CountsWhatIsInTheFile) {
-  for (const char* model : {"glm4_moe", "deepseek_v3", "qwen3"}) {
+  for (const char* model : {"glm4_moe", "deepseek_v3", "qwen3", "glm_moe_dsa"}) {
     const std::string directory = test_data_path("golden/oracle/") + model;
     const io::SafetensorsFile file(directory + "/model.safetensors");
     int64_t total = 0;

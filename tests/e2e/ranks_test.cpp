@@ -61,7 +61,7 @@ void expect_close(const std::string& path, const std::string& expected, double b
 
 TEST_P(Ranks, GenerateTheSameBitsAndTrainToTheSameWeights) {
   const Folder folder;
-  make_checkpoint(folder, GetParam().model);
+  make_checkpoint(folder, GetParam().model, "{}", "model", GetParam().seed);
   make_prompts(folder);
   const std::string alone = folder / "ranks_0";  // without a launcher
   std::string first_hash;

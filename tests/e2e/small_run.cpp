@@ -36,7 +36,8 @@ const std::vector<Family>& families() {
                                           {"qwen3_moe", "oracle/qwen3_moe"},
                                           {"glm4_moe", "oracle/glm4_moe"},
                                           {"glm4_moe_lite", "oracle/glm4_moe_lite"},
-                                          {"deepseek_v3", "oracle/deepseek_v3"}};
+                                          {"deepseek_v3", "oracle/deepseek_v3"},
+                                          {"glm_moe_dsa", "oracle/glm_moe_dsa", 6}};
   return all;
 }
 

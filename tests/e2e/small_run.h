@@ -14,6 +14,9 @@ namespace slimexx::e2e {
 struct Family {
   std::string name;   // for test names
   std::string model;  // folder under tests/golden/models whose config.json it has
+  // Of weights by which no draw of a second rollout falls between two tokens by less than the
+  // rounding of the first one's update: other numbers of ranks would sample another token.
+  int seed = 5;
 };
 void PrintTo(const Family& family, std::ostream* out);
 const std::vector<Family>& families();  // llama, llama with scaled rope, qwen2, qwen3, glm4

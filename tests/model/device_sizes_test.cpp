@@ -80,5 +80,15 @@ TEST(DeviceSizes, OfMtpLayersThoseThatAreTrainedCount) {
   }
 }
 
+// Layers that share a selection have no indexer, and are refused as well.
+TEST(DeviceSizes, SparseAttentionIsRefusedOnAGpu) {
+  const RefusedSize sizes[] = {
+      {"index_topk", [](ModelSpec&) {}, "sparse attention does not run on the GPU yet"}};
+  expect_refused("glm_moe_dsa", sizes);
+  MlaSpec sharing = std::get<MlaSpec>(device_spec("glm_moe_dsa", 0.08).layers[1].attention);
+  ASSERT_FALSE(sharing.indexer.has_value());
+  EXPECT_THROW(check_device_sizes(sharing, test_device()), Error);
+}
+
 }  // namespace
 }  // namespace slimexx::model

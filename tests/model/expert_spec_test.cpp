@@ -1,13 +1,15 @@
-// What config.json says of experts and latent attention: published configurations, whose parameters
-// are counted by the shapes of their tensors, and changes that are refused.
+// What config.json says of experts, latent and sparse attention: published configurations, whose
+// parameters are counted by the shapes of their tensors, and changes that are refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
+#include "slimexx/model/describe.h"
 #include "slimexx/model/families.h"
 #include "test_paths.h"
 
@@ -16,10 +18,21 @@ namespace {
 
 const std::string kExpertCases = test_data_path("model/expert_spec_test.jsonl");
 
-int64_t count_parameters(const ModelSpec& spec) {
-  int64_t n = 0;
-  for (const ParameterInfo& info : list_parameters(spec)) n += info.num_elements();
-  return n;
+bool has_indexer(const LayerSpec& layer) {
+  return std::get<MlaSpec>(layer.attention).indexer.has_value();
+}
+
+void add_facts_of_indexers(const ModelSpec& s, Json& facts) {
+  facts["full_layers"] = Json::array();
+  for (int64_t i = 0; i < s.num_layers(); ++i)
+    if (has_indexer(s.layer(i))) facts["full_layers"].push_back(i);
+  facts["full_mtp_layers"] =
+      std::ranges::count_if(s.mtp, [](const MtpSpec& mtp) { return has_indexer(mtp.layer); });
+  const auto& first = std::get<MlaSpec>(s.layer(0).attention);
+  facts["selected"] = first.top_k;
+  facts["index_heads"] = first.indexer->num_heads;
+  facts["index_dim"] = first.indexer->head_dim;
+  facts["index_interleaved"] = first.indexer->rotary_style == ops::RotaryStyle::kInterleaved;
 }
 
 Json facts_of_experts(const ModelSpec& s) {
@@ -29,7 +42,9 @@ Json facts_of_experts(const ModelSpec& s) {
     if (const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp)) experts = *moe;
     dense_layers += std::holds_alternative<DenseMlpSpec>(layer.mlp);
   }
-  Json facts = {{"parameters", count_parameters(s)},
+  const ParameterCounts counts = count_parameters(s);
+  Json facts = {{"parameters", counts.total},
+                {"without_correction_biases", counts.total - counts.correction_biases},
                 {"mtp", s.mtp.size()},
                 {"dense_layers", dense_layers},
                 {"experts", experts.router.num_experts},
@@ -46,6 +61,7 @@ Json facts_of_experts(const ModelSpec& s) {
     facts["q_rank"] = latent->q_rank;
     facts["score_scale"] =
         latent->scale_factor / std::sqrt(static_cast<double>(latent->head_dim()));
+    if (latent->top_k > 0) add_facts_of_indexers(s, facts);
   }
   return facts;
 }
@@ -78,7 +94,7 @@ TEST(ExpertSpec, CasesFile) {
           << c["name"] << ": " << error.what();
     }
   }
-  EXPECT_EQ(num_cases, 25);
+  EXPECT_EQ(num_cases, 44);
 }
 
 }  // namespace

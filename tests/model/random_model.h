@@ -18,7 +18,7 @@ struct ModelSizes {
 inline std::vector<std::string> dense_families() { return {"llama", "qwen2", "qwen3", "glm4"}; }
 
 inline std::vector<std::string> expert_families() {
-  return {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3"};
+  return {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3", "glm_moe_dsa"};
 }
 inline std::vector<std::string> all_families() {
   std::vector<std::string> all = dense_families();
@@ -57,6 +57,20 @@ inline MlaSpec random_latent(const std::string& family, const ModelSizes& sizes)
           .scale_factor = family == "deepseek_v3" ? 1.2 : 1.0};
 }
 
+// Every third layer selects keys, and the two behind it share them.
+inline void add_indexers(ModelSpec& spec, int64_t top_k) {
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    auto& attention = std::get<MlaSpec>(spec.layers[i].attention);
+    attention.top_k = top_k;
+    attention.indexer.reset();
+    if (i % 3 > 0) continue;
+    attention.indexer = IndexerSpec{.hidden_size = spec.hidden_size,
+                                    .q_rank = attention.q_rank,
+                                    .num_heads = 3,
+                                    .head_dim = attention.rope_dim + 5};
+  }
+}
+
 inline ModelSpec random_spec(const std::string& family, const ModelSizes& sizes,
                              double initializer_range) {
   ModelSpec spec;
@@ -84,13 +98,15 @@ inline ModelSpec random_spec(const std::string& family, const ModelSizes& sizes,
   const std::vector<std::string> with_experts = expert_families();
   if (std::find(with_experts.begin(), with_experts.end(), family) == with_experts.end())
     return spec;
-  const bool is_latent = family == "glm4_moe_lite" || family == "deepseek_v3";
+  const bool is_latent =
+      family == "glm4_moe_lite" || family == "deepseek_v3" || family == "glm_moe_dsa";
   if (is_latent || family == "glm4_moe") spec.rope.rotary_dim = sizes.head_dim / 2;
   if (is_latent) spec.rope.style = ops::RotaryStyle::kInterleaved;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     if (is_latent) spec.layers[i].attention = random_latent(family, sizes);
     if (i > 0) spec.layers[i].mlp = random_experts(family, sizes);
   }
+  if (family == "glm_moe_dsa") add_indexers(spec, 20);
   return spec;
 }
 

@@ -10,6 +10,7 @@
 #include "slimexx/ops/norm.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/ops/rotary.h"
+#include "slimexx/ops/sparse_attention.h"
 
 namespace slimexx::ops {
 namespace {
@@ -66,6 +67,7 @@ TEST(EmptyRows, Norms) {
   const Ones w({kWidth}), dw({kWidth});
   const Tensor x = no_rows({0, kWidth});
   rms_norm_forward(cpu_context(), x, x, w, 1e-6f);
+  layer_norm_forward(cpu_context(), x, x, w, w, 1e-6f);
   add_rms_norm_forward(cpu_context(), x, x, x, x, w, w, 1e-6f);
   add_rms_norm_forward(cpu_context(), {}, x, x, x, {}, {}, 1e-6f);
   for (const bool accumulate : {false, true})
@@ -101,6 +103,19 @@ TEST(EmptyRows, Attention) {
   attention_backward(cpu_context(), q, k, k, q, q, k, k, q, lse, layout, 0.5f);
   const Ones pages({2, 4, 1, 4});
   write_kv_pages(cpu_context(), pages, pages, k, k, no_tokens());
+}
+
+TEST(EmptyRows, SparseAttention) {
+  const std::vector<int32_t> cu_seqlens = {0};
+  AttentionLayout layout;
+  layout.cu_seqlens = cu_seqlens;
+  const Tensor q = no_rows({0, 2, 4}), k = no_rows({0, 1, 4}), scores = no_rows({0, 1});
+  const Tensor ids = no_rows({0, 1}, DType::kI32);
+  index_scores(cpu_context(), scores, q, no_rows({0, 2}), k, layout, 0, 1, 0.5f);
+  select_keys(cpu_context(), ids, scores, layout, 0);
+  layout.selected = ids;
+  attention_forward(cpu_context(), q, {}, q, k, k, layout, 0.5f);
+  attention_backward(cpu_context(), q, k, k, q, q, k, k, q, no_rows({0, 2}), layout, 0.5f);
 }
 
 TEST(EmptyRows, Elementwise) {

@@ -9,6 +9,7 @@
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/heads.h"
 #include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
 #include "slimexx/ops/rotary.h"
 
 namespace slimexx::ops::testing {
@@ -412,15 +413,64 @@ TEST_F(HeadsCuda, ColumnsAreCopiedSummedAndRotated) {
                  own_positions = integers_on_device(positions);
   for (const RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved})
     for (const bool inverse : {false, true}) {
-      const OnDevice turned(x);
+      const OnDevice turned(x), moved(Array({kTokens, kHeads, 48}));
       Array expected = x.clone();
+      const RotaryTable table{own_cos, own_sin, style};
       run_op([&](const Context& s) {
-        // The op is in place: planning changes nothing, so it turns once.
         rotary(s, turned, own_cos, own_sin, own_positions, style, inverse);
+        rotate_head_columns(s, moved, 8, own_x, 0, 40, table, own_positions, inverse);
       });
       rotary(cpu_context(), expected, cos, sin, Array::integers(positions), style, inverse);
       EXPECT_TRUE(within_ulp(turned.back(), expected)) << inverse;
+      const Array in_place = turned.back(), elsewhere = moved.back();
+      for (int64_t i = 0; i < in_place.size(); ++i)
+        ASSERT_EQ(elsewhere[i / 40 * 48 + 8 + i % 40], in_place[i]) << "element " << i;
     }
+}
+
+// One kernel for what are four ops: the norm, the rotation, and the pages' rows have their bits.
+TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
+  struct Sizes {
+    int64_t tokens, rank, width;
+  };
+  for (const Sizes& c :
+       {Sizes{1, 512, 64}, Sizes{37, 512, 64}, Sizes{5, 24, 8}, Sizes{9, 72, 32}}) {
+    const int64_t row = c.rank + c.width;
+    const Array raw = random_bf16({c.tokens, row + 16}, 61), norm = random_bf16({c.rank}, 62);
+    Array cos({64, c.width / 2}), sin({64, c.width / 2});
+    for (int64_t i = 0; i < cos.size(); ++i) {
+      cos[i] = std::cos(static_cast<float>(i));
+      sin[i] = std::sin(static_cast<float>(i));
+    }
+    std::vector<int32_t> positions, slots;
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      positions.push_back(static_cast<int32_t>(t * 7 % 64));
+      slots.push_back(t == 3 ? -1 : static_cast<int32_t>(c.tokens - 1 - t));
+    }
+    const OnDevice own_raw(raw), own_norm(norm),
+        own_cos = as_is(cos), own_sin = as_is(sin), own_positions = integers_on_device(positions),
+        own_slots = integers_on_device(slots), rows(Array({c.tokens, row})),
+        pages(Array({1, c.tokens, 1, row})), parts(Array({c.tokens, row}));
+    const tensor::Tensor from = own_raw.view().columns(16, row + 16);
+    const auto key = [&](const tensor::Tensor& x) {
+      return x.columns(c.rank, row).split_last({1, c.width});
+    };
+    run_op([&](const Context& s) {
+      latent_rows_forward(s, rows, from, own_norm, 1e-5f,
+                          {own_cos, own_sin, RotaryStyle::kInterleaved}, own_positions, pages,
+                          own_slots);
+      rms_norm_forward(s, parts.view().columns(0, c.rank), from.columns(0, c.rank), own_norm,
+                       1e-5f);
+      copy_head_columns(s, key(parts), 0, key(from), 0, c.width);
+      rotary(s, key(parts), own_cos, own_sin, own_positions, RotaryStyle::kInterleaved, false);
+    });
+    const Array got = rows.back(), in_pages = pages.back();
+    EXPECT_TRUE(same_bits(got, parts.back())) << c.rank << " and " << c.width;
+    for (int64_t t = 0; t < c.tokens; ++t)
+      for (int64_t i = 0; i < row && slots[static_cast<size_t>(t)] >= 0; ++i)
+        ASSERT_EQ(in_pages[slots[static_cast<size_t>(t)] * row + i], got[t * row + i])
+            << "token " << t << ", element " << i;
+  }
 }
 
 }  // namespace

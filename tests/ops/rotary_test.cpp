@@ -1,6 +1,7 @@
 #include "slimexx/ops/rotary.h"
 #include "ops/op_cases.h"
 #include "ops/testing.h"
+#include "slimexx/ops/norm.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -48,6 +49,45 @@ TEST_P(Rotary, PairsTurnByTheirAngle) {
       rotary(ctx_, x, tables.cos, tables.sin, Array::integers(positions), style, true);
       EXPECT_TRUE(close(x, doubles(before), 1e-6, 1e-6)) << "there and back, " << c.dim;
     }
+}
+
+// Into other columns of other heads, which are left alone beside them.
+TEST_P(Rotary, ColumnsTurnOnTheirWay) {
+  const Tables tables(50, 8);
+  const Array positions = Array::integers({49, 0, 7});
+  for (const RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved})
+    for (const bool inverse : {false, true}) {
+      const Array x = Array::random({3, 2, 24}, 1);
+      Array turned({3, 2, 20}), y({3, 2, 32});
+      y.fill(7.0f);
+      for (int64_t i = 0; i < turned.size(); ++i) turned[i] = x[i / 20 * 24 + 4 + i % 20];
+      rotary(ctx_, turned, tables.cos, tables.sin, positions, style, inverse);
+      rotate_head_columns(ctx_, y, 8, x, 4, 20, {tables.cos, tables.sin, style}, positions,
+                          inverse);
+      for (int64_t i = 0; i < y.size(); ++i) {
+        const int64_t column = i % 32 - 8;
+        EXPECT_EQ(y[i], column >= 0 && column < 20 ? turned[i / 32 * 20 + column] : 7.0f) << i;
+      }
+    }
+}
+
+TEST_P(Rotary, LatentRowsAreNormedTurnedAndPutInPages) {
+  const Tables tables(50, 4);
+  const Array positions = Array::integers({3, 40, 0}), slots = Array::integers({2, -1, 0});
+  const Array raw = Array::random({3, 24}, 1), norm = Array::random({16}, 2);
+  Array latent({3, 24}), expected({3, 24}), pages({1, 3, 1, 24});
+  latent_rows_forward(ctx_, latent, raw, norm, 1e-5f,
+                      {tables.cos, tables.sin, RotaryStyle::kInterleaved}, positions, pages, slots);
+  rms_norm_forward(ctx_, expected.view().columns(0, 16), raw.view().columns(0, 16), norm, 1e-5f);
+  for (int64_t i = 0; i < 24; ++i) expected[i / 8 * 24 + 16 + i % 8] = raw[i / 8 * 24 + 16 + i % 8];
+  rotary(ctx_, expected.view().columns(16, 24).split_last({1, 8}), tables.cos, tables.sin,
+         positions, RotaryStyle::kInterleaved, false);
+  EXPECT_TRUE(same_bits(latent, expected));
+  for (int64_t i = 0; i < 24; ++i) {
+    EXPECT_EQ(pages[2 * 24 + i], latent[i]) << i;
+    EXPECT_EQ(pages[24 + i], 0.0f) << i;
+    EXPECT_EQ(pages[i], latent[2 * 24 + i]) << i;
+  }
 }
 
 // The backward pass of a rotation is its transpose: <R x, y> = <x, R' y>.

@@ -16,13 +16,14 @@ namespace slimexx::rollout {
 using model::RandomModel;
 
 // Of sizes that suit the CPU.
-inline model::ModelSpec tiny_spec(const std::string& family) {
+inline model::ModelSpec tiny_spec(const std::string& family, int64_t num_layers = 2) {
   return model::random_spec(family,
                             {.vocab_size = 61,
                              .hidden_size = 32,
                              .intermediate_size = 40,
                              .head_dim = 8,
-                             .max_positions = 128},
+                             .max_positions = 128,
+                             .num_layers = num_layers},
                             0.25);
 }
 

@@ -41,8 +41,9 @@ TEST(Executor, TwoSlotsGiveTheGradientsOfOne) {
 // Empty microbatches add nothing, wherever they stand; before the others they write the zeros that
 // those add to.
 TEST(Executor, EmptyMicrobatchesChangeNoBit) {
-  for (const char* model : {"qwen3_tied_mqa", "qwen2_untied", "glm4_no_bias", "../oracle/qwen3_moe",
-                            "../oracle/glm4_moe_lite", "../oracle/deepseek_v3"}) {
+  for (const char* model :
+       {"qwen3_tied_mqa", "qwen2_untied", "glm4_no_bias", "../oracle/qwen3_moe",
+        "../oracle/glm4_moe_lite", "../oracle/deepseek_v3", "../oracle/glm_moe_dsa"}) {
     for (const model::LayerKeep level : {model::LayerKeep::kAll, model::LayerKeep::kInputs}) {
       const ListedStep expected = run(model, list_operations(0, 1, 2), 1, {{0, 3}, {1}}, level);
       for (const Bins& microbatches : {Bins{{}, {0, 3}, {1}}, Bins{{0, 3}, {}, {1}}}) {

@@ -71,7 +71,7 @@ TEST_P(MtpOracle, LossAndGradients) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, MtpOracle,
-                         testing::Values("glm4_moe", "glm4_moe_lite", "deepseek_v3"),
+                         testing::Values("glm4_moe", "glm4_moe_lite", "deepseek_v3", "glm_moe_dsa"),
                          [](const auto& instance) { return instance.param; });
 
 }  // namespace

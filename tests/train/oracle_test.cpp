@@ -14,8 +14,8 @@ std::vector<std::string> oracle_directories() {
   for (const auto& entry : std::filesystem::directory_iterator(test_data_path("golden/models"))) {
     directories.push_back(entry.path().string());
   }
-  for (const char* family :
-       {"qwen2", "qwen3", "qwen3_moe", "glm4", "glm4_moe", "glm4_moe_lite", "deepseek_v3"}) {
+  for (const char* family : {"qwen2", "qwen3", "qwen3_moe", "glm4", "glm4_moe", "glm4_moe_lite",
+                             "deepseek_v3", "glm_moe_dsa"}) {
     directories.push_back(test_data_path("golden/oracle/") + family);
   }
   std::sort(directories.begin(), directories.end());

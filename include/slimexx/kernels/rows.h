@@ -92,10 +92,27 @@ cudaError_t sum_head_columns(void* y, int64_t y_stride, const HeadRows& x, int64
 // Row slots[i] of pages [.., width] = row i of x [rows, width]; a slot below 0: nowhere.
 cudaError_t put_rows_in_pages(void* pages, const void* x, int64_t x_stride, const int32_t* slots,
                               int64_t rows, int64_t width, cudaStream_t stream);
-// In place, the first rotary_dim elements of every head, with the bits of qk_norm_rotary_forward;
-// `inverse`: by the negative angle. Any alignment.
-cudaError_t rotate_heads(const HeadRows& x, int64_t tokens, int64_t heads,
-                         const RotaryTables& tables, bool inverse, cudaStream_t stream);
+// y[token, head, 0..width) = x, the first rotary_dim of them rotated, with the bits of
+// qk_norm_rotary_forward; `inverse`: by the negative angle. Even widths, any alignment; y may be x.
+cudaError_t rotate_head_columns(const HeadRows& y, const HeadRows& x, int64_t tokens, int64_t heads,
+                                int64_t width, const RotaryTables& tables, bool inverse,
+                                cudaStream_t stream);
+
+// The rows of latent attention [tokens, rank + rotary_width]: y is the RMSNorm of x's first `rank`
+// elements, with the bits of rms_norm_forward, then the others rotated. With pages, row i goes to
+// row slots[i] of them too; a slot below 0: nowhere. Multiples of 8, rank <= 1792, rotary_width <=
+// 64; 16-byte rows.
+struct LatentRows {
+  void* y = nullptr;
+  const void* x = nullptr;
+  const void* norm = nullptr;  // [rank]
+  void* pages = nullptr;       // [.., rank + rotary_width]; null: none
+  const int32_t* slots = nullptr;
+  int64_t y_stride = 0, x_stride = 0;
+  int64_t tokens = 0, rank = 0, rotary_width = 0;
+};
+cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tables, float eps,
+                                cudaStream_t stream);
 
 // h[rows, width] = silu(gate) * up; gate_up [rows, 2 width] is gate then up. All bf16, contiguous.
 // dgate_up may be gate_up. The backward writes h too where h is given; it may be dh.

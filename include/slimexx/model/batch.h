@@ -14,7 +14,15 @@ using tensor::Tensor;
 
 // Where a layer's keys and values live in generation; undefined: packed.
 struct LayerPages {
-  Tensor k, v;  // [num_pages, page_tokens, Hkv, D]
+  Tensor k, v;          // [num_pages, page_tokens, Hkv, D]
+  Tensor index_k = {};  // [num_pages, page_tokens, 1, D] of an indexer (blocks/sparse_index.h)
+};
+
+// Which keys the queries of a layer see.
+struct KeyChoice {
+  bool selects = false;  // by the layer's own select_keys
+  bool shares = false;   // as the last layer before it that selects
+  int64_t top_k = 0;     // of one query; 0: all
 };
 
 // Packed (training): pages and slots are empty. Paged (generation): the batch's keys and values are

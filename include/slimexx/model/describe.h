@@ -13,8 +13,10 @@ struct PartCount {
   int64_t elements = 0;
 };
 struct ParameterCounts {
-  int64_t total = 0;                  // every tensor that a checkpoint holds
-  int64_t active = 0;                 // those that one token meets: k of E experts, no MTP layer
+  int64_t total = 0;   // every tensor that a checkpoint holds
+  int64_t active = 0;  // those that one token meets: k of E experts, no MTP layer
+  // Of the total; other counts leave them out, since transformers has them as buffers.
+  int64_t correction_biases = 0;
   std::vector<PartCount> parts = {};  // add up to total; in order of first appearance
 };
 ParameterCounts count_parameters(const ModelSpec& spec);

@@ -25,6 +25,7 @@ struct LayerParameters {
 
 struct LayerTape {
   Tensor x = {};           // [T,H] the layer's input
+  Tensor selected = {};    // [T,k] i32, the keys that queries see; undefined: all
   Tensor normed = {};      // [T,H] its norm; undefined: backward makes it again
   Tensor o_raw = {};       // [T,H] attention's output before its sandwich norm; undefined without
   Tensor x_mid = {};       // [T,H] after the attention residual
@@ -38,12 +39,15 @@ struct LayerTape {
 struct LayerInput {
   Tensor x = {};       // [T,H] the residual stream
   Tensor normed = {};  // [T,H] its norm by this layer's input_norm
+  // [T,k] i32, the keys that the last layer selected which selects any: layers behind it may share
+  // them.
+  Tensor selected = {};
 };
 
 // `index` names it: "layers.3.".
 LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec,
                                      const LayerSpec& layer, int64_t index);
-// Bytes of one layer's tape at a level, but x, as `device` allocates them.
+// Bytes of one layer's tape at a level, but x and a selection, as `device` allocates them.
 int64_t layer_tape_bytes(const ModelSpec& spec, int64_t layer, tensor::Device device,
                          int64_t num_tokens, LayerKeep level);
 

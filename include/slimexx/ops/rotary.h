@@ -13,6 +13,20 @@ enum class RotaryStyle : uint8_t { kHalfSplit, kInterleaved };
 void rotary(const Context& ctx, Tensor x, Tensor cos, Tensor sin, Tensor positions,
             RotaryStyle style, bool inverse);
 
+struct RotaryTable {
+  Tensor cos, sin;  // [positions, rotary_dim/2] f32
+  RotaryStyle style = RotaryStyle::kHalfSplit;
+};
+// Elements [begin, begin + width) of every head of y[T,n,*] = those of x[T,n,*] from x_begin, then
+// rotated as by rotary(). y may be x, at the same elements.
+void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
+                         int64_t width, const RotaryTable& rotary, Tensor positions, bool inverse);
+// The rows of latent attention: latent[T,R+D] is the RMSNorm by norm[R] of raw[T,R+D]'s first
+// elements, and the others rotated (token strides free). With pages [num_pages, page_tokens, 1,
+// R+D] rows go to their slots[T] too, as write_kv_pages puts them.
+void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
+                         const RotaryTable& rotary, Tensor positions, Tensor pages, Tensor slots);
+
 // What stands between the projection and attention: RMSNorm of every query and key head where
 // q_norm and k_norm [D] are defined, then the rotation of both. `in` and `out` [T,(Hq+2Hkv)D];
 // `out` may be `in`, or [T,(Hq+Hkv)D]: then the values stay in `in` alone. With pages (k_pages,
@@ -20,10 +34,6 @@ void rotary(const Context& ctx, Tensor x, Tensor cos, Tensor sin, Tensor positio
 // page_tokens + offset (below 0: nowhere), and only queries need be written to `out`.
 struct QkvHeads {
   int64_t query_heads = 0, kv_heads = 0, head_dim = 0;
-};
-struct RotaryTable {
-  Tensor cos, sin;  // [positions, rotary_dim/2] f32
-  RotaryStyle style = RotaryStyle::kHalfSplit;
 };
 struct KvSlots {
   Tensor k_pages, v_pages;  // undefined: packed

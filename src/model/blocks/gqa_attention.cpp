@@ -143,7 +143,8 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
 }
 
 void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>&,
-            const Batch& batch, const LayerPages& pages, const GqaTape& tape) {
+            const ops::RotaryTable&, const Batch& batch, const LayerPages& pages,
+            const GqaTape& tape) {
   const QkvViews qkv = split_qkv(tape, spec);
   const bool paged = pages.k.defined();
   ops::attention_forward(ctx, view_heads(tape.attention, spec.num_heads, spec.head_dim), tape.lse,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/parameter_list.h"
@@ -43,19 +44,6 @@ Tensor heads(Tensor rows, const MlaSpec& s, int64_t width) {
   return rows.split_last({s.num_heads, width});
 }
 
-void rotate(const ops::Context& ctx, Tensor x, const ops::RotaryTable& rotary, const Batch& batch,
-            bool inverse) {
-  ops::rotary(ctx, x, rotary.cos, rotary.sin, batch.positions, rotary.style, inverse);
-}
-
-// Heads of [T,n,Dn+Dr]: the parts of a head one behind the other, as backward wants them.
-Tensor join_heads(const ops::Context& ctx, const MlaSpec& s, Tensor nope, Tensor rope) {
-  const Tensor joined = ctx.arena.allocate(nope.dtype(), {nope.dim(0), s.num_heads, s.head_dim()});
-  ops::copy_head_columns(ctx, joined, 0, nope, 0, s.nope_dim);
-  ops::copy_head_columns(ctx, joined, s.nope_dim, rope, 0, s.rope_dim);
-  return joined;
-}
-
 struct HeadGradients {
   Tensor dq;       // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
   Tensor dnormed;  // [T,Rkv] of the normed latent
@@ -83,8 +71,14 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
-  const Tensor queries = join_heads(ctx, s, q.nope, q.rope);
-  const Tensor keys = join_heads(ctx, s, heads(k_nope, s, s.nope_dim), latent.rope);
+  // The parts of a head one behind the other.
+  const Tensor queries = heads(rows(n * s.head_dim()), s, s.head_dim());
+  const Tensor keys = heads(rows(n * s.head_dim()), s, s.head_dim());
+  ops::copy_head_columns(ctx, queries, 0, q.nope, 0, s.nope_dim);
+  ops::rotate_head_columns(ctx, queries, s.nope_dim, q.rope, 0, s.rope_dim, rotary, batch.positions,
+                           false);
+  ops::copy_head_columns(ctx, keys, 0, heads(k_nope, s, s.nope_dim), 0, s.nope_dim);
+  ops::copy_head_columns(ctx, keys, s.nope_dim, latent.rope, 0, s.rope_dim);
   const Tensor dqueries = rows(n * s.head_dim()), dkeys = rows(n * s.head_dim());
   const Tensor dv = rows(n * s.value_dim);
   const Tensor dq_heads = heads(dqueries, s, s.head_dim()),
@@ -96,10 +90,11 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
 
   const QueryViews dq = split_queries(d.dq, s);
   ops::copy_head_columns(ctx, dq.nope, 0, dq_heads, 0, s.nope_dim);
-  ops::copy_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim);
-  rotate(ctx, dq.rope, rotary, batch, true);
+  ops::rotate_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim, rotary,
+                           batch.positions, true);
+  const Tensor drope = d.drope.split_last({1, s.rope_dim});
   ops::sum_head_columns(ctx, d.drope, dk_heads, s.nope_dim);
-  rotate(ctx, d.drope.split_last({1, s.rope_dim}), rotary, batch, true);
+  ops::rotate_head_columns(ctx, drope, 0, drope, 0, s.rope_dim, rotary, batch.positions, true);
   const Tensor dk_nope = k_nope;
   ops::copy_head_columns(ctx, heads(dk_nope, s, s.nope_dim), 0, dk_heads, 0, s.nope_dim);
   ops::matmul_backward_weight(ctx, flat(g.k_weight), {}, dk_nope, normed, accumulate);
@@ -169,11 +164,17 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
                       n * s.value_dim, {{.axis = 1, .sections = {{n * s.value_dim, s.value_dim}}}});
   p.o_bias =
       list.add_bias_if(s.bias, mine + "o.bias", {{attention + "o_proj.bias", s.hidden_size}});
+  p.indexer = s.indexer
+                  ? declare_indexer(list, *s.indexer, mine + "indexer.", attention + "indexer.")
+                  : no_indexer();
   return p;
 }
 
 void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
+  if (spec.top_k > 0)
+    throw Error(ErrorCode::kInput, "sparse attention does not run on the GPU yet",
+                "use --device cpu", "index_topk");
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,
@@ -198,8 +199,11 @@ double forward_flops(const MlaSpec& s, int64_t num_tokens) {
   const double weights = h * static_cast<double>(s.a_size()) + q_input * per_head(s.head_dim()) +
                          per_head(s.nope_dim + s.value_dim) * static_cast<double>(s.kv_rank) +
                          per_head(s.value_dim) * h;
-  // Scores and values of the expanded form, halved by causality.
-  return 2 * n * weights + n * n * per_head(s.head_dim() + s.value_dim);
+  // Scores and values of the expanded form, halved by causality or for the keys that queries see.
+  const double k = s.top_k > 0 ? std::min(n, static_cast<double>(s.top_k)) : n;
+  const double pairs = n * k - k * k / 2;
+  const double index = s.indexer ? forward_flops(*s.indexer, num_tokens) : 0;
+  return 2 * n * weights + 2 * pairs * per_head(s.head_dim() + s.value_dim) + index;
 }
 
 void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerKeep level,
@@ -225,14 +229,21 @@ void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTap
 }
 
 int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens) {
-  return page_tokens * spec.latent_size() * tensor::dtype_bytes(dtype);
+  const int64_t latent = page_tokens * spec.latent_size() * tensor::dtype_bytes(dtype);
+  return spec.indexer ? latent + page_bytes(*spec.indexer, dtype, page_tokens) : latent;
 }
 
 LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens) {
-  return {.k = Tensor(memory.raw(), dtype, memory.device(),
-                      {num_pages, page_tokens, 1, spec.latent_size()}),
-          .v = {}};
+  LayerPages pages;
+  pages.k =
+      Tensor(memory.raw(), dtype, memory.device(), {num_pages, page_tokens, 1, spec.latent_size()});
+  if (spec.indexer) {
+    char* bytes = memory.data<char>();
+    pages.index_k = Tensor(bytes == nullptr ? nullptr : bytes + pages.k.size_bytes(), dtype,
+                           memory.device(), {num_pages, page_tokens, 1, spec.indexer->head_dim});
+  }
+  return pages;
 }
 
 void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
@@ -242,25 +253,28 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
   if (s.q_rank > 0)
     ops::rms_norm_forward(ctx, tape.q_normed, tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s));
   ops::matmul_forward(ctx, tape.q, s.q_rank > 0 ? tape.q_normed : normed, w.q_weight, {});
-  rotate(ctx, split_queries(tape.q, s).rope, rotary, batch, false);
-  const LatentViews raw = split_latent(tape.a, s), latent = split_latent(tape.latent, s);
-  ops::rms_norm_forward(ctx, latent.normed, raw.normed, w.kv_norm, eps_of(s));
-  ops::copy_head_columns(ctx, latent.rope, 0, raw.rope, 0, s.rope_dim);
-  rotate(ctx, latent.rope, rotary, batch, false);
-  if (pages.k.defined())
-    ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},
-                        batch.slots);
+  ops::latent_rows_forward(ctx, tape.latent, tape.a.columns(s.q_rank, s.a_size()), w.kv_norm,
+                           eps_of(s), rotary, batch.positions, pages.k, batch.slots);
+}
+
+void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+                 const MlaTape& tape, Tensor normed, Tensor selected) {
+  select_keys(ctx, *s.indexer, w.indexer, rotary, batch, pages.index_k, tape.q_normed, normed,
+              selected);
 }
 
 void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
-            const Batch& batch, const LayerPages& pages, const MlaTape& tape) {
+            const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+            const MlaTape& tape) {
   const tensor::ArenaScope scope(ctx.arena);
   const int64_t tokens = tape.q.dim(0), n = s.num_heads;
   const QueryViews q = split_queries(tape.q, s);
   const Tensor queries = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.latent_size()});
   const Tensor out = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.kv_rank});
   ops::head_matmul_backward_input(ctx, queries, q.nope, w.k_weight);  // q W_K: K is Dn
-  ops::copy_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim);
+  ops::rotate_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim, rotary, batch.positions,
+                           false);
   const Tensor keys = pages.k.defined() ? pages.k : tape.latent.split_last({1, s.latent_size()});
   ops::attention_forward(ctx, out, tape.lse, queries, keys, keys, batch.attention, scale_of(s));
   ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);

@@ -22,34 +22,6 @@ struct Tile {
   int64_t sequence, first_token, num_tokens;  // tokens counted from the sequence's first query
 };
 
-// Where the key (or value) of a position of a sequence lives.
-class KeyRows {
- public:
-  KeyRows(const Tensor& x, const AttentionLayout& layout, int64_t sequence, int64_t head)
-      : base_(x.f32() + head * x.dim(-1)), page_stride_(x.stride(0)) {
-    if (layout.page_table.defined()) {
-      pages_ = layout.page_table.i32() + sequence * layout.page_table.dim(1);
-      page_tokens_ = layout.page_tokens;
-      slot_stride_ = x.dim(2) * x.dim(3);
-      num_pages_ = x.dim(0);
-    } else {
-      base_ += layout.cu_seqlens[static_cast<size_t>(sequence)] * page_stride_;
-    }
-  }
-  const float* operator[](int64_t position) const {
-    if (pages_ == nullptr) return base_ + position * page_stride_;
-    const int64_t page = pages_[position / page_tokens_];
-    SLX_CHECK(page >= 0 && page < num_pages_, "page {} of position {}, {} pages", page, position,
-              num_pages_);
-    return base_ + page * page_stride_ + position % page_tokens_ * slot_stride_;
-  }
-
- private:
-  const float* base_;
-  int64_t page_stride_, slot_stride_ = 0, page_tokens_ = 1, num_pages_ = 0;
-  const int32_t* pages_ = nullptr;
-};
-
 // Online softmax over one tile (N3). Every query's arithmetic is its own: scores are one chain over
 // the head dimension, the accumulator one chain over the visible keys of each block after one
 // rescaling.
@@ -62,7 +34,9 @@ class ForwardTile {
         shape_(shape),
         tile_(tile),
         kv_head_(kv_head),
-        rows_(tile.num_tokens * shape.group) {
+        rows_(tile.num_tokens * shape.group),
+        walk_(
+            walk_keys(args.layout, batch_row(tile.num_tokens - 1), position(tile.num_tokens - 1))) {
     const int64_t max_rows = shape.max_rows(), dim = shape.dim, padded = shape.padded_value_dim;
     ScratchCarver carver(thread_scratch(
         Scratch::kAttention,
@@ -79,11 +53,10 @@ class ForwardTile {
 
   void run() {
     load_queries();
-    const int64_t last_position = position(tile_.num_tokens - 1);
     const KeyRows k(args_.k, args_.layout, tile_.sequence, kv_head_);
     const KeyRows v(args_.v, args_.layout, tile_.sequence, kv_head_);
-    for (int64_t start = 0; start <= last_position; start += kAttentionBlock)
-      visit_block(k, v, start, std::min(kAttentionBlock, last_position + 1 - start));
+    for (int64_t start = 0; start < walk_.count; start += kAttentionBlock)
+      visit_block(k, v, start, std::min(kAttentionBlock, walk_.count - start));
     write_output();
   }
 
@@ -93,9 +66,10 @@ class ForwardTile {
     return (args_.layout.context_lens.empty() ? 0 : args_.layout.context_lens[b]) +
            tile_.first_token + token;
   }
-  // Keys of the block from `start` that a token sees.
+  // Keys of the block from `start` of the walk that a token sees.
   int64_t visible(int64_t token, int64_t start) const {
-    return std::clamp<int64_t>(position(token) + 1 - start, 0, kAttentionBlock);
+    const int64_t seen = walk_.ids == nullptr ? position(token) + 1 : walk_.count;
+    return std::clamp<int64_t>(seen - start, 0, kAttentionBlock);
   }
   int64_t batch_row(int64_t token) const {
     return args_.layout.cu_seqlens[static_cast<size_t>(tile_.sequence)] + tile_.first_token + token;
@@ -116,8 +90,9 @@ class ForwardTile {
   void visit_block(const KeyRows& k, const KeyRows& v, int64_t start, int64_t width) {
     const float* rows[kAttentionBlock];
     for (int64_t j = 0; j < width; ++j) {
-      rows[j] = k[start + j];
-      copy_row(values_ + j * shape_.padded_value_dim, v[start + j], shape_.value_dim,
+      const int64_t key = walk_[start + j];
+      rows[j] = k[key];
+      copy_row(values_ + j * shape_.padded_value_dim, v[key], shape_.value_dim,
                shape_.padded_value_dim);
     }
     isa_.transpose_rows(rows, width, shape_.dim, keys_);
@@ -172,6 +147,7 @@ class ForwardTile {
   const AttentionShape& shape_;
   const Tile tile_;
   const int64_t kv_head_, rows_;
+  const KeyWalk walk_;
   float *queries_, *packed_queries_, *accumulator_, *scores_, *keys_, *values_, *maximum_, *sum_;
 };
 
@@ -192,7 +168,7 @@ Tile find_tile(std::span<const int32_t> cu, int64_t tile_tokens, int64_t index) 
 void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale) {
   const KernelTable& isa = kernels();
-  const AttentionShape shape(q, k, out, isa);
+  const AttentionShape shape(q, k, out, layout, isa);
   const ForwardArguments args{out, lse, q, k, v, layout, scale};
   int64_t total = 0;
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b)

@@ -1,11 +1,13 @@
-// What the forward and the backward pass of attention share: where rows of a sequence live, and the
-// sizes of one tile. A tile is a run of tokens of one sequence under one key head; its rows are
-// (token, query head of the group), heads fastest.
+// What the forward and the backward pass of attention share: where rows of a sequence live, which
+// keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence under one
+// key head; its rows are (token, query head of the group), heads fastest. Where keys are selected a
+// tile is one token, whose keys no other has.
 #pragma once
 #include <algorithm>
 #include <cstring>
 
 #include "ops/cpu/isa/kernel_table.h"
+#include "slimexx/base/check.h"
 #include "slimexx/ops/attention.h"
 
 namespace slimexx::ops::cpu {
@@ -20,14 +22,16 @@ struct AttentionShape {
   int64_t kv_heads, group;              // query heads per key head
   int64_t tile_tokens;
 
-  AttentionShape(const Tensor& q, const Tensor& k, const Tensor& out, const KernelTable& isa)
+  AttentionShape(const Tensor& q, const Tensor& k, const Tensor& out, const AttentionLayout& layout,
+                 const KernelTable& isa)
       : dim(q.dim(2)),
         padded_dim((q.dim(2) + isa.columns - 1) / isa.columns * isa.columns),
         value_dim(out.dim(2)),
         padded_value_dim((out.dim(2) + isa.columns - 1) / isa.columns * isa.columns),
         kv_heads(k.dim(-2)),
         group(q.dim(1) / k.dim(-2)),
-        tile_tokens(std::max<int64_t>(1, kAttentionTileRows / group)) {}
+        tile_tokens(layout.selected.defined() ? 1
+                                              : std::max<int64_t>(1, kAttentionTileRows / group)) {}
   int64_t max_rows() const { return tile_tokens * group; }
 };
 
@@ -42,6 +46,54 @@ class HeadRows {
   float* base_;
   int64_t stride_;
 };
+
+// Where the key (or value) of a position of a sequence lives.
+class KeyRows {
+ public:
+  KeyRows(const Tensor& x, const AttentionLayout& layout, int64_t sequence, int64_t head)
+      : base_(x.f32() + head * x.dim(-1)), page_stride_(x.stride(0)) {
+    if (layout.page_table.defined()) {
+      pages_ = layout.page_table.i32() + sequence * layout.page_table.dim(1);
+      page_tokens_ = layout.page_tokens;
+      slot_stride_ = x.dim(2) * x.dim(3);
+      num_pages_ = x.dim(0);
+    } else {
+      base_ += layout.cu_seqlens[static_cast<size_t>(sequence)] * page_stride_;
+    }
+  }
+  const float* operator[](int64_t position) const {
+    if (pages_ == nullptr) return base_ + position * page_stride_;
+    const int64_t page = pages_[position / page_tokens_];
+    SLX_CHECK(page >= 0 && page < num_pages_, "page {} of position {}, {} pages", page, position,
+              num_pages_);
+    return base_ + page * page_stride_ + position % page_tokens_ * slot_stride_;
+  }
+
+ private:
+  const float* base_;
+  int64_t page_stride_, slot_stride_ = 0, page_tokens_ = 1, num_pages_ = 0;
+  const int32_t* pages_ = nullptr;
+};
+
+// The keys of a tile, by ascending position: the first `count`, or those selected for its only
+// query.
+struct KeyWalk {
+  int64_t count = 0;
+  const int32_t* ids = nullptr;
+  int64_t operator[](int64_t i) const { return ids == nullptr ? i : ids[i]; }
+};
+
+// Of the tile whose last query is row `row` of the batch and stands at `position`.
+inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t position) {
+  if (!layout.selected.defined()) return {.count = position + 1};
+  const int64_t width = layout.selected.dim(1);
+  const KeyWalk walk{.count = std::min(width, position + 1),
+                     .ids = layout.selected.i32() + row * width};
+  for (int64_t i = 0; i < walk.count; ++i)
+    SLX_CHECK(walk.ids[i] <= position && walk.ids[i] > (i == 0 ? -1 : walk.ids[i - 1]),
+              "key {} is selected behind {} others for the query at {}", walk.ids[i], i, position);
+  return walk;
+}
 
 // Copies rows of `dim` floats to a stride of `padded`, zeros between.
 inline void copy_row(float* to, const float* from, int64_t dim, int64_t padded) {

@@ -2,7 +2,7 @@
 //   dv += p^T dout, dp = dout v^T, ds = p * (dp - delta) * scale, delta = sum(dout * out),
 //   dq += ds k, dk += ds^T q.
 // One thread owns one (sequence, key head); tiles of queries ascend outside, blocks of keys inside,
-// so every sum runs in one order.
+// so every sum runs in one order, which a selection that leaves no key out does not change.
 #include "ops/cpu/attention.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/isa/isa.h"
@@ -14,6 +14,7 @@ namespace {
 
 struct BackwardArguments {
   Tensor dq, dk, dv, dout, q, k, v, out, lse;
+  const AttentionLayout& layout;
   float scale;
 };
 
@@ -61,9 +62,10 @@ class BackwardHead {
     first_token_ = first_token;
     rows_ = num_tokens * shape_.group;
     load_tile();
-    const int64_t num_keys = first_token + num_tokens;
-    for (int64_t start = 0; start < num_keys; start += kAttentionBlock)
-      visit_block(start, std::min(kAttentionBlock, num_keys - start));
+    const int64_t last = first_token + num_tokens - 1;
+    walk_ = walk_keys(args_.layout, first_row_ + last, last);
+    for (int64_t start = 0; start < walk_.count; start += kAttentionBlock)
+      visit_block(start, std::min(kAttentionBlock, walk_.count - start));
     for (int64_t i = 0; i < rows_; ++i)
       std::memcpy(head_row(args_.dq, i), dqueries_ + i * shape_.padded_dim,
                   static_cast<size_t>(shape_.dim) * sizeof(float));
@@ -93,8 +95,9 @@ class BackwardHead {
     const HeadRows k(args_.k, kv_head_), v(args_.v, kv_head_);
     const float *k_rows[kAttentionBlock], *v_rows[kAttentionBlock];
     for (int64_t j = 0; j < width; ++j) {
-      k_rows[j] = k[first_row_ + start + j];
-      v_rows[j] = v[first_row_ + start + j];
+      const int64_t row = first_row_ + walk_[start + j];
+      k_rows[j] = k[row];
+      v_rows[j] = v[row];
       copy_row(keys_ + j * shape_.padded_dim, k_rows[j], shape_.dim, shape_.padded_dim);
     }
     isa_.transpose_rows(k_rows, width, shape_.dim, keys_transposed_);
@@ -107,7 +110,8 @@ class BackwardHead {
     multiply_scores(isa_, rows_, shape_.value_dim, packed_douts_, values_transposed_, dscores_);
     for (int64_t i = 0; i < rows_; ++i) {
       float* scores = scores_ + i * kScoreColumns;
-      const int64_t seen = std::clamp<int64_t>(token_of(i) + 1 - start, 0, width);
+      const int64_t seen =
+          walk_.ids != nullptr ? width : std::clamp<int64_t>(token_of(i) + 1 - start, 0, width);
       isa_.softmax_from_lse(scores, seen, args_.scale, lse_[i]);
       isa_.softmax_backward(dscores_ + i * kScoreColumns, scores, delta_[i], args_.scale);
     }
@@ -126,10 +130,17 @@ class BackwardHead {
                          .accumulate = true});
   }
 
-  // gradient[start + j] += sum over rows of weights[row][j] * source[row]
+  // gradient[key start + j] += sum over rows of weights[row][j] * source[row]. Selected keys lie
+  // apart: each is a product of its own.
   void add_to_keys(const float* weights, const float* source, int64_t source_stride,
                    const Tensor& gradient, int64_t start, int64_t width) {
-    isa_.multiply_block({.m = width,
+    const int64_t step = walk_.ids == nullptr ? width : 1;
+    for (int64_t j = 0; j < width; j += step)
+      add_to_rows(weights + j, source, source_stride, gradient, walk_[start + j], step);
+  }
+  void add_to_rows(const float* weights, const float* source, int64_t source_stride,
+                   const Tensor& gradient, int64_t first_key, int64_t num_keys) {
+    isa_.multiply_block({.m = num_keys,
                          .n = gradient.dim(2),
                          .k = rows_,
                          .a = weights,
@@ -137,7 +148,7 @@ class BackwardHead {
                          .a_column_stride = kScoreColumns,
                          .b = source,
                          .ldb = source_stride,
-                         .c = HeadRows(gradient, kv_head_)[first_row_ + start],
+                         .c = HeadRows(gradient, kv_head_)[first_row_ + first_key],
                          .ldc = gradient.stride(0),
                          .accumulate = true});
   }
@@ -147,6 +158,7 @@ class BackwardHead {
   const AttentionShape& shape_;
   const int64_t first_row_, num_tokens_, kv_head_;
   int64_t first_token_ = 0, rows_ = 0;  // of the tile in work
+  KeyWalk walk_;
   float *queries_, *douts_, *dqueries_, *packed_queries_, *packed_douts_, *scores_, *dscores_,
       *keys_transposed_, *values_transposed_, *keys_, *lse_, *delta_;
 };
@@ -156,8 +168,8 @@ class BackwardHead {
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k, Tensor v,
                         Tensor out, Tensor lse, const AttentionLayout& layout, float scale) {
   const KernelTable& isa = kernels();
-  const AttentionShape shape(q, k, out, isa);
-  const BackwardArguments args{dq, dk, dv, dout, q, k, v, out, lse, scale};
+  const AttentionShape shape(q, k, out, layout, isa);
+  const BackwardArguments args{dq, dk, dv, dout, q, k, v, out, lse, layout, scale};
   const auto num_sequences = static_cast<int64_t>(layout.cu_seqlens.size()) - 1;
   parallel_for(num_sequences * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -12,6 +12,7 @@
 #include "slimexx/ops/router.h"
 #include "slimexx/ops/router_balance.h"
 #include "slimexx/ops/sampling.h"
+#include "slimexx/ops/sparse_attention.h"
 
 namespace slimexx::ops::cpu {
 
@@ -21,14 +22,20 @@ void matmul_backward_weight(Tensor dw, Tensor dbias, Tensor dy, Tensor x);
 
 // x [T,H] or [T,heads,D]: the last dimension is normalised.
 void norm_forward(Tensor y, Tensor x, Tensor w, float eps);
+void layer_norm_forward(Tensor y, Tensor x, Tensor w, Tensor b, float eps);
 void norm_backward(Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float eps, bool accumulate);
 
-void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse);
+// Of every head's elements from `first` on.
+void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse,
+            int64_t first = 0);
 
 void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k, Tensor v,
                         Tensor out, Tensor lse, const AttentionLayout& layout, float scale);
+void index_scores(Tensor scores, Tensor q, Tensor weights, Tensor k, const AttentionLayout& layout,
+                  int64_t first_row, int64_t top_k, float scale);
+void select_keys(Tensor selected, Tensor scores, const AttentionLayout& layout, int64_t first_row);
 void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor slots);
 
 void swiglu_forward(Tensor h, Tensor gate_up);

@@ -45,6 +45,15 @@ void norm_forward(Tensor y, Tensor x, Tensor w, float eps) {
   });
 }
 
+void layer_norm_forward(Tensor y, Tensor x, Tensor w, Tensor b, float eps) {
+  const KernelTable& isa = kernels();
+  const Vectors in(x), out(y);
+  parallel_for(in.count(), grain(in.size()), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      isa.layer_norm_row(out[i], in[i], w.f32(), b.f32(), in.size(), eps);
+  });
+}
+
 void norm_backward(Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float eps,
                    bool accumulate) {
   const KernelTable& isa = kernels();

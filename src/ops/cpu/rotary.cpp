@@ -17,7 +17,8 @@ void rotate_head(float* x, const float* cos, const float* sin, int64_t half, int
 
 }  // namespace
 
-void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse) {
+void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse,
+            int64_t first) {
   const int64_t half = cos.dim(1), heads = x.dim(1), dim = x.dim(2);
   const bool half_split = style == RotaryStyle::kHalfSplit;
   const float sign = inverse ? -1.0f : 1.0f;
@@ -27,7 +28,7 @@ void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle styl
       SLX_CHECK(position >= 0 && position < cos.dim(0),
                 "rotary: position {} of token {}, table of {}", position, t, cos.dim(0));
       for (int64_t h = 0; h < heads; ++h)
-        rotate_head(x.f32() + t * x.stride(0) + h * dim, cos.f32() + position * half,
+        rotate_head(x.f32() + t * x.stride(0) + h * dim + first, cos.f32() + position * half,
                     sin.f32() + position * half, half, half_split ? 1 : 2, half_split ? half : 1,
                     sign);
     }

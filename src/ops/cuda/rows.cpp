@@ -85,10 +85,26 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
       k_norm.raw(), eps, tables(rotary, positions), shape, scratch.data(), handle(ctx)));
 }
 
-void rotary(const Context& ctx, Tensor x, const RotaryTable& table, Tensor positions,
-            bool inverse) {
-  SLX_CUDA(kernels::rotate_heads(head_rows(x, 0), x.dim(0), x.dim(1), tables(table, positions),
-                                 inverse, handle(ctx)));
+void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
+                         int64_t width, const RotaryTable& table, Tensor positions, bool inverse) {
+  SLX_CUDA(kernels::rotate_head_columns(head_rows(y, begin), head_rows(x, x_begin), y.dim(0),
+                                        y.dim(1), width, tables(table, positions), inverse,
+                                        handle(ctx)));
+}
+
+void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
+                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots) {
+  const kernels::LatentRows rows{.y = latent.raw(),
+                                 .x = raw.raw(),
+                                 .norm = norm.raw(),
+                                 .pages = pages.raw(),
+                                 .slots = slots.i32(),
+                                 .y_stride = latent.stride(0),
+                                 .x_stride = raw.stride(0),
+                                 .tokens = raw.dim(0),
+                                 .rank = norm.dim(0),
+                                 .rotary_width = raw.dim(1) - norm.dim(0)};
+  SLX_CUDA(kernels::latent_rows_forward(rows, tables(table, positions), eps, handle(ctx)));
 }
 
 void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,

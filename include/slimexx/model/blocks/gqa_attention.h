@@ -78,9 +78,16 @@ LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed);
+// What the queries see (batch.h), and the step that selects it, which recompute never runs again:
+// the tape keeps `selected`. Here they see all.
+inline KeyChoice key_choice(const GqaSpec&) { return {}; }
+inline void select_keys(const ops::Context&, const GqaSpec&, const GqaParameters<Tensor>&,
+                        const ops::RotaryTable&, const Batch&, const LayerPages&, const GqaTape&,
+                        Tensor /*normed*/, Tensor /*selected*/) {}
 // tape.attention and tape.lse.
 void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
-            const Batch& batch, const LayerPages& pages, const GqaTape& tape);
+            const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+            const GqaTape& tape);
 // o[T,H] from tape.attention.
 void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const GqaTape& tape, Tensor o);

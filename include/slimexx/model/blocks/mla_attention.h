@@ -3,14 +3,19 @@
 // queries enter the latent space by W_K, attention runs over latent rows with one key head, and its
 // result leaves by W_V. Backward expands keys and values by head.
 //
+// Sparse attention (DeepSeek-V3.2, GLM-5) lets a query see a selection of its keys: that of the
+// layer's own indexer, or that of the last layer before it that has one.
+//
 // Legend: T packed tokens, H hidden size, n heads; Rq and Rkv ranks of queries and of the latent;
 // Dn and Dr elements of a head without and with rotation, Dv elements of a head's values.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "slimexx/model/batch.h"
+#include "slimexx/model/blocks/sparse_index.h"
 #include "slimexx/model/layer_keep.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
@@ -28,13 +33,14 @@ struct MlaParameters {
   T k_weight;  // [n,Dn,Rkv]
   T v_weight;  // [n,Dv,Rkv]
   T o_weight, o_bias;  // [H, n Dv], [H]
+  IndexerParameters<T> indexer;
 };
 
 struct MlaTape {
   Tensor a = {};          // [T,Rq+Rkv+Dr] before the norms and the rotation
   Tensor q_normed = {};   // [T,Rq]
   Tensor latent = {};     // [T,Rkv+Dr]: the normed latent, then the rotated key that heads share
-  Tensor q = {};          // [T,n(Dn+Dr)] in the order of q_weight, rotated
+  Tensor q = {};          // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
   Tensor attention = {};  // [T,n Dv]
   Tensor lse = {};        // [T,n] f32
 };
@@ -51,12 +57,20 @@ struct MlaSpec {
   bool bias = false;        // of the products into the ranks, and of the output
   double norm_eps = 1e-6;   // of q_norm and kv_norm
   double scale_factor = 1;  // of the scores, beside 1/sqrt(Dn+Dr): yarn
+  int64_t top_k = 0;        // keys that a query sees; 0: all
+  // Selects those; a layer without one sees what the last layer that has one selected.
+  std::optional<IndexerSpec> indexer = {};
 
   int64_t a_size() const { return q_rank + kv_rank + rope_dim; }
   int64_t latent_size() const { return kv_rank + rope_dim; }
   int64_t head_dim() const { return nope_dim + rope_dim; }
   bool operator==(const MlaSpec&) const = default;
 };
+
+inline KeyChoice key_choice(const MlaSpec& spec) {
+  if (spec.top_k == 0) return {};
+  return {.selects = spec.indexer.has_value(), .shares = !spec.indexer, .top_k = spec.top_k};
+}
 
 // As in gqa_attention.h.
 MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& spec, const std::string& own,
@@ -68,7 +82,8 @@ void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerK
 void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTape& tape);
 inline bool keeps_qkv(const MlaTape& tape) { return tape.q.defined(); }
 
-// A page holds latent rows, whatever the number of heads; LayerPages::v is undefined.
+// A page holds latent rows, whatever the number of heads, and with an indexer its keys;
+// LayerPages::v is undefined.
 int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens);
 LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens);
@@ -76,8 +91,12 @@ LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const MlaTape& tape, Tensor normed);
+void select_keys(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+                 const MlaTape& tape, Tensor normed, Tensor selected);
 void attend(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
-            const Batch& batch, const LayerPages& pages, const MlaTape& tape);
+            const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
+            const MlaTape& tape);
 void project_out(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
                  const MlaTape& tape, Tensor o);
 void backward(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,

@@ -58,6 +58,9 @@ struct KernelTable {
   void (*exp_shifted)(float* y, const float* x, int64_t n, float shift);  // y = exp(x - shift)
   float (*divide_and_max)(float* x, int64_t n, float divisor);  // x /= divisor, returns the maximum
 
+  // y = w * ((x - mean) * r) + b, r = 1 / sqrt(mean of (x - mean)^2 + eps)
+  void (*layer_norm_row)(float* y, const float* x, const float* w, const float* b, int64_t n,
+                         float eps);
   // y = w * (x * r)
   void (*rms_norm_row)(float* y, const float* x, const float* w, int64_t n, float r);
   // dx (+)= r * (dy*w - x*r * mean), mean over the row of dy*w*x*r

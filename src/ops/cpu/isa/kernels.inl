@@ -34,6 +34,7 @@ const KernelTable SLX_ISA_TABLE = {
     .sum_p_log_p = SLX_ISA::sum_p_log_p,
     .exp_shifted = SLX_ISA::exp_shifted,
     .divide_and_max = SLX_ISA::divide_and_max,
+    .layer_norm_row = SLX_ISA::layer_norm_row,
     .rms_norm_row = SLX_ISA::rms_norm_row,
     .rms_norm_backward_row = SLX_ISA::rms_norm_backward_row,
     .accumulate_scaled_product = SLX_ISA::accumulate_scaled_product,

@@ -53,6 +53,22 @@ float divide_and_max(float* x, int64_t n, float divisor) {
   return max_lanes(m);
 }
 
+void layer_norm_row(float* y, const float* x, const float* w, const float* b, int64_t n, float eps) {
+  const float sum = sum_row(
+      n, [&](int64_t h, int64_t lanes, Vec acc) SLX_LAMBDA { return acc + load_lanes(x + h, lanes); });
+  const float mean = sum / static_cast<float>(n);
+  const Vec shift = broadcast(mean);
+  const float squares = sum_row(n, [&](int64_t h, int64_t lanes, Vec acc) SLX_LAMBDA {
+    const Vec d = load_lanes(x + h, lanes, mean) - shift;
+    return fma(d, d, acc);
+  });
+  const Vec r = broadcast(1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + eps));
+  each_vec(n, [&](int64_t h, int64_t lanes) SLX_LAMBDA {
+    const Vec d = load_lanes(x + h, lanes) - shift;
+    store_lanes(y + h, fma(load_lanes(w + h, lanes), d * r, load_lanes(b + h, lanes)), lanes);
+  });
+}
+
 void rms_norm_row(float* y, const float* x, const float* w, int64_t n, float r) {
   const Vec rv = broadcast(r);
   each_vec(n, [&](int64_t h, int64_t lanes) SLX_LAMBDA {

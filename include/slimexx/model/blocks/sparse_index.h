@@ -1,0 +1,53 @@
+// The lightning indexer of sparse attention (DeepSeek-V3.2, GLM-5): a few light heads with one key
+// for all score the keys before a query, and attention sees the best top_k alone. A part of latent
+// attention (mla_attention.h), whose normed query rank its queries are made from. It is frozen: no
+// gradient flows through a choice.
+//
+// Legend: T packed tokens, H hidden size, Rq rank of queries, n index heads, D elements of each.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "slimexx/model/batch.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
+#include "slimexx/ops/rotary.h"
+
+namespace slimexx::model {
+
+class ParameterList;
+
+template <class T>
+struct IndexerParameters {
+  T q_weight;             // [n D, Rq]
+  T k_weight;             // [D, H]
+  T k_norm, k_norm_bias;  // [D], of a LayerNorm
+  T head_weight;          // [n, H]: how much each head counts for a query
+};
+
+struct IndexerSpec {
+  int64_t hidden_size = 0, q_rank = 0;
+  int64_t num_heads = 0, head_dim = 0;
+  // Of the first elements of a head, as many as the layer's own rotary dimensions.
+  ops::RotaryStyle rotary_style = ops::RotaryStyle::kInterleaved;
+  double norm_eps = 1e-6;  // of the keys' LayerNorm
+  bool operator==(const IndexerSpec&) const = default;
+};
+
+IndexerParameters<ParameterId> no_indexer();
+IndexerParameters<ParameterId> declare_indexer(ParameterList& list, const IndexerSpec& spec,
+                                               const std::string& own, const std::string& hf);
+double forward_flops(const IndexerSpec& spec, int64_t num_tokens);
+
+// Its pages hold one index key a token.
+int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens);
+
+// selected[T,k] i32: the k keys that each query sees (ops::select_keys). q_normed[T,Rq] and
+// normed[T,H] are the layer's normed query rank and its normed input. Paged: the batch's index keys
+// are written to index_pages first.
+void select_keys(const ops::Context& ctx, const IndexerSpec& spec,
+                 const IndexerParameters<Tensor>& w, const ops::RotaryTable& rotary,
+                 const Batch& batch, Tensor index_pages, Tensor q_normed, Tensor normed,
+                 Tensor selected);
+
+}  // namespace slimexx::model

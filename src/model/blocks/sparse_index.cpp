@@ -1,0 +1,112 @@
+#include "slimexx/model/blocks/sparse_index.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/parameter_list.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
+#include "slimexx/ops/sparse_attention.h"
+
+namespace slimexx::model {
+namespace {
+
+// Queries whose scores stand in memory at a time. A constant: memory must depend on shapes alone,
+// and a plan for the largest batch must hold for the others.
+constexpr int64_t kScoredRows = 128;
+
+float root_of(int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); }
+
+void rotate(const ops::Context& ctx, const IndexerSpec& s, Tensor heads,
+            const ops::RotaryTable& rotary, Tensor positions) {
+  ops::rotary(ctx, heads, rotary.cos, rotary.sin, positions, s.rotary_style, false);
+}
+
+Tensor allocate_rows(const ops::Context& ctx, int64_t num_rows, int64_t width) {
+  return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {num_rows, width});
+}
+
+// The batch's index keys [T,1,D].
+Tensor make_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, Tensor normed) {
+  const Tensor k = allocate_rows(ctx, normed.dim(0), s.head_dim);
+  const Tensor heads = k.split_last({1, s.head_dim});
+  ops::matmul_forward(ctx, k, normed, w.k_weight, {});
+  ops::layer_norm_forward(ctx, k, k, w.k_norm, w.k_norm_bias, static_cast<float>(s.norm_eps));
+  rotate(ctx, s, heads, rotary, batch.positions);
+  return heads;
+}
+
+ParameterInfo frozen(const std::string& name, const std::string& hf_name,
+                     std::vector<int64_t> shape) {
+  return {.name = name,
+          .shape = shape,
+          .decayed = false,
+          .trainable = false,
+          .parts = {{.name = hf_name, .shape = shape}}};
+}
+
+}  // namespace
+
+IndexerParameters<ParameterId> no_indexer() {
+  return {kNoParameter, kNoParameter, kNoParameter, kNoParameter, kNoParameter};
+}
+
+IndexerParameters<ParameterId> declare_indexer(ParameterList& list, const IndexerSpec& s,
+                                               const std::string& own, const std::string& hf) {
+  const auto add = [&](const char* name, const char* hf_name, std::vector<int64_t> shape,
+                       InitKind init = InitKind::kNormal) {
+    ParameterInfo info = frozen(own + name, hf + hf_name, std::move(shape));
+    info.init = init;
+    return list.add(std::move(info));
+  };
+  IndexerParameters<ParameterId> p;
+  p.q_weight = add("q.weight", "wq_b.weight", {s.num_heads * s.head_dim, s.q_rank});
+  p.k_weight = add("k.weight", "wk.weight", {s.head_dim, s.hidden_size});
+  p.k_norm = add("k_norm.weight", "k_norm.weight", {s.head_dim}, InitKind::kOnes);
+  p.k_norm_bias = add("k_norm.bias", "k_norm.bias", {s.head_dim}, InitKind::kZeros);
+  p.head_weight = add("heads.weight", "weights_proj.weight", {s.num_heads, s.hidden_size});
+  return p;
+}
+
+double forward_flops(const IndexerSpec& s, int64_t num_tokens) {
+  const auto n = static_cast<double>(num_tokens), width = static_cast<double>(s.head_dim);
+  const auto heads = static_cast<double>(s.num_heads), h = static_cast<double>(s.hidden_size);
+  const double weights = static_cast<double>(s.q_rank) * heads * width + h * (width + heads);
+  return 2 * n * weights + n * n * heads * width;  // scores, halved by causality
+}
+
+int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens) {
+  return page_tokens * spec.head_dim * tensor::dtype_bytes(dtype);
+}
+
+void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerParameters<Tensor>& w,
+                 const ops::RotaryTable& rotary, const Batch& batch, Tensor index_pages,
+                 Tensor q_normed, Tensor normed, Tensor selected) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t tokens = normed.dim(0);
+  Tensor keys = make_keys(ctx, s, w, rotary, batch, normed);
+  if (index_pages.defined()) {
+    ops::write_kv_pages(ctx, index_pages, {}, keys, {}, batch.slots);
+    keys = index_pages;
+  }
+  const int64_t columns = std::max<int64_t>(1, ops::max_sequence_keys(batch.attention, tokens));
+  for (int64_t first = 0; first < tokens; first += kScoredRows) {
+    const tensor::ArenaScope rows_scope(ctx.arena);
+    const int64_t end = std::min(tokens, first + kScoredRows), n = end - first;
+    const Tensor q = allocate_rows(ctx, n, s.num_heads * s.head_dim);
+    const Tensor heads = q.split_last({s.num_heads, s.head_dim});
+    ops::matmul_forward(ctx, q, q_normed.rows(first, end), w.q_weight, {});
+    rotate(ctx, s, heads, rotary, batch.positions.rows(first, end));
+    const Tensor weights = ctx.arena.allocate(DType::kF32, {n, s.num_heads});
+    ops::matmul_forward(ctx, weights, normed.rows(first, end), w.head_weight, {});
+    ops::scale(ctx, weights, root_of(s.num_heads));
+    const Tensor scores = ctx.arena.allocate(DType::kF32, {n, columns});
+    ops::index_scores(ctx, scores, heads, weights, keys, batch.attention, first, selected.dim(1),
+                      root_of(s.head_dim));
+    ops::select_keys(ctx, selected.rows(first, end), scores, batch.attention, first);
+  }
+}
+
+}  // namespace slimexx::model

@@ -1,0 +1,11 @@
+// The check of a layout, for all ops that walk keys.
+#pragma once
+#include "slimexx/ops/attention.h"
+
+namespace slimexx::ops {
+
+// cu_seqlens ascends from 0 to num_tokens; context lengths, pages and a selection fit.
+void check_layout(const char* op, const AttentionLayout& layout, const Context& ctx,
+                  int64_t num_tokens);
+
+}  // namespace slimexx::ops
