@@ -7,4 +7,5 @@ list(APPEND SLX_KERNELS_SOURCES
   experts/product_swiglu.cu
   experts/product_weight_gradient.cu
   experts/router.cu
+  experts/router_balance.cu
   experts/sort.cu)

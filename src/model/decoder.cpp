@@ -132,14 +132,19 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
 
 void Decoder::backward(const ops::Context& ctx, const ModelParameters& weights,
                        const ModelParameters& gradients, const Batch& batch, const Tape& tape,
-                       Tensor dx, bool accumulate, const BackwardHooks& hooks) const {
+                       Tensor dx, bool accumulate, const BackwardHooks& hooks,
+                       const RouterBalances& routers) const {
   SLX_CHECK_EQ(static_cast<int64_t>(tape.layers.size()), stage_.num_layers());
   const ops::RotaryTable rotary = rotary_table();
   for (int64_t layer = stage_.num_layers() - 1; layer >= 0; --layer) {
     const auto l = static_cast<size_t>(layer);
     const int64_t in_model = stage_.first_layer + layer;
     const ArenaScope scope(ctx.arena);
-    const LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
+    LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
+    if (!routers.sums.empty())
+      place.router = {.sums = routers.sums[static_cast<size_t>(in_model)],
+                      .rule = routers.rule,
+                      .sequences = {batch.attention.cu_seqlens, batch.attention.device_cu_seqlens}};
     LayerTape layer_tape = tape.layers[l];
     if (tape.keep.of(layer) != LayerKeep::kAll)
       recompute_layer(ctx, place, weights.layers[l], layer_tape);

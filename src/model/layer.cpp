@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "model/layer_steps.h"
 #include "model/of_kind.h"
@@ -139,8 +140,15 @@ void mlp_backward(const ops::Context& ctx, const LayerPlace& place,
   const Tensor normed = norm_unless_kept(ctx, place, tape.mid_normed, tape.x_mid, w.mlp_norm);
   const Tensor dnormed = allocate_hidden(ctx.arena, place.model, dx.dim(0));
   const auto backward_of = [&](const auto& spec) {
-    backward(ctx, spec, of_kind<Tensor>(spec, w.mlp), of_kind<Tensor>(spec, g.mlp),
-             tape_of_kind(spec, tape.mlp), ddown, normed, dnormed, accumulate);
+    const auto run = [&](const auto&... router) {
+      backward(ctx, spec, of_kind<Tensor>(spec, w.mlp), of_kind<Tensor>(spec, g.mlp),
+               tape_of_kind(spec, tape.mlp), ddown, normed, dnormed, accumulate, router...);
+    };
+    if constexpr (std::is_same_v<std::decay_t<decltype(spec)>, MoeMlpSpec>) {
+      run(place.router);
+    } else {
+      run();
+    }
   };
   std::visit(backward_of, place.spec.mlp);
   ops::rms_norm_backward(ctx, dx, g.mlp_norm, dnormed, tape.x_mid, w.mlp_norm, norm_eps(place),

@@ -13,7 +13,8 @@ struct LayerPlace {
   const LayerSpec& spec;
   const ops::RotaryTable& rotary;
   const Batch& batch;
-  LayerPages pages;  // undefined: packed
+  LayerPages pages;           // undefined: packed
+  RouterBalance router = {};  // of backward
 };
 
 KeyChoice key_choice(const LayerSpec& spec);

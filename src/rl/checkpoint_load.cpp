@@ -117,12 +117,30 @@ void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterSt
   }
 }
 
+// What is moved by a rule has no master, and every rank holds and moves all of it.
+void load_moved_weights(const io::Checkpoint& checkpoint, model::ParameterStore& store) {
+  for (const auto& info : store.infos()) {
+    if (info.trainable || !info.moved_by_rule) continue;
+    check_tensors(checkpoint, info, kFrozenSection);
+    for (const model::ElementRun& run : model::list_runs(info)) {
+      const std::string& name = info.parts[run.part].name;
+      const tensor::DType saved_type = checkpoint.find(kFrozenSection, name)->dtype;
+      std::vector<char> raw(static_cast<size_t>(run.size * tensor::dtype_bytes(saved_type)));
+      std::vector<float> values(static_cast<size_t>(run.size));
+      checkpoint.read(kFrozenSection, name, run.on_disk, run.on_disk + run.size, raw.data());
+      tensor::convert_elements(saved_type, raw.data(), tensor::DType::kF32, values.data(),
+                               run.size);
+      store.write_weights(info, run.in_parameter, values.data(), run.size);
+    }
+  }
+}
+
 }  // namespace
 
 void check_frozen_weights(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                           const train::ShardedAdamW& optimizer) {
   for (const auto& info : store.infos()) {
-    if (info.trainable) continue;
+    if (info.trainable || info.moved_by_rule) continue;
     check_tensors(checkpoint, info, kFrozenSection);
     const auto& group = optimizer.groups()[static_cast<size_t>(info.group)];
     for (const Overlap& o : list_overlaps(info, group.pieces))
@@ -131,8 +149,9 @@ void check_frozen_weights(const io::Checkpoint& checkpoint, const model::Paramet
   }
 }
 
-void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+void load_training_state(const io::Checkpoint& checkpoint, model::ParameterStore& store,
                          train::ShardedAdamW& optimizer) {
+  load_moved_weights(checkpoint, store);
   int64_t num_rounded = 0;
   for (const auto& [section, member] : kSections)
     for (const train::OwnedGroup& group : optimizer.groups())

@@ -54,13 +54,13 @@ int64_t snapshot_bytes(const train::ShardedAdamW& optimizer);
 bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator);
 
 // Throws Error(kInput) naming the tensor if frozen weights that this rank owns are not those of the
-// checkpoint, up to the rounding of the types of both.
+// checkpoint, up to the rounding of the types of both; those that a rule may have moved aside.
 void check_frozen_weights(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                           const train::ShardedAdamW& optimizer);
 
 // Loads the masters and moments that this rank owns, of a checkpoint of any number of ranks and any
-// cut, and publishes the weights. Collective.
-void load_training_state(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
+// cut, and publishes the weights; and the weights that a rule moves. Collective.
+void load_training_state(const io::Checkpoint& checkpoint, model::ParameterStore& store,
                          train::ShardedAdamW& optimizer);
 
 }  // namespace slimexx::rl

@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "slimexx/observe/span.h"
@@ -43,6 +46,37 @@ void set_mtp_losses(const std::string& prefix, const std::vector<double>& losses
   row.set(prefix + "mtp_loss", std::accumulate(losses.begin(), losses.end(), 0.0));
   for (size_t i = 0; i < losses.size(); ++i)
     row.set(fmt::format("{}mtp_{}_loss", prefix, i + 1), losses[i]);
+}
+
+// The routers of one optimizer step, `share` of a row.
+void add_router_loads(const train::StepResult& step, double share,
+                      std::map<std::string, double>& values) {
+  if (step.routers.empty()) return;
+  const double part = share / static_cast<double>(step.routers.size());
+  double most = 0, least = step.routers[0].min_load;
+  for (const train::RouterLoad& load : step.routers) {
+    const auto of_layer = [&](const char* name) -> double& {
+      return values[fmt::format("{}/layer_{}", name, load.layer)];
+    };
+    most = std::max(most, load.max_load);
+    least = std::min(least, load.min_load);
+    of_layer("moe_load_max") += share * load.max_load;
+    of_layer("moe_load_min") += share * load.min_load;
+    of_layer("moe_router_entropy") += share * load.entropy;
+    values["moe_router_entropy"] += part * load.entropy;
+    values["moe_aux_loss"] += part * load.aux_loss;
+    values["moe_z_loss"] += part * load.z_loss;
+  }
+  values["moe_load_max"] += share * most;
+  values["moe_load_min"] += share * least;
+}
+
+void set_router_loads(const std::string& prefix, std::span<const train::StepResult> steps,
+                      observe::MetricRow& row) {
+  std::map<std::string, double> values;
+  for (const auto& step : steps)
+    add_router_loads(step, 1 / static_cast<double>(steps.size()), values);
+  for (const auto& [name, value] : values) row.set(prefix + name, value);
 }
 
 // Of the first step, whose weights are those that generated; of all tokens where those were
@@ -86,6 +120,7 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_
   for (const auto& [name, metric] : list_loss_metrics(rollout, config))
     row.set(std::string("train/") + name, mean(metric));
   set_mtp_losses("train/", mtp_losses, row);
+  set_router_loads("train/", rollout.steps, row);
   if (!config.is_sft() && !rollout.samples[0].rollout_log_probs.empty()) set_mismatch(rollout, row);
   row.set("train/grad_norm", norm);
   row.set("train/skipped_steps", skipped);
@@ -107,6 +142,7 @@ observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
   for (const auto& [name, metric] : list_loss_metrics(rollout, config))
     row.set(prefix + name, step.metric(metric));
   set_mtp_losses(prefix, step.mtp_losses, row);
+  set_router_loads(prefix, {&step, 1}, row);
   row.set(prefix + "grad_norm", step.gradient_norm);
   row.set(prefix + "lr", step.learning_rate);
   row.set(prefix + "skipped_steps", step.skipped ? 1 : 0);

@@ -61,6 +61,28 @@ int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_sid
   return rollout_side.prompts ? longest : policy.max_positions;
 }
 
+// Settings of routers mean nothing to a model that has none, or none with a bias.
+void check_routers(const train::TrainOptions& options, const LoadedModel& policy) {
+  bool has_router = false, has_bias = false;
+  for (const model::LayerSpec& layer : policy.spec.layers) {
+    const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+    has_router |= moe != nullptr;
+    has_bias |= moe != nullptr && moe->has_correction_bias;
+  }
+  const auto refuse = [&](const char* key, double value, const char* what) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("train.{} is {}, and {} has no {}", key, value, policy.directory, what),
+                "set it to 0, or leave it out", fmt::format("train.{}", key));
+  };
+  if (options.moe_router_bias_update_rate > 0 && !has_bias)
+    refuse("moe_router_bias_update_rate", options.moe_router_bias_update_rate,
+           "router with a correction bias");
+  if (options.moe_aux_loss_coeff > 0 && !has_router)
+    refuse("moe_aux_loss_coeff", options.moe_aux_loss_coeff, "experts");
+  if (options.moe_z_loss_coeff > 0 && !has_router)
+    refuse("moe_z_loss_coeff", options.moe_z_loss_coeff, "experts");
+}
+
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
   const int64_t trained_mtp = session.config.train.num_trained_mtp();
   trainer_side.policy =
@@ -70,6 +92,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
                               trained_mtp)
           : load_model(session.config.model.hf_checkpoint, session.request.device, true,
                        session.is_root(), &session.model_ranks, trained_mtp);
+  check_routers(session.config.train, trainer_side.policy);
   rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
   for (int64_t id : session.config.rollout.rollout_stop_token_ids)
     rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));

@@ -26,7 +26,7 @@ void finish(const StepWork& work, const Operation& operation, Slot& slot, bool a
   SLX_CHECK(slot.in_flight && slot.microbatch == operation.microbatch,
             "microbatch {} is not in slot {}", operation.microbatch, operation.slot);
   const Pass pass{work.decoder, work.weights, work.head, slot.ctx};
-  run_backward(pass, work.gradients, *slot.in_flight, accumulate, hooks);
+  run_backward(pass, work.gradients, *slot.in_flight, accumulate, hooks, work.routers);
   slot.ctx.arena.release_to(slot.in_flight->mark);
   slot.in_flight.reset();
 }

@@ -19,6 +19,12 @@ struct Slot {
   std::optional<InFlight> in_flight = {};  // from forward to backward
 };
 
+// Of a model without experts.
+inline const model::RouterBalances& no_routers() {
+  static const model::RouterBalances none;
+  return none;
+}
+
 // What all operations of a step share.
 struct StepWork {
   const model::Decoder& decoder;
@@ -32,7 +38,8 @@ struct StepWork {
   tensor::Tensor metrics;  // [kNumLossMetrics] F64, added to
   // What the layers of a microbatch keep for backward; asked before its forward.
   std::function<model::KeepPlan(std::span<const int64_t> indices)> choose_keep;
-  const MtpWork* mtp = nullptr;   // null: no MTP layer is trained
+  const MtpWork* mtp = nullptr;  // null: no MTP layer is trained
+  const model::RouterBalances& routers = no_routers();
   StageHooks last_backward = {};  // of the last backward alone: gradients are final behind it
 };
 

@@ -30,6 +30,27 @@ void bind_mtp(config::Binder& b, TrainOptions& o) {
            .max = kMaxFactor});
 }
 
+void bind_routers(config::Binder& b, TrainOptions& o) {
+  b.field(
+      "moe_router_bias_update_rate", o.moe_router_bias_update_rate,
+      {.doc =
+           "After each optimizer step a router's correction bias moves by this, up for an expert "
+           "that got fewer tokens than the mean of the step, down for one that got more "
+           "(DeepSeek-V3, GLM). 0 leaves it as it was loaded.",
+       .min = 0,
+       .max = kMaxFactor});
+  b.field("moe_aux_loss_coeff", o.moe_aux_loss_coeff,
+          {.doc = "Weight of train/moe_aux_loss in the gradient: per layer with experts the mean "
+                  "over sequences of a sequence's load balancing loss (Megatron's seq_aux_loss).",
+           .min = 0,
+           .max = kMaxFactor});
+  b.field("moe_z_loss_coeff", o.moe_z_loss_coeff,
+          {.doc = "Weight of train/moe_z_loss in the gradient: per layer with experts the mean "
+                  "over sequences of the mean over tokens of logsumexp(router logits)^2.",
+           .min = 0,
+           .max = kMaxFactor});
+}
+
 }  // namespace
 
 void bind(config::Binder& b, TrainOptions& o) {
@@ -99,6 +120,7 @@ void bind(config::Binder& b, TrainOptions& o) {
            .min = 1,
            .slime = "num-epoch"});
   bind_mtp(b, o);
+  bind_routers(b, o);
   b.end_section();
 }
 

@@ -58,7 +58,7 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
 }
 
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  bool accumulate, const StageHooks& hooks) {
+                  bool accumulate, const StageHooks& hooks, const model::RouterBalances& routers) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.decoder.spec();
   const Tensor dx =
@@ -70,7 +70,8 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
   p.decoder.backward(
       p.ctx, p.weights, gradients, m.batch, f.tape, dx, accumulate,
       {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers() - layer); },
-       .attention_next = [&](int64_t) { hooks.attention_next(); }});
+       .attention_next = [&](int64_t) { hooks.attention_next(); }},
+      routers);
   hooks.stage_done(spec.num_layers() + 1);
 }
 

@@ -54,7 +54,8 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
 // `accumulate`: to the gradients that earlier microbatches of the step left; else matrices are
 // written, whatever they hold.
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  bool accumulate, const StageHooks& hooks = {});
+                  bool accumulate, const StageHooks& hooks = {},
+                  const model::RouterBalances& routers = {});
 
 // Token weights: the loss is their scalar product with the token losses, whatever the packing and
 // the ranks.

@@ -8,6 +8,7 @@
 #include "scoring.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/ops/elementwise.h"
+#include "step_routers.h"
 
 namespace slimexx::train {
 namespace {
@@ -39,6 +40,7 @@ Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
       arena_(device, 0, "activations of one microbatch"),
       num_trained_mtp_(decoder.spec().num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
+      routers_(std::make_unique<StepRouters>(decoder.spec(), options, device)),
       parts_(list_gradient_parts(policy, decoder.spec(), min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {}
 
@@ -117,6 +119,7 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   const Tensor all_sums =
       metrics_.view(DType::kF64, {(1 + num_trained_mtp_) * ops::kNumLossMetrics});
   ops::fill_zero(ctx, all_sums);
+  routers_->start_step(ctx, std::ssize(samples));
   const MtpWork mtp = mtp_work(samples);
   num_started_parts_ = 0;
   last_stage_done_ = -1;
@@ -145,11 +148,13 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
                         return keep;
                       },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
+                  .routers = routers_->balances(),
                   .last_backward = std::move(hooks)},
                  {&slot, 1});
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);
+  routers_->append_sums(ctx, sums);
   return sums;
 }
 
@@ -169,8 +174,10 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   dist::all_reduce_max(host_, largest);
   std::copy_n(sums.begin(), ops::kNumLossMetrics, result.metrics);
   result.metrics[kMax] = largest[0];
-  for (size_t at = ops::kNumLossMetrics; at < sums.size(); at += ops::kNumLossMetrics)
+  size_t at = ops::kNumLossMetrics;
+  for (int64_t k = 0; k < num_trained_mtp_; ++k, at += ops::kNumLossMetrics)
     result.mtp_losses.push_back(sums[at + kLoss]);
+  result.routers = routers_->read_sums(std::span(sums).subspan(at));
   result.num_microbatches = assignment.num_packed;
   result.microbatches_per_rank = std::ssize(assignment.mine);
   for (const auto& sample : samples) {
@@ -182,7 +189,9 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();
   result.skipped = !std::isfinite(result.gradient_norm);
-  if (!result.skipped) optimizer_.step(context(), learning_rate, result.gradient_norm);
+  if (result.skipped) return result;
+  optimizer_.step(context(), learning_rate, result.gradient_norm);
+  routers_->move_biases(context(), weights_);
   return result;
 }
 

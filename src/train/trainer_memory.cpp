@@ -8,6 +8,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/ops/policy_loss.h"
+#include "step_routers.h"
 
 namespace slimexx::train {
 namespace {
@@ -123,7 +124,8 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
                   .loss = largest,
                   .metrics = metrics,
                   .choose_keep = [&](auto) { return keep; },
-                  .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr},
+                  .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
+                  .routers = routers_->balances()},
                  {&slot, 1});
   return plan.high_water_bytes();
 }

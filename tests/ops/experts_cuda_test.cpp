@@ -3,6 +3,7 @@
 #include "slimexx/ops/experts.h"
 
 #include "cpu_context.h"
+#include "ops/balance_cases.h"
 #include "ops/cuda_testing.h"
 #include "ops/expert_cases.h"
 #include "slimexx/ops/elementwise.h"
@@ -115,6 +116,67 @@ TEST_F(RouterCuda, ChoicesOfNanAreExperts) {
         EXPECT_LT(routed.ids[static_cast<size_t>(3 * t + j - 1)], id);
       }
   }
+}
+
+// What is counted is the CPU's to the last one, probabilities and losses but for rounding.
+Balanced balance_on_device(const Array& logits, const std::vector<int32_t>& ids,
+                           const std::vector<int32_t>& cu_seqlens, const RouterRule& rule,
+                           const RouterBalanceRule& balance, const Array& dlogits) {
+  const int64_t tokens = logits.view().dim(0), num_sums = count_router_sums(rule.num_experts);
+  const OnDevice own = as_is(dlogits), l = as_is(logits), device_ids = as_is(integers(ids)),
+                 cu = as_is(integers(cu_seqlens)), sums = as_is(Array({num_sums}, DType::kI64)),
+                 counts = as_is(Array({std::ssize(cu_seqlens) - 1, rule.num_experts}, DType::kI32));
+  run_op([&](const Context& s) {
+    balance_router(s, own, sums, counts, rows_of(device_ids, tokens), l, {cu_seqlens, cu}, rule,
+                   balance);
+  });
+  const Array back = sums.back();
+  const auto* first = back.view().data<int64_t>();
+  return {{first, first + num_sums}, own.back()};
+}
+
+TEST_F(RouterCuda, BalanceAgreesWithTheCpuAndWithAnyPacking) {
+  const RouterBalanceRule balance{0.5f, 0.25f, 3};
+  const std::vector<int32_t> cu_seqlens = {0, 2090, 2093, 3170};
+  for (const RouterRule& rule : router_rules()) {
+    SCOPED_TRACE(std::to_string(rule.num_experts) + " experts");
+    const int64_t experts = rule.num_experts;
+    const Array logits = Array::random({3170, experts}, 9, 1.5),
+                before = Array::random({3170, experts}, 10, 1e-3);
+    const std::vector<int32_t> ids = choose(cpu_context(), logits, rule);
+    const Balanced expected =
+        balance_on_host(cpu_context(), logits, ids, cu_seqlens, rule, balance, before);
+    const Balanced got = balance_on_device(logits, ids, cu_seqlens, rule, balance, before);
+    EXPECT_TRUE(close(got.dlogits, doubles(expected.dlogits), 1e-4, 1e-8));
+    for (int64_t i = 0; i < count_router_sums(experts); ++i) {
+      const auto e = static_cast<size_t>(i);
+      const auto sum = static_cast<double>(expected.sums[e]);
+      EXPECT_NEAR(static_cast<double>(got.sums[e]), sum, i < experts ? 0 : 1e-4 * sum) << i;
+    }
+    EXPECT_EQ(balance_on_device(logits, ids, cu_seqlens, rule, balance, before).sums, got.sums);
+    std::vector<int64_t> sums(got.sums.size());
+    for (const size_t s : {2, 0, 1}) {
+      const int64_t begin = cu_seqlens[s], end = cu_seqlens[s + 1];
+      const Balanced own = balance_on_device(
+          take_rows(logits, begin, end),
+          {ids.begin() + begin * rule.top_k, ids.begin() + end * rule.top_k},
+          {0, static_cast<int32_t>(end - begin)}, rule, balance, take_rows(before, begin, end));
+      EXPECT_TRUE(same_bits(own.dlogits, got.dlogits.view().rows(begin, end)));
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += own.sums[i];
+    }
+    EXPECT_EQ(sums, got.sums);
+    const Balanced still = balance_on_device(logits, ids, cu_seqlens, rule, {0, 0, 3}, before);
+    EXPECT_TRUE(same_bits(still.dlogits, before));
+  }
+}
+
+TEST_F(RouterCuda, BiasesMoveTowardsEvenLoads) {
+  const Array loads({10}, DType::kI64);
+  const int64_t values[] = {4, 3, 2, 3, 9, 9, 9, 9, 9, 9};
+  std::copy_n(values, 10, loads.view().data<int64_t>());
+  const OnDevice bias = as_is(Array::of({0.5f, 0.5f, 0.5f, -0.25f}, {4})), sums = as_is(loads);
+  run_op([&](const Context& s) { move_router_bias(s, bias, sums, 0.125f); });
+  EXPECT_EQ(doubles(bias.back()), (std::vector<double>{0.375, 0.5, 0.625, -0.25}));
 }
 
 // The routed rows of Choices on the device, sorted there.

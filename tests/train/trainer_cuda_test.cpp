@@ -217,6 +217,46 @@ TEST_P(TrainerCuda, MtpLayersTrainAsOnTheCpuAndLeaveTheRestAlone) {
   }
 }
 
+// Loads are whole numbers of the same choices, and biases move by them: no packing shows.
+TEST_P(TrainerCuda, LoadsOfExpertsAndBiasesDoNotDependOnPacking) {
+  const auto train = [&](tensor::Device device, int64_t tokens, const std::string& recompute) {
+    Policy policy(GetParam(), device);
+    TrainOptions options = options_of(tokens, recompute);
+    options.moe_router_bias_update_rate = 0.125;
+    options.moe_aux_loss_coeff = 0.5;
+    options.moe_z_loss_coeff = 0.25;
+    StepResult result = trainer(policy, options).step(samples_of(9), full_loss(), 0);
+    std::vector<float> biases;
+    for (const auto& info : policy.store.infos()) {
+      if (!info.moved_by_rule) continue;
+      const std::vector<float> own = policy.weight_values(info);
+      biases.insert(biases.end(), own.begin(), own.end());
+    }
+    return std::pair(result, biases);
+  };
+  const auto [expected, expected_biases] = train(test_device(), 4096, "none");
+  if (expected.routers.empty()) GTEST_SKIP() << GetParam() << " has no experts";
+  for (const auto& [tokens, recompute] : {std::pair(4096, "full"), {100, "none"}, {1, "full"}}) {
+    const auto [got, biases] = train(test_device(), tokens, recompute);
+    EXPECT_EQ(first_difference(biases, expected_biases), "");
+    EXPECT_NEAR(got.gradient_norm / expected.gradient_norm, 1, kBound);
+    for (size_t i = 0; i < expected.routers.size(); ++i) {
+      EXPECT_EQ(got.routers[i].tokens, expected.routers[i].tokens);
+      EXPECT_EQ(got.routers[i].entropy, expected.routers[i].entropy);
+      EXPECT_EQ(got.routers[i].aux_loss, expected.routers[i].aux_loss);
+      EXPECT_EQ(got.routers[i].z_loss, expected.routers[i].z_loss);
+    }
+  }
+  // In f32 some tokens choose other experts.
+  constexpr double kChoices = 0.05;
+  const auto [on_cpu, cpu_biases] = train({}, 4096, "none");
+  for (size_t i = 0; i < expected.routers.size(); ++i) {
+    EXPECT_NEAR(expected.routers[i].aux_loss / on_cpu.routers[i].aux_loss, 1, kChoices);
+    EXPECT_NEAR(expected.routers[i].z_loss / on_cpu.routers[i].z_loss, 1, kChoices);
+    EXPECT_NEAR(expected.routers[i].entropy / on_cpu.routers[i].entropy, 1, kChoices);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TrainerCuda, testing::ValuesIn(model::device_families()),
                          [](const auto& parameter) { return parameter.param; });
 

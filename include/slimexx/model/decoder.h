@@ -58,6 +58,14 @@ struct BackwardHooks {
   std::function<void(int64_t layer)> attention_next = {};
 };
 
+// What backward adds up of the routers, and the losses that keep their experts even. MTP layers
+// have no part in either.
+struct RouterBalances {
+  std::vector<Tensor> sums =
+      {};  // by layer of the whole model [2E+2] i64; undefined without experts
+  ops::RouterBalanceRule rule = {};
+};
+
 class Decoder {
  public:
   // The whole model. Rotary tables cover positions [0, max_positions).
@@ -81,7 +89,8 @@ class Decoder {
   // to, or else written, whatever they hold (ParameterInfo::zero_before_backward).
   void backward(const ops::Context& ctx, const ModelParameters& weights,
                 const ModelParameters& gradients, const Batch& batch, const Tape& tape, Tensor dx,
-                bool accumulate, const BackwardHooks& hooks = {}) const;
+                bool accumulate, const BackwardHooks& hooks = {},
+                const RouterBalances& routers = {}) const;
 
   // MTP layer `index` on a stage with embedding and head. `batch` has each sequence's tokens rolled
   // left by index + 1. `hidden` [T,H] is the model's output behind its final norm, or that of the

@@ -62,10 +62,12 @@ struct Shard {
 };
 
 struct ParameterInfo {
-  std::string name;                         // "layers.3.attention.qkv.weight"
-  std::vector<int64_t> shape = {};          // one to three dimensions
-  bool decayed = true;                      // 1-D parameters are not
-  bool trainable = true;                    // false: its bytes never change
+  std::string name;                 // "layers.3.attention.qkv.weight"
+  std::vector<int64_t> shape = {};  // one to three dimensions
+  bool decayed = true;              // 1-D parameters are not
+  // False: it has no gradient, and its bytes never change, unless a rule of the trainer moves it.
+  bool trainable = true;
+  bool moved_by_rule = false;               // a router's correction bias: a resumed run loads it
   std::optional<tensor::DType> dtype = {};  // empty: the device's compute type
   ReduceGroup reduce_group = ReduceGroup::kDense;
   std::vector<Shard> shards = {};  // empty: replicated

@@ -23,6 +23,8 @@ struct TrainOptions {
   int64_t mtp_num_layers = 0;
   bool enable_mtp_training = false;
   double mtp_loss_scaling_factor = 0.2;
+  double moe_router_bias_update_rate = 0;
+  double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
   int64_t num_trained_mtp() const { return enable_mtp_training ? mtp_num_layers : 0; }
 };
 

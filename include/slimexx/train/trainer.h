@@ -15,6 +15,7 @@
 #include "slimexx/train/optimizer.h"
 #include "slimexx/train/options.h"
 #include "slimexx/train/packing.h"
+#include "slimexx/train/router_load.h"
 #include "slimexx/train/scorer.h"
 
 namespace slimexx::train {
@@ -27,6 +28,7 @@ struct StepLoss {
 struct StepResult {
   double metrics[ops::kNumLossMetrics] = {};  // over all ranks
   std::vector<double> mtp_losses = {};        // mean over its labels, by trained MTP layer
+  std::vector<RouterLoad> routers = {};       // of the layers with experts, over all ranks
   double gradient_norm = 0;                   // before clipping
   double learning_rate = 0;                   // as given
   bool skipped = false;                       // NaN or Inf gradients: the weights are as before
@@ -42,8 +44,9 @@ struct ActivationBytes {
   int64_t most = 0;   // layers keep everything; more memory would serve nothing
 };
 
-struct Pass;     // passes.h
-struct MtpWork;  // mtp_pass.h
+struct Pass;        // passes.h
+struct MtpWork;     // mtp_pass.h
+class StepRouters;  // step_routers.h
 
 // What train.max_logits_gib is where the configuration leaves it out.
 int64_t default_max_logits_bytes(tensor::Device device);
@@ -125,7 +128,7 @@ class Trainer {
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
   MtpWork mtp_work(std::span<const Sample> samples) const;
-  // Sums of kNumLossMetrics metrics: the loss's, then those of each MTP layer.
+  // Sums of kNumLossMetrics metrics: the loss's, then those of each MTP layer; then the routers'.
   std::vector<double> run_microbatches(std::span<const Sample> samples,
                                        const Assignment& assignment, const StepLoss& loss);
 
@@ -142,6 +145,7 @@ class Trainer {
   model::KeepPlan keep_ = {};
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
+  std::unique_ptr<StepRouters> routers_;
   std::vector<GradientPart> parts_;
   size_t num_started_parts_ = 0;  // of this step, as is the stage
   int64_t last_stage_done_ = -1;

@@ -39,10 +39,16 @@ void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParamete
 void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                      const MoeMlpTape& tape, Tensor dweights, Tensor normed, Tensor dnormed,
-                     bool accumulate) {
+                     bool accumulate, const RouterBalance& balance) {
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dlogits = ctx.arena.allocate(DType::kF32, {normed.dim(0), spec.router.num_experts});
   ops::route_backward(ctx, dlogits, dweights, tape.ids, tape.logits, spec.router);
+  if (balance.sums.defined()) {
+    const Tensor counts =
+        ctx.arena.allocate(DType::kI32, {balance.sequences.count(), spec.router.num_experts});
+    ops::balance_router(ctx, dlogits, balance.sums, counts, tape.ids, tape.logits,
+                        balance.sequences, spec.router, balance.rule);
+  }
   Tensor rounded = dlogits;
   if (normed.dtype() != DType::kF32) {
     rounded = ctx.arena.allocate(normed.dtype(), {dlogits.dim(0), dlogits.dim(1)});
@@ -82,6 +88,7 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& s,
                   .shape = {experts},
                   .decayed = false,
                   .trainable = false,
+                  .moved_by_rule = true,
                   .dtype = DType::kF32,
                   .init = InitKind::kZeros,
                   .parts = {{.name = mlp + "gate.e_score_correction_bias", .shape = {experts}}}});
@@ -192,7 +199,7 @@ void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
 
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
               const MoeMlpParameters<Tensor>& g, const MoeMlpTape& tape, Tensor dout, Tensor normed,
-              Tensor dnormed, bool accumulate) {
+              Tensor dnormed, bool accumulate, const RouterBalance& balance) {
   const tensor::ArenaScope scope(ctx.arena);
   const int64_t tokens = normed.dim(0);
   const Tensor wide = allocate_rows(ctx.arena, spec, tokens, spec.hidden_size);
@@ -218,7 +225,7 @@ void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParam
     backward(ctx, *spec.shared, w.shared, g.shared, tape.shared, dout, normed, dshared, accumulate);
   }
   ops::combine_rows(ctx, dnormed, wide, {}, dshared, tape.routed);
-  router_backward(ctx, spec, w, g, tape, dweights, normed, dnormed, accumulate);
+  router_backward(ctx, spec, w, g, tape, dweights, normed, dnormed, accumulate, balance);
 }
 
 }  // namespace slimexx::model

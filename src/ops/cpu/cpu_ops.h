@@ -10,6 +10,7 @@
 #include "slimexx/ops/optimizer.h"
 #include "slimexx/ops/rotary.h"
 #include "slimexx/ops/router.h"
+#include "slimexx/ops/router_balance.h"
 #include "slimexx/ops/sampling.h"
 #include "slimexx/ops/sparse_attention.h"
 
@@ -53,6 +54,10 @@ void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows);
 void route_forward(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterRule& rule);
 void route_backward(Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
                     const RouterRule& rule);
+void balance_router(Tensor dlogits, Tensor sums, Tensor counts, Tensor ids, Tensor logits,
+                    std::span<const int32_t> cu_seqlens, const RouterRule& rule,
+                    const RouterBalanceRule& balance);
+void move_router_bias(Tensor bias, Tensor sums, float rate);
 void head_matmul_forward(Tensor y, Tensor x, Tensor w);
 void head_matmul_backward_input(Tensor dx, Tensor dy, Tensor w);
 void head_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, bool accumulate);

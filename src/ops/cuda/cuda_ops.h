@@ -14,6 +14,7 @@
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/ops/rotary.h"
 #include "slimexx/ops/router.h"
+#include "slimexx/ops/router_balance.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::ops::cuda {
@@ -94,6 +95,10 @@ void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits
                    const RouterRule& rule);
 void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
                     const RouterRule& rule);
+void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor ids,
+                    Tensor logits, const PackedSequences& sequences, const RouterRule& rule,
+                    const RouterBalanceRule& balance);
+void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate);
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed);

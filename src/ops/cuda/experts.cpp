@@ -4,6 +4,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
+#include "slimexx/kernels/router_balance.h"
 
 namespace slimexx::ops::cuda {
 namespace {
@@ -52,6 +53,31 @@ void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor 
       kernels::route_backward(dlogits.f32(), dweights.f32(), ids.i32(), logits.f32(),
                               shape_of(rule), logits.dim(0), handle(ctx));
   check_launch("route_backward", fault, logits, ids);
+}
+
+void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor ids,
+                    Tensor logits, const PackedSequences& sequences, const RouterRule& rule,
+                    const RouterBalanceRule& balance) {
+  const kernels::RouterBalanceArgs args{.logits = logits.f32(),
+                                        .ids = ids.i32(),
+                                        .cu_seqlens = sequences.device_cu_seqlens.i32(),
+                                        .counts = counts.i32(),
+                                        .sums = sums.data<int64_t>(),
+                                        .dlogits = dlogits.f32(),
+                                        .tokens = logits.dim(0),
+                                        .sequences = sequences.count(),
+                                        .experts = rule.num_experts,
+                                        .top_k = rule.top_k,
+                                        .sigmoid = rule.score == RouterScore::kSigmoid,
+                                        .rule = balance};
+  check_launch("balance_router", kernels::balance_router(args, handle(ctx)), logits, ids);
+}
+
+void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate) {
+  check_launch(
+      "move_router_bias",
+      kernels::move_router_bias(bias.f32(), sums.data<int64_t>(), bias.dim(0), rate, handle(ctx)),
+      bias, sums);
 }
 
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {

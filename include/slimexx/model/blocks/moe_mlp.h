@@ -15,6 +15,7 @@
 #include "slimexx/ops/context.h"
 #include "slimexx/ops/experts.h"
 #include "slimexx/ops/router.h"
+#include "slimexx/ops/router_balance.h"
 
 namespace slimexx::model {
 
@@ -23,7 +24,7 @@ class ParameterList;
 template <class T>
 struct MoeMlpParameters {
   T router_weight;               // [E,H]
-  T correction_bias;             // [E] f32, frozen; only with has_correction_bias
+  T correction_bias;             // [E] f32, without gradient; only with has_correction_bias
   T gate_up_weight;              // [E,2F,H]
   T down_weight;                 // [E,H,F]
   DenseMlpParameters<T> shared;  // only with a shared expert
@@ -75,9 +76,17 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor down);
 
+// What backward adds up of this layer's router, and the losses whose gradients it adds. It runs
+// once for each microbatch, where forward may run again.
+struct RouterBalance {
+  Tensor sums = {};  // [2E+2] i64; undefined: none of it
+  ops::RouterBalanceRule rule = {};
+  ops::PackedSequences sequences = {};
+};
+
 // As of the dense MLP. The choice of experts counts as constant.
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
               const MoeMlpParameters<Tensor>& g, const MoeMlpTape& tape, Tensor dout, Tensor normed,
-              Tensor dnormed, bool accumulate);
+              Tensor dnormed, bool accumulate, const RouterBalance& balance = {});
 
 }  // namespace slimexx::model

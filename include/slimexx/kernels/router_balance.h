@@ -1,0 +1,33 @@
+// The loads of a router's experts on Hopper (ops/router_balance.h has the formulas). Pointers are
+// device pointers, without gaps; nothing is allocated, nothing synchronises. Integer atomics alone:
+// the same call has the same bits every time.
+//
+// Every function queues its work on `stream` and returns null, or the fault as a static text.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "slimexx/kernels/limits.h"
+#include "slimexx/kernels/router_sums.h"
+
+namespace slimexx::kernels {
+
+struct RouterBalanceArgs {
+  const float* logits = nullptr;        // [tokens, experts]
+  const int32_t* ids = nullptr;         // [tokens, top_k]
+  const int32_t* cu_seqlens = nullptr;  // [sequences + 1], ends at `tokens`
+  int32_t* counts = nullptr;            // [sequences, experts], scratch
+  int64_t* sums = nullptr;              // [count_router_sums(experts)], added to
+  float* dlogits = nullptr;             // [tokens, experts], added to
+  int64_t tokens = 0, sequences = 0, experts = 0, top_k = 0;
+  bool sigmoid = false;  // else softmax
+  RouterBalanceRule rule = {};
+};
+[[nodiscard]] const char* balance_router(const RouterBalanceArgs& args, cudaStream_t stream);
+
+// bias [experts] moves by `rate` towards even `loads` [experts].
+[[nodiscard]] const char* move_router_bias(float* bias, const int64_t* loads, int64_t experts,
+                                           float rate, cudaStream_t stream);
+
+}  // namespace slimexx::kernels

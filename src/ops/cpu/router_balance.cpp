@@ -1,0 +1,124 @@
+#include "slimexx/ops/router_balance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+#include <vector>
+
+#include "ops/cpu/cpu_ops.h"
+#include "slimexx/base/thread_pool.h"
+
+namespace slimexx::ops::cpu {
+namespace {
+
+struct Problem {
+  const float* logits;    // [T,E]
+  const int32_t* counts;  // [S,E]
+  float* dlogits;         // [T,E]
+  std::span<const int32_t> cu_seqlens;
+  const RouterRule& rule;
+  const RouterBalanceRule& balance;
+};
+
+// One thread's tokens. Its sums are its own until it ends.
+class TokenRange {
+ public:
+  explicit TokenRange(const Problem& problem)
+      : p_(problem),
+        sums_(static_cast<size_t>(count_router_sums(problem.rule.num_experts))),
+        scores_(static_cast<size_t>(problem.rule.num_experts)),
+        softmax_(scores_.size()) {}
+
+  void run(int64_t begin, int64_t end) {
+    auto next = std::upper_bound(p_.cu_seqlens.begin(), p_.cu_seqlens.end(), begin);
+    for (int64_t t = begin; t < end; ++t) {
+      while (*next <= t) ++next;
+      run_token(t, next - p_.cu_seqlens.begin() - 1, *next - *(next - 1));
+    }
+  }
+  const std::vector<int64_t>& sums() const { return sums_; }
+
+ private:
+  void run_token(int64_t t, int64_t sequence, int64_t sequence_tokens) {
+    const int64_t n = p_.rule.num_experts;
+    const float lse = score(p_.logits + t * n);
+    const int32_t* counts = p_.counts + sequence * n;
+    const float to_frequency =
+        static_cast<float>(n) / static_cast<float>(p_.rule.top_k * sequence_tokens);
+    const float sum = is_softmax() ? 1.0f : total_score();
+    float aux = 0;
+    for (size_t e = 0; e < scores_.size(); ++e)
+      aux += static_cast<float>(counts[e]) * to_frequency * (scores_[e] / sum);
+    const double share = kernels::token_share(p_.balance, sequence_tokens);
+    for (size_t e = 0; e < scores_.size(); ++e)
+      sums_[scores_.size() + e] += kernels::probability_units(scores_[e] / sum);
+    sums_[2 * scores_.size()] +=
+        kernels::loss_units(aux, kernels::kMostAuxLoss, share, kernels::kAuxLossUnits);
+    sums_[2 * scores_.size() + 1] +=
+        kernels::loss_units(double{lse} * lse, kernels::kMostZLoss, share, kernels::kZLossUnits);
+    if (p_.balance.aux_loss_coeff == 0 && p_.balance.z_loss_coeff == 0) return;
+    const float aux_weight = p_.balance.aux_loss_coeff * static_cast<float>(share);
+    const float z_weight = 2 * p_.balance.z_loss_coeff * static_cast<float>(share) * lse;
+    float* own = p_.dlogits + t * n;
+    for (size_t e = 0; e < scores_.size(); ++e) {
+      const float slope = is_softmax() ? 1.0f : 1.0f - scores_[e];
+      const float frequency = static_cast<float>(counts[e]) * to_frequency;
+      own[e] +=
+          aux_weight * (scores_[e] / sum) * slope * (frequency - aux) + z_weight * softmax_[e];
+    }
+  }
+  // Fills scores and the softmax; returns the logsumexp.
+  float score(const float* logits) {
+    const float largest = *std::max_element(logits, logits + softmax_.size());
+    float sum = 0;
+    for (size_t e = 0; e < softmax_.size(); ++e) sum += softmax_[e] = std::exp(logits[e] - largest);
+    for (size_t e = 0; e < softmax_.size(); ++e) {
+      softmax_[e] /= sum;
+      scores_[e] = is_softmax() ? softmax_[e] : 1.0f / (1.0f + std::exp(-logits[e]));
+    }
+    return largest + std::log(sum);
+  }
+  float total_score() const {
+    return std::accumulate(scores_.begin(), scores_.end(), kernels::kLeastScore);
+  }
+  bool is_softmax() const { return p_.rule.score == RouterScore::kSoftmax; }
+
+  const Problem& p_;
+  std::vector<int64_t> sums_;
+  std::vector<float> scores_, softmax_;  // [E] of a token
+};
+
+}  // namespace
+
+void balance_router(Tensor dlogits, Tensor sums, Tensor counts, Tensor ids, Tensor logits,
+                    std::span<const int32_t> cu_seqlens, const RouterRule& rule,
+                    const RouterBalanceRule& balance) {
+  auto* all = sums.data<int64_t>();
+  fill_zero(counts);
+  for (int64_t s = 0; s + 1 < std::ssize(cu_seqlens); ++s) {
+    const auto i = static_cast<size_t>(s);
+    for (int64_t c = cu_seqlens[i] * rule.top_k; c < cu_seqlens[i + 1] * rule.top_k; ++c) {
+      ++counts.i32()[s * rule.num_experts + ids.i32()[c]];
+      ++all[ids.i32()[c]];
+    }
+  }
+  const Problem problem{logits.f32(), counts.i32(), dlogits.f32(), cu_seqlens, rule, balance};
+  std::mutex mutex;
+  parallel_for(logits.dim(0), 64, [&](int64_t begin, int64_t end) {
+    TokenRange range(problem);
+    range.run(begin, end);
+    const std::lock_guard lock(mutex);
+    for (size_t i = 0; i < range.sums().size(); ++i) all[i] += range.sums()[i];
+  });
+}
+
+void move_router_bias(Tensor bias, Tensor sums, float rate) {
+  const int64_t experts = bias.dim(0);
+  const auto* loads = sums.data<int64_t>();
+  const int64_t total = std::accumulate(loads, loads + experts, int64_t{0});
+  for (int64_t e = 0; e < experts; ++e)
+    bias.f32()[e] = kernels::move_bias(bias.f32()[e], loads[e], total, experts, rate);
+}
+
+}  // namespace slimexx::ops::cpu

@@ -1,0 +1,49 @@
+// Routed sequences for the tests of balance_router on both backends.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "ops/array.h"
+#include "slimexx/ops/router_balance.h"
+
+namespace slimexx::ops::testing {
+
+// A call of balance_router on the host.
+struct Balanced {
+  std::vector<int64_t> sums;
+  Array dlogits;
+};
+inline Balanced balance_on_host(const Context& ctx, const Array& logits, std::vector<int32_t> ids,
+                                const std::vector<int32_t>& cu_seqlens, const RouterRule& rule,
+                                const RouterBalanceRule& balance, const Array& dlogits) {
+  const int64_t tokens = logits.view().dim(0);
+  Balanced b{std::vector<int64_t>(static_cast<size_t>(count_router_sums(rule.num_experts))),
+             dlogits.clone()};
+  const Array counts({std::ssize(cu_seqlens) - 1, rule.num_experts}, DType::kI32);
+  balance_router(ctx, b.dlogits, {b.sums.data(), DType::kI64, {}, {std::ssize(b.sums)}}, counts,
+                 {ids.data(), DType::kI32, {}, {tokens, rule.top_k}}, logits, {cu_seqlens, {}},
+                 rule, balance);
+  return b;
+}
+
+// The choices of route_forward.
+inline std::vector<int32_t> choose(const Context& ctx, const Array& logits,
+                                   const RouterRule& rule) {
+  const int64_t tokens = logits.view().dim(0);
+  std::vector<int32_t> ids(static_cast<size_t>(tokens * rule.top_k));
+  const Array weights({tokens, rule.top_k});
+  route_forward(ctx, {ids.data(), DType::kI32, {}, {tokens, rule.top_k}}, weights, logits, {},
+                rule);
+  return ids;
+}
+
+// Rows [begin, end).
+inline Array take_rows(const Array& x, int64_t begin, int64_t end) {
+  const int64_t width = x.view().dim(1);
+  Array rows({end - begin, width});
+  for (int64_t i = 0; i < rows.size(); ++i) rows[i] = x[begin * width + i];
+  return rows;
+}
+
+}  // namespace slimexx::ops::testing
