@@ -58,7 +58,6 @@ class ConfigReader {
   const Json* rope_object() const;
   double partial_rotary_factor(double fallback) const;
   void check_attention() const;
-  void check_quantization() const;
   tensor::DType read_dtype() const;
   ModelSpec read_globals(const std::string& family, const FamilyDefaults& defaults) const;
   GqaSpec read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const;
