@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/verbs.h"
@@ -12,6 +13,7 @@
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/describe.h"
 #include "slimexx/model/families.h"
+#include "slimexx/model/quantization.h"
 
 namespace slimexx::cli {
 namespace {
@@ -23,8 +25,8 @@ bool has_weights(const std::string& directory) {
 }
 
 // With weights beside config.json they say which MTP layers there are.
-model::ModelSpec read_spec(const std::string& directory) {
-  const io::HfFolder config = io::HfFolder::open_without_weights(directory);
+model::ModelSpec read_spec(const io::HfFolder& config) {
+  const std::string& directory = config.directory();
   model::ModelSpec spec =
       model::read_model_spec(config.config(), join_path(directory, "config.json"));
   if (!spec.mtp.empty() && has_weights(directory))
@@ -32,9 +34,12 @@ model::ModelSpec read_spec(const std::string& directory) {
   return spec;
 }
 
-void print_description(const model::ModelSpec& spec) {
+void print_description(const model::ModelSpec& spec,
+                       const std::optional<model::Quantization>& quantization) {
   fmt::print("family      {} ({}), {}\n", spec.family, spec.architecture,
              tensor::dtype_name(spec.checkpoint_dtype));
+  if (quantization)
+    fmt::print("on disk     FP8 (e4m3), {}; dequantised on load\n", quantization->describe());
   fmt::print("sizes       hidden {}, vocabulary {}, {} layers, {} positions\n", spec.hidden_size,
              spec.vocab_size, spec.num_layers(), spec.max_positions);
   fmt::print("rotary      {} dimensions, theta {}{}\n", spec.rope.rotary_dim, spec.rope.theta,
@@ -59,7 +64,11 @@ VerbBody declare_describe(CLI::App& app) {
       ->required();
   app.footer("Examples:\n  slimexx describe --hf-checkpoint models/GLM-4.5-Air");
   return [directory](Session& session) {
-    if (session.is_root()) print_description(read_spec(*directory));
+    if (!session.is_root()) return;
+    const io::HfFolder config = io::HfFolder::open_without_weights(*directory);
+    print_description(
+        read_spec(config),
+        model::read_quantization(config.config(), join_path(*directory, "config.json")));
   };
 }
 

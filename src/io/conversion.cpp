@@ -96,7 +96,13 @@ void commit_weight_shards(const std::string& directory, const HfFolder& folder,
 }
 
 HfWriteOptions hf_options_of(const Checkpoint& checkpoint, const std::string& side_files_from) {
-  return {.template_directory = side_files_from, .shards = shards_of_state(checkpoint)};
+  // A training checkpoint holds masters, whatever the model that training began with was; a
+  // converted one holds the model's tensors as they were, FP8 with scales too.
+  const bool is_trained = std::ranges::any_of(
+      checkpoint.tensors(), [](const CheckpointTensor& t) { return t.section == "master"; });
+  return {.template_directory = side_files_from,
+          .shards = shards_of_state(checkpoint),
+          .drops_quantization = is_trained};
 }
 
 }  // namespace slimexx::io

@@ -20,6 +20,8 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
+// MTP layers beside the other shards (GLM-4.6). Some indices leave this file out.
+constexpr const char* kMtpName = "mtp.safetensors";
 constexpr int64_t kCompareBytes = int64_t{4} << 20;
 
 [[noreturn]] void fail(const std::string& where, const std::string& what, const std::string& hint) {
@@ -82,7 +84,11 @@ std::vector<std::string> find_shards(const std::string& directory) {
   }
   // As in transformers, the plain name wins over files for other programs
   // (consolidated.safetensors).
-  if (std::ranges::find(shards, kHfSingleName) != shards.end()) return {kHfSingleName};
+  if (std::ranges::find(shards, kHfSingleName) != shards.end()) {
+    std::erase_if(shards,
+                  [](const auto& name) { return name != kHfSingleName && name != kMtpName; });
+    return shards;
+  }
   check_shards_complete(directory, shards);
   return shards;
 }
@@ -209,16 +215,7 @@ HfFolder HfFolder::open(const std::string& directory) {
       fail(index_path, fmt::format("the index names {}, which is not in the folder", name),
            "fetch the missing file");
     }
-    folder.files_.push_back(open_shard(directory, name));
-    const SafetensorsFile* file = folder.files_.back().get();
-    for (const TensorEntry& entry : file->entries()) {
-      const auto [it, added] = folder.tensors_.emplace(entry.name, Located{file, &entry});
-      if (added) continue;
-      fail(directory,
-           fmt::format("tensor {} is in two shards: {} and {}", quote_name(entry.name),
-                       it->second.file->path(), file->path()),
-           "remove the shard that does not belong to this model");
-    }
+    folder.add_shard(name);
   }
   if (index) {
     check_index(*index, index_path, folder.tensors_);
@@ -227,8 +224,27 @@ HfFolder HfFolder::open(const std::string& directory) {
         path_exists(join_path(directory, kHfSingleName))) {
       check_single_agrees(directory, folder.tensors_);
     }
+    // Behind the checks of the index, which says nothing of this file.
+    if (std::ranges::find(files, kMtpName) == files.end() &&
+        path_exists(join_path(directory, kMtpName))) {
+      log_info("{}: {} is not in the index; its tensors are read too", index_path, kMtpName);
+      folder.add_shard(kMtpName);
+    }
   }
   return folder;
+}
+
+void HfFolder::add_shard(const std::string& name) {
+  files_.push_back(open_shard(directory_, name));
+  const SafetensorsFile* file = files_.back().get();
+  for (const TensorEntry& entry : file->entries()) {
+    const auto [it, added] = tensors_.emplace(entry.name, Located{file, &entry});
+    if (added) continue;
+    fail(directory_,
+         fmt::format("tensor {} is in two shards: {} and {}", quote_name(entry.name),
+                     it->second.file->path(), file->path()),
+         "remove the shard that does not belong to this model");
+  }
 }
 
 HfFolder HfFolder::open_without_weights(const std::string& directory) {

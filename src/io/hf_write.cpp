@@ -26,6 +26,8 @@ constexpr int64_t kChunkBytes = int64_t{8} << 20;
 constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
                                   "tokenizer_config.json", "chat_template.jinja"};
 
+constexpr const char* kQuantizationKey = "quantization_config";
+
 int64_t tensor_bytes(const HfTensor& t) { return num_elements(t) * tensor::dtype_bytes(t.dtype); }
 
 using Plan = std::map<std::string, std::vector<const HfTensor*>>;  // file name -> tensors
@@ -91,7 +93,11 @@ void write_config(const std::string& directory, const HfWriteOptions& options) {
     throw Error(ErrorCode::kInput, "config.json must hold a JSON object",
                 "take it from the model's publisher again", path);
   }
-  for (const auto& [key, value] : options.config_overrides->items()) config[key] = value;
+  const bool is_quantised = options.drops_quantization && config.contains(kQuantizationKey);
+  if (!options.config_overrides && !is_quantised) return;  // the copy stays verbatim
+  if (is_quantised) config.erase(kQuantizationKey);
+  if (options.config_overrides)
+    for (const auto& [key, value] : options.config_overrides->items()) config[key] = value;
   write_file_atomic(join_path(directory, "config.json"), config.dump(2) + "\n");
 }
 
@@ -185,7 +191,7 @@ void HfFolderWriter::commit(uint64_t written_by_all) {
     write_file_atomic(join_path(directory_, kHfIndexName), render_hf_index(index));
   if (options_.template_directory.empty()) return;
   copy_side_files(options_.template_directory, directory_);
-  if (options_.config_overrides) write_config(directory_, options_);
+  if (options_.config_overrides || options_.drops_quantization) write_config(directory_, options_);
 }
 
 void write_share(HfFolderWriter& writer, const std::vector<HfTensor>& tensors, int index,

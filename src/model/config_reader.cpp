@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
+#include "slimexx/model/quantization.h"
 #include "slimexx/tensor/convertible.h"
 
 namespace slimexx::model {
@@ -152,23 +153,6 @@ void ConfigReader::check_attention(const std::string& layer_type) const {
   }
 }
 
-// Weights that stand for others by scales would train to nonsense if read as they stand, and in a
-// folder of plain ones the entry is stale: loaders that heed it would take the export for
-// quantised.
-void ConfigReader::check_quantization() const {
-  const Json* entry = find(config_, "quantization_config");
-  if (entry == nullptr) return;
-  if (!entry->is_object()) fail("\"quantization_config\" must be an object");
-  if (entry->empty()) return;
-  const ConfigReader nested(*entry, where_ + " quantization_config");
-  const std::string method = nested.text("quant_method", "unnamed");
-  const bool says_none = method == "bitsandbytes" && !nested.flag("load_in_4bit", false) &&
-                         !nested.flag("load_in_8bit", false);
-  if (says_none) return;
-  fail(fmt::format("\"quantization_config\" says that the weights are quantised ({})", method),
-       "use the unquantised checkpoint; if the weights are plain ones, remove the entry");
-}
-
 GqaSpec ConfigReader::read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const {
   GqaSpec attention{.hidden_size = spec.hidden_size, .rms_norm_eps = spec.rms_norm_eps};
   attention.num_heads = size("num_attention_heads", 1 << 16);
@@ -233,7 +217,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
     fail(fmt::format("hidden_act \"{}\" is not supported", activation), "supported: silu");
   }
   check_attention(defaults.layer_type);
-  check_quantization();
+  read_quantization(config_, where_);  // refuses what the loader would not understand
   spec.checkpoint_dtype = read_dtype();
   spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", 4096)));
   return spec;

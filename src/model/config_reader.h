@@ -66,7 +66,6 @@ class ConfigReader {
   std::vector<bool> read_full_layers(int64_t num_layers) const;
   std::vector<bool> list_full_layers(const std::string& key, int64_t num_layers) const;
   void check_attention(const std::string& layer_type) const;
-  void check_quantization() const;
   tensor::DType read_dtype() const;
   ModelSpec read_globals(const std::string& family, const FamilyDefaults& defaults) const;
   GqaSpec read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const;

@@ -64,6 +64,10 @@ void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkp
       const auto* entry = checkpoint.find(section, part.name);
       if (entry == nullptr) {
         faults.lines.push_back(fmt::format("{}: missing", part.name));
+      } else if (entry->dtype == tensor::DType::kF8E4M3) {
+        faults.lines.push_back(
+            fmt::format("{}: FP8, which is read from Hugging Face folders only: convert-hf --to hf",
+                        part.name));
       } else if (entry->shape != part.shape || !tensor::is_convertible(entry->dtype)) {
         faults.lines.push_back(
             fmt::format("{}: shape {} {}, wanted {}", part.name, shape_text(entry->shape),

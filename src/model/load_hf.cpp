@@ -9,24 +9,25 @@
 #include <vector>
 
 #include "load_faults.h"
+#include "model/stored_tensors.h"
 #include "slimexx/base/check.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/boxes.h"
 #include "slimexx/model/held_tensors.h"
 #include "slimexx/model/spec.h"
-#include "slimexx/tensor/convertible.h"
 
 namespace slimexx::model {
 namespace {
 
 constexpr int64_t kPieceElements = 1 << 22;  // that are read, and passed on, at once
 constexpr int64_t kCompareElements = 1 << 20;
+constexpr const char* kHeadName = "lm_head.weight";
 
 // A tensor of one tied to the embedding may be repeated on disk; then it must be the same bytes.
 // Both are read again for it, each rank a share. Collective.
 void check_tied_head(const io::HfFolder& folder, dist::Collective& host, Faults& faults) {
-  const auto* head = folder.find("lm_head.weight");
+  const auto* head = folder.find(kHeadName);
   const auto* embedding = folder.find("model.embed_tokens.weight");
   if (head == nullptr || embedding == nullptr) return;
   const auto differ = [&] {
@@ -54,22 +55,6 @@ void check_tied_head(const io::HfFolder& folder, dist::Collective& host, Faults&
         "lm_head.weight: tie_word_embeddings is true but it differs from the embedding");
 }
 
-// Buffers that checkpoints may carry and the model does not need.
-bool is_ignorable(const std::string& name) {
-  return name.find("rotary_emb.inv_freq") != std::string::npos;
-}
-
-std::string find_fault(const io::HfFolder::Located* located, const std::vector<int64_t>& shape) {
-  if (located == nullptr) return "missing";
-  if (located->entry->shape != shape)
-    return fmt::format("shape {} in {}, config.json wants {}", shape_text(located->entry->shape),
-                       located->file->path(), shape_text(shape));
-  if (!tensor::is_convertible(located->entry->dtype))
-    return fmt::format("dtype {} cannot be loaded as a dense weight",
-                       tensor::dtype_name(located->entry->dtype));
-  return "";
-}
-
 // Reads the tensors that the ranks of a host hold, and fills this rank's store.
 class HostLoader {
  public:
@@ -80,14 +65,15 @@ class HostLoader {
         own_(static_cast<size_t>(host.ranks.rank())),
         on_loaded_(on_loaded) {}
 
-  void load(const io::HfFolder::Located& located, const HeldTensor& tensor) {
+  void load(const StoredTensor& stored, const HeldTensor& tensor) {
     bad_.emplace_back();
+    scales_ = holds(tensor) ? stored.read_scales() : std::vector<float>();
     for (const HeldBox& held : tensor.boxes) {
       const int64_t rows = held.box.end[0] - held.box.begin[0];
       const int64_t step = std::max<int64_t>(
           1, kPieceElements / (tensor::count_elements(held.box) / std::max<int64_t>(1, rows)));
       for (int64_t begin = 0; begin < rows; begin += step)
-        load_rows(located, tensor, held, {begin, std::min(rows, begin + step)});
+        load_rows(stored, tensor, held, {begin, std::min(rows, begin + step)});
     }
   }
   int64_t read_bytes() const { return read_bytes_; }
@@ -105,8 +91,15 @@ class HostLoader {
   }
 
  private:
-  void load_rows(const io::HfFolder::Located& located, const HeldTensor& tensor,
-                 const HeldBox& held, dist::Range rows) {
+  bool holds(const HeldTensor& tensor) const {
+    return std::ranges::any_of(tensor.boxes, [&](const HeldBox& held) {
+      return std::ranges::find(held.holders, static_cast<int>(own_), &Holder::rank) !=
+             held.holders.end();
+    });
+  }
+
+  void load_rows(const StoredTensor& stored, const HeldTensor& tensor, const HeldBox& held,
+                 dist::Range rows) {
     const auto& holders = held.holders;
     const auto own = std::ranges::find(holders, static_cast<int>(own_), &Holder::rank);
     const bool is_alone = holders.size() == 1, is_holder = own != holders.end();
@@ -116,7 +109,7 @@ class HostLoader {
       return share_rows(rows.begin, rows.end, holder, holders.size());
     };
     const int64_t row_elements = tensor::count_elements(cut_rows(held.box, {0, 1}));
-    const int64_t row_bytes = row_elements * tensor::dtype_bytes(located.entry->dtype);
+    const int64_t row_bytes = row_elements * tensor::dtype_bytes(stored.dtype());
     std::vector<int64_t> sends(host_.held.ranks.size(), 0), receives(sends);
     for (size_t i = 0; i < holders.size() && is_holder; ++i) {
       const auto rank = static_cast<size_t>(holders[i].rank);
@@ -124,13 +117,12 @@ class HostLoader {
       receives[rank] = share_of(i).size() * row_bytes;
     }
     piece_.clear();
-    if (is_holder) read(located, tensor, cut_rows(held.box, share_of(index)));
+    if (is_holder) read(stored, tensor, cut_rows(held.box, share_of(index)));
     if (!is_alone) pass_on(sends, receives);
     if (!is_holder) return;
     const tensor::Box box = cut_rows(held.box, rows);
     values_.resize(static_cast<size_t>(tensor::count_elements(box)));
-    tensor::convert_elements(located.entry->dtype, piece_.data(), tensor::DType::kF32,
-                             values_.data(), std::ssize(values_));
+    stored.convert(box, scales_, piece_.data(), values_.data());
     check(tensor, cut_rows(held.box, share_of(index)),
           (share_of(index).begin - rows.begin) * row_elements);
     place(box, place_inside(own->place, held.box, box));
@@ -148,12 +140,11 @@ class HostLoader {
   }
 
   // Into piece_, in the type of the file.
-  void read(const io::HfFolder::Located& located, const HeldTensor& tensor,
-            const tensor::Box& box) {
-    const int64_t width = tensor::dtype_bytes(located.entry->dtype);
+  void read(const StoredTensor& stored, const HeldTensor& tensor, const tensor::Box& box) {
+    const int64_t width = tensor::dtype_bytes(stored.dtype());
     piece_.resize(static_cast<size_t>(tensor::count_elements(box) * width));
     for_each_run(tensor, box, [&](int64_t on_disk, int64_t in_box, int64_t n) {
-      located.file->read(*located.entry, on_disk, on_disk + n, piece_.data() + in_box * width);
+      stored.read(on_disk, on_disk + n, piece_.data() + in_box * width);
     });
     read_bytes_ += std::ssize(piece_);
   }
@@ -197,6 +188,7 @@ class HostLoader {
   const std::function<void(int64_t)>& on_loaded_;
   std::vector<char> piece_;
   std::vector<float> values_;
+  std::vector<float> scales_;   // of the tensor that is being loaded
   std::vector<BadValues> bad_;  // by tensor
   int64_t read_bytes_ = 0;
 };
@@ -214,33 +206,33 @@ int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::
                         const std::function<void(int64_t)>& on_loaded, const Layout* layout,
                         const HostRanks& host) {
   const HeldTensors tensors = list_held_tensors(host.held);
+  WantedTensors wanted;
+  for (const auto& [name, tensor] : tensors) wanted.emplace(name, tensor.shape);
+  if (layout != nullptr) {
+    for (const auto& infos : layout->ranks)
+      for (const auto& info : *infos)
+        for (const auto& part : info.parts) wanted.emplace(part.name, part.shape);
+  }
+  const StoredTensors stored(folder, wanted);
+  stored.log_quantization(spec.checkpoint_dtype);
   Faults faults;
   HostLoader loader(store, host, on_loaded);
   std::vector<std::string> loaded;
+  std::set<std::string> found;  // faults: tensors that are stacked in one share theirs
   for (const auto& [name, tensor] : tensors) {
-    const auto* located = folder.find(name);
-    const std::string fault = find_fault(located, tensor.shape);
-    if (fault.empty()) {
-      loader.load(*located, tensor);
+    const StoredTensor& source = stored.find(name);
+    if (source.fault.empty()) {
+      loader.load(source, tensor);
       loaded.push_back(name);
-    } else {
-      faults.lines.push_back(fmt::format("{}: {}", name, fault));
+    } else if (found.insert(source.fault).second) {
+      faults.lines.push_back(source.fault);
     }
   }
   const std::vector<BadValues> bad = loader.gather_bad_values();
   for (size_t i = 0; i < bad.size(); ++i) add_fault(faults, loaded[i], bad[i]);
-  std::set<std::string> wanted;
-  for (const auto& [name, tensor] : tensors) wanted.insert(name);
-  if (spec.tied_embeddings) wanted.insert("lm_head.weight");
-  if (layout != nullptr) {
-    for (const auto& infos : layout->ranks)
-      for (const auto& info : *infos)
-        for (const auto& part : info.parts) wanted.insert(part.name);
-  }
-  for (const auto& name : folder.tensor_names()) {
-    if (!wanted.contains(name) && !is_ignorable(name))
-      faults.lines.push_back(fmt::format("{}: not a tensor of this model", name));
-  }
+  for (const std::string& name : stored.list_unused())
+    if (!spec.tied_embeddings || name != kHeadName)
+      faults.lines.push_back(fmt::format("{}: {}", name, stored.explain_unused(name)));
   if (spec.tied_embeddings) check_tied_head(folder, host.ranks, faults);
   faults.throw_if_any(folder.directory());
   return loader.read_bytes();

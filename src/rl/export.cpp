@@ -48,6 +48,11 @@ class UnfinishedFolder {
   std::string path_;
 };
 
+// An export holds the values themselves, also those of a model that was read as FP8.
+io::HfWriteOptions export_options(const std::string& template_directory) {
+  return {.template_directory = template_directory, .shards = {}, .drops_quantization = true};
+}
+
 // All tensors of the model, in the order of its parameters.
 std::vector<io::HfTensor> list_tensors(const model::ModelSpec& spec) {
   std::vector<io::HfTensor> tensors;
@@ -134,8 +139,7 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
   std::optional<UnfinishedFolder> unfinished;
   const model::HeldTensors tensors = model::list_held_tensors(layout);
   model::check_covered(tensors);
-  io::HfFolderWriter writer(fresh, list_tensors(spec),
-                            {.template_directory = template_directory, .shards = {}});
+  io::HfFolderWriter writer(fresh, list_tensors(spec), export_options(template_directory));
   dist::run_agreed(host, [&] {
     if (!is_root) return;
     unfinished.emplace(fresh);
@@ -164,8 +168,7 @@ void try_export(const model::ModelSpec& spec, const std::string& template_direct
     std::memset(out, 0, static_cast<size_t>((end - begin) * width));
   };
   const UnfinishedFolder trial(without_slash(directory).string() + ".try");
-  io::write_hf_folder(trial.path(), {smallest},
-                      {.template_directory = template_directory, .shards = {}});
+  io::write_hf_folder(trial.path(), {smallest}, export_options(template_directory));
 }
 
 // An export replaces the folder as a whole, so nothing may stand there that it would not write

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "slimexx/base/check.h"
 
@@ -42,6 +43,8 @@ double load_element(DType dtype, const void* base, int64_t i) {
       return bf16_to_f32(static_cast<const uint16_t*>(base)[i]);
     case DType::kF16:
       return f16_to_f32(static_cast<const uint16_t*>(base)[i]);
+    case DType::kF8E4M3:
+      return f8_e4m3_to_f32(static_cast<const uint8_t*>(base)[i]);
     default:
       SLX_CHECK(false, "no conversion from {}", dtype_name(dtype));
   }
@@ -88,6 +91,23 @@ std::optional<DType> parse_torch_dtype(std::string_view name) {
   return std::nullopt;
 }
 
+float f8_e4m3_to_f32(uint8_t bits) {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> table{};
+    for (uint32_t i = 0; i < table.size(); ++i) {
+      const uint32_t exponent = i >> 3 & 0xF, mantissa = i & 7;
+      float magnitude = std::numeric_limits<float>::quiet_NaN();
+      if (exponent == 0)
+        magnitude = std::ldexp(static_cast<float>(mantissa), -9);
+      else if (exponent != 15 || mantissa != 7)
+        magnitude = std::ldexp(static_cast<float>(8 + mantissa), static_cast<int>(exponent) - 10);
+      table[i] = (i & 0x80) != 0 ? -magnitude : magnitude;
+    }
+    return table;
+  }();
+  return values[bits];
+}
+
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
   const uint32_t exponent = bits >> 10 & 0x1F;
@@ -124,6 +144,11 @@ void convert_elements(DType from, const void* source, DType to, void* destinatio
     for (int64_t i = 0; i < n; ++i) {
       static_cast<float*>(destination)[i] = bf16_to_f32(static_cast<const uint16_t*>(source)[i]);
     }
+    return;
+  }
+  if (from == DType::kF8E4M3 && to == DType::kF32) {
+    for (int64_t i = 0; i < n; ++i)
+      static_cast<float*>(destination)[i] = f8_e4m3_to_f32(static_cast<const uint8_t*>(source)[i]);
     return;
   }
   if (from == DType::kF32 && to == DType::kBF16) {

@@ -61,7 +61,9 @@ void make_foreign_folder(const Folder& folder) {
       "src/model.safetensors.index.json",
       Json{{"metadata", {{"total_size", 98 + 72 + 5 + 66 - 28 + 4 + 24}}}, {"weight_map", map}}
           .dump());
-  folder.put("src/config.json", "{\"architectures\":[\"Unheard\"],\"dtype\":\"bfloat16\"}\n");
+  folder.put("src/config.json",
+             "{\"architectures\":[\"Unheard\"],\"dtype\":\"bfloat16\","
+             "\"quantization_config\":{\"quant_method\":\"fp8\"}}\n");
   folder.put("src/tokenizer.json", "{\"kept\": \"as it is\"}");
 }
 
@@ -137,11 +139,14 @@ void make_training_checkpoint(const std::string& directory, const std::vector<fl
 TEST(ConvertHf, MastersAreCastToTheDtypeOfTheConfig) {
   const Folder folder;
   const std::vector<float> values = {1.0f, 1.00390625f, -3.3333333f, 65504.0f, 1e-30f, 0.1f, -0.0f};
-  folder.put("run/step_000001/config.json", "{\"torch_dtype\": \"bfloat16\"}");
+  // The run began with an FP8 model; what it trained is not FP8 any more.
+  folder.put("run/step_000001/config.json",
+             R"({"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "fp8"}})");
   make_training_checkpoint(folder / "run/step_000001", values);
   const Finished f = run_slimexx(
       {"convert-hf", "--to", "hf", "--load", folder / "run", "--save", folder / "out", "--verify"});
   ASSERT_EQ(f.status, 0) << f.err;
+  EXPECT_EQ(io::HfFolder::open(folder / "out").config(), (Json{{"torch_dtype", "bfloat16"}}));
   const io::SafetensorsFile file(folder / "out/model.safetensors");
   ASSERT_EQ(file.entries().size(), 1u);
   ASSERT_EQ(file.entries()[0].dtype, DType::kBF16);

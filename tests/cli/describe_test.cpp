@@ -59,6 +59,18 @@ TEST(Describe, CountsWhatIsInTheFile) {
   }
 }
 
+TEST(Describe, SaysWhatIsFp8) {
+  const Folder folder;
+  Json config = parse_json(published_config("DeepSeek-V3"), "config");
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  folder.put("config.json", config.dump());
+  const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
+  EXPECT_EQ(f.status, 0) << f.err;
+  EXPECT_NE(f.out.find("on disk     FP8 (e4m3), one scale for each block of 128x128"),
+            std::string::npos)
+      << f.out;
+}
+
 TEST(Describe, RefusesByName) {
   const Folder folder;
   Json config = parse_json(published_config("DeepSeek-V3"), "config");

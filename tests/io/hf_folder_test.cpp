@@ -74,6 +74,22 @@ TEST(HfFolder, ShardsWithIndex) {
   EXPECT_EQ(read_floats(folder, "c"), Floats{4});
 }
 
+TEST(HfFolder, MtpLayersInAFileOfTheirOwn) {
+  const ShardedFolder f;
+  write_floats(f.dir.file("mtp.safetensors"), {{"d", {9}}});
+  EXPECT_EQ(HfFolder::open(f.dir.path()).shard_names(),
+            (std::vector<std::string>{"m1.safetensors", "m2.safetensors", "mtp.safetensors"}));
+  EXPECT_EQ(read_floats(HfFolder::open(f.dir.path()), "d"), Floats{9});
+  const auto single = f.dir.file("model.safetensors");
+  write_floats(single, {{"a", {1}}, {"b", {2, 3}}, {"c", {4}}});
+  EXPECT_EQ(HfFolder::open(f.dir.path()).tensor_names().size(), 4u);
+  std::filesystem::remove(f.dir.file(kHfIndexName));
+  EXPECT_EQ(HfFolder::open(f.dir.path()).shard_names(),
+            (std::vector<std::string>{"model.safetensors", "mtp.safetensors"}));
+  write_floats(f.dir.file("mtp.safetensors"), {{"a", {9}}});
+  f.expect_refused("in two shards");
+}
+
 TEST(HfFolder, ShardsWithoutIndex) {
   const TempDir dir;
   dir.put("config.json", "{}");
@@ -283,6 +299,23 @@ TEST(HfWrite, ConfigOverrides) {
   EXPECT_EQ(
       TempDir::read_bytes(out.file("config.json")),
       "{\n  \"eos_token_id\": 7,\n  \"hidden_size\": 8,\n  \"tie_word_embeddings\": true\n}\n");
+}
+
+TEST(HfWrite, PlainTensorsLoseTheQuantisation) {
+  const ShardedFolder f;
+  HfWriteOptions options;
+  options.template_directory = f.dir.path();
+  const auto write = [&](const char* config, bool drops) {
+    f.dir.put("config.json", config);
+    options.drops_quantization = drops;
+    const TempDir out;
+    write_hf_folder(out.path(), {counting_tensor("w", 1)}, options);
+    return TempDir::read_bytes(out.file("config.json"));
+  };
+  const char* quantised = R"({"a": 1, "quantization_config": {"quant_method": "fp8"}})";
+  EXPECT_EQ(write(quantised, false), quantised);
+  EXPECT_EQ(write(quantised, true), "{\n  \"a\": 1\n}\n");
+  EXPECT_EQ(write(R"({"a": 1})", true), R"({"a": 1})");
 }
 
 TEST(HfWrite, RefusesToMix) {

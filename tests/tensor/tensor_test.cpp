@@ -26,6 +26,19 @@ TEST(DType, HalfRoundTripsEveryFiniteValue) {
   }
 }
 
+TEST(DType, Fp8Values) {
+  EXPECT_EQ(f8_e4m3_to_f32(0x00), 0);
+  EXPECT_TRUE(std::signbit(f8_e4m3_to_f32(0x80)));
+  EXPECT_EQ(f8_e4m3_to_f32(0x01), 0x1p-9f);
+  EXPECT_EQ(f8_e4m3_to_f32(0x07), 7 * 0x1p-9f);
+  EXPECT_EQ(f8_e4m3_to_f32(0x08), 0x1p-6f);
+  EXPECT_EQ(f8_e4m3_to_f32(0x38), 1);
+  EXPECT_EQ(f8_e4m3_to_f32(0xB9), -1.125f);
+  EXPECT_EQ(f8_e4m3_to_f32(0x7E), 448);
+  EXPECT_TRUE(std::isnan(f8_e4m3_to_f32(0x7F)));
+  EXPECT_TRUE(std::isnan(f8_e4m3_to_f32(0xFF)));
+}
+
 TEST(DType, RoundsToNearestEven) {
   EXPECT_EQ(f32_to_f16(65519.0f), 0x7BFF);
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7C00);

@@ -13,7 +13,8 @@
 
 namespace slimexx::io {
 
-// Opened folder; tensors are looked up by name over all shards. Throws Error(kInput) for everything
+// Opened folder; tensors are looked up by name over all shards: those that the index names, or all
+// without one, and mtp.safetensors. Throws Error(kInput) for everything
 // in the bad-input list: an index that names missing files or tensors, paths that leave the folder,
 // tensors in two shards, LFS pointer files, both forms present and disagreeing.
 class HfFolder {
@@ -36,6 +37,7 @@ class HfFolder {
   std::vector<int32_t> eos_token_ids() const;
 
  private:
+  void add_shard(const std::string& name);
   std::string directory_;
   std::shared_ptr<Json> config_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
@@ -60,6 +62,9 @@ struct HfWriteOptions {
   std::string template_directory;
   std::map<std::string, std::string> shards;
   Json* config_overrides = nullptr;
+  // The tensors are plain whatever the template's were: config.json loses quantization_config, by
+  // which other loaders would take them for quantised ones.
+  bool drops_quantization = false;
   int64_t max_shard_bytes = int64_t{5} << 30;
 };
 void write_hf_folder(const std::string& directory, const std::vector<HfTensor>& tensors,

@@ -17,8 +17,9 @@ struct HostRanks {
 // load_hf_weights of parameters.h, read once for all ranks of a host: of a box that several of them
 // hold each reads some rows and sends them to the others. Returns the bytes of tensors that this
 // rank read; those of all ranks are what the host needs, each byte once. (A tied lm_head that is
-// repeated on disk is read once more, to compare it.) All ranks throw the same faults. Collective
-// over host.ranks.
+// repeated on disk is read once more, to compare it. Every rank that holds some values of an FP8
+// tensor reads its scales, which are not counted.) All ranks throw the same faults. Collective over
+// host.ranks.
 int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
                         const std::function<void(int64_t)>& on_loaded, const Layout* layout,
                         const HostRanks& host);

@@ -36,11 +36,12 @@ inline uint16_t f32_to_bf16(float value) {
     return static_cast<uint16_t>(bits >> 16 | 0x40u);  // quiet NaN
   return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
+float f8_e4m3_to_f32(uint8_t bits);  // the variant without infinities; 0x7F and 0xFF are NaN
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 
 // Converts n elements between floating types (kF32, kBF16, kF16, kF64) on the host; same type
-// copies.
+// copies. Reads kF8E4M3 too, without the scales that such tensors go with.
 void convert_elements(DType from, const void* source, DType to, void* destination, int64_t n);
 
 }  // namespace slimexx::tensor
