@@ -6,9 +6,12 @@ namespace slimexx::model {
 
 inline tensor::Device test_device() { return {tensor::DeviceType::kCuda, 0}; }
 
+inline std::vector<std::string> device_expert_families() {
+  return {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3"};
+}
 inline std::vector<std::string> device_families() {
   std::vector<std::string> all = dense_families();
-  all.insert(all.end(), {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3"});
+  for (const std::string& family : device_expert_families()) all.push_back(family);
   return all;
 }
 
