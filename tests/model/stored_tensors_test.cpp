@@ -73,14 +73,15 @@ TEST(Fp8, ScalesMayLackDimensionsOfOne) {
 
 // Shards that begin and end inside blocks, alone and with the ranks of a host sharing the reading.
 TEST(Fp8, RanksReadTheScalesOfTheirShards) {
-  constexpr int kRanks = 8;
+  constexpr int kShardRanks = 8;
   for (const char* family : {"qwen3_moe", "deepseek_v3"}) {
     const Fp8Pair pair(family, {}, fp8_config());
     const ModelSpec spec = spec_of(pair.fp8_config);
     for (const dist::GridSizes& sizes :
          {dist::GridSizes{.tp = 2, .ep = 2, .etp = 2}, dist::GridSizes{.ep = 4}}) {
-      const Layout layout = make_layout({list_parameters(spec)}, dist::GridShape(kRanks, sizes));
-      dist::run_thread_ranks(kRanks, [&](dist::Collective& world) {
+      const Layout layout =
+          make_layout({list_parameters(spec)}, dist::GridShape(kShardRanks, sizes));
+      dist::run_thread_ranks(kShardRanks, [&](dist::Collective& world) {
         const auto& infos = *layout.ranks[static_cast<size_t>(world.rank())];
         const auto wanted = load_values(pair.plain_folder, spec, infos, &layout);
         EXPECT_EQ(load_values(pair.fp8_folder, spec, infos, &layout), wanted) << family;
