@@ -25,10 +25,6 @@ int64_t count_partials(const AttentionForward& problem) {
   return segments * problem.query_heads * runs.split_tokens;
 }
 
-bool is_given(const void* pointer, int64_t stride) {
-  return pointer != nullptr && has_aligned_rows(pointer, stride);
-}
-
 bool is_served(const AttentionRun& run, int64_t group) {
   return run.sequences >= 0 && run.sequences <= INT32_MAX && run.max_key_len <= INT32_MAX / 2 &&
          run.max_query_len <= run.max_key_len && run.max_query_len * group <= INT32_MAX / 2;
@@ -50,12 +46,6 @@ bool is_served(const AttentionForward& problem) {
          (paged ? page >= 16 && (page & (page - 1)) == 0 && problem.pages > 0 &&
                       problem.pages * page <= INT32_MAX
                 : problem.context_lens == nullptr);
-}
-
-int log2_of(int64_t power) {
-  int result = 0;
-  while ((int64_t{1} << result) < power) ++result;
-  return result;
 }
 
 // Sequences [first, first + run.sequences).

@@ -39,10 +39,6 @@ int64_t count_partials(const AttentionBackward& problem) {
   return parts == 1 ? 0 : parts * problem.tokens * problem.kv_heads * problem.head_dim;
 }
 
-bool is_given(const void* pointer, int64_t stride) {
-  return pointer != nullptr && has_aligned_rows(pointer, stride);
-}
-
 bool has_heads(const AttentionBackward& problem) {
   return problem.kv_heads > 0 && problem.query_heads > 0 &&
          problem.query_heads % problem.kv_heads == 0;

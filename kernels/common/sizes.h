@@ -23,4 +23,15 @@ inline bool has_aligned_rows(const void* pointer, int64_t stride = 0) {
   return is_aligned(pointer, 16) && stride % 8 == 0;
 }
 
+// Whether there is such an operand.
+inline bool is_given(const void* pointer, int64_t stride = 0) {
+  return pointer != nullptr && has_aligned_rows(pointer, stride);
+}
+
+inline int log2_of(int64_t power) {
+  int result = 0;
+  while ((int64_t{1} << result) < power) ++result;
+  return result;
+}
+
 }  // namespace slimexx::kernels

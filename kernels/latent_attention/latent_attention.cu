@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/common/device.h"
+#include "kernels/common/sizes.h"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/latent_attention/problem.cuh"
 
@@ -35,10 +36,6 @@ size_t merged_bytes(const LatentAttentionForward& problem) {
   return kMultiprocessors * kTileRows * kValues * sizeof(float);
 }
 
-bool is_given(const void* pointer, int64_t stride) {
-  return pointer != nullptr && has_aligned_rows(pointer, stride);
-}
-
 bool is_served(const AttentionRun& run, int64_t heads) {
   return run.sequences >= 0 && run.sequences <= INT32_MAX && run.max_key_len <= INT32_MAX / 2 &&
          run.max_query_len <= run.max_key_len && run.max_query_len * heads <= INT32_MAX / 2;
@@ -52,16 +49,10 @@ bool is_served(const LatentAttentionForward& p) {
          p.scale > 0.0f && is_served(p.runs.few, p.query_heads) &&
          is_served(p.runs.split, p.query_heads) && is_served(p.runs.whole, p.query_heads) &&
          p.runs.few.max_query_len * p.query_heads <= kLatentFewRows && p.cu_seqlens != nullptr &&
-         is_given(p.q, 0) && is_given(p.keys, p.key_stride) && is_given(p.out, p.out_stride) &&
+         is_given(p.q) && is_given(p.keys, p.key_stride) && is_given(p.out, p.out_stride) &&
          (paged ? p.page_tokens >= 16 && (p.page_tokens & (p.page_tokens - 1)) == 0 &&
                       p.pages > 0 && p.pages * p.page_tokens <= INT32_MAX
                 : p.context_lens == nullptr);
-}
-
-int log2_of(int64_t power) {
-  int result = 0;
-  while ((int64_t{1} << result) < power) ++result;
-  return result;
 }
 
 // Sequences [first, first + run.sequences).
@@ -140,7 +131,7 @@ cudaError_t latent_attention_forward(const LatentAttentionForward& problem, cuda
   if (problem.tokens == 0 || problem.runs.num_sequences() == 0) return cudaSuccess;
   const bool has_workspace =
       latent_attention_forward_workspace(problem) <= problem.workspace_bytes &&
-      is_given(problem.workspace, 0);
+      is_given(problem.workspace);
   if (!is_served(problem) || !has_workspace) return cudaErrorInvalidValue;
   const AttentionRuns& runs = problem.runs;
   const int64_t split_end = runs.few.sequences + runs.split.sequences;
