@@ -35,6 +35,17 @@ kernels::AttentionRuns choose_runs(const AttentionLayout& layout, int64_t num_to
                                         layout.max_split_tokens);
 }
 
+// Where the keys of either forward lie, if not packed.
+template <class Problem>
+void set_pages(Problem& problem, const AttentionLayout& layout, const Tensor& keys) {
+  if (!layout.page_table.defined()) return;
+  problem.context_lens = layout.device_context_lens.i32();
+  problem.page_table = layout.page_table.i32();
+  problem.page_table_stride = layout.page_table.dim(1);
+  problem.pages = keys.dim(0);
+  problem.page_tokens = layout.page_tokens;
+}
+
 // Of keys whose first elements are the values, one key head for all query heads.
 void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor keys,
                     const AttentionLayout& layout, float scale) {
@@ -54,13 +65,7 @@ void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor
       .rotary_dim = q.dim(2) - out.dim(2),
       .runs = choose_runs(layout, q.dim(0), kernels::latent_group(q.dim(1))),
       .scale = scale};
-  if (paged) {
-    problem.context_lens = layout.device_context_lens.i32();
-    problem.page_table = layout.page_table.i32();
-    problem.page_table_stride = layout.page_table.dim(1);
-    problem.pages = keys.dim(0);
-    problem.page_tokens = layout.page_tokens;
-  }
+  set_pages(problem, layout, keys);
   problem.workspace_bytes = kernels::latent_attention_forward_workspace(problem);
   const ScratchScope scratch(ctx, problem.workspace_bytes);
   if (ctx.planning() || problem.tokens == 0) return;
@@ -90,13 +95,7 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Ten
                                     .head_dim = q.dim(2),
                                     .runs = choose_runs(layout, q.dim(0), q.dim(1) / k.dim(-2)),
                                     .scale = scale};
-  if (paged) {
-    problem.context_lens = layout.device_context_lens.i32();
-    problem.page_table = layout.page_table.i32();
-    problem.page_table_stride = layout.page_table.dim(1);
-    problem.pages = k.dim(0);
-    problem.page_tokens = layout.page_tokens;
-  }
+  set_pages(problem, layout, k);
   problem.workspace_bytes = kernels::attention_forward_workspace(problem);
   const ScratchScope scratch(ctx, problem.workspace_bytes);
   if (ctx.planning() || problem.tokens == 0) return;
