@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "bench/kernels/flushed_timing.h"
 #include "slimexx/kernels/attention.h"
 #include "slimexx/kernels/attention_backward.h"
 #include "tests/kernels/device_array.h"
@@ -25,31 +26,6 @@ constexpr double kNominal = 989.0;  // TFLOP/s
 void fill(const DeviceArray<Bf16>& array, uint64_t seed) {
   fill_normal<<<1024, 256>>>(array.data(), array.count(), seed, 1.0f);
   SLX_CUDA(cudaGetLastError());
-}
-
-// Median of launches that the host runs ahead of, each after a pass over more memory than L2 holds:
-// what the peer's timing does.
-template <class Work>
-double median_us(int repeats, const Work& work) {
-  static const DeviceArray<uint8_t> flushed(int64_t{256} << 20);
-  std::vector<cudaEvent_t> events(2 * static_cast<size_t>(repeats + 3));
-  for (cudaEvent_t& event : events) SLX_CUDA(cudaEventCreate(&event));
-  for (size_t i = 0; i < events.size(); i += 2) {
-    SLX_CUDA(cudaMemsetAsync(flushed.data(), 0, static_cast<size_t>(flushed.count())));
-    SLX_CUDA(cudaEventRecord(events[i]));
-    work();
-    SLX_CUDA(cudaEventRecord(events[i + 1]));
-  }
-  SLX_CUDA(cudaDeviceSynchronize());
-  std::vector<float> times;
-  for (size_t i = 6; i < events.size(); i += 2) {  // three to warm up
-    float ms = 0;
-    SLX_CUDA(cudaEventElapsedTime(&ms, events[i], events[i + 1]));
-    times.push_back(ms * 1e3f);
-  }
-  for (const cudaEvent_t event : events) SLX_CUDA(cudaEventDestroy(event));
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 void check_lt(cublasStatus_t status, int line) {

@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "bench/kernels/flushed_timing.h"
 #include "slimexx/kernels/attention_backward.h"
 #include "slimexx/kernels/head_gemm.h"
 #include "slimexx/kernels/latent_attention.h"
@@ -36,30 +37,6 @@ DeviceArray<T> upload(const std::vector<T>& host) {
   DeviceArray<T> array(static_cast<int64_t>(host.size()));
   SLX_CUDA(cudaMemcpy(array.data(), host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
   return array;
-}
-
-// Median of launches, each after a pass over more memory than L2 holds.
-template <class Work>
-double median_us(int repeats, const Work& work) {
-  static const DeviceArray<uint8_t> flushed(int64_t{256} << 20);
-  std::vector<cudaEvent_t> events(2 * static_cast<size_t>(repeats + 3));
-  for (cudaEvent_t& event : events) SLX_CUDA(cudaEventCreate(&event));
-  for (size_t i = 0; i < events.size(); i += 2) {
-    SLX_CUDA(cudaMemsetAsync(flushed.data(), 0, static_cast<size_t>(flushed.count())));
-    SLX_CUDA(cudaEventRecord(events[i]));
-    work();
-    SLX_CUDA(cudaEventRecord(events[i + 1]));
-  }
-  SLX_CUDA(cudaDeviceSynchronize());
-  std::vector<float> times;
-  for (size_t i = 6; i < events.size(); i += 2) {  // three to warm up
-    float ms = 0;
-    SLX_CUDA(cudaEventElapsedTime(&ms, events[i], events[i + 1]));
-    times.push_back(ms * 1e3f);
-  }
-  for (const cudaEvent_t event : events) SLX_CUDA(cudaEventDestroy(event));
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 struct Packed {
