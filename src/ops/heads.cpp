@@ -34,16 +34,6 @@ void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor
   SLX_LAUNCH(head_matmul_backward_input(ctx, dx, dy, w));
 }
 
-void head_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
-                                 bool accumulate) {
-  constexpr const char* kOp = "head_matmul_backward_weight";
-  check_f32(kOp, "dw", ctx, dw, {dy.dim(1), kAny, kAny});
-  check_heads(kOp, "dy", ctx, dy, dy, dw.dim(1));
-  check_heads(kOp, "x", ctx, x, dy, dw.dim(2));
-  if (runs_on_cpu(ctx)) return cpu::head_matmul_backward_weight(dw, dy, x, accumulate);
-  SLX_LAUNCH(missing(kOp));
-}
-
 void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                        int64_t width) {
   constexpr const char* kOp = "copy_head_columns";

@@ -12,9 +12,6 @@ namespace slimexx::ops {
 void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w);
 // dx[T,n,>=K] = dy[T,n,>=N] w[n,N,K]
 void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w);
-// dw[n,N,K] f32 (+)= dy[T,n,>=N]^T x[T,n,>=K]
-void head_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
-                                 bool accumulate);
 
 // Elements [begin, begin + width) of every head of y[T,n,*] = those of x[T,n or 1,*] from x_begin;
 // x of one head goes to all.

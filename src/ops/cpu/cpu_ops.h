@@ -60,7 +60,6 @@ void balance_router(Tensor dlogits, Tensor sums, Tensor counts, Tensor ids, Tens
 void move_router_bias(Tensor bias, Tensor sums, float rate);
 void head_matmul_forward(Tensor y, Tensor x, Tensor w);
 void head_matmul_backward_input(Tensor dx, Tensor dy, Tensor w);
-void head_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, bool accumulate);
 void copy_head_columns(Tensor y, int64_t begin, Tensor x, int64_t x_begin, int64_t width);
 void sum_head_columns(Tensor y, Tensor x, int64_t x_begin);
 void sort_by_expert(const RoutedRows& routed, Tensor ids);

@@ -31,13 +31,6 @@ void head_matmul_backward_input(Tensor dx, Tensor dy, Tensor w) {
                             w.f32() + head * n * k));
 }
 
-void head_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, bool accumulate) {
-  const int64_t n = dw.dim(1), k = dw.dim(2);
-  for (int64_t head = 0; head < dw.dim(0); ++head)
-    multiply(weight_gradient(dy.dim(0), n, k, dw.f32() + head * n * k, rows_of_head(dy, head),
-                             rows_of_head(x, head), accumulate));
-}
-
 void copy_head_columns(Tensor y, int64_t begin, Tensor x, int64_t x_begin, int64_t width) {
   parallel_for(y.dim(0), kTokenGrain, [&](int64_t first, int64_t end) {
     for (int64_t t = first; t < end; ++t)
