@@ -4,13 +4,13 @@ namespace slimexx::dist {
 
 const Groups& groups_of_one() {
   static Collective one;  // has no state that a call changes
-  static const Groups groups{one, one, one, one, one, one, one, one};
+  static const Groups groups{one, one, one, one, one, one, one, one, one, one};
   return groups;
 }
 
 Groups data_parallel_groups(Collective& ranks) {
   Collective& one = groups_of_one().tp;
-  return {ranks, one, one, one, ranks, one, one, ranks};
+  return {ranks, one, one, one, ranks, one, one, ranks, ranks, ranks};
 }
 
 }  // namespace slimexx::dist

@@ -39,6 +39,8 @@ GridShape::GridShape(int world_size, const GridSizes& s) : world_size_(world_siz
   set(GridAxis::kEtp, s.etp, 1);
   set(GridAxis::kEp, s.ep, s.etp);
   set(GridAxis::kEdp, edp, s.etp * s.ep);
+  set(GridAxis::kDpCp, s.cp * dp, s.tp);
+  set(GridAxis::kTpDpCp, s.tp * s.cp * dp, 1);
 }
 
 GridPosition GridShape::position(int rank) const {
@@ -87,7 +89,8 @@ ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Devic
   const auto of = [&](GridAxis axis) -> Collective& { return *axes[static_cast<size_t>(axis)]; };
   groups_ = std::make_unique<Groups>(Groups{*world, of(GridAxis::kTp), of(GridAxis::kCp),
                                             of(GridAxis::kPp), of(GridAxis::kDp), of(GridAxis::kEp),
-                                            of(GridAxis::kEtp), of(GridAxis::kEdp)});
+                                            of(GridAxis::kEtp), of(GridAxis::kEdp),
+                                            of(GridAxis::kDpCp), of(GridAxis::kTpDpCp)});
 }
 
 }  // namespace slimexx::dist

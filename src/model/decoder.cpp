@@ -60,11 +60,27 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
 Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions)
     : Decoder(spec, device, max_positions, whole_model(spec)) {}
 
+ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes) {
+  ModelSpec own = spec;
+  const auto narrow_layer = [&](LayerSpec& layer) {
+    std::visit([&](auto& block) { block = narrow(block, sizes); }, layer.attention);
+    std::visit([&](auto& block) { block = narrow(block, sizes); }, layer.mlp);
+  };
+  std::ranges::for_each(own.layers, narrow_layer);
+  for (MtpSpec& mtp : own.mtp) narrow_layer(mtp.layer);
+  return own;
+}
+
+dist::Range own_rows(const Batch& batch, const dist::Groups& groups) {
+  if (batch.tp_rows.empty()) return {0, batch.tokens.dim(0)};
+  return batch.tp_rows[static_cast<size_t>(groups.tp.rank())];
+}
+
 Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
-                 const StageRange& stage)
-    : spec_(spec), stage_(stage), max_positions_(max_positions) {
+                 const StageRange& stage, const dist::GridSizes& sizes)
+    : spec_(spec), local_spec_(narrow(spec, sizes)), stage_(stage), max_positions_(max_positions) {
   check_stage(spec, stage);
-  check_device_sizes(spec, device);
+  check_device_sizes(local_spec_, device);
   const int64_t half = spec.rope.rotary_dim / 2;
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});
@@ -110,7 +126,7 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     // The layer's output is the next one's input: kept apart if this input is on the tape.
     const bool is_last = layer + 1 == num_layers;
-    const LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
+    const LayerPlace place = place_of(local_spec_, stage_, rotary, batch, layer);
     // A tape keeps every selection; else the layers that shared the last one are done with it.
     if (key_choice(place.spec).selects)
       in.selected =
@@ -120,7 +136,7 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
                          .selected = in.selected};
     LayerTape kept = empty_tape(place.spec, in);
     if (tape != nullptr)
-      allocate_kept(ctx.arena, spec_, place.spec, tokens, tape->keep.of(layer), kept);
+      allocate_kept(ctx.arena, local_spec_, place.spec, tokens, tape->keep.of(layer), kept);
     const auto l = static_cast<size_t>(layer);
     layer_forward(ctx, place, weights.layers[l], kept, in.normed, out,
                   is_last ? Tensor{} : weights.layers[l + 1].input_norm);
@@ -140,7 +156,7 @@ void Decoder::backward(const ops::Context& ctx, const ModelParameters& weights,
     const auto l = static_cast<size_t>(layer);
     const int64_t in_model = stage_.first_layer + layer;
     const ArenaScope scope(ctx.arena);
-    LayerPlace place = place_of(spec_, stage_, rotary, batch, layer);
+    LayerPlace place = place_of(local_spec_, stage_, rotary, batch, layer);
     if (!routers.sums.empty())
       place.router = {.sums = routers.sums[static_cast<size_t>(in_model)],
                       .rule = routers.rule,

@@ -105,6 +105,11 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
       continue;
     }
     if (is_cut && place.size > 1) cut_axis(info, *shard, place);
+    // Ranks that hold it alike sum it together, and each owns a slice of it.
+    if (!is_cut && !is_expert && place.size > 1) {
+      info.reduce_group = ReduceGroup::kReplicated;
+      continue;
+    }
     if (is_cut || place.index == 0) continue;
     for (HfPart& part : info.parts) part.is_counted = false;  // replicated
   }

@@ -22,13 +22,13 @@ Tensor allocate_rows(const ops::Context& ctx, int64_t num_rows, int64_t width) {
 Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
                             const Batch& batch, Tensor hidden, MtpTape& tape) const {
   const MtpParameters<Tensor>& w = weights.mtp[index];
-  const LayerSpec& layer = spec_.mtp[index].layer;
-  const int64_t tokens = batch.tokens.dim(0), h = spec_.hidden_size;
-  const auto eps = static_cast<float>(spec_.rms_norm_eps);
+  const LayerSpec& layer = local_spec_.mtp[index].layer;
+  const int64_t tokens = batch.tokens.dim(0), h = local_spec_.hidden_size;
+  const auto eps = static_cast<float>(local_spec_.rms_norm_eps);
   const ops::RotaryTable rotary = rotary_table();
   const Tensor y = allocate_rows(ctx, tokens, h), x = allocate_rows(ctx, tokens, h);
   const LayerPlace place{
-      .model = spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = {}};
+      .model = local_spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = {}};
   LayerInput in{.x = x};
   if (key_choice(layer).selects) in.selected = allocate_selection(ctx, place, tokens);
   tape = {.embedded = allocate_rows(ctx, tokens, h),
@@ -36,7 +36,7 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
           .joined = allocate_rows(ctx, tokens, 2 * h),
           .layer = empty_tape(layer, in)};
   // Backward follows at once and would need the same memory to make any of it again.
-  allocate_kept(ctx.arena, spec_, layer, tokens, LayerKeep::kAll, tape.layer);
+  allocate_kept(ctx.arena, local_spec_, layer, tokens, LayerKeep::kAll, tape.layer);
   const ArenaScope scope(ctx.arena);
   const Tensor normed = allocate_rows(ctx, tokens, h);
   ops::embedding_forward(ctx, tape.embedded, weights.embedding, batch.tokens);
@@ -52,13 +52,13 @@ void Decoder::mtp_backward(const ops::Context& ctx, const ModelParameters& weigh
                            const ModelParameters& gradients, size_t index, const Batch& batch,
                            const MtpTape& tape, Tensor dx, bool accumulate) const {
   const MtpParameters<Tensor>&w = weights.mtp[index], &g = gradients.mtp[index];
-  const int64_t tokens = batch.tokens.dim(0), h = spec_.hidden_size;
-  const auto eps = static_cast<float>(spec_.rms_norm_eps);
+  const int64_t tokens = batch.tokens.dim(0), h = local_spec_.hidden_size;
+  const auto eps = static_cast<float>(local_spec_.rms_norm_eps);
   const ops::RotaryTable rotary = rotary_table();
   const ArenaScope scope(ctx.arena);
   layer_backward(ctx,
-                 {.model = spec_,
-                  .spec = spec_.mtp[index].layer,
+                 {.model = local_spec_,
+                  .spec = local_spec_.mtp[index].layer,
                   .rotary = rotary,
                   .batch = batch,
                   .pages = {}},

@@ -83,13 +83,29 @@ ShardedAdamW::ShardedAdamW(model::ParameterStore& store, dist::Collective& host,
   take_master();
 }
 
+namespace {
+
+dist::Collective& ranks_that_sum(const dist::Groups& groups, model::ReduceGroup group) {
+  switch (group) {
+    case model::ReduceGroup::kDense:
+      return groups.dp_cp;
+    case model::ReduceGroup::kReplicated:
+      return groups.tp_dp_cp;
+    case model::ReduceGroup::kExpert:
+      return groups.edp;
+  }
+  SLX_CHECK(false, "reduce group {}", static_cast<int>(group));
+}
+
+}  // namespace
+
 void ShardedAdamW::cut_groups(const dist::Groups& groups, const std::vector<GradientPart>& parts) {
   SLX_CHECK(!parts.empty(), "every parameter is frozen");
   for (size_t g = 0; g < store_.groups().size(); ++g) {
     const model::ParameterGroup& group = store_.groups()[g];
     OwnedGroup owned;
     owned.parameters = &group;
-    owned.ranks = group.reduce_group == model::ReduceGroup::kExpert ? &groups.edp : &groups.dp;
+    owned.ranks = &ranks_that_sum(groups, group.reduce_group);
     std::vector<dist::Range> ranges = parts_of_group(parts, g);
     if (group.trainable)
       check_cover(ranges, group.num_elements);

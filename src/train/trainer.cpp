@@ -19,6 +19,22 @@ using tensor::Tensor;
 
 constexpr int64_t kMetricsBytes = ops::kNumLossMetrics * 8;  // F64
 
+// The first tp and cp rank of the last pipeline stage.
+bool reports(const dist::Groups& groups) {
+  return groups.tp.rank() == 0 && groups.cp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
+}
+
+std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& groups) {
+  int64_t own = reports(groups) ? groups.dp.rank() : -1;
+  std::vector<int64_t> all(static_cast<size_t>(host.size()));
+  host.all_gather({}, Tensor(all.data(), DType::kI64, {}, {std::ssize(all)}),
+                  Tensor(&own, DType::kI64, {}, {1}));
+  std::vector<int> reporters(static_cast<size_t>(groups.dp.size()));
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] >= 0) reporters[static_cast<size_t>(all[rank])] = static_cast<int>(rank);
+  return reporters;
+}
+
 }  // namespace
 
 Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
@@ -29,6 +45,8 @@ Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
       policy_(policy),
       host_(host),
       groups_(groups),
+      is_reporter_(reports(groups)),
+      reporters_(list_reporters(host, groups)),
       options_(options),
       head_options_{.temperature = temperature,
                     .max_logits_bytes = options.max_logits_gib
@@ -154,6 +172,7 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);
+  if (!is_reporter_) std::ranges::fill(sums, 0);
   routers_->append_sums(ctx, sums);
   return sums;
 }
@@ -204,13 +223,14 @@ std::vector<TokenScores> Trainer::compute_log_probs(const model::Decoder& decode
   const model::ModelParameters weights = model::bind_weights(store, decoder.spec());
   const Pass pass{decoder, weights, head_options_, context()};
   reserve_for_scoring(pass, samples, assignment);
-  std::string mine;  // all scores of this rank's microbatches, one after another
+  std::string mine;  // all scores of this replica's microbatches, one after another
   for (const auto& indices : assignment.mine) append_scores(pass, samples, indices, mine);
+  if (!is_reporter_) mine.clear();
   const std::vector<std::string> all = dist::all_gather_bytes(host_, mine);
   std::vector<TokenScores> scores(samples.size());
   std::vector<size_t> read(all.size(), 0);
   for (size_t m = 0; m < assignment.microbatches.size(); ++m) {
-    const auto rank = static_cast<size_t>(assignment.owner[m]);
+    const auto rank = static_cast<size_t>(reporters_[static_cast<size_t>(assignment.owner[m])]);
     read_scores(all[rank], read[rank], samples, assignment.microbatches[m], scores);
   }
   return scores;

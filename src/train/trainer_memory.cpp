@@ -164,7 +164,7 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
   const int64_t num_tokens = count_tokens(samples, indices);
   check_fits(needed, num_tokens, indices.size());
   if (fixed_keep()) return least;
-  return model::choose_keep(decoder_.spec(), decoder_.stage(), device_, num_tokens,
+  return model::choose_keep(decoder_.local_spec(), decoder_.stage(), device_, num_tokens,
                             arena_.capacity_bytes() - needed);
 }
 

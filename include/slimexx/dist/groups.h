@@ -7,20 +7,23 @@
 namespace slimexx::dist {
 
 struct Groups {
-  Collective& world;  // all ranks
-  Collective& tp;     // tensor parallel, and sequence parallel
-  Collective& cp;     // context parallel
-  Collective& pp;     // pipeline stages, by stage
-  Collective& dp;     // data parallel, of dense parameters
-  Collective& ep;     // expert parallel
-  Collective& etp;    // tensor parallel inside an expert
-  Collective& edp;    // data parallel of expert parameters
+  Collective& world;     // all ranks
+  Collective& tp;        // tensor parallel, and sequence parallel
+  Collective& cp;        // context parallel
+  Collective& pp;        // pipeline stages, by stage
+  Collective& dp;        // data parallel
+  Collective& ep;        // expert parallel
+  Collective& etp;       // tensor parallel inside an expert
+  Collective& edp;       // data parallel of expert parameters: sums their gradients
+  Collective& dp_cp;     // dp and cp together: sums gradients of dense parameters
+  Collective& tp_dp_cp;  // a pipeline stage: sums gradients of what its tp ranks hold alike
 };
 
 // Where there is no grid: one rank in every group. Any thread.
 const Groups& groups_of_one();
 
-// A grid of data parallelism alone: `ranks` are the world, dp and edp, the others groups of one.
+// A grid of data parallelism alone: `ranks` are the world and the groups that sum gradients, the
+// others groups of one.
 Groups data_parallel_groups(Collective& ranks);
 
 }  // namespace slimexx::dist

@@ -19,8 +19,9 @@ struct GridPosition {
   int etp = 0, ep = 0, edp = 0;
 };
 
-enum class GridAxis : uint8_t { kTp, kCp, kPp, kDp, kEp, kEtp, kEdp };
-inline constexpr int kNumGridAxes = 7;
+// Of two or three axes at once where their ranks are evenly spaced.
+enum class GridAxis : uint8_t { kTp, kCp, kPp, kDp, kEp, kEtp, kEdp, kDpCp, kTpDpCp };
+inline constexpr int kNumGridAxes = 9;
 
 // The arithmetic of a grid; needs no ranks that run.
 class GridShape {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <span>
 
+#include "slimexx/dist/groups.h"
+#include "slimexx/dist/ranges.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -27,12 +29,20 @@ struct KeyChoice {
 
 // Packed (training): pages and slots are empty. Paged (generation): the batch's keys and values are
 // written to `slots` first, then attention reads the page table.
+//
+// With tensor parallelism every tp rank has the same batch, and the residual stream is split by
+// rows (sequence parallelism): tp_rows[r] are those of tp rank r. A block gathers the rows that its
+// own shard of the weights works on, and leaves sums over tp ranks with the owners of their rows.
 struct Batch {
-  Tensor tokens;     // [T] i32
-  Tensor positions;  // [T] i32
+  Tensor tokens;                              // [T] i32
+  Tensor positions;                           // [T] i32
+  std::span<const dist::Range> tp_rows = {};  // ascending, cover [0, T); empty: one tp rank
   ops::AttentionLayout attention;
   Tensor slots;                       // [T] i32
   std::span<const LayerPages> pages;  // by layer of the stage
 };
+
+// The rows of the residual stream on this rank.
+dist::Range own_rows(const Batch& batch, const dist::Groups& groups);
 
 }  // namespace slimexx::model

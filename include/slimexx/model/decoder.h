@@ -70,10 +70,12 @@ class Decoder {
  public:
   // The whole model. Rotary tables cover positions [0, max_positions).
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions);
-  // A stage of it.
+  // A stage of it, and of its layers the shard of a rank of a grid of these sizes.
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
-          const StageRange& stage);
-  const ModelSpec& spec() const { return spec_; }
+          const StageRange& stage, const dist::GridSizes& sizes = {});
+  const ModelSpec& spec() const { return spec_; }  // of the whole model
+  // Layers and MTP layers of this rank's shard.
+  const ModelSpec& local_spec() const { return local_spec_; }
   const StageRange& stage() const { return stage_; }
   int64_t max_positions() const { return max_positions_; }
 
@@ -107,7 +109,7 @@ class Decoder {
  private:
   ops::RotaryTable rotary_table() const { return {cos_, sin_, spec_.rope.style}; }
 
-  ModelSpec spec_;
+  ModelSpec spec_, local_spec_;
   StageRange stage_;
   int64_t max_positions_;
   tensor::Buffer rotary_buffer_;

@@ -29,7 +29,10 @@ using ParameterId = int32_t;  // index into ParameterStore::infos()
 inline constexpr ParameterId kNoParameter = -1;
 
 enum class InitKind : uint8_t { kNormal, kOnes, kZeros };
-enum class ReduceGroup : uint8_t { kDense, kExpert };  // the ranks that sum a gradient: dp or edp
+// The ranks that sum a gradient, as dist::Groups calls them: dp_cp, tp_dp_cp, edp. kReplicated is
+// set by a Layout, for dense parameters that tp ranks hold alike: each has gradients of its own
+// rows.
+enum class ReduceGroup : uint8_t { kDense, kReplicated, kExpert };
 enum class GridDim : uint8_t { kNone, kTensor, kExpert };  // kTensor is etp where they are experts
 
 // A box of a tensor on disk and its place in a parameter. The store fills in what is left empty.

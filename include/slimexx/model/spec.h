@@ -74,6 +74,10 @@ struct ModelSpec {
   HeadSpec head() const { return {hidden_size, vocab_size, rms_norm_eps}; }
 };
 
+// The layers as a rank of the grid computes them: blocks of its shard's sizes. What is global
+// stays.
+ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes);
+
 // A pipeline stage: consecutive layers, with or without the embedding before and the head behind.
 struct StageRange {
   int64_t first_layer = 0, end_layer = 0;

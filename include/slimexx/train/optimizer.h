@@ -25,7 +25,7 @@ namespace slimexx::train {
 // frozen one a share to write to files. The master is f32, the moments are of options.state_dtype.
 struct OwnedGroup {
   const model::ParameterGroup* parameters = nullptr;
-  dist::Collective* ranks = nullptr;           // that share the group: dp, of experts edp
+  dist::Collective* ranks = nullptr;           // that share the group: see ReduceGroup
   std::vector<dist::Range> slices;             // everybody's: of part p and rank r [p * ranks + r]
   std::vector<OwnedPiece> pieces;              // this rank's
   tensor::Tensor master, exp_avg, exp_avg_sq;  // [elements of pieces]; undefined if frozen
@@ -37,7 +37,7 @@ class ShardedAdamW {
   // The master weights start as the store's; frozen parameters keep their bytes. Collective in that
   // all ranks make one. `parts` are exchanged one by one, in this order; they cover every trainable
   // group, each a multiple of kSliceElements, the same on every rank. Left out, a group is one
-  // part. Gradients and weights go through groups.dp, those of experts through groups.edp; `host`
+  // part. Gradients and weights go through the groups of ReduceGroup; `host`
   // has all ranks and adds up the norm. All are borrowed.
   ShardedAdamW(model::ParameterStore& store, dist::Collective& host, const dist::Groups& groups,
                const OptimizerOptions& options, tensor::Device device,

@@ -54,7 +54,7 @@ int64_t default_max_logits_bytes(tensor::Device device);
 class Trainer {
  public:
   // `policy` must have gradients; all are borrowed. `host` has all ranks; gradients and weights go
-  // through groups.dp, which must end before the memory of the policy does (ProcessGrid).
+  // through groups that must end before the memory of the policy does (ProcessGrid).
   // `temperature` divides the logits, in training as in generation. `min_part_elements` is of
   // list_gradient_parts; 0: choose_min_part_elements.
   Trainer(const model::Decoder& decoder, model::ParameterStore& policy, dist::Collective& host,
@@ -136,6 +136,9 @@ class Trainer {
   model::ParameterStore& policy_;
   dist::Collective& host_;
   dist::Groups groups_;
+  // All ranks of a model replica have its losses and log-probs; its reporter's count.
+  bool is_reporter_;
+  std::vector<int> reporters_;  // ranks of `host`, by dp rank
   TrainOptions options_;
   model::HeadOptions head_options_;
   tensor::Device device_;

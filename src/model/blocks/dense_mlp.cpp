@@ -6,6 +6,12 @@
 
 namespace slimexx::model {
 
+DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes) {
+  DenseMlpSpec own = spec;
+  own.intermediate_size /= sizes.tp;
+  return own;
+}
+
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& s,
                                         const std::string& own, const std::string& hf) {
   return declare_dense_mlp(list, s, own + "mlp.", hf + "mlp.");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/parameter_list.h"
@@ -48,6 +49,13 @@ int64_t kept_qkv_size(const GqaSpec& spec) {
 }
 
 }  // namespace
+
+GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes) {
+  GqaSpec own = spec;
+  own.num_heads /= sizes.tp;
+  own.num_kv_heads = std::max<int64_t>(spec.num_kv_heads / sizes.tp, 1);
+  return own;
+}
 
 GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& s, const std::string& own,
                                    const std::string& hf) {

@@ -118,6 +118,12 @@ void add_head_parts(ParameterInfo& info, const std::string& name, const MlaSpec&
 
 }  // namespace
 
+MlaSpec narrow(const MlaSpec& spec, const dist::GridSizes& sizes) {
+  MlaSpec own = spec;
+  own.num_heads /= sizes.tp;
+  return own;
+}
+
 MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const std::string& own,
                                    const std::string& hf) {
   const std::string mine = own + "attention.", attention = hf + "self_attn.";

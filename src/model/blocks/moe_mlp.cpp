@@ -60,6 +60,14 @@ void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
 
 }  // namespace
 
+MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
+  MoeMlpSpec own = spec;
+  own.intermediate_size /= sizes.etp;
+  own.expert_ranks = sizes.ep;
+  if (own.shared) own.shared = narrow(*own.shared, sizes);
+  return own;
+}
+
 MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& s,
                                       const std::string& own, const std::string& hf) {
   const int64_t experts = s.router.num_experts, f = s.intermediate_size, h = s.hidden_size;

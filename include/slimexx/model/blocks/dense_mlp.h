@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "slimexx/dist/process_grid.h"
 #include "slimexx/model/batch.h"
 #include "slimexx/model/layer_keep.h"
 #include "slimexx/model/parameters.h"
@@ -36,6 +37,9 @@ struct DenseMlpSpec {
   bool fused_gate_up = false;  // on disk gate and up are one tensor
   bool operator==(const DenseMlpSpec&) const = default;
 };
+
+// What a rank of the grid computes: its columns of the hidden layer.
+DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes);
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
                                         const std::string& own, const std::string& hf);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "slimexx/dist/process_grid.h"
 #include "slimexx/model/batch.h"
 #include "slimexx/model/layer_keep.h"
 #include "slimexx/model/parameters.h"
@@ -48,6 +49,9 @@ struct GqaSpec {
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
+
+// What a rank of the grid computes: its heads.
+GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes);
 
 // Adds the block's parameters; `own` and `hf` are the layer's prefixes ("layers.3.",
 // "model.layers.3.").

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "slimexx/dist/process_grid.h"
 #include "slimexx/model/batch.h"
 #include "slimexx/model/blocks/sparse_index.h"
 #include "slimexx/model/layer_keep.h"
@@ -73,6 +74,9 @@ inline KeyChoice key_choice(const MlaSpec& spec) {
 }
 
 // As in gqa_attention.h.
+// What a rank of the grid computes: its heads. The latent and the indexer are whole.
+MlaSpec narrow(const MlaSpec& spec, const dist::GridSizes& sizes);
+
 MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& spec, const std::string& own,
                                    const std::string& hf);
 void check_device_sizes(const MlaSpec& spec, tensor::Device device);

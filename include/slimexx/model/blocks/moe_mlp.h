@@ -48,9 +48,16 @@ struct MoeMlpSpec {
   ops::RouterRule router = {};
   bool has_correction_bias = false;
   std::optional<DenseMlpSpec> shared = {};
+  // Experts are split evenly over so many ranks: expert e is on rank e / (E / expert_ranks).
+  int64_t expert_ranks = 1;
 
+  int64_t num_local_experts() const { return router.num_experts / expert_ranks; }
   bool operator==(const MoeMlpSpec&) const = default;
 };
+
+// What a rank of the grid computes: its experts, its columns of them and of the shared one. The
+// router is whole.
+MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes);
 
 MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spec,
                                       const std::string& own, const std::string& hf);
