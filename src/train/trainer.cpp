@@ -72,7 +72,7 @@ Trainer::Assignment Trainer::assign(const model::Decoder& decoder,
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
   Assignment a;
   a.microbatches = pack_microbatches(lengths, {.dynamic = options_.use_dynamic_batch_size,
-                                               .max_tokens = options_.max_tokens_per_gpu,
+                                               .max_tokens = max_microbatch_tokens(),
                                                .micro_batch_size = options_.micro_batch_size});
   // MTP layers do not count: training them must not move a microbatch to another rank, as sums over
   // ranks would then differ in their last bits from those of a run without.
