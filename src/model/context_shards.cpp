@@ -41,4 +41,16 @@ ContextShards shard_rows(std::span<const SequenceRows> sequences, int cp) {
   return shards;
 }
 
+std::vector<int32_t> take_share(const ContextShards& shards, int rank,
+                                std::span<const int32_t> values) {
+  SLX_CHECK_EQ(values.size(), shards.sequence_rows.size());
+  const dist::Range range = shards.ranges[static_cast<size_t>(rank)];
+  std::vector<int32_t> share;
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const int32_t row = shards.sequence_rows[static_cast<size_t>(i)];
+    share.push_back(values[static_cast<size_t>(row)]);
+  }
+  return share;
+}
+
 }  // namespace slimexx::model

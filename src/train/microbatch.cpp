@@ -19,15 +19,6 @@ struct PackedRows {
   std::vector<int32_t> rows, targets;      // [R]
 };
 
-// values[places[i]] of the places in a rank's range.
-std::vector<int32_t> take_share(const std::vector<int32_t>& values,
-                                const std::vector<int32_t>& places, const dist::Range& range) {
-  std::vector<int32_t> share;
-  for (int64_t i = range.begin; i < range.end; ++i)
-    share.push_back(values[static_cast<size_t>(places[static_cast<size_t>(i)])]);
-  return share;
-}
-
 model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextShards& shards) {
   return {.ranges = shards.ranges,
           .sequence_rows = upload_ints(ctx, shards.sequence_rows),
@@ -55,14 +46,13 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   }
   out.token_shards = model::shard_rows(of_tokens, cp);
   out.row_shards = model::shard_rows(of_rows, cp);
-  const auto own = static_cast<size_t>(rank);
-  const dist::Range tokens = out.token_shards.ranges[own], rows = out.row_shards.ranges[own];
-  packed.tokens = take_share(packed.tokens, out.token_shards.sequence_rows, tokens);
-  packed.positions = take_share(packed.positions, out.token_shards.sequence_rows, tokens);
-  packed.targets = take_share(packed.targets, out.row_shards.sequence_rows, rows);
-  packed.rows = take_share(packed.rows, out.row_shards.sequence_rows, rows);
+  packed.tokens = model::take_share(out.token_shards, rank, packed.tokens);
+  packed.positions = model::take_share(out.token_shards, rank, packed.positions);
+  packed.targets = model::take_share(out.row_shards, rank, packed.targets);
+  packed.rows = model::take_share(out.row_shards, rank, packed.rows);
+  const int64_t first = out.token_shards.ranges[static_cast<size_t>(rank)].begin;
   for (int32_t& row : packed.rows)  // of the batch, now of this rank
-    row = out.token_shards.rank_rows[static_cast<size_t>(row)] - static_cast<int32_t>(tokens.begin);
+    row = out.token_shards.rank_rows[static_cast<size_t>(row)] - static_cast<int32_t>(first);
   out.batch.context = upload_shards(ctx, out.token_shards);
   out.loss_rows = upload_shards(ctx, out.row_shards);
   out.batch.attention.context_lens = out.context_lens;

@@ -34,4 +34,8 @@ struct ContextShards {
 };
 ContextShards shard_rows(std::span<const SequenceRows> sequences, int cp);
 
+// A rank's of values by sequence.
+std::vector<int32_t> take_share(const ContextShards& shards, int rank,
+                                std::span<const int32_t> values);
+
 }  // namespace slimexx::model
