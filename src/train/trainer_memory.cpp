@@ -21,13 +21,14 @@ constexpr model::KeepPlan kKeepAll{.level = model::LayerKeep::kAll};
 constexpr model::KeepPlan kKeepLeast{.level = model::LayerKeep::kInputs};
 
 // One microbatch of samples of equal length, none longer than `longest`, with every field there is.
-// With context parallelism their chunks are all as long as the longest of a sample would be.
+// With context parallelism every rank has chunks of a whole size, and as many rows as uneven chunks
+// of so many samples can give it: a chunk has less than a token more than its share.
 std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest, int cp) {
   std::vector<Sample> samples;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t share = num_tokens * (i + 1) / count - num_tokens * i / count;
     int64_t length = std::clamp<int64_t>(share, 2, longest);
-    if (cp > 1) length = (length + 2 * cp - 1) / (2 * cp) * (2 * cp);
+    if (cp > 1) length = (length + 2 * (2 * cp - 1)) / (2 * cp) * (2 * cp);
     const auto responses = static_cast<size_t>(length - 1);
     samples.push_back({.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
                        .response_length = length - 1,

@@ -134,6 +134,36 @@ TEST(ContextParallel, MtpLayersTrainAlike) {
   }
 }
 
+// Lengths that leave the first rank a row more of each.
+TEST(ContextParallel, MicrobatchesFitTheirPlan) {
+  const std::vector<Sample> samples = samples_of_lengths({5, 5, 5, 5, 9, 5, 5, 13, 5, 17, 5}, 1);
+  for (const std::string family : {"qwen3", "glm_moe_dsa"}) {
+    SCOPED_TRACE(family);
+    const GridRun run = context_run(family, 2, 2, 20);
+    const GridResult one = run_on_grid(context_run(family, 1, 1, 20), samples);
+    for (const std::string recompute : {"none", "full", "auto"}) {
+      SCOPED_TRACE(recompute);
+      dist::run_thread_ranks(2, [&](dist::Collective& host) {
+        const io::HfFolder folder = io::HfFolder::open(run.folder);
+        model::ModelSpec spec = model::read_model_spec(folder.config(), "config.json");
+        model::drop_missing_mtp(spec, folder);
+        model::ParameterStore store(spec, {}, true);
+        model::load_hf_weights(store, spec, folder);
+        const dist::ProcessGrid grid(host, run.sizes, {});
+        const model::Decoder decoder(spec, {}, 64, model::whole_model(spec), run.sizes);
+        TrainOptions options = run.options;
+        options.recompute_granularity = recompute;
+        Trainer trainer(decoder, store, host, grid.groups(), options, {}, 0.9f, {}, 1);
+        const int64_t bytes = trainer.plan_activations(17, std::ssize(samples)).least;
+        const tensor::Buffer memory({}, bytes, "test");
+        trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
+        const StepResult step = trainer.step(samples, full_loss(), 1e-3);
+        EXPECT_NEAR(step.gradient_norm, one.steps[0].gradient_norm, 1e-6 * step.gradient_norm);
+      });
+    }
+  }
+}
+
 TEST(ContextParallel, LossesThatKeepExpertsEvenAreRefused) {
   GridRun run = context_run("qwen3_moe", 2, 2);
   run.options.moe_aux_loss_coeff = 0.01;
