@@ -11,7 +11,6 @@ namespace {
 void check_selected(const char* op, const AttentionLayout& layout, const Context& ctx,
                     int64_t num_tokens) {
   if (!layout.selected.defined()) return;
-  SLX_CHECK(ctx.device().is_cpu(), "{}: a selection of keys is for the CPU", op);
   check_i32(op, "selected", ctx, layout.selected, {num_tokens, kAny});
   SLX_CHECK_GT(layout.selected.dim(1), 0);
 }
@@ -98,6 +97,8 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                         float scale) {
   constexpr const char* kOp = "attention_backward";
   SLX_CHECK(!layout.page_table.defined(), "attention_backward: packed only");
+  SLX_CHECK(!layout.selected.defined() || ctx.device().is_cpu(),
+            "attention_backward: a selection of keys is for the CPU");
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);

@@ -66,6 +66,10 @@ void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor
       .runs = choose_runs(layout, q.dim(0), kernels::latent_group(q.dim(1))),
       .scale = scale};
   set_pages(problem, layout, keys);
+  if (layout.selected.defined()) {
+    problem.selected = layout.selected.i32();
+    problem.list_width = layout.selected.dim(1);
+  }
   problem.workspace_bytes = kernels::latent_attention_forward_workspace(problem);
   const ScratchScope scratch(ctx, problem.workspace_bytes);
   if (ctx.planning() || problem.tokens == 0) return;
