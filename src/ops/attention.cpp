@@ -97,14 +97,14 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                         float scale) {
   constexpr const char* kOp = "attention_backward";
   SLX_CHECK(!layout.page_table.defined(), "attention_backward: packed only");
-  SLX_CHECK(!layout.selected.defined() || ctx.device().is_cpu(),
-            "attention_backward: a selection of keys is for the CPU");
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);
   for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}})
     check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), v.dim(2)}, Strides::kRows);
   SLX_CHECK_LE(v.dim(2), q.dim(2));
+  SLX_CHECK(!layout.selected.defined() || ctx.device().is_cpu() || k.dim(1) == q.dim(1),
+            "{}: a selection of keys, with heads that share them", kOp);
   check_compute(kOp, "dq", ctx, dq, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
   check_compute(kOp, "dk", ctx, dk, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
   check_compute(kOp, "dv", ctx, dv, {k.dim(0), k.dim(1), v.dim(2)}, Strides::kRows);

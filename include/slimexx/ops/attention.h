@@ -28,7 +28,8 @@ struct AttentionLayout {
   int64_t max_split_tokens = INT32_MAX;  // CUDA, paged: bounds scratch (kernels/attention_runs.h)
   // [T,k] i32: the keys that each query sees, as select_keys writes them (sparse_attention.h);
   // undefined: all up to its own. Blocks are of keys in this list, so a query that sees all of its
-  // keys has the bits that it has without a list. On CUDA the forward takes it in the latent form.
+  // keys has the bits that it has without a list. On CUDA the forward takes it in the latent form,
+  // the backward with a key head for every query head.
   Tensor selected = {};
 };
 // (scratch) out[T,Hq,Dv] (q, k, v, out with free token stride) of the first Dv elements of values,
