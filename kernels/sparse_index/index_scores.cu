@@ -19,13 +19,6 @@ bool is_served(const IndexScores& p) {
          (!paged || (p.page_tokens >= 16 && (p.page_tokens & (p.page_tokens - 1)) == 0));
 }
 
-// Items of long segments load their queries seldom; short ones keep every multiprocessor busy.
-int choose_segment_blocks(int64_t tiles, int64_t blocks, int64_t sm_count) {
-  int64_t segment = 16;
-  while (segment > 4 && tiles * divide_up(blocks, segment) < 4 * sm_count) segment /= 2;
-  return static_cast<int>(segment);
-}
-
 Problem describe(const IndexScores& scores) {
   Problem p{};
   const bool paged = scores.page_table != nullptr;
@@ -62,10 +55,9 @@ cudaError_t index_scores(const IndexScores& scores, cudaStream_t stream) {
   const int64_t rows = scores.rows.rows;
   const int64_t tiles = divide_up(rows, launch.tile_queries) +
                         (launch.tile_queries > 1 ? std::min(rows, scores.rows.sequences) - 1 : 0);
-  const int64_t blocks = std::max<int64_t>(1, divide_up(scores.rows.max_key_len, kBlock));
-  launch.problem.segment_blocks = choose_segment_blocks(tiles, blocks, sm_count);
-  const int64_t items = tiles * divide_up(blocks, launch.problem.segment_blocks);
-  launch.grid = static_cast<unsigned>(std::min<int64_t>(items, sm_count));
+  const int64_t blocks = tiles * std::max<int64_t>(1, divide_up(scores.rows.max_key_len, kBlock));
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  launch.grid = static_cast<unsigned>(std::min<int64_t>(blocks, sm_count));
   const bool encoded =
       encode_bf16_tensor<3>(&launch.query_map, scores.q, {scores.head_dim, scores.heads, rows},
                             {scores.head_dim, scores.q_stride},

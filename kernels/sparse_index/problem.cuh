@@ -20,9 +20,8 @@ struct Problem {
   float* scores;
   const int32_t* page_table;
   int64_t page_table_stride, score_stride;
-  int page_shift;      // log2 of page_tokens
-  int box_rows;        // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
-  int segment_blocks;  // of an item, at most
+  int page_shift;  // log2 of page_tokens
+  int box_rows;    // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
   int heads, top_k;
   float scale;
 };
@@ -45,36 +44,57 @@ struct Item {
   int rows = 0;                         // that exist; 0: no more items
   int row = 0;                          // the first, of the run
   int position = 0;                     // of the first
-  int first_block = 0, last_block = 0;  // equal: nothing to do
+  int first_block = 0, last_block = 0;  // none between them: nothing to do
   int sequence = 0, first_token = 0;    // for the copies of keys
   __device__ __forceinline__ int keys() const { return position + rows; }
 };
 
-// Item `index` of the launch. Tiles run faster than segments, so that keys are read by all of them
-// at about the same time.
+// A thread block's equal share of the launch: blocks of keys, tile after tile. So the queries of a
+// tile are loaded once, or twice where a share ends inside it. A whole warp works together.
 template <int kQueries>
-__device__ __forceinline__ bool find_item(const Problem& p, RunCursor& cursor, int index,
-                                          Item& item) {
-  const int segment_keys = p.segment_blocks * kBlock;
-  const auto count = [&](const SequenceRun& run) {
+struct Share {
+  const Problem& problem;
+  RunCursor cursor;
+  int next, end;  // of the launch's blocks
+
+  __device__ __forceinline__ static int count_blocks(const Problem& p, const SequenceRun& run) {
     if (run.keys() <= p.top_k) return 0;
-    return divide_up(run.queries, kQueries) * divide_up(run.keys(), segment_keys);
-  };
-  int within = 0;
-  SequenceRun run;
-  item.sequence = cursor.find(p.rows, index, count, within, run);
-  if (item.sequence < 0) return false;
-  const int tiles = divide_up(run.queries, kQueries), first = within % tiles * kQueries;
-  item.rows = min(kQueries, run.queries - first);
-  item.row = run.row + first;
-  item.position = run.position + first;
-  item.first_token = run.first_token;
-  item.first_block = within / tiles * p.segment_blocks;
-  item.last_block = min(divide_up(item.keys(), kBlock), item.first_block + p.segment_blocks);
-  if (item.keys() <= p.top_k || item.last_block < item.first_block) {
-    item.last_block = item.first_block;
+    return divide_up(run.queries, kQueries) * divide_up(run.keys(), kBlock);
   }
-  return true;
-}
+
+  __device__ __forceinline__ explicit Share(const Problem& p) : problem(p), cursor(p.rows) {
+    int own = 0;
+#pragma unroll 4
+    for (int b = cursor.begin_sequence() + static_cast<int>(threadIdx.x % 32);
+         b < cursor.end_sequence; b += 32) {
+      own += count_blocks(p, read_run(p.rows, b));
+    }
+    const int64_t total = __reduce_add_sync(0xffffffffu, own);
+    next = static_cast<int>(total * blockIdx.x / gridDim.x);
+    end = static_cast<int>(total * (blockIdx.x + 1) / gridDim.x);
+  }
+
+  __device__ __forceinline__ bool take(Item& item) {
+    if (next >= end) return false;
+    int within = 0;
+    SequenceRun run;
+    item.sequence = cursor.find(
+        problem.rows, next, [&](const SequenceRun& r) { return count_blocks(problem, r); }, within,
+        run);
+    const int blocks = divide_up(run.keys(), kBlock), first = within / blocks * kQueries;
+    item.rows = min(kQueries, run.queries - first);
+    item.row = run.row + first;
+    item.position = run.position + first;
+    item.first_token = run.first_token;
+    item.first_block = within % blocks;
+    const int count = min(blocks - item.first_block, end - next);
+    next += count;
+    // The tile's own queries may all stand before the run's last keys, or need no scores.
+    item.last_block = item.keys() <= problem.top_k
+                          ? item.first_block
+                          : min(divide_up(item.keys(), kBlock), item.first_block + count);
+    return true;
+  }
+};
 
 }  // namespace slimexx::kernels::sparse_index

@@ -73,6 +73,8 @@ struct RunCursor {
     }
     first_sequence -= 32;  // none is in hand
   }
+  // Before the first find().
+  __device__ __forceinline__ int begin_sequence() const { return first_sequence + 32; }
 
   // Returns the sequence of `index`, or -1 past the end, and its piece within it. `count` gives the
   // number of pieces of a sequence's run.

@@ -116,10 +116,9 @@ __device__ __forceinline__ void load_keys(const Problem& p, const CUtensorMap* m
                                           Shared<S> shared) {
   const int lane = threadIdx.x % 32, pieces = kBlock / p.box_rows;
   const int own_piece = lane % pieces, own_box = lane / pieces;
-  RunCursor cursor(p.rows);
+  Share<S::kQueries> share(p);
   uint32_t n = 0;
-  Item item;
-  for (int index = blockIdx.x; find_item<S::kQueries>(p, cursor, index, item); index += gridDim.x) {
+  for (Item item; share.take(item);) {
     const int first_piece = item.first_block * pieces;
     int rows = -1;
     for (int block = item.first_block; block < item.last_block; ++block, ++n) {
@@ -147,7 +146,7 @@ template <class S>
 __device__ __forceinline__ void load_queries(const Problem& p, const CUtensorMap* map,
                                              Shared<S> shared) {
   const int lane = threadIdx.x % 32;
-  RunCursor cursor(p.rows);
+  Share<S::kQueries> share(p);
   uint32_t n = 0;
   const auto put = [&](const Item& item) {
     __syncwarp();
@@ -160,7 +159,7 @@ __device__ __forceinline__ void load_queries(const Problem& p, const CUtensorMap
     arrive(shared.queries_full(n));
   };
   Item item;
-  for (int index = blockIdx.x; find_item<S::kQueries>(p, cursor, index, item); index += gridDim.x) {
+  while (share.take(item)) {
     if (item.first_block >= item.last_block) continue;
     wait(shared.queries_empty(n), shared.tile_parity(n) ^ 1);
     if (lane == 0) arrive_expect_bytes(shared.queries_full(n), Shared<S>::kQueryBytes);
