@@ -53,6 +53,11 @@ struct Problem {
   // blocks is that of queries r - 1 from the front, and of keys r - 1 from the back.
   int4* walks;
   Counters* counters;
+  // Where queries have lists of their keys (seen_keys.cu), [tiles of a sequence][padded_tokens],
+  // 64 bits each: the keys of the tile that the row's query sees, and the queries of the tile that
+  // see the row's key. Null: every query sees all keys up to its own.
+  uint2* seen_keys;
+  uint2* seeing_queries;
 };
 
 struct Launch {
@@ -73,11 +78,19 @@ struct WideOutputs {
   int64_t out_stride, dout_stride;
 };
 
+// Each query's keys: [tokens, width], positions in its sequence, ascending.
+struct KeyLists {
+  const int32_t* selected;
+  int width;
+  int tiles;  // of kTile keys, of the longest sequence
+};
+
 cudaError_t launch_list_walks(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_wide_statistics(const Launch& launch, const WideOutputs& outputs,
                                    cudaStream_t stream);
+cudaError_t launch_mark_seen_keys(const Launch& launch, const KeyLists& lists, cudaStream_t stream);
 cudaError_t launch_wide_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_wide_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_sum_parts(const Launch& launch, cudaStream_t stream);

@@ -90,5 +90,27 @@ TEST(DeviceSizes, SparseAttentionIsRefusedOnAGpu) {
   EXPECT_THROW(check_device_sizes(sharing, test_device()), Error);
 }
 
+TEST(DeviceSizes, IndexersThatKernelsDoNotServeAreRefusedByName) {
+  const ModelSpec spec = device_spec("glm_moe_dsa", 0.08);
+  const auto& indexer = std::get<MlaSpec>(spec.layers[0].attention).indexer;
+  ASSERT_TRUE(indexer.has_value());
+  EXPECT_NO_THROW(check_device_sizes(*indexer, test_device()));
+  const auto refused = [&](int64_t heads, int64_t dim, tensor::Device device) {
+    IndexerSpec changed = *indexer;
+    changed.num_heads = heads, changed.head_dim = dim;
+    try {
+      check_device_sizes(changed, device);
+    } catch (const Error& error) {
+      return error.where();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(64, 128, test_device()), "");
+  EXPECT_EQ(refused(65, 128, test_device()), "index_n_heads");
+  EXPECT_EQ(refused(64, 136, test_device()), "index_head_dim");
+  EXPECT_EQ(refused(64, 12, test_device()), "index_head_dim");
+  EXPECT_EQ(refused(65, 12, {}), "");
+}
+
 }  // namespace
 }  // namespace slimexx::model

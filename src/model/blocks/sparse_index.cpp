@@ -1,9 +1,13 @@
 #include "slimexx/model/blocks/sparse_index.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "model/parameter_list.h"
+#include "slimexx/base/error.h"
+#include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
@@ -75,6 +79,21 @@ double forward_flops(const IndexerSpec& s, int64_t num_tokens) {
   const auto heads = static_cast<double>(s.num_heads), h = static_cast<double>(s.hidden_size);
   const double weights = static_cast<double>(s.q_rank) * heads * width + h * (width + heads);
   return 2 * n * weights + n * n * heads * width;  // scores, halved by causality
+}
+
+void check_device_sizes(const IndexerSpec& s, tensor::Device device) {
+  if (device.is_cpu()) return;
+  const auto refuse = [device](const char* key, int64_t size, const std::string& served) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("{} is {}; indexers serve {} on {}", key, size, served,
+                            tensor::to_string(device)),
+                "use --device cpu", key);
+  };
+  if (s.num_heads > ops::kMostIndexHeads)
+    refuse("index_n_heads", s.num_heads, fmt::format("up to {}", ops::kMostIndexHeads));
+  if (s.head_dim % 8 != 0 || s.head_dim > ops::kMostIndexHeadDim)
+    refuse("index_head_dim", s.head_dim,
+           fmt::format("multiples of 8 up to {}", ops::kMostIndexHeadDim));
 }
 
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens) {
