@@ -19,8 +19,7 @@ void check_rows(const char* op, const AttentionLayout& layout, const Context& ct
   SLX_CHECK(first_row >= 0 && first_row + num_rows <= num_tokens, "{}: rows {} to {} of {}", op,
             first_row, first_row + num_rows, num_tokens);
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b) {
-    const int64_t context = layout.context_lens.empty() ? 0 : layout.context_lens[b];
-    const int64_t keys = context + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
+    const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
     SLX_CHECK_LE(keys, num_columns);
   }
 }
@@ -28,7 +27,8 @@ void check_rows(const char* op, const AttentionLayout& layout, const Context& ct
 }  // namespace
 
 int64_t max_sequence_keys(const AttentionLayout& layout, int64_t num_tokens) {
-  return layout.page_table.defined() ? layout.page_table.dim(1) * layout.page_tokens : num_tokens;
+  if (layout.page_table.defined()) return layout.page_table.dim(1) * layout.page_tokens;
+  return layout.key_starts.empty() ? num_tokens : layout.num_keys;
 }
 
 void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, Tensor k,
@@ -41,7 +41,8 @@ void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, T
     check_compute(kOp, "k", ctx, k, {kAny, layout.page_tokens, 1, q.dim(2)}, Strides::kRows);
   } else {
     check_compute(kOp, "k", ctx, k, {kAny, 1, q.dim(2)}, Strides::kRows);
-    if (!layout.cu_seqlens.empty()) SLX_CHECK_EQ(k.dim(0), layout.cu_seqlens.back());
+    if (!layout.cu_seqlens.empty())
+      SLX_CHECK_EQ(k.dim(0), max_sequence_keys(layout, layout.cu_seqlens.back()));
   }
   check_rows(kOp, layout, ctx, first_row, q.dim(0), scores.dim(1));
   SLX_CHECK_GT(scale, 0.0f);

@@ -18,7 +18,8 @@ struct InFlight {
   Microbatch microbatch;
   model::Tape tape;
   model::HeadTape head_tape;
-  tensor::Tensor log_probs, entropies, dlog_probs, dentropies;  // [rows]
+  tensor::Tensor log_probs, entropies;                   // [rows] of the loss
+  tensor::Tensor own_entropies, dlog_probs, dentropies;  // [rows] of this rank
   tensor::Arena::Mark mark = 0;
 };
 

@@ -1,4 +1,5 @@
 #include "slimexx/train/trainer.h"
+#include "slimexx/base/error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,9 +20,25 @@ using tensor::Tensor;
 
 constexpr int64_t kMetricsBytes = ops::kNumLossMetrics * 8;  // F64
 
-// The first tp and cp rank of the last pipeline stage.
+// The first tp rank of the last pipeline stage.
+bool reports_own_rows(const dist::Groups& groups) {
+  return groups.tp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
+}
+
+// And the first cp rank.
 bool reports(const dist::Groups& groups) {
-  return groups.tp.rank() == 0 && groups.cp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
+  return reports_own_rows(groups) && groups.cp.rank() == 0;
+}
+
+void check_supported(const TrainOptions& options, const dist::Groups& groups) {
+  if (groups.cp.size() == 1) return;
+  if (options.moe_aux_loss_coeff == 0 && options.moe_z_loss_coeff == 0) return;
+  throw Error(ErrorCode::kInput,
+              "losses that keep experts even do not know sequences that are cut over ranks of "
+              "context parallelism",
+              "set train.moe_aux_loss_coeff and train.moe_z_loss_coeff to 0, or "
+              "parallel.context_parallel_size to 1",
+              "parallel.context_parallel_size");
 }
 
 std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& groups) {
@@ -60,7 +77,9 @@ Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
       routers_(std::make_unique<StepRouters>(decoder.spec(), options, device)),
       parts_(list_gradient_parts(policy, decoder.spec(), min_part_elements)),
-      optimizer_(policy, host, groups, optimizer_options, device, parts_) {}
+      optimizer_(policy, host, groups, optimizer_options, device, parts_) {
+  check_supported(options, groups);
+}
 
 Trainer::~Trainer() = default;
 
@@ -72,7 +91,7 @@ Trainer::Assignment Trainer::assign(const model::Decoder& decoder,
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
   Assignment a;
   a.microbatches = pack_microbatches(lengths, {.dynamic = options_.use_dynamic_batch_size,
-                                               .max_tokens = options_.max_tokens_per_gpu,
+                                               .max_tokens = max_microbatch_tokens(),
                                                .micro_batch_size = options_.micro_batch_size});
   // MTP layers do not count: training them must not move a microbatch to another rank, as sums over
   // ranks would then differ in their last bits from those of a run without.
@@ -172,7 +191,9 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);
-  if (!is_reporter_) std::ranges::fill(sums, 0);
+  // All cp ranks have the whole loss; of MTP layers each has that of its own rows.
+  if (!is_reporter_) std::fill_n(sums.begin(), ops::kNumLossMetrics, 0);
+  if (!reports_own_rows(groups_)) std::ranges::fill(sums, 0);
   routers_->append_sums(ctx, sums);
   return sums;
 }

@@ -21,11 +21,14 @@ constexpr model::KeepPlan kKeepAll{.level = model::LayerKeep::kAll};
 constexpr model::KeepPlan kKeepLeast{.level = model::LayerKeep::kInputs};
 
 // One microbatch of samples of equal length, none longer than `longest`, with every field there is.
-std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest) {
+// With context parallelism every rank has chunks of a whole size, and as many rows as uneven chunks
+// of so many samples can give it: a chunk has less than a token more than its share.
+std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest, int cp) {
   std::vector<Sample> samples;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t share = num_tokens * (i + 1) / count - num_tokens * i / count;
-    const int64_t length = std::clamp<int64_t>(share, 2, longest);
+    int64_t length = std::clamp<int64_t>(share, 2, longest);
+    if (cp > 1) length = (length + 2 * (2 * cp - 1)) / (2 * cp) * (2 * cp);
     const auto responses = static_cast<size_t>(length - 1);
     samples.push_back({.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
                        .response_length = length - 1,
@@ -70,11 +73,13 @@ std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_s
                                                                int64_t num_samples) const {
   const int64_t longest = std::max<int64_t>(longest_sequence, 2);
   const int64_t num_tokens = options_.use_dynamic_batch_size
-                                 ? std::max(options_.max_tokens_per_gpu, longest)
+                                 ? std::max(max_microbatch_tokens(), longest)
                                  : options_.micro_batch_size * longest;
   const int64_t most = std::clamp<int64_t>(num_samples, 1, std::max<int64_t>(num_tokens / 2, 1));
   const int64_t fewest = std::min(most, (num_tokens + longest - 1) / longest);
-  return {equal_samples(num_tokens, fewest, longest), equal_samples(num_tokens, most, longest)};
+  const int cp = groups_.cp.size();
+  return {equal_samples(num_tokens, fewest, longest, cp),
+          equal_samples(num_tokens, most, longest, cp)};
 }
 
 ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_samples) const {
@@ -163,7 +168,9 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
   const int64_t needed = measure_step(samples, indices, least);
   const int64_t num_tokens = count_tokens(samples, indices);
   check_fits(needed, num_tokens, indices.size());
-  if (fixed_keep()) return least;
+  // Recomputing attention gathers keys: ranks that share a microbatch must keep alike, and their
+  // rows and their memory may differ.
+  if (fixed_keep() || groups_.cp.size() > 1) return least;
   return model::choose_keep(decoder_.local_spec(), decoder_.stage(), device_, num_tokens,
                             arena_.capacity_bytes() - needed);
 }

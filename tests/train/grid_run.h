@@ -67,7 +67,7 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
   const model::Layout layout = model::make_layout({model::list_parameters(spec)}, grid.shape());
   model::ParameterStore store(*layout.ranks[static_cast<size_t>(host.rank())], {}, true);
   model::load_hf_weights(store, spec, folder, {}, &layout);
-  const model::Decoder decoder(spec, {}, 128, model::whole_model(spec), run.sizes);
+  const model::Decoder decoder(spec, {}, 512, model::whole_model(spec), run.sizes);
   Trainer trainer(decoder, store, host, grid.groups(), run.options, {}, 0.9f, {}, 1);
 
   std::vector<TokenScores> scores = trainer.compute_log_probs(decoder, store, samples);
@@ -118,6 +118,18 @@ inline void expect_close(const TensorValues& actual, const TensorValues& expecte
   }
 }
 
+// Without the elements whose gradient is all rounding, of which Adam makes a full step: biases of
+// keys where heads have no rotation, which no score depends on.
+inline TensorValues moved_by_gradients(TensorValues weights, const TensorValues& gradients) {
+  for (const auto& [name, gradient] : gradients) {
+    float largest = 0;
+    for (const float g : gradient) largest = std::max(largest, std::abs(g));
+    for (size_t i = 0; i < gradient.size(); ++i)
+      if (gradient[i] != 0 && std::abs(gradient[i]) <= 1e-5f * largest) weights.at(name)[i] = 0;
+  }
+  return weights;
+}
+
 // Log-probs and entropies to the bit; losses, norms, gradients and weights to sums in another
 // order.
 inline void expect_same_training(const GridResult& actual, const GridResult& expected) {
@@ -135,9 +147,14 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
     for (size_t m = 0; m < ops::kNumLossMetrics; ++m)
       EXPECT_NEAR(a.metrics[m], e.metrics[m], most * std::abs(e.metrics[m]) + 1e-9)
           << "step " << i << " metric " << m;
+    ASSERT_EQ(a.mtp_losses.size(), e.mtp_losses.size());
+    for (size_t k = 0; k < e.mtp_losses.size(); ++k)
+      EXPECT_NEAR(a.mtp_losses[k], e.mtp_losses[k], most * e.mtp_losses[k])
+          << "step " << i << " MTP layer " << k;
   }
   expect_close(actual.gradients, expected.gradients, 1e-5, "gradient");
-  expect_close(actual.weights, expected.weights, 1e-4, "weight");
+  expect_close(moved_by_gradients(actual.weights, expected.gradients),
+               moved_by_gradients(expected.weights, expected.gradients), 1e-4, "weight");
 }
 
 }  // namespace slimexx::train

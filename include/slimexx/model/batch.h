@@ -5,6 +5,7 @@
 
 #include "slimexx/dist/groups.h"
 #include "slimexx/dist/ranges.h"
+#include "slimexx/model/context_rows.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -33,11 +34,16 @@ struct KeyChoice {
 // With tensor parallelism every tp rank has the same batch, and the residual stream is split by
 // rows (sequence parallelism): tp_rows[r] are those of tp rank r. A block gathers the rows that its
 // own shard of the weights works on, and leaves sums over tp ranks with the owners of their rows.
+//
+// With context parallelism (packed only) the batch has the rows of this cp rank, and `context` says
+// which of all they are. Each sequence is two in the attention layout, which is of keys gathered
+// over the cp ranks: the rank's chunks of it.
 struct Batch {
   Tensor tokens;                              // [T] i32
   Tensor positions;                           // [T] i32
   std::span<const dist::Range> tp_rows = {};  // ascending, cover [0, T); empty: one tp rank
   ops::AttentionLayout attention;
+  ContextRows context = {};
   Tensor slots;                       // [T] i32
   std::span<const LayerPages> pages;  // by layer of the stage
 };

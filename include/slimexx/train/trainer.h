@@ -117,6 +117,8 @@ class Trainer {
   int64_t measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                        model::KeepPlan keep) const;
   int64_t measure_update() const;
+  // Over the cp ranks that share a microbatch.
+  int64_t max_microbatch_tokens() const { return options_.max_tokens_per_gpu * groups_.cp.size(); }
   void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(std::span<const Sample> samples,

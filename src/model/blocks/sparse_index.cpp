@@ -109,6 +109,9 @@ void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
   if (index_pages.defined()) {
     ops::write_kv_pages(ctx, index_pages, {}, keys, {}, batch.slots);
     keys = index_pages;
+  } else if (batch.context.is_sharded()) {
+    const Tensor own = keys.reshaped({tokens, s.head_dim});
+    keys = gather_context(ctx, batch.context, {own}).split_last({1, s.head_dim});
   }
   const int64_t columns = std::max<int64_t>(1, ops::max_sequence_keys(batch.attention, tokens));
   for (int64_t first = 0; first < tokens; first += kScoredRows) {
