@@ -71,11 +71,8 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
   }
   if (trainer_side.reference_decoder) {
     const auto plan_scoring = [&](const model::ParameterStore& store) {
-      return trainer_side.trainer->plan_scoring(
-          *trainer_side.reference_decoder,
-          model::bind_weights(store, trainer_side.reference.spec,
-                              trainer_side.reference_decoder->stage()),
-          longest, samples_per_microbatch(session.config));
+      return trainer_side.trainer->plan_scoring(*trainer_side.reference_decoder, store, longest,
+                                                samples_per_microbatch(session.config));
     };
     const int64_t scoring = trainer_side.reference_is_transient
                                 ? plan_scoring({trainer_side.reference.held_parameters(),

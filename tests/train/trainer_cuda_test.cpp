@@ -111,8 +111,8 @@ TEST_P(TrainerCuda, EmptyMicrobatchesAndSlotsChangeNoBit) {
       return run_listed_step(policy, test_device(), samples_of(70, 4), operations, num_slots,
                              microbatches, level);
     };
-    const ListedStep expected = run(list_operations(0, 1, 2), 1, {{0, 3}, {1}});
-    const ListedStep padded = run(list_operations(0, 1, 3), 1, {{}, {0, 3}, {1}});
+    const ListedStep expected = run(list_operations(0, {}, 2), 1, {{0, 3}, {1}});
+    const ListedStep padded = run(list_operations(0, {}, 3), 1, {{}, {0, 3}, {1}});
     const ListedStep in_two = run(both, 2, {{0, 3}, {1}});
     EXPECT_EQ(first_difference(padded.gradients, expected.gradients), "");
     EXPECT_EQ(first_difference(padded.metrics, expected.metrics), "");
