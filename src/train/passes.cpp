@@ -9,7 +9,7 @@ using tensor::Tensor;
 
 Tensor run_layers(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
                   InFlight& f, bool keep) {
-  build_microbatch(p.ctx, samples, indices, f.microbatch);
+  build_microbatch(p.ctx, p.decoder.spec().vocab_size, samples, indices, f.microbatch);
   return p.decoder.forward(p.ctx, p.weights, f.microbatch.batch, keep ? &f.tape : nullptr);
 }
 
@@ -17,7 +17,7 @@ void run_head(const Pass& p, Tensor x, InFlight& f, bool keep) {
   const Microbatch& m = f.microbatch;
   f.log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
   f.entropies = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
-  model::head_forward(p.ctx, p.decoder.spec().head(), p.weights.head, x, m.rows, m.targets, p.head,
+  model::head_forward(p.ctx, p.decoder.local_spec().head(), p.weights.head, x, m.head_rows, p.head,
                       f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
 }
 
@@ -62,10 +62,11 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.decoder.spec();
   const Tensor dx =
-      p.ctx.arena.allocate(tensor::compute_dtype(p.ctx.device()), {m.num_tokens, spec.hidden_size});
-  model::head_backward(p.ctx, spec.head(), p.weights.head, gradients.head, m.rows, m.targets,
-                       p.head, f.head_tape, f.entropies, f.dlog_probs, f.dentropies, dx,
-                       accumulate);
+      p.ctx.arena.allocate(tensor::compute_dtype(p.ctx.device()),
+                           {model::own_rows(m.batch, p.ctx.groups).size(), spec.hidden_size});
+  model::head_backward(p.ctx, p.decoder.local_spec().head(), p.weights.head, gradients.head,
+                       m.head_rows, p.head, f.head_tape, f.entropies, f.dlog_probs, f.dentropies,
+                       dx, accumulate);
   hooks.stage_done(0);
   p.decoder.backward(
       p.ctx, p.weights, gradients, m.batch, f.tape, dx, accumulate,

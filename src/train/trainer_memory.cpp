@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "copied_gradients.h"
 #include "executor.h"
 #include "scoring.h"
 #include "slimexx/base/error.h"
@@ -133,6 +134,7 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
 int64_t Trainer::measure_update() const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
   optimizer_.plan_step(ops::planning_context(plan, groups_));
+  copied_gradients_->sum(ops::planning_context(plan, groups_));
   return plan.high_water_bytes();
 }
 
@@ -164,8 +166,11 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
   const int64_t num_tokens = count_tokens(samples, indices);
   check_fits(needed, num_tokens, indices.size());
   if (fixed_keep()) return least;
-  return model::choose_keep(decoder_.local_spec(), decoder_.stage(), device_, num_tokens,
-                            arena_.capacity_bytes() - needed);
+  // All tp ranks keep alike, as backward calls collectives where it computes again: each counts as
+  // many rows as the first, which has the most.
+  const int64_t ranks = groups_.tp.size(), own_rows = (num_tokens + ranks - 1) / ranks;
+  return model::choose_keep(decoder_.local_spec(), decoder_.stage(), device_,
+                            {own_rows, num_tokens}, arena_.capacity_bytes() - needed);
 }
 
 // Without a plan the arena grows to what this rank's largest microbatch takes.

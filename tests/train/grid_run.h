@@ -22,8 +22,10 @@ struct GridRun {
   std::string folder;  // a Hugging Face folder
   int world_size = 1;
   dist::GridSizes sizes = {};
+  int64_t leaves = 0;  // the decoder's
   TrainOptions options = {};
   double learning_rate = 1e-3;
+  OptimizerOptions optimizer = {};
   int num_steps = 1;
 };
 
@@ -67,8 +69,8 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
   const model::Layout layout = model::make_layout({model::list_parameters(spec)}, grid.shape());
   model::ParameterStore store(*layout.ranks[static_cast<size_t>(host.rank())], {}, true);
   model::load_hf_weights(store, spec, folder, {}, &layout);
-  const model::Decoder decoder(spec, {}, 128, model::whole_model(spec), run.sizes);
-  Trainer trainer(decoder, store, host, grid.groups(), run.options, {}, 0.9f, {}, 1);
+  const model::Decoder decoder(spec, {}, 128, model::whole_model(spec), run.sizes, run.leaves);
+  Trainer trainer(decoder, store, host, grid.groups(), run.options, run.optimizer, 0.9f, {}, 1);
 
   std::vector<TokenScores> scores = trainer.compute_log_probs(decoder, store, samples);
   std::vector<StepResult> steps;
