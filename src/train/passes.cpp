@@ -19,14 +19,14 @@ Tensor gather_loss_rows(const ops::Context& ctx, const Microbatch& m, Tensor own
 Tensor take_own_rows(const ops::Context& ctx, const Microbatch& m, Tensor all) {
   if (!m.loss_rows.is_sharded() || !all.defined()) return all;
   return model::take_context(ctx, m.loss_rows, all.reshaped({m.num_rows, 1}))
-      .reshaped({m.rows.dim(0)});
+      .reshaped({m.num_own_rows});
 }
 
 }  // namespace
 
 void start_microbatch(const Pass& p, std::span<const Sample> samples,
                       std::span<const int64_t> indices, InFlight& f) {
-  build_microbatch(p.ctx, samples, indices, f.microbatch);
+  build_microbatch(p.ctx, p.decoder.spec().vocab_size, samples, indices, f.microbatch);
   if (!p.decoder.stage().has_embedding) f.input = allocate_rows(p, f);
 }
 
@@ -43,9 +43,9 @@ void run_layers(const Pass& p, InFlight& f, bool keep) {
 
 void run_head(const Pass& p, InFlight& f, bool keep) {
   const Microbatch& m = f.microbatch;
-  const Tensor log_probs = p.ctx.arena.allocate(DType::kF32, {m.rows.dim(0)});
-  f.own_entropies = p.ctx.arena.allocate(DType::kF32, {m.rows.dim(0)});
-  model::head_forward(p.ctx, p.decoder.spec().head(), p.weights.head, f.output, m.rows, m.targets,
+  const Tensor log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_own_rows});
+  f.own_entropies = p.ctx.arena.allocate(DType::kF32, {m.num_own_rows});
+  model::head_forward(p.ctx, p.decoder.local_spec().head(), p.weights.head, f.output, m.head_rows,
                       p.head, log_probs, f.own_entropies, keep ? &f.head_tape : nullptr);
   f.log_probs = gather_loss_rows(p.ctx, m, log_probs);
   f.entropies = gather_loss_rows(p.ctx, m, f.own_entropies);
@@ -90,9 +90,9 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
   const model::ModelSpec& spec = p.decoder.spec();
   if (p.decoder.stage().has_head) {
     f.dx = allocate_rows(p, f);
-    model::head_backward(p.ctx, spec.head(), p.weights.head, gradients.head, m.rows, m.targets,
-                         p.head, f.head_tape, f.own_entropies, f.dlog_probs, f.dentropies, f.dx,
-                         accumulate);
+    model::head_backward(p.ctx, p.decoder.local_spec().head(), p.weights.head, gradients.head,
+                         m.head_rows, p.head, f.head_tape, f.own_entropies, f.dlog_probs,
+                         f.dentropies, f.dx, accumulate);
     hooks.stage_done(0);
   }
   p.decoder.backward(

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "copied_gradients.h"
 #include "executor.h"
 #include "scoring.h"
 #include "slimexx/base/check.h"
@@ -102,6 +103,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       num_trained_mtp_(spec_.num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
       routers_(std::make_unique<StepRouters>(spec_, options, device)),
+      copied_gradients_(std::make_unique<CopiedGradients>(chunks_, groups.tp)),
       parts_(list_gradient_parts(policy, spec_, min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {
   check_supported(options, groups);
@@ -208,7 +210,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   num_started_parts_ = 0;
   last_stage_done_ = -1;
   StageHooks hooks;
-  if (optimizer_.sums_beside())
+  // Copies of a head are summed before replicas, and after the last backward.
+  if (optimizer_.sums_beside() && copied_gradients_->empty())
     hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
              .attention_next = [&] { start_final_parts(ctx); }};
   const auto weights = token_weights(samples, loss.per_token_loss);
@@ -236,6 +239,7 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
                  slots);
   arena_.release_to(mark);
   sum_tied_gradients(ctx);
+  copied_gradients_->sum(ctx);
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);

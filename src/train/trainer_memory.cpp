@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "copied_gradients.h"
 #include "executor.h"
 #include "scoring.h"
 #include "slimexx/base/error.h"
@@ -177,6 +178,7 @@ int64_t Trainer::measure_update() const {
   const ops::Context ctx = ops::planning_context(plan, groups_);
   sum_tied_gradients(ctx);
   optimizer_.plan_step(ctx);
+  copied_gradients_->sum(ctx);
   return plan.high_water_bytes();
 }
 
@@ -216,7 +218,10 @@ model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> sampl
   // rows and their memory may differ.
   if (fixed_keep() || groups_.cp.size() > 1) return least;
   const model::Decoder& decoder = chunks_[chunk].decoder;
-  return model::choose_keep(decoder.local_spec(), decoder.stage(), device_, num_tokens,
+  // All tp ranks keep alike, as backward calls collectives where it computes again: each counts as
+  // many rows as the first, which has the most.
+  const int64_t ranks = groups_.tp.size(), own_rows = (num_tokens + ranks - 1) / ranks;
+  return model::choose_keep(decoder.local_spec(), decoder.stage(), device_, {own_rows, num_tokens},
                             slot_capacity() - needed);
 }
 

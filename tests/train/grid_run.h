@@ -27,8 +27,10 @@ struct GridRun {
   int world_size = 1;
   dist::GridSizes sizes = {};
   model::PipelineSplit split = {};  // but for the number of ranks
+  int64_t leaves = 0;               // the decoder's
   TrainOptions options = {};
   double learning_rate = 1e-3;
+  OptimizerOptions optimizer = {};
   int num_steps = 1;
   // Its gradients get a NaN before they are summed over ranks.
   std::optional<int> rank_with_nan = {};
@@ -120,8 +122,8 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
   std::vector<std::unique_ptr<model::Decoder>> chunks;
   std::vector<const model::Decoder*> of_chunks;
   for (const model::StageRange& stage : stages[static_cast<size_t>(grid.groups().pp.rank())]) {
-    chunks.push_back(
-        std::make_unique<model::Decoder>(spec, tensor::Device{}, 512, stage, run.sizes));
+    chunks.push_back(std::make_unique<model::Decoder>(spec, tensor::Device{}, 512, stage, run.sizes,
+                                                      run.leaves));
     of_chunks.push_back(chunks.back().get());
   }
   const StageDecoders decoders(of_chunks);
@@ -210,6 +212,14 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
     // Adam makes a full step of a gradient that is all rounding.
     const double most = i == 0 ? 1e-6 : 1e-4;
     EXPECT_NEAR(a.gradient_norm, e.gradient_norm, most * e.gradient_norm) << "step " << i;
+    ASSERT_EQ(a.routers.size(), e.routers.size());
+    for (size_t r = 0; r < e.routers.size(); ++r) {
+      EXPECT_EQ(a.routers[r].tokens, e.routers[r].tokens) << "step " << i << " router " << r;
+      EXPECT_NEAR(a.routers[r].aux_loss, e.routers[r].aux_loss, 1e-4) << "step " << i;
+    }
+    ASSERT_EQ(a.mtp_losses.size(), e.mtp_losses.size());
+    for (size_t k = 0; k < e.mtp_losses.size(); ++k)
+      EXPECT_NEAR(a.mtp_losses[k], e.mtp_losses[k], 1e-4) << "step " << i << " mtp " << k;
     for (size_t m = 0; m < ops::kNumLossMetrics; ++m)
       EXPECT_NEAR(a.metrics[m], e.metrics[m], most * std::abs(e.metrics[m]) + 1e-9)
           << "step " << i << " metric " << m;

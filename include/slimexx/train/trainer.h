@@ -58,9 +58,10 @@ struct ActivationBytes {
 struct MtpWork;     // mtp_pass.h
 struct StageChunk;  // executor.h
 struct Slot;
-struct ScoringWork;    // scoring.h
-struct PipelineShape;  // operations.h
-class StepRouters;     // step_routers.h
+struct ScoringWork;     // scoring.h
+struct PipelineShape;   // operations.h
+class StepRouters;      // step_routers.h
+class CopiedGradients;  // copied_gradients.h
 
 // What train.max_logits_gib is where the configuration leaves it out.
 int64_t default_max_logits_bytes(tensor::Device device);
@@ -175,6 +176,7 @@ class Trainer {
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::unique_ptr<StepRouters> routers_;
+  std::unique_ptr<CopiedGradients> copied_gradients_;
   std::vector<GradientPart> parts_;
   size_t num_started_parts_ = 0;  // of this step, as is the stage
   int64_t last_stage_done_ = -1;

@@ -78,6 +78,7 @@ void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens);
 
 void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float temperature);
+void merge_lse(const Context& ctx, Tensor lse, Tensor leaves);
 void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor logits,
                       Tensor lse, Tensor targets);
 void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
