@@ -47,12 +47,14 @@ bool has_heads(const AttentionBackward& problem) {
 // By the width: who asks for the workspace may have no lists yet.
 bool has_lists(const AttentionBackward& problem) { return problem.list_width > 0; }
 
-int64_t count_tiles(const AttentionBackward& problem) { return divide_up(problem.max_len, kTile); }
+int64_t count_tile_pairs(const AttentionBackward& problem) {
+  return attention_gradient::first_tile_pair(problem.tokens, problem.sequences);
+}
 
 // Of both forms of the lists.
 int64_t count_seen_bytes(const AttentionBackward& problem) {
   if (!has_lists(problem)) return 0;
-  return 2 * count_tiles(problem) * pad_tokens(problem) * static_cast<int64_t>(sizeof(uint2));
+  return 2 * count_tile_pairs(problem) * kTile * static_cast<int64_t>(sizeof(uint2));
 }
 
 // Keys or values of more than 128 elements, or of different sizes: latent attention's, by head.
@@ -91,7 +93,7 @@ void lay_out_workspace(const AttentionBackward& problem, Problem& p) {
   float* const rest = p.delta + problem.query_heads * p.padded_tokens;
   if (has_lists(problem)) {
     p.seen_keys = reinterpret_cast<uint2*>(rest);
-    p.seeing_queries = p.seen_keys + count_tiles(problem) * p.padded_tokens;
+    p.seeing_queries = p.seen_keys + count_tile_pairs(problem) * kTile;
     return;
   }
   const int64_t partials = count_partials(problem);
@@ -148,7 +150,7 @@ cudaError_t launch_wide(const Launch& launch, const AttentionBackward& problem, 
   if (has_lists(problem)) {
     error = launch_mark_seen_keys(launch,
                                   {problem.selected, static_cast<int>(problem.list_width),
-                                   static_cast<int>(count_tiles(problem))},
+                                   static_cast<int>(divide_up(problem.max_len, kTile))},
                                   stream);
   }
   if (error == cudaSuccess) error = launch_wide_statistics(launch, outputs, stream);

@@ -51,11 +51,10 @@ __global__ void __launch_bounds__(kMarkThreads)
     }
   }
   __syncthreads();
+  const int64_t first = find_tile_pair(item, query_tile, first_tile) * kTile;
   for (int i = threadIdx.x; i < tiles * kTile; i += kMarkThreads) {
     const int tile = i / kTile, row = i % kTile;
-    problem
-        .seen_keys[(first_tile + tile) * problem.padded_tokens + item.padded + first_query + row] =
-        make_uint2(bits[row][2 * tile], bits[row][2 * tile + 1]);
+    problem.seen_keys[first + i] = make_uint2(bits[row][2 * tile], bits[row][2 * tile + 1]);
   }
   for (int i = warp; i < 2 * tiles; i += kMarkWarps) {  // 32 keys each
     const uint32_t early = bits[lane][i], late = bits[lane + 32][i];
@@ -66,8 +65,7 @@ __global__ void __launch_bounds__(kMarkThreads)
       const uint32_t y = __ballot_sync(0xffffffffu, (late >> key & 1u) != 0);
       if (lane == key) seeing = make_uint2(x, y);
     }
-    problem.seeing_queries[query_tile * problem.padded_tokens + item.padded + first_tile * kTile +
-                           i * 32 + lane] = seeing;
+    problem.seeing_queries[first + i * 32 + lane] = seeing;
   }
 }
 

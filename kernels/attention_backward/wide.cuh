@@ -131,19 +131,26 @@ __device__ __forceinline__ void store_rows(const Item& item, const float (&x)[kD
 template <bool kListed>
 struct SeenColumns {
   const uint2* next = nullptr;  // of the thread's first row
-  int64_t step = 0;             // from tile to tile
+  int step = 0, growth = 0;     // from tile to tile: pairs, and their increase
   uint2 rows[2];
 
-  // Rows of `item`, columns from tile `tile` on.
-  __device__ __forceinline__ void begin(const uint2* bits, const Problem& problem, const Item& item,
-                                        int tile) {
-    step = problem.padded_tokens;
-    next = bits + tile * step + item.padded + item.block * kTile + row_of_thread();
+  // The item's queries, from the first keys on.
+  __device__ __forceinline__ void begin_keys(const Problem& problem, const Item& item) {
+    next = problem.seen_keys + find_tile_pair(item, item.block, 0) * kTile + row_of_thread();
+    step = 1;
+  }
+  // The item's keys, from the queries at the same place on.
+  __device__ __forceinline__ void begin_queries(const Problem& problem, const Item& item) {
+    next = problem.seeing_queries + find_tile_pair(item, item.block, item.block) * kTile +
+           row_of_thread();
+    step = item.block + 1;
+    growth = 1;
   }
   __device__ __forceinline__ void read_next() {
     rows[0] = next[0];
     rows[1] = next[8];
-    next += step;
+    next += static_cast<int64_t>(step) * kTile;
+    step += growth;
   }
   // Before the first has(), and long after read_next(): the thread's columns come to the front.
   __device__ __forceinline__ void align() {
@@ -161,7 +168,8 @@ struct SeenColumns {
 };
 template <>
 struct SeenColumns<false> {
-  __device__ __forceinline__ void begin(const uint2*, const Problem&, const Item&, int) {}
+  __device__ __forceinline__ void begin_keys(const Problem&, const Item&) {}
+  __device__ __forceinline__ void begin_queries(const Problem&, const Item&) {}
   __device__ __forceinline__ void read_next() {}
   __device__ __forceinline__ void align() {}
 };

@@ -118,7 +118,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     wait(shared + Shared::kRowsFullAt, items.item_parity());
     SeenColumns<kListed> seen;
-    if (kGroup == 0) seen.begin(problem.seeing_queries, problem, item, item.block);
+    if (kGroup == 0) seen.begin_queries(problem, item);
     walk<kGroup>(problem, shared, tiles, exchange, seen, sum,
                  divide_up(item.length, kTile) - item.block);
     item = items.read();

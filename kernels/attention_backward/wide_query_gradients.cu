@@ -130,7 +130,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
     wait(shared + Shared::kRowsFullAt, items.item_parity());
     if constexpr (kGroup == 0) {
       SeenColumns<kListed> seen;
-      seen.begin(problem.seen_keys, problem, item, 0);
+      seen.begin_keys(problem, item);
       walk_weights(problem, shared, tiles, exchange, statistic, seen, item.block + 1);
     } else {
       walk_gradients(shared, tiles, exchange, statistic, dq, item.block + 1);

@@ -110,7 +110,9 @@ struct Gatherer {
 #pragma unroll 1
       for (int box = first; box < end; ++box) {
         copy_box(to + box * kBoxBytes, box, rows, bytes);
-        arrive_after_copies(shared.full(n, box));
+        if ((box + 1) % kGatheredBoxes == 0 || box == kValueBoxes) {
+          arrive_after_copies(shared.full(n, box / kGatheredBoxes * kGatheredBoxes));
+        }
       }
     }
   }

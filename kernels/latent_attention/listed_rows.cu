@@ -1,7 +1,7 @@
 // Sparse latent attention: every query has a list of the keys that it sees. A thread block takes up
 // to 64 heads of one token and walks its list in blocks of 64 entries, as rows.cu walks the keys of
 // a sequence: items, barriers and the consumer are the same, but four warps load keys
-// (gather.cuh), and 128 threads arrive at the full barrier of each box.
+// (gather.cuh), and 128 threads arrive at the full barrier of two boxes.
 //
 // Cost of a block: the 2176 tensor-core clocks of rows.cu, and 72 KB that only this thread block
 // reads, 34 B/clk from L2; 4608 copies of 16 bytes, 144 instructions of a warp.

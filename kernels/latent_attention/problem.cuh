@@ -29,6 +29,8 @@ inline constexpr int kBoxes = kValueBoxes + 1;  // of 64 columns in a row; the l
 inline constexpr uint32_t kBoxBytes = 64 * 128;
 inline constexpr uint32_t kTileBytes = kBoxes * kBoxBytes;
 inline constexpr int kStages = 2;
+// Boxes that a full barrier stands for, where threads copy keys: 128 arrivals each are dear.
+inline constexpr int kGatheredBoxes = 2;
 
 struct Problem {
   attention::Problem attention;  // kv_heads is 1, group all heads

@@ -19,8 +19,9 @@ template <int kThisGroup, bool kThisGathered = false>
 struct RowForm {
   static constexpr int kGroup = kThisGroup;
   static constexpr bool kGathered = kThisGathered;
-  static constexpr int kOwnRows = 2;            // of a thread
-  static constexpr bool kKeysComeLate = false;  // many tiles read them from L2
+  static constexpr int kFullBoxes = kGathered ? kGatheredBoxes : 1;  // of a full barrier
+  static constexpr int kOwnRows = 2;                                 // of a thread
+  static constexpr bool kKeysComeLate = false;                       // many tiles read them from L2
   using Layout = Shared<kTileRows, 0>;
   Layout shared;
   float c;
@@ -47,8 +48,8 @@ struct RowForm {
     const Operand queries(shared.queries(), 0), keys(shared.stage(block_n), 0);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
-      wait(shared.full(block_n, box), parity);
-      if (kGathered) fence_shared_for_async();
+      if (box % kFullBoxes == 0) wait(shared.full(block_n, box), parity);
+      if (kGathered && box % kFullBoxes == 0) fence_shared_for_async();
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
