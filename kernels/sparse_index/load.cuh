@@ -17,7 +17,8 @@ __device__ __forceinline__ int find_key_row(const Problem& p, const Item& item, 
 }
 
 // One warp. A block comes in pieces of box_rows keys (a page, or all 64), and boxes of 64 elements;
-// rows of 32 pieces are looked up at a time, a lane each.
+// rows of 32 pieces are looked up at a time, a lane each. Keys of a decode are read once, and leave
+// L2 to its scores.
 template <class S>
 __device__ __forceinline__ void load_keys(const Problem& p, const CUtensorMap* map,
                                           Shared<S> shared) {
@@ -42,7 +43,8 @@ __device__ __forceinline__ void load_keys(const Problem& p, const CUtensorMap* m
       if (row >= 0 && own_box < S::kBoxes) {
         load_box_hinted(
             shared.keys(n) + own_box * Shared<S>::kKeyBoxBytes + own_piece * p.box_rows * 128, map,
-            shared.keys_full(n), own_box * kBoxColumns, row, kEvictNormal);
+            shared.keys_full(n), own_box * kBoxColumns, row,
+            S::kQueries == 1 ? kEvictFirst : kEvictNormal);
       }
     }
   }
