@@ -11,7 +11,6 @@ namespace {
 void check_selected(const char* op, const AttentionLayout& layout, const Context& ctx,
                     int64_t num_tokens) {
   if (!layout.selected.defined()) return;
-  SLX_CHECK(ctx.device().is_cpu(), "{}: a selection of keys is for the CPU", op);
   check_i32(op, "selected", ctx, layout.selected, {num_tokens, kAny});
   SLX_CHECK_GT(layout.selected.dim(1), 0);
 }
@@ -123,6 +122,8 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
   for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}})
     check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), v.dim(2)}, Strides::kRows);
   SLX_CHECK_LE(v.dim(2), q.dim(2));
+  SLX_CHECK(!layout.selected.defined() || ctx.device().is_cpu() || k.dim(1) == q.dim(1),
+            "{}: a selection of keys, with heads that share them", kOp);
   check_compute(kOp, "dq", ctx, dq, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
   check_compute(kOp, "dk", ctx, dk, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
   check_compute(kOp, "dv", ctx, dv, {k.dim(0), k.dim(1), v.dim(2)}, Strides::kRows);

@@ -94,14 +94,16 @@ std::vector<RouterLoad> StepRouters::read_sums(std::span<const double> values) {
   return loads;
 }
 
-void StepRouters::move_biases(const ops::Context& ctx,
+void StepRouters::move_biases(const ops::Context& ctx, const model::StageRange& stage,
                               const model::ModelParameters& weights) const {
   if (bias_rate_ == 0 || routers_.empty()) return;
   tensor::upload(ctx.stream, all_sums(), step_sums_.data());
   for (const Router& router : routers_) {
-    if (!router.has_bias) continue;
+    if (!router.has_bias || router.layer < stage.first_layer || router.layer >= stage.end_layer)
+      continue;
     const auto layer = static_cast<size_t>(router.layer);
-    const auto& mlp = std::get<model::MoeMlpParameters<Tensor>>(weights.layers[layer].mlp);
+    const auto in_stage = static_cast<size_t>(router.layer - stage.first_layer);
+    const auto& mlp = std::get<model::MoeMlpParameters<Tensor>>(weights.layers[in_stage].mlp);
     ops::move_router_bias(ctx, mlp.correction_bias, balances_.sums[layer], bias_rate_);
   }
 }

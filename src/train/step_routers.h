@@ -22,8 +22,10 @@ class StepRouters {
   void append_sums(const ops::Context& ctx, std::vector<double>& values) const;
   // The values that append_sums wrote, summed over ranks.
   std::vector<RouterLoad> read_sums(std::span<const double> values);
-  // Moves the correction biases in `weights` by the sums that read_sums had: alike on every rank.
-  void move_biases(const ops::Context& ctx, const model::ModelParameters& weights) const;
+  // Moves the correction biases in `weights` of a stage by the sums that read_sums had: alike on
+  // every rank.
+  void move_biases(const ops::Context& ctx, const model::StageRange& stage,
+                   const model::ModelParameters& weights) const;
 
  private:
   struct Router {

@@ -28,6 +28,12 @@ struct KeyChoice {
   int64_t top_k = 0;     // of one query; 0: all
 };
 
+// Tokens that this rank embeds, [n] i32 each: rows of the batch, and the rows of this rank's shard
+// of the embedding that go there.
+struct VocabularyTokens {
+  Tensor rows, ids;
+};
+
 // Packed (training): pages and slots are empty. Paged (generation): the batch's keys and values are
 // written to `slots` first, then attention reads the page table.
 //
@@ -42,6 +48,8 @@ struct Batch {
   Tensor tokens;                              // [T] i32
   Tensor positions;                           // [T] i32
   std::span<const dist::Range> tp_rows = {};  // ascending, cover [0, T); empty: one tp rank
+  // The tokens in this rank's shard of the vocabulary; undefined: one tp rank.
+  VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
   ContextRows context = {};
   Tensor slots;                       // [T] i32
@@ -50,5 +58,13 @@ struct Batch {
 
 // The rows of the residual stream on this rank.
 dist::Range own_rows(const Batch& batch, const dist::Groups& groups);
+
+// Sizes of a tape: the rows of the residual stream on this rank, and all rows of the batch, which
+// the shards of attention and MLP work on.
+struct RowCounts {
+  int64_t own = 0, all = 0;
+  RowCounts(int64_t num_rows) : own(num_rows), all(num_rows) {}  // of one tp rank
+  RowCounts(int64_t own_rows, int64_t all_rows) : own(own_rows), all(all_rows) {}
+};
 
 }  // namespace slimexx::model

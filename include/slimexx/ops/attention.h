@@ -29,9 +29,10 @@ struct AttentionLayout {
   Tensor device_cu_seqlens = {}, device_context_lens = {};  // [B+1], [B] i32; the latter paged only
   int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths
   int64_t max_split_tokens = INT32_MAX;  // CUDA, paged: bounds scratch (kernels/attention_runs.h)
-  // CPU. [T,k] i32: the keys that each query sees, as select_keys writes them
-  // (sparse_attention.h); undefined: all up to its own. Blocks are of keys in this list, so a query
-  // that sees all of its keys has the bits that it has without a list.
+  // [T,k] i32: the keys that each query sees, as select_keys writes them (sparse_attention.h);
+  // undefined: all up to its own. Blocks are of keys in this list, so a query that sees all of its
+  // keys has the bits that it has without a list. On CUDA the forward takes it in the latent form,
+  // the backward with a key head for every query head.
   Tensor selected = {};
   std::span<const int32_t> key_starts = {};  // [B], host; empty: packed or paged
   int64_t num_keys = 0;                      // gathered only

@@ -1,10 +1,15 @@
 // The choice of keys for sparse attention (DeepSeek's lightning indexer): a light score of every
 // key, and each query's best. attention_forward and _backward then walk the chosen alone
-// (AttentionLayout::selected). No gradient flows through the choice. CPU only.
+// (AttentionLayout::selected). No gradient flows through the choice.
 //
 // A layout without `selected` says where queries and index keys stand, as for attention. Both ops
 // take a run of R of its queries, from row `first_row` on, so that scores need not exist for a
 // whole batch at once; the cut changes no bit.
+//
+// On CUDA lengths are read from the device, as in attention: rows behind the last sequence, which
+// pad a decode's graph, have no scores and select nothing (-1). It serves up to kMostIndexHeads
+// heads of up to kMostIndexHeadDim elements, a multiple of 8 (device_limits.h), and pages of a
+// power of two >= 16 tokens; any k and any number of keys below 2^30.
 //
 // Legend: n index heads, D elements of each, k keys of a query.
 #pragma once

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/device_limits.h"
@@ -140,6 +141,7 @@ void add_head_parts(ParameterInfo& info, const std::string& name, const MlaSpec&
 }  // namespace
 
 MlaSpec narrow(const MlaSpec& spec, const dist::GridSizes& sizes) {
+  check_tp_divides("num_attention_heads", spec.num_heads, sizes.tp);
   MlaSpec own = spec;
   own.num_heads /= sizes.tp;
   return own;
@@ -199,9 +201,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
 
 void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
-  if (spec.top_k > 0)
-    throw Error(ErrorCode::kInput, "sparse attention does not run on the GPU yet",
-                "use --device cpu", "index_topk");
+  if (spec.indexer) check_device_sizes(*spec.indexer, device);
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,
@@ -233,26 +233,25 @@ double forward_flops(const MlaSpec& s, int64_t num_tokens) {
   return 2 * n * weights + 2 * pairs * per_head(s.head_dim() + s.value_dim) + index;
 }
 
-void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const MlaSpec& spec, const RowCounts& counts, LayerKeep level,
                    MlaTape& tape) {
   const DType dtype = tensor::compute_dtype(arena.device());
-  const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
-  tape.attention = rows(spec.num_heads * spec.value_dim);
-  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
-  if (level == LayerKeep::kAll) allocate_rest(arena, spec, num_tokens, tape);
+  tape.attention = arena.allocate(dtype, {counts.all, spec.num_heads * spec.value_dim});
+  tape.lse = arena.allocate(DType::kF32, {counts.all, spec.num_heads});
+  if (level == LayerKeep::kAll) allocate_rest(arena, spec, counts, tape);
 }
 
-void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTape& tape) {
+void allocate_rest(Arena& arena, const MlaSpec& spec, const RowCounts& counts, MlaTape& tape) {
   const DType dtype = tensor::compute_dtype(arena.device());
   const auto add_rows = [&](Tensor& t, int64_t width) {
-    if (!t.defined()) t = arena.allocate(dtype, {num_tokens, width});
+    if (!t.defined()) t = arena.allocate(dtype, {counts.all, width});
   };
-  add_rows(tape.a, spec.a_size());
+  if (!tape.a.defined()) tape.a = arena.allocate(dtype, {counts.own, spec.a_size()});
   if (spec.q_rank > 0) add_rows(tape.q_normed, spec.q_rank);
   add_rows(tape.latent, spec.latent_size());
   add_rows(tape.q, spec.num_heads * spec.head_dim());
   add_rows(tape.attention, spec.num_heads * spec.value_dim);
-  if (!tape.lse.defined()) tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+  if (!tape.lse.defined()) tape.lse = arena.allocate(DType::kF32, {counts.all, spec.num_heads});
 }
 
 int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens) {
@@ -276,19 +275,26 @@ LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const MlaTape& tape, Tensor normed) {
+  const tensor::ArenaScope scope(ctx.arena);
   ops::matmul_forward(ctx, tape.a, normed, w.a_weight, w.a_bias);
-  if (s.q_rank > 0)
-    ops::rms_norm_forward(ctx, tape.q_normed, tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s));
-  ops::matmul_forward(ctx, tape.q, s.q_rank > 0 ? tape.q_normed : normed, w.q_weight, {});
-  ops::latent_rows_forward(ctx, tape.latent, tape.a.columns(s.q_rank, s.a_size()), w.kv_norm,
-                           eps_of(s), rotary, batch.positions, pages.k, batch.slots);
+  if (s.q_rank > 0) {
+    ops::rms_norm_forward(ctx, own_rows_of(ctx, batch, tape.q_normed), tape.a.columns(0, s.q_rank),
+                          w.q_norm, eps_of(s));
+    exchange_tp_rows(ctx, batch, tape.q_normed);
+  }
+  const Tensor q_input = s.q_rank > 0 ? tape.q_normed : gather_tp_rows(ctx, batch, normed);
+  ops::matmul_forward(ctx, tape.q, q_input, w.q_weight, {});
+  ops::latent_rows_forward(ctx, own_rows_of(ctx, batch, tape.latent),
+                           tape.a.columns(s.q_rank, s.a_size()), w.kv_norm, eps_of(s), rotary,
+                           own_rows_of(ctx, batch, batch.positions), pages.k, batch.slots);
+  exchange_tp_rows(ctx, batch, tape.latent);
 }
 
 void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const MlaTape& tape, Tensor normed, Tensor selected) {
-  select_keys(ctx, *s.indexer, w.indexer, rotary, batch, pages.index_k, tape.q_normed, normed,
-              selected);
+  select_keys(ctx, *s.indexer, w.indexer, rotary, batch, pages.index_k,
+              own_rows_of(ctx, batch, tape.q_normed), normed, selected);
 }
 
 void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
@@ -308,42 +314,56 @@ void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tenso
   ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);
 }
 
-void project_out(const ops::Context& ctx, const MlaSpec&, const MlaParameters<Tensor>& w,
-                 const MlaTape& tape, Tensor o) {
-  ops::matmul_forward(ctx, o, tape.attention, w.o_weight, w.o_bias);
+void project_out(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+                 const Batch& batch, const MlaTape& tape, Tensor o) {
+  row_parallel_forward(ctx, batch, o, tape.attention, w.o_weight, w.o_bias, s.leaves);
 }
 
 void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
               const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
-              const MlaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const MlaTape& tape, Tensor own_dout, Tensor normed, Tensor dnormed, bool accumulate,
               const std::function<void()>& attention_next) {
   const tensor::ArenaScope scope(ctx.arena);
+  const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
+  const auto own_rows = [&](int64_t width) {
+    return ctx.arena.allocate(dout.dtype(), {own_dout.dim(0), width});
+  };
   const auto rows = [&](int64_t width) {
     return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
   };
   const Tensor dattention = rows(s.num_heads * s.value_dim);
   const Tensor dq = rows(s.num_heads * s.head_dim());
-  const Tensor dlatent_normed = rows(s.kv_rank), drope = rows(s.rope_dim);
-  const Tensor da = rows(s.a_size());
-  ops::matmul_backward_weight(ctx, g.o_weight, g.o_bias, dout, tape.attention, accumulate);
+  const Tensor dlatent_normed = own_rows(s.kv_rank), drope = own_rows(s.rope_dim);
+  const Tensor da = own_rows(s.a_size());
+  const Tensor latent_terms = allocate_partial(ctx, batch, dlatent_normed);
+  const Tensor rope_terms = allocate_partial(ctx, batch, drope);
+  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), dout,
+                              tape.attention, accumulate);
   attention_next();
   ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
   attention_backward(ctx, s, w, g, rotary, batch, tape, dattention, accumulate,
-                     {dq, dlatent_normed, drope});
+                     {dq, latent_terms, rope_terms});
+  scatter_tp_sum(ctx, batch, dlatent_normed, latent_terms);
+  scatter_tp_sum(ctx, batch, drope, rope_terms);
 
   const LatentViews raw = split_latent(tape.a, s), draw = split_latent(da, s);
   ops::rms_norm_backward(ctx, draw.normed, g.kv_norm, dlatent_normed, raw.normed, w.kv_norm,
                          eps_of(s), false);
   ops::copy_head_columns(ctx, draw.rope, 0, drope.split_last({1, s.rope_dim}), 0, s.rope_dim);
   if (s.q_rank > 0) {
-    const Tensor dq_normed = rows(s.q_rank);
+    const Tensor dq_normed = own_rows(s.q_rank);
+    const Tensor terms = allocate_partial(ctx, batch, dq_normed);
     ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, tape.q_normed, accumulate);
-    ops::matmul_backward_input(ctx, dq_normed, dq, w.q_weight, false);
+    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    scatter_tp_sum(ctx, batch, dq_normed, terms);
     ops::rms_norm_backward(ctx, da.columns(0, s.q_rank), g.q_norm, dq_normed,
                            tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s), false);
   } else {
-    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, normed, accumulate);
-    ops::matmul_backward_input(ctx, dnormed, dq, w.q_weight, false);
+    const Tensor terms = allocate_partial(ctx, batch, dnormed);
+    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, gather_tp_rows(ctx, batch, normed),
+                                accumulate);
+    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    scatter_tp_sum(ctx, batch, dnormed, terms);
   }
   ops::matmul_backward_weight(ctx, g.a_weight, g.a_bias, da, normed, accumulate);
   ops::matmul_backward_input(ctx, dnormed, da, w.a_weight, s.q_rank == 0);
