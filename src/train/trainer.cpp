@@ -272,6 +272,8 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   for (int64_t k = 0; k < num_trained_mtp_; ++k, at += ops::kNumLossMetrics)
     result.mtp_losses.push_back(sums[at + kLoss]);
   result.routers = routers_->read_sums(std::span(sums).subspan(at));
+  if (groups_.cp.size() > 1)  // means over whole sequences, which no rank has
+    for (RouterLoad& load : result.routers) load.aux_loss = load.z_loss = std::nan("");
   result.num_microbatches = assignment.num_packed;
   result.microbatches_per_rank = std::ssize(assignment.mine);
   for (const auto& sample : samples) {

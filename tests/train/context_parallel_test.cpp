@@ -8,8 +8,8 @@
 namespace slimexx::train {
 namespace {
 
-const char* const kFamilies[] = {"qwen2",         "qwen3",    "qwen3_moe",   "glm4",
-                                 "glm4_moe_lite", "glm4_moe", "deepseek_v3", "glm_moe_dsa"};
+const char* const kContextFamilies[] = {"qwen2",         "qwen3",    "qwen3_moe",   "glm4",
+                                        "glm4_moe_lite", "glm4_moe", "deepseek_v3", "glm_moe_dsa"};
 
 // The cp ranks pack `tokens` together.
 GridRun context_run(const std::string& family, int world_size, int cp, int64_t tokens = 48) {
@@ -43,7 +43,7 @@ std::vector<Sample> samples_of_lengths(const std::vector<int64_t>& lengths, int6
 
 TEST(ContextParallel, RanksTrainEveryFamilyAsOne) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
-  for (const std::string family : kFamilies) {
+  for (const std::string family : kContextFamilies) {
     SCOPED_TRACE(family);
     const GridResult one = run_on_grid(context_run(family, 1, 1), samples);
     for (const int cp : {2, 3, 4}) {
@@ -87,6 +87,32 @@ TEST(ContextParallel, BesideDataParallelRanks) {
     const GridResult one = run_on_grid(context_run(family, 1, 1), samples);
     expect_same_training(run_on_grid(context_run(family, 4, 2), samples), one);
     expect_same_training(run_on_grid(context_run(family, 6, 3), samples), one);
+  }
+}
+
+// The tp ranks of a cp rank split its rows, which may be fewer than they are.
+TEST(ContextParallel, BesideTensorParallelRanks) {
+  const std::vector<Sample> samples = mixed_samples(7, 11, 320);
+  for (const std::string family : {"qwen3", "glm4_moe_lite", "glm_moe_dsa"}) {
+    SCOPED_TRACE(family);
+    for (const int64_t tokens : {4, 48}) {
+      GridRun one = context_run(family, 1, 1, tokens);
+      one.leaves = 2;
+      GridRun many = context_run(family, 4, 2, tokens);
+      many.sizes.tp = 2;
+      expect_same_training(run_on_grid(many, samples), run_on_grid(one, samples));
+    }
+  }
+}
+
+TEST(ContextParallel, BesidePipelineStages) {
+  const std::vector<Sample> samples = mixed_samples(7, 11, 320);
+  for (const std::string family : {"qwen3", "glm4_moe_lite"}) {
+    SCOPED_TRACE(family);
+    GridRun many = context_run(family, 4, 2);
+    many.sizes.pp = 2;
+    expect_same_training(run_on_grid(many, samples),
+                         run_on_grid(context_run(family, 1, 1), samples));
   }
 }
 
