@@ -15,13 +15,6 @@ std::array<dist::Range, 2> context_chunks(int64_t length, int cp, int rank) {
   return {chunk(rank), chunk(chunks - 1 - rank)};
 }
 
-int64_t count_context_rows(std::span<const int64_t> lengths, int cp, int rank) {
-  int64_t count = 0;
-  for (const int64_t length : lengths)
-    for (const dist::Range& chunk : context_chunks(length, cp, rank)) count += chunk.size();
-  return count;
-}
-
 ContextShards shard_rows(std::span<const SequenceRows> sequences, int cp) {
   ContextShards shards;
   for (int rank = 0; rank < cp; ++rank) {

@@ -32,7 +32,7 @@ void check_key_starts(const char* op, const AttentionLayout& layout, const Conte
             layout.cu_seqlens.size() - 1);
   int64_t end = layout.num_keys;  // of the keys of sequence b
   for (size_t b = starts.size(); b-- > 0;) {
-    if (b + 1 < starts.size() && starts[b] < starts[b + 1]) end = starts[b + 1];
+    if (b + 1 < starts.size() && starts[b] != starts[b + 1]) end = starts[b + 1];
     const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
     SLX_CHECK(starts[b] + keys <= end, "{}: keys [{}, {}) of sequence {} end at {}", op, starts[b],
               starts[b] + keys, b, end);

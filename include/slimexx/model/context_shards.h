@@ -18,9 +18,6 @@ namespace slimexx::model {
 // Positions of a sequence of `length` tokens, ascending.
 std::array<dist::Range, 2> context_chunks(int64_t length, int cp, int rank);
 
-// Tokens of all sequences on a rank.
-int64_t count_context_rows(std::span<const int64_t> lengths, int cp, int rank);
-
 // Positions of a sequence that have a row: all, or those that predict a response.
 struct SequenceRows {
   int64_t length = 0;

@@ -45,8 +45,8 @@ struct AttentionLayout {
 // the scaled scores; may be undefined when no backward follows).
 void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);
-// (scratch) Packed or gathered. dq[T,Hq,D], and of the keys dk[T or num_keys,Hkv,D], dv[..,Hkv,Dv]
-// are written (not accumulated; free token stride); what the batch's queries do not see gets zeros.
+// (scratch) Packed or gathered. dq[T,Hq,D], and dk[K,Hkv,D], dv[K,Hkv,Dv] of all K keys are written
+// (not accumulated; free token stride). Keys that no query of the batch sees get zeros.
 void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);

@@ -25,8 +25,8 @@ int64_t max_sequence_keys(const AttentionLayout& layout, int64_t num_tokens);
 //   scores[t,j] = sum over heads h, ascending, of weights[t,h] * max(0, scale * q[t,h] . k[j])
 // for j up to the query's own position; later columns are left as they are, and so may be all of a
 // query that has no more than top_k keys, since it gets every one. q[R,n,D] (free token stride),
-// weights[R,n] f32; k as in attention_forward, with one head: [T,1,D] packed, or
-// gathered, or pages.
+// weights[R,n] f32; k as in attention_forward, with one head: packed or gathered
+// [T or num_keys,1,D], or pages.
 void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, Tensor k,
                   const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale);
 
