@@ -7,6 +7,7 @@
 #include "scoring.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/ops/policy_loss.h"
 #include "step_routers.h"
 
@@ -168,6 +169,15 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
                             arena_.capacity_bytes() - needed);
 }
 
+// What the ranks of a step take. Where experts are on several of them, what comes to a rank depends
+// on the others' microbatches.
+int64_t Trainer::agree_on_bytes(int64_t bytes) const {
+  if (groups_.ep.size() == 1) return bytes;
+  double most[1] = {static_cast<double>(bytes)};
+  dist::all_reduce_max(host_, most);
+  return static_cast<int64_t>(most[0]);
+}
+
 // Without a plan the arena grows to what this rank's largest microbatch takes.
 void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
   if (is_planned_) return;
@@ -175,7 +185,7 @@ void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment
   for (const auto& indices : assignment.mine) {
     bytes = std::max(bytes, measure_step(samples, indices, choose_keep(samples, indices)));
   }
-  arena_.reserve(bytes);
+  arena_.reserve(agree_on_bytes(bytes));
 }
 
 void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
@@ -187,7 +197,7 @@ void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samp
     if (is_planned_) check_fits(needed, count_tokens(samples, indices), indices.size());
     bytes = std::max(bytes, needed);
   }
-  if (!is_planned_) arena_.reserve(bytes);
+  if (!is_planned_) arena_.reserve(agree_on_bytes(bytes));
 }
 
 }  // namespace slimexx::train

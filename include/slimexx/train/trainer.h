@@ -121,6 +121,7 @@ class Trainer {
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(std::span<const Sample> samples,
                               std::span<const int64_t> indices) const;
+  int64_t agree_on_bytes(int64_t bytes) const;
   void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
   void reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
                            const Assignment& assignment);
