@@ -34,11 +34,11 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
 int64_t measure_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
                         const model::HeadOptions& head, tensor::Device device,
                         const dist::Groups& groups, std::span<const Sample> samples,
-                        std::span<const int64_t> indices) {
+                        std::span<const int64_t> indices, int64_t most_ep_rows) {
   Arena plan = Arena::for_planning(device, "");
   InFlight f;
-  run_forward({decoder, weights, head, ops::planning_context(plan, groups)}, samples, indices, f,
-              false);
+  run_forward({decoder, weights, head, ops::planning_context(plan, groups, most_ep_rows)}, samples,
+              indices, f, false);
   return plan.high_water_bytes();
 }
 

@@ -58,7 +58,7 @@ Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
       arena_(device, 0, "activations of one microbatch"),
       num_trained_mtp_(decoder.spec().num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
-      routers_(std::make_unique<StepRouters>(decoder.spec(), options, device)),
+      routers_(std::make_unique<StepRouters>(decoder.spec(), options, groups, device)),
       parts_(list_gradient_parts(policy, decoder.spec(), min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {}
 

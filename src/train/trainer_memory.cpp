@@ -7,7 +7,6 @@
 #include "scoring.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
-#include "slimexx/dist/host.h"
 #include "slimexx/ops/policy_loss.h"
 #include "step_routers.h"
 
@@ -49,6 +48,12 @@ int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> i
   int64_t num_tokens = 0;
   for (const int64_t i : indices) num_tokens += std::ssize(samples[static_cast<size_t>(i)].tokens);
   return num_tokens;
+}
+
+int64_t count_most_tokens(std::span<const Sample> samples, const Bins& microbatches) {
+  int64_t most = 0;
+  for (const auto& indices : microbatches) most = std::max(most, count_tokens(samples, indices));
+  return most;
 }
 
 }  // namespace
@@ -93,10 +98,23 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
 int64_t Trainer::plan_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
                               int64_t longest_sequence, int64_t num_samples) const {
   int64_t bytes = 0;
-  for (const auto& samples : largest_microbatches(longest_sequence, num_samples))
+  for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
+    const auto indices = all_indices(samples);
+    const int64_t rows = most_ep_rows(count_tokens(samples, indices));
     bytes = std::max(bytes, measure_scoring(decoder, weights, head_options_, device_, groups_,
-                                            samples, all_indices(samples)));
+                                            samples, indices, rows));
+  }
   return bytes;
+}
+
+// Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
+// so that nobody has to ask. The tp and cp ranks of a replica have its tokens between them.
+int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
+  const int64_t ranks = groups_.ep.size();
+  const int64_t of_replica = int64_t{groups_.tp.size()} * groups_.cp.size();
+  const bool is_aligned = ranks % of_replica == 0 || of_replica % ranks == 0;
+  const int64_t replicas = (ranks + of_replica - 1) / of_replica + (is_aligned ? 0 : 1);
+  return replicas * std::max(num_tokens, most_tokens_);
 }
 
 // Forward, loss and backward of one microbatch.
@@ -113,7 +131,8 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
   const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
   MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
   mtp.metrics.assign(static_cast<size_t>(num_trained_mtp_), metrics);
-  Slot slot{ops::planning_context(plan, groups_)};
+  const int64_t rows = most_ep_rows(count_tokens(samples, indices));
+  Slot slot{ops::planning_context(plan, groups_, rows)};
   run_operations(list_operations(0, 1, 1),
                  {.decoder = decoder_,
                   .weights = weights_,
@@ -169,35 +188,29 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
                             arena_.capacity_bytes() - needed);
 }
 
-// What the ranks of a step take. Where experts are on several of them, what comes to a rank depends
-// on the others' microbatches.
-int64_t Trainer::agree_on_bytes(int64_t bytes) const {
-  if (groups_.ep.size() == 1) return bytes;
-  double most[1] = {static_cast<double>(bytes)};
-  dist::all_reduce_max(host_, most);
-  return static_cast<int64_t>(most[0]);
-}
-
 // Without a plan the arena grows to what this rank's largest microbatch takes.
 void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
+  most_tokens_ = count_most_tokens(samples, assignment.microbatches);
   if (is_planned_) return;
   int64_t bytes = measure_update();
   for (const auto& indices : assignment.mine) {
     bytes = std::max(bytes, measure_step(samples, indices, choose_keep(samples, indices)));
   }
-  arena_.reserve(agree_on_bytes(bytes));
+  arena_.reserve(bytes);
 }
 
 void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
                                   const Assignment& assignment) {
+  most_tokens_ = count_most_tokens(samples, assignment.microbatches);
   int64_t bytes = 0;
   for (const auto& indices : assignment.mine) {
-    const int64_t needed = measure_scoring(pass.decoder, pass.weights, head_options_, device_,
-                                           groups_, samples, indices);
+    const int64_t needed =
+        measure_scoring(pass.decoder, pass.weights, head_options_, device_, groups_, samples,
+                        indices, most_ep_rows(count_tokens(samples, indices)));
     if (is_planned_) check_fits(needed, count_tokens(samples, indices), indices.size());
     bytes = std::max(bytes, needed);
   }
-  if (!is_planned_) arena_.reserve(agree_on_bytes(bytes));
+  if (!is_planned_) arena_.reserve(bytes);
 }
 
 }  // namespace slimexx::train

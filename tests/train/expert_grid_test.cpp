@@ -1,10 +1,9 @@
 // Experts on several ranks: training agrees with training on one rank.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "grid_run.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/host.h"
 
 namespace slimexx::train {
 namespace {
@@ -56,10 +55,94 @@ TEST_P(ExpertGrid, TrainsAsOneRank) {
   }
 }
 
+// Ranks with small microbatches or none get rows of larger ones: the plan has room for them.
+TEST_P(ExpertGrid, FitsThePlannedMemory) {
+  const std::vector<Sample> samples = mixed_samples(5, 12, 320);
+  for (const std::string recompute : {"auto", "none", "full"}) {
+    SCOPED_TRACE(recompute);
+    TrainOptions options = packed(60);
+    options.recompute_granularity = recompute;
+    GridRun run = expert_run(GetParam(), 4, 4, options);
+    const GridResult grown = run_on_grid(run, samples);
+    run.has_planned_memory = true;
+    const GridResult planned = run_on_grid(run, samples);
+    expect_same_training(planned, grown);
+    EXPECT_EQ(planned.weights, grown.weights);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, ExpertGrid,
                          testing::Values("qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3",
                                          "glm_moe_dsa"),
                          [](const auto& instance) { return instance.param; });
+
+TEST(ExpertGrids, MtpLayersTrainAsOnOneRank) {
+  const std::vector<Sample> samples = mixed_samples(7, 11, 320);
+  TrainOptions options = packed(48);
+  options.enable_mtp_training = true;
+  options.mtp_num_layers = 1;
+  const GridResult one = run_on_grid(expert_run("glm4_moe", 1, 1, options), samples);
+  for (const int ranks : {2, 4}) {
+    const GridResult split = run_on_grid(expert_run("glm4_moe", ranks, ranks, options), samples);
+    expect_same_training(split, one);
+    ASSERT_EQ(split.steps[0].mtp_losses.size(), 1u);
+    EXPECT_NEAR(split.steps[0].mtp_losses[0], one.steps[0].mtp_losses[0], 1e-6);
+  }
+}
+
+// Of the experts of a rank, that rank and those of its edp group own all moments, and no others.
+TEST(ExpertGrids, MomentsLiveWithTheOwnersOfExperts) {
+  const std::string path = test_data_path("golden/oracle/glm4_moe");
+  const io::HfFolder folder = io::HfFolder::open(path);
+  const model::ModelSpec spec = model::read_model_spec(folder.config(), path + "/config.json");
+  const dist::GridSizes sizes{.ep = 2};
+  dist::run_thread_ranks(4, [&](dist::Collective& host) {
+    const dist::ProcessGrid grid(host, sizes, {});
+    const model::Layout layout = model::make_layout({model::list_parameters(spec)}, grid.shape());
+    model::ParameterStore store(*layout.ranks[static_cast<size_t>(host.rank())], {}, true);
+    const model::Decoder decoder(spec, {}, 128, model::whole_model(spec), sizes);
+    Trainer trainer(decoder, store, host, grid.groups(), packed(48), {}, 1, {});
+    const int64_t first = 4 * grid.groups().ep.rank();
+    size_t num_expert_parts = 0;
+    for (const model::ParameterInfo& info : store.infos()) {
+      for (const model::HfPart& part : info.parts) {
+        const size_t at = part.name.find(".experts.");
+        if (at == std::string::npos) continue;
+        const int64_t expert = std::stoll(part.name.substr(at + 9));
+        EXPECT_TRUE(expert >= first && expert < first + 4) << part.name;
+        EXPECT_EQ(info.reduce_group, model::ReduceGroup::kExpert) << part.name;
+        ++num_expert_parts;
+      }
+    }
+    EXPECT_EQ(num_expert_parts, 3u * 4 * 4);  // matrices, layers and MTP layers, experts
+    bool has_experts = false;
+    for (const OwnedGroup& group : trainer.optimizer().groups()) {
+      const bool is_expert = group.parameters->reduce_group == model::ReduceGroup::kExpert;
+      if (!is_expert || !group.is_trained()) continue;
+      has_experts = true;
+      EXPECT_EQ(group.ranks, &grid.groups().edp);
+      EXPECT_EQ(group.ranks->size(), 2);
+      double owned[1] = {static_cast<double>(group.exp_avg.num_elements())};
+      dist::all_reduce_sum(host, owned);
+      EXPECT_EQ(owned[0], static_cast<double>(2 * group.parameters->num_elements));
+    }
+    EXPECT_TRUE(has_experts);
+  });
+}
+
+TEST(ExpertGrids, LossesOfRoutersWantWholeSequences) {
+  TrainOptions options = packed(48);
+  options.moe_z_loss_coeff = 0.5;
+  GridRun run = expert_run("qwen3_moe", 2, 2, options);
+  run.sizes.tp = 2;
+  try {
+    run_on_grid(run, mixed_samples(3, 11, 320));
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_EQ(error.where(), "train.moe_z_loss_coeff");
+  }
+}
 
 }  // namespace
 }  // namespace slimexx::train

@@ -1,6 +1,7 @@
 // The same scoring and the same training steps on any grid, with ranks as threads: what every grid
 // must agree on with one rank.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,7 @@ struct GridRun {
   TrainOptions options = {};
   double learning_rate = 1e-3;
   int num_steps = 1;
+  bool has_planned_memory = false;  // as little as the plan for these samples allows
 };
 
 struct GridResult {
@@ -69,6 +71,18 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
   model::load_hf_weights(store, spec, folder, {}, &layout);
   const model::Decoder decoder(spec, {}, 128, model::whole_model(spec), run.sizes);
   Trainer trainer(decoder, store, host, grid.groups(), run.options, {}, 0.9f, {}, 1);
+
+  tensor::Buffer memory;
+  if (run.has_planned_memory) {
+    int64_t longest = 0;
+    for (const Sample& sample : samples) longest = std::max(longest, std::ssize(sample.tokens));
+    const model::ModelParameters weights = model::bind_weights(store, spec);
+    const int64_t bytes =
+        std::max(trainer.plan_activations(longest, std::ssize(samples)).least,
+                 trainer.plan_scoring(decoder, weights, longest, std::ssize(samples)));
+    memory = tensor::Buffer({}, bytes, "activations");
+    trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
+  }
 
   std::vector<TokenScores> scores = trainer.compute_log_probs(decoder, store, samples);
   std::vector<StepResult> steps;

@@ -121,7 +121,7 @@ class Trainer {
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(std::span<const Sample> samples,
                               std::span<const int64_t> indices) const;
-  int64_t agree_on_bytes(int64_t bytes) const;
+  int64_t most_ep_rows(int64_t num_tokens) const;
   void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
   void reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
                            const Assignment& assignment);
@@ -147,6 +147,7 @@ class Trainer {
   tensor::Arena arena_;
   bool is_planned_ = false;  // the arena's size is final
   model::KeepPlan keep_ = {};
+  int64_t most_tokens_ = 0;  // of the microbatches of all ranks, in the last step or scoring
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::unique_ptr<StepRouters> routers_;

@@ -62,7 +62,8 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ops::RoutedRows& rou
   dispatch.receive_rows.assign(num_ranks, 0);
   int64_t received = count_rows(ctx, routed.offsets, dispatch);
   if (ctx.planning()) {
-    received = ctx.groups.ep.size() * ids.dim(0) * std::min(ids.dim(1), local);
+    const int64_t rows = std::max(ctx.most_ep_rows, ctx.groups.ep.size() * ids.dim(0));
+    received = rows * std::min(ids.dim(1), local);
     fill_planned_rows(ctx.groups.ep.rank(), ids.num_elements(), received, dispatch);
   }
   const auto allocate = [&] { return ctx.arena.allocate(DType::kI32, {received}); };

@@ -27,8 +27,8 @@ struct ExpertDispatch {
 
 // The ids [T,k] are what `routed` was sorted by. Waits for the device once, for the number of rows
 // to come, and so cannot be recorded in a graph; what replaces it must leave the counts on the
-// device. A planning context has the most rows that may come if no rank has more than T tokens:
-// n T min(k, E/n). Every rank must plan with the same T.
+// device. A planning context has the most rows that may come, of min(k, E/n) choices of each token
+// of the group (Context::most_ep_rows).
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ops::RoutedRows& routed,
                              tensor::Tensor ids);
 

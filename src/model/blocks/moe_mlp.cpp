@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "model/blocks/expert_dispatch.h"
 #include "model/parameter_list.h"
@@ -117,6 +118,26 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   return_choices(ctx, dispatch, dweights, own_dweights, tape.routed);
 }
 
+// Tp and cp ranks have parts of sequences: their rows count as one, for the sums that do not depend
+// on what a sequence is. Losses do, and are refused there (StepRouters).
+void add_balance(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpTape& tape,
+                 Tensor dlogits, const RouterBalance& balance) {
+  ops::PackedSequences sequences = balance.sequences;
+  const std::array<int32_t, 2> all_rows = {0, static_cast<int32_t>(dlogits.dim(0))};
+  if (ctx.groups.tp.size() * ctx.groups.cp.size() > 1) {
+    SLX_CHECK(balance.rule.aux_loss_coeff == 0 && balance.rule.z_loss_coeff == 0);
+    sequences = {.cu_seqlens = all_rows, .device_cu_seqlens = {}};
+    if (!ctx.device().is_cpu()) {
+      sequences.device_cu_seqlens = ctx.arena.allocate(DType::kI32, {2});
+      tensor::upload(ctx.stream, sequences.device_cu_seqlens, all_rows.data());
+    }
+  }
+  const Tensor counts =
+      ctx.arena.allocate(DType::kI32, {sequences.count(), spec.router.num_experts});
+  ops::balance_router(ctx, dlogits, balance.sums, counts, tape.ids, tape.logits, sequences,
+                      spec.router, balance.rule);
+}
+
 // The gradients of the router's weights, and its part of dnormed, which is added to.
 void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
@@ -125,12 +146,7 @@ void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dlogits = ctx.arena.allocate(DType::kF32, {normed.dim(0), spec.router.num_experts});
   ops::route_backward(ctx, dlogits, dweights, tape.ids, tape.logits, spec.router);
-  if (balance.sums.defined()) {
-    const Tensor counts =
-        ctx.arena.allocate(DType::kI32, {balance.sequences.count(), spec.router.num_experts});
-    ops::balance_router(ctx, dlogits, balance.sums, counts, tape.ids, tape.logits,
-                        balance.sequences, spec.router, balance.rule);
-  }
+  if (balance.sums.defined()) add_balance(ctx, spec, tape, dlogits, balance);
   Tensor rounded = dlogits;
   if (normed.dtype() != DType::kF32) {
     rounded = ctx.arena.allocate(normed.dtype(), {dlogits.dim(0), dlogits.dim(1)});
