@@ -9,10 +9,10 @@
 
 #include "model/layer_steps.h"
 #include "model/rotary_table.h"
+#include "model/row_parallel.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/device_limits.h"
-#include "slimexx/ops/embedding.h"
 #include "slimexx/ops/norm.h"
 
 namespace slimexx::model {
@@ -68,19 +68,45 @@ ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes) {
   };
   std::ranges::for_each(own.layers, narrow_layer);
   for (MtpSpec& mtp : own.mtp) narrow_layer(mtp.layer);
+  check_tp_divides("vocab_size", spec.vocab_size, sizes.tp);
   return own;
 }
 
-dist::Range own_rows(const Batch& batch, const dist::Groups& groups) {
-  if (batch.tp_rows.empty()) return {0, batch.tokens.dim(0)};
-  return batch.tp_rows[static_cast<size_t>(groups.tp.rank())];
+namespace {
+
+// The leaves of one tp rank.
+void set_leaves(ModelSpec& spec, int64_t tp, int64_t leaves) {
+  if (leaves == tp) return;
+  if (tp != 1)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("sums of {} leaves on {} tensor-parallel ranks", leaves, tp),
+                "use as many leaves as tensor-parallel ranks, or one rank", "");
+  narrow(spec, {.tp = static_cast<int>(leaves)});  // the same sizes must divide
+  const auto set_layer = [&](LayerSpec& layer) {
+    std::visit([&](auto& block) { block.leaves = leaves; }, layer.attention);
+    if (auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp)) dense->leaves = leaves;
+    if (auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp))
+      if (moe->shared) moe->shared->leaves = leaves;
+  };
+  std::ranges::for_each(spec.layers, set_layer);
+  for (MtpSpec& mtp : spec.mtp) set_layer(mtp.layer);
+  spec.leaves = leaves;
 }
 
+}  // namespace
+
 Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
-                 const StageRange& stage, const dist::GridSizes& sizes)
+                 const StageRange& stage, const dist::GridSizes& sizes, int64_t leaves)
     : spec_(spec), local_spec_(narrow(spec, sizes)), stage_(stage), max_positions_(max_positions) {
+  set_leaves(local_spec_, sizes.tp, leaves > 0 ? leaves : sizes.tp);
   check_stage(spec, stage);
   check_device_sizes(local_spec_, device);
+  if (sizes.cp > 1 && !device.is_cpu())
+    throw Error(ErrorCode::kInput,
+                "context parallelism is for the CPU alone: attention over gathered keys and its "
+                "backward have no kernels yet",
+                "set parallel.context_parallel_size to 1, or use --device cpu",
+                "parallel.context_parallel_size");
   const int64_t half = spec.rope.rotary_dim / 2;
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});
@@ -109,16 +135,16 @@ LayerPlace place_of(const ModelSpec& spec, const StageRange& stage, const ops::R
 Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights, const Batch& batch,
                         Tape* tape, Tensor input) const {
   SLX_CHECK_EQ(input.defined(), !stage_.has_embedding);
-  const int64_t tokens = batch.tokens.dim(0);
+  const RowCounts rows{own_rows(batch, ctx.groups).size(), batch.tokens.dim(0)};
   const auto hidden = [&] {
-    return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {tokens, spec_.hidden_size});
+    return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {rows.own, spec_.hidden_size});
   };
   const Tensor x_out = hidden();
   if (tape != nullptr) tape->layers.clear();
   LayerInput in{.x = input};
   if (stage_.has_embedding) in.x = tape != nullptr ? hidden() : x_out;
   in.normed = hidden();
-  if (stage_.has_embedding) ops::embedding_forward(ctx, in.x, weights.embedding, batch.tokens);
+  if (stage_.has_embedding) embed(ctx, weights.embedding, batch, in.x);
   ops::rms_norm_forward(ctx, in.normed, in.x, weights.layers[0].input_norm,
                         static_cast<float>(spec_.rms_norm_eps));
   const ops::RotaryTable rotary = rotary_table();
@@ -129,14 +155,13 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
     const LayerPlace place = place_of(local_spec_, stage_, rotary, batch, layer);
     // A tape keeps every selection; else the layers that shared the last one are done with it.
     if (key_choice(place.spec).selects)
-      in.selected =
-          allocate_selection(ctx, place, tokens, tape == nullptr ? in.selected : Tensor{});
+      in.selected = allocate_selection(ctx, place, tape == nullptr ? in.selected : Tensor{});
     const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(),
                          .normed = in.normed,
                          .selected = in.selected};
     LayerTape kept = empty_tape(place.spec, in);
     if (tape != nullptr)
-      allocate_kept(ctx.arena, local_spec_, place.spec, tokens, tape->keep.of(layer), kept);
+      allocate_kept(ctx.arena, local_spec_, place.spec, rows, tape->keep.of(layer), kept);
     const auto l = static_cast<size_t>(layer);
     layer_forward(ctx, place, weights.layers[l], kept, in.normed, out,
                   is_last ? Tensor{} : weights.layers[l + 1].input_norm);
@@ -170,7 +195,7 @@ void Decoder::backward(const ops::Context& ctx, const ModelParameters& weights,
                    });
     if (hooks.layer_done) hooks.layer_done(in_model);
   }
-  if (stage_.has_embedding) ops::embedding_backward(ctx, gradients.embedding, dx, batch.tokens);
+  if (stage_.has_embedding) embed_backward(ctx, gradients.embedding, batch, dx);
 }
 
 namespace {
@@ -180,7 +205,7 @@ using TapeBytes = std::array<int64_t, kNumLayerKeeps>;
 
 // By layer of the stage; counted once for layers that are alike.
 std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange& stage,
-                                        tensor::Device device, int64_t num_tokens) {
+                                        tensor::Device device, const RowCounts& rows) {
   std::vector<TapeBytes> bytes;
   std::vector<int64_t> first_of_kind;  // layers of the stage
   for (int64_t layer = 0; layer < stage.num_layers(); ++layer) {
@@ -195,7 +220,7 @@ std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange&
     TapeBytes& own = bytes.emplace_back();
     for (int level = 0; level < kNumLayerKeeps; ++level)
       own[static_cast<size_t>(level)] = layer_tape_bytes(spec, stage.first_layer + layer, device,
-                                                         num_tokens, static_cast<LayerKeep>(level));
+                                                         rows, static_cast<LayerKeep>(level));
   }
   return bytes;
 }
@@ -203,8 +228,8 @@ std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange&
 }  // namespace
 
 KeepPlan choose_keep(const ModelSpec& spec, const StageRange& stage, tensor::Device device,
-                     int64_t num_tokens, int64_t bytes) {
-  const std::vector<TapeBytes> tape_bytes = count_tape_bytes(spec, stage, device, num_tokens);
+                     const RowCounts& rows, int64_t bytes) {
+  const std::vector<TapeBytes> tape_bytes = count_tape_bytes(spec, stage, device, rows);
   KeepPlan plan{.level = LayerKeep::kInputs, .num_raised = 0};
   for (size_t next = 1; next < kNumLayerKeeps; ++next) {
     for (; plan.num_raised < stage.num_layers(); ++plan.num_raised) {

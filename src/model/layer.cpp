@@ -18,22 +18,26 @@ using tensor::ArenaScope;
 
 float norm_eps(const LayerPlace& place) { return static_cast<float>(place.model.rms_norm_eps); }
 
+RowCounts count_rows(const LayerPlace& place, const LayerTape& tape) {
+  return {tape.x.dim(0), place.batch.tokens.dim(0)};
+}
+
 Tensor allocate_hidden(Arena& arena, const ModelSpec& model, int64_t num_tokens) {
   return arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, model.hidden_size});
 }
 
 // What the layer's steps fill and `tape` does not hold yet. With `for_backward` that is what
 // backward reads.
-void allocate_rest(Arena& arena, const LayerPlace& place, int64_t num_tokens, bool for_backward,
-                   LayerTape& tape) {
+void allocate_rest(Arena& arena, const LayerPlace& place, bool for_backward, LayerTape& tape) {
+  const RowCounts rows = count_rows(place, tape);
   const auto add_hidden = [&](Tensor& t) {
-    if (!t.defined()) t = allocate_hidden(arena, place.model, num_tokens);
+    if (!t.defined()) t = allocate_hidden(arena, place.model, rows.own);
   };
   const auto rest_of_attention = [&](const auto& spec) {
-    allocate_rest(arena, spec, num_tokens, tape_of_kind(spec, tape.attention));
+    allocate_rest(arena, spec, rows, tape_of_kind(spec, tape.attention));
   };
   const auto rest_of_mlp = [&](const auto& spec) {
-    allocate_rest(arena, spec, num_tokens, for_backward, tape_of_kind(spec, tape.mlp));
+    allocate_rest(arena, spec, rows, for_backward, tape_of_kind(spec, tape.mlp));
   };
   std::visit(rest_of_attention, place.spec.attention);
   if (place.spec.sandwich_norms) add_hidden(tape.o_raw);
@@ -87,8 +91,8 @@ void add_attention(const ops::Context& ctx, const LayerPlace& place,
                        ? tape.o_raw
                        : allocate_hidden(ctx.arena, place.model, tape.x.dim(0));
   const auto project = [&](const auto& spec) {
-    project_out(ctx, spec, of_kind<Tensor>(spec, w.attention), tape_of_kind(spec, tape.attention),
-                o);
+    project_out(ctx, spec, of_kind<Tensor>(spec, w.attention), place.batch,
+                tape_of_kind(spec, tape.attention), o);
   };
   if (!has_o) std::visit(project, place.spec.attention);
   ops::add_rms_norm_forward(ctx, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
@@ -98,7 +102,8 @@ void add_attention(const ops::Context& ctx, const LayerPlace& place,
 void project_up(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
                 const LayerTape& tape, Tensor mid_normed) {
   const auto project = [&](const auto& spec) {
-    project_up(ctx, spec, of_kind<Tensor>(spec, w.mlp), tape_of_kind(spec, tape.mlp), mid_normed);
+    project_up(ctx, spec, of_kind<Tensor>(spec, w.mlp), place.batch, tape_of_kind(spec, tape.mlp),
+               mid_normed);
   };
   std::visit(project, place.spec.mlp);
 }
@@ -106,7 +111,8 @@ void project_up(const ops::Context& ctx, const LayerPlace& place, const LayerPar
 void project_down(const ops::Context& ctx, const LayerPlace& place,
                   const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor down) {
   const auto project = [&](const auto& spec) {
-    project_down(ctx, spec, of_kind<Tensor>(spec, w.mlp), tape_of_kind(spec, tape.mlp), down);
+    project_down(ctx, spec, of_kind<Tensor>(spec, w.mlp), place.batch, tape_of_kind(spec, tape.mlp),
+                 down);
   };
   std::visit(project, place.spec.mlp);
 }
@@ -141,7 +147,7 @@ void mlp_backward(const ops::Context& ctx, const LayerPlace& place,
   const Tensor dnormed = allocate_hidden(ctx.arena, place.model, dx.dim(0));
   const auto backward_of = [&](const auto& spec) {
     const auto run = [&](const auto&... router) {
-      backward(ctx, spec, of_kind<Tensor>(spec, w.mlp), of_kind<Tensor>(spec, g.mlp),
+      backward(ctx, spec, of_kind<Tensor>(spec, w.mlp), of_kind<Tensor>(spec, g.mlp), place.batch,
                tape_of_kind(spec, tape.mlp), ddown, normed, dnormed, accumulate, router...);
     };
     if constexpr (std::is_same_v<std::decay_t<decltype(spec)>, MoeMlpSpec>) {
@@ -202,8 +208,8 @@ KeyChoice key_choice(const LayerSpec& spec) {
   return std::visit([](const auto& block) { return key_choice(block); }, spec.attention);
 }
 
-Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, int64_t num_tokens,
-                          Tensor reused) {
+Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, Tensor reused) {
+  const int64_t num_tokens = place.batch.tokens.dim(0);
   const int64_t keys = ops::max_sequence_keys(place.batch.attention, num_tokens);
   const int64_t k = std::clamp<int64_t>(keys, 1, key_choice(place.spec).top_k);
   if (reused.defined() && reused.dim(1) == k) return reused;
@@ -220,29 +226,29 @@ LayerTape empty_tape(const LayerSpec& spec, const LayerInput& input) {
   return tape;
 }
 
-void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec, int64_t num_tokens,
-                   LayerKeep level, LayerTape& tape) {
+void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec,
+                   const RowCounts& rows, LayerKeep level, LayerTape& tape) {
   const auto kept_of_attention = [&](const auto& block) {
-    allocate_kept(arena, block, num_tokens, level, tape_of_kind(block, tape.attention));
+    allocate_kept(arena, block, rows, level, tape_of_kind(block, tape.attention));
   };
   const auto kept_of_mlp = [&](const auto& block) {
-    allocate_kept(arena, block, num_tokens, level, tape_of_kind(block, tape.mlp));
+    allocate_kept(arena, block, rows, level, tape_of_kind(block, tape.mlp));
   };
   std::visit(kept_of_attention, spec.attention);
   std::visit(kept_of_mlp, spec.mlp);
   if (!spec.sandwich_norms || level == LayerKeep::kAll)
-    tape.x_mid = allocate_hidden(arena, model, num_tokens);
+    tape.x_mid = allocate_hidden(arena, model, rows.own);
   if (spec.sandwich_norms && level >= LayerKeep::kNormInputs) {
-    tape.o_raw = allocate_hidden(arena, model, num_tokens);
-    tape.down_raw = allocate_hidden(arena, model, num_tokens);
+    tape.o_raw = allocate_hidden(arena, model, rows.own);
+    tape.down_raw = allocate_hidden(arena, model, rows.own);
   }
 }
 
 int64_t layer_tape_bytes(const ModelSpec& spec, int64_t layer, tensor::Device device,
-                         int64_t num_tokens, LayerKeep level) {
+                         const RowCounts& rows, LayerKeep level) {
   Arena plan = Arena::for_planning(device, "layer tape");
   LayerTape tape = empty_tape(spec.layer(layer), {});
-  allocate_kept(plan, spec, spec.layer(layer), num_tokens, level, tape);
+  allocate_kept(plan, spec, spec.layer(layer), rows, level, tape);
   return plan.used_bytes();
 }
 
@@ -251,7 +257,7 @@ void layer_forward(const ops::Context& ctx, const LayerPlace& place,
                    const LayerInput& output, Tensor next_norm) {
   const ArenaScope scope(ctx.arena);
   LayerTape tape = kept;
-  allocate_rest(ctx.arena, place, tape.x.dim(0), false, tape);
+  allocate_rest(ctx.arena, place, false, tape);
   project_qkv(ctx, place, w, tape, normed);
   select_keys(ctx, place, w, tape, normed);
   attend(ctx, place, w, tape);
@@ -269,7 +275,7 @@ void recompute_layer(const ops::Context& ctx, const LayerPlace& place,
                      const LayerParameters<Tensor>& w, LayerTape& tape) {
   const LayerTape kept = tape;
   const int64_t tokens = tape.x.dim(0);
-  allocate_rest(ctx.arena, place, tokens, true, tape);
+  allocate_rest(ctx.arena, place, true, tape);
   const bool has_qkv =
       std::visit([&](const auto& spec) { return keeps_qkv(tape_of_kind(spec, kept.attention)); },
                  place.spec.attention);
@@ -290,7 +296,7 @@ void recompute_layer(const ops::Context& ctx, const LayerPlace& place,
   if (place.spec.sandwich_norms && !kept.down_raw.defined()) {
     std::visit(
         [&](const auto& spec) {
-          keep_down_input(ctx.arena, spec, tokens, tape_of_kind(spec, tape.mlp));
+          keep_down_input(ctx.arena, spec, count_rows(place, tape), tape_of_kind(spec, tape.mlp));
         },
         place.spec.mlp);
     project_down(ctx, place, w, tape, tape.down_raw);

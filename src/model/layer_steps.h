@@ -1,4 +1,5 @@
-// The steps of a layer that decoder.cpp runs. Legend as in layer.h.
+// The steps of a layer that decoder.cpp runs. Legend as in layer.h; with tensor parallelism tensors
+// [T,H] hold this rank's rows of the residual stream.
 #pragma once
 #include <functional>
 
@@ -21,16 +22,15 @@ KeyChoice key_choice(const LayerSpec& spec);
 
 // [T,k] i32 for a layer that selects keys: as many as a query may see. `reused` where it is defined
 // and as wide.
-Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, int64_t num_tokens,
-                          Tensor reused = {});
+Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, Tensor reused = {});
 
 // A tape of the layer's blocks that holds its input alone: x, and where queries see a selection of
 // keys, the place for it or the one that the layer shares.
 LayerTape empty_tape(const LayerSpec& spec, const LayerInput& input);
 
 // Allocates what `level` keeps of a layer, but x.
-void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec, int64_t num_tokens,
-                   LayerKeep level, LayerTape& tape);
+void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec,
+                   const RowCounts& rows, LayerKeep level, LayerTape& tape);
 
 // `kept` holds the layer's input x [T,H] and what is allocated to be kept; `normed` [T,H] is the
 // norm of x. Writes output.x and, where next_norm [H] is defined, output.normed, its norm by that.

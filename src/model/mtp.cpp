@@ -4,7 +4,6 @@
 #include "model/layer_steps.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/ops/elementwise.h"
-#include "slimexx/ops/embedding.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
 
@@ -23,23 +22,24 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
                             const Batch& batch, Tensor hidden, MtpTape& tape) const {
   const MtpParameters<Tensor>& w = weights.mtp[index];
   const LayerSpec& layer = local_spec_.mtp[index].layer;
-  const int64_t tokens = batch.tokens.dim(0), h = local_spec_.hidden_size;
+  const RowCounts rows{own_rows(batch, ctx.groups).size(), batch.tokens.dim(0)};
+  const int64_t tokens = rows.own, h = local_spec_.hidden_size;
   const auto eps = static_cast<float>(local_spec_.rms_norm_eps);
   const ops::RotaryTable rotary = rotary_table();
   const Tensor y = allocate_rows(ctx, tokens, h), x = allocate_rows(ctx, tokens, h);
   const LayerPlace place{
       .model = local_spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = {}};
   LayerInput in{.x = x};
-  if (key_choice(layer).selects) in.selected = allocate_selection(ctx, place, tokens);
+  if (key_choice(layer).selects) in.selected = allocate_selection(ctx, place);
   tape = {.embedded = allocate_rows(ctx, tokens, h),
           .hidden = hidden,
           .joined = allocate_rows(ctx, tokens, 2 * h),
           .layer = empty_tape(layer, in)};
   // Backward follows at once and would need the same memory to make any of it again.
-  allocate_kept(ctx.arena, local_spec_, layer, tokens, LayerKeep::kAll, tape.layer);
+  allocate_kept(ctx.arena, local_spec_, layer, rows, LayerKeep::kAll, tape.layer);
   const ArenaScope scope(ctx.arena);
   const Tensor normed = allocate_rows(ctx, tokens, h);
-  ops::embedding_forward(ctx, tape.embedded, weights.embedding, batch.tokens);
+  embed(ctx, weights.embedding, batch, tape.embedded);
   ops::rms_norm_forward(ctx, tape.joined.columns(0, h), tape.embedded, w.embedding_norm, eps);
   ops::rms_norm_forward(ctx, tape.joined.columns(h, 2 * h), hidden, w.hidden_norm, eps);
   ops::matmul_forward(ctx, x, tape.joined, w.input, {});
@@ -52,7 +52,7 @@ void Decoder::mtp_backward(const ops::Context& ctx, const ModelParameters& weigh
                            const ModelParameters& gradients, size_t index, const Batch& batch,
                            const MtpTape& tape, Tensor dx, bool accumulate) const {
   const MtpParameters<Tensor>&w = weights.mtp[index], &g = gradients.mtp[index];
-  const int64_t tokens = batch.tokens.dim(0), h = local_spec_.hidden_size;
+  const int64_t tokens = dx.dim(0), h = local_spec_.hidden_size;
   const auto eps = static_cast<float>(local_spec_.rms_norm_eps);
   const ops::RotaryTable rotary = rotary_table();
   const ArenaScope scope(ctx.arena);

@@ -33,6 +33,15 @@ void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float tempe
   SLX_LAUNCH_SCRATCH(normalize_logits(ctx, logits, lse, temperature));
 }
 
+void merge_lse(const Context& ctx, Tensor lse, Tensor leaves) {
+  check_f32("merge_lse", "leaves", ctx, leaves, {kAny, kAny});
+  check_f32("merge_lse", "lse", ctx, lse, {leaves.dim(1)});
+  SLX_CHECK_GT(leaves.dim(0), 0);
+  if (lse.dim(0) == 0) return;
+  if (runs_on_cpu(ctx)) return cpu::merge_lse(lse, leaves);
+  SLX_LAUNCH(merge_lse(ctx, lse, leaves));
+}
+
 void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor logits,
                       Tensor lse, Tensor targets) {
   constexpr const char* kOp = "gather_log_probs";

@@ -10,7 +10,7 @@
 namespace slimexx::ops {
 
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
-                   int64_t allowed_tokens) {
+                   int64_t allowed_tokens, int64_t leaves) {
   constexpr const char* kOp = "sample_tokens";
   check_f32(kOp, "logits", ctx, logits, {kAny, kAny}, Strides::kRows);
   check_i32(kOp, "tokens", ctx, tokens, {logits.dim(0)});
@@ -19,7 +19,14 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
                 {logits.dim(0), static_cast<int64_t>(sizeof(SamplingRow))});
   SLX_CHECK(allowed_tokens >= 0 && allowed_tokens <= logits.dim(1), "{} allowed of {}",
             allowed_tokens, logits.dim(1));
-  if (runs_on_cpu(ctx)) return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens);
+  SLX_CHECK(leaves >= 1 && logits.dim(1) % leaves == 0, "{} leaves of {}", leaves, logits.dim(1));
+  if (runs_on_cpu(ctx))
+    return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens, leaves);
+  if (leaves > 1)
+    throw Error(
+        ErrorCode::kEnvironment,
+        "sampling from a vocabulary of " + std::to_string(leaves) + " leaves has no kernel on CUDA",
+        "use tensor_model_parallel_size 1, or --device cpu");
   SLX_LAUNCH_SCRATCH(sample_tokens(ctx, tokens, log_probs, logits, rows, allowed_tokens));
 }
 

@@ -17,6 +17,14 @@ ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes) {
   return ranks;
 }
 
+bool holds_all(const dist::GridSizes& sizes) {
+  return sizes.tp == 1 && sizes.pp == 1 && sizes.ep == 1 && sizes.etp == 1;
+}
+
+model::StageRange own_stage(const model::ModelSpec& spec, const ModelRanks&) {
+  return model::whole_model(spec);
+}
+
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks) {
   return model::make_layout({model::list_parameters(spec)},
                             ranks != nullptr ? ranks->grid : dist::GridShape(1, {}));

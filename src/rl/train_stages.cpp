@@ -3,17 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
-#include "slimexx/io/safetensors.h"
-#include "slimexx/model/boxes.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
+#include "slimexx/rl/export.h"
 #include "stages.h"
 
 namespace slimexx::rl {
@@ -50,50 +48,19 @@ void report_mismatch(const Session& session, int64_t rollout, const LogProbCompa
   if (session.is_root()) log_warn("{}", what);
 }
 
-// The tensors of `infos`, parameters of the store, in f32, as read_values gives elements
-// [begin, begin + n) of one.
-template <class ReadValues>
-void write_tensors(const std::string& path, const model::ParameterStore& store,
-                   const std::vector<model::ParameterInfo>& infos, const ReadValues& read_values) {
-  std::vector<io::TensorEntry> entries;
-  const std::vector<model::TensorSource> sources = model::list_tensor_sources(infos);
-  for (const auto& source : sources)
-    entries.push_back({.name = source.name, .dtype = tensor::DType::kF32, .shape = source.shape});
-  io::SafetensorsWriter writer(path, entries, {{"format", "pt"}});
-  std::vector<float> values;
-  for (const auto& source : sources) {
-    for (const auto& piece : source.pieces) {
-      values.resize(static_cast<size_t>(piece.size));
-      read_values(store.infos()[static_cast<size_t>(piece.parameter)], piece.in_parameter,
-                  values.data(), piece.size);
-      writer.write(values.data(), values.size() * 4);
-    }
-  }
-  writer.finish();
-}
-
 void dump_gradients(const Session& session, TrainerSide& trainer_side) {
   trainer_side.trainer->gather_gradients();
-  if (!session.is_root()) return;
-  make_directories(session.config.debug.dump_gradients);
-  std::vector<model::ParameterInfo> trained;
-  std::ranges::copy_if(trainer_side.policy.store->infos(), std::back_inserter(trained),
-                       &model::ParameterInfo::trainable);
-  write_tensors(join_path(session.config.debug.dump_gradients, "gradients.safetensors"),
-                *trainer_side.policy.store, trained,
-                [&](const auto& info, int64_t begin, float* values, int64_t n) {
-                  trainer_side.policy.store->read_gradients(info, begin, values, n);
-                });
+  const std::string& folder = session.config.debug.dump_gradients;
+  if (session.is_root()) make_directories(folder);
+  write_gradients(*trainer_side.policy.store, trainer_side.policy.layout,
+                  join_path(folder, "gradients.safetensors"), session.communicator);
 }
 
 void dump_weights(const Session& session, const TrainerSide& trainer_side) {
-  if (!session.is_root()) return;
-  make_directories(session.config.debug.dump_weights);
-  write_tensors(join_path(session.config.debug.dump_weights, "weights.safetensors"),
-                *trainer_side.policy.store, trainer_side.policy.store->infos(),
-                [&](const auto& info, int64_t begin, float* values, int64_t n) {
-                  trainer_side.policy.store->read_weights(info, begin, values, n);
-                });
+  const std::string& folder = session.config.debug.dump_weights;
+  if (session.is_root()) make_directories(folder);
+  write_weights(*trainer_side.policy.store, trainer_side.policy.layout,
+                join_path(folder, "weights.safetensors"), session.communicator);
 }
 
 train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {

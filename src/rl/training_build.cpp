@@ -98,6 +98,14 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
     rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
 }
 
+// Of this rank's shard.
+std::unique_ptr<model::Decoder> make_decoder(const Session& session, const model::ModelSpec& spec,
+                                             int64_t max_positions) {
+  return std::make_unique<model::Decoder>(spec, session.request.device, max_positions,
+                                          own_stage(spec, session.model_ranks),
+                                          session.model_ranks.grid.sizes());
+}
+
 // The reference is a model of its own: of the policy it shares the vocabulary only.
 void build_reference(const Session& session, const RolloutSide& rollout_side,
                      TrainerSide& trainer_side) {
@@ -118,13 +126,13 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
           session.config.model.ref_load + "/config.json: max_position_embeddings");
-  trainer_side.reference_decoder =
-      std::make_unique<model::Decoder>(trainer_side.reference.spec, session.request.device,
-                                       std::min(known, trainer_side.decoder->max_positions()));
+  trainer_side.reference_decoder = make_decoder(
+      session, trainer_side.reference.spec, std::min(known, trainer_side.decoder->max_positions()));
   // A reference that is only logged lies in the gradients' memory while it is used.
   trainer_side.reference_is_transient =
       session.config.rl.logs_reference_only() &&
-      model::ParameterStore::weight_bytes(trainer_side.reference.spec, session.request.device) <=
+      model::ParameterStore::weight_bytes(trainer_side.reference.held_parameters(),
+                                          session.request.device) <=
           trainer_side.policy.store->gradient_memory().size_bytes();
   if (!trainer_side.reference_is_transient)
     trainer_side.reference = load_model(session.config.model.ref_load, session.request.device,
@@ -162,26 +170,45 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-// The engine's store is the trainer's, and every rank's layout is that of its place in the grid.
-std::unique_ptr<WeightHandOver> make_hand_over(const Session& session,
-                                               const dist::ProcessGrid& grid,
-                                               const LoadedModel& policy) {
-  const HeldWeights held{policy.layout, *policy.store};
-  return std::make_unique<WeightHandOver>(held, held, grid.groups().world, session.request.device);
+// An engine is one rank, which runs the whole model.
+EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side) {
+  const LoadedModel& policy = trainer_side.policy;
+  EngineModel m;
+  if (holds_all(session.model_ranks.grid.sizes())) {
+    m.layout = policy.layout;
+    m.store = policy.store.get();
+    m.decoder = trainer_side.decoder.get();
+  } else {
+    m.layout = model::make_layout({model::list_parameters(policy.spec)},
+                                  dist::GridShape(session.world.size(), {}));
+    m.own_store =
+        std::make_unique<model::ParameterStore>(policy.spec, session.request.device, false);
+    m.own_decoder = std::make_unique<model::Decoder>(policy.spec, session.request.device,
+                                                     trainer_side.decoder->max_positions());
+    m.store = m.own_store.get();
+    m.decoder = m.own_decoder.get();
+  }
+  m.weights = model::bind_weights(*m.store, policy.spec);
+  return m;
 }
 
 // Takes what is left of the device's memory, for the engine and the trainer.
 void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
                   SharedMemory& memory, RolloutSide& rollout_side) {
+  if (wants_engine(session.config)) rollout_side.model = make_engine_model(session, trainer_side);
   const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
   if (!wants_engine(session.config)) return;
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
   rollout_side.engine = std::make_unique<rollout::Engine>(
-      *trainer_side.decoder, trainer_side.weights, session.request.device,
+      *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
       engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory);
-  rollout_side.hand_over = make_hand_over(session, grid, trainer_side.policy);
+  const LoadedModel& policy = trainer_side.policy;
+  rollout_side.hand_over = std::make_unique<WeightHandOver>(
+      HeldWeights{policy.layout, *policy.store},
+      HeldWeights{rollout_side.model.layout, *rollout_side.model.store}, grid.groups().world,
+      session.request.device);
   rollout_side.generator =
       std::make_unique<Generator>(*rollout_side.engine, tokenizer, session.communicator);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
@@ -356,9 +383,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
     try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
-  trainer_side.decoder = std::make_unique<model::Decoder>(
-      spec, session.request.device, longest_sequence(config, rollout_side, spec));
-  trainer_side.weights = model::bind_weights(*trainer_side.policy.store, spec);
+  trainer_side.decoder = make_decoder(session, spec, longest_sequence(config, rollout_side, spec));
   build_reference(session, rollout_side, trainer_side);
   grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
                                              session.request.device);

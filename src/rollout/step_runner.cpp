@@ -98,7 +98,7 @@ void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   const tensor::Tensor logits =
       model::head_logits(ctx_, decoder_.spec().head(), weights_.head, x, group.rows);
   ops::sample_tokens(ctx_, group.tokens, group.log_probs, logits, group.parameters,
-                     sizes_.allowed_tokens);
+                     sizes_.allowed_tokens, decoder_.local_spec().leaves);
   ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
                         group.log_probs);
 }

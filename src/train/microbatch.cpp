@@ -1,5 +1,7 @@
 #include "microbatch.h"
 
+#include <algorithm>
+
 #include "slimexx/base/check.h"
 
 namespace slimexx::train {
@@ -14,11 +16,120 @@ Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values) 
   return t;
 }
 
+// Memory for as many as `capacity`.
+Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values, int64_t capacity) {
+  const Tensor t = ctx.arena.allocate(DType::kI32, {capacity}).rows(0, std::ssize(values));
+  tensor::upload(ctx.stream, t, values.data());
+  return t;
+}
+
+struct PackedRows {
+  std::vector<int32_t> tokens, positions;  // [T]
+  std::vector<int32_t> rows, targets;      // [R]
+};
+
+model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextShards& shards) {
+  return {.ranges = shards.ranges,
+          .sequence_rows = upload_ints(ctx, shards.sequence_rows),
+          .rank_rows = upload_ints(ctx, shards.rank_rows)};
+}
+
+// Leaves this rank's share of the packed rows, and a layout of its chunks.
+void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed) {
+  const int cp = ctx.groups.cp.size(), rank = ctx.groups.cp.rank();
+  std::vector<model::SequenceRows> of_tokens, of_rows;
+  const std::vector<int32_t> starts = out.cu_seqlens;
+  out.cu_seqlens = {0};
+  out.context_lens.clear();
+  out.key_starts.clear();
+  for (size_t b = 0; b + 1 < starts.size(); ++b) {
+    const int64_t length = starts[b + 1] - starts[b];
+    const int64_t num_rows = out.cu_rows[b + 1] - out.cu_rows[b];
+    of_tokens.push_back({length, {0, length}});
+    of_rows.push_back({length, {length - 1 - num_rows, length - 1}});
+    for (const dist::Range& chunk : model::context_chunks(length, cp, rank)) {
+      out.cu_seqlens.push_back(out.cu_seqlens.back() + static_cast<int32_t>(chunk.size()));
+      out.context_lens.push_back(static_cast<int32_t>(chunk.begin));
+      out.key_starts.push_back(starts[b]);
+    }
+  }
+  out.token_shards = model::shard_rows(of_tokens, cp);
+  out.row_shards = model::shard_rows(of_rows, cp);
+  packed.tokens = model::take_share(out.token_shards, rank, packed.tokens);
+  packed.positions = model::take_share(out.token_shards, rank, packed.positions);
+  packed.targets = model::take_share(out.row_shards, rank, packed.targets);
+  packed.rows = model::take_share(out.row_shards, rank, packed.rows);
+  const int64_t first = out.token_shards.ranges[static_cast<size_t>(rank)].begin;
+  for (int32_t& row : packed.rows)  // of the batch, now of this rank
+    row = out.token_shards.rank_rows[static_cast<size_t>(row)] - static_cast<int32_t>(first);
+  out.batch.context = upload_shards(ctx, out.token_shards);
+  out.loss_rows = upload_shards(ctx, out.row_shards);
+  out.batch.attention.context_lens = out.context_lens;
+  out.batch.attention.key_starts = out.key_starts;
+  out.batch.attention.num_keys = starts.back();
+}
+
+// The tokens that a tp rank has of the vocabulary.
+dist::Range own_vocabulary(const ops::Context& ctx, int64_t vocab_size) {
+  const int64_t width = vocab_size / ctx.groups.tp.size(), first = ctx.groups.tp.rank() * width;
+  return {first, first + width};
+}
+
+// Empty with one tp rank.
+std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows) {
+  const int ranks = ctx.groups.tp.size();
+  if (ranks == 1) return {};
+  std::vector<dist::Range> ranges = dist::split_range(num_rows, ranks, 1);
+  // The first one is the largest.
+  if (ctx.planning()) std::fill(ranges.begin() + 1, ranges.end(), ranges[0]);
+  return ranges;
+}
+
 }  // namespace
 
-void build_microbatch(const ops::Context& ctx, std::span<const Sample> samples,
+model::VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
+                                          const std::vector<int32_t>& tokens) {
+  if (ctx.groups.tp.size() == 1) return {};
+  const dist::Range own = own_vocabulary(ctx, vocab_size);
+  std::vector<int32_t> rows, ids;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < own.begin || tokens[i] >= own.end) continue;
+    rows.push_back(static_cast<int32_t>(i));
+    ids.push_back(tokens[i] - static_cast<int32_t>(own.begin));
+  }
+  return {upload_ints(ctx, rows, std::ssize(tokens)), upload_ints(ctx, ids, std::ssize(tokens))};
+}
+
+model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
+                               std::span<const dist::Range> tp_rows,
+                               const std::vector<int32_t>& rows,
+                               const std::vector<int32_t>& targets,
+                               std::vector<dist::Range>& tp_ranges) {
+  tp_ranges.clear();
+  if (tp_rows.empty()) return {upload_ints(ctx, rows), upload_ints(ctx, targets)};
+  const int64_t num_rows = std::ssize(rows);
+  for (const dist::Range& range : tp_rows) {
+    const auto index_of = [&](int64_t row) {
+      return std::ranges::lower_bound(rows, row) - rows.begin();
+    };
+    tp_ranges.push_back({index_of(range.begin), index_of(range.end)});
+    if (ctx.planning()) tp_ranges.back() = {0, std::min(num_rows, range.size())};
+  }
+  const auto rank = static_cast<size_t>(ctx.groups.tp.rank());
+  std::vector<int32_t> own_rows, own_targets;
+  for (int64_t i = tp_ranges[rank].begin; i < tp_ranges[rank].end; ++i)
+    own_rows.push_back(rows[static_cast<size_t>(i)] - static_cast<int32_t>(tp_rows[rank].begin));
+  const dist::Range own = own_vocabulary(ctx, vocab_size);
+  for (const int32_t target : targets)
+    own_targets.push_back(
+        target >= own.begin && target < own.end ? target - static_cast<int32_t>(own.begin) : -1);
+  return {upload_ints(ctx, own_rows), upload_ints(ctx, own_targets), tp_ranges};
+}
+
+void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out) {
-  std::vector<int32_t> tokens, positions, rows, targets;
+  PackedRows packed;
+  auto& [tokens, positions, rows, targets] = packed;
   out.cu_seqlens = {0};
   out.cu_rows = {0};
   for (int64_t index : indices) {
@@ -39,12 +150,16 @@ void build_microbatch(const ops::Context& ctx, std::span<const Sample> samples,
     out.cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
     out.cu_rows.push_back(static_cast<int32_t>(rows.size()));
   }
-  out.num_tokens = static_cast<int64_t>(tokens.size());
   out.num_rows = static_cast<int64_t>(rows.size());
+  if (ctx.groups.cp.size() > 1) shard_context(ctx, out, packed);
+  out.num_tokens = static_cast<int64_t>(tokens.size());
+  out.num_own_rows = static_cast<int64_t>(rows.size());
   out.batch.tokens = upload_ints(ctx, tokens);
   out.batch.positions = upload_ints(ctx, positions);
-  out.rows = upload_ints(ctx, rows);
-  out.targets = upload_ints(ctx, targets);
+  out.tp_rows = split_over_tp(ctx, out.num_tokens);
+  out.batch.tp_rows = out.tp_rows;
+  out.batch.own_vocabulary = select_own_tokens(ctx, vocab_size, tokens);
+  out.head_rows = make_head_rows(ctx, vocab_size, out.tp_rows, rows, targets, out.tp_ranges);
   out.batch.attention.cu_seqlens = out.cu_seqlens;
   if (ctx.device().is_cpu()) return;
   out.batch.attention.device_cu_seqlens = upload_ints(ctx, out.cu_seqlens);

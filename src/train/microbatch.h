@@ -1,26 +1,48 @@
 // One microbatch on the device: the packed tokens, the rows whose next token is a response token,
-// and what the loss needs of them. All from the ctx.arena. Legend: T packed tokens, R selected
-// rows, S samples.
+// and what the loss needs of them. All from the ctx.arena. Every tp rank of a model replica has the
+// same samples. Legend: T packed tokens, R selected rows, S samples.
 #pragma once
 #include <span>
 #include <vector>
 
+#include "slimexx/model/context_shards.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx::train {
 
+// With context parallelism the tokens and the rows are this rank's; the loss is of the rows of all
+// ranks.
 struct Microbatch {
-  std::vector<int32_t> cu_seqlens, cu_rows;  // [S+1], host
+  std::vector<int32_t> cu_seqlens;              // of the attention layout, host
+  std::vector<int32_t> cu_rows;                 // [S+1] of the loss, host
+  std::vector<dist::Range> tp_rows, tp_ranges;  // of T and R by tp rank; empty: one
   model::Batch batch;
-  tensor::Tensor rows, targets;   // [R] i32
+  model::HeadRows head_rows;
   tensor::Tensor device_cu_rows;  // [S+1] i32, on CUDA only
-  int64_t num_tokens = 0, num_rows = 0;
+  int64_t num_tokens = 0;         // on this rank
+  int64_t num_rows = 0;           // of the loss
+  int64_t num_own_rows = 0;       // of these, those of this cp rank
+  // Context parallelism; host.
+  std::vector<int32_t> context_lens, key_starts;
+  model::ContextShards token_shards, row_shards;
+  model::ContextRows loss_rows;  // R of all ranks
 };
 
-// Samples `indices` one after another. On a planning stream only the sizes matter.
-void build_microbatch(const ops::Context& ctx, std::span<const Sample> samples,
+// Samples `indices` one after another. On a planning stream only the sizes matter: they are the
+// largest of all tp ranks, which must plan alike, whatever the tokens are. `out` stays where it is.
+void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out);
+
+// The tokens of batch.tokens that this tp rank embeds.
+model::VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
+                                          const std::vector<int32_t>& tokens);
+// `rows` ascend. `tp_rows` as of the batch; fills `tp_ranges`, which the result refers to.
+model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
+                               std::span<const dist::Range> tp_rows,
+                               const std::vector<int32_t>& rows,
+                               const std::vector<int32_t>& targets,
+                               std::vector<dist::Range>& tp_ranges);
 
 // Concatenates a per-token vector of the samples into a device tensor [R]; undefined if the first
 // sample has none (all have it or none has). Of no samples it is empty, and defined.

@@ -39,8 +39,10 @@ Tensor upload_vector(const ops::Context& ctx, DType dtype, const std::vector<T>&
 // A layer between its forward and its backward.
 struct Depth {
   model::Batch batch;
-  Tensor rows, targets;  // [R]
-  Tensor y;              // [T,H]
+  int64_t num_rows = 0;
+  std::vector<dist::Range> tp_ranges;
+  model::HeadRows rows;
+  Tensor y;  // [T,H]
   model::MtpTape tape;
 };
 
@@ -59,11 +61,16 @@ class MtpPass {
     depths_.resize(work_.num_labels.size());
     for (size_t k = 0; k < depths_.size(); ++k) {
       Depth& d = depths_[k];
-      const MtpLabels labels = list_mtp_labels(samples, indices, static_cast<int64_t>(k));
+      MtpLabels labels = list_mtp_labels(samples, indices, static_cast<int64_t>(k));
+      if (microbatch.batch.context.is_sharded())
+        labels = take_share(labels, microbatch.token_shards, p_.ctx.groups.cp.rank());
       d.batch = microbatch.batch;
       d.batch.tokens = upload_vector(p_.ctx, DType::kI32, labels.tokens);
-      d.rows = upload_vector(p_.ctx, DType::kI32, labels.rows);
-      d.targets = upload_vector(p_.ctx, DType::kI32, labels.targets);
+      const int64_t vocab_size = p_.decoder.spec().vocab_size;
+      d.batch.own_vocabulary = select_own_tokens(p_.ctx, vocab_size, labels.tokens);
+      d.num_rows = std::ssize(labels.rows);
+      d.rows = make_head_rows(p_.ctx, vocab_size, d.batch.tp_rows, labels.rows, labels.targets,
+                              d.tp_ranges);
       d.y = p_.decoder.mtp_forward(p_.ctx, p_.weights, k, d.batch, hidden, d.tape);
       if (k + 1 < depths_.size()) hidden = normalize(d.y, p_.weights.mtp[k].final_norm);
     }
@@ -90,11 +97,11 @@ class MtpPass {
   void add_loss(size_t k, Tensor dx) {
     const tensor::ArenaScope scope(p_.ctx.arena);
     const Depth& d = depths_[k];
-    const model::HeadSpec spec = p_.decoder.spec().head();
+    const model::HeadSpec spec = p_.decoder.local_spec().head();
     // Embedding, trunk and head are constants here: no gradient of the head's matrix.
     const model::HeadParameters<Tensor> w{p_.weights.mtp[k].final_norm, p_.weights.head.lm_head};
     const model::HeadParameters<Tensor> g{gradients_.mtp[k].final_norm, {}};
-    const int64_t num_rows = d.rows.dim(0);
+    const int64_t num_rows = d.num_rows;
     const auto values = [&](float value) {
       return upload_vector(p_.ctx, DType::kF32,
                            std::vector<float>(static_cast<size_t>(num_rows), value));
@@ -108,10 +115,10 @@ class MtpPass {
     rows.weights = values(static_cast<float>(1 / static_cast<double>(work_.num_labels[k])));
     rows.cu_rows = cu_rows;
     model::HeadTape tape;
-    model::head_forward(p_.ctx, spec, w, d.y, d.rows, d.targets, head_, log_probs, {}, &tape);
+    model::head_forward(p_.ctx, spec, w, d.y, d.rows, head_, log_probs, {}, &tape);
     ops::policy_loss(p_.ctx, dlog_probs, {}, work_.metrics[k], rows, {.kind = ops::LossKind::kSft});
     ops::scale(p_.ctx, dlog_probs, work_.factor);
-    model::head_backward(p_.ctx, spec, w, g, d.rows, d.targets, head_, tape, {}, dlog_probs, {}, dx,
+    model::head_backward(p_.ctx, spec, w, g, d.rows, head_, tape, {}, dlog_probs, {}, dx,
                          accumulate_);
   }
 
@@ -149,6 +156,19 @@ MtpLabels list_mtp_labels(std::span<const Sample> samples, std::span<const int64
     }
   }
   return labels;
+}
+
+MtpLabels take_share(const MtpLabels& labels, const model::ContextShards& token_shards, int rank) {
+  MtpLabels own;
+  own.tokens = model::take_share(token_shards, rank, labels.tokens);
+  const dist::Range range = token_shards.ranges[static_cast<size_t>(rank)];
+  for (size_t i = 0; i < labels.rows.size(); ++i) {
+    const int64_t row = token_shards.rank_rows[static_cast<size_t>(labels.rows[i])];
+    if (row < range.begin || row >= range.end) continue;
+    own.rows.push_back(static_cast<int32_t>(row - range.begin));
+    own.targets.push_back(labels.targets[i]);
+  }
+  return own;
 }
 
 MtpWork make_mtp_work(std::span<const Sample> samples, int64_t num_layers, double scaling_factor) {

@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "slimexx/base/check.h"
-#include "slimexx/base/error.h"
 #include "slimexx/ops/elementwise.h"
 
 namespace slimexx::train {
@@ -16,17 +15,6 @@ using tensor::DType;
 using tensor::Tensor;
 
 constexpr int64_t kHalf = int64_t{1} << 32;  // a sum is high * kHalf + low
-
-void refuse_losses(const TrainOptions& options) {
-  const bool is_aux = options.moe_aux_loss_coeff > 0;
-  if (!is_aux && options.moe_z_loss_coeff <= 0) return;
-  throw Error(ErrorCode::kUsage,
-              "losses of routers are means over sequences, which tensor and context parallelism "
-              "split over ranks: planned",
-              "set it to 0, or parallel.tensor_model_parallel_size and "
-              "parallel.context_parallel_size to 1",
-              is_aux ? "train.moe_aux_loss_coeff" : "train.moe_z_loss_coeff");
-}
 
 }  // namespace
 
@@ -53,7 +41,7 @@ RouterLoad summarize_router(int64_t layer, const std::vector<int64_t>& sums) {
 StepRouters::StepRouters(const model::ModelSpec& spec, const TrainOptions& options,
                          const dist::Groups& groups, tensor::Device device)
     : bias_rate_(static_cast<float>(options.moe_router_bias_update_rate)),
-      has_losses_(groups.tp.size() * groups.cp.size() == 1) {
+      has_losses_(groups.cp.size() == 1) {
   for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
     const auto* moe = std::get_if<model::MoeMlpSpec>(&spec.layer(layer).mlp);
     if (moe == nullptr) continue;
@@ -61,7 +49,6 @@ StepRouters::StepRouters(const model::ModelSpec& spec, const TrainOptions& optio
     num_sums_ += ops::count_router_sums(moe->router.num_experts);
   }
   if (routers_.empty()) return;
-  if (!has_losses_) refuse_losses(options);
   constexpr int64_t kBytes = 8;
   sums_ = tensor::Buffer(device, num_sums_ * kBytes, "loads of experts");
   balances_.sums.resize(spec.layers.size());
@@ -109,14 +96,16 @@ std::vector<RouterLoad> StepRouters::read_sums(std::span<const double> values) {
   return loads;
 }
 
-void StepRouters::move_biases(const ops::Context& ctx,
+void StepRouters::move_biases(const ops::Context& ctx, const model::StageRange& stage,
                               const model::ModelParameters& weights) const {
   if (bias_rate_ == 0 || routers_.empty()) return;
   tensor::upload(ctx.stream, all_sums(), step_sums_.data());
   for (const Router& router : routers_) {
-    if (!router.has_bias) continue;
+    if (!router.has_bias || router.layer < stage.first_layer || router.layer >= stage.end_layer)
+      continue;
     const auto layer = static_cast<size_t>(router.layer);
-    const auto& mlp = std::get<model::MoeMlpParameters<Tensor>>(weights.layers[layer].mlp);
+    const auto in_stage = static_cast<size_t>(router.layer - stage.first_layer);
+    const auto& mlp = std::get<model::MoeMlpParameters<Tensor>>(weights.layers[in_stage].mlp);
     ops::move_router_bias(ctx, mlp.correction_bias, balances_.sums[layer], bias_rate_);
   }
 }

@@ -14,7 +14,6 @@ namespace slimexx::train {
 
 class StepRouters {
  public:
-  // Throws Error(kUsage) for losses of sequences that tp or cp ranks have parts of.
   StepRouters(const model::ModelSpec& spec, const TrainOptions& options, const dist::Groups& groups,
               tensor::Device device);
   // Zeroes the sums of a step that has `num_sequences` samples on all ranks.
@@ -25,8 +24,10 @@ class StepRouters {
   void append_sums(const ops::Context& ctx, std::vector<double>& values) const;
   // The values that append_sums wrote, summed over ranks.
   std::vector<RouterLoad> read_sums(std::span<const double> values);
-  // Moves the correction biases in `weights` by the sums that read_sums had: alike on every rank.
-  void move_biases(const ops::Context& ctx, const model::ModelParameters& weights) const;
+  // Moves the correction biases in `weights` of a stage by the sums that read_sums had: alike on
+  // every rank.
+  void move_biases(const ops::Context& ctx, const model::StageRange& stage,
+                   const model::ModelParameters& weights) const;
 
  private:
   struct Router {
@@ -37,7 +38,7 @@ class StepRouters {
   std::vector<Router> routers_;
   int64_t num_sums_ = 0;
   float bias_rate_ = 0;
-  bool has_losses_ = true;  // ranks have whole sequences
+  bool has_losses_ = true;  // RouterLoad's
   tensor::Buffer sums_;     // of the routers, one behind another
   model::RouterBalances balances_;
   std::vector<int64_t> step_sums_;  // over all ranks

@@ -83,19 +83,20 @@ void run_block(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPara
                const MoeMlpParameters<Tensor>& g, LayerKeep level, Tensor x, Tensor dout,
                Tensor down, Tensor dnormed) {
   const int64_t tokens = x.dim(0);
+  const Batch batch = {};
   MoeMlpTape kept;
   allocate_kept(ctx.arena, spec, tokens, level, kept);
   {
     const tensor::ArenaScope scope(ctx.arena);
     MoeMlpTape tape = kept;
     allocate_rest(ctx.arena, spec, tokens, false, tape);
-    project_up(ctx, spec, w, tape, x);
-    project_down(ctx, spec, w, tape, down);
+    project_up(ctx, spec, w, batch, tape, x);
+    project_down(ctx, spec, w, batch, tape, down);
   }
   const bool has_up = keeps_up(kept);
   allocate_rest(ctx.arena, spec, tokens, true, kept);
-  if (!has_up) project_up(ctx, spec, w, kept, x);
-  backward(ctx, spec, w, g, kept, dout, x, dnormed, false);
+  if (!has_up) project_up(ctx, spec, w, batch, kept, x);
+  backward(ctx, spec, w, g, batch, kept, dout, x, dnormed, false);
 }
 
 // In an arena of the size that a plan for the largest of the ranks has.

@@ -133,8 +133,8 @@ class Pass {
     HeadTape head_tape;
     const Tensor x =
         model_.decoder.forward(ctx, model_.weights, batch, backward_ ? &tape : nullptr);
-    head_forward(ctx, model_.spec.head(), model_.weights.head, x, rows, targets, options, log_probs,
-                 entropies, backward_ ? &head_tape : nullptr);
+    head_forward(ctx, model_.spec.head(), model_.weights.head, x, {rows, targets}, options,
+                 log_probs, entropies, backward_ ? &head_tape : nullptr);
     if (!ctx.planning()) {
       outcome_.log_probs = values(ctx, log_probs);
       outcome_.entropies = values(ctx, entropies);
@@ -145,7 +145,7 @@ class Pass {
     const ModelParameters gradients = bind_gradients(model_.store, model_.spec);
     const Tensor dlog_probs = put_random(ctx, 1), dentropies = put_random(ctx, 2);
     const Tensor dx = ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {x.dim(0), x.dim(1)});
-    head_backward(ctx, model_.spec.head(), model_.weights.head, gradients.head, rows, targets,
+    head_backward(ctx, model_.spec.head(), model_.weights.head, gradients.head, {rows, targets},
                   options, head_tape, entropies, dlog_probs, dentropies, dx, true);
     model_.decoder.backward(ctx, model_.weights, gradients, batch, tape, dx, true);
   }

@@ -5,6 +5,7 @@
 
 #include "slimexx/dist/groups.h"
 #include "slimexx/dist/ranges.h"
+#include "slimexx/model/context_rows.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -27,22 +28,43 @@ struct KeyChoice {
   int64_t top_k = 0;     // of one query; 0: all
 };
 
+// Tokens that this rank embeds, [n] i32 each: rows of the batch, and the rows of this rank's shard
+// of the embedding that go there.
+struct VocabularyTokens {
+  Tensor rows, ids;
+};
+
 // Packed (training): pages and slots are empty. Paged (generation): the batch's keys and values are
 // written to `slots` first, then attention reads the page table.
 //
 // With tensor parallelism every tp rank has the same batch, and the residual stream is split by
 // rows (sequence parallelism): tp_rows[r] are those of tp rank r. A block gathers the rows that its
 // own shard of the weights works on, and leaves sums over tp ranks with the owners of their rows.
+//
+// With context parallelism (packed only) the batch has the rows of this cp rank, and `context` says
+// which of all they are. Each sequence is two in the attention layout, which is of keys gathered
+// over the cp ranks: the rank's chunks of it.
 struct Batch {
   Tensor tokens;                              // [T] i32
   Tensor positions;                           // [T] i32
   std::span<const dist::Range> tp_rows = {};  // ascending, cover [0, T); empty: one tp rank
+  // The tokens in this rank's shard of the vocabulary; undefined: one tp rank.
+  VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
+  ContextRows context = {};
   Tensor slots;                       // [T] i32
   std::span<const LayerPages> pages;  // by layer of the stage
 };
 
 // The rows of the residual stream on this rank.
 dist::Range own_rows(const Batch& batch, const dist::Groups& groups);
+
+// Sizes of a tape: the rows of the residual stream on this rank, and all rows of the batch, which
+// the shards of attention and MLP work on.
+struct RowCounts {
+  int64_t own = 0, all = 0;
+  RowCounts(int64_t num_rows) : own(num_rows), all(num_rows) {}  // of one tp rank
+  RowCounts(int64_t own_rows, int64_t all_rows) : own(own_rows), all(all_rows) {}
+};
 
 }  // namespace slimexx::model

@@ -28,7 +28,7 @@ struct Tape {
 // raised by a level before the first is raised by another, since lower levels save more time a byte
 // (the bytes a level adds to a layer save 2 T H F multiply-adds in T F elements).
 KeepPlan choose_keep(const ModelSpec& spec, const StageRange& stage, tensor::Device device,
-                     int64_t num_tokens, int64_t bytes);
+                     const RowCounts& rows, int64_t bytes);
 
 template <class T>
 struct StageParameters {
@@ -38,7 +38,8 @@ struct StageParameters {
   std::vector<MtpParameters<T>> mtp = {};  // where the stage has the head
 };
 using ModelParameters = StageParameters<Tensor>;
-// Views of a store's weights and of its gradients; the store holds the whole of `stage`.
+// Views of a store's weights and of its gradients; the store holds the whole of `stage`, and maybe
+// more.
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,
@@ -70,15 +71,20 @@ class Decoder {
  public:
   // The whole model. Rotary tables cover positions [0, max_positions).
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions);
-  // A stage of it, and of its layers the shard of a rank of a grid of these sizes.
+  // A stage of it, and of its layers the shard of a rank of a grid of these sizes. `leaves` are
+  // those of row-parallel products and of the vocabulary (numerics contract, N6): as many as tp
+  // ranks, or where tp is 1 any number that divides the sizes; 0: one a tp rank. Throws
+  // Error(kUsage) for what does not divide.
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
-          const StageRange& stage, const dist::GridSizes& sizes = {});
+          const StageRange& stage, const dist::GridSizes& sizes = {}, int64_t leaves = 0);
   const ModelSpec& spec() const { return spec_; }  // of the whole model
-  // Layers and MTP layers of this rank's shard.
+  // Layers, MTP layers and head of this rank's shard.
   const ModelSpec& local_spec() const { return local_spec_; }
   const StageRange& stage() const { return stage_; }
   int64_t max_positions() const { return max_positions_; }
 
+  // All residual streams are this rank's rows of them (Batch::tp_rows).
+  //
   // The residual stream after the stage's last layer, before the final norm, [T,H], allocated from
   // the context's arena. With a tape, so is the tape; without, layer scratch is released as it
   // goes. A tape serves one backward. `input` [T,H] is the residual stream of the stage before,
@@ -94,10 +100,10 @@ class Decoder {
                 bool accumulate, const BackwardHooks& hooks = {},
                 const RouterBalances& routers = {}) const;
 
-  // MTP layer `index` on a stage with embedding and head. `batch` has each sequence's tokens rolled
-  // left by index + 1. `hidden` [T,H] is the model's output behind its final norm, or that of the
-  // MTP layer before behind its own; it must stay until backward. Gives y [T,H] (mtp.h), and all
-  // that backward needs, from the context's arena.
+  // MTP layer `index` on a stage with the head, and the embedding or a copy of it. `batch` has each
+  // sequence's tokens rolled left by index + 1. `hidden` [T,H] is the model's output behind its
+  // final norm, or that of the MTP layer before behind its own; it must stay until backward. Gives
+  // y [T,H] (mtp.h), and all that backward needs, from the context's arena.
   Tensor mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
                      const Batch& batch, Tensor hidden, MtpTape& tape) const;
   // dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding counts as

@@ -49,6 +49,6 @@ LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec,
                                      const LayerSpec& layer, int64_t index);
 // Bytes of one layer's tape at a level, but x and a selection, as `device` allocates them.
 int64_t layer_tape_bytes(const ModelSpec& spec, int64_t layer, tensor::Device device,
-                         int64_t num_tokens, LayerKeep level);
+                         const RowCounts& rows, LayerKeep level);
 
 }  // namespace slimexx::model

@@ -67,11 +67,12 @@ struct ModelSpec {
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
   std::vector<MtpSpec> mtp;  // layers num_layers() and on, by their names on disk
+  int64_t leaves = 1;        // of the vocabulary on this rank (HeadSpec)
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t num_trained_mtp() const { return std::ranges::count(mtp, true, &MtpSpec::is_trained); }
   const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
-  HeadSpec head() const { return {hidden_size, vocab_size, rms_norm_eps}; }
+  HeadSpec head() const { return {hidden_size, vocab_size, rms_norm_eps, leaves}; }
 };
 
 // The layers as a rank of the grid computes them: blocks of its shard's sizes. What is global

@@ -8,13 +8,18 @@ namespace slimexx::ops {
 // log-normaliser log sum exp into lse[R]. log p(v) = logits[r,v] - lse[r], one subtraction; it is
 // what sampling and training both report.
 void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float temperature);
-// (scratch) log_probs[R] = logits[r, targets[r]] - lse[r]; entropies[R] = -sum p log p (may be
+// lse[R] of rows that are split over V leaves of the vocabulary, from each leaf's own, leaves[V,R]:
+// with m the largest of them, m + log(sum of exp(leaf - m)), the sum from the first to the last.
+void merge_lse(const Context& ctx, Tensor lse, Tensor leaves);
+// (scratch) log_probs[R] = logits[r, targets[r]] - lse[r], 0 where the target is -1: a token of
+// another leaf of the vocabulary; entropies[R] = -sum p log p over these columns (may be
 // undefined).
 void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor logits,
                       Tensor lse, Tensor targets);
 // dlogits[R,V] of the compute dtype (may be logits itself where that is f32) of sum_r
 // dlog_probs[r]*log_probs[r] + dentropies[r]*entropies[r], with respect to the raw logits before
 // the temperature. dentropies and entropies may be undefined.
+// A target of -1 is none of these columns.
 //   dlogits = (dlp * (1_target - p) - dH * p * (log p + H)) / temperature
 void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
                         Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,

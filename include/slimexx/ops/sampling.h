@@ -16,9 +16,10 @@ using SamplingRow = kernels::SamplingParameters;
 // the renormalised rest (smallest set whose mass reaches top_p, ties to the lower id), then min_p
 // (p >= min_p * max p). The uniform number walks the kept tokens in id order. `rows` [R, 48] U8
 // holds SamplingRows. `allowed_tokens`: ids at or above it are never sampled (0: the whole row). A
-// row of NaN, +inf or nothing but -inf gives the token -1 (see throw_bad_logits).
+// row of NaN, +inf or nothing but -inf gives the token -1 (see throw_bad_logits). With `leaves` > 1
+// rows are normalised in so many equal leaves (merge_lse); on the CPU only.
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
-                   int64_t allowed_tokens);
+                   int64_t allowed_tokens, int64_t leaves = 1);
 // In place over tokens[T] i32: an id below 0 stands for sampled[~id], what the step before sampled
 // in that row (sampled[R] i32); where that is -1 it becomes 0.
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);

@@ -7,6 +7,7 @@
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/model/layout.h"
+#include "slimexx/model/spec.h"
 
 namespace slimexx::rl {
 
@@ -18,6 +19,10 @@ struct ModelRanks {
 };
 // Collective.
 ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes);
+// Every rank holds all parameters.
+bool holds_all(const dist::GridSizes& sizes);
+// The layers of this rank.
+model::StageRange own_stage(const model::ModelSpec& spec, const ModelRanks& ranks);
 // What each rank of the grid holds of a model. `ranks` null: one rank, which holds all.
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks);
 

@@ -1,12 +1,14 @@
 #include "slimexx/model/blocks/dense_mlp.h"
 
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 
 namespace slimexx::model {
 
 DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes) {
+  check_tp_divides("intermediate_size", spec.intermediate_size, sizes.tp);
   DenseMlpSpec own = spec;
   own.intermediate_size /= sizes.tp;
   return own;
@@ -42,63 +44,72 @@ double forward_flops(const DenseMlpSpec& s, int64_t num_tokens) {
          static_cast<double>(s.intermediate_size);
 }
 
-void allocate_kept(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    DenseMlpTape& tape) {
   if (level >= LayerKeep::kGateUp)
     tape.gate_up = arena.allocate(tensor::compute_dtype(arena.device()),
-                                  {num_tokens, 2 * spec.intermediate_size});
+                                  {rows.all, 2 * spec.intermediate_size});
 }
 
-void allocate_rest(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, bool for_backward,
+void allocate_rest(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, bool for_backward,
                    DenseMlpTape& tape) {
   if (tape.gate_up.defined()) return;
   const DType dtype = tensor::compute_dtype(arena.device());
   if (for_backward) {
-    tape.gate_up = arena.allocate(dtype, {num_tokens, 2 * spec.intermediate_size});
+    tape.gate_up = arena.allocate(dtype, {rows.all, 2 * spec.intermediate_size});
   } else {
-    tape.h = arena.allocate(dtype, {num_tokens, spec.intermediate_size});
+    tape.h = arena.allocate(dtype, {rows.all, spec.intermediate_size});
   }
 }
 
-void keep_down_input(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens,
+void keep_down_input(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows,
                      DenseMlpTape& tape) {
   tape.h =
-      arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, spec.intermediate_size});
+      arena.allocate(tensor::compute_dtype(arena.device()), {rows.all, spec.intermediate_size});
 }
 
 void project_up(const ops::Context& ctx, const DenseMlpSpec&, const DenseMlpParameters<Tensor>& w,
-                const DenseMlpTape& tape, Tensor normed) {
+                const Batch& batch, const DenseMlpTape& tape, Tensor normed) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor x = gather_tp_rows(ctx, batch, normed);
   if (tape.gate_up.defined()) {
-    ops::matmul_forward(ctx, tape.gate_up, normed, w.gate_up_weight, w.gate_up_bias);
+    ops::matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, w.gate_up_bias);
   } else {
-    ops::matmul_swiglu_forward(ctx, tape.h, normed, w.gate_up_weight, w.gate_up_bias);
+    ops::matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, w.gate_up_bias);
   }
 }
 
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
-                  const DenseMlpParameters<Tensor>& w, const DenseMlpTape& tape, Tensor down) {
+                  const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
+                  Tensor down) {
   const tensor::ArenaScope scope(ctx.arena);
   Tensor h = tape.h;
   if (tape.gate_up.defined()) {
-    if (!h.defined()) h = ctx.arena.allocate(down.dtype(), {down.dim(0), spec.intermediate_size});
+    if (!h.defined())
+      h = ctx.arena.allocate(down.dtype(), {tape.gate_up.dim(0), spec.intermediate_size});
     ops::swiglu_forward(ctx, h, tape.gate_up);
   }
-  ops::matmul_forward(ctx, down, h, w.down_weight, w.down_bias);
+  row_parallel_forward(ctx, batch, down, h, w.down_weight, w.down_bias, spec.leaves);
 }
 
 void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
-              const DenseMlpTape& tape, Tensor dout, Tensor normed, Tensor dnormed,
-              bool accumulate) {
+              const Batch& batch, const DenseMlpTape& tape, Tensor own_dout, Tensor normed,
+              Tensor dnormed, bool accumulate) {
   const tensor::ArenaScope scope(ctx.arena);
+  const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});
   ops::matmul_backward_input(ctx, dh, dout, w.down_weight, false);
   // One pass over gate_up: its gradient takes its place, and h, where it must be made, that of dh.
   const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
   ops::swiglu_backward(ctx, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
-  ops::matmul_backward_weight(ctx, g.down_weight, g.down_bias, dout, h, accumulate);
-  ops::matmul_backward_weight(ctx, g.gate_up_weight, g.gate_up_bias, dgate_up, normed, accumulate);
-  ops::matmul_backward_input(ctx, dnormed, dgate_up, w.gate_up_weight, false);
+  ops::matmul_backward_weight(ctx, g.down_weight, on_first_tp_rank(ctx, g.down_bias), dout, h,
+                              accumulate);
+  ops::matmul_backward_weight(ctx, g.gate_up_weight, g.gate_up_bias, dgate_up,
+                              gather_tp_rows(ctx, batch, normed), accumulate);
+  const Tensor partial = allocate_partial(ctx, batch, dnormed);
+  ops::matmul_backward_input(ctx, partial, dgate_up, w.gate_up_weight, false);
+  scatter_tp_sum(ctx, batch, dnormed, partial);
 }
 
 }  // namespace slimexx::model

@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
+#include "slimexx/ops/heads.h"
 #include "slimexx/ops/matmul.h"
 
 namespace slimexx::model {
@@ -35,6 +37,21 @@ QkvViews split_qkv(const GqaTape& tape, const GqaSpec& spec) {
   return split_qkv(tape.qkv, spec.qk_norm ? tape.qkv_raw : tape.qkv, spec);
 }
 
+// What the batch's queries see: the rows' own keys and values, or with context parallelism those of
+// all ranks, from the arena.
+QkvViews gather_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
+                     const GqaTape& tape) {
+  QkvViews qkv = split_qkv(tape, spec);
+  if (!batch.context.is_sharded()) return qkv;
+  const int64_t q = spec.q_size(), kv = spec.kv_size();
+  const Tensor values = spec.qk_norm ? tape.qkv_raw : tape.qkv;
+  const Tensor all = gather_context(
+      ctx, batch.context, {tape.qkv.columns(q, q + kv), values.columns(q + kv, q + 2 * kv)});
+  qkv.k = view_heads(all.columns(0, kv), spec.num_kv_heads, spec.head_dim);
+  qkv.v = view_heads(all.columns(kv, 2 * kv), spec.num_kv_heads, spec.head_dim);
+  return qkv;
+}
+
 ops::QkvHeads qkv_heads(const GqaSpec& spec) {
   return {spec.num_heads, spec.num_kv_heads, spec.head_dim};
 }
@@ -51,6 +68,13 @@ int64_t kept_qkv_size(const GqaSpec& spec) {
 }  // namespace
 
 GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes) {
+  check_tp_divides("num_attention_heads", spec.num_heads, sizes.tp);
+  if (spec.num_kv_heads < sizes.tp) {
+    check_divides(fmt::format("tensor_model_parallel_size {}", sizes.tp), sizes.tp,
+                  fmt::format("num_key_value_heads {}", spec.num_kv_heads), spec.num_kv_heads);
+  } else {
+    check_tp_divides("num_key_value_heads", spec.num_kv_heads, sizes.tp);
+  }
   GqaSpec own = spec;
   own.num_heads /= sizes.tp;
   own.num_kv_heads = std::max<int64_t>(spec.num_kv_heads / sizes.tp, 1);
@@ -102,8 +126,9 @@ double forward_flops(const GqaSpec& s, int64_t num_tokens) {
   return projections + 2 * q * n * n;  // scores and values, each 2 q n^2, halved by causality
 }
 
-void allocate_kept(Arena& arena, const GqaSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const GqaSpec& spec, const RowCounts& counts, LayerKeep level,
                    GqaTape& tape) {
+  const int64_t num_tokens = counts.all;
   const DType dtype = tensor::compute_dtype(arena.device());
   const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
   tape.attention = rows(spec.q_size());
@@ -113,7 +138,8 @@ void allocate_kept(Arena& arena, const GqaSpec& spec, int64_t num_tokens, LayerK
   tape.qkv = rows(kept_qkv_size(spec));
 }
 
-void allocate_rest(Arena& arena, const GqaSpec& spec, int64_t num_tokens, GqaTape& tape) {
+void allocate_rest(Arena& arena, const GqaSpec& spec, const RowCounts& counts, GqaTape& tape) {
+  const int64_t num_tokens = counts.all;
   const DType dtype = tensor::compute_dtype(arena.device());
   const auto add_rows = [&](Tensor& t, int64_t width) {
     if (!t.defined()) t = arena.allocate(dtype, {num_tokens, width});
@@ -142,8 +168,9 @@ LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed) {
+  const tensor::ArenaScope scope(ctx.arena);
   const Tensor projected = spec.qk_norm ? tape.qkv_raw : tape.qkv;
-  ops::matmul_forward(ctx, projected, normed, w.qkv_weight, w.qkv_bias);
+  ops::matmul_forward(ctx, projected, gather_tp_rows(ctx, batch, normed), w.qkv_weight, w.qkv_bias);
   const ops::KvSlots kv{.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
   ops::qk_norm_rotary_forward(ctx, tape.qkv, projected, w.q_norm, w.k_norm,
                               static_cast<float>(spec.rms_norm_eps), rotary, batch.positions, kv,
@@ -153,39 +180,69 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
 void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>&,
             const ops::RotaryTable&, const Batch& batch, const LayerPages& pages,
             const GqaTape& tape) {
-  const QkvViews qkv = split_qkv(tape, spec);
+  const tensor::ArenaScope scope(ctx.arena);
+  const QkvViews qkv = gather_keys(ctx, spec, batch, tape);
   const bool paged = pages.k.defined();
   ops::attention_forward(ctx, view_heads(tape.attention, spec.num_heads, spec.head_dim), tape.lse,
                          qkv.q, paged ? pages.k : qkv.k, paged ? pages.v : qkv.v, batch.attention,
                          attention_scale(spec));
 }
 
-void project_out(const ops::Context& ctx, const GqaSpec&, const GqaParameters<Tensor>& w,
-                 const GqaTape& tape, Tensor o) {
-  ops::matmul_forward(ctx, o, tape.attention, w.o_weight, w.o_bias);
+void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
+                 const Batch& batch, const GqaTape& tape, Tensor o) {
+  row_parallel_forward(ctx, batch, o, tape.attention, w.o_weight, w.o_bias, spec.leaves);
 }
+
+namespace {
+
+// dqkv is that of the normed and rotated rows.
+void backward_of_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
+                      const GqaTape& tape, Tensor dattention, Tensor dqkv) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const QkvViews qkv = gather_keys(ctx, spec, batch, tape);
+  QkvViews d = split_qkv(dqkv, dqkv, spec);
+  const int64_t kv = spec.kv_size();
+  Tensor dall;  // with context parallelism this rank's terms of all keys and values
+  if (batch.context.is_sharded()) {
+    dall = ctx.arena.allocate(dqkv.dtype(), {qkv.k.dim(0), 2 * kv});
+    d.k = view_heads(dall.columns(0, kv), spec.num_kv_heads, spec.head_dim);
+    d.v = view_heads(dall.columns(kv, 2 * kv), spec.num_kv_heads, spec.head_dim);
+  }
+  const auto heads = [&](Tensor t) { return view_heads(t, spec.num_heads, spec.head_dim); };
+  ops::attention_backward(ctx, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
+                          heads(tape.attention), tape.lse, batch.attention, attention_scale(spec));
+  if (!dall.defined()) return;
+  const Tensor own = reduce_context(ctx, batch.context, dall).split_last({1, 2 * kv});
+  ops::copy_head_columns(
+      ctx, dqkv.columns(spec.q_size(), spec.q_size() + 2 * kv).split_last({1, 2 * kv}), 0, own, 0,
+      2 * kv);
+}
+
+}  // namespace
 
 void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
               const GqaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
-              const GqaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const GqaTape& tape, Tensor own_dout, Tensor normed, Tensor dnormed, bool accumulate,
               const std::function<void()>& attention_next) {
   const tensor::ArenaScope scope(ctx.arena);
+  const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const auto rows = [&](int64_t width) {
     return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
   };
   const Tensor dattention = rows(spec.q_size()), dqkv = rows(spec.qkv_size());
-  ops::matmul_backward_weight(ctx, g.o_weight, g.o_bias, dout, tape.attention, accumulate);
+  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), dout,
+                              tape.attention, accumulate);
   attention_next();
   ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
-  const QkvViews qkv = split_qkv(tape, spec), d = split_qkv(dqkv, dqkv, spec);
-  const auto heads = [&](Tensor t) { return view_heads(t, spec.num_heads, spec.head_dim); };
-  ops::attention_backward(ctx, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
-                          heads(tape.attention), tape.lse, batch.attention, attention_scale(spec));
+  backward_of_keys(ctx, spec, batch, tape, dattention, dqkv);
   ops::qk_norm_rotary_backward(ctx, dqkv, g.q_norm, g.k_norm, tape.qkv_raw, w.q_norm, w.k_norm,
                                static_cast<float>(spec.rms_norm_eps), rotary, batch.positions,
                                qkv_heads(spec));
-  ops::matmul_backward_weight(ctx, g.qkv_weight, g.qkv_bias, dqkv, normed, accumulate);
-  ops::matmul_backward_input(ctx, dnormed, dqkv, w.qkv_weight, false);
+  ops::matmul_backward_weight(ctx, g.qkv_weight, g.qkv_bias, dqkv,
+                              gather_tp_rows(ctx, batch, normed), accumulate);
+  const Tensor partial = allocate_partial(ctx, batch, dnormed);
+  ops::matmul_backward_input(ctx, partial, dqkv, w.qkv_weight, false);
+  scatter_tp_sum(ctx, batch, dnormed, partial);
 }
 
 }  // namespace slimexx::model

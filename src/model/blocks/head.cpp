@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
 #include "slimexx/base/error.h"
 #include "slimexx/model/blocks/head.h"
 #include "slimexx/ops/device_limits.h"
@@ -17,11 +19,64 @@ namespace {
 
 using tensor::ArenaScope;
 
+// The product and its softmax over one leaf are fused only if there are no others.
+bool is_fused(const ops::Context& ctx, const HeadSpec& spec, const HeadRows& rows) {
+  return ops::fuses_lm_head(ctx.device()) && rows.tp_ranges.empty() && spec.leaves == 1;
+}
+
+// [R,V] f32. Kernels read rows in steps of 16 bytes.
+Tensor allocate_logits(const ops::Context& ctx, int64_t num_rows, int64_t vocabulary) {
+  const int64_t stride = ctx.device().is_cpu() ? vocabulary : (vocabulary + 3) / 4 * 4;
+  return ctx.arena.allocate(DType::kF32, {num_rows, stride}).columns(0, vocabulary);
+}
+
 // Scoring and training; sampling normalises the same product in the same way (N9).
-void compute_logits(const ops::Context& ctx, const HeadParameters<Tensor>& w, Tensor hidden,
-                    float temperature, Tensor logits, Tensor lse) {
+void compute_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
+                    Tensor hidden, bool is_sharded, float temperature, Tensor logits, Tensor lse) {
   ops::matmul_forward(ctx, logits, hidden, w.lm_head, {});
-  ops::normalize_logits(ctx, logits, lse, temperature);
+  const int64_t rows = lse.dim(0), ranks = is_sharded ? ctx.groups.tp.size() : 1;
+  const int64_t leaves = ranks * spec.leaves, width = logits.dim(1) / spec.leaves;
+  if (leaves == 1) return ops::normalize_logits(ctx, logits, lse, temperature);
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor all = ctx.arena.allocate(DType::kF32, {leaves, rows});
+  std::vector<dist::Range> ranges;  // of leaves, by rank
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    ranges.push_back({rank * spec.leaves, (rank + 1) * spec.leaves});
+  const int64_t first = is_sharded ? ctx.groups.tp.rank() * spec.leaves : 0;
+  for (int64_t l = 0; l < spec.leaves; ++l)
+    ops::normalize_logits(ctx, logits.columns(l * width, (l + 1) * width),
+                          all.rows(first + l, first + l + 1).reshaped({rows}), temperature);
+  if (is_sharded) ctx.groups.tp.all_gather_ranges(ctx.stream, all, ranges);
+  ops::merge_lse(ctx, lse, all);
+}
+
+// What the leaves of this rank say of the entropies, added up in their order.
+void sum_leaf_entropies(const ops::Context& ctx, const HeadSpec& spec, Tensor logits, Tensor lse,
+                        Tensor entropies) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t rows = lse.dim(0), width = logits.dim(1) / spec.leaves;
+  const Tensor no_targets = ctx.arena.allocate(DType::kI32, {rows});
+  const Tensor unused = ctx.arena.allocate(DType::kF32, {rows});
+  const Tensor term = ctx.arena.allocate(DType::kF32, {rows});
+  ops::fill_zero(ctx, no_targets);
+  for (int64_t l = 0; l < spec.leaves; ++l) {
+    ops::gather_log_probs(ctx, unused, l == 0 ? entropies : term,
+                          logits.columns(l * width, (l + 1) * width), lse, no_targets);
+    if (l > 0) ops::add(ctx, entropies, entropies, term);
+  }
+}
+
+// log_probs and entropies [R] of normalised logits.
+void read_log_probs(const ops::Context& ctx, const HeadSpec& spec, bool is_sharded, Tensor logits,
+                    Tensor lse, Tensor targets, Tensor log_probs, Tensor entropies) {
+  const bool has_leaves = entropies.defined() && spec.leaves > 1;
+  ops::gather_log_probs(ctx, log_probs, has_leaves ? Tensor{} : entropies, logits, lse, targets);
+  if (has_leaves) sum_leaf_entropies(ctx, spec, logits, lse, entropies);
+  if (!is_sharded) return;
+  // All but the owner of the target add 0.
+  for (const Tensor& rows : {log_probs, entropies})
+    if (rows.defined())
+      ctx.groups.tp.all_reduce_sum(ctx.stream, ctx.arena, rows, dist::SumOrder::kRank);
 }
 
 struct LogitGradients {
@@ -31,40 +86,47 @@ struct LogitGradients {
 };
 
 // dlogits[R,V], allocated from the arena or in the place of the logits.
-Tensor logit_gradients(const ops::Context& ctx, const HeadParameters<Tensor>& w,
-                       const LogitGradients& g, float temperature) {
+Tensor fused_logit_gradients(const ops::Context& ctx, const HeadParameters<Tensor>& w,
+                             const LogitGradients& g, float temperature) {
   const int64_t num_rows = g.hidden.dim(0), vocabulary = w.lm_head.dim(0);
   const tensor::DType compute = g.hidden.dtype();
-  if (ops::fuses_lm_head(ctx.device()) && g.logits.defined()) {
+  if (g.logits.defined()) {
     const Tensor rows(g.logits.raw(), compute, ctx.device(), {num_rows, 2 * vocabulary});
     const Tensor dlogits = rows.columns(0, vocabulary);  // half as long, row for row
     ops::lm_head_kept_backward(ctx, dlogits, g.logits, g.lse, g.targets, g.entropies, g.dlog_probs,
                                g.dentropies, temperature);
     return dlogits;
   }
-  if (ops::fuses_lm_head(ctx.device())) {
-    const Tensor dlogits = ctx.arena.allocate(compute, {num_rows, vocabulary});
-    ops::lm_head_backward_logits(ctx, dlogits, g.hidden, w.lm_head, g.lse, g.targets, g.entropies,
-                                 g.dlog_probs, g.dentropies, temperature);
-    return dlogits;
-  }
-  Tensor logits = g.logits;
+  const Tensor dlogits = ctx.arena.allocate(compute, {num_rows, vocabulary});
+  ops::lm_head_backward_logits(ctx, dlogits, g.hidden, w.lm_head, g.lse, g.targets, g.entropies,
+                               g.dlog_probs, g.dentropies, temperature);
+  return dlogits;
+}
+
+Tensor logit_gradients(const ops::Context& ctx, const HeadParameters<Tensor>& w,
+                       const LogitGradients& g, float temperature) {
+  const int64_t num_rows = g.hidden.dim(0), vocabulary = w.lm_head.dim(0);
+  const bool is_f32 = g.hidden.dtype() == DType::kF32;
+  Tensor logits = g.logits, dlogits;
+  if (!is_f32) dlogits = ctx.arena.allocate(g.hidden.dtype(), {num_rows, vocabulary});
   if (!logits.defined()) {
-    logits = ctx.arena.allocate(DType::kF32, {num_rows, vocabulary});
-    compute_logits(ctx, w, g.hidden, temperature, logits, g.lse);
+    logits = allocate_logits(ctx, num_rows, vocabulary);
+    const Tensor own_lse = ctx.arena.allocate(DType::kF32, {num_rows});  // the whole row's is g.lse
+    ops::matmul_forward(ctx, logits, g.hidden, w.lm_head, {});
+    ops::normalize_logits(ctx, logits, own_lse, temperature);
   }
-  ops::log_probs_backward(ctx, logits, logits, g.lse, g.targets, g.entropies, g.dlog_probs,
+  if (is_f32) dlogits = logits;
+  ops::log_probs_backward(ctx, dlogits, logits, g.lse, g.targets, g.entropies, g.dlog_probs,
                           g.dentropies, temperature);
-  return logits;
+  return dlogits;
 }
 
 Tensor rows_or_undefined(Tensor t, int64_t begin, int64_t end) {
   return t.defined() ? t.rows(begin, end) : t;
 }
 
-int64_t count_chunk_rows(const HeadSpec& spec, const HeadOptions& options, DType dtype) {
-  return std::max<int64_t>(
-      1, options.max_logits_bytes / (spec.vocab_size * tensor::dtype_bytes(dtype)));
+int64_t count_chunk_rows(int64_t vocabulary, const HeadOptions& options, DType dtype) {
+  return std::max<int64_t>(1, options.max_logits_bytes / (vocabulary * tensor::dtype_bytes(dtype)));
 }
 
 }  // namespace
@@ -94,54 +156,65 @@ double forward_flops(const HeadSpec& spec, int64_t num_tokens) {
 }
 
 int64_t head_chunk_rows(const HeadSpec& spec, const HeadOptions& options) {
-  return count_chunk_rows(spec, options, DType::kF32);
+  return count_chunk_rows(spec.vocab_size, options, DType::kF32);
 }
 
 void head_forward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
-                  Tensor x, Tensor rows, Tensor targets, const HeadOptions& options,
-                  Tensor log_probs, Tensor entropies, HeadTape* tape) {
-  const int64_t num_rows = rows.dim(0), chunk = head_chunk_rows(spec, options);
+                  Tensor x, const HeadRows& rows, const HeadOptions& options, Tensor log_probs,
+                  Tensor entropies, HeadTape* tape) {
+  const int64_t num_rows = rows.targets.dim(0), vocabulary = w.lm_head.dim(0);
+  const int64_t chunk = count_chunk_rows(vocabulary, options, DType::kF32);
+  const bool is_sharded = !rows.tp_ranges.empty();
   HeadTape local;
   HeadTape& t = tape != nullptr ? *tape : local;
-  t.x = ctx.arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
+  t.x = ctx.arena.allocate(x.dtype(), {rows.rows.dim(0), spec.hidden_size});
   t.hidden = ctx.arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
   t.lse = ctx.arena.allocate(DType::kF32, {num_rows});
   t.logits = {};
-  ops::gather_rows(ctx, t.x, x, rows);
-  ops::rms_norm_forward(ctx, t.hidden, t.x, w.final_norm, static_cast<float>(spec.rms_norm_eps));
-  const bool is_fused = ops::fuses_lm_head(ctx.device());
+  Tensor own = t.hidden;
+  if (is_sharded) {
+    const dist::Range& range = rows.tp_ranges[static_cast<size_t>(ctx.groups.tp.rank())];
+    own = t.hidden.rows(range.begin, range.end);
+  }
+  ops::gather_rows(ctx, t.x, x, rows.rows);
+  ops::rms_norm_forward(ctx, own, t.x, w.final_norm, static_cast<float>(spec.rms_norm_eps));
+  if (is_sharded) ctx.groups.tp.all_gather_ranges(ctx.stream, t.hidden, rows.tp_ranges);
+  const bool fused = is_fused(ctx, spec, rows);
   const bool keep_logits =
-      tape != nullptr && num_rows <= chunk && (!is_fused || ops::can_keep_logits(w.lm_head));
-  if (keep_logits) t.logits = ctx.arena.allocate(DType::kF32, {num_rows, spec.vocab_size});
-  if (is_fused) {
-    ops::lm_head_forward(ctx, log_probs, entropies, t.lse, t.hidden, w.lm_head, targets,
+      tape != nullptr && num_rows <= chunk && (!fused || ops::can_keep_logits(w.lm_head));
+  if (keep_logits)
+    t.logits = fused ? ctx.arena.allocate(DType::kF32, {num_rows, vocabulary})
+                     : allocate_logits(ctx, num_rows, vocabulary);
+  if (fused) {
+    ops::lm_head_forward(ctx, log_probs, entropies, t.lse, t.hidden, w.lm_head, rows.targets,
                          options.temperature, t.logits);
     return;
   }
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t end = std::min(num_rows, begin + chunk);
     ArenaScope scope(ctx.arena);
-    const Tensor logits =
-        keep_logits ? t.logits : ctx.arena.allocate(DType::kF32, {end - begin, spec.vocab_size});
+    const Tensor logits = keep_logits ? t.logits : allocate_logits(ctx, end - begin, vocabulary);
     const Tensor lse = t.lse.rows(begin, end);
-    compute_logits(ctx, w, t.hidden.rows(begin, end), options.temperature, logits, lse);
-    ops::gather_log_probs(ctx, log_probs.rows(begin, end), rows_or_undefined(entropies, begin, end),
-                          logits, lse, targets.rows(begin, end));
+    compute_logits(ctx, spec, w, t.hidden.rows(begin, end), is_sharded, options.temperature, logits,
+                   lse);
+    read_log_probs(ctx, spec, is_sharded, logits, lse, rows.targets.rows(begin, end),
+                   log_probs.rows(begin, end), rows_or_undefined(entropies, begin, end));
   }
 }
 
 void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
-                   const HeadParameters<Tensor>& g, Tensor rows, Tensor targets,
+                   const HeadParameters<Tensor>& g, const HeadRows& rows,
                    const HeadOptions& options, const HeadTape& tape, Tensor entropies,
                    Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate) {
-  const int64_t num_rows = rows.dim(0);
+  const int64_t num_rows = rows.targets.dim(0);
+  const bool fused = is_fused(ctx, spec, rows);
   // Where the logits are not made again, their gradient is all that is held.
-  const int64_t chunk = count_chunk_rows(
-      spec, options, ops::fuses_lm_head(ctx.device()) ? tape.hidden.dtype() : DType::kF32);
+  const int64_t chunk =
+      count_chunk_rows(w.lm_head.dim(0), options, fused ? tape.hidden.dtype() : DType::kF32);
   ArenaScope scope(ctx.arena);
   if (!dentropies.defined()) entropies = {};
   const Tensor dhidden = ctx.arena.allocate(dx.dtype(), {num_rows, spec.hidden_size});
-  const Tensor dselected = ctx.arena.allocate(dx.dtype(), {num_rows, spec.hidden_size});
+  const Tensor dselected = ctx.arena.allocate(dx.dtype(), {rows.rows.dim(0), spec.hidden_size});
   const bool is_trained = g.lm_head.defined();
   if (num_rows == 0 && !accumulate && is_trained) ops::fill_zero(ctx, g.lm_head);
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
@@ -150,28 +223,31 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
     const LogitGradients row{.hidden = tape.hidden.rows(begin, end),
                              .logits = tape.logits,
                              .lse = tape.lse.rows(begin, end),
-                             .targets = targets.rows(begin, end),
+                             .targets = rows.targets.rows(begin, end),
                              .entropies = rows_or_undefined(entropies, begin, end),
                              .dlog_probs = dlog_probs.rows(begin, end),
                              .dentropies = rows_or_undefined(dentropies, begin, end)};
-    const Tensor dlogits = logit_gradients(ctx, w, row, options.temperature);
+    const Tensor dlogits = fused ? fused_logit_gradients(ctx, w, row, options.temperature)
+                                 : logit_gradients(ctx, w, row, options.temperature);
     ops::matmul_backward_input(ctx, dhidden.rows(begin, end), dlogits, w.lm_head, false);
     if (is_trained)
       ops::matmul_backward_weight(ctx, g.lm_head, {}, dlogits, row.hidden, begin > 0 || accumulate);
   }
-  ops::rms_norm_backward(ctx, dselected, g.final_norm, dhidden, tape.x, w.final_norm,
+  Tensor own = dhidden;
+  if (!rows.tp_ranges.empty()) {
+    own = ctx.arena.allocate(dx.dtype(), {rows.rows.dim(0), spec.hidden_size});
+    scatter_tp_sum(ctx, rows.tp_ranges, own, dhidden);
+  }
+  ops::rms_norm_backward(ctx, dselected, g.final_norm, own, tape.x, w.final_norm,
                          static_cast<float>(spec.rms_norm_eps), false);
   ops::fill_zero(ctx, dx);
-  ops::scatter_add_rows(ctx, dx, dselected, rows);
+  ops::scatter_add_rows(ctx, dx, dselected, rows.rows);
 }
 
 Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    Tensor x, Tensor rows) {
   const int64_t num_rows = rows.dim(0);
-  // Kernels read rows in steps of 16 bytes.
-  const int64_t stride = ctx.device().is_cpu() ? spec.vocab_size : (spec.vocab_size + 3) / 4 * 4;
-  const Tensor logits =
-      ctx.arena.allocate(DType::kF32, {num_rows, stride}).columns(0, spec.vocab_size);
+  const Tensor logits = allocate_logits(ctx, num_rows, spec.vocab_size);
   ArenaScope scope(ctx.arena);
   const Tensor selected = ctx.arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
   const Tensor hidden = ctx.arena.allocate(x.dtype(), {num_rows, spec.hidden_size});

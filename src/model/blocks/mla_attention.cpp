@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/device_limits.h"
@@ -44,6 +45,13 @@ Tensor heads(Tensor rows, const MlaSpec& s, int64_t width) {
   return rows.split_last({s.num_heads, width});
 }
 
+// Of all tokens that the batch's queries may see: its own, or with context parallelism those of all
+// ranks, from the arena.
+Tensor seen_latent(const ops::Context& ctx, const Batch& batch, const MlaTape& tape) {
+  return batch.context.is_sharded() ? gather_context(ctx, batch.context, {tape.latent})
+                                    : tape.latent;
+}
+
 struct HeadGradients {
   Tensor dq;       // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
   Tensor dnormed;  // [T,Rkv] of the normed latent
@@ -51,36 +59,43 @@ struct HeadGradients {
 };
 
 // Attention's backward with keys and values by head, and the gradients of k_weight and v_weight.
+// With context parallelism a rank expands the keys of all ranks, K rows: what its queries leave in
+// them is a term of their sum over ranks, in the gradients of weights too.
 void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                         const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary,
                         const Batch& batch, const MlaTape& tape, Tensor dattention, bool accumulate,
                         const HeadGradients& d) {
   const tensor::ArenaScope scope(ctx.arena);
-  const int64_t tokens = dattention.dim(0), n = s.num_heads;
+  const int64_t n = s.num_heads;
+  const bool is_sharded = batch.context.is_sharded();
+  const Tensor all_latent = seen_latent(ctx, batch, tape);
   const auto rows = [&](int64_t width) {
-    return ctx.arena.allocate(dattention.dtype(), {tokens, width});
+    return ctx.arena.allocate(dattention.dtype(), {dattention.dim(0), width});
+  };
+  const auto key_rows = [&](int64_t width) {
+    return ctx.arena.allocate(dattention.dtype(), {all_latent.dim(0), width});
   };
   const auto flat = [&](const Tensor& weight) {
     return weight.reshaped({weight.dim(0) * weight.dim(1), weight.dim(2)});
   };
-  const LatentViews latent = split_latent(tape.latent, s);
+  const LatentViews latent = split_latent(all_latent, s);
   const QueryViews q = split_queries(tape.q, s);
-  const Tensor normed = rows(s.kv_rank);  // products take rows without gaps
-  const Tensor k_nope = rows(n * s.nope_dim), v = rows(n * s.value_dim);
+  const Tensor normed = key_rows(s.kv_rank);  // products take rows without gaps
+  const Tensor k_nope = key_rows(n * s.nope_dim), v = key_rows(n * s.value_dim);
   ops::copy_head_columns(ctx, normed.split_last({1, s.kv_rank}), 0,
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
   // The parts of a head one behind the other.
   const Tensor queries = heads(rows(n * s.head_dim()), s, s.head_dim());
-  const Tensor keys = heads(rows(n * s.head_dim()), s, s.head_dim());
+  const Tensor keys = heads(key_rows(n * s.head_dim()), s, s.head_dim());
   ops::copy_head_columns(ctx, queries, 0, q.nope, 0, s.nope_dim);
   ops::rotate_head_columns(ctx, queries, s.nope_dim, q.rope, 0, s.rope_dim, rotary, batch.positions,
                            false);
   ops::copy_head_columns(ctx, keys, 0, heads(k_nope, s, s.nope_dim), 0, s.nope_dim);
   ops::copy_head_columns(ctx, keys, s.nope_dim, latent.rope, 0, s.rope_dim);
-  const Tensor dqueries = rows(n * s.head_dim()), dkeys = rows(n * s.head_dim());
-  const Tensor dv = rows(n * s.value_dim);
+  const Tensor dqueries = rows(n * s.head_dim()), dkeys = key_rows(n * s.head_dim());
+  const Tensor dv = key_rows(n * s.value_dim);
   const Tensor dq_heads = heads(dqueries, s, s.head_dim()),
                dk_heads = heads(dkeys, s, s.head_dim());
   ops::attention_backward(ctx, dq_heads, dk_heads, heads(dv, s, s.value_dim),
@@ -92,15 +107,22 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
   ops::copy_head_columns(ctx, dq.nope, 0, dq_heads, 0, s.nope_dim);
   ops::rotate_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim, rotary,
                            batch.positions, true);
-  const Tensor drope = d.drope.split_last({1, s.rope_dim});
-  ops::sum_head_columns(ctx, d.drope, dk_heads, s.nope_dim);
-  ops::rotate_head_columns(ctx, drope, 0, drope, 0, s.rope_dim, rotary, batch.positions, true);
+  const Tensor drope = is_sharded ? key_rows(s.rope_dim) : d.drope;
+  const Tensor dnormed = is_sharded ? key_rows(s.kv_rank) : d.dnormed;
+  ops::sum_head_columns(ctx, drope, dk_heads, s.nope_dim);
   const Tensor dk_nope = k_nope;
   ops::copy_head_columns(ctx, heads(dk_nope, s, s.nope_dim), 0, dk_heads, 0, s.nope_dim);
   ops::matmul_backward_weight(ctx, flat(g.k_weight), {}, dk_nope, normed, accumulate);
   ops::matmul_backward_weight(ctx, flat(g.v_weight), {}, dv, normed, accumulate);
-  ops::matmul_backward_input(ctx, d.dnormed, dk_nope, flat(w.k_weight), false);
-  ops::matmul_backward_input(ctx, d.dnormed, dv, flat(w.v_weight), true);
+  ops::matmul_backward_input(ctx, dnormed, dk_nope, flat(w.k_weight), false);
+  ops::matmul_backward_input(ctx, dnormed, dv, flat(w.v_weight), true);
+  if (is_sharded) {
+    ops::copy(ctx, d.drope, reduce_context(ctx, batch.context, drope));
+    ops::copy(ctx, d.dnormed, reduce_context(ctx, batch.context, dnormed));
+  }
+  const Tensor own_drope = d.drope.split_last({1, s.rope_dim});
+  ops::rotate_head_columns(ctx, own_drope, 0, own_drope, 0, s.rope_dim, rotary, batch.positions,
+                           true);
 }
 
 // Rows of every head's part [begin, begin + size) of a tensor on disk whose heads have `head_rows`
@@ -119,6 +141,7 @@ void add_head_parts(ParameterInfo& info, const std::string& name, const MlaSpec&
 }  // namespace
 
 MlaSpec narrow(const MlaSpec& spec, const dist::GridSizes& sizes) {
+  check_tp_divides("num_attention_heads", spec.num_heads, sizes.tp);
   MlaSpec own = spec;
   own.num_heads /= sizes.tp;
   return own;
@@ -178,9 +201,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
 
 void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
-  if (spec.top_k > 0)
-    throw Error(ErrorCode::kInput, "sparse attention does not run on the GPU yet",
-                "use --device cpu", "index_topk");
+  if (spec.indexer) check_device_sizes(*spec.indexer, device);
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,
@@ -212,26 +233,25 @@ double forward_flops(const MlaSpec& s, int64_t num_tokens) {
   return 2 * n * weights + 2 * pairs * per_head(s.head_dim() + s.value_dim) + index;
 }
 
-void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const MlaSpec& spec, const RowCounts& counts, LayerKeep level,
                    MlaTape& tape) {
   const DType dtype = tensor::compute_dtype(arena.device());
-  const auto rows = [&](int64_t width) { return arena.allocate(dtype, {num_tokens, width}); };
-  tape.attention = rows(spec.num_heads * spec.value_dim);
-  tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
-  if (level == LayerKeep::kAll) allocate_rest(arena, spec, num_tokens, tape);
+  tape.attention = arena.allocate(dtype, {counts.all, spec.num_heads * spec.value_dim});
+  tape.lse = arena.allocate(DType::kF32, {counts.all, spec.num_heads});
+  if (level == LayerKeep::kAll) allocate_rest(arena, spec, counts, tape);
 }
 
-void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTape& tape) {
+void allocate_rest(Arena& arena, const MlaSpec& spec, const RowCounts& counts, MlaTape& tape) {
   const DType dtype = tensor::compute_dtype(arena.device());
   const auto add_rows = [&](Tensor& t, int64_t width) {
-    if (!t.defined()) t = arena.allocate(dtype, {num_tokens, width});
+    if (!t.defined()) t = arena.allocate(dtype, {counts.all, width});
   };
-  add_rows(tape.a, spec.a_size());
+  if (!tape.a.defined()) tape.a = arena.allocate(dtype, {counts.own, spec.a_size()});
   if (spec.q_rank > 0) add_rows(tape.q_normed, spec.q_rank);
   add_rows(tape.latent, spec.latent_size());
   add_rows(tape.q, spec.num_heads * spec.head_dim());
   add_rows(tape.attention, spec.num_heads * spec.value_dim);
-  if (!tape.lse.defined()) tape.lse = arena.allocate(DType::kF32, {num_tokens, spec.num_heads});
+  if (!tape.lse.defined()) tape.lse = arena.allocate(DType::kF32, {counts.all, spec.num_heads});
 }
 
 int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens) {
@@ -255,19 +275,26 @@ LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const MlaTape& tape, Tensor normed) {
+  const tensor::ArenaScope scope(ctx.arena);
   ops::matmul_forward(ctx, tape.a, normed, w.a_weight, w.a_bias);
-  if (s.q_rank > 0)
-    ops::rms_norm_forward(ctx, tape.q_normed, tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s));
-  ops::matmul_forward(ctx, tape.q, s.q_rank > 0 ? tape.q_normed : normed, w.q_weight, {});
-  ops::latent_rows_forward(ctx, tape.latent, tape.a.columns(s.q_rank, s.a_size()), w.kv_norm,
-                           eps_of(s), rotary, batch.positions, pages.k, batch.slots);
+  if (s.q_rank > 0) {
+    ops::rms_norm_forward(ctx, own_rows_of(ctx, batch, tape.q_normed), tape.a.columns(0, s.q_rank),
+                          w.q_norm, eps_of(s));
+    exchange_tp_rows(ctx, batch, tape.q_normed);
+  }
+  const Tensor q_input = s.q_rank > 0 ? tape.q_normed : gather_tp_rows(ctx, batch, normed);
+  ops::matmul_forward(ctx, tape.q, q_input, w.q_weight, {});
+  ops::latent_rows_forward(ctx, own_rows_of(ctx, batch, tape.latent),
+                           tape.a.columns(s.q_rank, s.a_size()), w.kv_norm, eps_of(s), rotary,
+                           own_rows_of(ctx, batch, batch.positions), pages.k, batch.slots);
+  exchange_tp_rows(ctx, batch, tape.latent);
 }
 
 void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const MlaTape& tape, Tensor normed, Tensor selected) {
-  select_keys(ctx, *s.indexer, w.indexer, rotary, batch, pages.index_k, tape.q_normed, normed,
-              selected);
+  select_keys(ctx, *s.indexer, w.indexer, rotary, batch, pages.index_k,
+              own_rows_of(ctx, batch, tape.q_normed), normed, selected);
 }
 
 void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
@@ -281,47 +308,62 @@ void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tenso
   ops::head_matmul_backward_input(ctx, queries, q.nope, w.k_weight);  // q W_K: K is Dn
   ops::rotate_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim, rotary, batch.positions,
                            false);
-  const Tensor keys = pages.k.defined() ? pages.k : tape.latent.split_last({1, s.latent_size()});
+  const Tensor keys =
+      pages.k.defined() ? pages.k : seen_latent(ctx, batch, tape).split_last({1, s.latent_size()});
   ops::attention_forward(ctx, out, tape.lse, queries, keys, keys, batch.attention, scale_of(s));
   ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);
 }
 
-void project_out(const ops::Context& ctx, const MlaSpec&, const MlaParameters<Tensor>& w,
-                 const MlaTape& tape, Tensor o) {
-  ops::matmul_forward(ctx, o, tape.attention, w.o_weight, w.o_bias);
+void project_out(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
+                 const Batch& batch, const MlaTape& tape, Tensor o) {
+  row_parallel_forward(ctx, batch, o, tape.attention, w.o_weight, w.o_bias, s.leaves);
 }
 
 void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
               const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
-              const MlaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const MlaTape& tape, Tensor own_dout, Tensor normed, Tensor dnormed, bool accumulate,
               const std::function<void()>& attention_next) {
   const tensor::ArenaScope scope(ctx.arena);
+  const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
+  const auto own_rows = [&](int64_t width) {
+    return ctx.arena.allocate(dout.dtype(), {own_dout.dim(0), width});
+  };
   const auto rows = [&](int64_t width) {
     return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
   };
   const Tensor dattention = rows(s.num_heads * s.value_dim);
   const Tensor dq = rows(s.num_heads * s.head_dim());
-  const Tensor dlatent_normed = rows(s.kv_rank), drope = rows(s.rope_dim);
-  const Tensor da = rows(s.a_size());
-  ops::matmul_backward_weight(ctx, g.o_weight, g.o_bias, dout, tape.attention, accumulate);
+  const Tensor dlatent_normed = own_rows(s.kv_rank), drope = own_rows(s.rope_dim);
+  const Tensor da = own_rows(s.a_size());
+  const Tensor latent_terms = allocate_partial(ctx, batch, dlatent_normed);
+  const Tensor rope_terms = allocate_partial(ctx, batch, drope);
+  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), dout,
+                              tape.attention, accumulate);
   attention_next();
   ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
   attention_backward(ctx, s, w, g, rotary, batch, tape, dattention, accumulate,
-                     {dq, dlatent_normed, drope});
+                     {dq, latent_terms, rope_terms});
+  scatter_tp_sum(ctx, batch, dlatent_normed, latent_terms);
+  scatter_tp_sum(ctx, batch, drope, rope_terms);
 
   const LatentViews raw = split_latent(tape.a, s), draw = split_latent(da, s);
   ops::rms_norm_backward(ctx, draw.normed, g.kv_norm, dlatent_normed, raw.normed, w.kv_norm,
                          eps_of(s), false);
   ops::copy_head_columns(ctx, draw.rope, 0, drope.split_last({1, s.rope_dim}), 0, s.rope_dim);
   if (s.q_rank > 0) {
-    const Tensor dq_normed = rows(s.q_rank);
+    const Tensor dq_normed = own_rows(s.q_rank);
+    const Tensor terms = allocate_partial(ctx, batch, dq_normed);
     ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, tape.q_normed, accumulate);
-    ops::matmul_backward_input(ctx, dq_normed, dq, w.q_weight, false);
+    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    scatter_tp_sum(ctx, batch, dq_normed, terms);
     ops::rms_norm_backward(ctx, da.columns(0, s.q_rank), g.q_norm, dq_normed,
                            tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s), false);
   } else {
-    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, normed, accumulate);
-    ops::matmul_backward_input(ctx, dnormed, dq, w.q_weight, false);
+    const Tensor terms = allocate_partial(ctx, batch, dnormed);
+    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, gather_tp_rows(ctx, batch, normed),
+                                accumulate);
+    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    scatter_tp_sum(ctx, batch, dnormed, terms);
   }
   ops::matmul_backward_weight(ctx, g.a_weight, g.a_bias, da, normed, accumulate);
   ops::matmul_backward_input(ctx, dnormed, da, w.a_weight, s.q_rank == 0);

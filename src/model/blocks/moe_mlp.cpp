@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "model/blocks/expert_dispatch.h"
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/device_limits.h"
@@ -118,35 +118,37 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   return_choices(ctx, dispatch, dweights, own_dweights, tape.routed);
 }
 
-// Tp and cp ranks have parts of sequences: their rows count as one, for the sums that do not depend
-// on what a sequence is. Losses do, and are refused there (StepRouters).
-void add_balance(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpTape& tape,
-                 Tensor dlogits, const RouterBalance& balance) {
-  ops::PackedSequences sequences = balance.sequences;
-  const std::array<int32_t, 2> all_rows = {0, static_cast<int32_t>(dlogits.dim(0))};
-  if (ctx.groups.tp.size() * ctx.groups.cp.size() > 1) {
-    SLX_CHECK(balance.rule.aux_loss_coeff == 0 && balance.rule.z_loss_coeff == 0);
-    sequences = {.cu_seqlens = all_rows, .device_cu_seqlens = {}};
-    if (!ctx.device().is_cpu()) {
-      sequences.device_cu_seqlens = ctx.arena.allocate(DType::kI32, {2});
-      tensor::upload(ctx.stream, sequences.device_cu_seqlens, all_rows.data());
-    }
+// Frequencies of experts are those of whole sequences: the rows of all tp ranks. The first of these
+// ranks adds to the sums.
+void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const Batch& batch,
+                  const MoeMlpTape& tape, Tensor dlogits, const RouterBalance& balance) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor logits = gather_tp_rows(ctx, batch, tape.logits);
+  const Tensor ids = gather_tp_rows(ctx, batch, tape.ids);
+  const Tensor all = gather_tp_rows(ctx, batch, dlogits);
+  Tensor sums = balance.sums;
+  if (ctx.groups.tp.rank() > 0) {
+    sums = ctx.arena.allocate(DType::kI64, {balance.sums.dim(0)});
+    ops::fill_zero(ctx, sums);
   }
   const Tensor counts =
-      ctx.arena.allocate(DType::kI32, {sequences.count(), spec.router.num_experts});
-  ops::balance_router(ctx, dlogits, balance.sums, counts, tape.ids, tape.logits, sequences,
-                      spec.router, balance.rule);
+      ctx.arena.allocate(DType::kI32, {balance.sequences.count(), spec.router.num_experts});
+  ops::balance_router(ctx, all, sums, counts, ids, logits, balance.sequences, spec.router,
+                      balance.rule);
+  if (batch.tp_rows.empty()) return;
+  const dist::Range own = own_rows(batch, ctx.groups);
+  ops::copy(ctx, dlogits, all.rows(own.begin, own.end));
 }
 
 // The gradients of the router's weights, and its part of dnormed, which is added to.
 void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
-                     const MoeMlpTape& tape, Tensor dweights, Tensor normed, Tensor dnormed,
-                     bool accumulate, const RouterBalance& balance) {
+                     const Batch& batch, const MoeMlpTape& tape, Tensor dweights, Tensor normed,
+                     Tensor dnormed, bool accumulate, const RouterBalance& balance) {
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dlogits = ctx.arena.allocate(DType::kF32, {normed.dim(0), spec.router.num_experts});
   ops::route_backward(ctx, dlogits, dweights, tape.ids, tape.logits, spec.router);
-  if (balance.sums.defined()) add_balance(ctx, spec, tape, dlogits, balance);
+  if (balance.sums.defined()) balance_rows(ctx, spec, batch, tape, dlogits, balance);
   Tensor rounded = dlogits;
   if (normed.dtype() != DType::kF32) {
     rounded = ctx.arena.allocate(normed.dtype(), {dlogits.dim(0), dlogits.dim(1)});
@@ -266,19 +268,21 @@ double forward_flops(const MoeMlpSpec& s, int64_t num_tokens) {
   return experts + router + (s.shared ? forward_flops(*s.shared, num_tokens) : 0);
 }
 
-void allocate_kept(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts, LayerKeep level,
                    MoeMlpTape& tape) {
+  const int64_t num_tokens = counts.own;
   if (level >= LayerKeep::kGateUp) {
     allocate_router(arena, spec, num_tokens, tape);
     if (!is_split(spec))
       tape.gate_up = allocate_rows(arena, spec, num_tokens, 2 * spec.intermediate_size);
   }
-  if (spec.shared) allocate_kept(arena, *spec.shared, num_tokens, level, tape.shared);
+  if (spec.shared) allocate_kept(arena, *spec.shared, counts, level, tape.shared);
 }
 
-void allocate_rest(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, bool for_backward,
+void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts, bool for_backward,
                    MoeMlpTape& tape) {
-  if (spec.shared) allocate_rest(arena, *spec.shared, num_tokens, for_backward, tape.shared);
+  const int64_t num_tokens = counts.own;
+  if (spec.shared) allocate_rest(arena, *spec.shared, counts, for_backward, tape.shared);
   if (!tape.ids.defined()) allocate_router(arena, spec, num_tokens, tape);
   if (tape.gate_up.defined()) return;
   if (is_split(spec)) {
@@ -290,14 +294,15 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, boo
   }
 }
 
-void keep_down_input(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, MoeMlpTape& tape) {
+void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts,
+                     MoeMlpTape& tape) {
   SLX_CHECK(!is_split(spec), "experts on several ranks before a norm");  // of no family
-  tape.h = allocate_rows(arena, spec, num_tokens, spec.intermediate_size);
-  if (spec.shared) keep_down_input(arena, *spec.shared, num_tokens, tape.shared);
+  tape.h = allocate_rows(arena, spec, counts.own, spec.intermediate_size);
+  if (spec.shared) keep_down_input(arena, *spec.shared, counts, tape.shared);
 }
 
 void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
-                const MoeMlpTape& tape, Tensor normed) {
+                const Batch& batch, const MoeMlpTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   route(ctx, spec, w, tape, normed);
   if (is_split(spec)) {
@@ -311,11 +316,12 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
       ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed);
     }
   }
-  if (spec.shared) project_up(ctx, *spec.shared, w.shared, tape.shared, normed);
+  if (spec.shared) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
 }
 
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
-                  const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor down) {
+                  const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
+                  Tensor down) {
   const tensor::ArenaScope scope(ctx.arena);
   Tensor rows = tape.returned;
   if (!is_split(spec)) {
@@ -330,14 +336,15 @@ void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
   Tensor shared;
   if (spec.shared) {
     shared = ctx.arena.allocate(down.dtype(), {down.dim(0), spec.hidden_size});
-    project_down(ctx, *spec.shared, w.shared, tape.shared, shared);
+    project_down(ctx, *spec.shared, w.shared, batch, tape.shared, shared);
   }
   ops::combine_rows(ctx, down, rows, tape.weights, shared, tape.routed);
 }
 
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
-              const MoeMlpParameters<Tensor>& g, const MoeMlpTape& tape, Tensor dout, Tensor normed,
-              Tensor dnormed, bool accumulate, const RouterBalance& balance) {
+              const MoeMlpParameters<Tensor>& g, const Batch& batch, const MoeMlpTape& tape,
+              Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const RouterBalance& balance) {
   const tensor::ArenaScope scope(ctx.arena);
   const int64_t tokens = normed.dim(0);
   const Tensor wide = allocate_rows(ctx.arena, spec, tokens, spec.hidden_size);
@@ -350,10 +357,11 @@ void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParam
   Tensor dshared;
   if (spec.shared) {
     dshared = ctx.arena.allocate(dnormed.dtype(), {tokens, spec.hidden_size});
-    backward(ctx, *spec.shared, w.shared, g.shared, tape.shared, dout, normed, dshared, accumulate);
+    backward(ctx, *spec.shared, w.shared, g.shared, batch, tape.shared, dout, normed, dshared,
+             accumulate);
   }
   ops::combine_rows(ctx, dnormed, wide, {}, dshared, tape.routed);
-  router_backward(ctx, spec, w, g, tape, dweights, normed, dnormed, accumulate, balance);
+  router_backward(ctx, spec, w, g, batch, tape, dweights, normed, dnormed, accumulate, balance);
 }
 
 }  // namespace slimexx::model

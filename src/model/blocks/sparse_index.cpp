@@ -1,9 +1,14 @@
 #include "slimexx/model/blocks/sparse_index.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
+#include "slimexx/base/error.h"
+#include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
@@ -27,14 +32,14 @@ Tensor allocate_rows(const ops::Context& ctx, int64_t num_rows, int64_t width) {
   return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {num_rows, width});
 }
 
-// The batch's index keys [T,1,D].
+// The index keys of this rank's rows, [t,1,D].
 Tensor make_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, Tensor normed) {
   const Tensor k = allocate_rows(ctx, normed.dim(0), s.head_dim);
   const Tensor heads = k.split_last({1, s.head_dim});
   ops::matmul_forward(ctx, k, normed, w.k_weight, {});
   ops::layer_norm_forward(ctx, k, k, w.k_norm, w.k_norm_bias, static_cast<float>(s.norm_eps));
-  rotate(ctx, s, heads, rotary, batch.positions);
+  rotate(ctx, s, heads, rotary, own_rows_of(ctx, batch, batch.positions));
   return heads;
 }
 
@@ -77,6 +82,21 @@ double forward_flops(const IndexerSpec& s, int64_t num_tokens) {
   return 2 * n * weights + n * n * heads * width;  // scores, halved by causality
 }
 
+void check_device_sizes(const IndexerSpec& s, tensor::Device device) {
+  if (device.is_cpu()) return;
+  const auto refuse = [device](const char* key, int64_t size, const std::string& served) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("{} is {}; indexers serve {} on {}", key, size, served,
+                            tensor::to_string(device)),
+                "use --device cpu", key);
+  };
+  if (s.num_heads > ops::kMostIndexHeads)
+    refuse("index_n_heads", s.num_heads, fmt::format("up to {}", ops::kMostIndexHeads));
+  if (s.head_dim % 8 != 0 || s.head_dim > ops::kMostIndexHeadDim)
+    refuse("index_head_dim", s.head_dim,
+           fmt::format("multiples of 8 up to {}", ops::kMostIndexHeadDim));
+}
+
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens) {
   return page_tokens * spec.head_dim * tensor::dtype_bytes(dtype);
 }
@@ -85,28 +105,38 @@ void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
                  const ops::RotaryTable& rotary, const Batch& batch, Tensor index_pages,
                  Tensor q_normed, Tensor normed, Tensor selected) {
   const tensor::ArenaScope scope(ctx.arena);
-  const int64_t tokens = normed.dim(0);
-  Tensor keys = make_keys(ctx, s, w, rotary, batch, normed);
+  const dist::Range own = own_rows(batch, ctx.groups);
+  const Tensor positions = own_rows_of(ctx, batch, batch.positions);
+  const Tensor own_selected = own_rows_of(ctx, batch, selected);
+  const Tensor own_keys = make_keys(ctx, s, w, rotary, batch, normed);
+  Tensor keys = gather_tp_rows(ctx, batch, own_keys.reshaped({own.size(), s.head_dim}))
+                    .split_last({1, s.head_dim});
   if (index_pages.defined()) {
     ops::write_kv_pages(ctx, index_pages, {}, keys, {}, batch.slots);
     keys = index_pages;
+  } else if (batch.context.is_sharded()) {
+    const Tensor own = keys.reshaped({tokens, s.head_dim});
+    keys = gather_context(ctx, batch.context, {own}).split_last({1, s.head_dim});
   }
-  const int64_t columns = std::max<int64_t>(1, ops::max_sequence_keys(batch.attention, tokens));
-  for (int64_t first = 0; first < tokens; first += kScoredRows) {
+  const int64_t columns =
+      std::max<int64_t>(1, ops::max_sequence_keys(batch.attention, selected.dim(0)));
+  for (int64_t first = 0; first < own.size(); first += kScoredRows) {
     const tensor::ArenaScope rows_scope(ctx.arena);
-    const int64_t end = std::min(tokens, first + kScoredRows), n = end - first;
+    const int64_t end = std::min(own.size(), first + kScoredRows), n = end - first;
     const Tensor q = allocate_rows(ctx, n, s.num_heads * s.head_dim);
     const Tensor heads = q.split_last({s.num_heads, s.head_dim});
     ops::matmul_forward(ctx, q, q_normed.rows(first, end), w.q_weight, {});
-    rotate(ctx, s, heads, rotary, batch.positions.rows(first, end));
+    rotate(ctx, s, heads, rotary, positions.rows(first, end));
     const Tensor weights = ctx.arena.allocate(DType::kF32, {n, s.num_heads});
     ops::matmul_forward(ctx, weights, normed.rows(first, end), w.head_weight, {});
     ops::scale(ctx, weights, root_of(s.num_heads));
     const Tensor scores = ctx.arena.allocate(DType::kF32, {n, columns});
-    ops::index_scores(ctx, scores, heads, weights, keys, batch.attention, first, selected.dim(1),
-                      root_of(s.head_dim));
-    ops::select_keys(ctx, selected.rows(first, end), scores, batch.attention, first);
+    ops::index_scores(ctx, scores, heads, weights, keys, batch.attention, own.begin + first,
+                      selected.dim(1), root_of(s.head_dim));
+    ops::select_keys(ctx, own_selected.rows(first, end), scores, batch.attention,
+                     own.begin + first);
   }
+  exchange_tp_rows(ctx, batch, selected);
 }
 
 }  // namespace slimexx::model

@@ -73,13 +73,14 @@ void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
                          const RoutedRows& routed);
 
 void normalize_logits(Tensor logits, Tensor lse, float temperature);
+void merge_lse(Tensor lse, Tensor leaves);
 void gather_log_probs(Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
                       Tensor targets);
 void log_probs_backward(Tensor dlogits, Tensor logits, Tensor lse, Tensor targets, Tensor entropies,
                         Tensor dlog_probs, Tensor dentropies, float temperature);
 
 void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
-                   int64_t allowed_tokens);
+                   int64_t allowed_tokens, int64_t leaves);
 void resolve_tokens(Tensor tokens, Tensor sampled);
 
 void adamw(Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Tensor gradient,

@@ -61,15 +61,29 @@ void normalize_logits(Tensor logits, Tensor lse, float temperature) {
     lse.f32()[r] += std::log(sum_ascending(sums + r * blocks.per_row, blocks.per_row));
 }
 
+void merge_lse(Tensor lse, Tensor leaves) {
+  const int64_t rows = lse.dim(0);
+  parallel_for(rows, 1024, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* leaf = leaves.f32() + r;
+      float largest = leaf[0], sum = 0;
+      for (int64_t l = 1; l < leaves.dim(0); ++l) largest = std::max(largest, leaf[l * rows]);
+      for (int64_t l = 0; l < leaves.dim(0); ++l) sum += std::exp(leaf[l * rows] - largest);
+      lse.f32()[r] = largest + std::log(sum);
+    }
+  });
+}
+
 void gather_log_probs(Tensor log_probs, Tensor entropies, Tensor logits, Tensor lse,
                       Tensor targets) {
   const KernelTable& isa = kernels();
   const Blocks blocks(logits);
   for (int64_t r = 0; r < blocks.rows; ++r) {
     const int32_t target = targets.i32()[r];
-    SLX_CHECK(target >= 0 && target < blocks.columns, "target {} of row {}, vocabulary {}", target,
+    SLX_CHECK(target >= -1 && target < blocks.columns, "target {} of row {}, vocabulary {}", target,
               r, blocks.columns);
-    log_probs.f32()[r] = logits.f32()[r * logits.stride(0) + target] - lse.f32()[r];
+    log_probs.f32()[r] =
+        target < 0 ? 0.0f : logits.f32()[r * logits.stride(0) + target] - lse.f32()[r];
   }
   if (!entropies.defined()) return;
   float* sums = thread_scratch(Scratch::kRowStatistics, blocks.count());

@@ -178,10 +178,23 @@ class RowSampler {
 thread_local std::vector<double> RowSampler::block_ends_;
 thread_local std::vector<uint64_t> RowSampler::keys_;
 
+// normalize_logits of rows that are so many leaves.
+void normalize_leaves(Tensor logits, Tensor lse, float temperature, int64_t leaves) {
+  if (leaves == 1) return normalize_logits(logits, lse, temperature);
+  static thread_local std::vector<float> normalizers;
+  const int64_t rows = logits.dim(0), width = logits.dim(1) / leaves;
+  normalizers.resize(static_cast<size_t>(leaves * rows));
+  const Tensor all(normalizers.data(), tensor::DType::kF32, logits.device(), {leaves, rows});
+  for (int64_t l = 0; l < leaves; ++l)
+    normalize_logits(logits.columns(l * width, (l + 1) * width),
+                     all.rows(l, l + 1).reshaped({rows}), temperature);
+  merge_lse(lse, all);
+}
+
 }  // namespace
 
 void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
-                   int64_t allowed_tokens) {
+                   int64_t allowed_tokens, int64_t leaves) {
   const KernelTable& isa = kernels();
   const auto* table = rows.data<SamplingRow>();
   static thread_local std::vector<float> normalizers;
@@ -192,7 +205,8 @@ void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
     for (end = begin + 1;
          end < logits.dim(0) && table[end].temperature == table[begin].temperature;)
       ++end;
-    normalize_logits(logits.rows(begin, end), lse.rows(begin, end), table[begin].temperature);
+    normalize_leaves(logits.rows(begin, end), lse.rows(begin, end), table[begin].temperature,
+                     leaves);
   }
   const int64_t n = allowed_tokens > 0 ? allowed_tokens : logits.dim(1);
   parallel_for(logits.dim(0), 1, [&](int64_t begin, int64_t end) {

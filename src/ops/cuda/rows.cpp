@@ -47,6 +47,11 @@ void rms_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float ep
                                      x.dim(1), eps, handle(ctx)));
 }
 
+void layer_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor b, float eps) {
+  SLX_CUDA(kernels::layer_norm_forward(y.raw(), y.stride(0), x.raw(), x.stride(0), w.raw(), b.raw(),
+                                       x.dim(0), x.dim(1), eps, handle(ctx)));
+}
+
 void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
                           Tensor branch_norm, Tensor w, float eps) {
   SLX_CUDA(kernels::add_rms_norm_forward(y.raw(), x_sum.raw(), x.raw(), branch.raw(),

@@ -1,6 +1,7 @@
 // The dense MLP: down(silu(gate) * up), gate and up by one product.
 //
-// Legend: T packed tokens, H hidden size, F feed-forward size.
+// Legend: T packed tokens, H hidden size, F feed-forward size, with tensor parallelism that of this
+// rank. Tensors [t,H] are rows of the residual stream: those of this rank.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -35,10 +36,12 @@ struct DenseMlpSpec {
   int64_t hidden_size = 0, intermediate_size = 0;
   bool bias = false;
   bool fused_gate_up = false;  // on disk gate and up are one tensor
+  int64_t leaves = 1;          // of the down product on this rank (row_parallel.h)
   bool operator==(const DenseMlpSpec&) const = default;
 };
 
-// What a rank of the grid computes: its columns of the hidden layer.
+// What a rank of the grid computes: its columns of the hidden layer. Throws Error(kUsage) if they
+// do not divide.
 DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes);
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
@@ -49,30 +52,32 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
 inline void check_device_sizes(const DenseMlpSpec&, tensor::Device) {}
 double forward_flops(const DenseMlpSpec& spec, int64_t num_tokens);
 
-void allocate_kept(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    DenseMlpTape& tape);
 // `for_backward`: gate_up, which backward reads, else h alone.
-void allocate_rest(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens, bool for_backward,
+void allocate_rest(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, bool for_backward,
                    DenseMlpTape& tape);
 
 // Whether the tape holds what project_up fills: else recompute runs it again.
 inline bool keeps_up(const DenseMlpTape& tape) { return tape.gate_up.defined(); }
 // Recompute keeps h, which project_down makes on its way, for backward.
-void keep_down_input(Arena& arena, const DenseMlpSpec& spec, int64_t num_tokens,
+void keep_down_input(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows,
                      DenseMlpTape& tape);
 
-// tape.gate_up, or else tape.h, from normed[T,H].
+// tape.gate_up, or else tape.h, from normed[t,H].
 void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
-                const DenseMlpParameters<Tensor>& w, const DenseMlpTape& tape, Tensor normed);
-// down[T,H]. Where h is made from gate_up on the way, it stays in `tape.h` if that is defined.
+                const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
+                Tensor normed);
+// down[t,H]. Where h is made from gate_up on the way, it stays in `tape.h` if that is defined.
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
-                  const DenseMlpParameters<Tensor>& w, const DenseMlpTape& tape, Tensor down);
+                  const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
+                  Tensor down);
 
-// dnormed[T,H] is written; gradients as in gqa_attention.h. dout[T,H] is the gradient of down;
-// normed[T,H] is the block's input.
+// dnormed[t,H] is written; gradients as in gqa_attention.h. dout[t,H] is the gradient of down;
+// normed[t,H] is the block's input.
 void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
-              const DenseMlpTape& tape, Tensor dout, Tensor normed, Tensor dnormed,
-              bool accumulate);
+              const Batch& batch, const DenseMlpTape& tape, Tensor dout, Tensor normed,
+              Tensor dnormed, bool accumulate);
 
 }  // namespace slimexx::model

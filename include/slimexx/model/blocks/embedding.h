@@ -1,8 +1,11 @@
-// The embedding: a row of the table for each token.
+// The embedding: a row of the table for each token. With tensor parallelism each rank holds the
+// rows of its tokens, and gives zeros for the others to a sum that is exact.
 #pragma once
 #include <cstdint>
 
+#include "slimexx/model/batch.h"
 #include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
 
 namespace slimexx::model {
 
@@ -14,5 +17,10 @@ struct EmbeddingSpec {
 };
 
 ParameterId declare(ParameterList& list, const EmbeddingSpec& spec);
+
+// x[t,H]: this rank's rows (Batch::tp_rows) of the embedded batch.
+void embed(const ops::Context& ctx, Tensor table, const Batch& batch, Tensor x);
+// Adds to dtable f32 what dx[t,H] says of x.
+void embed_backward(const ops::Context& ctx, Tensor dtable, const Batch& batch, Tensor dx);
 
 }  // namespace slimexx::model

@@ -1,7 +1,8 @@
 // Grouped-query attention: one product for queries, keys and values, RMSNorm of the heads where the
 // model has it, rotation, causal attention over packed rows or pages, and the output product.
 //
-// Legend: T packed tokens, H hidden size, D head dimension, Hq/Hkv heads.
+// Legend: T packed tokens, H hidden size, D head dimension, Hq/Hkv heads; with tensor parallelism
+// heads of this rank. Tensors [t,H] are rows of the residual stream: those of this rank.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -43,6 +44,7 @@ struct GqaSpec {
   bool qkv_bias = false, o_bias = false;
   bool qk_norm = false;  // RMSNorm per head on queries and keys before the rotation
   double rms_norm_eps = 1e-6;
+  int64_t leaves = 1;  // of the output product on this rank (row_parallel.h)
   bool operator==(const GqaSpec&) const = default;
 
   int64_t q_size() const { return num_heads * head_dim; }
@@ -50,7 +52,8 @@ struct GqaSpec {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
 
-// What a rank of the grid computes: its heads.
+// What a rank of the grid computes: its heads. With fewer key/value heads than ranks, neighbouring
+// ranks hold the same one. Throws Error(kUsage) for heads that do not divide.
 GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes);
 
 // Adds the block's parameters; `own` and `hf` are the layer's prefixes ("layers.3.",
@@ -62,10 +65,10 @@ void check_device_sizes(const GqaSpec& spec, tensor::Device device);
 double forward_flops(const GqaSpec& spec, int64_t num_tokens);
 
 // Allocates what `level` keeps of the block.
-void allocate_kept(Arena& arena, const GqaSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const GqaSpec& spec, const RowCounts& rows, LayerKeep level,
                    GqaTape& tape);
 // Allocates what the block's steps fill and `tape` does not hold yet.
-void allocate_rest(Arena& arena, const GqaSpec& spec, int64_t num_tokens, GqaTape& tape);
+void allocate_rest(Arena& arena, const GqaSpec& spec, const RowCounts& rows, GqaTape& tape);
 
 // Whether the tape holds what project_qkv fills: else recompute runs it again.
 inline bool keeps_qkv(const GqaTape& tape) { return tape.qkv.defined(); }
@@ -77,7 +80,7 @@ LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t n
                       int64_t page_tokens);
 
 // The steps of forward, in order. Recompute runs those whose results were not kept.
-// normed[T,H] -> tape.qkv (and qkv_raw); keys and values go to the layer's pages where there are
+// normed[t,H] -> tape.qkv (and qkv_raw); keys and values go to the layer's pages where there are
 // some.
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
@@ -92,12 +95,12 @@ inline void select_keys(const ops::Context&, const GqaSpec&, const GqaParameters
 void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
             const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
             const GqaTape& tape);
-// o[T,H] from tape.attention.
+// o[t,H] from tape.attention.
 void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
-                 const GqaTape& tape, Tensor o);
+                 const Batch& batch, const GqaTape& tape, Tensor o);
 
-// dnormed[T,H] is written, the block's gradients as `accumulate` says: matrices are added to, or
-// else written; vectors are always added to. dout[T,H] is the gradient of o; normed[T,H] is the
+// dnormed[t,H] is written, the block's gradients as `accumulate` says: matrices are added to, or
+// else written; vectors are always added to. dout[t,H] is the gradient of o; normed[t,H] is the
 // block's input. `attention_next` is called when attention's own backward is one product away.
 void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
               const GqaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,

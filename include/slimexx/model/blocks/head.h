@@ -2,9 +2,15 @@
 // most max_logits_bytes of logits, or of their gradient, are held. Training and sampling both go
 // through normalize_logits, so their log-probs are the same bits (N9).
 //
-// Legend: T packed tokens, H hidden size, V vocabulary, R selected rows.
+// Legend: T packed tokens, H hidden size, V vocabulary, R selected rows; t and r of them on this tp
+// rank.
+//
+// With tensor parallelism a rank has a leaf of the vocabulary: its logits, their log-sum-exp, their
+// part of the entropy. Leaves are merged in order (ops::merge_lse), so that a rank never holds a
+// whole row of logits, and V ranks give the bits of one rank with V leaves (N6).
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "slimexx/model/batch.h"
 #include "slimexx/model/parameters.h"
@@ -23,6 +29,15 @@ struct HeadParameters {
 struct HeadSpec {
   int64_t hidden_size = 0, vocab_size = 0;
   double rms_norm_eps = 1e-6;
+  int64_t leaves = 1;  // of the vocabulary on this rank
+};
+
+// The rows that predict. All of their log-probs are complete on every tp rank.
+struct HeadRows {
+  Tensor rows;     // [r] i32, rows of this rank's residual stream
+  Tensor targets;  // [R] i32, the next tokens; with tensor parallelism those in this rank's leaf of
+                   // the vocabulary, counted from its first, and -1 for the others
+  std::span<const dist::Range> tp_ranges = {};  // of R, those of each tp rank; empty: one tp rank
 };
 
 struct HeadOptions {
@@ -33,9 +48,9 @@ int64_t head_chunk_rows(const HeadSpec& spec, const HeadOptions& options);
 
 // What the head's backward needs; allocated from the context's arena by head_forward.
 struct HeadTape {
-  Tensor x;         // [R,H] gathered residual rows
-  Tensor hidden;    // [R,H] after the final norm
-  Tensor logits;    // [R,V] f32, kept only if R fits one chunk: normalised, on CUDA raw
+  Tensor x;         // [r,H] gathered residual rows
+  Tensor hidden;    // [R,H] after the final norm, of all tp ranks
+  Tensor logits;    // [R,V] f32, kept only if R fits one chunk: normalised, or raw where fused
   Tensor lse = {};  // [R]
 };
 
@@ -44,16 +59,16 @@ HeadParameters<ParameterId> declare(ParameterList& list, const HeadSpec& spec, P
 void check_device_sizes(const HeadSpec& spec, tensor::Device device);
 double forward_flops(const HeadSpec& spec, int64_t num_tokens);
 
-// x[T,H] from Decoder::forward; rows[R] i32 select, targets[R] i32 are the next tokens. Writes
-// log_probs[R] and, if defined, entropies[R]. `tape` null: nothing is kept.
+// x[t,H] from Decoder::forward. Writes log_probs[R] and, if defined, entropies[R]. `tape` null:
+// nothing is kept.
 void head_forward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
-                  Tensor x, Tensor rows, Tensor targets, const HeadOptions& options,
-                  Tensor log_probs, Tensor entropies, HeadTape* tape);
-// Given dlog_probs[R] and dentropies[R] (may be undefined), writes dx[T,H] (zero in rows that were
+                  Tensor x, const HeadRows& rows, const HeadOptions& options, Tensor log_probs,
+                  Tensor entropies, HeadTape* tape);
+// Given dlog_probs[R] and dentropies[R] (may be undefined), writes dx[t,H] (zero in rows that were
 // not selected), adds to the norm's gradient and, as `accumulate` says, adds to or writes the
 // matrix's; where that is undefined, the matrix counts as constant.
 void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
-                   const HeadParameters<Tensor>& g, Tensor rows, Tensor targets,
+                   const HeadParameters<Tensor>& g, const HeadRows& rows,
                    const HeadOptions& options, const HeadTape& tape, Tensor entropies,
                    Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate);
 

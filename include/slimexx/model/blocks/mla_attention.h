@@ -38,7 +38,7 @@ struct MlaParameters {
 };
 
 struct MlaTape {
-  Tensor a = {};          // [T,Rq+Rkv+Dr] before the norms and the rotation
+  Tensor a = {};          // [t,Rq+Rkv+Dr] before the norms and the rotation
   Tensor q_normed = {};   // [T,Rq]
   Tensor latent = {};     // [T,Rkv+Dr]: the normed latent, then the rotated key that heads share
   Tensor q = {};          // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
@@ -57,6 +57,7 @@ struct MlaSpec {
   int64_t nope_dim = 0, rope_dim = 0, value_dim = 0;  // Dn, Dr, Dv
   bool bias = false;        // of the products into the ranks, and of the output
   double norm_eps = 1e-6;   // of q_norm and kv_norm
+  int64_t leaves = 1;       // of the output product on this rank (row_parallel.h)
   double scale_factor = 1;  // of the scores, beside 1/sqrt(Dn+Dr): yarn
   int64_t top_k = 0;        // keys that a query sees; 0: all
   // Selects those; a layer without one sees what the last layer that has one selected.
@@ -74,16 +75,17 @@ inline KeyChoice key_choice(const MlaSpec& spec) {
 }
 
 // As in gqa_attention.h.
-// What a rank of the grid computes: its heads. The latent and the indexer are whole.
+// What a rank of the grid computes: its heads. The latent and the indexer are whole: a rank makes
+// those of its rows, and gathers the latent, index keys and selections of the others.
 MlaSpec narrow(const MlaSpec& spec, const dist::GridSizes& sizes);
 
 MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& spec, const std::string& own,
                                    const std::string& hf);
 void check_device_sizes(const MlaSpec& spec, tensor::Device device);
 double forward_flops(const MlaSpec& spec, int64_t num_tokens);
-void allocate_kept(Arena& arena, const MlaSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const MlaSpec& spec, const RowCounts& rows, LayerKeep level,
                    MlaTape& tape);
-void allocate_rest(Arena& arena, const MlaSpec& spec, int64_t num_tokens, MlaTape& tape);
+void allocate_rest(Arena& arena, const MlaSpec& spec, const RowCounts& rows, MlaTape& tape);
 inline bool keeps_qkv(const MlaTape& tape) { return tape.q.defined(); }
 
 // A page holds latent rows, whatever the number of heads, and with an indexer its keys;
@@ -102,7 +104,7 @@ void attend(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Te
             const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
             const MlaTape& tape);
 void project_out(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
-                 const MlaTape& tape, Tensor o);
+                 const Batch& batch, const MlaTape& tape, Tensor o);
 void backward(const ops::Context& ctx, const MlaSpec& spec, const MlaParameters<Tensor>& w,
               const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
               const MlaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,

@@ -72,24 +72,25 @@ double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
 // known when the router has run, and the most that can come are as many ranks times the mean.
 // Backward exchanges the inputs again and repeats one product; exchanges do not depend on levels,
 // which ranks choose for themselves.
-void allocate_kept(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, LayerKeep level,
+void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    MoeMlpTape& tape);
 // `for_backward`: gate_up, which backward reads, else h alone.
-void allocate_rest(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, bool for_backward,
+void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, bool for_backward,
                    MoeMlpTape& tape);
 
 // Whether the tape holds what project_up fills: else recompute runs it again.
 inline bool keeps_up(const MoeMlpTape& tape) { return tape.ids.defined(); }
 // Recompute keeps h, which project_down makes on its way, for backward.
-void keep_down_input(Arena& arena, const MoeMlpSpec& spec, int64_t num_tokens, MoeMlpTape& tape);
+void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, MoeMlpTape& tape);
 
 // The router's choice, and gate_up or else h of the routed rows, from normed[T,H]. Of several ranks
 // of experts: what their owners return, where the tape has a place for it.
 void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
-                const MoeMlpTape& tape, Tensor normed);
+                const Batch& batch, const MoeMlpTape& tape, Tensor normed);
 // down[T,H]. The shared expert is added last (numerics N5).
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
-                  const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor down);
+                  const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
+                  Tensor down);
 
 // What backward adds up of this layer's router, and the losses whose gradients it adds. It runs
 // once for each microbatch, where forward may run again.
@@ -101,7 +102,8 @@ struct RouterBalance {
 
 // As of the dense MLP. The choice of experts counts as constant.
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
-              const MoeMlpParameters<Tensor>& g, const MoeMlpTape& tape, Tensor dout, Tensor normed,
-              Tensor dnormed, bool accumulate, const RouterBalance& balance = {});
+              const MoeMlpParameters<Tensor>& g, const Batch& batch, const MoeMlpTape& tape,
+              Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
+              const RouterBalance& balance = {});
 
 }  // namespace slimexx::model

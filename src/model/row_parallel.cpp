@@ -1,0 +1,111 @@
+#include "model/row_parallel.h"
+
+#include <fmt/format.h>
+
+#include "slimexx/base/error.h"
+#include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/heads.h"
+#include "slimexx/ops/matmul.h"
+
+namespace slimexx::model {
+namespace {
+
+// Columns [begin, begin + width) of `x` without gaps, as products take them.
+Tensor copy_columns(const ops::Context& ctx, Tensor x, int64_t begin, int64_t width) {
+  const Tensor dense = ctx.arena.allocate(x.dtype(), {x.dim(0), width});
+  ops::copy_head_columns(ctx, dense.split_last({1, width}), 0, x.split_last({1, x.dim(1)}), begin,
+                         width);
+  return dense;
+}
+
+// All leaves on one rank.
+void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias,
+                     int64_t leaves) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t width = w.dim(1) / leaves;
+  const auto allocate = [&](DType dtype) {
+    return ctx.arena.allocate(dtype, {y.dim(0), y.dim(1)});
+  };
+  const bool is_f32 = y.dtype() == DType::kF32;
+  const Tensor leaf = allocate(y.dtype());
+  const Tensor sum = is_f32 ? y : allocate(DType::kF32);
+  const Tensor term = is_f32 ? leaf : allocate(DType::kF32);
+  for (int64_t l = 0; l < leaves; ++l) {
+    const tensor::ArenaScope leaf_scope(ctx.arena);
+    ops::matmul_forward(ctx, leaf, copy_columns(ctx, x, l * width, width),
+                        copy_columns(ctx, w, l * width, width), l == 0 ? bias : Tensor{});
+    if (l == 0) {
+      ops::copy(ctx, sum, leaf);
+    } else {
+      if (!is_f32) ops::copy(ctx, term, leaf);
+      ops::add(ctx, sum, sum, term);
+    }
+  }
+  if (!is_f32) ops::copy(ctx, y, sum);
+}
+
+}  // namespace
+
+dist::Range own_rows(const Batch& batch, const dist::Groups& groups) {
+  if (batch.tp_rows.empty()) return {0, batch.tokens.dim(0)};
+  return batch.tp_rows[static_cast<size_t>(groups.tp.rank())];
+}
+
+Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own) {
+  if (batch.tp_rows.empty()) return own;
+  const Tensor all = ctx.arena.allocate(own.dtype(), {batch.tokens.dim(0), own.dim(1)});
+  tensor::copy_bytes(ctx.stream, own_rows_of(ctx, batch, all), own);
+  exchange_tp_rows(ctx, batch, all);
+  return all;
+}
+
+Tensor own_rows_of(const ops::Context& ctx, const Batch& batch, Tensor all) {
+  const dist::Range range = own_rows(batch, ctx.groups);
+  return all.rows(range.begin, range.end);
+}
+
+void exchange_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor all) {
+  if (!batch.tp_rows.empty()) ctx.groups.tp.all_gather_ranges(ctx.stream, all, batch.tp_rows);
+}
+
+Tensor allocate_partial(const ops::Context& ctx, const Batch& batch, Tensor own) {
+  if (batch.tp_rows.empty()) return own;
+  return ctx.arena.allocate(own.dtype(), {batch.tokens.dim(0), own.dim(1)});
+}
+
+void scatter_tp_sum(const ops::Context& ctx, const Batch& batch, Tensor own, Tensor partial) {
+  scatter_tp_sum(ctx, batch.tp_rows, own, partial);
+}
+
+void scatter_tp_sum(const ops::Context& ctx, std::span<const dist::Range> ranges, Tensor own,
+                    Tensor partial) {
+  if (ranges.empty()) return;
+  ctx.groups.tp.reduce_scatter_sum(ctx.stream, ctx.arena, partial, ranges, dist::SumOrder::kRank);
+  const dist::Range range = ranges[static_cast<size_t>(ctx.groups.tp.rank())];
+  tensor::copy_bytes(ctx.stream, own, partial.rows(range.begin, range.end));
+}
+
+void row_parallel_forward(const ops::Context& ctx, const Batch& batch, Tensor y, Tensor x, Tensor w,
+                          Tensor bias, int64_t leaves) {
+  if (leaves > 1) return multiply_leaves(ctx, y, x, w, bias, leaves);
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor partial = allocate_partial(ctx, batch, y);
+  ops::matmul_forward(ctx, partial, x, w, on_first_tp_rank(ctx, bias));
+  scatter_tp_sum(ctx, batch, y, partial);
+}
+
+void check_tp_divides(const char* key, int64_t size, int64_t tp) {
+  check_divides(fmt::format("{} {}", key, size), size,
+                fmt::format("tensor_model_parallel_size {}", tp), tp);
+}
+
+void check_divides(const std::string& what, int64_t size, const std::string& by, int64_t divisor) {
+  if (size % divisor == 0) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{} % {} = {}: tensor-parallel ranks hold equal shards", what, by,
+                          size % divisor),
+              "choose another parallel.tensor_model_parallel_size",
+              "parallel.tensor_model_parallel_size");
+}
+
+}  // namespace slimexx::model
