@@ -1,5 +1,5 @@
 // Times the choice of keys for sparse attention in the sizes of GLM-5: 32 index heads of 128, the
-// best 2,048 keys of a query; as decodes over pages and as training does it, 128 rows at a time.
+// best 2,048 keys of a query; as decodes over pages and as training does it, 256 rows at a time.
 //   sparse_index_bench [repeats]
 // A decode's bound is the time to read its index keys at the rate of a copy's reads and writes
 // together; training's FLOPs are those of scores up to each query's own position.
@@ -107,7 +107,7 @@ void time_decode(int sequences, int keys_each, int columns, int page, double cop
 }
 
 void time_training(const std::vector<int>& lengths, int repeats) {
-  constexpr int kRows = 128;
+  constexpr int kRows = 256;
   std::vector<int32_t> cu{0};
   double pairs = 0;
   for (const int n : lengths) {

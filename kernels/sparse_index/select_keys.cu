@@ -24,7 +24,9 @@ constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBinBits = 11, kBins = 1 << kBinBits, kCopies = 4;
 constexpr int kBinsPerThread = kBins / kThreads;
 static_assert(kBinsPerThread == 2);
-constexpr int kAhead = 8;  // loads of a thread in flight
+// Blocks of a multiprocessor, where rows are many, and loads of a thread in flight.
+constexpr int blocks_at_once(int cluster) { return cluster == 1 ? 2 : 1; }
+constexpr int loads_ahead(int cluster) { return 8 / blocks_at_once(cluster); }
 // Fewer keys of a block than these are not worth a larger cluster.
 constexpr int64_t kLeastBlockKeys = 4096;
 
@@ -71,7 +73,9 @@ __device__ __forceinline__ uint2 read_peer_pair(const void* own, uint32_t rank) 
 }
 
 // This warp's piece of a row.
+template <int kCluster>
 struct Piece {
+  static constexpr int kAhead = loads_ahead(kCluster);
   const float* scores;
   int begin, end;
 
@@ -98,8 +102,9 @@ struct Piece {
 // Of the ranks that begin with `prefix` in front of bits [shift, shift + bits): the digit in which
 // the wanted-th falls; `wanted`, from 1 on, is then counted within it. All threads of the cluster.
 template <int kCluster>
-__device__ __forceinline__ uint32_t find_digit(Memory& memory, const Piece& piece, uint32_t prefix,
-                                               int shift, int bits, uint32_t& wanted) {
+__device__ __forceinline__ uint32_t find_digit(Memory& memory, const Piece<kCluster>& piece,
+                                               uint32_t prefix, int shift, int bits,
+                                               uint32_t& wanted) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   for (int i = thread; i < kBins * kCopies / 4; i += kThreads) {
     reinterpret_cast<uint4*>(memory.bins)[i] = uint4{0, 0, 0, 0};
@@ -154,7 +159,7 @@ __device__ __forceinline__ uint32_t find_digit(Memory& memory, const Piece& piec
 
 // What lies in front of this warp's piece, over all blocks of the cluster.
 template <int kCluster>
-__device__ __forceinline__ Counts count_before(Memory& memory, const Piece& piece,
+__device__ __forceinline__ Counts count_before(Memory& memory, const Piece<kCluster>& piece,
                                                uint32_t threshold) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   uint32_t below = 0, equal = 0;
@@ -185,7 +190,8 @@ __device__ __forceinline__ Counts count_before(Memory& memory, const Piece& piec
 }
 
 template <int kCluster>
-__global__ void __launch_bounds__(kThreads, 1) select_row_keys(const Problem p) {
+__global__ void __launch_bounds__(kThreads, blocks_at_once(kCluster))
+    select_row_keys(const Problem p) {
   __shared__ Memory memory;
   enter_kernel();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
@@ -206,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, 1) select_row_keys(const Problem p) 
   }
   const int own_keys = divide_up(divide_up(keys, kCluster * kWarps), 32) * 32;
   const int begin = min(keys, (block * kWarps + thread / 32) * own_keys);
-  const Piece piece{p.scores + row * p.score_stride, begin, min(keys, begin + own_keys)};
+  const Piece<kCluster> piece{p.scores + row * p.score_stride, begin, min(keys, begin + own_keys)};
   auto wanted = static_cast<uint32_t>(p.k);
   uint32_t threshold = find_digit<kCluster>(memory, piece, 0, 21, 11, wanted);
   threshold = threshold << 11 | find_digit<kCluster>(memory, piece, threshold, 10, 11, wanted);
