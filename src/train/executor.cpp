@@ -106,11 +106,12 @@ class Executor {
 
 }  // namespace
 
-PlanningSlots::PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups) {
+PlanningSlots::PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                             int64_t most_ep_rows) {
   arenas_.reserve(num_slots);  // slots refer to them
   for (size_t s = 0; s < num_slots; ++s) {
     arenas_.push_back(tensor::Arena::for_planning(device, ""));
-    slots_.push_back({ops::planning_context(arenas_.back(), groups)});
+    slots_.push_back({ops::planning_context(arenas_.back(), groups, most_ep_rows)});
   }
 }
 

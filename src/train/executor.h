@@ -23,7 +23,9 @@ struct Slot {
 // Slots that only measure.
 class PlanningSlots {
  public:
-  PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups);
+  // most_ep_rows as in ops::Context.
+  PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                int64_t most_ep_rows = 0);
   std::span<Slot> slots() { return slots_; }
   int64_t most_bytes() const;  // that one of them took
 

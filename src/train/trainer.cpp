@@ -102,7 +102,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       embedding_ranks_(make_embedding_group(spec_, groups)),
       num_trained_mtp_(spec_.num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
-      routers_(std::make_unique<StepRouters>(spec_, options, device)),
+      routers_(std::make_unique<StepRouters>(spec_, options, groups, device)),
       copied_gradients_(std::make_unique<CopiedGradients>(chunks_, groups.tp)),
       parts_(list_gradient_parts(policy, spec_, min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {
@@ -304,7 +304,7 @@ std::vector<TokenScores> Trainer::compute_log_probs(const StageDecoders& decoder
   const auto operations =
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), std::ssize(assignment.mine));
   const size_t num_slots = count_slots(operations);
-  reserve_for_scoring(work, num_slots);
+  reserve_for_scoring(work, assignment, num_slots);
   std::string mine;  // all scores of this replica's microbatches, one after another
   {
     const tensor::ArenaScope scope(arena_);

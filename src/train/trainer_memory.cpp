@@ -54,6 +54,12 @@ int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> i
   return num_tokens;
 }
 
+int64_t count_most_tokens(std::span<const Sample> samples, const Bins& microbatches) {
+  int64_t most = 0;
+  for (const auto& indices : microbatches) most = std::max(most, count_tokens(samples, indices));
+  return most;
+}
+
 constexpr int64_t kSlotAlignment = 256;  // arenas of devices align to it
 
 int64_t bytes_of_slots(int64_t slot_bytes, size_t num_slots) {
@@ -118,14 +124,25 @@ int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::Parame
   int64_t bytes = 0;
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
     const std::vector<int64_t> all = all_indices(samples);
-    bytes =
-        std::max(bytes, measure_scoring({chunks, head_options_, samples, {&all, 1}},
-                                        groups_.pp.rank(), shape(chunks.size()), device_, groups_));
+    const int64_t rows = most_ep_rows(count_tokens(samples, all));
+    bytes = std::max(bytes,
+                     measure_scoring({chunks, head_options_, samples, {&all, 1}}, groups_.pp.rank(),
+                                     shape(chunks.size()), device_, groups_, rows));
   }
   // As many as of any number of microbatches.
   const size_t num_slots = count_slots(
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), 4 * groups_.pp.size()));
   return bytes_of_slots(bytes, num_slots);
+}
+
+// Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
+// so that nobody has to ask. The tp and cp ranks of a replica have its tokens between them.
+int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
+  const int64_t ranks = groups_.ep.size();
+  const int64_t of_replica = int64_t{groups_.tp.size()} * groups_.cp.size();
+  const bool is_aligned = ranks % of_replica == 0 || of_replica % ranks == 0;
+  const int64_t replicas = (ranks + of_replica - 1) / of_replica + (is_aligned ? 0 : 1);
+  return replicas * std::max(num_tokens, most_tokens_);
 }
 
 // The slots of a step, or of a scoring pass: equal shares of the arena, or all of it.
@@ -154,7 +171,8 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
       static_cast<size_t>(round_up_microbatches(pipeline, 1)));
   microbatches[0].assign(indices.begin(), indices.end());
   const auto operations = list_operations(groups_.pp.rank(), pipeline, std::ssize(microbatches));
-  PlanningSlots plan(count_slots(operations), device_, groups_);
+  PlanningSlots plan(count_slots(operations), device_, groups_,
+                     most_ep_rows(count_tokens(samples, indices)));
   const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
   MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
   mtp.metrics.assign(static_cast<size_t>(num_trained_mtp_), metrics);
@@ -227,6 +245,7 @@ model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> sampl
 
 // Without a plan the arena grows to what this rank's largest microbatches take.
 void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
+  most_tokens_ = count_most_tokens(samples, assignment.microbatches);
   if (is_planned_) return;
   int64_t bytes = 0;
   for (const auto& indices : assignment.mine)
@@ -234,12 +253,15 @@ void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment
   arena_.reserve(std::max(bytes_of_slots(bytes, num_slots_), measure_update()));
 }
 
-void Trainer::reserve_for_scoring(const ScoringWork& work, size_t num_slots) {
+void Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
+                                  size_t num_slots) {
+  most_tokens_ = count_most_tokens(work.samples, assignment.microbatches);
   int64_t bytes = 0;
   for (const auto& indices : work.microbatches) {
     const int64_t needed =
         measure_scoring({work.chunks, work.head, work.samples, {&indices, 1}}, groups_.pp.rank(),
-                        shape(work.chunks.size()), device_, groups_);
+                        shape(work.chunks.size()), device_, groups_,
+                        most_ep_rows(count_tokens(work.samples, indices)));
     if (is_planned_)
       check_fits(needed, share_of_slots(arena_.capacity_bytes(), num_slots),
                  count_tokens(work.samples, indices), indices.size());

@@ -142,8 +142,9 @@ class Trainer {
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
                               std::span<const int64_t> indices) const;
+  int64_t most_ep_rows(int64_t num_tokens) const;
   void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
-  void reserve_for_scoring(const ScoringWork& work, size_t num_slots);
+  void reserve_for_scoring(const ScoringWork& work, const Assignment& assignment, size_t num_slots);
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
@@ -173,6 +174,7 @@ class Trainer {
   tensor::Tensor embedding_, embedding_gradient_;  // of these
   bool is_planned_ = false;                        // the arena's size is final
   model::KeepPlan keep_ = {};
+  int64_t most_tokens_ = 0;  // of the microbatches of all ranks, in the last step or scoring
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::unique_ptr<StepRouters> routers_;
