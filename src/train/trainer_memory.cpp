@@ -8,6 +8,7 @@
 #include "scoring.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/ops/policy_loss.h"
 #include "step_routers.h"
 
@@ -60,6 +61,9 @@ int64_t default_max_logits_bytes(tensor::Device device) {
 void Trainer::borrow_memory(Tensor memory) {
   arena_.borrow(memory);
   is_planned_ = true;
+  double least[1] = {-static_cast<double>(arena_.capacity_bytes())};
+  dist::all_reduce_max(host_, least);
+  planned_bytes_ = static_cast<int64_t>(-least[0]);
 }
 
 void Trainer::limit_logits(int64_t max_logits_bytes) {
@@ -145,13 +149,13 @@ std::optional<model::KeepPlan> Trainer::fixed_keep() const {
 }
 
 void Trainer::check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const {
-  if (bytes <= arena_.capacity_bytes()) return;
+  if (bytes <= planned_bytes_) return;
   throw Error(
       ErrorCode::kEnvironment,
       fmt::format("the activations of a microbatch of {} tokens in {} samples take {}, and {} were "
                   "planned",
                   num_tokens, num_samples, format_bytes(static_cast<double>(bytes)),
-                  format_bytes(static_cast<double>(arena_.capacity_bytes()))),
+                  format_bytes(static_cast<double>(planned_bytes_))),
       "lower train.max_tokens_per_gpu or the longest response, or raise "
       "rollout.mem_fraction_static",
       "train.max_tokens_per_gpu");
@@ -170,7 +174,7 @@ model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
   // many rows as the first, which has the most.
   const int64_t ranks = groups_.tp.size(), own_rows = (num_tokens + ranks - 1) / ranks;
   return model::choose_keep(decoder_.local_spec(), decoder_.stage(), device_,
-                            {own_rows, num_tokens}, arena_.capacity_bytes() - needed);
+                            {own_rows, num_tokens}, planned_bytes_ - needed);
 }
 
 // Without a plan the arena grows to what this rank's largest microbatch takes.

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "model/random_model.h"
+#include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/dist/thread_ranks.h"
 #include "slimexx/model/blocks/dense_mlp.h"
@@ -238,6 +240,41 @@ TEST(RowParallel, HeadAndSamplingMergeLeavesAlike) {
     EXPECT_EQ(one.first, sampled_log_probs);
     EXPECT_EQ(many, one);
   }
+}
+
+// The error names config.json's key and says what does not divide.
+TEST(RowParallel, SizesThatDoNotDivideAreRefused) {
+  const auto expect_refused = [](const auto& make, const std::string& what) {
+    try {
+      make();
+      ADD_FAILURE() << "accepted: " << what;
+    } catch (const Error& error) {
+      EXPECT_NE(error.message().find(what), std::string::npos) << error.message();
+    }
+  };
+  const GqaSpec gqa{.hidden_size = 64, .num_heads = 12, .num_kv_heads = 4, .head_dim = 8};
+  expect_refused([&] { narrow(gqa, {.tp = 8}); },
+                 "num_attention_heads 12 % tensor_model_parallel_size 8 = 4");
+  expect_refused([&] { narrow(gqa, {.tp = 3}); },
+                 "num_key_value_heads 4 % tensor_model_parallel_size 3 = 1");
+  expect_refused([&] { narrow(gqa, {.tp = 6}); },
+                 "tensor_model_parallel_size 6 % num_key_value_heads 4 = 2");
+  expect_refused([] { narrow(DenseMlpSpec{.intermediate_size = 22}, {.tp = 4}); },
+                 "intermediate_size 22 % tensor_model_parallel_size 4 = 2");
+  expect_refused([] { narrow(MlaSpec{.num_heads = 6}, {.tp = 4}); },
+                 "num_attention_heads 6 % tensor_model_parallel_size 4 = 2");
+  const ModelSpec spec = random_spec("qwen3",
+                                     {.vocab_size = 30,
+                                      .hidden_size = 32,
+                                      .intermediate_size = 48,
+                                      .head_dim = 8,
+                                      .max_positions = 16,
+                                      .num_heads = 8},
+                                     0.1);
+  expect_refused([&] { narrow(spec, {.tp = 4}); },
+                 "vocab_size 30 % tensor_model_parallel_size 4 = 2");
+  expect_refused([&] { Decoder(spec, {}, 8, whole_model(spec), {.tp = 2}, 4); },
+                 "sums of 4 leaves on 2 tensor-parallel ranks");
 }
 
 }  // namespace

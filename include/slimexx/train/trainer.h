@@ -95,7 +95,9 @@ class Trainer {
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
   // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
-  // Without this call the arena grows with the microbatches, and auto keeps everything.
+  // Without this call the arena grows with the microbatches, and auto keeps everything. Collective:
+  // all ranks keep what fits in the least that any of them has, since backward calls collectives
+  // where it computes again.
   void borrow_memory(tensor::Tensor memory);
   // Replaces what the options say. Another limit changes how many rows of logits make one chunk,
   // and with that the last bits of the head's gradient.
@@ -145,7 +147,8 @@ class Trainer {
   tensor::Device device_;
   model::ModelParameters weights_, gradients_;
   tensor::Arena arena_;
-  bool is_planned_ = false;  // the arena's size is final
+  bool is_planned_ = false;    // the arena's size is final
+  int64_t planned_bytes_ = 0;  // the least of all ranks
   model::KeepPlan keep_ = {};
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
