@@ -1,9 +1,11 @@
 // Times latent attention in the sizes of GLM-4.7-Flash (20 heads) and DeepSeek (128): the latent
-// forward of training, the backward by head, the products of heads, and decodes over pages.
+// forward of training, the backward by head, the products of heads, and decodes over pages; and
+// those of GLM-5 (64 heads), whose queries see 2048 keys each.
 //   latent_attention_bench [repeats]
 // FLOPs of the forward are those of the latent form, of the backward 2.5 times the expanded
 // forward's, both halved by causality, whatever the kernels recompute. A decode's bytes are the
-// latent rows that it reads, beside a copy's read and write.
+// latent rows that it reads, beside a copy's read and write. Where queries see chosen keys, pairs
+// are those of a query and a key that it sees.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "bench/kernels/flushed_timing.h"
@@ -43,17 +46,45 @@ struct Packed {
   std::vector<int32_t> cu{0};
   double pairs = 0;  // of a query and a key, of all sequences
   int longest = 0;
-  explicit Packed(const std::vector<int>& lengths) {
+  explicit Packed(const std::vector<int>& lengths, int most_keys = INT32_MAX) {
     for (const int n : lengths) {
+      const double k = std::min(n, most_keys);
       cu.push_back(cu.back() + n);
-      pairs += 0.5 * n * n;
+      pairs += n * k - 0.5 * k * k;
       longest = std::max(longest, n);
     }
   }
 };
 
-void time_forward(int heads, const std::vector<int>& lengths, int repeats) {
-  const Packed packed(lengths);
+// For the queries at `positions`, up to `k` keys each, drawn from equal parts of all up to their
+// own.
+DeviceArray<int32_t> draw_lists(const std::vector<int>& positions, int k) {
+  std::vector<int32_t> lists(positions.size() * static_cast<size_t>(k), -1);
+  std::mt19937_64 random(11);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const int64_t keys = positions[i] + 1, count = std::min<int64_t>(k, keys);
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t begin = keys * j / count, end = keys * (j + 1) / count;
+      lists[i * static_cast<size_t>(k) + static_cast<size_t>(j)] =
+          static_cast<int32_t>(begin + static_cast<int64_t>(random() % uint64_t(end - begin)));
+    }
+  }
+  return upload(lists);
+}
+std::vector<int> positions_of(const std::vector<int>& lengths) {
+  std::vector<int> positions;
+  for (const int n : lengths)
+    for (int i = 0; i < n; ++i) positions.push_back(i);
+  return positions;
+}
+std::string name_lists(int k) {
+  return k > 0 ? ", " + std::to_string(k) + " keys each" : std::string();
+}
+
+// `list`: keys that a query sees; 0: all.
+void time_forward(int heads, const std::vector<int>& lengths, int repeats, int list = 0) {
+  const Packed packed(lengths, list > 0 ? list : INT32_MAX);
+  const DeviceArray<int32_t> lists = draw_lists(positions_of(lengths), std::max(list, 1));
   const int64_t tokens = packed.cu.back();
   DeviceArray<Bf16> q(tokens * heads * kWidth), keys(tokens * kWidth),
       out(tokens * heads * kValues);
@@ -67,18 +98,21 @@ void time_forward(int heads, const std::vector<int>& lengths, int repeats) {
   f.cu_seqlens = cu.data();
   f.tokens = tokens, f.query_heads = heads, f.value_dim = kValues, f.rotary_dim = kRotary;
   f.runs.whole = {static_cast<int64_t>(lengths.size()), packed.longest, packed.longest};
+  f.selected = list > 0 ? lists.data() : nullptr, f.list_width = list;
   f.scale = 1.0f / 16;
   f.workspace_bytes = latent_attention_forward_workspace(f);
   DeviceArray<uint8_t> workspace(static_cast<int64_t>(f.workspace_bytes));
   f.workspace = workspace.data();
   const double us = median_us(repeats, [&] { SLX_CUDA(latent_attention_forward(f, nullptr)); });
   const double rate = 2.0 * heads * packed.pairs * (kWidth + kValues) / us * 1e-6;
-  std::printf("latent forward, %d heads, %zu x %d: %.1f us, %.0f TFLOP/s\n", heads, lengths.size(),
-              lengths[0], us, rate);
+  std::printf("latent forward, %d heads, %zu x %d%s: %.1f us, %.0f TFLOP/s\n", heads,
+              lengths.size(), lengths[0], name_lists(list).c_str(), us, rate);
 }
 
-void time_backward(int heads, int dim, int values, const std::vector<int>& lengths, int repeats) {
-  const Packed packed(lengths);
+void time_backward(int heads, int dim, int values, const std::vector<int>& lengths, int repeats,
+                   int list = 0) {
+  const Packed packed(lengths, list > 0 ? list : INT32_MAX);
+  const DeviceArray<int32_t> lists = draw_lists(positions_of(lengths), std::max(list, 1));
   const int64_t tokens = packed.cu.back(), row = int64_t{heads} * dim,
                 value_row = int64_t{heads} * values;
   DeviceArray<Bf16> q(tokens * row), k(tokens * row), v(tokens * value_row),
@@ -98,13 +132,14 @@ void time_backward(int heads, int dim, int values, const std::vector<int>& lengt
   b.tokens = tokens, b.sequences = static_cast<int64_t>(lengths.size());
   b.query_heads = b.kv_heads = heads, b.head_dim = dim, b.value_dim = values;
   b.max_len = packed.longest, b.scale = 1e-3f;
+  b.selected = list > 0 ? lists.data() : nullptr, b.list_width = list;
   b.workspace_bytes = attention_backward_workspace(b);
   DeviceArray<uint8_t> workspace(static_cast<int64_t>(b.workspace_bytes));
   b.workspace = workspace.data();
   const double us = median_us(repeats, [&] { SLX_CUDA(attention_backward(b, nullptr)); });
   const double rate = 2.5 * 2.0 * heads * packed.pairs * (dim + values) / us * 1e-6;
-  std::printf("backward by head, %d heads of %d and %d, %zu x %d: %.1f us, %.0f TFLOP/s\n", heads,
-              dim, values, lengths.size(), lengths[0], us, rate);
+  std::printf("backward by head, %d heads of %d and %d, %zu x %d%s: %.1f us, %.0f TFLOP/s\n", heads,
+              dim, values, lengths.size(), lengths[0], name_lists(list).c_str(), us, rate);
 }
 
 // TB/s of read and write together.
@@ -119,7 +154,7 @@ double time_copy(int repeats) {
   return rate;
 }
 
-void time_decode(int heads, int sequences, int keys_each, double copy, int repeats) {
+void time_decode(int heads, int sequences, int keys_each, double copy, int repeats, int list = 0) {
   constexpr int kPage = 64;
   const int width = (keys_each + kPage - 1) / kPage, pages = width * sequences;
   std::vector<int32_t> cu(static_cast<size_t>(sequences) + 1), table(static_cast<size_t>(pages)),
@@ -143,13 +178,17 @@ void time_decode(int heads, int sequences, int keys_each, double copy, int repea
   f.runs =
       choose_attention_runs({sequences, 1, keys_each}, sequences, latent_group(heads), INT32_MAX);
   f.scale = 1.0f / 16;
+  const DeviceArray<int32_t> lists = draw_lists(
+      std::vector<int>(static_cast<size_t>(sequences), keys_each - 1), std::max(list, 1));
+  f.selected = list > 0 ? lists.data() : nullptr, f.list_width = list;
   f.workspace_bytes = latent_attention_forward_workspace(f);
   DeviceArray<uint8_t> workspace(static_cast<int64_t>(f.workspace_bytes));
   f.workspace = workspace.data();
   const double us = median_us(repeats, [&] { SLX_CUDA(latent_attention_forward(f, nullptr)); });
-  const double rate = 2.0 * sequences * double(keys_each) * kWidth / us * 1e-6;
-  std::printf("latent decode, %d heads, %d x %d keys: %.1f us, %.2f TB/s, %.0f %% of copy\n", heads,
-              sequences, keys_each, us, rate, 100 * rate / copy);
+  const int read = list > 0 ? std::min(list, keys_each) : keys_each;
+  const double rate = 2.0 * sequences * double(read) * kWidth / us * 1e-6;
+  std::printf("latent decode, %d heads, %d x %d keys%s: %.1f us, %.2f TB/s, %.0f %% of copy\n",
+              heads, sequences, keys_each, name_lists(list).c_str(), us, rate, 100 * rate / copy);
 }
 
 void time_products(int heads, int64_t tokens, int repeats) {
@@ -203,5 +242,11 @@ int main(int argc, char** argv) {
     time_decode(heads, 256, 2048, copy, repeats);
   }
   time_decode(20, 1, 1536, copy, repeats);
+  time_forward(64, {8192}, repeats, 2048);
+  time_forward(64, std::vector<int>(4, 2048), repeats, 2048);
+  time_forward(16, {8192}, repeats, 2048);
+  time_backward(64, 256, 256, {8192}, repeats, 2048);
+  time_backward(64, 256, 256, {8192}, repeats);
+  for (const int sequences : {1, 32, 128}) time_decode(64, sequences, 32768, copy, repeats, 2048);
   for (const int64_t tokens : {1, 256, 8192}) time_products(20, tokens, repeats);
 }

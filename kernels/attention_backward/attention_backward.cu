@@ -44,9 +44,22 @@ bool has_heads(const AttentionBackward& problem) {
          problem.query_heads % problem.kv_heads == 0;
 }
 
+// By the width: who asks for the workspace may have no lists yet.
+bool has_lists(const AttentionBackward& problem) { return problem.list_width > 0; }
+
+int64_t count_tile_pairs(const AttentionBackward& problem) {
+  return attention_gradient::first_tile_pair(problem.tokens, problem.sequences);
+}
+
+// Of both forms of the lists.
+int64_t count_seen_bytes(const AttentionBackward& problem) {
+  if (!has_lists(problem)) return 0;
+  return 2 * count_tile_pairs(problem) * kTile * static_cast<int64_t>(sizeof(uint2));
+}
+
 // Keys or values of more than 128 elements, or of different sizes: latent attention's, by head.
 bool is_wide(const AttentionBackward& problem) {
-  return problem.head_dim != problem.value_dim ||
+  return has_lists(problem) || problem.head_dim != problem.value_dim ||
          (problem.head_dim != 64 && problem.head_dim != 128);
 }
 
@@ -60,13 +73,14 @@ bool is_served(const AttentionBackward& problem) {
   return has_heads(problem) && has_served_sizes(problem) && problem.tokens >= 0 &&
          problem.sequences >= 0 && pad_tokens(problem) <= INT32_MAX / 2 &&
          pad_tokens(problem) / kBlockRows * problem.query_heads <= INT32_MAX / 4 &&
-         problem.max_len <= problem.tokens && problem.scale > 0.0f &&
-         problem.cu_seqlens != nullptr && problem.lse != nullptr &&
-         is_given(problem.q, problem.q_stride) && is_given(problem.k, problem.k_stride) &&
-         is_given(problem.v, problem.v_stride) && is_given(problem.out, problem.out_stride) &&
-         is_given(problem.dout, problem.dout_stride) && is_given(problem.dq, problem.dq_stride) &&
-         is_given(problem.dk, problem.dk_stride) && is_given(problem.dv, problem.dv_stride) &&
-         is_aligned(problem.workspace, 128) &&
+         problem.max_len <= problem.tokens && problem.scale > 0.0f && problem.list_width >= 0 &&
+         problem.list_width <= INT32_MAX / 2 &&
+         has_lists(problem) == (problem.selected != nullptr) && problem.cu_seqlens != nullptr &&
+         problem.lse != nullptr && is_given(problem.q, problem.q_stride) &&
+         is_given(problem.k, problem.k_stride) && is_given(problem.v, problem.v_stride) &&
+         is_given(problem.out, problem.out_stride) && is_given(problem.dout, problem.dout_stride) &&
+         is_given(problem.dq, problem.dq_stride) && is_given(problem.dk, problem.dk_stride) &&
+         is_given(problem.dv, problem.dv_stride) && is_aligned(problem.workspace, 128) &&
          problem.workspace_bytes >= attention_backward_workspace(problem);
 }
 
@@ -76,9 +90,15 @@ void lay_out_workspace(const AttentionBackward& problem, Problem& p) {
   p.walks = reinterpret_cast<int4*>(bytes + kCounterBytes);
   p.negative_lse = reinterpret_cast<float*>(bytes + kCounterBytes + count_walk_bytes(problem));
   p.delta = p.negative_lse + problem.query_heads * p.padded_tokens;
+  float* const rest = p.delta + problem.query_heads * p.padded_tokens;
+  if (has_lists(problem)) {
+    p.seen_keys = reinterpret_cast<uint2*>(rest);
+    p.seeing_queries = p.seen_keys + count_tile_pairs(problem) * kTile;
+    return;
+  }
   const int64_t partials = count_partials(problem);
   if (partials == 0) return;
-  p.partial_dk = p.delta + problem.query_heads * p.padded_tokens;
+  p.partial_dk = rest;
   p.partial_dv = p.partial_dk + partials;
 }
 
@@ -126,7 +146,14 @@ cudaError_t launch_wide(const Launch& launch, const AttentionBackward& problem, 
   const attention_gradient::WideOutputs outputs{static_cast<const uint16_t*>(problem.out),
                                                 static_cast<const uint16_t*>(problem.dout),
                                                 problem.out_stride, problem.dout_stride};
-  cudaError_t error = launch_wide_statistics(launch, outputs, stream);
+  cudaError_t error = cudaSuccess;
+  if (has_lists(problem)) {
+    error = launch_mark_seen_keys(launch,
+                                  {problem.selected, static_cast<int>(problem.list_width),
+                                   static_cast<int>(divide_up(problem.max_len, kTile))},
+                                  stream);
+  }
+  if (error == cudaSuccess) error = launch_wide_statistics(launch, outputs, stream);
   if (error == cudaSuccess) error = launch_wide_query_gradients(launch, sm_count, stream);
   if (error == cudaSuccess) error = launch_wide_key_gradients(launch, sm_count, stream);
   return error;
@@ -136,7 +163,8 @@ cudaError_t launch_wide(const Launch& launch, const AttentionBackward& problem, 
 
 size_t attention_backward_workspace(const AttentionBackward& problem) {
   if (!has_heads(problem)) return 0;
-  return static_cast<size_t>(kCounterBytes + count_walk_bytes(problem)) +
+  return static_cast<size_t>(kCounterBytes + count_walk_bytes(problem) +
+                             count_seen_bytes(problem)) +
          sizeof(float) * static_cast<size_t>(2 * problem.query_heads * pad_tokens(problem) +
                                              2 * count_partials(problem));
 }

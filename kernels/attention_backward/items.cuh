@@ -35,6 +35,13 @@ __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int
   return true;
 }
 
+// Of a tile of queries and one of keys up to it, in the item's sequence: the number of their pair.
+__device__ __forceinline__ int64_t find_tile_pair(const Item& item, int queries, int keys) {
+  const int sequence = item.padded / kBlockRows - item.first_token / kBlockRows;  // padded_start
+  return first_tile_pair(item.first_token, sequence) +
+         static_cast<int64_t>(queries) * (queries + 1) / 2 + keys;
+}
+
 struct ItemQueue : SlotQueue {
   // One thread; `consumer_warps` arrive once each per item.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {

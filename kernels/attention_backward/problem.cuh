@@ -53,6 +53,11 @@ struct Problem {
   // blocks is that of queries r - 1 from the front, and of keys r - 1 from the back.
   int4* walks;
   Counters* counters;
+  // Where queries have lists of their keys (seen_keys.cu), kTile rows of 64 bits for every pair of
+  // a tile of queries and a tile of keys up to it (find_tile_pair): the keys that the row's query
+  // sees, and the queries that see the row's key. Null: every query sees all keys up to its own.
+  uint2* seen_keys;
+  uint2* seeing_queries;
 };
 
 struct Launch {
@@ -66,6 +71,14 @@ __host__ __device__ inline int64_t padded_start(int64_t first_token, int64_t seq
   return (first_token + sequence * kBlockRows) / kBlockRows * kBlockRows;
 }
 
+// The first of a sequence's pairs of tiles. Far enough apart for (t^2 + t) / 2 of them, t the tiles
+// of the sequence: with x tokens / kTile before it and d of its own, t < d + 1, and the next one's
+// is at least (d + 1) (d + 2) / 2 more. A bound by tokens and sequences alone, like padded_start:
+// what is planned for the fullest batches must hold for all.
+__host__ __device__ inline int64_t first_tile_pair(int64_t first_token, int64_t sequence) {
+  return first_token * (first_token + 3 * kTile) / (2 * kTile * kTile) + 2 * sequence;
+}
+
 // The forward's result and its gradient, [tokens, heads, value_dim].
 struct WideOutputs {
   const uint16_t* out;
@@ -73,11 +86,19 @@ struct WideOutputs {
   int64_t out_stride, dout_stride;
 };
 
+// Each query's keys: [tokens, width], positions in its sequence, ascending.
+struct KeyLists {
+  const int32_t* selected;
+  int width;
+  int tiles;  // of kTile keys, of the longest sequence
+};
+
 cudaError_t launch_list_walks(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_wide_statistics(const Launch& launch, const WideOutputs& outputs,
                                    cudaStream_t stream);
+cudaError_t launch_mark_seen_keys(const Launch& launch, const KeyLists& lists, cudaStream_t stream);
 cudaError_t launch_wide_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_wide_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_sum_parts(const Launch& launch, cudaStream_t stream);

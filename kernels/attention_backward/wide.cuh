@@ -126,6 +126,54 @@ __device__ __forceinline__ void store_rows(const Item& item, const float (&x)[kD
   }
 }
 
+// Which columns of a tile the thread's two rows see, where queries have lists of their keys: rows
+// of Problem::seen_keys or seeing_queries. Otherwise nothing.
+template <bool kListed>
+struct SeenColumns {
+  const uint2* next = nullptr;  // of the thread's first row
+  int step = 0, growth = 0;     // from tile to tile: pairs, and their increase
+  uint2 rows[2];
+
+  // The item's queries, from the first keys on.
+  __device__ __forceinline__ void begin_keys(const Problem& problem, const Item& item) {
+    next = problem.seen_keys + find_tile_pair(item, item.block, 0) * kTile + row_of_thread();
+    step = 1;
+  }
+  // The item's keys, from the queries at the same place on.
+  __device__ __forceinline__ void begin_queries(const Problem& problem, const Item& item) {
+    next = problem.seeing_queries + find_tile_pair(item, item.block, item.block) * kTile +
+           row_of_thread();
+    step = item.block + 1;
+    growth = 1;
+  }
+  __device__ __forceinline__ void read_next() {
+    rows[0] = next[0];
+    rows[1] = next[8];
+    next += static_cast<int64_t>(step) * kTile;
+    step += growth;
+  }
+  // Before the first has(), and long after read_next(): the thread's columns come to the front.
+  __device__ __forceinline__ void align() {
+    const int first = 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+    for (uint2& row : rows) {
+      row.x >>= first;
+      row.y >>= first;
+    }
+  }
+  // Row i and column 8 j + c of the thread's.
+  __device__ __forceinline__ bool has(int i, int j, int c) const {
+    return ((j < 4 ? rows[i].x : rows[i].y) >> (j % 4 * 8 + c) & 1u) != 0;
+  }
+};
+template <>
+struct SeenColumns<false> {
+  __device__ __forceinline__ void begin_keys(const Problem&, const Item&) {}
+  __device__ __forceinline__ void begin_queries(const Problem&, const Item&) {}
+  __device__ __forceinline__ void read_next() {}
+  __device__ __forceinline__ void align() {}
+};
+
 // The item's own rows of two tensors, and the parity of their barriers.
 struct OwnRows {
   uint32_t shared;

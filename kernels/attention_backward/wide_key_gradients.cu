@@ -22,11 +22,13 @@ __device__ __forceinline__ uint32_t statistics(uint32_t shared, uint32_t stage, 
          threadIdx.x % 4 * 8;
 }
 
-// S^T becomes P^T. On the diagonal keys after a query have none.
+// S^T becomes P^T. Keys after a query, on the diagonal, have none; with lists, those not seen.
+template <bool kListed>
 __device__ __forceinline__ void weigh(float (&s)[32], uint32_t (&p)[16], uint32_t offsets, float c,
-                                      bool diagonal) {
+                                      bool diagonal, SeenColumns<kListed>& seen) {
   const int lane = threadIdx.x % 32;
   const int key = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 4 - 2 * (lane % 4);
+  seen.align();
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     const float2 offset = read_pair(offsets + j * 32);
@@ -34,8 +36,13 @@ __device__ __forceinline__ void weigh(float (&s)[32], uint32_t (&p)[16], uint32_
     for (int i = 0; i < 2; ++i) {
       float low = exp2_approx(__fmaf_rn(s[4 * j + 2 * i], c, offset.x));
       float high = exp2_approx(__fmaf_rn(s[4 * j + 2 * i + 1], c, offset.y));
-      if (diagonal && 8 * j < key + i * 8) low = 0.0f;
-      if (diagonal && 8 * j + 1 < key + i * 8) high = 0.0f;
+      if constexpr (kListed) {
+        low = seen.has(i, j, 0) ? low : 0.0f;
+        high = seen.has(i, j, 1) ? high : 0.0f;
+      } else {
+        if (diagonal && 8 * j < key + i * 8) low = 0.0f;
+        if (diagonal && 8 * j + 1 < key + i * 8) high = 0.0f;
+      }
       p[2 * j + i] = pack_bf16(low, high);
     }
   }
@@ -57,10 +64,11 @@ __device__ __forceinline__ void differentiate(uint32_t (&p)[16], const float (&d
 }
 
 // Warpgroup 0: dV. Warpgroup 1: dK. `count` tiles of queries, the first on the diagonal.
-template <int kGroup>
+template <int kGroup, bool kListed>
 __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
                                      TileReader<Shared>& tiles, Exchange& exchange,
-                                     float (&sum)[kDim / 2], int count) {
+                                     SeenColumns<kListed>& seen, float (&sum)[kDim / 2],
+                                     int count) {
   float s[32];
   uint32_t p[16];
 #pragma unroll
@@ -70,6 +78,7 @@ __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
   const auto issue_next = [&] {
     tiles.await_next();
     issue_scores(s, rows, kGroup == 0 ? tiles.next_first() : tiles.next_second());
+    if (kGroup == 0) seen.read_next();
   };
   issue_next();
   tiles.begin();
@@ -82,7 +91,7 @@ __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
     const bool last = tile + 1 == count;
     if (last) release(shared + Shared::kRowsEmptyAt);
     if constexpr (kGroup == 0) {
-      weigh(s, p, statistics(shared, tiles.stage, 0), problem.c, tile == 0);
+      weigh(s, p, statistics(shared, tiles.stage, 0), problem.c, tile == 0, seen);
       exchange.write(p);
       issue_sum(sum, p, tiles.second());
     } else {
@@ -99,7 +108,7 @@ __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
   tiles.release_current();
 }
 
-template <int kGroup>
+template <int kGroup, bool kListed>
 __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t shared) {
   TileReader<Shared> tiles{shared};
   Exchange exchange{shared};
@@ -108,7 +117,10 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   float sum[kDim / 2];
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     wait(shared + Shared::kRowsFullAt, items.item_parity());
-    walk<kGroup>(problem, shared, tiles, exchange, sum, divide_up(item.length, kTile) - item.block);
+    SeenColumns<kListed> seen;
+    if (kGroup == 0) seen.begin_queries(problem, item);
+    walk<kGroup>(problem, shared, tiles, exchange, seen, sum,
+                 divide_up(item.length, kTile) - item.block);
     item = items.read();
     if constexpr (kGroup == 0) {
       store_rows(item, sum, problem.dv, problem.dv_stride, problem.value_dim, 1.0f);
@@ -155,6 +167,7 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   items.put(item);
 }
 
+template <bool kListed>
 __global__ void __launch_bounds__(kThreads, 1)
     compute_wide_key_gradients(const __grid_constant__ Problem problem,
                                const __grid_constant__ CUtensorMap q_map,
@@ -180,9 +193,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     grow_registers<240>();
     if (group == 0) {
-      compute_items<0>(problem, shared);
+      compute_items<0, kListed>(problem, shared);
     } else {
-      compute_items<1>(problem, shared);
+      compute_items<1, kListed>(problem, shared);
     }
   }
 }
@@ -193,8 +206,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 cudaError_t launch_wide_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.query_heads * 2;
-  return launch_kernel(wide::compute_wide_key_gradients, wide::Shared::kBytes, items, sm_count,
-                       stream, p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map);
+  const auto kernel = p.seeing_queries != nullptr ? wide::compute_wide_key_gradients<true>
+                                                  : wide::compute_wide_key_gradients<false>;
+  return launch_kernel(kernel, wide::Shared::kBytes, items, sm_count, stream, p, launch.q_map,
+                       launch.k_map, launch.v_map, launch.dout_map);
 }
 
 }  // namespace slimexx::kernels::attention_gradient

@@ -10,11 +10,14 @@ namespace slimexx::kernels::attention_gradient {
 namespace wide {
 namespace {
 
-// S becomes P. On the diagonal keys after a query have none.
+// S becomes P. Keys after a query, on the diagonal, have none; with lists, those not seen.
+template <bool kListed>
 __device__ __forceinline__ void weigh(const float (&s)[32], uint32_t (&p)[16],
-                                      const float (&offset)[2], float c, bool diagonal) {
+                                      const float (&offset)[2], float c, bool diagonal,
+                                      SeenColumns<kListed>& seen) {
   const int lane = threadIdx.x % 32;
   const int query = static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 4 - 2 * (lane % 4);
+  seen.align();
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
 #pragma unroll
@@ -22,8 +25,13 @@ __device__ __forceinline__ void weigh(const float (&s)[32], uint32_t (&p)[16],
       const int at = 4 * j + 2 * i;
       float low = exp2_approx(__fmaf_rn(s[at], c, offset[i]));
       float high = exp2_approx(__fmaf_rn(s[at + 1], c, offset[i]));
-      if (diagonal && 8 * j > query + i * 8) low = 0.0f;
-      if (diagonal && 8 * j + 1 > query + i * 8) high = 0.0f;
+      if constexpr (kListed) {
+        low = seen.has(i, j, 0) ? low : 0.0f;
+        high = seen.has(i, j, 1) ? high : 0.0f;
+      } else {
+        if (diagonal && 8 * j > query + i * 8) low = 0.0f;
+        if (diagonal && 8 * j + 1 > query + i * 8) high = 0.0f;
+      }
       p[2 * j + i] = pack_bf16(low, high);
     }
   }
@@ -56,19 +64,22 @@ __device__ __forceinline__ void await_scores(float (&s)[32]) {
 }
 
 // `count` tiles of keys, the last on the diagonal.
+template <bool kListed>
 __device__ __forceinline__ void walk_weights(const Problem& problem, uint32_t shared,
                                              TileReader<Shared>& tiles, Exchange& exchange,
-                                             const float (&offset)[2], int count) {
+                                             const float (&offset)[2], SeenColumns<kListed>& seen,
+                                             int count) {
   float s[32];
   uint32_t p[16];
   for (int tile = 0; tile < count; ++tile) {
     tiles.await_next();
     issue_scores(s, shared, tiles.next_first());
+    seen.read_next();
     await_scores(s);
     tiles.drop_next();
     const bool last = tile + 1 == count;
     if (last) release(shared + Shared::kRowsEmptyAt);
-    weigh(s, p, offset, problem.c, last);
+    weigh(s, p, offset, problem.c, last, seen);
     exchange.write(p);
   }
 }
@@ -106,7 +117,7 @@ __device__ __forceinline__ void walk_gradients(uint32_t shared, TileReader<Share
   tiles.release_current();
 }
 
-template <int kGroup>
+template <int kGroup, bool kListed>
 __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t shared) {
   TileReader<Shared> tiles{shared};
   Exchange exchange{shared};
@@ -118,7 +129,9 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
     read_statistics<kGroup>(problem, item, statistic);
     wait(shared + Shared::kRowsFullAt, items.item_parity());
     if constexpr (kGroup == 0) {
-      walk_weights(problem, shared, tiles, exchange, statistic, item.block + 1);
+      SeenColumns<kListed> seen;
+      seen.begin_keys(problem, item);
+      walk_weights(problem, shared, tiles, exchange, statistic, seen, item.block + 1);
     } else {
       walk_gradients(shared, tiles, exchange, statistic, dq, item.block + 1);
       store_rows(items.read(), dq, problem.dq, problem.dq_stride, problem.head_dim, problem.scale);
@@ -157,6 +170,7 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   items.put(item);
 }
 
+template <bool kListed>
 __global__ void __launch_bounds__(kThreads, 1)
     compute_wide_query_gradients(const __grid_constant__ Problem problem,
                                  const __grid_constant__ CUtensorMap q_map,
@@ -182,9 +196,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     grow_registers<240>();
     if (group == 0) {
-      compute_items<0>(problem, shared);
+      compute_items<0, kListed>(problem, shared);
     } else {
-      compute_items<1>(problem, shared);
+      compute_items<1, kListed>(problem, shared);
     }
   }
 }
@@ -195,8 +209,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 cudaError_t launch_wide_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.query_heads * 2;
-  return launch_kernel(wide::compute_wide_query_gradients, wide::Shared::kBytes, items, sm_count,
-                       stream, p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map);
+  const auto kernel = p.seen_keys != nullptr ? wide::compute_wide_query_gradients<true>
+                                             : wide::compute_wide_query_gradients<false>;
+  return launch_kernel(kernel, wide::Shared::kBytes, items, sm_count, stream, p, launch.q_map,
+                       launch.k_map, launch.v_map, launch.dout_map);
 }
 
 }  // namespace slimexx::kernels::attention_gradient

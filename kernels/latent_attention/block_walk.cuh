@@ -109,7 +109,7 @@ struct BlockWalk : Form {
       Decay decay;
       this->read_mail(decay);
       // Complete long since: the other warpgroup's scores needed them. This makes them visible.
-      for (int box = 0; box < kValueBoxes / 2; ++box) {
+      for (int box = 0; box < kValueBoxes / 2; box += Form::kFullBoxes) {
         wait(shared.full(at, kGroup * (kValueBoxes / 2) + box), stage_parity(at));
       }
       this->decay_output(decay);

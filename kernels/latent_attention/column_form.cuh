@@ -17,6 +17,7 @@ template <int kThisGroup, int kRows>
 struct ColumnForm {
   static constexpr int kGroup = kThisGroup;
   static constexpr int kOwnRows = kRows / 4;         // of a thread; the n-th: row_of(n)
+  static constexpr int kFullBoxes = 1;               // of a full barrier
   static constexpr bool kKeysComeLate = true;        // from memory, and read once
   static constexpr int kTiles = kValueBoxes / 2;     // of 64 values
   static constexpr int kSummed = (kRows + 15) / 16;  // rows of which a thread adds up a chain

@@ -20,8 +20,12 @@ constexpr size_t kCounterBytes = 256;  // the tile counter, alone in its cache l
 
 int64_t count_segments(int64_t keys) { return divide_up(keys, kLatentSegmentKeys); }
 
+// By the width: who asks for the workspace may have no lists yet.
+bool has_lists(const LatentAttentionForward& problem) { return problem.list_width > 0; }
+
 // Rows of partial results of all segments; of one segment there are none.
 int64_t count_partials(const LatentAttentionForward& problem) {
+  if (has_lists(problem)) return 0;
   const AttentionRuns& runs = problem.runs;
   const int64_t segments = count_segments(std::max(runs.few.max_key_len, runs.split.max_key_len));
   return segments <= 1 ? 0 : segments * problem.query_heads * runs.split_tokens;
@@ -32,7 +36,8 @@ size_t partial_bytes(const LatentAttentionForward& problem) {
 }
 
 size_t merged_bytes(const LatentAttentionForward& problem) {
-  if (count_segments(problem.runs.whole.max_key_len) <= 1) return 0;
+  const int64_t most = has_lists(problem) ? problem.list_width : problem.runs.whole.max_key_len;
+  if (count_segments(most) <= 1) return 0;
   return kMultiprocessors * kTileRows * kValues * sizeof(float);
 }
 
@@ -52,7 +57,9 @@ bool is_served(const LatentAttentionForward& p) {
          is_given(p.q) && is_given(p.keys, p.key_stride) && is_given(p.out, p.out_stride) &&
          (paged ? p.page_tokens >= 16 && (p.page_tokens & (p.page_tokens - 1)) == 0 &&
                       p.pages > 0 && p.pages * p.page_tokens <= INT32_MAX
-                : p.context_lens == nullptr);
+                : p.context_lens == nullptr) &&
+         p.list_width >= 0 && p.list_width <= INT32_MAX / 2 &&
+         has_lists(p) == (p.selected != nullptr);
 }
 
 // Sequences [first, first + run.sequences).
@@ -84,6 +91,9 @@ Launch describe(const LatentAttentionForward& problem, const AttentionRun& run, 
   bytes += kCounterBytes + merged_bytes(problem);
   p.partial_output = reinterpret_cast<float*>(bytes);
   p.partial_state = reinterpret_cast<float2*>(p.partial_output + count_partials(problem) * kValues);
+  launch.lists = {problem.selected, static_cast<int>(problem.list_width),
+                  static_cast<int>(problem.rotary_dim), static_cast<const uint16_t*>(problem.keys),
+                  problem.key_stride};
   launch.tokens = problem.tokens;
   launch.max_segments = static_cast<int>(count_segments(run.max_key_len));
   return launch;
@@ -121,6 +131,18 @@ cudaError_t launch_run(const LatentAttentionForward& problem, const AttentionRun
   return kernel(launch, stream);
 }
 
+// Queries with lists of their keys are served alike, however many a sequence has.
+cudaError_t launch_lists(const LatentAttentionForward& problem, cudaStream_t stream) {
+  const AttentionRuns& runs = problem.runs;
+  const auto longest = [&](int64_t AttentionRun::*length) {
+    return std::max({runs.few.*length, runs.split.*length, runs.whole.*length});
+  };
+  return launch_run(problem,
+                    {runs.num_sequences(), longest(&AttentionRun::max_query_len),
+                     longest(&AttentionRun::max_key_len)},
+                    0, latent_attention::launch_listed, stream);
+}
+
 }  // namespace
 
 size_t latent_attention_forward_workspace(const LatentAttentionForward& problem) {
@@ -134,6 +156,7 @@ cudaError_t latent_attention_forward(const LatentAttentionForward& problem, cuda
       is_given(problem.workspace);
   if (!is_served(problem) || !has_workspace) return cudaErrorInvalidValue;
   const AttentionRuns& runs = problem.runs;
+  if (has_lists(problem)) return launch_lists(problem, stream);
   const int64_t split_end = runs.few.sequences + runs.split.sequences;
   cudaError_t error =
       launch_run(problem, runs.whole, split_end, latent_attention::launch_whole, stream);

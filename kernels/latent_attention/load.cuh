@@ -14,6 +14,29 @@ struct Maps {
   const CUtensorMap& key_rotary;
 };
 
+// One warp.
+template <class Shared>
+struct QueryLoader {
+  const CUtensorMap& map;
+  const CUtensorMap& rotary_map;
+  Shared shared;
+  uint32_t item_count = 0;
+
+  __device__ __forceinline__ void load(const Item& item) {
+    wait(shared.queries_empty(), item_count % 2 ^ 1);
+    const int lane = threadIdx.x % 32;
+    if (lane == 0) arrive_expect_bytes(shared.queries_full(), Shared::kQueryBytes);
+    __syncwarp();
+    if (lane < kBoxes) {
+      const bool rotary = lane == kValueBoxes;
+      load_box_hinted(shared.queries() + lane * Shared::kQueryBoxBytes, rotary ? &rotary_map : &map,
+                      shared.queries_full(), rotary ? 0 : lane * kBoxColumns, item.row,
+                      kEvictFirst);
+    }
+    ++item_count;
+  }
+};
+
 template <class Shared>
 struct Loader {
   const attention::Problem& problem;
@@ -21,7 +44,6 @@ struct Loader {
   Shared shared;
   int first_part = 0, last_part = 3;  // of each block, that this warp loads
   uint32_t block_count = 0;           // of the launch's walk so far
-  uint32_t item_count = 0;
 
   // A block is copied in pieces of problem.box_rows keys (a page, or all 64): lane i copies every
   // (32 / pieces)-th box of piece i % pieces.
@@ -41,20 +63,6 @@ struct Loader {
     const int32_t page = problem.page_table[item.sequence * problem.page_table_stride +
                                             (position >> problem.page_shift)];
     return (page << problem.page_shift) + (position & ((1 << problem.page_shift) - 1));
-  }
-
-  __device__ __forceinline__ void load_queries(const Item& item) {
-    wait(shared.queries_empty(), item_count % 2 ^ 1);
-    const int lane = threadIdx.x % 32;
-    if (lane == 0) arrive_expect_bytes(shared.queries_full(), Shared::kQueryBytes);
-    __syncwarp();
-    if (lane < kBoxes) {
-      const bool rotary = lane == kValueBoxes;
-      load_box_hinted(shared.queries() + lane * Shared::kQueryBoxBytes,
-                      rotary ? &maps.query_rotary : &maps.query, shared.queries_full(),
-                      rotary ? 0 : lane * kBoxColumns, item.row, kEvictFirst);
-    }
-    ++item_count;
   }
 
   __device__ __forceinline__ void load_block(int row) {
@@ -94,6 +102,7 @@ template <bool kWhole, class Shared>
 __device__ __forceinline__ void load_items(const attention::Problem& problem, const Maps& maps,
                                            Shared shared) {
   Loader<Shared> loader{problem, maps, shared};
+  QueryLoader<Shared> queries{maps.query, maps.query_rotary, shared};
   ItemQueue items = shared.items();
   WorkCursor cursor;
   Item item;
@@ -105,7 +114,7 @@ __device__ __forceinline__ void load_items(const attention::Problem& problem, co
       if (kWhole && threadIdx.x == 0) {
         next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
       }
-      loader.load_queries(item);
+      queries.load(item);
       loader.load_keys(item);
     }
     index = kWhole ? __shfl_sync(0xffffffffu, next, 0) : next;
@@ -120,6 +129,7 @@ template <class Shared>
 __device__ __forceinline__ void load_items_together(const attention::Problem& problem,
                                                     const Maps& maps, Shared shared, int warp) {
   Loader<Shared> loader{problem, maps, shared, warp, warp == 0 ? 1 : 3};
+  QueryLoader<Shared> queries{maps.query, maps.query_rotary, shared};
   ItemQueue items = shared.items();
   WorkCursor cursor;
   Item item;
@@ -130,7 +140,7 @@ __device__ __forceinline__ void load_items_together(const attention::Problem& pr
       loader.load_keys(item);
     } else {
       items.put(item);
-      loader.load_queries(item);
+      queries.load(item);
     }
   }
   item.rows = 0;

@@ -29,6 +29,8 @@ inline constexpr int kBoxes = kValueBoxes + 1;  // of 64 columns in a row; the l
 inline constexpr uint32_t kBoxBytes = 64 * 128;
 inline constexpr uint32_t kTileBytes = kBoxes * kBoxBytes;
 inline constexpr int kStages = 2;
+// Boxes that a full barrier stands for, where threads copy keys: 128 arrivals each are dear.
+inline constexpr int kGatheredBoxes = 2;
 
 struct Problem {
   attention::Problem attention;  // kv_heads is 1, group all heads
@@ -36,8 +38,18 @@ struct Problem {
   float4* merged;  // of walks through several segments: [thread block][32][2 warpgroups][128]
 };
 
+// Each query's keys, where it does not see all of them.
+struct KeyLists {
+  const int32_t* selected;  // [tokens, width], positions in the query's sequence, ascending
+  int width;
+  int rotary_dim;
+  const uint16_t* keys;  // rows of all pages, or of the batch
+  int64_t key_stride;
+};
+
 struct Launch {
   Problem problem;
+  KeyLists lists;
   CUtensorMap query_map, query_rotary_map;  // boxes of query_rows rows
   CUtensorMap key_map, key_rotary_map;      // boxes of problem.attention.box_rows
   int64_t tokens;
@@ -53,6 +65,8 @@ cudaError_t launch_whole(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_split(const Launch& launch, cudaStream_t stream);
 // The same where a sequence has at most kMostFewRows rows.
 cudaError_t launch_few_rows(const Launch& launch, cudaStream_t stream);
+// Sequences of any length whose queries have lists of their keys.
+cudaError_t launch_listed(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_merge(const Launch& launch, cudaStream_t stream);
 
 // A tile of a sequence's rows against blocks of its keys.
@@ -192,10 +206,10 @@ struct Shared {
   __device__ __forceinline__ uint32_t queries_empty() const { return base + kQueriesFullAt + 8; }
   __device__ __forceinline__ ItemQueue items() const { return {{base + kItemsAt, {}}}; }
 
-  // One thread.
-  __device__ __forceinline__ void init() const {
+  // One thread. `loading`: arrivals at a full barrier of keys.
+  __device__ __forceinline__ void init(uint32_t loading = 1) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
-      for (int box = 0; box < kBoxes; ++box) init_mbarrier(full(stage, box), 1);
+      for (int box = 0; box < kBoxes; ++box) init_mbarrier(full(stage, box), loading);
       for (int part = 0; part < 3; ++part) init_mbarrier(empty(stage, part), part < 2 ? 4 : 8);
     }
     init_mbarrier(queries_full(), 1);

@@ -13,12 +13,15 @@ __device__ __forceinline__ int row_of_thread() {
   return static_cast<int>(threadIdx.x % 128) / 32 * 16 + static_cast<int>(threadIdx.x % 32) / 4;
 }
 
-// kThisGroup: 0 or 1.
-template <int kThisGroup>
+// kThisGroup: 0 or 1. kThisGathered: keys came through the generic proxy (gather.cuh), with zeros
+// where the sequence has none.
+template <int kThisGroup, bool kThisGathered = false>
 struct RowForm {
   static constexpr int kGroup = kThisGroup;
-  static constexpr int kOwnRows = 2;            // of a thread
-  static constexpr bool kKeysComeLate = false;  // many tiles read them from L2
+  static constexpr bool kGathered = kThisGathered;
+  static constexpr int kFullBoxes = kGathered ? kGatheredBoxes : 1;  // of a full barrier
+  static constexpr int kOwnRows = 2;                                 // of a thread
+  static constexpr bool kKeysComeLate = false;                       // many tiles read them from L2
   using Layout = Shared<kTileRows, 0>;
   Layout shared;
   float c;
@@ -38,14 +41,15 @@ struct RowForm {
 
   __device__ __forceinline__ void issue_scores(uint32_t block_n, int present) {
     const uint32_t parity = stage_parity(block_n);
-    if (present < kBlock) {
+    if (!kGathered && present < kBlock) {
       for (int box = 0; box < kBoxes; ++box) wait(shared.full(block_n, box), parity);
       clear_missing(shared.stage(block_n), present, kGroup);
     }
     const Operand queries(shared.queries(), 0), keys(shared.stage(block_n), 0);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
-      wait(shared.full(block_n, box), parity);
+      if (box % kFullBoxes == 0) wait(shared.full(block_n, box), parity);
+      if (kGathered && box % kFullBoxes == 0) fence_shared_for_async();
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -123,6 +127,7 @@ struct RowForm {
   // before is scaled down.
   __device__ __forceinline__ void read_mail(float (&decay)[2]) {
     sync_named(kWeightsBarrier + 1 - kGroup, 256);
+    if (kGathered) fence_shared_for_async();  // the other warpgroup has waited for the block
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"

@@ -3,11 +3,11 @@
 // kernels/attention/row_arithmetic.cuh, with blocks and segments of their own.
 //
 // How to read: problem.cuh has the items and the layout of shared memory, load.cuh is the producer,
-// block_walk.cuh with row_form.cuh the consumer. Roles: warpgroup 0 loads (one warp), warpgroups 1
-// and 2 compute. Barriers, for each of two stages of keys: full of each box of 64 columns (1
-// arrival, the loading warp); empty of each warpgroup's values (4, lane 0 of each of its warps) and
-// of the rotary keys (8). Queries: full (1), empty (8); the queue of items, two deep: full (1),
-// empty (8).
+// row_items.cuh with block_walk.cuh and row_form.cuh the consumer. Roles: warpgroup 0 loads (one
+// warp), warpgroups 1 and 2 compute. Barriers, for each of two stages of keys: full of each box of
+// 64 columns (1 arrival, the loading warp); empty of each warpgroup's values (4, lane 0 of each of
+// its warps) and of the rotary keys (8). Queries: full (1), empty (8); the queue of items, two
+// deep: full (1), empty (8).
 //
 // Cost of a block of 64 keys: scores 64 x 64 x 576 and output 64 x 64 x 512, 1088 tensor-core
 // clocks each at 4096 FLOP/clk/SM and together 2176; 72 KB of keys, at 4.27 TB/s over 132 SMs
@@ -24,155 +24,12 @@
 #include "kernels/common/device.h"
 #include "kernels/common/early_launch.cuh"
 #include "kernels/latent_attention/load.cuh"
-#include "kernels/latent_attention/row_form.cuh"
+#include "kernels/latent_attention/row_items.cuh"
 
 namespace slimexx::kernels::latent_attention {
 namespace {
 
-template <int kGroup>
-using Walk = BlockWalk<RowForm<kGroup>>;
 using Shared = RowForm<0>::Layout;
-
-// Of a row's segments before the current one.
-struct MergedState {
-  float maximum[2], sum[2];
-};
-
-__device__ __forceinline__ float4* merged_slots(const Problem& problem, int group) {
-  return problem.merged + (static_cast<int64_t>(blockIdx.x) * (kOutputs / 4) * 2 + group) * 128 +
-         threadIdx.x % 128;
-}
-constexpr int kMergedStep = 2 * 128;  // from a thread's slot to its next
-
-// The segments before the one that was walked join it, if there are any: the walk then holds the
-// result of all. Without a branch, under which the compiler would move all outputs: with none the
-// output is multiplied by 1, which at most turns a zero's sign, and store_row() erases that.
-template <int kGroup>
-__device__ __forceinline__ void merge_earlier(const Problem& problem, Walk<kGroup>& walk,
-                                              MergedState& merged, bool any) {
-  attention::SegmentMerge rows[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    rows[i] = {0.0f, 1.0f, false};
-    if (!any) continue;
-    rows[i] = attention::plan_merge(merged.maximum[i], merged.sum[i], walk.state.maximum[i],
-                                    walk.state.sum[i], walk.c);
-    walk.state.maximum[i] = merged.maximum[i];
-    walk.state.sum[i] = merged.sum[i];
-  }
-  const float4* slots = merged_slots(problem, kGroup);
-#pragma unroll
-  for (int i = 0; i < kOutputs / 4; ++i) {
-    float* o = walk.output + 4 * i;
-    float4 x{};
-    if (any) x = slots[i * kMergedStep];
-    o[0] = attention::merge_value(x.x, o[0], rows[0]);
-    o[1] = attention::merge_value(x.y, o[1], rows[0]);
-    o[2] = attention::merge_value(x.z, o[2], rows[1]);
-    o[3] = attention::merge_value(x.w, o[3], rows[1]);
-  }
-}
-
-template <int kGroup>
-__device__ __forceinline__ void keep_merged(const Problem& problem, const Walk<kGroup>& walk,
-                                            MergedState& merged) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    merged.maximum[i] = walk.state.maximum[i];
-    merged.sum[i] = walk.state.sum[i];
-  }
-  float4* slots = merged_slots(problem, kGroup);
-#pragma unroll
-  for (int i = 0; i < kOutputs / 4; ++i) {
-    const float* o = walk.output + 4 * i;
-    slots[i * kMergedStep] = make_float4(o[0], o[1], o[2], o[3]);
-  }
-}
-
-// A row that is complete.
-template <int kGroup>
-__device__ __forceinline__ void store_row(const Problem& problem, const Walk<kGroup>& walk,
-                                          int64_t row, int i) {
-  const attention::Problem& p = problem.attention;
-  const int lane = threadIdx.x % 32;
-  if (p.lse != nullptr && kGroup == 0 && lane % 4 == 0) {
-    p.lse[row] = attention::log_sum_exp(walk.state.maximum[i], walk.state.sum[i], p.scale);
-  }
-  const float inverse = __frcp_rn(walk.state.sum[i]);
-  uint16_t* out = p.out + row / p.group * p.out_stride + row % p.group * problem.value_dim;
-#pragma unroll
-  for (int j = 0; j < kOutputs / 4; ++j) {
-    const int column = kGroup * (kValues / 2) + 8 * j;
-    if (column >= problem.value_dim) break;
-    *reinterpret_cast<uint32_t*>(out + column + lane % 4 * 2) =
-        finish_pair(walk.output[4 * j + 2 * i], walk.output[4 * j + 2 * i + 1], inverse);
-  }
-}
-
-// A row's share of one segment, for launch_merge.
-template <int kGroup>
-__device__ __forceinline__ void store_partial(const Problem& problem, const Walk<kGroup>& walk,
-                                              int segment, int64_t row, int i) {
-  const attention::Problem& p = problem.attention;
-  const int lane = threadIdx.x % 32;
-  const int64_t at = segment * p.partial_rows + row;
-  if (kGroup == 0 && lane % 4 == 0) {
-    p.partial_state[at] = make_float2(walk.state.maximum[i], walk.state.sum[i]);
-  }
-  float* out = p.partial_output + at * kValues + kGroup * (kValues / 2) + lane % 4 * 2;
-#pragma unroll
-  for (int j = 0; j < kOutputs / 4; ++j) {
-    *reinterpret_cast<float2*>(out + 8 * j) =
-        make_float2(walk.output[4 * j + 2 * i], walk.output[4 * j + 2 * i + 1]);
-  }
-}
-
-template <bool kWhole, int kGroup>
-__device__ __forceinline__ void store_item(const Problem& problem, const Walk<kGroup>& walk,
-                                           const Item& item) {
-  const int segment = item.first_block / kSegmentBlocks;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int position = walk.position[i];
-    const int64_t row = item.row + row_of_thread() + 8 * i;
-    if (kWhole ? position < 0 : position < segment * kLatentSegmentKeys) continue;
-    if (kWhole || position < kLatentSegmentKeys) {
-      store_row(problem, walk, row, i);
-    } else {
-      store_partial(problem, walk, segment, row, i);
-    }
-  }
-}
-
-template <bool kWhole, int kGroup>
-__device__ __forceinline__ void compute_items(const Problem& problem, Shared shared) {
-  const int heads = problem.attention.group;
-  Walk<kGroup> walk{{shared, problem.attention.c}};
-  ItemQueue items = shared.items();
-  uint32_t item_count = 0;
-  for (Item item; (item = items.take()).rows > 0; ++item_count) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = row_of_thread() + 8 * i;
-      walk.position[i] = row < item.rows ? item.position(row, heads) : -1;
-    }
-    const int first_masked = (item.position(0, heads) + 1) / kBlock;
-    wait(shared.queries_full(), item_count % 2);
-    MergedState merged;
-    for (int block = item.first_block; block < item.last_block; block += kSegmentBlocks) {
-      const int end = min(block + kSegmentBlocks, item.last_block);
-      const bool last = end == item.last_block;
-      walk.release_queries = last;
-      walk.walk(block, end, item.keys, first_masked);
-      walk.join_sums();
-      if constexpr (kWhole) {
-        merge_earlier(problem, walk, merged, block > 0);
-        if (!last) keep_merged(problem, walk, merged);
-      }
-    }
-    store_item<kWhole>(problem, walk, item);
-  }
-}
 
 template <bool kWhole>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -204,9 +61,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     grow_registers<240>();
     if (group == 0) {
-      compute_items<kWhole, 0>(problem, shared);
+      compute_items<kWhole, BlockWalk<RowForm<0>>>(problem, shared);
     } else {
-      compute_items<kWhole, 1>(problem, shared);
+      compute_items<kWhole, BlockWalk<RowForm<1>>>(problem, shared);
     }
   }
 }

@@ -4,6 +4,7 @@ list(APPEND SLX_KERNELS_SOURCES
   rows/embedding_backward.cu
   rows/gather.cu
   rows/heads.cu
+  rows/layer_norm.cu
   rows/partial_sums.cu
   rows/qk_norm_rotary.cu
   rows/qk_norm_rotary_backward.cu

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include "model/parameter_list.h"
+#include "slimexx/base/check.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/model/families.h"
+#include "slimexx/model/stages.h"
 
 namespace slimexx::model {
 namespace {
@@ -45,8 +47,14 @@ StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec&
                                 .vocab_size = spec.vocab_size,
                                 .is_head_too = spec.tied_embeddings && stage.has_head};
   StageParameters<ParameterId> p{.embedding = kNoParameter};
-  const bool needs_table = stage.has_embedding || (stage.has_head && spec.tied_embeddings);
-  if (needs_table) p.embedding = declare(list, embedding);
+  if (stage.has_embedding || holds_embedding_copy(spec, stage)) {
+    p.embedding = declare(list, embedding);
+    if (!stage.has_embedding) {
+      ParameterInfo& copy = list.infos.back();
+      copy.trainable = spec.tied_embeddings;
+      for (HfPart& part : copy.parts) part.is_counted = false;
+    }
+  }
   for (int64_t layer = stage.first_layer; layer < stage.end_layer; ++layer)
     p.layers.push_back(declare(list, spec, spec.layer(layer), layer));
   p.head = {kNoParameter, kNoParameter};
@@ -99,14 +107,24 @@ struct Binder {
   }
 };
 
+// A store may hold more than the stage: several stages of one rank.
+ParameterId find_held(const ParameterStore& store, const std::string& name) {
+  const ParameterId id = store.find(name);
+  SLX_CHECK(id != kNoParameter, "no {} in the store", name);
+  return id;
+}
+
 template <class View>
 ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View& view) {
   ParameterList list;
   const StageParameters<ParameterId> ids = declare_stage(list, spec, stage);
-  ModelParameters p{.embedding = view(ids.embedding)};
-  const Binder<View> binder{view};
+  const auto named = [&](ParameterId id) {
+    return id == kNoParameter ? Tensor{} : view(list.infos[static_cast<size_t>(id)].name);
+  };
+  ModelParameters p{.embedding = named(ids.embedding)};
+  const Binder<decltype(named)> binder{named};
   for (const auto& layer : ids.layers) p.layers.push_back(binder(layer));
-  p.head = {.final_norm = view(ids.head.final_norm), .lm_head = view(ids.head.lm_head)};
+  p.head = {.final_norm = named(ids.head.final_norm), .lm_head = named(ids.head.lm_head)};
   for (const auto& mtp : ids.mtp) p.mtp.push_back(binder(mtp));
   return p;
 }
@@ -131,18 +149,27 @@ std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRan
   return list.infos;
 }
 
+std::vector<ParameterInfo> list_parameters(const ModelSpec& spec,
+                                           std::span<const StageRange> stages) {
+  ParameterList list;
+  for (const StageRange& stage : stages) declare_stage(list, spec, stage);
+  return list.infos;
+}
+
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec) {
   return list_parameters(spec, whole_model(spec));
 }
 
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,
                              const StageRange& stage) {
-  return bind(spec, stage, [&](ParameterId id) { return store.weight(id); });
+  return bind(spec, stage,
+              [&](const std::string& name) { return store.weight(find_held(store, name)); });
 }
 
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec,
                                const StageRange& stage) {
-  return bind(spec, stage, [&](ParameterId id) { return store.gradient(id); });
+  return bind(spec, stage,
+              [&](const std::string& name) { return store.gradient(find_held(store, name)); });
 }
 
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec) {

@@ -11,7 +11,6 @@ namespace {
 void check_selected(const char* op, const AttentionLayout& layout, const Context& ctx,
                     int64_t num_tokens) {
   if (!layout.selected.defined()) return;
-  SLX_CHECK(ctx.device().is_cpu(), "{}: a selection of keys is for the CPU", op);
   check_i32(op, "selected", ctx, layout.selected, {num_tokens, kAny});
   SLX_CHECK_GT(layout.selected.dim(1), 0);
 }
@@ -21,6 +20,23 @@ void check_device_lengths(const char* op, const AttentionLayout& layout, const C
   if (layout.page_table.defined())
     check_i32(op, "device_context_lens", ctx, layout.device_context_lens,
               {layout.device_cu_seqlens.dim(0) - 1});
+}
+
+// Starts ascend from 0, and no sequence sees keys behind the next start.
+void check_key_starts(const char* op, const AttentionLayout& layout, const Context& ctx) {
+  const auto& starts = layout.key_starts;
+  SLX_CHECK(ctx.device().is_cpu(), "{}: gathered keys are for the CPU", op);
+  SLX_CHECK(!layout.page_table.defined() && starts.size() + 1 == layout.cu_seqlens.size() &&
+                starts[0] == 0,
+            "{}: {} starts of keys for {} sequences", op, starts.size(),
+            layout.cu_seqlens.size() - 1);
+  int64_t end = layout.num_keys;  // of the keys of sequence b
+  for (size_t b = starts.size(); b-- > 0;) {
+    if (b + 1 < starts.size() && starts[b] != starts[b + 1]) end = starts[b + 1];
+    const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
+    SLX_CHECK(starts[b] + keys <= end, "{}: keys [{}, {}) of sequence {} end at {}", op, starts[b],
+              starts[b] + keys, b, end);
+  }
 }
 
 }  // namespace
@@ -36,7 +52,7 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
   SLX_CHECK(!cu.empty() && cu.front() == 0 && cu.back() == num_tokens,
             "{}: cu_seqlens must run from 0 to {}", op, num_tokens);
   const auto num_sequences = static_cast<int64_t>(cu.size()) - 1;
-  const bool paged = layout.page_table.defined();
+  const bool paged = layout.page_table.defined(), gathered = !layout.key_starts.empty();
   SLX_CHECK(layout.context_lens.empty() ||
                 static_cast<int64_t>(layout.context_lens.size()) == num_sequences,
             "{}: {} context lengths for {} sequences", op, layout.context_lens.size(),
@@ -46,14 +62,15 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
     SLX_CHECK_GT(layout.page_tokens, 0);
   }
   for (size_t b = 0; b + 1 < cu.size(); ++b) {
-    const int64_t context = layout.context_lens.empty() ? 0 : layout.context_lens[b];
+    const int64_t context = layout.context_len(b);
     SLX_CHECK(cu[b] <= cu[b + 1], "{}: cu_seqlens descends at {}", op, b);
-    SLX_CHECK(context >= 0 && (paged || context == 0), "{}: context length {} of sequence {}", op,
-              context, b);
+    SLX_CHECK(context >= 0 && (paged || gathered || context == 0),
+              "{}: context length {} of sequence {}", op, context, b);
     const int64_t keys = context + cu[b + 1] - cu[b];
     if (paged && cu[b + 1] > cu[b])
       SLX_CHECK_LE(keys, layout.page_table.dim(1) * layout.page_tokens);
   }
+  if (gathered) check_key_starts(op, layout, ctx);
 }
 
 namespace {
@@ -64,8 +81,9 @@ void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tenso
     check_compute(op, "k", ctx, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
     check_compute(op, "v", ctx, v, {k.dim(0), layout.page_tokens, k.dim(2), kAny}, Strides::kRows);
   } else {
-    check_compute(op, "k", ctx, k, {q.dim(0), kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", ctx, v, {q.dim(0), k.dim(1), kAny}, Strides::kRows);
+    const int64_t num_keys = layout.key_starts.empty() ? q.dim(0) : layout.num_keys;
+    check_compute(op, "k", ctx, k, {num_keys, kAny, q.dim(2)}, Strides::kRows);
+    check_compute(op, "v", ctx, v, {num_keys, k.dim(1), kAny}, Strides::kRows);
   }
   const int64_t kv_heads = k.dim(-2);
   SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
@@ -97,19 +115,21 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale) {
   constexpr const char* kOp = "attention_backward";
-  SLX_CHECK(!layout.page_table.defined(), "attention_backward: packed only");
+  SLX_CHECK(!layout.page_table.defined(), "attention_backward: not of pages");
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);
   for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}})
     check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), v.dim(2)}, Strides::kRows);
   SLX_CHECK_LE(v.dim(2), q.dim(2));
+  SLX_CHECK(!layout.selected.defined() || ctx.device().is_cpu() || k.dim(1) == q.dim(1),
+            "{}: a selection of keys, with heads that share them", kOp);
   check_compute(kOp, "dq", ctx, dq, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
   check_compute(kOp, "dk", ctx, dk, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
   check_compute(kOp, "dv", ctx, dv, {k.dim(0), k.dim(1), v.dim(2)}, Strides::kRows);
   check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   SLX_CHECK_GT(scale, 0.0f);
-  if (q.dim(0) == 0) return;
+  if (q.dim(0) == 0 && k.dim(0) == 0) return;
   if (runs_on_cpu(ctx))
     return cpu::attention_backward(dq, dk, dv, dout, q, k, v, out, lse, layout, scale);
   SLX_LAUNCH_SCRATCH(attention_backward(ctx, dq, dk, dv, dout, q, k, v, out, lse, layout, scale));

@@ -24,7 +24,7 @@ void layer_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor
   check_compute(kOp, "y", ctx, y, {x.dim(0), x.dim(1)}, Strides::kRows);
   if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::layer_norm_forward(y, x, w, b, eps);
-  SLX_LAUNCH(missing(kOp));
+  SLX_LAUNCH(layer_norm_forward(ctx, y, x, w, b, eps));
 }
 
 void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,

@@ -64,17 +64,22 @@ std::vector<io::HfTensor> list_tensors(const model::ModelSpec& spec) {
   return tensors;
 }
 
+// ParameterStore's read_weights or read_gradients.
+using ReadValues = void (model::ParameterStore::*)(const model::ParameterInfo&, int64_t, float*,
+                                                   int64_t) const;
+
 // Reads elements of a store's parameters one window at a time.
 class WindowReader {
  public:
-  explicit WindowReader(const model::ParameterStore& store) : store_(store) {}
+  WindowReader(const model::ParameterStore& store, ReadValues read_values)
+      : store_(store), read_(read_values) {}
   // At most n elements from element `begin` of a parameter on.
   std::span<const float> read(const model::ParameterInfo& info, int64_t begin, int64_t n) {
     if (info.id != parameter_ || begin < begin_ || begin >= begin_ + std::ssize(values_)) {
       parameter_ = info.id;
       begin_ = begin;
       values_.resize(static_cast<size_t>(std::min(kWindowElements, info.num_elements() - begin)));
-      store_.read_weights(info, begin, values_.data(), std::ssize(values_));
+      (store_.*read_)(info, begin, values_.data(), std::ssize(values_));
     }
     const int64_t first = begin - begin_;
     return std::span<const float>(values_).subspan(
@@ -83,6 +88,7 @@ class WindowReader {
 
  private:
   const model::ParameterStore& store_;
+  ReadValues read_;
   model::ParameterId parameter_ = model::kNoParameter;
   int64_t begin_ = 0;
   std::vector<float> values_;
@@ -110,9 +116,11 @@ void write_rows(io::HfFolderWriter& writer, const std::string& name,
   }
 }
 
-void write_held(io::HfFolderWriter& writer, const model::ParameterStore& store,
-                const model::HeldTensors& tensors, int rank, tensor::DType checkpoint_dtype) {
-  WindowReader reader(store);
+// `dtype_of` gives the type on disk of a parameter's tensors.
+template <class DTypeOf>
+void write_held(io::HfFolderWriter& writer, WindowReader& reader,
+                const std::vector<model::ParameterInfo>& infos, const model::HeldTensors& tensors,
+                int rank, const DTypeOf& dtype_of) {
   for (const auto& [name, tensor] : tensors) {
     for (const model::HeldBox& held : tensor.boxes) {
       const auto own = std::ranges::find(held.holders, rank, &model::Holder::rank);
@@ -121,9 +129,9 @@ void write_held(io::HfFolderWriter& writer, const model::ParameterStore& store,
           held.box,
           model::share_rows(0, held.box.end[0] - held.box.begin[0],
                             static_cast<size_t>(own - held.holders.begin()), held.holders.size()));
-      const auto& info = store.infos()[static_cast<size_t>(own->place.parameter)];
+      const auto& info = infos[static_cast<size_t>(own->place.parameter)];
       write_rows(writer, name, tensor, rows, model::place_inside(own->place, held.box, rows), info,
-                 info.dtype.value_or(checkpoint_dtype), reader);
+                 dtype_of(info), reader);
     }
   }
 }
@@ -146,7 +154,11 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
     writer.create();
   });
   dist::run_agreed(host, [&] {
-    write_held(writer, store, tensors, host.rank(), spec.checkpoint_dtype);
+    WindowReader reader(store, &model::ParameterStore::read_weights);
+    write_held(writer, reader, store.infos(), tensors, host.rank(),
+               [&](const model::ParameterInfo& info) {
+                 return info.dtype.value_or(spec.checkpoint_dtype);
+               });
     writer.flush();
   });
   double written[1] = {static_cast<double>(writer.written_bytes())};  // exact below 2^53
@@ -157,6 +169,61 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
     std::filesystem::remove_all(target);
     std::filesystem::rename(fresh, target);
   });
+}
+
+namespace {
+
+void write_values(const model::ParameterStore& store, ReadValues read, bool trained_only,
+                  const model::Layout& layout, const std::string& path, dist::Collective& host) {
+  model::Layout written;
+  for (const auto& infos : layout.ranks) {
+    std::vector<model::ParameterInfo> kept;
+    for (const model::ParameterInfo& info : *infos)
+      if (info.trainable || !trained_only) kept.push_back(info);
+    written.ranks.push_back(std::make_shared<const std::vector<model::ParameterInfo>>(kept));
+  }
+  const model::HeldTensors tensors = model::list_held_tensors(written);
+  model::check_covered(tensors);
+  const std::filesystem::path file(path);
+  const std::string folder = path + ".new";
+  io::HfWriteOptions options;
+  std::vector<io::HfTensor> listed;
+  for (const auto& [name, tensor] : tensors) {
+    listed.push_back({name, tensor::DType::kF32, tensor.shape, {}});
+    options.shards[name] = file.filename().string();
+  }
+  std::optional<UnfinishedFolder> unfinished;
+  io::HfFolderWriter writer(folder, listed, options);
+  dist::run_agreed(host, [&] {
+    if (host.rank() > 0) return;
+    unfinished.emplace(folder);
+    writer.create();
+  });
+  dist::run_agreed(host, [&] {
+    WindowReader reader(store, read);
+    write_held(writer, reader, store.infos(), tensors, host.rank(),
+               [](const model::ParameterInfo&) { return tensor::DType::kF32; });
+    writer.flush();
+  });
+  double bytes[1] = {static_cast<double>(writer.written_bytes())};
+  dist::all_reduce_sum(host, bytes);
+  dist::run_agreed(host, [&] {
+    if (host.rank() > 0) return;
+    writer.commit(static_cast<uint64_t>(bytes[0]));
+    std::filesystem::rename(std::filesystem::path(folder) / file.filename(), file);
+  });
+}
+
+}  // namespace
+
+void write_weights(const model::ParameterStore& store, const model::Layout& layout,
+                   const std::string& path, dist::Collective& host) {
+  write_values(store, &model::ParameterStore::read_weights, false, layout, path, host);
+}
+
+void write_gradients(const model::ParameterStore& store, const model::Layout& layout,
+                     const std::string& path, dist::Collective& host) {
+  write_values(store, &model::ParameterStore::read_gradients, true, layout, path, host);
 }
 
 void try_export(const model::ModelSpec& spec, const std::string& template_directory,

@@ -1,10 +1,12 @@
-// The two roles of a run, and where it stands. Today every rank has both roles, and the engine
-// reads the trainer's weights in place: the hand-over's plan has aliases only.
+// The two roles of a run, and where it stands. Today every rank has both roles. Where a rank trains
+// the whole model, its engine reads the trainer's weights in place: the hand-over's plan has
+// aliases only. Where it trains a shard, its engine has a copy of the whole model.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "run_checkpoint.h"
@@ -16,14 +18,31 @@
 
 namespace slimexx::rl {
 
+// Of a rank's pipeline stages, by chunk.
+using Decoders = std::vector<std::unique_ptr<model::Decoder>>;
+inline train::StageDecoders borrow(const Decoders& decoders) {
+  std::vector<const model::Decoder*> chunks;
+  for (const auto& decoder : decoders) chunks.push_back(decoder.get());
+  return train::StageDecoders(std::move(chunks));
+}
+
 // What updates the policy.
 struct TrainerSide {
   LoadedModel policy, reference;
   bool reference_is_transient = false;  // its weights are read when they are needed
-  std::unique_ptr<model::Decoder> decoder, reference_decoder;
-  model::ModelParameters weights;  // the policy's
+  Decoders decoders, reference_decoders;
   std::unique_ptr<train::Trainer> trainer;
   std::unique_ptr<CheckpointWriter> checkpoints;
+};
+
+// The model as a rank's engine runs it: the trainer's, or its own.
+struct EngineModel {
+  model::Layout layout;
+  std::unique_ptr<model::ParameterStore> own_store;
+  std::unique_ptr<model::Decoder> own_decoder;
+  model::ParameterStore* store = nullptr;
+  const model::Decoder* decoder = nullptr;
+  model::ModelParameters weights = {};
 };
 
 // What makes samples: from prompts, dumps or examples.
@@ -33,6 +52,7 @@ struct RolloutSide {
   std::shared_ptr<const data::PromptSet> prompts;
   std::vector<EvalSet> eval_sets;
   std::unique_ptr<reward::Grader> grader, eval_grader;
+  EngineModel model;  // made with the engine
   std::unique_ptr<rollout::Engine> engine;
   std::unique_ptr<WeightHandOver> hand_over;  // to the engine; there if it is
   std::unique_ptr<Generator> generator;

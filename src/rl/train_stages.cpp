@@ -3,17 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
-#include "slimexx/io/safetensors.h"
-#include "slimexx/model/boxes.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
+#include "slimexx/rl/export.h"
 #include "stages.h"
 
 namespace slimexx::rl {
@@ -50,50 +48,19 @@ void report_mismatch(const Session& session, int64_t rollout, const LogProbCompa
   if (session.is_root()) log_warn("{}", what);
 }
 
-// The tensors of `infos`, parameters of the store, in f32, as read_values gives elements
-// [begin, begin + n) of one.
-template <class ReadValues>
-void write_tensors(const std::string& path, const model::ParameterStore& store,
-                   const std::vector<model::ParameterInfo>& infos, const ReadValues& read_values) {
-  std::vector<io::TensorEntry> entries;
-  const std::vector<model::TensorSource> sources = model::list_tensor_sources(infos);
-  for (const auto& source : sources)
-    entries.push_back({.name = source.name, .dtype = tensor::DType::kF32, .shape = source.shape});
-  io::SafetensorsWriter writer(path, entries, {{"format", "pt"}});
-  std::vector<float> values;
-  for (const auto& source : sources) {
-    for (const auto& piece : source.pieces) {
-      values.resize(static_cast<size_t>(piece.size));
-      read_values(store.infos()[static_cast<size_t>(piece.parameter)], piece.in_parameter,
-                  values.data(), piece.size);
-      writer.write(values.data(), values.size() * 4);
-    }
-  }
-  writer.finish();
-}
-
 void dump_gradients(const Session& session, TrainerSide& trainer_side) {
   trainer_side.trainer->gather_gradients();
-  if (!session.is_root()) return;
-  make_directories(session.config.debug.dump_gradients);
-  std::vector<model::ParameterInfo> trained;
-  std::ranges::copy_if(trainer_side.policy.store->infos(), std::back_inserter(trained),
-                       &model::ParameterInfo::trainable);
-  write_tensors(join_path(session.config.debug.dump_gradients, "gradients.safetensors"),
-                *trainer_side.policy.store, trained,
-                [&](const auto& info, int64_t begin, float* values, int64_t n) {
-                  trainer_side.policy.store->read_gradients(info, begin, values, n);
-                });
+  const std::string& folder = session.config.debug.dump_gradients;
+  if (session.is_root()) make_directories(folder);
+  write_gradients(*trainer_side.policy.store, trainer_side.policy.layout,
+                  join_path(folder, "gradients.safetensors"), session.communicator);
 }
 
 void dump_weights(const Session& session, const TrainerSide& trainer_side) {
-  if (!session.is_root()) return;
-  make_directories(session.config.debug.dump_weights);
-  write_tensors(join_path(session.config.debug.dump_weights, "weights.safetensors"),
-                *trainer_side.policy.store, trainer_side.policy.store->infos(),
-                [&](const auto& info, int64_t begin, float* values, int64_t n) {
-                  trainer_side.policy.store->read_weights(info, begin, values, n);
-                });
+  const std::string& folder = session.config.debug.dump_weights;
+  if (session.is_root()) make_directories(folder);
+  write_weights(*trainer_side.policy.store, trainer_side.policy.layout,
+                join_path(folder, "weights.safetensors"), session.communicator);
 }
 
 train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
@@ -166,18 +133,19 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
   const int64_t interval = session.config.rl.log_ref_kl_interval;
   if (session.config.rl.logs_reference_only() && (interval == 0 || rollout.index % interval != 0))
     return;
-  if (trainer_side.reference_decoder == nullptr) {
+  if (trainer_side.reference_decoders.empty()) {
     throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
                 "give them, or name a reference by model.ref_load",
                 session.config.debug.load_rollout);
   }
   for (const auto& s : rollout.samples) {
-    if (static_cast<int64_t>(s.tokens.size()) <= trainer_side.reference_decoder->max_positions())
+    if (static_cast<int64_t>(s.tokens.size()) <=
+        trainer_side.reference_decoders[0]->max_positions())
       continue;
     throw Error(
         ErrorCode::kInput,
         fmt::format("group {} sample {} has {} tokens, the reference knows {} positions", s.group,
-                    s.sample, s.tokens.size(), trainer_side.reference_decoder->max_positions()),
+                    s.sample, s.tokens.size(), trainer_side.reference_decoders[0]->max_positions()),
         "leave longer samples out of the dump, or use another reference",
         session.config.model.ref_load);
   }
@@ -186,7 +154,7 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
     trainer_side.reference.store = load_weights(
         trainer_side.reference, trainer_side.policy.store->gradient_memory(), &session.model_ranks);
   auto scores = trainer_side.trainer->compute_log_probs(
-      *trainer_side.reference_decoder, *trainer_side.reference.store, rollout.samples);
+      borrow(trainer_side.reference_decoders), *trainer_side.reference.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
   if (trainer_side.reference_is_transient) {
@@ -217,7 +185,7 @@ void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout
   }
   observe::Span span("log_probs");
   auto scores = trainer_side.trainer->compute_log_probs(
-      *trainer_side.decoder, *trainer_side.policy.store, rollout.samples);
+      borrow(trainer_side.decoders), *trainer_side.policy.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].old_log_probs = std::move(scores[i].log_probs);
   if (!check || !rollout.is_generated) return;

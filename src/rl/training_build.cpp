@@ -118,13 +118,14 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
           session.config.model.ref_load + "/config.json: max_position_embeddings");
-  trainer_side.reference_decoder =
-      std::make_unique<model::Decoder>(trainer_side.reference.spec, session.request.device,
-                                       std::min(known, trainer_side.decoder->max_positions()));
+  trainer_side.reference_decoders =
+      make_decoders(trainer_side.reference.spec, session.model_ranks, session.request.device,
+                    std::min(known, trainer_side.decoders[0]->max_positions()));
   // A reference that is only logged lies in the gradients' memory while it is used.
   trainer_side.reference_is_transient =
       session.config.rl.logs_reference_only() &&
-      model::ParameterStore::weight_bytes(trainer_side.reference.spec, session.request.device) <=
+      model::ParameterStore::weight_bytes(trainer_side.reference.held_parameters(),
+                                          session.request.device) <=
           trainer_side.policy.store->gradient_memory().size_bytes();
   if (!trainer_side.reference_is_transient)
     trainer_side.reference = load_model(session.config.model.ref_load, session.request.device,
@@ -162,26 +163,47 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-// The engine's store is the trainer's, and every rank's layout is that of its place in the grid.
-std::unique_ptr<WeightHandOver> make_hand_over(const Session& session,
-                                               const dist::ProcessGrid& grid,
-                                               const LoadedModel& policy) {
-  const HeldWeights held{policy.layout, *policy.store};
-  return std::make_unique<WeightHandOver>(held, held, grid.groups().world, session.request.device);
+// An engine is one rank, which runs the whole model, with the sums of tensor parallelism in
+// training.
+EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side) {
+  const LoadedModel& policy = trainer_side.policy;
+  EngineModel m;
+  if (holds_all(session.model_ranks.grid.sizes())) {
+    m.layout = policy.layout;
+    m.store = policy.store.get();
+    m.decoder = trainer_side.decoders[0].get();
+  } else {
+    m.layout = model::make_layout({model::list_parameters(policy.spec)},
+                                  dist::GridShape(session.world.size(), {}));
+    m.own_store =
+        std::make_unique<model::ParameterStore>(policy.spec, session.request.device, false);
+    m.own_decoder = std::make_unique<model::Decoder>(
+        policy.spec, session.request.device, trainer_side.decoders[0]->max_positions(),
+        model::whole_model(policy.spec), dist::GridSizes{}, session.model_ranks.grid.sizes().tp);
+    m.store = m.own_store.get();
+    m.decoder = m.own_decoder.get();
+  }
+  m.weights = model::bind_weights(*m.store, policy.spec);
+  return m;
 }
 
 // Takes what is left of the device's memory, for the engine and the trainer.
 void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
                   SharedMemory& memory, RolloutSide& rollout_side) {
+  if (wants_engine(session.config)) rollout_side.model = make_engine_model(session, trainer_side);
   const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
   if (!wants_engine(session.config)) return;
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
   rollout_side.engine = std::make_unique<rollout::Engine>(
-      *trainer_side.decoder, trainer_side.weights, session.request.device,
+      *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
       engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory);
-  rollout_side.hand_over = make_hand_over(session, grid, trainer_side.policy);
+  const LoadedModel& policy = trainer_side.policy;
+  rollout_side.hand_over = std::make_unique<WeightHandOver>(
+      HeldWeights{policy.layout, *policy.store},
+      HeldWeights{rollout_side.model.layout, *rollout_side.model.store}, grid.groups().world,
+      session.request.device);
   rollout_side.generator =
       std::make_unique<Generator>(*rollout_side.engine, tokenizer, session.communicator);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
@@ -196,8 +218,8 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
 void build_trainer(const Session& session, const dist::ProcessGrid& grid,
                    TrainerSide& trainer_side) {
   trainer_side.trainer = std::make_unique<train::Trainer>(
-      *trainer_side.decoder, *trainer_side.policy.store, session.communicator, grid.groups(),
-      session.config.train, session.config.optimizer,
+      borrow(trainer_side.decoders), *trainer_side.policy.store, session.communicator,
+      grid.groups(), session.config.train, session.config.optimizer,
       static_cast<float>(session.config.rollout.rollout_temperature), session.request.device);
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = session.checkpoint_root,
@@ -356,9 +378,8 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
     try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
-  trainer_side.decoder = std::make_unique<model::Decoder>(
-      spec, session.request.device, longest_sequence(config, rollout_side, spec));
-  trainer_side.weights = model::bind_weights(*trainer_side.policy.store, spec);
+  trainer_side.decoders = make_decoders(spec, session.model_ranks, session.request.device,
+                                        longest_sequence(config, rollout_side, spec));
   build_reference(session, rollout_side, trainer_side);
   grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
                                              session.request.device);

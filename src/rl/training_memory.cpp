@@ -45,7 +45,7 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
       .live = tensor::list_allocations(session.request.device)};
   if (wants_engine(session.config)) {
     const rollout::EngineMemory engine = rollout::plan_engine_memory(
-        *trainer_side.decoder, trainer_side.weights, session.request.device,
+        *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
         engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
         rollout_side.text.tokenizer->vocab_size());
     budget.workspace_bytes = engine.workspace_bytes;
@@ -69,14 +69,13 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
       break;
     trainer_side.trainer->limit_logits(limit / 2);
   }
-  if (trainer_side.reference_decoder) {
+  if (!trainer_side.reference_decoders.empty()) {
     const auto plan_scoring = [&](const model::ParameterStore& store) {
-      return trainer_side.trainer->plan_scoring(
-          *trainer_side.reference_decoder, model::bind_weights(store, trainer_side.reference.spec),
-          longest, samples_per_microbatch(session.config));
+      return trainer_side.trainer->plan_scoring(borrow(trainer_side.reference_decoders), store,
+                                                longest, samples_per_microbatch(session.config));
     };
     const int64_t scoring = trainer_side.reference_is_transient
-                                ? plan_scoring({trainer_side.reference.spec,
+                                ? plan_scoring({trainer_side.reference.held_parameters(),
                                                 trainer_side.policy.store->gradient_memory()})
                                 : plan_scoring(*trainer_side.reference.store);
     budget.activations.least = std::max(budget.activations.least, scoring);

@@ -7,18 +7,20 @@ namespace slimexx::train {
 using tensor::DType;
 using tensor::Tensor;
 
-CopiedGradients::CopiedGradients(const model::Decoder& decoder,
-                                 const model::ModelParameters& gradients,
-                                 const dist::Collective& tp) {
+CopiedGradients::CopiedGradients(std::span<const StageChunk> chunks, const dist::Collective& tp) {
+  for (const StageChunk& chunk : chunks) add_chunk(chunk.decoder, chunk.gradients, tp.size());
+}
+
+void CopiedGradients::add_chunk(const model::Decoder& decoder,
+                                const model::ModelParameters& gradients, int tp) {
   const model::ModelSpec &whole = decoder.spec(), &own = decoder.local_spec();
   for (int64_t i = 0; i < decoder.stage().num_layers(); ++i) {
     const int64_t layer = decoder.stage().first_layer + i;
-    add_layer(whole.layer(layer), own.layer(layer), gradients.layers[static_cast<size_t>(i)],
-              tp.size());
+    add_layer(whole.layer(layer), own.layer(layer), gradients.layers[static_cast<size_t>(i)], tp);
   }
   for (size_t k = 0; k < gradients.mtp.size(); ++k)
     if (whole.mtp[k].is_trained)
-      add_layer(whole.mtp[k].layer, own.mtp[k].layer, gradients.mtp[k].layer, tp.size());
+      add_layer(whole.mtp[k].layer, own.mtp[k].layer, gradients.mtp[k].layer, tp);
 }
 
 void CopiedGradients::add_layer(const model::LayerSpec& whole, const model::LayerSpec& own,

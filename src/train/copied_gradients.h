@@ -1,23 +1,24 @@
 // Gradients of key and value heads that several tp ranks hold (model::narrow: fewer heads than
 // ranks). Each copy has the gradient of its rank's queries; their sum is that of the head.
 #pragma once
+#include <span>
 #include <vector>
 
-#include "slimexx/model/decoder.h"
+#include "executor.h"
 
 namespace slimexx::train {
 
 class CopiedGradients {
  public:
-  // `gradients` are the decoder's, on a rank of `tp`; borrowed.
-  CopiedGradients(const model::Decoder& decoder, const model::ModelParameters& gradients,
-                  const dist::Collective& tp);
+  // The stages of a rank of `tp`, with their gradients.
+  CopiedGradients(std::span<const StageChunk> chunks, const dist::Collective& tp);
   bool empty() const { return rows_.empty(); }
   // Behind the last backward of a step, before gradients are summed over replicas: every copy
   // becomes the sum of all, from the first rank's to the last. Collective over tp.
   void sum(const ops::Context& ctx) const;
 
  private:
+  void add_chunk(const model::Decoder& decoder, const model::ModelParameters& gradients, int tp);
   void add_layer(const model::LayerSpec& whole, const model::LayerSpec& own,
                  const model::LayerParameters<tensor::Tensor>& gradients, int tp);
 

@@ -1,56 +1,149 @@
 #include "executor.h"
 
+#include <algorithm>
+
 #include "slimexx/base/check.h"
 
 namespace slimexx::train {
 namespace {
 
-void start(const StepWork& work, const Operation& operation, Slot& slot, bool accumulate_mtp) {
-  SLX_CHECK(!slot.in_flight, "slot {} is taken by microbatch {}", operation.slot, slot.microbatch);
-  const auto& indices = work.microbatches[static_cast<size_t>(operation.microbatch)];
-  const Pass pass{work.decoder, work.weights, work.head, slot.ctx};
-  slot.microbatch = operation.microbatch;
-  InFlight& f = slot.in_flight.emplace();
-  f.mark = slot.ctx.arena.mark();
-  f.tape.keep = work.choose_keep(indices);
-  const tensor::Tensor x = run_layers(pass, work.samples, indices, f, true);
-  if (work.mtp != nullptr)
-    run_mtp(pass, work.gradients, work.samples, indices, f.microbatch, x, *work.mtp,
-            accumulate_mtp);
-  run_head(pass, x, f, true);
-  run_loss(pass, work.samples, indices, work.token_weights, work.loss, work.metrics, f);
-}
+using enum OperationKind;
+using tensor::Tensor;
 
-void finish(const StepWork& work, const Operation& operation, Slot& slot, bool accumulate,
-            const StageHooks& hooks) {
-  SLX_CHECK(slot.in_flight && slot.microbatch == operation.microbatch,
-            "microbatch {} is not in slot {}", operation.microbatch, operation.slot);
-  const Pass pass{work.decoder, work.weights, work.head, slot.ctx};
-  run_backward(pass, work.gradients, *slot.in_flight, accumulate, hooks, work.routers);
-  slot.ctx.arena.release_to(slot.in_flight->mark);
-  slot.in_flight.reset();
-}
+class Executor {
+ public:
+  Executor(const StepWork& work, std::span<Slot> slots, int64_t num_backwards)
+      : work_(work),
+        slots_(slots),
+        backwards_left_(num_backwards),
+        accumulate_(work.chunks.size(), false) {}
+
+  void run(const Operation& operation) {
+    SLX_CHECK_LT(operation.slot, slots_.size());
+    SLX_CHECK_LT(operation.chunk, work_.chunks.size());
+    Slot& slot = slots_[operation.slot];
+    const StageChunk& chunk = work_.chunks[operation.chunk];
+    const Pass pass{chunk.decoder, chunk.weights, work_.head, slot.ctx};
+    const bool is_forward = operation.kind == kForward;
+    if (operation.kind == kReceiveForward || (is_forward && chunk.decoder.stage().has_embedding))
+      start(pass, operation, slot);
+    SLX_CHECK(
+        slot.in_flight && slot.microbatch == operation.microbatch && slot.chunk == operation.chunk,
+        "microbatch {} is not in slot {}", operation.microbatch, operation.slot);
+    InFlight& f = *slot.in_flight;
+    if (operation.kind == kReceiveBackward) f.dx = allocate_rows(pass, f);
+    switch (operation.kind) {
+      case kForward:
+        forward(pass, chunk, operation, f);
+        break;
+      case kBackward:
+        backward(pass, chunk, operation, f);
+        break;
+      case kSendForward:
+        send_rows(slot.ctx, f.output, operation.peer);
+        break;
+      case kSendBackward:
+        send_rows(slot.ctx, f.dx, operation.peer);
+        break;
+      case kReceiveForward:
+        receive_rows(slot.ctx, f.input, operation.peer);
+        break;
+      case kReceiveBackward:
+        receive_rows(slot.ctx, f.dx, operation.peer);
+        break;
+    }
+    const bool sends_back = !chunk.decoder.stage().has_embedding;
+    if (operation.kind == (sends_back ? kSendBackward : kBackward)) finish(slot);
+  }
+
+ private:
+  const std::vector<int64_t>& indices_of(const Operation& operation) const {
+    return work_.microbatches[static_cast<size_t>(operation.microbatch)];
+  }
+
+  void start(const Pass& pass, const Operation& operation, Slot& slot) {
+    SLX_CHECK(!slot.in_flight, "slot {} is taken by microbatch {}", operation.slot,
+              slot.microbatch);
+    slot.microbatch = operation.microbatch;
+    slot.chunk = operation.chunk;
+    InFlight& f = slot.in_flight.emplace();
+    f.mark = slot.ctx.arena.mark();
+    f.tape.keep = work_.choose_keep(operation.chunk, indices_of(operation));
+    start_microbatch(pass, work_.samples, indices_of(operation), f);
+  }
+
+  void forward(const Pass& pass, const StageChunk& chunk, const Operation& operation, InFlight& f) {
+    const auto& indices = indices_of(operation);
+    run_layers(pass, f, true);
+    if (!chunk.decoder.stage().has_head) return;
+    if (work_.mtp != nullptr)
+      run_mtp(pass, chunk.gradients, work_.samples, indices, f.microbatch, f.output, *work_.mtp,
+              accumulate_mtp_);
+    accumulate_mtp_ = true;
+    run_head(pass, f, true);
+    run_loss(pass, work_.samples, indices, work_.token_weights, work_.loss, work_.metrics, f);
+  }
+
+  void backward(const Pass& pass, const StageChunk& chunk, const Operation& operation,
+                InFlight& f) {
+    const bool is_last = --backwards_left_ == 0;
+    run_backward(pass, chunk.gradients, f, accumulate_[operation.chunk],
+                 is_last ? work_.last_backward : StageHooks{}, work_.routers);
+    accumulate_[operation.chunk] = true;
+  }
+
+  static void finish(Slot& slot) {
+    slot.ctx.arena.release_to(slot.in_flight->mark);
+    slot.in_flight.reset();
+  }
+
+  const StepWork& work_;
+  const std::span<Slot> slots_;
+  int64_t backwards_left_;
+  std::vector<bool> accumulate_;  // by chunk
+  bool accumulate_mtp_ = false;
+};
 
 }  // namespace
 
+PlanningSlots::PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                             int64_t most_ep_rows) {
+  arenas_.reserve(num_slots);  // slots refer to them
+  for (size_t s = 0; s < num_slots; ++s) {
+    arenas_.push_back(tensor::Arena::for_planning(device, ""));
+    slots_.push_back({ops::planning_context(arenas_.back(), groups, most_ep_rows)});
+  }
+}
+
+int64_t PlanningSlots::most_bytes() const {
+  int64_t most = 0;
+  for (const tensor::Arena& arena : arenas_) most = std::max(most, arena.high_water_bytes());
+  return most;
+}
+
+std::vector<StageChunk> bind_chunks(const StageDecoders& decoders,
+                                    const model::ParameterStore& store, bool with_gradients) {
+  std::vector<StageChunk> chunks;
+  for (const model::Decoder* decoder : decoders.chunks)
+    chunks.push_back({*decoder, model::bind_weights(store, decoder->spec(), decoder->stage()),
+                      with_gradients
+                          ? model::bind_gradients(store, decoder->spec(), decoder->stage())
+                          : model::ModelParameters{}});
+  return chunks;
+}
+
+void send_rows(const ops::Context& ctx, Tensor rows, int peer) {
+  if (rows.num_elements() > 0) ctx.groups.pp.send(ctx.stream, rows, peer);
+}
+
+void receive_rows(const ops::Context& ctx, Tensor rows, int peer) {
+  if (rows.num_elements() > 0) ctx.groups.pp.receive(ctx.stream, rows, peer);
+}
+
 void run_operations(std::span<const Operation> operations, const StepWork& work,
                     std::span<Slot> slots) {
-  size_t backwards_left = 0;
-  for (const Operation& operation : operations)
-    backwards_left += operation.kind == OperationKind::kBackward ? 1 : 0;
-  bool accumulate = false, accumulate_mtp = false;
-  for (const Operation& operation : operations) {
-    SLX_CHECK_LT(operation.slot, slots.size());
-    Slot& slot = slots[operation.slot];
-    if (operation.kind == OperationKind::kForward) {
-      start(work, operation, slot, accumulate_mtp);
-      accumulate_mtp = true;
-      continue;
-    }
-    const bool is_last = --backwards_left == 0;
-    finish(work, operation, slot, accumulate, is_last ? work.last_backward : StageHooks{});
-    accumulate = true;
-  }
+  Executor executor(work, slots, std::ranges::count(operations, kBackward, &Operation::kind));
+  for (const Operation& operation : operations) executor.run(operation);
 }
 
 }  // namespace slimexx::train

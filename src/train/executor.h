@@ -16,7 +16,22 @@ namespace slimexx::train {
 struct Slot {
   ops::Context ctx;  // its arena is the slot's
   int64_t microbatch = -1;
+  size_t chunk = 0;
   std::optional<InFlight> in_flight = {};  // from forward to backward
+};
+
+// Slots that only measure.
+class PlanningSlots {
+ public:
+  // most_ep_rows as in ops::Context.
+  PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                int64_t most_ep_rows = 0);
+  std::span<Slot> slots() { return slots_; }
+  int64_t most_bytes() const;  // that one of them took
+
+ private:
+  std::vector<tensor::Arena> arenas_;
+  std::vector<Slot> slots_;
 };
 
 // Of a model without experts.
@@ -25,26 +40,40 @@ inline const model::RouterBalances& no_routers() {
   return none;
 }
 
+// A stage of the model on this rank.
+struct StageChunk {
+  const model::Decoder& decoder;
+  model::ModelParameters weights;
+  model::ModelParameters gradients = {};  // of a policy
+};
+
+// Views of a store that holds the stages of `decoders`.
+std::vector<StageChunk> bind_chunks(const StageDecoders& decoders,
+                                    const model::ParameterStore& store, bool with_gradients);
+
 // What all operations of a step share.
 struct StepWork {
-  const model::Decoder& decoder;
-  const model::ModelParameters& weights;
-  const model::ModelParameters& gradients;
+  std::span<const StageChunk> chunks;
   const model::HeadOptions& head;
   std::span<const Sample> samples;
   std::span<const std::vector<int64_t>> microbatches;  // of this rank: indices of samples
   std::span<const std::vector<float>> token_weights;   // as token_weights gives them
   const ops::PolicyLossOptions& loss;
   tensor::Tensor metrics;  // [kNumLossMetrics] F64, added to
-  // What the layers of a microbatch keep for backward; asked before its forward.
-  std::function<model::KeepPlan(std::span<const int64_t> indices)> choose_keep;
-  const MtpWork* mtp = nullptr;  // null: no MTP layer is trained
+  // What the layers of a chunk keep of a microbatch for backward; asked before its forward.
+  std::function<model::KeepPlan(size_t chunk, std::span<const int64_t> indices)> choose_keep;
+  const MtpWork* mtp = nullptr;  // of the stage with the head; null: no MTP layer is trained
   const model::RouterBalances& routers = no_routers();
   StageHooks last_backward = {};  // of the last backward alone: gradients are final behind it
 };
 
-// The first backward writes the gradients, the others add to them, in the order of the list. Those
-// of MTP layers go with the forwards, so that they are final before the last backward begins.
+// Between stages, on the stream. Ranks of a pipeline agree on what is empty, which is not sent.
+void send_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
+void receive_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
+
+// The first backward of a chunk writes its gradients, the others add to them, in the order of the
+// list. Those of MTP layers go with the forwards, so that they are final before the last backward
+// begins. What stages send each other goes through the pp group of the slots' contexts.
 void run_operations(std::span<const Operation> operations, const StepWork& work,
                     std::span<Slot> slots);
 

@@ -23,6 +23,52 @@ Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values, 
   return t;
 }
 
+struct PackedRows {
+  std::vector<int32_t> tokens, positions;  // [T]
+  std::vector<int32_t> rows, targets;      // [R]
+};
+
+model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextShards& shards) {
+  return {.ranges = shards.ranges,
+          .sequence_rows = upload_ints(ctx, shards.sequence_rows),
+          .rank_rows = upload_ints(ctx, shards.rank_rows)};
+}
+
+// Leaves this rank's share of the packed rows, and a layout of its chunks.
+void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed) {
+  const int cp = ctx.groups.cp.size(), rank = ctx.groups.cp.rank();
+  std::vector<model::SequenceRows> of_tokens, of_rows;
+  const std::vector<int32_t> starts = out.cu_seqlens;
+  out.cu_seqlens = {0};
+  out.context_lens.clear();
+  out.key_starts.clear();
+  for (size_t b = 0; b + 1 < starts.size(); ++b) {
+    const int64_t length = starts[b + 1] - starts[b];
+    const int64_t num_rows = out.cu_rows[b + 1] - out.cu_rows[b];
+    of_tokens.push_back({length, {0, length}});
+    of_rows.push_back({length, {length - 1 - num_rows, length - 1}});
+    for (const dist::Range& chunk : model::context_chunks(length, cp, rank)) {
+      out.cu_seqlens.push_back(out.cu_seqlens.back() + static_cast<int32_t>(chunk.size()));
+      out.context_lens.push_back(static_cast<int32_t>(chunk.begin));
+      out.key_starts.push_back(starts[b]);
+    }
+  }
+  out.token_shards = model::shard_rows(of_tokens, cp);
+  out.row_shards = model::shard_rows(of_rows, cp);
+  packed.tokens = model::take_share(out.token_shards, rank, packed.tokens);
+  packed.positions = model::take_share(out.token_shards, rank, packed.positions);
+  packed.targets = model::take_share(out.row_shards, rank, packed.targets);
+  packed.rows = model::take_share(out.row_shards, rank, packed.rows);
+  const int64_t first = out.token_shards.ranges[static_cast<size_t>(rank)].begin;
+  for (int32_t& row : packed.rows)  // of the batch, now of this rank
+    row = out.token_shards.rank_rows[static_cast<size_t>(row)] - static_cast<int32_t>(first);
+  out.batch.context = upload_shards(ctx, out.token_shards);
+  out.loss_rows = upload_shards(ctx, out.row_shards);
+  out.batch.attention.context_lens = out.context_lens;
+  out.batch.attention.key_starts = out.key_starts;
+  out.batch.attention.num_keys = starts.back();
+}
+
 // The tokens that a tp rank has of the vocabulary.
 dist::Range own_vocabulary(const ops::Context& ctx, int64_t vocab_size) {
   const int64_t width = vocab_size / ctx.groups.tp.size(), first = ctx.groups.tp.rank() * width;
@@ -82,7 +128,8 @@ model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
 
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out) {
-  std::vector<int32_t> tokens, positions, rows, targets;
+  PackedRows packed;
+  auto& [tokens, positions, rows, targets] = packed;
   out.cu_seqlens = {0};
   out.cu_rows = {0};
   for (int64_t index : indices) {
@@ -103,8 +150,10 @@ void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<con
     out.cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
     out.cu_rows.push_back(static_cast<int32_t>(rows.size()));
   }
-  out.num_tokens = static_cast<int64_t>(tokens.size());
   out.num_rows = static_cast<int64_t>(rows.size());
+  if (ctx.groups.cp.size() > 1) shard_context(ctx, out, packed);
+  out.num_tokens = static_cast<int64_t>(tokens.size());
+  out.num_own_rows = static_cast<int64_t>(rows.size());
   out.batch.tokens = upload_ints(ctx, tokens);
   out.batch.positions = upload_ints(ctx, positions);
   out.tp_rows = split_over_tp(ctx, out.num_tokens);

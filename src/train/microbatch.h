@@ -5,18 +5,28 @@
 #include <span>
 #include <vector>
 
+#include "slimexx/model/context_shards.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx::train {
 
+// With context parallelism the tokens and the rows are this rank's; the loss is of the rows of all
+// ranks.
 struct Microbatch {
-  std::vector<int32_t> cu_seqlens, cu_rows;     // [S+1], host
+  std::vector<int32_t> cu_seqlens;              // of the attention layout, host
+  std::vector<int32_t> cu_rows;                 // [S+1] of the loss, host
   std::vector<dist::Range> tp_rows, tp_ranges;  // of T and R by tp rank; empty: one
   model::Batch batch;
   model::HeadRows head_rows;
   tensor::Tensor device_cu_rows;  // [S+1] i32, on CUDA only
-  int64_t num_tokens = 0, num_rows = 0;
+  int64_t num_tokens = 0;         // on this rank
+  int64_t num_rows = 0;           // of the loss
+  int64_t num_own_rows = 0;       // of these, those of this cp rank
+  // Context parallelism; host.
+  std::vector<int32_t> context_lens, key_starts;
+  model::ContextShards token_shards, row_shards;
+  model::ContextRows loss_rows;  // R of all ranks
 };
 
 // Samples `indices` one after another. On a planning stream only the sizes matter: they are the

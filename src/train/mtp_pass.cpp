@@ -61,7 +61,9 @@ class MtpPass {
     depths_.resize(work_.num_labels.size());
     for (size_t k = 0; k < depths_.size(); ++k) {
       Depth& d = depths_[k];
-      const MtpLabels labels = list_mtp_labels(samples, indices, static_cast<int64_t>(k));
+      MtpLabels labels = list_mtp_labels(samples, indices, static_cast<int64_t>(k));
+      if (microbatch.batch.context.is_sharded())
+        labels = take_share(labels, microbatch.token_shards, p_.ctx.groups.cp.rank());
       d.batch = microbatch.batch;
       d.batch.tokens = upload_vector(p_.ctx, DType::kI32, labels.tokens);
       const int64_t vocab_size = p_.decoder.spec().vocab_size;
@@ -154,6 +156,19 @@ MtpLabels list_mtp_labels(std::span<const Sample> samples, std::span<const int64
     }
   }
   return labels;
+}
+
+MtpLabels take_share(const MtpLabels& labels, const model::ContextShards& token_shards, int rank) {
+  MtpLabels own;
+  own.tokens = model::take_share(token_shards, rank, labels.tokens);
+  const dist::Range range = token_shards.ranges[static_cast<size_t>(rank)];
+  for (size_t i = 0; i < labels.rows.size(); ++i) {
+    const int64_t row = token_shards.rank_rows[static_cast<size_t>(labels.rows[i])];
+    if (row < range.begin || row >= range.end) continue;
+    own.rows.push_back(static_cast<int32_t>(row - range.begin));
+    own.targets.push_back(labels.targets[i]);
+  }
+  return own;
 }
 
 MtpWork make_mtp_work(std::span<const Sample> samples, int64_t num_layers, double scaling_factor) {

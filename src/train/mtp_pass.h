@@ -23,6 +23,10 @@ struct MtpLabels {
 MtpLabels list_mtp_labels(std::span<const Sample> samples, std::span<const int64_t> indices,
                           int64_t depth);
 
+// Those of a rank of context parallelism. Labels come from whole samples, so a token that stands
+// behind the end of a chunk needs no exchange.
+MtpLabels take_share(const MtpLabels& labels, const model::ContextShards& token_shards, int rank);
+
 // What the pass needs of the step.
 struct MtpWork {
   std::vector<int64_t> num_labels;  // by depth, of all samples of the step, and 1 at least

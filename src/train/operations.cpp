@@ -1,30 +1,263 @@
 #include "operations.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "slimexx/base/check.h"
 
 namespace slimexx::train {
+namespace {
 
-size_t count_slots(int stage, int num_stages, int64_t num_microbatches) {
-  return static_cast<size_t>(
-      std::clamp<int64_t>(num_stages - stage, 1, std::max<int64_t>(num_microbatches, 1)));
+using enum OperationKind;
+
+// A forward or backward of one stage.
+struct Compute {
+  OperationKind kind;
+  int64_t microbatch;
+  size_t chunk;
+  bool operator==(const Compute&) const = default;
+};
+
+// Microbatches that go through all chunks of a rank in turn.
+int64_t group_size(const PipelineShape& shape) {
+  return shape.num_chunks > 1 ? shape.num_ranks : 1;
 }
 
-std::vector<Operation> list_operations(int stage, int num_stages, int64_t num_microbatches) {
-  // A stage frees the oldest microbatch first: its slot is free again when its turn comes.
-  const auto num_slots = static_cast<int64_t>(count_slots(stage, num_stages, num_microbatches));
-  const auto operation = [&](OperationKind kind, int64_t m) {
-    return Operation{kind, m, static_cast<size_t>(m % num_slots)};
-  };
-  const int64_t warm_up = std::min<int64_t>(num_stages - stage - 1, num_microbatches);
-  std::vector<Operation> operations;
-  for (int64_t m = 0; m < warm_up; ++m) operations.push_back(operation(OperationKind::kForward, m));
-  for (int64_t m = warm_up; m < num_microbatches; ++m) {
-    operations.push_back(operation(OperationKind::kForward, m));
-    operations.push_back(operation(OperationKind::kBackward, m - warm_up));
+// The forwards of a rank, group by group.
+std::vector<Compute> list_forwards(const PipelineShape& shape, int64_t num_microbatches) {
+  const int64_t group = group_size(shape);
+  std::vector<Compute> forwards;
+  for (int64_t begin = 0; begin < num_microbatches; begin += group) {
+    const int64_t end = std::min(num_microbatches, begin + group);
+    for (size_t chunk = 0; chunk < shape.num_chunks; ++chunk)
+      for (int64_t m = begin; m < end; ++m) forwards.push_back({kForward, m, chunk});
   }
-  for (int64_t m = num_microbatches - warm_up; m < num_microbatches; ++m)
-    operations.push_back(operation(OperationKind::kBackward, m));
-  return operations;
+  return forwards;
+}
+
+// One forward, one backward behind a warm-up of forwards: as many as it takes until the first
+// backward can be there. Backwards go through the chunks from the last to the first.
+std::vector<Compute> list_forwards_and_backwards(int rank, const PipelineShape& shape,
+                                                 int64_t num_microbatches) {
+  const std::vector<Compute> forwards = list_forwards(shape, num_microbatches);
+  const auto chunks = static_cast<int>(shape.num_chunks);
+  const int behind = shape.num_ranks - rank - 1;
+  const auto warm_up = std::min(
+      forwards.size(),
+      static_cast<size_t>(chunks == 1 ? behind : 2 * behind + (chunks - 1) * shape.num_ranks));
+  std::vector<Compute> computes;
+  for (size_t i = 0; i < forwards.size() + warm_up; ++i) {
+    if (i < forwards.size()) computes.push_back(forwards[i]);
+    if (i < warm_up) continue;
+    const Compute& f = forwards[i - warm_up];
+    computes.push_back({kBackward, f.microbatch, shape.num_chunks - 1 - f.chunk});
+  }
+  return computes;
+}
+
+// What one stage makes for another.
+struct Transfer {
+  int from = 0, to = 0;
+  Compute maker, user;
+};
+
+// Orders the operations of all ranks as they would run, a backward taking twice as long as a
+// forward. A transfer stands where the receiver has come to what uses it. A slot is taken by a
+// forward, or the receive before it, only when it is free.
+class PipelineOrder {
+ public:
+  PipelineOrder(const PipelineShape& shape, std::vector<std::vector<Compute>> computes,
+                const std::vector<size_t>& num_slots, bool has_backwards)
+      : shape_(shape), has_backwards_(has_backwards) {
+    for (size_t r = 0; r < computes.size(); ++r)
+      ranks_.push_back({.computes = std::move(computes[r]),
+                        .slots = std::vector<std::optional<Compute>>(num_slots[r])});
+  }
+
+  std::vector<Operation> operations_of(int rank) {
+    while (take_next()) {
+    }
+    for (const Rank& r : ranks_)
+      SLX_CHECK(r.next == r.computes.size(), "a pipeline of {} ranks and {} chunks waits for ever",
+                shape_.num_ranks, shape_.num_chunks);
+    return ranks_[static_cast<size_t>(rank)].operations;
+  }
+
+ private:
+  struct Rank {
+    std::vector<Compute> computes;
+    std::vector<std::optional<Compute>> slots;  // the forward that a slot keeps
+    size_t next = 0;                            // of computes
+    int64_t idle_at = 0;
+    bool has_input = false;  // of the next one
+    std::vector<Operation> operations = {};
+  };
+
+  Rank& of(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+  const Rank& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  bool is_first(int rank, size_t chunk) const { return rank == 0 && chunk == 0; }
+  bool is_last(int rank, size_t chunk) const {
+    return rank == shape_.num_ranks - 1 && chunk == shape_.num_chunks - 1;
+  }
+  static bool has_free_slot(const Rank& r) {
+    return std::ranges::find(r.slots, std::optional<Compute>()) != r.slots.end();
+  }
+
+  bool can_take(const Transfer& t) const {
+    const Rank& to = of(t.to);
+    return to.next < to.computes.size() && to.computes[to.next] == t.user && !to.has_input &&
+           (t.user.kind == kBackward || has_free_slot(to));
+  }
+
+  bool can_compute(int rank) const {
+    const Rank& r = of(rank);
+    if (r.next == r.computes.size()) return false;
+    const Compute& c = r.computes[r.next];
+    if (c.kind == kForward && is_first(rank, c.chunk)) return has_free_slot(r);
+    if (c.kind == kBackward && is_last(rank, c.chunk)) return true;
+    return r.has_input;
+  }
+
+  // The earliest operation that can go on; of several a transfer, and of those a backward's, which
+  // frees a slot. False: there is none.
+  bool take_next() {
+    auto best_transfer = pending_.end();
+    int64_t best = -1;
+    for (auto t = pending_.begin(); t != pending_.end(); ++t) {
+      if (!can_take(*t)) continue;
+      const int64_t start = std::max(of(t->from).idle_at, of(t->to).idle_at);
+      const bool is_earlier = best < 0 || start < best;
+      const bool frees =
+          start == best && best_transfer->user.kind == kForward && t->user.kind == kBackward;
+      if (!is_earlier && !frees) continue;
+      best = start;
+      best_transfer = t;
+    }
+    int best_rank = -1;
+    for (int rank = 0; rank < shape_.num_ranks; ++rank) {
+      if (!can_compute(rank) || (best >= 0 && of(rank).idle_at >= best)) continue;
+      best = of(rank).idle_at;
+      best_rank = rank;
+    }
+    if (best < 0) return false;
+    if (best_rank >= 0) {
+      compute(best_rank);
+    } else {
+      take(*best_transfer, best);
+      pending_.erase(best_transfer);
+    }
+    return true;
+  }
+
+  static size_t take_slot(Rank& r, const Compute& c) {
+    const auto slot = std::ranges::find(r.slots, std::optional<Compute>());
+    SLX_CHECK(slot != r.slots.end(), "microbatch {} has no slot", c.microbatch);
+    *slot = Compute{kForward, c.microbatch, c.chunk};
+    return static_cast<size_t>(slot - r.slots.begin());
+  }
+  static size_t slot_of(const Rank& r, const Compute& c) {
+    const auto slot =
+        std::ranges::find(r.slots, std::optional(Compute{kForward, c.microbatch, c.chunk}));
+    SLX_CHECK(slot != r.slots.end(), "microbatch {} has no slot", c.microbatch);
+    return static_cast<size_t>(slot - r.slots.begin());
+  }
+
+  void compute(int rank) {
+    Rank& r = of(rank);
+    const Compute c = r.computes[r.next++];
+    const bool is_forward = c.kind == kForward;
+    const size_t slot = is_forward && is_first(rank, c.chunk) ? take_slot(r, c) : slot_of(r, c);
+    r.operations.push_back({c.kind, c.microbatch, slot, c.chunk});
+    r.idle_at += is_forward ? 1 : 2;
+    r.has_input = false;
+    if (is_forward ? is_last(rank, c.chunk) : is_first(rank, c.chunk)) {
+      if (!is_forward || !has_backwards_) r.slots[slot].reset();
+      return;
+    }
+    const int n = shape_.num_ranks;
+    const int peer = (rank + (is_forward ? 1 : n - 1)) % n;
+    size_t chunk = c.chunk;
+    if (is_forward && rank == n - 1) ++chunk;
+    if (!is_forward && rank == 0) --chunk;
+    pending_.push_back({rank, peer, c, {c.kind, c.microbatch, chunk}});
+  }
+
+  void take(const Transfer& t, int64_t at) {
+    Rank &from = of(t.from), &to = of(t.to);
+    const bool is_forward = t.maker.kind == kForward;
+    const size_t sent = slot_of(from, t.maker);
+    from.operations.push_back(
+        {is_forward ? kSendForward : kSendBackward, t.maker.microbatch, sent, t.maker.chunk, t.to});
+    if (!is_forward || !has_backwards_) from.slots[sent].reset();
+    const size_t received = is_forward ? take_slot(to, t.user) : slot_of(to, t.user);
+    to.operations.push_back({is_forward ? kReceiveForward : kReceiveBackward, t.user.microbatch,
+                             received, t.user.chunk, t.from});
+    to.has_input = true;
+    from.idle_at = to.idle_at = at;
+  }
+
+  const PipelineShape shape_;
+  const bool has_backwards_;
+  std::vector<Rank> ranks_;
+  std::vector<Transfer> pending_;
+};
+
+// The most forwards whose backwards are still to come.
+size_t most_in_flight(const std::vector<Compute>& computes) {
+  size_t now = 0, most = 0;
+  for (const Compute& c : computes) {
+    now += c.kind == kForward ? 1 : 0;
+    most = std::max(most, now);
+    now -= c.kind == kBackward ? 1 : 0;
+  }
+  return most;
+}
+
+template <class List>
+std::vector<std::vector<Compute>> list_of_all_ranks(const PipelineShape& shape, const List& list) {
+  std::vector<std::vector<Compute>> computes;
+  for (int rank = 0; rank < shape.num_ranks; ++rank) computes.push_back(list(rank));
+  return computes;
+}
+
+}  // namespace
+
+int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatches) {
+  const int64_t group = group_size(shape);
+  return (num_microbatches + group - 1) / group * group;
+}
+
+std::vector<Operation> list_operations(int rank, const PipelineShape& shape,
+                                       int64_t num_microbatches) {
+  SLX_CHECK_EQ(num_microbatches, round_up_microbatches(shape, num_microbatches));
+  auto computes = list_of_all_ranks(
+      shape, [&](int r) { return list_forwards_and_backwards(r, shape, num_microbatches); });
+  // In the ring of interleaved stages the gradient that a slot ends with may have to wait.
+  const size_t num_spare = shape.num_chunks > 1 ? 1 : 0;
+  std::vector<size_t> num_slots;
+  for (const auto& own : computes) num_slots.push_back(most_in_flight(own) + num_spare);
+  return PipelineOrder(shape, std::move(computes), num_slots, true).operations_of(rank);
+}
+
+std::vector<Operation> list_forward_operations(int rank, const PipelineShape& shape,
+                                               int64_t num_microbatches) {
+  auto computes =
+      list_of_all_ranks(shape, [&](int) { return list_forwards(shape, num_microbatches); });
+  // Interleaved stages are a ring, in which somebody must have room to receive.
+  const std::vector<size_t> num_slots(computes.size(), shape.num_chunks > 1 ? 2 : 1);
+  return PipelineOrder(shape, std::move(computes), num_slots, false).operations_of(rank);
+}
+
+size_t count_slots(std::span<const Operation> operations) {
+  size_t count = 0;
+  for (const Operation& operation : operations) count = std::max(count, operation.slot + 1);
+  return count;
+}
+
+size_t count_most_slots(int rank, const PipelineShape& shape) {
+  // Warm-ups are over behind these.
+  return count_slots(list_operations(rank, shape, 4 * shape.num_ranks));
 }
 
 }  // namespace slimexx::train

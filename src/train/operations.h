@@ -1,24 +1,61 @@
-// What a pipeline stage does in one step, as a list made before the step starts; run_operations
-// (executor.h) runs it in its order. With one stage it is forward, backward, forward, backward;
-// with several, one-forward-one-backward after a warm-up (Narayanan et al., arXiv:2104.04473).
+// What one rank of a pipeline does in one step, as a list made before the step starts;
+// run_operations (executor.h) runs it in its order. With one stage it is forward, backward,
+// forward, backward; with several, one-forward-one-backward after a warm-up (Narayanan et al.,
+// arXiv:2104.04473), and interleaved with several stages on each rank.
+//
+// Sends and receives wait for each other: on the CPU a send may return only when the other rank
+// receives, and a device runs what stands behind one only then. The lists of all ranks are cut from
+// one order of the whole pipeline's operations, in which a transfer is one event of two ranks. So
+// some operation can always go on: the first of that order that is not done.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace slimexx::train {
 
-enum class OperationKind : uint8_t { kForward, kBackward };
+// kForward also stands for what is sent on: the residual stream, to the next stage. kBackward: its
+// gradient, to the stage before.
+enum class OperationKind : uint8_t {
+  kForward,
+  kBackward,
+  kSendForward,
+  kSendBackward,
+  kReceiveForward,
+  kReceiveBackward
+};
 
 struct Operation {
   OperationKind kind;
   int64_t microbatch;
-  size_t slot = 0;  // that keeps the microbatch's activations from its forward to its backward
+  // That keeps the microbatch's activations from its forward, or the receive before it, to its
+  // backward, or the send behind it.
+  size_t slot = 0;
+  size_t chunk = 0;  // which of the rank's stages
+  int peer = -1;     // rank of the pipeline that a transfer is with
   bool operator==(const Operation&) const = default;
 };
 
-// Slots of stage `stage` of `num_stages`: the most microbatches that it has in flight.
-size_t count_slots(int stage, int num_stages, int64_t num_microbatches);
-std::vector<Operation> list_operations(int stage, int num_stages, int64_t num_microbatches);
+// Stage s of the num_ranks * num_chunks stages is chunk s / num_ranks of rank s % num_ranks.
+struct PipelineShape {
+  int num_ranks = 1;
+  size_t num_chunks = 1;
+};
+
+// Interleaved stages take microbatches in whole groups, of as many as there are ranks: empty ones
+// fill the last.
+int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatches);
+
+std::vector<Operation> list_operations(int rank, const PipelineShape& shape,
+                                       int64_t num_microbatches);
+// Forwards alone, of microbatches in ascending order on every stage: scoring.
+std::vector<Operation> list_forward_operations(int rank, const PipelineShape& shape,
+                                               int64_t num_microbatches);
+
+// Slots that the operations use.
+size_t count_slots(std::span<const Operation> operations);
+// The most that list_operations uses, for any number of microbatches.
+size_t count_most_slots(int rank, const PipelineShape& shape);
 
 }  // namespace slimexx::train

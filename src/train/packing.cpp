@@ -120,9 +120,11 @@ Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool bala
   return bins;
 }
 
-void even_out(Bins& microbatches, Bins& by_rank) {
+void even_out(Bins& microbatches, Bins& by_rank, int64_t multiple) {
   size_t most = 1;
   for (const auto& own : by_rank) most = std::max(most, own.size());
+  const auto group = static_cast<size_t>(multiple);
+  most = (most + group - 1) / group * group;
   for (auto& own : by_rank) {
     std::vector<int64_t> evened;
     for (size_t i = own.size(); i < most; ++i) {

@@ -7,23 +7,48 @@ namespace slimexx::train {
 using tensor::DType;
 using tensor::Tensor;
 
-Tensor run_layers(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
-                  InFlight& f, bool keep) {
+namespace {
+
+// Of a loss all cp ranks see every row, since its ratios and means may be those of a sample.
+Tensor gather_loss_rows(const ops::Context& ctx, const Microbatch& m, Tensor own) {
+  if (!m.loss_rows.is_sharded()) return own;
+  return model::gather_context(ctx, m.loss_rows, {own.reshaped({own.dim(0), 1})})
+      .reshaped({m.num_rows});
+}
+
+Tensor take_own_rows(const ops::Context& ctx, const Microbatch& m, Tensor all) {
+  if (!m.loss_rows.is_sharded() || !all.defined()) return all;
+  return model::take_context(ctx, m.loss_rows, all.reshaped({m.num_rows, 1}))
+      .reshaped({m.num_own_rows});
+}
+
+}  // namespace
+
+void start_microbatch(const Pass& p, std::span<const Sample> samples,
+                      std::span<const int64_t> indices, InFlight& f) {
   build_microbatch(p.ctx, p.decoder.spec().vocab_size, samples, indices, f.microbatch);
-  return p.decoder.forward(p.ctx, p.weights, f.microbatch.batch, keep ? &f.tape : nullptr);
+  if (!p.decoder.stage().has_embedding) f.input = allocate_rows(p, f);
 }
 
-void run_head(const Pass& p, Tensor x, InFlight& f, bool keep) {
+Tensor allocate_rows(const Pass& p, const InFlight& f) {
+  return p.ctx.arena.allocate(
+      tensor::compute_dtype(p.ctx.device()),
+      {model::own_rows(f.microbatch.batch, p.ctx.groups).size(), p.decoder.spec().hidden_size});
+}
+
+void run_layers(const Pass& p, InFlight& f, bool keep) {
+  f.output =
+      p.decoder.forward(p.ctx, p.weights, f.microbatch.batch, keep ? &f.tape : nullptr, f.input);
+}
+
+void run_head(const Pass& p, InFlight& f, bool keep) {
   const Microbatch& m = f.microbatch;
-  f.log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
-  f.entropies = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
-  model::head_forward(p.ctx, p.decoder.local_spec().head(), p.weights.head, x, m.head_rows, p.head,
-                      f.log_probs, f.entropies, keep ? &f.head_tape : nullptr);
-}
-
-void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
-                 InFlight& f, bool keep) {
-  run_head(p, run_layers(p, samples, indices, f, keep), f, keep);
+  const Tensor log_probs = p.ctx.arena.allocate(DType::kF32, {m.num_own_rows});
+  f.own_entropies = p.ctx.arena.allocate(DType::kF32, {m.num_own_rows});
+  model::head_forward(p.ctx, p.decoder.local_spec().head(), p.weights.head, f.output, m.head_rows,
+                      p.head, log_probs, f.own_entropies, keep ? &f.head_tape : nullptr);
+  f.log_probs = gather_loss_rows(p.ctx, m, log_probs);
+  f.entropies = gather_loss_rows(p.ctx, m, f.own_entropies);
 }
 
 void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
@@ -51,25 +76,27 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
                         .device_cu_rows = m.device_cu_rows};
   tensor::upload(p.ctx.stream, r.mask, mask.data());
   tensor::upload(p.ctx.stream, r.weights, weight.data());
-  f.dlog_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
-  f.dentropies =
+  const Tensor dlog_probs = p.ctx.arena.allocate(DType::kF32, {m.num_rows});
+  const Tensor dentropies =
       options.entropy_coef != 0 ? p.ctx.arena.allocate(DType::kF32, {m.num_rows}) : Tensor{};
-  ops::policy_loss(p.ctx, f.dlog_probs, f.dentropies, metrics, r, options);
+  ops::policy_loss(p.ctx, dlog_probs, dentropies, metrics, r, options);
+  f.dlog_probs = take_own_rows(p.ctx, m, dlog_probs);
+  f.dentropies = take_own_rows(p.ctx, m, dentropies);
 }
 
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
                   bool accumulate, const StageHooks& hooks, const model::RouterBalances& routers) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.decoder.spec();
-  const Tensor dx =
-      p.ctx.arena.allocate(tensor::compute_dtype(p.ctx.device()),
-                           {model::own_rows(m.batch, p.ctx.groups).size(), spec.hidden_size});
-  model::head_backward(p.ctx, p.decoder.local_spec().head(), p.weights.head, gradients.head,
-                       m.head_rows, p.head, f.head_tape, f.entropies, f.dlog_probs, f.dentropies,
-                       dx, accumulate);
-  hooks.stage_done(0);
+  if (p.decoder.stage().has_head) {
+    f.dx = allocate_rows(p, f);
+    model::head_backward(p.ctx, p.decoder.local_spec().head(), p.weights.head, gradients.head,
+                         m.head_rows, p.head, f.head_tape, f.own_entropies, f.dlog_probs,
+                         f.dentropies, f.dx, accumulate);
+    hooks.stage_done(0);
+  }
   p.decoder.backward(
-      p.ctx, p.weights, gradients, m.batch, f.tape, dx, accumulate,
+      p.ctx, p.weights, gradients, m.batch, f.tape, f.dx, accumulate,
       {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers() - layer); },
        .attention_next = [&](int64_t) { hooks.attention_next(); }},
       routers);

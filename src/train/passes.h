@@ -16,9 +16,13 @@ namespace slimexx::train {
 // A microbatch between its forward and its backward.
 struct InFlight {
   Microbatch microbatch;
+  tensor::Tensor input;   // [own rows, H] from the stage before; undefined with the embedding
+  tensor::Tensor output;  // [own rows, H] behind the stage's last layer
+  tensor::Tensor dx;      // [own rows, H] gradient of the output, then of the stage's input
   model::Tape tape;
   model::HeadTape head_tape;
-  tensor::Tensor log_probs, entropies, dlog_probs, dentropies;  // [rows]
+  tensor::Tensor log_probs, entropies;                   // [rows] of the loss
+  tensor::Tensor own_entropies, dlog_probs, dentropies;  // [rows] of this rank
   tensor::Arena::Mark mark = 0;
 };
 
@@ -35,15 +39,15 @@ struct StageHooks {
   std::function<void()> attention_next = [] {};  // BackwardHooks'
 };
 
-// The residual stream behind the last layer for samples[indices], [tokens, hidden size]. With
-// `keep` what backward needs is on f's tape, at the levels of f.tape.keep.
-tensor::Tensor run_layers(const Pass& p, std::span<const Sample> samples,
-                          std::span<const int64_t> indices, InFlight& f, bool keep);
-// Log-probs and entropies, from what run_layers gave.
-void run_head(const Pass& p, tensor::Tensor x, InFlight& f, bool keep);
-// Both.
-void run_forward(const Pass& p, std::span<const Sample> samples, std::span<const int64_t> indices,
-                 InFlight& f, bool keep);
+// f.microbatch of samples[indices], and f.input, to be filled, where the stage before has it.
+void start_microbatch(const Pass& p, std::span<const Sample> samples,
+                      std::span<const int64_t> indices, InFlight& f);
+// Rows of the residual stream of f, for what passes between stages.
+tensor::Tensor allocate_rows(const Pass& p, const InFlight& f);
+// f.output. With `keep` what backward needs is on f's tape, at the levels of f.tape.keep.
+void run_layers(const Pass& p, InFlight& f, bool keep);
+// Log-probs and entropies, on a stage with the head.
+void run_head(const Pass& p, InFlight& f, bool keep);
 
 // Adds to `metrics` and fills the gradients of the log-probs (and of the entropies, where the loss
 // has them). `weights` as token_weights gives them.
@@ -51,7 +55,8 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
               std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
               tensor::Tensor metrics, InFlight& f);
 
-// `accumulate`: to the gradients that earlier microbatches of the step left; else matrices are
+// From f.dx, or on a stage with the head from the gradients of run_loss, to f.dx. `accumulate`: to
+// the gradients that earlier microbatches of the step left; else matrices are
 // written, whatever they hold.
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
                   bool accumulate, const StageHooks& hooks = {},

@@ -5,17 +5,45 @@
 
 namespace slimexx::train {
 
-using tensor::Arena;
+namespace {
 
-void append_scores(const Pass& pass, std::span<const Sample> samples,
-                   std::span<const int64_t> indices, std::string& bytes) {
-  tensor::ArenaScope scope(pass.ctx.arena);
-  InFlight f;
-  run_forward(pass, samples, indices, f, false);
+void append_scores(const Pass& pass, InFlight& f, std::string& bytes) {
+  run_head(pass, f, false);
+  if (pass.ctx.planning()) return;
   for (const tensor::Tensor& t : {f.log_probs, f.entropies}) {
     const size_t at = bytes.size();
     bytes.resize(at + static_cast<size_t>(t.size_bytes()));
     tensor::download(pass.ctx.stream, bytes.data() + at, t);
+  }
+}
+
+}  // namespace
+
+void run_scoring(std::span<const Operation> operations, const ScoringWork& work,
+                 std::span<Slot> slots, std::string& bytes) {
+  for (const Operation& operation : operations) {
+    Slot& slot = slots[operation.slot];
+    const StageChunk& chunk = work.chunks[operation.chunk];
+    const Pass pass{chunk.decoder, chunk.weights, work.head, slot.ctx};
+    const bool is_forward = operation.kind == OperationKind::kForward;
+    if (!slot.in_flight) {
+      slot.in_flight.emplace().mark = slot.ctx.arena.mark();
+      start_microbatch(pass, work.samples,
+                       work.microbatches[static_cast<size_t>(operation.microbatch)],
+                       *slot.in_flight);
+    }
+    InFlight& f = *slot.in_flight;
+    if (operation.kind == OperationKind::kReceiveForward)
+      receive_rows(slot.ctx, f.input, operation.peer);
+    if (operation.kind == OperationKind::kSendForward)
+      send_rows(slot.ctx, f.output, operation.peer);
+    if (is_forward) run_layers(pass, f, false);
+    const bool has_head = chunk.decoder.stage().has_head;
+    if (is_forward && has_head) append_scores(pass, f, bytes);
+    if (operation.kind != (has_head ? OperationKind::kForward : OperationKind::kSendForward))
+      continue;
+    slot.ctx.arena.release_to(f.mark);
+    slot.in_flight.reset();
   }
 }
 
@@ -31,15 +59,13 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
   }
 }
 
-int64_t measure_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
-                        const model::HeadOptions& head, tensor::Device device,
-                        const dist::Groups& groups, std::span<const Sample> samples,
-                        std::span<const int64_t> indices) {
-  Arena plan = Arena::for_planning(device, "");
-  InFlight f;
-  run_forward({decoder, weights, head, ops::planning_context(plan, groups)}, samples, indices, f,
-              false);
-  return plan.high_water_bytes();
+int64_t measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
+                        tensor::Device device, const dist::Groups& groups, int64_t most_ep_rows) {
+  const auto operations = list_forward_operations(rank, shape, std::ssize(work.microbatches));
+  PlanningSlots plan(count_slots(operations), device, groups, most_ep_rows);
+  std::string no_scores;
+  run_scoring(operations, work, plan.slots(), no_scores);
+  return plan.most_bytes();
 }
 
 Scorer::Scorer(const model::Decoder& decoder, const model::ParameterStore& store, float temperature,
@@ -51,16 +77,17 @@ Scorer::Scorer(const model::Decoder& decoder, const model::ParameterStore& store
       arena_(device, 0, "activations of one forward") {}
 
 std::vector<TokenScores> Scorer::score(std::span<const Sample> samples) {
-  std::vector<int64_t> all(samples.size());
-  std::iota(all.begin(), all.end(), 0);
-  arena_.reserve(measure_scoring(decoder_, weights_, head_options_, device_, dist::groups_of_one(),
-                                 samples, all));
+  std::vector<std::vector<int64_t>> one(1, std::vector<int64_t>(samples.size()));
+  std::iota(one[0].begin(), one[0].end(), 0);
+  const StageChunk chunk{decoder_, weights_};
+  const ScoringWork work{{&chunk, 1}, head_options_, samples, one};
+  arena_.reserve(measure_scoring(work, 0, {}, device_, dist::groups_of_one()));
+  Slot slot{ops::compute_context(arena_)};
   std::string bytes;
-  append_scores({decoder_, weights_, head_options_, ops::compute_context(arena_)}, samples, all,
-                bytes);
+  run_scoring(list_forward_operations(0, {}, 1), work, {&slot, 1}, bytes);
   std::vector<TokenScores> scores(samples.size());
   size_t at = 0;
-  read_scores(bytes, at, samples, all, scores);
+  read_scores(bytes, at, samples, one[0], scores);
   return scores;
 }
 

@@ -3,26 +3,36 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "passes.h"
+#include "executor.h"
 #include "slimexx/dist/groups.h"
 #include "slimexx/train/scorer.h"
 
 namespace slimexx::train {
 
-// Appends to `bytes` the log-probs, then the entropies of samples[indices], one sample after
-// another.
-void append_scores(const Pass& pass, std::span<const Sample> samples,
-                   std::span<const int64_t> indices, std::string& bytes);
+// What all forwards of a scoring pass share.
+struct ScoringWork {
+  std::span<const StageChunk> chunks;
+  const model::HeadOptions& head;
+  std::span<const Sample> samples;
+  std::span<const std::vector<int64_t>> microbatches;  // of this rank: indices of samples
+};
 
-// Reads what append_scores wrote at bytes[at] into scores[indices] and moves `at` behind it.
+// Runs what list_forward_operations gave. On the stage with the head it appends to `bytes` the
+// log-probs, then the entropies of each microbatch, one sample after another.
+void run_scoring(std::span<const Operation> operations, const ScoringWork& work,
+                 std::span<Slot> slots, std::string& bytes);
+
+// Reads what run_scoring wrote of a microbatch at bytes[at] into scores[indices] and moves `at`
+// behind it.
 void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> samples,
                  std::span<const int64_t> indices, std::span<TokenScores> scores);
 
-// What the arena of a pass over samples[indices] must hold.
-int64_t measure_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
-                        const model::HeadOptions& head, tensor::Device device,
-                        const dist::Groups& groups, std::span<const Sample> samples,
-                        std::span<const int64_t> indices);
+// What the arena of a slot must hold, whichever of `work`'s microbatches it gets. `shape` and
+// `rank` are of the pipeline.
+int64_t measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
+                        tensor::Device device, const dist::Groups& groups,
+                        int64_t most_ep_rows = 0);
 
 }  // namespace slimexx::train

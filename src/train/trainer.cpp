@@ -1,4 +1,5 @@
 #include "slimexx/train/trainer.h"
+#include "slimexx/base/error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +8,9 @@
 #include "copied_gradients.h"
 #include "executor.h"
 #include "scoring.h"
+#include "slimexx/base/check.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/model/stages.h"
 #include "slimexx/ops/elementwise.h"
 #include "step_routers.h"
 
@@ -20,9 +23,25 @@ using tensor::Tensor;
 
 constexpr int64_t kMetricsBytes = ops::kNumLossMetrics * 8;  // F64
 
-// The first tp and cp rank of the last pipeline stage.
+// The first tp rank of the last pipeline stage.
+bool reports_own_rows(const dist::Groups& groups) {
+  return groups.tp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
+}
+
+// And the first cp rank.
 bool reports(const dist::Groups& groups) {
-  return groups.tp.rank() == 0 && groups.cp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
+  return reports_own_rows(groups) && groups.cp.rank() == 0;
+}
+
+void check_supported(const TrainOptions& options, const dist::Groups& groups) {
+  if (groups.cp.size() == 1) return;
+  if (options.moe_aux_loss_coeff == 0 && options.moe_z_loss_coeff == 0) return;
+  throw Error(ErrorCode::kInput,
+              "losses that keep experts even do not know sequences that are cut over ranks of "
+              "context parallelism",
+              "set train.moe_aux_loss_coeff and train.moe_z_loss_coeff to 0, or "
+              "parallel.context_parallel_size to 1",
+              "parallel.context_parallel_size");
 }
 
 std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& groups) {
@@ -36,13 +55,38 @@ std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& grou
   return reporters;
 }
 
+// Stages in an order of their own would wait for each other for ever.
+void check_stages(const StageDecoders& decoders, const dist::Groups& groups) {
+  const int rank = groups.pp.rank(), last = groups.pp.size() - 1;
+  for (size_t chunk = 0; chunk < decoders.chunks.size(); ++chunk) {
+    const model::StageRange& stage = decoders.chunks[chunk]->stage();
+    SLX_CHECK_EQ(stage.has_embedding, rank == 0 && chunk == 0);
+    SLX_CHECK_EQ(stage.has_head, rank == last && chunk + 1 == decoders.chunks.size());
+  }
+}
+
+// Of the model's stages the first and the last, where the last one holds a copy of the embedding.
+// Collective over the pipeline.
+std::unique_ptr<dist::Collective> make_embedding_group(const model::ModelSpec& spec,
+                                                       const dist::Groups& groups) {
+  const int rank = groups.pp.rank(), last = groups.pp.size() - 1;
+  const bool has_copy =
+      model::holds_embedding_copy(spec, {.has_embedding = last == 0, .has_head = true});
+  if (!has_copy) return nullptr;
+  const bool is_member = rank == 0 || rank == last;
+  auto group = groups.pp.split(is_member ? 0 : 1, rank);
+  return is_member ? std::move(group) : nullptr;
+}
+
 }  // namespace
 
-Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
+Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
                  dist::Collective& host, const dist::Groups& groups, const TrainOptions& options,
                  const OptimizerOptions& optimizer_options, float temperature,
                  tensor::Device device, int64_t min_part_elements)
-    : decoder_(decoder),
+    : decoders_(decoders),
+      spec_(decoders.chunks[0]->spec()),
+      chunks_(bind_chunks(decoders, policy, true)),
       policy_(policy),
       host_(host),
       groups_(groups),
@@ -54,27 +98,40 @@ Trainer::Trainer(const model::Decoder& decoder, model::ParameterStore& policy,
                                             ? static_cast<int64_t>(*options.max_logits_gib * 0x1p30)
                                             : default_max_logits_bytes(device)},
       device_(device),
-      weights_(model::bind_weights(policy, decoder.spec())),
-      gradients_(model::bind_gradients(policy, decoder.spec())),
-      arena_(device, 0, "activations of one microbatch"),
-      num_trained_mtp_(decoder.spec().num_trained_mtp()),
+      arena_(device, 0, "activations of microbatches"),
+      embedding_ranks_(make_embedding_group(spec_, groups)),
+      num_trained_mtp_(spec_.num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
-      routers_(std::make_unique<StepRouters>(decoder.spec(), options, device)),
-      copied_gradients_(std::make_unique<CopiedGradients>(decoder, gradients_, groups.tp)),
-      parts_(list_gradient_parts(policy, decoder.spec(), min_part_elements)),
-      optimizer_(policy, host, groups, optimizer_options, device, parts_) {}
+      routers_(std::make_unique<StepRouters>(spec_, options, groups, device)),
+      copied_gradients_(std::make_unique<CopiedGradients>(chunks_, groups.tp)),
+      parts_(list_gradient_parts(policy, spec_, min_part_elements)),
+      optimizer_(policy, host, groups, optimizer_options, device, parts_) {
+  check_supported(options, groups);
+  check_stages(decoders, groups);
+  if (embedding_ranks_ != nullptr) {
+    const StageChunk& chunk = groups.pp.rank() == 0 ? chunks_.front() : chunks_.back();
+    embedding_ = chunk.weights.embedding;
+    embedding_gradient_ = chunk.gradients.embedding;
+  }
+  for (size_t s = 0; s < count_most_slots(groups.pp.rank(), shape(chunks_.size())); ++s)
+    slot_arenas_.emplace_back(device, 0, arena_.what_for());
+}
 
 Trainer::~Trainer() = default;
 
 ops::Context Trainer::context() { return ops::compute_context(arena_, groups_); }
 
-Trainer::Assignment Trainer::assign(const model::Decoder& decoder,
+PipelineShape Trainer::shape(size_t num_chunks) const {
+  return {.num_ranks = groups_.pp.size(), .num_chunks = num_chunks};
+}
+
+Trainer::Assignment Trainer::assign(const StageDecoders& decoders,
                                     std::span<const Sample> samples) const {
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
   Assignment a;
   a.microbatches = pack_microbatches(lengths, {.dynamic = options_.use_dynamic_batch_size,
-                                               .max_tokens = options_.max_tokens_per_gpu,
+                                               .max_tokens = max_microbatch_tokens(),
                                                .micro_batch_size = options_.micro_batch_size});
   // MTP layers do not count: training them must not move a microbatch to another rank, as sums over
   // ranks would then differ in their last bits from those of a run without.
@@ -82,12 +139,12 @@ Trainer::Assignment Trainer::assign(const model::Decoder& decoder,
   for (const auto& microbatch : a.microbatches) {
     double cost = 0;
     for (int64_t i : microbatch)
-      cost += model::forward_flops(decoder.spec(), lengths[static_cast<size_t>(i)]);
+      cost += model::forward_flops(decoders.chunks[0]->spec(), lengths[static_cast<size_t>(i)]);
     costs.push_back(cost);
   }
   Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
   a.num_packed = std::ssize(a.microbatches);
-  even_out(a.microbatches, by_rank);
+  even_out(a.microbatches, by_rank, round_up_microbatches(shape(decoders.chunks.size()), 1));
   for (const int64_t m : by_rank[static_cast<size_t>(groups_.dp.rank())])
     a.mine.push_back(a.microbatches[static_cast<size_t>(m)]);
   a.owner.resize(a.microbatches.size());
@@ -120,10 +177,19 @@ void Trainer::start_final_parts(const ops::Context& ctx) {
 }
 
 void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
+  // Gradients of a tied embedding are not final before the other end's are added.
+  if (embedding_ranks_ != nullptr && spec_.tied_embeddings && stage > spec_.num_layers()) return;
   last_stage_done_ = stage;
   // Behind the first layer there is no attention to wait for.
-  const bool has_attention_next = stage < decoder_.spec().num_layers();
+  const bool has_attention_next = stage < spec_.num_layers();
   if (!has_attention_next) start_final_parts(ctx);
+}
+
+// The embedding is one parameter, though tied stages at both ends have gradients of it.
+void Trainer::sum_tied_gradients(const ops::Context& ctx) const {
+  if (embedding_ranks_ == nullptr || !spec_.tied_embeddings) return;
+  embedding_ranks_->all_reduce_sum(ctx.stream, ctx.arena, embedding_gradient_,
+                                   dist::SumOrder::kAny);
 }
 
 MtpWork Trainer::mtp_work(std::span<const Sample> samples) const {
@@ -149,13 +215,12 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
     hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
              .attention_next = [&] { start_final_parts(ctx); }};
   const auto weights = token_weights(samples, loss.per_token_loss);
-  // One stage has one microbatch in flight.
-  const auto operations = list_operations(0, 1, std::ssize(assignment.mine));
-  Slot slot{ctx};
+  const auto operations =
+      list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine));
+  const tensor::Arena::Mark mark = arena_.mark();
+  std::vector<Slot> slots = share_arena(num_slots_);
   run_operations(operations,
-                 {.decoder = decoder_,
-                  .weights = weights_,
-                  .gradients = gradients_,
+                 {.chunks = chunks_,
                   .head = head_options_,
                   .samples = samples,
                   .microbatches = assignment.mine,
@@ -163,27 +228,33 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
                   .loss = loss.policy,
                   .metrics = metrics_.view(DType::kF64, {ops::kNumLossMetrics}),
                   .choose_keep =
-                      [&](std::span<const int64_t> indices) {
-                        const model::KeepPlan keep = choose_keep(samples, indices);
+                      [&](size_t chunk, std::span<const int64_t> indices) {
+                        const model::KeepPlan keep = choose_keep(chunk, samples, indices);
                         if (!indices.empty()) keep_ = keep;
                         return keep;
                       },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
                   .routers = routers_->balances(),
                   .last_backward = std::move(hooks)},
-                 {&slot, 1});
+                 slots);
+  arena_.release_to(mark);
+  sum_tied_gradients(ctx);
   copied_gradients_->sum(ctx);
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);
-  if (!is_reporter_) std::ranges::fill(sums, 0);
+  // All cp ranks have the whole loss; of MTP layers each has that of its own rows.
+  if (!is_reporter_) std::fill_n(sums.begin(), ops::kNumLossMetrics, 0);
+  if (!reports_own_rows(groups_)) std::ranges::fill(sums, 0);
   routers_->append_sums(ctx, sums);
   return sums;
 }
 
 StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
-  const Assignment assignment = assign(decoder_, samples);
+  const Assignment assignment = assign(decoders_, samples);
+  num_slots_ = count_slots(
+      list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine)));
   reserve_for_step(samples, assignment);
   clear_before_backward();
   StepResult result;
@@ -206,29 +277,40 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   for (const auto& sample : samples) {
     const auto length = static_cast<int64_t>(sample.tokens.size());
     result.num_tokens += length;
-    result.flops += 3 * (model::forward_flops(decoder_.spec(), length) +
-                         model::mtp_forward_flops(decoder_.spec(), length));
+    result.flops +=
+        3 * (model::forward_flops(spec_, length) + model::mtp_forward_flops(spec_, length));
   }
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
   optimizer_.step(context(), learning_rate, result.gradient_norm);
-  routers_->move_biases(context(), weights_);
+  // The copy's own sums may be added in another order.
+  if (embedding_ranks_ != nullptr) embedding_ranks_->broadcast(context().stream, embedding_, 0);
+  for (const StageChunk& chunk : chunks_)
+    routers_->move_biases(context(), chunk.decoder.stage(), chunk.weights);
   return result;
 }
 
 void Trainer::gather_gradients() { optimizer_.gather_gradients(context()); }
 
-std::vector<TokenScores> Trainer::compute_log_probs(const model::Decoder& decoder,
+std::vector<TokenScores> Trainer::compute_log_probs(const StageDecoders& decoders,
                                                     const model::ParameterStore& store,
                                                     std::span<const Sample> samples) {
-  const Assignment assignment = assign(decoder, samples);
-  const model::ModelParameters weights = model::bind_weights(store, decoder.spec());
-  const Pass pass{decoder, weights, head_options_, context()};
-  reserve_for_scoring(pass, samples, assignment);
+  check_stages(decoders, groups_);
+  const Assignment assignment = assign(decoders, samples);
+  const std::vector<StageChunk> chunks = bind_chunks(decoders, store, false);
+  const ScoringWork work{chunks, head_options_, samples, assignment.mine};
+  const auto operations =
+      list_forward_operations(groups_.pp.rank(), shape(chunks.size()), std::ssize(assignment.mine));
+  const size_t num_slots = count_slots(operations);
+  reserve_for_scoring(work, assignment, num_slots);
   std::string mine;  // all scores of this replica's microbatches, one after another
-  for (const auto& indices : assignment.mine) append_scores(pass, samples, indices, mine);
+  {
+    const tensor::ArenaScope scope(arena_);
+    std::vector<Slot> slots = share_arena(num_slots);
+    run_scoring(operations, work, slots, mine);
+  }
   if (!is_reporter_) mine.clear();
   const std::vector<std::string> all = dist::all_gather_bytes(host_, mine);
   std::vector<TokenScores> scores(samples.size());

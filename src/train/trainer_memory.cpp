@@ -23,11 +23,14 @@ constexpr model::KeepPlan kKeepAll{.level = model::LayerKeep::kAll};
 constexpr model::KeepPlan kKeepLeast{.level = model::LayerKeep::kInputs};
 
 // One microbatch of samples of equal length, none longer than `longest`, with every field there is.
-std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest) {
+// With context parallelism every rank has chunks of a whole size, and as many rows as uneven chunks
+// of so many samples can give it: a chunk has less than a token more than its share.
+std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest, int cp) {
   std::vector<Sample> samples;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t share = num_tokens * (i + 1) / count - num_tokens * i / count;
-    const int64_t length = std::clamp<int64_t>(share, 2, longest);
+    int64_t length = std::clamp<int64_t>(share, 2, longest);
+    if (cp > 1) length = (length + 2 * (2 * cp - 1)) / (2 * cp) * (2 * cp);
     const auto responses = static_cast<size_t>(length - 1);
     samples.push_back({.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
                        .response_length = length - 1,
@@ -50,6 +53,26 @@ int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> i
   int64_t num_tokens = 0;
   for (const int64_t i : indices) num_tokens += std::ssize(samples[static_cast<size_t>(i)].tokens);
   return num_tokens;
+}
+
+int64_t count_most_tokens(std::span<const Sample> samples, const Bins& microbatches) {
+  int64_t most = 0;
+  for (const auto& indices : microbatches) most = std::max(most, count_tokens(samples, indices));
+  return most;
+}
+
+constexpr int64_t kSlotAlignment = 256;  // arenas of devices align to it
+
+int64_t bytes_of_slots(int64_t slot_bytes, size_t num_slots) {
+  if (num_slots == 1) return slot_bytes;
+  return (slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment *
+         static_cast<int64_t>(num_slots);
+}
+
+// What each of `num_slots` gets of `capacity` bytes.
+int64_t share_of_slots(int64_t capacity, size_t num_slots) {
+  if (num_slots == 1) return capacity;
+  return capacity / static_cast<int64_t>(num_slots) / kSlotAlignment * kSlotAlignment;
 }
 
 }  // namespace
@@ -75,11 +98,13 @@ std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_s
                                                                int64_t num_samples) const {
   const int64_t longest = std::max<int64_t>(longest_sequence, 2);
   const int64_t num_tokens = options_.use_dynamic_batch_size
-                                 ? std::max(options_.max_tokens_per_gpu, longest)
+                                 ? std::max(max_microbatch_tokens(), longest)
                                  : options_.micro_batch_size * longest;
   const int64_t most = std::clamp<int64_t>(num_samples, 1, std::max<int64_t>(num_tokens / 2, 1));
   const int64_t fewest = std::min(most, (num_tokens + longest - 1) / longest);
-  return {equal_samples(num_tokens, fewest, longest), equal_samples(num_tokens, most, longest)};
+  const int cp = groups_.cp.size();
+  return {equal_samples(num_tokens, fewest, longest, cp),
+          equal_samples(num_tokens, most, longest, cp)};
 }
 
 ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_samples) const {
@@ -88,57 +113,94 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
     const auto indices = all_indices(samples);
     const model::KeepPlan least = fixed_keep().value_or(kKeepLeast);
     const model::KeepPlan most = fixed_keep().value_or(kKeepAll);
-    bytes.least = std::max(bytes.least, measure_step(samples, indices, least));
-    bytes.most = std::max(bytes.most, measure_step(samples, indices, most));
+    const auto bytes_of = [&](model::KeepPlan keep) {
+      return bytes_of_slots(measure_step(samples, indices, keep), slot_arenas_.size());
+    };
+    bytes.least = std::max(bytes.least, bytes_of(least));
+    bytes.most = std::max(bytes.most, bytes_of(most));
   }
   return bytes;
 }
 
-int64_t Trainer::plan_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
+int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                               int64_t longest_sequence, int64_t num_samples) const {
+  const std::vector<StageChunk> chunks = bind_chunks(decoders, weights, false);
   int64_t bytes = 0;
-  for (const auto& samples : largest_microbatches(longest_sequence, num_samples))
-    bytes = std::max(bytes, measure_scoring(decoder, weights, head_options_, device_, groups_,
-                                            samples, all_indices(samples)));
-  return bytes;
+  for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
+    const std::vector<int64_t> all = all_indices(samples);
+    const int64_t rows = most_ep_rows(count_tokens(samples, all));
+    bytes = std::max(bytes,
+                     measure_scoring({chunks, head_options_, samples, {&all, 1}}, groups_.pp.rank(),
+                                     shape(chunks.size()), device_, groups_, rows));
+  }
+  // As many as of any number of microbatches.
+  const size_t num_slots = count_slots(
+      list_forward_operations(groups_.pp.rank(), shape(chunks.size()), 4 * groups_.pp.size()));
+  return bytes_of_slots(bytes, num_slots);
 }
 
-// Forward, loss and backward of one microbatch.
+// Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
+// so that nobody has to ask. The tp and cp ranks of a replica have its tokens between them.
+int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
+  const int64_t ranks = groups_.ep.size();
+  const int64_t of_replica = int64_t{groups_.tp.size()} * groups_.cp.size();
+  const bool is_aligned = ranks % of_replica == 0 || of_replica % ranks == 0;
+  const int64_t replicas = (ranks + of_replica - 1) / of_replica + (is_aligned ? 0 : 1);
+  return replicas * std::max(num_tokens, most_tokens_);
+}
+
+// The slots of a step, or of a scoring pass: equal shares of the arena, or all of it.
+std::vector<Slot> Trainer::share_arena(size_t num_slots) {
+  if (num_slots == 1) return {{context()}};
+  std::vector<Slot> slots;
+  const int64_t share = share_of_slots(arena_.capacity_bytes(), num_slots);
+  for (size_t s = 0; s < num_slots; ++s) {
+    slot_arenas_[s].borrow(arena_.allocate(DType::kU8, {share}));
+    slots.push_back({ops::compute_context(slot_arenas_[s], groups_)});
+  }
+  return slots;
+}
+
+// What a slot must hold for forward, loss and backward of one microbatch.
 int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                               model::KeepPlan keep) const {
-  Arena plan = Arena::for_planning(device_, arena_.what_for());
   ops::PolicyLossOptions largest;
   largest.kind = ops::LossKind::kSft;
   largest.entropy_coef = 1;                                 // wants every optional tensor
   std::vector<std::vector<float>> weights(samples.size());  // of this microbatch alone
   for (const int64_t i : indices)
     weights[static_cast<size_t>(i)].resize(samples[static_cast<size_t>(i)].loss_mask.size());
-  const std::vector<int64_t> microbatch(indices.begin(), indices.end());
+  const PipelineShape pipeline = shape(chunks_.size());
+  std::vector<std::vector<int64_t>> microbatches(
+      static_cast<size_t>(round_up_microbatches(pipeline, 1)));
+  microbatches[0].assign(indices.begin(), indices.end());
+  const auto operations = list_operations(groups_.pp.rank(), pipeline, std::ssize(microbatches));
+  PlanningSlots plan(count_slots(operations), device_, groups_,
+                     most_ep_rows(count_tokens(samples, indices)));
   const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
   MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
   mtp.metrics.assign(static_cast<size_t>(num_trained_mtp_), metrics);
-  Slot slot{ops::planning_context(plan, groups_)};
-  run_operations(list_operations(0, 1, 1),
-                 {.decoder = decoder_,
-                  .weights = weights_,
-                  .gradients = gradients_,
+  run_operations(operations,
+                 {.chunks = chunks_,
                   .head = head_options_,
                   .samples = samples,
-                  .microbatches = {&microbatch, 1},
+                  .microbatches = microbatches,
                   .token_weights = weights,
                   .loss = largest,
                   .metrics = metrics,
-                  .choose_keep = [&](auto) { return keep; },
+                  .choose_keep = [&](auto...) { return keep; },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
                   .routers = routers_->balances()},
-                 {&slot, 1});
-  return plan.high_water_bytes();
+                 plan.slots());
+  return plan.most_bytes();
 }
 
 int64_t Trainer::measure_update() const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
-  optimizer_.plan_step(ops::planning_context(plan, groups_));
-  copied_gradients_->sum(ops::planning_context(plan, groups_));
+  const ops::Context ctx = ops::planning_context(plan, groups_);
+  sum_tied_gradients(ctx);
+  optimizer_.plan_step(ctx);
+  copied_gradients_->sum(ctx);
   return plan.high_water_bytes();
 }
 
@@ -148,55 +210,66 @@ std::optional<model::KeepPlan> Trainer::fixed_keep() const {
   return std::nullopt;
 }
 
-void Trainer::check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const {
-  if (bytes <= planned_bytes_) return;
+int64_t Trainer::slot_capacity() const { return share_of_slots(planned_bytes_, num_slots_); }
+
+void Trainer::check_fits(int64_t bytes, int64_t capacity, int64_t num_tokens,
+                         size_t num_samples) const {
+  if (bytes <= capacity) return;
   throw Error(
       ErrorCode::kEnvironment,
       fmt::format("the activations of a microbatch of {} tokens in {} samples take {}, and {} were "
                   "planned",
                   num_tokens, num_samples, format_bytes(static_cast<double>(bytes)),
-                  format_bytes(static_cast<double>(planned_bytes_))),
+                  format_bytes(static_cast<double>(capacity))),
       "lower train.max_tokens_per_gpu or the longest response, or raise "
       "rollout.mem_fraction_static",
       "train.max_tokens_per_gpu");
 }
 
 // What the layers of a microbatch keep. In planned memory: what fits.
-model::KeepPlan Trainer::choose_keep(std::span<const Sample> samples,
+model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> samples,
                                      std::span<const int64_t> indices) const {
   if (!is_planned_) return fixed_keep().value_or(kKeepAll);
   const model::KeepPlan least = fixed_keep().value_or(kKeepLeast);
   const int64_t needed = measure_step(samples, indices, least);
   const int64_t num_tokens = count_tokens(samples, indices);
-  check_fits(needed, num_tokens, indices.size());
-  if (fixed_keep()) return least;
+  check_fits(needed, slot_capacity(), num_tokens, indices.size());
+  // Recomputing attention gathers keys: ranks that share a microbatch must keep alike, and their
+  // rows and their memory may differ.
+  if (fixed_keep() || groups_.cp.size() > 1) return least;
+  const model::Decoder& decoder = chunks_[chunk].decoder;
   // All tp ranks keep alike, as backward calls collectives where it computes again: each counts as
   // many rows as the first, which has the most.
   const int64_t ranks = groups_.tp.size(), own_rows = (num_tokens + ranks - 1) / ranks;
-  return model::choose_keep(decoder_.local_spec(), decoder_.stage(), device_,
-                            {own_rows, num_tokens}, planned_bytes_ - needed);
+  return model::choose_keep(decoder.local_spec(), decoder.stage(), device_, {own_rows, num_tokens},
+                            slot_capacity() - needed);
 }
 
-// Without a plan the arena grows to what this rank's largest microbatch takes.
+// Without a plan the arena grows to what this rank's largest microbatches take.
 void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
+  most_tokens_ = count_most_tokens(samples, assignment.microbatches);
   if (is_planned_) return;
-  int64_t bytes = measure_update();
-  for (const auto& indices : assignment.mine) {
-    bytes = std::max(bytes, measure_step(samples, indices, choose_keep(samples, indices)));
-  }
-  arena_.reserve(bytes);
+  int64_t bytes = 0;
+  for (const auto& indices : assignment.mine)
+    bytes = std::max(bytes, measure_step(samples, indices, choose_keep(0, samples, indices)));
+  arena_.reserve(std::max(bytes_of_slots(bytes, num_slots_), measure_update()));
 }
 
-void Trainer::reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
-                                  const Assignment& assignment) {
+void Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
+                                  size_t num_slots) {
+  most_tokens_ = count_most_tokens(work.samples, assignment.microbatches);
   int64_t bytes = 0;
-  for (const auto& indices : assignment.mine) {
-    const int64_t needed = measure_scoring(pass.decoder, pass.weights, head_options_, device_,
-                                           groups_, samples, indices);
-    if (is_planned_) check_fits(needed, count_tokens(samples, indices), indices.size());
+  for (const auto& indices : work.microbatches) {
+    const int64_t needed =
+        measure_scoring({work.chunks, work.head, work.samples, {&indices, 1}}, groups_.pp.rank(),
+                        shape(work.chunks.size()), device_, groups_,
+                        most_ep_rows(count_tokens(work.samples, indices)));
+    if (is_planned_)
+      check_fits(needed, share_of_slots(planned_bytes_, num_slots),
+                 count_tokens(work.samples, indices), indices.size());
     bytes = std::max(bytes, needed);
   }
-  if (!is_planned_) arena_.reserve(bytes);
+  if (!is_planned_) arena_.reserve(bytes_of_slots(bytes, num_slots));
 }
 
 }  // namespace slimexx::train

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "cpu_context.h"
-#include "ops/attention_cuda_problem.h"
+#include "ops/latent_attention_cuda_problem.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/heads.h"
@@ -19,13 +19,7 @@ class LatentAttentionCuda : public DeviceTest {};
 class WideAttentionCuda : public DeviceTest {};
 class HeadsCuda : public DeviceTest {};
 
-constexpr uint64_t kSeed = 23;
 constexpr double kForwardBound = 5e-3, kStatisticsBound = 1e-4, kGradientBound = 1e-2;
-
-struct LatentCase {
-  std::vector<int32_t> lengths;
-  int64_t heads, values, rotary;
-};
 
 // Blocks are of 64 keys, segments of 2048; tiles of 64 (token, head) rows.
 std::vector<LatentCase> latent_cases() {
@@ -40,40 +34,6 @@ std::vector<LatentCase> latent_cases() {
           {{2300, 90}, 2, 512, 64},
           {{4200}, 1, 72, 32}};
 }
-std::string name_of(const LatentCase& c) {
-  std::string name = std::to_string(c.heads) + " heads, " + std::to_string(c.values) + " + " +
-                     std::to_string(c.rotary) + ", lengths";
-  for (const int32_t length : c.lengths) name += " " + std::to_string(length);
-  return name + ", seed " + std::to_string(kSeed);
-}
-
-struct LatentProblem {
-  LatentCase shape;
-  std::vector<int32_t> cu{0};
-  Array q, keys;
-  float scale;
-
-  explicit LatentProblem(const LatentCase& c) : shape(c) {
-    for (const int32_t length : c.lengths) cu.push_back(cu.back() + length);
-    q = random_bf16({cu.back(), c.heads, width()}, kSeed);
-    keys = random_bf16({cu.back(), 1, width()}, kSeed + 1);
-    scale = 2.0f / std::sqrt(static_cast<float>(width()));
-  }
-  int64_t width() const { return shape.values + shape.rotary; }
-  int32_t longest() const { return *std::max_element(shape.lengths.begin(), shape.lengths.end()); }
-  Array output() const { return Array({cu.back(), shape.heads, shape.values}); }
-  Array statistics() const { return Array({cu.back(), shape.heads}); }
-};
-
-Array forward_packed(const LatentProblem& p) {
-  const OnDevice q(p.q), keys(p.keys), out(p.output());
-  const PackedLayout packed(p.cu);
-  run_op([&](const Context& s) {
-    attention_forward(s, out, {}, q, keys, keys, packed.layout(), p.scale);
-  });
-  return out.back();
-}
-
 TEST_F(LatentAttentionCuda, AgreesWithTheCpu) {
   for (const LatentCase& c : latent_cases()) {
     const LatentProblem p(c);
@@ -106,84 +66,6 @@ TEST_F(LatentAttentionCuda, SequenceAloneHasTheBitsOfTheBatch) {
       EXPECT_TRUE(same_bits(alone.back(), rows(batch))) << "sequence " << b << " of " << name_of(c);
     }
   }
-}
-
-// Key rows in shuffled pages; what no sequence has reached holds NaN.
-struct LatentPages {
-  int64_t page_tokens, per_sequence;
-  Array keys;
-  std::vector<int32_t> table;
-
-  LatentPages(const LatentProblem& p, int64_t tokens_per_page) : page_tokens(tokens_per_page) {
-    const auto num_sequences = static_cast<int64_t>(p.shape.lengths.size());
-    per_sequence = (p.longest() + page_tokens - 1) / page_tokens;
-    keys = Array({num_sequences * per_sequence, page_tokens, 1, p.width()});
-    keys.fill(std::nanf(""));
-    table.resize(static_cast<size_t>(num_sequences * per_sequence));
-    std::iota(table.begin(), table.end(), 0);
-    PhiloxStream stream(3, 1);
-    for (size_t i = table.size(); i > 1; --i) std::swap(table[i - 1], table[stream.next_below(i)]);
-  }
-  int32_t slot(size_t sequence, int32_t position) const {
-    const int64_t entry = static_cast<int64_t>(sequence) * per_sequence + position / page_tokens;
-    return static_cast<int32_t>(table[static_cast<size_t>(entry)] * page_tokens +
-                                position % page_tokens);
-  }
-};
-
-// Every sequence through pages, `step` tokens at a time: rows go to their slots, then are attended.
-Array run_in_chunks(const LatentProblem& p, int64_t page_tokens, int32_t step,
-                    int64_t max_split_tokens) {
-  const LatentPages pages(p, page_tokens);
-  const OnDevice page_rows(pages.keys), all_q(p.q), all_keys(p.keys);
-  Array table({static_cast<int64_t>(p.shape.lengths.size()), pages.per_sequence}, DType::kI32);
-  std::copy(pages.table.begin(), pages.table.end(), table.view().i32());
-  const OnDevice device_table(table);
-  Array out = p.output();
-  for (int32_t first = 0; first < p.longest(); first += step) {
-    std::vector<int32_t> cu{0}, context, slots;
-    std::vector<int64_t> rows;
-    for (size_t b = 0; b < p.shape.lengths.size(); ++b) {
-      const int32_t begin = std::min(first, p.shape.lengths[b]),
-                    end = std::min(first + step, p.shape.lengths[b]);
-      cu.push_back(cu.back() + end - begin);
-      context.push_back(begin);
-      for (int32_t position = begin; position < end; ++position) {
-        slots.push_back(pages.slot(b, position));
-        rows.push_back(p.cu[b] + position);
-      }
-    }
-    const auto take = [&](const Array& from, int64_t row) {
-      Array some({static_cast<int64_t>(rows.size()), from.size() / p.cu.back() / row, row});
-      const int64_t width = from.size() / p.cu.back();
-      for (size_t i = 0; i < rows.size(); ++i)
-        std::copy_n(from.view().f32() + rows[i] * width, width,
-                    some.view().f32() + static_cast<int64_t>(i) * width);
-      return some;
-    };
-    const Array q = take(p.q, p.width());
-    const OnDevice own_q(q), own_keys(take(p.keys, p.width())),
-        own_slots = integers_on_device(slots),
-        part(Array({q.view().dim(0), p.shape.heads, p.shape.values})),
-        device_cu = integers_on_device(cu), device_context = integers_on_device(context);
-    const AttentionLayout layout{.cu_seqlens = cu,
-                                 .context_lens = context,
-                                 .page_table = device_table,
-                                 .page_tokens = page_tokens,
-                                 .device_cu_seqlens = device_cu,
-                                 .device_context_lens = device_context,
-                                 .max_split_tokens = max_split_tokens};
-    run_op([&](const Context& s) {
-      write_kv_pages(s, page_rows, {}, own_keys, {}, own_slots);
-      attention_forward(s, part, {}, own_q, page_rows, page_rows, layout, p.scale);
-    });
-    const Array got = part.back();
-    const int64_t width = p.shape.heads * p.shape.values;
-    for (size_t i = 0; i < rows.size(); ++i)
-      std::copy_n(got.view().f32() + static_cast<int64_t>(i) * width, width,
-                  out.view().f32() + rows[i] * width);
-  }
-  return out;
 }
 
 TEST_F(LatentAttentionCuda, PagesAndChunksChangeNothing) {

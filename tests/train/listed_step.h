@@ -20,8 +20,7 @@ ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<cons
                            std::span<const Operation> operations, size_t num_slots,
                            const Bins& microbatches, model::LayerKeep level) {
   constexpr int64_t kArenaBytes = int64_t{64} << 20;
-  const auto weights = model::bind_weights(policy.store, policy.spec);
-  const auto gradients = model::bind_gradients(policy.store, policy.spec);
+  const std::vector<StageChunk> chunks = bind_chunks(policy.decoder, policy.store, true);
   const model::HeadOptions head{.temperature = 0.9f, .max_logits_bytes = int64_t{1} << 28};
   std::vector<tensor::Arena> arenas;
   std::vector<Slot> slots;
@@ -34,16 +33,14 @@ ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<cons
   ListedStep result;
   run_operations(
       operations,
-      {.decoder = policy.decoder,
-       .weights = weights,
-       .gradients = gradients,
+      {.chunks = chunks,
        .head = head,
        .samples = samples,
        .microbatches = microbatches,
        .token_weights = token_weights_of_step,
        .loss = loss.policy,
        .metrics = metrics,
-       .choose_keep = [&](auto) { return model::KeepPlan{.level = level}; },
+       .choose_keep = [&](auto...) { return model::KeepPlan{.level = level}; },
        .last_backward = {.stage_done = [&](int64_t stage) { result.stages.push_back(stage); }}},
       slots);
   for (const Slot& slot : slots) {

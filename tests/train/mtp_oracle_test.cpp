@@ -31,8 +31,10 @@ TEST_P(MtpOracle, Logits) {
   const model::ModelParameters weights = model::bind_weights(oracle_.store, oracle_.spec);
   const model::HeadOptions head;
   InFlight f;
-  const tensor::Tensor x =
-      run_layers({oracle_.decoder, weights, head, ctx}, samples, all, f, false);
+  const Pass pass{oracle_.decoder, weights, head, ctx};
+  start_microbatch(pass, samples, all, f);
+  run_layers(pass, f, false);
+  const tensor::Tensor x = f.output;
   const auto eps = static_cast<float>(oracle_.spec.rms_norm_eps);
   ops::rms_norm_forward(ctx, x, x, weights.head.final_norm, eps);
   MtpLabels labels = list_mtp_labels(samples, all, 0);

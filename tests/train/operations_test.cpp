@@ -1,107 +1,214 @@
 #include "train/operations.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace slimexx::train {
 namespace {
 
-TEST(Operations, OneStageAlternatesAndPipelinesDrain) {
-  using enum OperationKind;
-  EXPECT_EQ(list_operations(0, 1, 2),
+using enum OperationKind;
+
+std::vector<std::vector<Operation>> list_all(const PipelineShape& shape, int64_t num_microbatches,
+                                             bool forwards_alone = false) {
+  std::vector<std::vector<Operation>> lists;
+  for (int rank = 0; rank < shape.num_ranks; ++rank)
+    lists.push_back(forwards_alone ? list_forward_operations(rank, shape, num_microbatches)
+                                   : list_operations(rank, shape, num_microbatches));
+  return lists;
+}
+
+TEST(Operations, OneStageAlternates) {
+  EXPECT_EQ(list_operations(0, {}, 2),
             (std::vector<Operation>{{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}}));
-  EXPECT_EQ(list_operations(0, 3, 3), (std::vector<Operation>{{kForward, 0, 0},
-                                                              {kForward, 1, 1},
-                                                              {kForward, 2, 2},
-                                                              {kBackward, 0, 0},
-                                                              {kBackward, 1, 1},
-                                                              {kBackward, 2, 2}}));
-  EXPECT_EQ(list_operations(1, 3, 3), (std::vector<Operation>{{kForward, 0, 0},
-                                                              {kForward, 1, 1},
-                                                              {kBackward, 0, 0},
-                                                              {kForward, 2, 0},
-                                                              {kBackward, 1, 1},
-                                                              {kBackward, 2, 0}}));
 }
 
-// Runs the stages beside one another, each in its own order, until none can go on. A forward waits
-// for the stage before, a backward for the stage behind and for its own forward. `waits[s]`: the
-// operation at which stage s stands; all its operations where it came through.
-std::vector<size_t> run_stages(const std::vector<std::vector<Operation>>& stages) {
-  using Done = std::vector<std::set<int64_t>>;
-  Done forward(stages.size()), backward(stages.size());
-  std::vector<size_t> waits(stages.size(), 0);
-  const auto can_run = [&](size_t s, const Operation& op) {
+// One forward, one backward behind the warm-up. A transfer stands where its receiver needs it.
+TEST(Operations, TwoStagesTakeTurns) {
+  const PipelineShape shape{.num_ranks = 2};
+  EXPECT_EQ(list_operations(0, shape, 3), (std::vector<Operation>{{kForward, 0, 0},
+                                                                  {kSendForward, 0, 0, 0, 1},
+                                                                  {kForward, 1, 1},
+                                                                  {kReceiveBackward, 0, 0, 0, 1},
+                                                                  {kSendForward, 1, 1, 0, 1},
+                                                                  {kBackward, 0, 0},
+                                                                  {kForward, 2, 0},
+                                                                  {kReceiveBackward, 1, 1, 0, 1},
+                                                                  {kSendForward, 2, 0, 0, 1},
+                                                                  {kBackward, 1, 1},
+                                                                  {kReceiveBackward, 2, 0, 0, 1},
+                                                                  {kBackward, 2, 0}}));
+  std::vector<Operation> last;
+  for (int64_t m = 0; m < 3; ++m)
+    for (const Operation& operation :
+         {Operation{kReceiveForward, m, 0, 0, 0}, Operation{kForward, m}, Operation{kBackward, m},
+          Operation{kSendBackward, m, 0, 0, 0}})
+      last.push_back(operation);
+  EXPECT_EQ(list_operations(1, shape, 3), last);
+}
+
+// Runs all ranks beside one another, each in its own order, until none can go on. A send and its
+// receive wait for each other, and what is not a transfer waits for nothing but its input, which
+// must be there. Gives the operation at which each rank stands: all of them where it came through.
+class Rendezvous {
+ public:
+  Rendezvous(const PipelineShape& shape, std::vector<std::vector<Operation>> lists)
+      : shape_(shape), lists_(std::move(lists)), at_(lists_.size(), 0) {}
+
+  std::vector<size_t> run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t r = 0; r < lists_.size(); ++r) moved = step(r) || moved;
+    }
+    return at_;
+  }
+
+ private:
+  static bool is_send(const Operation& op) {
+    return op.kind == kSendForward || op.kind == kSendBackward;
+  }
+  static bool is_receive(const Operation& op) {
+    return op.kind == kReceiveForward || op.kind == kReceiveBackward;
+  }
+  int stage_of(size_t rank, const Operation& op) const {
+    return static_cast<int>(op.chunk) * shape_.num_ranks + static_cast<int>(rank);
+  }
+
+  bool step(size_t r) {
+    if (at_[r] == lists_[r].size()) return false;
+    const Operation& op = lists_[r][at_[r]];
+    if (is_receive(op)) return false;  // the sender's turn
+    const int stage = stage_of(r, op);
+    if (!is_send(op)) {
+      check_input(op, stage);
+      EXPECT_TRUE(done_.insert({op.kind, stage, op.microbatch}).second) << "done again";
+      ++at_[r];
+      return true;
+    }
+    const auto peer = static_cast<size_t>(op.peer);
+    if (at_[peer] == lists_[peer].size()) return false;
+    const Operation& other = lists_[peer][at_[peer]];
+    if (!is_receive(other) || static_cast<size_t>(other.peer) != r) return false;
+    // The two mean the same rows, and the sender has made them.
+    const bool is_forward = op.kind == kSendForward;
+    EXPECT_EQ(other.kind, is_forward ? kReceiveForward : kReceiveBackward);
+    EXPECT_EQ(other.microbatch, op.microbatch);
+    EXPECT_EQ(stage_of(peer, other), stage + (is_forward ? 1 : -1));
+    const auto made = is_forward ? kForward : kBackward;
+    EXPECT_TRUE(done_.contains({made, stage, op.microbatch}));
+    EXPECT_TRUE(done_.insert({other.kind, stage_of(peer, other), op.microbatch}).second);
+    ++at_[r];
+    ++at_[peer];
+    return true;
+  }
+
+  void check_input(const Operation& op, int stage) const {
+    const int last = shape_.num_ranks * static_cast<int>(shape_.num_chunks) - 1;
     const int64_t m = op.microbatch;
-    if (op.kind == OperationKind::kForward) return s == 0 || forward[s - 1].contains(m);
-    return forward[s].contains(m) && (s + 1 == stages.size() || backward[s + 1].contains(m));
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t s = 0; s < stages.size(); ++s) {
-      for (; waits[s] < stages[s].size() && can_run(s, stages[s][waits[s]]); ++waits[s]) {
-        const Operation& op = stages[s][waits[s]];
-        auto& done = op.kind == OperationKind::kForward ? forward[s] : backward[s];
-        EXPECT_TRUE(done.insert(op.microbatch).second) << "stage " << s << " does one again";
-        moved = true;
+    if (op.kind == kForward && stage > 0) {
+      EXPECT_TRUE(done_.contains({kReceiveForward, stage, m}));
+    }
+    if (op.kind == kForward) return;
+    EXPECT_TRUE(done_.contains({kForward, stage, m}));
+    if (stage < last) {
+      EXPECT_TRUE(done_.contains({kReceiveBackward, stage, m}));
+    }
+  }
+
+  const PipelineShape shape_;
+  const std::vector<std::vector<Operation>> lists_;
+  std::vector<size_t> at_;
+  std::set<std::tuple<OperationKind, int, int64_t>> done_;
+};
+
+std::vector<size_t> sizes_of(const std::vector<std::vector<Operation>>& lists) {
+  std::vector<size_t> sizes;
+  for (const auto& list : lists) sizes.push_back(list.size());
+  return sizes;
+}
+
+// A slot keeps one microbatch of one chunk from its first operation to its last.
+void expect_slots(const std::vector<Operation>& operations, bool forwards_alone) {
+  std::map<size_t, std::pair<int64_t, size_t>> taken;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const Operation& op = operations[i];
+    const std::pair<int64_t, size_t> own{op.microbatch, op.chunk};
+    EXPECT_EQ(taken.emplace(op.slot, own).first->second, own) << "operation " << i;
+    const bool has_later =
+        std::any_of(operations.begin() + static_cast<std::ptrdiff_t>(i) + 1, operations.end(),
+                    [&](const Operation& later) {
+                      return later.microbatch == op.microbatch && later.chunk == op.chunk;
+                    });
+    if (!has_later) taken.erase(op.slot);
+  }
+  EXPECT_TRUE(taken.empty()) << forwards_alone;
+}
+
+void expect_through(const PipelineShape& shape, int64_t n, bool forwards_alone) {
+  SCOPED_TRACE(fmt::format("{} ranks, {} chunks, {} microbatches, forwards alone: {}",
+                           shape.num_ranks, shape.num_chunks, n, forwards_alone));
+  const auto lists = list_all(shape, n, forwards_alone);
+  EXPECT_EQ(Rendezvous(shape, lists).run(), sizes_of(lists));
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    const auto computes = std::ranges::count_if(lists[rank], [](const Operation& op) {
+      return op.kind == kForward || op.kind == kBackward;
+    });
+    EXPECT_EQ(computes, (forwards_alone ? 1 : 2) * n * static_cast<int64_t>(shape.num_chunks));
+    expect_slots(lists[rank], forwards_alone);
+  }
+}
+
+TEST(Operations, NoOrderWaitsForEver) {
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (const int64_t n : {0, 1, 2, 3, 5, 6, 7, 8, 13, 21})
+      for (const bool forwards_alone : {false, true})
+        expect_through({.num_ranks = ranks}, n, forwards_alone);
+}
+
+TEST(Operations, NoInterleavedOrderWaitsForEver) {
+  for (int ranks = 2; ranks <= 6; ++ranks) {
+    for (const size_t chunks : {2, 3, 4}) {
+      const PipelineShape shape{ranks, chunks};
+      for (const int64_t n : {0, 1, 2, 5, 7, 13})
+        expect_through(shape, round_up_microbatches(shape, n), false);
+      for (const int64_t n : {0, 1, 2, 5, 7, 13}) expect_through(shape, n, true);
+    }
+  }
+}
+
+// Activations of as many microbatches as there are stages from here on, whatever their number; of
+// interleaved ones as many chunks as are warmed up, and one.
+TEST(Operations, SlotsAreBounded) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const int64_t n : {1, 2, 5, 9, 40})
+        EXPECT_EQ(count_slots(list_operations(rank, {ranks}, n)),
+                  static_cast<size_t>(std::min<int64_t>(ranks - rank, n)));
+      EXPECT_EQ(count_most_slots(rank, {ranks}), static_cast<size_t>(ranks - rank));
+      if (ranks == 1) continue;
+      for (const int chunks : {2, 3}) {
+        const PipelineShape shape{ranks, static_cast<size_t>(chunks)};
+        const size_t most = count_most_slots(rank, shape);
+        EXPECT_LE(most, static_cast<size_t>(2 * (ranks - rank - 1) + (chunks - 1) * ranks + 2));
+        for (const int groups : {1, 2, 3, 9})
+          EXPECT_LE(count_slots(list_operations(rank, shape, groups * ranks)), most);
       }
     }
   }
-  return waits;
 }
 
-// The most microbatches of which a stage keeps activations.
-int64_t most_in_flight(const std::vector<Operation>& ops) {
-  int64_t now = 0, most = 0;
-  for (const Operation& op : ops) {
-    now += op.kind == OperationKind::kForward ? 1 : -1;
-    most = std::max(most, now);
-  }
-  return most;
-}
-
-TEST(Operations, EveryStageComesThrough) {
-  for (int stages = 1; stages <= 6; ++stages) {
-    for (const int64_t n : {1, 2, 3, 5, 6, 13}) {
-      std::vector<std::vector<Operation>> ops;
-      for (int s = 0; s < stages; ++s) {
-        ops.push_back(list_operations(s, stages, n));
-        EXPECT_LE(most_in_flight(ops.back()), std::min<int64_t>(stages - s, n));
-      }
-      EXPECT_EQ(run_stages(ops),
-                std::vector<size_t>(static_cast<size_t>(stages), static_cast<size_t>(2 * n)))
-          << stages << " stages, " << n << " microbatches";
-    }
-  }
-}
-
-// A slot is free when the next microbatch gets it.
-TEST(Operations, SlotsAreFreedBeforeTheyAreTaken) {
-  for (int stages = 1; stages <= 4; ++stages) {
-    for (int stage = 0; stage < stages; ++stage) {
-      for (const int64_t n : {1, 2, 5, 9}) {
-        std::vector<int64_t> taken(count_slots(stage, stages, n), -1);
-        for (const Operation& operation : list_operations(stage, stages, n)) {
-          ASSERT_LT(operation.slot, taken.size());
-          const bool is_forward = operation.kind == OperationKind::kForward;
-          EXPECT_EQ(taken[operation.slot], is_forward ? -1 : operation.microbatch);
-          taken[operation.slot] = is_forward ? operation.microbatch : -1;
-        }
-      }
-    }
-  }
-}
-
-// The check of whole pipelines sees a deadlock: stage 0 wants a backward before the forward that
-// stage 1 needs first.
+// The check of whole pipelines sees ranks that wait for each other: both send first.
 TEST(Operations, ADeadlockWouldBeSeen) {
-  using enum OperationKind;
-  EXPECT_EQ(run_stages({{{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}},
-                        {{kForward, 0}, {kForward, 1}, {kBackward, 0}, {kBackward, 1}}}),
-            (std::vector<size_t>{1, 1}));
+  const PipelineShape shape{.num_ranks = 2};
+  auto lists = list_all(shape, 2);
+  std::swap(lists[0][3], lists[0][4]);  // sends before it receives
+  EXPECT_NE(Rendezvous(shape, lists).run(), sizes_of(lists));
 }
 
 }  // namespace

@@ -31,12 +31,16 @@ struct AttentionBackward {
   // to kMostWideHeadDim.
   int64_t head_dim = 0, value_dim = 0;
   int64_t max_len = 0;  // upper bound over the sequences, known on the host; at most tokens
+  // Sparse attention, with as many kv heads as query heads: the keys that each query sees,
+  // [tokens, list_width], as LatentAttentionForward has them.
+  const int32_t* selected = nullptr;
+  int64_t list_width = 0;  // 0: no lists
   float scale = 0.0f;
   void* workspace = nullptr;  // attention_backward_workspace() bytes, 128-byte aligned
   size_t workspace_bytes = 0;
 };
 
-// Depends on tokens, heads, head_dim, sequences and max_len only.
+// Depends on tokens, heads, head_dim, sequences, max_len and list_width only.
 size_t attention_backward_workspace(const AttentionBackward& problem);
 // cudaErrorInvalidValue: a shape or alignment that the kernels do not serve.
 cudaError_t attention_backward(const AttentionBackward& problem, cudaStream_t stream);

@@ -3,8 +3,9 @@
 // are the values. bf16 in and out, fp32 softmax, causal, variable length, packed or paged. Pointers
 // are device pointers; strides count elements. Nothing is allocated, nothing synchronises.
 //
-// A query row's bits depend on its own sequence's keys up to its own position only (N1, N3): not on
-// where the keys live, the batch around it, the chunking of its sequence, nor the schedule.
+// A query row's bits depend on the keys that it sees only, which are its own sequence's up to its
+// own position, or those of its list (N1, N3): not on where the keys live, the batch around it, the
+// chunking of its sequence, nor the schedule. A list of all keys gives the bits of no list.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -35,6 +36,11 @@ struct LatentAttentionForward {
   int64_t tokens = 0, query_heads = 0;
   int64_t value_dim = 0, rotary_dim = 0;  // multiples of 8, at most those above
   AttentionRuns runs;                     // of all sequences, by latent_group(query_heads)
+  // Sparse attention: the keys that each query sees, [tokens, list_width]: positions in its
+  // sequence, ascending; the query at position p has min(p + 1, list_width), what follows is not
+  // read. Blocks and segments are of entries in the list.
+  const int32_t* selected = nullptr;
+  int64_t list_width = 0;  // 0: no lists, all keys up to the query's own
   float scale = 0.0f;
   void* workspace = nullptr;  // latent_attention_forward_workspace() bytes, 16-byte aligned
   size_t workspace_bytes = 0;

@@ -12,5 +12,7 @@ inline constexpr int64_t kMostExperts = 384, kMostRoutedTo = 32, kMostExpertGrou
 // Latent attention: elements of a latent row's values and of its rotary key, and of a head's keys
 // and values in the backward pass; all in multiples of 8.
 inline constexpr int64_t kMostLatentValues = 512, kMostLatentRotary = 64, kMostWideHeadDim = 256;
+// The indexer of sparse attention: its heads, and elements of each, in multiples of 8.
+inline constexpr int64_t kMostIndexHeads = 64, kMostIndexHeadDim = 128;
 
 }  // namespace slimexx::kernels

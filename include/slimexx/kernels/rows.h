@@ -18,10 +18,15 @@
 namespace slimexx::kernels {
 
 // y = w * (x * rsqrt(mean(x^2) + eps)). x, y [rows, width] bf16 with row strides; w [width] bf16.
-// y may be x. Widths of all three norms: 1 to 16384.
+// y may be x. Widths of all norms: 1 to 16384.
 cudaError_t rms_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x_stride,
                              const void* w, int64_t rows, int64_t width, float eps,
                              cudaStream_t stream);
+
+// y = w * ((x - mean) * rsqrt(mean((x - mean)^2) + eps)) + b, otherwise the same.
+cudaError_t layer_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x_stride,
+                               const void* w, const void* b, int64_t rows, int64_t width, float eps,
+                               cudaStream_t stream);
 
 // x_sum = x + branch, or x + branch_norm * normalised(branch) where branch_norm [width] is given;
 // rounded to bf16; y = w * normalised(x_sum), taken from the rounded x_sum, where y and w are given

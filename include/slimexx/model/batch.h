@@ -5,6 +5,7 @@
 
 #include "slimexx/dist/groups.h"
 #include "slimexx/dist/ranges.h"
+#include "slimexx/model/context_rows.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -39,6 +40,10 @@ struct VocabularyTokens {
 // With tensor parallelism every tp rank has the same batch, and the residual stream is split by
 // rows (sequence parallelism): tp_rows[r] are those of tp rank r. A block gathers the rows that its
 // own shard of the weights works on, and leaves sums over tp ranks with the owners of their rows.
+//
+// With context parallelism (packed only) the batch has the rows of this cp rank, and `context` says
+// which of all they are. Each sequence is two in the attention layout, which is of keys gathered
+// over the cp ranks: the rank's chunks of it.
 struct Batch {
   Tensor tokens;                              // [T] i32
   Tensor positions;                           // [T] i32
@@ -46,6 +51,7 @@ struct Batch {
   // The tokens in this rank's shard of the vocabulary; undefined: one tp rank.
   VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
+  ContextRows context = {};
   Tensor slots;                       // [T] i32
   std::span<const LayerPages> pages;  // by layer of the stage
 };

@@ -38,7 +38,8 @@ struct StageParameters {
   std::vector<MtpParameters<T>> mtp = {};  // where the stage has the head
 };
 using ModelParameters = StageParameters<Tensor>;
-// Views of a store's weights and of its gradients; the store holds the whole of `stage`.
+// Views of a store's weights and of its gradients; the store holds the whole of `stage`, and maybe
+// more.
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,
@@ -99,10 +100,10 @@ class Decoder {
                 bool accumulate, const BackwardHooks& hooks = {},
                 const RouterBalances& routers = {}) const;
 
-  // MTP layer `index` on a stage with embedding and head. `batch` has each sequence's tokens rolled
-  // left by index + 1. `hidden` [T,H] is the model's output behind its final norm, or that of the
-  // MTP layer before behind its own; it must stay until backward. Gives y [T,H] (mtp.h), and all
-  // that backward needs, from the context's arena.
+  // MTP layer `index` on a stage with the head, and the embedding or a copy of it. `batch` has each
+  // sequence's tokens rolled left by index + 1. `hidden` [T,H] is the model's output behind its
+  // final norm, or that of the MTP layer before behind its own; it must stay until backward. Gives
+  // y [T,H] (mtp.h), and all that backward needs, from the context's arena.
   Tensor mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
                      const Batch& batch, Tensor hidden, MtpTape& tape) const;
   // dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding counts as

@@ -1,5 +1,6 @@
 // The families that exist: one file each (src/model/families/<family>.cpp), one row here.
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,5 +29,8 @@ void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder);
 // fusions are data (HfPart).
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage);
+// Of all the stages of one rank, one behind another (list_stages).
+std::vector<ParameterInfo> list_parameters(const ModelSpec& spec,
+                                           std::span<const StageRange> stages);
 
 }  // namespace slimexx::model

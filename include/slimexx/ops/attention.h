@@ -16,7 +16,10 @@ inline constexpr int64_t kAttentionBlock = 64;
 // positions context_lens[b], context_lens[b]+1, ... of their sequence. Where keys and values live:
 //   packed: k, v [T,Hkv,D] are the batch's own rows, and every context length is 0;
 //   paged:  k, v [num_pages, page_tokens, Hkv, D] hold the keys of position p of sequence b in page
-//           page_table[b, p / page_tokens] at slot p % page_tokens, the batch's own rows included.
+//           page_table[b, p / page_tokens] at slot p % page_tokens, the batch's own rows included;
+//   gathered (CPU): k, v [num_keys,Hkv,D] hold the keys of position p of sequence b in row
+//           key_starts[b] + p, the batch's own rows included. Starts ascend from 0. Sequences that
+//           are chunks of one have the same start, and the keys behind it up to the next start.
 struct AttentionLayout {
   std::span<const int32_t> cu_seqlens;    // [B+1], host
   std::span<const int32_t> context_lens;  // [B], host; empty: all 0
@@ -26,10 +29,15 @@ struct AttentionLayout {
   Tensor device_cu_seqlens = {}, device_context_lens = {};  // [B+1], [B] i32; the latter paged only
   int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths
   int64_t max_split_tokens = INT32_MAX;  // CUDA, paged: bounds scratch (kernels/attention_runs.h)
-  // CPU. [T,k] i32: the keys that each query sees, as select_keys writes them
-  // (sparse_attention.h); undefined: all up to its own. Blocks are of keys in this list, so a query
-  // that sees all of its keys has the bits that it has without a list.
+  // [T,k] i32: the keys that each query sees, as select_keys writes them (sparse_attention.h);
+  // undefined: all up to its own. Blocks are of keys in this list, so a query that sees all of its
+  // keys has the bits that it has without a list. On CUDA the forward takes it in the latent form,
+  // the backward with a key head for every query head.
   Tensor selected = {};
+  std::span<const int32_t> key_starts = {};  // [B], host; empty: packed or paged
+  int64_t num_keys = 0;                      // gathered only
+
+  int64_t context_len(size_t b) const { return context_lens.empty() ? 0 : context_lens[b]; }
 };
 // (scratch) out[T,Hq,Dv] (q, k, v, out with free token stride) of the first Dv elements of values,
 // Dv <= D. So v may be k, whose first elements are the values: the latent form, with one key head,
@@ -37,8 +45,8 @@ struct AttentionLayout {
 // the scaled scores; may be undefined when no backward follows).
 void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);
-// (scratch) Packed only. dq[T,Hq,D], dk[T,Hkv,D], dv[T,Hkv,Dv] are written (not accumulated; free
-// token stride).
+// (scratch) Packed or gathered. dq[T,Hq,D], and dk[K,Hkv,D], dv[K,Hkv,Dv] of all K keys are written
+// (not accumulated; free token stride). Keys that no query of the batch sees get zeros.
 void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);

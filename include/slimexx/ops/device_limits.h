@@ -8,6 +8,8 @@ using kernels::kMaxRowWidth;
 using kernels::kMaxVocabulary;
 using kernels::kMostExpertGroups;
 using kernels::kMostExperts;
+using kernels::kMostIndexHeadDim;
+using kernels::kMostIndexHeads;
 using kernels::kMostLatentRotary;
 using kernels::kMostLatentValues;
 using kernels::kMostRoutedTo;

@@ -7,7 +7,7 @@ namespace slimexx::ops {
 // x, y [T,H] (strided rows); w[H].
 void rms_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float eps);
 // y = w * ((x - mean) * rsqrt(mean((x - mean)^2) + eps)) + b over rows x, y [T,H]; w, b [H]. y may
-// be x. No backward: what it serves is frozen. CPU only.
+// be x. No backward: what it serves is frozen.
 void layer_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor b, float eps);
 // x_sum[T,H] = x + branch, or x + rms_norm(branch) with weights branch_norm[H] where defined; then
 // y = rms_norm(x_sum) with weights w, where y and w are defined. x_sum may be x where branch_norm

@@ -16,6 +16,12 @@ namespace slimexx::rl {
 void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host);
+// One safetensors file of all tensors in f32, written by the ranks that hold them: the weights, and
+// of trainable parameters the gradients. Collective over `host`, as export_hf.
+void write_weights(const model::ParameterStore& store, const model::Layout& layout,
+                   const std::string& path, dist::Collective& host);
+void write_gradients(const model::ParameterStore& store, const model::Layout& layout,
+                     const std::string& path, dist::Collective& host);
 // Throws Error(kUsage) for a target that is neither new nor a Hugging Face folder, before a run has
 // cost time.
 void check_export_target(const std::string& directory);

@@ -31,8 +31,8 @@ Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool bala
 
 // Gives every rank as many microbatches as the rank with most has, and at least one: empty ones,
 // added to `microbatches`, before its own. A block may be collective, so all ranks must run it
-// equally often. Empty ones come first, so that the last backward, under which gradients are
-// summed, is one that takes time.
-void even_out(Bins& microbatches, Bins& by_rank);
+// equally often. Their number is a multiple of `multiple`. Empty ones come first, so that the last
+// backward, under which gradients are summed, is one that takes time.
+void even_out(Bins& microbatches, Bins& by_rank, int64_t multiple = 1);
 
 }  // namespace slimexx::train

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "slimexx/dist/groups.h"
@@ -38,14 +39,27 @@ struct StepResult {
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
 };
 
-// Activations of the largest microbatch, with everything else that is in the arena then.
+// The decoders of a rank's pipeline stages, by chunk: one, but for interleaved stages
+// (model::list_stages). Borrowed.
+struct StageDecoders {
+  StageDecoders(const model::Decoder& decoder) : chunks{&decoder} {}
+  explicit StageDecoders(std::vector<const model::Decoder*> decoders)
+      : chunks(std::move(decoders)) {}
+  std::vector<const model::Decoder*> chunks;
+};
+
+// Activations of the largest microbatches in flight, with everything else that is in the arena
+// then.
 struct ActivationBytes {
   int64_t least = 0;  // layers keep what recompute_granularity: full keeps
   int64_t most = 0;   // layers keep everything; more memory would serve nothing
 };
 
-struct Pass;            // passes.h
-struct MtpWork;         // mtp_pass.h
+struct MtpWork;     // mtp_pass.h
+struct StageChunk;  // executor.h
+struct Slot;
+struct ScoringWork;     // scoring.h
+struct PipelineShape;   // operations.h
 class StepRouters;      // step_routers.h
 class CopiedGradients;  // copied_gradients.h
 
@@ -54,11 +68,12 @@ int64_t default_max_logits_bytes(tensor::Device device);
 
 class Trainer {
  public:
-  // `policy` must have gradients; all are borrowed. `host` has all ranks; gradients and weights go
+  // `policy` must have gradients and hold the stages of `decoders`, those of this rank of
+  // groups.pp; all are borrowed. `host` has all ranks; gradients and weights go
   // through groups that must end before the memory of the policy does (ProcessGrid).
   // `temperature` divides the logits, in training as in generation. `min_part_elements` is of
   // list_gradient_parts; 0: choose_min_part_elements.
-  Trainer(const model::Decoder& decoder, model::ParameterStore& policy, dist::Collective& host,
+  Trainer(const StageDecoders& decoders, model::ParameterStore& policy, dist::Collective& host,
           const dist::Groups& groups, const TrainOptions& options,
           const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
           int64_t min_part_elements = 0);
@@ -71,9 +86,9 @@ class Trainer {
                   const std::function<void()>& before_update = {});
 
   // Log-probs (and entropies) of the responses under `weights`, for all samples on every rank.
-  // `decoder` is the one of these weights: the policy's own, or a reference's, which may have
+  // `decoders` are those of these weights: the policy's own, or a reference's, which may have
   // another architecture on the same vocabulary. Collective.
-  std::vector<TokenScores> compute_log_probs(const model::Decoder& decoder,
+  std::vector<TokenScores> compute_log_probs(const StageDecoders& decoders,
                                              const model::ParameterStore& weights,
                                              std::span<const Sample> samples);
 
@@ -90,7 +105,7 @@ class Trainer {
   // both figures are what that takes.
   ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
   // The same for compute_log_probs of a model.
-  int64_t plan_scoring(const model::Decoder& decoder, const model::ModelParameters& weights,
+  int64_t plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
@@ -114,28 +129,36 @@ class Trainer {
     std::vector<int> owner;  // rank of each microbatch
   };
   ops::Context context();
-  Assignment assign(const model::Decoder& decoder, std::span<const Sample> samples) const;
+  PipelineShape shape(size_t num_chunks) const;
+  Assignment assign(const StageDecoders& decoders, std::span<const Sample> samples) const;
   std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
                                                         int64_t num_samples) const;
   int64_t measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                        model::KeepPlan keep) const;
+  int64_t slot_capacity() const;
+  std::vector<Slot> share_arena(size_t num_slots);
   int64_t measure_update() const;
-  void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
+  // Over the cp ranks that share a microbatch.
+  int64_t max_microbatch_tokens() const { return options_.max_tokens_per_gpu * groups_.cp.size(); }
+  void check_fits(int64_t bytes, int64_t capacity, int64_t num_tokens, size_t num_samples) const;
   std::optional<model::KeepPlan> fixed_keep() const;
-  model::KeepPlan choose_keep(std::span<const Sample> samples,
+  model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
                               std::span<const int64_t> indices) const;
+  int64_t most_ep_rows(int64_t num_tokens) const;
   void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
-  void reserve_for_scoring(const Pass& pass, std::span<const Sample> samples,
-                           const Assignment& assignment);
+  void reserve_for_scoring(const ScoringWork& work, const Assignment& assignment, size_t num_slots);
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
+  void sum_tied_gradients(const ops::Context& ctx) const;
   MtpWork mtp_work(std::span<const Sample> samples) const;
   // Sums of kNumLossMetrics metrics: the loss's, then those of each MTP layer; then the routers'.
   std::vector<double> run_microbatches(std::span<const Sample> samples,
                                        const Assignment& assignment, const StepLoss& loss);
 
-  const model::Decoder& decoder_;
+  const StageDecoders decoders_;
+  const model::ModelSpec& spec_;  // of the whole model
+  std::vector<StageChunk> chunks_;
   model::ParameterStore& policy_;
   dist::Collective& host_;
   dist::Groups groups_;
@@ -145,11 +168,16 @@ class Trainer {
   TrainOptions options_;
   model::HeadOptions head_options_;
   tensor::Device device_;
-  model::ModelParameters weights_, gradients_;
   tensor::Arena arena_;
-  bool is_planned_ = false;    // the arena's size is final
-  int64_t planned_bytes_ = 0;  // the least of all ranks
+  std::vector<tensor::Arena> slot_arenas_;  // borrow from arena_ during a step or a scoring pass
+  size_t num_slots_ = 1;                    // of the step
+  // The first and the last stage, where the last one holds a copy of the embedding; else null.
+  std::unique_ptr<dist::Collective> embedding_ranks_;
+  tensor::Tensor embedding_, embedding_gradient_;  // of these
+  bool is_planned_ = false;                        // the arena's size is final
+  int64_t planned_bytes_ = 0;                      // the least of all ranks
   model::KeepPlan keep_ = {};
+  int64_t most_tokens_ = 0;  // of the microbatches of all ranks, in the last step or scoring
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::unique_ptr<StepRouters> routers_;

@@ -9,6 +9,7 @@
 #include "model/row_parallel.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
+#include "slimexx/ops/heads.h"
 #include "slimexx/ops/matmul.h"
 
 namespace slimexx::model {
@@ -34,6 +35,21 @@ QkvViews split_qkv(Tensor qkv, Tensor values, const GqaSpec& spec) {
 
 QkvViews split_qkv(const GqaTape& tape, const GqaSpec& spec) {
   return split_qkv(tape.qkv, spec.qk_norm ? tape.qkv_raw : tape.qkv, spec);
+}
+
+// What the batch's queries see: the rows' own keys and values, or with context parallelism those of
+// all ranks, from the arena.
+QkvViews gather_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
+                     const GqaTape& tape) {
+  QkvViews qkv = split_qkv(tape, spec);
+  if (!batch.context.is_sharded()) return qkv;
+  const int64_t q = spec.q_size(), kv = spec.kv_size();
+  const Tensor values = spec.qk_norm ? tape.qkv_raw : tape.qkv;
+  const Tensor all = gather_context(
+      ctx, batch.context, {tape.qkv.columns(q, q + kv), values.columns(q + kv, q + 2 * kv)});
+  qkv.k = view_heads(all.columns(0, kv), spec.num_kv_heads, spec.head_dim);
+  qkv.v = view_heads(all.columns(kv, 2 * kv), spec.num_kv_heads, spec.head_dim);
+  return qkv;
 }
 
 ops::QkvHeads qkv_heads(const GqaSpec& spec) {
@@ -164,7 +180,8 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
 void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>&,
             const ops::RotaryTable&, const Batch& batch, const LayerPages& pages,
             const GqaTape& tape) {
-  const QkvViews qkv = split_qkv(tape, spec);
+  const tensor::ArenaScope scope(ctx.arena);
+  const QkvViews qkv = gather_keys(ctx, spec, batch, tape);
   const bool paged = pages.k.defined();
   ops::attention_forward(ctx, view_heads(tape.attention, spec.num_heads, spec.head_dim), tape.lse,
                          qkv.q, paged ? pages.k : qkv.k, paged ? pages.v : qkv.v, batch.attention,
@@ -175,6 +192,33 @@ void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
                  const Batch& batch, const GqaTape& tape, Tensor o) {
   row_parallel_forward(ctx, batch, o, tape.attention, w.o_weight, w.o_bias, spec.leaves);
 }
+
+namespace {
+
+// dqkv is that of the normed and rotated rows.
+void backward_of_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
+                      const GqaTape& tape, Tensor dattention, Tensor dqkv) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const QkvViews qkv = gather_keys(ctx, spec, batch, tape);
+  QkvViews d = split_qkv(dqkv, dqkv, spec);
+  const int64_t kv = spec.kv_size();
+  Tensor dall;  // with context parallelism this rank's terms of all keys and values
+  if (batch.context.is_sharded()) {
+    dall = ctx.arena.allocate(dqkv.dtype(), {qkv.k.dim(0), 2 * kv});
+    d.k = view_heads(dall.columns(0, kv), spec.num_kv_heads, spec.head_dim);
+    d.v = view_heads(dall.columns(kv, 2 * kv), spec.num_kv_heads, spec.head_dim);
+  }
+  const auto heads = [&](Tensor t) { return view_heads(t, spec.num_heads, spec.head_dim); };
+  ops::attention_backward(ctx, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
+                          heads(tape.attention), tape.lse, batch.attention, attention_scale(spec));
+  if (!dall.defined()) return;
+  const Tensor own = reduce_context(ctx, batch.context, dall).split_last({1, 2 * kv});
+  ops::copy_head_columns(
+      ctx, dqkv.columns(spec.q_size(), spec.q_size() + 2 * kv).split_last({1, 2 * kv}), 0, own, 0,
+      2 * kv);
+}
+
+}  // namespace
 
 void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
               const GqaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
@@ -190,10 +234,7 @@ void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<
                               tape.attention, accumulate);
   attention_next();
   ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
-  const QkvViews qkv = split_qkv(tape, spec), d = split_qkv(dqkv, dqkv, spec);
-  const auto heads = [&](Tensor t) { return view_heads(t, spec.num_heads, spec.head_dim); };
-  ops::attention_backward(ctx, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
-                          heads(tape.attention), tape.lse, batch.attention, attention_scale(spec));
+  backward_of_keys(ctx, spec, batch, tape, dattention, dqkv);
   ops::qk_norm_rotary_backward(ctx, dqkv, g.q_norm, g.k_norm, tape.qkv_raw, w.q_norm, w.k_norm,
                                static_cast<float>(spec.rms_norm_eps), rotary, batch.positions,
                                qkv_heads(spec));

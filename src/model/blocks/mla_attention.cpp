@@ -45,6 +45,13 @@ Tensor heads(Tensor rows, const MlaSpec& s, int64_t width) {
   return rows.split_last({s.num_heads, width});
 }
 
+// Of all tokens that the batch's queries may see: its own, or with context parallelism those of all
+// ranks, from the arena.
+Tensor seen_latent(const ops::Context& ctx, const Batch& batch, const MlaTape& tape) {
+  return batch.context.is_sharded() ? gather_context(ctx, batch.context, {tape.latent})
+                                    : tape.latent;
+}
+
 struct HeadGradients {
   Tensor dq;       // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
   Tensor dnormed;  // [T,Rkv] of the normed latent
@@ -52,36 +59,43 @@ struct HeadGradients {
 };
 
 // Attention's backward with keys and values by head, and the gradients of k_weight and v_weight.
+// With context parallelism a rank expands the keys of all ranks, K rows: what its queries leave in
+// them is a term of their sum over ranks, in the gradients of weights too.
 void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                         const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary,
                         const Batch& batch, const MlaTape& tape, Tensor dattention, bool accumulate,
                         const HeadGradients& d) {
   const tensor::ArenaScope scope(ctx.arena);
-  const int64_t tokens = dattention.dim(0), n = s.num_heads;
+  const int64_t n = s.num_heads;
+  const bool is_sharded = batch.context.is_sharded();
+  const Tensor all_latent = seen_latent(ctx, batch, tape);
   const auto rows = [&](int64_t width) {
-    return ctx.arena.allocate(dattention.dtype(), {tokens, width});
+    return ctx.arena.allocate(dattention.dtype(), {dattention.dim(0), width});
+  };
+  const auto key_rows = [&](int64_t width) {
+    return ctx.arena.allocate(dattention.dtype(), {all_latent.dim(0), width});
   };
   const auto flat = [&](const Tensor& weight) {
     return weight.reshaped({weight.dim(0) * weight.dim(1), weight.dim(2)});
   };
-  const LatentViews latent = split_latent(tape.latent, s);
+  const LatentViews latent = split_latent(all_latent, s);
   const QueryViews q = split_queries(tape.q, s);
-  const Tensor normed = rows(s.kv_rank);  // products take rows without gaps
-  const Tensor k_nope = rows(n * s.nope_dim), v = rows(n * s.value_dim);
+  const Tensor normed = key_rows(s.kv_rank);  // products take rows without gaps
+  const Tensor k_nope = key_rows(n * s.nope_dim), v = key_rows(n * s.value_dim);
   ops::copy_head_columns(ctx, normed.split_last({1, s.kv_rank}), 0,
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
   // The parts of a head one behind the other.
   const Tensor queries = heads(rows(n * s.head_dim()), s, s.head_dim());
-  const Tensor keys = heads(rows(n * s.head_dim()), s, s.head_dim());
+  const Tensor keys = heads(key_rows(n * s.head_dim()), s, s.head_dim());
   ops::copy_head_columns(ctx, queries, 0, q.nope, 0, s.nope_dim);
   ops::rotate_head_columns(ctx, queries, s.nope_dim, q.rope, 0, s.rope_dim, rotary, batch.positions,
                            false);
   ops::copy_head_columns(ctx, keys, 0, heads(k_nope, s, s.nope_dim), 0, s.nope_dim);
   ops::copy_head_columns(ctx, keys, s.nope_dim, latent.rope, 0, s.rope_dim);
-  const Tensor dqueries = rows(n * s.head_dim()), dkeys = rows(n * s.head_dim());
-  const Tensor dv = rows(n * s.value_dim);
+  const Tensor dqueries = rows(n * s.head_dim()), dkeys = key_rows(n * s.head_dim());
+  const Tensor dv = key_rows(n * s.value_dim);
   const Tensor dq_heads = heads(dqueries, s, s.head_dim()),
                dk_heads = heads(dkeys, s, s.head_dim());
   ops::attention_backward(ctx, dq_heads, dk_heads, heads(dv, s, s.value_dim),
@@ -93,15 +107,22 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
   ops::copy_head_columns(ctx, dq.nope, 0, dq_heads, 0, s.nope_dim);
   ops::rotate_head_columns(ctx, dq.rope, 0, dq_heads, s.nope_dim, s.rope_dim, rotary,
                            batch.positions, true);
-  const Tensor drope = d.drope.split_last({1, s.rope_dim});
-  ops::sum_head_columns(ctx, d.drope, dk_heads, s.nope_dim);
-  ops::rotate_head_columns(ctx, drope, 0, drope, 0, s.rope_dim, rotary, batch.positions, true);
+  const Tensor drope = is_sharded ? key_rows(s.rope_dim) : d.drope;
+  const Tensor dnormed = is_sharded ? key_rows(s.kv_rank) : d.dnormed;
+  ops::sum_head_columns(ctx, drope, dk_heads, s.nope_dim);
   const Tensor dk_nope = k_nope;
   ops::copy_head_columns(ctx, heads(dk_nope, s, s.nope_dim), 0, dk_heads, 0, s.nope_dim);
   ops::matmul_backward_weight(ctx, flat(g.k_weight), {}, dk_nope, normed, accumulate);
   ops::matmul_backward_weight(ctx, flat(g.v_weight), {}, dv, normed, accumulate);
-  ops::matmul_backward_input(ctx, d.dnormed, dk_nope, flat(w.k_weight), false);
-  ops::matmul_backward_input(ctx, d.dnormed, dv, flat(w.v_weight), true);
+  ops::matmul_backward_input(ctx, dnormed, dk_nope, flat(w.k_weight), false);
+  ops::matmul_backward_input(ctx, dnormed, dv, flat(w.v_weight), true);
+  if (is_sharded) {
+    ops::copy(ctx, d.drope, reduce_context(ctx, batch.context, drope));
+    ops::copy(ctx, d.dnormed, reduce_context(ctx, batch.context, dnormed));
+  }
+  const Tensor own_drope = d.drope.split_last({1, s.rope_dim});
+  ops::rotate_head_columns(ctx, own_drope, 0, own_drope, 0, s.rope_dim, rotary, batch.positions,
+                           true);
 }
 
 // Rows of every head's part [begin, begin + size) of a tensor on disk whose heads have `head_rows`
@@ -180,9 +201,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
 
 void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
-  if (spec.top_k > 0)
-    throw Error(ErrorCode::kInput, "sparse attention does not run on the GPU yet",
-                "use --device cpu", "index_topk");
+  if (spec.indexer) check_device_sizes(*spec.indexer, device);
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,
@@ -289,7 +308,8 @@ void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tenso
   ops::head_matmul_backward_input(ctx, queries, q.nope, w.k_weight);  // q W_K: K is Dn
   ops::rotate_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim, rotary, batch.positions,
                            false);
-  const Tensor keys = pages.k.defined() ? pages.k : tape.latent.split_last({1, s.latent_size()});
+  const Tensor keys =
+      pages.k.defined() ? pages.k : seen_latent(ctx, batch, tape).split_last({1, s.latent_size()});
   ops::attention_forward(ctx, out, tape.lse, queries, keys, keys, batch.attention, scale_of(s));
   ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);
 }

@@ -1,10 +1,14 @@
 #include "slimexx/model/blocks/sparse_index.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "model/parameter_list.h"
 #include "model/row_parallel.h"
+#include "slimexx/base/error.h"
+#include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
@@ -14,8 +18,9 @@ namespace slimexx::model {
 namespace {
 
 // Queries whose scores stand in memory at a time. A constant: memory must depend on shapes alone,
-// and a plan for the largest batch must hold for the others.
-constexpr int64_t kScoredRows = 128;
+// and a plan for the largest batch must hold for the others. On a GPU products of more rows are
+// faster, and 256 rows of 32,768 scores still fit into L2.
+int64_t scored_rows(tensor::Device device) { return device.is_cpu() ? 128 : 256; }
 
 float root_of(int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); }
 
@@ -78,6 +83,21 @@ double forward_flops(const IndexerSpec& s, int64_t num_tokens) {
   return 2 * n * weights + n * n * heads * width;  // scores, halved by causality
 }
 
+void check_device_sizes(const IndexerSpec& s, tensor::Device device) {
+  if (device.is_cpu()) return;
+  const auto refuse = [device](const char* key, int64_t size, const std::string& served) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("{} is {}; indexers serve {} on {}", key, size, served,
+                            tensor::to_string(device)),
+                "use --device cpu", key);
+  };
+  if (s.num_heads > ops::kMostIndexHeads)
+    refuse("index_n_heads", s.num_heads, fmt::format("up to {}", ops::kMostIndexHeads));
+  if (s.head_dim % 8 != 0 || s.head_dim > ops::kMostIndexHeadDim)
+    refuse("index_head_dim", s.head_dim,
+           fmt::format("multiples of 8 up to {}", ops::kMostIndexHeadDim));
+}
+
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens) {
   return page_tokens * spec.head_dim * tensor::dtype_bytes(dtype);
 }
@@ -95,12 +115,16 @@ void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
   if (index_pages.defined()) {
     ops::write_kv_pages(ctx, index_pages, {}, keys, {}, batch.slots);
     keys = index_pages;
+  } else if (batch.context.is_sharded()) {
+    const Tensor rows = keys.reshaped({keys.dim(0), s.head_dim});
+    keys = gather_context(ctx, batch.context, {rows}).split_last({1, s.head_dim});
   }
   const int64_t columns =
       std::max<int64_t>(1, ops::max_sequence_keys(batch.attention, selected.dim(0)));
-  for (int64_t first = 0; first < own.size(); first += kScoredRows) {
+  const int64_t most = scored_rows(ctx.device());
+  for (int64_t first = 0; first < own.size(); first += most) {
     const tensor::ArenaScope rows_scope(ctx.arena);
-    const int64_t end = std::min(own.size(), first + kScoredRows), n = end - first;
+    const int64_t end = std::min(own.size(), first + most), n = end - first;
     const Tensor q = allocate_rows(ctx, n, s.num_heads * s.head_dim);
     const Tensor heads = q.split_last({s.num_heads, s.head_dim});
     ops::matmul_forward(ctx, q, q_normed.rows(first, end), w.q_weight, {});

@@ -63,8 +63,7 @@ class ForwardTile {
  private:
   int64_t position(int64_t token) const {
     const auto b = static_cast<size_t>(tile_.sequence);
-    return (args_.layout.context_lens.empty() ? 0 : args_.layout.context_lens[b]) +
-           tile_.first_token + token;
+    return args_.layout.context_len(b) + tile_.first_token + token;
   }
   // Keys of the block from `start` of the walk that a token sees.
   int64_t visible(int64_t token, int64_t start) const {

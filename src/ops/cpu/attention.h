@@ -47,6 +47,12 @@ class HeadRows {
   int64_t stride_;
 };
 
+// Where the keys of a sequence begin that is not paged.
+inline int64_t first_key_row(const AttentionLayout& layout, int64_t sequence) {
+  const auto b = static_cast<size_t>(sequence);
+  return layout.key_starts.empty() ? layout.cu_seqlens[b] : layout.key_starts[b];
+}
+
 // Where the key (or value) of a position of a sequence lives.
 class KeyRows {
  public:
@@ -58,7 +64,7 @@ class KeyRows {
       slot_stride_ = x.dim(2) * x.dim(3);
       num_pages_ = x.dim(0);
     } else {
-      base_ += layout.cu_seqlens[static_cast<size_t>(sequence)] * page_stride_;
+      base_ += first_key_row(layout, sequence) * page_stride_;
     }
   }
   const float* operator[](int64_t position) const {

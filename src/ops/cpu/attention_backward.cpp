@@ -1,8 +1,11 @@
-// Attention backward (packed): p from lse again, then
+// Attention backward: p from lse again, then
 //   dv += p^T dout, dp = dout v^T, ds = p * (dp - delta) * scale, delta = sum(dout * out),
 //   dq += ds k, dk += ds^T q.
-// One thread owns one (sequence, key head); tiles of queries ascend outside, blocks of keys inside,
-// so every sum runs in one order, which a selection that leaves no key out does not change.
+// One thread owns one key head of a sequence, or of neighbours that have the same keys; tiles of
+// queries ascend outside, blocks of keys inside, so every sum runs in one order, which a selection
+// that leaves no key out does not change.
+#include <vector>
+
 #include "ops/cpu/attention.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/isa/isa.h"
@@ -18,16 +21,35 @@ struct BackwardArguments {
   float scale;
 };
 
+// Sequences [begin, end) have the same keys: rows [first_key, first_key + num_keys).
+struct KeyGroup {
+  int64_t begin, end, first_key, num_keys;
+};
+
+std::vector<KeyGroup> list_key_groups(const AttentionLayout& layout) {
+  std::vector<KeyGroup> groups;
+  const bool gathered = !layout.key_starts.empty();
+  const auto num_sequences = static_cast<int64_t>(layout.cu_seqlens.size()) - 1;
+  for (int64_t b = 0; b < num_sequences; ++b) {
+    const int64_t first = first_key_row(layout, b);
+    if (gathered && b > 0 && groups.back().first_key == first) {
+      groups.back().end = b + 1;
+    } else {
+      if (b > 0) groups.back().num_keys = first - groups.back().first_key;
+      groups.push_back({b, b + 1, first, 0});
+    }
+  }
+  if (!groups.empty())
+    groups.back().num_keys =
+        (gathered ? layout.num_keys : layout.cu_seqlens.back()) - groups.back().first_key;
+  return groups;
+}
+
 class BackwardHead {
  public:
   BackwardHead(const KernelTable& isa, const BackwardArguments& args, const AttentionShape& shape,
-               int64_t first_row, int64_t num_tokens, int64_t kv_head)
-      : isa_(isa),
-        args_(args),
-        shape_(shape),
-        first_row_(first_row),
-        num_tokens_(num_tokens),
-        kv_head_(kv_head) {
+               const KeyGroup& group, int64_t kv_head)
+      : isa_(isa), args_(args), shape_(shape), group_(group), kv_head_(kv_head) {
     const int64_t rows = shape.max_rows(), dim = shape.dim, padded = shape.padded_dim;
     const int64_t value_dim = shape.value_dim, padded_value = shape.padded_value_dim;
     ScratchCarver carver(thread_scratch(
@@ -49,12 +71,18 @@ class BackwardHead {
   }
 
   void run() {
-    for (int64_t t = 0; t < num_tokens_; ++t) {
-      std::fill_n(HeadRows(args_.dk, kv_head_)[first_row_ + t], shape_.dim, 0.0f);
-      std::fill_n(HeadRows(args_.dv, kv_head_)[first_row_ + t], shape_.value_dim, 0.0f);
+    for (int64_t t = 0; t < group_.num_keys; ++t) {
+      std::fill_n(HeadRows(args_.dk, kv_head_)[group_.first_key + t], shape_.dim, 0.0f);
+      std::fill_n(HeadRows(args_.dv, kv_head_)[group_.first_key + t], shape_.value_dim, 0.0f);
     }
-    for (int64_t t = 0; t < num_tokens_; t += shape_.tile_tokens)
-      visit_tile(t, std::min(shape_.tile_tokens, num_tokens_ - t));
+    for (int64_t sequence = group_.begin; sequence < group_.end; ++sequence) {
+      const auto b = static_cast<size_t>(sequence);
+      first_row_ = args_.layout.cu_seqlens[b];
+      context_ = args_.layout.context_len(b);
+      const int64_t num_tokens = args_.layout.cu_seqlens[b + 1] - first_row_;
+      for (int64_t t = 0; t < num_tokens; t += shape_.tile_tokens)
+        visit_tile(t, std::min(shape_.tile_tokens, num_tokens - t));
+    }
   }
 
  private:
@@ -63,7 +91,7 @@ class BackwardHead {
     rows_ = num_tokens * shape_.group;
     load_tile();
     const int64_t last = first_token + num_tokens - 1;
-    walk_ = walk_keys(args_.layout, first_row_ + last, last);
+    walk_ = walk_keys(args_.layout, first_row_ + last, context_ + last);
     for (int64_t start = 0; start < walk_.count; start += kAttentionBlock)
       visit_block(start, std::min(kAttentionBlock, walk_.count - start));
     for (int64_t i = 0; i < rows_; ++i)
@@ -95,7 +123,7 @@ class BackwardHead {
     const HeadRows k(args_.k, kv_head_), v(args_.v, kv_head_);
     const float *k_rows[kAttentionBlock], *v_rows[kAttentionBlock];
     for (int64_t j = 0; j < width; ++j) {
-      const int64_t row = first_row_ + walk_[start + j];
+      const int64_t row = group_.first_key + walk_[start + j];
       k_rows[j] = k[row];
       v_rows[j] = v[row];
       copy_row(keys_ + j * shape_.padded_dim, k_rows[j], shape_.dim, shape_.padded_dim);
@@ -110,8 +138,9 @@ class BackwardHead {
     multiply_scores(isa_, rows_, shape_.value_dim, packed_douts_, values_transposed_, dscores_);
     for (int64_t i = 0; i < rows_; ++i) {
       float* scores = scores_ + i * kScoreColumns;
+      const int64_t position = context_ + token_of(i);
       const int64_t seen =
-          walk_.ids != nullptr ? width : std::clamp<int64_t>(token_of(i) + 1 - start, 0, width);
+          walk_.ids != nullptr ? width : std::clamp<int64_t>(position + 1 - start, 0, width);
       isa_.softmax_from_lse(scores, seen, args_.scale, lse_[i]);
       isa_.softmax_backward(dscores_ + i * kScoreColumns, scores, delta_[i], args_.scale);
     }
@@ -148,7 +177,7 @@ class BackwardHead {
                          .a_column_stride = kScoreColumns,
                          .b = source,
                          .ldb = source_stride,
-                         .c = HeadRows(gradient, kv_head_)[first_row_ + first_key],
+                         .c = HeadRows(gradient, kv_head_)[group_.first_key + first_key],
                          .ldc = gradient.stride(0),
                          .accumulate = true});
   }
@@ -156,8 +185,10 @@ class BackwardHead {
   const KernelTable& isa_;
   const BackwardArguments& args_;
   const AttentionShape& shape_;
-  const int64_t first_row_, num_tokens_, kv_head_;
-  int64_t first_token_ = 0, rows_ = 0;  // of the tile in work
+  const KeyGroup group_;
+  const int64_t kv_head_;
+  int64_t first_row_ = 0, context_ = 0;  // of the sequence in work
+  int64_t first_token_ = 0, rows_ = 0;   // of the tile in work
   KeyWalk walk_;
   float *queries_, *douts_, *dqueries_, *packed_queries_, *packed_douts_, *scores_, *dscores_,
       *keys_transposed_, *values_transposed_, *keys_, *lse_, *delta_;
@@ -170,13 +201,12 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, 
   const KernelTable& isa = kernels();
   const AttentionShape shape(q, k, out, layout, isa);
   const BackwardArguments args{dq, dk, dv, dout, q, k, v, out, lse, layout, scale};
-  const auto num_sequences = static_cast<int64_t>(layout.cu_seqlens.size()) - 1;
-  parallel_for(num_sequences * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto b = static_cast<size_t>(i / shape.kv_heads);
-      const int64_t first = layout.cu_seqlens[b], num_tokens = layout.cu_seqlens[b + 1] - first;
-      BackwardHead(isa, args, shape, first, num_tokens, i % shape.kv_heads).run();
-    }
+  const std::vector<KeyGroup> groups = list_key_groups(layout);
+  parallel_for(std::ssize(groups) * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      BackwardHead(isa, args, shape, groups[static_cast<size_t>(i / shape.kv_heads)],
+                   i % shape.kv_heads)
+          .run();
   });
 }
 

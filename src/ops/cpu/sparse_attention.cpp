@@ -28,13 +28,12 @@ std::vector<QueryRun> list_runs(const AttentionLayout& layout, int64_t begin, in
   std::vector<QueryRun> runs;
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b) {
     const int64_t first = layout.cu_seqlens[b];
-    const int64_t context = layout.context_lens.empty() ? 0 : layout.context_lens[b];
     const int64_t last = std::min<int64_t>(end, layout.cu_seqlens[b + 1]);
     for (int64_t row = std::max(begin, first); row < last; row += most)
       runs.push_back({.sequence = static_cast<int64_t>(b),
                       .row = row,
                       .num_rows = std::min(most, last - row),
-                      .position = context + row - first});
+                      .position = layout.context_len(b) + row - first});
   }
   return runs;
 }

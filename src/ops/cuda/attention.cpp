@@ -46,6 +46,14 @@ void set_pages(Problem& problem, const AttentionLayout& layout, const Tensor& ke
   problem.page_tokens = layout.page_tokens;
 }
 
+// What each query sees, if not all keys up to its own.
+template <class Problem>
+void set_lists(Problem& problem, const AttentionLayout& layout) {
+  if (!layout.selected.defined()) return;
+  problem.selected = layout.selected.i32();
+  problem.list_width = layout.selected.dim(1);
+}
+
 // Of keys whose first elements are the values, one key head for all query heads.
 void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor keys,
                     const AttentionLayout& layout, float scale) {
@@ -66,6 +74,7 @@ void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor
       .runs = choose_runs(layout, q.dim(0), kernels::latent_group(q.dim(1))),
       .scale = scale};
   set_pages(problem, layout, keys);
+  set_lists(problem, layout);
   problem.workspace_bytes = kernels::latent_attention_forward_workspace(problem);
   const ScratchScope scratch(ctx, problem.workspace_bytes);
   if (ctx.planning() || problem.tokens == 0) return;
@@ -132,6 +141,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                                      .value_dim = v.dim(2),
                                      .max_len = longest_sequence(layout),
                                      .scale = scale};
+  set_lists(problem, layout);
   problem.workspace_bytes = kernels::attention_backward_workspace(problem);
   const ScratchScope scratch(ctx, problem.workspace_bytes);
   if (ctx.planning() || problem.tokens == 0) return;

@@ -30,6 +30,7 @@ void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor 
                             bool accumulate);
 
 void rms_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float eps);
+void layer_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor b, float eps);
 void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
                           Tensor branch_norm, Tensor w, float eps);
 void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
@@ -46,6 +47,11 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Ten
 void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);
+
+void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, Tensor k,
+                  const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale);
+void select_keys(const Context& ctx, Tensor selected, Tensor scores, const AttentionLayout& layout,
+                 int64_t first_row);
 
 // Rows [T,heads,D] of keys alone.
 void write_kv_pages(const Context& ctx, Tensor pages, Tensor rows, Tensor slots);
@@ -69,6 +75,7 @@ void fill_zero(const Context& ctx, Tensor y);
 void copy(const Context& ctx, Tensor y, Tensor x);
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
+void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices);
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens);
 
 void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float temperature);

@@ -47,6 +47,11 @@ void rms_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float ep
                                      x.dim(1), eps, handle(ctx)));
 }
 
+void layer_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor b, float eps) {
+  SLX_CUDA(kernels::layer_norm_forward(y.raw(), y.stride(0), x.raw(), x.stride(0), w.raw(), b.raw(),
+                                       x.dim(0), x.dim(1), eps, handle(ctx)));
+}
+
 void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
                           Tensor branch_norm, Tensor w, float eps) {
   SLX_CUDA(kernels::add_rms_norm_forward(y.raw(), x_sum.raw(), x.raw(), branch.raw(),
@@ -160,6 +165,12 @@ void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows) {
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows) {
   SLX_CUDA(kernels::scatter_add_rows(dx.raw(), dx.stride(0), dy.raw(), dy.stride(0), rows.i32(),
                                      rows.dim(0), dx.dim(1), handle(ctx)));
+}
+
+// Four bytes are a row of two bf16, which the kernel copies as they are.
+void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices) {
+  SLX_CUDA(
+      kernels::gather_rows(y.raw(), 2, x.raw(), 2, indices.i32(), indices.dim(0), 2, handle(ctx)));
 }
 
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens) {

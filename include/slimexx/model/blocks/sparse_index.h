@@ -39,6 +39,9 @@ IndexerParameters<ParameterId> declare_indexer(ParameterList& list, const Indexe
                                                const std::string& own, const std::string& hf);
 double forward_flops(const IndexerSpec& spec, int64_t num_tokens);
 
+// Error(kInput) for sizes that the kernels of a device do not serve; the CPU serves any.
+void check_device_sizes(const IndexerSpec& spec, tensor::Device device);
+
 // Its pages hold one index key a token.
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens);
 

@@ -1,0 +1,66 @@
+// Sparse latent attention: every query has a list of the keys that it sees. A thread block takes up
+// to 64 heads of one token and walks its list in blocks of 64 entries, as rows.cu walks the keys of
+// a sequence: items, barriers and the consumer are the same, but four warps load keys
+// (gather.cuh), and 128 threads arrive at the full barrier of two boxes.
+//
+// Cost of a block: the 2176 tensor-core clocks of rows.cu, and 72 KB that only this thread block
+// reads, 34 B/clk from L2; 4608 copies of 16 bytes, 144 instructions of a warp.
+//
+// Registers: 56 loading, 224 computing.
+#include <algorithm>
+
+#include "kernels/common/device.h"
+#include "kernels/common/early_launch.cuh"
+#include "kernels/latent_attention/gather.cuh"
+#include "kernels/latent_attention/row_items.cuh"
+
+namespace slimexx::kernels::latent_attention {
+namespace {
+
+using Layout = RowForm<0>::Layout;
+
+__global__ void __launch_bounds__(kThreads, 1)
+    attend_listed(const __grid_constant__ Problem problem, const __grid_constant__ KeyLists lists,
+                  const __grid_constant__ CUtensorMap query_map,
+                  const __grid_constant__ CUtensorMap query_rotary_map) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const Layout shared{shared_address(memory)};
+  if (threadIdx.x == 0) {
+    if (shared.base % 1024 != 0) __trap();  // the swizzle is a function of the address
+    prefetch_tensor_map(&query_map);
+    prefetch_tensor_map(&query_rotary_map);
+    shared.init(kGatherThreads);
+  }
+  __syncthreads();
+  enter_kernel();  // the previous kernel wrote queries, lists, and perhaps the lengths
+  // The same in all lanes, and the compiler may know.
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
+  if (group < 0) {
+    shrink_registers<56>();
+    load_listed_items(problem, lists, query_map, query_rotary_map, shared);
+  } else {
+    grow_registers<224>();
+    if (group == 0) {
+      compute_items<true, BlockWalk<RowForm<0, true>>>(problem, {shared.base});
+    } else {
+      compute_items<true, BlockWalk<RowForm<1, true>>>(problem, {shared.base});
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_listed(const Launch& parameters, cudaStream_t stream) {
+  int sm_count = 0;
+  const cudaError_t error = count_multiprocessors(sm_count);
+  if (error != cudaSuccess) return error;
+  const int64_t items =
+      parameters.tokens * divide_up(parameters.problem.attention.group, kTileRows);
+  // Merged outputs have room for so many thread blocks.
+  const int64_t blocks = std::min({items, int64_t{sm_count}, kMultiprocessors});
+  return launch_early(
+      attend_listed, {dim3(static_cast<unsigned>(blocks)), kThreads, Layout::kBytes}, stream,
+      parameters.problem, parameters.lists, parameters.query_map, parameters.query_rotary_map);
+}
+
+}  // namespace slimexx::kernels::latent_attention

@@ -1,0 +1,100 @@
+// The parameters of a launch of scores, and its work items.
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/common/sizes.h"
+#include "kernels/common/tensor_map.cuh"
+#include "kernels/sparse_index/runs.cuh"
+
+namespace slimexx::kernels::sparse_index {
+
+inline constexpr int kBlock = 64;          // keys
+inline constexpr int kMostColumns = 256;   // (query, head) pairs of a tile
+inline constexpr int kScoreThreads = 384;  // a warpgroup that loads, two that compute
+
+struct Problem {
+  Rows rows;
+  const float* weights;
+  float* scores;
+  const int32_t* page_table;
+  int64_t page_table_stride, score_stride;
+  int page_shift;  // log2 of page_tokens
+  int box_rows;    // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
+  int heads, top_k;
+  float scale;
+};
+
+struct Launch {
+  Problem problem;
+  CUtensorMap query_map;         // [rows, heads, head_dim]: boxes of a tile's queries, all heads
+  CUtensorMap key_map;           // boxes of problem.box_rows
+  int tile_queries, head_boxes;  // heads in boxes of 64 elements
+  unsigned grid;
+};
+
+// By the heads of a query, padded.
+cudaError_t launch_16_heads(const Launch& launch, cudaStream_t stream);
+cudaError_t launch_32_heads(const Launch& launch, cudaStream_t stream);
+cudaError_t launch_64_heads(const Launch& launch, cudaStream_t stream);
+
+// A tile of neighbouring queries of a sequence against blocks of its keys.
+struct Item {
+  int rows = 0;                         // that exist; 0: no more items
+  int row = 0;                          // the first, of the run
+  int position = 0;                     // of the first
+  int first_block = 0, last_block = 0;  // none between them: nothing to do
+  int sequence = 0, first_token = 0;    // for the copies of keys
+  __device__ __forceinline__ int keys() const { return position + rows; }
+};
+
+// A thread block's equal share of the launch: blocks of keys, tile after tile. So the queries of a
+// tile are loaded once, or twice where a share ends inside it. A whole warp works together.
+template <int kQueries>
+struct Share {
+  const Problem& problem;
+  RunCursor cursor;
+  int next, end;  // of the launch's blocks
+
+  __device__ __forceinline__ static int count_blocks(const Problem& p, const SequenceRun& run) {
+    if (run.keys() <= p.top_k) return 0;
+    return divide_up(run.queries, kQueries) * divide_up(run.keys(), kBlock);
+  }
+
+  __device__ __forceinline__ explicit Share(const Problem& p) : problem(p), cursor(p.rows) {
+    int own = 0;
+#pragma unroll 4
+    for (int b = cursor.begin_sequence() + static_cast<int>(threadIdx.x % 32);
+         b < cursor.end_sequence; b += 32) {
+      own += count_blocks(p, read_run(p.rows, b));
+    }
+    const int64_t total = __reduce_add_sync(0xffffffffu, own);
+    next = static_cast<int>(total * blockIdx.x / gridDim.x);
+    end = static_cast<int>(total * (blockIdx.x + 1) / gridDim.x);
+  }
+
+  __device__ __forceinline__ bool take(Item& item) {
+    if (next >= end) return false;
+    int within = 0;
+    SequenceRun run;
+    item.sequence = cursor.find(
+        problem.rows, next, [&](const SequenceRun& r) { return count_blocks(problem, r); }, within,
+        run);
+    const int blocks = divide_up(run.keys(), kBlock), first = within / blocks * kQueries;
+    item.rows = min(kQueries, run.queries - first);
+    item.row = run.row + first;
+    item.position = run.position + first;
+    item.first_token = run.first_token;
+    item.first_block = within % blocks;
+    const int count = min(blocks - item.first_block, end - next);
+    next += count;
+    // The tile's own queries may all stand before the run's last keys, or need no scores.
+    item.last_block = item.keys() <= problem.top_k
+                          ? item.first_block
+                          : min(divide_up(item.keys(), kBlock), item.first_block + count);
+    return true;
+  }
+};
+
+}  // namespace slimexx::kernels::sparse_index

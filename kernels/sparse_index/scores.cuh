@@ -1,0 +1,68 @@
+// Scores of a tile of queries against blocks of 64 keys of their sequence. Keys are the rows of the
+// product, (query, head) pairs its columns: 1 query, or as many as make 256 columns. So the heads
+// of a query lie in one quad of lanes, which weighs and adds them in registers.
+//
+// Roles: of warpgroup 0 one warp loads keys, one queries and weights with the item they belong to;
+// warpgroups 1 and 2 compute, a block each in turn, so that one weighs while the other multiplies.
+// Barriers: of a stage of keys full (1 arrival, the loading warp) and empty (4, lane 0 of each warp
+// of the warpgroup that owns the block); of each of two tiles of queries full (2, copies and
+// weights) and empty (8).
+//
+// Cost of a block of 64 keys of 128 elements: 16 KB, at 4.27 TB/s over 132 SMs 880 clocks. 256
+// columns: products 1024 clocks at 4096 FLOP/clk/SM; for each warp 128 maxima at half rate, 128
+// additions, 32 loads of weights and 12 shuffles, about 450, under the other warpgroup's products.
+// So decode is bound by memory, and training by the tensor cores.
+//
+// Shared memory, 256 columns of 128 elements: two tiles of queries 128 KB, six stages of keys 96
+// KB.
+#pragma once
+#include "kernels/common/early_launch.cuh"
+#include "kernels/sparse_index/load.cuh"
+#include "kernels/sparse_index/weigh.cuh"
+
+namespace slimexx::kernels::sparse_index {
+
+template <class S>
+__global__ void __launch_bounds__(kScoreThreads, 1)
+    score_keys(const __grid_constant__ Problem problem, const __grid_constant__ CUtensorMap queries,
+               const __grid_constant__ CUtensorMap keys) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const Shared<S> shared{shared_address(memory)};
+  if (threadIdx.x == 0) {
+    if (shared.base % 1024 != 0) __trap();  // the swizzle is a function of the address
+    prefetch_tensor_map(&queries);
+    prefetch_tensor_map(&keys);
+    shared.init();
+  }
+  __syncthreads();
+  enter_kernel();
+  // The same in all lanes, and the compiler may know.
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+  if (warp == 0) {
+    load_keys<S>(problem, &keys, shared);
+  } else if (warp == 1) {
+    load_queries<S>(problem, &queries, shared);
+  } else if (warp >= 4) {
+    score_items<S>(problem, shared, warp / 4 - 1);
+  }
+}
+
+template <class S>
+cudaError_t launch_scores(const Launch& launch, cudaStream_t stream) {
+  return launch_early(score_keys<S>, {dim3(launch.grid), kScoreThreads, Shared<S>::kBytes}, stream,
+                      launch.problem, launch.query_map, launch.key_map);
+}
+
+// Of one query a tile, or as many as fill it.
+template <int kHeads>
+cudaError_t launch_heads(const Launch& launch, cudaStream_t stream) {
+  constexpr int kMany = kMostColumns / kHeads;
+  if (launch.head_boxes == 1) {
+    return launch.tile_queries == 1 ? launch_scores<Shape<kHeads, 1, 1>>(launch, stream)
+                                    : launch_scores<Shape<kHeads, kMany, 1>>(launch, stream);
+  }
+  return launch.tile_queries == 1 ? launch_scores<Shape<kHeads, 1, 2>>(launch, stream)
+                                  : launch_scores<Shape<kHeads, kMany, 2>>(launch, stream);
+}
+
+}  // namespace slimexx::kernels::sparse_index

@@ -1,0 +1,9 @@
+#include "kernels/sparse_index/scores.cuh"
+
+namespace slimexx::kernels::sparse_index {
+
+cudaError_t launch_16_heads(const Launch& launch, cudaStream_t stream) {
+  return launch_heads<16>(launch, stream);
+}
+
+}  // namespace slimexx::kernels::sparse_index

@@ -1,0 +1,122 @@
+// The consumers of scores: products of a block of keys, rectified, weighed and added over heads.
+#pragma once
+#include "kernels/common/operand.cuh"
+#include "kernels/common/wgmma.cuh"
+#include "kernels/sparse_index/shared.cuh"
+
+namespace slimexx::kernels::sparse_index {
+
+// max(0, x), a NaN if x is one.
+__device__ __forceinline__ float rectify(float x) {
+  float y;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// A lane's share of the weighted sum of query `query`, of its two keys.
+template <class S>
+__device__ __forceinline__ void add_heads(float (&sums)[2],
+                                          const float (&products)[S::kColumns / 2],
+                                          uint32_t weights, int query) {
+  sums[0] = sums[1] = 0.0f;
+#pragma unroll
+  for (int j = 0; j < S::kHeads / 8; ++j) {
+    const int group = query * (S::kHeads / 8) + j;
+    float low, high;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(low), "=f"(high)
+                 : "r"(weights + group * 32)
+                 : "memory");
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sums[i] = __fmaf_rn(low, rectify(products[4 * group + 2 * i]), sums[i]);
+      sums[i] = __fmaf_rn(high, rectify(products[4 * group + 2 * i + 1]), sums[i]);
+    }
+  }
+}
+
+__device__ __forceinline__ float add_from(float own, float sent, int distance) {
+  return __fadd_rn(own, __shfl_xor_sync(0xffffffffu, sent, distance));
+}
+
+// Sums over the quad, (0 + 1) + (2 + 3). An odd lane keeps the second key; of two queries, the
+// upper lanes keep the second one.
+template <class S>
+__device__ __forceinline__ void store_scores(const Problem& p, const Item& item,
+                                             const float (&products)[S::kColumns / 2],
+                                             uint32_t weights, int block) {
+  const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x % 128) / 32;
+  const bool odd = lane % 2 == 1, upper = lane % 4 >= 2;
+  const int key = block * kBlock + warp * 16 + lane / 4 + (odd ? 8 : 0);
+  float* out = p.scores + item.row * p.score_stride + key;
+  weights += lane % 4 * 8;
+  if constexpr (S::kQueries == 1) {
+    float sums[2];
+    add_heads<S>(sums, products, weights, 0);
+    float sum = add_from(odd ? sums[1] : sums[0], odd ? sums[0] : sums[1], 1);
+    sum = add_from(sum, sum, 2);
+    if (!upper && key <= item.position) *out = sum;
+  } else {
+    if (upper) out += p.score_stride;
+#pragma unroll
+    for (int query = 0; query < S::kQueries; query += 2) {
+      float sums[2][2], sum[2];
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        add_heads<S>(sums[q], products, weights, query + q);
+        sum[q] = add_from(odd ? sums[q][1] : sums[q][0], odd ? sums[q][0] : sums[q][1], 1);
+      }
+      const float score = add_from(upper ? sum[1] : sum[0], upper ? sum[0] : sum[1], 2);
+      const int own = query + (upper ? 1 : 0);
+      if (own < item.rows && key <= item.position + own) *out = score;
+      out += 2 * p.score_stride;
+    }
+  }
+}
+
+// One warpgroup.
+template <class S>
+__device__ __forceinline__ void score_items(const Problem& p, Shared<S> shared, uint32_t group) {
+  const int lane = threadIdx.x % 32;
+  float products[S::kColumns / 2];
+  uint32_t n = 0;
+  for (uint32_t tile = 0;; ++tile) {
+    wait(shared.queries_full(tile), shared.tile_parity(tile));
+    Item item;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(item.rows), "=r"(item.row), "=r"(item.position), "=r"(item.first_block)
+                 : "r"(shared.item(tile))
+                 : "memory");
+    asm volatile("ld.shared.b32 %0, [%1];"
+                 : "=r"(item.last_block)
+                 : "r"(shared.item(tile) + 16)
+                 : "memory");
+    if (item.rows == 0) return;
+    const int count = item.last_block - item.first_block;
+    // The warpgroups take the blocks of the launch's walk in turn.
+    for (int i = static_cast<int>((n ^ group) % 2); i < count; i += 2) {
+      const uint32_t at = n + i;
+      wait(shared.keys_full(at), shared.block_parity(at));
+      const Operand keys(shared.keys(at), 0), queries(shared.queries(tile), 0);
+      wgmma_fence();
+#pragma unroll
+      for (int box = 0; box < S::kBoxes; ++box) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          wgmma_k16(products, keys.at(box * Shared<S>::kKeyBoxBytes + k * 32),
+                    queries.at(box * Shared<S>::kQueryBoxBytes + k * 32), box > 0 || k > 0);
+        }
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+      pin_registers(products);
+      if (lane == 0) arrive(shared.keys_empty(at));
+      store_scores<S>(p, item, products, shared.weights(tile), item.first_block + i);
+    }
+    n += count;
+    __syncwarp();  // all lanes have read weights
+    if (lane == 0) arrive(shared.queries_empty(tile));
+  }
+}
+
+}  // namespace slimexx::kernels::sparse_index

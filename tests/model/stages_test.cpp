@@ -1,0 +1,132 @@
+// How layers are split into pipeline stages, and what is said where they cannot be.
+#include "slimexx/model/stages.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "slimexx/base/error.h"
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/families.h"
+#include "test_paths.h"
+
+namespace slimexx::model {
+namespace {
+
+ModelSpec spec_of(int64_t num_layers) {
+  ModelSpec spec;
+  spec.layers.resize(static_cast<size_t>(num_layers));
+  return spec;
+}
+
+// "0-3 4-7": the layers of each rank, its chunks joined by "+".
+std::string split_text(const ModelSpec& spec, const PipelineSplit& split) {
+  std::string text;
+  for (const auto& chunks : list_stages(spec, split)) {
+    if (!text.empty()) text += " ";
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      text += fmt::format("{}{}-{}", c > 0 ? "+" : "", chunks[c].first_layer,
+                          chunks[c].end_layer - 1);
+      if (chunks[c].has_embedding) text += "E";
+      if (chunks[c].has_head) text += "H";
+    }
+  }
+  return text;
+}
+
+std::string refusal(const ModelSpec& spec, const PipelineSplit& split) {
+  try {
+    return "no refusal: " + split_text(spec, split);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    return std::string(error.message()) + "; " + error.hint();
+  }
+}
+
+TEST(Stages, LayersAreDividedAsMegatronDivides) {
+  EXPECT_EQ(split_text(spec_of(8), {}), "0-7EH");
+  EXPECT_EQ(split_text(spec_of(8), {.num_ranks = 2}), "0-3E 4-7H");
+  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 2, .first_layers = 23}), "0-22E 23-46H");
+  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 2, .last_layers = 23}), "0-23E 24-46H");
+  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 4, .first_layers = 11, .last_layers = 12}),
+            "0-10E 11-22 23-34 35-46H");
+  EXPECT_EQ(split_text(spec_of(8), {.num_ranks = 2, .layers_per_virtual_stage = 2}),
+            "0-1E+4-5 2-3+6-7H");
+  EXPECT_EQ(split_text(spec_of(4), {.num_ranks = 2, .layers_per_virtual_stage = 1}),
+            "0-0E+2-2 1-1+3-3H");
+}
+
+TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
+  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 2}),
+            "47 layers do not divide by 2 pipeline stages; "
+            "set parallel.decoder_first_pipeline_num_layers to 23");
+  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 4}),
+            "47 layers do not divide by 4 pipeline stages; "
+            "set parallel.decoder_first_pipeline_num_layers to 11 and "
+            "parallel.decoder_last_pipeline_num_layers to 12");
+  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 4, .first_layers = 10}),
+            "47 layers - 10 of the first = 37 do not divide by 3 pipeline stages; "
+            "set parallel.decoder_first_pipeline_num_layers to 11 and "
+            "parallel.decoder_last_pipeline_num_layers to 12");
+  EXPECT_EQ(refusal(spec_of(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
+            "8 layers - 3 of the first - 4 of the last = 1 do not divide by 0 pipeline stages; "
+            "set parallel.decoder_first_pipeline_num_layers to 4");
+  EXPECT_EQ(refusal(spec_of(3), {.num_ranks = 4}),
+            "3 layers do not divide by 4 pipeline stages; use at most 3 stages");
+  EXPECT_EQ(refusal(spec_of(8), {.num_ranks = 2, .layers_per_virtual_stage = 3}),
+            "8 layers do not divide by 2 pipeline ranks x 3 layers; "
+            "set parallel.num_layers_per_virtual_pipeline_stage to one of 1, 2, 4");
+  EXPECT_EQ(refusal(spec_of(8), {.layers_per_virtual_stage = 4}),
+            "interleaved stages need more than one pipeline rank; "
+            "leave out parallel.num_layers_per_virtual_pipeline_stage");
+}
+
+// What is suggested is accepted.
+TEST(Stages, SuggestedSplitsDivide) {
+  for (int64_t layers = 2; layers <= 60; ++layers) {
+    for (int ranks = 2; ranks <= std::min<int64_t>(layers, 16); ++ranks) {
+      const std::string text = refusal(spec_of(layers), {.num_ranks = ranks});
+      if (text.starts_with("no refusal")) continue;
+      PipelineSplit split{.num_ranks = ranks};
+      const auto number_behind = [&](const std::string& key) -> std::optional<int64_t> {
+        const size_t at = text.find(key + " to ");
+        if (at == std::string::npos) return std::nullopt;
+        return std::stoll(text.substr(at + key.size() + 4));
+      };
+      split.first_layers = number_behind("decoder_first_pipeline_num_layers");
+      split.last_layers = number_behind("decoder_last_pipeline_num_layers");
+      EXPECT_FALSE(refusal(spec_of(layers), split).find("no refusal") == std::string::npos)
+          << text << "\n"
+          << refusal(spec_of(layers), split);
+    }
+  }
+}
+
+// GLM-5 and DeepSeek-V3.2: a layer that shares a selection stays with the layer that made it.
+TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
+  const std::string folder = test_data_path("golden/oracle/glm_moe_dsa");
+  const ModelSpec spec =
+      read_model_spec(io::HfFolder::open(folder).config(), folder + "/config.json");
+  EXPECT_EQ(split_text(spec, {.num_ranks = 2}), "");
+  EXPECT_EQ(refusal(spec, {.num_ranks = 4}), "");
+}
+
+TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {
+  ModelSpec spec = spec_of(4);
+  const StageRange first{.end_layer = 2, .has_head = false};
+  const StageRange last{.first_layer = 2, .end_layer = 4, .has_embedding = false};
+  EXPECT_FALSE(holds_embedding_copy(spec, last));
+  spec.mtp.resize(1);
+  EXPECT_FALSE(holds_embedding_copy(spec, last));
+  spec.mtp[0].is_trained = true;
+  EXPECT_TRUE(holds_embedding_copy(spec, last));
+  spec.mtp.clear();
+  spec.tied_embeddings = true;
+  EXPECT_TRUE(holds_embedding_copy(spec, last));
+  EXPECT_FALSE(holds_embedding_copy(spec, first));
+  EXPECT_FALSE(holds_embedding_copy(spec, whole_model(spec)));
+}
+
+}  // namespace
+}  // namespace slimexx::model
