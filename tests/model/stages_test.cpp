@@ -4,11 +4,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "slimexx/base/error.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/model/families.h"
+#include "slimexx/model/layout.h"
 #include "test_paths.h"
 
 namespace slimexx::model {
@@ -26,8 +34,8 @@ std::string split_text(const ModelSpec& spec, const PipelineSplit& split) {
   for (const auto& chunks : list_stages(spec, split)) {
     if (!text.empty()) text += " ";
     for (size_t c = 0; c < chunks.size(); ++c) {
-      text += fmt::format("{}{}-{}", c > 0 ? "+" : "", chunks[c].first_layer,
-                          chunks[c].end_layer - 1);
+      text +=
+          fmt::format("{}{}-{}", c > 0 ? "+" : "", chunks[c].first_layer, chunks[c].end_layer - 1);
       if (chunks[c].has_embedding) text += "E";
       if (chunks[c].has_head) text += "H";
     }
@@ -42,6 +50,10 @@ std::string refusal(const ModelSpec& spec, const PipelineSplit& split) {
     EXPECT_EQ(error.code(), ErrorCode::kUsage);
     return std::string(error.message()) + "; " + error.hint();
   }
+}
+
+StageRange last_stage(const ModelSpec& spec) {
+  return list_stages(spec, {.num_ranks = 2}).back().back();
 }
 
 TEST(Stages, LayersAreDividedAsMegatronDivides) {
@@ -126,6 +138,36 @@ TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {
   EXPECT_TRUE(holds_embedding_copy(spec, last));
   EXPECT_FALSE(holds_embedding_copy(spec, first));
   EXPECT_FALSE(holds_embedding_copy(spec, whole_model(spec)));
+}
+
+// Checkpoints and norms see every element once, also of an embedding that two stages hold; all
+// stages together hold what the model has.
+TEST(Stages, CountEveryElementOnce) {
+  for (const std::string name : {"models/qwen3_tied_mqa", "models/llama", "oracle/glm4_moe"}) {
+    const std::string folder = test_data_path("golden/" + name);
+    ModelSpec spec = read_model_spec(io::HfFolder::open(folder).config(), folder + "/config.json");
+    for (MtpSpec& mtp : spec.mtp) mtp.is_trained = true;
+    std::map<std::string, int64_t> whole, counted, held;
+    for (const ParameterInfo& info : ParameterStore(spec, {}, false).infos())
+      for (const HfPart& part : info.parts)
+        whole[part.name] =
+            std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>());
+    std::vector<std::vector<ParameterInfo>> stages;
+    for (const auto& chunks : list_stages(spec, {.num_ranks = 2}))
+      stages.push_back(list_parameters(spec, chunks));
+    for (const auto& infos : make_layout(stages, dist::GridShape(2, {.pp = 2})).ranks) {
+      for (const ParameterInfo& info : *infos) {
+        for (const ElementRun& run : list_runs(info)) {
+          const HfPart& part = info.parts[run.part];
+          counted[part.name] += part.is_counted ? run.size : 0;
+          held[part.name] += run.size;
+        }
+      }
+    }
+    EXPECT_EQ(counted, whole) << name;
+    whole["model.embed_tokens.weight"] *= holds_embedding_copy(spec, last_stage(spec)) ? 2 : 1;
+    EXPECT_EQ(held, whole) << name;
+  }
 }
 
 }  // namespace

@@ -201,6 +201,16 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
     for (size_t m = 0; m < ops::kNumLossMetrics; ++m)
       EXPECT_NEAR(a.metrics[m], e.metrics[m], most * std::abs(e.metrics[m]) + 1e-9)
           << "step " << i << " metric " << m;
+    ASSERT_EQ(a.mtp_losses.size(), e.mtp_losses.size());
+    for (size_t k = 0; k < e.mtp_losses.size(); ++k)
+      EXPECT_NEAR(a.mtp_losses[k], e.mtp_losses[k], most * e.mtp_losses[k]) << "step " << i;
+    ASSERT_EQ(a.routers.size(), e.routers.size());
+    for (size_t r = 0; r < e.routers.size(); ++r) {
+      EXPECT_EQ(a.routers[r].layer, e.routers[r].layer);
+      if (i == 0) {
+        EXPECT_EQ(a.routers[r].tokens, e.routers[r].tokens) << "layer " << a.routers[r].layer;
+      }
+    }
   }
   expect_close(actual.gradients, expected.gradients, 1e-5, "gradient");
   expect_close(actual.weights, expected.weights, 1e-4, "weight");
