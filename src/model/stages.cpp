@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "model/layer_steps.h"
@@ -90,6 +91,37 @@ std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   return starts;
 }
 
+// Numbers of layers of the first and the last rank that let every stage begin at a legal layer, the
+// most even ones first.
+std::string suggest_legal_ends(const std::vector<int64_t>& legal, int64_t num_layers,
+                               int64_t ranks) {
+  struct Ends {
+    int64_t first = 0, last = 0, unevenness = 0;
+  };
+  std::vector<Ends> splits;
+  for (int64_t first = 1; first < num_layers; ++first) {
+    for (int64_t last = 1; last <= num_layers - first; ++last) {
+      const int64_t middle = ranks - 2, rest = num_layers - first - last;
+      if (middle == 0 ? rest != 0 : rest < middle || rest % middle != 0) continue;
+      bool is_legal = true;
+      for (int64_t s = 0; s <= middle; ++s)
+        is_legal = is_legal && std::ranges::binary_search(
+                                   legal, first + (middle > 0 ? s * (rest / middle) : 0));
+      if (is_legal)
+        splits.push_back(
+            {first, last,
+             std::abs(first * ranks - num_layers) + std::abs(last * ranks - num_layers)});
+    }
+  }
+  if (splits.empty()) return fmt::format("no split over {} ranks does: use fewer", ranks);
+  std::ranges::stable_sort(splits, {}, &Ends::unevenness);
+  constexpr size_t kMostShown = 6;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(splits.size(), kMostShown); ++i)
+    shown.push_back(fmt::format("{} and {}", splits[i].first, splits[i].last));
+  return fmt::format("set {} and {} to {}", kFirst, kLast, fmt::join(shown, ", or "));
+}
+
 }  // namespace
 
 std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec,
@@ -104,11 +136,10 @@ std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec,
     const int64_t end = begin + layers[s % ranks] / static_cast<int64_t>(chunks);
     if (!std::ranges::binary_search(legal, begin))
       refuse(fmt::format("a pipeline stage would begin at layer {}, which shares the keys that an "
-                         "earlier layer selects",
-                         begin),
-             fmt::format("choose {} and {} so that stages begin at some of the layers {}", kFirst,
-                         kLast, fmt::join(legal, ", ")),
-             kFirst);
+                         "earlier layer selects; stages may begin at layers {}",
+                         begin, fmt::join(legal, ", ")),
+             suggest_legal_ends(legal, spec.num_layers(), split.num_ranks),
+             chunks > 1 ? kVirtual : kFirst);
     stages[s % ranks][s / ranks] = {.first_layer = begin,
                                     .end_layer = end,
                                     .has_embedding = s == 0,

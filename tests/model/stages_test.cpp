@@ -120,8 +120,27 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
   const std::string folder = test_data_path("golden/oracle/glm_moe_dsa");
   const ModelSpec spec =
       read_model_spec(io::HfFolder::open(folder).config(), folder + "/config.json");
-  EXPECT_EQ(split_text(spec, {.num_ranks = 2}), "");
-  EXPECT_EQ(refusal(spec, {.num_ranks = 4}), "");
+  EXPECT_EQ(split_text(spec, {.num_ranks = 2}), "0-1E 2-3H");
+  EXPECT_EQ(refusal(spec, {.num_ranks = 2, .first_layers = 1}),
+            "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 2; "
+            "set parallel.decoder_first_pipeline_num_layers and "
+            "parallel.decoder_last_pipeline_num_layers to 2 and 2");
+  EXPECT_EQ(refusal(spec, {.num_ranks = 4}),
+            "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 2; no split over 4 ranks does: use fewer");
+  // A cycle of four layers, of which the first selects.
+  ModelSpec cycles = spec;
+  cycles.layers.clear();
+  for (int layer = 0; layer < 24; ++layer)
+    cycles.layers.push_back(spec.layers[layer % 4 == 0 ? 0 : 1]);
+  EXPECT_EQ(split_text(cycles, {.num_ranks = 3}), "0-7E 8-15 16-23H");
+  EXPECT_EQ(refusal(cycles, {.num_ranks = 4}),
+            "a pipeline stage would begin at layer 6, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
+            "set parallel.decoder_first_pipeline_num_layers and "
+            "parallel.decoder_last_pipeline_num_layers to 4 and 4, or 8 and 8, or 4 and 12, or 12 "
+            "and 4");
 }
 
 TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {
@@ -148,7 +167,7 @@ TEST(Stages, CountEveryElementOnce) {
     ModelSpec spec = read_model_spec(io::HfFolder::open(folder).config(), folder + "/config.json");
     for (MtpSpec& mtp : spec.mtp) mtp.is_trained = true;
     std::map<std::string, int64_t> whole, counted, held;
-    for (const ParameterInfo& info : ParameterStore(spec, {}, false).infos())
+    for (const ParameterInfo& info : list_parameters(spec))
       for (const HfPart& part : info.parts)
         whole[part.name] =
             std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>());
