@@ -22,7 +22,7 @@
 namespace slimexx::model {
 namespace {
 
-ModelSpec spec_of(int64_t num_layers) {
+ModelSpec spec_with(int64_t num_layers) {
   ModelSpec spec;
   spec.layers.resize(static_cast<size_t>(num_layers));
   return spec;
@@ -57,39 +57,39 @@ StageRange last_stage(const ModelSpec& spec) {
 }
 
 TEST(Stages, LayersAreDividedAsMegatronDivides) {
-  EXPECT_EQ(split_text(spec_of(8), {}), "0-7EH");
-  EXPECT_EQ(split_text(spec_of(8), {.num_ranks = 2}), "0-3E 4-7H");
-  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 2, .first_layers = 23}), "0-22E 23-46H");
-  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 2, .last_layers = 23}), "0-23E 24-46H");
-  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 4, .first_layers = 11, .last_layers = 12}),
+  EXPECT_EQ(split_text(spec_with(8), {}), "0-7EH");
+  EXPECT_EQ(split_text(spec_with(8), {.num_ranks = 2}), "0-3E 4-7H");
+  EXPECT_EQ(split_text(spec_with(47), {.num_ranks = 2, .first_layers = 23}), "0-22E 23-46H");
+  EXPECT_EQ(split_text(spec_with(47), {.num_ranks = 2, .last_layers = 23}), "0-23E 24-46H");
+  EXPECT_EQ(split_text(spec_with(47), {.num_ranks = 4, .first_layers = 11, .last_layers = 12}),
             "0-10E 11-22 23-34 35-46H");
-  EXPECT_EQ(split_text(spec_of(8), {.num_ranks = 2, .layers_per_virtual_stage = 2}),
+  EXPECT_EQ(split_text(spec_with(8), {.num_ranks = 2, .layers_per_virtual_stage = 2}),
             "0-1E+4-5 2-3+6-7H");
-  EXPECT_EQ(split_text(spec_of(4), {.num_ranks = 2, .layers_per_virtual_stage = 1}),
+  EXPECT_EQ(split_text(spec_with(4), {.num_ranks = 2, .layers_per_virtual_stage = 1}),
             "0-0E+2-2 1-1+3-3H");
 }
 
 TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
-  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 2}),
+  EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 2}),
             "47 layers do not divide by 2 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 23");
-  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 4}),
+  EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4}),
             "47 layers do not divide by 4 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11 and "
             "parallel.decoder_last_pipeline_num_layers to 12");
-  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 4, .first_layers = 10}),
+  EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4, .first_layers = 10}),
             "47 layers - 10 of the first = 37 do not divide by 3 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11 and "
             "parallel.decoder_last_pipeline_num_layers to 12");
-  EXPECT_EQ(refusal(spec_of(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
+  EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
             "8 layers - 3 of the first - 4 of the last = 1 do not divide by 0 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 4");
-  EXPECT_EQ(refusal(spec_of(3), {.num_ranks = 4}),
+  EXPECT_EQ(refusal(spec_with(3), {.num_ranks = 4}),
             "3 layers do not divide by 4 pipeline stages; use at most 3 stages");
-  EXPECT_EQ(refusal(spec_of(8), {.num_ranks = 2, .layers_per_virtual_stage = 3}),
+  EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .layers_per_virtual_stage = 3}),
             "8 layers do not divide by 2 pipeline ranks x 3 layers; "
             "set parallel.num_layers_per_virtual_pipeline_stage to one of 1, 2, 4");
-  EXPECT_EQ(refusal(spec_of(8), {.layers_per_virtual_stage = 4}),
+  EXPECT_EQ(refusal(spec_with(8), {.layers_per_virtual_stage = 4}),
             "interleaved stages need more than one pipeline rank; "
             "leave out parallel.num_layers_per_virtual_pipeline_stage");
 }
@@ -98,7 +98,7 @@ TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
 TEST(Stages, SuggestedSplitsDivide) {
   for (int64_t layers = 2; layers <= 60; ++layers) {
     for (int ranks = 2; ranks <= std::min<int64_t>(layers, 16); ++ranks) {
-      const std::string text = refusal(spec_of(layers), {.num_ranks = ranks});
+      const std::string text = refusal(spec_with(layers), {.num_ranks = ranks});
       if (text.starts_with("no refusal")) continue;
       PipelineSplit split{.num_ranks = ranks};
       const auto number_behind = [&](const std::string& key) -> std::optional<int64_t> {
@@ -108,9 +108,9 @@ TEST(Stages, SuggestedSplitsDivide) {
       };
       split.first_layers = number_behind("decoder_first_pipeline_num_layers");
       split.last_layers = number_behind("decoder_last_pipeline_num_layers");
-      EXPECT_FALSE(refusal(spec_of(layers), split).find("no refusal") == std::string::npos)
+      EXPECT_FALSE(refusal(spec_with(layers), split).find("no refusal") == std::string::npos)
           << text << "\n"
-          << refusal(spec_of(layers), split);
+          << refusal(spec_with(layers), split);
     }
   }
 }
@@ -144,7 +144,7 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
 }
 
 TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {
-  ModelSpec spec = spec_of(4);
+  ModelSpec spec = spec_with(4);
   const StageRange first{.end_layer = 2, .has_head = false};
   const StageRange last{.first_layer = 2, .end_layer = 4, .has_embedding = false};
   EXPECT_FALSE(holds_embedding_copy(spec, last));
