@@ -227,6 +227,13 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
     for (size_t k = 0; k < e.mtp_losses.size(); ++k)
       EXPECT_NEAR(a.mtp_losses[k], e.mtp_losses[k], most * e.mtp_losses[k])
           << "step " << i << " MTP layer " << k;
+    ASSERT_EQ(a.routers.size(), e.routers.size());
+    for (size_t r = 0; r < e.routers.size(); ++r) {
+      EXPECT_EQ(a.routers[r].layer, e.routers[r].layer);
+      if (i == 0) {
+        EXPECT_EQ(a.routers[r].tokens, e.routers[r].tokens) << "layer " << a.routers[r].layer;
+      }
+    }
   }
   expect_close(actual.gradients, expected.gradients, 1e-5, "gradient");
   expect_close(moved_by_gradients(actual.weights, expected.gradients),
