@@ -20,8 +20,19 @@ __global__ void gather_rows(float* log_probs, LogitRows z, const float* lse,
   if (row >= z.rows) return;
   const int64_t target = targets[row];
   const bool inside = target >= 0 && target < z.columns;
-  log_probs[row] =
-      inside ? __fadd_rn(z.logits[row * z.stride + target], -lse[row]) : __int_as_float(0x7fffffff);
+  const float outside = target == -1 ? 0.0f : __int_as_float(0x7fffffff);
+  log_probs[row] = inside ? __fadd_rn(z.logits[row * z.stride + target], -lse[row]) : outside;
+}
+
+__global__ void merge_leaves(float* lse, const float* leaves, int64_t count, int64_t rows) {
+  enter_kernel();
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float largest = leaves[row], sum = 0;
+  for (int64_t l = 1; l < count; ++l) largest = fmaxf(largest, leaves[l * rows + row]);
+  for (int64_t l = 0; l < count; ++l)
+    sum = __fadd_rn(sum, expf(__fadd_rn(leaves[l * rows + row], -largest)));
+  lse[row] = __fadd_rn(largest, logf(sum));
 }
 
 constexpr int kVector = 8;  // columns of one 16-byte store
@@ -80,6 +91,13 @@ cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temper
   MergedRows merged;
   merged.lse = lse;
   return launch_merge(merged, partials, z.rows, stream);
+}
+
+cudaError_t merge_lse(float* lse, const float* leaves, int64_t count, int64_t rows,
+                      cudaStream_t stream) {
+  if (rows == 0) return cudaSuccess;
+  return launch(merge_leaves, {(rows + kThreads - 1) / kThreads, kThreads}, stream, lse, leaves,
+                count, rows);
 }
 
 size_t gather_log_probs_workspace(int64_t rows, int64_t columns) {

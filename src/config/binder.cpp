@@ -127,9 +127,7 @@ void TreeBinder::bind(const std::string& key, const char* type, T& value, const 
 }
 
 void TreeBinder::check_later(const Node& node, const FieldInfo& info, const std::string& value) {
-  if (info.meta.later.empty() || info.meta.is_detail || info.meta.owner_refuses ||
-      value == info.default_text)
-    return;
+  if (info.meta.later.empty() || info.meta.is_detail || value == info.default_text) return;
   const bool unset = info.default_text == "null" || info.default_text == "\"\"";
   fault(node, info.path, "planned: " + info.meta.later,
         unset ? "leave it out" : fmt::format("only {} works today", info.default_text));

@@ -103,4 +103,15 @@ void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows) {
   SLX_LAUNCH(scatter_add_rows(ctx, dx, dy, rows));
 }
 
+void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices) {
+  check_i32("gather_elements", "indices", ctx, indices, {y.num_elements()});
+  check_dense("gather_elements", "x", ctx, x);
+  check_dense("gather_elements", "y", ctx, y);
+  SLX_CHECK(x.dtype() == y.dtype() && tensor::dtype_bytes(x.dtype()) == 4,
+            "gather_elements: {}, {}", x.shape_text(), y.shape_text());
+  if (indices.dim(0) == 0) return;
+  if (runs_on_cpu(ctx)) return cpu::gather_elements(y, x, indices);
+  SLX_LAUNCH(gather_elements(ctx, y, x, indices));
+}
+
 }  // namespace slimexx::ops

@@ -17,7 +17,7 @@ void run_loop(TrainingRun& run) {
   begin(session, trainer_side, rollout_side, progress);
   while (!progress.is_done()) {
     observe::Span step("step");
-    Rollout rollout = draw_samples(session, rollout_side, *trainer_side.decoder, progress);
+    Rollout rollout = draw_samples(session, rollout_side, *trainer_side.decoders[0], progress);
     score_reference(session, trainer_side, rollout);
     score_old_policy(session, trainer_side, rollout);
     estimate_advantages(session.config, rollout);

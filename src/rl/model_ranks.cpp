@@ -4,11 +4,14 @@
 
 namespace slimexx::rl {
 
-ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes) {
+ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
+                            const model::PipelineSplit& split) {
   ModelRanks ranks{.grid = dist::GridShape(world.size(), sizes),
+                   .split = split,
                    .rank = world.rank(),
                    .host = world.ranks().split(world.first_local_rank(), world.rank()),
                    .host_ranks = {}};
+  ranks.split.num_ranks = sizes.pp;
   int64_t own = world.rank();
   std::vector<int64_t> all(static_cast<size_t>(ranks.host->size()));
   ranks.host->all_gather({}, tensor::Tensor(all.data(), tensor::DType::kI64, {}, {std::ssize(all)}),
@@ -21,13 +24,26 @@ bool holds_all(const dist::GridSizes& sizes) {
   return sizes.tp == 1 && sizes.pp == 1 && sizes.ep == 1 && sizes.etp == 1;
 }
 
-model::StageRange own_stage(const model::ModelSpec& spec, const ModelRanks&) {
-  return model::whole_model(spec);
+std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpec& spec,
+                                                           const ModelRanks& ranks,
+                                                           tensor::Device device,
+                                                           int64_t max_positions) {
+  const auto stages = model::list_stages(spec, ranks.split);
+  const auto own = static_cast<size_t>(ranks.grid.position(ranks.rank).pp);
+  std::vector<std::unique_ptr<model::Decoder>> decoders;
+  for (const model::StageRange& stage : stages[own])
+    decoders.push_back(
+        std::make_unique<model::Decoder>(spec, device, max_positions, stage, ranks.grid.sizes()));
+  return decoders;
 }
 
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks) {
-  return model::make_layout({model::list_parameters(spec)},
-                            ranks != nullptr ? ranks->grid : dist::GridShape(1, {}));
+  if (ranks == nullptr)
+    return model::make_layout({model::list_parameters(spec)}, dist::GridShape(1, {}));
+  std::vector<std::vector<model::ParameterInfo>> stages;
+  for (const auto& chunks : model::list_stages(spec, ranks->split))
+    stages.push_back(model::list_parameters(spec, chunks));
+  return model::make_layout(stages, ranks->grid);
 }
 
 }  // namespace slimexx::rl

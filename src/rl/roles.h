@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "run_checkpoint.h"
@@ -17,11 +18,19 @@
 
 namespace slimexx::rl {
 
+// Of a rank's pipeline stages, by chunk.
+using Decoders = std::vector<std::unique_ptr<model::Decoder>>;
+inline train::StageDecoders borrow(const Decoders& decoders) {
+  std::vector<const model::Decoder*> chunks;
+  for (const auto& decoder : decoders) chunks.push_back(decoder.get());
+  return train::StageDecoders(std::move(chunks));
+}
+
 // What updates the policy.
 struct TrainerSide {
   LoadedModel policy, reference;
   bool reference_is_transient = false;  // its weights are read when they are needed
-  std::unique_ptr<model::Decoder> decoder, reference_decoder;
+  Decoders decoders, reference_decoders;
   std::unique_ptr<train::Trainer> trainer;
   std::unique_ptr<CheckpointWriter> checkpoints;
 };

@@ -104,38 +104,21 @@ class Validation {
     all_ranks("parallel.rollout_num_gpus", run_.parallel.rollout_num_gpus);
   }
 
-  // A grid that the ranks do not divide by is refused with the equation, any other one as planned:
-  // training is data-parallel as yet.
+  // Whether the model divides by the grid is seen when it is there.
   void check_grid() {
-    const ParallelOptions& p = run_.parallel;
-    const dist::GridSizes sizes = grid_sizes(p);
-    const std::string experts = "mixture-of-experts models over several ranks";
-    struct Axis {
-      const char* key;
-      int64_t size;
-      std::string what;
-    };
-    const Axis axes[] = {
-        {"parallel.tensor_model_parallel_size", sizes.tp, "tensor parallelism"},
-        {"parallel.pipeline_model_parallel_size", sizes.pp, "pipeline parallelism"},
-        {"parallel.context_parallel_size", sizes.cp, "context parallelism"},
-        {"parallel.expert_model_parallel_size", sizes.ep, experts},
-        {"parallel.expert_tensor_parallel_size", p.expert_tensor_parallel_size.value_or(1),
-         sizes.ep > 1 ? "" : experts}};
-    const char* first = nullptr;
-    std::string planned;
-    for (const Axis& axis : axes) {
-      if (config_.has_fault(axis.key)) return;
-      if (axis.size == 1) continue;
-      if (first == nullptr) first = axis.key;
-      if (!axis.what.empty()) planned += (planned.empty() ? "" : ", ") + axis.what;
-    }
-    if (first == nullptr) return;
+    constexpr const char* kKeys[] = {
+        "parallel.tensor_model_parallel_size", "parallel.pipeline_model_parallel_size",
+        "parallel.context_parallel_size", "parallel.expert_model_parallel_size",
+        "parallel.expert_tensor_parallel_size"};
+    for (const char* key : kKeys)
+      if (config_.has_fault(key)) return;
+    if (num_ranks_ == 0) return;
+    const auto set =
+        std::ranges::find_if(kKeys, [&](const char* key) { return config_.is_set(key); });
     try {
-      if (num_ranks_ > 0) dist::GridShape(static_cast<int>(num_ranks_), sizes);
-      fault(first, "planned: " + planned, "only 1 works today");
+      dist::GridShape(static_cast<int>(num_ranks_), grid_sizes(run_.parallel));
     } catch (const Error& error) {
-      fault(first, error.message(), error.hint());
+      fault(set != std::end(kKeys) ? *set : kKeys[0], error.message(), error.hint());
     }
   }
 
@@ -320,6 +303,13 @@ dist::GridSizes grid_sizes(const ParallelOptions& options) {
           .ep = size(options.expert_model_parallel_size),
           .etp = size(
               options.expert_tensor_parallel_size.value_or(options.tensor_model_parallel_size))};
+}
+
+model::PipelineSplit pipeline_split(const ParallelOptions& options) {
+  return {.num_ranks = static_cast<int>(options.pipeline_model_parallel_size),
+          .first_layers = options.decoder_first_pipeline_num_layers,
+          .last_layers = options.decoder_last_pipeline_num_layers,
+          .layers_per_virtual_stage = options.num_layers_per_virtual_pipeline_stage};
 }
 
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request) {

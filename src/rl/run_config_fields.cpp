@@ -244,24 +244,26 @@ void bind_section(Binder& b, RlOptions& o) {
   b.end_section();
 }
 
-// The sizes of the grid, which run_config.cpp checks together: FieldMeta::owner_refuses.
+// The sizes of the grid, which run_config.cpp checks together.
 void bind_grid(Binder& b, ParallelOptions& o) {
   constexpr double kMaxSize = 1 << 20;
-  const auto size = [&](const char* key, auto& value, const char* doc, const char* later) {
-    b.field(key, value,
-            {.doc = doc, .min = 1, .max = kMaxSize, .later = later, .owner_refuses = true});
+  const auto size = [&](const char* key, auto& value, const char* doc) {
+    b.field(key, value, {.doc = doc, .min = 1, .max = kMaxSize});
   };
-  size("tensor_model_parallel_size", o.tensor_model_parallel_size, "Tensor parallelism.",
-       "tensor parallelism");
-  size("pipeline_model_parallel_size", o.pipeline_model_parallel_size, "Pipeline stages.",
-       "pipeline parallelism");
-  size("context_parallel_size", o.context_parallel_size, "Context parallelism.",
-       "context parallelism");
-  size("expert_model_parallel_size", o.expert_model_parallel_size, "Expert parallelism.",
-       "mixture-of-experts models over several ranks");
+  size("tensor_model_parallel_size", o.tensor_model_parallel_size,
+       "Tensor parallelism, with sequence parallelism.");
+  size("pipeline_model_parallel_size", o.pipeline_model_parallel_size, "Pipeline stages.");
+  size("decoder_first_pipeline_num_layers", o.decoder_first_pipeline_num_layers,
+       "Layers of the first stage; unset: an even share.");
+  size("decoder_last_pipeline_num_layers", o.decoder_last_pipeline_num_layers,
+       "Layers of the last stage; unset: an even share.");
+  size("num_layers_per_virtual_pipeline_stage", o.num_layers_per_virtual_pipeline_stage,
+       "Layers of an interleaved stage; unset: a rank's layers are one stage.");
+  size("context_parallel_size", o.context_parallel_size,
+       "Context parallelism: the tokens of a sequence over so many ranks.");
+  size("expert_model_parallel_size", o.expert_model_parallel_size, "Expert parallelism.");
   size("expert_tensor_parallel_size", o.expert_tensor_parallel_size,
-       "Tensor parallelism within experts; default tensor_model_parallel_size.",
-       "mixture-of-experts models over several ranks");
+       "Tensor parallelism within experts; default tensor_model_parallel_size.");
 }
 
 void bind_section(Binder& b, ParallelOptions& o) {

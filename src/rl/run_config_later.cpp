@@ -79,25 +79,6 @@ void bind_later_rollout(Binder& b) {
 }
 
 void bind_later_parallel(Binder& b) {
-  b.later("sequence_parallel", false,
-          {.doc = "Sequence parallelism of norms under tensor parallelism.",
-           .later = "tensor parallelism"});
-  b.later("decoder_first_pipeline_num_layers", Count(),
-          {.doc = "Layers of the first stage.", .min = 1, .later = "pipeline parallelism"});
-  b.later("decoder_last_pipeline_num_layers", Count(),
-          {.doc = "Layers of the last stage.", .min = 1, .later = "pipeline parallelism"});
-  b.later("num_layers_per_virtual_pipeline_stage", Count(),
-          {.doc = "Layers of an interleaved stage.", .min = 1, .later = "pipeline parallelism"});
-  b.later("allgather_cp", false,
-          {.doc = "Gather keys and values under context parallelism instead of passing them on.",
-           .later = "context parallelism"});
-  b.later<std::string>("moe_token_dispatcher_type", "alltoall",
-                       {.doc = "How the trainer exchanges tokens between experts.",
-                        .choices = {"allgather", "alltoall", "flex"},
-                        .later = kExperts,
-                        .is_detail = true});
-  b.later("moe_enable_deepep", false,
-          {.doc = "DeepEP for that exchange.", .later = kExperts, .is_detail = true});
   b.later("colocate", true,
           {.doc = "Training and generation share their ranks.",
            .later = "ranks that only train or only generate"});

@@ -24,7 +24,8 @@ Session::Session(TrainRequest request_in, dist::World& world_in)
       config(request.config),
       world(world_in),
       communicator(world_in.ranks()),
-      model_ranks(make_model_ranks(world_in, grid_sizes(config.parallel))),
+      model_ranks(
+          make_model_ranks(world_in, grid_sizes(config.parallel), pipeline_split(config.parallel))),
       checkpoint_root(rl::checkpoint_root(config, config.observe.run_dir)) {
   if (config.observe.trace) observe::enable_trace(world.rank());
   if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);

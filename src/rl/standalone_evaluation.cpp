@@ -20,7 +20,8 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
     throw Error(ErrorCode::kUsage, "there is nothing to evaluate on",
                 "--data [NAME=]FILE, or eval.eval_prompt_data in the configuration");
   }
-  const ModelRanks ranks = make_model_ranks(world, grid_sizes(config.parallel));
+  // Every rank's engine runs the whole model, with the sums of tensor parallelism in training.
+  const ModelRanks ranks = make_model_ranks(world, {});
   const LoadedModel policy =
       load_model(config.model.hf_checkpoint, device, false, world.rank() == 0, &ranks);
   const TextSide text = load_text_side(config.model.hf_checkpoint);
@@ -38,7 +39,8 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
             longest, policy.spec.max_positions),
         "lower eval.eval_max_response_len");
   }
-  const model::Decoder decoder(policy.spec, device, longest);
+  const model::Decoder decoder(policy.spec, device, longest, model::whole_model(policy.spec), {},
+                               config.parallel.tensor_model_parallel_size);
   const auto weights = model::bind_weights(*policy.store, policy.spec);
   const RolloutOptions& o = config.rollout;
   rollout::Engine engine(

@@ -133,18 +133,19 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
   const int64_t interval = session.config.rl.log_ref_kl_interval;
   if (session.config.rl.logs_reference_only() && (interval == 0 || rollout.index % interval != 0))
     return;
-  if (trainer_side.reference_decoder == nullptr) {
+  if (trainer_side.reference_decoders.empty()) {
     throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
                 "give them, or name a reference by model.ref_load",
                 session.config.debug.load_rollout);
   }
   for (const auto& s : rollout.samples) {
-    if (static_cast<int64_t>(s.tokens.size()) <= trainer_side.reference_decoder->max_positions())
+    if (static_cast<int64_t>(s.tokens.size()) <=
+        trainer_side.reference_decoders[0]->max_positions())
       continue;
     throw Error(
         ErrorCode::kInput,
         fmt::format("group {} sample {} has {} tokens, the reference knows {} positions", s.group,
-                    s.sample, s.tokens.size(), trainer_side.reference_decoder->max_positions()),
+                    s.sample, s.tokens.size(), trainer_side.reference_decoders[0]->max_positions()),
         "leave longer samples out of the dump, or use another reference",
         session.config.model.ref_load);
   }
@@ -153,7 +154,7 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
     trainer_side.reference.store = load_weights(
         trainer_side.reference, trainer_side.policy.store->gradient_memory(), &session.model_ranks);
   auto scores = trainer_side.trainer->compute_log_probs(
-      *trainer_side.reference_decoder, *trainer_side.reference.store, rollout.samples);
+      borrow(trainer_side.reference_decoders), *trainer_side.reference.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
   if (trainer_side.reference_is_transient) {
@@ -184,7 +185,7 @@ void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout
   }
   observe::Span span("log_probs");
   auto scores = trainer_side.trainer->compute_log_probs(
-      *trainer_side.decoder, *trainer_side.policy.store, rollout.samples);
+      borrow(trainer_side.decoders), *trainer_side.policy.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].old_log_probs = std::move(scores[i].log_probs);
   if (!check || !rollout.is_generated) return;

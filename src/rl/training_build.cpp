@@ -98,14 +98,6 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
     rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
 }
 
-// Of this rank's shard.
-std::unique_ptr<model::Decoder> make_decoder(const Session& session, const model::ModelSpec& spec,
-                                             int64_t max_positions) {
-  return std::make_unique<model::Decoder>(spec, session.request.device, max_positions,
-                                          own_stage(spec, session.model_ranks),
-                                          session.model_ranks.grid.sizes());
-}
-
 // The reference is a model of its own: of the policy it shares the vocabulary only.
 void build_reference(const Session& session, const RolloutSide& rollout_side,
                      TrainerSide& trainer_side) {
@@ -126,8 +118,9 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
           session.config.model.ref_load + "/config.json: max_position_embeddings");
-  trainer_side.reference_decoder = make_decoder(
-      session, trainer_side.reference.spec, std::min(known, trainer_side.decoder->max_positions()));
+  trainer_side.reference_decoders =
+      make_decoders(trainer_side.reference.spec, session.model_ranks, session.request.device,
+                    std::min(known, trainer_side.decoders[0]->max_positions()));
   // A reference that is only logged lies in the gradients' memory while it is used.
   trainer_side.reference_is_transient =
       session.config.rl.logs_reference_only() &&
@@ -170,21 +163,23 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-// An engine is one rank, which runs the whole model.
+// An engine is one rank, which runs the whole model, with the sums of tensor parallelism in
+// training.
 EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side) {
   const LoadedModel& policy = trainer_side.policy;
   EngineModel m;
   if (holds_all(session.model_ranks.grid.sizes())) {
     m.layout = policy.layout;
     m.store = policy.store.get();
-    m.decoder = trainer_side.decoder.get();
+    m.decoder = trainer_side.decoders[0].get();
   } else {
     m.layout = model::make_layout({model::list_parameters(policy.spec)},
                                   dist::GridShape(session.world.size(), {}));
     m.own_store =
         std::make_unique<model::ParameterStore>(policy.spec, session.request.device, false);
-    m.own_decoder = std::make_unique<model::Decoder>(policy.spec, session.request.device,
-                                                     trainer_side.decoder->max_positions());
+    m.own_decoder = std::make_unique<model::Decoder>(
+        policy.spec, session.request.device, trainer_side.decoders[0]->max_positions(),
+        model::whole_model(policy.spec), dist::GridSizes{}, session.model_ranks.grid.sizes().tp);
     m.store = m.own_store.get();
     m.decoder = m.own_decoder.get();
   }
@@ -223,8 +218,8 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
 void build_trainer(const Session& session, const dist::ProcessGrid& grid,
                    TrainerSide& trainer_side) {
   trainer_side.trainer = std::make_unique<train::Trainer>(
-      *trainer_side.decoder, *trainer_side.policy.store, session.communicator, grid.groups(),
-      session.config.train, session.config.optimizer,
+      borrow(trainer_side.decoders), *trainer_side.policy.store, session.communicator,
+      grid.groups(), session.config.train, session.config.optimizer,
       static_cast<float>(session.config.rollout.rollout_temperature), session.request.device);
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = session.checkpoint_root,
@@ -383,7 +378,8 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
     try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
-  trainer_side.decoder = make_decoder(session, spec, longest_sequence(config, rollout_side, spec));
+  trainer_side.decoders = make_decoders(spec, session.model_ranks, session.request.device,
+                                        longest_sequence(config, rollout_side, spec));
   build_reference(session, rollout_side, trainer_side);
   grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
                                              session.request.device);

@@ -69,10 +69,10 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
       break;
     trainer_side.trainer->limit_logits(limit / 2);
   }
-  if (trainer_side.reference_decoder) {
+  if (!trainer_side.reference_decoders.empty()) {
     const auto plan_scoring = [&](const model::ParameterStore& store) {
-      return trainer_side.trainer->plan_scoring(*trainer_side.reference_decoder, store, longest,
-                                                samples_per_microbatch(session.config));
+      return trainer_side.trainer->plan_scoring(borrow(trainer_side.reference_decoders), store,
+                                                longest, samples_per_microbatch(session.config));
     };
     const int64_t scoring = trainer_side.reference_is_transient
                                 ? plan_scoring({trainer_side.reference.held_parameters(),

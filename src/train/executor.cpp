@@ -68,7 +68,7 @@ class Executor {
     slot.chunk = operation.chunk;
     InFlight& f = slot.in_flight.emplace();
     f.mark = slot.ctx.arena.mark();
-    f.tape.keep = work_.choose_keep(operation.chunk, indices_of(operation));
+    f.tape.keep = work_.choose_keep(operation.chunk, operation.microbatch);
     start_microbatch(pass, work_.samples, indices_of(operation), f);
   }
 
@@ -106,11 +106,12 @@ class Executor {
 
 }  // namespace
 
-PlanningSlots::PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups) {
+PlanningSlots::PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                             int64_t most_ep_rows) {
   arenas_.reserve(num_slots);  // slots refer to them
   for (size_t s = 0; s < num_slots; ++s) {
     arenas_.push_back(tensor::Arena::for_planning(device, ""));
-    slots_.push_back({ops::planning_context(arenas_.back(), groups)});
+    slots_.push_back({ops::planning_context(arenas_.back(), groups, most_ep_rows)});
   }
 }
 

@@ -23,7 +23,9 @@ struct Slot {
 // Slots that only measure.
 class PlanningSlots {
  public:
-  PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups);
+  // most_ep_rows as in ops::Context.
+  PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                int64_t most_ep_rows = 0);
   std::span<Slot> slots() { return slots_; }
   int64_t most_bytes() const;  // that one of them took
 
@@ -59,7 +61,7 @@ struct StepWork {
   const ops::PolicyLossOptions& loss;
   tensor::Tensor metrics;  // [kNumLossMetrics] F64, added to
   // What the layers of a chunk keep of a microbatch for backward; asked before its forward.
-  std::function<model::KeepPlan(size_t chunk, std::span<const int64_t> indices)> choose_keep;
+  std::function<model::KeepPlan(size_t chunk, int64_t microbatch)> choose_keep;
   const MtpWork* mtp = nullptr;  // of the stage with the head; null: no MTP layer is trained
   const model::RouterBalances& routers = no_routers();
   StageHooks last_backward = {};  // of the last backward alone: gradients are final behind it

@@ -60,9 +60,9 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
 }
 
 int64_t measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
-                        tensor::Device device, const dist::Groups& groups) {
+                        tensor::Device device, const dist::Groups& groups, int64_t most_ep_rows) {
   const auto operations = list_forward_operations(rank, shape, std::ssize(work.microbatches));
-  PlanningSlots plan(count_slots(operations), device, groups);
+  PlanningSlots plan(count_slots(operations), device, groups, most_ep_rows);
   std::string no_scores;
   run_scoring(operations, work, plan.slots(), no_scores);
   return plan.most_bytes();

@@ -32,6 +32,7 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
 // What the arena of a slot must hold, whichever of `work`'s microbatches it gets. `shape` and
 // `rank` are of the pipeline.
 int64_t measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
-                        tensor::Device device, const dist::Groups& groups);
+                        tensor::Device device, const dist::Groups& groups,
+                        int64_t most_ep_rows = 0);
 
 }  // namespace slimexx::train

@@ -102,7 +102,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       embedding_ranks_(make_embedding_group(spec_, groups)),
       num_trained_mtp_(spec_.num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
-      routers_(std::make_unique<StepRouters>(spec_, options, device)),
+      routers_(std::make_unique<StepRouters>(spec_, options, groups, device)),
       copied_gradients_(std::make_unique<CopiedGradients>(chunks_, groups.tp)),
       parts_(list_gradient_parts(policy, spec_, min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {
@@ -215,6 +215,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
     hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
              .attention_next = [&] { start_final_parts(ctx); }};
   const auto weights = token_weights(samples, loss.per_token_loss);
+  const std::vector<model::KeepPlan> keeps = choose_keeps(samples, assignment);
+  if (!assignment.mine.back().empty()) keep_ = keeps.back();
   const auto operations =
       list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine));
   const tensor::Arena::Mark mark = arena_.mark();
@@ -228,10 +230,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
                   .loss = loss.policy,
                   .metrics = metrics_.view(DType::kF64, {ops::kNumLossMetrics}),
                   .choose_keep =
-                      [&](size_t chunk, std::span<const int64_t> indices) {
-                        const model::KeepPlan keep = choose_keep(chunk, samples, indices);
-                        if (!indices.empty()) keep_ = keep;
-                        return keep;
+                      [&](size_t chunk, int64_t microbatch) {
+                        return keeps[static_cast<size_t>(microbatch) * chunks_.size() + chunk];
                       },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
                   .routers = routers_->balances(),
@@ -272,8 +272,6 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   for (int64_t k = 0; k < num_trained_mtp_; ++k, at += ops::kNumLossMetrics)
     result.mtp_losses.push_back(sums[at + kLoss]);
   result.routers = routers_->read_sums(std::span(sums).subspan(at));
-  if (groups_.cp.size() > 1)  // means over whole sequences, which no rank has
-    for (RouterLoad& load : result.routers) load.aux_loss = load.z_loss = std::nan("");
   result.num_microbatches = assignment.num_packed;
   result.microbatches_per_rank = std::ssize(assignment.mine);
   for (const auto& sample : samples) {
@@ -306,7 +304,7 @@ std::vector<TokenScores> Trainer::compute_log_probs(const StageDecoders& decoder
   const auto operations =
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), std::ssize(assignment.mine));
   const size_t num_slots = count_slots(operations);
-  reserve_for_scoring(work, num_slots);
+  reserve_for_scoring(work, assignment, num_slots);
   std::string mine;  // all scores of this replica's microbatches, one after another
   {
     const tensor::ArenaScope scope(arena_);

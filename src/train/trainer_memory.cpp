@@ -8,6 +8,7 @@
 #include "scoring.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/ops/policy_loss.h"
 #include "step_routers.h"
 
@@ -54,6 +55,12 @@ int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> i
   return num_tokens;
 }
 
+int64_t count_most_tokens(std::span<const Sample> samples, const Bins& microbatches) {
+  int64_t most = 0;
+  for (const auto& indices : microbatches) most = std::max(most, count_tokens(samples, indices));
+  return most;
+}
+
 constexpr int64_t kSlotAlignment = 256;  // arenas of devices align to it
 
 int64_t bytes_of_slots(int64_t slot_bytes, size_t num_slots) {
@@ -77,6 +84,9 @@ int64_t default_max_logits_bytes(tensor::Device device) {
 void Trainer::borrow_memory(Tensor memory) {
   arena_.borrow(memory);
   is_planned_ = true;
+  double least[1] = {-static_cast<double>(arena_.capacity_bytes())};
+  dist::all_reduce_max(host_, least);
+  planned_bytes_ = static_cast<int64_t>(-least[0]);
 }
 
 void Trainer::limit_logits(int64_t max_logits_bytes) {
@@ -118,14 +128,25 @@ int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::Parame
   int64_t bytes = 0;
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
     const std::vector<int64_t> all = all_indices(samples);
-    bytes =
-        std::max(bytes, measure_scoring({chunks, head_options_, samples, {&all, 1}},
-                                        groups_.pp.rank(), shape(chunks.size()), device_, groups_));
+    const int64_t rows = most_ep_rows(count_tokens(samples, all));
+    bytes = std::max(bytes,
+                     measure_scoring({chunks, head_options_, samples, {&all, 1}}, groups_.pp.rank(),
+                                     shape(chunks.size()), device_, groups_, rows));
   }
   // As many as of any number of microbatches.
   const size_t num_slots = count_slots(
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), 4 * groups_.pp.size()));
   return bytes_of_slots(bytes, num_slots);
+}
+
+// Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
+// so that nobody has to ask. The tp and cp ranks of a replica have its tokens between them.
+int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
+  const int64_t ranks = groups_.ep.size();
+  const int64_t of_replica = int64_t{groups_.tp.size()} * groups_.cp.size();
+  const bool is_aligned = ranks % of_replica == 0 || of_replica % ranks == 0;
+  const int64_t replicas = (ranks + of_replica - 1) / of_replica + (is_aligned ? 0 : 1);
+  return replicas * std::max(num_tokens, most_tokens_);
 }
 
 // The slots of a step, or of a scoring pass: equal shares of the arena, or all of it.
@@ -154,7 +175,8 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
       static_cast<size_t>(round_up_microbatches(pipeline, 1)));
   microbatches[0].assign(indices.begin(), indices.end());
   const auto operations = list_operations(groups_.pp.rank(), pipeline, std::ssize(microbatches));
-  PlanningSlots plan(count_slots(operations), device_, groups_);
+  PlanningSlots plan(count_slots(operations), device_, groups_,
+                     most_ep_rows(count_tokens(samples, indices)));
   const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
   MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
   mtp.metrics.assign(static_cast<size_t>(num_trained_mtp_), metrics);
@@ -188,9 +210,7 @@ std::optional<model::KeepPlan> Trainer::fixed_keep() const {
   return std::nullopt;
 }
 
-int64_t Trainer::slot_capacity() const {
-  return share_of_slots(arena_.capacity_bytes(), num_slots_);
-}
+int64_t Trainer::slot_capacity() const { return share_of_slots(planned_bytes_, num_slots_); }
 
 void Trainer::check_fits(int64_t bytes, int64_t capacity, int64_t num_tokens,
                          size_t num_samples) const {
@@ -214,19 +234,42 @@ model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> sampl
   const int64_t needed = measure_step(samples, indices, least);
   const int64_t num_tokens = count_tokens(samples, indices);
   check_fits(needed, slot_capacity(), num_tokens, indices.size());
-  // Recomputing attention gathers keys: ranks that share a microbatch must keep alike, and their
-  // rows and their memory may differ.
-  if (fixed_keep() || groups_.cp.size() > 1) return least;
+  if (fixed_keep()) return least;
   const model::Decoder& decoder = chunks_[chunk].decoder;
-  // All tp ranks keep alike, as backward calls collectives where it computes again: each counts as
-  // many rows as the first, which has the most.
-  const int64_t ranks = groups_.tp.size(), own_rows = (num_tokens + ranks - 1) / ranks;
-  return model::choose_keep(decoder.local_spec(), decoder.stage(), device_, {own_rows, num_tokens},
-                            slot_capacity() - needed);
+  // Rows of this cp rank and of this tp rank, at most: chunks of a sequence differ by a token.
+  const int64_t cp = groups_.cp.size(), tp = groups_.tp.size();
+  const int64_t rows = cp == 1 ? num_tokens : num_tokens / cp + 2 * std::ssize(indices);
+  return model::choose_keep(decoder.local_spec(), decoder.stage(), device_,
+                            {(rows + tp - 1) / tp, rows}, slot_capacity() - needed);
+}
+
+// [microbatch * chunks + chunk]. Where backward computes again what other ranks take part in, all
+// keep as little as the rank that keeps least.
+std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> samples,
+                                                   const Assignment& assignment) const {
+  std::vector<model::KeepPlan> keeps;
+  for (const auto& indices : assignment.mine)
+    for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+      keeps.push_back(choose_keep(chunk, samples, indices));
+  if (fixed_keep() || !is_planned_ || host_.size() == 1) return keeps;
+  if (groups_.tp.size() * groups_.cp.size() * groups_.ep.size() == 1) return keeps;
+  constexpr int64_t kLevel = int64_t{1} << 32;
+  std::vector<double> negated;  // whole numbers below 2^53
+  for (const model::KeepPlan& keep : keeps)
+    negated.push_back(
+        -static_cast<double>(static_cast<int64_t>(keep.level) * kLevel + keep.num_raised));
+  dist::all_reduce_max(host_, negated);
+  for (size_t i = 0; i < keeps.size(); ++i) {
+    const auto least = static_cast<int64_t>(-negated[i]);
+    keeps[i] = {.level = static_cast<model::LayerKeep>(least / kLevel),
+                .num_raised = least % kLevel};
+  }
+  return keeps;
 }
 
 // Without a plan the arena grows to what this rank's largest microbatches take.
 void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
+  most_tokens_ = count_most_tokens(samples, assignment.microbatches);
   if (is_planned_) return;
   int64_t bytes = 0;
   for (const auto& indices : assignment.mine)
@@ -234,14 +277,17 @@ void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment
   arena_.reserve(std::max(bytes_of_slots(bytes, num_slots_), measure_update()));
 }
 
-void Trainer::reserve_for_scoring(const ScoringWork& work, size_t num_slots) {
+void Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
+                                  size_t num_slots) {
+  most_tokens_ = count_most_tokens(work.samples, assignment.microbatches);
   int64_t bytes = 0;
   for (const auto& indices : work.microbatches) {
     const int64_t needed =
         measure_scoring({work.chunks, work.head, work.samples, {&indices, 1}}, groups_.pp.rank(),
-                        shape(work.chunks.size()), device_, groups_);
+                        shape(work.chunks.size()), device_, groups_,
+                        most_ep_rows(count_tokens(work.samples, indices)));
     if (is_planned_)
-      check_fits(needed, share_of_slots(arena_.capacity_bytes(), num_slots),
+      check_fits(needed, share_of_slots(planned_bytes_, num_slots),
                  count_tokens(work.samples, indices), indices.size());
     bytes = std::max(bytes, needed);
   }

@@ -154,6 +154,22 @@ TEST_F(LogProbCuda, MaskedLogitsHaveNoMass) {
   for (int64_t i = 10; i < 100; ++i) EXPECT_EQ(d[i], 0.0f) << i;
 }
 
+TEST_F(LogProbCuda, LeavesMergeAsOnTheCpu) {
+  const Array leaves = Array::random({4, 300}, 1, 3.0), expected({300});
+  merge_lse(cpu_context(), expected, leaves);
+  const OnDevice on_device = as_is(leaves), lse = as_is(Array({300}));
+  run_op([&](const Context& s) { merge_lse(s, lse, on_device); });
+  EXPECT_TRUE(close(lse.back(), doubles(expected), kRelative, 1e-6));
+}
+
+// -1 is a token of another leaf.
+TEST_F(LogProbCuda, TargetsOfOtherLeavesGiveZero) {
+  const Array raw = Array::random({2, 100}, 1);
+  const Result got = on_device(raw, {-1, 7}, 1.0f), expected = on_cpu(raw, {-1, 7}, 1.0f);
+  EXPECT_EQ(got.log_probs[0], 0.0f);
+  EXPECT_TRUE(close(got.log_probs, doubles(expected.log_probs), kRelative, kAbsolute));
+}
+
 struct HeadCase {
   int64_t rows, vocabulary, size;
 };

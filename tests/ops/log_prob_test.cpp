@@ -106,6 +106,34 @@ TEST_P(LogProb, GradientsAgreeWithDifferences) {
     }
 }
 
+// Three leaves of 700 columns, merged: what they say together of whole rows.
+TEST_P(LogProb, LeavesMergeToRows) {
+  const int64_t rows = 5, width = 700, leaves = 3;
+  const std::vector<int32_t> targets{0, 699, 700, 1399, 2099};
+  const Array raw = Array::random({rows, leaves * width}, 1, 4.0);
+  const Reference expected = reference_log_probs(doubles(raw), targets, leaves * width, 0.7);
+  Array logits = raw.clone(), parts({leaves, rows}), lse({rows}), log_probs({rows}),
+        entropies({rows});
+  const auto leaf = [&](int64_t l) { return logits.view().columns(l * width, (l + 1) * width); };
+  for (int64_t l = 0; l < leaves; ++l)
+    normalize_logits(ctx_, leaf(l), parts.view().rows(l, l + 1).reshaped({rows}), 0.7f);
+  merge_lse(ctx_, lse, parts);
+  for (int64_t l = 0; l < leaves; ++l) {
+    std::vector<int32_t> own;
+    for (const int32_t target : targets)
+      own.push_back(target / width == l ? target - static_cast<int32_t>(l * width) : -1);
+    Array log_prob({rows}), entropy({rows});
+    gather_log_probs(ctx_, log_prob, entropy, leaf(l), lse, Array::integers(own));
+    for (int64_t r = 0; r < rows; ++r) {
+      EXPECT_TRUE(own[static_cast<size_t>(r)] >= 0 || log_prob[r] == 0) << l << " " << r;
+      log_probs[r] += log_prob[r];
+      entropies[r] += entropy[r];
+    }
+  }
+  EXPECT_TRUE(close(log_probs, expected.log_probs, 1e-6, 4e-6));
+  EXPECT_TRUE(close(entropies, expected.entropies, 1e-5, 2e-6));
+}
+
 TEST_P(LogProb, RowAloneStridesAndThreads) {
   const int64_t v = 20001;
   const Array raw = Array::random({5, v}, 1);

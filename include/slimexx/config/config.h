@@ -37,8 +37,6 @@ struct FieldMeta {
   // With `later`: the key is a detail of a planned feature and does not ask for it; every value is
   // accepted.
   bool is_detail = false;
-  // With `later`: the key's owner refuses values, by add_fault, after it has compared keys.
-  bool owner_refuses = false;
 };
 
 // One option as the reference documents it.

@@ -31,8 +31,13 @@ size_t normalize_logits_workspace(int64_t rows, int64_t columns);
 cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temperatures,
                              float temperature, void* workspace, cudaStream_t stream);
 
-// log_probs[r] = z[r, targets[r]] - lse[r]; entropies[r] = -sum p log p (null: not wanted), p log p
-// summed in fp32 by the same tiles.
+// lse[rows] of rows that are split over `count` leaves of columns, from each leaf's own, leaves
+// [count, rows]: the largest plus the log of the sum of exp(leaf - largest), first leaf first.
+cudaError_t merge_lse(float* lse, const float* leaves, int64_t count, int64_t rows,
+                      cudaStream_t stream);
+
+// log_probs[r] = z[r, targets[r]] - lse[r], 0 where the target is -1 (of another leaf);
+// entropies[r] = -sum p log p (null: not wanted), p log p summed in fp32 by the same tiles.
 size_t gather_log_probs_workspace(int64_t rows, int64_t columns);
 cudaError_t gather_log_probs(float* log_probs, float* entropies, const LogitRows& z,
                              const float* lse, const int32_t* targets, void* workspace,

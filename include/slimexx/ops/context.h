@@ -30,6 +30,9 @@ struct Context {
   tensor::Stream stream;
   tensor::Arena& arena;
   const dist::Groups& groups = dist::groups_of_one();  // the ranks that work on the same step
+  // Planning: the most rows that the ranks of groups.ep have together. 0: as many as this one,
+  // each.
+  int64_t most_ep_rows = 0;
 
   tensor::Device device() const { return stream.device; }
   bool planning() const { return stream.is_planning; }
@@ -38,6 +41,7 @@ struct Context {
 // Work on the compute stream of the arena's device.
 Context compute_context(tensor::Arena& arena, const dist::Groups& groups = dist::groups_of_one());
 // Measures into `plan`, an Arena::for_planning.
-Context planning_context(tensor::Arena& plan, const dist::Groups& groups = dist::groups_of_one());
+Context planning_context(tensor::Arena& plan, const dist::Groups& groups = dist::groups_of_one(),
+                         int64_t most_ep_rows = 0);
 
 }  // namespace slimexx::ops

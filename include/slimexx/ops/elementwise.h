@@ -17,5 +17,8 @@ void copy_rows(const Context& ctx, Tensor y, Tensor x);  // [T,N] f32, both stri
 // y[i] = x[rows[i]] (rows i32 [R]); and the transpose dx[rows[i]] += dy[i], distinct rows.
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
+// y[i] = x[indices[i]] over the elements of tensors of any shape, both i32 or both f32; indices i32
+// [R] for the R elements of y.
+void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices);
 
 }  // namespace slimexx::ops

@@ -6,23 +6,30 @@
 
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/dist/world.h"
+#include "slimexx/model/decoder.h"
 #include "slimexx/model/layout.h"
-#include "slimexx/model/spec.h"
+#include "slimexx/model/stages.h"
 
 namespace slimexx::rl {
 
 struct ModelRanks {
   dist::GridShape grid;
+  model::PipelineSplit split;              // of grid.sizes().pp ranks
   int rank = 0;                            // in the grid
   std::unique_ptr<dist::Collective> host;  // the ranks of this host; must go before the world
   std::vector<int> host_ranks;             // their numbers in the grid, by rank of `host`
 };
 // Collective.
-ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes);
+ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
+                            const model::PipelineSplit& split = {});
 // Every rank holds all parameters.
 bool holds_all(const dist::GridSizes& sizes);
-// The layers of this rank.
-model::StageRange own_stage(const model::ModelSpec& spec, const ModelRanks& ranks);
+// This rank's pipeline stages and its shard of their layers, by chunk. Throws Error(kUsage) if the
+// model does not divide by the grid.
+std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpec& spec,
+                                                           const ModelRanks& ranks,
+                                                           tensor::Device device,
+                                                           int64_t max_positions);
 // What each rank of the grid holds of a model. `ranks` null: one rank, which holds all.
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks);
 

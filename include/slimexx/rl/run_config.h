@@ -10,6 +10,7 @@
 
 #include "slimexx/config/config.h"
 #include "slimexx/dist/process_grid.h"
+#include "slimexx/model/stages.h"
 #include "slimexx/reward/rewards.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/train/options.h"
@@ -69,11 +70,14 @@ struct ParallelOptions {
   int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
           context_parallel_size = 1, expert_model_parallel_size = 1;
   std::optional<int64_t> expert_tensor_parallel_size;  // unset: tensor_model_parallel_size
+  std::optional<int64_t> decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers,
+      num_layers_per_virtual_pipeline_stage;
   double rank_silence_warn_s = 60, rank_silence_limit_s = 600;
 };
 
 // The grid that the keys ask for.
 dist::GridSizes grid_sizes(const ParallelOptions& options);
+model::PipelineSplit pipeline_split(const ParallelOptions& options);
 
 struct CheckpointOptions {
   std::string save;  // folder of checkpoints; empty: <run_dir>/checkpoints

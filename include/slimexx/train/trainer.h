@@ -110,7 +110,9 @@ class Trainer {
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
   // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
-  // Without this call the arena grows with the microbatches, and auto keeps everything.
+  // Without this call the arena grows with the microbatches, and auto keeps everything. Collective:
+  // all ranks keep what fits in the least that any of them has, since backward calls collectives
+  // where it computes again.
   void borrow_memory(tensor::Tensor memory);
   // Replaces what the options say. Another limit changes how many rows of logits make one chunk,
   // and with that the last bits of the head's gradient.
@@ -142,8 +144,11 @@ class Trainer {
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
                               std::span<const int64_t> indices) const;
+  std::vector<model::KeepPlan> choose_keeps(std::span<const Sample> samples,
+                                            const Assignment& assignment) const;
+  int64_t most_ep_rows(int64_t num_tokens) const;
   void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
-  void reserve_for_scoring(const ScoringWork& work, size_t num_slots);
+  void reserve_for_scoring(const ScoringWork& work, const Assignment& assignment, size_t num_slots);
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
@@ -172,7 +177,9 @@ class Trainer {
   std::unique_ptr<dist::Collective> embedding_ranks_;
   tensor::Tensor embedding_, embedding_gradient_;  // of these
   bool is_planned_ = false;                        // the arena's size is final
+  int64_t planned_bytes_ = 0;                      // the least of all ranks
   model::KeepPlan keep_ = {};
+  int64_t most_tokens_ = 0;  // of the microbatches of all ranks, in the last step or scoring
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::unique_ptr<StepRouters> routers_;

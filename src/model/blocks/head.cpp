@@ -66,6 +66,17 @@ void sum_leaf_entropies(const ops::Context& ctx, const HeadSpec& spec, Tensor lo
   }
 }
 
+// In place: the sum over tp ranks, in their order. Scratch of one size on all of them: tp ranks
+// plan alike.
+void sum_over_tp(const ops::Context& ctx, Tensor rows) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t ranks = ctx.groups.tp.size(), n = rows.dim(0);
+  const Tensor terms = ctx.arena.allocate(DType::kF32, {ranks * n});
+  ctx.groups.tp.all_gather(ctx.stream, terms, rows);
+  ops::copy(ctx, rows, terms.rows(0, n));
+  for (int64_t r = 1; r < ranks; ++r) ops::add(ctx, rows, rows, terms.rows(r * n, (r + 1) * n));
+}
+
 // log_probs and entropies [R] of normalised logits.
 void read_log_probs(const ops::Context& ctx, const HeadSpec& spec, bool is_sharded, Tensor logits,
                     Tensor lse, Tensor targets, Tensor log_probs, Tensor entropies) {
@@ -75,8 +86,7 @@ void read_log_probs(const ops::Context& ctx, const HeadSpec& spec, bool is_shard
   if (!is_sharded) return;
   // All but the owner of the target add 0.
   for (const Tensor& rows : {log_probs, entropies})
-    if (rows.defined())
-      ctx.groups.tp.all_reduce_sum(ctx.stream, ctx.arena, rows, dist::SumOrder::kRank);
+    if (rows.defined()) sum_over_tp(ctx, rows);
 }
 
 struct LogitGradients {
@@ -143,7 +153,14 @@ HeadParameters<ParameterId> declare(ParameterList& list, const HeadSpec& spec,
 }
 
 void check_device_sizes(const HeadSpec& spec, tensor::Device device) {
-  if (device.is_cpu() || spec.vocab_size <= ops::kMaxVocabulary) return;
+  if (device.is_cpu()) return;
+  if (spec.leaves > 1 && spec.vocab_size / spec.leaves % 4 != 0)
+    throw Error(ErrorCode::kInput,
+                fmt::format("a vocabulary of {} tokens in {} leaves; softmax serves leaves of "
+                            "multiples of 4 on {}",
+                            spec.vocab_size, spec.leaves, tensor::to_string(device)),
+                "use --device cpu", "vocab_size");
+  if (spec.vocab_size <= ops::kMaxVocabulary) return;
   throw Error(ErrorCode::kInput,
               fmt::format("a vocabulary of {} tokens; sampling serves up to {} on {}",
                           spec.vocab_size, ops::kMaxVocabulary, tensor::to_string(device)),

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "model/blocks/expert_dispatch.h"
 #include "model/parameter_list.h"
 #include "model/row_parallel.h"
+#include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
@@ -17,6 +21,9 @@ int64_t num_rows(const MoeMlpSpec& s, int64_t num_tokens) { return num_tokens * 
 Tensor allocate_rows(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, int64_t width) {
   return arena.allocate(tensor::compute_dtype(arena.device()), {num_rows(s, num_tokens), width});
 }
+
+// The experts' rows of several ranks meet where the experts are.
+bool is_split(const MoeMlpSpec& s) { return s.expert_ranks > 1; }
 
 void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeMlpTape& tape) {
   const int64_t experts = s.router.num_experts, k = s.router.top_k;
@@ -36,6 +43,81 @@ void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParamete
   ops::sort_by_expert(ctx, tape.routed, tape.ids);
 }
 
+// Fills tape.returned.
+void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
+                       const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor normed) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const ExpertDispatch dispatch = plan_dispatch(ctx, tape.routed, tape.ids);
+  const int64_t num_received = dispatch.num_received();
+  const Tensor rows = ctx.arena.allocate(normed.dtype(), {num_received, spec.hidden_size});
+  const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size});
+  dispatch_rows(ctx, dispatch, rows, normed, tape.routed);
+  ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, dispatch.routed);
+  ops::expert_matmul_forward(ctx, rows, h, w.down_weight, dispatch.routed);
+  return_rows(ctx, dispatch, tape.returned, rows);
+}
+
+// Of each of `routed` rows: dy[.,H] is the gradient of its unweighted output, dh[.,F] is scratch,
+// h[.,F] enters as the activation and leaves as scratch, gate_up[.,2F] becomes its gradient.
+void down_backward(const ops::Context& ctx, const MoeMlpParameters<Tensor>& w,
+                   const MoeMlpParameters<Tensor>& g, const ops::RoutedRows& routed, Tensor dy,
+                   Tensor dh, Tensor h, Tensor gate_up, Tensor weights, Tensor dweights,
+                   bool accumulate) {
+  ops::expert_matmul_backward_input(ctx, dh, dy, w.down_weight, routed);
+  ops::weigh_rows_backward(ctx, dweights, dh, h, weights, routed);
+  ops::expert_matmul_backward_weight(ctx, g.down_weight, dy, h, routed, accumulate);
+  ops::swiglu_backward(ctx, gate_up, {}, dh, gate_up);
+}
+
+// dx[R,H] of the routed rows, and dweights[T,k].
+void experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
+                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
+                      const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
+                      Tensor normed, bool accumulate) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor dh = allocate_rows(ctx.arena, spec, normed.dim(0), spec.intermediate_size);
+  Tensor h = tape.h;
+  if (!h.defined()) {
+    h = allocate_rows(ctx.arena, spec, normed.dim(0), spec.intermediate_size);
+    ops::swiglu_forward(ctx, h, tape.gate_up);
+  }
+  ops::gather_rows(ctx, dx, dout, tape.routed.tokens);
+  down_backward(ctx, w, g, tape.routed, dx, dh, h, tape.gate_up, tape.weights, dweights,
+                accumulate);
+  ops::gather_rows(ctx, dx, normed, tape.routed.tokens);
+  ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, tape.gate_up, dx, tape.routed,
+                                     accumulate);
+  ops::expert_matmul_backward_input(ctx, dx, tape.gate_up, w.gate_up_weight, tape.routed);
+}
+
+// The same with experts on several ranks: gradients of weights stay with the owners of experts.
+void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
+                            const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
+                            const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
+                            Tensor normed, bool accumulate) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const ExpertDispatch dispatch = plan_dispatch(ctx, tape.routed, tape.ids);
+  const ops::RoutedRows& routed = dispatch.routed;
+  const auto allocate = [&](int64_t width) {
+    return ctx.arena.allocate(normed.dtype(), {dispatch.num_received(), width});
+  };
+  const Tensor x = allocate(spec.hidden_size), dy = allocate(spec.hidden_size);
+  const Tensor gate_up = allocate(2 * spec.intermediate_size);
+  const Tensor h = allocate(spec.intermediate_size), dh = allocate(spec.intermediate_size);
+  const Tensor weights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
+  const Tensor own_dweights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
+  dispatch_rows(ctx, dispatch, x, normed, tape.routed);
+  dispatch_rows(ctx, dispatch, dy, dout, tape.routed);
+  dispatch_choices(ctx, dispatch, weights, tape.weights, tape.routed);
+  ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up_weight, routed);
+  ops::swiglu_forward(ctx, h, gate_up);
+  down_backward(ctx, w, g, routed, dy, dh, h, gate_up, weights, own_dweights, accumulate);
+  ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, gate_up, x, routed, accumulate);
+  ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up_weight, routed);
+  return_rows(ctx, dispatch, dx, x);
+  return_choices(ctx, dispatch, dweights, own_dweights, tape.routed);
+}
+
 // Frequencies of experts are those of whole sequences: the rows of all tp ranks. The first of these
 // ranks adds to the sums.
 void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const Batch& batch,
@@ -44,11 +126,10 @@ void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const Batch& 
   const Tensor logits = gather_tp_rows(ctx, batch, tape.logits);
   const Tensor ids = gather_tp_rows(ctx, batch, tape.ids);
   const Tensor all = gather_tp_rows(ctx, batch, dlogits);
-  Tensor sums = balance.sums;
-  if (ctx.groups.tp.rank() > 0) {
-    sums = ctx.arena.allocate(DType::kI64, {balance.sums.dim(0)});
-    ops::fill_zero(ctx, sums);
-  }
+  // Allocated on every rank, as tp ranks plan alike.
+  const Tensor unused = ctx.arena.allocate(DType::kI64, {balance.sums.dim(0)});
+  ops::fill_zero(ctx, unused);
+  const Tensor sums = ctx.groups.tp.rank() == 0 ? balance.sums : unused;
   const Tensor counts =
       ctx.arena.allocate(DType::kI32, {balance.sequences.count(), spec.router.num_experts});
   ops::balance_router(ctx, all, sums, counts, ids, logits, balance.sequences, spec.router,
@@ -76,11 +157,32 @@ void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   ops::matmul_backward_input(ctx, dnormed, rounded, w.router_weight, true);
 }
 
+// Throws Error(kUsage) for what a grid cannot split.
+void check_expert_grid(int64_t num_experts, const dist::GridSizes& sizes) {
+  if (sizes.etp > 1)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("tensor parallelism of {} inside an expert is planned; experts are "
+                            "split over expert_model_parallel_size ranks alone",
+                            sizes.etp),
+                "set it to 1", "parallel.expert_tensor_parallel_size");
+  if (num_experts % sizes.ep == 0) return;
+  const auto divides = [&](int64_t ranks) { return num_experts % ranks == 0; };
+  int64_t below = std::min<int64_t>(sizes.ep, num_experts), above = sizes.ep;
+  while (!divides(below)) --below;
+  while (above < num_experts && !divides(above)) ++above;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{} experts do not divide by {} ranks: {} % {} = {}", num_experts,
+                          sizes.ep, num_experts, sizes.ep, num_experts % sizes.ep),
+              above <= num_experts ? fmt::format("set it to {} or {}", below, above)
+                                   : fmt::format("set it to {}", below),
+              "parallel.expert_model_parallel_size");
+}
+
 }  // namespace
 
 MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
+  check_expert_grid(spec.router.num_experts, sizes);
   MoeMlpSpec own = spec;
-  own.intermediate_size /= sizes.etp;
   own.expert_ranks = sizes.ep;
   if (own.shared) own.shared = narrow(*own.shared, sizes);
   return own;
@@ -170,7 +272,8 @@ void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
   const int64_t num_tokens = counts.own;
   if (level >= LayerKeep::kGateUp) {
     allocate_router(arena, spec, num_tokens, tape);
-    tape.gate_up = allocate_rows(arena, spec, num_tokens, 2 * spec.intermediate_size);
+    if (!is_split(spec))
+      tape.gate_up = allocate_rows(arena, spec, num_tokens, 2 * spec.intermediate_size);
   }
   if (spec.shared) allocate_kept(arena, *spec.shared, counts, level, tape.shared);
 }
@@ -179,9 +282,11 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
                    MoeMlpTape& tape) {
   const int64_t num_tokens = counts.own;
   if (spec.shared) allocate_rest(arena, *spec.shared, counts, for_backward, tape.shared);
+  if (!tape.ids.defined()) allocate_router(arena, spec, num_tokens, tape);
   if (tape.gate_up.defined()) return;
-  allocate_router(arena, spec, num_tokens, tape);
-  if (for_backward) {
+  if (is_split(spec)) {
+    if (!for_backward) tape.returned = allocate_rows(arena, spec, num_tokens, spec.hidden_size);
+  } else if (for_backward) {
     tape.gate_up = allocate_rows(arena, spec, num_tokens, 2 * spec.intermediate_size);
   } else {
     tape.h = allocate_rows(arena, spec, num_tokens, spec.intermediate_size);
@@ -190,6 +295,7 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
 
 void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts,
                      MoeMlpTape& tape) {
+  SLX_CHECK(!is_split(spec), "experts on several ranks before a norm");  // of no family
   tape.h = allocate_rows(arena, spec, counts.own, spec.intermediate_size);
   if (spec.shared) keep_down_input(arena, *spec.shared, counts, tape.shared);
 }
@@ -198,12 +304,16 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
                 const Batch& batch, const MoeMlpTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   route(ctx, spec, w, tape, normed);
-  const Tensor x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
-  ops::gather_rows(ctx, x, normed, tape.routed.tokens);
-  if (tape.gate_up.defined()) {
-    ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, tape.routed);
+  if (is_split(spec)) {
+    if (tape.returned.defined()) run_split_experts(ctx, spec, w, tape, normed);
   } else {
-    ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed);
+    const Tensor x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
+    ops::gather_rows(ctx, x, normed, tape.routed.tokens);
+    if (tape.gate_up.defined()) {
+      ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, tape.routed);
+    } else {
+      ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed);
+    }
   }
   if (spec.shared) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
 }
@@ -212,13 +322,16 @@ void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down) {
   const tensor::ArenaScope scope(ctx.arena);
-  Tensor h = tape.h;
-  if (tape.gate_up.defined()) {
-    if (!h.defined()) h = allocate_rows(ctx.arena, spec, down.dim(0), spec.intermediate_size);
-    ops::swiglu_forward(ctx, h, tape.gate_up);
+  Tensor rows = tape.returned;
+  if (!is_split(spec)) {
+    Tensor h = tape.h;
+    if (tape.gate_up.defined()) {
+      if (!h.defined()) h = allocate_rows(ctx.arena, spec, down.dim(0), spec.intermediate_size);
+      ops::swiglu_forward(ctx, h, tape.gate_up);
+    }
+    rows = allocate_rows(ctx.arena, spec, down.dim(0), spec.hidden_size);
+    ops::expert_matmul_forward(ctx, rows, h, w.down_weight, tape.routed);
   }
-  const Tensor rows = allocate_rows(ctx.arena, spec, down.dim(0), spec.hidden_size);
-  ops::expert_matmul_forward(ctx, rows, h, w.down_weight, tape.routed);
   Tensor shared;
   if (spec.shared) {
     shared = ctx.arena.allocate(down.dtype(), {down.dim(0), spec.hidden_size});
@@ -234,22 +347,12 @@ void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParam
   const tensor::ArenaScope scope(ctx.arena);
   const int64_t tokens = normed.dim(0);
   const Tensor wide = allocate_rows(ctx.arena, spec, tokens, spec.hidden_size);
-  const Tensor dh = allocate_rows(ctx.arena, spec, tokens, spec.intermediate_size);
-  Tensor h = tape.h;
-  if (!h.defined()) {
-    h = allocate_rows(ctx.arena, spec, tokens, spec.intermediate_size);
-    ops::swiglu_forward(ctx, h, tape.gate_up);
-  }
   const Tensor dweights = ctx.arena.allocate(DType::kF32, {tokens, spec.router.top_k});
-  ops::gather_rows(ctx, wide, dout, tape.routed.tokens);
-  ops::expert_matmul_backward_input(ctx, dh, wide, w.down_weight, tape.routed);
-  ops::weigh_rows_backward(ctx, dweights, dh, h, tape.weights, tape.routed);
-  ops::expert_matmul_backward_weight(ctx, g.down_weight, wide, h, tape.routed, accumulate);
-  ops::swiglu_backward(ctx, tape.gate_up, {}, dh, tape.gate_up);
-  ops::gather_rows(ctx, wide, normed, tape.routed.tokens);
-  ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, tape.gate_up, wide, tape.routed,
-                                     accumulate);
-  ops::expert_matmul_backward_input(ctx, wide, tape.gate_up, w.gate_up_weight, tape.routed);
+  if (is_split(spec)) {
+    split_experts_backward(ctx, spec, w, g, tape, wide, dweights, dout, normed, accumulate);
+  } else {
+    experts_backward(ctx, spec, w, g, tape, wide, dweights, dout, normed, accumulate);
+  }
   Tensor dshared;
   if (spec.shared) {
     dshared = ctx.arena.allocate(dnormed.dtype(), {tokens, spec.hidden_size});

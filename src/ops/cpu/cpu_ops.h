@@ -50,6 +50,7 @@ void copy_rows(Tensor y, Tensor x);
 // Also the embedding: y[i] = table[rows[i]], and its transpose, rows ascending.
 void gather_rows(Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows);
+void gather_elements(Tensor y, Tensor x, Tensor indices);
 
 void route_forward(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterRule& rule);
 void route_backward(Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,

@@ -37,4 +37,9 @@ void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows) {
   });
 }
 
+void gather_elements(Tensor y, Tensor x, Tensor indices) {
+  check_rows(indices, x.num_elements());
+  for (int64_t i = 0; i < indices.dim(0); ++i) y.i32()[i] = x.i32()[indices.i32()[i]];
+}
+
 }  // namespace slimexx::ops::cpu

@@ -75,6 +75,7 @@ void fill_zero(const Context& ctx, Tensor y);
 void copy(const Context& ctx, Tensor y, Tensor x);
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
+void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices);
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens);
 
 void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float temperature);

@@ -167,6 +167,12 @@ void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows) {
                                      rows.dim(0), dx.dim(1), handle(ctx)));
 }
 
+// Four bytes are a row of two bf16, which the kernel copies as they are.
+void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices) {
+  SLX_CUDA(
+      kernels::gather_rows(y.raw(), 2, x.raw(), 2, indices.i32(), indices.dim(0), 2, handle(ctx)));
+}
+
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens) {
   const ScratchScope scratch(ctx,
                              kernels::embedding_backward_workspace(tokens.dim(0), dtable.dim(0)));

@@ -47,6 +47,10 @@ void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float tempe
                                      scratch.data(), handle(ctx)));
 }
 
+void merge_lse(const Context& ctx, Tensor lse, Tensor leaves) {
+  SLX_CUDA(kernels::merge_lse(lse.f32(), leaves.f32(), leaves.dim(0), lse.dim(0), handle(ctx)));
+}
+
 void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor logits,
                       Tensor lse, Tensor targets) {
   const ScratchScope scratch(ctx,

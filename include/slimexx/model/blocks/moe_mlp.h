@@ -34,8 +34,11 @@ struct MoeMlpTape {
   Tensor logits = {};             // [T,E] f32
   Tensor ids = {}, weights = {};  // [T,k] i32 and f32
   ops::RoutedRows routed = {};
+  // Of one rank of experts:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
   Tensor h = {};        // [R,F], as DenseMlpTape::h
+  // Of several: [R,H], what the experts make of the routed rows; of forward alone.
+  Tensor returned = {};
   DenseMlpTape shared = {};
 };
 
@@ -65,6 +68,10 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spe
 void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device);
 double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
 
+// With several ranks of experts nothing of their rows is kept, whatever the level: how many come is
+// known when the router has run, and the most that can come are as many ranks times the mean.
+// Backward exchanges the inputs again and repeats one product; exchanges do not depend on levels,
+// which ranks choose for themselves.
 void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    MoeMlpTape& tape);
 // `for_backward`: gate_up, which backward reads, else h alone.
@@ -72,11 +79,12 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, 
                    MoeMlpTape& tape);
 
 // Whether the tape holds what project_up fills: else recompute runs it again.
-inline bool keeps_up(const MoeMlpTape& tape) { return tape.gate_up.defined(); }
+inline bool keeps_up(const MoeMlpTape& tape) { return tape.ids.defined(); }
 // Recompute keeps h, which project_down makes on its way, for backward.
 void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, MoeMlpTape& tape);
 
-// The router's choice, and gate_up or else h of the routed rows, from normed[T,H].
+// The router's choice, and gate_up or else h of the routed rows, from normed[T,H]. Of several ranks
+// of experts: what their owners return, where the tape has a place for it.
 void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
                 const Batch& batch, const MoeMlpTape& tape, Tensor normed);
 // down[T,H]. The shared expert is added last (numerics N5).

@@ -1,0 +1,48 @@
+// Routed rows to the ranks of their experts and back (expert parallelism, groups.ep).
+//
+// Rank r of n holds the experts [r E/n, (r+1) E/n), so that rows that stand by expert also stand by
+// the rank they go to. The owner of an expert has its rows by source rank, and of a rank by token.
+// What comes back stands where it stood before it went, so a token's sum over experts is made of
+// the same terms in the same order whatever the grid (numerics contract, N5).
+//
+// All ranks of the group call alike, those without tokens too.
+//
+// Legend: T tokens of this rank, E experts, k experts of a token, R = T*k routed rows of this rank,
+// M rows that this rank's experts receive, n ranks.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "slimexx/ops/experts.h"
+
+namespace slimexx::model {
+
+struct ExpertDispatch {
+  std::vector<int64_t> send_rows, receive_rows;  // by rank; sum up to R and to M
+  // Of the M received rows, each a token with one choice: a routed row is the received row's place
+  // among those of all local experts. In the arena of plan_dispatch.
+  ops::RoutedRows routed = {};
+  int64_t num_received() const { return routed.choices.dim(0); }
+};
+
+// The ids [T,k] are what `routed` was sorted by. Waits for the device once, for the number of rows
+// to come, and so cannot be recorded in a graph; what replaces it must leave the counts on the
+// device. A planning context has the most rows that may come, of min(k, E/n) choices of each token
+// of the group (Context::most_ep_rows).
+ExpertDispatch plan_dispatch(const ops::Context& ctx, const ops::RoutedRows& routed,
+                             tensor::Tensor ids);
+
+// y[M,H] gets the rows of x[T,H] for the experts here, by expert.
+void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
+                   tensor::Tensor x, const ops::RoutedRows& routed);
+// y[R,H] gets the rows[M,H] of the experts, as `routed` of dispatch_rows orders them.
+void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
+                 tensor::Tensor rows);
+// The same of one i32 or f32 a choice, [T,k] here and [M,1] at the experts, where they stand as
+// they were received: by choice of dispatch.routed.
+void dispatch_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
+                      tensor::Tensor x, const ops::RoutedRows& routed);
+void return_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
+                    tensor::Tensor values, const ops::RoutedRows& routed);
+
+}  // namespace slimexx::model

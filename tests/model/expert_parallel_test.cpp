@@ -1,0 +1,253 @@
+// Experts on several ranks: the block gives the bits of one rank, and its gradients.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "base/float_vectors.h"
+#include "model/random_model.h"
+#include "slimexx/base/error.h"
+#include "slimexx/dist/process_grid.h"
+#include "slimexx/dist/thread_ranks.h"
+
+namespace slimexx::model {
+namespace {
+
+constexpr double kRounding = 1e-5;  // sums of f32 in another order
+
+std::vector<float> random_values(int64_t count, float scale, uint64_t seed) {
+  PhiloxStream random(seed, 8);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values) v = scale * static_cast<float>(random.next_normal());
+  return values;
+}
+
+// The block's parameters, or their gradients.
+struct Values {
+  std::vector<float> router, bias, gate_up, down, shared_up, shared_down;
+};
+
+struct Problem {
+  MoeMlpSpec spec;
+  Values weights;
+  std::vector<int64_t> num_tokens;  // by rank
+  std::vector<float> x, dout;       // [sum of num_tokens, H]
+};
+
+// Three of eight experts, as the order of two terms changes no sum; or `loved` ones that every
+// token goes to.
+Problem make_problem(const std::vector<int64_t>& num_tokens, const std::vector<size_t>& loved) {
+  Problem p;
+  p.spec = random_experts("glm4_moe", {.hidden_size = 24, .intermediate_size = 32});
+  p.spec.router.top_k = loved.empty() ? 3 : std::ssize(loved);
+  const int64_t h = p.spec.hidden_size, f = p.spec.intermediate_size, e = 8;
+  p.weights = {.router = random_values(e * h, 0.3f, 1),
+               .bias = random_values(e, 0.1f, 2),
+               .gate_up = random_values(e * 2 * f * h, 0.3f, 3),
+               .down = random_values(e * h * f, 0.3f, 4),
+               .shared_up = random_values(2 * f * h, 0.3f, 5),
+               .shared_down = random_values(h * f, 0.3f, 6)};
+  for (const size_t expert : loved) p.weights.bias[expert] += 100;
+  p.num_tokens = num_tokens;
+  const int64_t tokens = std::accumulate(num_tokens.begin(), num_tokens.end(), int64_t{0});
+  p.x = random_values(tokens * h, 1, 7);
+  p.dout = random_values(tokens * h, 1, 8);
+  return p;
+}
+
+struct Outcome {
+  std::vector<float> down, dnormed;  // of all tokens
+  Values gradients;                  // summed over ranks
+  bool met_plan = false;             // a rank used every byte of the plan
+};
+
+MoeMlpParameters<Tensor> bind(const MoeMlpSpec& s, Values& v, int64_t first_expert) {
+  const int64_t h = s.hidden_size, f = s.intermediate_size, local = s.num_local_experts();
+  const auto view = [](std::vector<float>& values, std::initializer_list<int64_t> shape,
+                       int64_t at = 0) {
+    return Tensor(values.data() + at, tensor::DType::kF32, {}, shape);
+  };
+  return {.router_weight = view(v.router, {s.router.num_experts, h}),
+          .correction_bias = view(v.bias, {s.router.num_experts}),
+          .gate_up_weight = view(v.gate_up, {local, 2 * f, h}, first_expert * 2 * f * h),
+          .down_weight = view(v.down, {local, h, f}, first_expert * h * f),
+          .shared = {.gate_up_weight = view(v.shared_up, {2 * f, h}),
+                     .gate_up_bias = {},
+                     .down_weight = view(v.shared_down, {h, f}),
+                     .down_bias = {}}};
+}
+
+// Forward and backward, as a layer runs them.
+void run_block(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
+               const MoeMlpParameters<Tensor>& g, LayerKeep level, Tensor x, Tensor dout,
+               Tensor down, Tensor dnormed) {
+  const int64_t tokens = x.dim(0);
+  const Batch batch = {};
+  MoeMlpTape kept;
+  allocate_kept(ctx.arena, spec, tokens, level, kept);
+  {
+    const tensor::ArenaScope scope(ctx.arena);
+    MoeMlpTape tape = kept;
+    allocate_rest(ctx.arena, spec, tokens, false, tape);
+    project_up(ctx, spec, w, batch, tape, x);
+    project_down(ctx, spec, w, batch, tape, down);
+  }
+  const bool has_up = keeps_up(kept);
+  allocate_rest(ctx.arena, spec, tokens, true, kept);
+  if (!has_up) project_up(ctx, spec, w, batch, kept, x);
+  backward(ctx, spec, w, g, batch, kept, dout, x, dnormed, false);
+}
+
+// In an arena of the size that a plan for the largest of the ranks has.
+void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, std::mutex& mutex,
+              Outcome& outcome) {
+  const int rank = grid.groups().world.rank();
+  const MoeMlpSpec spec = narrow(p.spec, grid.shape().sizes());
+  const int64_t h = spec.hidden_size, own = p.num_tokens[static_cast<size_t>(rank)];
+  const int64_t first =
+      std::accumulate(p.num_tokens.begin(), p.num_tokens.begin() + rank, int64_t{0});
+  const int64_t first_expert = grid.groups().ep.rank() * spec.num_local_experts();
+  Values weights = p.weights, gradients = p.weights;
+  for (auto* v : {&gradients.router, &gradients.bias, &gradients.gate_up, &gradients.down,
+                  &gradients.shared_up, &gradients.shared_down})
+    std::ranges::fill(*v, 0.0f);
+  const auto rows = [&](const std::vector<float>& values) {
+    return std::vector<float>(values.begin() + first * h, values.begin() + (first + own) * h);
+  };
+  std::vector<float> x = rows(p.x), dout = rows(p.dout), down(x.size()), dnormed(x.size());
+  const auto w = bind(spec, weights, first_expert), g = bind(spec, gradients, first_expert);
+
+  tensor::Arena plan = tensor::Arena::for_planning({}, "plan");
+  const int64_t most = std::ranges::max(p.num_tokens);
+  const Tensor planned(nullptr, tensor::DType::kF32, {}, {most, h});
+  run_block(ops::planning_context(plan, grid.groups()), spec, w, g, level, planned, planned,
+            planned, planned);
+  tensor::Arena arena({}, plan.high_water_bytes(), "block");
+  const auto view = [&](std::vector<float>& values) {
+    return Tensor(values.data(), tensor::DType::kF32, {}, {own, h});
+  };
+  run_block(ops::compute_context(arena, grid.groups()), spec, w, g, level, view(x), view(dout),
+            view(down), view(dnormed));
+
+  const std::lock_guard lock(mutex);
+  std::ranges::copy(down, outcome.down.begin() + first * h);
+  std::ranges::copy(dnormed, outcome.dnormed.begin() + first * h);
+  const auto add = [&](std::vector<float> Values::*field) {
+    auto& sum = outcome.gradients.*field;
+    sum.resize((gradients.*field).size());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += (gradients.*field)[i];
+  };
+  for (auto field :
+       {&Values::router, &Values::gate_up, &Values::down, &Values::shared_up, &Values::shared_down})
+    add(field);
+  outcome.met_plan |= arena.high_water_bytes() == plan.high_water_bytes();
+}
+
+Outcome run(const Problem& p, int ep, LayerKeep level) {
+  Outcome outcome;
+  outcome.down.resize(p.x.size());
+  outcome.dnormed.resize(p.x.size());
+  std::mutex mutex;
+  dist::run_thread_ranks(static_cast<int>(p.num_tokens.size()), [&](dist::Collective& host) {
+    const dist::ProcessGrid grid(host, {.ep = ep}, {});
+    run_rank(p, grid, level, mutex, outcome);
+  });
+  return outcome;
+}
+
+void expect_one_ranks_results(const Problem& p, int ep) {
+  Problem alone = p;
+  alone.num_tokens = {std::accumulate(p.num_tokens.begin(), p.num_tokens.end(), int64_t{0})};
+  const Outcome expected = run(alone, 1, LayerKeep::kAll);
+  for (const LayerKeep level : {LayerKeep::kAll, LayerKeep::kInputs}) {
+    SCOPED_TRACE("ep " + std::to_string(ep) + " of " + std::to_string(p.num_tokens.size()) +
+                 " ranks, level " + std::to_string(static_cast<int>(level)));
+    const Outcome actual = run(p, ep, level);
+    EXPECT_EQ(first_difference(actual.down, expected.down), "") << "down";
+    EXPECT_EQ(first_difference(actual.dnormed, expected.dnormed), "") << "dnormed";
+    const auto near = [&](std::vector<float> Values::*field, const char* name) {
+      EXPECT_LT(relative_distance(actual.gradients.*field, expected.gradients.*field), kRounding)
+          << "gradient of " << name;
+    };
+    near(&Values::router, "router");
+    near(&Values::gate_up, "gate_up");
+    near(&Values::down, "down");
+    near(&Values::shared_up, "shared gate_up");
+    near(&Values::shared_down, "shared down");
+  }
+}
+
+// Some ranks have many tokens, some none.
+std::vector<int64_t> uneven_tokens(int num_ranks, uint64_t seed) {
+  PhiloxStream random(seed, 9);
+  std::vector<int64_t> tokens;
+  for (int r = 0; r < num_ranks; ++r)
+    tokens.push_back(random.next_below(3) == 0 ? 0
+                                               : static_cast<int64_t>(1 + random.next_below(30)));
+  tokens[0] = 17;
+  return tokens;
+}
+
+TEST(ExpertParallel, UnevenTokensGiveOneRanksResults) {
+  for (const int ranks : {2, 4, 8})
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      expect_one_ranks_results(make_problem(uneven_tokens(ranks, seed), {}), ranks);
+    }
+}
+
+// Two groups of ranks that know nothing of each other.
+TEST(ExpertParallel, GroupsOfRanksAreApart) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_one_ranks_results(make_problem(uneven_tokens(8, seed), {}), 2);
+  }
+}
+
+// The most rows that can come: the plan has them, and no byte more.
+TEST(ExpertParallel, AllTokensGoToOneRank) {
+  for (const int ranks : {2, 4, 8}) {
+    const std::vector<int64_t> tokens(static_cast<size_t>(ranks), 19);
+    for (const std::vector<size_t>& loved : {std::vector<size_t>{3}, std::vector<size_t>{4, 5}}) {
+      const Problem p = make_problem(tokens, loved);
+      expect_one_ranks_results(p, ranks);
+      EXPECT_TRUE(run(p, ranks, LayerKeep::kAll).met_plan);
+    }
+  }
+}
+
+TEST(ExpertParallel, OneRankHasAllTokens) {
+  for (const int ranks : {2, 4, 8}) {
+    std::vector<int64_t> tokens(static_cast<size_t>(ranks), 0);
+    tokens.back() = 23;
+    expect_one_ranks_results(make_problem(tokens, {}), ranks);
+  }
+}
+
+TEST(ExpertParallel, NobodyHasTokens) { expect_one_ranks_results(make_problem({0, 0}, {}), 2); }
+
+TEST(ExpertParallel, ARefusalNamesTheKeyAndTheEquation) {
+  const MoeMlpSpec spec = random_experts("glm4_moe", {.hidden_size = 24, .intermediate_size = 32});
+  const auto expect_refused = [&](const dist::GridSizes& sizes, const std::string& key,
+                                  const std::string& message, const std::string& hint) {
+    try {
+      narrow(spec, sizes);
+      ADD_FAILURE() << "not refused: " << message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_EQ(error.where(), key);
+      EXPECT_NE(error.message().find(message), std::string::npos) << error.message();
+      EXPECT_EQ(error.hint(), hint);
+    }
+  };
+  const std::string by_rank = "parallel.expert_model_parallel_size";
+  expect_refused({.ep = 3}, by_rank, "8 experts do not divide by 3 ranks: 8 % 3 = 2",
+                 "set it to 2 or 4");
+  expect_refused({.ep = 16}, by_rank, "8 experts do not divide by 16 ranks: 8 % 16 = 8",
+                 "set it to 8");
+  expect_refused({.etp = 2}, "parallel.expert_tensor_parallel_size", "planned", "set it to 1");
+}
+
+}  // namespace
+}  // namespace slimexx::model
