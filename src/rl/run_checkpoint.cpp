@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "checkpoint_sections.h"
 #include "slimexx/base/check.h"
@@ -81,16 +82,17 @@ struct CheckpointWriter::Snapshot {
   std::vector<io::CheckpointTensor> tensors;
   std::vector<io::CheckpointPiece> pieces;
   std::vector<HostValues> data;  // what the pieces point into
+  // Section and tensor, of which several groups may hold parts.
+  std::set<std::pair<std::string, std::string>> listed;
   std::future<io::ShardInfo> shard;
 
   // What this rank owns of a group, from an array of its elements.
   void add(const model::ParameterStore& store, const train::OwnedGroup& group,
            const std::string& section, HostValues values) {
-    std::set<std::string> listed;
     for (const auto& info : store.infos()) {
       if (&store.group_of(info) != group.parameters) continue;
       for (const auto& part : info.parts)
-        if (listed.insert(part.name).second)
+        if (listed.emplace(section, part.name).second)
           tensors.push_back({section, part.name, values.dtype, part.shape});
       for (const Overlap& o : list_overlaps(info, group.pieces))
         model::add_checkpoint_pieces(

@@ -9,6 +9,7 @@
 
 #include "io/temp_dir.h"
 #include "model/made_up_family.h"
+#include "model/reduce_axis.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/dist/ranges.h"
@@ -50,7 +51,7 @@ TEST(Boxes, RangesOfParametersAreFewBoxesOfTheirTensors) {
   }
 }
 
-// Without the data-parallel copies, one rank counts each element.
+// Of the ranks that sum a gradient the first: each element is counted on one rank.
 TEST(Layout, EveryElementIsCountedOnce) {
   const dist::GridShape grid(kRanks, kSizes);
   const Layout layout = make_layout({made_up_parameters()}, grid);
@@ -58,10 +59,8 @@ TEST(Layout, EveryElementIsCountedOnce) {
   std::map<std::string, std::vector<int>> counted;
   for (const auto& [name, values] : made_up_tensors()) counted[name].resize(values.size());
   for (int rank = 0; rank < kRanks; ++rank) {
-    const dist::GridPosition position = grid.position(rank);
     for (const ParameterInfo& info : *layout.ranks[static_cast<size_t>(rank)]) {
-      const bool is_expert = info.reduce_group == ReduceGroup::kExpert;
-      if ((is_expert ? position.edp : position.dp) > 0) continue;
+      if (grid.coordinate(reduce_axis(info.reduce_group), rank) > 0) continue;
       for (const ElementRun& run : list_runs(info)) {
         if (!info.parts[run.part].is_counted) continue;
         for (int64_t i = 0; i < run.size; ++i)
@@ -243,13 +242,10 @@ TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
     for (const TensorSource& source : list_tensor_sources(store.infos()))
       tensors.push_back({"master", source.name, tensor::DType::kF32, source.shape});
     for (const ParameterInfo& info : store.infos()) {
-      // Each of the data-parallel ranks writes a slice.
-      const bool is_expert = info.reduce_group == ReduceGroup::kExpert;
-      const auto position = grid.position(rank);
-      const auto slices = dist::split_range(
-          info.num_elements(),
-          is_expert ? grid.size(dist::GridAxis::kEdp) : grid.size(dist::GridAxis::kDp), 1);
-      const auto& slice = slices[static_cast<size_t>(is_expert ? position.edp : position.dp)];
+      // Each of the ranks that sum its gradient writes a slice.
+      const dist::GridAxis axis = reduce_axis(info.reduce_group);
+      const auto slices = dist::split_range(info.num_elements(), grid.size(axis), 1);
+      const auto& slice = slices[static_cast<size_t>(grid.coordinate(axis, rank))];
       add_checkpoint_pieces(info, slice.begin, slice.end, "master", tensor::DType::kF32,
                             store.weight(info.id).raw(), pieces);
     }
