@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "model/layer_steps.h"
@@ -16,7 +17,7 @@ constexpr const char* kFirst = "parallel.decoder_first_pipeline_num_layers";
 constexpr const char* kLast = "parallel.decoder_last_pipeline_num_layers";
 constexpr const char* kVirtual = "parallel.num_layers_per_virtual_pipeline_stage";
 
-[[noreturn]] void refuse(const std::string& what, const std::string& hint, const char* key) {
+[[noreturn]] void refuse_split(const std::string& what, const std::string& hint, const char* key) {
   throw Error(ErrorCode::kUsage, what, hint, key);
 }
 
@@ -44,7 +45,7 @@ std::vector<int64_t> divide_layers(int64_t num_layers, const PipelineSplit& spli
     if (split.first_layers) equation += fmt::format(" - {} of the first", first);
     if (split.last_layers) equation += fmt::format(" - {} of the last", last);
     if (ends > 0) equation += fmt::format(" = {}", rest);
-    refuse(
+    refuse_split(
         fmt::format("{} do not divide by {} pipeline stage{}", equation, middle,
                     middle == 1 ? "" : "s"),
         suggest_ends(num_layers, ranks),
@@ -60,21 +61,21 @@ int64_t count_chunks(int64_t num_layers, const PipelineSplit& split) {
   if (!split.layers_per_virtual_stage) return 1;
   const int64_t layers = *split.layers_per_virtual_stage;
   if (split.first_layers || split.last_layers)
-    refuse("interleaved stages are all of one size",
-           fmt::format("leave out {} and {}, or {}", kFirst, kLast, kVirtual), kVirtual);
+    refuse_split("interleaved stages are all of one size",
+                 fmt::format("leave out {} and {}, or {}", kFirst, kLast, kVirtual), kVirtual);
   if (split.num_ranks == 1)
-    refuse("interleaved stages need more than one pipeline rank",
-           fmt::format("leave out {}", kVirtual), kVirtual);
+    refuse_split("interleaved stages need more than one pipeline rank",
+                 fmt::format("leave out {}", kVirtual), kVirtual);
   if (num_layers % split.num_ranks == 0 && layers > 0 && num_layers / split.num_ranks % layers == 0)
     return num_layers / split.num_ranks / layers;
   std::vector<int64_t> valid;
   for (int64_t n = 1; num_layers % split.num_ranks == 0 && n <= num_layers / split.num_ranks; ++n)
     if (num_layers / split.num_ranks % n == 0) valid.push_back(n);
-  refuse(fmt::format("{} layers do not divide by {} pipeline ranks x {} layers", num_layers,
-                     split.num_ranks, layers),
-         valid.empty() ? fmt::format("leave out {}", kVirtual)
-                       : fmt::format("set {} to one of {}", kVirtual, fmt::join(valid, ", ")),
-         kVirtual);
+  refuse_split(fmt::format("{} layers do not divide by {} pipeline ranks x {} layers", num_layers,
+                           split.num_ranks, layers),
+               valid.empty() ? fmt::format("leave out {}", kVirtual)
+                             : fmt::format("set {} to one of {}", kVirtual, fmt::join(valid, ", ")),
+               kVirtual);
 }
 
 // Layers at which a stage may begin: none behind it shares a selection from before.
@@ -90,6 +91,37 @@ std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   return starts;
 }
 
+// Numbers of layers of the first and the last rank that let every stage begin at a legal layer, the
+// most even ones first.
+std::string suggest_legal_ends(const std::vector<int64_t>& legal, int64_t num_layers,
+                               int64_t ranks) {
+  struct Ends {
+    int64_t first = 0, last = 0, unevenness = 0;
+  };
+  std::vector<Ends> splits;
+  for (int64_t first = 1; first < num_layers; ++first) {
+    for (int64_t last = 1; last <= num_layers - first; ++last) {
+      const int64_t middle = ranks - 2, rest = num_layers - first - last;
+      if (middle == 0 ? rest != 0 : rest < middle || rest % middle != 0) continue;
+      bool is_legal = true;
+      for (int64_t s = 0; s <= middle; ++s)
+        is_legal = is_legal && std::ranges::binary_search(
+                                   legal, first + (middle > 0 ? s * (rest / middle) : 0));
+      if (is_legal)
+        splits.push_back(
+            {first, last,
+             std::abs(first * ranks - num_layers) + std::abs(last * ranks - num_layers)});
+    }
+  }
+  if (splits.empty()) return fmt::format("no split over {} ranks does: use fewer", ranks);
+  std::ranges::stable_sort(splits, {}, &Ends::unevenness);
+  constexpr size_t kMostShown = 6;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(splits.size(), kMostShown); ++i)
+    shown.push_back(fmt::format("{} and {}", splits[i].first, splits[i].last));
+  return fmt::format("set {} and {} to {}", kFirst, kLast, fmt::join(shown, ", or "));
+}
+
 }  // namespace
 
 std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec,
@@ -103,12 +135,12 @@ std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec,
   for (size_t s = 0; s < ranks * chunks; ++s) {
     const int64_t end = begin + layers[s % ranks] / static_cast<int64_t>(chunks);
     if (!std::ranges::binary_search(legal, begin))
-      refuse(fmt::format("a pipeline stage would begin at layer {}, which shares the keys that an "
-                         "earlier layer selects",
-                         begin),
-             fmt::format("choose {} and {} so that stages begin at some of the layers {}", kFirst,
-                         kLast, fmt::join(legal, ", ")),
-             kFirst);
+      refuse_split(
+          fmt::format("a pipeline stage would begin at layer {}, which shares the keys that an "
+                      "earlier layer selects; stages may begin at layers {}",
+                      begin, fmt::join(legal, ", ")),
+          suggest_legal_ends(legal, spec.num_layers(), split.num_ranks),
+          chunks > 1 ? kVirtual : kFirst);
     stages[s % ranks][s / ranks] = {.first_layer = begin,
                                     .end_layer = end,
                                     .has_embedding = s == 0,

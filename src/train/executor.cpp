@@ -68,7 +68,7 @@ class Executor {
     slot.chunk = operation.chunk;
     InFlight& f = slot.in_flight.emplace();
     f.mark = slot.ctx.arena.mark();
-    f.tape.keep = work_.choose_keep(operation.chunk, indices_of(operation));
+    f.tape.keep = work_.choose_keep(operation.chunk, operation.microbatch);
     start_microbatch(pass, work_.samples, indices_of(operation), f);
   }
 

@@ -61,7 +61,7 @@ struct StepWork {
   const ops::PolicyLossOptions& loss;
   tensor::Tensor metrics;  // [kNumLossMetrics] F64, added to
   // What the layers of a chunk keep of a microbatch for backward; asked before its forward.
-  std::function<model::KeepPlan(size_t chunk, std::span<const int64_t> indices)> choose_keep;
+  std::function<model::KeepPlan(size_t chunk, int64_t microbatch)> choose_keep;
   const MtpWork* mtp = nullptr;  // of the stage with the head; null: no MTP layer is trained
   const model::RouterBalances& routers = no_routers();
   StageHooks last_backward = {};  // of the last backward alone: gradients are final behind it

@@ -15,8 +15,8 @@
 
 namespace slimexx::train {
 
-// kForward also stands for what is sent on: the residual stream, to the next stage. kBackward: its
-// gradient, to the stage before.
+// Stages send the residual stream forward, to the next stage, and its gradient backward, to the
+// stage before.
 enum class OperationKind : uint8_t {
   kForward,
   kBackward,

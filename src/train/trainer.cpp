@@ -215,6 +215,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
     hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
              .attention_next = [&] { start_final_parts(ctx); }};
   const auto weights = token_weights(samples, loss.per_token_loss);
+  const std::vector<model::KeepPlan> keeps = choose_keeps(samples, assignment);
+  if (!assignment.mine.back().empty()) keep_ = keeps.back();
   const auto operations =
       list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine));
   const tensor::Arena::Mark mark = arena_.mark();
@@ -228,10 +230,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
                   .loss = loss.policy,
                   .metrics = metrics_.view(DType::kF64, {ops::kNumLossMetrics}),
                   .choose_keep =
-                      [&](size_t chunk, std::span<const int64_t> indices) {
-                        const model::KeepPlan keep = choose_keep(chunk, samples, indices);
-                        if (!indices.empty()) keep_ = keep;
-                        return keep;
+                      [&](size_t chunk, int64_t microbatch) {
+                        return keeps[static_cast<size_t>(microbatch) * chunks_.size() + chunk];
                       },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
                   .routers = routers_->balances(),

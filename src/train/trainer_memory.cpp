@@ -234,15 +234,37 @@ model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> sampl
   const int64_t needed = measure_step(samples, indices, least);
   const int64_t num_tokens = count_tokens(samples, indices);
   check_fits(needed, slot_capacity(), num_tokens, indices.size());
-  // Recomputing attention gathers keys: ranks that share a microbatch must keep alike, and their
-  // rows and their memory may differ.
-  if (fixed_keep() || groups_.cp.size() > 1) return least;
+  if (fixed_keep()) return least;
   const model::Decoder& decoder = chunks_[chunk].decoder;
-  // All tp ranks keep alike, as backward calls collectives where it computes again: each counts as
-  // many rows as the first, which has the most.
-  const int64_t ranks = groups_.tp.size(), own_rows = (num_tokens + ranks - 1) / ranks;
-  return model::choose_keep(decoder.local_spec(), decoder.stage(), device_, {own_rows, num_tokens},
-                            slot_capacity() - needed);
+  // Rows of this cp rank and of this tp rank, at most: chunks of a sequence differ by a token.
+  const int64_t cp = groups_.cp.size(), tp = groups_.tp.size();
+  const int64_t rows = cp == 1 ? num_tokens : num_tokens / cp + 2 * std::ssize(indices);
+  return model::choose_keep(decoder.local_spec(), decoder.stage(), device_,
+                            {(rows + tp - 1) / tp, rows}, slot_capacity() - needed);
+}
+
+// [microbatch * chunks + chunk]. Where backward computes again what other ranks take part in, all
+// keep as little as the rank that keeps least.
+std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> samples,
+                                                   const Assignment& assignment) const {
+  std::vector<model::KeepPlan> keeps;
+  for (const auto& indices : assignment.mine)
+    for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+      keeps.push_back(choose_keep(chunk, samples, indices));
+  if (fixed_keep() || !is_planned_ || host_.size() == 1) return keeps;
+  if (groups_.tp.size() * groups_.cp.size() * groups_.ep.size() == 1) return keeps;
+  constexpr int64_t kLevel = int64_t{1} << 32;
+  std::vector<double> negated;  // whole numbers below 2^53
+  for (const model::KeepPlan& keep : keeps)
+    negated.push_back(
+        -static_cast<double>(static_cast<int64_t>(keep.level) * kLevel + keep.num_raised));
+  dist::all_reduce_max(host_, negated);
+  for (size_t i = 0; i < keeps.size(); ++i) {
+    const auto least = static_cast<int64_t>(-negated[i]);
+    keeps[i] = {.level = static_cast<model::LayerKeep>(least / kLevel),
+                .num_raised = least % kLevel};
+  }
+  return keeps;
 }
 
 // Without a plan the arena grows to what this rank's largest microbatches take.

@@ -4,17 +4,25 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "slimexx/base/error.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/model/boxes.h"
 #include "slimexx/model/families.h"
+#include "slimexx/model/layout.h"
 #include "test_paths.h"
 
 namespace slimexx::model {
 namespace {
 
-ModelSpec spec_of(int64_t num_layers) {
+ModelSpec spec_with(int64_t num_layers) {
   ModelSpec spec;
   spec.layers.resize(static_cast<size_t>(num_layers));
   return spec;
@@ -26,8 +34,8 @@ std::string split_text(const ModelSpec& spec, const PipelineSplit& split) {
   for (const auto& chunks : list_stages(spec, split)) {
     if (!text.empty()) text += " ";
     for (size_t c = 0; c < chunks.size(); ++c) {
-      text += fmt::format("{}{}-{}", c > 0 ? "+" : "", chunks[c].first_layer,
-                          chunks[c].end_layer - 1);
+      text +=
+          fmt::format("{}{}-{}", c > 0 ? "+" : "", chunks[c].first_layer, chunks[c].end_layer - 1);
       if (chunks[c].has_embedding) text += "E";
       if (chunks[c].has_head) text += "H";
     }
@@ -44,40 +52,44 @@ std::string refusal(const ModelSpec& spec, const PipelineSplit& split) {
   }
 }
 
+StageRange last_stage(const ModelSpec& spec) {
+  return list_stages(spec, {.num_ranks = 2}).back().back();
+}
+
 TEST(Stages, LayersAreDividedAsMegatronDivides) {
-  EXPECT_EQ(split_text(spec_of(8), {}), "0-7EH");
-  EXPECT_EQ(split_text(spec_of(8), {.num_ranks = 2}), "0-3E 4-7H");
-  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 2, .first_layers = 23}), "0-22E 23-46H");
-  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 2, .last_layers = 23}), "0-23E 24-46H");
-  EXPECT_EQ(split_text(spec_of(47), {.num_ranks = 4, .first_layers = 11, .last_layers = 12}),
+  EXPECT_EQ(split_text(spec_with(8), {}), "0-7EH");
+  EXPECT_EQ(split_text(spec_with(8), {.num_ranks = 2}), "0-3E 4-7H");
+  EXPECT_EQ(split_text(spec_with(47), {.num_ranks = 2, .first_layers = 23}), "0-22E 23-46H");
+  EXPECT_EQ(split_text(spec_with(47), {.num_ranks = 2, .last_layers = 23}), "0-23E 24-46H");
+  EXPECT_EQ(split_text(spec_with(47), {.num_ranks = 4, .first_layers = 11, .last_layers = 12}),
             "0-10E 11-22 23-34 35-46H");
-  EXPECT_EQ(split_text(spec_of(8), {.num_ranks = 2, .layers_per_virtual_stage = 2}),
+  EXPECT_EQ(split_text(spec_with(8), {.num_ranks = 2, .layers_per_virtual_stage = 2}),
             "0-1E+4-5 2-3+6-7H");
-  EXPECT_EQ(split_text(spec_of(4), {.num_ranks = 2, .layers_per_virtual_stage = 1}),
+  EXPECT_EQ(split_text(spec_with(4), {.num_ranks = 2, .layers_per_virtual_stage = 1}),
             "0-0E+2-2 1-1+3-3H");
 }
 
 TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
-  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 2}),
+  EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 2}),
             "47 layers do not divide by 2 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 23");
-  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 4}),
+  EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4}),
             "47 layers do not divide by 4 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11 and "
             "parallel.decoder_last_pipeline_num_layers to 12");
-  EXPECT_EQ(refusal(spec_of(47), {.num_ranks = 4, .first_layers = 10}),
+  EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4, .first_layers = 10}),
             "47 layers - 10 of the first = 37 do not divide by 3 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11 and "
             "parallel.decoder_last_pipeline_num_layers to 12");
-  EXPECT_EQ(refusal(spec_of(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
+  EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
             "8 layers - 3 of the first - 4 of the last = 1 do not divide by 0 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 4");
-  EXPECT_EQ(refusal(spec_of(3), {.num_ranks = 4}),
+  EXPECT_EQ(refusal(spec_with(3), {.num_ranks = 4}),
             "3 layers do not divide by 4 pipeline stages; use at most 3 stages");
-  EXPECT_EQ(refusal(spec_of(8), {.num_ranks = 2, .layers_per_virtual_stage = 3}),
+  EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .layers_per_virtual_stage = 3}),
             "8 layers do not divide by 2 pipeline ranks x 3 layers; "
             "set parallel.num_layers_per_virtual_pipeline_stage to one of 1, 2, 4");
-  EXPECT_EQ(refusal(spec_of(8), {.layers_per_virtual_stage = 4}),
+  EXPECT_EQ(refusal(spec_with(8), {.layers_per_virtual_stage = 4}),
             "interleaved stages need more than one pipeline rank; "
             "leave out parallel.num_layers_per_virtual_pipeline_stage");
 }
@@ -86,7 +98,7 @@ TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
 TEST(Stages, SuggestedSplitsDivide) {
   for (int64_t layers = 2; layers <= 60; ++layers) {
     for (int ranks = 2; ranks <= std::min<int64_t>(layers, 16); ++ranks) {
-      const std::string text = refusal(spec_of(layers), {.num_ranks = ranks});
+      const std::string text = refusal(spec_with(layers), {.num_ranks = ranks});
       if (text.starts_with("no refusal")) continue;
       PipelineSplit split{.num_ranks = ranks};
       const auto number_behind = [&](const std::string& key) -> std::optional<int64_t> {
@@ -96,9 +108,9 @@ TEST(Stages, SuggestedSplitsDivide) {
       };
       split.first_layers = number_behind("decoder_first_pipeline_num_layers");
       split.last_layers = number_behind("decoder_last_pipeline_num_layers");
-      EXPECT_FALSE(refusal(spec_of(layers), split).find("no refusal") == std::string::npos)
+      EXPECT_FALSE(refusal(spec_with(layers), split).find("no refusal") == std::string::npos)
           << text << "\n"
-          << refusal(spec_of(layers), split);
+          << refusal(spec_with(layers), split);
     }
   }
 }
@@ -108,12 +120,31 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
   const std::string folder = test_data_path("golden/oracle/glm_moe_dsa");
   const ModelSpec spec =
       read_model_spec(io::HfFolder::open(folder).config(), folder + "/config.json");
-  EXPECT_EQ(split_text(spec, {.num_ranks = 2}), "");
-  EXPECT_EQ(refusal(spec, {.num_ranks = 4}), "");
+  EXPECT_EQ(split_text(spec, {.num_ranks = 2}), "0-1E 2-3H");
+  EXPECT_EQ(refusal(spec, {.num_ranks = 2, .first_layers = 1}),
+            "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 2; "
+            "set parallel.decoder_first_pipeline_num_layers and "
+            "parallel.decoder_last_pipeline_num_layers to 2 and 2");
+  EXPECT_EQ(refusal(spec, {.num_ranks = 4}),
+            "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 2; no split over 4 ranks does: use fewer");
+  // A cycle of four layers, of which the first selects.
+  ModelSpec cycles = spec;
+  cycles.layers.clear();
+  for (int layer = 0; layer < 24; ++layer)
+    cycles.layers.push_back(spec.layers[layer % 4 == 0 ? 0 : 1]);
+  EXPECT_EQ(split_text(cycles, {.num_ranks = 3}), "0-7E 8-15 16-23H");
+  EXPECT_EQ(refusal(cycles, {.num_ranks = 4}),
+            "a pipeline stage would begin at layer 6, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
+            "set parallel.decoder_first_pipeline_num_layers and "
+            "parallel.decoder_last_pipeline_num_layers to 4 and 4, or 8 and 8, or 4 and 12, or 12 "
+            "and 4");
 }
 
 TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {
-  ModelSpec spec = spec_of(4);
+  ModelSpec spec = spec_with(4);
   const StageRange first{.end_layer = 2, .has_head = false};
   const StageRange last{.first_layer = 2, .end_layer = 4, .has_embedding = false};
   EXPECT_FALSE(holds_embedding_copy(spec, last));
@@ -126,6 +157,36 @@ TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {
   EXPECT_TRUE(holds_embedding_copy(spec, last));
   EXPECT_FALSE(holds_embedding_copy(spec, first));
   EXPECT_FALSE(holds_embedding_copy(spec, whole_model(spec)));
+}
+
+// Checkpoints and norms see every element once, also of an embedding that two stages hold; all
+// stages together hold what the model has.
+TEST(Stages, CountEveryElementOnce) {
+  for (const std::string name : {"models/qwen3_tied_mqa", "models/llama", "oracle/glm4_moe"}) {
+    const std::string folder = test_data_path("golden/" + name);
+    ModelSpec spec = read_model_spec(io::HfFolder::open(folder).config(), folder + "/config.json");
+    for (MtpSpec& mtp : spec.mtp) mtp.is_trained = true;
+    std::map<std::string, int64_t> whole, counted, held;
+    for (const ParameterInfo& info : list_parameters(spec))
+      for (const HfPart& part : info.parts)
+        whole[part.name] =
+            std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>());
+    std::vector<std::vector<ParameterInfo>> stages;
+    for (const auto& chunks : list_stages(spec, {.num_ranks = 2}))
+      stages.push_back(list_parameters(spec, chunks));
+    for (const auto& infos : make_layout(stages, dist::GridShape(2, {.pp = 2})).ranks) {
+      for (const ParameterInfo& info : *infos) {
+        for (const ElementRun& run : list_runs(info)) {
+          const HfPart& part = info.parts[run.part];
+          counted[part.name] += part.is_counted ? run.size : 0;
+          held[part.name] += run.size;
+        }
+      }
+    }
+    EXPECT_EQ(counted, whole) << name;
+    whole["model.embed_tokens.weight"] *= holds_embedding_copy(spec, last_stage(spec)) ? 2 : 1;
+    EXPECT_EQ(held, whole) << name;
+  }
 }
 
 }  // namespace

@@ -112,6 +112,20 @@ TEST_P(Elementwise, RowsGatherAndScatter) {
   });
 }
 
+TEST_P(Elementwise, ElementsGather) {
+  const Array x = Array::random({2, 3}, 1), ids = Array::integers({7, 11, 13, 17, 19, 23});
+  const Array indices = Array::integers({5, 0, 5, 2});
+  Array y({4, 1});
+  const Array gathered = Array::integers({0, 0, 0, 0});
+  gather_elements(ctx_, y, x, indices);
+  gather_elements(ctx_, gathered, ids, indices);
+  for (int64_t i = 0; i < 4; ++i) {
+    const int32_t from = indices.view().i32()[i];
+    EXPECT_EQ(y[i], x[from]) << i;
+    EXPECT_EQ(gathered.view().i32()[i], ids.view().i32()[from]) << i;
+  }
+}
+
 TEST_P(Elementwise, EmbeddingAndItsTranspose) {
   const Array table = Array::random({10, 33}, 1), tokens = Array::integers({3, 9, 3, 0, 3});
   Array y({5, 33}), dtable({10, 33});

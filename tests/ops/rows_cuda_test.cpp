@@ -191,6 +191,16 @@ TEST_F(ElementwiseCuda, RowsGatherAndScatter) {
   }
 }
 
+TEST_F(ElementwiseCuda, ElementsGather) {
+  std::vector<int32_t> places;
+  for (int32_t i = 0; i < 5000; ++i) places.push_back(i * 1237 % 700);
+  const Array x = Array::random({700}, 1), indices = Array::integers(places), y({5000});
+  gather_elements(cpu_context(), y, x, indices);
+  const OnDevice ex = as_is(x), ei(indices), ey = as_is(Array({5000}));
+  run_op([&](const Context& s) { gather_elements(s, ey, ex, ei); });
+  EXPECT_TRUE(same_bits(ey.back(), y));
+}
+
 // dtable is added to in ascending t, as on the CPU: the same bits.
 TEST_F(ElementwiseCuda, EmbeddingAndItsTranspose) {
   for (const int64_t width : {33, 256})

@@ -99,7 +99,10 @@ TEST(ExpertGrids, CrossOtherAxes) {
       run.sizes = grid.sizes;
       run.options.max_tokens_per_gpu /= grid.sizes.cp;
       const GridResult one = run_on_grid(alone, samples);
-      expect_same_training(run_on_grid(run, samples), one);
+      const GridResult many = run_on_grid(run, samples);
+      expect_same_training(many, one);
+      for (const RouterLoad& load : many.steps[0].routers)
+        EXPECT_EQ(load.has_losses, grid.sizes.cp == 1);
       run.planned_share = 0;
       expect_same_training(run_on_grid(run, samples), one);
     }

@@ -32,6 +32,12 @@ GridRun pipeline_run(const std::string& folder, int world_size, int stages,
 // The splits of four layers that keep a layer beside the one whose keys it shares.
 int most_stages(const std::string& family) { return family == "glm_moe_dsa" ? 2 : 4; }
 
+std::vector<float> table_before(const std::string& folder) {
+  GridRun run = pipeline_run(folder, 1, 1);
+  run.num_steps = 0;
+  return run_on_grid(run, mixed_samples(1, 1, 320)).weights.at("model.embed_tokens.weight");
+}
+
 class PipelineFamily : public testing::TestWithParam<std::string> {};
 
 TEST_P(PipelineFamily, StagesTrainAsOneRank) {
@@ -40,7 +46,14 @@ TEST_P(PipelineFamily, StagesTrainAsOneRank) {
   const GridResult one = run_on_grid(pipeline_run(folder, 1, 1), samples);
   for (int stages = 2; stages <= most_stages(GetParam()); stages *= 2) {
     SCOPED_TRACE(stages);
-    expect_same_training(run_on_grid(pipeline_run(folder, stages, stages), samples), one);
+    const GridResult staged = run_on_grid(pipeline_run(folder, stages, stages), samples);
+    expect_same_training(staged, one);
+    // Every stage adds up its microbatches in the order of one rank; ends that are tied, each its
+    // own first.
+    for (const auto& [name, values] : one.gradients) {
+      if (GetParam() == "qwen2" && name == "model.embed_tokens.weight") continue;
+      EXPECT_EQ(first_difference(staged.gradients.at(name), values), "") << name;
+    }
   }
   SCOPED_TRACE("two replicas");
   expect_same_training(run_on_grid(pipeline_run(folder, 4, 2), samples),
@@ -114,6 +127,49 @@ TEST(Pipeline, TiedEmbeddingsAreOneParameter) {
     ASSERT_EQ(std::ssize(many.embeddings), world_size);
     for (const auto& table : many.embeddings)
       EXPECT_EQ(first_difference(table, many.embeddings[0]), "");
+  }
+}
+
+// The last stage reads embeddings of tokens in its copy of the table.
+TEST(Pipeline, MtpLayersTrainOnTheLastStage) {
+  const std::vector<Sample> samples = mixed_samples(7, 19, 320);
+  for (const std::string family : {"glm4_moe", "deepseek_v3", "glm_moe_dsa"}) {
+    SCOPED_TRACE(family);
+    GridRun run = pipeline_run(oracle_model(family), 1, 1);
+    run.options.mtp_num_layers = 1;
+    run.options.enable_mtp_training = true;
+    const GridResult one = run_on_grid(run, samples);
+    ASSERT_EQ(one.steps[0].mtp_losses.size(), 1u);
+    EXPECT_GT(one.steps[0].mtp_losses[0], 0);
+    run.world_size = run.sizes.pp = 2;
+    const GridResult two = run_on_grid(run, samples);
+    expect_same_training(two, one);
+    ASSERT_EQ(two.embeddings.size(), 2u);
+    EXPECT_EQ(first_difference(two.embeddings[0], two.embeddings[1]), "");
+    EXPECT_NE(first_difference(two.embeddings[0], table_before(oracle_model(family))), "");
+  }
+}
+
+// Loads of experts are those of all stages, and a bias moves on the stage that has its layer.
+TEST(Pipeline, RoutersAreBalancedOnTheirStages) {
+  const std::vector<Sample> samples = mixed_samples(7, 20, 320);
+  for (const std::string family : {"glm4_moe", "deepseek_v3"}) {
+    GridRun run = pipeline_run(oracle_model(family), 1, 1);
+    run.options.moe_router_bias_update_rate = 0.01;
+    run.options.moe_aux_loss_coeff = 0.1;
+    run.options.moe_z_loss_coeff = 0.01;
+    const GridResult one = run_on_grid(run, samples);
+    run.world_size = run.sizes.pp = 4;
+    const GridResult four = run_on_grid(run, samples);
+    expect_same_training(four, one);
+    int biases = 0;
+    for (const auto& [name, values] : one.weights) {
+      if (!name.ends_with("e_score_correction_bias")) continue;
+      EXPECT_EQ(first_difference(four.weights.at(name), values), "") << name;
+      ++biases;
+    }
+    EXPECT_GE(biases, 3);
+    EXPECT_EQ(one.steps[0].routers.size(), 3u);
   }
 }
 

@@ -20,8 +20,8 @@ struct PipelineSplit {
 
 // The stages of each rank, [rank][chunk]: stage s of all is chunk s / num_ranks of rank
 // s % num_ranks. Throws Error(kUsage) with the equation and a split that would do if the layers do
-// not divide, or with the layers at which stages may begin if one began at a layer that shares the
-// keys that an earlier layer selects.
+// not divide, or with the splits that would if a stage began at a layer that shares the keys that
+// an earlier layer selects.
 std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec, const PipelineSplit& split);
 
 // Whether a stage without the embedding holds a copy of its table all the same: as the head of tied

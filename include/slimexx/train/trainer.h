@@ -144,6 +144,8 @@ class Trainer {
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
                               std::span<const int64_t> indices) const;
+  std::vector<model::KeepPlan> choose_keeps(std::span<const Sample> samples,
+                                            const Assignment& assignment) const;
   int64_t most_ep_rows(int64_t num_tokens) const;
   void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
   void reserve_for_scoring(const ScoringWork& work, const Assignment& assignment, size_t num_slots);
