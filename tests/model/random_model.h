@@ -117,11 +117,12 @@ struct RandomModel {
   Decoder decoder;
   ModelParameters weights;
 
-  RandomModel(const ModelSpec& spec_in, tensor::Device device_in, bool with_gradients)
+  RandomModel(const ModelSpec& spec_in, tensor::Device device_in, bool with_gradients,
+              int64_t leaves = 1)
       : spec(spec_in),
         device(device_in),
         store(spec, device, with_gradients),
-        decoder(spec, device, spec.max_positions) {
+        decoder(spec, device, spec.max_positions, whole_model(spec), {}, leaves) {
     init_random_weights(store, spec, 5);
     PhiloxStream random(17, 4);
     for (const ParameterInfo& info : store.infos()) {

@@ -128,6 +128,26 @@ TEST_P(EngineEquality, TrainingComputesTheSameBits) {
   }
 }
 
+// N6 and N9: one rank computes the sums of two tensor-parallel ones, in generation as in training.
+TEST_P(EngineEquality, LeavesAreTheSameBitsInTraining) {
+  if (!device().is_cpu()) GTEST_SKIP() << "sampling from leaves runs on the CPU";
+  model::ModelSpec even = GetParam().spec;
+  even.vocab_size += even.vocab_size % 2;
+  RandomModel two_leaves(even, device(), false, 2), plain(even, device(), false);
+  Engine engine(two_leaves.decoder, two_leaves.weights, device(), roomy(), nullptr, 0);
+  std::vector<Request> requests;
+  for (const Request& request : requests_)
+    if (request.sampling.temperature == 0.7f) requests.push_back(request);
+  const std::vector<Completion> completions = generate_all(engine, requests);
+  std::vector<float> reported;
+  for (const Completion& completion : completions)
+    reported.insert(reported.end(), completion.log_probs.begin(), completion.log_probs.end());
+  const PackedSamples packed = pack(requests, completions);
+  ASSERT_GT(reported.size(), 100u);
+  EXPECT_EQ(training_log_probs(two_leaves, packed, 0.7f), reported);
+  EXPECT_NE(training_log_probs(plain, packed, 0.7f), reported);  // else leaves were not there
+}
+
 // On a device decode steps are recorded for some batch sizes; others are padded to those.
 TEST_P(EngineEquality, RecordedStepsOfPaddedBatchesChangeNothing) {
   std::vector<Request> requests;

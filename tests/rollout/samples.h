@@ -83,8 +83,8 @@ inline std::vector<float> training_log_probs(const RandomModel& own, const Packe
     const tensor::Tensor x = own.decoder.forward(ctx, own.weights, batch, &tape);
     model::HeadOptions options{.temperature = temperature};
     options.max_logits_bytes = 7 * own.spec.vocab_size * 4;  // several chunks, where there are any
-    model::head_forward(ctx, own.spec.head(), own.weights.head, x, {rows, targets}, options, out,
-                        {}, nullptr);
+    model::head_forward(ctx, own.decoder.local_spec().head(), own.weights.head, x, {rows, targets},
+                        options, out, {}, nullptr);
     tensor::download(ctx.stream, log_probs.data(), out);
   };
   tensor::Arena plan = tensor::Arena::for_planning(own.device, "test");
