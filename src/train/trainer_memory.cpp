@@ -84,9 +84,6 @@ int64_t default_max_logits_bytes(tensor::Device device) {
 void Trainer::borrow_memory(Tensor memory) {
   arena_.borrow(memory);
   is_planned_ = true;
-  double least[1] = {-static_cast<double>(arena_.capacity_bytes())};
-  dist::all_reduce_max(host_, least);
-  planned_bytes_ = static_cast<int64_t>(-least[0]);
 }
 
 void Trainer::limit_logits(int64_t max_logits_bytes) {
@@ -210,7 +207,9 @@ std::optional<model::KeepPlan> Trainer::fixed_keep() const {
   return std::nullopt;
 }
 
-int64_t Trainer::slot_capacity() const { return share_of_slots(planned_bytes_, num_slots_); }
+int64_t Trainer::slot_capacity() const {
+  return share_of_slots(arena_.capacity_bytes(), num_slots_);
+}
 
 void Trainer::check_fits(int64_t bytes, int64_t capacity, int64_t num_tokens,
                          size_t num_samples) const {
@@ -287,7 +286,7 @@ void Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& ass
                         shape(work.chunks.size()), device_, groups_,
                         most_ep_rows(count_tokens(work.samples, indices)));
     if (is_planned_)
-      check_fits(needed, share_of_slots(planned_bytes_, num_slots),
+      check_fits(needed, share_of_slots(arena_.capacity_bytes(), num_slots),
                  count_tokens(work.samples, indices), indices.size());
     bytes = std::max(bytes, needed);
   }

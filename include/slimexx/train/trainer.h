@@ -110,9 +110,7 @@ class Trainer {
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
   // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
-  // Without this call the arena grows with the microbatches, and auto keeps everything. Collective:
-  // all ranks keep what fits in the least that any of them has, since backward calls collectives
-  // where it computes again.
+  // Without this call the arena grows with the microbatches, and auto keeps everything.
   void borrow_memory(tensor::Tensor memory);
   // Replaces what the options say. Another limit changes how many rows of logits make one chunk,
   // and with that the last bits of the head's gradient.
@@ -177,7 +175,6 @@ class Trainer {
   std::unique_ptr<dist::Collective> embedding_ranks_;
   tensor::Tensor embedding_, embedding_gradient_;  // of these
   bool is_planned_ = false;                        // the arena's size is final
-  int64_t planned_bytes_ = 0;                      // the least of all ranks
   model::KeepPlan keep_ = {};
   int64_t most_tokens_ = 0;  // of the microbatches of all ranks, in the last step or scoring
   const int64_t num_trained_mtp_;
