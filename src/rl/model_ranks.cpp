@@ -40,6 +40,7 @@ std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpe
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks) {
   if (ranks == nullptr)
     return model::make_layout({model::list_parameters(spec)}, dist::GridShape(1, {}));
+  model::narrow(spec, ranks->grid.sizes());  // names the key of config.json that does not divide
   std::vector<std::vector<model::ParameterInfo>> stages;
   for (const auto& chunks : model::list_stages(spec, ranks->split))
     stages.push_back(model::list_parameters(spec, chunks));

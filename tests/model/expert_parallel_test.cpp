@@ -24,13 +24,13 @@ std::vector<float> random_values(int64_t count, float scale, uint64_t seed) {
 }
 
 // The block's parameters, or their gradients.
-struct Values {
+struct ExpertValues {
   std::vector<float> router, bias, gate_up, down, shared_up, shared_down;
 };
 
 struct Problem {
   MoeMlpSpec spec;
-  Values weights;
+  ExpertValues weights;
   std::vector<int64_t> num_tokens;  // by rank
   std::vector<float> x, dout;       // [sum of num_tokens, H]
 };
@@ -56,13 +56,13 @@ Problem make_problem(const std::vector<int64_t>& num_tokens, const std::vector<s
   return p;
 }
 
-struct Outcome {
+struct ExpertOutcome {
   std::vector<float> down, dnormed;  // of all tokens
-  Values gradients;                  // summed over ranks
+  ExpertValues gradients;            // summed over ranks
   bool met_plan = false;             // a rank used every byte of the plan
 };
 
-MoeMlpParameters<Tensor> bind(const MoeMlpSpec& s, Values& v, int64_t first_expert) {
+MoeMlpParameters<Tensor> bind(const MoeMlpSpec& s, ExpertValues& v, int64_t first_expert) {
   const int64_t h = s.hidden_size, f = s.intermediate_size, local = s.num_local_experts();
   const auto view = [](std::vector<float>& values, std::initializer_list<int64_t> shape,
                        int64_t at = 0) {
@@ -101,14 +101,14 @@ void run_block(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPara
 
 // In an arena of the size that a plan for the largest of the ranks has.
 void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, std::mutex& mutex,
-              Outcome& outcome) {
+              ExpertOutcome& outcome) {
   const int rank = grid.groups().world.rank();
   const MoeMlpSpec spec = narrow(p.spec, grid.shape().sizes());
   const int64_t h = spec.hidden_size, own = p.num_tokens[static_cast<size_t>(rank)];
   const int64_t first =
       std::accumulate(p.num_tokens.begin(), p.num_tokens.begin() + rank, int64_t{0});
   const int64_t first_expert = grid.groups().ep.rank() * spec.num_local_experts();
-  Values weights = p.weights, gradients = p.weights;
+  ExpertValues weights = p.weights, gradients = p.weights;
   for (auto* v : {&gradients.router, &gradients.bias, &gradients.gate_up, &gradients.down,
                   &gradients.shared_up, &gradients.shared_down})
     std::ranges::fill(*v, 0.0f);
@@ -133,19 +133,19 @@ void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, 
   const std::lock_guard lock(mutex);
   std::ranges::copy(down, outcome.down.begin() + first * h);
   std::ranges::copy(dnormed, outcome.dnormed.begin() + first * h);
-  const auto add = [&](std::vector<float> Values::*field) {
+  const auto add = [&](std::vector<float> ExpertValues::*field) {
     auto& sum = outcome.gradients.*field;
     sum.resize((gradients.*field).size());
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += (gradients.*field)[i];
   };
-  for (auto field :
-       {&Values::router, &Values::gate_up, &Values::down, &Values::shared_up, &Values::shared_down})
+  for (auto field : {&ExpertValues::router, &ExpertValues::gate_up, &ExpertValues::down,
+                     &ExpertValues::shared_up, &ExpertValues::shared_down})
     add(field);
   outcome.met_plan |= arena.high_water_bytes() == plan.high_water_bytes();
 }
 
-Outcome run(const Problem& p, int ep, LayerKeep level) {
-  Outcome outcome;
+ExpertOutcome run(const Problem& p, int ep, LayerKeep level) {
+  ExpertOutcome outcome;
   outcome.down.resize(p.x.size());
   outcome.dnormed.resize(p.x.size());
   std::mutex mutex;
@@ -159,22 +159,22 @@ Outcome run(const Problem& p, int ep, LayerKeep level) {
 void expect_one_ranks_results(const Problem& p, int ep) {
   Problem alone = p;
   alone.num_tokens = {std::accumulate(p.num_tokens.begin(), p.num_tokens.end(), int64_t{0})};
-  const Outcome expected = run(alone, 1, LayerKeep::kAll);
+  const ExpertOutcome expected = run(alone, 1, LayerKeep::kAll);
   for (const LayerKeep level : {LayerKeep::kAll, LayerKeep::kInputs}) {
     SCOPED_TRACE("ep " + std::to_string(ep) + " of " + std::to_string(p.num_tokens.size()) +
                  " ranks, level " + std::to_string(static_cast<int>(level)));
-    const Outcome actual = run(p, ep, level);
+    const ExpertOutcome actual = run(p, ep, level);
     EXPECT_EQ(first_difference(actual.down, expected.down), "") << "down";
     EXPECT_EQ(first_difference(actual.dnormed, expected.dnormed), "") << "dnormed";
-    const auto near = [&](std::vector<float> Values::*field, const char* name) {
+    const auto near = [&](std::vector<float> ExpertValues::*field, const char* name) {
       EXPECT_LT(relative_distance(actual.gradients.*field, expected.gradients.*field), kRounding)
           << "gradient of " << name;
     };
-    near(&Values::router, "router");
-    near(&Values::gate_up, "gate_up");
-    near(&Values::down, "down");
-    near(&Values::shared_up, "shared gate_up");
-    near(&Values::shared_down, "shared down");
+    near(&ExpertValues::router, "router");
+    near(&ExpertValues::gate_up, "gate_up");
+    near(&ExpertValues::down, "down");
+    near(&ExpertValues::shared_up, "shared gate_up");
+    near(&ExpertValues::shared_down, "shared down");
   }
 }
 

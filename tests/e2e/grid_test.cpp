@@ -1,0 +1,103 @@
+// Whole GRPO runs on grids, with ranks as threads: generation and training agree to the bit, a run
+// goes on on another grid, and what does not divide is refused by name.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "e2e/small_run.h"
+#include "e2e/tensor_files.h"
+
+namespace slimexx::e2e {
+namespace {
+
+struct Grid {
+  std::string name;
+  std::string model;
+  int ranks = 1;
+  std::vector<std::string> sizes;
+};
+void PrintTo(const Grid& grid, std::ostream* out) { *out << grid.name; }
+
+std::vector<std::string> sizes_of(int tp, int cp, int pp, int ep) {
+  return {"parallel.tensor_model_parallel_size=" + std::to_string(tp),
+          "parallel.context_parallel_size=" + std::to_string(cp),
+          "parallel.pipeline_model_parallel_size=" + std::to_string(pp),
+          "parallel.expert_model_parallel_size=" + std::to_string(ep),
+          "parallel.expert_tensor_parallel_size=1"};
+}
+
+class GridTrain : public testing::TestWithParam<Grid> {
+ protected:
+  void SetUp() override {
+    make_checkpoint(folder_, GetParam().model);
+    make_prompts(folder_);
+  }
+  Finished train(const std::string& name, int ranks, std::vector<std::string> settings,
+                 const std::vector<std::string>& flags = {}) const {
+    settings.push_back("checkpoint.save_interval=1");
+    settings.push_back("debug.check_weight_hash=true");
+    settings.push_back("checkpoint.save_hf=" + (folder_ / (name + "/hf")));
+    std::vector<std::string> all = train_arguments(folder_, folder_ / name, settings);
+    all.push_back("--thread-ranks=" + std::to_string(ranks));
+    all.insert(all.end(), flags.begin(), flags.end());
+    return run_slimexx(0, all);
+  }
+  std::string exported(const std::string& name) const {
+    return read_bytes(folder_ / (name + "/hf/model.safetensors"));
+  }
+  const Folder folder_;
+};
+
+// A run fails where a log-prob of training is not that of generation, or an engine's weights are
+// not the trainer's.
+TEST_P(GridTrain, IsExactAndGoesOnOnAnotherGrid) {
+  const Grid& grid = GetParam();
+  const Finished first = train("grid", grid.ranks, grid.sizes);
+  ASSERT_EQ(first.status, 0) << first.text();
+  const Json row = read_rows(folder_ / "grid/metrics.jsonl").back();
+  EXPECT_EQ(number(row, "train/mismatch_tokens"), 0);
+  EXPECT_GT(number(row, "train/grad_norm"), 0);
+  const std::string saved = exported("grid");
+  // Nothing is left to do but the export, which is then that of the state which was loaded.
+  const Finished second = train("grid", 1, {}, {"--resume"});
+  ASSERT_EQ(second.status, 0) << second.text();
+  EXPECT_TRUE(exported("grid") == saved);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Grids, GridTrain,
+    testing::Values(Grid{"qwen3_tp2_cp2_pp2", "oracle/qwen3", 8, sizes_of(2, 2, 2, 1)},
+                    Grid{"glm4_moe_tp2_pp2_ep4", "oracle/glm4_moe", 8, sizes_of(2, 1, 2, 4)},
+                    Grid{"glm4_moe_lite_pp2_ep2", "oracle/glm4_moe_lite", 4, sizes_of(1, 1, 2, 2)},
+                    Grid{"deepseek_v3_tp2_ep4", "oracle/deepseek_v3", 4, sizes_of(2, 1, 1, 4)},
+                    Grid{"glm_moe_dsa_tp2_cp2_ep4", "oracle/glm_moe_dsa", 4, sizes_of(2, 2, 1, 4)}),
+    [](const auto& instance) { return instance.param.name; });
+
+TEST(GridSettings, ThatTheModelDoesNotDivideByAreRefusedByName) {
+  const Folder folder;
+  make_checkpoint(folder, "oracle/glm4_moe");
+  make_prompts(folder);
+  const struct {
+    int ranks;
+    std::vector<std::string> sizes;
+    std::vector<std::string> has;
+  } cases[] = {
+      {3, sizes_of(3, 1, 1, 1), {"num_attention_heads 8", "tensor_model_parallel_size 3"}},
+      {3, sizes_of(1, 1, 3, 1), {"4 layers do not divide by 3 pipeline stages"}},
+      {3,
+       sizes_of(1, 1, 1, 3),
+       {"8 experts do not divide by 3 ranks", "expert_model_parallel_size"}},
+      {4, sizes_of(2, 1, 3, 1), {"4 ranks do not divide by tp 2 x cp 1 x pp 3 = 6"}},
+      {2, {"parallel.tensor_model_parallel_size=2"}, {"parallel.expert_tensor_parallel_size"}}};
+  for (const auto& c : cases) {
+    std::vector<std::string> all = train_arguments(folder, folder / "run", c.sizes);
+    all.push_back("--thread-ranks=" + std::to_string(c.ranks));
+    const Finished f = run_slimexx(0, all);
+    EXPECT_EQ(f.status, 2) << f.text();
+    for (const std::string& text : c.has)
+      EXPECT_NE(f.text().find(text), std::string::npos) << text << " in\n" << f.text();
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::e2e
