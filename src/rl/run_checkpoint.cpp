@@ -92,7 +92,7 @@ struct CheckpointWriter::Snapshot {
     for (const auto& info : store.infos()) {
       if (&store.group_of(info) != group.parameters) continue;
       for (const auto& part : info.parts)
-        if (listed.emplace(section, part.name).second)
+        if (part.is_counted && listed.emplace(section, part.name).second)
           tensors.push_back({section, part.name, values.dtype, part.shape});
       for (const Overlap& o : list_overlaps(info, group.pieces))
         model::add_checkpoint_pieces(

@@ -243,6 +243,7 @@ void restore_training(const io::Checkpoint& checkpoint, TrainerSide& trainer_sid
   const Json& state = checkpoint.state();
   const std::string where = checkpoint.directory() + "/manifest.json";
   load_training_state(checkpoint, *trainer_side.policy.store, trainer_side.trainer->optimizer());
+  trainer_side.trainer->publish_embedding();
   progress.next_rollout = io::read_counter(state, "next_rollout", where);
   progress.optimizer_steps = io::read_counter(state, "optimizer_steps", where);
   progress.skipped_steps = io::read_counter(state, "skipped_steps", where);
@@ -283,6 +284,7 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
             "start from its weights by model.load", path);
     model::load_checkpoint_weights(*trainer_side.policy.store, checkpoint);
     trainer_side.trainer->optimizer().take_master();
+    trainer_side.trainer->publish_embedding();
     if (session.is_root()) log_info("the weights are those of {}", path);
   }
 }

@@ -285,11 +285,14 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
   optimizer_.step(context(), learning_rate, result.gradient_norm);
-  // The copy's own sums may be added in another order.
-  if (embedding_ranks_ != nullptr) embedding_ranks_->broadcast(context().stream, embedding_, 0);
+  publish_embedding();  // the copy's own sums may be added in another order
   for (const StageChunk& chunk : chunks_)
     routers_->move_biases(context(), chunk.decoder.stage(), chunk.weights);
   return result;
+}
+
+void Trainer::publish_embedding() {
+  if (embedding_ranks_ != nullptr) embedding_ranks_->broadcast(context().stream, embedding_, 0);
 }
 
 void Trainer::gather_gradients() { optimizer_.gather_gradients(context()); }

@@ -73,6 +73,32 @@ INSTANTIATE_TEST_SUITE_P(
                     Grid{"glm_moe_dsa_tp2_cp2_ep4", "oracle/glm_moe_dsa", 4, sizes_of(2, 2, 1, 4)}),
     [](const auto& instance) { return instance.param.name; });
 
+// MTP layers read the embedding, of which their stage has a copy.
+TEST(GridResume, OfMtpLayersOnTheirOwnStageGoesOnToTheByte) {
+  const Folder folder;
+  make_checkpoint(folder, "oracle/glm4_moe");
+  make_prompts(folder);
+  const auto run = [&](const std::string& name, int rollouts, bool resumes) {
+    std::vector<std::string> settings = sizes_of(1, 1, 2, 2);
+    for (const char* setting : {"checkpoint.save_interval=1", "train.enable_mtp_training=true",
+                                "train.mtp_num_layers=1", "train.mtp_loss_scaling_factor=1"})
+      settings.push_back(setting);
+    settings.push_back("rollout.num_rollout=" + std::to_string(rollouts));
+    settings.push_back("checkpoint.save_hf=" + (folder / (name + "/hf")));
+    std::vector<std::string> all = train_arguments(folder, folder / name, settings);
+    all.push_back("--thread-ranks=4");
+    if (resumes) all.push_back("--resume");
+    const Finished f = run_slimexx(0, all);
+    ASSERT_EQ(f.status, 0) << f.text();
+  };
+  run("whole", 3, false);
+  run("halted", 2, false);
+  const std::string whole = read_bytes(folder / "whole/hf/model.safetensors");
+  ASSERT_FALSE(read_bytes(folder / "halted/hf/model.safetensors") == whole);
+  run("halted", 3, true);
+  EXPECT_TRUE(read_bytes(folder / "halted/hf/model.safetensors") == whole);
+}
+
 TEST(GridSettings, ThatTheModelDoesNotDivideByAreRefusedByName) {
   const Folder folder;
   make_checkpoint(folder, "oracle/glm4_moe");

@@ -95,6 +95,9 @@ class Trainer {
   // 2-norm of the policy's weights. Between steps, behind at least one. Collective.
   double weight_norm() { return optimizer_.weight_norm(context()); }
   ShardedAdamW& optimizer() { return optimizer_; }
+  // The last stage's copy of the embedding gets the first stage's weights, as behind every step;
+  // for weights that were loaded. Collective.
+  void publish_embedding();
   // All gradients become zero, between parameters too: the norm is taken over the whole buffer.
   void clear_gradients();
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.

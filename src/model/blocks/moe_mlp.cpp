@@ -126,10 +126,12 @@ void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const Batch& 
   const Tensor logits = gather_tp_rows(ctx, batch, tape.logits);
   const Tensor ids = gather_tp_rows(ctx, batch, tape.ids);
   const Tensor all = gather_tp_rows(ctx, batch, dlogits);
-  // Allocated on every rank, as tp ranks plan alike.
-  const Tensor unused = ctx.arena.allocate(DType::kI64, {balance.sums.dim(0)});
-  ops::fill_zero(ctx, unused);
-  const Tensor sums = ctx.groups.tp.rank() == 0 ? balance.sums : unused;
+  Tensor sums = balance.sums;
+  if (ctx.groups.tp.size() > 1) {  // allocated on every rank, as tp ranks plan alike
+    const Tensor unused = ctx.arena.allocate(DType::kI64, {balance.sums.dim(0)});
+    ops::fill_zero(ctx, unused);
+    if (ctx.groups.tp.rank() > 0) sums = unused;
+  }
   const Tensor counts =
       ctx.arena.allocate(DType::kI32, {balance.sequences.count(), spec.router.num_experts});
   ops::balance_router(ctx, all, sums, counts, ids, logits, balance.sequences, spec.router,
