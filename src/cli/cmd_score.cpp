@@ -10,6 +10,7 @@
 
 #include "cli/result_lines.h"
 #include "cli/run_flags.h"
+#include "cli/thread_ranks.h"
 #include "cli/token_rows.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
@@ -26,6 +27,8 @@ constexpr int64_t kForwardTokens = 4096;
 struct ScoreFlags {
   std::string hf_checkpoint, input, output, device;
   double temperature = 1.0;
+  dist::GridSizes grid = {};
+  int thread_ranks = 0;
 };
 
 // A whole sequence: all but its first token are the response.
@@ -40,25 +43,32 @@ class Scoring {
  public:
   Scoring(const ScoreFlags& flags, Session& session)
       : session_(session),
-        device_(rl::select_device(flags.device, session_.world.local_rank())),
-        model_(rl::load_model(flags.hf_checkpoint, device_, false)),
+        device_(rl::select_device(session_.world.are_threads() ? "cpu" : flags.device,
+                                  session_.world.local_rank())),
+        ranks_(rl::make_model_ranks(session_.world, flags.grid)),
+        grid_(session_.world.ranks(), flags.grid, device_),
+        model_(rl::load_model(flags.hf_checkpoint, device_, false, false, &ranks_)),
         input_path_(flags.input),
         input_(flags.input),
         temperature_(static_cast<float>(flags.temperature)),
-        output_(flags.output, session.is_root()) {}
+        output_(flags.output, session.is_root()) {
+    rl::check_grid_device(flags.grid, device_);
+  }
 
-  // Every rank reads the file and scores every size()-th pack of it.
+  // Every rank reads the file, and replica r scores every dp-th pack of it: the packs of a round
+  // one each, empty ones too, since ranks may exchange rows of experts. Reporters of later replicas
+  // have higher ranks, so lines come in the order of the packs.
   void run() {
+    const dist::Collective& dp = grid_.groups().dp;
     while (true) {
       std::vector<Samples> packs;
-      while (std::ssize(packs) < session_.world.size()) {
-        Samples pack = next_pack();
-        if (pack.empty()) break;
-        packs.push_back(std::move(pack));
+      while (std::ssize(packs) < dp.size()) {
+        packs.push_back(next_pack());
+        if (packs.back().empty()) break;
       }
-      if (packs.empty()) break;
-      const auto rank = static_cast<size_t>(session_.world.rank());
-      const std::string mine = rank < packs.size() ? score(packs[rank]) : "";
+      if (packs[0].empty()) break;
+      packs.resize(static_cast<size_t>(dp.size()));
+      const std::string mine = score(packs, static_cast<size_t>(dp.rank()));
       for (const auto& text : dist::all_gather_bytes(session_.world.ranks(), mine)) write(text);
     }
     require_rows(output_.num_lines(), input_path_);
@@ -84,17 +94,27 @@ class Scoring {
   }
 
   // Lines of JSON. The rotary tables grow with the longest sequence seen.
-  std::string score(const Samples& pack) {
-    int64_t longest = 0;
-    for (const auto& s : pack) longest = std::max<int64_t>(longest, std::ssize(s.tokens));
-    if (!decoder_ || decoder_->max_positions() < longest) {
+  std::string score(const std::vector<Samples>& packs, size_t own) {
+    int64_t longest = 1, most_tokens = 0;
+    for (const Samples& pack : packs) {
+      int64_t num_tokens = 0;
+      for (const auto& s : pack) {
+        longest = std::max<int64_t>(longest, std::ssize(s.tokens));
+        num_tokens += std::ssize(s.tokens);
+      }
+      most_tokens = std::max(most_tokens, num_tokens);
+    }
+    if (decoders_.empty() || decoders_[0]->max_positions() < longest) {
       scorer_.reset();
-      decoder_ = std::make_unique<model::Decoder>(model_.spec, device_,
-                                                  std::min(model_.spec.max_positions, 2 * longest));
-      scorer_ = std::make_unique<train::Scorer>(*decoder_, *model_.store, temperature_, device_);
+      decoders_ = rl::make_decoders(model_.spec, ranks_, device_,
+                                    std::min(model_.spec.max_positions, 2 * longest));
+      std::vector<const model::Decoder*> chunks;
+      for (const auto& decoder : decoders_) chunks.push_back(decoder.get());
+      scorer_ = std::make_unique<train::Scorer>(train::StageDecoders(chunks), *model_.store,
+                                                temperature_, device_, grid_.groups());
     }
     std::string lines;
-    for (const train::TokenScores& scores : scorer_->score(pack)) {
+    for (const train::TokenScores& scores : scorer_->score(packs[own], most_tokens)) {
       lines += "{\"logprobs\":";
       append_floats(lines, scores.log_probs);
       lines += ",\"entropy\":";
@@ -114,13 +134,15 @@ class Scoring {
 
   Session& session_;
   tensor::Device device_;
+  rl::ModelRanks ranks_;
+  dist::ProcessGrid grid_;
   rl::LoadedModel model_;
   std::string input_path_;
   io::LineReader input_;
   float temperature_;
   ResultLines output_;
   std::vector<int32_t> pending_;  // read, and not in a pack yet
-  std::unique_ptr<model::Decoder> decoder_;
+  std::vector<std::unique_ptr<model::Decoder>> decoders_;
   std::unique_ptr<train::Scorer> scorer_;
 };
 
@@ -146,12 +168,25 @@ VerbBody declare_score(CLI::App& app) {
       ->type_name("FILE");
   app.add_option("--temperature", flags->temperature, "Divides the logits (default 1)")
       ->type_name("NUMBER");
+  const auto add_size = [&](const char* name, int& size, const char* doc) {
+    app.add_option(name, size, doc)->type_name("N")->check(CLI::Range(1, 1 << 20));
+  };
+  add_size("--tensor-model-parallel-size", flags->grid.tp, "Ranks that split heads and columns");
+  add_size("--pipeline-model-parallel-size", flags->grid.pp, "Pipeline stages");
+  add_size("--context-parallel-size", flags->grid.cp, "Ranks that split a sequence");
+  add_size("--expert-model-parallel-size", flags->grid.ep, "Ranks that split the experts");
+  add_thread_ranks_flag(app, flags->thread_ranks);
   add_device_flag(app, flags->device);
   app.footer(
       "Number t of a line belongs to token t + 1.\n\nExamples:\n"
       "  slimexx score --hf-checkpoint model/ --input tokens.jsonl --output scores.jsonl\n"
-      "  slimexx score --hf-checkpoint model/ --input tokens.jsonl.zst --temperature 0.8");
-  return [flags](Session& session) { run_score(*flags, session); };
+      "  slimexx score --hf-checkpoint model/ --input tokens.jsonl.zst --temperature 0.8\n"
+      "  mpirun -np 4 slimexx score --hf-checkpoint model/ --input tokens.jsonl \\\n"
+      "      --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2");
+  return [flags](Session& session) {
+    run_on_ranks(flags->thread_ranks, flags->device, session,
+                 [&](Session& own) { run_score(*flags, own); });
+  };
 }
 
 }  // namespace slimexx::cli

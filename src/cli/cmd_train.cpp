@@ -5,16 +5,14 @@
 #include <memory>
 #include <utility>
 
-#include "cli/failure.h"
 #include "cli/run_flags.h"
+#include "cli/thread_ranks.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
-#include "slimexx/base/thread_rank.h"
 #include "slimexx/config/config.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
-#include "slimexx/dist/thread_ranks.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/run_start.h"
@@ -30,7 +28,7 @@ struct TrainFlags {
   std::string config, resume, device;
   std::vector<std::string> settings;
   bool wants_resume = false, dry_run = false;
-  int thread_ranks = 0;  // 0: ranks are processes
+  int thread_ranks = 0;
 };
 
 // `run_dir` is for a configuration that names none.
@@ -122,31 +120,6 @@ void run_train(const TrainFlags& flags, Session& session) {
   rl::run_training(std::move(request), session.world);
 }
 
-// One of the ranks that are threads. It ends the process if it fails, as a process ends the others.
-void run_thread_rank(const TrainFlags& flags, const Session& session, dist::Collective& ranks) {
-  const ThreadRankScope scope(ranks.rank());
-  dist::World world(std::move(ranks));
-  set_log_rank(world.rank());
-  Session own{world, session.words};
-  try {
-    run_train(flags, own);
-  } catch (...) {
-    const Failure failure = describe_current_exception();
-    if (!failure.is_interrupt) report_failure(failure, &world);
-    throw;
-  }
-}
-
-void run_as_asked(const TrainFlags& flags, Session& session) {
-  if (flags.thread_ranks == 0) return run_train(flags, session);
-  if (session.world.size() > 1 || (!flags.device.empty() && flags.device != "cpu")) {
-    throw Error(ErrorCode::kUsage, "ranks that are threads are those of one process, on the CPU",
-                "leave out --thread-ranks, or mpirun and --device", "--thread-ranks");
-  }
-  dist::run_thread_ranks(flags.thread_ranks,
-                         [&](dist::Collective& ranks) { run_thread_rank(flags, session, ranks); });
-}
-
 }  // namespace
 
 VerbBody declare_train(CLI::App& app) {
@@ -162,11 +135,7 @@ VerbBody declare_train(CLI::App& app) {
           ->expected(0, 1);
   app.add_flag("--dry-run", flags->dry_run,
                "Build everything, print it, stop before the first rollout");
-  app.add_option("--thread-ranks", flags->thread_ranks,
-                 "Run N ranks as threads of this process, on the CPU: to try a large grid on a "
-                 "small machine")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+  add_thread_ranks_flag(app, flags->thread_ranks);
   add_device_flag(app, flags->device);
   app.footer(
       "Examples:\n"
@@ -180,7 +149,10 @@ VerbBody declare_train(CLI::App& app) {
       "run is never written over.");
   // The body runs when `app` and its options are gone: what they know is taken over as they parse.
   app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
-  return [flags](Session& session) { run_as_asked(*flags, session); };
+  return [flags](Session& session) {
+    run_on_ranks(flags->thread_ranks, flags->device, session,
+                 [&](Session& own) { run_train(*flags, own); });
+  };
 }
 
 }  // namespace slimexx::cli

@@ -83,15 +83,6 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
     refuse("moe_z_loss_coeff", options.moe_z_loss_coeff, "experts");
 }
 
-// Grids were run on the CPU alone.
-void check_grid_device(const Session& session) {
-  const dist::GridSizes& sizes = session.model_ranks.grid.sizes();
-  if (session.request.device.is_cpu() || (holds_all(sizes) && sizes.cp == 1)) return;
-  throw Error(ErrorCode::kUsage,
-              "tensor, pipeline, context and expert parallelism run on the CPU only, so far",
-              "use --device cpu, or data-parallel ranks alone: leave the sizes out", "parallel");
-}
-
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
   const int64_t trained_mtp = session.config.train.num_trained_mtp();
   trainer_side.policy =
@@ -384,7 +375,7 @@ int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_si
 TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
     : session(std::move(request), world) {
   const RunConfig& config = session.config;
-  check_grid_device(session);
+  check_grid_device(session.model_ranks.grid.sizes(), session.request.device);
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)

@@ -68,26 +68,41 @@ int64_t measure_scoring(const ScoringWork& work, int rank, const PipelineShape& 
   return plan.most_bytes();
 }
 
-Scorer::Scorer(const model::Decoder& decoder, const model::ParameterStore& store, float temperature,
-               tensor::Device device)
-    : decoder_(decoder),
-      weights_(model::bind_weights(store, decoder.spec())),
+Scorer::Scorer(const StageDecoders& decoders, const model::ParameterStore& store, float temperature,
+               tensor::Device device, const dist::Groups& groups)
+    : chunks_(bind_chunks(decoders, store, false)),
+      groups_(groups),
       head_options_{.temperature = temperature},
-      device_(device),
-      arena_(device, 0, "activations of one forward") {}
+      device_(device) {
+  check_stages(decoders, groups);
+}
 
-std::vector<TokenScores> Scorer::score(std::span<const Sample> samples) {
-  std::vector<std::vector<int64_t>> one(1, std::vector<int64_t>(samples.size()));
-  std::iota(one[0].begin(), one[0].end(), 0);
-  const StageChunk chunk{decoder_, weights_};
-  const ScoringWork work{{&chunk, 1}, head_options_, samples, one};
-  arena_.reserve(measure_scoring(work, 0, {}, device_, dist::groups_of_one()));
-  Slot slot{ops::compute_context(arena_)};
-  std::string bytes;
-  run_scoring(list_forward_operations(0, {}, 1), work, {&slot, 1}, bytes);
+Scorer::~Scorer() = default;
+
+std::vector<TokenScores> Scorer::score(std::span<const Sample> samples, int64_t most_tokens) {
+  const PipelineShape shape{.num_ranks = groups_.pp.size(), .num_chunks = chunks_.size()};
+  std::vector<std::vector<int64_t>> microbatches(
+      static_cast<size_t>(round_up_microbatches(shape, 1)));
+  microbatches[0].resize(samples.size());
+  std::iota(microbatches[0].begin(), microbatches[0].end(), 0);
+  const auto operations =
+      list_forward_operations(groups_.pp.rank(), shape, std::ssize(microbatches));
+  const ScoringWork work{chunks_, head_options_, samples, microbatches};
+  while (arenas_.size() < count_slots(operations))
+    arenas_.emplace_back(device_, 0, "activations of one forward");
+  const int64_t bytes = measure_scoring(work, groups_.pp.rank(), shape, device_, groups_,
+                                        most_tokens * groups_.ep.size());
+  std::vector<Slot> slots;
+  for (tensor::Arena& arena : arenas_) {
+    arena.reserve(bytes);
+    slots.push_back({ops::compute_context(arena, groups_)});
+  }
+  std::string scored;
+  run_scoring(operations, work, slots, scored);
+  if (!is_reporter(groups_)) return {};
   std::vector<TokenScores> scores(samples.size());
   size_t at = 0;
-  read_scores(bytes, at, samples, one[0], scores);
+  read_scores(scored, at, samples, microbatches[0], scores);
   return scores;
 }
 

@@ -28,11 +28,6 @@ bool reports_own_rows(const dist::Groups& groups) {
   return groups.tp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
 }
 
-// And the first cp rank.
-bool reports(const dist::Groups& groups) {
-  return reports_own_rows(groups) && groups.cp.rank() == 0;
-}
-
 void check_supported(const TrainOptions& options, const dist::Groups& groups) {
   if (groups.cp.size() == 1) return;
   if (options.moe_aux_loss_coeff == 0 && options.moe_z_loss_coeff == 0) return;
@@ -45,7 +40,7 @@ void check_supported(const TrainOptions& options, const dist::Groups& groups) {
 }
 
 std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& groups) {
-  int64_t own = reports(groups) ? groups.dp.rank() : -1;
+  int64_t own = is_reporter(groups) ? groups.dp.rank() : -1;
   std::vector<int64_t> all(static_cast<size_t>(host.size()));
   host.all_gather({}, Tensor(all.data(), DType::kI64, {}, {std::ssize(all)}),
                   Tensor(&own, DType::kI64, {}, {1}));
@@ -53,16 +48,6 @@ std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& grou
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] >= 0) reporters[static_cast<size_t>(all[rank])] = static_cast<int>(rank);
   return reporters;
-}
-
-// Stages in an order of their own would wait for each other for ever.
-void check_stages(const StageDecoders& decoders, const dist::Groups& groups) {
-  const int rank = groups.pp.rank(), last = groups.pp.size() - 1;
-  for (size_t chunk = 0; chunk < decoders.chunks.size(); ++chunk) {
-    const model::StageRange& stage = decoders.chunks[chunk]->stage();
-    SLX_CHECK_EQ(stage.has_embedding, rank == 0 && chunk == 0);
-    SLX_CHECK_EQ(stage.has_head, rank == last && chunk + 1 == decoders.chunks.size());
-  }
 }
 
 // Of the model's stages the first and the last, where the last one holds a copy of the embedding.
@@ -90,7 +75,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       policy_(policy),
       host_(host),
       groups_(groups),
-      is_reporter_(reports(groups)),
+      is_reporter_(is_reporter(groups)),
       reporters_(list_reporters(host, groups)),
       options_(options),
       head_options_{.temperature = temperature,

@@ -6,6 +6,7 @@
 
 #include "e2e/small_run.h"
 #include "e2e/tensor_files.h"
+#include "slimexx/base/file.h"
 
 namespace slimexx::e2e {
 namespace {
@@ -97,6 +98,40 @@ TEST(GridResume, OfMtpLayersOnTheirOwnStageGoesOnToTheByte) {
   ASSERT_FALSE(read_bytes(folder / "halted/hf/model.safetensors") == whole);
   run("halted", 3, true);
   EXPECT_TRUE(read_bytes(folder / "halted/hf/model.safetensors") == whole);
+}
+
+// As threads, and as processes where there is MPI.
+TEST(GridScore, HasTheLinesOfOneRank) {
+  const Folder folder;
+  make_checkpoint(folder, "oracle/glm4_moe");
+  std::string rows;
+  for (int row = 0; row < 9; ++row) {
+    rows += "{\"tokens\": [";
+    for (int t = 0; t < 3 + 11 * row; ++t)
+      rows += (t > 0 ? ", " : "") + std::to_string((row * 37 + t * t * 13) % 320);
+    rows += "]}\n";
+  }
+  write_file_atomic(folder / "tokens.jsonl", rows);
+  const auto score = [&](const std::string& name, int processes, std::vector<std::string> flags) {
+    std::vector<std::string> all = {"score",      "--hf-checkpoint",       folder / "model",
+                                    "--input",    folder / "tokens.jsonl", "--output",
+                                    folder / name};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Finished f = run_slimexx(processes, all);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return read_bytes(folder / name);
+  };
+  const std::string one = score("one", 0, {});
+  ASSERT_FALSE(one.empty());
+  const std::vector<std::string> stages = {"--pipeline-model-parallel-size=2",
+                                           "--expert-model-parallel-size=2"};
+  EXPECT_TRUE(score("threads", 0, {stages[0], stages[1], "--thread-ranks=4"}) == one);
+  EXPECT_TRUE(score("chunks", 0,
+                    {"--context-parallel-size=3", "--expert-model-parallel-size=2",
+                     "--thread-ranks=6"}) == one);
+  if (why_no_ranks().empty()) {
+    EXPECT_TRUE(score("processes", 4, stages) == one);
+  }
 }
 
 TEST(GridSettings, ThatTheModelDoesNotDivideByAreRefusedByName) {

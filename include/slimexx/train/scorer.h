@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "slimexx/model/decoder.h"
 #include "slimexx/sample/sample.h"
+#include "slimexx/train/stage_decoders.h"
 
 namespace slimexx::train {
 
@@ -16,20 +16,27 @@ struct TokenScores {
   std::vector<float> log_probs, entropies;  // [response_length]
 };
 
+struct StageChunk;  // src/train/executor.h
+
 class Scorer {
  public:
-  // `decoder` and `store` are borrowed; `temperature` divides the logits.
-  Scorer(const model::Decoder& decoder, const model::ParameterStore& store, float temperature,
-         tensor::Device device);
-  // Scores of the samples' responses, in one forward.
-  std::vector<TokenScores> score(std::span<const Sample> samples);
+  // All are borrowed: the stages of this rank of groups.pp, and a store that holds them.
+  // `temperature` divides the logits.
+  Scorer(const StageDecoders& decoders, const model::ParameterStore& store, float temperature,
+         tensor::Device device, const dist::Groups& groups = dist::groups_of_one());
+  ~Scorer();
+  // Scores of the samples' responses, in one forward. Collective over the ranks of a replica, which
+  // all have the same samples, and, where experts are split, over those of groups.ep: then
+  // `most_tokens` are the most that any of these has, and some may have no sample. Of the ranks of
+  // a replica its reporter gets the scores, the others nothing.
+  std::vector<TokenScores> score(std::span<const Sample> samples, int64_t most_tokens = 0);
 
  private:
-  const model::Decoder& decoder_;
-  model::ModelParameters weights_;
+  std::vector<StageChunk> chunks_;
+  dist::Groups groups_;
   model::HeadOptions head_options_;
   tensor::Device device_;
-  tensor::Arena arena_;
+  std::vector<tensor::Arena> arenas_;  // of the slots
 };
 
 }  // namespace slimexx::train

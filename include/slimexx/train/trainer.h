@@ -18,6 +18,7 @@
 #include "slimexx/train/packing.h"
 #include "slimexx/train/router_load.h"
 #include "slimexx/train/scorer.h"
+#include "slimexx/train/stage_decoders.h"
 
 namespace slimexx::train {
 
@@ -37,15 +38,6 @@ struct StepResult {
   int64_t microbatches_per_rank = 0;  // that every rank ran, empty ones included
   double flops = 0;                   // forward and backward of the step, all ranks
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
-};
-
-// The decoders of a rank's pipeline stages, by chunk: one, but for interleaved stages
-// (model::list_stages). Borrowed.
-struct StageDecoders {
-  StageDecoders(const model::Decoder& decoder) : chunks{&decoder} {}
-  explicit StageDecoders(std::vector<const model::Decoder*> decoders)
-      : chunks(std::move(decoders)) {}
-  std::vector<const model::Decoder*> chunks;
 };
 
 // Activations of the largest microbatches in flight, with everything else that is in the arena

@@ -1,0 +1,28 @@
+// A rank's part of a model, as training and scoring run it.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "slimexx/dist/groups.h"
+#include "slimexx/model/decoder.h"
+
+namespace slimexx::train {
+
+// The decoders of a rank's pipeline stages, by chunk: one, but for interleaved stages
+// (model::list_stages). Borrowed.
+struct StageDecoders {
+  StageDecoders(const model::Decoder& decoder) : chunks{&decoder} {}
+  explicit StageDecoders(std::vector<const model::Decoder*> decoders)
+      : chunks(std::move(decoders)) {}
+  std::vector<const model::Decoder*> chunks;
+};
+
+// SLX_CHECKs that these are the stages of this rank of groups.pp: stages in an order of their own
+// would wait for each other for ever.
+void check_stages(const StageDecoders& decoders, const dist::Groups& groups);
+
+// All ranks of a model replica have its losses and log-probs; those of one count: of the first tp
+// and cp rank of the last pipeline stage.
+bool is_reporter(const dist::Groups& groups);
+
+}  // namespace slimexx::train

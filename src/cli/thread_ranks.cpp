@@ -1,0 +1,53 @@
+#include "cli/thread_ranks.h"
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include "cli/failure.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/thread_rank.h"
+#include "slimexx/dist/thread_ranks.h"
+#include "slimexx/dist/world.h"
+
+namespace slimexx::cli {
+namespace {
+
+// It ends the process if it fails, as a process ends the others.
+void run_thread_rank(const Session& session, const std::function<void(Session&)>& body,
+                     dist::Collective& ranks) {
+  const ThreadRankScope scope(ranks.rank());
+  dist::World world(std::move(ranks));
+  set_log_rank(world.rank());
+  Session own{world, session.words};
+  try {
+    body(own);
+  } catch (...) {
+    const Failure failure = describe_current_exception();
+    if (!failure.is_interrupt) report_failure(failure, &world);
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_thread_ranks_flag(CLI::App& app, int& thread_ranks) {
+  app.add_option("--thread-ranks", thread_ranks,
+                 "Run N ranks as threads of this process, on the CPU: to try a large grid on a "
+                 "small machine")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+}
+
+void run_on_ranks(int thread_ranks, const std::string& device, Session& session,
+                  const std::function<void(Session&)>& body) {
+  if (thread_ranks == 0) return body(session);
+  if (session.world.size() > 1 || (!device.empty() && device != "cpu")) {
+    throw Error(ErrorCode::kUsage, "ranks that are threads are those of one process, on the CPU",
+                "leave out --thread-ranks, or mpirun and --device", "--thread-ranks");
+  }
+  dist::run_thread_ranks(thread_ranks,
+                         [&](dist::Collective& ranks) { run_thread_rank(session, body, ranks); });
+}
+
+}  // namespace slimexx::cli
