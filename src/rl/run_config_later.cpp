@@ -10,28 +10,15 @@ namespace {
 using config::Binder;
 using Count = std::optional<int64_t>;
 
-constexpr const char* kGrid = "an engine of several ranks";
-constexpr const char* kExperts = "mixture-of-experts models over several ranks";
+constexpr const char* kStages = "pipeline stages of an engine";
+constexpr const char* kExperts = "other ways of experts over several ranks";
 constexpr const char* kDrafting = "speculative decoding";
 constexpr const char* kFilters = "dynamic sampling";
 constexpr const char* kPartial = "partial rollouts";
 
 void bind_later_engine(Binder& b) {
-  b.later<int64_t>("rollout_num_gpus_per_engine", 1,
-                   {.doc = "Ranks of one engine.", .min = 1, .later = kGrid});
-  b.later<int64_t>("ep_size", 1,
-                   {.doc = "Expert parallelism of an engine.", .min = 1, .later = kExperts});
-  b.later<int64_t>("dp_size", 1,
-                   {.doc = "Data parallelism within an engine.", .min = 1, .later = kGrid});
   b.later<int64_t>("pp_size", 1,
-                   {.doc = "Pipeline stages of an engine.", .min = 1, .later = kGrid});
-  b.later("enable_dp_attention", false,
-          {.doc = "Data-parallel attention within an engine.", .later = kGrid});
-  b.later("enable_dp_lm_head", false,
-          {.doc = "Data-parallel head within an engine.", .later = kGrid});
-  b.later<int64_t>(
-      "moe_dense_tp_size", 1,
-      {.doc = "Tensor parallelism of the dense layers of an engine.", .min = 1, .later = kExperts});
+                   {.doc = "Pipeline stages of an engine.", .min = 1, .later = kStages});
   b.later<int64_t>("ep_num_redundant_experts", 0,
                    {.doc = "Experts that an engine keeps twice.", .min = 0, .later = kExperts});
   b.later<std::string>("moe_a2a_backend", "none",
