@@ -144,6 +144,13 @@ int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& train
   return std::max<int64_t>(options.rollout_num_gpus_per_engine / options.dp_size, trainer.tp);
 }
 
+bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& trainer,
+                          const model::ModelSpec& spec) {
+  const dist::GridSizes& engine = shape.sizes;
+  return trainer.pp == 1 && trainer.tp == engine.tp &&
+         (!has_experts(spec) || (trainer.ep == engine.ep && trainer.etp == engine.etp));
+}
+
 void check_engine_device(const EngineShape& shape, tensor::Device device) {
   if (device.is_cpu() || shape.num_ranks == 1) return;
   throw Error(ErrorCode::kUsage,

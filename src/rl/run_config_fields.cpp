@@ -63,25 +63,29 @@ void bind_engine(Binder& b, RolloutOptions& o) {
            .slime = "sglang-page-size"});
   b.field("max_running_requests", o.max_running_requests,
           {.unit = "samples",
-           .doc = "Samples that an engine decodes at once.",
+           .doc = "Samples that an engine decodes at once; each of dp_size groups an even share.",
            .min = 1,
            .max = kMaxInt32,
            .slime = "sglang-max-running-requests"});
-  b.field("chunked_prefill_size", o.chunked_prefill_size,
-          {.unit = "tokens",
-           .doc = "Tokens of one forward of the engine, decode and prefill together.",
-           .min = 1,
-           .max = kMaxInt32,
-           .slime = "sglang-chunked-prefill-size"});
-  b.field("max_total_tokens", o.max_total_tokens,
-          {.unit = "tokens",
-           .doc = "Capacity of an engine's KV cache; 0: what kv_cache_gib holds.",
-           .min = 0,
-           .max = kMaxInt32,
-           .slime = "sglang-max-total-tokens"});
+  b.field(
+      "chunked_prefill_size", o.chunked_prefill_size,
+      {.unit = "tokens",
+       .doc = "Tokens of one forward of the engine, decode and prefill together; each of dp_size "
+              "groups an even share.",
+       .min = 1,
+       .max = kMaxInt32,
+       .slime = "sglang-chunked-prefill-size"});
+  b.field(
+      "max_total_tokens", o.max_total_tokens,
+      {.unit = "tokens",
+       .doc =
+           "Capacity of the KV cache of an engine's attention group; 0: what kv_cache_gib holds.",
+       .min = 0,
+       .max = kMaxInt32,
+       .slime = "sglang-max-total-tokens"});
   b.field("kv_cache_gib", o.kv_cache_gib,
           {.unit = "GiB",
-           .doc = "Memory of an engine's keys and values. Left out: 1 on the CPU; on a GPU what "
+           .doc = "Memory of a rank's keys and values. Left out: 1 on the CPU; on a GPU what "
                   "is left of mem_fraction_static.",
            .min = 0,
            .max = kMaxGib,

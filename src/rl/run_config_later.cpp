@@ -11,7 +11,7 @@ using config::Binder;
 using Count = std::optional<int64_t>;
 
 constexpr const char* kStages = "pipeline stages of an engine";
-constexpr const char* kExperts = "other ways of experts over several ranks";
+constexpr const char* kExchange = "other exchanges of tokens between experts";
 constexpr const char* kDrafting = "speculative decoding";
 constexpr const char* kFilters = "dynamic sampling";
 constexpr const char* kPartial = "partial rollouts";
@@ -19,16 +19,17 @@ constexpr const char* kPartial = "partial rollouts";
 void bind_later_engine(Binder& b) {
   b.later<int64_t>("pp_size", 1,
                    {.doc = "Pipeline stages of an engine.", .min = 1, .later = kStages});
-  b.later<int64_t>("ep_num_redundant_experts", 0,
-                   {.doc = "Experts that an engine keeps twice.", .min = 0, .later = kExperts});
+  b.later<int64_t>(
+      "ep_num_redundant_experts", 0,
+      {.doc = "Experts that an engine keeps twice.", .min = 0, .later = "redundant experts"});
   b.later<std::string>("moe_a2a_backend", "none",
                        {.doc = "How an engine exchanges tokens between experts.",
                         .choices = {"none", "deepep", "mooncake"},
-                        .later = kExperts});
+                        .later = kExchange});
   b.later<std::string>("deepep_mode", "auto",
                        {.doc = "Kernels of that exchange.",
                         .choices = {"auto", "normal", "low_latency"},
-                        .later = kExperts,
+                        .later = kExchange,
                         .is_detail = true});
   b.later<std::string>("kv_cache_dtype", "auto",
                        {.doc = "Data type of cached keys and values; auto: the model's.",

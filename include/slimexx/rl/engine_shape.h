@@ -30,6 +30,10 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
 // The leaves of the sums of trainer and engine alike (numerics contract, N6).
 int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& trainer);
 
+// Whether each rank's engine holds just the parameters that the rank trains.
+bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& trainer,
+                          const model::ModelSpec& spec);
+
 // Throws Error(kUsage) for engines that have not run on such a device: those of several ranks on
 // GPUs.
 void check_engine_device(const EngineShape& shape, tensor::Device device);
