@@ -129,12 +129,13 @@ void bind_engine_ranks(Binder& b, RolloutOptions& o) {
            .min = 1,
            .max = kMaxSize,
            .slime = "sglang-ep-size"});
-  b.field("moe_dense_tp_size", o.moe_dense_tp_size,
-          {.doc = "Tensor parallelism of dense layers and shared experts; only that of attention, "
-                  "its default, works.",
-           .min = 1,
-           .max = kMaxSize,
-           .slime = "sglang-moe-dense-tp-size"});
+  b.field(
+      "moe_dense_tp_size", o.moe_dense_tp_size,
+      {.doc = "Tensor parallelism of dense layers and shared experts: attention's, which is the "
+              "default, or 1, where every rank has all of them.",
+       .min = 1,
+       .max = kMaxSize,
+       .slime = "sglang-moe-dense-tp-size"});
   b.field("enable_dp_lm_head", o.enable_dp_lm_head,
           {.doc = "Embedding and head are always split over the ranks of one attention group, as "
                   "this flag asks; it changes nothing.",

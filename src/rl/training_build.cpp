@@ -168,32 +168,6 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side) {
-  const LoadedModel& policy = trainer_side.policy;
-  const EngineShape& shape = session.engine_shape;
-  const tensor::Device device = session.request.device;
-  EngineModel m;
-  if (shape.num_ranks > 1)
-    m.grid = std::make_unique<dist::ProcessGrid>(session.communicator, shape.sizes, device);
-  if (holds_trained_shards(shape, session.model_ranks.grid.sizes(), policy.spec)) {
-    m.layout = policy.layout;
-    m.store = policy.store.get();
-    m.decoder = trainer_side.decoders[0].get();
-  } else {
-    m.layout = model::make_layout({model::list_parameters(policy.spec)},
-                                  dist::GridShape(session.world.size(), shape.sizes));
-    m.own_store = std::make_unique<model::ParameterStore>(
-        *m.layout.ranks[static_cast<size_t>(session.world.rank())], device, false);
-    m.own_decoder = std::make_unique<model::Decoder>(
-        policy.spec, device, trainer_side.decoders[0]->max_positions(),
-        model::whole_model(policy.spec), shape.sizes, shape.leaves);
-    m.store = m.own_store.get();
-    m.decoder = m.own_decoder.get();
-  }
-  m.weights = model::bind_weights(*m.store, policy.spec);
-  return m;
-}
-
 // Takes what is left of the device's memory, for the engine and the trainer.
 void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
                   SharedMemory& memory, RolloutSide& rollout_side) {

@@ -257,6 +257,7 @@ tensor::Tensor Engine::lend_cache() {
 int64_t Engine::memory_bytes() const { return impl_->runner.memory_bytes(); }
 
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests) {
+  SLX_CHECK(!engine.runs_in_lock_step(), "how many steps to make, all its ranks must agree");
   std::unordered_map<int64_t, size_t> index_of;
   for (size_t i = 0; i < requests.size(); ++i) {
     index_of.emplace(requests[i].id, i);

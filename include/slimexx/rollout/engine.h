@@ -171,7 +171,7 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-// submit + step until all are done; results in the requests' order.
+// submit + step until all are done; results in the requests' order. Not in lock step.
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests);
 
 }  // namespace slimexx::rollout
