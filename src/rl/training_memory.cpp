@@ -47,7 +47,7 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
     const rollout::EngineMemory engine = rollout::plan_engine_memory(
         *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
         engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
-        rollout_side.text.tokenizer->vocab_size());
+        rollout_side.text.tokenizer->vocab_size(), rollout_side.model.groups());
     budget.workspace_bytes = engine.workspace_bytes;
     budget.min_cache_bytes = engine.min_cache_bytes();
     budget.max_cache_bytes = engine.max_cache_bytes();

@@ -37,6 +37,11 @@ int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_si
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy);
 
+// ---- engine_model.cpp ----
+// Of the trainer's weights where the rank trains what its engine holds, else with memory of its
+// own. Collective.
+EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side);
+
 // ---- training_memory.cpp ----
 // Takes what is left of the device's memory for engine and trainer; gives the engine's part.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
