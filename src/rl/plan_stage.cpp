@@ -236,6 +236,7 @@ class StagePlanner {
     out_.flops = 3 * stage_flops(in_.spec, out_.chunks, in_.lengths.mean()) *
                  static_cast<double>(std::ssize(samples)) / (static_cast<double>(tp) * cp);
     const bool keeps_all = out_.kept > 0.5;
+    grid_.clear_sent_bytes();  // of the largest microbatches
     trainer_->plan_microbatch(
         samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
     const auto microbatches = static_cast<double>(in_.microbatches);
