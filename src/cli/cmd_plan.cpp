@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,12 @@
 
 namespace slimexx::cli {
 namespace {
+
+#ifdef SLX_WITH_CUDA
+constexpr bool kHasCuda = true;
+#else
+constexpr bool kHasCuda = false;
+#endif
 
 struct PlanFlags {
   std::string config, gpu = "h200";
@@ -30,7 +37,8 @@ rl::RunConfig load_config(const PlanFlags& flags, int64_t num_ranks) {
 void run_plan(const PlanFlags& flags) {
   rl::PlanRequest request{.config = load_config(flags, flags.num_gpus),
                           .num_ranks = flags.num_gpus,
-                          .gpu = rl::find_gpu_kind(flags.gpu)};
+                          .gpu = rl::find_gpu_kind(flags.gpu),
+                          .knows_kernels = kHasCuda};
   if (request.num_ranks == 0) {
     request.num_ranks = rl::choose_num_ranks(request.config.parallel);
     request.config = load_config(flags, request.num_ranks);

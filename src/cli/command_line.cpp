@@ -15,7 +15,6 @@ namespace {
 
 // In the interface and not there yet: said so, rather than "unknown".
 constexpr std::pair<std::string_view, std::string_view> kPlannedVerbs[] = {
-    {"plan", "slimexx train --config FILE --dry-run builds the run and prints its memory"},
     {"doctor", "slimexx version says what this build can do"},
 };
 

@@ -26,6 +26,7 @@ Json stage_to_json(const PlannedStage& stage) {
           {"memory", memory},
           {"engine_weights", stage.engine_bytes},
           {"used", stage.used_bytes},
+          {"training", stage.training_bytes},
           {"limit", stage.limit_bytes},
           {"missing", stage.missing_bytes},
           {"turn", stage.turn},

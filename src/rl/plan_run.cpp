@@ -61,6 +61,8 @@ class Planner {
     } catch (const Error& error) {
       note("a run refuses this today: " + error.message());
     }
+    if (!request_.knows_kernels && !plan_.gpu.is_cpu())
+      note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
   }
 
   void plan_lengths() {

@@ -96,6 +96,7 @@ class StagePlanner {
       make_engine({});
     else
       divide_memory(budget);
+    if (out_.missing_bytes == 0 && own_store_) make_hand_over();
     out_.memory = tensor::list_allocations(device_);
     plan_microbatch();
     return std::move(out_);
@@ -159,6 +160,15 @@ class StagePlanner {
                                                 in_.num_sampled_tokens, cache_memory);
   }
 
+  // What moves between ranks is staged.
+  void make_hand_over() {
+    const dist::GridShape alone(in_.grid.world_size(), {});
+    hand_over_ = std::make_unique<WeightHandOver>(
+        HeldWeights{make_model_layout(in_.spec, &ranks_), store_},
+        HeldWeights{model::make_layout({model::list_parameters(in_.spec)}, alone), *own_store_},
+        grid_.groups().world, device_);
+  }
+
   MemoryBudget plan_needs() {
     MemoryBudget budget{.device_bytes = in_.request.gpu.memory_bytes,
                         .mem_fraction = config_.rollout.mem_fraction_static,
@@ -186,6 +196,7 @@ class StagePlanner {
     out_.limit_bytes = MemoryPlan{.budget = budget}.share_bytes();
     out_.missing_bytes = missing_bytes(budget);
     out_.used_bytes = budget.used_bytes + budget.workspace_bytes;
+    out_.training_bytes = budget.used_bytes - out_.engine_bytes + budget.activations.least;
     if (out_.missing_bytes > 0) {
       out_.turn = choose_key(budget);
       out_.kept = 0;
@@ -219,9 +230,16 @@ class StagePlanner {
     int64_t of_state = 0;
     for (const auto& [name, bytes] : budget.live)
       if (name == "optimizer state") of_state = bytes;
-    if (out_.engine_bytes > of_state)
-      return "rollout.rollout_num_gpus_per_engine and ep_size (later): today an engine is one "
-             "rank, which holds the whole model";
+    if (out_.engine_bytes > of_state) {
+      std::string key =
+          "rollout.rollout_num_gpus_per_engine and ep_size (later): today an engine "
+          "is one rank, which holds the whole model";
+      if (out_.training_bytes > out_.limit_bytes)
+        key +=
+            "; and optimizer.optimizer_cpu_offload (later) or more ranks, for training alone "
+            "does not fit either";
+      return key;
+    }
     if (of_state > out_.missing_bytes / 2)
       return "use more ranks (--gpus), which share optimizer state, or optimizer.state_dtype: "
              "bfloat16; optimizer_cpu_offload is later";
@@ -299,6 +317,7 @@ class StagePlanner {
   int64_t page_bytes_ = 0;
   tensor::Buffer pool_;
   std::unique_ptr<rollout::Engine> engine_;
+  std::unique_ptr<WeightHandOver> hand_over_;
   PlannedStage out_;
 };
 

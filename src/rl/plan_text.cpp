@@ -126,6 +126,7 @@ std::string memory_table(const RunPlan& plan) {
     add("driver and libraries", [&](const auto&) { return bytes_text(plan.gpu.driver_bytes); });
   if (!plan.gpu.is_cpu()) {
     add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
+    add("  training alone, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
     add("may be taken", [](const auto& s) { return bytes_text(s.limit_bytes); });
   }
   add("keys and values, at most", [](const auto& s) { return bytes_text(s.cache_bytes); });

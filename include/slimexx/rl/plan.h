@@ -38,6 +38,7 @@ struct PlanRequest {
   int num_ranks = 1;
   GpuKind gpu;
   std::optional<int64_t> response_tokens = {};  // mean; empty: half of rollout_max_response_len
+  bool knows_kernels = true;  // this build counts what kernels take beside their operands
 };
 
 // Lengths that the plan goes by.
@@ -66,6 +67,7 @@ struct PlannedStage {
   std::vector<tensor::NamedBytes> memory;  // by name, behind the start of a run
   int64_t engine_bytes = 0;                // of weights: the engine's own
   int64_t used_bytes = 0;                  // all of it, with what the driver holds
+  int64_t training_bytes = 0;              // without the engine, with the least activations
   int64_t limit_bytes = 0;                 // rollout.mem_fraction_static of the device; 0: none
   int64_t missing_bytes = 0;               // 0: it fits
   std::string turn;                        // which key, where it does not
