@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "e2e/small_run.h"
 #include "slimexx/base/strings.h"
@@ -48,10 +49,12 @@ struct PlanCase {
   std::vector<std::string> settings;
 };
 
+void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
+
 class PlanOfARun : public testing::TestWithParam<PlanCase> {};
 
 // The run counts every allocation that it made; the plan makes none.
-TEST_P(PlanOfARun, HasItsMemoryToTheByte) {
+TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   const PlanCase& c = GetParam();
   if (c.num_ranks > 1 && !why_no_ranks().empty()) GTEST_SKIP() << why_no_ranks();
   const Folder folder;
@@ -66,16 +69,19 @@ TEST_P(PlanOfARun, HasItsMemoryToTheByte) {
   EXPECT_EQ(planned_lines(Json::parse(planned.out)), memory_lines(run.out + run.err));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Runs, PlanOfARun,
-    testing::Values(PlanCase{"dense", "qwen3", 1, {}}, PlanCase{"sandwich_norms", "glm4", 1, {}},
-                    PlanCase{"moments_in_bf16", "llama", 1, {"optimizer.state_dtype=bfloat16"}},
-                    PlanCase{"data_parallel", "qwen3", 2, {}},
-                    PlanCase{
-                        "tensor_parallel", "llama", 2, {"parallel.tensor_model_parallel_size=2"}},
-                    PlanCase{"context_parallel", "llama", 2, {"parallel.context_parallel_size=2"}},
-                    PlanCase{"pipeline", "llama", 2, {"parallel.pipeline_model_parallel_size=2"}}),
-    [](const auto& info) { return std::string(info.param.name); });
+const PlanCase kCases[] = {
+    {"dense", "models/qwen3_tied_mqa", 1, {}},
+    {"sandwich_norms", "models/glm4_no_bias", 1, {}},
+    {"moments_in_bf16", "models/llama", 1, {"optimizer.state_dtype=bfloat16"}},
+    {"experts", "oracle/glm4_moe", 1, {}},
+    {"sparse_attention", "oracle/glm_moe_dsa", 1, {}},
+    {"data_parallel", "models/qwen2_untied", 2, {}},
+    {"tensor_parallel", "models/llama", 2, {"parallel.tensor_model_parallel_size=2"}},
+    {"context_parallel", "models/llama", 2, {"parallel.context_parallel_size=2"}},
+    {"expert_parallel", "oracle/qwen3_moe", 2, {"parallel.expert_model_parallel_size=2"}},
+    {"tied_pipeline", "models/qwen3_tied_mqa", 2, {"parallel.pipeline_model_parallel_size=2"}}};
+INSTANTIATE_TEST_SUITE_P(Runs, PlanOfARun, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace slimexx::e2e
