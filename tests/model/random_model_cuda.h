@@ -42,4 +42,16 @@ inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
   return spec;
 }
 
+// bf16 turns choices between experts or keys that are nearly equal: here all of them are chosen,
+// with weights by their scores.
+inline ModelSpec without_choices(ModelSpec spec) {
+  for (LayerSpec& layer : spec.layers) {
+    if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {
+      experts->router.top_k = experts->router.num_experts;
+      experts->router.kept_groups = experts->router.num_groups;
+    }
+  }
+  return with_keys(spec, spec.max_positions);
+}
+
 }  // namespace slimexx::model

@@ -24,18 +24,6 @@ class TransformerCuda : public testing::TestWithParam<std::string> {
   const Sequences s_ = make_sequences({37, 2, 70, 131}, spec_.vocab_size, 3);
 };
 
-// bf16 turns choices between experts or keys that are nearly equal: here all of them are chosen,
-// with weights by their scores.
-ModelSpec without_choices(ModelSpec spec) {
-  for (LayerSpec& layer : spec.layers) {
-    if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {
-      experts->router.top_k = experts->router.num_experts;
-      experts->router.kept_groups = experts->router.num_groups;
-    }
-  }
-  return with_keys(spec, spec.max_positions);
-}
-
 TEST_P(TransformerCuda, LogProbsAndGradientsAgreeWithTheCpu) {
   const ModelSpec spec = without_choices(spec_);
   RandomModel cpu(spec, {}, true), device(spec, test_device(), true);
