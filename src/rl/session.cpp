@@ -26,6 +26,8 @@ Session::Session(TrainRequest request_in, dist::World& world_in)
       communicator(world_in.ranks()),
       model_ranks(
           make_model_ranks(world_in, grid_sizes(config.parallel), pipeline_split(config.parallel))),
+      engine_shape(
+          make_engine_shape(config.rollout, grid_sizes(config.parallel), world.size(), nullptr)),
       checkpoint_root(rl::checkpoint_root(config, config.observe.run_dir)) {
   if (config.observe.trace) observe::enable_trace(world.rank());
   if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);

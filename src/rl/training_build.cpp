@@ -84,6 +84,11 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
 }
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
+  if (session.engine_shape.num_ranks > 1) {  // refused before the weights are read
+    const LoadedModel described = describe_model(session.config.model.hf_checkpoint);
+    make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
+                      session.world.size(), &described.spec);
+  }
   const int64_t trained_mtp = session.config.train.num_trained_mtp();
   trainer_side.policy =
       session.config.debug.random_weights
@@ -116,9 +121,9 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
           session.config.model.ref_load + "/config.json: max_position_embeddings");
-  trainer_side.reference_decoders =
-      make_decoders(trainer_side.reference.spec, session.model_ranks, session.request.device,
-                    std::min(known, trainer_side.decoders[0]->max_positions()));
+  trainer_side.reference_decoders = make_decoders(
+      trainer_side.reference.spec, session.model_ranks, session.request.device,
+      std::min(known, trainer_side.decoders[0]->max_positions()), session.engine_shape.leaves);
   // A reference that is only logged lies in the gradients' memory while it is used.
   trainer_side.reference_is_transient =
       is_transient_reference(session.config, trainer_side.reference.held_parameters(),
@@ -159,23 +164,25 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-// An engine is one rank, which runs the whole model, with the sums of tensor parallelism in
-// training.
 EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side) {
   const LoadedModel& policy = trainer_side.policy;
+  const EngineShape& shape = session.engine_shape;
+  const tensor::Device device = session.request.device;
   EngineModel m;
-  if (holds_all(session.model_ranks.grid.sizes())) {
+  if (shape.num_ranks > 1)
+    m.grid = std::make_unique<dist::ProcessGrid>(session.communicator, shape.sizes, device);
+  if (holds_trained_shards(shape, session.model_ranks.grid.sizes(), policy.spec)) {
     m.layout = policy.layout;
     m.store = policy.store.get();
     m.decoder = trainer_side.decoders[0].get();
   } else {
     m.layout = model::make_layout({model::list_parameters(policy.spec)},
-                                  dist::GridShape(session.world.size(), {}));
-    m.own_store =
-        std::make_unique<model::ParameterStore>(policy.spec, session.request.device, false);
+                                  dist::GridShape(session.world.size(), shape.sizes));
+    m.own_store = std::make_unique<model::ParameterStore>(
+        *m.layout.ranks[static_cast<size_t>(session.world.rank())], device, false);
     m.own_decoder = std::make_unique<model::Decoder>(
-        policy.spec, session.request.device, trainer_side.decoders[0]->max_positions(),
-        model::whole_model(policy.spec), dist::GridSizes{}, session.model_ranks.grid.sizes().tp);
+        policy.spec, device, trainer_side.decoders[0]->max_positions(),
+        model::whole_model(policy.spec), shape.sizes, shape.leaves);
     m.store = m.own_store.get();
     m.decoder = m.own_decoder.get();
   }
@@ -194,7 +201,7 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
       *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
       engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
-      tokenizer->vocab_size(), cache_memory);
+      tokenizer->vocab_size(), cache_memory, rollout_side.model.groups());
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.hand_over = std::make_unique<WeightHandOver>(
       HeldWeights{policy.layout, *policy.store},
@@ -293,6 +300,11 @@ std::string banner(const TrainingRun& run) {
   text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
                       session.world.are_threads() ? "of one process, which share" : "x",
                       num_threads(), tensor::to_string(session.request.device));
+  if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
+    text += fmt::format("  engines   {} of {} ranks: {} attention group{} of TP {}, EP {}\n",
+                        engines.num_engines, engines.num_ranks, engines.num_attention_groups(),
+                        engines.num_attention_groups() == 1 ? "" : "s", engines.sizes.tp,
+                        engines.sizes.ep);
   if (rollout_side.prompts) {
     text += fmt::format(
         "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
@@ -377,13 +389,15 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
     : session(std::move(request), world) {
   const RunConfig& config = session.config;
   check_grid_device(session.model_ranks.grid.sizes(), session.request.device);
+  check_engine_device(session.engine_shape, session.request.device);
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
     try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
-  trainer_side.decoders = make_decoders(spec, session.model_ranks, session.request.device,
-                                        longest_sequence(config, rollout_side, spec));
+  trainer_side.decoders =
+      make_decoders(spec, session.model_ranks, session.request.device,
+                    longest_sequence(config, rollout_side, spec), session.engine_shape.leaves);
   build_reference(session, rollout_side, trainer_side);
   grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
                                              session.request.device);

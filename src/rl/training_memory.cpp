@@ -38,7 +38,7 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
     needs.engine = rollout::plan_engine_memory(
         *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
         engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
-        rollout_side.text.tokenizer->vocab_size());
+        rollout_side.text.tokenizer->vocab_size(), rollout_side.model.groups());
   if (rollout_side.prompts || rollout_side.source->longest_sequence())
     needs.longest = longest_trained(session.config, rollout_side, trainer_side.policy.spec);
   if (!trainer_side.reference_decoders.empty())

@@ -44,6 +44,10 @@ struct RolloutOptions {
   bool disable_radix_cache = false;
   std::optional<double> kv_cache_gib;
   double mem_fraction_static = rollout::kDefaultMemFraction;
+  // Its ranks: see make_engine_shape.
+  int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1;
+  std::optional<int64_t> moe_dense_tp_size;  // unset: as attention
+  bool enable_dp_attention = false, enable_dp_lm_head = false;
 };
 
 struct RlOptions {
