@@ -41,11 +41,8 @@ VerbBody declare_generate(CLI::App& app);
 VerbBody declare_init(CLI::App& app);
 VerbBody declare_samples(CLI::App& app);
 VerbBody declare_describe(CLI::App& app);
-<<<<<<< HEAD
 VerbBody declare_plan(CLI::App& app);
-=======
 VerbBody declare_doctor(CLI::App& app);
->>>>>>> main
 VerbBody declare_docs(CLI::App& app);
 VerbBody declare_version(CLI::App& app);
 

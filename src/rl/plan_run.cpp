@@ -43,6 +43,8 @@ class Planner {
     model::narrow(plan_.spec, plan_.grid.sizes());  // names the key of config.json
     for (const auto& part : model::count_parameters(plan_.spec).parts)
       plan_.total_parameters += part.elements;
+    plan_.engines =
+        make_engine_shape(config_.rollout, plan_.grid.sizes(), request_.num_ranks, &plan_.spec);
     check_today();
     plan_lengths();
     plan_batch();
@@ -56,11 +58,16 @@ class Planner {
 
   // What a run refuses on GPUs so far is planned all the same, and said.
   void check_today() {
-    try {
-      check_grid_device(plan_.grid.sizes(), plan_device(plan_.gpu));
-    } catch (const Error& error) {
-      note("a run refuses this today: " + error.message());
-    }
+    const auto check = [&](auto refuse) {
+      try {
+        refuse();
+      } catch (const Error& error) {
+        note("a run refuses this today: " + error.message());
+      }
+    };
+    const tensor::Device device = plan_device(plan_.gpu);
+    check([&] { check_grid_device(plan_.grid.sizes(), device); });
+    check([&] { check_engine_device(plan_.engines, device); });
     if (!request_.knows_kernels && !plan_.gpu.is_cpu())
       note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
   }
@@ -150,6 +157,7 @@ class Planner {
                                  .spec = plan_.spec,
                                  .reference = reference ? &*reference : nullptr,
                                  .grid = plan_.grid,
+                                 .engines = plan_.engines,
                                  .lengths = plan_.lengths,
                                  .longest_generated = longest_generated_,
                                  .num_sampled_tokens = num_sampled_tokens_,
@@ -157,12 +165,7 @@ class Planner {
                                  .microbatches = plan_.microbatches};
     for (int stage = 0; stage < plan_.grid.sizes().pp; ++stage)
       plan_.stages.push_back(plan_stage(inputs, stage));
-    // A rank's engine takes what its trainer does not hold from the ranks that do.
-    if (plan_.stages[0].engine_bytes > 0)
-      plan_.handed_over_bytes =
-          plan_.stages[0].engine_bytes -
-          plan_.stages[0].num_parameters *
-              tensor::dtype_bytes(tensor::compute_dtype(plan_device(plan_.gpu)));
+    plan_.handed_over_bytes = plan_.stages[0].engine_bytes;
   }
 
   const PlanRequest& request_;

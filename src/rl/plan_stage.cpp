@@ -20,14 +20,20 @@ using dist::GridAxis;
 // GPUs of a host, which reach each other over NVLink.
 constexpr int kHostRanks = 8;
 
+// What a rank of the grid holds of the parameters `whole`.
+std::vector<model::ParameterInfo> shard_of(const std::vector<model::ParameterInfo>& whole,
+                                           const dist::GridShape& grid, int rank) {
+  std::vector<model::ParameterInfo> infos;
+  for (const auto& info : whole)
+    infos.push_back(model::narrow(info, grid.sizes(), grid.position(rank)));
+  return infos;
+}
+
 std::vector<model::ParameterInfo> held_parameters(const model::ModelSpec& spec,
                                                   const ModelRanks& ranks) {
-  const dist::GridPosition position = ranks.grid.position(ranks.rank);
   const auto stages = model::list_stages(spec, ranks.split);
-  std::vector<model::ParameterInfo> infos;
-  for (const auto& info : model::list_parameters(spec, stages[static_cast<size_t>(position.pp)]))
-    infos.push_back(model::narrow(info, ranks.grid.sizes(), position));
-  return infos;
+  const auto own = static_cast<size_t>(ranks.grid.position(ranks.rank).pp);
+  return shard_of(model::list_parameters(spec, stages[own]), ranks.grid, ranks.rank);
 }
 
 // Of mean length, with every field there is.
@@ -76,7 +82,10 @@ class StagePlanner {
                .host_ranks = {}},
         grid_(inputs.grid, ranks_.rank, device_),
         store_(held_parameters(inputs.spec, ranks_), device_, true),
-        decoders_(make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions)) {
+        decoders_(make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions,
+                                inputs.engines.leaves)),
+        engine_grid_(dist::GridShape(inputs.grid.world_size(), inputs.engines.sizes), ranks_.rank,
+                     device_) {
     out_.first_rank = ranks_.rank;
     out_.num_ranks = inputs.grid.world_size() / inputs.grid.sizes().pp;
     out_.chunks = model::list_stages(inputs.spec, ranks_.split)[static_cast<size_t>(stage)];
@@ -123,30 +132,48 @@ class StagePlanner {
 
   void make_reference() {
     reference_infos_ = held_parameters(*in_.reference, ranks_);
-    reference_decoders_ =
-        make_decoders(*in_.reference, ranks_, device_,
-                      std::min(in_.reference->max_positions, decoders_[0]->max_positions()));
+    reference_decoders_ = make_decoders(
+        *in_.reference, ranks_, device_,
+        std::min(in_.reference->max_positions, decoders_[0]->max_positions()), in_.engines.leaves);
     is_transient_ = is_transient_reference(config_, reference_infos_, store_, device_);
     if (!is_transient_)
       reference_store_ = std::make_unique<model::ParameterStore>(reference_infos_, device_, false);
   }
 
-  // The trainer's where a rank holds all, else its own.
+  // The trainer's where a rank trains what its engine holds, else its own.
   void make_engine_model() {
     if (!wants_engine(config_)) return;
-    const dist::GridSizes& sizes = in_.grid.sizes();
     const model::ParameterStore* store = &store_;
     engine_decoder_ = decoders_[0].get();
-    if (!holds_all(sizes)) {
-      own_store_ = std::make_unique<model::ParameterStore>(in_.spec, device_, false);
+    if (!holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
+      own_store_ = std::make_unique<model::ParameterStore>(
+          shard_of(model::list_parameters(in_.spec), engine_grid_.shape(), ranks_.rank), device_,
+          false);
       own_decoder_ = std::make_unique<model::Decoder>(
           in_.spec, device_, decoders_[0]->max_positions(), model::whole_model(in_.spec),
-          dist::GridSizes{}, sizes.tp);
+          in_.engines.sizes, in_.engines.leaves);
       store = own_store_.get();
       engine_decoder_ = own_decoder_.get();
-      out_.engine_bytes = model::ParameterStore::weight_bytes(in_.spec, device_);
+      out_.engine_bytes = model::ParameterStore::weight_bytes(store->infos(), device_);
     }
     engine_weights_ = model::bind_weights(*store, in_.spec);
+    count_decode_bytes(*store);
+  }
+
+  // Weights that a decode step reads.
+  void count_decode_bytes(const model::ParameterStore& store) {
+    for (const auto& info : store.infos()) {
+      if (info.name == "embedding.weight" && !in_.spec.tied_embeddings) continue;
+      const auto bytes = static_cast<double>(
+          info.num_elements() *
+          tensor::dtype_bytes(info.dtype.value_or(tensor::compute_dtype(device_))));
+      const bool is_expert = info.reduce_group == model::ReduceGroup::kExpert;
+      (is_expert ? out_.decode_expert_bytes : out_.decode_dense_bytes) += bytes;
+    }
+  }
+
+  const dist::Groups& engine_groups() const {
+    return in_.engines.num_ranks > 1 ? engine_grid_.groups() : dist::groups_of_one();
   }
 
   rollout::EngineOptions options() const {
@@ -155,17 +182,17 @@ class StagePlanner {
 
   void make_engine(const tensor::Tensor& cache_memory) {
     if (engine_decoder_ == nullptr) return;
-    engine_ = std::make_unique<rollout::Engine>(*engine_decoder_, engine_weights_, device_,
-                                                options(), rollout::TokenBytes{},
-                                                in_.num_sampled_tokens, cache_memory);
+    engine_ = std::make_unique<rollout::Engine>(
+        *engine_decoder_, engine_weights_, device_, options(), rollout::TokenBytes{},
+        in_.num_sampled_tokens, cache_memory, engine_groups());
   }
 
   // What moves between ranks is staged.
   void make_hand_over() {
-    const dist::GridShape alone(in_.grid.world_size(), {});
     hand_over_ = std::make_unique<WeightHandOver>(
         HeldWeights{make_model_layout(in_.spec, &ranks_), store_},
-        HeldWeights{model::make_layout({model::list_parameters(in_.spec)}, alone), *own_store_},
+        HeldWeights{model::make_layout({model::list_parameters(in_.spec)}, engine_grid_.shape()),
+                    *own_store_},
         grid_.groups().world, device_);
   }
 
@@ -178,8 +205,9 @@ class StagePlanner {
     MemoryNeeds needs{
         .config = config_, .trainer = *trainer_, .longest = in_.lengths.longest_trained};
     if (engine_decoder_ != nullptr)
-      needs.engine = rollout::plan_engine_memory(*engine_decoder_, engine_weights_, device_,
-                                                 options(), in_.num_sampled_tokens);
+      needs.engine =
+          rollout::plan_engine_memory(*engine_decoder_, engine_weights_, device_, options(),
+                                      in_.num_sampled_tokens, engine_groups());
     if (!reference_decoders_.empty())
       needs.plan_scoring = [&](int64_t longest, int64_t num_samples) {
         const auto plan = [&](const model::ParameterStore& store) {
@@ -188,7 +216,11 @@ class StagePlanner {
         return is_transient_ ? plan({reference_infos_, store_.gradient_memory()})
                              : plan(*reference_store_);
       };
-    if (needs.engine) page_bytes_ = needs.engine->page_bytes;
+    if (needs.engine) {
+      page_bytes_ = needs.engine->page_bytes;
+      out_.bytes_per_cached_token =
+          static_cast<double>(page_bytes_) / static_cast<double>(config_.rollout.page_size);
+    }
     return add_needs(std::move(budget), needs);
   }
 
@@ -230,20 +262,19 @@ class StagePlanner {
     int64_t of_state = 0;
     for (const auto& [name, bytes] : budget.live)
       if (name == "optimizer state") of_state = bytes;
-    if (out_.engine_bytes > of_state) {
-      std::string key =
-          "rollout.rollout_num_gpus_per_engine and ep_size (later): today an engine "
-          "is one rank, which holds the whole model";
-      if (out_.training_bytes > out_.limit_bytes)
-        key +=
-            "; and optimizer.optimizer_cpu_offload (later) or more ranks, for training alone "
-            "does not fit either";
-      return key;
-    }
+    std::string key;
+    if (out_.engine_bytes > of_state)
+      key =
+          "rollout.rollout_num_gpus_per_engine and ep_size, by which the ranks of an engine share "
+          "its weights";
+    if (!key.empty() && out_.training_bytes <= out_.limit_bytes) return key;
+    if (!key.empty()) key += "; and, since training alone does not fit either: ";
     if (of_state > out_.missing_bytes / 2)
-      return "use more ranks (--gpus), which share optimizer state, or optimizer.state_dtype: "
+      return key +
+             "use more ranks (--gpus), which share optimizer state, or optimizer.state_dtype: "
              "bfloat16; optimizer_cpu_offload is later";
-    return "raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
+    return key +
+           "raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
            "expert_model_parallel_size";
   }
 
@@ -307,6 +338,7 @@ class StagePlanner {
   dist::PlanningGrid grid_;
   model::ParameterStore store_;
   Decoders decoders_, reference_decoders_;
+  dist::PlanningGrid engine_grid_;
   std::vector<model::ParameterInfo> reference_infos_;
   std::unique_ptr<model::ParameterStore> reference_store_, own_store_;
   std::unique_ptr<model::Decoder> own_decoder_;

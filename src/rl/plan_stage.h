@@ -1,6 +1,7 @@
 // One pipeline stage of a plan, built as its first rank would be.
 #pragma once
 #include "slimexx/model/stages.h"
+#include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/plan.h"
 
 namespace slimexx::rl {
@@ -11,6 +12,7 @@ struct StagePlanInputs {
   const model::ModelSpec& spec;
   const model::ModelSpec* reference = nullptr;  // null: a run has none
   const dist::GridShape& grid;
+  EngineShape engines;
   PlannedLengths lengths;
   int64_t longest_generated = 0;
   int64_t num_sampled_tokens = 0;      // of the tokenizer

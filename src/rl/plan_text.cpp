@@ -18,6 +18,10 @@ using dist::GridAxis;
 std::string bytes_text(double bytes) { return bytes == 0 ? "-" : format_bytes(bytes); }
 std::string bytes_text(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
+std::string seconds_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : format_duration(seconds);
+}
+
 std::string layers_of(const PlannedStage& stage) {
   std::string text;
   for (const model::StageRange& chunk : stage.chunks) {
@@ -154,10 +158,10 @@ std::string links_table(const RunPlan& plan) {
     rows.push_back({name, fmt::format("{}", most->num_ranks),
                     most->crosses_hosts ? "between hosts" : "within a host",
                     bytes_text(most->bytes),
-                    plan.gpu.is_cpu() ? "-" : format_duration(most->seconds)});
+                    plan.gpu.is_cpu() ? "-" : seconds_text(most->seconds)});
   }
   if (plan.handed_over_bytes > 0)
-    rows.push_back({"hand-over to engines, a rollout", fmt::format("{}", plan.grid.world_size()),
+    rows.push_back({"hand-over, a rollout, at most", fmt::format("{}", plan.grid.world_size()),
                     plan.grid.world_size() > 8 ? "between hosts" : "within a host",
                     bytes_text(plan.handed_over_bytes), "-"});
   if (rows.empty()) return "";
@@ -172,9 +176,9 @@ std::string links_table(const RunPlan& plan) {
 std::string phases_table(const RunPlan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const PlannedPhase& phase : plan.phases)
-    rows.push_back({phase.name, format_duration(phase.seconds), phase.how});
+    rows.push_back({phase.name, seconds_text(phase.seconds), phase.how});
   if (rows.empty()) return "";
-  rows.push_back({"together", format_duration(plan.seconds()), ""});
+  rows.push_back({"together", seconds_text(plan.seconds()), ""});
   return observe::format_table({{.header = "time of a rollout (estimate)"},
                                 {.header = "", .right_align = true},
                                 {.header = "how", .max_width = 110}},
@@ -204,6 +208,11 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
                           ? ""
                           : "; memory and rates are estimates, scaled from an H200");
   text += draw_grid(plan);
+  text += fmt::format("engines    {} of {} rank{}: {} attention group{} of TP {}, EP {}\n",
+                      plan.engines.num_engines, plan.engines.num_ranks,
+                      plan.engines.num_ranks == 1 ? "" : "s", plan.engines.num_attention_groups(),
+                      plan.engines.num_attention_groups() == 1 ? "" : "s", plan.engines.sizes.tp,
+                      plan.engines.sizes.ep);
   text += fmt::format("batch      {}\n", describe_batch(config));
   text += fmt::format(
       "           at {} + {} tokens (mean prompt and response): {} samples in a microbatch, {} "

@@ -42,27 +42,17 @@ FamilyRates rates_of(const model::ModelSpec& spec) {
 
 double count(int64_t n) { return static_cast<double>(n); }
 
-// Bytes of weights that a decode step of `batch` tokens reads: of E experts those that at least one
-// of the tokens meets, E (1 - (1 - k/E)^batch) by a router that spreads evenly.
-double weight_bytes(const model::ModelSpec& spec, double batch) {
-  constexpr double kBytes = 2;
-  double met = 0;
-  for (const auto& info : model::list_parameters(spec)) {
-    if (info.name == "embedding.weight" && !spec.tied_embeddings) continue;
-    double elements = count(info.num_elements());
-    if (info.reduce_group == model::ReduceGroup::kExpert) {
-      for (const model::LayerSpec& layer : spec.layers) {
-        const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-        if (moe == nullptr) continue;
-        const double share = count(moe->router.top_k) / count(moe->router.num_experts);
-        elements *= 1 - std::pow(1 - share, batch);
-        break;
-      }
-    }
-    met += elements;
-  }
-  return met * kBytes;
+// Of E experts those that at least one of `batch` tokens meets, by a router that spreads evenly:
+// 1 - (1 - k/E)^batch.
+double share_of_experts(const model::ModelSpec& spec, double batch) {
+  for (const model::LayerSpec& layer : spec.layers)
+    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
+      return 1 - std::pow(1 - count(moe->router.top_k) / count(moe->router.num_experts), batch);
+  return 0;
 }
+
+// Seconds, or as much of one as there is.
+std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", 1e3 * seconds); }
 
 class PhasePlanner {
  public:
@@ -84,45 +74,52 @@ class PhasePlanner {
     plan_.phases.push_back({name, seconds, how});
   }
 
-  // Every engine generates its share; as many sequences at once as there is room for.
+  // Every attention group generates its share; as many sequences at once as there is room for.
   void generate() {
     const PlannedLengths& l = plan_.lengths;
+    const EngineShape& engines = plan_.engines;
     const int64_t samples = plan_.samples_per_step * plan_.num_steps;
-    const int64_t engines = plan_.grid.world_size();
-    const int64_t own = (samples + engines - 1) / engines;
+    const int64_t groups = int64_t{engines.num_engines} * engines.num_attention_groups();
+    const int64_t own = (samples + groups - 1) / groups;
     const PlannedStage& stage =
         *std::ranges::min_element(plan_.stages, {}, [](const auto& s) { return s.cache_tokens; });
-    int64_t running = std::min(own, config_.rollout.max_running_requests);
+    int64_t running =
+        std::min(own, engine_options(config_.rollout, l.max_positions).max_running_requests);
     if (stage.cache_tokens > 0)
       running = std::clamp<int64_t>(stage.cache_tokens / l.mean(), 1, running);
-    const double copy = gpu_.copy_bytes_per_s * rates_.share_of_copy;
+    // Of a group's keys and values each of its ranks has its heads.
     const double keys = count(running) * (count(l.mean_prompt) + count(l.mean_response) / 2);
-    const double cache_bytes =
-        stage.cache_tokens > 0 ? count(stage.cache_bytes) / count(stage.cache_tokens) : 0;
-    const double bytes = weight_bytes(plan_.spec, count(running)) + keys * cache_bytes;
+    const double routed =
+        count(running) * (engines.sizes.ep > 1 ? engines.num_attention_groups() : 1);
+    const double bytes = stage.decode_dense_bytes +
+                         stage.decode_expert_bytes * share_of_experts(plan_.spec, routed) +
+                         keys * stage.bytes_per_cached_token;
     const double steps = count(own) * count(l.mean_response) / count(running);
-    // A group shares its prompt, which is computed once.
+    const double step = bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy);
+    // A group of samples shares its prompt, which is computed once.
     const int64_t prompts = std::max<int64_t>(own / config_.rollout.n_samples_per_prompt, 1);
     const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
-                           (rates_.prefill * gpu_.compute);
-    add("generation", prefill + steps * bytes / copy,
-        fmt::format("{} samples an engine, {} at a time; {:.0f} steps of {:.1f} ms: {:.1f} GB at "
-                    "{:.0f} % of copy",
-                    own, running, steps, 1e3 * bytes / copy, bytes / 1e9,
-                    100 * rates_.share_of_copy));
+                           (engines.sizes.tp * rates_.prefill * gpu_.compute);
+    add("generation", prefill + steps * step,
+        fmt::format("{} samples a group, {} at a time; {:.0f} steps of {}: {:.1f} GB at {:.0f} % "
+                    "of copy{}",
+                    own, running, steps, milliseconds(step), bytes / 1e9,
+                    100 * rates_.share_of_copy,
+                    engines.num_ranks > 1 ? "; exchanges of its ranks not counted" : ""));
   }
 
   void hand_over() {
     const bool crosses = plan_.grid.world_size() > 8;
     const double rate = crosses ? gpu_.network_bytes_per_s : gpu_.nvlink_bytes_per_s;
     add("hand-over", count(plan_.handed_over_bytes) / rate,
-        plan_.handed_over_bytes == 0 ? "the engine reads the trainer's weights in place"
-                                     : "weights that a rank's engine has and its trainer has not");
+        plan_.handed_over_bytes == 0
+            ? "the engine reads the trainer's weights in place"
+            : "all weights of a rank's engine, from the ranks that train them");
   }
 
   // The slowest stage's microbatches, and a pipeline that fills and empties: (m + p - 1) of them.
   void train() {
-    double slowest = 0, sent = 0;
+    double slowest = 0, sent = 0, used_rate = 0;
     for (const PlannedStage& stage : plan_.stages) {
       const double rate =
           rates_.train * gpu_.compute * (kFullRecompute + (1 - kFullRecompute) * stage.kept);
@@ -132,16 +129,18 @@ class PhasePlanner {
       const double seconds = stage.flops / rate + links / count(plan_.microbatches);
       if (seconds <= slowest) continue;
       slowest = seconds;
+      used_rate = rate;
       sent = links / count(plan_.microbatches) / seconds;
     }
     const int64_t p = plan_.grid.sizes().pp;
     const double slots = count(plan_.microbatches + p - 1);
     add("training", count(plan_.num_steps) * slots * slowest,
         fmt::format("{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s of {}, {:.0f} % of it "
-                    "exchange",
+                    "exchange{}",
                     plan_.num_steps, plan_.microbatches,
                     p > 1 ? fmt::format(" (+{} that the pipeline waits)", p - 1) : "", slowest,
-                    rates_.train * gpu_.compute / 1e12, rates_.name, 100 * sent));
+                    used_rate / 1e12, rates_.name, 100 * sent,
+                    used_rate < 0.99 * rates_.train * gpu_.compute ? "; layers recompute" : ""));
   }
 
   static bool is_of_microbatch(const PlannedLink& link) {

@@ -11,6 +11,7 @@
 #include "slimexx/base/json.h"
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/spec.h"
+#include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -63,15 +64,17 @@ struct PlannedLink {
 struct PlannedStage {
   int first_rank = 0, num_ranks = 0;
   std::vector<model::StageRange> chunks;
-  int64_t num_parameters = 0;              // that a rank holds
-  std::vector<tensor::NamedBytes> memory;  // by name, behind the start of a run
-  int64_t engine_bytes = 0;                // of weights: the engine's own
-  int64_t used_bytes = 0;                  // all of it, with what the driver holds
-  int64_t training_bytes = 0;              // without the engine, with the least activations
-  int64_t limit_bytes = 0;                 // rollout.mem_fraction_static of the device; 0: none
-  int64_t missing_bytes = 0;               // 0: it fits
-  std::string turn;                        // which key, where it does not
+  int64_t num_parameters = 0;                              // that a rank holds
+  std::vector<tensor::NamedBytes> memory;                  // by name, behind the start of a run
+  int64_t engine_bytes = 0;                                // of weights: the engine's own
+  double decode_dense_bytes = 0, decode_expert_bytes = 0;  // of weights, of its decode steps
+  int64_t used_bytes = 0;                                  // all of it, with what the driver holds
+  int64_t training_bytes = 0;  // without the engine, with the least activations
+  int64_t limit_bytes = 0;     // rollout.mem_fraction_static of the device; 0: none
+  int64_t missing_bytes = 0;   // 0: it fits
+  std::string turn;            // which key, where it does not
   int64_t pool_bytes = 0, cache_bytes = 0, cache_tokens = 0;
+  double bytes_per_cached_token = 0;  // on this rank
   int64_t least_activations = 0, most_activations = 0;
   int64_t logits_bytes = 0;    // at once, at most
   int64_t snapshot_bytes = 0;  // host memory while a checkpoint is written
@@ -90,11 +93,12 @@ struct PlannedPhase {
 struct RunPlan {
   model::ModelSpec spec;
   dist::GridShape grid{1, {}};
+  EngineShape engines;
   GpuKind gpu;
   PlannedLengths lengths;
   int64_t total_parameters = 0;
   int64_t num_steps = 1, samples_per_step = 0, samples_per_microbatch = 0, microbatches = 0;
-  int64_t handed_over_bytes = 0;  // that a rank receives after every rollout
+  int64_t handed_over_bytes = 0;  // that a rank receives after every rollout, at most
   std::vector<PlannedStage> stages;
   std::vector<PlannedPhase> phases;  // of a rollout; a GPU's only
   std::vector<std::string> notes;    // what is assumed, and what a run refuses today
