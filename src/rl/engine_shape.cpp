@@ -90,18 +90,23 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
   return bounds.spec != nullptr ? find_model_fault(sizes, *bounds.spec) : std::nullopt;
 }
 
-// Sizes that fit, with attention's TP as near as can be. One rank an engine always does.
+// Sizes that fit, with attention's TP as near as can be. One rank an engine always does. Attention
+// groups with all experts on every rank are not among them: several engines are the same.
 EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) {
   std::vector<EngineSizes> all;
   for (int64_t ranks = 1; ranks <= bounds.world_size; ++ranks) {
     if (bounds.world_size % ranks != 0) continue;
+    all.push_back({ranks, 1, 1});
     for (int64_t dp = 1; dp <= ranks; ++dp)
-      if (ranks % dp == 0)
-        for (const int64_t ep : {int64_t{1}, ranks}) all.push_back({ranks, dp, ep});
+      if (ranks % dp == 0) all.push_back({ranks, dp, ranks});
   }
+  const auto ratio = [&](int64_t tp) {
+    const int64_t less = std::min(tp, wanted.tp()), more = std::max(tp, wanted.tp());
+    return static_cast<double>(more) / static_cast<double>(less);
+  };
   std::ranges::stable_sort(all, {}, [&](const EngineSizes& sizes) {
-    return std::tuple(std::abs(sizes.tp() - wanted.tp()), (sizes.ep > 1) != (wanted.ep > 1),
-                      std::abs(sizes.ranks - wanted.ranks));
+    return std::tuple(ratio(sizes.tp()), sizes.tp() != bounds.trainer_tp,
+                      (sizes.ep > 1) != (wanted.ep > 1), std::abs(sizes.ranks - wanted.ranks));
   });
   for (const EngineSizes& sizes : all)
     if (!find_engine_fault(sizes, bounds)) return sizes;
