@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "memory_plan.h"
 #include "roles.h"
-#include "slimexx/base/error.h"
+#include "slimexx/base/strings.h"
 #include "slimexx/dist/planning.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/tensor/planning.h"
@@ -252,30 +254,41 @@ class StagePlanner {
     out_.used_bytes += plan.pool_bytes;
   }
 
-  // By what is largest.
+  // The share of the device, where a little more of it would do; else what is largest, until that
+  // is more than what is missing.
   std::string choose_key(const MemoryBudget& budget) const {
-    try {
-      if (MemoryPlan{.budget = budget}.left_bytes() > 0) plan_memory(budget);
-    } catch (const Error& error) {
-      return error.hint();
-    }
-    int64_t of_state = 0;
+    constexpr double kMostFraction = 0.95;
+    const double fraction = budget.mem_fraction + static_cast<double>(out_.missing_bytes) /
+                                                      static_cast<double>(budget.device_bytes);
+    if (fraction <= kMostFraction)
+      return fmt::format("rollout.mem_fraction_static: {:.2f}", std::ceil(100 * fraction) / 100);
+    int64_t state = 0;
     for (const auto& [name, bytes] : budget.live)
-      if (name == "optimizer state") of_state = bytes;
-    std::string key;
-    if (out_.engine_bytes > of_state)
-      key =
-          "rollout.rollout_num_gpus_per_engine and ep_size, by which the ranks of an engine share "
-          "its weights";
-    if (!key.empty() && out_.training_bytes <= out_.limit_bytes) return key;
-    if (!key.empty()) key += "; and, since training alone does not fit either: ";
-    if (of_state > out_.missing_bytes / 2)
-      return key +
-             "use more ranks (--gpus), which share optimizer state, or optimizer.state_dtype: "
-             "bfloat16; optimizer_cpu_offload is later";
-    return key +
-           "raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
-           "expert_model_parallel_size";
+      if (name == "optimizer state") state = bytes;
+    const int64_t weights = budget.used_bytes - state - out_.engine_bytes;
+    std::vector<std::pair<int64_t, std::string>> takers{
+        {budget.activations.least,
+         "lower train.max_tokens_per_gpu and rollout.rollout_max_response_len, or raise "
+         "parallel.context_parallel_size"},
+        {state, fmt::format("use more ranks (--gpus), which share optimizer state, or "
+                            "optimizer.state_dtype: bfloat16 (optimizer_cpu_offload, {} of host "
+                            "memory a rank, is later)",
+                            format_bytes(static_cast<double>(out_.offload_bytes)))},
+        {out_.engine_bytes,
+         "raise rollout.rollout_num_gpus_per_engine and ep_size: an engine's ranks share its "
+         "weights"},
+        {weights,
+         "raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
+         "expert_model_parallel_size"}};
+    std::ranges::stable_sort(takers, std::greater{}, [](const auto& t) { return t.first; });
+    std::string keys;
+    int64_t sum = 0;
+    for (const auto& [bytes, advice] : takers) {
+      if (sum > out_.missing_bytes || bytes == 0) break;
+      keys += (keys.empty() ? "" : "; ") + advice;
+      sum += bytes;
+    }
+    return keys;
   }
 
   // What a microbatch of the mean lengths sends, and computes.

@@ -181,7 +181,7 @@ std::string phases_table(const RunPlan& plan) {
   rows.push_back({"together", seconds_text(plan.seconds()), ""});
   return observe::format_table({{.header = "time of a rollout (estimate)"},
                                 {.header = "", .right_align = true},
-                                {.header = "how", .max_width = 110}},
+                                {.header = "how", .max_width = 140}},
                                rows);
 }
 
@@ -189,8 +189,15 @@ std::string verdict(const RunPlan& plan) {
   if (plan.gpu.is_cpu()) return "OK         the CPU's memory is not limited here\n";
   const auto worst = std::ranges::max_element(plan.stages, {}, &PlannedStage::missing_bytes);
   if (worst->missing_bytes == 0) return "OK         it fits\n";
-  return fmt::format("NO         stage {} does not fit by {}\n           turn: {}\n",
-                     worst - plan.stages.begin(), bytes_text(worst->missing_bytes), worst->turn);
+  std::string text = fmt::format("NO         stage {} does not fit by {}\n",
+                                 worst - plan.stages.begin(), bytes_text(worst->missing_bytes));
+  for (size_t begin = 0; begin < worst->turn.size();) {
+    const size_t end = std::min(worst->turn.find("; ", begin), worst->turn.size());
+    text += fmt::format("{}{}\n", begin == 0 ? "           turn: " : "                 ",
+                        worst->turn.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return text;
 }
 
 }  // namespace
