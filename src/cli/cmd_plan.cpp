@@ -52,7 +52,7 @@ void run_plan(const PlanFlags& flags) {
   throw Error(ErrorCode::kUsage,
               fmt::format("the run does not fit: {:.1f} GiB are missing on a rank",
                           static_cast<double>(worst->missing_bytes) / 0x1p30),
-              worst->turn);
+              flags.json ? worst->turn : "the plan names the keys to turn");
 }
 
 }  // namespace
