@@ -81,6 +81,8 @@ std::string memory_table(const TrainingRun& run) {
                        .most,
                    "activations of the largest microbatch, at most");
   }
+  if (const int64_t bytes = trainer_side.trainer->optimizer().host_bytes(); bytes > 0)
+    text += line(bytes, "host memory: optimizer state");
   text += line(snapshot_bytes(trainer_side.trainer->optimizer()),
                "host memory while a checkpoint is written: weights and moments in f32");
   return text;
