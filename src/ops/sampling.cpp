@@ -22,7 +22,7 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
   SLX_CHECK(leaves >= 1 && logits.dim(1) % leaves == 0, "{} leaves of {}", leaves, logits.dim(1));
   if (runs_on_cpu(ctx))
     return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens, leaves);
-  if (leaves > 1 && !ctx.device().is_cpu())
+  if (leaves > 1 && !ctx.device().is_cpu() && !ctx.planning())
     throw Error(
         ErrorCode::kEnvironment,
         "sampling from a vocabulary of " + std::to_string(leaves) + " leaves has no kernel on CUDA",

@@ -106,9 +106,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
 // The reference is a model of its own: of the policy it shares the vocabulary only.
 void build_reference(const Session& session, const RolloutSide& rollout_side,
                      TrainerSide& trainer_side) {
-  if (session.config.model.ref_load.empty() ||
-      (!session.config.rl.use_kl_loss && session.config.rl.kl_coef == 0) || session.config.is_sft())
-    return;
+  if (!wants_reference(session.config)) return;
   trainer_side.reference = describe_model(session.config.model.ref_load, &session.model_ranks);
   const int64_t known = trainer_side.reference.spec.max_positions;
   require(trainer_side.reference.spec.vocab_size == trainer_side.policy.spec.vocab_size,
@@ -128,10 +126,8 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
       std::min(known, trainer_side.decoders[0]->max_positions()), session.engine_shape.leaves);
   // A reference that is only logged lies in the gradients' memory while it is used.
   trainer_side.reference_is_transient =
-      session.config.rl.logs_reference_only() &&
-      model::ParameterStore::weight_bytes(trainer_side.reference.held_parameters(),
-                                          session.request.device) <=
-          trainer_side.policy.store->gradient_memory().size_bytes();
+      is_transient_reference(session.config, trainer_side.reference.held_parameters(),
+                             *trainer_side.policy.store, session.request.device);
   if (!trainer_side.reference_is_transient)
     trainer_side.reference = load_model(session.config.model.ref_load, session.request.device,
                                         false, session.is_root(), &session.model_ranks);
@@ -345,6 +341,11 @@ void open_run_folder(TrainingRun& run) {
 bool wants_engine(const RunConfig& config) {
   const bool generates = config.debug.load_rollout.empty() && !config.is_sft();
   return generates || !config.eval.eval_prompt_data.empty();
+}
+
+bool wants_reference(const RunConfig& config) {
+  return !config.model.ref_load.empty() && !config.is_sft() &&
+         (config.rl.use_kl_loss || config.rl.kl_coef != 0);
 }
 
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,

@@ -32,6 +32,7 @@ struct TrainingRun {
 };
 
 bool wants_engine(const RunConfig& config);
+bool wants_reference(const RunConfig& config);
 // Tokens of the longest sequence that is generated, evaluation included, and that is trained.
 int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side);
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
