@@ -10,6 +10,9 @@
 namespace slimexx::dist {
 namespace {
 
+constexpr std::array<const char*, kNumGridAxes> kAxisNames = {
+    "tp", "cp", "pp", "dp", "ep", "etp", "edp", "dp x cp", "tp x dp x cp"};
+
 int divide(int world_size, int64_t product, const std::string& names) {
   if (product < 1 || world_size % product != 0) {
     throw Error(
@@ -73,6 +76,7 @@ ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Devic
   } else if (!device.is_cpu()) {
     device_world_ = make_device_collective(host, device);
     world = device_world_.get();
+    world->set_name("world");
   }
   std::array<Collective*, kNumGridAxes> axes{};
   for (int i = 0; i < kNumGridAxes; ++i) {
@@ -85,6 +89,7 @@ ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Devic
     if (group != nullptr) continue;
     parts_.push_back(world->split(shape_.group(axis, host.rank())[0], host.rank()));
     group = parts_.back().get();
+    group->set_name(kAxisNames[static_cast<size_t>(i)]);
   }
   const auto of = [&](GridAxis axis) -> Collective& { return *axes[static_cast<size_t>(axis)]; };
   groups_ = std::make_unique<Groups>(Groups{*world, of(GridAxis::kTp), of(GridAxis::kCp),
