@@ -5,7 +5,8 @@
 #
 #   scripts/kill_ranks.sh                 every phase and both signals once
 #   scripts/kill_ranks.sh --times 10      ten times each
-#   scripts/kill_ranks.sh --quick         every phase once, with one of the signals in turn
+#   scripts/kill_ranks.sh --quick         every phase once, with one of the signals in turn, and a shorter
+#                                         limit for ranks that are stopped
 #   --ranks N         processes, an even number (default 2): pairs are tensor parallel
 #   --grid tp|pp      or pipeline stages
 #   --phases "A B"    of: load_model generate reward log_probs forward backward optimizer update_weights
@@ -18,7 +19,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-times=1 ranks=2 grid=tp quick=false keep=false
+times=1 ranks=2 grid=tp quick=false keep=false limits=()
 phases="load_model generate reward log_probs forward backward optimizer update_weights save_model"
 slimexx=$(ls -t build/*/slimexx 2>/dev/null | head -n 1 || true)
 while [[ $# -gt 0 ]]; do
@@ -28,7 +29,7 @@ while [[ $# -gt 0 ]]; do
     --grid) grid=${2:?} ; shift ;;
     --phases) phases=${2:?} ; shift ;;
     --slimexx) slimexx=${2:?} ; shift ;;
-    --quick) quick=true ;;
+    --quick) quick=true limits=(parallel.rank_silence_warn_s=1 parallel.rank_silence_limit_s=2) ;;
     --keep) keep=true ;;
     *) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; [[ $1 == --help || $1 == -h ]] && exit 0; exit 2 ;;
   esac
@@ -60,7 +61,7 @@ for i in 1 2 3 4; do printf '{"prompt": "%d + 1 =", "label": "%d"}\n' "$i" $((i 
 
 rm_type=random rm_url=
 if [[ $phases == *reward* ]]; then
-  python3 - "$work/port" <<'END' &
+  python3 - "$work/port" 2>/dev/null <<'END' &
 import http.server, os, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
@@ -100,7 +101,7 @@ start_run() {  # folder, phase
     rollout.kv_cache_gib=0.05 reward.rm_type=$rm_type ${rm_url:+reward.rm_url=$rm_url} reward.rm_max_connections=2 \
     train.num_steps_per_rollout=2 train.max_tokens_per_gpu=128 numerics.recompute_old_log_probs=true optimizer.lr=1e-4 \
     checkpoint.save_interval=1 checkpoint.async_save=false checkpoint.keep_last=1 \
-    ${sizes[@]+"${sizes[@]}"} $([[ $2 == export ]] && echo "checkpoint.save_hf=$1.hf") \
+    "${sizes[@]}" ${limits[@]+"${limits[@]}"} $([[ $2 == export ]] && echo "checkpoint.save_hf=$1.hf") \
     >"$1.out" 2>&1 </dev/null &
   launcher=$!
 }
@@ -205,9 +206,9 @@ for phase in $phases; do
       fi
     done
     ((hits == times)) || fault "met $hits times of $times in $((hits + others)) runs"
-    calls=$(tr ' ' '\n' <<<"$calls" | sed '/^$/d' | sort | uniq -c | awk '{ printf "%s%s x %s", NR > 1 ? ", " : "", $1, $2 }')
+    calls=$(tr ' ' '\n' <<<"$calls" | sed '/^$/d' | sort | uniq -c | awk '{ printf "%s%s x %s", (NR == 1 ? "" : ", "), $1, $2 }')
     awk -v p="$phase" -v s="$signal" -v h="$hits" -v o="$others" -v c="$calls" \
-      '{ for (i = 1; i <= NF; ++i) { sum += $i; if ($i > most) most = $i } printf "%-15s %-6s %5d %7d %9.2f %9.2f  %s\n", p, s, h, o, NF ? sum / NF : 0, most, c }' \
+      '{ for (i = 1; i <= NF; ++i) { sum += $i; if ($i > most) most = $i } printf "%-15s %-6s %5d %7d %9.2f %9.2f  %s\n", p, s, h, o, (NF ? sum / NF : 0), most, c }' \
       <<<"$all_took"
   done
 done

@@ -25,6 +25,7 @@ void copy_activity(const Activity& from, Activity& to) {
   to.group.store(from.group.load());
   to.num_ranks = from.num_ranks.load();
   to.bytes = from.bytes.load();
+  to.is_in_call = from.is_in_call.load();
   to.progress = from.progress.load();
 }
 
@@ -54,6 +55,7 @@ ActivityView view_activity(const Activity& activity) {
   return {.phase = activity.phase.load().text(),
           .call = activity.call.load().text(),
           .group = activity.group.load().text(),
+          .is_in_call = activity.is_in_call != 0,
           .num_ranks = activity.num_ranks,
           .bytes = activity.bytes,
           .progress = activity.progress};
@@ -62,8 +64,9 @@ ActivityView view_activity(const Activity& activity) {
 std::string describe_activity(const ActivityView& view) {
   const std::string phase = view.phase.empty() ? "start" : view.phase;
   if (view.call.empty()) return fmt::format("phase {}, in no collective call", phase);
-  return fmt::format("phase {}, in {} of {} ranks{}{}", phase, view.call, view.num_ranks,
-                     view.group.empty() ? "" : fmt::format(" ({})", view.group),
+  return fmt::format("phase {}, in {}{} of {} ranks{}{}", phase,
+                     view.is_in_call ? "" : "no collective call, the last was ", view.call,
+                     view.num_ranks, view.group.empty() ? "" : fmt::format(" ({})", view.group),
                      view.bytes > 0 ? fmt::format(", {} bytes", view.bytes) : "");
 }
 

@@ -1,7 +1,9 @@
 #include "dist/process_state.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -20,9 +22,7 @@ struct ProcessStat {
 
 // proc(5): pid (name) state ppid pgrp session tty_nr tpgid flags ... starttime, the 22nd. The name
 // may hold anything.
-std::optional<ProcessStat> read_stat(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+std::optional<ProcessStat> parse_stat(const std::string& text) {
   const size_t end = text.rfind(')');
   if (end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(end + 1));
@@ -37,12 +37,21 @@ std::optional<ProcessStat> read_stat(pid_t pid) {
   return stat;
 }
 
+std::optional<ProcessStat> read_stat(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  return parse_stat({std::istreambuf_iterator<char>(file), {}});
+}
+
 }  // namespace
 
 ProcessState process_state(pid_t pid, uint64_t start_time) {
   const auto stat = read_stat(pid);
-  if (!stat || stat->start_time != start_time) return ProcessState::kGone;
-  if ((stat->flags & kExiting) != 0 || stat->state == 'Z' || stat->state == 'X')
+  if (!stat) {  // or this process has too many open files to read it
+    const bool is_gone = ::kill(pid, 0) != 0 && errno == ESRCH;
+    return is_gone ? ProcessState::kGone : ProcessState::kRuns;
+  }
+  if (stat->start_time != start_time || (stat->flags & kExiting) != 0 || stat->state == 'Z' ||
+      stat->state == 'X')
     return ProcessState::kGone;
   return stat->state == 'T' ? ProcessState::kStopped : ProcessState::kRuns;
 }

@@ -59,7 +59,8 @@ bool RankRecord::write(const ActivityView& view, bool to_server) {
                                       : Json{{"name", view.call},
                                              {"group", view.group},
                                              {"ranks", view.num_ranks},
-                                             {"bytes", view.bytes}};
+                                             {"bytes", view.bytes},
+                                             {"now", view.is_in_call}};
   std::string text =
       Json{{"rank", rank_},        {"host", host_name()},
            {"pid", ::getpid()},    {"phase", view.phase.empty() ? "start" : view.phase},
@@ -90,6 +91,7 @@ std::optional<SeenRecord> read_record(const std::string& directory, int rank) {
     seen.activity.group = call->value("group", "");
     seen.activity.num_ranks = call->value("ranks", int64_t{0});
     seen.activity.bytes = call->value("bytes", int64_t{0});
+    seen.activity.is_in_call = call->value("now", false);
   }
   seen.sign = json.value("sign", int64_t{0});
   seen.is_dead = json.value("locked", false) && unlocked && path_exists(path);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dist/process_state.h"
@@ -26,11 +27,14 @@ namespace slimexx::dist {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr double kInterval = 0.1;     // seconds between looks
-constexpr int kLooksPerFarLook = 10;  // file servers are spared
-constexpr int kLooksToEnd = 5;        // after the launcher began to end all ranks
-constexpr auto kPatience = std::chrono::milliseconds(700);  // for who speaks first
-constexpr int kMostLines = 64;                              // of what all ranks do
+// Seconds between looks; a look that comes later, on a busy machine, stands for the time since the
+// last one, but for no more than kMostLook: while this process itself is stopped nobody ages.
+constexpr double kInterval = 0.1, kMostLook = 0.3;
+constexpr double kFarInterval = 1;  // as file servers are to be spared
+constexpr double kEnd = 0.5;  // after the launcher began to end all ranks: then no death counts
+// For another rank, or the launcher, to say what it knows.
+constexpr auto kPatience = std::chrono::milliseconds(700);
+constexpr int kMostLines = 64;  // of what all ranks do
 
 // Another rank, or at own_rank this one.
 struct Peer {
@@ -39,7 +43,8 @@ struct Peer {
   std::string host, space, page_name;
   std::unique_ptr<RankPage> page;  // of a rank that shares this one's host
   ActivityView seen;               // of other hosts: what its record said last
-  int64_t sign = -1, num_looks = 0;
+  int64_t sign = -1;
+  double silence_s = 0;
   bool is_silent = false, has_left = false;
 };
 
@@ -66,10 +71,12 @@ struct RankWatch::Impl {
   int far_watcher = 0;            // of the first rank's host: the first rank of another one
   std::string directory;
   std::unique_ptr<RankRecord> record;
-  int64_t num_looks = 0, num_looks_of_end = 0;
+  std::chrono::steady_clock::time_point last_look;
+  double look_s = 0, far_look_s = 0;  // that the last look, and the last far one, stand for
+  double since_far_look_s = 0;
+  double end_s = 0;               // since the launcher began to end all ranks
   std::vector<int64_t> progress;  // by rank, when some last changed
-  int64_t num_idle_looks = 0;
-  double next_wait_warning = 0;
+  double idle_s = 0, next_wait_warning = 0;
 
   std::mutex mutex;  // of all above, but for what never changes once the thread runs
   std::condition_variable ending;
@@ -86,10 +93,11 @@ struct RankWatch::Impl {
   void look_far(Peer& peer, bool has_moved);
   bool look_at_progress();
   void report_wait();
-  void count_stop(Peer& peer, double looks_per_s, double warn_s, double limit_s,
+  void count_stop(Peer& peer, double seconds, double warn_s, double limit_s,
                   const std::string& state);
   void count_sign(Peer& peer);
-  [[noreturn]] void end_run(const Peer& peer, const std::string& state, const std::string& hint);
+  [[noreturn]] void end_run(const Peer& peer, const std::string& state, const std::string& hint,
+                            bool launcher_knows = false);
   void run();
 };
 
@@ -146,7 +154,8 @@ void RankWatch::Impl::meet(Collective& host) {
   own = &own_activity();
 }
 
-void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const std::string& hint) {
+void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const std::string& hint,
+                              bool launcher_knows) {
   const ActivityView view = activity_of(peer);
   const std::string what = fmt::format("rank {} {} (host {}, process {}), in {}", peer.rank, state,
                                        peer.host, peer.pid, describe_activity(view));
@@ -155,24 +164,23 @@ void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const 
     is_first = claim({.rank = peer.rank,
                       .host = peer.host,
                       .phase = view.phase.empty() ? "start" : view.phase,
-                      .call = view.call,
+                      .call = view.is_in_call ? view.call : "",
                       .what = what});
   } catch (const std::exception& error) {
     log_error("{}", error.what());
   }
   if (is_first) {
     log_error("{}", Error(ErrorCode::kRun, what, hint).what());
-  } else {
-    std::this_thread::sleep_for(kPatience);
   }
+  if (!is_first || launcher_knows) std::this_thread::sleep_for(kPatience);
   // MPI is the main thread's, and that one waits: the launcher ends the ranks when one is gone.
   std::_Exit(exit_status(ErrorCode::kRun));
 }
 
 // One more look at which the rank gave no sign.
-void RankWatch::Impl::count_stop(Peer& peer, double looks_per_s, double warn_s, double limit_s,
+void RankWatch::Impl::count_stop(Peer& peer, double seconds, double warn_s, double limit_s,
                                  const std::string& state) {
-  const double silence_s = static_cast<double>(++peer.num_looks) / looks_per_s;
+  const double silence_s = peer.silence_s += seconds;
   const std::string what = fmt::format("{} for {:.0f} s", state, silence_s);
   if (!peer.is_silent && warn_s > 0 && silence_s >= warn_s) {
     peer.is_silent = true;
@@ -188,7 +196,7 @@ void RankWatch::Impl::count_stop(Peer& peer, double looks_per_s, double warn_s, 
 void RankWatch::Impl::count_sign(Peer& peer) {
   if (peer.is_silent && warns_of(peer)) log_warn("rank {} is back", peer.rank);
   peer.is_silent = false;
-  peer.num_looks = 0;
+  peer.silence_s = 0;
 }
 
 void RankWatch::Impl::look_near(Peer& peer) {
@@ -196,13 +204,14 @@ void RankWatch::Impl::look_near(Peer& peer) {
     case ProcessState::kRuns:
       return count_sign(peer);
     case ProcessState::kStopped:
-      return count_stop(peer, 1 / kInterval, options.warn_s, options.limit_s, "has been stopped");
+      return count_stop(peer, look_s, options.warn_s, options.limit_s, "has been stopped");
     case ProcessState::kGone:
       peer.has_left = peer.page->activity().has_left != 0;
-      if (peer.has_left || num_looks_of_end > kLooksToEnd) return;
+      if (peer.has_left || end_s > kEnd) return;
       end_run(peer, "died",
               "it was killed, or crashed: its last lines, the launcher's and the kernel's log (out "
-              "of memory) say more; then continue the run by --resume");
+              "of memory) say more; then continue the run by --resume",
+              true);
   }
 }
 
@@ -210,19 +219,19 @@ void RankWatch::Impl::look_near(Peer& peer) {
 void RankWatch::Impl::look_far(Peer& peer, bool has_moved) {
   const auto seen = read_record(directory, peer.rank);
   if (!seen) {  // it has ended well, or the folder is gone: no ground to judge on
-    peer.num_looks = 0;
+    peer.silence_s = 0;
     return;
   }
   peer.seen = seen->activity;
-  if (seen->is_dead && num_looks_of_end <= kLooksToEnd)
-    end_run(peer, "died", "look at that host; then continue the run by --resume");
+  if (seen->is_dead && end_s <= kEnd)
+    end_run(peer, "died", "look at that host; then continue the run by --resume", true);
   if (seen->sign != peer.sign) {
     peer.sign = seen->sign;
     return count_sign(peer);
   }
-  if (has_moved) peer.num_looks = 0;
-  count_stop(peer, 1 / (kInterval * kLooksPerFarLook), options.host_limit_s / 2,
-             options.host_limit_s, "has shown no sign of life");
+  if (has_moved) peer.silence_s = 0;
+  count_stop(peer, far_look_s, options.host_limit_s / 2, options.host_limit_s,
+             "has shown no sign of life");
 }
 
 // Whether this rank has gone on; on the first rank also whether any has.
@@ -236,13 +245,12 @@ bool RankWatch::Impl::look_at_progress() {
     if (peer.rank == own_rank) own_moved = has_moved;
     before = now;
   }
-  num_idle_looks = any_moved ? 0 : num_idle_looks + 1;
+  idle_s = any_moved ? 0 : idle_s + far_look_s;
   if (any_moved) next_wait_warning = options.wait_warn_s;
   return own_moved;
 }
 
 void RankWatch::Impl::report_wait() {
-  const double idle_s = static_cast<double>(num_idle_looks) * kInterval * kLooksPerFarLook;
   if (options.wait_warn_s > 0 && idle_s >= next_wait_warning) {
     next_wait_warning = 2 * idle_s;
     std::string text = fmt::format("no rank has gone on for {:.0f} s:", idle_s);
@@ -258,7 +266,7 @@ void RankWatch::Impl::report_wait() {
   }
   if (options.wait_limit_s <= 0 || idle_s < options.wait_limit_s) return;
   const auto culprit =
-      std::ranges::find_if(peers, [&](const Peer& peer) { return activity_of(peer).call.empty(); });
+      std::ranges::find_if(peers, [&](const Peer& peer) { return !activity_of(peer).is_in_call; });
   end_run(culprit == peers.end() ? peers[0] : *culprit,
           fmt::format("{}, and no rank has gone on for {:.0f} s",
                       culprit == peers.end() ? "waits, as all do" : "hangs", idle_s),
@@ -268,9 +276,13 @@ void RankWatch::Impl::report_wait() {
 
 // With the mutex.
 void RankWatch::Impl::look() {
-  ++num_looks;
-  if (is_ending()) ++num_looks_of_end;
-  const bool is_far_look = num_looks % kLooksPerFarLook == 0;
+  const auto now = std::chrono::steady_clock::now();
+  look_s = std::min(std::chrono::duration<double>(now - last_look).count(), kMostLook);
+  last_look = now;
+  since_far_look_s += look_s;
+  const bool is_far_look = since_far_look_s >= kFarInterval;
+  if (is_far_look) far_look_s = std::exchange(since_far_look_s, 0);
+  if (is_ending()) end_s += look_s;
   for (Peer& peer : peers)
     if (is_near(peer) && !peer.has_left) look_near(peer);
   const bool has_far = std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p); });
@@ -310,6 +322,7 @@ RankWatch::RankWatch(Collective& host, RankWatchOptions options,
   i.meet(host);
   i.progress.assign(i.peers.size(), 0);
   if (i.are_threads && i.own_rank != 0) return;
+  i.last_look = std::chrono::steady_clock::now();
   i.thread = std::thread([&i, rank = thread_rank()] {
     const ThreadRankScope scope(rank);
     i.run();

@@ -67,7 +67,7 @@ TEST_F(FailuresOfRanks, OneThatIsKilledEndsAll) {
   EXPECT_GT(f.status, 0) << f.text();
   EXPECT_LT(took.count(), kSoon);
   EXPECT_NE((f.out + f.err).find("signal 9"), std::string::npos) << f.text();
-  expect_mentions(f, {"ended by mpirun, as a rank failed", "rank 2 died (host "});
+  expect_mentions(f, {"rank 2 died (host "});
   EXPECT_EQ(status().at("state"), "failed");
   EXPECT_EQ(status().at("failure").at("rank"), 2);
   EXPECT_EQ(status().at("error").get<std::string>().find("rank 2 died (host "), 0u) << f.text();
@@ -157,6 +157,27 @@ TEST_F(FailuresOfRanks, OneThatIsStoppedIsNamed) {
               std::string::npos);
     EXPECT_EQ(told.at("failure").at("rank"), stopped);
   }
+}
+
+// What mpirun ends dies rank by rank: none of them is a cause.
+TEST_F(FailuresOfRanks, LauncherThatIsEndedNamesNobody) {
+  std::atomic<bool> is_asked = false, is_over = false;
+  const HttpServer server([&](const std::string&) {
+    is_asked = true;
+    for (int i = 0; i < 80 && !is_over; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return HttpAnswer{200, "1"};
+  });
+  Program program(3, arguments({"reward.rm_type=remote", "reward.rm_url=" + server.url()}),
+                  {"env", "-u", "http_proxy", "-u", "HTTP_PROXY"});
+  ASSERT_TRUE(program.wait_until([&] { return is_asked.load(); }));
+  program.signal_launcher(SIGTERM);
+  const Finished f = program.wait();
+  is_over = true;
+  EXPECT_GT(f.status, 0) << f.text();
+  expect_mentions(f, {"ended by mpirun, as a rank failed or mpirun was stopped"});
+  EXPECT_EQ(f.err.find("died"), std::string::npos) << f.text();
+  EXPECT_EQ(status().at("state"), "running");
 }
 
 TEST_F(FailuresOfRanks, OneThatIsStoppedForAWhileIsWaitedFor) {

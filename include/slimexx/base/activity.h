@@ -37,12 +37,13 @@ struct Activity {
       return name;
     }
   };
-  Name phase, call, group;                      // call: empty outside of calls
-  std::atomic<int64_t> num_ranks{0}, bytes{0};  // of the call
-  std::atomic<int64_t> progress{0};             // phases and calls begun, and steps within them
-  std::atomic<int64_t> has_left{0};             // its rank has ended well, or told its own failure
+  Name phase, call, group;                      // of the last call, or the one it is in
+  std::atomic<int64_t> num_ranks{0}, bytes{0};  // of that
+  std::atomic<int64_t> is_in_call{0};
+  std::atomic<int64_t> progress{0};  // phases and calls begun, and steps within them
+  std::atomic<int64_t> has_left{0};  // its rank has ended well, or told its own failure
 };
-static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(Activity) == 104,
+static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(Activity) == 112,
               "processes of one build share it");
 
 Activity& own_activity();
@@ -53,10 +54,12 @@ void keep_activity_at(Activity* place);
 // A copy, for people.
 struct ActivityView {
   std::string phase, call, group;
+  bool is_in_call = false;  // or `call` was the last
   int64_t num_ranks = 0, bytes = 0, progress = 0;
 };
 ActivityView view_activity(const Activity& activity);
-// "phase generate, in all_gather of 4 ranks (tp), 4096 bytes".
+// "phase generate, in all_gather of 4 ranks (tp), 4096 bytes"; on a device a call may still run
+// that was queued: "phase generate, in no collective call, the last was all_gather of ...".
 std::string describe_activity(const ActivityView& view);
 
 // The phase until the end of the scope, then the one before.
@@ -79,16 +82,17 @@ std::string failed_phase();
 class CallScope {
  public:
   CallScope(const ShortName& call, const ShortName& group, int64_t num_ranks, int64_t bytes)
-      : activity_(own_activity()), is_inner_(activity_.call.words[0].load(kOrder) != 0) {
+      : activity_(own_activity()), is_inner_(activity_.is_in_call.load(kOrder) != 0) {
     if (is_inner_) return;
     activity_.group.store(group);
     activity_.num_ranks.store(num_ranks, kOrder);
     activity_.bytes.store(bytes, kOrder);
     activity_.call.store(call);
+    activity_.is_in_call.store(1, kOrder);
     activity_.progress.store(activity_.progress.load(kOrder) + 1, kOrder);
   }
   ~CallScope() {
-    if (!is_inner_) activity_.call.store({});
+    if (!is_inner_) activity_.is_in_call.store(0, kOrder);
   }
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;

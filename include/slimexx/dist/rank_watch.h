@@ -15,11 +15,10 @@
 
 namespace slimexx::dist {
 
-// In seconds; 0: never. They are counted in looks, so while this process itself is stopped, or its
-// host sleeps, nobody ages.
+// In seconds; 0: never. While this process itself is stopped, or its host sleeps, nobody ages.
 struct RankWatchOptions {
   double warn_s = 2;           // that a rank was stopped, then a warning names it
-  double limit_s = 6;          // that a rank was stopped, then the run ends with status 4
+  double limit_s = 5;          // that a rank was stopped, then the run ends with status 4
   double host_limit_s = 60;    // without a sign through the folder from a rank that is waited for
   double wait_warn_s = 120;    // without progress of any rank, then a warning says what all do
   double wait_limit_s = 3600;  // without progress of any rank, then the run ends
