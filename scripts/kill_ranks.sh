@@ -41,9 +41,11 @@ command -v mpirun >/dev/null || { echo "kill_ranks: no mpirun" >&2; exit 2; }
 
 most_seconds=10 most_tries=20
 work=$(mktemp -d "${TMPDIR:-/tmp}/slx_kill_XXXXXX")
-server=
+server= launcher=
 clean_up() {
-  [[ -z $server ]] || kill "$server" 2>/dev/null || true
+  local pid
+  for pid in $server $launcher; do kill "$pid" 2>/dev/null || true; done
+  [[ -z $launcher ]] || wait "$launcher" 2>/dev/null || true
   if $keep; then echo "kill_ranks: the runs are in $work"; else rm -rf "$work"; fi
 }
 trap clean_up EXIT
@@ -162,6 +164,7 @@ try_once() {
     state=$(sed -n 's/^State:\t\([A-Z]\).*/\1/p' "/proc/$pid/status" 2>/dev/null || true)
     [[ -z $state || $state == Z ]] || fault "process $pid is left, in state $state"
   done
+  launcher=
   check_status
   $keep || rm -rf "$run" "$run.tmp" "$run.hf"
 }
