@@ -6,6 +6,7 @@
 
 #include "resume_check.h"
 #include "run_summary.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
@@ -134,6 +135,7 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
+  const PhaseScope phase("load_data");
   const bool from_dump = !session.config.debug.load_rollout.empty();
   if (!from_dump || wants_engine(session.config)) {
     rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
@@ -314,16 +316,7 @@ void open_run_folder(TrainingRun& run) {
                                .resume_step = progress.next_rollout,
                                .resume_train_step = progress.optimizer_steps,
                                .total_steps = progress.num_rollouts});
-  if (!session.request.dry_run) {
-    session.watch = std::make_unique<dist::RankWatch>(
-        session.communicator,
-        dist::RankWatchOptions{.directory = session.path("ranks"),
-                               .warn_s = session.config.parallel.rank_silence_warn_s,
-                               .limit_s = session.config.parallel.rank_silence_limit_s},
-        [&run](const std::string& what) {
-          run.session.log->write_failure(run.progress.next_rollout, what);
-        });
-  }
+  if (session.watch) session.watch->show_records(session.communicator, session.path("ranks"));
   if (!session.is_root()) return;
   log_info("{}", banner(run));
   for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
