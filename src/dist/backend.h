@@ -52,7 +52,11 @@ class Backend {
   virtual void reduce_scatter_sum(tensor::Stream, tensor::Tensor, std::span<const Range>) {}
   virtual void all_reduce(tensor::Stream, tensor::Tensor, Combine) {}
   virtual std::unique_ptr<Backend> split(int color, int key) = 0;  // null: a group of one
+  virtual std::unique_ptr<Backend> on_device(tensor::Device) { return nullptr; }  // as Collective's
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;
 };
+
+// The sum of `terms` on the stream's device, in rank order, queued. Only where the build has CUDA.
+void sum_on_device(tensor::Stream stream, const Terms& terms);
 
 }  // namespace slimexx::dist

@@ -235,6 +235,11 @@ std::unique_ptr<Collective> Collective::split(int color, int key) {
   return std::make_unique<Collective>(backend_ ? backend_->split(color, key) : nullptr);
 }
 
+std::unique_ptr<Collective> Collective::on_device(tensor::Device device) {
+  auto backend = backend_ ? backend_->on_device(device) : nullptr;
+  return backend ? std::make_unique<Collective>(std::move(backend)) : nullptr;
+}
+
 std::unique_ptr<SharedCounter> Collective::make_counter() {
   if (backend_) return backend_->make_counter();
   return std::make_unique<CounterOfOne>();

@@ -23,7 +23,10 @@ namespace slimexx::train {
 using TensorValues = std::map<std::string, std::vector<float>>;  // by name on disk
 
 struct GridRun {
-  std::string folder;  // a Hugging Face folder
+  std::string folder = {};                         // a Hugging Face folder
+  std::optional<model::ModelSpec> random_of = {};  // instead of a folder: random weights
+  tensor::Device device = {};                      // of all ranks
+  bool has_device_each = false;                    // rank r has device r of device's type instead
   int world_size = 1;
   dist::GridSizes sizes = {};
   model::PipelineSplit split = {};  // but for the number of ranks
@@ -105,34 +108,48 @@ inline int64_t planned_bytes(const Trainer& trainer, const StageDecoders& decode
 // What the thread of one rank does. Results are those that all ranks have, and the tensors of all.
 inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, const StepLoss& loss,
                           dist::Collective& host, std::mutex& mutex, GridResult& result) {
-  const io::HfFolder folder = io::HfFolder::open(run.folder);
-  model::ModelSpec spec = model::read_model_spec(folder.config(), run.folder + "/config.json");
-  model::drop_missing_mtp(spec, folder);
+  std::optional<io::HfFolder> folder;
+  model::ModelSpec spec;
+  if (run.random_of) {
+    spec = *run.random_of;
+  } else {
+    folder = io::HfFolder::open(run.folder);
+    spec = model::read_model_spec(folder->config(), run.folder + "/config.json");
+    model::drop_missing_mtp(spec, *folder);
+  }
+  tensor::Device device = run.device;
+  if (run.has_device_each) device.index = host.rank();
+  tensor::select_device(device);
   for (int64_t i = 0; i < run.options.num_trained_mtp(); ++i)
     spec.mtp[static_cast<size_t>(i)].is_trained = true;
-  const dist::ProcessGrid grid(host, run.sizes, {});
+  const dist::ProcessGrid grid(host, run.sizes, device);
   model::PipelineSplit split = run.split;
   split.num_ranks = run.sizes.pp;
   const auto stages = model::list_stages(spec, split);
   std::vector<std::vector<model::ParameterInfo>> parameters;
   for (const auto& chunks : stages) parameters.push_back(model::list_parameters(spec, chunks));
   const model::Layout layout = model::make_layout(parameters, grid.shape());
-  model::ParameterStore store(*layout.ranks[static_cast<size_t>(host.rank())], {}, true);
-  model::load_hf_weights(store, spec, folder, {}, &layout);
+  model::ParameterStore store(*layout.ranks[static_cast<size_t>(host.rank())], device, true);
+  if (folder) {
+    model::load_hf_weights(store, spec, *folder, {}, &layout);
+  } else {
+    model::init_random_weights(store, spec, 5);
+  }
   std::vector<std::unique_ptr<model::Decoder>> chunks;
   std::vector<const model::Decoder*> of_chunks;
   for (const model::StageRange& stage : stages[static_cast<size_t>(grid.groups().pp.rank())]) {
-    chunks.push_back(std::make_unique<model::Decoder>(spec, tensor::Device{}, 512, stage, run.sizes,
-                                                      run.leaves));
+    chunks.push_back(
+        std::make_unique<model::Decoder>(spec, device, 512, stage, run.sizes, run.leaves));
     of_chunks.push_back(chunks.back().get());
   }
   const StageDecoders decoders(of_chunks);
-  Trainer trainer(decoders, store, host, grid.groups(), run.options, {}, 0.9f, {}, 1);
+  Trainer trainer(decoders, store, host, grid.groups(), run.options, run.optimizer, 0.9f, device,
+                  1);
 
   tensor::Buffer memory;
   if (run.planned_share) {
     const int64_t bytes = planned_bytes(trainer, decoders, store, samples, *run.planned_share);
-    memory = tensor::Buffer({}, bytes, "activations");
+    memory = tensor::Buffer(device, bytes, "activations");
     trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
   }
   if (run.rank_with_nan == host.rank()) put_nan_between_gradients(store);
