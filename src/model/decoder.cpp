@@ -101,12 +101,6 @@ Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_posit
   set_leaves(local_spec_, sizes.tp, leaves > 0 ? leaves : sizes.tp);
   check_stage(spec, stage);
   check_device_sizes(local_spec_, device);
-  if (sizes.cp > 1 && !device.is_cpu())
-    throw Error(ErrorCode::kInput,
-                "context parallelism is for the CPU alone: attention over gathered keys and its "
-                "backward have no kernels yet",
-                "set parallel.context_parallel_size to 1, or use --device cpu",
-                "parallel.context_parallel_size");
   const int64_t half = spec.rope.rotary_dim / 2;
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});

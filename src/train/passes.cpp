@@ -12,14 +12,12 @@ namespace {
 // Of a loss all cp ranks see every row, since its ratios and means may be those of a sample.
 Tensor gather_loss_rows(const ops::Context& ctx, const Microbatch& m, Tensor own) {
   if (!m.loss_rows.is_sharded()) return own;
-  return model::gather_context(ctx, m.loss_rows, {own.reshaped({own.dim(0), 1})})
-      .reshaped({m.num_rows});
+  return model::gather_context_values(ctx, m.loss_rows, own);
 }
 
 Tensor take_own_rows(const ops::Context& ctx, const Microbatch& m, Tensor all) {
   if (!m.loss_rows.is_sharded() || !all.defined()) return all;
-  return model::take_context(ctx, m.loss_rows, all.reshaped({m.num_rows, 1}))
-      .reshaped({m.num_own_rows});
+  return model::take_context_values(ctx, m.loss_rows, all);
 }
 
 }  // namespace
