@@ -29,6 +29,23 @@ int64_t samples_per_microbatch(const RunConfig& config) {
   return config.train.use_dynamic_batch_size ? per_step : config.train.micro_batch_size;
 }
 
+// What this rank has of its device: a share like the others' where threads share one, which the
+// driver does not know apart.
+MemoryBudget measure_device(const Session& session) {
+  tensor::synchronize(tensor::compute_stream(session.request.device));
+  const int64_t sharers = session.world.are_threads() ? session.world.size() : 1;
+  if (sharers > 1) session.communicator.barrier();  // all have taken what they take before
+  const tensor::DeviceMemory now = tensor::device_memory(session.request.device);
+  const int64_t used = now.total_bytes - least_of_ranks(session.communicator, now.free_bytes);
+  MemoryBudget budget{.device_bytes = now.total_bytes / sharers,
+                      .mem_fraction = session.config.rollout.mem_fraction_static,
+                      .used_bytes = used / sharers,
+                      .live = tensor::list_allocations(session.request.device)};
+  for (tensor::NamedBytes& live : budget.live) live.bytes /= sharers;
+  if (sharers > 1) session.communicator.barrier();  // before anybody takes more
+  return budget;
+}
+
 }  // namespace
 
 // On a GPU the pool is what nothing else takes; the trainer has all of it, the engine its first
@@ -36,18 +53,11 @@ int64_t samples_per_microbatch(const RunConfig& config) {
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          const RolloutSide& rollout_side, SharedMemory& memory) {
   if (session.request.device.is_cpu()) return {};
-  tensor::synchronize(tensor::compute_stream(session.request.device));
-  const tensor::DeviceMemory now = tensor::device_memory(session.request.device);
-  MemoryBudget budget{
-      .device_bytes = now.total_bytes,
-      .mem_fraction = session.config.rollout.mem_fraction_static,
-      .used_bytes = now.total_bytes - least_of_ranks(session.communicator, now.free_bytes),
-      .live = tensor::list_allocations(session.request.device)};
+  MemoryBudget budget = measure_device(session);
   if (wants_engine(session.config)) {
     const rollout::EngineMemory engine = rollout::plan_engine_memory(
         *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
-        engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
-        rollout_side.text.tokenizer->vocab_size());
+        engine_options(session, rollout_side), rollout_side.text.tokenizer->vocab_size());
     budget.workspace_bytes = engine.workspace_bytes;
     budget.min_cache_bytes = engine.min_cache_bytes();
     budget.max_cache_bytes = engine.max_cache_bytes();

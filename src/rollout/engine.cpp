@@ -209,7 +209,7 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
       page_bytes(decoder.spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
                              plan_step_arena(decoder, weights, device, sizes) +
-                             plan_recorded_bytes(decoder.spec(), device),
+                             plan_recorded_bytes(decoder.local_spec(), device),
           .page_bytes = bytes_per_page,
           .min_pages = sizes.max_pages(),
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};

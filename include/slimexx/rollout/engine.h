@@ -42,6 +42,9 @@ struct EngineOptions {
   std::optional<double> kv_cache_gib = {};
   double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
+  // On a GPU, decode steps as graphs (tensor/graph.h). Not where threads share its streams: a
+  // recording would have what others queue.
+  bool records_steps = true;
 };
 
 struct SamplingParams {
