@@ -59,6 +59,16 @@ void page_context(const ops::Context& ctx, Microbatch& out,
   layout.max_split_tokens = 0;  // long chunks, which are walked whole
   out.batch.sequences.cu_seqlens = out.cu_sequences;
   out.batch.sequences.device_cu_seqlens = upload_ints(ctx, out.cu_sequences);
+  std::vector<int32_t> spans;  // of each sequence, the chunks of this rank
+  for (int64_t b = 0; b < num_sequences; ++b) {
+    const auto s = static_cast<size_t>(b);
+    const int64_t length = out.cu_sequences[s + 1] - out.cu_sequences[s];
+    for (const dist::Range& chunk :
+         model::context_chunks(length, ctx.groups.cp.size(), ctx.groups.cp.rank()))
+      for (const int64_t position : {chunk.begin, chunk.end})
+        spans.push_back(static_cast<int32_t>(position));
+  }
+  out.batch.sequences.query_spans = upload_ints(ctx, spans).reshaped({num_sequences, 4});
 }
 
 // Leaves this rank's share of the packed rows, and a layout of its chunks.

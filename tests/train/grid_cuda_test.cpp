@@ -14,9 +14,14 @@
 namespace slimexx::train {
 namespace {
 
-// A gradient is made of bf16 rows, which other splits of a sum round elsewhere: 2^-9 of each term.
-constexpr GridBounds kDeviceBounds{
-    .loss = 1e-6, .norm = 5e-3, .later = 1e-2, .gradient = 2e-2, .weight = 0};
+// Stages and owners of experts compute the same rows: only f32 sums are in another order. Weights
+// are rounded to bf16, some to the other neighbour.
+constexpr GridBounds kSameRows{.weight = 1e-3};
+// Tensor and context parallelism also split sums of bf16 gradients, and round the parts: twice the
+// 1e-2 that bf16 has of the exact gradient, and some of tensors that are small differences. A step
+// of Adam makes more of it.
+constexpr GridBounds kSplitSums{
+    .loss = 1e-6, .norm = 5e-3, .later = 0, .gradient = 2.5e-2, .weight = 0};
 
 struct GridCase {
   const char* name;
@@ -87,7 +92,8 @@ class GridCuda : public testing::TestWithParam<GridCase> {
                                             : mixed_samples(9, 11, 320);
     const GridResult one = run_on_grid(alone(run), samples);
     const GridResult many = run_on_grid(run, samples);
-    expect_same_training(many, one, kDeviceBounds);
+    const bool splits_sums = run.sizes.tp * run.sizes.cp > 1;
+    expect_same_training(many, one, splits_sums ? kSplitSums : kSameRows);
     if (many.gradients.size() != one.gradients.size()) return;
     double largest = 0;
     std::string of;

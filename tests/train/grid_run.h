@@ -239,9 +239,10 @@ inline TensorValues moved_by_gradients(TensorValues weights, const TensorValues&
 // What sums in another order may change, relative.
 struct GridBounds {
   double loss = 1e-6, norm = 1e-6;  // of the first step
-  double later = 1e-4;              // Adam makes a full step of a gradient that is all rounding
-  double gradient = 1e-5;           // ||a-b||/||b|| of a tensor
-  double weight = 1e-4;             // the same after the last step; 0: not compared
+  // Adam makes a full step of a gradient that is all rounding. 0: later steps are not compared.
+  double later = 1e-4;
+  double gradient = 1e-5;  // ||a-b||/||b|| of a tensor
+  double weight = 1e-4;    // the same after the last step; 0: not compared
 };
 
 // Log-probs and entropies to the bit; losses, norms, gradients and weights to sums in another
@@ -256,6 +257,8 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
   ASSERT_EQ(actual.steps.size(), expected.steps.size());
   for (size_t i = 0; i < expected.steps.size(); ++i) {
     const StepResult &a = actual.steps[i], &e = expected.steps[i];
+    EXPECT_EQ(a.skipped, e.skipped) << "step " << i;
+    if (i > 0 && bounds.later == 0) continue;
     const double most = i == 0 ? bounds.loss : bounds.later;
     EXPECT_NEAR(a.gradient_norm, e.gradient_norm,
                 (i == 0 ? bounds.norm : bounds.later) * e.gradient_norm)
@@ -271,7 +274,7 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
     for (size_t r = 0; r < e.routers.size(); ++r) {
       EXPECT_EQ(a.routers[r].layer, e.routers[r].layer);
       if (a.routers[r].has_losses) {
-        EXPECT_NEAR(a.routers[r].aux_loss, e.routers[r].aux_loss, bounds.later) << "step " << i;
+        EXPECT_NEAR(a.routers[r].aux_loss, e.routers[r].aux_loss, 1e-4) << "step " << i;
       }
       if (i == 0) {
         EXPECT_EQ(a.routers[r].tokens, e.routers[r].tokens) << "layer " << a.routers[r].layer;

@@ -44,7 +44,7 @@ struct VocabularyTokens {
 // With context parallelism (packed only) the batch has the rows of this cp rank, and `context` says
 // which of all they are. Each sequence is two in the attention layout, which is of keys gathered
 // over the cp ranks: the rank's chunks of it. On CUDA these keys lie in pages
-// (gather_context_pages), and backward is that of `sequences`, whole ones.
+// (gather_context_pages), and backward is of `sequences`, whole ones, for this rank's queries.
 struct Batch {
   Tensor tokens;                              // [T] i32
   Tensor positions;                           // [T] i32
