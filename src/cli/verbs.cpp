@@ -13,6 +13,7 @@ const std::vector<Verb>& list_verbs() {
       {"generate", "prompts -> responses with log-probs", declare_generate},
       {"init", "write a checkpoint with random weights", declare_init},
       {"describe", "what a model is: layers, exact parameter counts", declare_describe},
+      {"doctor", "what this machine and this launch look like", declare_doctor},
       {"samples", "print whole samples of a run", declare_samples},
       {"version", "version, build and features", declare_version},
       {"docs", "write the generated reference pages", declare_docs, false},

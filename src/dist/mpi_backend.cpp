@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/strings.h"
 
 namespace slimexx::dist {
 namespace {
@@ -174,5 +175,15 @@ std::unique_ptr<Backend> start_mpi(LocalPosition& local) {
 
 void finish_mpi() { MPI_Finalize(); }
 void abort_mpi(int status) { MPI_Abort(MPI_COMM_WORLD, status); }
+
+// Libraries say more behind a comma or on further lines: who built them, with which options.
+std::string mpi_library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text, static_cast<size_t>(length));
+  const std::string first = all.substr(0, all.find_first_of(",\n"));
+  return std::string(trim(first));
+}
 
 }  // namespace slimexx::dist

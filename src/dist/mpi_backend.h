@@ -1,6 +1,7 @@
 // Starting and ending MPI, kept apart so that mpi.h is seen by one source only.
 #pragma once
 #include <memory>
+#include <string>
 
 #include "dist/backend.h"
 
@@ -15,5 +16,6 @@ struct LocalPosition {
 std::unique_ptr<Backend> start_mpi(LocalPosition& local);
 void finish_mpi();
 void abort_mpi(int status);
+std::string mpi_library_version();  // its first words
 
 }  // namespace slimexx::dist

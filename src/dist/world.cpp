@@ -56,4 +56,12 @@ void World::abort(int status) {
 #endif
 }
 
+std::string mpi_version() {
+#ifdef SLX_WITH_MPI
+  return mpi_library_version();
+#else
+  return {};
+#endif
+}
+
 }  // namespace slimexx::dist

@@ -22,15 +22,22 @@ constexpr const char* kLatentDeviceSizes = R"({
   "num_key_value_heads": 4, "moe_intermediate_size": 72, "initializer_range": 0.12, "max_position_embeddings": 2048
 })";
 bool is_latent(const std::string& family) {
-  return family == "glm4_moe_lite" || family == "deepseek_v3";
+  return family == "glm4_moe_lite" || family == "deepseek_v3" || family == "glm_moe_dsa";
+}
+
+// Longer responses see a choice of their keys, several blocks of them.
+std::string device_sizes(const std::string& family) {
+  if (!is_latent(family)) return kDeviceSizes;
+  Json sizes = parse_json(kLatentDeviceSizes, "sizes");
+  if (family == "glm_moe_dsa") sizes.update({{"index_head_dim", 72}, {"index_topk", 150}});
+  return sizes.dump();
 }
 
 class TrainCuda : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
-    make_checkpoint(folder_, GetParam().model,
-                    is_latent(GetParam().name) ? kLatentDeviceSizes : kDeviceSizes);
+    make_checkpoint(folder_, GetParam().model, device_sizes(GetParam().name));
     make_prompts(folder_);
   }
   std::vector<Json> train(const std::string& name, const std::vector<std::string>& settings,
@@ -104,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainCuda,
                                          Family{"qwen3_moe", "oracle/qwen3_moe"},
                                          Family{"glm4_moe", "oracle/glm4_moe"},
                                          Family{"glm4_moe_lite", "oracle/glm4_moe_lite"},
-                                         Family{"deepseek_v3", "oracle/deepseek_v3"}),
+                                         Family{"deepseek_v3", "oracle/deepseek_v3"},
+                                         Family{"glm_moe_dsa", "oracle/glm_moe_dsa"}),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -80,14 +80,18 @@ TEST(DeviceSizes, OfMtpLayersThoseThatAreTrainedCount) {
   }
 }
 
-// Layers that share a selection have no indexer, and are refused as well.
-TEST(DeviceSizes, SparseAttentionIsRefusedOnAGpu) {
+TEST(DeviceSizes, SparseAttentionIsServedAndItsIndexersAreChecked) {
+  const auto change = [](const std::function<void(IndexerSpec&)>& change_indexer) {
+    return [change_indexer](ModelSpec& spec) {
+      change_indexer(*std::get<MlaSpec>(spec.layers.front().attention).indexer);
+    };
+  };
   const RefusedSize sizes[] = {
-      {"index_topk", [](ModelSpec&) {}, "sparse attention does not run on the GPU yet"}};
+      {"index_n_heads", change([](IndexerSpec& s) { s.num_heads = 65; }), "64"},
+      {"index_head_dim", change([](IndexerSpec& s) { s.head_dim = 136; }), "128"}};
   expect_refused("glm_moe_dsa", sizes);
-  MlaSpec sharing = std::get<MlaSpec>(device_spec("glm_moe_dsa", 0.08).layers[1].attention);
-  ASSERT_FALSE(sharing.indexer.has_value());
-  EXPECT_THROW(check_device_sizes(sharing, test_device()), Error);
+  for (const LayerSpec& layer : device_spec("glm_moe_dsa", 0.08).layers)
+    EXPECT_NO_THROW(check_device_sizes(std::get<MlaSpec>(layer.attention), test_device()));
 }
 
 TEST(DeviceSizes, IndexersThatKernelsDoNotServeAreRefusedByName) {

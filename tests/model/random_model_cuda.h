@@ -7,7 +7,7 @@ namespace slimexx::model {
 inline tensor::Device test_device() { return {tensor::DeviceType::kCuda, 0}; }
 
 inline std::vector<std::string> device_expert_families() {
-  return {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3"};
+  return {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3", "glm_moe_dsa"};
 }
 inline std::vector<std::string> device_families() {
   std::vector<std::string> all = dense_families();
@@ -26,9 +26,32 @@ inline ModelSpec device_spec(const std::string& family, double initializer_range
                                 .max_positions = 256},
                                initializer_range);
   for (LayerSpec& layer : spec.layers)
-    if (auto* latent = std::get_if<MlaSpec>(&layer.attention))
+    if (auto* latent = std::get_if<MlaSpec>(&layer.attention)) {
       latent->kv_rank = latent->value_dim = 72;
+      if (latent->indexer) latent->indexer->head_dim = latent->rope_dim + 8;
+    }
   return spec;
+}
+
+// The same with other numbers of keys that queries see, where they do not see all.
+inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
+  for (LayerSpec& layer : spec.layers)
+    if (auto* latent = std::get_if<MlaSpec>(&layer.attention);
+        latent != nullptr && latent->top_k > 0)
+      latent->top_k = top_k;
+  return spec;
+}
+
+// bf16 turns choices between experts or keys that are nearly equal: here all of them are chosen,
+// with weights by their scores.
+inline ModelSpec without_choices(ModelSpec spec) {
+  for (LayerSpec& layer : spec.layers) {
+    if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {
+      experts->router.top_k = experts->router.num_experts;
+      experts->router.kept_groups = experts->router.num_groups;
+    }
+  }
+  return with_keys(spec, spec.max_positions);
 }
 
 }  // namespace slimexx::model

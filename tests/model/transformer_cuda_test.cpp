@@ -24,20 +24,8 @@ class TransformerCuda : public testing::TestWithParam<std::string> {
   const Sequences s_ = make_sequences({37, 2, 70, 131}, spec_.vocab_size, 3);
 };
 
-// bf16 turns choices between experts that are nearly equal: here all of them are chosen, with
-// weights by their scores.
-ModelSpec with_all_experts(ModelSpec spec) {
-  for (LayerSpec& layer : spec.layers) {
-    if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {
-      experts->router.top_k = experts->router.num_experts;
-      experts->router.kept_groups = experts->router.num_groups;
-    }
-  }
-  return spec;
-}
-
 TEST_P(TransformerCuda, LogProbsAndGradientsAgreeWithTheCpu) {
-  const ModelSpec spec = with_all_experts(spec_);
+  const ModelSpec spec = without_choices(spec_);
   RandomModel cpu(spec, {}, true), device(spec, test_device(), true);
   const Outcome expected = Pass(cpu, s_, kKeepAll, true).run();
   const Outcome got = Pass(device, s_, kKeepAll, true).run();

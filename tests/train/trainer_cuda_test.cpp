@@ -152,7 +152,8 @@ TEST_P(TrainerCuda, LogProbsAreTheSameBitsForAnyPacking) {
 TEST_P(TrainerCuda, StepAgreesWithTheCpu) {
   StepLoss loss;
   loss.policy.kind = ops::LossKind::kSft;
-  Policy on_device(GetParam()), on_cpu(GetParam(), {});
+  const model::ModelSpec spec = model::without_choices(model::device_spec(GetParam(), 0.08));
+  Policy on_device(spec, test_device()), on_cpu(spec, {});
   const StepResult got = trainer(on_device, options_of(100)).step(samples_of(9), loss, 1e-3);
   const StepResult expected = trainer(on_cpu, options_of(100)).step(samples_of(9), loss, 1e-3);
   EXPECT_NEAR(got.metric(ops::LossMetric::kLoss) / expected.metric(ops::LossMetric::kLoss), 1,
@@ -183,7 +184,9 @@ TEST_P(TrainerCuda, MtpLayersTrainAsOnTheCpuAndLeaveTheRestAlone) {
   model::ModelSpec spec = model::device_spec(GetParam(), 0.08);
   const std::string first = "layers." + std::to_string(spec.num_layers()) + ".";
   const std::string second = "layers." + std::to_string(spec.num_layers() + 1) + ".";
-  spec.mtp.assign(2, {.layer = spec.layers.back()});
+  model::LayerSpec layer = spec.layers.back();
+  layer.attention = spec.layers.front().attention;  // chooses keys itself, if any does
+  spec.mtp.assign(2, {.layer = layer});
   const auto train = [&](bool trains_mtp, tensor::Device device, int64_t tokens) {
     for (model::MtpSpec& mtp : spec.mtp) mtp.is_trained = trains_mtp;
     Policy policy(spec, device);

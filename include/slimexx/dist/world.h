@@ -1,6 +1,8 @@
 // The whole job: every rank that runs, over MPI when the program was started by a launcher,
 // otherwise one rank that needs no MPI at all.
 #pragma once
+#include <string>
+
 #include "slimexx/dist/collective.h"
 
 namespace slimexx::dist {
@@ -31,5 +33,8 @@ class World {
   int local_rank_ = 0, local_size_ = 1, first_local_rank_ = 0;
   bool uses_mpi_ = false, are_threads_ = false;
 };
+
+// "Open MPI v4.1.4" or the like, of the library that is loaded; empty in a build without MPI.
+std::string mpi_version();
 
 }  // namespace slimexx::dist

@@ -207,10 +207,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
 
 void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
-  // The kernels are there; their device tests have not run on a GPU yet.
-  if (spec.top_k > 0)
-    throw Error(ErrorCode::kInput, "sparse attention does not run on the GPU yet",
-                "use --device cpu", "index_topk");
+  if (spec.indexer) check_device_sizes(*spec.indexer, device);
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,

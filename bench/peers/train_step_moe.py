@@ -1,0 +1,66 @@
+"""Train steps of mixture-of-experts models by Hugging Face transformers, one GPU: forward and
+backward of one packed sequence, experts by grouped_mm. What model_bench train runs beside it.
+
+    train_step_moe.py TOKENS CONFIG_FOLDER ...     folders with a config.json, layers already cut
+"""
+import os
+import sys
+import time
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+HEAD_ROWS = 2048  # of the logits, which are f32, at a time
+
+
+def time_step(folder, tokens, compiles, recomputes):
+    config = AutoConfig.from_pretrained(folder)
+    config.use_cache = False
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=torch.bfloat16, attn_implementation="sdpa", experts_implementation="grouped_mm")
+    if recomputes:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.train()
+    if compiles:
+        for layer in model.model.layers:
+            layer.compile()
+    ids = torch.randint(config.vocab_size, (1, tokens), device="cuda")
+
+    def step():
+        hidden = model.model(input_ids=ids).last_hidden_state[0]
+        loss = 0
+        for begin in range(0, tokens, HEAD_ROWS):
+            logits = model.lm_head(hidden[begin:begin + HEAD_ROWS]).float()
+            loss = loss + torch.nn.functional.cross_entropy(
+                logits, ids[0, begin:begin + HEAD_ROWS], reduction="sum")
+        (loss / tokens).backward()
+        torch.nn.utils.get_total_norm(p.grad for p in model.parameters() if p.grad is not None)
+        model.zero_grad(set_to_none=True)
+
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    start = time.time()
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    seconds = (time.time() - start) / 5
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    print(f"transformers {os.path.basename(folder)} T={tokens} compile={compiles} recompute={recomputes}: "
+          f"{seconds * 1e3:.1f} ms, {tokens / seconds:.0f} tokens/s, {memory:.0f} GiB", flush=True)
+
+
+def main():
+    tokens = int(sys.argv[1])
+    for folder in sys.argv[2:]:
+        for compiles in (False, True):
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            try:
+                time_step(folder, tokens, compiles, False)
+            except Exception as error:  # a peer that does not run is a result too
+                print(f"transformers {os.path.basename(folder)} compile={compiles}: {str(error)[:300]}", flush=True)
+
+
+main()

@@ -1,0 +1,101 @@
+// `slimexx doctor`: what this machine and this launch look like, and what to mend.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "build_info.h"
+#include "cli/run_flags.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/doctor/report.h"
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/describe.h"
+#include "slimexx/model/families.h"
+#include "slimexx/rl/run_config.h"
+
+namespace slimexx::cli {
+namespace {
+
+struct DoctorFlags {
+  std::string config;
+  std::vector<std::string> settings;
+};
+
+// Bytes of a parameter in a checkpoint: its weight, and f32 master weight and moments.
+constexpr double kBytesOnGpus = 2 + 4 + 8, kBytesOnCpus = 4 + 8;
+
+struct Plan {
+  std::string folder = ".", missing_model;
+  int64_t num_parameters = 0, num_checkpoints = 0;
+};
+
+std::string existing_parent(std::filesystem::path path) {
+  path = std::filesystem::absolute(path);
+  std::error_code ignored;
+  while (!std::filesystem::is_directory(path, ignored) && path.has_relative_path())
+    path = path.parent_path();
+  return path.string();
+}
+
+Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
+  if (flags.config.empty() && flags.settings.empty()) return {};
+  config::Config config = config::Config::load(flags.config, parse_settings(flags.settings));
+  const rl::RunConfig run = rl::load_run_config(
+      config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = "runs/train"});
+  Plan plan;
+  plan.folder =
+      existing_parent(run.checkpoint.save.empty() ? run.observe.run_dir : run.checkpoint.save);
+  plan.num_checkpoints = run.checkpoint.keep_last + 1;  // an old one goes after the new
+  const std::string path = join_path(run.model.hf_checkpoint, "config.json");
+  if (path_exists(path)) {
+    const io::HfFolder model = io::HfFolder::open_without_weights(run.model.hf_checkpoint);
+    plan.num_parameters =
+        model::count_parameters(model::read_model_spec(model.config(), path)).total;
+  } else {
+    plan.missing_model = path;
+  }
+  return plan;
+}
+
+void run_doctor(const DoctorFlags& flags, Session& session) {
+  const Plan plan = plan_of(flags, session.world.size());
+  const auto ranks = doctor::gather_facts(
+      session.world, fmt::format("{} ({})", SLX_VERSION, SLX_REVISION), plan.folder);
+  const double bytes = static_cast<double>(plan.num_parameters) *
+                       static_cast<double>(plan.num_checkpoints) *
+                       (ranks[0].gpu ? kBytesOnGpus : kBytesOnCpus);
+  auto findings = doctor::find_problems(ranks, {.checkpoint_bytes = bytes});
+  if (session.is_root()) fmt::print("{}", doctor::format_report(ranks, findings, plan.folder));
+  const auto faults =
+      std::ranges::count(findings, doctor::Severity::kFault, &doctor::Finding::severity);
+  if (faults > 0)
+    throw dist::AgreedError(Error(ErrorCode::kCheck,
+                                  fmt::format("{} fault{} found", faults, faults == 1 ? "" : "s"),
+                                  "see the lines above", "slimexx doctor"));
+}
+
+}  // namespace
+
+VerbBody declare_doctor(CLI::App& app) {
+  const auto flags = std::make_shared<DoctorFlags>();
+  app.add_option("--config", flags->config,
+                 "A run's configuration: its folder is tried, and whether checkpoints fit")
+      ->type_name("FILE");
+  add_set_flag(app, flags->settings);
+  app.footer(
+      "Examples:\n"
+      "  slimexx doctor\n"
+      "  mpirun -np 8 slimexx doctor --config run.yaml\n\n"
+      "Start it as the run will be started: it tries cores, memory, GPUs, links and disk of every\n"
+      "rank, which takes some seconds. Exit status 5 if a run would fail.");
+  return [flags](Session& session) { run_doctor(*flags, session); };
+}
+
+}  // namespace slimexx::cli

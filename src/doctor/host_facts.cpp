@@ -1,0 +1,132 @@
+#include "doctor/host_facts.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "slimexx/base/strings.h"
+#include "slimexx/base/thread_pool.h"
+
+namespace slimexx::doctor {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr const char* kNodes = "/sys/devices/system/node";
+constexpr const char* kContainerMemory = "/sys/fs/cgroup/memory.";  // cgroup v2
+
+// The first line; empty if the file cannot be read.
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Whole numbers only: "max" and a missing file give -1.
+int64_t number_in(const std::string& path) {
+  const std::string line = first_line(path);
+  int64_t value = -1;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  return error == std::errc() && end == line.data() + line.size() ? value : -1;
+}
+
+std::vector<int> own_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  return cores;
+}
+
+void read_numa_nodes(RankFacts& facts) {
+  std::error_code error;
+  facts.host_numa_nodes = 0;
+  for (const auto& entry : fs::directory_iterator(kNodes, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("node") || name.size() == 4) continue;
+    const std::vector<int> cores = parse_cpu_list(first_line(entry.path().string() + "/cpulist"));
+    if (cores.empty()) continue;  // memory without cores
+    ++facts.host_numa_nodes;
+    if (std::ranges::any_of(cores,
+                            [&](int core) { return std::ranges::count(facts.cores, core) > 0; }))
+      facts.numa_nodes.push_back(std::atoi(name.c_str() + 4));
+  }
+  std::ranges::sort(facts.numa_nodes);
+  facts.host_numa_nodes = std::max(1, facts.host_numa_nodes);
+}
+
+void read_memory(RankFacts& facts) {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  int64_t kib = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    if (!(words >> key >> kib)) continue;
+    if (key == "MemTotal:") facts.memory_total_bytes = kib * 1024;
+    if (key == "MemAvailable:") facts.memory_free_bytes = kib * 1024;
+  }
+  const int64_t limit = number_in(std::string(kContainerMemory) + "max");
+  const int64_t used = number_in(std::string(kContainerMemory) + "current");
+  if (limit < 0 || used < 0 || limit >= facts.memory_total_bytes) return;
+  facts.memory_total_bytes = limit;
+  facts.memory_free_bytes = std::min(facts.memory_free_bytes, std::max<int64_t>(0, limit - used));
+}
+
+}  // namespace
+
+std::vector<int> parse_cpu_list(const std::string& text) {
+  constexpr int kMost = 1 << 16;  // a range of the kernel's is far below
+  std::vector<int> cores;
+  for (const std::string& item : split(std::string(trim(text)), ',')) {
+    int first = 0;
+    const char* const end = item.data() + item.size();
+    auto [rest, error] = std::from_chars(item.data(), end, first);
+    if (error != std::errc()) break;
+    int last = first;
+    if (rest != end && *rest == '-') {
+      const auto parsed = std::from_chars(rest + 1, end, last);
+      if (parsed.ec != std::errc()) break;
+      rest = parsed.ptr;
+    }
+    if (rest != end || first < 0 || last < first || last >= kMost) break;
+    for (int core = first; core <= last; ++core) cores.push_back(core);
+  }
+  return cores;
+}
+
+int launched_ranks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const char* const text = std::getenv(name);
+    if (text != nullptr && std::atoi(text) > 0) return std::atoi(text);
+  }
+  return 0;
+}
+
+void read_host_facts(RankFacts& facts) {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  facts.host = name;
+  facts.launched_ranks = launched_ranks();
+  facts.cores = own_cores();
+  facts.host_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  facts.num_threads = num_threads();
+  read_numa_nodes(facts);
+  read_memory(facts);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+    facts.open_files_limit = files.rlim_cur == RLIM_INFINITY ? std::numeric_limits<int64_t>::max()
+                                                             : static_cast<int64_t>(files.rlim_cur);
+  facts.host_has_gpu_driver = fs::exists("/proc/driver/nvidia/version");
+}
+
+}  // namespace slimexx::doctor

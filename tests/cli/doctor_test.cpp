@@ -1,0 +1,47 @@
+// doctor: a launch is judged as it is started.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "run_binary.h"
+
+namespace slimexx::cli {
+namespace {
+
+const std::string kModel = "model.hf_checkpoint=";
+
+TEST(Doctor, PrintsOneScreenOfThisMachine) {
+  const Finished f = run_slimexx({"doctor"});
+  EXPECT_EQ(f.status, 0) << f.text();
+  EXPECT_LE(std::ranges::count(f.out, '\n'), 24) << f.out;
+  EXPECT_NE(f.out.find("1 rank;"), std::string::npos) << f.out;
+}
+
+TEST(Doctor, SaysThatCheckpointsDoNotFit) {
+  const Folder folder;
+  const Finished f =
+      run_slimexx({"doctor", "--set", kModel + golden_model("qwen3_tied_mqa"), "data.prompt_data=x",
+                   "reward.rm_type=math", "rollout.num_rollout=1", "rollout.n_samples_per_prompt=2",
+                   "checkpoint.keep_last=9000000000", "checkpoint.save=" + folder / "new/folder"});
+  EXPECT_EQ(f.status, 5) << f.text();
+  EXPECT_NE(f.out.find("checkpoints take about"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find(folder.path() + ","), std::string::npos) << f.out;
+}
+
+TEST(Doctor, RefusesAConfigurationThatTrainRefuses) {
+  const Finished f = run_slimexx({"doctor", "--set", "train.typo=1"});
+  EXPECT_EQ(f.status, 2) << f.text();
+  EXPECT_NE(f.err.find("train.typo"), std::string::npos) << f.err;
+}
+
+TEST(Doctor, LooksAtAllRanksAndAnswersOnce) {
+  if (!e2e::why_no_ranks().empty()) GTEST_SKIP() << e2e::why_no_ranks();
+  const Finished f = run_slimexx_ranks(2, {"doctor"});
+  EXPECT_EQ(f.status, 0) << f.text();
+  EXPECT_NE(f.out.find("2 ranks;"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("barrier"), std::string::npos) << f.out;
+  EXPECT_EQ(f.out.find("folder "), f.out.rfind("folder ")) << f.out;
+}
+
+}  // namespace
+}  // namespace slimexx::cli
