@@ -16,8 +16,13 @@ void context_attention_backward(const ops::Context& ctx, const Batch& batch,
   const auto spread = [&](Tensor own) { return spread_context(ctx, batch.context, own); };
   const Tensor q = spread(x.q), out = spread(x.out), dout = spread(x.dout), lse = spread(x.lse);
   const Tensor dq = ctx.arena.allocate(q.dtype(), {q.dim(0), q.dim(1)});
+  ops::AttentionLayout layout = batch.sequences;
+  if (batch.attention.selected.defined()) {  // walks of lists take all queries
+    layout.selected = spread(batch.attention.selected);
+    layout.query_spans = {};
+  }
   ops::attention_backward(ctx, heads(dq), d.dk, d.dv, heads(dout), heads(q), x.k, x.v, heads(out),
-                          lse, batch.sequences, scale);
+                          lse, layout, scale);
   take_context(ctx, batch.context, d.dq, dq);
 }
 

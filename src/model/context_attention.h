@@ -20,7 +20,8 @@ struct AttentionValues {
 
 // As ops::attention_backward of batch.attention. Its kernels on CUDA take packed sequences alone:
 // there a rank's queries and what belongs to them are spread over whole sequences, with zeros for
-// those of other ranks, which are not walked (AttentionLayout::query_spans).
+// those of other ranks, which are not walked (AttentionLayout::query_spans) but where queries have
+// lists of their keys.
 void context_attention_backward(const ops::Context& ctx, const Batch& batch,
                                 const AttentionGradients& d, const AttentionValues& x, float scale);
 

@@ -46,8 +46,10 @@ model::ModelSpec grid_spec(const std::string& family) {
                                               .num_layers = 4},
                                              0.08);
   for (model::LayerSpec& layer : spec.layers)
-    if (auto* latent = std::get_if<model::MlaSpec>(&layer.attention))
+    if (auto* latent = std::get_if<model::MlaSpec>(&layer.attention)) {
       latent->kv_rank = latent->value_dim = 72;
+      if (latent->indexer) latent->indexer->head_dim = latent->rope_dim + 8;
+    }
   return spec;
 }
 
@@ -131,6 +133,8 @@ const GridCase kGrids[] = {
     {"tp4_glm4_moe_lite", "glm4_moe_lite", 4, {.tp = 4}},
     {"tp2_deepseek_v3", "deepseek_v3", 2, {.tp = 2}},
     {"tp4_deepseek_v3", "deepseek_v3", 4, {.tp = 4}},
+    {"tp2_glm_moe_dsa", "glm_moe_dsa", 2, {.tp = 2}},
+    {"cp2_long_glm_moe_dsa", "glm_moe_dsa", 2, {.cp = 2}, false, "none", {}, 456},
     {"tp2_mtp_glm4_moe", "glm4_moe", 2, {.tp = 2}, true},
     {"tp2_full_glm4_moe", "glm4_moe", 2, {.tp = 2}, false, "full"},
     {"tp4_no_rows_qwen3", "qwen3", 4, {.tp = 4}, false, "none", {}, 1},

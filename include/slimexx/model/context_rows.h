@@ -38,8 +38,8 @@ ops::Tensor take_context_values(const ops::Context& ctx, const ContextRows& rows
                                 ops::Tensor values);
 // [n,N]: the sum over ranks of this rank's rows, in rank order. `terms` [K,N] are by sequence.
 ops::Tensor reduce_context(const ops::Context& ctx, const ContextRows& rows, ops::Tensor terms);
-// [K,N] by sequence: this rank's rows `own` [n,N] (free row stride; F32 without gaps), and zeros in
-// the places of the others'. Sends nothing.
+// [K,N] by sequence: this rank's rows `own` [n,N] (free row stride; other types without gaps), and
+// zeros in the places of the others'. Sends nothing.
 ops::Tensor spread_context(const ops::Context& ctx, const ContextRows& rows, ops::Tensor own);
 // own[n,N] (free row stride) of `values` [K,N] by sequence. Sends nothing.
 void take_context(const ops::Context& ctx, const ContextRows& rows, ops::Tensor own,
