@@ -2,7 +2,7 @@
 // to the bit.
 #include <gtest/gtest.h>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 #include "slimexx/base/error.h"
 
 namespace slimexx::train {

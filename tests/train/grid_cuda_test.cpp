@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <ostream>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 #include "model/random_model_cuda.h"
 #include "slimexx/base/error.h"
 
