@@ -135,6 +135,11 @@ model::VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab
   if (ctx.groups.tp.size() == 1) return {};
   const dist::Range own = own_vocabulary(ctx, vocab_size);
   std::vector<int32_t> rows, ids;
+  if (ctx.planning()) {  // all of them, so that ranks plan alike
+    rows.resize(tokens.size());
+    ids.resize(tokens.size());
+    return {upload_ints(ctx, rows), upload_ints(ctx, ids)};
+  }
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < own.begin || tokens[i] >= own.end) continue;
     rows.push_back(static_cast<int32_t>(i));

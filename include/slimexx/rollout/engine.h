@@ -102,11 +102,12 @@ struct EngineMemory {
   // Staged batches, the activations and logits of a step, and what the driver keeps of recorded
   // steps.
   int64_t workspace_bytes = 0;
-  int64_t page_bytes = 0;  // page_tokens tokens over all layers
-  int64_t min_pages = 0;   // one sequence of the greatest length
-  int64_t max_pages = 0;   // what the options ask for, or what more would not serve
-  int64_t min_cache_bytes() const { return min_pages * page_bytes; }
-  int64_t max_cache_bytes() const { return max_pages * page_bytes; }
+  int64_t page_bytes = 0;     // page_tokens tokens over all layers
+  int64_t padding_bytes = 0;  // between layers, at most
+  int64_t min_pages = 0;      // one sequence of the greatest length
+  int64_t max_pages = 0;      // what the options ask for, or what more would not serve
+  int64_t min_cache_bytes() const { return min_pages * page_bytes + padding_bytes; }
+  int64_t max_cache_bytes() const { return max_pages * page_bytes + padding_bytes; }
 };
 // Arguments as Engine's; of the options the size of the cache has no influence. Allocates nothing
 // on the device. Throws what Engine throws for options that cannot be served. max_pages is what
