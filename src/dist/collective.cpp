@@ -273,6 +273,11 @@ std::unique_ptr<Collective> Collective::split(int color, int key) {
   return std::make_unique<Collective>(backend_->split(color, key));
 }
 
+std::unique_ptr<Collective> Collective::on_device(tensor::Device device) {
+  auto backend = backend_ ? backend_->on_device(device) : nullptr;
+  return backend ? std::make_unique<Collective>(std::move(backend)) : nullptr;
+}
+
 std::unique_ptr<SharedCounter> Collective::make_counter() {
   if (!backend_) return std::make_unique<CounterOfOne>();
   const CallScope scope(kMakeCounter, name_, size_, 0);

@@ -104,7 +104,8 @@ ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Devic
   if (host.size() == 1) {
     world = &one_;
   } else if (!device.is_cpu()) {
-    device_world_ = make_device_collective(host, device);
+    device_world_ = host.on_device(device);
+    if (device_world_ == nullptr) device_world_ = make_device_collective(host, device);
     world = device_world_.get();
     world->set_name("world");
   }

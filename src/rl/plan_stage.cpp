@@ -270,9 +270,9 @@ class StagePlanner {
         {budget.activations.least,
          "lower train.max_tokens_per_gpu and rollout.rollout_max_response_len, or raise "
          "parallel.context_parallel_size"},
-        {state, fmt::format("use more ranks (--gpus), which share optimizer state, or "
-                            "optimizer.state_dtype: bfloat16 (optimizer_cpu_offload, {} of host "
-                            "memory a rank, is later)",
+        {state, fmt::format("optimizer.optimizer_cpu_offload: true ({} of host memory a rank), "
+                            "optimizer.state_dtype: bfloat16, or more ranks (--gpus), which share "
+                            "optimizer state",
                             format_bytes(static_cast<double>(out_.offload_bytes)))},
         {out_.engine_bytes,
          "raise rollout.rollout_num_gpus_per_engine and ep_size: an engine's ranks share its "

@@ -30,6 +30,7 @@ constexpr double kFullRecompute = 492.0 / 556;
 constexpr double kExposedGradients = 0.3;
 // AdamW of an element: gradient and weight, master and moments read and written.
 constexpr double kUpdateBytes = 30;
+constexpr double kHostUpdateBytesPerS = 82e9;  // of these bytes, measured
 
 FamilyRates rates_of(const model::ModelSpec& spec) {
   bool has_experts = false, is_latent = false;
@@ -168,8 +169,12 @@ class PhasePlanner {
     double most = 0;
     for (const PlannedStage& stage : plan_.stages)
       most = std::max(most, count(stage.offload_bytes) / 12 * kUpdateBytes);
-    add("update", count(plan_.num_steps) * most / (0.9 * gpu_.copy_bytes_per_s),
-        "AdamW at 90 % of copy");
+    if (config_.optimizer.optimizer_cpu_offload)
+      add("update", count(plan_.num_steps) * most / kHostUpdateBytesPerS,
+          "AdamW in host memory, on 16 cores a rank");
+    else
+      add("update", count(plan_.num_steps) * most / (0.9 * gpu_.copy_bytes_per_s),
+          "AdamW at 90 % of copy");
   }
 
   const RunConfig& config_;

@@ -175,7 +175,7 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
   rollout_side.engine = std::make_unique<rollout::Engine>(
       *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
-      engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
+      engine_options(session, rollout_side),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory, rollout_side.model.groups());
   const LoadedModel& policy = trainer_side.policy;
@@ -352,10 +352,16 @@ int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_si
                   longest_evaluated(rollout_side.eval_sets, config));
 }
 
+rollout::EngineOptions engine_options(const Session& session, const RolloutSide& rollout_side) {
+  rollout::EngineOptions options =
+      engine_options(session.config.rollout, longest_generated(session.config, rollout_side));
+  options.records_steps = !session.world.are_threads();
+  return options;
+}
+
 TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
     : session(std::move(request), world) {
   const RunConfig& config = session.config;
-  check_grid_device(session.model_ranks.grid.sizes(), session.request.device);
   check_engine_device(session.engine_shape, session.request.device);
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;

@@ -33,8 +33,10 @@ struct TrainingRun {
 
 bool wants_engine(const RunConfig& config);
 bool wants_reference(const RunConfig& config);
-// Tokens of the longest sequence that is generated, evaluation included, and that is trained.
+// Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
+// engine for the former.
 int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side);
+rollout::EngineOptions engine_options(const Session& session, const RolloutSide& rollout_side);
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy);
 

@@ -220,8 +220,10 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
       page_bytes(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
                              plan_step_arena(decoder, weights, device, sizes, groups) +
-                             plan_recorded_bytes(decoder.spec(), device),
+                             plan_recorded_bytes(decoder.local_spec(), device),
           .page_bytes = bytes_per_page,
+          .padding_bytes =
+              cache_padding(decoder.spec(), weights.embedding.dtype(), options.page_tokens),
           .min_pages = sizes.max_pages(),
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};
 }

@@ -5,6 +5,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/tensor/planning.h"
 
 namespace slimexx::train {
 namespace {
@@ -44,12 +45,14 @@ HostState::HostState(tensor::Device device, int64_t state_bytes, DType weight_dt
                      int64_t chunk_elements)
     : device_(device),
       chunk_elements_(chunk_elements),
-      state_(device, state_bytes, "optimizer state"),
-      staging_(device,
-               kNumSlots * chunk_elements *
-                   (tensor::dtype_bytes(weight_dtype) + tensor::dtype_bytes(DType::kF32)),
+      size_bytes_(state_bytes +
+                  kNumSlots * chunk_elements *
+                      (tensor::dtype_bytes(weight_dtype) + tensor::dtype_bytes(DType::kF32))),
+      state_(device, tensor::is_planning() ? 0 : state_bytes, "optimizer state"),
+      staging_(device, tensor::is_planning() ? 0 : size_bytes_ - state_bytes,
                "weights and gradients under way"),
       no_scratch_({}, 0, "update on the host") {
+  if (tensor::is_planning()) return;
   char* at = staging_.data();
   const auto take = [&](DType dtype) {
     const Tensor view(at, dtype, {}, {chunk_elements});
@@ -64,7 +67,7 @@ HostState::HostState(tensor::Device device, int64_t state_bytes, DType weight_dt
 
 Tensor HostState::view(DType dtype, int64_t num_elements, int64_t offset_bytes) const {
   const Tensor view(state_.data() + offset_bytes, dtype, {}, {num_elements});
-  SLX_CHECK_LE(offset_bytes + view.size_bytes(), state_.size_bytes());
+  SLX_CHECK_LE(offset_bytes + view.size_bytes(), size_bytes_);
   return view;
 }
 
@@ -107,6 +110,7 @@ void HostState::update(const ops::Context& ctx, const Group& group,
 }
 
 void HostState::read_weights(Tensor values, Tensor weights) {
+  if (tensor::is_planning()) return;
   const tensor::Stream stream = tensor::compute_stream(device_);
   const Slot& slot = slots_[0];
   slot.uploaded.synchronize();
@@ -118,6 +122,7 @@ void HostState::read_weights(Tensor values, Tensor weights) {
 }
 
 void HostState::write_weights(Tensor weights, Tensor values) {
+  if (tensor::is_planning()) return;
   const tensor::Stream stream = tensor::compute_stream(device_);
   const Slot& slot = slots_[0];
   slot.uploaded.synchronize();

@@ -78,7 +78,7 @@ struct PlannedStage {
   int64_t least_activations = 0, most_activations = 0;
   int64_t logits_bytes = 0;    // at once, at most
   int64_t snapshot_bytes = 0;  // host memory while a checkpoint is written
-  int64_t offload_bytes = 0;   // host memory that optimizer state would take (later)
+  int64_t offload_bytes = 0;   // host memory that optimizer state takes, or would take
   double kept = 1;             // share of what layers could keep for backward that has room
   double flops = 0;            // of a rank, forward and backward of a microbatch
   std::vector<PlannedLink> links;
