@@ -5,6 +5,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/tensor/planning.h"
 
 namespace slimexx::train {
 namespace {
@@ -107,6 +108,7 @@ void HostState::update(const ops::Context& ctx, const Group& group,
 }
 
 void HostState::read_weights(Tensor values, Tensor weights) {
+  if (tensor::is_planning()) return;
   const tensor::Stream stream = tensor::compute_stream(device_);
   const Slot& slot = slots_[0];
   slot.uploaded.synchronize();
@@ -118,6 +120,7 @@ void HostState::read_weights(Tensor values, Tensor weights) {
 }
 
 void HostState::write_weights(Tensor weights, Tensor values) {
+  if (tensor::is_planning()) return;
   const tensor::Stream stream = tensor::compute_stream(device_);
   const Slot& slot = slots_[0];
   slot.uploaded.synchronize();
