@@ -8,7 +8,6 @@
 
 #include "memory_plan.h"
 #include "roles.h"
-#include "slimexx/base/strings.h"
 #include "slimexx/dist/planning.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/tensor/planning.h"
@@ -126,10 +125,9 @@ class StagePlanner {
     add_link("gradients, reduce-scatter", axis, scattered);
     add_link("weights, all-gather", axis, sum_bytes() - scattered);
     grid_.clear_sent_bytes();
-    int64_t state = 0;
     for (const train::OwnedGroup& group : trainer_->optimizer().groups())
-      if (group.is_trained()) state += count_elements(group.pieces) * 12;
-    out_.offload_bytes = state;
+      if (group.is_trained()) out_.owned_elements += count_elements(group.pieces);
+    out_.host_bytes = trainer_->optimizer().host_bytes();
   }
 
   void make_reference() {
@@ -270,10 +268,9 @@ class StagePlanner {
         {budget.activations.least,
          "lower train.max_tokens_per_gpu and rollout.rollout_max_response_len, or raise "
          "parallel.context_parallel_size"},
-        {state, fmt::format("optimizer.optimizer_cpu_offload: true ({} of host memory a rank), "
-                            "optimizer.state_dtype: bfloat16, or more ranks (--gpus), which share "
-                            "optimizer state",
-                            format_bytes(static_cast<double>(out_.offload_bytes)))},
+        {state,
+         "set optimizer.optimizer_cpu_offload: true, or optimizer.state_dtype: bfloat16, or use "
+         "more ranks (--gpus), which share optimizer state"},
         {out_.engine_bytes,
          "raise rollout.rollout_num_gpus_per_engine and ep_size: an engine's ranks share its "
          "weights"},

@@ -66,9 +66,10 @@ void count_release(Device device, int64_t bytes, const std::string& what_for) {
   ledger.counters.live_bytes -= bytes;
 }
 
-// Addresses that nobody may use: of any size, and arithmetic on them is sound.
-void* reserve_addresses(int64_t bytes) {
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
+// Addresses of any size. Those that nobody may use are sound to count with; others are zero, and
+// take memory where they are written.
+void* reserve_addresses(int64_t bytes, int protection) {
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), protection,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return data == MAP_FAILED ? nullptr : data;
 }
@@ -158,7 +159,7 @@ Buffer::Buffer(Device device, int64_t size_bytes, std::string what_for)
   if (size_bytes == 0) return;
   const int64_t wanted = align_up(device, size_bytes);
   if (is_planning()) {
-    data_ = reserve_addresses(wanted);
+    data_ = reserve_addresses(wanted, PROT_NONE);
   } else if (device.is_cpu()) {
     data_ = std::aligned_alloc(kCpuAlignmentBytes, static_cast<size_t>(wanted));
     if (data_ != nullptr) std::memset(data_, 0, static_cast<size_t>(size_bytes));
@@ -204,13 +205,14 @@ Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t o
 }
 
 StagingBuffer::StagingBuffer(Device device, int64_t size_bytes, std::string what_for)
-    : size_bytes_(size_bytes), device_(is_planning() ? Device{} : device) {
+    : size_bytes_(size_bytes), device_(device) {
   if (size_bytes == 0) return;
   const auto bytes = static_cast<size_t>(size_bytes);
-  data_ = static_cast<char*>(device_.is_cpu() ? std::malloc(bytes)
-                                              : device_api::allocate_host(size_bytes));
+  data_ = static_cast<char*>(is_planning() ? reserve_addresses(size_bytes, PROT_READ | PROT_WRITE)
+                             : device.is_cpu() ? std::malloc(bytes)
+                                               : device_api::allocate_host(size_bytes));
   if (data_ == nullptr) throw_no_room({}, size_bytes, what_for);
-  std::memset(data_, 0, bytes);
+  if (!is_planning()) std::memset(data_, 0, bytes);
 }
 
 StagingBuffer::StagingBuffer(StagingBuffer&& other) noexcept
@@ -227,7 +229,9 @@ StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
 
 StagingBuffer::~StagingBuffer() {
   if (data_ == nullptr) return;
-  if (device_.is_cpu()) {
+  if (is_planning()) {
+    munmap(data_, static_cast<size_t>(size_bytes_));
+  } else if (device_.is_cpu()) {
     std::free(data_);
   } else {
     device_api::release_host(data_);

@@ -38,6 +38,8 @@ std::string planned_lines(const Json& plan) {
     text += line(bytes.get<double>(), name);
   text += line(stage.at("activations_most").get<double>(),
                "activations of the largest microbatch, at most");
+  if (const double bytes = stage.at("host_optimizer_state").get<double>(); bytes > 0)
+    text += line(bytes, "host memory: optimizer state");
   return text + line(stage.at("checkpoint_copy").get<double>(),
                      "host memory while a checkpoint is written: weights and moments in f32");
 }
@@ -73,6 +75,7 @@ const PlanCase kCases[] = {
     {"dense", "models/qwen3_tied_mqa", 1, {}},
     {"sandwich_norms", "models/glm4_no_bias", 1, {}},
     {"moments_in_bf16", "models/llama", 1, {"optimizer.state_dtype=bfloat16"}},
+    {"optimizer_on_host", "models/llama", 1, {"optimizer.optimizer_cpu_offload=true"}},
     {"experts", "oracle/glm4_moe", 1, {}},
     {"sparse_attention", "oracle/glm_moe_dsa", 1, {}},
     {"data_parallel", "models/qwen2_untied", 2, {}},

@@ -5,9 +5,9 @@ namespace slimexx::tensor {
 
 // While one lives, what this thread does is planned. A Buffer gets addresses with no memory behind
 // them and counts as if it had memory; list_allocations() and allocation_counters() count what the
-// scope made, and nothing else. Staging buffers are plain host memory. Streams of devices are
-// planning streams, so no device is needed. What is made in a scope goes before the scope does.
-// Scopes do not nest.
+// scope made, and nothing else. Staging buffers take memory where they are written. Streams of
+// devices are planning streams, so no device is needed. What is made in a scope goes before the
+// scope does. Scopes do not nest.
 class PlanningScope {
  public:
   PlanningScope();
