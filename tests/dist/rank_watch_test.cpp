@@ -151,7 +151,10 @@ TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
   ASSERT_TRUE(ranks.wait_until_ready());
   for (const int rank : {0, 1, 2}) ranks.signal(rank, SIGSTOP);
   sleep_s(3);
-  for (const int rank : {2, 1, 0}) ranks.signal(rank, SIGCONT);
+  for (const int rank : {2, 1, 0}) {  // the first to go on finds the others stopped
+    ranks.signal(rank, SIGCONT);
+    sleep_s(0.4);
+  }
   sleep_s(1);
   expect_end(ranks, 3);
 }
