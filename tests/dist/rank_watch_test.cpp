@@ -292,6 +292,15 @@ TEST_F(RankWatchTest, HostThatIsSilentWhileOthersWorkIsLeftAlone) {
   expect_end(ranks, 2);
 }
 
+// Nothing is known of ranks of other hosts without a folder: they may be at work.
+TEST_F(RankWatchTest, HostsWithoutRecordsAreNoHang) {
+  ForkedRanks ranks(2,
+                    watched({.options = {.wait_warn_s = 1, .wait_limit_s = 2}, .are_hosts = true}));
+  ASSERT_TRUE(ranks.wait_until_ready());
+  sleep_s(3.5);
+  expect_end(ranks, 2);
+}
+
 TEST_F(RankWatchTest, RecordsSayWhatRanksDo) {
   ForkedRanks ranks(2, watched({.folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());
