@@ -169,9 +169,7 @@ void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const 
   } catch (const std::exception& error) {
     log_error("{}", error.what());
   }
-  if (is_first) {
-    log_error("{}", Error(ErrorCode::kRun, what, hint).what());
-  }
+  if (is_first) log_error("{}", Error(ErrorCode::kRun, what, hint).what());
   if (!is_first || launcher_knows) std::this_thread::sleep_for(kPatience);
   // MPI is the main thread's, and that one waits: the launcher ends the ranks when one is gone.
   std::_Exit(exit_status(ErrorCode::kRun));
@@ -190,7 +188,9 @@ void RankWatch::Impl::count_stop(Peer& peer, double seconds, double warn_s, doub
   }
   if (limit_s > 0 && silence_s >= limit_s)
     end_run(peer, what,
-            "look at that host; then continue the run from its newest checkpoint by --resume");
+            fmt::format("look at that host; then continue the run by --resume; the limit is "
+                        "parallel.{}_silence_limit_s",
+                        is_far(peer) ? "host" : "rank"));
 }
 
 void RankWatch::Impl::count_sign(Peer& peer) {
@@ -250,7 +250,9 @@ bool RankWatch::Impl::look_at_progress() {
   return own_moved;
 }
 
+// Of ranks whose records cannot be read nothing is known: the folder may be another one there.
 void RankWatch::Impl::report_wait() {
+  if (std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p) && p.sign < 0; })) return;
   if (options.wait_warn_s > 0 && idle_s >= next_wait_warning) {
     next_wait_warning = 2 * idle_s;
     std::string text = fmt::format("no rank has gone on for {:.0f} s:", idle_s);

@@ -151,7 +151,10 @@ TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
   ASSERT_TRUE(ranks.wait_until_ready());
   for (const int rank : {0, 1, 2}) ranks.signal(rank, SIGSTOP);
   sleep_s(3);
-  for (const int rank : {2, 1, 0}) ranks.signal(rank, SIGCONT);
+  for (const int rank : {2, 1, 0}) {  // the first to go on finds the others stopped
+    ranks.signal(rank, SIGCONT);
+    sleep_s(0.4);
+  }
   sleep_s(1);
   expect_end(ranks, 3);
 }
@@ -286,6 +289,15 @@ TEST_F(RankWatchTest, HostThatIsSilentWhileOthersWorkIsLeftAlone) {
   ranks.signal(1, SIGSTOP);
   sleep_s(5);
   ranks.signal(1, SIGCONT);
+  expect_end(ranks, 2);
+}
+
+// Nothing is known of ranks of other hosts without a folder: they may be at work.
+TEST_F(RankWatchTest, HostsWithoutRecordsAreNoHang) {
+  ForkedRanks ranks(2,
+                    watched({.options = {.wait_warn_s = 1, .wait_limit_s = 2}, .are_hosts = true}));
+  ASSERT_TRUE(ranks.wait_until_ready());
+  sleep_s(3.5);
   expect_end(ranks, 2);
 }
 
