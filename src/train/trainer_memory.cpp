@@ -25,21 +25,32 @@ constexpr model::KeepPlan kKeepLeast{.level = model::LayerKeep::kInputs};
 // One microbatch of samples of equal length, none longer than `longest`, with every field there is.
 // With context parallelism every rank has chunks of a whole size, and as many rows as uneven chunks
 // of so many samples can give it: a chunk has less than a token more than its share.
+Sample largest_sample(int64_t length, int cp) {
+  if (cp > 1) length = (length + 2 * (2 * cp - 1)) / (2 * cp) * (2 * cp);
+  const auto responses = static_cast<size_t>(length - 1);
+  return {.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
+          .response_length = length - 1,
+          .loss_mask = std::vector<uint8_t>(responses, 1),
+          .advantages = std::vector<float>(responses),
+          .old_log_probs = std::vector<float>(responses),
+          .ref_log_probs = std::vector<float>(responses),
+          .rollout_log_probs = std::vector<float>(responses)};
+}
+
 std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest, int cp) {
   std::vector<Sample> samples;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t share = num_tokens * (i + 1) / count - num_tokens * i / count;
-    int64_t length = std::clamp<int64_t>(share, 2, longest);
-    if (cp > 1) length = (length + 2 * (2 * cp - 1)) / (2 * cp) * (2 * cp);
-    const auto responses = static_cast<size_t>(length - 1);
-    samples.push_back({.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
-                       .response_length = length - 1,
-                       .loss_mask = std::vector<uint8_t>(responses, 1),
-                       .advantages = std::vector<float>(responses),
-                       .old_log_probs = std::vector<float>(responses),
-                       .ref_log_probs = std::vector<float>(responses),
-                       .rollout_log_probs = std::vector<float>(responses)});
+    samples.push_back(largest_sample(std::clamp<int64_t>(share, 2, longest), cp));
   }
+  return samples;
+}
+
+// The longest, and what is left.
+std::vector<Sample> longest_samples(int64_t num_tokens, int64_t most, int64_t longest, int cp) {
+  std::vector<Sample> samples;
+  for (int64_t left = num_tokens; left >= 2 && std::ssize(samples) < most; left -= longest)
+    samples.push_back(largest_sample(std::min(left, longest), cp));
   return samples;
 }
 
@@ -90,7 +101,8 @@ void Trainer::limit_logits(int64_t max_logits_bytes) {
   head_options_.max_logits_bytes = max_logits_bytes;
 }
 
-// The largest microbatches that packing can make: as few and as many samples as they can hold.
+// The largest microbatches that packing can make: as few and as many samples as they can hold, and
+// samples as long as they may be, of which blocks of attention may take more than of equal ones.
 std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_sequence,
                                                                int64_t num_samples) const {
   const int64_t longest = std::max<int64_t>(longest_sequence, 2);
@@ -101,7 +113,8 @@ std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_s
   const int64_t fewest = std::min(most, (num_tokens + longest - 1) / longest);
   const int cp = groups_.cp.size();
   return {equal_samples(num_tokens, fewest, longest, cp),
-          equal_samples(num_tokens, most, longest, cp)};
+          equal_samples(num_tokens, most, longest, cp),
+          longest_samples(num_tokens, most, longest, cp)};
 }
 
 ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_samples) const {

@@ -70,7 +70,7 @@ inline std::vector<int32_t> choose_targets(int64_t rows, int64_t vocabulary) {
     int64_t target = (r * 7919 % tiles * 256 + r % 256) % vocabulary;
     if (r % 41 == 0) target = vocabulary - 1;
     if (r % 97 == 13) target = 0;
-    if (r % 101 == 17) target = -1;
+    if (r % 101 == 17) target = -2;  // -1 is one of another leaf
     if (r % 103 == 19) target = vocabulary;
     if (r % 107 == 23) target = tiles * 256 - 1;
     targets.push_back(static_cast<int32_t>(target));
