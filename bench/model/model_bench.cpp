@@ -59,7 +59,7 @@ std::vector<int32_t> random_tokens(int64_t n, int64_t vocabulary, uint64_t seed)
 }
 
 void time_training(const std::string& directory, int64_t num_tokens, const std::string& recompute,
-                   double activation_gib) {
+                   double activation_gib, const train::OptimizerOptions& optimizer) {
   const rl::LoadedModel m = rl::make_random_model(directory, kDevice, true, 1);
   const model::Decoder transformer(m.spec, kDevice, num_tokens);
   dist::Collective ranks;
@@ -67,8 +67,8 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
   options.max_tokens_per_gpu = num_tokens;
   options.recompute_granularity = recompute;
   options.max_logits_gib = 5.25;
-  train::Trainer trainer(transformer, *m.store, ranks, dist::groups_of_one(), options, {}, 1.0f,
-                         kDevice);
+  train::Trainer trainer(transformer, *m.store, ranks, dist::groups_of_one(), options, optimizer,
+                         1.0f, kDevice);
   tensor::Buffer activations;
   if (activation_gib > 0) {
     activations =
@@ -209,9 +209,12 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
 int run(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const auto number = [&](int i) { return std::atoll(argv[i]); };
-  if (mode == "train" && argc >= 4 && argc <= 6) {
+  if (mode == "train" && argc >= 4 && argc <= 8) {
+    train::OptimizerOptions optimizer;
+    optimizer.optimizer_cpu_offload = argc > 6 && std::string(argv[6]) == "host";
+    if (argc > 7) optimizer.state_dtype = argv[7];
     time_training(argv[2], number(3), argc > 4 ? argv[4] : "auto",
-                  argc > 5 ? std::atof(argv[5]) : 0);
+                  argc > 5 ? std::atof(argv[5]) : 0, optimizer);
   } else if (mode == "generate" && argc >= 6 && argc % 3 == 0) {
     const BenchModel m(argv[2]);
     const double bandwidth = copy_bandwidth();
@@ -224,8 +227,8 @@ int run(int argc, char** argv) {
     }
   } else {
     fmt::print(stderr,
-               "usage: model_bench train DIR TOKENS [auto|full|none [GIB]] | generate DIR "
-               "REQUESTS[/RUNNING] IN OUT ...\n");
+               "usage: model_bench train DIR TOKENS [auto|full|none [GIB [device|host "
+               "[float32|bfloat16]]]] | generate DIR REQUESTS[/RUNNING] IN OUT ...\n");
     return 2;
   }
   return 0;

@@ -13,12 +13,6 @@
 namespace slimexx::cli {
 namespace {
 
-// In the interface and not there yet: said so, rather than "unknown".
-constexpr std::pair<std::string_view, std::string_view> kPlannedVerbs[] = {
-    {"plan", "slimexx train --config FILE --dry-run builds the run and prints its memory"},
-    {"doctor", "slimexx version says what this build can do"},
-};
-
 bool is_help(const std::string& word) { return word == "-h" || word == "--help"; }
 
 std::string overview(bool full) {
@@ -42,12 +36,6 @@ const Verb& find_verb(const std::string& name) {
   for (const Verb& verb : list_verbs()) {
     if (verb.name == name) return verb;
     if (verb.listed) names.emplace_back(verb.name);
-  }
-  for (const auto& [planned, instead] : kPlannedVerbs) {
-    if (planned == name) {
-      throw Error(ErrorCode::kUsage, fmt::format("the verb \"{}\" is not there yet", name),
-                  std::string(instead));
-    }
   }
   const auto nearest = nearest_name(name, names);
   throw Error(ErrorCode::kUsage, fmt::format("unknown verb \"{}\"", name),

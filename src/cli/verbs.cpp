@@ -5,6 +5,7 @@ namespace slimexx::cli {
 const std::vector<Verb>& list_verbs() {
   static const std::vector<Verb> verbs = {
       {"train", "run RL or supervised training from a configuration", declare_train},
+      {"plan", "grid, memory and time of a run, without GPUs or ranks", declare_plan},
       {"eval", "sample and grade sets of prompts", declare_eval},
       {"convert-hf", "Hugging Face folder <-> sharded checkpoint", declare_convert_hf},
       {"score", "log-probs and entropies of given token sequences", declare_score},

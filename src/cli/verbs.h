@@ -41,6 +41,7 @@ VerbBody declare_generate(CLI::App& app);
 VerbBody declare_init(CLI::App& app);
 VerbBody declare_samples(CLI::App& app);
 VerbBody declare_describe(CLI::App& app);
+VerbBody declare_plan(CLI::App& app);
 VerbBody declare_doctor(CLI::App& app);
 VerbBody declare_docs(CLI::App& app);
 VerbBody declare_version(CLI::App& app);

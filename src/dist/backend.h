@@ -1,5 +1,5 @@
-// What a Collective needs of the layer that moves bytes. Arguments were checked, and no call is on
-// a planning stream; there are at least two ranks.
+// What a Collective needs of the layer that moves bytes. Arguments were checked, and no call but
+// plan_sent is on a planning stream; there are at least two ranks.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -51,6 +51,9 @@ class Backend {
   virtual bool reduces() const { return false; }
   virtual void reduce_scatter_sum(tensor::Stream, tensor::Tensor, std::span<const Range>) {}
   virtual void all_reduce(tensor::Stream, tensor::Tensor, Combine) {}
+  // A call on a planning stream would send so many bytes from this rank to others: of operations of
+  // all ranks what a ring sends, of rows by rank those of an even spread.
+  virtual void plan_sent(int64_t) {}
   virtual std::unique_ptr<Backend> split(int color, int key) = 0;  // null: a group of one
   virtual std::unique_ptr<Backend> on_device(tensor::Device) { return nullptr; }  // as Collective's
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;

@@ -2,7 +2,9 @@
 // an exchange of shards and a local sum.
 #include "slimexx/dist/collective.h"
 
+#include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,10 @@ using tensor::Stream;
 using tensor::Tensor;
 
 constexpr int64_t kShareElements = 16;  // shares of an all-reduce are multiples of this
+
+constexpr ShortName kBarrier{"barrier"}, kBroadcast{"broadcast"}, kAllGather{"all_gather"},
+    kReduceScatter{"reduce_scatter"}, kAllReduce{"all_reduce"}, kAllToAll{"all_to_all"},
+    kSend{"send"}, kReceive{"receive"}, kSplit{"split"}, kMakeCounter{"make_counter"};
 
 char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.raw()); }
 
@@ -45,6 +51,12 @@ void check_ranges(const Tensor& data, std::span<const Range> ranges) {
 
 int64_t sum_rows(std::span<const int64_t> rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+}
+
+int64_t sum_ranges(std::span<const Range> ranges) {
+  int64_t sum = 0;
+  for (const Range& r : ranges) sum += r.size();
+  return sum;
 }
 
 // Rows that lie one behind another, by rank; but this rank's own.
@@ -91,13 +103,17 @@ void Collective::check_tensor(Stream stream, const Tensor& data) const {
 bool Collective::is_queued() const { return backend_ && backend_->is_queued(); }
 
 void Collective::barrier() {
-  if (backend_) backend_->barrier();
+  if (!backend_) return;
+  const CallScope scope(kBarrier, name_, size_, 0);
+  backend_->barrier();
 }
 
 void Collective::broadcast(Stream stream, Tensor data, int root) {
   check_tensor(stream, data);
   SLX_CHECK(0 <= root && root < size_, "root {} of {}", root, size_);
-  if (!backend_ || stream.is_planning || data.size_bytes() == 0) return;
+  if (!backend_ || data.size_bytes() == 0) return;
+  if (stream.is_planning) return backend_->plan_sent(data.size_bytes());
+  const CallScope scope(kBroadcast, name_, size_, data.size_bytes());
   backend_->broadcast(stream, bytes_of(data), data.size_bytes(), root);
 }
 
@@ -119,10 +135,13 @@ void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const R
   check_ranges(data, ranges);
   SLX_CHECK(!ranges.empty() && ranges.size() % static_cast<size_t>(size_) == 0,
             "{} ranges of {} ranks", ranges.size(), size_);
-  if (!backend_ || stream.is_planning) return;
+  if (!backend_) return;
   const int64_t width = row_bytes(data);
+  if (stream.is_planning)
+    return backend_->plan_sent(sum_ranges(ranges) * width / size_ * (size_ - 1));
   std::vector<Range> in_bytes;
   for (const Range& r : ranges) in_bytes.push_back({r.begin * width, r.end * width});
+  const CallScope scope(kAllGather, name_, size_, data.size_bytes());
   backend_->all_gather_ranges(stream, bytes_of(data), in_bytes);
 }
 
@@ -133,12 +152,16 @@ void Collective::reduce_scatter_sum(Stream stream, tensor::Arena& scratch, Tenso
   SLX_CHECK_EQ(static_cast<int>(ranges.size()), size_);
   check_sum(data, order);
   if (!backend_) return;
+  std::optional<CallScope> scope;
+  if (!stream.is_planning) scope.emplace(kReduceScatter, name_, size_, data.size_bytes());
   const int64_t width = row_bytes(data) / tensor::dtype_bytes(data.dtype());
   std::vector<Range> elements;
   for (const Range& r : ranges) elements.push_back({r.begin * width, r.end * width});
   if (order == SumOrder::kRank || !backend_->reduces())
     return reduce_scatter(stream, scratch, flatten(data), elements, Combine::kSum);
-  if (!stream.is_planning) backend_->reduce_scatter_sum(stream, flatten(data), elements);
+  if (stream.is_planning)
+    return backend_->plan_sent(sum_ranges(ranges) * row_bytes(data) / size_ * (size_ - 1));
+  backend_->reduce_scatter_sum(stream, flatten(data), elements);
 }
 
 // Every rank gets its range of elements of all others, then combines them in rank order.
@@ -148,7 +171,8 @@ void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Ten
   const int64_t width = tensor::dtype_bytes(data.dtype()), mine_bytes = mine.size() * width;
   const tensor::ArenaScope scope(scratch);
   const Tensor others = scratch.allocate(DType::kU8, {(size_ - 1) * mine_bytes});
-  if (stream.is_planning) return;
+  if (stream.is_planning)
+    return backend_->plan_sent(sum_ranges(ranges) * width / size_ * (size_ - 1));
   const Terms terms{.own = bytes_of(data) + mine.begin * width,
                     .others = bytes_of(others),
                     .rank = rank_,
@@ -171,10 +195,13 @@ void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Ten
 void Collective::all_reduce(Stream stream, tensor::Arena& scratch, const Tensor& data,
                             Combine combine, bool any_order) {
   if (!backend_ || data.num_elements() == 0) return;
+  std::optional<CallScope> scope;
+  if (!stream.is_planning) scope.emplace(kAllReduce, name_, size_, data.size_bytes());
   const Tensor flat = flatten(data);
   if (any_order && backend_->reduces()) {
-    if (!stream.is_planning) backend_->all_reduce(stream, flat, combine);
-    return;
+    if (stream.is_planning)
+      return backend_->plan_sent(2 * (data.size_bytes() / size_ * (size_ - 1)));
+    return backend_->all_reduce(stream, flat, combine);
   }
   const auto ranges = split_range(flat.dim(0), size_, kShareElements);
   reduce_scatter(stream, scratch, flat, ranges, combine);
@@ -210,7 +237,12 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
   const int64_t sent = sum_rows(send_rows.first(own)), got = sum_rows(receive_rows.first(own));
   tensor::copy_bytes(stream, result.rows(got, got + receive_rows[own]),
                      source.rows(sent, sent + send_rows[own]));
-  if (!backend_ || stream.is_planning) return;
+  if (!backend_) return;
+  if (stream.is_planning) {  // counts are not known: one side has the rows there are, one the most
+    const int64_t bytes = std::min(source.size_bytes(), result.size_bytes());
+    return backend_->plan_sent(bytes / size_ * (size_ - 1));
+  }
+  const CallScope scope(kAllToAll, name_, size_, source.size_bytes());
   backend_->exchange(stream, list_messages(source, send_rows, rank_),
                      list_messages(result, receive_rows, rank_));
 }
@@ -219,7 +251,9 @@ void Collective::send(Stream stream, Tensor data, int to) {
   check_tensor(stream, data);
   SLX_CHECK(0 <= to && to < size_ && to != rank_, "rank {} of {} to {}", rank_, size_, to);
   const Message message{to, bytes_of(data), data.size_bytes()};
-  if (!stream.is_planning) backend_->exchange(stream, {&message, 1}, {});
+  if (stream.is_planning) return backend_->plan_sent(data.size_bytes());
+  const CallScope scope(kSend, name_, size_, data.size_bytes());
+  backend_->exchange(stream, {&message, 1}, {});
 }
 
 void Collective::receive(Stream stream, Tensor data, int from) {
@@ -227,12 +261,16 @@ void Collective::receive(Stream stream, Tensor data, int from) {
   SLX_CHECK(0 <= from && from < size_ && from != rank_, "rank {} of {} from {}", rank_, size_,
             from);
   const Message message{from, bytes_of(data), data.size_bytes()};
-  if (!stream.is_planning) backend_->exchange(stream, {}, {&message, 1});
+  if (stream.is_planning) return;
+  const CallScope scope(kReceive, name_, size_, data.size_bytes());
+  backend_->exchange(stream, {}, {&message, 1});
 }
 
 std::unique_ptr<Collective> Collective::split(int color, int key) {
   SLX_CHECK_GE(color, 0);
-  return std::make_unique<Collective>(backend_ ? backend_->split(color, key) : nullptr);
+  if (!backend_) return std::make_unique<Collective>();
+  const CallScope scope(kSplit, name_, size_, 0);
+  return std::make_unique<Collective>(backend_->split(color, key));
 }
 
 std::unique_ptr<Collective> Collective::on_device(tensor::Device device) {
@@ -241,8 +279,9 @@ std::unique_ptr<Collective> Collective::on_device(tensor::Device device) {
 }
 
 std::unique_ptr<SharedCounter> Collective::make_counter() {
-  if (backend_) return backend_->make_counter();
-  return std::make_unique<CounterOfOne>();
+  if (!backend_) return std::make_unique<CounterOfOne>();
+  const CallScope scope(kMakeCounter, name_, size_, 0);
+  return backend_->make_counter();
 }
 
 }  // namespace slimexx::dist

@@ -4,11 +4,15 @@
 
 #include <string>
 
+#include "dist/axis_groups.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/device_collective.h"
 
 namespace slimexx::dist {
 namespace {
+
+constexpr std::array<const char*, kNumGridAxes> kAxisNames = {
+    "tp", "cp", "pp", "dp", "ep", "etp", "edp", "dp x cp", "tp x dp x cp"};
 
 int divide(int world_size, int64_t product, const std::string& names) {
   if (product < 1 || world_size % product != 0) {
@@ -65,6 +69,35 @@ bool GridShape::are_alike(GridAxis a, GridAxis b) const {
   return of(a).size == of(b).size && of(a).stride == of(b).stride;
 }
 
+AxisGroups make_axis_groups(const GridShape& shape, Collective& one, Collective& world,
+                            const std::function<Collective*(GridAxis)>& make) {
+  AxisGroups axes{};
+  for (int i = 0; i < kNumGridAxes; ++i) {
+    const auto axis = static_cast<GridAxis>(i);
+    Collective*& group = axes[static_cast<size_t>(i)];
+    if (shape.size(axis) == 1) group = &one;
+    if (shape.size(axis) == shape.world_size()) group = &world;
+    for (int j = 0; j < i && group == nullptr; ++j)
+      if (shape.are_alike(axis, static_cast<GridAxis>(j))) group = axes[static_cast<size_t>(j)];
+    if (group == nullptr) group = make(axis);
+  }
+  return axes;
+}
+
+Groups to_groups(Collective& world, const AxisGroups& axes) {
+  const auto of = [&](GridAxis axis) -> Collective& { return *axes[static_cast<size_t>(axis)]; };
+  return {world,
+          of(GridAxis::kTp),
+          of(GridAxis::kCp),
+          of(GridAxis::kPp),
+          of(GridAxis::kDp),
+          of(GridAxis::kEp),
+          of(GridAxis::kEtp),
+          of(GridAxis::kEdp),
+          of(GridAxis::kDpCp),
+          of(GridAxis::kTpDpCp)};
+}
+
 ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Device device)
     : shape_(host.size(), sizes) {
   Collective* world = &host;
@@ -74,24 +107,14 @@ ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Devic
     device_world_ = host.on_device(device);
     if (device_world_ == nullptr) device_world_ = make_device_collective(host, device);
     world = device_world_.get();
+    world->set_name("world");
   }
-  std::array<Collective*, kNumGridAxes> axes{};
-  for (int i = 0; i < kNumGridAxes; ++i) {
-    const auto axis = static_cast<GridAxis>(i);
-    Collective*& group = axes[static_cast<size_t>(i)];
-    if (shape_.size(axis) == 1) group = &one_;
-    if (shape_.size(axis) == host.size()) group = world;
-    for (int j = 0; j < i && group == nullptr; ++j)
-      if (shape_.are_alike(axis, static_cast<GridAxis>(j))) group = axes[static_cast<size_t>(j)];
-    if (group != nullptr) continue;
+  const AxisGroups axes = make_axis_groups(shape_, one_, *world, [&](GridAxis axis) {
     parts_.push_back(world->split(shape_.group(axis, host.rank())[0], host.rank()));
-    group = parts_.back().get();
-  }
-  const auto of = [&](GridAxis axis) -> Collective& { return *axes[static_cast<size_t>(axis)]; };
-  groups_ = std::make_unique<Groups>(Groups{*world, of(GridAxis::kTp), of(GridAxis::kCp),
-                                            of(GridAxis::kPp), of(GridAxis::kDp), of(GridAxis::kEp),
-                                            of(GridAxis::kEtp), of(GridAxis::kEdp),
-                                            of(GridAxis::kDpCp), of(GridAxis::kTpDpCp)});
+    parts_.back()->set_name(kAxisNames[static_cast<size_t>(axis)]);
+    return parts_.back().get();
+  });
+  groups_ = std::make_unique<Groups>(to_groups(*world, axes));
 }
 
 }  // namespace slimexx::dist

@@ -10,10 +10,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "dist/backend.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/thread_ranks.h"
@@ -27,17 +29,23 @@ struct Job {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<int> failed_rank;  // the first
+  std::string failed_phase;        // its, if it was in one
 
   template <class Condition>
   void wait(std::unique_lock<std::mutex>& lock, Condition is_met) {
     changed.wait(lock, [&] { return failed_rank || is_met(); });
     if (!is_met())
-      throw Error(ErrorCode::kRun, "rank " + std::to_string(*failed_rank) + " failed",
+      throw Error(ErrorCode::kRun,
+                  "rank " + std::to_string(*failed_rank) + " failed" + failed_phase,
                   "its own message says why");
   }
   void fail(int rank) {
     const std::lock_guard lock(mutex);
-    if (!failed_rank) failed_rank = rank;
+    if (!failed_rank) {
+      failed_rank = rank;
+      if (const std::string phase = slimexx::failed_phase(); !phase.empty())
+        failed_phase = " in phase " + phase;
+    }
     changed.notify_all();
   }
 };

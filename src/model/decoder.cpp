@@ -14,6 +14,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/norm.h"
+#include "slimexx/tensor/planning.h"
 
 namespace slimexx::model {
 namespace {
@@ -132,6 +133,7 @@ Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_posit
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});
   sin_ = rotary_buffer_.view(DType::kF32, {max_positions, half}, max_positions * half * 4);
+  if (tensor::is_planning()) return;
   std::vector<float> cos(static_cast<size_t>(max_positions * half)), sin(cos.size());
   fill_rotary_tables(spec.rope, max_positions, cos, sin);
   const tensor::Stream stream = tensor::compute_stream(device);

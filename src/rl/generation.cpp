@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
@@ -30,12 +31,17 @@ void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& jo
                        const std::function<void(rollout::Completion)>& take_completion) {
   observe::Span span("generate");
   SharedQueue queue(world, std::ssize(job.groups), should_stop);
-  dist::Collective engine_ranks;  // one: every rank has a whole engine
-  EngineGroup group(engine_ranks, queue);
+  const dist::Groups& ranks = engine.groups();
+  EngineGroup group(ranks.tp, queue, engine.runs_in_lock_step() ? &ranks.ep : nullptr);
   std::optional<Error> failure;
   try {
-    group.run([&] { rollout::generate(engine, job, group, take_completion); });
+    group.run([&] {
+      rollout::generate(engine, job, group, [&](rollout::Completion completion) {
+        if (ranks.tp.rank() == 0) take_completion(std::move(completion));
+      });
+    });
   } catch (const Error& error) {
+    if (!group.has_told()) throw;  // the other ranks of the engine wait for this one
     failure = error;
     queue.empty();  // the others need not go on
   }

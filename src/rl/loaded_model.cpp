@@ -16,25 +16,13 @@
 namespace slimexx::rl {
 namespace {
 
-void train_mtp(model::ModelSpec& spec, int64_t num_layers, const std::string& directory) {
-  if (num_layers > std::ssize(spec.mtp))
-    throw Error(ErrorCode::kUsage,
-                fmt::format("train.mtp_num_layers is {}, and {} has the weights of {} multi-token "
-                            "prediction layers",
-                            num_layers, directory, spec.mtp.size()),
-                "lower it, turn train.enable_mtp_training off, or take the original checkpoint: "
-                "what Hugging Face's libraries export lacks these layers",
-                "train.mtp_num_layers");
-  for (int64_t i = 0; i < num_layers; ++i) spec.mtp[static_cast<size_t>(i)].is_trained = true;
-}
-
 LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks, int64_t trained_mtp) {
   LoadedModel m;
   m.directory = folder.directory();
   m.folder = std::make_unique<io::HfFolder>(std::move(folder));
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
   model::drop_missing_mtp(m.spec, *m.folder);
-  train_mtp(m.spec, trained_mtp, m.directory);
+  mark_trained_mtp(m.spec, trained_mtp, m.directory);
   m.eos_token_ids = m.folder->eos_token_ids();
   m.layout = make_model_layout(m.spec, ranks);
   m.rank = ranks != nullptr ? ranks->rank : 0;
@@ -62,6 +50,18 @@ void read_weights(model::ParameterStore& store, const LoadedModel& m, const Mode
 }
 
 }  // namespace
+
+void mark_trained_mtp(model::ModelSpec& spec, int64_t num_layers, const std::string& directory) {
+  if (num_layers > std::ssize(spec.mtp))
+    throw Error(ErrorCode::kUsage,
+                fmt::format("train.mtp_num_layers is {}, and {} has the weights of {} multi-token "
+                            "prediction layers",
+                            num_layers, directory, spec.mtp.size()),
+                "lower it, turn train.enable_mtp_training off, or take the original checkpoint: "
+                "what Hugging Face's libraries export lacks these layers",
+                "train.mtp_num_layers");
+  for (int64_t i = 0; i < num_layers; ++i) spec.mtp[static_cast<size_t>(i)].is_trained = true;
+}
 
 const std::vector<model::ParameterInfo>& LoadedModel::held_parameters() const {
   return *layout.ranks[static_cast<size_t>(rank)];

@@ -11,6 +11,8 @@
 namespace slimexx::rl {
 namespace {
 
+constexpr int64_t kLeastLogitsBytes = int64_t{1} << 28;
+
 std::string gib(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 std::string line(int64_t bytes, const std::string& what) {
@@ -56,6 +58,53 @@ int64_t MemoryPlan::share_bytes() const {
 
 int64_t MemoryPlan::left_bytes() const {
   return share_bytes() - budget.used_bytes - budget.workspace_bytes;
+}
+
+int64_t missing_bytes(const MemoryBudget& b) {
+  const int64_t cache = b.cache_is_given ? b.max_cache_bytes : b.min_cache_bytes;
+  const int64_t least = std::max(b.activations.least, cache);
+  return std::max<int64_t>(least - MemoryPlan{.budget = b}.left_bytes(), 0);
+}
+
+int64_t samples_per_microbatch(const RunConfig& config) {
+  const int64_t per_step = config.global_batch_size > 0 ? config.global_batch_size : INT32_MAX;
+  return config.train.use_dynamic_batch_size ? per_step : config.train.micro_batch_size;
+}
+
+bool is_transient_reference(const RunConfig& config,
+                            const std::vector<model::ParameterInfo>& reference,
+                            const model::ParameterStore& policy, tensor::Device device) {
+  return config.rl.logs_reference_only() &&
+         model::ParameterStore::weight_bytes(reference, device) <=
+             policy.gradient_memory().size_bytes();
+}
+
+MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs) {
+  const RunConfig& config = needs.config;
+  if (needs.engine) {
+    budget.workspace_bytes = needs.engine->workspace_bytes;
+    budget.min_cache_bytes = needs.engine->min_cache_bytes();
+    budget.max_cache_bytes = needs.engine->max_cache_bytes();
+    budget.cache_is_given = config.rollout.kv_cache_gib || config.rollout.max_total_tokens > 0;
+  }
+  budget.has_unknown_samples = !needs.longest;
+  const int64_t longest = needs.longest.value_or(config.train.max_tokens_per_gpu);
+  const int64_t num_samples = samples_per_microbatch(config);
+  const int64_t left = MemoryPlan{.budget = budget}.left_bytes();
+  for (;;) {
+    budget.activations = needs.trainer.plan_activations(longest, num_samples);
+    const int64_t limit = needs.trainer.max_logits_bytes();
+    if (budget.activations.least <= left || config.train.max_logits_gib ||
+        limit <= kLeastLogitsBytes)
+      break;
+    needs.trainer.limit_logits(limit / 2);
+  }
+  if (needs.plan_scoring) {
+    const int64_t scoring = needs.plan_scoring(longest, num_samples);
+    budget.activations.least = std::max(budget.activations.least, scoring);
+    budget.activations.most = std::max(budget.activations.most, scoring);
+  }
+  return budget;
 }
 
 MemoryPlan plan_memory(MemoryBudget budget) {

@@ -2,10 +2,12 @@
 // which generation (keys and values) and training (activations) take turns. Decided once, at start.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "slimexx/rl/run_config.h"
 #include "slimexx/tensor/tensor.h"
 #include "slimexx/train/trainer.h"
 
@@ -36,6 +38,29 @@ struct MemoryPlan {
 
 // Throws Error(kEnvironment) with the table and the keys to turn where the least does not fit.
 MemoryPlan plan_memory(MemoryBudget budget);
+
+// What the budget's least needs take beyond the share; 0 where they fit.
+int64_t missing_bytes(const MemoryBudget& budget);
+
+// What engine and trainer ask of the pool; the same code asks for a run and for `slimexx plan`.
+struct MemoryNeeds {
+  const RunConfig& config;
+  train::Trainer& trainer;
+  std::optional<rollout::EngineMemory> engine = {};
+  // Tokens of the longest sequence that is trained; none where only a dump's samples can tell.
+  std::optional<int64_t> longest = {};
+  // Of the reference, with samples of so many tokens, so many in a microbatch; empty: none.
+  std::function<int64_t(int64_t longest, int64_t num_samples)> plan_scoring = {};
+};
+// Adds the needs to what is known of the device. Where the configuration leaves it open and there
+// is no room for more, the trainer's logits get smaller.
+MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs);
+// No microbatch has more samples than an optimizer step.
+int64_t samples_per_microbatch(const RunConfig& config);
+// Whether a reference lies in the gradients' memory while it is used: one that is only logged.
+bool is_transient_reference(const RunConfig& config,
+                            const std::vector<model::ParameterInfo>& reference,
+                            const model::ParameterStore& policy, tensor::Device device);
 
 // The plan as lines of a table, each ended by a newline.
 std::string format_memory(const MemoryPlan& plan);

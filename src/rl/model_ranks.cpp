@@ -27,13 +27,13 @@ bool holds_all(const dist::GridSizes& sizes) {
 std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpec& spec,
                                                            const ModelRanks& ranks,
                                                            tensor::Device device,
-                                                           int64_t max_positions) {
+                                                           int64_t max_positions, int64_t leaves) {
   const auto stages = model::list_stages(spec, ranks.split);
   const auto own = static_cast<size_t>(ranks.grid.position(ranks.rank).pp);
   std::vector<std::unique_ptr<model::Decoder>> decoders;
   for (const model::StageRange& stage : stages[own])
-    decoders.push_back(
-        std::make_unique<model::Decoder>(spec, device, max_positions, stage, ranks.grid.sizes()));
+    decoders.push_back(std::make_unique<model::Decoder>(spec, device, max_positions, stage,
+                                                        ranks.grid.sizes(), leaves));
   return decoders;
 }
 

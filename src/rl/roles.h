@@ -1,6 +1,6 @@
 // The two roles of a run, and where it stands. Today every rank has both roles. Where a rank trains
-// the whole model, its engine reads the trainer's weights in place: the hand-over's plan has
-// aliases only. Where it trains a shard, its engine has a copy of the whole model.
+// what its engine holds, the engine reads the trainer's weights in place: the hand-over's plan has
+// aliases only. Elsewhere the engine has weights of its own.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "run_checkpoint.h"
 #include "sample_source.h"
+#include "slimexx/dist/process_grid.h"
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/train/trainer.h"
@@ -37,12 +38,14 @@ struct TrainerSide {
 
 // The model as a rank's engine runs it: the trainer's, or its own.
 struct EngineModel {
+  std::unique_ptr<dist::ProcessGrid> grid;  // of all engines; null: each is one rank
   model::Layout layout;
   std::unique_ptr<model::ParameterStore> own_store;
   std::unique_ptr<model::Decoder> own_decoder;
   model::ParameterStore* store = nullptr;
   const model::Decoder* decoder = nullptr;
   model::ModelParameters weights = {};
+  const dist::Groups& groups() const { return grid ? grid->groups() : dist::groups_of_one(); }
 };
 
 // What makes samples: from prompts, dumps or examples.

@@ -8,6 +8,7 @@
 #include "estimators.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
+#include "slimexx/rl/engine_shape.h"
 
 namespace slimexx::rl {
 namespace {
@@ -26,6 +27,7 @@ class Validation {
     check_eval_names();
     check_ranks();
     check_grid();
+    check_engines();
     check_algorithm();
     check_bounds();
     check_schedule();
@@ -119,6 +121,21 @@ class Validation {
       dist::GridShape(static_cast<int>(num_ranks_), grid_sizes(run_.parallel));
     } catch (const Error& error) {
       fault(set != std::end(kKeys) ? *set : kKeys[0], error.message(), error.hint());
+    }
+  }
+
+  // Whether the model divides is seen when it is there, too.
+  void check_engines() {
+    for (const char* key : {"rollout.rollout_num_gpus_per_engine", "rollout.dp_size",
+                            "rollout.ep_size", "rollout.moe_dense_tp_size",
+                            "rollout.enable_dp_attention", "parallel.tensor_model_parallel_size"})
+      if (config_.has_fault(key)) return;
+    if (num_ranks_ == 0) return;
+    try {
+      make_engine_shape(run_.rollout, grid_sizes(run_.parallel), static_cast<int>(num_ranks_),
+                        nullptr);
+    } catch (const Error& error) {
+      fault(error.where(), error.message(), error.hint());
     }
   }
 

@@ -63,25 +63,29 @@ void bind_engine(Binder& b, RolloutOptions& o) {
            .slime = "sglang-page-size"});
   b.field("max_running_requests", o.max_running_requests,
           {.unit = "samples",
-           .doc = "Samples that an engine decodes at once.",
+           .doc = "Samples that an engine decodes at once; each of dp_size groups an even share.",
            .min = 1,
            .max = kMaxInt32,
            .slime = "sglang-max-running-requests"});
-  b.field("chunked_prefill_size", o.chunked_prefill_size,
-          {.unit = "tokens",
-           .doc = "Tokens of one forward of the engine, decode and prefill together.",
-           .min = 1,
-           .max = kMaxInt32,
-           .slime = "sglang-chunked-prefill-size"});
-  b.field("max_total_tokens", o.max_total_tokens,
-          {.unit = "tokens",
-           .doc = "Capacity of an engine's KV cache; 0: what kv_cache_gib holds.",
-           .min = 0,
-           .max = kMaxInt32,
-           .slime = "sglang-max-total-tokens"});
+  b.field(
+      "chunked_prefill_size", o.chunked_prefill_size,
+      {.unit = "tokens",
+       .doc = "Tokens of one forward of the engine, decode and prefill together; each of dp_size "
+              "groups an even share.",
+       .min = 1,
+       .max = kMaxInt32,
+       .slime = "sglang-chunked-prefill-size"});
+  b.field(
+      "max_total_tokens", o.max_total_tokens,
+      {.unit = "tokens",
+       .doc =
+           "Capacity of the KV cache of an engine's attention group; 0: what kv_cache_gib holds.",
+       .min = 0,
+       .max = kMaxInt32,
+       .slime = "sglang-max-total-tokens"});
   b.field("kv_cache_gib", o.kv_cache_gib,
           {.unit = "GiB",
-           .doc = "Memory of an engine's keys and values. Left out: 1 on the CPU; on a GPU what "
+           .doc = "Memory of a rank's keys and values. Left out: 1 on the CPU; on a GPU what "
                   "is left of mem_fraction_static.",
            .min = 0,
            .max = kMaxGib,
@@ -99,6 +103,43 @@ void bind_engine(Binder& b, RolloutOptions& o) {
        .max = 1,
        .min_exclusive = true,
        .slime = "sglang-mem-fraction-static"});
+}
+
+// The sizes that make_engine_shape checks together.
+void bind_engine_ranks(Binder& b, RolloutOptions& o) {
+  constexpr double kMaxSize = 1 << 20;
+  b.field("rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
+          {.unit = "ranks",
+           .doc = "Consecutive ranks of one engine. Divided by dp_size they are attention's tensor "
+                  "parallelism, which is training's, or 1, or any where training's is 1.",
+           .min = 1,
+           .max = kMaxSize});
+  b.field("enable_dp_attention", o.enable_dp_attention,
+          {.doc = "Data-parallel attention: an engine's ranks form dp_size groups, each with "
+                  "requests and keys and values of its own.",
+           .slime = "sglang-enable-dp-attention"});
+  b.field("dp_size", o.dp_size,
+          {.doc = "Attention groups of an engine; more than 1 needs enable_dp_attention.",
+           .min = 1,
+           .max = kMaxSize,
+           .slime = "sglang-dp-size"});
+  b.field("ep_size", o.ep_size,
+          {.doc = "Expert parallelism: rollout_num_gpus_per_engine splits the experts over an "
+                  "engine's ranks; with 1 every rank has all.",
+           .min = 1,
+           .max = kMaxSize,
+           .slime = "sglang-ep-size"});
+  b.field(
+      "moe_dense_tp_size", o.moe_dense_tp_size,
+      {.doc = "Tensor parallelism of dense layers and shared experts: attention's, which is the "
+              "default, or 1, where every rank has all of them.",
+       .min = 1,
+       .max = kMaxSize,
+       .slime = "sglang-moe-dense-tp-size"});
+  b.field("enable_dp_lm_head", o.enable_dp_lm_head,
+          {.doc = "Embedding and head are always split over the ranks of one attention group, as "
+                  "this flag asks; it changes nothing.",
+           .slime = "sglang-enable-dp-lm-head"});
 }
 
 void bind_section(Binder& b, RolloutOptions& o) {
@@ -143,6 +184,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
        .min = 0,
        .max = kMaxInt32});
   bind_engine(b, o);
+  bind_engine_ranks(b, o);
   bind_later_rollout(b);
   b.end_section();
 }
@@ -272,16 +314,39 @@ void bind_section(Binder& b, ParallelOptions& o) {
           {.doc = "Ranks that train; it must be all that were started.", .min = 1, .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
           {.doc = "Ranks that generate; it must be all that were started.", .min = 1});
-  b.field("rank_silence_warn_s", o.rank_silence_warn_s,
-          {.unit = "s",
-           .doc = "A rank whose process shows no sign of life for so long, since it or its host is "
-                  "stopped, is named in a warning; 0 never does.",
-           .min = 0,
-           .max = 1e6,
-           .slime = "-"});
+  b.field(
+      "rank_silence_warn_s", o.rank_silence_warn_s,
+      {.unit = "s",
+       .doc = "A rank whose process has been stopped for so long is named in a warning; 0 never "
+              "does.",
+       .min = 0,
+       .max = 1e6,
+       .slime = "-"});
   b.field("rank_silence_limit_s", o.rank_silence_limit_s,
           {.unit = "s",
            .doc = "After so long the run ends with an error that names the rank; 0 waits for ever.",
+           .min = 0,
+           .max = 1e6,
+           .slime = "-"});
+  b.field(
+      "host_silence_limit_s", o.host_silence_limit_s,
+      {.unit = "s",
+       .doc = "A rank on another host that gives no sign through the run folder for so long, "
+              "while others wait for it, ends the run; 0 waits for ever. File servers may pause.",
+       .min = 0,
+       .max = 1e6,
+       .slime = "-"});
+  b.field("rank_wait_warn_s", o.rank_wait_warn_s,
+          {.unit = "s",
+           .doc = "When no rank has gone on for so long, a warning says what each of them does, "
+                  "again after twice the time; 0 never does.",
+           .min = 0,
+           .max = 1e6,
+           .slime = "-"});
+  b.field("rank_wait_limit_s", o.rank_wait_limit_s,
+          {.unit = "s",
+           .doc = "When no rank has gone on for so long, the run ends with an error; 0 waits for "
+                  "ever.",
            .min = 0,
            .max = 1e6,
            .slime = "-"});

@@ -10,38 +10,26 @@ namespace {
 using config::Binder;
 using Count = std::optional<int64_t>;
 
-constexpr const char* kGrid = "an engine of several ranks";
-constexpr const char* kExperts = "mixture-of-experts models over several ranks";
+constexpr const char* kStages = "pipeline stages of an engine";
+constexpr const char* kExchange = "other exchanges of tokens between experts";
 constexpr const char* kDrafting = "speculative decoding";
 constexpr const char* kFilters = "dynamic sampling";
 constexpr const char* kPartial = "partial rollouts";
 
 void bind_later_engine(Binder& b) {
-  b.later<int64_t>("rollout_num_gpus_per_engine", 1,
-                   {.doc = "Ranks of one engine.", .min = 1, .later = kGrid});
-  b.later<int64_t>("ep_size", 1,
-                   {.doc = "Expert parallelism of an engine.", .min = 1, .later = kExperts});
-  b.later<int64_t>("dp_size", 1,
-                   {.doc = "Data parallelism within an engine.", .min = 1, .later = kGrid});
   b.later<int64_t>("pp_size", 1,
-                   {.doc = "Pipeline stages of an engine.", .min = 1, .later = kGrid});
-  b.later("enable_dp_attention", false,
-          {.doc = "Data-parallel attention within an engine.", .later = kGrid});
-  b.later("enable_dp_lm_head", false,
-          {.doc = "Data-parallel head within an engine.", .later = kGrid});
+                   {.doc = "Pipeline stages of an engine.", .min = 1, .later = kStages});
   b.later<int64_t>(
-      "moe_dense_tp_size", 1,
-      {.doc = "Tensor parallelism of the dense layers of an engine.", .min = 1, .later = kExperts});
-  b.later<int64_t>("ep_num_redundant_experts", 0,
-                   {.doc = "Experts that an engine keeps twice.", .min = 0, .later = kExperts});
+      "ep_num_redundant_experts", 0,
+      {.doc = "Experts that an engine keeps twice.", .min = 0, .later = "redundant experts"});
   b.later<std::string>("moe_a2a_backend", "none",
                        {.doc = "How an engine exchanges tokens between experts.",
                         .choices = {"none", "deepep", "mooncake"},
-                        .later = kExperts});
+                        .later = kExchange});
   b.later<std::string>("deepep_mode", "auto",
                        {.doc = "Kernels of that exchange.",
                         .choices = {"auto", "normal", "low_latency"},
-                        .later = kExperts,
+                        .later = kExchange,
                         .is_detail = true});
   b.later<std::string>("kv_cache_dtype", "auto",
                        {.doc = "Data type of cached keys and values; auto: the model's.",

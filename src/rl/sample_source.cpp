@@ -204,9 +204,12 @@ data::PromptOptions prompt_options(const RunConfig& config) {
 }
 
 rollout::EngineOptions engine_options(const RolloutOptions& o, int64_t longest_sequence) {
+  const auto of_group = [&](int64_t of_engine) {
+    return std::max<int64_t>(of_engine / o.dp_size, 1);
+  };
   return {.page_tokens = o.page_size,
-          .max_running_requests = o.max_running_requests,
-          .chunked_prefill_size = o.chunked_prefill_size,
+          .max_running_requests = of_group(o.max_running_requests),
+          .chunked_prefill_size = of_group(o.chunked_prefill_size),
           .enable_prefix_cache = !o.disable_radix_cache,
           .max_total_tokens = o.max_total_tokens,
           .kv_cache_gib = o.kv_cache_gib,

@@ -35,6 +35,7 @@ std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);
 std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set);
 
 data::PromptOptions prompt_options(const RunConfig& config);
+// Of a rank's Engine; attention groups share what the options allow an engine in one batch.
 rollout::EngineOptions engine_options(const RolloutOptions& options, int64_t longest_sequence);
 
 }  // namespace slimexx::rl

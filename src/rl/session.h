@@ -7,6 +7,7 @@
 #include "slimexx/dist/rank_watch.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/metrics.h"
+#include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/model_ranks.h"
 #include "slimexx/rl/training.h"
 
@@ -27,10 +28,10 @@ struct Session {
   dist::World& world;
   dist::Collective& communicator;  // of the world
   ModelRanks model_ranks;
+  EngineShape engine_shape;
   std::string checkpoint_root;
-  // From the end of the start on.
-  std::unique_ptr<observe::RunLog> log;
-  std::unique_ptr<dist::RankWatch> watch;  // after the log, which it writes to
+  std::unique_ptr<dist::RankWatch> watch;  // none in a dry run
+  std::unique_ptr<observe::RunLog> log;    // from the end of the start on
 };
 
 }  // namespace slimexx::rl

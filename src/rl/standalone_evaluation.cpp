@@ -9,6 +9,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/world.h"
+#include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/training.h"
@@ -20,7 +21,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
     throw Error(ErrorCode::kUsage, "there is nothing to evaluate on",
                 "--data [NAME=]FILE, or eval.eval_prompt_data in the configuration");
   }
-  // Every rank's engine runs the whole model, with the sums of tensor parallelism in training.
+  // Every rank's engine runs the whole model, with the sums of a training run's grid.
   const ModelRanks ranks = make_model_ranks(world, {});
   const LoadedModel policy =
       load_model(config.model.hf_checkpoint, device, false, world.rank() == 0, &ranks);
@@ -40,7 +41,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
         "lower eval.eval_max_response_len");
   }
   const model::Decoder decoder(policy.spec, device, longest, model::whole_model(policy.spec), {},
-                               config.parallel.tensor_model_parallel_size);
+                               count_leaves(config.rollout, grid_sizes(config.parallel)));
   const auto weights = model::bind_weights(*policy.store, policy.spec);
   const RolloutOptions& o = config.rollout;
   rollout::Engine engine(

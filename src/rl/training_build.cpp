@@ -6,6 +6,7 @@
 
 #include "resume_check.h"
 #include "run_summary.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
@@ -84,6 +85,11 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
 }
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
+  if (session.engine_shape.num_ranks > 1) {  // refused before the weights are read
+    const LoadedModel described = describe_model(session.config.model.hf_checkpoint);
+    make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
+                      session.world.size(), &described.spec);
+  }
   const int64_t trained_mtp = session.config.train.num_trained_mtp();
   trainer_side.policy =
       session.config.debug.random_weights
@@ -101,9 +107,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
 // The reference is a model of its own: of the policy it shares the vocabulary only.
 void build_reference(const Session& session, const RolloutSide& rollout_side,
                      TrainerSide& trainer_side) {
-  if (session.config.model.ref_load.empty() ||
-      (!session.config.rl.use_kl_loss && session.config.rl.kl_coef == 0) || session.config.is_sft())
-    return;
+  if (!wants_reference(session.config)) return;
   trainer_side.reference = describe_model(session.config.model.ref_load, &session.model_ranks);
   const int64_t known = trainer_side.reference.spec.max_positions;
   require(trainer_side.reference.spec.vocab_size == trainer_side.policy.spec.vocab_size,
@@ -118,21 +122,20 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
                       longest, known),
           "lower rollout.rollout_max_response_len, or use a reference of as many positions",
           session.config.model.ref_load + "/config.json: max_position_embeddings");
-  trainer_side.reference_decoders =
-      make_decoders(trainer_side.reference.spec, session.model_ranks, session.request.device,
-                    std::min(known, trainer_side.decoders[0]->max_positions()));
+  trainer_side.reference_decoders = make_decoders(
+      trainer_side.reference.spec, session.model_ranks, session.request.device,
+      std::min(known, trainer_side.decoders[0]->max_positions()), session.engine_shape.leaves);
   // A reference that is only logged lies in the gradients' memory while it is used.
   trainer_side.reference_is_transient =
-      session.config.rl.logs_reference_only() &&
-      model::ParameterStore::weight_bytes(trainer_side.reference.held_parameters(),
-                                          session.request.device) <=
-          trainer_side.policy.store->gradient_memory().size_bytes();
+      is_transient_reference(session.config, trainer_side.reference.held_parameters(),
+                             *trainer_side.policy.store, session.request.device);
   if (!trainer_side.reference_is_transient)
     trainer_side.reference = load_model(session.config.model.ref_load, session.request.device,
                                         false, session.is_root(), &session.model_ranks);
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
+  const PhaseScope phase("load_data");
   const bool from_dump = !session.config.debug.load_rollout.empty();
   if (!from_dump || wants_engine(session.config)) {
     rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
@@ -163,30 +166,6 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-// An engine is one rank, which runs the whole model, with the sums of tensor parallelism in
-// training.
-EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side) {
-  const LoadedModel& policy = trainer_side.policy;
-  EngineModel m;
-  if (holds_all(session.model_ranks.grid.sizes())) {
-    m.layout = policy.layout;
-    m.store = policy.store.get();
-    m.decoder = trainer_side.decoders[0].get();
-  } else {
-    m.layout = model::make_layout({model::list_parameters(policy.spec)},
-                                  dist::GridShape(session.world.size(), {}));
-    m.own_store =
-        std::make_unique<model::ParameterStore>(policy.spec, session.request.device, false);
-    m.own_decoder = std::make_unique<model::Decoder>(
-        policy.spec, session.request.device, trainer_side.decoders[0]->max_positions(),
-        model::whole_model(policy.spec), dist::GridSizes{}, session.model_ranks.grid.sizes().tp);
-    m.store = m.own_store.get();
-    m.decoder = m.own_decoder.get();
-  }
-  m.weights = model::bind_weights(*m.store, policy.spec);
-  return m;
-}
-
 // Takes what is left of the device's memory, for the engine and the trainer.
 void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
                   SharedMemory& memory, RolloutSide& rollout_side) {
@@ -198,7 +177,7 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
       *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
       engine_options(session, rollout_side),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
-      tokenizer->vocab_size(), cache_memory);
+      tokenizer->vocab_size(), cache_memory, rollout_side.model.groups());
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.hand_over = std::make_unique<WeightHandOver>(
       HeldWeights{policy.layout, *policy.store},
@@ -297,6 +276,11 @@ std::string banner(const TrainingRun& run) {
   text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
                       session.world.are_threads() ? "of one process, which share" : "x",
                       num_threads(), tensor::to_string(session.request.device));
+  if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
+    text += fmt::format("  engines   {} of {} ranks: {} attention group{} of TP {}, EP {}\n",
+                        engines.num_engines, engines.num_ranks, engines.num_attention_groups(),
+                        engines.num_attention_groups() == 1 ? "" : "s", engines.sizes.tp,
+                        engines.sizes.ep);
   if (rollout_side.prompts) {
     text += fmt::format(
         "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
@@ -332,16 +316,7 @@ void open_run_folder(TrainingRun& run) {
                                .resume_step = progress.next_rollout,
                                .resume_train_step = progress.optimizer_steps,
                                .total_steps = progress.num_rollouts});
-  if (!session.request.dry_run) {
-    session.watch = std::make_unique<dist::RankWatch>(
-        session.communicator,
-        dist::RankWatchOptions{.directory = session.path("ranks"),
-                               .warn_s = session.config.parallel.rank_silence_warn_s,
-                               .limit_s = session.config.parallel.rank_silence_limit_s},
-        [&run](const std::string& what) {
-          run.session.log->write_failure(run.progress.next_rollout, what);
-        });
-  }
+  if (session.watch) session.watch->show_records(session.communicator, session.path("ranks"));
   if (!session.is_root()) return;
   log_info("{}", banner(run));
   for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
@@ -359,6 +334,11 @@ void open_run_folder(TrainingRun& run) {
 bool wants_engine(const RunConfig& config) {
   const bool generates = config.debug.load_rollout.empty() && !config.is_sft();
   return generates || !config.eval.eval_prompt_data.empty();
+}
+
+bool wants_reference(const RunConfig& config) {
+  return !config.model.ref_load.empty() && !config.is_sft() &&
+         (config.rl.use_kl_loss || config.rl.kl_coef != 0);
 }
 
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
@@ -382,13 +362,15 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
 TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
     : session(std::move(request), world) {
   const RunConfig& config = session.config;
+  check_engine_device(session.engine_shape, session.request.device);
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
     try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
-  trainer_side.decoders = make_decoders(spec, session.model_ranks, session.request.device,
-                                        longest_sequence(config, rollout_side, spec));
+  trainer_side.decoders =
+      make_decoders(spec, session.model_ranks, session.request.device,
+                    longest_sequence(config, rollout_side, spec), session.engine_shape.leaves);
   build_reference(session, rollout_side, trainer_side);
   grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
                                              session.request.device);

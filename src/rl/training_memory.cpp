@@ -1,16 +1,12 @@
 // The memory of a training run.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "slimexx/base/strings.h"
 #include "slimexx/dist/host.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
 namespace {
-
-constexpr int64_t kLeastLogitsBytes = int64_t{1} << 28;
 
 std::string line(int64_t bytes, const std::string& what) {
   return fmt::format("{:>14}  {}\n", format_bytes(static_cast<double>(bytes)), what);
@@ -21,12 +17,6 @@ int64_t least_of_ranks(dist::Collective& communicator, int64_t bytes) {
   double negated[1] = {-static_cast<double>(bytes)};
   dist::all_reduce_max(communicator, negated);
   return static_cast<int64_t>(-negated[0]);
-}
-
-// No microbatch has more samples than an optimizer step.
-int64_t samples_per_microbatch(const RunConfig& config) {
-  const int64_t per_step = config.global_batch_size > 0 ? config.global_batch_size : INT32_MAX;
-  return config.train.use_dynamic_batch_size ? per_step : config.train.micro_batch_size;
 }
 
 // What this rank has of its device: a share like the others' where threads share one, which the
@@ -54,43 +44,26 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          const RolloutSide& rollout_side, SharedMemory& memory) {
   if (session.request.device.is_cpu()) return {};
   MemoryBudget budget = measure_device(session);
-  if (wants_engine(session.config)) {
-    const rollout::EngineMemory engine = rollout::plan_engine_memory(
+  MemoryNeeds needs{.config = session.config, .trainer = *trainer_side.trainer};
+  if (wants_engine(session.config))
+    needs.engine = rollout::plan_engine_memory(
         *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
-        engine_options(session, rollout_side), rollout_side.text.tokenizer->vocab_size());
-    budget.workspace_bytes = engine.workspace_bytes;
-    budget.min_cache_bytes = engine.min_cache_bytes();
-    budget.max_cache_bytes = engine.max_cache_bytes();
-    budget.cache_is_given =
-        session.config.rollout.kv_cache_gib || session.config.rollout.max_total_tokens > 0;
-  }
-  budget.has_unknown_samples = !rollout_side.prompts && !rollout_side.source->longest_sequence();
-  const int64_t longest = budget.has_unknown_samples ? session.config.train.max_tokens_per_gpu
-                                                     : longest_trained(session.config, rollout_side,
-                                                                       trainer_side.policy.spec);
-  const int64_t left = MemoryPlan{.budget = budget}.left_bytes();
-  // Fewer logits at once where the configuration leaves it open and there is no room for more.
-  for (;;) {
-    budget.activations =
-        trainer_side.trainer->plan_activations(longest, samples_per_microbatch(session.config));
-    const int64_t limit = trainer_side.trainer->max_logits_bytes();
-    if (budget.activations.least <= left || session.config.train.max_logits_gib ||
-        limit <= kLeastLogitsBytes)
-      break;
-    trainer_side.trainer->limit_logits(limit / 2);
-  }
-  if (!trainer_side.reference_decoders.empty()) {
-    const auto plan_scoring = [&](const model::ParameterStore& store) {
-      return trainer_side.trainer->plan_scoring(borrow(trainer_side.reference_decoders), store,
-                                                longest, samples_per_microbatch(session.config));
+        engine_options(session, rollout_side), rollout_side.text.tokenizer->vocab_size(),
+        rollout_side.model.groups());
+  if (rollout_side.prompts || rollout_side.source->longest_sequence())
+    needs.longest = longest_trained(session.config, rollout_side, trainer_side.policy.spec);
+  if (!trainer_side.reference_decoders.empty())
+    needs.plan_scoring = [&](int64_t longest, int64_t num_samples) {
+      const auto plan_scoring = [&](const model::ParameterStore& store) {
+        return trainer_side.trainer->plan_scoring(borrow(trainer_side.reference_decoders), store,
+                                                  longest, num_samples);
+      };
+      return trainer_side.reference_is_transient
+                 ? plan_scoring({trainer_side.reference.held_parameters(),
+                                 trainer_side.policy.store->gradient_memory()})
+                 : plan_scoring(*trainer_side.reference.store);
     };
-    const int64_t scoring = trainer_side.reference_is_transient
-                                ? plan_scoring({trainer_side.reference.held_parameters(),
-                                                trainer_side.policy.store->gradient_memory()})
-                                : plan_scoring(*trainer_side.reference.store);
-    budget.activations.least = std::max(budget.activations.least, scoring);
-    budget.activations.most = std::max(budget.activations.most, scoring);
-  }
+  budget = add_needs(std::move(budget), needs);
   memory.plan = plan_memory(std::move(budget));
   memory.pool =
       tensor::Buffer(session.request.device, memory.plan->pool_bytes,
@@ -119,6 +92,8 @@ std::string memory_table(const TrainingRun& run) {
                        .most,
                    "activations of the largest microbatch, at most");
   }
+  if (const int64_t bytes = trainer_side.trainer->optimizer().host_bytes(); bytes > 0)
+    text += line(bytes, "host memory: optimizer state");
   text += line(snapshot_bytes(trainer_side.trainer->optimizer()),
                "host memory while a checkpoint is written: weights and moments in f32");
   return text;

@@ -1,7 +1,10 @@
 #include "work_source.h"
 
+#include <algorithm>
 #include <thread>
+#include <vector>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
@@ -13,6 +16,8 @@ constexpr int64_t kStop = int64_t{1} << 32;
 constexpr auto kInterval = std::chrono::milliseconds(20);
 // What a leader tells: the number of a group, 0 or 1, or one of these.
 constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
+// What each rank in lock step says before a step; the greatest counts.
+constexpr int64_t kNothingLeft = 0, kGoesOn = 1, kStepFailed = 2;
 
 }  // namespace
 
@@ -59,20 +64,34 @@ int64_t SharedQueue::exchange(int64_t done) {
 }
 
 void EngineGroup::run(const std::function<void()>& work) {
-  if (ranks_.size() == 1) return work();
-  if (ranks_.rank() != 0) {
-    work();
-    hear({});  // that the leader has ended well
-    return;
+  has_told_ = ranks_.size() == 1;
+  try {
+    run_group(work);
+  } catch (const Error& error) {
+    if (!has_told_ || in_lock_step_ == nullptr || has_thrown_together_) throw;
+    agree(kStepFailed);
+    throw_together(dist::pack_error(error));
   }
+}
+
+void EngineGroup::run_group(const std::function<void()>& work) {
+  if (ranks_.size() == 1) return work();
+  const bool leads = ranks_.rank() == 0;
   try {
     work();
   } catch (const Error& error) {
+    if (has_told_) throw;
+    if (!leads) {
+      hear({});  // ranks that compute the same fail alike: throws what the leader says
+      throw;
+    }
     tell(kFailed);
+    has_told_ = true;
     const std::string bytes = dist::broadcast_bytes(ranks_, dist::pack_error(error), 0);
     throw dist::unpack_error(bytes, 0, ranks_.size());
   }
-  tell(kDone);
+  if (leads) return tell(kDone);
+  hear({});  // that the leader has ended well
 }
 
 // From the leader to the others.
@@ -90,12 +109,13 @@ int64_t EngineGroup::hear(const std::function<int64_t()>& ask) {
     return answer;
   }
   ranks_.broadcast({}, tensor::Tensor(&answer, tensor::DType::kI64, {}, {1}), 0);
-  if (answer == kFailed)
-    throw dist::unpack_error(dist::broadcast_bytes(ranks_, "", 0), 0, ranks_.size());
-  return answer;
+  if (answer != kFailed) return answer;
+  has_told_ = true;
+  throw dist::unpack_error(dist::broadcast_bytes(ranks_, "", 0), 0, ranks_.size());
 }
 
 bool EngineGroup::is_stopped() {
+  note_progress();
   return hear([&] { return leader_.is_stopped() ? 1 : 0; }) != 0;
 }
 
@@ -103,6 +123,27 @@ std::optional<int64_t> EngineGroup::draw_group() {
   const int64_t group = hear([&] { return leader_.draw_group().value_or(kNoGroup); });
   if (group == kNoGroup) return std::nullopt;
   return group;
+}
+
+bool EngineGroup::goes_on(bool has_more) {
+  if (in_lock_step_ == nullptr) return has_more;
+  const int64_t state = agree(has_more ? kGoesOn : kNothingLeft);
+  if (state == kStepFailed) throw_together("");
+  return state == kGoesOn;
+}
+
+int64_t EngineGroup::agree(int64_t own) {
+  double state[1] = {static_cast<double>(own)};
+  dist::all_reduce_max(*in_lock_step_, state);
+  return static_cast<int64_t>(state[0]);
+}
+
+// Of the ranks in lock step those that failed say why.
+void EngineGroup::throw_together(const std::string& packed_error) {
+  has_told_ = has_thrown_together_ = true;
+  const auto errors = dist::all_gather_bytes(*in_lock_step_, packed_error);
+  const auto first = std::ranges::find_if(errors, [](const auto& bytes) { return !bytes.empty(); });
+  throw dist::unpack_error(*first, static_cast<int>(first - errors.begin()), in_lock_step_->size());
 }
 
 }  // namespace slimexx::rl

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "slimexx/dist/collective.h"
 #include "slimexx/rollout/generate.h"
@@ -37,27 +38,40 @@ class SharedQueue : public rollout::WorkSource {
   bool is_stopped_ = false;
 };
 
-// The ranks that share one engine. The first is the leader: it asks `leader` and tells the others,
-// who never ask their own. So no rank decides by its own clock or its own luck at the queue.
+// The ranks that share one engine's attention. The first is the leader: it asks `leader` and tells
+// the others, who never ask their own. So no rank decides by its own clock or its own luck at the
+// queue. Groups of ranks whose engines step together (Engine::runs_in_lock_step) each have a
+// leader, and agree before every step whether any of them goes on.
 class EngineGroup : public rollout::WorkSource {
  public:
-  // Both are borrowed. `ranks` are those of the engine.
-  EngineGroup(dist::Collective& ranks, rollout::WorkSource& leader)
-      : ranks_(ranks), leader_(leader) {}
+  // All are borrowed. `ranks` are those of the group, `in_lock_step` those of all groups that step
+  // together; null: each by itself.
+  EngineGroup(dist::Collective& ranks, rollout::WorkSource& leader,
+              dist::Collective* in_lock_step = nullptr)
+      : ranks_(ranks), leader_(leader), in_lock_step_(in_lock_step) {}
 
   // Runs the engine: `work` asks this source. If the leader throws an Error, in `work` or in what
-  // it asks, the others throw it too when they next ask, or end. Collective over the engine's
-  // ranks.
+  // it asks, the others throw it too when they next ask, or end; so do the groups in lock step.
+  // Collective over the engine's ranks.
   void run(const std::function<void()>& work);
+  // Whether the Error that run() threw is known to all ranks that wait for this one. That of a rank
+  // that is no leader may not be.
+  bool has_told() const { return has_told_; }
   bool is_stopped() override;
   std::optional<int64_t> draw_group() override;
+  bool goes_on(bool has_more) override;
 
  private:
+  void run_group(const std::function<void()>& work);
+  int64_t agree(int64_t own);
+  [[noreturn]] void throw_together(const std::string& packed_error);
   void tell(int64_t answer);
   int64_t hear(const std::function<int64_t()>& ask);
 
   dist::Collective& ranks_;
   rollout::WorkSource& leader_;
+  dist::Collective* in_lock_step_;
+  bool has_told_ = false, has_thrown_together_ = false;
 };
 
 }  // namespace slimexx::rl

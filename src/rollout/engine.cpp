@@ -12,6 +12,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/sampling.h"
+#include "slimexx/tensor/planning.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -36,6 +37,8 @@ int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+bool step_together(const dist::Groups& groups) { return groups.ep.size() > groups.tp.size(); }
+
 // Adds the scope's time to step_ns.
 class Stopwatch {
  public:
@@ -54,7 +57,7 @@ class Stopwatch {
 struct Engine::Impl {
   Impl(const model::Decoder& decoder, const model::ModelParameters& weights, tensor::Device device,
        const EngineOptions& options_in, TokenBytes token_bytes_in, int64_t num_sampled_tokens,
-       tensor::Tensor cache_memory);
+       tensor::Tensor cache_memory, const dist::Groups& groups_in);
 
   void submit(Request request);
   std::vector<Completion> step();
@@ -67,6 +70,7 @@ struct Engine::Impl {
   void finish(Sequence& sequence, FinishReason reason);
 
   const model::ModelSpec& spec;
+  const dist::Groups& groups;
   EngineOptions options;
   TokenBytes token_bytes;
   StepSizes sizes;
@@ -84,19 +88,24 @@ struct Engine::Impl {
 Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& weights,
                    tensor::Device device, const EngineOptions& options_in,
                    TokenBytes token_bytes_in, int64_t num_sampled_tokens,
-                   tensor::Tensor cache_memory)
+                   tensor::Tensor cache_memory, const dist::Groups& groups_in)
     : spec(decoder.spec()),
+      groups(groups_in),
       options(checked(options_in, decoder.max_positions(), device)),
       token_bytes(std::move(token_bytes_in)),
       sizes(step_sizes(decoder, options, num_sampled_tokens)),
-      memory(plan_engine_memory(decoder, weights, device, options, num_sampled_tokens)),
+      memory(plan_engine_memory(decoder, weights, device, options, num_sampled_tokens, groups)),
       num_pages(count_pages(options, memory, device, cache_memory)),
       scheduler({.page_tokens = options.page_tokens,
                  .num_pages = num_pages,
                  .max_batch_tokens = sizes.max_tokens,
                  .max_running = options.max_running_requests,
                  .enable_prefix_cache = options.enable_prefix_cache}),
-      runner(decoder, weights, device, sizes, num_pages, cache_memory) {}
+      runner(decoder, weights, device, sizes, num_pages, cache_memory, groups) {
+  SLX_CHECK_EQ(weights.embedding.dim(0) * groups.tp.size(), spec.vocab_size);
+  SLX_CHECK(device.is_cpu() || tensor::is_planning() || groups.tp.size() * groups.ep.size() == 1,
+            "ranks on a GPU");
+}
 
 void Engine::Impl::submit(Request request) {
   check_request(request, sizes.max_sequence_tokens, spec.vocab_size, token_bytes != nullptr);
@@ -118,7 +127,8 @@ void Engine::Impl::submit(Request request) {
 std::vector<Completion> Engine::Impl::step() {
   const Stopwatch stopwatch(scheduler.stats());
   const std::vector<Chunk>& chunks = scheduler.plan_step();
-  StepSamples* launched = chunks.empty() ? nullptr : &runner.launch(chunks);
+  const bool launches = !chunks.empty() || step_together(groups);
+  StepSamples* launched = launches ? &runner.launch(chunks) : nullptr;
   scheduler.finish_step();
   record_under_way();
   if (launched != nullptr) expect_samples(*launched);
@@ -202,13 +212,14 @@ void Engine::Impl::abort_all() {
 
 EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const model::ModelParameters& weights, tensor::Device device,
-                                const EngineOptions& options, int64_t num_sampled_tokens) {
+                                const EngineOptions& options, int64_t num_sampled_tokens,
+                                const dist::Groups& groups) {
   check_options(options, decoder.max_positions(), device);
   const StepSizes sizes = step_sizes(decoder, options, num_sampled_tokens);
   const int64_t bytes_per_page =
-      page_bytes(decoder.spec(), weights.embedding.dtype(), options.page_tokens);
+      page_bytes(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
-                             plan_step_arena(decoder, weights, device, sizes) +
+                             plan_step_arena(decoder, weights, device, sizes, groups) +
                              plan_recorded_bytes(decoder.local_spec(), device),
           .page_bytes = bytes_per_page,
           .padding_bytes =
@@ -219,10 +230,12 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
 
 Engine::Engine(const model::Decoder& decoder, const model::ModelParameters& weights,
                tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
-               int64_t num_sampled_tokens, tensor::Tensor cache_memory)
+               int64_t num_sampled_tokens, tensor::Tensor cache_memory, const dist::Groups& groups)
     : impl_(std::make_unique<Impl>(decoder, weights, device, options, std::move(token_bytes),
-                                   num_sampled_tokens, cache_memory)) {}
+                                   num_sampled_tokens, cache_memory, groups)) {}
 Engine::~Engine() = default;
+const dist::Groups& Engine::groups() const { return impl_->groups; }
+bool Engine::runs_in_lock_step() const { return step_together(impl_->groups); }
 
 void Engine::submit(Request request) { impl_->submit(std::move(request)); }
 std::vector<Completion> Engine::step() { return impl_->step(); }
@@ -248,6 +261,7 @@ tensor::Tensor Engine::lend_cache() {
 int64_t Engine::memory_bytes() const { return impl_->runner.memory_bytes(); }
 
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests) {
+  SLX_CHECK(!engine.runs_in_lock_step(), "how many steps to make, all its ranks must agree");
   std::unordered_map<int64_t, size_t> index_of;
   for (size_t i = 0; i < requests.size(); ++i) {
     index_of.emplace(requests[i].id, i);

@@ -24,20 +24,23 @@ void submit_group(Engine& engine, const GenerationJob& job, int64_t index) {
 
 void generate(Engine& engine, const GenerationJob& job, WorkSource& source,
               const std::function<void(Completion)>& take_completion) {
-  bool has_groups = true;
-  while (has_groups || engine.has_work()) {
-    if (source.is_stopped()) {
+  bool has_groups = true, is_stopped = false;
+  while (true) {
+    if (!is_stopped && source.is_stopped()) {
       engine.abort_all();
-      while (engine.has_work()) engine.step();
-      return;
+      is_stopped = true;
+      has_groups = false;
     }
     while (has_groups && engine.has_room()) {
       const std::optional<int64_t> group = source.draw_group();
       has_groups = group.has_value();
       if (group) submit_group(engine, job, *group);
+      // One a step each: else the first of several engines that step together has the most to do.
+      if (engine.runs_in_lock_step()) break;
     }
-    if (!engine.has_work()) continue;
-    for (Completion& completion : engine.step()) take_completion(std::move(completion));
+    if (!source.goes_on(has_groups || engine.has_work())) return;
+    for (Completion& completion : engine.step())
+      if (!is_stopped) take_completion(std::move(completion));
   }
 }
 

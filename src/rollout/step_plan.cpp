@@ -1,8 +1,11 @@
 #include "rollout/step_plan.h"
-#include "slimexx/ops/sampling.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
+
+#include "rollout/step_shard.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -48,9 +51,9 @@ int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device)
 }
 
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
-                        tensor::Device device, const StepSizes& sizes) {
+                        tensor::Device device, const StepSizes& sizes, const dist::Groups& groups) {
   using enum tensor::DType;
-  const model::ModelSpec& spec = decoder.spec();
+  const model::ModelSpec& spec = decoder.local_spec();
   std::vector<model::LayerPages> pages;  // one page a layer, without memory
   for (const model::LayerSpec& layer : spec.layers) {
     const auto page_of = [&](const auto& block) {
@@ -61,19 +64,24 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
   }
   const LargestBatch largest = make_largest_batch(device, sizes.batch_limits(), pages);
   const int64_t head_rows = count_head_rows(decoder, device, sizes);
+  const std::vector<int32_t> tokens(static_cast<size_t>(sizes.max_tokens));
+  std::vector<int32_t> rows(static_cast<size_t>(head_rows));
+  std::iota(rows.begin(), rows.end(), 0);
 
   tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
-  const ops::Context planning = ops::planning_context(plan);
-  const tensor::Tensor x = decoder.forward(planning, weights, largest.batch, nullptr);
+  const ops::Context planning = ops::planning_context(plan, groups);
+  StepShard shard;
+  const model::Batch batch = shard.split(planning, spec.vocab_size, largest.batch, tokens);
+  const tensor::Tensor x = decoder.forward(planning, weights, batch, nullptr);
   const auto scalars = [&](tensor::DType dtype) {
     return tensor::Tensor(nullptr, dtype, device, {head_rows});
   };
   const tensor::Tensor logits =
-      model::head_logits(planning, spec.head(), weights.head, x, scalars(kI32));
+      shard.logits(planning, spec.head(), weights.head, x, scalars(kI32), rows);
   const tensor::Tensor parameters(nullptr, kU8, device,
                                   {head_rows, static_cast<int64_t>(sizeof(ops::SamplingRow))});
   ops::sample_tokens(planning, scalars(kI32), scalars(kF32), logits, parameters,
-                     sizes.allowed_tokens, decoder.local_spec().leaves);
+                     sizes.allowed_tokens, count_vocabulary_leaves(decoder, groups));
   return plan.high_water_bytes();
 }
 

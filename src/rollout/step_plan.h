@@ -31,9 +31,10 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes);
 
-// The arena that a step needs at most, measured by a dry run of the largest one.
+// The arena that a step needs at most, measured by a dry run of the largest one. The other ranks of
+// the engine may have steps as large.
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
-                        tensor::Device device, const StepSizes& sizes);
+                        tensor::Device device, const StepSizes& sizes, const dist::Groups& groups);
 
 // Decode steps that are recorded at a time: those of 32 shapes, for both sets of a builder. A
 // rollout's batches shrink and its sequences grow, which takes it through some 20 shapes.

@@ -17,20 +17,26 @@ int64_t round_up_sequences(int64_t n, int64_t most) {
 
 constexpr int64_t kShortestKeys = 1024;
 
+// Its elements on the CPU; elsewhere nothing.
+std::span<const int32_t> host_ints(const tensor::Tensor& values) {
+  if (!values.device().is_cpu()) return {};
+  return {values.i32(), static_cast<size_t>(values.dim(0))};
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
                        tensor::Device device, const StepSizes& sizes, int64_t num_pages,
-                       tensor::Tensor cache_memory)
+                       tensor::Tensor cache_memory, const dist::Groups& groups)
     : decoder_(decoder),
       weights_(weights),
       sizes_(sizes),
       head_rows_(count_head_rows(decoder, device, sizes)),
-      kv_cache_(decoder.spec(), device, weights.embedding.dtype(), num_pages, sizes.page_tokens,
-                cache_memory),
+      kv_cache_(decoder.local_spec(), device, weights.embedding.dtype(), num_pages,
+                sizes.page_tokens, cache_memory),
       builder_(device, sizes.batch_limits()),
-      arena_(device, plan_step_arena(decoder, weights, device, sizes), "rollout step"),
-      ctx_(ops::compute_context(arena_)) {}
+      arena_(device, plan_step_arena(decoder, weights, device, sizes, groups), "rollout step"),
+      ctx_(ops::compute_context(arena_, groups)) {}
 
 StepRunner::~StepRunner() {
   try {
@@ -57,7 +63,9 @@ StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
   ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
-  const tensor::Tensor x = decoder_.forward(ctx_, weights_, batch, nullptr);
+  const model::Batch own =
+      shard_.split(ctx_, decoder_.spec().vocab_size, batch, host_ints(batch.tokens));
+  const tensor::Tensor x = decoder_.forward(ctx_, weights_, own, nullptr);
   for (const SamplingGroup& group : builder_.group_samples(head_rows_)) sample_group(x, group);
 }
 
@@ -95,10 +103,10 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
 
 void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
   tensor::ArenaScope scope(arena_);
-  const tensor::Tensor logits =
-      model::head_logits(ctx_, decoder_.spec().head(), weights_.head, x, group.rows);
+  const tensor::Tensor logits = shard_.logits(ctx_, decoder_.spec().head(), weights_.head, x,
+                                              group.rows, host_ints(group.rows));
   ops::sample_tokens(ctx_, group.tokens, group.log_probs, logits, group.parameters,
-                     sizes_.allowed_tokens, decoder_.local_spec().leaves);
+                     sizes_.allowed_tokens, count_vocabulary_leaves(decoder_, ctx_.groups));
   ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
                         group.log_probs);
 }

@@ -11,6 +11,7 @@
 #include "rollout/kv_cache.h"
 #include "rollout/lru_map.h"
 #include "rollout/step_plan.h"
+#include "rollout/step_shard.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/tensor/graph.h"
 
@@ -18,15 +19,16 @@ namespace slimexx::rollout {
 
 class StepRunner {
  public:
-  // Decoder and weights are borrowed. Takes all memory here.
+  // Decoder, weights and groups are borrowed. Takes all memory here.
   StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
              tensor::Device device, const StepSizes& sizes, int64_t num_pages,
-             tensor::Tensor cache_memory);
+             tensor::Tensor cache_memory, const dist::Groups& groups);
   ~StepRunner();  // waits for what is queued
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  // Queues one forward over the shares and sampling for those that are due. Tokens below 0 are
+  // Queues one forward over the shares, of which there may be none, and sampling for those that
+  // are due. Collective over the groups' tp and ep ranks. Tokens below 0 are
   // taken from the launch before. At most one launch may be unfinished (is_there not passed) at the
   // call. The result stays until the launch after the next.
   StepSamples& launch(std::span<const Chunk> chunks);
@@ -48,6 +50,7 @@ class StepRunner {
   BatchBuilder builder_;
   tensor::Arena arena_;
   ops::Context ctx_;  // on arena_
+  StepShard shard_;
   // A decode step is recorded at its second use, for the builder's set on whose memory it works.
   // The step that gives way to a new one is not under way: that is the one used last.
   using RecordedStep = std::pair<size_t, BatchBuilder::DecodeShape>;

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/tensor/planning.h"
 #include "slimexx/tensor/tensor.h"
 #include "tensor/device_api.h"
 
@@ -35,9 +38,14 @@ struct Ledgers {
   std::mutex mutex;
   std::map<std::pair<DeviceType, int>, Ledger> by_device;
 };
+// Of this thread's planning scope.
+std::unique_ptr<Ledgers>& planned_ledgers() {
+  static thread_local std::unique_ptr<Ledgers> planned;
+  return planned;
+}
 Ledgers& ledgers() {
   static Ledgers instance;
-  return instance;
+  return planned_ledgers() ? *planned_ledgers() : instance;
 }
 
 void count_allocation(Device device, int64_t bytes, const std::string& what_for) {
@@ -58,7 +66,24 @@ void count_release(Device device, int64_t bytes, const std::string& what_for) {
   ledger.counters.live_bytes -= bytes;
 }
 
+// Addresses of any size. Those that nobody may use are sound to count with; others are zero, and
+// take memory where they are written.
+void* reserve_addresses(int64_t bytes, int protection) {
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), protection,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
 }  // namespace
+
+bool is_planning() { return planned_ledgers() != nullptr; }
+
+PlanningScope::PlanningScope() {
+  SLX_CHECK(!is_planning(), "a planning scope within another");
+  planned_ledgers() = std::make_unique<Ledgers>();
+}
+
+PlanningScope::~PlanningScope() { planned_ledgers().reset(); }
 
 void device_api::count_graph(Device device) {
   Ledgers& all = ledgers();
@@ -133,7 +158,9 @@ Buffer::Buffer(Device device, int64_t size_bytes, std::string what_for)
   SLX_CHECK_GE(size_bytes, 0);
   if (size_bytes == 0) return;
   const int64_t wanted = align_up(device, size_bytes);
-  if (device.is_cpu()) {
+  if (is_planning()) {
+    data_ = reserve_addresses(wanted, PROT_NONE);
+  } else if (device.is_cpu()) {
     data_ = std::aligned_alloc(kCpuAlignmentBytes, static_cast<size_t>(wanted));
     if (data_ != nullptr) std::memset(data_, 0, static_cast<size_t>(size_bytes));
   } else {
@@ -160,7 +187,9 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
   count_release(device_, size_bytes_, what_for_);
-  if (device_.is_cpu()) {
+  if (is_planning()) {
+    munmap(data_, static_cast<size_t>(align_up(device_, size_bytes_)));
+  } else if (device_.is_cpu()) {
     std::free(data_);
   } else {
     device_api::release(device_.index, data_);
@@ -179,10 +208,11 @@ StagingBuffer::StagingBuffer(Device device, int64_t size_bytes, std::string what
     : size_bytes_(size_bytes), device_(device) {
   if (size_bytes == 0) return;
   const auto bytes = static_cast<size_t>(size_bytes);
-  data_ = static_cast<char*>(device.is_cpu() ? std::malloc(bytes)
-                                             : device_api::allocate_host(size_bytes));
+  data_ = static_cast<char*>(is_planning() ? reserve_addresses(size_bytes, PROT_READ | PROT_WRITE)
+                             : device.is_cpu() ? std::malloc(bytes)
+                                               : device_api::allocate_host(size_bytes));
   if (data_ == nullptr) throw_no_room({}, size_bytes, what_for);
-  std::memset(data_, 0, bytes);
+  if (!is_planning()) std::memset(data_, 0, bytes);
 }
 
 StagingBuffer::StagingBuffer(StagingBuffer&& other) noexcept
@@ -199,7 +229,9 @@ StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
 
 StagingBuffer::~StagingBuffer() {
   if (data_ == nullptr) return;
-  if (device_.is_cpu()) {
+  if (is_planning()) {
+    munmap(data_, static_cast<size_t>(size_bytes_));
+  } else if (device_.is_cpu()) {
     std::free(data_);
   } else {
     device_api::release_host(data_);

@@ -3,6 +3,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
+#include "slimexx/tensor/planning.h"
 #include "slimexx/tensor/tensor.h"
 #include "tensor/device_api.h"
 
@@ -17,11 +18,13 @@ void select_device(Device device) {
 DType compute_dtype(Device device) { return device.is_cpu() ? DType::kF32 : DType::kBF16; }
 
 Stream compute_stream(Device device) {
+  if (is_planning()) return planning_stream(device);
   return {.device = device,
           .handle = device.is_cpu() ? nullptr : device_api::compute_stream(device.index)};
 }
 
 Stream side_stream(Device device) {
+  if (is_planning()) return planning_stream(device);
   return {.device = device,
           .handle = device.is_cpu() ? nullptr : device_api::side_stream(device.index)};
 }

@@ -1,8 +1,7 @@
 #include "microbatch.h"
 
-#include <algorithm>
-
 #include "slimexx/base/check.h"
+#include "slimexx/model/tp_rows.h"
 
 namespace slimexx::train {
 namespace {
@@ -112,66 +111,22 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   out.batch.attention.num_keys = starts.back();
 }
 
-// The tokens that a tp rank has of the vocabulary.
-dist::Range own_vocabulary(const ops::Context& ctx, int64_t vocab_size) {
-  const int64_t width = vocab_size / ctx.groups.tp.size(), first = ctx.groups.tp.rank() * width;
-  return {first, first + width};
-}
-
-// Empty with one tp rank.
-std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows) {
-  const int ranks = ctx.groups.tp.size();
-  if (ranks == 1) return {};
-  std::vector<dist::Range> ranges = dist::split_range(num_rows, ranks, 1);
-  // The first one is the largest.
-  if (ctx.planning()) std::fill(ranges.begin() + 1, ranges.end(), ranges[0]);
-  return ranges;
-}
-
 }  // namespace
-
-model::VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
-                                          const std::vector<int32_t>& tokens) {
-  if (ctx.groups.tp.size() == 1) return {};
-  const dist::Range own = own_vocabulary(ctx, vocab_size);
-  std::vector<int32_t> rows, ids;
-  if (ctx.planning()) {  // all of them, so that ranks plan alike
-    rows.resize(tokens.size());
-    ids.resize(tokens.size());
-    return {upload_ints(ctx, rows), upload_ints(ctx, ids)};
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < own.begin || tokens[i] >= own.end) continue;
-    rows.push_back(static_cast<int32_t>(i));
-    ids.push_back(tokens[i] - static_cast<int32_t>(own.begin));
-  }
-  return {upload_ints(ctx, rows, std::ssize(tokens)), upload_ints(ctx, ids, std::ssize(tokens))};
-}
 
 model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
                                std::span<const dist::Range> tp_rows,
                                const std::vector<int32_t>& rows,
                                const std::vector<int32_t>& targets,
                                std::vector<dist::Range>& tp_ranges) {
-  tp_ranges.clear();
+  tp_ranges = model::split_selected_rows(ctx, tp_rows, rows);
   if (tp_rows.empty()) return {upload_ints(ctx, rows), upload_ints(ctx, targets)};
-  const int64_t num_rows = std::ssize(rows);
-  for (const dist::Range& range : tp_rows) {
-    const auto index_of = [&](int64_t row) {
-      return std::ranges::lower_bound(rows, row) - rows.begin();
-    };
-    tp_ranges.push_back({index_of(range.begin), index_of(range.end)});
-    if (ctx.planning()) tp_ranges.back() = {0, std::min(num_rows, range.size())};
-  }
-  const auto rank = static_cast<size_t>(ctx.groups.tp.rank());
-  std::vector<int32_t> own_rows, own_targets;
-  for (int64_t i = tp_ranges[rank].begin; i < tp_ranges[rank].end; ++i)
-    own_rows.push_back(rows[static_cast<size_t>(i)] - static_cast<int32_t>(tp_rows[rank].begin));
-  const dist::Range own = own_vocabulary(ctx, vocab_size);
+  const Tensor own_rows = model::select_own_rows(ctx, tp_rows, tp_ranges, rows);
+  const dist::Range own = model::own_vocabulary(ctx, vocab_size);
+  std::vector<int32_t> own_targets;
   for (const int32_t target : targets)
     own_targets.push_back(
         target >= own.begin && target < own.end ? target - static_cast<int32_t>(own.begin) : -1);
-  return {upload_ints(ctx, own_rows), upload_ints(ctx, own_targets), tp_ranges};
+  return {own_rows, upload_ints(ctx, own_targets), tp_ranges};
 }
 
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
@@ -204,9 +159,9 @@ void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<con
   out.num_own_rows = static_cast<int64_t>(rows.size());
   out.batch.tokens = upload_ints(ctx, tokens);
   out.batch.positions = upload_ints(ctx, positions);
-  out.tp_rows = split_over_tp(ctx, out.num_tokens);
+  out.tp_rows = model::split_over_tp(ctx, out.num_tokens);
   out.batch.tp_rows = out.tp_rows;
-  out.batch.own_vocabulary = select_own_tokens(ctx, vocab_size, tokens);
+  out.batch.own_vocabulary = model::select_own_tokens(ctx, vocab_size, tokens);
   out.head_rows = make_head_rows(ctx, vocab_size, out.tp_rows, rows, targets, out.tp_ranges);
   out.batch.attention.cu_seqlens = out.cu_seqlens;
   if (ctx.device().is_cpu()) return;

@@ -35,9 +35,6 @@ struct Microbatch {
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out);
 
-// The tokens of batch.tokens that this tp rank embeds.
-model::VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
-                                          const std::vector<int32_t>& tokens);
 // `rows` ascend. `tp_rows` as of the batch; fills `tp_ranges`, which the result refers to.
 model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
                                std::span<const dist::Range> tp_rows,

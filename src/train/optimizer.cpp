@@ -14,6 +14,7 @@ namespace slimexx::train {
 namespace {
 
 using tensor::DType;
+using tensor::Tensor;
 
 constexpr int64_t kSectionAlignment = 256;
 
@@ -133,16 +134,22 @@ void ShardedAdamW::allocate_state(tensor::Device device) {
     const int64_t n = count_elements(group.pieces);
     if (group.is_trained()) total += master_bytes(n) + 2 * moment_bytes(n);
   }
-  state_ = tensor::Buffer(device, total, "optimizer state");
+  if (options_.optimizer_cpu_offload)
+    host_state_.emplace(device, total, tensor::compute_dtype(device));
+  else
+    state_ = tensor::Buffer(device, total, "optimizer state");
   int64_t at = 0;
+  const auto view = [&](DType dtype, int64_t n) {
+    return host_state_ ? host_state_->view(dtype, n, at) : state_.view(dtype, {n}, at);
+  };
   for (OwnedGroup& group : groups_) {
     if (!group.is_trained()) continue;
     const int64_t n = count_elements(group.pieces);
-    group.master = state_.view(DType::kF32, {n}, at);
+    group.master = view(DType::kF32, n);
     at += master_bytes(n);
-    group.exp_avg = state_.view(moments, {n}, at);
+    group.exp_avg = view(moments, n);
     at += moment_bytes(n);
-    group.exp_avg_sq = state_.view(moments, {n}, at);
+    group.exp_avg_sq = view(moments, n);
     at += moment_bytes(n);
   }
 }
@@ -211,10 +218,12 @@ double ShardedAdamW::sum_squares_of_gradients(const ops::Context& ctx) const {
 }
 
 double ShardedAdamW::sum_squares_of_masters(const ops::Context& ctx) const {
+  tensor::Arena no_scratch({}, 0, "sums in host memory");
+  const ops::Context where = host_state_ ? ops::compute_context(no_scratch) : ctx;
   double sum = 0;
   for (const OwnedGroup& group : groups_)
     if (group.is_trained())
-      sum += ops::sum_of_squares_of_ranges(ctx, group.master, counted_state(group));
+      sum += ops::sum_of_squares_of_ranges(where, group.master, counted_state(group));
   return sum;
 }
 
@@ -234,7 +243,17 @@ void ShardedAdamW::step(const ops::Context& ctx, double learning_rate, double gr
   gather_weights(ctx);
 }
 
-void ShardedAdamW::update(const ops::Context& ctx, const ops::AdamWStep& adamw) const {
+void ShardedAdamW::update(const ops::Context& ctx, const ops::AdamWStep& adamw) {
+  if (!host_state_) return update_on_device(ctx, adamw);
+  for (const OwnedGroup& group : groups_)
+    if (group.is_trained())
+      host_state_->update(ctx,
+                          {group.master, group.exp_avg, group.exp_avg_sq, group.parameters->weights,
+                           group.parameters->gradients},
+                          decay_ranges(group), adamw);
+}
+
+void ShardedAdamW::update_on_device(const ops::Context& ctx, const ops::AdamWStep& adamw) const {
   for (const OwnedGroup& group : groups_)
     if (group.is_trained())
       ops::adamw_ranges(ctx, group.parameters->weights, group.master, group.exp_avg,
@@ -301,8 +320,9 @@ std::vector<ops::DecayRange> ShardedAdamW::decay_ranges(const OwnedGroup& group)
 void ShardedAdamW::plan_step(const ops::Context& ctx) const {
   SLX_CHECK(ctx.planning());
   sum_squares_of_gradients(ctx);
+  if (host_state_) return;  // it takes nothing of the device
   sum_squares_of_masters(ctx);
-  update(ctx, {});
+  update_on_device(ctx, {});
 }
 
 void ShardedAdamW::gather_weights(const ops::Context& ctx) const {
@@ -321,9 +341,14 @@ void ShardedAdamW::take_master() {
   const ops::Context ctx = ops::compute_context(no_scratch_);
   for (const OwnedGroup& group : groups_) {
     if (!group.is_trained()) continue;
-    for (const OwnedPiece& piece : group.pieces)
-      ops::copy(ctx, group.master.rows(piece.begin, piece.begin + piece.range.size()),
-                group.parameters->weights.rows(piece.range.begin, piece.range.end));
+    for (const OwnedPiece& piece : group.pieces) {
+      const Tensor master = group.master.rows(piece.begin, piece.begin + piece.range.size());
+      const Tensor weights = group.parameters->weights.rows(piece.range.begin, piece.range.end);
+      if (host_state_)
+        host_state_->read_weights(master, weights);
+      else
+        ops::copy(ctx, master, weights);
+    }
   }
 }
 
@@ -331,9 +356,14 @@ void ShardedAdamW::publish_master() {
   const ops::Context ctx = ops::compute_context(no_scratch_);
   for (const OwnedGroup& group : groups_) {
     if (!group.is_trained()) continue;
-    for (const OwnedPiece& piece : group.pieces)
-      ops::copy(ctx, group.parameters->weights.rows(piece.range.begin, piece.range.end),
-                group.master.rows(piece.begin, piece.begin + piece.range.size()));
+    for (const OwnedPiece& piece : group.pieces) {
+      const Tensor master = group.master.rows(piece.begin, piece.begin + piece.range.size());
+      const Tensor weights = group.parameters->weights.rows(piece.range.begin, piece.range.end);
+      if (host_state_)
+        host_state_->write_weights(weights, master);
+      else
+        ops::copy(ctx, weights, master);
+    }
   }
   gather_weights(ctx);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "slimexx/base/check.h"
+
 namespace slimexx::train {
 
 using tensor::DType;

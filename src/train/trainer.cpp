@@ -8,10 +8,13 @@
 #include "copied_gradients.h"
 #include "executor.h"
 #include "scoring.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/dist/planning.h"
 #include "slimexx/model/stages.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/tensor/planning.h"
 #include "step_routers.h"
 
 namespace slimexx::train {
@@ -59,6 +62,9 @@ std::unique_ptr<dist::Collective> make_embedding_group(const model::ModelSpec& s
       model::holds_embedding_copy(spec, {.has_embedding = last == 0, .has_head = true});
   if (!has_copy) return nullptr;
   const bool is_member = rank == 0 || rank == last;
+  if (tensor::is_planning())
+    return is_member ? dist::make_planning_group(rank == 0 ? 0 : 1, 2, groups.pp.device())
+                     : nullptr;
   auto group = groups.pp.split(is_member ? 0 : 1, rank);
   return is_member ? std::move(group) : nullptr;
 }
@@ -76,7 +82,6 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       host_(host),
       groups_(groups),
       is_reporter_(is_reporter(groups)),
-      reporters_(list_reporters(host, groups)),
       options_(options),
       head_options_{.temperature = temperature,
                     .max_logits_bytes = options.max_logits_gib
@@ -265,6 +270,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
     result.flops +=
         3 * (model::forward_flops(spec_, length) + model::mtp_forward_flops(spec_, length));
   }
+  const PhaseScope phase("optimizer");
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();
   result.skipped = !std::isfinite(result.gradient_norm);
@@ -300,6 +306,7 @@ std::vector<TokenScores> Trainer::compute_log_probs(const StageDecoders& decoder
     run_scoring(operations, work, slots, mine);
   }
   if (!is_reporter_) mine.clear();
+  if (reporters_.empty()) reporters_ = list_reporters(host_, groups_);
   const std::vector<std::string> all = dist::all_gather_bytes(host_, mine);
   std::vector<TokenScores> scores(samples.size());
   std::vector<size_t> read(all.size(), 0);

@@ -136,6 +136,10 @@ int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::Parame
   return bytes_of_slots(bytes, num_slots);
 }
 
+int64_t Trainer::plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const {
+  return measure_step(samples, all_indices(samples), keep);
+}
+
 // Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
 // so that nobody has to ask. The tp and cp ranks of a replica have its tokens between them.
 int64_t Trainer::most_ep_rows(int64_t num_tokens) const {

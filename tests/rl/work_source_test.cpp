@@ -121,6 +121,62 @@ TEST(EngineGroup, TheLeadersErrorReachesTheOthers) {
   }
 }
 
+// Three groups of two ranks; each leader has work for its own number of steps.
+TEST(EngineGroup, GroupsInLockStepMakeAsManyStepsAsTheLongest) {
+  std::array<int, 6> steps{};
+  dist::run_thread_ranks(6, [&](dist::Collective& engine) {
+    const int number = engine.rank() / 2;
+    const auto ranks = engine.split(number, engine.rank());
+    Leader leader(int64_t{1} << 40);
+    EngineGroup group(*ranks, leader, &engine);
+    int& count = steps[static_cast<size_t>(engine.rank())];
+    group.run([&] {
+      while (group.goes_on(count < 3 + 2 * ((number + 1) % 3))) ++count;
+    });
+    EXPECT_TRUE(group.goes_on(engine.rank() == 5));
+  });
+  for (const int count : steps) EXPECT_EQ(count, 7);
+}
+
+// The others would wait for the next step of those that failed.
+TEST(EngineGroup, AFailureEndsAllGroupsInLockStep) {
+  for (const std::string place : {"draw", "step", "alike"}) {
+    std::array<std::string, 6> messages;
+    dist::run_thread_ranks(6, [&](dist::Collective& engine) {
+      const int number = engine.rank() / 2;
+      const auto ranks = engine.split(number, engine.rank());
+      Leader leader(int64_t{1} << 40);
+      Follower follower;
+      const bool leads = ranks->rank() == 0;
+      EngineGroup group(*ranks, leads ? static_cast<rollout::WorkSource&>(leader) : follower,
+                        &engine);
+      const auto fail_at = [&](const std::string& where) {
+        if (number == 1 && place == where && (leads || place == "alike"))
+          throw Error(ErrorCode::kRun, "no memory at " + where);
+      };
+      try {
+        group.run([&] {
+          for (int step = 0; step < 3; ++step) {
+            EXPECT_FALSE(group.is_stopped());
+            if (step == 1) fail_at("draw");
+            EXPECT_TRUE(group.draw_group().has_value());
+            EXPECT_TRUE(group.goes_on(true));
+            if (step == 1) fail_at("step");
+            if (step == 1) fail_at("alike");
+          }
+        });
+        ADD_FAILURE() << "rank " << engine.rank() << " goes on";
+      } catch (const Error& error) {
+        messages[static_cast<size_t>(engine.rank())] = error.message();
+        EXPECT_TRUE(group.has_told());
+      }
+      engine.barrier();  // and all can go on together
+    });
+    for (const std::string& message : messages)
+      EXPECT_EQ(message, "rank 2 of 6 failed: rank 0 of 2 failed: no memory at " + place);
+  }
+}
+
 TEST(SharedQueue, EachGroupIsDrawnOnce) {
   std::array<std::atomic<int>, 50> drawn{};
   dist::run_thread_ranks(3, [&](dist::Collective& world) {

@@ -61,15 +61,17 @@ std::vector<GradientPart> uneven_parts(int64_t num_elements) {
 }
 
 enum class Cut { kWhole, kParts };
+enum class StateIn { kDevice, kHost };
 
 // Steps with the golden gradients, which stand on the last rank; the others' are zero.
 State run_steps(int num_ranks, int num_steps, double clip_grad, const char* state_dtype = "float32",
-                Cut cut = Cut::kWhole) {
+                Cut cut = Cut::kWhole, StateIn place = StateIn::kDevice) {
   State state;
   dist::run_thread_ranks(num_ranks, [&](dist::Collective& communicator) {
     TinyPolicy policy(kGoldenModel);
     OptimizerOptions options = golden_options(clip_grad);
     options.state_dtype = state_dtype;
+    options.optimizer_cpu_offload = place == StateIn::kHost;
     std::vector<GradientPart> parts;
     if (cut == Cut::kParts) parts = uneven_parts(policy.store.num_elements());
     ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
@@ -169,6 +171,20 @@ TEST(ShardedAdamW, ShardsGiveTheSameBits) {
     EXPECT_EQ(first_difference(run_steps(3, 4, 1.0, "float32", cut).weights, of_three.weights), "");
   }
   EXPECT_NE(first_difference(clipped.weights, expected.weights), "");
+}
+
+TEST(ShardedAdamW, StateInHostMemoryGivesTheSameBits) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    for (const int ranks : {1, 3}) {
+      const State expected = run_steps(ranks, 4, 1.0, dtype, Cut::kParts);
+      const State actual = run_steps(ranks, 4, 1.0, dtype, Cut::kParts, StateIn::kHost);
+      const std::string what = std::string(dtype) + ", " + std::to_string(ranks) + " ranks";
+      EXPECT_EQ(first_difference(actual.weights, expected.weights), "") << what;
+      EXPECT_EQ(first_difference(actual.master, expected.master), "") << what;
+      EXPECT_EQ(first_difference(actual.exp_avg, expected.exp_avg), "") << what;
+      EXPECT_EQ(first_difference(actual.exp_avg_sq, expected.exp_avg_sq), "") << what;
+    }
+  }
 }
 
 // The first step's master comes of moments that were not rounded yet; later ones differ, as what

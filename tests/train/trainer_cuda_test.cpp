@@ -165,6 +165,25 @@ TEST_P(TrainerCuda, StepAgreesWithTheCpu) {
               got.gradient_norm, expected.gradient_norm);
 }
 
+TEST_P(TrainerCuda, StateInHostMemoryGivesTheSameBits) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const auto weights_after = [&](bool in_host_memory) {
+      Policy policy(GetParam());
+      OptimizerOptions optimizer;
+      optimizer.state_dtype = dtype;
+      optimizer.optimizer_cpu_offload = in_host_memory;
+      Trainer t(policy.decoder, policy.store, ranks_, dist::groups_of_one(), options_of(60),
+                optimizer, 0.9f, policy.device);
+      for (const uint64_t seed : {5, 6, 7}) t.step(samples_of(seed), full_loss(), 0.01);
+      std::vector<float> weights = policy.all_weights();
+      t.optimizer().publish_master();
+      EXPECT_EQ(first_difference(policy.all_weights(), weights), "") << "published again";
+      return weights;
+    };
+    EXPECT_EQ(first_difference(weights_after(true), weights_after(false)), "") << dtype;
+  }
+}
+
 TEST_P(TrainerCuda, NanGradientSkipsTheStep) {
   auto bad = samples_of(13);
   for (auto& m : bad[4].loss_mask) m = 1;

@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/dist/ranges.h"
 #include "slimexx/dist/shared_counter.h"
 #include "slimexx/tensor/tensor.h"
@@ -43,6 +45,8 @@ class Collective {
   int rank() const { return rank_; }
   int size() const { return size_; }
   tensor::Device device() const { return device_; }  // of the tensors; means nothing in size 1
+  // For people: what the group is, "tp". Calls are told under it (activity.h).
+  void set_name(std::string_view name) { name_ = ShortName(name); }
   // Whether operations go on beside the caller, so that it pays to start one early.
   bool is_queued() const;
 
@@ -98,6 +102,7 @@ class Collective {
   std::unique_ptr<Backend> backend_;  // null: one rank
   int rank_ = 0, size_ = 1;
   tensor::Device device_;
+  ShortName name_;
 };
 
 }  // namespace slimexx::dist

@@ -1,6 +1,6 @@
-// From prompts to graded samples, over all ranks: each rank's engine draws prompts from one shared
-// queue, grades what it made, and all ranks get all samples in the prompts' order. What a sample
-// holds does not depend on who made it.
+// From prompts to graded samples, over all ranks: engines draw prompts from one shared queue, one
+// rank of each grades what it made, and all ranks get all samples in the prompts' order. What a
+// sample holds does not depend on who made it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -40,10 +40,10 @@ struct GenerationRequest {
   std::function<bool()> should_stop = {};
 };
 
-// Runs `job` over all ranks: each rank's engine draws groups from one shared queue, and
-// `take_completion` gets what this rank's engine made. Throws Error(kInterrupted), on all ranks,
-// soon after `should_stop`, set on all ranks or none, says so on one; any other Error of a rank as
-// agreed by all. Collective.
+// Runs `job` over all ranks: engines draw groups from one shared queue, and `take_completion` gets
+// what this rank's engine made, on the first of the tensor-parallel ranks that made it. Throws
+// Error(kInterrupted), on all ranks, soon after `should_stop`, set on all ranks or none, says so on
+// one; any other Error of a rank as agreed by all. Collective.
 void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
                        dist::Collective& world, const std::function<bool()>& should_stop,
                        const std::function<void(rollout::Completion)>& take_completion);

@@ -26,6 +26,10 @@ struct LoadedModel {
   const std::vector<model::ParameterInfo>& held_parameters() const;
 };
 
+// The first `num_layers` MTP layers of the spec become trainable. Throws Error(kUsage) where there
+// are fewer; `directory` is the model's.
+void mark_trained_mtp(model::ModelSpec& spec, int64_t num_layers, const std::string& directory);
+
 // Reads config.json and the weights; a long load shows a progress bar where show_progress is set.
 // With `ranks`, each rank gets what it holds, and ranks of one host read together; collective over
 // them. Without, this process reads all. The first `trained_mtp` MTP layers become trainable;

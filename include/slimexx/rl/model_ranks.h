@@ -24,12 +24,13 @@ ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
                             const model::PipelineSplit& split = {});
 // Every rank holds all parameters.
 bool holds_all(const dist::GridSizes& sizes);
-// This rank's pipeline stages and its shard of their layers, by chunk. Throws Error(kUsage) if the
-// model does not divide by the grid.
+// This rank's pipeline stages and its shard of their layers, by chunk; `leaves` as Decoder's.
+// Throws Error(kUsage) if the model does not divide by the grid.
 std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpec& spec,
                                                            const ModelRanks& ranks,
                                                            tensor::Device device,
-                                                           int64_t max_positions);
+                                                           int64_t max_positions,
+                                                           int64_t leaves = 0);
 // What each rank of the grid holds of a model. `ranks` null: one rank, which holds all.
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks);
 

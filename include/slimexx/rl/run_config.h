@@ -44,6 +44,10 @@ struct RolloutOptions {
   bool disable_radix_cache = false;
   std::optional<double> kv_cache_gib;
   double mem_fraction_static = rollout::kDefaultMemFraction;
+  // Its ranks: see make_engine_shape.
+  int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1;
+  std::optional<int64_t> moe_dense_tp_size;  // unset: as attention
+  bool enable_dp_attention = false, enable_dp_lm_head = false;
 };
 
 struct RlOptions {
@@ -72,7 +76,8 @@ struct ParallelOptions {
   std::optional<int64_t> expert_tensor_parallel_size;  // unset: tensor_model_parallel_size
   std::optional<int64_t> decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers,
       num_layers_per_virtual_pipeline_stage;
-  double rank_silence_warn_s = 60, rank_silence_limit_s = 600;
+  double rank_silence_warn_s = 2, rank_silence_limit_s = 5, host_silence_limit_s = 60,
+         rank_wait_warn_s = 120, rank_wait_limit_s = 3600;
 };
 
 // The grid that the keys ask for.

@@ -1,6 +1,12 @@
 // The rollout engine: continuous batching over a paged KV cache. One engine is driven by one
 // thread: submit requests, call step() until nothing is left. Its scheduler is a pure function of
-// the calls it got, so engines of several ranks that get the same calls do the same.
+// the calls it got.
+//
+// An engine of several ranks has one Engine a rank. Tensor-parallel ranks (groups.tp) hold a shard
+// of every layer and of its keys and values; they get the same calls, do the same and return the
+// same. Where experts are split over more ranks than those (groups.ep), the tp groups have requests
+// of their own (data-parallel attention), and all these ranks call step() together, also those with
+// nothing to compute: see runs_in_lock_step().
 //
 // The host works while the device does: step() launches a step before it looks at what the one
 // before sampled. The launched step takes tokens that the host has not seen from the device's
@@ -114,7 +120,8 @@ struct EngineMemory {
 // max_total_tokens or kv_cache_gib say, where they are given.
 EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const model::ModelParameters& weights, tensor::Device device,
-                                const EngineOptions& options, int64_t num_sampled_tokens);
+                                const EngineOptions& options, int64_t num_sampled_tokens,
+                                const dist::Groups& groups = dist::groups_of_one());
 
 class Engine {
  public:
@@ -123,11 +130,18 @@ class Engine {
   // Plans and takes all memory here; Error(kUsage) if the cache cannot hold one sequence of max
   // length. `cache_memory` [bytes] U8, where defined, is where keys and values lie: its owner may
   // use it while no request is in flight, calls on_weights_updated() after that, and keeps it until
-  // the engine is gone.
+  // the engine is gone. Decoder and weights are this rank's shard over the tp and ep ranks of
+  // `groups`, which are borrowed; more than one of them on the CPU only. Ranks of an engine have
+  // the same options.
   Engine(const model::Decoder& decoder, const model::ModelParameters& weights,
          tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
-         int64_t num_sampled_tokens, tensor::Tensor cache_memory = {});
+         int64_t num_sampled_tokens, tensor::Tensor cache_memory = {},
+         const dist::Groups& groups = dist::groups_of_one());
   ~Engine();
+  const dist::Groups& groups() const;
+  // Every step() is collective over groups.ep, and runs a forward even if it has no tokens. Else
+  // over groups.tp.
+  bool runs_in_lock_step() const;
 
   // Throws Error(kRun) for an empty prompt, or one that leaves no room for a response.
   void submit(Request request);
@@ -161,7 +175,7 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-// submit + step until all are done; results in the requests' order.
+// submit + step until all are done; results in the requests' order. Not in lock step.
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests);
 
 }  // namespace slimexx::rollout

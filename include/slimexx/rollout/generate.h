@@ -29,6 +29,9 @@ class WorkSource {
  public:
   virtual ~WorkSource() = default;
   virtual bool is_stopped() = 0;  // asked before every step; once true, always
+  // Asked before every step with whether this engine has anything left: whether to step, which an
+  // engine in lock step does until none of its ranks has.
+  virtual bool goes_on(bool has_more) { return has_more; }
   // Index of the group that this engine takes next; none: there are no more.
   virtual std::optional<int64_t> draw_group() = 0;
 };

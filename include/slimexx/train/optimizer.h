@@ -3,12 +3,11 @@
 // slice of each part (gradient_parts.h), then all gather the new weights. Over NCCL a part's
 // gradients may go while backward is still at work on others.
 //
-// An optimizer that keeps its state elsewhere has to offer the public functions of ShardedAdamW:
-// Trainer and checkpoints use nothing else. Its rules are the same: parts start in one order on all
-// ranks, a norm counts every parameter once, plan_step takes what a step takes, and groups() says
-// which elements this rank owns, whatever memory their state is in.
+// Under options.optimizer_cpu_offload the state is in host memory (host_state.h), with the same
+// bits.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/optimizer.h"
 #include "slimexx/train/gradient_parts.h"
+#include "slimexx/train/host_state.h"
 #include "slimexx/train/options.h"
 
 namespace slimexx::train {
@@ -25,10 +25,11 @@ namespace slimexx::train {
 // frozen one a share to write to files. The master is f32, the moments are of options.state_dtype.
 struct OwnedGroup {
   const model::ParameterGroup* parameters = nullptr;
-  dist::Collective* ranks = nullptr;           // that share the group: see ReduceGroup
-  std::vector<dist::Range> slices;             // everybody's: of part p and rank r [p * ranks + r]
-  std::vector<OwnedPiece> pieces;              // this rank's
-  tensor::Tensor master, exp_avg, exp_avg_sq;  // [elements of pieces]; undefined if frozen
+  dist::Collective* ranks = nullptr;  // that share the group: see ReduceGroup
+  std::vector<dist::Range> slices;    // everybody's: of part p and rank r [p * ranks + r]
+  std::vector<OwnedPiece> pieces;     // this rank's
+  // [elements of pieces], on the device or in host memory; undefined if frozen
+  tensor::Tensor master, exp_avg, exp_avg_sq;
   bool is_trained() const { return parameters->trainable; }
 };
 
@@ -65,6 +66,8 @@ class ShardedAdamW {
   void step(const ops::Context& ctx, double learning_rate, double gradient_norm);
   // 2-norm of all trained weights, as the masters hold them. Collective.
   double weight_norm(const ops::Context& ctx) const;
+  // Of the state in host memory, what crosses included; 0: it is on the device.
+  int64_t host_bytes() const { return host_state_ ? host_state_->size_bytes() : 0; }
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
 
@@ -89,7 +92,8 @@ class ShardedAdamW {
   std::vector<ops::DecayRange> decay_ranges(const OwnedGroup& group) const;
   double sum_squares_of_gradients(const ops::Context& ctx) const;
   double sum_squares_of_masters(const ops::Context& ctx) const;
-  void update(const ops::Context& ctx, const ops::AdamWStep& adamw) const;
+  void update(const ops::Context& ctx, const ops::AdamWStep& adamw);
+  void update_on_device(const ops::Context& ctx, const ops::AdamWStep& adamw) const;
   void reduce_part(tensor::Stream stream, tensor::Arena& scratch, const Part& part) const;
   int64_t measure_reduction(tensor::Device device) const;
   void gather_weights(const ops::Context& ctx) const;
@@ -99,9 +103,10 @@ class ShardedAdamW {
   OptimizerOptions options_;
   std::vector<OwnedGroup> groups_;  // as those of the store
   std::vector<Part> parts_;
-  tensor::Buffer state_;
-  tensor::Arena scratch_;     // of the sums over ranks
-  tensor::Arena no_scratch_;  // of copies, which need none
+  tensor::Buffer state_;                 // or
+  std::optional<HostState> host_state_;  // where it is kept there
+  tensor::Arena scratch_;                // of the sums over ranks
+  tensor::Arena no_scratch_;             // of copies, which need none
   int64_t num_steps_ = 0;
   size_t num_started_parts_ = 0;
   tensor::Stream exchange_stream_;

@@ -42,6 +42,7 @@ struct OptimizerOptions {
   double adam_beta1 = 0.9, adam_beta2 = 0.98, adam_eps = 1e-8;
   double clip_grad = 1.0;               // 0: off
   std::string state_dtype = "float32";  // of both moments: float32 or bfloat16
+  bool optimizer_cpu_offload = false;   // state in host memory
 };
 
 void bind(config::Binder& binder, TrainOptions& options);

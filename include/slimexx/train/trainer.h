@@ -102,6 +102,9 @@ class Trainer {
   // The same for compute_log_probs of a model.
   int64_t plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
+  // What forward, loss and backward of one microbatch of `samples` take of its slot, with layers
+  // that keep as `keep` says.
+  int64_t plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const;
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
   // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
@@ -160,7 +163,7 @@ class Trainer {
   dist::Groups groups_;
   // All ranks of a model replica have its losses and log-probs; its reporter's count.
   bool is_reporter_;
-  std::vector<int> reporters_;  // ranks of `host`, by dp rank
+  std::vector<int> reporters_;  // ranks of `host`, by dp rank; empty until somebody asks
   TrainOptions options_;
   model::HeadOptions head_options_;
   tensor::Device device_;

@@ -10,6 +10,7 @@
 #include "slimexx/model/blocks/head.h"
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/heads.h"
 #include "slimexx/ops/log_prob.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
@@ -271,6 +272,32 @@ Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
   ops::gather_rows(ctx, selected, x, rows);
   ops::rms_norm_forward(ctx, hidden, selected, w.final_norm, static_cast<float>(spec.rms_norm_eps));
   ops::matmul_forward(ctx, logits, hidden, w.lm_head, {});
+  return logits;
+}
+
+Tensor gather_head_logits(const ops::Context& ctx, const HeadSpec& spec,
+                          const HeadParameters<Tensor>& w, Tensor x, Tensor own_rows,
+                          int64_t num_rows, std::span<const dist::Range> tp_ranges) {
+  const int64_t ranks = ctx.groups.tp.size(), width = w.lm_head.dim(0);
+  const auto rank = static_cast<size_t>(ctx.groups.tp.rank());
+  const Tensor logits = allocate_logits(ctx, num_rows, spec.vocab_size);
+  const ArenaScope scope(ctx.arena);
+  const Tensor selected = ctx.arena.allocate(x.dtype(), {own_rows.dim(0), spec.hidden_size});
+  const Tensor hidden = ctx.arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
+  ops::gather_rows(ctx, selected, x, own_rows);
+  ops::rms_norm_forward(ctx, hidden.rows(tp_ranges[rank].begin, tp_ranges[rank].end), selected,
+                        w.final_norm, static_cast<float>(spec.rms_norm_eps));
+  ctx.groups.tp.all_gather_ranges(ctx.stream, hidden, tp_ranges);
+  const Tensor leaves = ctx.arena.allocate(DType::kF32, {ranks, num_rows * width});
+  std::vector<dist::Range> by_rank;
+  for (int64_t r = 0; r < ranks; ++r) by_rank.push_back({r, r + 1});
+  const auto leaf = [&](int64_t r) { return leaves.rows(r, r + 1).reshaped({num_rows, width}); };
+  ops::matmul_forward(ctx, leaf(ctx.groups.tp.rank()), hidden, w.lm_head, {});
+  ctx.groups.tp.all_gather_ranges(ctx.stream, leaves, by_rank);
+  if (ctx.planning()) return logits;  // on devices engines of several ranks are only planned so far
+  for (int64_t r = 0; r < ranks; ++r)
+    ops::copy_head_columns(ctx, logits.split_last({1, spec.vocab_size}), r * width,
+                           leaf(r).split_last({1, width}), 0, width);
   return logits;
 }
 

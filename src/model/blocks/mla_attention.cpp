@@ -290,10 +290,16 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
   }
   const Tensor q_input = s.q_rank > 0 ? tape.q_normed : gather_tp_rows(ctx, batch, normed);
   ops::matmul_forward(ctx, tape.q, q_input, w.q_weight, {});
+  // The latent rows of all tp ranks go to the pages, which every one of them has whole.
+  const bool is_split = !batch.tp_rows.empty();
   ops::latent_rows_forward(ctx, own_rows_of(ctx, batch, tape.latent),
                            tape.a.columns(s.q_rank, s.a_size()), w.kv_norm, eps_of(s), rotary,
-                           own_rows_of(ctx, batch, batch.positions), pages.k, batch.slots);
+                           own_rows_of(ctx, batch, batch.positions), is_split ? Tensor{} : pages.k,
+                           batch.slots);
   exchange_tp_rows(ctx, batch, tape.latent);
+  if (is_split && pages.k.defined())
+    ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},
+                        batch.slots);
 }
 
 void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Accounts for every flag of slime's recipes in configs/*.yaml: scripts/check/recipes.tsv lists them, docs/reference/slime-flags.md
+# says what each is here. A flag is either set under its key with the recipe's value, or named in a comment of the file:
+#   # later: --FLAG VALUE (why)      a run refuses the value so far
+#   # needless: --FLAG VALUE         accepted without effect, or not asked for here
+#   # differs: --FLAG VALUE (why)    the file has another value on purpose
+# Then slimexx plans every file. One line a fault; exit 1 if there is any.
+#
+#   scripts/check_recipes.sh               SLX_BINARY names the program (build/cpu/slimexx)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+binary=${SLX_BINARY:-build/cpu/slimexx}
+[[ $binary == /* ]] || binary=$PWD/$binary
+faults=0
+fault() {
+  echo "$1"
+  faults=$((faults + 1))
+}
+
+# Status and key of a flag, by the reference page: "works train.lr".
+status_of() {
+  awk -F' *[|] *' -v flag="\`--$1\`" '$2 == flag { gsub(/`/, "", $4); print $3 "\t" $4; exit }' docs/reference/slime-flags.md
+}
+
+# The value of a key in a file, as YAML writes it: a block of one key a line, or flow maps.
+value_in() {
+  sed -e 's/[[:space:]]#.*$//' -e '/^#/d' "$1" | tr '{}' ',,' | tr '\n' ',' | sed 's/\[\([^]]*\)\]/\n[\1]\n/g' |
+    awk -v RS='\n' '/^\[/ { gsub(/,/, ""); } { printf "%s", $0 }' | tr ',' '\n' |
+    sed -n "s/^[[:space:]]*$2:[[:space:]]*\(.*[^[:space:]]\)[[:space:]]*$/\1/p" | tail -1
+}
+
+# 1, 1.0 and 1e0 are one number; on is true; what begins with $ or / is somebody's path.
+same() {
+  local have=$1 want=$2
+  [[ $want == on ]] && want=true
+  case $want in \$*) [[ -n $have ]] && return ;; esac
+  [[ $have == "[$want]" || $have == "$want" ]] && return
+  awk -v a="$have" -v b="$want" 'BEGIN { exit !(a ~ /^[-+0-9.eE]+$/ && b ~ /^[-+0-9.eE]+$/ && a + 0 == b + 0) }'
+}
+
+checked=0
+while IFS=$'\t' read -r recipe flag value; do
+  [[ $recipe == \#* ]] && continue
+  file=configs/$recipe.yaml
+  checked=$((checked + 1))
+  IFS=$'\t' read -r status key < <(status_of "$flag") || { fault "$recipe: --$flag is on no page of the reference"; continue; }
+  listed=$(sed -n "s/^# \(later\|needless\|differs\): --$flag \(.*\)$/\1 \2/p" "$file")
+  set_to=$([[ $key == *.* ]] && value_in "$file" "${key##*.}" || true)
+  case $flag in
+    eval-prompt-data) set_to="${value%% *} $(value_in "$file" "${value%% *}")"; value=$set_to ;;
+    colocate) [[ $set_to == "true" ]] && value=true ;;
+  esac
+  case "$status:$listed" in
+    works:differs\ *) ;;
+    works:) same "$set_to" "$value" || fault "$file: --$flag is $value in the recipe, and ${key:-no key} is ${set_to:-not set}" ;;
+    later:later\ "$value "* | later:later\ "$value") ;;
+    later:differs\ *) ;;
+    later:) same "$set_to" "$value" || fault "$file: --$flag $value is neither set nor listed as later" ;;
+    "not needed here:needless $value"*) ;;
+    "not needed here:") fault "$file: --$flag $value is not accounted for: list it as needless" ;;
+    *) fault "$file: --$flag $value is \"$status\" in the reference, and listed as \"$listed\"" ;;
+  esac
+done <scripts/check/recipes.tsv
+
+# What a file lists must be of the recipe, or somebody forgot to take it out.
+for file in configs/*.yaml; do
+  recipe=$(basename "$file" .yaml)
+  grep -q "^$recipe	" scripts/check/recipes.tsv || continue
+  while read -r flag; do
+    grep -qP "^$recipe\t$flag\t" scripts/check/recipes.tsv || fault "$file: --$flag is listed, and the recipe has no such flag"
+  done < <(sed -n 's/^# \(later\|needless\|differs\): --\([a-z0-9-]*\) .*/\2/p' "$file")
+done
+
+# Each file loads and can be planned: 0, or 2 where a plan says what does not fit.
+plan() {
+  local status=0 text
+  text=$("$binary" plan --config "configs/$1.yaml" --set model.hf_checkpoint="configs/models/$2" model.ref_load="configs/models/$2" "${@:3}" 2>&1) || status=$?
+  [[ $status == 0 || ($status == 2 && $text == *"NO         stage"*) ]] || fault "configs/$1.yaml: slimexx plan ends with $status: $(tail -2 <<<"$text")"
+}
+if [[ -x $binary ]]; then
+  plan glm-z1-9b GLM-Z1-9B-0414 --gpus 8
+  plan glm4.5-355b GLM-4.5
+  plan glm4.7-355b GLM-4.7
+  plan glm4.7-flash-30b GLM-4.7-Flash
+  plan glm4.7-flash-30b-8gpus GLM-4.7-Flash --gpus 8
+  plan glm5.2-744b GLM-5.2
+else
+  fault "$binary is not there: build slimexx, or set SLX_BINARY"
+fi
+[[ $faults == 0 ]] || { echo "check_recipes: $faults faults"; exit 1; }
+echo "check_recipes: $checked flags of 4 recipes are accounted for, and 6 configurations planned"

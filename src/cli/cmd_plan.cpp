@@ -1,0 +1,91 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/run_flags.h"
+#include "cli/verbs.h"
+#include "slimexx/base/error.h"
+#include "slimexx/config/config.h"
+#include "slimexx/rl/plan.h"
+
+namespace slimexx::cli {
+namespace {
+
+#ifdef SLX_WITH_CUDA
+constexpr bool kHasCuda = true;
+#else
+constexpr bool kHasCuda = false;
+#endif
+
+struct PlanFlags {
+  std::string config, gpu = "h200";
+  std::vector<std::string> settings;
+  int num_gpus = 0;
+  int64_t response_tokens = 0;
+  bool json = false;
+};
+
+rl::RunConfig load_config(const PlanFlags& flags, int64_t num_ranks) {
+  config::Config config = config::Config::load(flags.config, parse_settings(flags.settings));
+  return rl::load_run_config(
+      config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = "runs/plan"});
+}
+
+void run_plan(const PlanFlags& flags) {
+  rl::PlanRequest request{.config = load_config(flags, flags.num_gpus),
+                          .num_ranks = flags.num_gpus,
+                          .gpu = rl::find_gpu_kind(flags.gpu),
+                          .knows_kernels = kHasCuda};
+  if (request.num_ranks == 0) {
+    request.num_ranks = rl::choose_num_ranks(request.config.parallel);
+    request.config = load_config(flags, request.num_ranks);
+  }
+  if (flags.response_tokens > 0) request.response_tokens = flags.response_tokens;
+  const rl::RunPlan plan = rl::make_plan(request);
+  fmt::print("{}", flags.json ? rl::plan_to_json(plan).dump(2) + "\n"
+                              : rl::format_plan(plan, request.config));
+  if (plan.fits()) return;
+  const auto worst = std::ranges::max_element(plan.stages, {}, &rl::PlannedStage::missing_bytes);
+  throw Error(ErrorCode::kUsage,
+              fmt::format("the run does not fit: {:.1f} GiB are missing on a rank",
+                          static_cast<double>(worst->missing_bytes) / 0x1p30),
+              flags.json ? worst->turn : "the plan names the keys to turn");
+}
+
+}  // namespace
+
+VerbBody declare_plan(CLI::App& app) {
+  auto flags = std::make_shared<PlanFlags>();
+  app.add_option("--config", flags->config, "The run's configuration (YAML); --set goes on top")
+      ->type_name("FILE")
+      ->required();
+  add_set_flag(app, flags->settings);
+  app.add_option("--gpus", flags->num_gpus,
+                 "Ranks; default: parallel.actor_num_gpus, or as few as the grid has")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--gpu", flags->gpu, "Kind of GPU: h200, h100, h800, h20; or cpu")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("--response-tokens", flags->response_tokens,
+                 "Mean length of responses; default: half of rollout_max_response_len")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_flag("--json", flags->json, "Print the plan as JSON");
+  app.footer(
+      "Examples:\n"
+      "  slimexx plan --config configs/glm-z1-9b.yaml --gpus 8\n"
+      "  slimexx plan --config configs/glm4.5-355b.yaml --gpu h100 --json\n"
+      "  slimexx plan --config run.yaml --set train.max_tokens_per_gpu=8192\n\n"
+      "Needs no GPU and one process; of model.hf_checkpoint config.json is enough. The status is "
+      "2\n"
+      "where the run does not fit.");
+  return [flags](Session& session) {
+    if (session.is_root()) run_plan(*flags);
+  };
+}
+
+}  // namespace slimexx::cli

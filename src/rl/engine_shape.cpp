@@ -1,0 +1,177 @@
+#include "slimexx/rl/engine_shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "slimexx/base/error.h"
+
+namespace slimexx::rl {
+namespace {
+
+constexpr const char* kRanks = "rollout.rollout_num_gpus_per_engine";
+constexpr const char* kDp = "rollout.dp_size";
+constexpr const char* kEp = "rollout.ep_size";
+
+struct EngineSizes {
+  int64_t ranks = 1, dp = 1, ep = 1;
+  int64_t tp() const { return std::max<int64_t>(ranks / dp, 1); }  // of attention
+  dist::GridSizes grid() const {
+    return {.tp = static_cast<int>(tp()), .ep = static_cast<int>(ep)};
+  }
+};
+
+struct EngineFault {
+  std::string what, key;
+};
+
+// What engines must fit.
+struct EngineBounds {
+  int64_t world_size = 1, trainer_tp = 1;
+  const model::ModelSpec* spec = nullptr;
+};
+
+std::string attention_tp(const EngineSizes& sizes) {
+  return fmt::format("attention TP {} = rollout_num_gpus_per_engine {} / dp_size {}", sizes.tp(),
+                     sizes.ranks, sizes.dp);
+}
+
+bool has_experts(const model::ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
+    return std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
+  });
+}
+
+std::optional<EngineFault> find_model_fault(const EngineSizes& sizes,
+                                            const model::ModelSpec& spec) {
+  const bool split = sizes.ep > 1;
+  if (split && !has_experts(spec))
+    return EngineFault{fmt::format("ep_size is {}, and the model has no experts", sizes.ep), kEp};
+  if (!split && sizes.tp() > 1 && has_experts(spec))
+    return EngineFault{
+        fmt::format("{}, and ep_size 1: tensor parallelism inside an expert is planned",
+                    attention_tp(sizes)),
+        kEp};
+  try {
+    model::narrow(spec, sizes.grid());
+  } catch (const Error& error) {
+    return EngineFault{
+        fmt::format("{}, ep_size {}: {}", attention_tp(sizes), sizes.ep, error.message()), kRanks};
+  }
+  return std::nullopt;
+}
+
+std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const EngineBounds& bounds) {
+  if (bounds.world_size % sizes.ranks != 0)
+    return EngineFault{fmt::format("{} ranks that run do not divide by engines of {}",
+                                   bounds.world_size, sizes.ranks),
+                       kRanks};
+  if (sizes.ranks % sizes.dp != 0)
+    return EngineFault{fmt::format("rollout_num_gpus_per_engine {} % dp_size {} = {}", sizes.ranks,
+                                   sizes.dp, sizes.ranks % sizes.dp),
+                       kDp};
+  if (sizes.ep != 1 && sizes.ep != sizes.ranks)
+    return EngineFault{fmt::format("ep_size {} of an engine of {}: experts are on every rank, or "
+                                   "split over all of them",
+                                   sizes.ep, sizes.ranks),
+                       kEp};
+  if (sizes.tp() != 1 && bounds.trainer_tp != 1 && sizes.tp() != bounds.trainer_tp)
+    return EngineFault{
+        fmt::format("{}, and parallel.tensor_model_parallel_size {}: their sums have the same bits "
+                    "where both are equal, or one of them is 1",
+                    attention_tp(sizes), bounds.trainer_tp),
+        kRanks};
+  return bounds.spec != nullptr ? find_model_fault(sizes, *bounds.spec) : std::nullopt;
+}
+
+// Sizes that fit, with attention's TP as near as can be. One rank an engine always does. Attention
+// groups with all experts on every rank are not among them: several engines are the same.
+EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) {
+  std::vector<EngineSizes> all;
+  for (int64_t ranks = 1; ranks <= bounds.world_size; ++ranks) {
+    if (bounds.world_size % ranks != 0) continue;
+    all.push_back({ranks, 1, 1});
+    for (int64_t dp = 1; dp <= ranks; ++dp)
+      if (ranks % dp == 0) all.push_back({ranks, dp, ranks});
+  }
+  const auto ratio = [&](int64_t tp) {
+    const int64_t less = std::min(tp, wanted.tp()), more = std::max(tp, wanted.tp());
+    return static_cast<double>(more) / static_cast<double>(less);
+  };
+  std::ranges::stable_sort(all, {}, [&](const EngineSizes& sizes) {
+    return std::tuple(ratio(sizes.tp()), sizes.tp() != bounds.trainer_tp,
+                      (sizes.ep > 1) != (wanted.ep > 1), std::abs(sizes.ranks - wanted.ranks));
+  });
+  for (const EngineSizes& sizes : all)
+    if (!find_engine_fault(sizes, bounds)) return sizes;
+  return {};
+}
+
+std::string describe_sizes(const EngineSizes& sizes) {
+  return fmt::format("rollout_num_gpus_per_engine {}, dp_size {}{}, ep_size {}", sizes.ranks,
+                     sizes.dp, sizes.dp > 1 ? " with enable_dp_attention: true" : "", sizes.ep);
+}
+
+}  // namespace
+
+EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSizes& trainer,
+                              int world_size, const model::ModelSpec* spec) {
+  const EngineSizes sizes{options.rollout_num_gpus_per_engine, options.dp_size, options.ep_size};
+  if (sizes.dp > 1 && !options.enable_dp_attention)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("is {}, and rollout.enable_dp_attention is false", sizes.dp),
+                "set enable_dp_attention: true, or leave dp_size out", kDp);
+  const EngineBounds bounds{world_size, trainer.tp, spec};
+  if (const auto fault = find_engine_fault(sizes, bounds))
+    throw Error(ErrorCode::kUsage, fault->what,
+                "the nearest that can: " + describe_sizes(find_nearest(sizes, bounds)), fault->key);
+  const int64_t dense_tp = options.moe_dense_tp_size.value_or(sizes.tp());
+  if (dense_tp != 1 && dense_tp != sizes.tp())
+    throw Error(ErrorCode::kUsage,
+                fmt::format("moe_dense_tp_size {} with {}: dense layers are split as attention is, "
+                            "or whole on every rank",
+                            dense_tp, attention_tp(sizes)),
+                fmt::format("the nearest that can: moe_dense_tp_size {}", sizes.tp()),
+                "rollout.moe_dense_tp_size");
+  return {.num_engines = static_cast<int>(world_size / sizes.ranks),
+          .num_ranks = static_cast<int>(sizes.ranks),
+          .sizes = sizes.grid(),
+          .dense_tp = static_cast<int>(dense_tp),
+          .leaves = count_leaves(options, trainer)};
+}
+
+int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& trainer) {
+  return std::max<int64_t>(options.rollout_num_gpus_per_engine / options.dp_size, trainer.tp);
+}
+
+model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spec) {
+  if (shape.dense_tp == shape.sizes.tp) return spec;
+  for (model::LayerSpec& layer : spec.layers) {
+    if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp)) dense->is_replicated = true;
+    auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+    if (moe != nullptr && moe->shared) moe->shared->is_replicated = true;
+  }
+  return spec;
+}
+
+bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& trainer,
+                          const model::ModelSpec& spec) {
+  const dist::GridSizes& engine = shape.sizes;
+  return trainer.pp == 1 && trainer.tp == engine.tp && shape.dense_tp == engine.tp &&
+         (!has_experts(spec) || (trainer.ep == engine.ep && trainer.etp == engine.etp));
+}
+
+void check_engine_device(const EngineShape& shape, tensor::Device device) {
+  if (device.is_cpu() || shape.num_ranks == 1) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("engines of {} ranks run on the CPU only, so far", shape.num_ranks),
+              "use --device cpu, or leave rollout.rollout_num_gpus_per_engine out", kRanks);
+}
+
+}  // namespace slimexx::rl

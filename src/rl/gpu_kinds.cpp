@@ -1,0 +1,57 @@
+// GPUs that `slimexx plan` knows. A row of an H200 is measured: memory and driver by a run's own
+// banner, rates from docs/performance.md. The others are scaled by their data sheets.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "slimexx/base/error.h"
+#include "slimexx/rl/plan.h"
+
+namespace slimexx::rl {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+// A host's GPUs over NVLink: what NCCL's collectives of bf16 rows and f32 gradients move a second.
+constexpr double kNvlink = 350e9;
+// One 400 Gb/s adapter a GPU, nine tenths of it. Nothing was measured between hosts.
+constexpr double kNetwork = 45e9;
+
+std::vector<GpuKind> make_gpu_kinds() {
+  const auto scaled = [](const char* name, const char* title, int64_t mib, double copy,
+                         double compute) {
+    return GpuKind{.name = name,
+                   .title = title,
+                   .memory_bytes = mib * kMib,
+                   .driver_bytes = 700 * kMib,
+                   .copy_bytes_per_s = copy,
+                   .nvlink_bytes_per_s = kNvlink,
+                   .network_bytes_per_s = kNetwork,
+                   .compute = compute};
+  };
+  GpuKind h200 = scaled("h200", "NVIDIA H200 (141 GB)", 143'156, 4.25e12, 1);
+  h200.is_measured = true;
+  return {h200, scaled("h100", "NVIDIA H100 SXM (80 GB)", 81'079, 4.25e12 * 3.35 / 4.8, 1),
+          scaled("h20", "NVIDIA H20 (96 GB)", 97'000, 4.25e12 * 4.0 / 4.8, 148.0 / 989),
+          scaled("h800", "NVIDIA H800 (80 GB)", 81'079, 4.25e12 * 3.35 / 4.8, 1),
+          GpuKind{.name = "cpu", .title = "CPU"}};
+}
+
+}  // namespace
+
+std::span<const GpuKind> list_gpu_kinds() {
+  static const std::vector<GpuKind> kinds = make_gpu_kinds();
+  return kinds;
+}
+
+const GpuKind& find_gpu_kind(const std::string& name) {
+  const auto kinds = list_gpu_kinds();
+  const auto found = std::ranges::find(kinds, name, &GpuKind::name);
+  if (found != kinds.end()) return *found;
+  std::string known;
+  for (const GpuKind& kind : kinds) known += (known.empty() ? "" : ", ") + kind.name;
+  throw Error(ErrorCode::kUsage, fmt::format("\"{}\" is no GPU that plan knows", name), known,
+              "--gpu");
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,91 @@
+#include <nlohmann/json.hpp>
+
+#include "slimexx/rl/plan.h"
+
+namespace slimexx::rl {
+namespace {
+
+Json stage_to_json(const PlannedStage& stage) {
+  Json memory = Json::object(), chunks = Json::array(), links = Json::array();
+  for (const auto& [name, bytes] : stage.memory) memory[name] = bytes;
+  for (const model::StageRange& chunk : stage.chunks)
+    chunks.push_back({{"first_layer", chunk.first_layer},
+                      {"end_layer", chunk.end_layer},
+                      {"has_embedding", chunk.has_embedding},
+                      {"has_head", chunk.has_head}});
+  for (const PlannedLink& link : stage.links)
+    links.push_back({{"what", link.what},
+                     {"ranks", link.num_ranks},
+                     {"crosses_hosts", link.crosses_hosts},
+                     {"bytes", link.bytes},
+                     {"seconds", link.seconds}});
+  return {{"first_rank", stage.first_rank},
+          {"ranks", stage.num_ranks},
+          {"chunks", chunks},
+          {"parameters", stage.num_parameters},
+          {"memory", memory},
+          {"engine_weights", stage.engine_bytes},
+          {"used", stage.used_bytes},
+          {"training", stage.training_bytes},
+          {"limit", stage.limit_bytes},
+          {"missing", stage.missing_bytes},
+          {"turn", stage.turn},
+          {"pool", stage.pool_bytes},
+          {"cache", stage.cache_bytes},
+          {"cache_tokens", stage.cache_tokens},
+          {"activations_least", stage.least_activations},
+          {"activations_most", stage.most_activations},
+          {"logits", stage.logits_bytes},
+          {"host_optimizer_state", stage.host_bytes},
+          {"checkpoint_copy", stage.snapshot_bytes},
+          {"kept", stage.kept},
+          {"flops_per_microbatch", stage.flops},
+          {"links", links}};
+}
+
+}  // namespace
+
+Json plan_to_json(const RunPlan& plan) {
+  const dist::GridSizes& s = plan.grid.sizes();
+  const PlannedLengths& l = plan.lengths;
+  Json stages = Json::array(), phases = Json::array();
+  for (const PlannedStage& stage : plan.stages) stages.push_back(stage_to_json(stage));
+  for (const PlannedPhase& phase : plan.phases)
+    phases.push_back({{"name", phase.name}, {"seconds", phase.seconds}, {"how", phase.how}});
+  return {{"gpu", plan.gpu.name},
+          {"is_measured", plan.gpu.is_measured},
+          {"ranks", plan.grid.world_size()},
+          {"grid",
+           {{"tp", s.tp},
+            {"cp", s.cp},
+            {"dp", plan.grid.size(dist::GridAxis::kDp)},
+            {"pp", s.pp},
+            {"ep", s.ep},
+            {"etp", s.etp},
+            {"edp", plan.grid.size(dist::GridAxis::kEdp)}}},
+          {"engines",
+           {{"engines", plan.engines.num_engines},
+            {"ranks", plan.engines.num_ranks},
+            {"tp", plan.engines.sizes.tp},
+            {"ep", plan.engines.sizes.ep}}},
+          {"parameters", plan.total_parameters},
+          {"lengths",
+           {{"prompts_are_read", l.knows_prompts},
+            {"longest_prompt", l.longest_prompt},
+            {"mean_prompt", l.mean_prompt},
+            {"mean_response", l.mean_response},
+            {"longest_trained", l.longest_trained},
+            {"max_positions", l.max_positions}}},
+          {"steps_per_rollout", plan.num_steps},
+          {"samples_per_step", plan.samples_per_step},
+          {"samples_per_microbatch", plan.samples_per_microbatch},
+          {"microbatches", plan.microbatches},
+          {"handed_over", plan.handed_over_bytes},
+          {"stages", stages},
+          {"phases", phases},
+          {"seconds", plan.seconds()},
+          {"notes", plan.notes},
+          {"fits", plan.fits()}};
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,197 @@
+// A plan: lengths, batch, stages. plan_stage.cpp has one stage, plan_time.cpp the phases.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan_stage.h"
+#include "plan_time.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/describe.h"
+#include "slimexx/train/packing.h"
+#include "training_run.h"
+
+namespace slimexx::rl {
+namespace {
+
+// Where the prompts cannot be read.
+constexpr int64_t kAssumedLongestPrompt = 2048, kAssumedMeanPrompt = 256;
+
+// As a run reads it, but that the folder may hold config.json alone.
+model::ModelSpec read_spec(const std::string& directory, int64_t trained_mtp) {
+  const io::HfFolder folder = io::HfFolder::open_without_weights(directory);
+  model::ModelSpec spec =
+      model::read_model_spec(folder.config(), join_path(directory, "config.json"));
+  mark_trained_mtp(spec, trained_mtp, directory);
+  return spec;
+}
+
+bool is_readable(const std::string& prompt_data) {
+  return path_exists(prompt_data.substr(0, prompt_data.find("@[")));
+}
+
+class Planner {
+ public:
+  explicit Planner(const PlanRequest& request) : request_(request), config_(request.config) {}
+
+  RunPlan make() {
+    plan_.gpu = request_.gpu;
+    plan_.spec = read_spec(config_.model.hf_checkpoint, config_.train.num_trained_mtp());
+    plan_.grid = dist::GridShape(request_.num_ranks, grid_sizes(config_.parallel));
+    model::narrow(plan_.spec, plan_.grid.sizes());  // names the key of config.json
+    for (const auto& part : model::count_parameters(plan_.spec).parts)
+      plan_.total_parameters += part.elements;
+    plan_.engines =
+        make_engine_shape(config_.rollout, plan_.grid.sizes(), request_.num_ranks, &plan_.spec);
+    check_today();
+    plan_lengths();
+    plan_batch();
+    plan_stages();
+    if (!plan_.gpu.is_cpu()) plan_phases(request_, plan_);
+    return std::move(plan_);
+  }
+
+ private:
+  void note(const std::string& text) { plan_.notes.push_back(text); }
+
+  // What a run refuses on GPUs so far is planned all the same, and said.
+  void check_today() {
+    const auto check = [&](auto refuse) {
+      try {
+        refuse();
+      } catch (const Error& error) {
+        note("a run refuses this today: " + error.message());
+      }
+    };
+    const tensor::Device device = plan_device(plan_.gpu);
+    check([&] { check_engine_device(plan_.engines, device); });
+    if (!request_.knows_kernels && !plan_.gpu.is_cpu())
+      note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
+  }
+
+  void plan_lengths() {
+    PlannedLengths& l = plan_.lengths;
+    const std::string& folder = config_.model.hf_checkpoint;
+    int64_t longest_evaluation = 0;
+    const bool has_tokenizer = path_exists(join_path(folder, "tokenizer.json"));
+    num_sampled_tokens_ = plan_.spec.vocab_size;
+    if (has_tokenizer) {
+      text_ = load_text_side(folder);
+      num_sampled_tokens_ = text_.tokenizer->vocab_size();
+    }
+    const int64_t response = config_.rollout.rollout_max_response_len;
+    const int64_t of_evaluation = config_.eval.eval_max_response_len.value_or(response);
+    l.knows_prompts = has_tokenizer && !config_.is_sft() && is_readable(config_.data.prompt_data);
+    for (const auto& [name, path] : config_.eval.eval_prompt_data)
+      l.knows_prompts = l.knows_prompts && is_readable(path);
+    if (l.knows_prompts) {
+      const auto set = data::PromptSet::load(prompt_options(config_), text_.tokenizer.get(),
+                                             text_.chat_template.get());
+      l.longest_prompt = set.longest();
+      int64_t sum = 0;
+      for (const auto& prompt : set.prompts()) sum += std::ssize(prompt.tokens);
+      l.mean_prompt = sum / set.size();
+      longest_evaluation = longest_evaluated(
+          load_eval_sets(config_, text_.tokenizer.get(), text_.chat_template.get()), config_);
+    } else {
+      const int64_t limit = config_.rollout.rollout_max_prompt_len;
+      l.longest_prompt = limit > 0 ? limit : kAssumedLongestPrompt;
+      l.mean_prompt = std::min(l.longest_prompt, kAssumedMeanPrompt);
+      if (!config_.eval.eval_prompt_data.empty())
+        longest_evaluation = l.longest_prompt + of_evaluation;
+      note(fmt::format("prompts are not read ({}): taken as {} tokens at most, {} in the mean",
+                       has_tokenizer ? config_.data.prompt_data + " is not here"
+                                     : folder + " has no tokenizer.json",
+                       l.longest_prompt, l.mean_prompt));
+    }
+    l.mean_response = request_.response_tokens.value_or(std::max<int64_t>(response / 2, 1));
+    l.longest_trained = l.longest_prompt + response;
+    longest_generated_ = std::max(l.longest_trained, longest_evaluation);
+    l.max_positions = wants_engine(config_) ? longest_generated_ : plan_.spec.max_positions;
+    if (config_.is_sft()) {  // examples are not read
+      l.longest_trained = std::min(config_.train.max_tokens_per_gpu, plan_.spec.max_positions);
+      l.max_positions = plan_.spec.max_positions;
+    }
+    if (l.max_positions > plan_.spec.max_positions)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("the longest prompt and a full response are {} tokens, the model "
+                              "knows {} positions",
+                              l.max_positions, plan_.spec.max_positions),
+                  "lower rollout.rollout_max_response_len", "max_position_embeddings");
+  }
+
+  // Every sample of the mean length.
+  void plan_batch() {
+    plan_.num_steps = std::max<int64_t>(config_.num_steps_per_rollout, 1);
+    plan_.samples_per_step = std::max<int64_t>(config_.global_batch_size, 1);
+    const std::vector<int64_t> lengths(static_cast<size_t>(plan_.samples_per_step),
+                                       plan_.lengths.mean());
+    const auto bins = train::pack_microbatches(
+        lengths, {.dynamic = config_.train.use_dynamic_batch_size,
+                  .max_tokens = config_.train.max_tokens_per_gpu * plan_.grid.sizes().cp,
+                  .micro_batch_size = config_.train.micro_batch_size});
+    plan_.samples_per_microbatch = std::ssize(bins[0]);
+    const int64_t dp = plan_.grid.size(dist::GridAxis::kDp);
+    plan_.microbatches = (std::ssize(bins) + dp - 1) / dp;
+    if (config_.parallel.num_layers_per_virtual_pipeline_stage) {  // whole groups
+      const int64_t pp = plan_.grid.sizes().pp;
+      plan_.microbatches = (plan_.microbatches + pp - 1) / pp * pp;
+    }
+  }
+
+  void plan_stages() {
+    std::optional<model::ModelSpec> reference;
+    if (wants_reference(config_)) {
+      const std::string& folder = config_.model.ref_load;
+      if (path_exists(join_path(folder, "config.json"))) {
+        reference = read_spec(folder, 0);
+      } else {
+        reference = read_spec(config_.model.hf_checkpoint, 0);
+        note(folder + " is not here: the reference is taken to be like the policy");
+      }
+    }
+    const StagePlanInputs inputs{.request = request_,
+                                 .spec = plan_.spec,
+                                 .reference = reference ? &*reference : nullptr,
+                                 .grid = plan_.grid,
+                                 .engines = plan_.engines,
+                                 .lengths = plan_.lengths,
+                                 .longest_generated = longest_generated_,
+                                 .num_sampled_tokens = num_sampled_tokens_,
+                                 .samples_per_microbatch = plan_.samples_per_microbatch,
+                                 .microbatches = plan_.microbatches};
+    for (int stage = 0; stage < plan_.grid.sizes().pp; ++stage)
+      plan_.stages.push_back(plan_stage(inputs, stage));
+    plan_.handed_over_bytes = plan_.stages[0].engine_bytes;
+  }
+
+  const PlanRequest& request_;
+  const RunConfig& config_;
+  RunPlan plan_;
+  TextSide text_;
+  int64_t longest_generated_ = 0, num_sampled_tokens_ = 0;
+};
+
+}  // namespace
+
+int choose_num_ranks(const ParallelOptions& options) {
+  if (options.actor_num_gpus) return static_cast<int>(*options.actor_num_gpus);
+  const dist::GridSizes s = grid_sizes(options);
+  return static_cast<int>(std::lcm(int64_t{s.tp} * s.cp * s.pp, int64_t{s.etp} * s.ep * s.pp));
+}
+
+RunPlan make_plan(const PlanRequest& request) { return Planner(request).make(); }
+
+bool RunPlan::fits() const {
+  return std::ranges::all_of(stages, [](const auto& stage) { return stage.missing_bytes == 0; });
+}
+
+double RunPlan::seconds() const {
+  double sum = 0;
+  for (const PlannedPhase& phase : phases) sum += phase.seconds;
+  return sum;
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,377 @@
+#include "plan_stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "memory_plan.h"
+#include "roles.h"
+#include "slimexx/dist/planning.h"
+#include "slimexx/rollout/engine.h"
+#include "slimexx/tensor/planning.h"
+#include "training_run.h"
+
+namespace slimexx::rl {
+namespace {
+
+using dist::GridAxis;
+
+// GPUs of a host, which reach each other over NVLink.
+constexpr int kHostRanks = 8;
+
+// What a rank of the grid holds of the parameters `whole`.
+std::vector<model::ParameterInfo> shard_of(const std::vector<model::ParameterInfo>& whole,
+                                           const dist::GridShape& grid, int rank) {
+  std::vector<model::ParameterInfo> infos;
+  for (const auto& info : whole)
+    infos.push_back(model::narrow(info, grid.sizes(), grid.position(rank)));
+  return infos;
+}
+
+std::vector<model::ParameterInfo> held_parameters(const model::ModelSpec& spec,
+                                                  const ModelRanks& ranks) {
+  const auto stages = model::list_stages(spec, ranks.split);
+  const auto own = static_cast<size_t>(ranks.grid.position(ranks.rank).pp);
+  return shard_of(model::list_parameters(spec, stages[own]), ranks.grid, ranks.rank);
+}
+
+// Of mean length, with every field there is.
+std::vector<Sample> mean_samples(const PlannedLengths& lengths, int64_t count, int cp) {
+  int64_t length = std::max<int64_t>(lengths.mean(), 2);
+  if (cp > 1) length = (length + 2 * cp - 1) / (2 * cp) * (2 * cp);
+  const int64_t response = std::clamp<int64_t>(lengths.mean_response, 1, length - 1);
+  const auto n = static_cast<size_t>(response);
+  return {static_cast<size_t>(count),
+          Sample{.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
+                 .response_length = response,
+                 .loss_mask = std::vector<uint8_t>(n, 1),
+                 .advantages = std::vector<float>(n),
+                 .old_log_probs = std::vector<float>(n),
+                 .ref_log_probs = std::vector<float>(n),
+                 .rollout_log_probs = std::vector<float>(n)}};
+}
+
+// Forward operations of a stage for one sequence; see model::forward_flops.
+double stage_flops(const model::ModelSpec& spec, const std::vector<model::StageRange>& chunks,
+                   int64_t num_tokens) {
+  double flops = 0;
+  const auto add = [&](const auto& block) { flops += forward_flops(block, num_tokens); };
+  for (const model::StageRange& chunk : chunks) {
+    for (int64_t i = chunk.first_layer; i < chunk.end_layer; ++i) {
+      std::visit(add, spec.layer(i).attention);
+      std::visit(add, spec.layer(i).mlp);
+    }
+    if (!chunk.has_head) continue;
+    add(spec.head());
+    flops += model::mtp_forward_flops(spec, num_tokens);
+  }
+  return flops;
+}
+
+class StagePlanner {
+ public:
+  StagePlanner(const StagePlanInputs& inputs, int stage)
+      : in_(inputs),
+        config_(inputs.request.config),
+        device_(plan_device(inputs.request.gpu)),
+        ranks_{.grid = inputs.grid,
+               .split = pipeline_split(config_.parallel),
+               .rank = stage * inputs.grid.world_size() / inputs.grid.sizes().pp,
+               .host = nullptr,
+               .host_ranks = {}},
+        grid_(inputs.grid, ranks_.rank, device_),
+        store_(held_parameters(inputs.spec, ranks_), device_, true),
+        decoders_(make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions,
+                                inputs.engines.leaves)),
+        engine_grid_(dist::GridShape(inputs.grid.world_size(), inputs.engines.sizes), ranks_.rank,
+                     device_) {
+    out_.first_rank = ranks_.rank;
+    out_.num_ranks = inputs.grid.world_size() / inputs.grid.sizes().pp;
+    out_.chunks = model::list_stages(inputs.spec, ranks_.split)[static_cast<size_t>(stage)];
+    for (const auto& info : store_.infos()) out_.num_parameters += info.num_elements();
+  }
+
+  // In the order of a run, which its table of memory shows.
+  PlannedStage plan() {
+    make_trainer();
+    make_engine_model();
+    const MemoryBudget budget = plan_needs();
+    out_.least_activations = budget.activations.least;
+    out_.most_activations = budget.activations.most;
+    out_.logits_bytes = trainer_->max_logits_bytes();
+    out_.snapshot_bytes = snapshot_bytes(trainer_->optimizer());
+    if (device_.is_cpu())
+      make_engine({});
+    else
+      divide_memory(budget);
+    if (out_.missing_bytes == 0 && own_store_) make_hand_over();
+    out_.memory = tensor::list_allocations(device_);
+    plan_microbatch();
+    return std::move(out_);
+  }
+
+ private:
+  void make_trainer() {
+    if (in_.reference != nullptr) make_reference();
+    trainer_ = std::make_unique<train::Trainer>(
+        borrow(decoders_), store_, grid_.host(), grid_.groups(), config_.train, config_.optimizer,
+        static_cast<float>(config_.rollout.rollout_temperature), device_);
+    // The optimizer has planned its sums; its gathers follow the update.
+    const double scattered = sum_bytes();
+    trainer_->optimizer().publish_master();
+    const auto axis = GridAxis::kDpCp;
+    add_link("gradients, reduce-scatter", axis, scattered);
+    add_link("weights, all-gather", axis, sum_bytes() - scattered);
+    grid_.clear_sent_bytes();
+    for (const train::OwnedGroup& group : trainer_->optimizer().groups())
+      if (group.is_trained()) out_.owned_elements += count_elements(group.pieces);
+    out_.host_bytes = trainer_->optimizer().host_bytes();
+  }
+
+  void make_reference() {
+    reference_infos_ = held_parameters(*in_.reference, ranks_);
+    reference_decoders_ = make_decoders(
+        *in_.reference, ranks_, device_,
+        std::min(in_.reference->max_positions, decoders_[0]->max_positions()), in_.engines.leaves);
+    is_transient_ = is_transient_reference(config_, reference_infos_, store_, device_);
+    if (!is_transient_)
+      reference_store_ = std::make_unique<model::ParameterStore>(reference_infos_, device_, false);
+  }
+
+  // The trainer's where a rank trains what its engine holds, else its own.
+  void make_engine_model() {
+    if (!wants_engine(config_)) return;
+    const model::ParameterStore* store = &store_;
+    engine_decoder_ = decoders_[0].get();
+    if (!holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
+      own_store_ = std::make_unique<model::ParameterStore>(
+          shard_of(model::list_parameters(in_.spec), engine_grid_.shape(), ranks_.rank), device_,
+          false);
+      own_decoder_ = std::make_unique<model::Decoder>(
+          in_.spec, device_, decoders_[0]->max_positions(), model::whole_model(in_.spec),
+          in_.engines.sizes, in_.engines.leaves);
+      store = own_store_.get();
+      engine_decoder_ = own_decoder_.get();
+      out_.engine_bytes = model::ParameterStore::weight_bytes(store->infos(), device_);
+    }
+    engine_weights_ = model::bind_weights(*store, in_.spec);
+    count_decode_bytes(*store);
+  }
+
+  // Weights that a decode step reads.
+  void count_decode_bytes(const model::ParameterStore& store) {
+    for (const auto& info : store.infos()) {
+      if (info.name == "embedding.weight" && !in_.spec.tied_embeddings) continue;
+      const auto bytes = static_cast<double>(
+          info.num_elements() *
+          tensor::dtype_bytes(info.dtype.value_or(tensor::compute_dtype(device_))));
+      const bool is_expert = info.reduce_group == model::ReduceGroup::kExpert;
+      (is_expert ? out_.decode_expert_bytes : out_.decode_dense_bytes) += bytes;
+    }
+  }
+
+  const dist::Groups& engine_groups() const {
+    return in_.engines.num_ranks > 1 ? engine_grid_.groups() : dist::groups_of_one();
+  }
+
+  rollout::EngineOptions options() const {
+    return engine_options(config_.rollout, in_.longest_generated);
+  }
+
+  void make_engine(const tensor::Tensor& cache_memory) {
+    if (engine_decoder_ == nullptr) return;
+    engine_ = std::make_unique<rollout::Engine>(
+        *engine_decoder_, engine_weights_, device_, options(), rollout::TokenBytes{},
+        in_.num_sampled_tokens, cache_memory, engine_groups());
+  }
+
+  // What moves between ranks is staged.
+  void make_hand_over() {
+    hand_over_ = std::make_unique<WeightHandOver>(
+        HeldWeights{make_model_layout(in_.spec, &ranks_), store_},
+        HeldWeights{model::make_layout({model::list_parameters(in_.spec)}, engine_grid_.shape()),
+                    *own_store_},
+        grid_.groups().world, device_);
+  }
+
+  MemoryBudget plan_needs() {
+    MemoryBudget budget{.device_bytes = in_.request.gpu.memory_bytes,
+                        .mem_fraction = config_.rollout.mem_fraction_static,
+                        .live = tensor::list_allocations(device_)};
+    budget.used_bytes = in_.request.gpu.driver_bytes;
+    for (const tensor::NamedBytes& named : budget.live) budget.used_bytes += named.bytes;
+    MemoryNeeds needs{
+        .config = config_, .trainer = *trainer_, .longest = in_.lengths.longest_trained};
+    if (engine_decoder_ != nullptr)
+      needs.engine =
+          rollout::plan_engine_memory(*engine_decoder_, engine_weights_, device_, options(),
+                                      in_.num_sampled_tokens, engine_groups());
+    if (!reference_decoders_.empty())
+      needs.plan_scoring = [&](int64_t longest, int64_t num_samples) {
+        const auto plan = [&](const model::ParameterStore& store) {
+          return trainer_->plan_scoring(borrow(reference_decoders_), store, longest, num_samples);
+        };
+        return is_transient_ ? plan({reference_infos_, store_.gradient_memory()})
+                             : plan(*reference_store_);
+      };
+    if (needs.engine) {
+      page_bytes_ = needs.engine->page_bytes;
+      out_.bytes_per_cached_token =
+          static_cast<double>(page_bytes_) / static_cast<double>(config_.rollout.page_size);
+    }
+    return add_needs(std::move(budget), needs);
+  }
+
+  void divide_memory(const MemoryBudget& budget) {
+    out_.limit_bytes = MemoryPlan{.budget = budget}.share_bytes();
+    out_.missing_bytes = missing_bytes(budget);
+    out_.used_bytes = budget.used_bytes + budget.workspace_bytes;
+    out_.training_bytes = budget.used_bytes - out_.engine_bytes + budget.activations.least;
+    if (out_.missing_bytes > 0) {
+      out_.turn = choose_key(budget);
+      out_.kept = 0;
+      return;
+    }
+    const MemoryPlan plan = plan_memory(budget);
+    out_.pool_bytes = plan.pool_bytes;
+    out_.cache_bytes = plan.cache_bytes;
+    if (page_bytes_ > 0)
+      out_.cache_tokens = plan.cache_bytes / page_bytes_ * config_.rollout.page_size;
+    const double range =
+        static_cast<double>(out_.most_activations) - static_cast<double>(out_.least_activations);
+    if (range > 0)
+      out_.kept = std::clamp(static_cast<double>(plan.pool_bytes - out_.least_activations) / range,
+                             0.0, 1.0);
+    if (config_.train.recompute_granularity == "full") out_.kept = 0;
+    pool_ =
+        tensor::Buffer(device_, plan.pool_bytes,
+                       engine_decoder_ != nullptr ? "keys and values, activations" : "activations");
+    make_engine(pool_.view(tensor::DType::kU8, {pool_.size_bytes()}).rows(0, plan.cache_bytes));
+    out_.used_bytes += plan.pool_bytes;
+  }
+
+  // The share of the device, where a little more of it would do; else what is largest, until that
+  // is more than what is missing.
+  std::string choose_key(const MemoryBudget& budget) const {
+    constexpr double kMostFraction = 0.95;
+    const double fraction = budget.mem_fraction + static_cast<double>(out_.missing_bytes) /
+                                                      static_cast<double>(budget.device_bytes);
+    if (fraction <= kMostFraction)
+      return fmt::format("rollout.mem_fraction_static: {:.2f}", std::ceil(100 * fraction) / 100);
+    int64_t state = 0;
+    for (const auto& [name, bytes] : budget.live)
+      if (name == "optimizer state") state = bytes;
+    const int64_t weights = budget.used_bytes - state - out_.engine_bytes;
+    std::vector<std::pair<int64_t, std::string>> takers{
+        {budget.activations.least,
+         "lower train.max_tokens_per_gpu and rollout.rollout_max_response_len, or raise "
+         "parallel.context_parallel_size"},
+        {state,
+         "set optimizer.optimizer_cpu_offload: true, or optimizer.state_dtype: bfloat16, or use "
+         "more ranks (--gpus), which share optimizer state"},
+        {out_.engine_bytes,
+         "raise rollout.rollout_num_gpus_per_engine and ep_size: an engine's ranks share its "
+         "weights"},
+        {weights,
+         "raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
+         "expert_model_parallel_size"}};
+    std::ranges::stable_sort(takers, std::greater{}, [](const auto& t) { return t.first; });
+    std::string keys;
+    int64_t sum = 0;
+    for (const auto& [bytes, advice] : takers) {
+      if (sum > out_.missing_bytes || bytes == 0) break;
+      keys += (keys.empty() ? "" : "; ") + advice;
+      sum += bytes;
+    }
+    return keys;
+  }
+
+  // What a microbatch of the mean lengths sends, and computes.
+  void plan_microbatch() {
+    const int cp = in_.grid.sizes().cp, tp = in_.grid.sizes().tp;
+    const auto samples = mean_samples(in_.lengths, in_.samples_per_microbatch, cp);
+    out_.flops = 3 * stage_flops(in_.spec, out_.chunks, in_.lengths.mean()) *
+                 static_cast<double>(std::ssize(samples)) / (static_cast<double>(tp) * cp);
+    const bool keeps_all = out_.kept > 0.5;
+    grid_.clear_sent_bytes();  // of the largest microbatches
+    trainer_->plan_microbatch(
+        samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
+    const auto microbatches = static_cast<double>(in_.microbatches);
+    const auto add = [&](const char* what, GridAxis axis) {
+      const double bytes = static_cast<double>(grid_.sent_bytes(axis));
+      if (in_.grid.size(axis) > 1) add_link(what, axis, bytes * microbatches);
+    };
+    add("tensor parallel, rows of blocks", GridAxis::kTp);
+    add("context parallel, keys and values", GridAxis::kCp);
+    add("expert parallel, routed rows", GridAxis::kEp);
+    add("pipeline, rows between stages", GridAxis::kPp);
+  }
+
+  double sum_bytes() const {
+    double bytes = 0;
+    std::vector<GridAxis> seen;
+    for (const GridAxis axis : {GridAxis::kDpCp, GridAxis::kTpDpCp, GridAxis::kEdp}) {
+      const bool is_counted = std::ranges::any_of(
+          seen, [&](GridAxis other) { return in_.grid.are_alike(axis, other); });
+      if (!is_counted) bytes += static_cast<double>(grid_.sent_bytes(axis));
+      seen.push_back(axis);
+    }
+    return bytes;
+  }
+
+  // A group within a host sends over NVLink. Of a wider one the network is the bound: a ring sends
+  // all its bytes over the slowest link, and of routed rows the share of ranks on other hosts goes.
+  void add_link(const std::string& what, GridAxis axis, double bytes) {
+    PlannedLink link{.what = what, .num_ranks = in_.grid.size(axis), .bytes = bytes};
+    if (bytes == 0) return;
+    int away = 0;
+    for (const int rank : in_.grid.group(axis, ranks_.rank))
+      away += rank / kHostRanks != ranks_.rank / kHostRanks ? 1 : 0;
+    link.crosses_hosts = away > 0;
+    const GpuKind& gpu = in_.request.gpu;
+    if (!gpu.is_cpu()) {
+      const double share = axis == GridAxis::kEp && link.num_ranks > 1
+                               ? static_cast<double>(away) / (link.num_ranks - 1)
+                               : 1;
+      link.seconds = link.crosses_hosts ? bytes * share / gpu.network_bytes_per_s
+                                        : bytes / gpu.nvlink_bytes_per_s;
+    }
+    out_.links.push_back(std::move(link));
+  }
+
+  const StagePlanInputs& in_;
+  const RunConfig& config_;
+  tensor::Device device_;
+  ModelRanks ranks_;
+  dist::PlanningGrid grid_;
+  model::ParameterStore store_;
+  Decoders decoders_, reference_decoders_;
+  dist::PlanningGrid engine_grid_;
+  std::vector<model::ParameterInfo> reference_infos_;
+  std::unique_ptr<model::ParameterStore> reference_store_, own_store_;
+  std::unique_ptr<model::Decoder> own_decoder_;
+  bool is_transient_ = false;
+  std::unique_ptr<train::Trainer> trainer_;
+  const model::Decoder* engine_decoder_ = nullptr;  // null: no engine
+  model::ModelParameters engine_weights_ = {};
+  int64_t page_bytes_ = 0;
+  tensor::Buffer pool_;
+  std::unique_ptr<rollout::Engine> engine_;
+  std::unique_ptr<WeightHandOver> hand_over_;
+  PlannedStage out_;
+};
+
+}  // namespace
+
+tensor::Device plan_device(const GpuKind& gpu) {
+  return gpu.is_cpu() ? tensor::Device{} : tensor::Device{tensor::DeviceType::kCuda, 0};
+}
+
+PlannedStage plan_stage(const StagePlanInputs& inputs, int stage) {
+  const tensor::PlanningScope scope;
+  return StagePlanner(inputs, stage).plan();
+}
+
+}  // namespace slimexx::rl

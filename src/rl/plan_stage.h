@@ -1,0 +1,27 @@
+// One pipeline stage of a plan, built as its first rank would be.
+#pragma once
+#include "slimexx/model/stages.h"
+#include "slimexx/rl/engine_shape.h"
+#include "slimexx/rl/plan.h"
+
+namespace slimexx::rl {
+
+// What all stages of a plan share.
+struct StagePlanInputs {
+  const PlanRequest& request;
+  const model::ModelSpec& spec;
+  const model::ModelSpec* reference = nullptr;  // null: a run has none
+  const dist::GridShape& grid;
+  EngineShape engines;
+  PlannedLengths lengths;
+  int64_t longest_generated = 0;
+  int64_t num_sampled_tokens = 0;      // of the tokenizer
+  int64_t samples_per_microbatch = 0;  // of the mean length
+  int64_t microbatches = 0;            // of a rank in an optimizer step
+};
+
+tensor::Device plan_device(const GpuKind& gpu);
+// Takes no memory but the host's for lists: tensor::PlanningScope.
+PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,239 @@
+// A plan on a screen or two.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "run_summary.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/model/describe.h"
+#include "slimexx/observe/console.h"
+#include "slimexx/rl/plan.h"
+
+namespace slimexx::rl {
+namespace {
+
+using dist::GridAxis;
+
+std::string bytes_text(double bytes) { return bytes == 0 ? "-" : format_bytes(bytes); }
+std::string bytes_text(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+std::string seconds_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : format_duration(seconds);
+}
+
+std::string layers_of(const PlannedStage& stage) {
+  std::string text;
+  for (const model::StageRange& chunk : stage.chunks) {
+    if (!text.empty()) text += ", ";
+    if (chunk.has_embedding) text += "embedding, ";
+    text += fmt::format("{} to {}", chunk.first_layer, chunk.end_layer - 1);
+    if (chunk.has_head) text += ", head";
+  }
+  return text;
+}
+
+// The ranks of the first stage, a row of coordinates for every axis that has more than one, until
+// every axis of the stage has shown all it does, or a screen's width is full.
+std::string draw_grid(const RunPlan& plan) {
+  const dist::GridShape& grid = plan.grid;
+  const dist::GridSizes& s = grid.sizes();
+  std::string text = fmt::format(
+      "grid       {} ranks = tp {} x cp {} x dp {} x pp {}; experts etp {} x ep {} x edp {} x pp "
+      "{}\n",
+      grid.world_size(), s.tp, s.cp, grid.size(GridAxis::kDp), s.pp, s.etp, s.ep,
+      grid.size(GridAxis::kEdp), s.pp);
+  if (grid.world_size() == 1) return text;
+  constexpr int kMostColumns = 16;
+  const int in_stage = grid.world_size() / s.pp, shown = std::min(in_stage, kMostColumns);
+  const auto row = [&](const char* name, auto value_of) {
+    text += fmt::format("           {:<5}", name);
+    for (int rank = 0; rank < shown; ++rank) text += fmt::format("{:>4}", value_of(rank));
+    text += shown < in_stage ? " ..\n" : "\n";
+  };
+  row("rank", [](int rank) { return rank; });
+  const std::pair<const char*, GridAxis> axes[] = {{"tp", GridAxis::kTp},
+                                                   {"cp", GridAxis::kCp},
+                                                   {"dp", GridAxis::kDp},
+                                                   {"ep", GridAxis::kEp},
+                                                   {"edp", GridAxis::kEdp}};
+  for (const auto& [name, axis] : axes)
+    if (grid.size(axis) > 1)
+      row(name, [&, axis = axis](int rank) { return grid.coordinate(axis, rank); });
+  if (s.pp > 1)
+    text += fmt::format("           the other stages are laid out alike, {} ranks further each\n",
+                        in_stage);
+  return text;
+}
+
+std::string stages_table(const RunPlan& plan) {
+  int64_t experts = 0;
+  for (const model::LayerSpec& layer : plan.spec.layers)
+    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
+      experts = moe->router.num_experts;
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlannedStage& stage = plan.stages[i];
+    rows.push_back(
+        {fmt::format("{}", i),
+         fmt::format("{} to {}", stage.first_rank, stage.first_rank + stage.num_ranks - 1),
+         layers_of(stage),
+         experts > 0 ? fmt::format("{} of {}", experts / plan.grid.sizes().ep, experts) : "-",
+         format_count(static_cast<double>(stage.num_parameters))});
+  }
+  return observe::format_table({{.header = "stage"},
+                                {.header = "ranks"},
+                                {.header = "layers"},
+                                {.header = "experts a rank"},
+                                {.header = "parameters a rank", .right_align = true}},
+                               rows);
+}
+
+// Stages side by side, one column for neighbours that take the same.
+std::string memory_table(const RunPlan& plan) {
+  std::vector<const PlannedStage*> columns;
+  std::vector<observe::TableColumn> headers{{.header = "memory of a rank"}};
+  for (size_t i = 0; i < plan.stages.size();) {
+    size_t end = i + 1;
+    while (end < plan.stages.size() && plan.stages[end].used_bytes == plan.stages[i].used_bytes &&
+           plan.stages[end].most_activations == plan.stages[i].most_activations)
+      ++end;
+    columns.push_back(&plan.stages[i]);
+    headers.push_back({.header = end == i + 1 ? fmt::format("stage {}", i)
+                                              : fmt::format("stages {} to {}", i, end - 1),
+                       .right_align = true});
+    i = end;
+  }
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const std::string& name, auto value_of) {
+    std::vector<std::string> row{name};
+    bool is_there = false;
+    for (const PlannedStage* stage : columns) {
+      row.push_back(value_of(*stage));
+      is_there = is_there || row.back() != "-";
+    }
+    if (is_there) rows.push_back(std::move(row));
+  };
+  std::vector<std::string> names;  // in the order of the stage that has most
+  for (const PlannedStage* stage : columns)
+    for (const auto& named : stage->memory)
+      if (std::ranges::find(names, named.what_for) == names.end()) names.push_back(named.what_for);
+  for (const std::string& name : names) {
+    add(name, [&](const PlannedStage& stage) {
+      const auto found = std::ranges::find(stage.memory, name, &tensor::NamedBytes::what_for);
+      return found == stage.memory.end() ? "-" : bytes_text(found->bytes);
+    });
+    if (name == "weights")
+      add("  of that the engine's own", [](const auto& s) { return bytes_text(s.engine_bytes); });
+  }
+  if (!plan.gpu.is_cpu())
+    add("driver and libraries", [&](const auto&) { return bytes_text(plan.gpu.driver_bytes); });
+  if (!plan.gpu.is_cpu()) {
+    add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
+    add("  training alone, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
+    add("may be taken", [](const auto& s) { return bytes_text(s.limit_bytes); });
+  }
+  add("keys and values, at most", [](const auto& s) { return bytes_text(s.cache_bytes); });
+  add("  tokens", [](const auto& s) {
+    return s.cache_tokens == 0 ? "-" : format_count(static_cast<double>(s.cache_tokens));
+  });
+  add("activations, at least", [](const auto& s) { return bytes_text(s.least_activations); });
+  add("activations, everything kept", [](const auto& s) { return bytes_text(s.most_activations); });
+  add("logits at once, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
+  add("host: optimizer state", [](const auto& s) { return bytes_text(s.host_bytes); });
+  add("host: a checkpoint's copy", [](const auto& s) { return bytes_text(s.snapshot_bytes); });
+  return observe::format_table(headers, rows);
+}
+
+std::string links_table(const RunPlan& plan) {
+  std::vector<std::string> names;
+  for (const PlannedStage& stage : plan.stages)
+    for (const PlannedLink& link : stage.links)
+      if (std::ranges::find(names, link.what) == names.end()) names.push_back(link.what);
+  std::vector<std::vector<std::string>> rows;
+  for (const std::string& name : names) {
+    const PlannedLink* most = nullptr;
+    for (const PlannedStage& stage : plan.stages)
+      for (const PlannedLink& link : stage.links)
+        if (link.what == name && (most == nullptr || link.bytes > most->bytes)) most = &link;
+    rows.push_back({name, fmt::format("{}", most->num_ranks),
+                    most->crosses_hosts ? "between hosts" : "within a host",
+                    bytes_text(most->bytes),
+                    plan.gpu.is_cpu() ? "-" : seconds_text(most->seconds)});
+  }
+  if (plan.handed_over_bytes > 0)
+    rows.push_back({"hand-over, a rollout, at most", fmt::format("{}", plan.grid.world_size()),
+                    plan.grid.world_size() > 8 ? "between hosts" : "within a host",
+                    bytes_text(plan.handed_over_bytes), "-"});
+  if (rows.empty()) return "";
+  return observe::format_table({{.header = "sent by a rank in an optimizer step"},
+                                {.header = "ranks", .right_align = true},
+                                {.header = "over"},
+                                {.header = "bytes", .right_align = true},
+                                {.header = "time", .right_align = true}},
+                               rows);
+}
+
+std::string phases_table(const RunPlan& plan) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PlannedPhase& phase : plan.phases)
+    rows.push_back({phase.name, seconds_text(phase.seconds), phase.how});
+  if (rows.empty()) return "";
+  rows.push_back({"together", seconds_text(plan.seconds()), ""});
+  return observe::format_table({{.header = "time of a rollout (estimate)"},
+                                {.header = "", .right_align = true},
+                                {.header = "how", .max_width = 140}},
+                               rows);
+}
+
+std::string verdict(const RunPlan& plan) {
+  if (plan.gpu.is_cpu()) return "OK         the CPU's memory is not limited here\n";
+  const auto worst = std::ranges::max_element(plan.stages, {}, &PlannedStage::missing_bytes);
+  if (worst->missing_bytes == 0) return "OK         it fits\n";
+  std::string text = fmt::format("NO         stage {} does not fit by {}\n",
+                                 worst - plan.stages.begin(), bytes_text(worst->missing_bytes));
+  for (size_t begin = 0; begin < worst->turn.size();) {
+    const size_t end = std::min(worst->turn.find("; ", begin), worst->turn.size());
+    text += fmt::format("{}{}\n", begin == 0 ? "           turn: " : "                 ",
+                        worst->turn.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string format_plan(const RunPlan& plan, const RunConfig& config) {
+  const PlannedLengths& l = plan.lengths;
+  std::string text = fmt::format(
+      "model      {} ({}), {} parameters, {} layers{}\n", config.model.hf_checkpoint,
+      plan.spec.architecture, format_count(static_cast<double>(plan.total_parameters)),
+      plan.spec.num_layers(),
+      plan.spec.mtp.empty() ? ""
+                            : fmt::format(" + {} multi-token prediction", plan.spec.mtp.size()));
+  text += fmt::format("on         {} x {}{}\n", plan.grid.world_size(), plan.gpu.title,
+                      plan.gpu.is_measured || plan.gpu.is_cpu()
+                          ? ""
+                          : "; memory and rates are estimates, scaled from an H200");
+  text += draw_grid(plan);
+  text += fmt::format("engines    {} of {} rank{}: {} attention group{} of TP {}, EP {}\n",
+                      plan.engines.num_engines, plan.engines.num_ranks,
+                      plan.engines.num_ranks == 1 ? "" : "s", plan.engines.num_attention_groups(),
+                      plan.engines.num_attention_groups() == 1 ? "" : "s", plan.engines.sizes.tp,
+                      plan.engines.sizes.ep);
+  text += fmt::format("batch      {}\n", describe_batch(config));
+  text += fmt::format(
+      "           at {} + {} tokens (mean prompt and response): {} samples in a microbatch, {} "
+      "microbatches a replica\n",
+      l.mean_prompt, l.mean_response, plan.samples_per_microbatch, plan.microbatches);
+  text += fmt::format("           longest sequence: {} trained, {} known to the model's tables\n\n",
+                      l.longest_trained, l.max_positions);
+  text += stages_table(plan) + "\n" + memory_table(plan) + "\n";
+  for (const std::string& table : {links_table(plan), phases_table(plan)})
+    if (!table.empty()) text += table + "\n";
+  for (const std::string& note : plan.notes) text += fmt::format("note       {}\n", note);
+  text += verdict(plan);
+  return text;
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,191 @@
+// Times are operations over rates and bytes over rates, the rates as docs/performance.md has them
+// for an H200. Products of tensor-parallel shards are smaller than those measured, and what may
+// overlap counts in full but for gradients: an estimate, checked against whole steps of one to four
+// GPUs.
+#include "plan_time.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "training_run.h"
+
+namespace slimexx::rl {
+namespace {
+
+// Of a model family's layers on an H200.
+struct FamilyRates {
+  const char* name;
+  double train;          // model operations a second, 3 x forward, every layer keeps everything
+  double prefill;        // operations of the forward a second
+  double share_of_copy;  // bytes of weights and keys a decode step reads, over copy bandwidth
+};
+constexpr FamilyRates kDense{"dense layers", 556e12, 700e12, 0.83};
+constexpr FamilyRates kExperts{"experts over grouped-query attention", 472e12, 480e12, 0.88};
+constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12, 0.80};
+// Layers that keep their inputs alone: 492 of 556 TFLOP/s (Qwen3-4B). Of experts not measured.
+constexpr double kFullRecompute = 492.0 / 556;
+// Of a gradient exchange this much stays behind backward (four H200s).
+constexpr double kExposedGradients = 0.3;
+// AdamW of an element: gradient and weight, master and moments read and written.
+constexpr double kUpdateBytes = 30;
+// Of a host of 8 H200s: 128 threads, triad. It bounds an update more than what crosses to a GPU.
+constexpr double kHostBytesPerSecond = 201e9;
+constexpr int kRanksOfHost = 8;
+
+FamilyRates rates_of(const model::ModelSpec& spec) {
+  bool has_experts = false, is_latent = false;
+  for (const model::LayerSpec& layer : spec.layers) {
+    has_experts |= std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
+    is_latent |= std::holds_alternative<model::MlaSpec>(layer.attention);
+  }
+  return is_latent ? kLatent : has_experts ? kExperts : kDense;
+}
+
+double count(int64_t n) { return static_cast<double>(n); }
+
+// Of E experts those that at least one of `batch` tokens meets, by a router that spreads evenly:
+// 1 - (1 - k/E)^batch.
+double share_of_experts(const model::ModelSpec& spec, double batch) {
+  for (const model::LayerSpec& layer : spec.layers)
+    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
+      return 1 - std::pow(1 - count(moe->router.top_k) / count(moe->router.num_experts), batch);
+  return 0;
+}
+
+// Seconds, or as much of one as there is.
+std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", 1e3 * seconds); }
+
+class PhasePlanner {
+ public:
+  PhasePlanner(const PlanRequest& request, RunPlan& plan)
+      : config_(request.config), plan_(plan), gpu_(plan.gpu), rates_(rates_of(plan.spec)) {}
+
+  void make() {
+    if (wants_engine(config_)) {
+      generate();
+      hand_over();
+    }
+    train();
+    exchange();
+    update();
+  }
+
+ private:
+  void add(const std::string& name, double seconds, const std::string& how) {
+    plan_.phases.push_back({name, seconds, how});
+  }
+
+  // Every attention group generates its share; as many sequences at once as there is room for.
+  void generate() {
+    const PlannedLengths& l = plan_.lengths;
+    const EngineShape& engines = plan_.engines;
+    const int64_t samples = plan_.samples_per_step * plan_.num_steps;
+    const int64_t groups = int64_t{engines.num_engines} * engines.num_attention_groups();
+    const int64_t own = (samples + groups - 1) / groups;
+    const PlannedStage& stage =
+        *std::ranges::min_element(plan_.stages, {}, [](const auto& s) { return s.cache_tokens; });
+    int64_t running =
+        std::min(own, engine_options(config_.rollout, l.max_positions).max_running_requests);
+    if (stage.cache_tokens > 0)
+      running = std::clamp<int64_t>(stage.cache_tokens / l.mean(), 1, running);
+    // Of a group's keys and values each of its ranks has its heads.
+    const double keys = count(running) * (count(l.mean_prompt) + count(l.mean_response) / 2);
+    const double routed =
+        count(running) * (engines.sizes.ep > 1 ? engines.num_attention_groups() : 1);
+    const double bytes = stage.decode_dense_bytes +
+                         stage.decode_expert_bytes * share_of_experts(plan_.spec, routed) +
+                         keys * stage.bytes_per_cached_token;
+    const double steps = count(own) * count(l.mean_response) / count(running);
+    const double step = bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy);
+    // A group of samples shares its prompt, which is computed once.
+    const int64_t prompts = std::max<int64_t>(own / config_.rollout.n_samples_per_prompt, 1);
+    const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
+                           (engines.sizes.tp * rates_.prefill * gpu_.compute);
+    add("generation", prefill + steps * step,
+        fmt::format("{} samples a group, {} at a time; {:.0f} steps of {}: {:.1f} GB at {:.0f} % "
+                    "of copy{}",
+                    own, running, steps, milliseconds(step), bytes / 1e9,
+                    100 * rates_.share_of_copy,
+                    engines.num_ranks > 1 ? "; exchanges of its ranks not counted" : ""));
+  }
+
+  void hand_over() {
+    const bool crosses = plan_.grid.world_size() > 8;
+    const double rate = crosses ? gpu_.network_bytes_per_s : gpu_.nvlink_bytes_per_s;
+    add("hand-over", count(plan_.handed_over_bytes) / rate,
+        plan_.handed_over_bytes == 0
+            ? "the engine reads the trainer's weights in place"
+            : "all weights of a rank's engine, from the ranks that train them");
+  }
+
+  // The slowest stage's microbatches, and a pipeline that fills and empties: (m + p - 1) of them.
+  void train() {
+    double slowest = 0, sent = 0, used_rate = 0;
+    for (const PlannedStage& stage : plan_.stages) {
+      const double rate =
+          rates_.train * gpu_.compute * (kFullRecompute + (1 - kFullRecompute) * stage.kept);
+      double links = 0;
+      for (const PlannedLink& link : stage.links)
+        if (is_of_microbatch(link)) links += link.seconds;
+      const double seconds = stage.flops / rate + links / count(plan_.microbatches);
+      if (seconds <= slowest) continue;
+      slowest = seconds;
+      used_rate = rate;
+      sent = links / count(plan_.microbatches) / seconds;
+    }
+    const int64_t p = plan_.grid.sizes().pp;
+    const double slots = count(plan_.microbatches + p - 1);
+    add("training", count(plan_.num_steps) * slots * slowest,
+        fmt::format("{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s of {}, {:.0f} % of it "
+                    "exchange{}",
+                    plan_.num_steps, plan_.microbatches,
+                    p > 1 ? fmt::format(" (+{} that the pipeline waits)", p - 1) : "", slowest,
+                    used_rate / 1e12, rates_.name, 100 * sent,
+                    used_rate < 0.99 * rates_.train * gpu_.compute ? "; layers recompute" : ""));
+  }
+
+  static bool is_of_microbatch(const PlannedLink& link) {
+    return !link.what.starts_with("gradients") && !link.what.starts_with("weights");
+  }
+
+  void exchange() {
+    double most = 0;
+    for (const PlannedStage& stage : plan_.stages) {
+      double seconds = 0;
+      for (const PlannedLink& link : stage.links) {
+        if (link.what.starts_with("gradients")) seconds += kExposedGradients * link.seconds;
+        if (link.what.starts_with("weights")) seconds += link.seconds;
+      }
+      most = std::max(most, seconds);
+    }
+    if (most > 0)
+      add("gradients and weights", count(plan_.num_steps) * most,
+          fmt::format("{:.0f} % of the reduce-scatter, which backward hides else, and the "
+                      "all-gather",
+                      100 * kExposedGradients));
+  }
+
+  void update() {
+    double most = 0;
+    for (const PlannedStage& stage : plan_.stages)
+      most = std::max(most, count(stage.owned_elements));
+    const bool is_on_host = plan_.stages[0].host_bytes > 0;
+    const double rate = is_on_host ? kHostBytesPerSecond / kRanksOfHost : 0.9 * gpu_.copy_bytes_per_s;
+    add("update", count(plan_.num_steps) * most * kUpdateBytes / rate,
+        is_on_host ? "AdamW in host memory, whose bandwidth 8 ranks share"
+                   : "AdamW at 90 % of copy");
+  }
+
+  const RunConfig& config_;
+  RunPlan& plan_;
+  const GpuKind& gpu_;
+  FamilyRates rates_;
+};
+
+}  // namespace
+
+void plan_phases(const PlanRequest& request, RunPlan& plan) { PhasePlanner(request, plan).make(); }
+
+}  // namespace slimexx::rl

@@ -1,0 +1,123 @@
+// `slimexx plan`: the recipes, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "run_binary.h"
+#include "test_paths.h"
+
+namespace slimexx::cli {
+namespace {
+
+// A recipe with the config.json of its model in the tree.
+Finished plan(const std::string& recipe, const std::string& model,
+              const std::vector<std::string>& more = {}) {
+  const std::string configs = test_data_path("../configs/"), folder = configs + "models/" + model;
+  std::vector<std::string> words = {"plan", "--config", configs + recipe + ".yaml"};
+  words.insert(words.end(), more.begin(), more.end());
+  words.insert(words.end(), {"--set", "model.hf_checkpoint=" + folder, "model.ref_load=" + folder});
+  return run_slimexx(words);
+}
+
+double bytes_of(const Json& stage, const char* name) {
+  return stage.at("memory").at(name).get<double>();
+}
+
+TEST(Plan, ARecipeOfOneHostFits) {
+  const Finished f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "4"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  for (const char* part :
+       {"9.40 B parameters", "4 ranks = tp 1 x cp 1 x dp 4 x pp 1", "optimizer state",
+        "gradients, reduce-scatter", "generation", "(estimate)", "OK         it fits"})
+    EXPECT_NE(f.out.find(part), std::string::npos) << part << "\n" << f.out;
+}
+
+// Counted by hand from the model's sizes: 9,400,279,040 parameters, bf16 weights, f32 gradients,
+// and of 12 bytes of optimizer state a quarter on each of four ranks.
+TEST(Plan, MemoryIsThatOfTheParameters) {
+  const Finished f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  const Json json = Json::parse(f.out);
+  const double n = json.at("parameters").get<double>();
+  EXPECT_EQ(n, 9400279040);
+  const Json& stage = json.at("stages").at(0);
+  EXPECT_NEAR(bytes_of(stage, "weights"), 2 * n, 1e-5 * n);
+  EXPECT_NEAR(bytes_of(stage, "gradients"), 4 * n, 1e-5 * n);
+  EXPECT_NEAR(bytes_of(stage, "optimizer state"), 3 * n, 1e-5 * n);
+}
+
+TEST(Plan, RecipesOfManyHosts) {
+  struct Case {
+    const char *recipe, *model;
+    double ranks, stages;
+    bool fits;
+  };
+  for (const Case& c : {Case{"glm4.5-355b", "GLM-4.5", 64, 4, false},
+                        {"glm4.7-355b", "GLM-4.7", 64, 4, false},
+                        {"glm4.7-flash-30b", "GLM-4.7-Flash", 16, 2, true},
+                        {"glm5.2-744b", "GLM-5.2", 256, 8, false}}) {
+    const Finished f = plan(c.recipe, c.model, {"--json"});
+    ASSERT_EQ(f.status, c.fits ? 0 : 2) << c.recipe << " " << f.text();
+    EXPECT_LT(f.seconds, 60) << c.recipe;
+    const Json json = Json::parse(f.out);
+    EXPECT_EQ(json.at("ranks"), c.ranks) << c.recipe;
+    EXPECT_EQ(json.at("stages").size(), c.stages) << c.recipe;
+    EXPECT_EQ(json.at("fits"), c.fits) << c.recipe;
+    if (c.fits) continue;
+    EXPECT_NE(f.err.find("the run does not fit"), std::string::npos) << f.err;
+    EXPECT_FALSE(json.at("stages").at(0).at("turn").get<std::string>().empty()) << c.recipe;
+  }
+}
+
+// Counted by hand. 256 microbatches of one sequence of 256 + 16384 tokens, of which a rank of
+// TP 8 x CP 2 has 1040 rows of 5120 bf16 elements. A stage between others sends them forward and
+// their gradients backward. Each of its 23 layers of experts sends every row to 8 experts, of which
+// 15 / 16 are elsewhere: there and back in forward, which backward leaves out, then rows and their
+// gradients there and gradients back; of 2-byte elements beside some 4-byte numbers a choice.
+TEST(Plan, BytesAreThoseOfTheRows) {
+  const Finished f = plan("glm4.5-355b", "GLM-4.5", {"--json"});
+  const Json json = Json::parse(f.out);
+  EXPECT_EQ(json.at("microbatches"), 256);
+  const auto bytes_over = [&](const std::string& what) {
+    for (const Json& link : json.at("stages").at(1).at("links"))
+      if (link.at("what") == what) return link.at("bytes").get<double>();
+    return 0.0;
+  };
+  const double rows = 1040.0 * 5120 * 2 * 256;
+  EXPECT_EQ(bytes_over("pipeline, rows between stages"), 2 * rows);
+  const double routed = 23 * 5 * 8 * rows * 15 / 16;
+  EXPECT_NEAR(bytes_over("expert parallel, routed rows") / routed, 1, 0.01);
+}
+
+// Twice the ranks: half the optimizer state, and half the microbatches of a rank.
+TEST(Plan, MoreRanksTakeLess) {
+  const Json four = Json::parse(plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"}).out);
+  const Json eight =
+      Json::parse(plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "8", "--json"}).out);
+  const auto state = [](const Json& json) {
+    return bytes_of(json.at("stages").at(0), "optimizer state");
+  };
+  EXPECT_NEAR(state(four), 2 * state(eight), 1e6);
+  EXPECT_EQ(four.at("microbatches").get<int>(), 2 * eight.at("microbatches").get<int>());
+}
+
+TEST(Plan, Refusals) {
+  Finished f = plan("glm4.5-355b", "GLM-4.5", {"--gpus", "48"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.err.find("is 64, and the ranks that run are 48"), std::string::npos) << f.err;
+  f = plan("glm4.7-flash-30b", "GLM-4.7-Flash", {"--gpus", "8"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.err.find("8 ranks do not divide by etp 1 x ep 8 x pp 2 = 16"), std::string::npos)
+      << f.err;
+  f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpu", "b200"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.err.find("\"b200\" is no GPU that plan knows"), std::string::npos) << f.err;
+  f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "1", "--gpu", "h100"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.out.find("NO         stage 0 does not fit by"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("optimizer_cpu_offload: true"), std::string::npos) << f.out;
+  EXPECT_NE(f.err.find("GiB are missing on a rank"), std::string::npos) << f.err;
+}
+
+}  // namespace
+}  // namespace slimexx::cli

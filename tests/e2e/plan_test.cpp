@@ -1,0 +1,96 @@
+// `slimexx plan` against what runs say of themselves when they are built.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "e2e/small_run.h"
+#include "slimexx/base/strings.h"
+
+namespace slimexx::e2e {
+namespace {
+
+std::vector<std::string> plan_arguments(const std::vector<std::string>& train, int num_ranks) {
+  std::vector<std::string> words = train;
+  words[0] = "plan";
+  words.insert(words.begin() + 1, {"--gpu", "cpu", "--gpus", std::to_string(num_ranks), "--json"});
+  return words;
+}
+
+// The lines of a dry run's table of memory, up to the line that tells the run's folder.
+std::string memory_lines(const std::string& text) {
+  const size_t begin = text.find("  memory    of"), end = text.find("  run       ", begin);
+  if (begin == std::string::npos || end == std::string::npos) return "no table in\n" + text;
+  return text.substr(text.find('\n', begin) + 1, end - text.find('\n', begin) - 1);
+}
+
+std::string line(double bytes, const std::string& what) {
+  std::string text = format_bytes(bytes);
+  text.insert(0, 14 - text.size(), ' ');
+  return text + "  " + what + "\n";
+}
+
+// The same lines of a plan of `num_ranks` ranks that are threads of one process, or of one rank.
+std::string planned_lines(const Json& plan) {
+  const Json& stage = plan.at("stages").at(0);
+  std::string text;
+  for (const auto& [name, bytes] : stage.at("memory").items())
+    text += line(bytes.get<double>(), name);
+  text += line(stage.at("activations_most").get<double>(),
+               "activations of the largest microbatch, at most");
+  if (const double bytes = stage.at("host_optimizer_state").get<double>(); bytes > 0)
+    text += line(bytes, "host memory: optimizer state");
+  return text + line(stage.at("checkpoint_copy").get<double>(),
+                     "host memory while a checkpoint is written: weights and moments in f32");
+}
+
+struct PlanCase {
+  const char* name;
+  const char* model;
+  int num_ranks;
+  std::vector<std::string> settings;
+};
+
+void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
+
+class PlanOfARun : public testing::TestWithParam<PlanCase> {};
+
+// The run counts every allocation that it made; the plan makes none.
+TEST_P(PlanOfARun, HasTheTableThatItPrints) {
+  const PlanCase& c = GetParam();
+  if (c.num_ranks > 1 && !why_no_ranks().empty()) GTEST_SKIP() << why_no_ranks();
+  const Folder folder;
+  make_checkpoint(folder, c.model);
+  make_prompts(folder);
+  std::vector<std::string> arguments = train_arguments(folder, folder / "run", c.settings);
+  const Finished planned = run_slimexx(0, plan_arguments(arguments, c.num_ranks));
+  ASSERT_EQ(planned.status, 0) << planned.text();
+  arguments.push_back("--dry-run");
+  const Finished run = run_slimexx(c.num_ranks > 1 ? c.num_ranks : 0, arguments);
+  ASSERT_EQ(run.status, 0) << run.text();
+  EXPECT_EQ(planned_lines(Json::parse(planned.out)), memory_lines(run.out + run.err));
+}
+
+const PlanCase kCases[] = {
+    {"dense", "models/qwen3_tied_mqa", 1, {}},
+    {"sandwich_norms", "models/glm4_no_bias", 1, {}},
+    {"moments_in_bf16", "models/llama", 1, {"optimizer.state_dtype=bfloat16"}},
+    {"optimizer_on_host", "models/llama", 1, {"optimizer.optimizer_cpu_offload=true"}},
+    {"experts", "oracle/glm4_moe", 1, {}},
+    {"sparse_attention", "oracle/glm_moe_dsa", 1, {}},
+    {"data_parallel", "models/qwen2_untied", 2, {}},
+    {"tensor_parallel", "models/llama", 2, {"parallel.tensor_model_parallel_size=2"}},
+    {"context_parallel", "models/llama", 2, {"parallel.context_parallel_size=2"}},
+    {"expert_parallel", "oracle/qwen3_moe", 2, {"parallel.expert_model_parallel_size=2"}},
+    {"engine_of_experts",
+     "oracle/qwen3_moe",
+     2,
+     {"rollout.rollout_num_gpus_per_engine=2", "rollout.dp_size=2",
+      "rollout.enable_dp_attention=true", "rollout.ep_size=2"}},
+    {"engine_of_shards", "models/llama", 2, {"rollout.rollout_num_gpus_per_engine=2"}},
+    {"tied_pipeline", "models/qwen3_tied_mqa", 2, {"parallel.pipeline_model_parallel_size=2"}}};
+INSTANTIATE_TEST_SUITE_P(Runs, PlanOfARun, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace slimexx::e2e

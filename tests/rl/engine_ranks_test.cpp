@@ -1,0 +1,159 @@
+// Generation over engines of several ranks: one queue, the samples of one rank, and an end for all
+// ranks alike when one stops or fails.
+#include <array>
+#include <atomic>
+#include <string>
+
+#include "rl/tiny_rollout.h"
+#include "rollout/sharded_model.h"
+#include "slimexx/base/error.h"
+#include "slimexx/dist/thread_ranks.h"
+
+namespace slimexx::rl {
+namespace {
+
+struct EngineGrid {
+  const char* name;
+  int world_size;
+  dist::GridSizes sizes;
+};
+// Attention of TP 2 in all of them.
+constexpr EngineGrid kGrids[] = {{"one engine", 2, {.tp = 2, .ep = 2}},
+                                 {"two engines", 4, {.tp = 2, .ep = 2}},
+                                 {"two attention groups", 4, {.tp = 2, .ep = 4}},
+                                 {"two engines of two groups", 8, {.tp = 2, .ep = 4}}};
+
+model::ModelSpec moe_spec() {
+  return model::random_spec("glm4_moe",
+                            {.vocab_size = 96,
+                             .hidden_size = 32,
+                             .intermediate_size = 40,
+                             .head_dim = 8,
+                             .max_positions = 128},
+                            0.25);
+}
+
+GenerationRequest request_for(std::span<const PromptGroup> groups) {
+  return {.groups = groups,
+          .n_samples_per_prompt = 4,
+          .sampling = {.max_new_tokens = 20, .stop_token_ids = {2, 7}, .stop = {}},
+          .seed = 77,
+          .rollout = 3,
+          .weight_version = 5,
+          .label = {}};
+}
+
+std::string content(std::vector<Sample> samples) {
+  for (auto& s : samples) s.cached_tokens = 0;
+  return pack_samples(samples);
+}
+
+// One rank's engine of a grid.
+struct RankEngine {
+  rollout::ShardedModel model;
+  rollout::Engine engine;
+  RankEngine(dist::Collective& world, const dist::GridSizes& sizes)
+      : model(world, moe_spec(), sizes),
+        engine(model.decoder, model.weights, {},
+               TinyRollout::with_bounds({.max_running_requests = 4}), nullptr, 0, {},
+               model.grid.groups()) {}
+};
+
+TEST(EnginesOfRanks, MakeTheSamplesOfOneRank) {
+  const auto prompts = make_prompts(7);
+  const auto groups = groups_of(prompts);
+  std::string expected;
+  dist::run_thread_ranks(1, [&](dist::Collective& world) {
+    const model::RandomModel one(moe_spec(), {}, false, 2);
+    rollout::Engine engine(one.decoder, one.weights, {}, TinyRollout::with_bounds({}), nullptr, 0);
+    SeedGrader grader;
+    expected = content(Generator(engine, nullptr, world).generate(request_for(groups), grader));
+  });
+  for (const EngineGrid& grid : kGrids) {
+    std::vector<std::string> found(static_cast<size_t>(grid.world_size));
+    dist::run_thread_ranks(grid.world_size, [&](dist::Collective& world) {
+      RankEngine own(world, grid.sizes);
+      Generator generator(own.engine, nullptr, world);
+      SeedGrader grader;
+      for (int round = 0; round < 2; ++round)
+        found[static_cast<size_t>(world.rank())] =
+            content(generator.generate(request_for(groups), grader));
+    });
+    for (size_t rank = 0; rank < found.size(); ++rank)
+      EXPECT_TRUE(found[rank] == expected) << grid.name << ", rank " << rank;
+  }
+}
+
+TEST(EnginesOfRanks, StopTogether) {
+  const auto prompts = make_prompts(7);
+  const auto groups = groups_of(prompts);
+  for (const EngineGrid& grid : kGrids) {
+    SCOPED_TRACE(grid.name);
+    std::atomic<int> num_stopped = 0;
+    dist::run_thread_ranks(grid.world_size, [&](dist::Collective& world) {
+      RankEngine own(world, grid.sizes);
+      Generator generator(own.engine, nullptr, world);
+      SeedGrader grader;
+      GenerationRequest request = request_for(groups);
+      request.should_stop = [&] { return world.rank() + 1 == world.size(); };
+      try {
+        generator.generate(request, grader);
+        ADD_FAILURE() << "rank " << world.rank() << " goes on";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInterrupted) << error.what();
+        ++num_stopped;
+      }
+      EXPECT_FALSE(own.engine.has_work());
+    });
+    EXPECT_EQ(num_stopped, grid.world_size);
+  }
+}
+
+TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
+  const auto prompts = make_prompts(8);
+  std::vector<rollout::GroupRequest> groups;
+  for (const auto& prompt : prompts) groups.push_back({prompt.tokens, std::ssize(groups)});
+  const rollout::GenerationJob job{
+      .groups = groups,
+      .n_samples_per_prompt = 1,
+      .sampling = {.max_new_tokens = 20, .stop_token_ids = {}, .stop = {}}};
+  std::array<int, 4> counts{};
+  dist::run_thread_ranks(4, [&](dist::Collective& world) {
+    RankEngine own(world, {.ep = 4});
+    generate_on_ranks(own.engine, job, world, {}, [&](const rollout::Completion&) {
+      ++counts[static_cast<size_t>(world.rank())];
+    });
+  });
+  for (const int count : counts) EXPECT_EQ(count, 2);
+}
+
+// On the first rank of the last attention group, which alone takes its completions.
+TEST(EnginesOfRanks, FailTogether) {
+  const auto prompts = make_prompts(7);
+  std::vector<rollout::GroupRequest> groups;
+  for (const auto& prompt : prompts) groups.push_back({prompt.tokens, std::ssize(groups)});
+  const rollout::GenerationJob job{
+      .groups = groups,
+      .n_samples_per_prompt = 2,
+      .sampling = {.max_new_tokens = 20, .stop_token_ids = {}, .stop = {}}};
+  for (const EngineGrid& grid : kGrids) {
+    SCOPED_TRACE(grid.name);
+    dist::run_thread_ranks(grid.world_size, [&](dist::Collective& world) {
+      RankEngine own(world, grid.sizes);
+      const int failing = world.size() - 2;
+      try {
+        generate_on_ranks(own.engine, job, world, {}, [&](rollout::Completion) {
+          EXPECT_EQ(world.rank() % 2, 0) << "a completion of two ranks is taken twice";
+          if (world.rank() == failing) throw Error(ErrorCode::kRun, "no room for a sample");
+        });
+        ADD_FAILURE() << "rank " << world.rank() << " goes on";
+      } catch (const Error& error) {
+        EXPECT_NE(error.message().find("no room for a sample"), std::string::npos) << error.what();
+      }
+      world.barrier();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::rl

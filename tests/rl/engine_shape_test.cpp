@@ -1,0 +1,206 @@
+#include "slimexx/rl/engine_shape.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/random_model.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::rl {
+namespace {
+
+RolloutOptions engines(int64_t ranks, int64_t dp, int64_t ep) {
+  RolloutOptions options;
+  options.rollout_num_gpus_per_engine = ranks;
+  options.dp_size = dp;
+  options.enable_dp_attention = dp > 1;
+  options.ep_size = ep;
+  return options;
+}
+
+// Eight experts where the family has some, 2 KV heads where it has grouped ones.
+model::ModelSpec spec_of(const std::string& family, int64_t num_heads = 16) {
+  return model::random_spec(family,
+                            {.vocab_size = 320,
+                             .hidden_size = 64,
+                             .intermediate_size = 640,
+                             .head_dim = 8,
+                             .max_positions = 128,
+                             .num_heads = num_heads},
+                            0.25);
+}
+
+TEST(EngineShape, FollowsTheOptions) {
+  const model::ModelSpec spec = spec_of("glm4_moe_lite");
+  const EngineShape alone = make_engine_shape({}, {.tp = 4}, 8, &spec);
+  EXPECT_EQ(alone.num_engines, 8);
+  EXPECT_EQ(alone.num_ranks, 1);
+  EXPECT_EQ(alone.leaves, 4);
+  const EngineShape wide = make_engine_shape(engines(8, 4, 8), {.tp = 2, .ep = 4}, 16, &spec);
+  EXPECT_EQ(wide.num_engines, 2);
+  EXPECT_EQ(wide.num_ranks, 8);
+  EXPECT_EQ(wide.sizes.tp, 2);
+  EXPECT_EQ(wide.sizes.ep, 8);
+  EXPECT_EQ(wide.sizes.pp * wide.sizes.cp * wide.sizes.etp, 1);
+  EXPECT_EQ(wide.leaves, 2);
+  EXPECT_EQ(wide.dense_tp, 2);
+  RolloutOptions replicated = engines(8, 4, 8);
+  replicated.moe_dense_tp_size = 1;
+  EXPECT_EQ(make_engine_shape(replicated, {.tp = 2, .ep = 4}, 16, &spec).dense_tp, 1);
+  // Training on one tp rank computes the leaves of the engine.
+  EXPECT_EQ(make_engine_shape(engines(4, 1, 4), {.pp = 2}, 8, &spec).leaves, 4);
+  // Experts on every rank of an engine whose attention is data-parallel alone.
+  EXPECT_EQ(make_engine_shape(engines(4, 4, 1), {}, 4, &spec).sizes.tp, 1);
+}
+
+struct Refusal {
+  const char* name;
+  RolloutOptions options;
+  dist::GridSizes trainer;
+  int world_size;
+  std::string family;
+  int64_t num_heads;
+  std::string key, what, hint;
+};
+
+TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
+  RolloutOptions other_dense = engines(4, 1, 1);
+  other_dense.moe_dense_tp_size = 2;
+  RolloutOptions silent_dp = engines(4, 2, 1);
+  silent_dp.enable_dp_attention = false;
+  const Refusal refusals[] = {
+      {"world",
+       engines(3, 1, 1),
+       {},
+       8,
+       "",
+       16,
+       "rollout.rollout_num_gpus_per_engine",
+       "8 ranks that run do not divide by engines of 3",
+       "rollout_num_gpus_per_engine 4, dp_size 1, ep_size 1"},
+      {"groups",
+       engines(4, 3, 1),
+       {},
+       8,
+       "",
+       16,
+       "rollout.dp_size",
+       "rollout_num_gpus_per_engine 4 % dp_size 3 = 1",
+       "rollout_num_gpus_per_engine 1, dp_size 1, ep_size 1"},
+      {"switch",
+       silent_dp,
+       {},
+       8,
+       "",
+       16,
+       "rollout.dp_size",
+       "rollout.enable_dp_attention is false",
+       "set enable_dp_attention: true"},
+      {"some experts",
+       engines(4, 1, 2),
+       {},
+       8,
+       "glm4_moe",
+       16,
+       "rollout.ep_size",
+       "ep_size 2 of an engine of 4",
+       "rollout_num_gpus_per_engine 4, dp_size 1, ep_size 4"},
+      {"inside experts",
+       engines(2, 1, 1),
+       {},
+       8,
+       "glm4_moe",
+       16,
+       "rollout.ep_size",
+       "tensor parallelism inside an expert is planned",
+       "rollout_num_gpus_per_engine 2, dp_size 1, ep_size 2"},
+      {"no experts",
+       engines(2, 1, 2),
+       {},
+       8,
+       "qwen3",
+       16,
+       "rollout.ep_size",
+       "the model has no experts",
+       "rollout_num_gpus_per_engine 2, dp_size 1, ep_size 1"},
+      {"leaves",
+       engines(2, 1, 1),
+       {.tp = 4},
+       8,
+       "qwen3",
+       16,
+       "rollout.rollout_num_gpus_per_engine",
+       "attention TP 2 = rollout_num_gpus_per_engine 2 / dp_size 1, and "
+       "parallel.tensor_model_parallel_size 4",
+       "rollout_num_gpus_per_engine 4, dp_size 1, ep_size 1"},
+      {"20 heads",
+       engines(8, 1, 8),
+       {},
+       8,
+       "glm4_moe_lite",
+       20,
+       "rollout.rollout_num_gpus_per_engine",
+       "num_attention_heads 20 %",
+       "rollout_num_gpus_per_engine 8, dp_size 2 with enable_dp_attention: true, ep_size 8"},
+      {"3 copies of 2 heads",
+       engines(3, 1, 1),
+       {},
+       6,
+       "llama",
+       12,
+       "rollout.rollout_num_gpus_per_engine",
+       "num_key_value_heads 2",
+       "rollout_num_gpus_per_engine 2, dp_size 1, ep_size 1"},
+      {"8 experts",
+       engines(3, 3, 3),
+       {},
+       6,
+       "qwen3_moe",
+       12,
+       "rollout.rollout_num_gpus_per_engine",
+       "8 experts do not divide by 3 ranks",
+       "rollout_num_gpus_per_engine 2, dp_size 2 with enable_dp_attention: true, ep_size 2"},
+      {"dense",
+       other_dense,
+       {},
+       4,
+       "qwen3",
+       16,
+       "rollout.moe_dense_tp_size",
+       "dense layers are split as attention is, or whole on every rank",
+       "the nearest that can: moe_dense_tp_size 4"},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.name);
+    model::ModelSpec spec;
+    if (!refusal.family.empty()) spec = spec_of(refusal.family, refusal.num_heads);
+    try {
+      make_engine_shape(refusal.options, refusal.trainer, refusal.world_size,
+                        refusal.family.empty() ? nullptr : &spec);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_EQ(error.where(), refusal.key);
+      EXPECT_NE(error.message().find(refusal.what), std::string::npos) << error.what();
+      EXPECT_NE(error.hint().find(refusal.hint), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(EngineShape, GpusRunEnginesOfOneRank) {
+  const EngineShape shape = make_engine_shape(engines(2, 1, 1), {.tp = 2}, 4, nullptr);
+  check_engine_device(shape, {});
+  const tensor::Device gpu{tensor::DeviceType::kCuda, 0};
+  check_engine_device(make_engine_shape({}, {}, 4, nullptr), gpu);
+  try {
+    check_engine_device(shape, gpu);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("engines of 2 ranks run on the CPU only"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace slimexx::rl

@@ -1,0 +1,221 @@
+// Engines of several ranks, as threads: tokens and log-probs have the bits of one rank that
+// computes as many leaves (numerics contract, N5 and N6), however requests are batched, cached and
+// preempted.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rollout/samples.h"
+#include "rollout/sharded_model.h"
+#include "slimexx/dist/host.h"
+#include "slimexx/dist/thread_ranks.h"
+
+namespace slimexx::rollout {
+namespace {
+
+constexpr int64_t kSampledTokens = 61;  // of a vocabulary that divides by ranks
+constexpr int64_t kMaxSequence = 116;
+
+struct RankCase {
+  std::string family;
+  int num_ranks = 1;
+  dist::GridSizes sizes = {};
+  bool replicates_dense = false;  // every rank has all of the dense MLPs
+};
+void PrintTo(const RankCase& c, std::ostream* out) {
+  *out << c.family << "_" << c.num_ranks << "_tp" << c.sizes.tp << "_ep" << c.sizes.ep
+       << (c.replicates_dense ? "_whole_mlps" : "");
+}
+
+// What ranks of the case hold of a model of these layers.
+model::ModelSpec spec_of_ranks(const RankCase& c, model::ModelSpec spec) {
+  for (model::LayerSpec& layer : spec.layers) {
+    if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp))
+      dense->is_replicated = c.replicates_dense;
+    auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+    if (moe != nullptr && moe->shared) moe->shared->is_replicated = c.replicates_dense;
+  }
+  return spec;
+}
+
+model::ModelSpec spec_of(const std::string& family) {
+  model::ModelSpec spec = tiny_spec(family, family == "glm_moe_dsa" ? 4 : 2);
+  spec.vocab_size = 64;
+  return spec;
+}
+
+EngineOptions roomy() {
+  EngineOptions options;
+  options.max_total_tokens = 8000;
+  options.max_sequence_tokens = kMaxSequence;
+  return options;
+}
+
+struct RankResult {
+  std::map<int64_t, Completion> completions;
+  EngineStats stats;
+  int64_t cache_bytes = 0;
+};
+
+class EngineRanks : public testing::TestWithParam<RankCase> {
+ protected:
+  void SetUp() override {
+    spec_ = spec_of(GetParam().family);
+    requests_ = mixed_requests(4, 21, kSampledTokens);
+    const RandomModel one(spec_, {}, false, GetParam().sizes.tp);
+    EngineOptions options = roomy();
+    options.enable_prefix_cache = false;
+    Engine engine(one.decoder, one.weights, {}, options, nullptr, kSampledTokens);
+    expected_ = generate_all(engine, requests_);
+  }
+
+  // What each rank makes. Each of n attention groups has every n-th request.
+  std::vector<RankResult> run(const EngineOptions& options) const {
+    const RankCase& c = GetParam();
+    std::vector<RankResult> results(static_cast<size_t>(c.num_ranks));
+    dist::run_thread_ranks(c.num_ranks, [&](dist::Collective& host) {
+      const ShardedModel model(host, spec_, c.sizes, spec_of_ranks(c, spec_));
+      Engine engine(model.decoder, model.weights, {}, options, nullptr, kSampledTokens, {},
+                    model.grid.groups());
+      RankResult& mine = results[static_cast<size_t>(host.rank())];
+      const auto groups = static_cast<size_t>(c.num_ranks / c.sizes.tp);
+      for (auto i = static_cast<size_t>(host.rank() / c.sizes.tp); i < requests_.size();
+           i += groups)
+        engine.submit(requests_[i]);
+      EXPECT_EQ(engine.runs_in_lock_step(), groups > 1);
+      const auto any_has_work = [&] {
+        double has_work[1] = {engine.has_work() ? 1.0 : 0.0};
+        dist::all_reduce_max(host, has_work);
+        return has_work[0] != 0;
+      };
+      while (any_has_work())
+        for (Completion& completion : engine.step())
+          mine.completions.emplace(completion.id, std::move(completion));
+      mine.stats = engine.stats();
+      mine.cache_bytes = engine.lend_cache().size_bytes();
+    });
+    return results;
+  }
+
+  void expect_all(const std::vector<RankResult>& results, const std::string& what) const {
+    const int tp = GetParam().sizes.tp;
+    for (size_t rank = 0; rank < results.size(); ++rank) {
+      const size_t group = rank / static_cast<size_t>(tp);
+      const size_t groups = results.size() / static_cast<size_t>(tp);
+      size_t count = 0;
+      for (size_t i = group; i < requests_.size(); i += groups, ++count) {
+        const auto found = results[rank].completions.find(requests_[i].id);
+        ASSERT_NE(found, results[rank].completions.end()) << what << ", rank " << rank;
+        expect_same(found->second, expected_[i], what + ", rank " + std::to_string(rank));
+      }
+      EXPECT_EQ(results[rank].completions.size(), count) << what << ", rank " << rank;
+    }
+  }
+
+  model::ModelSpec spec_;
+  std::vector<Request> requests_;
+  std::vector<Completion> expected_;
+};
+
+TEST_P(EngineRanks, HaveTheBitsOfOneRankWithLeaves) {
+  const std::vector<RankResult> results = run(roomy());
+  expect_all(results, "roomy");
+  EXPECT_GT(results[0].stats.cached_tokens, 0);
+  EXPECT_GT(results[0].stats.max_running, 1);
+}
+
+TEST_P(EngineRanks, PreemptionAndChunksChangeNothing) {
+  for (const bool cache : {true, false}) {
+    EngineOptions options = roomy();
+    options.max_total_tokens = kMaxSequence;
+    options.page_tokens = 4;
+    options.chunked_prefill_size = cache ? 9 : 33;
+    options.enable_prefix_cache = cache;
+    const std::vector<RankResult> results = run(options);
+    expect_all(results, cache ? "narrow, shared pages" : "narrow, own pages");
+    EXPECT_GT(results[0].stats.preemptions, 0);
+    EXPECT_GT(results[0].stats.partial_chunks, 0);
+  }
+}
+
+// Leaves are another order of sums: else equal bits would say nothing.
+TEST_P(EngineRanks, OfOneLeafHaveOtherBits) {
+  if (GetParam().sizes.tp == 1) GTEST_SKIP() << "one leaf";
+  const RandomModel plain(spec_, {}, false);
+  Engine engine(plain.decoder, plain.weights, {}, roomy(), nullptr, kSampledTokens);
+  const std::vector<Completion> completions = generate_all(engine, requests_);
+  bool differs = false;
+  for (size_t i = 0; i < completions.size(); ++i)
+    differs = differs || completions[i].log_probs != expected_[i].log_probs;
+  EXPECT_TRUE(differs);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Grids, EngineRanks,
+    testing::Values(
+        RankCase{"qwen3", 2, {.tp = 2}}, RankCase{"qwen3", 4, {.tp = 4}},
+        RankCase{"qwen2", 4, {.tp = 4}}, RankCase{"glm4", 2, {.tp = 2}},
+        RankCase{"glm4", 4, {.tp = 4}}, RankCase{"glm4_moe_lite", 2, {.tp = 2, .ep = 2}},
+        RankCase{"deepseek_v3", 4, {.tp = 4, .ep = 4}},
+        RankCase{"glm_moe_dsa", 2, {.tp = 2, .ep = 2}}, RankCase{"qwen3_moe", 4, {.ep = 4}},
+        RankCase{"glm4_moe", 4, {.tp = 2, .ep = 4}},
+        RankCase{"glm4_moe_lite", 4, {.tp = 2, .ep = 4}}, RankCase{"glm_moe_dsa", 4, {.ep = 4}},
+        RankCase{"glm4_moe", 4, {.tp = 4, .ep = 4}, true}, RankCase{"glm4", 2, {.tp = 2}, true},
+        RankCase{"deepseek_v3", 4, {.tp = 2, .ep = 4}, true}),
+    [](const auto& instance) { return testing::PrintToString(instance.param); });
+
+// Attention groups without a single request take part in the steps of the others.
+TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
+  const model::ModelSpec spec = spec_of("glm4_moe");
+  const RandomModel one(spec, {}, false);
+  const std::vector<Request> requests = mixed_requests(1, 5, kSampledTokens);
+  Engine alone(one.decoder, one.weights, {}, roomy(), nullptr, kSampledTokens);
+  const std::vector<Completion> expected = generate_all(alone, requests);
+  dist::run_thread_ranks(4, [&](dist::Collective& host) {
+    const ShardedModel model(host, spec, {.ep = 4});
+    Engine engine(model.decoder, model.weights, {}, roomy(), nullptr, kSampledTokens, {},
+                  model.grid.groups());
+    // One rank after the other has all the requests.
+    for (int turn = 0; turn < host.size(); ++turn) {
+      const bool is_mine = turn == host.rank();
+      if (is_mine)
+        for (const Request& request : requests) engine.submit(request);
+      std::map<int64_t, Completion> completions;
+      for (double goes_on[1] = {1}; goes_on[0] != 0;) {
+        goes_on[0] = engine.has_work() ? 1 : 0;
+        dist::all_reduce_max(host, goes_on);
+        for (Completion& completion : engine.step())
+          completions.emplace(completion.id, std::move(completion));
+      }
+      ASSERT_EQ(completions.size(), is_mine ? requests.size() : 0) << "rank " << host.rank();
+      for (const auto& [id, completion] : completions)
+        expect_same(completion, expected[static_cast<size_t>(id)],
+                    "rank " + std::to_string(host.rank()));
+    }
+  });
+}
+
+// Keys and values of heads are split, and copied where there are fewer heads than ranks; latent
+// rows are whole on every rank.
+TEST(EngineMemoryOfRanks, CountsTheirShareOfKeysAndValues) {
+  const auto bytes_of = [](const std::string& family, int tp) {
+    const model::ModelSpec spec = spec_of(family);
+    std::vector<int64_t> bytes(static_cast<size_t>(tp));
+    dist::run_thread_ranks(tp, [&](dist::Collective& host) {
+      const ShardedModel model(host, spec, {.tp = tp, .ep = family == "qwen3" ? 1 : tp});
+      Engine engine(model.decoder, model.weights, {}, roomy(), nullptr, 0, {}, model.grid.groups());
+      bytes[static_cast<size_t>(host.rank())] = engine.lend_cache().size_bytes();
+    });
+    for (const int64_t n : bytes) EXPECT_EQ(n, bytes[0]);
+    return bytes[0];
+  };
+  EXPECT_EQ(bytes_of("qwen3", 1), 2 * bytes_of("qwen3", 2));
+  EXPECT_EQ(bytes_of("qwen3", 4), bytes_of("qwen3", 2));
+  EXPECT_EQ(bytes_of("glm4_moe_lite", 2), bytes_of("glm4_moe_lite", 1));
+}
+
+}  // namespace
+}  // namespace slimexx::rollout
