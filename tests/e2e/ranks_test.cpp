@@ -231,6 +231,7 @@ TEST(ThreadRanks, FailureNamesTheRank) {
 }
 
 TEST(ThreadRanks, AreOfOneProcess) {
+  if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
   const Finished f = run_slimexx(2, {"train", "--thread-ranks", "2"});
   EXPECT_NE(f.status, 0) << f.text();
   EXPECT_NE(f.err.find("--thread-ranks"), std::string::npos) << f.text();
