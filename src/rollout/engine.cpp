@@ -223,7 +223,7 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
                              plan_recorded_bytes(decoder.local_spec(), device),
           .page_bytes = bytes_per_page,
           .padding_bytes =
-              cache_padding(decoder.spec(), weights.embedding.dtype(), options.page_tokens),
+              cache_padding(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens),
           .min_pages = sizes.max_pages(),
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};
 }
