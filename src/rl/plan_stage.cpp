@@ -106,7 +106,10 @@ class StagePlanner {
       make_engine({});
     else
       divide_memory(budget);
-    if (out_.missing_bytes == 0 && own_store_) make_hand_over();
+    if (out_.missing_bytes == 0 && own_store_) {
+      make_hand_over();
+      check_hand_over();
+    }
     out_.memory = tensor::list_allocations(device_);
     plan_microbatch();
     return std::move(out_);
@@ -194,6 +197,22 @@ class StagePlanner {
         HeldWeights{model::make_layout({model::list_parameters(in_.spec)}, engine_grid_.shape()),
                     *own_store_},
         grid_.groups().world, device_);
+  }
+
+  // A run takes its staging behind the pool, beside the share that it may take.
+  void check_hand_over() {
+    const GpuKind& gpu = in_.request.gpu;
+    if (gpu.is_cpu()) return;
+    out_.used_bytes = tensor::allocation_counters(device_).live_bytes + gpu.driver_bytes;
+    out_.missing_bytes = std::max<int64_t>(out_.used_bytes - gpu.memory_bytes, 0);
+    if (out_.missing_bytes == 0) return;
+    const double fraction =
+        config_.rollout.mem_fraction_static -
+        static_cast<double>(out_.missing_bytes) / static_cast<double>(gpu.memory_bytes);
+    out_.turn = fmt::format(
+        "rollout.mem_fraction_static: {:.2f}, for the hand-over of weights is "
+        "staged beside that share",
+        std::floor(100 * fraction) / 100);
   }
 
   MemoryBudget plan_needs() {
