@@ -51,7 +51,7 @@ void run_pieces(int64_t n, int64_t parts, int64_t ranks, double copy) {
   args.exp_avg_sq = state.data() + 2 * args.n;
   args.gradient = gradient.data();
   args.lr = 1e-6f, args.beta1 = 0.9f, args.beta2 = 0.98f, args.eps = 1e-8f;
-  args.bias_correction1 = 0.1f, args.bias_correction2 = 0.02f;
+  args.bias_correction1 = 0.1, args.bias_correction2 = 0.02;
   const std::string shape = std::to_string(parts) + " x " + std::to_string(length);
   double us = time_launches(2, 1, 3e4, [&](int, cudaStream_t s) {
     SLX_CUDA(adamw(args, list.data(), static_cast<int64_t>(segments.size()), s));
@@ -83,7 +83,7 @@ void run(int64_t n) {
   args.gradient = state.data() + 3 * n;
   args.n = n;
   args.lr = 1e-6f, args.beta1 = 0.9f, args.beta2 = 0.98f, args.eps = 1e-8f;
-  args.bias_correction1 = 0.1f, args.bias_correction2 = 0.02f;
+  args.bias_correction1 = 0.1, args.bias_correction2 = 0.02;
   const std::string shape = std::to_string(n);
   double us = time_launches(
       2, 1, 3e4, [&](int, cudaStream_t s) { SLX_CUDA(adamw(args, list.data(), count, s)); });

@@ -74,7 +74,8 @@ bool is_served(const AttentionBackward& problem) {
          problem.sequences >= 0 && pad_tokens(problem) <= INT32_MAX / 2 &&
          pad_tokens(problem) / kBlockRows * problem.query_heads <= INT32_MAX / 4 &&
          problem.max_len <= problem.tokens && problem.scale > 0.0f && problem.list_width >= 0 &&
-         problem.list_width <= INT32_MAX / 2 &&
+         problem.list_width <= INT32_MAX / 2 && is_aligned(problem.query_spans, 16) &&
+         (problem.query_spans == nullptr || !has_lists(problem)) &&
          has_lists(problem) == (problem.selected != nullptr) && problem.cu_seqlens != nullptr &&
          problem.lse != nullptr && is_given(problem.q, problem.q_stride) &&
          is_given(problem.k, problem.k_stride) && is_given(problem.v, problem.v_stride) &&
@@ -124,6 +125,7 @@ Problem describe(const AttentionBackward& problem) {
   p.scale = problem.scale;
   p.c = problem.scale * kLog2E;
   p.padded_tokens = pad_tokens(problem);
+  p.query_spans = reinterpret_cast<const int4*>(problem.query_spans);
   lay_out_workspace(problem, p);
   return p;
 }

@@ -42,6 +42,39 @@ __device__ __forceinline__ int64_t find_tile_pair(const Item& item, int queries,
          static_cast<int64_t>(queries) * (queries + 1) / 2 + keys;
 }
 
+// Tiles of queries that have any whose gradients are wanted: [a, b) and [c, d).
+struct TileSpans {
+  int a, b, c, d;
+  __device__ __forceinline__ bool has(int tile) const {
+    return (tile >= a && tile < b) || (tile >= c && tile < d);
+  }
+  __device__ __forceinline__ int count_from(int tile) const {
+    return max(0, b - max(a, tile)) + max(0, d - max(c, tile));
+  }
+  // The first one from `tile` on, or d.
+  __device__ __forceinline__ int next(int tile) const {
+    return tile < b ? max(tile, a) : max(tile, c);
+  }
+};
+
+// Of the item's sequence.
+__device__ __forceinline__ TileSpans find_spans(const Problem& problem, const Item& item) {
+  const int4 spans = problem.query_spans[item.padded / kBlockRows - item.first_token / kBlockRows];
+  const int end = (spans.y + kTile - 1) / kTile, begin = max(end, spans.z / kTile);
+  return {spans.x / kTile, end, begin, max(begin, (spans.w + kTile - 1) / kTile)};
+}
+
+// What a walk of keys has of their spans: tiles from its first key on, and whether the tiles of its
+// own first and second 64 keys are among them.
+struct WalkSpans {
+  int tiles = 0;
+  bool first = true, second = true;
+};
+
+__device__ __forceinline__ int pack_spans(const TileSpans& spans, int tile) {
+  return spans.count_from(tile) * 4 + (spans.has(tile) ? 1 : 0) + (spans.has(tile + 1) ? 2 : 0);
+}
+
 struct ItemQueue : SlotQueue {
   // One thread; `consumer_warps` arrive once each per item.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
@@ -56,6 +89,20 @@ struct ItemQueue : SlotQueue {
                    : "memory");
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, 0};" ::"r"(slot() + 16), "r"(item.head),
                    "r"(item.heads), "r"(item.part)
+                   : "memory");
+      kernels::arrive(full());
+    }
+    cursor.advance();
+  }
+  // With spans packed by pack_spans.
+  __device__ __forceinline__ void put(const Item& item, int spans) {
+    kernels::wait(empty(), cursor.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot()), "r"(item.first_token),
+                   "r"(item.length), "r"(item.padded), "r"(item.block)
+                   : "memory");
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot() + 16), "r"(item.head),
+                   "r"(item.heads), "r"(item.part), "r"(spans)
                    : "memory");
       kernels::arrive(full());
     }
@@ -78,6 +125,11 @@ struct ItemQueue : SlotQueue {
                  : "memory");
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(item.part) : "r"(slot() + 24) : "memory");
     return item;
+  }
+  __device__ __forceinline__ WalkSpans read_spans() const {
+    int packed;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(packed) : "r"(slot() + 28) : "memory");
+    return {packed >> 2, (packed & 1) != 0, (packed & 2) != 0};
   }
   __device__ __forceinline__ void drop() {
     release(empty());

@@ -64,7 +64,18 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Item& i
   }
 }
 
+// The item's rows of this warpgroup.
 template <int kHeadDim>
+__device__ __forceinline__ void store_sums(const Problem& problem, const Item& item,
+                                           const KeyWalk<kHeadDim>& walk, uint32_t group) {
+  const int first_row = item.block * kBlockRows + static_cast<int>(group) * kTile;
+  store_rows<kHeadDim>(problem, item, first_row, walk.dk, problem.dk, problem.dk_stride,
+                       problem.partial_dk, problem.scale);
+  store_rows<kHeadDim>(problem, item, first_row, walk.dv, problem.dv, problem.dv_stride,
+                       problem.partial_dv, 1.0f);
+}
+
+template <int kHeadDim, bool kSpans>
 __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t shared,
                                               uint32_t group) {
   using Layout = Shared<kHeadDim>;
@@ -72,16 +83,26 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   ItemQueue items{{shared + Layout::kItemsAt, {}}};
   for (Item item; (item = items.wait()).block >= 0; items.drop()) {
     wait(shared + Layout::kKeysFullAt, items.item_parity());
+    if constexpr (kSpans) {
+      const WalkSpans spans = items.read_spans();
+      const int own = spans.tiles - static_cast<int>(group != 0 && spans.first);
+      if (own > 0) {
+        walk.walk(item.heads, own, group == 0 ? spans.first : spans.second, spans.first);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kHeadDim / 2; ++i) walk.dk[i] = walk.dv[i] = 0.0f;
+        for (int tile = 0; tile < item.heads * spans.tiles; ++tile) walk.tiles.skip();
+        release(shared + Layout::kKeysEmptyAt);
+      }
+      store_sums<kHeadDim>(problem, items.read(), walk, group);
+      continue;
+    }
     const int tiles =
         divide_up(item.length - item.block * kBlockRows, kTile) - static_cast<int>(group);
     if (tiles > 0) {
       walk.walk(item.heads, tiles);
       item = items.read();
-      const int first_row = item.block * kBlockRows + static_cast<int>(group) * kTile;
-      store_rows<kHeadDim>(problem, item, first_row, walk.dk, problem.dk, problem.dk_stride,
-                           problem.partial_dk, problem.scale);
-      store_rows<kHeadDim>(problem, item, first_row, walk.dv, problem.dv, problem.dv_stride,
-                           problem.partial_dv, 1.0f);
+      store_sums<kHeadDim>(problem, item, walk, group);
     } else {
       for (int head = 0; head < item.heads; ++head) walk.tiles.skip();
       release(shared + Layout::kKeysEmptyAt);
@@ -89,7 +110,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   }
 }
 
-template <int kHeadDim>
+template <int kHeadDim, bool kSpans>
 __device__ __forceinline__ void load_items(const Problem& problem, const CUtensorMap& q_map,
                                            const CUtensorMap& k_map, const CUtensorMap& v_map,
                                            const CUtensorMap& dout_map, uint32_t shared) {
@@ -108,7 +129,13 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
     item.part = piece % problem.parts;
     item.head = piece / problem.parts * problem.group + item.part * problem.part_heads;
     item.heads = min(problem.part_heads, problem.group - item.part * problem.part_heads);
-    items.put(item);
+    TileSpans spans{0, 0, 0, 0};
+    if constexpr (kSpans) {
+      spans = find_spans(problem, item);
+      items.put(item, pack_spans(spans, 2 * item.block));
+    } else {
+      items.put(item);
+    }
     int next = 0;
     if (lane == 0)
       next = static_cast<int>(gridDim.x + atomicAdd(&problem.counters->next_key_item, 1u));
@@ -126,6 +153,10 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
     }
     for (int head = item.head; head < item.head + item.heads; ++head) {
       for (int query = item.block * kBlockRows; query < item.length; query += kTile) {
+        if constexpr (kSpans) {
+          query = spans.next(query / kTile) * kTile;
+          if (query >= spans.d * kTile) break;
+        }
         const int64_t at = head * problem.padded_tokens + item.padded + query;
         const int row = item.first_token + query;
         loader.load(
@@ -143,7 +174,7 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   items.put(item);
 }
 
-template <int kHeadDim>
+template <int kHeadDim, bool kSpans>
 __global__ void __launch_bounds__(kThreads, 1)
     compute_key_gradients(const __grid_constant__ Problem problem,
                           const __grid_constant__ CUtensorMap q_map,
@@ -172,11 +203,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group < 0) {
     shrink_registers<24>();
     if (threadIdx.x < 32) {
-      load_items<kHeadDim>(problem, q_map, k_map, v_map, dout_map, shared);
+      load_items<kHeadDim, kSpans>(problem, q_map, k_map, v_map, dout_map, shared);
     }
   } else {
     grow_registers<240>();
-    compute_items<kHeadDim>(problem, shared, static_cast<uint32_t>(group));
+    compute_items<kHeadDim, kSpans>(problem, shared, static_cast<uint32_t>(group));
   }
 }
 
@@ -184,8 +215,10 @@ template <int kHeadDim>
 cudaError_t launch(const Launch& launch, int sm_count, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.kv_heads * p.parts;
-  return launch_kernel(compute_key_gradients<kHeadDim>, Shared<kHeadDim>::kBytes, items, sm_count,
-                       stream, p, launch.q_map, launch.k_map, launch.v_map, launch.dout_map);
+  const auto kernel = p.query_spans != nullptr ? compute_key_gradients<kHeadDim, true>
+                                               : compute_key_gradients<kHeadDim, false>;
+  return launch_kernel(kernel, Shared<kHeadDim>::kBytes, items, sm_count, stream, p, launch.q_map,
+                       launch.k_map, launch.v_map, launch.dout_map);
 }
 
 }  // namespace

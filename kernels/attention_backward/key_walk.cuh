@@ -180,14 +180,15 @@ struct KeyWalk {
     tiles.release_current();
   }
 
-  // `count` tiles of each head have queries at or after this warpgroup's keys; the second warpgroup
-  // skips one tile of each head.
-  __device__ __forceinline__ void walk(int heads, int count) {
+  // `count` tiles of each head have queries at or after this warpgroup's keys, the first of them on
+  // the diagonal if `own_first`; the second warpgroup skips one tile of each head if `has_skipped`.
+  __device__ __forceinline__ void walk(int heads, int count, bool own_first = true,
+                                       bool has_skipped = true) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) dk[i] = dv[i] = 0.0f;
     pin_registers(dk);
     pin_registers(dv);
-    if (group != 0) tiles.skip();
+    if (group != 0 && has_skipped) tiles.skip();
     tiles.await_next();
     issue_scores(s, 0, tiles.next_first());
     issue_scores(dp, Layout::kValuesAt, tiles.next_second());
@@ -197,7 +198,7 @@ struct KeyWalk {
     pin_registers(s);
     int left = count;  // of this head
     for (;;) {
-      const bool diagonal = left == count;
+      const bool diagonal = left == count && own_first;
       if (--left == 0) {
         if (--heads == 0) {
           last_step(diagonal);
@@ -205,7 +206,7 @@ struct KeyWalk {
         }
         left = count;
       }
-      step(diagonal, left == count && group != 0);
+      step(diagonal, left == count && group != 0 && has_skipped);
     }
   }
 };

@@ -58,6 +58,7 @@ struct Problem {
   // sees, and the queries that see the row's key. Null: every query sees all keys up to its own.
   uint2* seen_keys;
   uint2* seeing_queries;
+  const int4* query_spans;  // by sequence; null: all queries
 };
 
 struct Launch {
@@ -95,6 +96,8 @@ struct KeyLists {
 
 cudaError_t launch_list_walks(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
+cudaError_t launch_query_gradients_of_spans(const Launch& launch, int sm_count,
+                                            cudaStream_t stream);
 cudaError_t launch_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream);
 cudaError_t launch_wide_statistics(const Launch& launch, const WideOutputs& outputs,
                                    cudaStream_t stream);

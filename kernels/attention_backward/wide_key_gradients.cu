@@ -63,12 +63,13 @@ __device__ __forceinline__ void differentiate(uint32_t (&p)[16], const float (&d
   }
 }
 
-// Warpgroup 0: dV. Warpgroup 1: dK. `count` tiles of queries, the first on the diagonal.
+// Warpgroup 0: dV. Warpgroup 1: dK. `count` tiles of queries, the first on the diagonal if
+// `own_first`.
 template <int kGroup, bool kListed>
 __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
                                      TileReader<Shared>& tiles, Exchange& exchange,
-                                     SeenColumns<kListed>& seen, float (&sum)[kDim / 2],
-                                     int count) {
+                                     SeenColumns<kListed>& seen, float (&sum)[kDim / 2], int count,
+                                     bool own_first = true) {
   float s[32];
   uint32_t p[16];
 #pragma unroll
@@ -91,7 +92,7 @@ __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
     const bool last = tile + 1 == count;
     if (last) release(shared + Shared::kRowsEmptyAt);
     if constexpr (kGroup == 0) {
-      weigh(s, p, statistics(shared, tiles.stage, 0), problem.c, tile == 0, seen);
+      weigh(s, p, statistics(shared, tiles.stage, 0), problem.c, tile == 0 && own_first, seen);
       exchange.write(p);
       issue_sum(sum, p, tiles.second());
     } else {
@@ -108,7 +109,7 @@ __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
   tiles.release_current();
 }
 
-template <int kGroup, bool kListed>
+template <int kGroup, bool kListed, bool kSpans>
 __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t shared) {
   TileReader<Shared> tiles{shared};
   Exchange exchange{shared};
@@ -119,8 +120,19 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
     wait(shared + Shared::kRowsFullAt, items.item_parity());
     SeenColumns<kListed> seen;
     if (kGroup == 0) seen.begin_queries(problem, item);
-    walk<kGroup>(problem, shared, tiles, exchange, seen, sum,
-                 divide_up(item.length, kTile) - item.block);
+    if constexpr (kSpans) {
+      const WalkSpans spans = items.read_spans();
+      if (spans.tiles > 0) {
+        walk<kGroup>(problem, shared, tiles, exchange, seen, sum, spans.tiles, spans.first);
+      } else {
+#pragma unroll
+        for (float& value : sum) value = 0.0f;
+        release(shared + Shared::kRowsEmptyAt);
+      }
+    } else {
+      walk<kGroup>(problem, shared, tiles, exchange, seen, sum,
+                   divide_up(item.length, kTile) - item.block);
+    }
     item = items.read();
     if constexpr (kGroup == 0) {
       store_rows(item, sum, problem.dv, problem.dv_stride, problem.value_dim, 1.0f);
@@ -130,6 +142,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   }
 }
 
+template <bool kSpans>
 __device__ __forceinline__ void load_items(const Problem& problem, const CUtensorMap& q_map,
                                            const CUtensorMap& k_map, const CUtensorMap& v_map,
                                            const CUtensorMap& dout_map, uint32_t shared) {
@@ -147,9 +160,19 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
     if (threadIdx.x == 0)
       next = static_cast<int>(gridDim.x + atomicAdd(&problem.counters->next_key_item, 1u));
     if (item.block * kTile < item.length) {
-      items.put(item);
+      TileSpans spans{0, 0, 0, 0};
+      if constexpr (kSpans) {
+        spans = find_spans(problem, item);
+        items.put(item, pack_spans(spans, item.block));
+      } else {
+        items.put(item);
+      }
       own.load(k_map, v_map, item);
       for (int query = item.block * kTile; query < item.length; query += kTile) {
+        if constexpr (kSpans) {
+          query = spans.next(query / kTile) * kTile;
+          if (query >= spans.d * kTile) break;
+        }
         const int64_t at = item.head * problem.padded_tokens + item.padded + query;
         const int row = item.first_token + query;
         loader.load(
@@ -167,7 +190,7 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   items.put(item);
 }
 
-template <bool kListed>
+template <bool kListed, bool kSpans>
 __global__ void __launch_bounds__(kThreads, 1)
     compute_wide_key_gradients(const __grid_constant__ Problem problem,
                                const __grid_constant__ CUtensorMap q_map,
@@ -189,13 +212,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<24>();
-    if (threadIdx.x < 32) load_items(problem, q_map, k_map, v_map, dout_map, shared);
+    if (threadIdx.x < 32) load_items<kSpans>(problem, q_map, k_map, v_map, dout_map, shared);
   } else {
     grow_registers<240>();
     if (group == 0) {
-      compute_items<0, kListed>(problem, shared);
+      compute_items<0, kListed, kSpans>(problem, shared);
     } else {
-      compute_items<1, kListed>(problem, shared);
+      compute_items<1, kListed, kSpans>(problem, shared);
     }
   }
 }
@@ -206,8 +229,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 cudaError_t launch_wide_key_gradients(const Launch& launch, int sm_count, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.query_heads * 2;
-  const auto kernel = p.seeing_queries != nullptr ? wide::compute_wide_key_gradients<true>
-                                                  : wide::compute_wide_key_gradients<false>;
+  const auto kernel = p.seeing_queries != nullptr ? wide::compute_wide_key_gradients<true, false>
+                      : p.query_spans != nullptr  ? wide::compute_wide_key_gradients<false, true>
+                                                  : wide::compute_wide_key_gradients<false, false>;
   return launch_kernel(kernel, wide::Shared::kBytes, items, sm_count, stream, p, launch.q_map,
                        launch.k_map, launch.v_map, launch.dout_map);
 }

@@ -139,6 +139,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   }
 }
 
+template <bool kSpans>
 __device__ __forceinline__ void load_items(const Problem& problem, const CUtensorMap& q_map,
                                            const CUtensorMap& k_map, const CUtensorMap& v_map,
                                            const CUtensorMap& dout_map, uint32_t shared) {
@@ -156,7 +157,9 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
     int next = 0;
     if (threadIdx.x == 0)
       next = static_cast<int>(gridDim.x + atomicAdd(&problem.counters->next_query_item, 1u));
-    if (item.block * kTile < item.length) {
+    bool is_walked = item.block * kTile < item.length;
+    if constexpr (kSpans) is_walked = is_walked && find_spans(problem, item).has(item.block);
+    if (is_walked) {
       items.put(item);
       own.load(q_map, dout_map, item);
       for (int key = 0; key <= item.block * kTile; key += kTile) {
@@ -170,7 +173,7 @@ __device__ __forceinline__ void load_items(const Problem& problem, const CUtenso
   items.put(item);
 }
 
-template <bool kListed>
+template <bool kListed, bool kSpans>
 __global__ void __launch_bounds__(kThreads, 1)
     compute_wide_query_gradients(const __grid_constant__ Problem problem,
                                  const __grid_constant__ CUtensorMap q_map,
@@ -192,7 +195,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<24>();
-    if (threadIdx.x < 32) load_items(problem, q_map, k_map, v_map, dout_map, shared);
+    if (threadIdx.x < 32) load_items<kSpans>(problem, q_map, k_map, v_map, dout_map, shared);
   } else {
     grow_registers<240>();
     if (group == 0) {
@@ -209,8 +212,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 cudaError_t launch_wide_query_gradients(const Launch& launch, int sm_count, cudaStream_t stream) {
   const Problem& p = launch.problem;
   const int64_t items = (p.tokens / kBlockRows + p.sequences) * p.query_heads * 2;
-  const auto kernel = p.seen_keys != nullptr ? wide::compute_wide_query_gradients<true>
-                                             : wide::compute_wide_query_gradients<false>;
+  const auto kernel = p.seen_keys != nullptr     ? wide::compute_wide_query_gradients<true, false>
+                      : p.query_spans != nullptr ? wide::compute_wide_query_gradients<false, true>
+                                                 : wide::compute_wide_query_gradients<false, false>;
   return launch_kernel(kernel, wide::Shared::kBytes, items, sm_count, stream, p, launch.q_map,
                        launch.k_map, launch.v_map, launch.dout_map);
 }

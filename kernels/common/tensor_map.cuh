@@ -52,12 +52,12 @@ inline bool encode_bf16_matrix(CUtensorMap* map, const void* base, int64_t rows,
   return encode_bf16_tensor<2>(map, base, {columns, rows}, {pitch}, {kBoxColumns, box_rows});
 }
 
-// The same of a matrix without gaps between rows, whose columns are a multiple of kBoxColumns:
-// `boxes` neighbouring boxes behind each other; coordinates are 0, row, box along the columns.
+// The same of a matrix whose columns are a multiple of kBoxColumns: `boxes` neighbouring boxes
+// behind each other; coordinates are 0, row, box along the columns.
 inline bool encode_bf16_boxes(CUtensorMap* map, const void* base, int64_t rows, int64_t columns,
-                              int box_rows, int boxes) {
+                              int64_t pitch, int box_rows, int boxes) {
   return encode_bf16_tensor<3>(map, base, {kBoxColumns, rows, columns / kBoxColumns},
-                               {columns, kBoxColumns}, {kBoxColumns, box_rows, boxes});
+                               {pitch, kBoxColumns}, {kBoxColumns, box_rows, boxes});
 }
 
 // The same of a [rows, heads, head_dim] tensor whose heads lie head_dim apart: boxes of box_rows

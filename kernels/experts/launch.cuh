@@ -38,7 +38,7 @@ const char* launch_grouped(const GroupedGemmArgs& args, const GemmConfig& config
   if (!describe_grouped<Tile>(p, args, config, args.n, args.k)) return map_refused();
   const int weight_rows = Tile::kSwap ? p.rows : p.columns;
   if (!encode_operand<Tile>(Tile::kSwap ? &p.a : &p.b, p, args.w, args.rows.experts * args.n,
-                            args.k, weight_rows)) {
+                            args.k, args.k, weight_rows)) {
     return map_refused();
   }
   return start_variant<Tile>(p, config, sm_count, stream, StoreProduct{});

@@ -6,8 +6,9 @@ namespace slimexx::kernels {
 
 const char* launch_fallback(const GemmArgs& args, cudaStream_t stream) {
   StridedProduct p{};
-  p.a = {static_cast<const __nv_bfloat16*>(args.x), args.k, 1};
-  p.b = {static_cast<const __nv_bfloat16*>(args.w), args.k, 1};
+  const auto pitch = [&](int64_t stride) { return stride == 0 ? args.k : stride; };
+  p.a = {static_cast<const __nv_bfloat16*>(args.x), pitch(args.x_stride), 1};
+  p.b = {static_cast<const __nv_bfloat16*>(args.w), pitch(args.w_stride), 1};
   p.d = args.y;
   p.bias = static_cast<const __nv_bfloat16*>(args.bias);
   p.rows = args.m;

@@ -9,7 +9,7 @@ namespace slimexx::kernels {
 namespace {
 
 bool suits_tensor_cores(const GemmArgs& a) {
-  return a.n % 8 == 0 && a.k % 8 == 0 && is_aligned(a.w, 16);
+  return a.n % 8 == 0 && a.k % 8 == 0 && a.w_stride % 8 == 0 && is_aligned(a.w, 16);
 }
 
 const char* find_size_fault(const GemmArgs& a) {
@@ -17,6 +17,9 @@ const char* find_size_fault(const GemmArgs& a) {
   if (a.m < 0 || a.n <= 0 || a.k <= 0) return "gemm: m must be at least 0, n and k at least 1";
   if (a.m > kMaxSize || a.n > kMaxSize || a.k > kMaxSize) return "gemm: m, n and k must be < 2^30";
   if (a.y_stride != 0 && a.y_stride < a.n) return "gemm: y_stride must be 0 or at least n";
+  if ((a.x_stride != 0 && a.x_stride < a.k) || (a.w_stride != 0 && a.w_stride < a.k)) {
+    return "gemm: x_stride and w_stride must be 0 or at least k";
+  }
   return nullptr;
 }
 
@@ -26,6 +29,9 @@ const char* find_fault(const GemmArgs& a) {
   if (a.n % 8 != 0) return "gemm: n must be a multiple of 8 (rows of y of 16 bytes)";
   if (a.y_stride % (a.output == GemmOutput::kF32 ? 4 : 8) != 0) {
     return "gemm: y_stride must be a multiple of 8 (bf16) or 4 (f32)";
+  }
+  if (a.x_stride % 8 != 0 || a.w_stride % 8 != 0) {
+    return "gemm: x_stride and w_stride must be multiples of 8";
   }
   if (a.m == 0) return nullptr;
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";

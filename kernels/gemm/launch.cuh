@@ -18,11 +18,15 @@ int choose_tile_tokens(const GemmArgs& args, const GemmConfig& config) {
   return static_cast<int>(std::min<int64_t>(config.tokens == 0 ? room : config.tokens, args.m));
 }
 
+inline int64_t pitch_of(const GemmArgs& args, int64_t stride) {
+  return stride == 0 ? args.k : stride;
+}
+
 template <class Tile>
 bool encode_operand(CUtensorMap* map, const GemmProblem& p, const void* base, int64_t rows,
-                    int64_t k, int box_rows) {
-  return p.whole_boxes ? encode_bf16_boxes(map, base, rows, k, box_rows, Tile::kBoxes)
-                       : encode_bf16_matrix(map, base, rows, k, k, box_rows);
+                    int64_t k, int64_t pitch, int box_rows) {
+  return p.whole_boxes ? encode_bf16_boxes(map, base, rows, k, pitch, box_rows, Tile::kBoxes)
+                       : encode_bf16_matrix(map, base, rows, k, pitch, box_rows);
 }
 
 template <class Tile>
@@ -68,8 +72,10 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   const int token_rows = p.whole_boxes ? (Tile::kSwap ? p.columns : p.rows) : tokens;
   CUtensorMap* weights = Tile::kSwap ? &p.a : &p.b;
   CUtensorMap* x = Tile::kSwap ? &p.b : &p.a;
-  return encode_operand<Tile>(weights, p, args.w, args.n, args.k, weight_rows) &&
-         encode_operand<Tile>(x, p, args.x, args.m, args.k, token_rows);
+  return encode_operand<Tile>(weights, p, args.w, args.n, args.k, pitch_of(args, args.w_stride),
+                              weight_rows) &&
+         encode_operand<Tile>(x, p, args.x, args.m, args.k, pitch_of(args, args.x_stride),
+                              token_rows);
 }
 
 // Queues the kernel for a described problem.

@@ -169,8 +169,8 @@ Constants make_constants(const AdamWArgs& a) {
           static_cast<float>(1.0 - static_cast<double>(a.beta1)),
           a.beta2,
           static_cast<float>(1.0 - static_cast<double>(a.beta2)),
-          static_cast<float>(a.lr / static_cast<double>(a.bias_correction1)),
-          static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.bias_correction2))),
+          static_cast<float>(a.lr / a.bias_correction1),
+          static_cast<float>(1.0 / std::sqrt(a.bias_correction2)),
           a.eps,
           a.gradient_scale,
           a.lr};

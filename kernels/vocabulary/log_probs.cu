@@ -83,14 +83,28 @@ size_t normalize_logits_workspace(int64_t rows, int64_t columns) {
   return partials_bytes(rows, columns, false);
 }
 
-cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temperatures,
-                             float temperature, void* workspace, cudaStream_t stream) {
+namespace {
+
+cudaError_t normalize(const LogitRows& z, float* lse, const RowTemperatures& by_row,
+                      void* workspace, cudaStream_t stream) {
   const TilePartials partials = place_partials(workspace, z.rows, z.columns, false);
-  const RowTemperatures by_row = {temperatures, 1, temperature};
   if (const cudaError_t error = launch_tile_pass(partials, z, by_row, true, stream)) return error;
   MergedRows merged;
   merged.lse = lse;
   return launch_merge(merged, partials, z.rows, stream);
+}
+
+}  // namespace
+
+cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temperatures,
+                             float temperature, void* workspace, cudaStream_t stream) {
+  return normalize(z, lse, {temperatures, 1, temperature}, workspace, stream);
+}
+
+cudaError_t normalize_logits(const LogitRows& z, float* lse, const SamplingParameters* parameters,
+                             void* workspace, cudaStream_t stream) {
+  return normalize(z, lse, {&parameters->temperature, sizeof(SamplingParameters) / sizeof(float)},
+                   workspace, stream);
 }
 
 cudaError_t merge_lse(float* lse, const float* leaves, int64_t count, int64_t rows,

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/filled_file.h"
 
@@ -108,6 +109,7 @@ InputFile::~InputFile() {
 }
 
 void InputFile::read_at(uint64_t offset, void* destination, uint64_t n) const {
+  note_progress();
   auto* out = static_cast<char*>(destination);
   uint64_t done = 0;
   while (done < n) {
@@ -151,6 +153,7 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(const void* data, uint64_t n) {
+  note_progress();
   const auto* in = static_cast<const char*>(data);
   uint64_t done = 0;
   while (done < n) {

@@ -43,17 +43,14 @@ class Scoring {
  public:
   Scoring(const ScoreFlags& flags, Session& session)
       : session_(session),
-        device_(rl::select_device(session_.world.are_threads() ? "cpu" : flags.device,
-                                  session_.world.local_rank())),
+        device_(select_rank_device(session_.world, flags.device)),
         ranks_(rl::make_model_ranks(session_.world, flags.grid)),
         grid_(session_.world.ranks(), flags.grid, device_),
         model_(rl::load_model(flags.hf_checkpoint, device_, false, false, &ranks_)),
         input_path_(flags.input),
         input_(flags.input),
         temperature_(static_cast<float>(flags.temperature)),
-        output_(flags.output, session.is_root()) {
-    rl::check_grid_device(flags.grid, device_);
-  }
+        output_(flags.output, session.is_root()) {}
 
   // Every rank reads the file, and replica r scores every dp-th pack of it: the packs of a round
   // one each, empty ones too, since ranks may exchange rows of experts. Reporters of later replicas
@@ -184,8 +181,7 @@ VerbBody declare_score(CLI::App& app) {
       "  mpirun -np 4 slimexx score --hf-checkpoint model/ --input tokens.jsonl \\\n"
       "      --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2");
   return [flags](Session& session) {
-    run_on_ranks(flags->thread_ranks, flags->device, session,
-                 [&](Session& own) { run_score(*flags, own); });
+    run_on_ranks(flags->thread_ranks, session, [&](Session& own) { run_score(*flags, own); });
   };
 }
 

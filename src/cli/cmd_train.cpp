@@ -108,9 +108,7 @@ void run_train(const TrainFlags& flags, Session& session) {
   }
   request.start = rl::start_from_json(dist::broadcast_bytes(communicator, decided, 0));
   request.config = load_config(flags, session.world.size(), request.start.run_dir, names_run_dir);
-  const bool are_threads = session.world.are_threads();
-  request.device =
-      rl::select_device(are_threads ? "cpu" : flags.device, session.world.local_rank());
+  request.device = select_rank_device(session.world, flags.device);
   request.start_command = command_to_start(session.words);
   request.resume_command = request.start_command + " --resume";
   // Another run of this name may be the newest when it is typed.
@@ -150,8 +148,7 @@ VerbBody declare_train(CLI::App& app) {
   // The body runs when `app` and its options are gone: what they know is taken over as they parse.
   app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
   return [flags](Session& session) {
-    run_on_ranks(flags->thread_ranks, flags->device, session,
-                 [&](Session& own) { run_train(*flags, own); });
+    run_on_ranks(flags->thread_ranks, session, [&](Session& own) { run_train(*flags, own); });
   };
 }
 

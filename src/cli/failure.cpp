@@ -9,6 +9,7 @@
 #include <new>
 #include <thread>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/dist/world.h"
@@ -61,8 +62,10 @@ void report_failure(const Failure& failure, dist::World* world) {
   std::string text = paint(failure.text);
   if (several) {
     const std::string rule(72, '=');
-    text = fmt::format("{0}\nrank {1} of {2} failed and ends the others\n{3}\n{0}", rule,
-                       world->rank(), world->size(), text);
+    const std::string phase = failed_phase();
+    text = fmt::format("{0}\nrank {1} of {2} failed and ends the others (host {3}{4})\n{5}\n{0}",
+                       rule, world->rank(), world->size(), host_name(),
+                       phase.empty() ? "" : ", phase " + phase, text);
   }
   fmt::print(stderr, "{}\n", text);
   std::fflush(stderr);

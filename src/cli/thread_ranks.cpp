@@ -8,7 +8,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_rank.h"
 #include "slimexx/dist/thread_ranks.h"
-#include "slimexx/dist/world.h"
+#include "slimexx/rl/loaded_model.h"
 
 namespace slimexx::cli {
 namespace {
@@ -32,22 +32,27 @@ void run_thread_rank(const Session& session, const std::function<void(Session&)>
 }  // namespace
 
 void add_thread_ranks_flag(CLI::App& app, int& thread_ranks) {
-  app.add_option("--thread-ranks", thread_ranks,
-                 "Run N ranks as threads of this process, on the CPU: to try a large grid on a "
-                 "small machine")
+  app.add_option(
+         "--thread-ranks", thread_ranks,
+         "Run N ranks as threads of this process, on the CPU or, with --device cuda, on one "
+         "GPU that they share: to try a large grid on a small machine")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
 }
 
-void run_on_ranks(int thread_ranks, const std::string& device, Session& session,
-                  const std::function<void(Session&)>& body) {
+void run_on_ranks(int thread_ranks, Session& session, const std::function<void(Session&)>& body) {
   if (thread_ranks == 0) return body(session);
-  if (session.world.size() > 1 || (!device.empty() && device != "cpu")) {
-    throw Error(ErrorCode::kUsage, "ranks that are threads are those of one process, on the CPU",
-                "leave out --thread-ranks, or mpirun and --device", "--thread-ranks");
+  if (session.world.size() > 1) {
+    throw Error(ErrorCode::kUsage, "ranks that are threads are those of one process",
+                "leave out --thread-ranks, or mpirun", "--thread-ranks");
   }
   dist::run_thread_ranks(thread_ranks,
                          [&](dist::Collective& ranks) { run_thread_rank(session, body, ranks); });
+}
+
+tensor::Device select_rank_device(const dist::World& world, const std::string& name) {
+  if (!world.are_threads()) return rl::select_device(name, world.local_rank());
+  return rl::select_device(name.empty() ? "cpu" : name, 0);
 }
 
 }  // namespace slimexx::cli

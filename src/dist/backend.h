@@ -55,7 +55,11 @@ class Backend {
   // all ranks what a ring sends, of rows by rank those of an even spread.
   virtual void plan_sent(int64_t) {}
   virtual std::unique_ptr<Backend> split(int color, int key) = 0;  // null: a group of one
+  virtual std::unique_ptr<Backend> on_device(tensor::Device) { return nullptr; }  // as Collective's
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;
 };
+
+// The sum of `terms` on the stream's device, in rank order, queued. Only where the build has CUDA.
+void sum_on_device(tensor::Stream stream, const Terms& terms);
 
 }  // namespace slimexx::dist

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,10 @@ using tensor::Stream;
 using tensor::Tensor;
 
 constexpr int64_t kShareElements = 16;  // shares of an all-reduce are multiples of this
+
+constexpr ShortName kBarrier{"barrier"}, kBroadcast{"broadcast"}, kAllGather{"all_gather"},
+    kReduceScatter{"reduce_scatter"}, kAllReduce{"all_reduce"}, kAllToAll{"all_to_all"},
+    kSend{"send"}, kReceive{"receive"}, kSplit{"split"}, kMakeCounter{"make_counter"};
 
 char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.raw()); }
 
@@ -98,7 +103,9 @@ void Collective::check_tensor(Stream stream, const Tensor& data) const {
 bool Collective::is_queued() const { return backend_ && backend_->is_queued(); }
 
 void Collective::barrier() {
-  if (backend_) backend_->barrier();
+  if (!backend_) return;
+  const CallScope scope(kBarrier, name_, size_, 0);
+  backend_->barrier();
 }
 
 void Collective::broadcast(Stream stream, Tensor data, int root) {
@@ -106,6 +113,7 @@ void Collective::broadcast(Stream stream, Tensor data, int root) {
   SLX_CHECK(0 <= root && root < size_, "root {} of {}", root, size_);
   if (!backend_ || data.size_bytes() == 0) return;
   if (stream.is_planning) return backend_->plan_sent(data.size_bytes());
+  const CallScope scope(kBroadcast, name_, size_, data.size_bytes());
   backend_->broadcast(stream, bytes_of(data), data.size_bytes(), root);
 }
 
@@ -133,6 +141,7 @@ void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const R
     return backend_->plan_sent(sum_ranges(ranges) * width / size_ * (size_ - 1));
   std::vector<Range> in_bytes;
   for (const Range& r : ranges) in_bytes.push_back({r.begin * width, r.end * width});
+  const CallScope scope(kAllGather, name_, size_, data.size_bytes());
   backend_->all_gather_ranges(stream, bytes_of(data), in_bytes);
 }
 
@@ -143,6 +152,8 @@ void Collective::reduce_scatter_sum(Stream stream, tensor::Arena& scratch, Tenso
   SLX_CHECK_EQ(static_cast<int>(ranges.size()), size_);
   check_sum(data, order);
   if (!backend_) return;
+  std::optional<CallScope> scope;
+  if (!stream.is_planning) scope.emplace(kReduceScatter, name_, size_, data.size_bytes());
   const int64_t width = row_bytes(data) / tensor::dtype_bytes(data.dtype());
   std::vector<Range> elements;
   for (const Range& r : ranges) elements.push_back({r.begin * width, r.end * width});
@@ -184,6 +195,8 @@ void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Ten
 void Collective::all_reduce(Stream stream, tensor::Arena& scratch, const Tensor& data,
                             Combine combine, bool any_order) {
   if (!backend_ || data.num_elements() == 0) return;
+  std::optional<CallScope> scope;
+  if (!stream.is_planning) scope.emplace(kAllReduce, name_, size_, data.size_bytes());
   const Tensor flat = flatten(data);
   if (any_order && backend_->reduces()) {
     if (stream.is_planning)
@@ -229,6 +242,7 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
     const int64_t bytes = std::min(source.size_bytes(), result.size_bytes());
     return backend_->plan_sent(bytes / size_ * (size_ - 1));
   }
+  const CallScope scope(kAllToAll, name_, size_, source.size_bytes());
   backend_->exchange(stream, list_messages(source, send_rows, rank_),
                      list_messages(result, receive_rows, rank_));
 }
@@ -238,6 +252,7 @@ void Collective::send(Stream stream, Tensor data, int to) {
   SLX_CHECK(0 <= to && to < size_ && to != rank_, "rank {} of {} to {}", rank_, size_, to);
   const Message message{to, bytes_of(data), data.size_bytes()};
   if (stream.is_planning) return backend_->plan_sent(data.size_bytes());
+  const CallScope scope(kSend, name_, size_, data.size_bytes());
   backend_->exchange(stream, {&message, 1}, {});
 }
 
@@ -246,17 +261,27 @@ void Collective::receive(Stream stream, Tensor data, int from) {
   SLX_CHECK(0 <= from && from < size_ && from != rank_, "rank {} of {} from {}", rank_, size_,
             from);
   const Message message{from, bytes_of(data), data.size_bytes()};
-  if (!stream.is_planning) backend_->exchange(stream, {}, {&message, 1});
+  if (stream.is_planning) return;
+  const CallScope scope(kReceive, name_, size_, data.size_bytes());
+  backend_->exchange(stream, {}, {&message, 1});
 }
 
 std::unique_ptr<Collective> Collective::split(int color, int key) {
   SLX_CHECK_GE(color, 0);
-  return std::make_unique<Collective>(backend_ ? backend_->split(color, key) : nullptr);
+  if (!backend_) return std::make_unique<Collective>();
+  const CallScope scope(kSplit, name_, size_, 0);
+  return std::make_unique<Collective>(backend_->split(color, key));
+}
+
+std::unique_ptr<Collective> Collective::on_device(tensor::Device device) {
+  auto backend = backend_ ? backend_->on_device(device) : nullptr;
+  return backend ? std::make_unique<Collective>(std::move(backend)) : nullptr;
 }
 
 std::unique_ptr<SharedCounter> Collective::make_counter() {
-  if (backend_) return backend_->make_counter();
-  return std::make_unique<CounterOfOne>();
+  if (!backend_) return std::make_unique<CounterOfOne>();
+  const CallScope scope(kMakeCounter, name_, size_, 0);
+  return backend_->make_counter();
 }
 
 }  // namespace slimexx::dist

@@ -15,7 +15,6 @@
 #include "slimexx/base/log.h"
 #include "slimexx/dist/device_collective.h"
 #include "slimexx/dist/host.h"
-#include "slimexx/kernels/rank_sum.h"
 #include "slimexx/tensor/cuda_check.h"
 
 namespace slimexx::dist {
@@ -72,11 +71,6 @@ bool are_equal_tiles(std::span<const Range> ranges) {
 size_t count(const Range& range) { return static_cast<size_t>(range.size()); }
 
 cudaStream_t queue_of(tensor::Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
-
-kernels::RankTerm term_type(tensor::DType dtype) {
-  if (dtype == tensor::DType::kF32) return kernels::RankTerm::kF32;
-  return dtype == tensor::DType::kF64 ? kernels::RankTerm::kF64 : kernels::RankTerm::kBf16;
-}
 
 class NcclBackend : public Backend {
  public:
@@ -144,8 +138,7 @@ class NcclBackend : public Backend {
 
   // Of sums alone: the maximum has all_reduce.
   void combine(tensor::Stream stream, const Terms& terms, Combine) override {
-    SLX_CUDA(kernels::sum_rank_terms(terms.own, terms.others, term_type(terms.dtype), terms.rank,
-                                     terms.size, terms.n, queue_of(stream)));
+    sum_on_device(stream, terms);
   }
 
   void reduce_scatter_sum(tensor::Stream stream, tensor::Tensor data,

@@ -11,6 +11,9 @@
 namespace slimexx::dist {
 namespace {
 
+constexpr std::array<const char*, kNumGridAxes> kAxisNames = {
+    "tp", "cp", "pp", "dp", "ep", "etp", "edp", "dp x cp", "tp x dp x cp"};
+
 int divide(int world_size, int64_t product, const std::string& names) {
   if (product < 1 || world_size % product != 0) {
     throw Error(
@@ -101,11 +104,14 @@ ProcessGrid::ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Devic
   if (host.size() == 1) {
     world = &one_;
   } else if (!device.is_cpu()) {
-    device_world_ = make_device_collective(host, device);
+    device_world_ = host.on_device(device);
+    if (device_world_ == nullptr) device_world_ = make_device_collective(host, device);
     world = device_world_.get();
+    world->set_name("world");
   }
   const AxisGroups axes = make_axis_groups(shape_, one_, *world, [&](GridAxis axis) {
     parts_.push_back(world->split(shape_.group(axis, host.rank())[0], host.rank()));
+    parts_.back()->set_name(kAxisNames[static_cast<size_t>(axis)]);
     return parts_.back().get();
   });
   groups_ = std::make_unique<Groups>(to_groups(*world, axes));

@@ -1,172 +1,371 @@
 #include "slimexx/dist/rank_watch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "dist/process_state.h"
+#include "dist/rank_page.h"
+#include "dist/rank_record.h"
 #include "slimexx/base/error.h"
-#include "slimexx/base/file.h"
+#include "slimexx/base/json.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_rank.h"
+#include "slimexx/dist/host.h"
 
 namespace slimexx::dist {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr double kLeastInterval = 0.1, kGreatestInterval = 5;  // seconds between signs of life
-constexpr size_t kSignBytes = 128;
+// Seconds between looks; a look that comes later, on a busy machine, stands for the time since the
+// last one, but for no more than kMostLook: while this process itself is stopped nobody ages.
+constexpr double kInterval = 0.1, kMostLook = 0.3;
+constexpr double kFarInterval = 1;  // as file servers are to be spared
+constexpr double kEnd = 0.5;  // after the launcher began to end all ranks: then no death counts
+// For another rank, or the launcher, to say what it knows.
+constexpr auto kPatience = std::chrono::milliseconds(700);
+constexpr int kMostLines = 64;  // of what all ranks do
 
-// What is known of another rank.
+// Another rank, or at own_rank this one.
 struct Peer {
-  int rank = 0;
-  std::string sign = {};  // the last that was read
-  int64_t num_looks = 0;  // since it changed. Time is counted in looks: while this process itself
-                          // is stopped, or its host sleeps, nobody ages
-  bool is_silent = false;
+  int rank = 0, pid = 0;
+  uint64_t start = 0;  // of the process
+  std::string host, space, page_name;
+  std::unique_ptr<RankPage> page;  // of a rank that shares this one's host
+  ActivityView seen;               // of other hosts: what its record said last
+  int64_t sign = -1;
+  double silence_s = 0;
+  bool is_silent = false, has_left = false;
 };
 
-double choose_interval(const RankWatchOptions& o) {
-  double shortest = kGreatestInterval * 6;
-  for (const double limit : {o.warn_s, o.limit_s})
-    if (limit > 0) shortest = std::min(shortest, limit);
-  return std::clamp(shortest / 6, kLeastInterval, kGreatestInterval);
-}
-
-std::string path_of(const std::string& directory, int rank) {
-  return join_path(directory, fmt::format("rank_{:03}", rank));
-}
-
-// Empty if it cannot be read.
-std::string read_sign(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  char buffer[kSignBytes];
-  const ssize_t n = ::pread(fd, buffer, sizeof buffer, 0);
-  ::close(fd);
-  return n == static_cast<ssize_t>(kSignBytes) ? std::string(buffer, kSignBytes) : std::string();
+std::string describe_self(const RankWatchOptions& options, const std::string& page) {
+  return Json{{"host", host_name()},
+              {"pid", ::getpid()},
+              {"start", start_time(::getpid())},
+              {"space", options.process_space.empty() ? process_space() : options.process_space},
+              {"page", page}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
 
 struct RankWatch::Impl {
   RankWatchOptions options;
-  std::function<void(const std::string&)> on_limit;
-  double interval = 0;
-  int own_rank = 0, own_fd = -1;
-  int64_t num_signs = 0;
-  std::vector<Peer> peers;
-  std::mutex mutex;
+  std::function<bool(const FirstCause&)> claim;
+  std::function<bool()> is_ending;
+  int own_rank = 0;
+  bool are_threads = false;  // of one process: the first rank alone looks, at pages
+  std::unique_ptr<RankPage> own_page;
+  const Activity* own = nullptr;  // of the thread that made this
+  std::vector<Peer> peers;        // by rank
+  int far_watcher = 0;            // of the first rank's host: the first rank of another one
+  std::string directory;
+  std::unique_ptr<RankRecord> record;
+  std::chrono::steady_clock::time_point last_look;
+  double look_s = 0, far_look_s = 0;  // that the last look, and the last far one, stand for
+  double since_far_look_s = 0;
+  double end_s = 0;               // since the launcher began to end all ranks
+  std::vector<int64_t> progress;  // by rank, when some last changed
+  double idle_s = 0, next_wait_warning = 0;
+
+  std::mutex mutex;  // of all above, but for what never changes once the thread runs
   std::condition_variable ending;
-  bool is_ending = false;
+  bool is_done = false;
   std::thread thread;
 
-  bool show_sign();
-  void look_at(Peer& peer);
+  void meet(Collective& host);
+  bool is_near(const Peer& peer) const { return peer.page != nullptr && peer.pid != ::getpid(); }
+  bool is_far(const Peer& peer) const { return peer.page == nullptr && peer.rank != own_rank; }
+  ActivityView activity_of(const Peer& peer) const;
+  bool warns_of(const Peer& peer) const;
+  void look();
+  void look_near(Peer& peer);
+  void look_far(Peer& peer, bool has_moved);
+  bool look_at_progress();
+  void report_wait();
+  void count_stop(Peer& peer, double seconds, double warn_s, double limit_s,
+                  const std::string& state);
+  void count_sign(Peer& peer);
+  [[noreturn]] void end_run(const Peer& peer, const std::string& state, const std::string& hint,
+                            bool launcher_knows = false);
   void run();
 };
 
-// One write over the same bytes: no reader sees a part of it, and a full disk has room for it.
-bool RankWatch::Impl::show_sign() {
-  char host[64] = "";
-  ::gethostname(host, sizeof host - 1);
-  std::string sign = fmt::format("host {}, process {}; sign {}", host, ::getpid(), num_signs++);
-  sign.resize(kSignBytes, ' ');
-  return ::pwrite(own_fd, sign.data(), sign.size(), 0) == static_cast<ssize_t>(kSignBytes);
+ActivityView RankWatch::Impl::activity_of(const Peer& peer) const {
+  if (peer.rank == own_rank) return view_activity(*own);
+  return peer.page != nullptr ? view_activity(peer.page->activity()) : peer.seen;
 }
 
-void RankWatch::Impl::look_at(Peer& peer) {
-  const std::string sign = read_sign(path_of(options.directory, peer.rank));
-  if (sign.empty()) {  // it has ended well, or the folder is gone: no ground to judge on
-    peer.num_looks = 0;
-    return;
+// Of a host's ranks the first but the peer itself speaks for all; of other hosts only one looks.
+bool RankWatch::Impl::warns_of(const Peer& peer) const {
+  if (is_far(peer)) return true;
+  const auto first = std::ranges::find_if(peers, [&](const Peer& other) {
+    return other.rank != peer.rank && (other.rank == own_rank || is_near(other));
+  });
+  return first->rank == own_rank;
+}
+
+// Everybody learns who the others are, and opens the pages of those on its host.
+void RankWatch::Impl::meet(Collective& host) {
+  own_rank = host.rank();
+  std::string name = fmt::format("/slimexx_{}_{}_{}", ::getpid(), start_time(::getpid()), own_rank);
+  own_page = RankPage::make(name);
+  if (own_page == nullptr) name.clear();
+  const auto all = all_gather_bytes(host, describe_self(options, name));
+  std::string first_space;
+  far_watcher = -1;
+  for (int rank = 0; rank < host.size(); ++rank) {
+    const Json json = parse_json(all[static_cast<size_t>(rank)], "a rank's description of itself");
+    Peer& peer = peers.emplace_back();
+    peer.rank = rank;
+    peer.pid = json.at("pid");
+    peer.start = json.at("start");
+    peer.host = json.at("host");
+    peer.space = json.at("space");
+    peer.page_name = json.at("page");
+    if (rank == 0) first_space = peer.space;
+    if (far_watcher < 0 && peer.space != first_space) far_watcher = rank;
   }
-  if (sign != peer.sign) {
-    if (peer.is_silent) log_warn("rank {} shows signs of life again", peer.rank);
-    peer = {.rank = peer.rank, .sign = sign};
-    return;
+  are_threads = std::ranges::all_of(
+      peers, [&](const Peer& p) { return p.pid == ::getpid() && p.space == peers[0].space; });
+  const std::string own_space = peers[static_cast<size_t>(own_rank)].space;
+  for (Peer& peer : peers) {
+    const bool is_seen =
+        peer.rank != own_rank && peer.space == own_space && !peer.page_name.empty();
+    if (is_seen && (!are_threads || own_rank == 0) &&
+        process_state(peer.pid, peer.start) != ProcessState::kGone)
+      peer.page = RankPage::open(peer.page_name);
   }
-  const double silence_s = static_cast<double>(++peer.num_looks) * interval;
-  const std::string what = fmt::format(
-      "rank {} has shown no sign of life for {:.0f} s ({}): it, or its host, is stopped", peer.rank,
-      silence_s, sign.substr(0, sign.find(';')));
-  if (!peer.is_silent && options.warn_s > 0 && silence_s >= options.warn_s) {
-    peer.is_silent = true;
-    log_warn("{}", what);
+  host.barrier();
+  if (own_page != nullptr) {
+    RankPage::forget_name(name);
+    keep_activity_at(&own_page->activity());
   }
-  if (options.limit_s <= 0 || silence_s < options.limit_s) return;
-  on_limit(what);
-  const Error error(ErrorCode::kRun, what,
-                    "look at that host; then continue the run from its newest checkpoint by "
-                    "--resume",
-                    "parallel.rank_silence_limit_s");
-  log_error("{}", error.what());
+  own = &own_activity();
+}
+
+void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const std::string& hint,
+                              bool launcher_knows) {
+  const ActivityView view = activity_of(peer);
+  const std::string what = fmt::format("rank {} {} (host {}, process {}), in {}", peer.rank, state,
+                                       peer.host, peer.pid, describe_activity(view));
+  bool is_first = true;
+  try {
+    is_first = claim({.rank = peer.rank,
+                      .host = peer.host,
+                      .phase = view.phase.empty() ? "start" : view.phase,
+                      .call = view.is_in_call ? view.call : "",
+                      .what = what});
+  } catch (const std::exception& error) {
+    log_error("{}", error.what());
+  }
+  if (is_first) log_error("{}", Error(ErrorCode::kRun, what, hint).what());
+  if (!is_first || launcher_knows) std::this_thread::sleep_for(kPatience);
   // MPI is the main thread's, and that one waits: the launcher ends the ranks when one is gone.
   std::_Exit(exit_status(ErrorCode::kRun));
+}
+
+// One more look at which the rank gave no sign.
+void RankWatch::Impl::count_stop(Peer& peer, double seconds, double warn_s, double limit_s,
+                                 const std::string& state) {
+  const double silence_s = peer.silence_s += seconds;
+  const std::string what = fmt::format("{} for {:.0f} s", state, silence_s);
+  if (!peer.is_silent && warn_s > 0 && silence_s >= warn_s) {
+    peer.is_silent = true;
+    if (warns_of(peer))
+      log_warn("rank {} {} (host {}, process {}), in {}", peer.rank, what, peer.host, peer.pid,
+               describe_activity(activity_of(peer)));
+  }
+  if (limit_s > 0 && silence_s >= limit_s)
+    end_run(peer, what,
+            fmt::format("look at that host; then continue the run by --resume; the limit is "
+                        "parallel.{}_silence_limit_s",
+                        is_far(peer) ? "host" : "rank"));
+}
+
+void RankWatch::Impl::count_sign(Peer& peer) {
+  if (peer.is_silent && warns_of(peer)) log_warn("rank {} is back", peer.rank);
+  peer.is_silent = false;
+  peer.silence_s = 0;
+}
+
+void RankWatch::Impl::look_near(Peer& peer) {
+  switch (process_state(peer.pid, peer.start)) {
+    case ProcessState::kRuns:
+      return count_sign(peer);
+    case ProcessState::kStopped:
+      return count_stop(peer, look_s, options.warn_s, options.limit_s, "has been stopped");
+    case ProcessState::kGone:
+      peer.has_left = peer.page->activity().has_left != 0;
+      if (peer.has_left || end_s > kEnd) return;
+      end_run(peer, "died",
+              "it was killed, or crashed: its last lines, the launcher's and the kernel's log (out "
+              "of memory) say more; then continue the run by --resume",
+              true);
+  }
+}
+
+// Through a file system that may pause for all: silence counts while this rank waits, too.
+void RankWatch::Impl::look_far(Peer& peer, bool has_moved) {
+  const auto seen = read_record(directory, peer.rank);
+  if (!seen) {  // it has ended well, or the folder is gone: no ground to judge on
+    peer.silence_s = 0;
+    return;
+  }
+  peer.seen = seen->activity;
+  if (seen->is_dead && end_s <= kEnd)
+    end_run(peer, "died", "look at that host; then continue the run by --resume", true);
+  if (seen->sign != peer.sign) {
+    peer.sign = seen->sign;
+    return count_sign(peer);
+  }
+  if (has_moved) peer.silence_s = 0;
+  count_stop(peer, far_look_s, options.host_limit_s / 2, options.host_limit_s,
+             "has shown no sign of life");
+}
+
+// Whether this rank has gone on; on the first rank also whether any has.
+bool RankWatch::Impl::look_at_progress() {
+  bool own_moved = false, any_moved = false;
+  for (const Peer& peer : peers) {
+    const int64_t now = activity_of(peer).progress;
+    int64_t& before = progress[static_cast<size_t>(peer.rank)];
+    const bool has_moved = now != before;
+    any_moved |= has_moved;
+    if (peer.rank == own_rank) own_moved = has_moved;
+    before = now;
+  }
+  idle_s = any_moved ? 0 : idle_s + far_look_s;
+  if (any_moved) next_wait_warning = options.wait_warn_s;
+  return own_moved;
+}
+
+// Of ranks whose records cannot be read nothing is known: the folder may be another one there.
+void RankWatch::Impl::report_wait() {
+  if (std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p) && p.sign < 0; })) return;
+  if (options.wait_warn_s > 0 && idle_s >= next_wait_warning) {
+    next_wait_warning = 2 * idle_s;
+    std::string text = fmt::format("no rank has gone on for {:.0f} s:", idle_s);
+    for (const Peer& peer : peers) {
+      if (peer.rank == kMostLines) {
+        text += "\n  ...";
+        break;
+      }
+      text += fmt::format("\n  rank {} (host {}, process {}): {}", peer.rank, peer.host, peer.pid,
+                          describe_activity(activity_of(peer)));
+    }
+    log_warn("{}", text);
+  }
+  if (options.wait_limit_s <= 0 || idle_s < options.wait_limit_s) return;
+  const auto culprit =
+      std::ranges::find_if(peers, [&](const Peer& peer) { return !activity_of(peer).is_in_call; });
+  end_run(culprit == peers.end() ? peers[0] : *culprit,
+          fmt::format("{}, and no rank has gone on for {:.0f} s",
+                      culprit == peers.end() ? "waits, as all do" : "hangs", idle_s),
+          "the log says what every rank did; a rank that needs so long in one call wants a higher "
+          "parallel.rank_wait_limit_s");
+}
+
+// With the mutex.
+void RankWatch::Impl::look() {
+  const auto now = std::chrono::steady_clock::now();
+  look_s = std::min(std::chrono::duration<double>(now - last_look).count(), kMostLook);
+  last_look = now;
+  since_far_look_s += look_s;
+  const bool is_far_look = since_far_look_s >= kFarInterval;
+  if (is_far_look) far_look_s = std::exchange(since_far_look_s, 0);
+  if (is_ending()) end_s += look_s;
+  for (Peer& peer : peers)
+    if (is_near(peer) && !peer.has_left) look_near(peer);
+  const bool has_far = std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p); });
+  // Who cannot show that he lives must not judge the others: they share his trouble.
+  const bool is_shown =
+      record == nullptr || record->write(view_activity(*own), is_far_look && has_far);
+  if (!is_far_look || !is_shown) return;
+  const bool has_moved = look_at_progress();
+  for (Peer& peer : peers)
+    if (record != nullptr && is_far(peer) &&
+        (own_rank == 0 || (own_rank == far_watcher && peer.rank == 0)))
+      look_far(peer, has_moved);
+  if (own_rank == 0) report_wait();
 }
 
 void RankWatch::Impl::run() {
   std::unique_lock lock(mutex);
   while (
-      !ending.wait_for(lock, std::chrono::duration<double>(interval), [&] { return is_ending; })) {
-    // Who cannot show that he lives must not judge the others: they share his trouble.
-    if (!show_sign()) continue;
-    for (Peer& peer : peers) look_at(peer);
+      !ending.wait_for(lock, std::chrono::duration<double>(kInterval), [&] { return is_done; })) {
+    try {
+      look();
+    } catch (const std::exception& error) {  // of a foreign file, mostly: no reason to end a run
+      log_debug("a look at the ranks failed: {}", error.what());
+    }
   }
 }
 
 RankWatch::RankWatch(Collective& host, RankWatchOptions options,
-                     std::function<void(const std::string&)> on_limit)
+                     std::function<bool(const FirstCause&)> claim, std::function<bool()> is_ending)
     : impl_(std::make_unique<Impl>()) {
   Impl& i = *impl_;
   i.options = std::move(options);
-  i.on_limit = std::move(on_limit);
-  if (host.size() == 1 || (i.options.warn_s <= 0 && i.options.limit_s <= 0)) return;
-  i.interval = choose_interval(i.options);
-  i.own_rank = host.rank();
-  std::error_code ignored;
-  if (i.own_rank == 0) fs::remove_all(i.options.directory, ignored);  // of a run that was killed
-  host.barrier();
-  make_directories(i.options.directory);
-  i.own_fd = ::open(path_of(i.options.directory, i.own_rank).c_str(),
-                    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (i.own_fd < 0 || !i.show_sign()) {
-    throw Error(ErrorCode::kEnvironment, "cannot write the rank's sign of life",
-                "free space, or set both parallel.rank_silence_warn_s and "
-                "parallel.rank_silence_limit_s to 0",
-                i.options.directory);
-  }
-  host.barrier();
-  for (int rank = 0; rank < host.size(); ++rank)
-    if (rank != i.own_rank) i.peers.push_back({.rank = rank});
+  i.claim = std::move(claim);
+  i.is_ending = std::move(is_ending);
+  i.next_wait_warning = i.options.wait_warn_s;
+  if (host.size() == 1) return;
+  i.meet(host);
+  i.progress.assign(i.peers.size(), 0);
+  if (i.are_threads && i.own_rank != 0) return;
+  i.last_look = std::chrono::steady_clock::now();
   i.thread = std::thread([&i, rank = thread_rank()] {
     const ThreadRankScope scope(rank);
     i.run();
   });
 }
 
+void RankWatch::show_records(Collective& host, const std::string& directory) {
+  Impl& i = *impl_;
+  if (i.peers.empty() || i.are_threads) return;
+  std::error_code ignored;
+  if (i.own_rank == 0) fs::remove_all(directory, ignored);  // of a run that was killed
+  host.barrier();
+  auto record = std::make_unique<RankRecord>(directory, i.own_rank);
+  const std::lock_guard lock(i.mutex);
+  i.directory = directory;
+  i.record = std::move(record);
+}
+
+void RankWatch::look_now() {
+  Impl& i = *impl_;
+  const std::lock_guard lock(i.mutex);
+  for (Peer& peer : i.peers)
+    if (i.is_near(peer) && !peer.has_left) i.look_near(peer);
+}
+
 RankWatch::~RankWatch() {
   Impl& i = *impl_;
+  if (i.own_page != nullptr) i.own_page->activity().has_left = 1;
   if (i.thread.joinable()) {
     {
       const std::lock_guard lock(i.mutex);
-      i.is_ending = true;
+      i.is_done = true;
     }
     i.ending.notify_all();
     i.thread.join();
   }
-  if (i.own_fd < 0) return;
-  ::close(i.own_fd);
+  keep_activity_at(nullptr);
+  if (i.record == nullptr) return;
+  i.record.reset();
   std::error_code ignored;
-  fs::remove(path_of(i.options.directory, i.own_rank), ignored);
-  fs::remove(i.options.directory, ignored);  // the last one's succeeds
+  fs::remove(i.directory, ignored);  // the last one's succeeds
 }
 
 }  // namespace slimexx::dist

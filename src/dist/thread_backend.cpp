@@ -1,18 +1,21 @@
-// Ranks as threads of this process, on host memory: for tests without a launcher, and for trying a
-// large grid on a small machine.
+// Ranks as threads of this process: for tests without a launcher, and for trying a large grid on a
+// small machine. They share host memory, or the memory of one device and its streams (tensor.h): a
+// copy that a rank queues behind a rendezvous runs behind all that the others queued before it. So
+// the host waits for ranks alone, never for the device.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "dist/backend.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/thread_ranks.h"
@@ -26,25 +29,32 @@ struct Job {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<int> failed_rank;  // the first
+  std::string failed_phase;        // its, if it was in one
 
   template <class Condition>
   void wait(std::unique_lock<std::mutex>& lock, Condition is_met) {
     changed.wait(lock, [&] { return failed_rank || is_met(); });
     if (!is_met())
-      throw Error(ErrorCode::kRun, "rank " + std::to_string(*failed_rank) + " failed",
+      throw Error(ErrorCode::kRun,
+                  "rank " + std::to_string(*failed_rank) + " failed" + failed_phase,
                   "its own message says why");
   }
   void fail(int rank) {
     const std::lock_guard lock(mutex);
-    if (!failed_rank) failed_rank = rank;
+    if (!failed_rank) {
+      failed_rank = rank;
+      if (const std::string phase = slimexx::failed_phase(); !phase.empty())
+        failed_phase = " in phase " + phase;
+    }
     changed.notify_all();
   }
 };
 
 // One message under way between two ranks.
 struct Mailbox {
-  const char* data = nullptr;
+  char* data = nullptr;
   int64_t size_bytes = 0;
+  void* queue = nullptr;  // Stream::handle of the sender
   int64_t num_posted = 0, num_taken = 0;
 };
 
@@ -54,6 +64,8 @@ struct ThreadGroup {
       : job(std::move(job_)),
         size(size_),
         pointers(static_cast<size_t>(size)),
+        queues(pointers.size()),
+        devices(pointers.size()),
         places(pointers.size()),
         mailboxes(pointers.size() * pointers.size()) {}
 
@@ -65,6 +77,9 @@ struct ThreadGroup {
   int num_arrived = 0;
   int64_t num_barriers = 0;  // that all have passed
   std::vector<char*> pointers;
+  std::vector<void*> queues;            // Stream::handle of each
+  std::vector<tensor::Device> devices;  // of on_device, and the group that it makes
+  std::shared_ptr<ThreadGroup> twin;
   std::vector<Place> places;                           // of a split
   std::map<int, std::shared_ptr<ThreadGroup>> splits;  // by color
   std::shared_ptr<std::atomic<int64_t>> counter;
@@ -82,37 +97,37 @@ class AtomicCounter : public SharedCounter {
 
 class ThreadBackend : public Backend {
  public:
-  ThreadBackend(std::shared_ptr<ThreadGroup> group, int rank)
-      : group_(std::move(group)), rank_(rank) {}
+  ThreadBackend(std::shared_ptr<ThreadGroup> group, int rank, tensor::Device device)
+      : group_(std::move(group)), rank_(rank), device_(device) {}
   int rank() const override { return rank_; }
   int size() const override { return group_->size; }
-  tensor::Device device() const override { return {}; }
+  tensor::Device device() const override { return device_; }
+  bool is_queued() const override { return !device_.is_cpu(); }
 
   void barrier() override {
-    std::unique_lock lock(group_->job->mutex);
-    pass_barrier(lock);
+    if (!device_.is_cpu()) tensor::synchronize(tensor::compute_stream(device_));
+    meet();
   }
 
-  void broadcast(tensor::Stream, char* data, int64_t size_bytes, int root) override {
-    const auto pointers = publish(data);
-    if (root != rank_)
-      std::memcpy(data, pointers[static_cast<size_t>(root)], static_cast<size_t>(size_bytes));
-    barrier();
+  void broadcast(tensor::Stream stream, char* data, int64_t size_bytes, int root) override {
+    const auto pointers = publish(stream, data);
+    if (root != rank_) copy(stream, data, pointers[static_cast<size_t>(root)], size_bytes);
+    meet();
   }
 
-  void all_gather_ranges(tensor::Stream, char* data, std::span<const Range> ranges) override {
-    const auto pointers = publish(data);
+  void all_gather_ranges(tensor::Stream stream, char* data,
+                         std::span<const Range> ranges) override {
+    const auto pointers = publish(stream, data);
     for (size_t i = 0; i < ranges.size(); ++i) {
       const size_t owner = i % pointers.size();
       const Range& range = ranges[i];
       if (owner == static_cast<size_t>(rank_) || range.size() == 0) continue;
-      std::memcpy(data + range.begin, pointers[owner] + range.begin,
-                  static_cast<size_t>(range.size()));
+      copy(stream, data + range.begin, pointers[owner] + range.begin, range.size());
     }
-    barrier();
+    meet();
   }
 
-  void exchange(tensor::Stream, std::span<const Message> sends,
+  void exchange(tensor::Stream stream, std::span<const Message> sends,
                 std::span<const Message> receives) override {
     Job& job = *group_->job;
     std::unique_lock lock(job.mutex);
@@ -120,16 +135,18 @@ class ThreadBackend : public Backend {
       Mailbox& box = mailbox(rank_, m.peer);
       box.data = m.data;
       box.size_bytes = m.size_bytes;
+      box.queue = stream.handle;
       ++box.num_posted;
     }
     job.changed.notify_all();
     for (const Message& m : receives) {
       Mailbox& box = mailbox(m.peer, rank_);
       job.wait(lock, [&] { return box.num_posted > box.num_taken; });
-      SLX_CHECK_EQ(box.size_bytes, m.size_bytes);
-      const char* const data = box.data;
+      SLX_CHECK(box.size_bytes == m.size_bytes && box.queue == stream.handle,
+                "{} bytes for {}, or another stream", box.size_bytes, m.size_bytes);
+      char* const data = box.data;
       lock.unlock();
-      if (m.size_bytes > 0) std::memcpy(m.data, data, static_cast<size_t>(m.size_bytes));
+      copy(stream, m.data, data, m.size_bytes);
       lock.lock();
       ++box.num_taken;
       job.changed.notify_all();
@@ -138,6 +155,22 @@ class ThreadBackend : public Backend {
       const Mailbox& box = mailbox(rank_, m.peer);
       job.wait(lock, [&] { return box.num_taken == box.num_posted; });
     }
+  }
+
+  // The maximum serves small tensors only: it goes through the host.
+  void combine(tensor::Stream stream, const Terms& terms, Combine combine) override {
+    if (device_.is_cpu()) return Backend::combine(stream, terms, combine);
+    if (combine == Combine::kSum) return sum_on_device(stream, terms);
+    const int64_t bytes = terms.n * tensor::dtype_bytes(terms.dtype);
+    std::vector<char> own(static_cast<size_t>(bytes)), others(own.size() * num_others());
+    tensor::download(stream, own.data(), view(terms.own, bytes));
+    tensor::download(stream, others.data(),
+                     view(const_cast<char*>(terms.others), std::ssize(others)));
+    Terms on_host = terms;
+    on_host.own = own.data();
+    on_host.others = others.data();
+    Backend::combine({}, on_host, combine);
+    tensor::upload(stream, view(terms.own, bytes), own.data());
   }
 
   std::unique_ptr<Backend> split(int color, int key) override {
@@ -155,7 +188,19 @@ class ThreadBackend : public Backend {
     group_->splits.clear();
     if (members.size() == 1) return nullptr;
     const auto own = std::ranges::find(members, rank_) - members.begin();
-    return std::make_unique<ThreadBackend>(mine, static_cast<int>(own));
+    return std::make_unique<ThreadBackend>(mine, static_cast<int>(own), device_);
+  }
+
+  std::unique_ptr<Backend> on_device(tensor::Device device) override {
+    std::unique_lock lock(group_->job->mutex);
+    group_->devices[static_cast<size_t>(rank_)] = device;
+    if (rank_ == 0) group_->twin = std::make_shared<ThreadGroup>(group_->job, group_->size);
+    pass_barrier(lock);
+    const bool is_shared = std::ranges::count(group_->devices, device) == group_->size;
+    auto backend = std::make_unique<ThreadBackend>(group_->twin, rank_, device);
+    pass_barrier(lock);
+    if (!is_shared) return nullptr;
+    return backend;
   }
 
   std::unique_ptr<SharedCounter> make_counter() override {
@@ -184,16 +229,31 @@ class ThreadBackend : public Backend {
     }
     group_->job->wait(lock, [&] { return group_->num_barriers > number; });
   }
+  void meet() {
+    std::unique_lock lock(group_->job->mutex);
+    pass_barrier(lock);
+  }
   // Everybody's pointer. Valid until the next barrier, which is the caller's to pass.
-  std::vector<char*> publish(char* data) {
+  std::vector<char*> publish(tensor::Stream stream, char* data) {
     std::unique_lock lock(group_->job->mutex);
     group_->pointers[static_cast<size_t>(rank_)] = data;
+    group_->queues[static_cast<size_t>(rank_)] = stream.handle;
     pass_barrier(lock);
+    SLX_CHECK(std::ranges::count(group_->queues, stream.handle) == group_->size,
+              "ranks of one device call a collective on several streams");
     return group_->pointers;
+  }
+  size_t num_others() const { return group_->pointers.size() - 1; }
+  tensor::Tensor view(char* data, int64_t size_bytes) const {
+    return {data, tensor::DType::kU8, device_, {size_bytes}};
+  }
+  void copy(tensor::Stream stream, char* to, char* from, int64_t size_bytes) const {
+    tensor::copy_bytes(stream, view(to, size_bytes), view(from, size_bytes));
   }
 
   std::shared_ptr<ThreadGroup> group_;
   int rank_;
+  tensor::Device device_;
 };
 
 }  // namespace
@@ -208,7 +268,8 @@ void run_thread_ranks(int size, const std::function<void(Collective&)>& body) {
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          Collective all(size == 1 ? nullptr : std::make_unique<ThreadBackend>(group, rank));
+          Collective all(
+              size == 1 ? nullptr : std::make_unique<ThreadBackend>(group, rank, tensor::Device{}));
           body(all);
         } catch (...) {
           errors[static_cast<size_t>(rank)] = std::current_exception();

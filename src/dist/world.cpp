@@ -25,6 +25,7 @@ World::World() {
 #ifdef SLX_WITH_MPI
   LocalPosition local;
   ranks_ = Collective(start_mpi(local));
+  ranks_.set_name("world");
   local_rank_ = local.rank;
   local_size_ = local.size;
   first_local_rank_ = local.first;
@@ -39,7 +40,9 @@ World::World(Collective thread_rank)
     : ranks_(std::move(thread_rank)),
       local_rank_(ranks_.rank()),
       local_size_(ranks_.size()),
-      are_threads_(true) {}
+      are_threads_(true) {
+  ranks_.set_name("world");
+}
 
 World::~World() {
   ranks_ = Collective();

@@ -34,6 +34,24 @@ ContextShards shard_rows(std::span<const SequenceRows> sequences, int cp) {
   return shards;
 }
 
+ContextPages list_pages(const ContextShards& shards, std::span<const int32_t> cu_seqlens) {
+  ContextPages pages;
+  for (size_t b = 0; b + 1 < cu_seqlens.size(); ++b) {
+    const int64_t first = std::ssize(pages.rows) / kContextPage;
+    pages.first_page.push_back(static_cast<int32_t>(first));
+    for (int32_t i = cu_seqlens[b]; i < cu_seqlens[b + 1]; ++i)
+      pages.rows.push_back(shards.rank_rows[static_cast<size_t>(i)]);
+    const int64_t count = (std::ssize(pages.rows) + kContextPage - 1) / kContextPage - first;
+    pages.rows.resize(static_cast<size_t>((first + count) * kContextPage));
+    pages.most_pages = std::max(pages.most_pages, count);
+  }
+  return pages;
+}
+
+int64_t bound_pages(int64_t num_rows, int64_t num_sequences) {
+  return num_rows / kContextPage + num_sequences;
+}
+
 std::vector<int32_t> take_share(const ContextShards& shards, int rank,
                                 std::span<const int32_t> values) {
   SLX_CHECK_EQ(values.size(), shards.sequence_rows.size());

@@ -38,6 +38,32 @@ void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
               "use --device cpu", "hidden_size");
 }
 
+// Throws Error(kInput) where a product on CUDA has another kernel of a shard than of the whole: its
+// bits would not be those of one rank (kernels/gemm.h).
+void check_device_shards(const ModelSpec& spec, tensor::Device device, int64_t shards) {
+  if (device.is_cpu() || shards == 1) return;
+  const auto check = [&](const char* key, int64_t size, int64_t times) {
+    constexpr int64_t kOfTensorCores = 8;
+    const int64_t whole = times * size, own = whole / shards;
+    if (whole % kOfTensorCores != 0 || own % kOfTensorCores == 0) return;
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("{} {} over {} tensor-parallel ranks: shards of {} rows, and on {} those "
+                    "of products are multiples of 8",
+                    key, size, shards, own, tensor::to_string(device)),
+        "use --device cpu, or another parallel.tensor_model_parallel_size", key);
+  };
+  check("vocab_size", spec.vocab_size, 1);
+  const auto check_mlp = [&](const LayerSpec& layer) {
+    if (const auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp))
+      check("intermediate_size", dense->intermediate_size, 2);
+    if (const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp))
+      if (moe->shared) check("moe_intermediate_size", moe->shared->intermediate_size, 2);
+  };
+  std::ranges::for_each(spec.layers, check_mlp);
+  for (const MtpSpec& mtp : spec.mtp) check_mlp(mtp.layer);
+}
+
 void check_stage(const ModelSpec& spec, const StageRange& stage) {
   SLX_CHECK(stage.first_layer >= 0 && stage.first_layer < stage.end_layer &&
                 stage.end_layer <= spec.num_layers(),
@@ -102,12 +128,7 @@ Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_posit
   set_leaves(local_spec_, sizes.tp, leaves > 0 ? leaves : sizes.tp);
   check_stage(spec, stage);
   check_device_sizes(local_spec_, device);
-  if (sizes.cp > 1 && !device.is_cpu() && !tensor::is_planning())
-    throw Error(ErrorCode::kInput,
-                "context parallelism is for the CPU alone: attention over gathered keys and its "
-                "backward have no kernels yet",
-                "set parallel.context_parallel_size to 1, or use --device cpu",
-                "parallel.context_parallel_size");
+  check_device_shards(spec, device, std::max<int64_t>(sizes.tp, leaves));
   const int64_t half = spec.rope.rotary_dim / 2;
   rotary_buffer_ = tensor::Buffer(device, 2 * max_positions * half * 4, "rotary tables");
   cos_ = rotary_buffer_.view(DType::kF32, {max_positions, half});

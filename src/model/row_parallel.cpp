@@ -10,7 +10,7 @@
 namespace slimexx::model {
 namespace {
 
-// Columns [begin, begin + width) of `x` without gaps, as products take them.
+// Columns [begin, begin + width) of `x` without gaps.
 Tensor copy_columns(const ops::Context& ctx, Tensor x, int64_t begin, int64_t width) {
   const Tensor dense = ctx.arena.allocate(x.dtype(), {x.dim(0), width});
   ops::copy_head_columns(ctx, dense.split_last({1, width}), 0, x.split_last({1, x.dim(1)}), begin,
@@ -30,10 +30,14 @@ void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, Tensor w, Tens
   const Tensor leaf = allocate(y.dtype());
   const Tensor sum = is_f32 ? y : allocate(DType::kF32);
   const Tensor term = is_f32 ? leaf : allocate(DType::kF32);
+  // Products take columns of wider rows on CUDA alone.
+  const auto columns = [&](Tensor t, int64_t l) {
+    return ctx.device().is_cpu() ? copy_columns(ctx, t, l * width, width)
+                                 : t.columns(l * width, (l + 1) * width);
+  };
   for (int64_t l = 0; l < leaves; ++l) {
     const tensor::ArenaScope leaf_scope(ctx.arena);
-    ops::matmul_forward(ctx, leaf, copy_columns(ctx, x, l * width, width),
-                        copy_columns(ctx, w, l * width, width), l == 0 ? bias : Tensor{});
+    ops::matmul_forward(ctx, leaf, columns(x, l), columns(w, l), l == 0 ? bias : Tensor{});
     if (l == 0) {
       ops::copy(ctx, sum, leaf);
     } else {

@@ -28,6 +28,10 @@ VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
     rows.push_back(static_cast<int32_t>(i));
     ids.push_back(tokens[i] - static_cast<int32_t>(own.begin));
   }
+  if (ctx.planning()) {  // all of them, so that ranks plan alike
+    rows.resize(tokens.size());
+    ids.resize(tokens.size());
+  }
   // Memory as for all tokens, whatever they are.
   const auto upload = [&](const std::vector<int32_t>& values) {
     const Tensor t =

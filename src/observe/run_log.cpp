@@ -6,13 +6,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
 #include "observe/append_file.h"
 #include "observe/event_file.h"
+#include "observe/first_failure.h"
 #include "observe/jsonl_file.h"
 #include "observe/step_line.h"
 #include "slimexx/base/error.h"
@@ -77,9 +77,6 @@ struct RunLog::Impl {
   double eta_seconds() const;
   void check_in_place() const;
   std::string status_path() const { return join_path(options.run_dir, "status.json"); }
-  // Written by another rank after it gave up on the root.
-  std::string given_up_path() const { return join_path(options.run_dir, "status.given_up.json"); }
-  bool is_given_up() const { return path_exists(given_up_path()); }
   std::string format_status(std::string_view state, int64_t step, std::string_view error,
                             std::string_view warning) const;
 
@@ -100,8 +97,6 @@ struct RunLog::Impl {
 void RunLog::Impl::open() {
   make_directories(options.run_dir);
   remove_stale_temporaries(options.run_dir);
-  std::error_code ignored;
-  std::filesystem::remove(given_up_path(), ignored);
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
   // A fresh start keeps no row of an earlier attempt, not even that of step -1, the evaluation
   // before training.
@@ -216,21 +211,14 @@ void RunLog::write_status(std::string_view state, int64_t step, std::string_view
   impl_->check_in_place();
   // Another rank may give up on this one while it is stopped, even in the middle of this write; the
   // launcher lets it continue before it ends it.
-  if (impl_->is_given_up()) return;
+  const std::string failure = first_failure_path(impl_->options.run_dir);
+  if (path_exists(failure)) return;
   write_file_atomic(impl_->status_path(), impl_->format_status(state, step, error, warning));
-  if (impl_->is_given_up())
-    write_file_atomic(impl_->status_path(), read_text_file(impl_->given_up_path()));
+  if (path_exists(failure)) write_file_atomic(impl_->status_path(), read_text_file(failure));
 }
 
-void RunLog::write_failure(int64_t step, std::string_view error) {
-  const std::string text = impl_->format_status("failed", step, error, "");
-  try {
-    if (!impl_->options.enabled) write_file_atomic(impl_->given_up_path(), text);
-    write_file_atomic(impl_->status_path(), text);
-  } catch (const Error&) {
-    // Most likely the disk is full: write into the space of the old text.
-    overwrite(impl_->status_path(), text);
-  }
+void RunLog::write_failure(int64_t step, std::string_view error, const FailurePlace& place) {
+  write_first_failure(impl_->options.run_dir, step, error, place);
 }
 
 std::string markdown_code(std::string_view text) {
@@ -249,6 +237,7 @@ std::string RunLog::Impl::format_status(std::string_view state, int64_t step,
   status["eta_s"] = eta >= 0 ? Json(std::round(eta)) : Json(nullptr);
   status["error"] = error.empty() ? Json(nullptr) : Json(error);
   status["warning"] = warning.empty() ? Json(nullptr) : Json(warning);
+  status["failure"] = nullptr;
   status["updated"] = std::round(wall_seconds() * 1000) / 1000;
   return status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

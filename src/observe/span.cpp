@@ -81,7 +81,7 @@ int64_t monotonic_ns() {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
-Span::Span(std::string_view name) : name_(name), start_ns_(monotonic_ns()) {
+Span::Span(std::string_view name) : phase_(name), name_(name), start_ns_(monotonic_ns()) {
   begin_nvtx_range(name_.c_str());
 }
 

@@ -122,6 +122,9 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
   for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}})
     check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), v.dim(2)}, Strides::kRows);
   SLX_CHECK_LE(v.dim(2), q.dim(2));
+  if (layout.query_spans.defined())
+    check_i32(kOp, "query_spans", ctx, layout.query_spans,
+              {static_cast<int64_t>(layout.cu_seqlens.size()) - 1, 4});
   SLX_CHECK(!layout.selected.defined() || ctx.device().is_cpu() || k.dim(1) == q.dim(1),
             "{}: a selection of keys, with heads that share them", kOp);
   check_compute(kOp, "dq", ctx, dq, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);

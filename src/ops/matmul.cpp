@@ -10,7 +10,8 @@ namespace slimexx::ops {
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias) {
   constexpr const char* kOp = "matmul_forward";
   check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
-  check_compute(kOp, "w", ctx, w, {kAny, x.dim(1)});
+  check_compute(kOp, "w", ctx, w, {kAny, x.dim(1)},
+                ctx.device().is_cpu() ? Strides::kContiguous : Strides::kRows);
   if (y.dtype() == tensor::DType::kF32) {
     check_f32(kOp, "y", ctx, y, {x.dim(0), w.dim(0)}, Strides::kRows);
   } else {

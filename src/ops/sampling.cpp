@@ -6,8 +6,30 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "slimexx/base/error.h"
+#include "slimexx/ops/log_prob.h"
 
 namespace slimexx::ops {
+
+namespace {
+
+// The log-probs of tokens that a device has chosen, by leaves of their rows.
+void read_leaf_log_probs(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits,
+                         [[maybe_unused]] Tensor rows, int64_t leaves) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t num_rows = logits.dim(0), width = logits.dim(1) / leaves;
+  const Tensor lse = ctx.arena.allocate(tensor::DType::kF32, {num_rows});
+  const Tensor of_leaves = ctx.arena.allocate(tensor::DType::kF32, {leaves, num_rows});
+  for (int64_t l = 0; l < leaves; ++l) {
+    const Tensor leaf = logits.columns(l * width, (l + 1) * width);
+    const Tensor own = of_leaves.rows(l, l + 1).reshaped({num_rows});
+    check_f32("sample_tokens", "leaf", ctx, leaf, {own.dim(0), kAny}, Strides::kRows);
+    SLX_LAUNCH_SCRATCH(normalize_sampled_logits(ctx, leaf, own, rows));
+  }
+  merge_lse(ctx, lse, of_leaves);
+  gather_log_probs(ctx, log_probs, {}, logits, lse, tokens);
+}
+
+}  // namespace
 
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens, int64_t leaves) {
@@ -22,12 +44,8 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
   SLX_CHECK(leaves >= 1 && logits.dim(1) % leaves == 0, "{} leaves of {}", leaves, logits.dim(1));
   if (runs_on_cpu(ctx))
     return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens, leaves);
-  if (leaves > 1 && !ctx.device().is_cpu() && !ctx.planning())
-    throw Error(
-        ErrorCode::kEnvironment,
-        "sampling from a vocabulary of " + std::to_string(leaves) + " leaves has no kernel on CUDA",
-        "use tensor_model_parallel_size 1, or --device cpu");
   SLX_LAUNCH_SCRATCH(sample_tokens(ctx, tokens, log_probs, logits, rows, allowed_tokens));
+  if (leaves > 1) read_leaf_log_probs(ctx, tokens, log_probs, logits, rows, leaves);
 }
 
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {

@@ -15,6 +15,7 @@
 
 #include "reward/graders.h"
 #include "reward/text_scan.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
@@ -191,6 +192,7 @@ class RemoteGrader : public Grader {
   }
 
   void finish(CURL* easy, CURLcode code) {
+    note_progress();
     const auto it = std::find_if(running_.begin(), running_.end(),
                                  [&](const auto& request) { return request->easy.get() == easy; });
     curl_multi_remove_handle(multi_.get(), easy);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
@@ -137,6 +138,7 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
   trainer_side.checkpoints->finish_pending();
   check_updates(progress);
   if (!session.config.checkpoint.save_hf.empty()) {
+    const PhaseScope phase("export");
     export_hf(*trainer_side.policy.store, trainer_side.policy.layout, trainer_side.policy.spec,
               session.config.model.hf_checkpoint, session.config.checkpoint.save_hf,
               session.communicator);
@@ -157,8 +159,13 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
 void fail(const Session& session, TrainerSide& trainer_side, Progress& progress,
           const std::string& what, bool is_agreed) noexcept {
   if (is_agreed || session.world.size() == 1) save_after_failure(session, trainer_side, progress);
+  if (!is_agreed && session.watch) session.watch->look_now();
   try {
-    session.log->write_failure(progress.next_rollout, what);
+    observe::FailurePlace place;
+    if (!is_agreed)
+      place = {
+          .rank = session.world.rank(), .host = host_name(), .phase = failed_phase(), .call = ""};
+    session.log->write_failure(progress.next_rollout, what, place);
   } catch (const Error& error) {
     log_error("status.json: {}", error.message());
   }

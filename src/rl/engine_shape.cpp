@@ -126,22 +126,23 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
   if (sizes.dp > 1 && !options.enable_dp_attention)
     throw Error(ErrorCode::kUsage,
                 fmt::format("is {}, and rollout.enable_dp_attention is false", sizes.dp),
-                "set enable_dp_attention: true, or leave dp_size out: several engines are as many "
-                "ranks as rollout_num_gpus_per_engine each",
-                kDp);
+                "set enable_dp_attention: true, or leave dp_size out", kDp);
   const EngineBounds bounds{world_size, trainer.tp, spec};
   if (const auto fault = find_engine_fault(sizes, bounds))
     throw Error(ErrorCode::kUsage, fault->what,
                 "the nearest that can: " + describe_sizes(find_nearest(sizes, bounds)), fault->key);
-  if (options.moe_dense_tp_size.value_or(sizes.tp()) != sizes.tp())
+  const int64_t dense_tp = options.moe_dense_tp_size.value_or(sizes.tp());
+  if (dense_tp != 1 && dense_tp != sizes.tp())
     throw Error(ErrorCode::kUsage,
-                fmt::format("moe_dense_tp_size {} with {}: dense layers are split as attention is",
-                            *options.moe_dense_tp_size, attention_tp(sizes)),
-                fmt::format("leave it out, or set it to {}", sizes.tp()),
+                fmt::format("moe_dense_tp_size {} with {}: dense layers are split as attention is, "
+                            "or whole on every rank",
+                            dense_tp, attention_tp(sizes)),
+                fmt::format("the nearest that can: moe_dense_tp_size {}", sizes.tp()),
                 "rollout.moe_dense_tp_size");
   return {.num_engines = static_cast<int>(world_size / sizes.ranks),
           .num_ranks = static_cast<int>(sizes.ranks),
           .sizes = sizes.grid(),
+          .dense_tp = static_cast<int>(dense_tp),
           .leaves = count_leaves(options, trainer)};
 }
 
@@ -149,10 +150,20 @@ int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& train
   return std::max<int64_t>(options.rollout_num_gpus_per_engine / options.dp_size, trainer.tp);
 }
 
+model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spec) {
+  if (shape.dense_tp == shape.sizes.tp) return spec;
+  for (model::LayerSpec& layer : spec.layers) {
+    if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp)) dense->is_replicated = true;
+    auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+    if (moe != nullptr && moe->shared) moe->shared->is_replicated = true;
+  }
+  return spec;
+}
+
 bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& trainer,
                           const model::ModelSpec& spec) {
   const dist::GridSizes& engine = shape.sizes;
-  return trainer.pp == 1 && trainer.tp == engine.tp &&
+  return trainer.pp == 1 && trainer.tp == engine.tp && shape.dense_tp == engine.tp &&
          (!has_experts(spec) || (trainer.ep == engine.ep && trainer.etp == engine.etp));
 }
 

@@ -1,6 +1,5 @@
 #include "slimexx/rl/model_ranks.h"
 
-#include "slimexx/base/error.h"
 #include "slimexx/model/families.h"
 
 namespace slimexx::rl {
@@ -23,13 +22,6 @@ ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
 
 bool holds_all(const dist::GridSizes& sizes) {
   return sizes.tp == 1 && sizes.pp == 1 && sizes.ep == 1 && sizes.etp == 1;
-}
-
-void check_grid_device(const dist::GridSizes& sizes, tensor::Device device) {
-  if (device.is_cpu() || (holds_all(sizes) && sizes.cp == 1)) return;
-  throw Error(ErrorCode::kUsage,
-              "tensor, pipeline, context and expert parallelism run on the CPU only, so far",
-              "use --device cpu, or data-parallel ranks alone: leave the sizes out", "parallel");
 }
 
 std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpec& spec,

@@ -66,7 +66,6 @@ class Planner {
       }
     };
     const tensor::Device device = plan_device(plan_.gpu);
-    check([&] { check_grid_device(plan_.grid.sizes(), device); });
     check([&] { check_engine_device(plan_.engines, device); });
     if (!request_.knows_kernels && !plan_.gpu.is_cpu())
       note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "checkpoint_sections.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -153,6 +154,7 @@ void CheckpointWriter::finish_pending() {
 }
 
 void CheckpointWriter::commit() {
+  const PhaseScope phase("save_model");
   const std::unique_ptr<Snapshot> s = std::move(pending_);
   const io::ShardInfo mine = s->shard.get();
   const auto all = dist::all_gather_bytes(communicator_, io::shard_to_json(mine));

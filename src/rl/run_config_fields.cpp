@@ -129,12 +129,13 @@ void bind_engine_ranks(Binder& b, RolloutOptions& o) {
            .min = 1,
            .max = kMaxSize,
            .slime = "sglang-ep-size"});
-  b.field("moe_dense_tp_size", o.moe_dense_tp_size,
-          {.doc = "Tensor parallelism of dense layers and shared experts; only that of attention, "
-                  "its default, works.",
-           .min = 1,
-           .max = kMaxSize,
-           .slime = "sglang-moe-dense-tp-size"});
+  b.field(
+      "moe_dense_tp_size", o.moe_dense_tp_size,
+      {.doc = "Tensor parallelism of dense layers and shared experts: attention's, which is the "
+              "default, or 1, where every rank has all of them.",
+       .min = 1,
+       .max = kMaxSize,
+       .slime = "sglang-moe-dense-tp-size"});
   b.field("enable_dp_lm_head", o.enable_dp_lm_head,
           {.doc = "Embedding and head are always split over the ranks of one attention group, as "
                   "this flag asks; it changes nothing.",
@@ -313,16 +314,39 @@ void bind_section(Binder& b, ParallelOptions& o) {
           {.doc = "Ranks that train; it must be all that were started.", .min = 1, .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
           {.doc = "Ranks that generate; it must be all that were started.", .min = 1});
-  b.field("rank_silence_warn_s", o.rank_silence_warn_s,
-          {.unit = "s",
-           .doc = "A rank whose process shows no sign of life for so long, since it or its host is "
-                  "stopped, is named in a warning; 0 never does.",
-           .min = 0,
-           .max = 1e6,
-           .slime = "-"});
+  b.field(
+      "rank_silence_warn_s", o.rank_silence_warn_s,
+      {.unit = "s",
+       .doc = "A rank whose process has been stopped for so long is named in a warning; 0 never "
+              "does.",
+       .min = 0,
+       .max = 1e6,
+       .slime = "-"});
   b.field("rank_silence_limit_s", o.rank_silence_limit_s,
           {.unit = "s",
            .doc = "After so long the run ends with an error that names the rank; 0 waits for ever.",
+           .min = 0,
+           .max = 1e6,
+           .slime = "-"});
+  b.field(
+      "host_silence_limit_s", o.host_silence_limit_s,
+      {.unit = "s",
+       .doc = "A rank on another host that gives no sign through the run folder for so long, "
+              "while others wait for it, ends the run; 0 waits for ever. File servers may pause.",
+       .min = 0,
+       .max = 1e6,
+       .slime = "-"});
+  b.field("rank_wait_warn_s", o.rank_wait_warn_s,
+          {.unit = "s",
+           .doc = "When no rank has gone on for so long, a warning says what each of them does, "
+                  "again after twice the time; 0 never does.",
+           .min = 0,
+           .max = 1e6,
+           .slime = "-"});
+  b.field("rank_wait_limit_s", o.rank_wait_limit_s,
+          {.unit = "s",
+           .doc = "When no rank has gone on for so long, the run ends with an error; 0 waits for "
+                  "ever.",
            .min = 0,
            .max = 1e6,
            .slime = "-"});

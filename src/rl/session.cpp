@@ -7,6 +7,7 @@
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/rl/export.h"
+#include "stop_signal.h"
 
 namespace slimexx::rl {
 namespace {
@@ -15,6 +16,23 @@ namespace {
 std::string launcher(const dist::World& world) {
   const int num_ranks = world.size();
   return num_ranks > 1 && !world.are_threads() ? fmt::format("mpirun -np {} ", num_ranks) : "";
+}
+
+std::unique_ptr<dist::RankWatch> watch_ranks(const RunConfig& config, dist::Collective& ranks) {
+  const ParallelOptions& o = config.parallel;
+  return std::make_unique<dist::RankWatch>(
+      ranks,
+      dist::RankWatchOptions{.warn_s = o.rank_silence_warn_s,
+                             .limit_s = o.rank_silence_limit_s,
+                             .host_limit_s = o.host_silence_limit_s,
+                             .wait_warn_s = o.rank_wait_warn_s,
+                             .wait_limit_s = o.rank_wait_limit_s},
+      [run_dir = config.observe.run_dir](const dist::FirstCause& cause) {
+        return observe::write_first_failure(
+            run_dir, -1, cause.what,
+            {.rank = cause.rank, .host = cause.host, .phase = cause.phase, .call = cause.call});
+      },
+      launcher_ends_ranks);
 }
 
 }  // namespace
@@ -32,6 +50,9 @@ Session::Session(TrainRequest request_in, dist::World& world_in)
   if (config.observe.trace) observe::enable_trace(world.rank());
   if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);
   check_writable(checkpoint_root);
+  if (request.dry_run) return;
+  if (is_root()) observe::forget_failure(config.observe.run_dir);
+  watch = watch_ranks(config, communicator);
 }
 
 std::string Session::path(const std::string& name) const {

@@ -30,9 +30,8 @@ struct Session {
   ModelRanks model_ranks;
   EngineShape engine_shape;
   std::string checkpoint_root;
-  // From the end of the start on.
-  std::unique_ptr<observe::RunLog> log;
-  std::unique_ptr<dist::RankWatch> watch;  // after the log, which it writes to
+  std::unique_ptr<dist::RankWatch> watch;  // none in a dry run
+  std::unique_ptr<observe::RunLog> log;    // from the end of the start on
 };
 
 }  // namespace slimexx::rl

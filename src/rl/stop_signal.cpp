@@ -16,7 +16,7 @@
 namespace slimexx::rl {
 namespace {
 
-std::atomic<int> requested = 0;
+std::atomic<int> requested = 0, ended_by_launcher = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler sets it");
 pid_t launcher = 0;  // set before the handler is
 
@@ -45,6 +45,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
   // The launcher ends every rank this way when one failed, and gives them a second if not told to
   // give more: no promise then.
   const bool is_ended = signal == SIGTERM && launcher != 0 && info->si_pid == launcher;
+  if (is_ended) ended_by_launcher = 1;
   const char* text =
       is_ended
           ? "\nended by mpirun, as a rank failed or mpirun was stopped; if it waits, the state "
@@ -70,5 +71,6 @@ void install_stop_signals() {
 }
 
 bool stop_was_requested() { return requested != 0; }
+bool launcher_ends_ranks() { return ended_by_launcher != 0; }
 
 }  // namespace slimexx::rl

@@ -6,5 +6,7 @@ namespace slimexx::rl {
 
 void install_stop_signals();
 bool stop_was_requested();
+// Open MPI ends all ranks, as one failed or it was told to.
+bool launcher_ends_ranks();
 
 }  // namespace slimexx::rl

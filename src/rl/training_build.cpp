@@ -6,6 +6,7 @@
 
 #include "resume_check.h"
 #include "run_summary.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
@@ -134,6 +135,7 @@ void build_reference(const Session& session, const RolloutSide& rollout_side,
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
+  const PhaseScope phase("load_data");
   const bool from_dump = !session.config.debug.load_rollout.empty();
   if (!from_dump || wants_engine(session.config)) {
     rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
@@ -164,32 +166,6 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side) {
-  const LoadedModel& policy = trainer_side.policy;
-  const EngineShape& shape = session.engine_shape;
-  const tensor::Device device = session.request.device;
-  EngineModel m;
-  if (shape.num_ranks > 1)
-    m.grid = std::make_unique<dist::ProcessGrid>(session.communicator, shape.sizes, device);
-  if (holds_trained_shards(shape, session.model_ranks.grid.sizes(), policy.spec)) {
-    m.layout = policy.layout;
-    m.store = policy.store.get();
-    m.decoder = trainer_side.decoders[0].get();
-  } else {
-    m.layout = model::make_layout({model::list_parameters(policy.spec)},
-                                  dist::GridShape(session.world.size(), shape.sizes));
-    m.own_store = std::make_unique<model::ParameterStore>(
-        *m.layout.ranks[static_cast<size_t>(session.world.rank())], device, false);
-    m.own_decoder = std::make_unique<model::Decoder>(
-        policy.spec, device, trainer_side.decoders[0]->max_positions(),
-        model::whole_model(policy.spec), shape.sizes, shape.leaves);
-    m.store = m.own_store.get();
-    m.decoder = m.own_decoder.get();
-  }
-  m.weights = model::bind_weights(*m.store, policy.spec);
-  return m;
-}
-
 // Takes what is left of the device's memory, for the engine and the trainer.
 void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
                   SharedMemory& memory, RolloutSide& rollout_side) {
@@ -199,7 +175,7 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
   rollout_side.engine = std::make_unique<rollout::Engine>(
       *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
-      engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
+      engine_options(session, rollout_side),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory, rollout_side.model.groups());
   const LoadedModel& policy = trainer_side.policy;
@@ -340,16 +316,7 @@ void open_run_folder(TrainingRun& run) {
                                .resume_step = progress.next_rollout,
                                .resume_train_step = progress.optimizer_steps,
                                .total_steps = progress.num_rollouts});
-  if (!session.request.dry_run) {
-    session.watch = std::make_unique<dist::RankWatch>(
-        session.communicator,
-        dist::RankWatchOptions{.directory = session.path("ranks"),
-                               .warn_s = session.config.parallel.rank_silence_warn_s,
-                               .limit_s = session.config.parallel.rank_silence_limit_s},
-        [&run](const std::string& what) {
-          run.session.log->write_failure(run.progress.next_rollout, what);
-        });
-  }
+  if (session.watch) session.watch->show_records(session.communicator, session.path("ranks"));
   if (!session.is_root()) return;
   log_info("{}", banner(run));
   for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
@@ -385,10 +352,16 @@ int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_si
                   longest_evaluated(rollout_side.eval_sets, config));
 }
 
+rollout::EngineOptions engine_options(const Session& session, const RolloutSide& rollout_side) {
+  rollout::EngineOptions options =
+      engine_options(session.config.rollout, longest_generated(session.config, rollout_side));
+  options.records_steps = !session.world.are_threads();
+  return options;
+}
+
 TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
     : session(std::move(request), world) {
   const RunConfig& config = session.config;
-  check_grid_device(session.model_ranks.grid.sizes(), session.request.device);
   check_engine_device(session.engine_shape, session.request.device);
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;

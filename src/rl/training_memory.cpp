@@ -19,6 +19,23 @@ int64_t least_of_ranks(dist::Collective& communicator, int64_t bytes) {
   return static_cast<int64_t>(-negated[0]);
 }
 
+// What this rank has of its device: a share like the others' where threads share one, which the
+// driver does not know apart.
+MemoryBudget measure_device(const Session& session) {
+  tensor::synchronize(tensor::compute_stream(session.request.device));
+  const int64_t sharers = session.world.are_threads() ? session.world.size() : 1;
+  if (sharers > 1) session.communicator.barrier();  // all have taken what they take before
+  const tensor::DeviceMemory now = tensor::device_memory(session.request.device);
+  const int64_t used = now.total_bytes - least_of_ranks(session.communicator, now.free_bytes);
+  MemoryBudget budget{.device_bytes = now.total_bytes / sharers,
+                      .mem_fraction = session.config.rollout.mem_fraction_static,
+                      .used_bytes = used / sharers,
+                      .live = tensor::list_allocations(session.request.device)};
+  for (tensor::NamedBytes& live : budget.live) live.bytes /= sharers;
+  if (sharers > 1) session.communicator.barrier();  // before anybody takes more
+  return budget;
+}
+
 }  // namespace
 
 // On a GPU the pool is what nothing else takes; the trainer has all of it, the engine its first
@@ -26,19 +43,13 @@ int64_t least_of_ranks(dist::Collective& communicator, int64_t bytes) {
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          const RolloutSide& rollout_side, SharedMemory& memory) {
   if (session.request.device.is_cpu()) return {};
-  tensor::synchronize(tensor::compute_stream(session.request.device));
-  const tensor::DeviceMemory now = tensor::device_memory(session.request.device);
-  MemoryBudget budget{
-      .device_bytes = now.total_bytes,
-      .mem_fraction = session.config.rollout.mem_fraction_static,
-      .used_bytes = now.total_bytes - least_of_ranks(session.communicator, now.free_bytes),
-      .live = tensor::list_allocations(session.request.device)};
+  MemoryBudget budget = measure_device(session);
   MemoryNeeds needs{.config = session.config, .trainer = *trainer_side.trainer};
   if (wants_engine(session.config))
     needs.engine = rollout::plan_engine_memory(
         *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
-        engine_options(session.config.rollout, longest_generated(session.config, rollout_side)),
-        rollout_side.text.tokenizer->vocab_size(), rollout_side.model.groups());
+        engine_options(session, rollout_side), rollout_side.text.tokenizer->vocab_size(),
+        rollout_side.model.groups());
   if (rollout_side.prompts || rollout_side.source->longest_sequence())
     needs.longest = longest_trained(session.config, rollout_side, trainer_side.policy.spec);
   if (!trainer_side.reference_decoders.empty())

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
@@ -161,6 +162,7 @@ void log_rollout(const Session& session, RolloutSide& rollout_side, const Progre
 
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout) {
+  const PhaseScope phase("report");
   set_rollout_metrics(rollout, session.config, rollout.row);
   set_train_metrics(rollout, session.config, session.world.size(), rollout.row);
   set_time_metrics(rollout, session.world.size(), rollout.row);

@@ -33,10 +33,17 @@ struct TrainingRun {
 
 bool wants_engine(const RunConfig& config);
 bool wants_reference(const RunConfig& config);
-// Tokens of the longest sequence that is generated, evaluation included, and that is trained.
+// Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
+// engine for the former.
 int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side);
+rollout::EngineOptions engine_options(const Session& session, const RolloutSide& rollout_side);
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy);
+
+// ---- engine_model.cpp ----
+// Of the trainer's weights where the rank trains what its engine holds, else with memory of its
+// own. Collective.
+EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side);
 
 // ---- training_memory.cpp ----
 // Takes what is left of the device's memory for engine and trainer; gives the engine's part.

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
@@ -114,6 +115,7 @@ int64_t EngineGroup::hear(const std::function<int64_t()>& ask) {
 }
 
 bool EngineGroup::is_stopped() {
+  note_progress();
   return hear([&] { return leader_.is_stopped() ? 1 : 0; }) != 0;
 }
 

@@ -220,8 +220,10 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
       page_bytes(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
                              plan_step_arena(decoder, weights, device, sizes, groups) +
-                             plan_recorded_bytes(decoder.spec(), device),
+                             plan_recorded_bytes(decoder.local_spec(), device),
           .page_bytes = bytes_per_page,
+          .padding_bytes =
+              cache_padding(decoder.spec(), weights.embedding.dtype(), options.page_tokens),
           .min_pages = sizes.max_pages(),
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};
 }
@@ -259,6 +261,7 @@ tensor::Tensor Engine::lend_cache() {
 int64_t Engine::memory_bytes() const { return impl_->runner.memory_bytes(); }
 
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests) {
+  SLX_CHECK(!engine.runs_in_lock_step(), "how many steps to make, all its ranks must agree");
   std::unordered_map<int64_t, size_t> index_of;
   for (size_t i = 0; i < requests.size(); ++i) {
     index_of.emplace(requests[i].id, i);

@@ -26,6 +26,16 @@ int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t pa
   return bytes;
 }
 
+int64_t cache_padding(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens) {
+  int64_t bytes = 0;
+  const auto add = [&](const auto& block) {
+    if (model::page_bytes(block, dtype, page_tokens) % (2 * kAlignment) != 0)
+      bytes += 2 * kAlignment;
+  };
+  for (const model::LayerSpec& layer : spec.layers) std::visit(add, layer.attention);
+  return bytes;
+}
+
 int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,
                      int64_t pages_per_sequence) {
   // Slots are numbered in 32 bits.
@@ -59,7 +69,8 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
   const bool is_asked_for = options.max_total_tokens > 0 || options.kv_cache_gib;
   int64_t num_pages = memory.max_pages;
   if (cache_memory.defined()) {
-    num_pages = std::min(num_pages, cache_memory.size_bytes() / memory.page_bytes);
+    num_pages =
+        std::min(num_pages, (cache_memory.size_bytes() - memory.padding_bytes) / memory.page_bytes);
   } else if (!is_asked_for) {
     num_pages = std::min(num_pages, bytes_left(options, memory, device) / memory.page_bytes);
   }

@@ -11,6 +11,8 @@ namespace slimexx::rollout {
 
 // Bytes of one page over all layers.
 int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens);
+// What a cache takes beside its pages, at most: layers begin on a boundary.
+int64_t cache_padding(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens);
 
 // The most pages that the options ask for, or else that could serve.
 int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,

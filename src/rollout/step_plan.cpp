@@ -27,6 +27,7 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
                               options.max_running_requests * (sizes.max_sequence_tokens - 1));
   sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
   sizes.page_tokens = options.page_tokens;
+  sizes.records_steps = options.records_steps;
   sizes.allowed_tokens = num_sampled_tokens >= decoder.spec().vocab_size ? 0 : num_sampled_tokens;
   return sizes;
 }
@@ -41,9 +42,12 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
 int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return 0;
   constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
+  constexpr int64_t kLeafLaunches = 10;  // of a layer's two row-parallel products, or of the head
   constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
+  const int64_t of_leaves = spec.leaves > 1 ? kLeafLaunches * spec.leaves : 0;
   return kDriverBytes +
-         kMaxRecordedSteps * kLaunchBytes * (spec.num_layers() * kLayerLaunches + kOtherLaunches);
+         kMaxRecordedSteps * kLaunchBytes *
+             (spec.num_layers() * (kLayerLaunches + of_leaves) + kOtherLaunches + of_leaves);
 }
 
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,

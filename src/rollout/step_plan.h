@@ -12,6 +12,7 @@ struct StepSizes {
   int64_t max_tokens = 0, max_sequences = 0;  // of a batch
   int64_t max_sequence_tokens = 0;
   int64_t page_tokens = 0;
+  bool records_steps = true;
   int64_t allowed_tokens = 0;  // as sample_tokens
   int64_t max_pages() const { return (max_sequence_tokens - 1) / page_tokens + 1; }  // a sequence's
   BatchLimits batch_limits() const {
@@ -39,7 +40,7 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
 // rollout's batches shrink and its sequences grow, which takes it through some 20 shapes.
 inline constexpr int64_t kMaxRecordedSteps = 64;
 // What the driver keeps on the device for that many, at most: the engine does not take it, but
-// leaves it.
+// leaves it. `spec` with the leaves of the engine's decoder.
 int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device);
 
 }  // namespace slimexx::rollout

@@ -47,7 +47,7 @@ StepRunner::~StepRunner() {
 
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
-         plan_recorded_bytes(decoder_.spec(), ctx_.stream.device);
+         plan_recorded_bytes(decoder_.local_spec(), ctx_.stream.device);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -93,7 +93,7 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
   const RecordedStep step{builder_.current_set(), shape};
   // Recording takes longer than a launch in the plain way, which is hidden behind the step before:
   // it is for what comes again.
-  if (used_steps_.insert(step).second) return queue_step(batch);
+  if (!sizes_.records_steps || used_steps_.insert(step).second) return queue_step(batch);
   tensor::Graph* graph = recorded_steps_.find(step);
   if (graph == nullptr)
     graph = &recorded_steps_.insert(

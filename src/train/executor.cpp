@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 
 namespace slimexx::train {
@@ -9,6 +10,10 @@ namespace {
 
 using enum OperationKind;
 using tensor::Tensor;
+
+bool is_forward_kind(OperationKind kind) {
+  return kind == kForward || kind == kSendForward || kind == kReceiveForward;
+}
 
 class Executor {
  public:
@@ -31,6 +36,7 @@ class Executor {
         slot.in_flight && slot.microbatch == operation.microbatch && slot.chunk == operation.chunk,
         "microbatch {} is not in slot {}", operation.microbatch, operation.slot);
     InFlight& f = *slot.in_flight;
+    const PhaseScope phase(is_forward_kind(operation.kind) ? "forward" : "backward");
     if (operation.kind == kReceiveBackward) f.dx = allocate_rows(pass, f);
     switch (operation.kind) {
       case kForward:

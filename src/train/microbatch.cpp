@@ -15,6 +15,13 @@ Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values) 
   return t;
 }
 
+// Memory for as many as `capacity`.
+Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values, int64_t capacity) {
+  const Tensor t = ctx.arena.allocate(DType::kI32, {capacity}).rows(0, std::ssize(values));
+  tensor::upload(ctx.stream, t, values.data());
+  return t;
+}
+
 struct PackedRows {
   std::vector<int32_t> tokens, positions;  // [T]
   std::vector<int32_t> rows, targets;      // [R]
@@ -26,11 +33,51 @@ model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextSh
           .rank_rows = upload_ints(ctx, shards.rank_rows)};
 }
 
+// Where the keys of a layout's sequences are, on CUDA. A plan has room for any lengths.
+void page_context(const ops::Context& ctx, Microbatch& out,
+                  const std::vector<int32_t>& sequence_of_chunk) {
+  const int64_t num_sequences = std::ssize(out.cu_sequences) - 1;
+  const model::ContextPages pages = model::list_pages(out.token_shards, out.cu_sequences);
+  const int64_t most = model::bound_pages(out.cu_sequences.back(), num_sequences);
+  const int64_t num_pages = ctx.planning() ? most : std::ssize(pages.rows) / model::kContextPage;
+  std::vector<int32_t> rows = pages.rows, table;
+  rows.resize(static_cast<size_t>(num_pages * model::kContextPage));
+  out.batch.context.page_rows = upload_ints(ctx, rows);
+  const auto chunks = static_cast<int64_t>(sequence_of_chunk.size());
+  for (const int32_t b : sequence_of_chunk)
+    for (int64_t page = 0; page < pages.most_pages; ++page)
+      table.push_back(
+          std::min(pages.first_page[static_cast<size_t>(b)] + static_cast<int32_t>(page),
+                   static_cast<int32_t>(num_pages) - 1));
+  const int cp_chunks = 2;  // of a sequence on a rank
+  ops::AttentionLayout& layout = out.batch.attention;
+  layout.page_table = upload_ints(ctx, table, cp_chunks * num_sequences * most)
+                          .reshaped({chunks, pages.most_pages});
+  layout.page_tokens = model::kContextPage;
+  layout.device_context_lens = upload_ints(ctx, out.context_lens);
+  layout.max_split_tokens = 0;  // long chunks, which are walked whole
+  out.batch.sequences.cu_seqlens = out.cu_sequences;
+  out.batch.sequences.device_cu_seqlens = upload_ints(ctx, out.cu_sequences);
+  std::vector<int32_t> spans;  // of each sequence, the chunks of this rank
+  for (int64_t b = 0; b < num_sequences; ++b) {
+    const auto s = static_cast<size_t>(b);
+    const int64_t length = out.cu_sequences[s + 1] - out.cu_sequences[s];
+    for (const dist::Range& chunk :
+         model::context_chunks(length, ctx.groups.cp.size(), ctx.groups.cp.rank()))
+      for (const int64_t position : {chunk.begin, chunk.end})
+        spans.push_back(static_cast<int32_t>(position));
+  }
+  out.batch.sequences.query_spans = upload_ints(ctx, spans).reshaped({num_sequences, 4});
+}
+
 // Leaves this rank's share of the packed rows, and a layout of its chunks.
 void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed) {
   const int cp = ctx.groups.cp.size(), rank = ctx.groups.cp.rank();
   std::vector<model::SequenceRows> of_tokens, of_rows;
+  const bool on_cpu = ctx.device().is_cpu();
   const std::vector<int32_t> starts = out.cu_seqlens;
+  std::vector<int32_t> sequence_of_chunk;
+  out.cu_sequences = starts;
   out.cu_seqlens = {0};
   out.context_lens.clear();
   out.key_starts.clear();
@@ -40,6 +87,8 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
     of_tokens.push_back({length, {0, length}});
     of_rows.push_back({length, {length - 1 - num_rows, length - 1}});
     for (const dist::Range& chunk : model::context_chunks(length, cp, rank)) {
+      if (!on_cpu && chunk.size() == 0) continue;
+      sequence_of_chunk.push_back(static_cast<int32_t>(b));
       out.cu_seqlens.push_back(out.cu_seqlens.back() + static_cast<int32_t>(chunk.size()));
       out.context_lens.push_back(static_cast<int32_t>(chunk.begin));
       out.key_starts.push_back(starts[b]);
@@ -57,6 +106,7 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   out.batch.context = upload_shards(ctx, out.token_shards);
   out.loss_rows = upload_shards(ctx, out.row_shards);
   out.batch.attention.context_lens = out.context_lens;
+  if (!on_cpu) return page_context(ctx, out, sequence_of_chunk);
   out.batch.attention.key_starts = out.key_starts;
   out.batch.attention.num_keys = starts.back();
 }

@@ -25,6 +25,7 @@ struct Microbatch {
   int64_t num_own_rows = 0;       // of these, those of this cp rank
   // Context parallelism; host.
   std::vector<int32_t> context_lens, key_starts;
+  std::vector<int32_t> cu_sequences;  // of whole sequences
   model::ContextShards token_shards, row_shards;
   model::ContextRows loss_rows;  // R of all ranks
 };

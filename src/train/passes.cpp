@@ -11,29 +11,15 @@ using tensor::Tensor;
 
 namespace {
 
-// On devices only plans know context parallelism so far (Decoder).
-Tensor plan_loss_rows(const ops::Context& ctx, const Microbatch& m) {
-  SLX_CHECK(ctx.planning());
-  const Tensor all = ctx.arena.allocate(DType::kF32, {m.num_rows});
-  const tensor::ArenaScope scope(ctx.arena);
-  ctx.groups.cp.all_gather_ranges(ctx.stream, ctx.arena.allocate(DType::kF32, {m.num_rows}),
-                                  m.loss_rows.ranges);
-  return all;
-}
-
 // Of a loss all cp ranks see every row, since its ratios and means may be those of a sample.
 Tensor gather_loss_rows(const ops::Context& ctx, const Microbatch& m, Tensor own) {
   if (!m.loss_rows.is_sharded()) return own;
-  if (!ctx.device().is_cpu()) return plan_loss_rows(ctx, m);
-  return model::gather_context(ctx, m.loss_rows, {own.reshaped({own.dim(0), 1})})
-      .reshaped({m.num_rows});
+  return model::gather_context_values(ctx, m.loss_rows, own);
 }
 
 Tensor take_own_rows(const ops::Context& ctx, const Microbatch& m, Tensor all) {
   if (!m.loss_rows.is_sharded() || !all.defined()) return all;
-  if (!ctx.device().is_cpu()) return ctx.arena.allocate(DType::kF32, {m.num_own_rows});
-  return model::take_context(ctx, m.loss_rows, all.reshaped({m.num_rows, 1}))
-      .reshaped({m.num_own_rows});
+  return model::take_context_values(ctx, m.loss_rows, all);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "slimexx/base/activity.h"
+
 namespace slimexx::train {
 
 namespace {
@@ -22,6 +24,7 @@ void append_scores(const Pass& pass, InFlight& f, std::string& bytes) {
 void run_scoring(std::span<const Operation> operations, const ScoringWork& work,
                  std::span<Slot> slots, std::string& bytes) {
   for (const Operation& operation : operations) {
+    note_progress();
     Slot& slot = slots[operation.slot];
     const StageChunk& chunk = work.chunks[operation.chunk];
     const Pass pass{chunk.decoder, chunk.weights, work.head, slot.ctx};

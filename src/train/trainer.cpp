@@ -8,6 +8,7 @@
 #include "copied_gradients.h"
 #include "executor.h"
 #include "scoring.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/dist/planning.h"
@@ -269,6 +270,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
     result.flops +=
         3 * (model::forward_flops(spec_, length) + model::mtp_forward_flops(spec_, length));
   }
+  const PhaseScope phase("optimizer");
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();
   result.skipped = !std::isfinite(result.gradient_norm);

@@ -4,6 +4,7 @@
 
 #include "dist/collective_contract.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/thread_ranks.h"
 
 namespace slimexx::dist {
 namespace {
@@ -33,6 +34,43 @@ TEST(DeviceCollective, OneRank) {
   EXPECT_EQ(collective->rank(), 0);
   EXPECT_EQ(collective->size(), 1);
   EXPECT_EQ(check_collective(*collective, kCuda), "");
+}
+
+TEST(DeviceCollective, ThreadRanksShareADevice) {
+  if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
+  for (const int size : {2, 3, 5}) {
+    run_thread_ranks(size, [](Collective& host) {
+      const auto ranks = host.on_device(kCuda);
+      ASSERT_NE(ranks, nullptr);
+      EXPECT_EQ(check_collective(*ranks, kCuda), "");
+    });
+  }
+}
+
+// NCCL serves threads with a device each, as it serves processes.
+TEST(DeviceCollective, ThreadRanksOfSeveralDevices) {
+  if (device_collective_version().empty()) GTEST_SKIP() << "no NCCL";
+  if (tensor::count_cuda_devices() < 2) GTEST_SKIP() << "one GPU";
+  run_thread_ranks(2, [](Collective& host) {
+    const tensor::Device device{tensor::DeviceType::kCuda, host.rank()};
+    tensor::select_device(device);
+    const auto ranks = make_device_collective(host, device);
+    EXPECT_EQ(check_collective(*ranks, device), "");
+  });
+}
+
+// Threads move the memory of a device only where it is that of all; one rank has no group.
+TEST(DeviceCollective, ThreadRanksAgreeOnTheDevice) {
+  Collective one;
+  EXPECT_EQ(one.on_device({}), nullptr);
+  run_thread_ranks(3, [](Collective& host) {
+    const tensor::Device own{tensor::DeviceType::kCuda, host.rank() / 2};
+    EXPECT_EQ(host.on_device(own), nullptr);
+    const auto ranks = host.on_device({});
+    ASSERT_NE(ranks, nullptr);
+    EXPECT_EQ(check_collective(*ranks, {}), "");
+    EXPECT_EQ(check_collective(host, {}), "");
+  });
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct Layouts {
   int ranks = 1;
   int tp = 1, cp = 1, pp = 1, ep = 1;                         // of training
   int engine_ranks = 1, attention_groups = 1, engine_ep = 1;  // of generation
+  int dense_tp = 0;                                           // 0: attention's
 };
 void PrintTo(const Layouts& layouts, std::ostream* out) { *out << layouts.name; }
 
@@ -53,7 +54,11 @@ class EngineRanksTrain : public testing::TestWithParam<Layouts> {
   }
   std::vector<std::string> engine() const {
     const Layouts& layouts = GetParam();
-    return engine_settings(layouts.engine_ranks, layouts.attention_groups, layouts.engine_ep);
+    std::vector<std::string> settings =
+        engine_settings(layouts.engine_ranks, layouts.attention_groups, layouts.engine_ep);
+    if (layouts.dense_tp > 0)
+      settings.push_back("rollout.moe_dense_tp_size=" + std::to_string(layouts.dense_tp));
+    return settings;
   }
   void expect_exact(const std::string& name, const Finished& run) const {
     ASSERT_EQ(run.status, 0) << run.text();
@@ -96,7 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
                 4, 2, 4},
         Layouts{"glm_moe_dsa_cp2_ep2_engine_tp2_dp2_ep4", "oracle/glm_moe_dsa", 4, 1, 2, 1, 2, 4, 2,
                 4},
-        Layouts{"qwen3_moe_pp2_ep2_engine_dp2", "oracle/qwen3_moe", 4, 1, 1, 2, 2, 2, 2, 1}),
+        Layouts{"qwen3_moe_pp2_ep2_engine_dp2", "oracle/qwen3_moe", 4, 1, 1, 2, 2, 2, 2, 1},
+        Layouts{"glm4_moe_tp2_ep4_engine_whole_mlps", "oracle/glm4_moe", 4, 2, 1, 1, 4, 4, 2, 4,
+                1}),
     [](const auto& instance) { return instance.param.name; });
 
 // Engines in lock step, and two of two ranks, as processes.

@@ -40,10 +40,12 @@ class TrainCuda : public testing::TestWithParam<Family> {
     make_checkpoint(folder_, GetParam().model, device_sizes(GetParam().name));
     make_prompts(folder_);
   }
-  std::vector<Json> train(const std::string& name, const std::vector<std::string>& settings) {
+  std::vector<Json> train(const std::string& name, const std::vector<std::string>& settings,
+                          int thread_ranks = 0) {
     const std::string run_dir = folder_ / name;
     std::vector<std::string> arguments = train_arguments(folder_, run_dir, settings);
     arguments.insert(arguments.end(), {"--device", "cuda"});
+    if (thread_ranks > 0) arguments.push_back("--thread-ranks=" + std::to_string(thread_ranks));
     const Finished f = run_slimexx(0, arguments);
     EXPECT_EQ(f.status, 0) << f.text();
     EXPECT_NE(f.err.find("tokens compared bit for bit"), std::string::npos) << f.err;
@@ -84,6 +86,23 @@ TEST_P(TrainCuda, LongResponsesAreExact) {
       train("long", {"rollout.rollout_max_response_len=1200", "rollout.max_running_requests=7",
                      "train.max_tokens_per_gpu=4096", "optimizer.lr=1.0e-4"}),
       2000);
+}
+
+// Ranks that are threads share the device. Engines have the leaves of tensor parallelism.
+TEST_P(TrainCuda, GridsOnOneDeviceAreExact) {
+  const std::string tp = "parallel.tensor_model_parallel_size=2";
+  const std::string pp = "parallel.pipeline_model_parallel_size=2";
+  const std::string cp = "parallel.context_parallel_size=2";
+  const std::string ep = "parallel.expert_model_parallel_size=2";
+  const bool has_experts = GetParam().model.starts_with("oracle/");
+  const std::string etp = "parallel.expert_tensor_parallel_size=1";
+  std::vector<std::vector<std::string>> grids = {{tp, pp, etp}, {tp, cp, etp}, {}};
+  if (has_experts) grids.push_back({tp, pp, ep, etp});
+  for (size_t i = 0; i < grids.size(); ++i) {
+    SCOPED_TRACE(i);
+    grids[i].insert(grids[i].end(), {"debug.check_weight_hash=true", "rollout.kv_cache_gib=0.05"});
+    expect_exact(train("grid" + std::to_string(i), grids[i], 4), 300);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TrainCuda,

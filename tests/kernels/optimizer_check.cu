@@ -35,8 +35,8 @@ AdamWArgs make_args(int step) {
   a.beta2 = 0.98f;
   a.eps = 1e-8f;
   a.gradient_scale = 0.7f;
-  a.bias_correction1 = 1.0f - std::pow(a.beta1, float(step));
-  a.bias_correction2 = 1.0f - std::pow(a.beta2, float(step));
+  a.bias_correction1 = 1.0 - std::pow(double(a.beta1), double(step));
+  a.bias_correction2 = 1.0 - std::pow(double(a.beta2), double(step));
   return a;
 }
 
@@ -45,8 +45,8 @@ void step_on_host(State<M>& s, const std::vector<float>& gradient, const AdamWAr
                   float weight_decay) {
   const auto c1 = static_cast<float>(1.0 - double(a.beta1));
   const auto c2 = static_cast<float>(1.0 - double(a.beta2));
-  const auto step_size = static_cast<float>(a.lr / double(a.bias_correction1));
-  const auto root = static_cast<float>(1.0 / std::sqrt(double(a.bias_correction2)));
+  const auto step_size = static_cast<float>(a.lr / a.bias_correction1);
+  const auto root = static_cast<float>(1.0 / std::sqrt(a.bias_correction2));
   const auto decay = static_cast<float>(1.0 - double(a.lr) * double(weight_decay));
   const float g = gradient[i] * a.gradient_scale;
   const float exp_avg = std::fma(a.beta1, to_float(s.exp_avg[i]), c1 * g);

@@ -68,5 +68,34 @@ TEST(ContextShards, OrdersAreInverseAndRanksFollowEachOther) {
   }
 }
 
+// Every row is in a page of its sequence, at its position; nothing but the ends of last pages is
+// left over.
+TEST(ContextShards, PagesHoldSequencesByPosition) {
+  const std::vector<int64_t> lengths = {300, 1, 128, 129, 2 * kContextPage};
+  std::vector<SequenceRows> sequences;
+  std::vector<int32_t> cu_seqlens = {0};
+  for (const int64_t length : lengths) {
+    sequences.push_back({length, {0, length}});
+    cu_seqlens.push_back(cu_seqlens.back() + static_cast<int32_t>(length));
+  }
+  for (const int cp : {2, 3}) {
+    const ContextShards shards = shard_rows(sequences, cp);
+    const ContextPages pages = list_pages(shards, cu_seqlens);
+    int64_t num_pages = 0;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      EXPECT_EQ(pages.first_page[b], num_pages) << b;
+      for (int64_t p = 0; p < lengths[b]; ++p) {
+        const auto at = static_cast<size_t>(num_pages * kContextPage + p);
+        const auto by_rank = static_cast<size_t>(pages.rows[at]);
+        ASSERT_EQ(shards.sequence_rows[by_rank], cu_seqlens[b] + p) << b << ", position " << p;
+      }
+      num_pages += (lengths[b] + kContextPage - 1) / kContextPage;
+    }
+    EXPECT_EQ(std::ssize(pages.rows), num_pages * kContextPage);
+    EXPECT_EQ(pages.most_pages, 3);
+    EXPECT_LE(num_pages, bound_pages(cu_seqlens.back(), std::ssize(lengths)));
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::model

@@ -15,6 +15,7 @@
 
 #include "observe/event_file.h"
 #include "observe/step_line.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
@@ -226,13 +227,47 @@ TEST_F(RunFolder, any_rank_reports_its_failure) {
   EXPECT_EQ(status["step"], 3);
   EXPECT_EQ(status["error"], "out of luck");
   EXPECT_TRUE(status["warning"].is_null());
+  EXPECT_TRUE(status["failure"].is_null());
+}
+
+// What ranks say later follows from it.
+TEST_F(RunFolder, first_failure_stands) {
+  RunLog root(options());
+  root.write_status("running", 3);
+  EXPECT_TRUE(write_first_failure(dir_, -1, "rank 2 died", {2, "node7", "generate", "barrier"}));
+  EXPECT_FALSE(write_first_failure(dir_, 9, "connection lost", {1, "node6", "generate", ""}));
+  root.write_failure(9, "connection lost");
+  root.write_status("running", 4);
+  const Json status = parse_json_file(dir_ + "/status.json");
+  EXPECT_EQ(status["state"], "failed");
+  EXPECT_EQ(status["step"], 3);
+  EXPECT_EQ(status["error"], "rank 2 died");
+  EXPECT_EQ(status["failure"], Json::parse(R"({"rank": 2, "host": "node7", "phase": "generate",
+                                               "call": "barrier"})"));
+  for (const auto& entry : std::filesystem::directory_iterator(dir_))
+    EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << entry.path();
+  forget_failure(dir_);
+  root.write_status("running", 4);
+  EXPECT_EQ(parse_json_file(dir_ + "/status.json")["state"], "running");
+}
+
+// Before the run has a status.
+TEST_F(RunFolder, failure_of_the_start_is_told) {
+  std::filesystem::create_directories(dir_);
+  EXPECT_TRUE(write_first_failure(dir_, -1, "rank 0 died", {0, "node7", "load_model", ""}));
+  const Json status = parse_json_file(dir_ + "/status.json");
+  EXPECT_EQ(status["state"], "failed");
+  EXPECT_TRUE(status["step"].is_null());
+  EXPECT_TRUE(status["failure"]["call"].is_null());
 }
 
 // Where no new file can be made, the old one says it: here a folder has the temporary's name.
 TEST_F(RunFolder, failure_is_told_without_a_new_file) {
   RunLog log(options());
   log.write_status("running", 3, "", std::string(300, 'w'));
-  std::filesystem::create_directories(dir_ + "/status.json.tmp." + std::to_string(getpid()));
+  std::filesystem::create_directories(dir_ + "/status.json." + host_name() + "." +
+                                      std::to_string(gettid()) + ".tmp." +
+                                      std::to_string(getpid()));
   log.write_failure(3, "disk full");
   const Json status = parse_json_file(dir_ + "/status.json");
   EXPECT_EQ(status["state"], "failed");

@@ -104,6 +104,36 @@ TEST_F(MatmulCuda, SwigluOfAProductHasTheBitsOfBothOps) {
   }
 }
 
+// Leaves of a row-parallel product: each has the bits of its columns without gaps. Few rows and
+// many, for operands in either order; widths of whole boxes, of 16 bytes and of neither.
+TEST_F(MatmulCuda, ColumnsOfWiderRowsHaveTheBitsOfTheirOwn) {
+  for (const cases::MatmulCase& c : {cases::MatmulCase{3, 256, 512, true},
+                                     {200, 264, 512},
+                                     {130, 1536, 288, true},
+                                     {40, 72, 64},
+                                     {9, 37, 50}}) {
+    const Operands o(c);
+    const OnDevice x(o.x), w(o.w), bias(o.bias), y = as_is(o.output());
+    const int64_t width = c.inputs / 2;
+    for (const int64_t begin : {int64_t{0}, width}) {
+      const auto own = [&](const Array& rows) {
+        Array columns({rows.view().dim(0), width});
+        for (int64_t r = 0; r < rows.view().dim(0); ++r)
+          std::copy_n(rows.view().f32() + r * c.inputs + begin, width,
+                      columns.view().f32() + r * width);
+        return columns;
+      };
+      const OnDevice own_x(own(o.x)), own_w(own(o.w)), expected = as_is(o.output());
+      run_op([&](const Context& s) { matmul_forward(s, expected, own_x, own_w, bias); });
+      run_op([&](const Context& s) {
+        matmul_forward(s, y, x.view().columns(begin, begin + width),
+                       w.view().columns(begin, begin + width), bias);
+      });
+      EXPECT_TRUE(same_bits(y.back(), expected.back())) << o.name << ", from " << begin;
+    }
+  }
+}
+
 // Logits go to rows of a wider buffer; nothing beside them is written.
 TEST_F(MatmulCuda, StridedF32OutputChangesNothing) {
   for (const cases::MatmulCase& c : {cases::MatmulCase{14, 40, 56, true}, {9, 37, 50}}) {

@@ -1,6 +1,7 @@
 // The inner loops' own exp: accuracy over the whole range, and one result whatever the lane.
 #include "ops/testing.h"
 
+#include <bit>
 #include <limits>
 
 namespace slimexx::ops::testing {
@@ -72,6 +73,22 @@ TEST_P(VectorMath, SumsUseTheFixedTree) {
     for (int width = 8; width > 0; width /= 2)
       for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
     EXPECT_EQ(GetParam()->dot(x.view().f32(), y.view().f32(), n), lanes[0]) << n;
+  }
+}
+
+// Every kind of value: ties, values that round up to the next power or to infinity, NaN.
+TEST_P(VectorMath, Bf16WidensAndRoundsAsOneByOne) {
+  std::vector<float> x;
+  for (uint32_t high = 0; high < 0x10000u; ++high)
+    for (const uint32_t low : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu})
+      x.push_back(std::bit_cast<float>(high << 16 | low));
+  std::vector<uint16_t> narrow(x.size());
+  GetParam()->round_to_bf16(narrow.data(), x.data(), std::ssize(x));
+  std::vector<float> wide(x.size());
+  GetParam()->widen_bf16(wide.data(), narrow.data(), std::ssize(x));
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(narrow[i], tensor::f32_to_bf16(x[i])) << std::bit_cast<uint32_t>(x[i]);
+    ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), uint32_t{narrow[i]} << 16) << i;
   }
 }
 

@@ -1,5 +1,6 @@
 // Generation over engines of several ranks: one queue, the samples of one rank, and an end for all
 // ranks alike when one stops or fails.
+#include <array>
 #include <atomic>
 #include <string>
 
@@ -106,6 +107,24 @@ TEST(EnginesOfRanks, StopTogether) {
     });
     EXPECT_EQ(num_stopped, grid.world_size);
   }
+}
+
+TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
+  const auto prompts = make_prompts(8);
+  std::vector<rollout::GroupRequest> groups;
+  for (const auto& prompt : prompts) groups.push_back({prompt.tokens, std::ssize(groups)});
+  const rollout::GenerationJob job{
+      .groups = groups,
+      .n_samples_per_prompt = 1,
+      .sampling = {.max_new_tokens = 20, .stop_token_ids = {}, .stop = {}}};
+  std::array<int, 4> counts{};
+  dist::run_thread_ranks(4, [&](dist::Collective& world) {
+    RankEngine own(world, {.ep = 4});
+    generate_on_ranks(own.engine, job, world, {}, [&](const rollout::Completion&) {
+      ++counts[static_cast<size_t>(world.rank())];
+    });
+  });
+  for (const int count : counts) EXPECT_EQ(count, 2);
 }
 
 // On the first rank of the last attention group, which alone takes its completions.

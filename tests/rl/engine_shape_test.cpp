@@ -45,6 +45,10 @@ TEST(EngineShape, FollowsTheOptions) {
   EXPECT_EQ(wide.sizes.ep, 8);
   EXPECT_EQ(wide.sizes.pp * wide.sizes.cp * wide.sizes.etp, 1);
   EXPECT_EQ(wide.leaves, 2);
+  EXPECT_EQ(wide.dense_tp, 2);
+  RolloutOptions replicated = engines(8, 4, 8);
+  replicated.moe_dense_tp_size = 1;
+  EXPECT_EQ(make_engine_shape(replicated, {.tp = 2, .ep = 4}, 16, &spec).dense_tp, 1);
   // Training on one tp rank computes the leaves of the engine.
   EXPECT_EQ(make_engine_shape(engines(4, 1, 4), {.pp = 2}, 8, &spec).leaves, 4);
   // Experts on every rank of an engine whose attention is data-parallel alone.
@@ -62,8 +66,8 @@ struct Refusal {
 };
 
 TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
-  RolloutOptions narrow_dense = engines(4, 2, 1);
-  narrow_dense.moe_dense_tp_size = 1;
+  RolloutOptions other_dense = engines(4, 1, 1);
+  other_dense.moe_dense_tp_size = 2;
   RolloutOptions silent_dp = engines(4, 2, 1);
   silent_dp.enable_dp_attention = false;
   const Refusal refusals[] = {
@@ -159,14 +163,14 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        "8 experts do not divide by 3 ranks",
        "rollout_num_gpus_per_engine 2, dp_size 2 with enable_dp_attention: true, ep_size 2"},
       {"dense",
-       narrow_dense,
+       other_dense,
        {},
        4,
        "qwen3",
        16,
        "rollout.moe_dense_tp_size",
-       "dense layers are split as attention is",
-       "set it to 2"},
+       "dense layers are split as attention is, or whole on every rank",
+       "the nearest that can: moe_dense_tp_size 4"},
   };
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.name);

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "rollout/samples.h"
@@ -22,9 +23,22 @@ struct RankCase {
   std::string family;
   int num_ranks = 1;
   dist::GridSizes sizes = {};
+  bool replicates_dense = false;  // every rank has all of the dense MLPs
 };
 void PrintTo(const RankCase& c, std::ostream* out) {
-  *out << c.family << "_" << c.num_ranks << "_tp" << c.sizes.tp << "_ep" << c.sizes.ep;
+  *out << c.family << "_" << c.num_ranks << "_tp" << c.sizes.tp << "_ep" << c.sizes.ep
+       << (c.replicates_dense ? "_whole_mlps" : "");
+}
+
+// What ranks of the case hold of a model of these layers.
+model::ModelSpec spec_of_ranks(const RankCase& c, model::ModelSpec spec) {
+  for (model::LayerSpec& layer : spec.layers) {
+    if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp))
+      dense->is_replicated = c.replicates_dense;
+    auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+    if (moe != nullptr && moe->shared) moe->shared->is_replicated = c.replicates_dense;
+  }
+  return spec;
 }
 
 model::ModelSpec spec_of(const std::string& family) {
@@ -63,7 +77,7 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
     const RankCase& c = GetParam();
     std::vector<RankResult> results(static_cast<size_t>(c.num_ranks));
     dist::run_thread_ranks(c.num_ranks, [&](dist::Collective& host) {
-      const ShardedModel model(host, spec_, c.sizes);
+      const ShardedModel model(host, spec_, c.sizes, spec_of_ranks(c, spec_));
       Engine engine(model.decoder, model.weights, {}, options, nullptr, kSampledTokens, {},
                     model.grid.groups());
       RankResult& mine = results[static_cast<size_t>(host.rank())];
@@ -148,7 +162,9 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"deepseek_v3", 4, {.tp = 4, .ep = 4}},
         RankCase{"glm_moe_dsa", 2, {.tp = 2, .ep = 2}}, RankCase{"qwen3_moe", 4, {.ep = 4}},
         RankCase{"glm4_moe", 4, {.tp = 2, .ep = 4}},
-        RankCase{"glm4_moe_lite", 4, {.tp = 2, .ep = 4}}, RankCase{"glm_moe_dsa", 4, {.ep = 4}}),
+        RankCase{"glm4_moe_lite", 4, {.tp = 2, .ep = 4}}, RankCase{"glm_moe_dsa", 4, {.ep = 4}},
+        RankCase{"glm4_moe", 4, {.tp = 4, .ep = 4}, true}, RankCase{"glm4", 2, {.tp = 2}, true},
+        RankCase{"deepseek_v3", 4, {.tp = 2, .ep = 4}, true}),
     [](const auto& instance) { return testing::PrintToString(instance.param); });
 
 // Attention groups without a single request take part in the steps of the others.

@@ -17,18 +17,24 @@ struct ShardedModel {
   model::Decoder decoder;
   model::ModelParameters weights;
 
+  // `spec_of_ranks` may replicate what `spec` does not.
   ShardedModel(dist::Collective& host, const model::ModelSpec& spec, const dist::GridSizes& sizes)
+      : ShardedModel(host, spec, sizes, spec) {}
+  ShardedModel(dist::Collective& host, const model::ModelSpec& spec, const dist::GridSizes& sizes,
+               const model::ModelSpec& spec_of_ranks)
       : grid(host, sizes, {}),
-        store(*layout(spec, grid.shape()).ranks[static_cast<size_t>(host.rank())], {}, false),
-        decoder(spec, {}, spec.max_positions, model::whole_model(spec), sizes) {
+        store(*layout(spec_of_ranks, grid.shape()).ranks[static_cast<size_t>(host.rank())], {},
+              false),
+        decoder(spec_of_ranks, {}, spec.max_positions, model::whole_model(spec), sizes) {
     const RandomModel whole(spec, {}, false);
     tensor::Arena arena({}, 1 << 20, "test");
     model::WeightTraffic traffic;
-    const model::WeightPlan plan = model::make_weight_plan(
-        layout(spec, dist::GridShape(host.size(), {})), layout(spec, grid.shape()), host.rank());
+    const model::WeightPlan plan =
+        model::make_weight_plan(layout(spec, dist::GridShape(host.size(), {})),
+                                layout(spec_of_ranks, grid.shape()), host.rank());
     EXPECT_FALSE(plan.has_traffic);
     model::move_local_weights(ops::compute_context(arena), plan, whole.store, store, traffic);
-    weights = model::bind_weights(store, spec);
+    weights = model::bind_weights(store, spec_of_ranks);
   }
   static model::Layout layout(const model::ModelSpec& spec, const dist::GridShape& shape) {
     return model::make_layout({model::list_parameters(spec)}, shape);

@@ -2,7 +2,7 @@
 // to the bit.
 #include <gtest/gtest.h>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 #include "slimexx/base/error.h"
 
 namespace slimexx::train {
@@ -18,27 +18,6 @@ GridRun context_run(const std::string& family, int world_size, int cp, int64_t t
           .sizes = {.cp = cp},
           .options = packed(tokens / cp),
           .num_steps = 2};
-}
-
-// Samples of the first tokens of a long one: responses of all but the prompt.
-std::vector<Sample> samples_of_lengths(const std::vector<int64_t>& lengths, int64_t prompt) {
-  PhiloxStream random(19, 3);
-  std::vector<Sample> samples;
-  for (const int64_t length : lengths) {
-    Sample s;
-    s.response_length = length - std::min(prompt, length - 1);
-    for (int64_t t = 0; t < length; ++t)
-      s.tokens.push_back(static_cast<int32_t>(random.next_below(320)));
-    for (int64_t t = 0; t < s.response_length; ++t) {
-      s.loss_mask.push_back(random.next_below(5) > 0);
-      s.advantages.push_back(static_cast<float>(random.next_normal()));
-      for (auto field :
-           {&Sample::old_log_probs, &Sample::ref_log_probs, &Sample::rollout_log_probs})
-        (s.*field).push_back(static_cast<float>(-5.8 + 0.3 * random.next_normal()));
-    }
-    samples.push_back(std::move(s));
-  }
-  return samples;
 }
 
 TEST(ContextParallel, RanksTrainEveryFamilyAsOne) {

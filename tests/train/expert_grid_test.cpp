@@ -1,7 +1,7 @@
 // Experts on several ranks: training agrees with training on one rank.
 #include <gtest/gtest.h>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 #include "slimexx/dist/host.h"
 
 namespace slimexx::train {

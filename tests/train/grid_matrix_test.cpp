@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 
 namespace slimexx::train {
 namespace {

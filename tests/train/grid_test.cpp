@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 
 namespace slimexx::train {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 #include "slimexx/dist/world.h"
 
 namespace slimexx::train {

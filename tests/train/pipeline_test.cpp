@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "grid_run.h"
+#include "grid_agreement.h"
 
 namespace slimexx::train {
 namespace {

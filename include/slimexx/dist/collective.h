@@ -1,6 +1,6 @@
 // A group of ranks and its collective operations on tensors. Three backends: threads of this
-// process and MPI, both on host memory, and NCCL on device memory. The same calls give the same
-// bits on all three, but for SumOrder::kAny.
+// process, on host memory or on one device that they share, MPI on host memory, and NCCL on device
+// memory. The same calls give the same bits on all, but for SumOrder::kAny.
 //
 // All ranks of the group call the same operations in the same order, with the same shapes, types
 // and ranges; each rank from one thread at a time (over MPI: the main thread). Operations are
@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/dist/ranges.h"
 #include "slimexx/dist/shared_counter.h"
 #include "slimexx/tensor/tensor.h"
@@ -43,6 +45,8 @@ class Collective {
   int rank() const { return rank_; }
   int size() const { return size_; }
   tensor::Device device() const { return device_; }  // of the tensors; means nothing in size 1
+  // For people: what the group is, "tp". Calls are told under it (activity.h).
+  void set_name(std::string_view name) { name_ = ShortName(name); }
   // Whether operations go on beside the caller, so that it pays to start one early.
   bool is_queued() const;
 
@@ -80,6 +84,10 @@ class Collective {
   // The ranks that give the same color (at least 0) are a group, ordered by key, then by rank here.
   // Must go before this group. Collective over this group.
   std::unique_ptr<Collective> split(int color, int key);
+  // The same ranks on the memory of `device`, where this group on host memory moves that too: ranks
+  // that are threads and all name the same device. Null: it does not. Must go before this group.
+  // Collective.
+  std::unique_ptr<Collective> on_device(tensor::Device device);
   // A counter that starts at 0. Must go before this group; its end waits for nobody, so that the
   // failure of one rank can be told. On host memory only. Collective.
   std::unique_ptr<SharedCounter> make_counter();
@@ -94,6 +102,7 @@ class Collective {
   std::unique_ptr<Backend> backend_;  // null: one rank
   int rank_ = 0, size_ = 1;
   tensor::Device device_;
+  ShortName name_;
 };
 
 }  // namespace slimexx::dist

@@ -49,8 +49,9 @@ class GridShape {
 };
 
 // A grid of ranks that run, with its groups: those of the CPU are parts of `host`, those of a
-// device go over NCCL. Made once a run, and destroyed before the memory that its groups work on:
-// after a failure that may be freed only once nothing waits in NCCL.
+// device go over NCCL, or are those of threads that share one device. Made once a run, and
+// destroyed before the memory that its groups work on: after a failure that may be freed only once
+// nothing waits in NCCL.
 class ProcessGrid {
  public:
   // `host` has all ranks of the grid and must outlive it. Collective.

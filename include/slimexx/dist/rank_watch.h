@@ -1,6 +1,11 @@
-// Notices a rank that has stopped without ending (SIGSTOP, a host that hangs): the others wait for
-// it in a collective for ever. Every rank shows a sign of life in a folder that all can read, and
-// looks for the others'. A rank that merely works for long shows its signs and is left alone.
+// Ends a run in which a rank died or was stopped, and says who, where and in which call: the others
+// would wait for it in a collective for ever, or be ended by the launcher without a word of ours.
+// A rank that merely works for long is left alone.
+//
+// What a rank does (activity.h) lies in memory that all ranks of its host see. Ten times a second
+// every rank looks there, and at the state of those processes. Once there is a folder, what each
+// does also stands in a file, for people and for other hosts: the first rank looks at all, and the
+// first rank of another host looks at that one.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,21 +15,39 @@
 
 namespace slimexx::dist {
 
+// In seconds; 0: never. While this process itself is stopped, or its host sleeps, nobody ages.
 struct RankWatchOptions {
-  std::string directory;  // made, and removed at the end
-  double warn_s = 60;     // of silence, then a warning names the rank; 0: never
-  double limit_s = 600;   // of silence, then the process ends with status 4; 0: never
+  double warn_s = 2;           // that a rank was stopped, then a warning names it
+  double limit_s = 5;          // that a rank was stopped, then the run ends with status 4
+  double host_limit_s = 60;    // without a sign through the folder from a rank that is waited for
+  double wait_warn_s = 120;    // without progress of any rank, then a warning says what all do
+  double wait_limit_s = 3600;  // without progress of any rank, then the run ends
+  std::string process_space = {};  // for tests: as if this rank were on a host of that name
+};
+
+// Why a run ends, told once.
+struct FirstCause {
+  int rank = 0;
+  std::string host, phase, call;  // call: empty outside of collective calls
+  std::string what;               // all of that in a sentence
 };
 
 class RankWatch {
  public:
-  // `on_limit` gets the reason just before the process ends, on the watch's own thread: the main
-  // one waits for the silent rank. Collective.
+  // `claim` is called just before the process ends, on the watch's own thread, while others may
+  // find the same: it returns whether this rank is the first, which then says so on stderr.
+  // `is_ending`: whether the launcher ends all ranks; what dies half a second later is no cause.
+  // Watches the calling thread. Collective.
   RankWatch(Collective& host, RankWatchOptions options,
-            std::function<void(const std::string&)> on_limit);
-  ~RankWatch();  // waits for nobody
+            std::function<bool(const FirstCause&)> claim, std::function<bool()> is_ending);
+  ~RankWatch();  // waits for nobody; on the thread that made it
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
+
+  // Makes the folder, which goes with the last rank. Throws Error(kEnvironment). Collective.
+  void show_records(Collective& host, const std::string& directory);
+  // Does not return if a rank of this host has died: an error of this one is then that one's.
+  void look_now();
 
  private:
   struct Impl;

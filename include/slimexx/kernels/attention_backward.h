@@ -35,6 +35,10 @@ struct AttentionBackward {
   // [tokens, list_width], as LatentAttentionForward has them.
   const int32_t* selected = nullptr;
   int64_t list_width = 0;  // 0: no lists
+  // [sequences, 4]: the queries at positions [0], up to [1] and [2], up to [3], ascending, are all
+  // whose gradients are wanted. The others must have zeros in q, out, dout and lse; their dq is
+  // left alone. Null: all queries. Not with lists.
+  const int32_t* query_spans = nullptr;
   float scale = 0.0f;
   void* workspace = nullptr;  // attention_backward_workspace() bytes, 128-byte aligned
   size_t workspace_bytes = 0;

@@ -7,7 +7,7 @@
 //
 // The tensor cores want n and k in multiples of 8 and w 16-byte aligned. Other products go to a
 // slow kernel whose chain takes k one by one: other bits, but also the same for every m. The choice
-// depends on n, k and the address of w only.
+// depends on n, k, the address and the stride of w only.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -33,6 +33,8 @@ struct GemmArgs {
   GemmOutput output = GemmOutput::kBf16;
   // Elements from row to row, 0 means n; on the tensor cores rows take whole 16 bytes.
   int64_t y_stride = 0;
+  // The same of the operands, 0 means k: they may be columns of wider rows. Of launch_gemm alone.
+  int64_t x_stride = 0, w_stride = 0;
 };
 
 struct GemmConfig {

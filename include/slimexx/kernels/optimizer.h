@@ -18,7 +18,8 @@ struct AdamWArgs {
   const float* gradient = nullptr;  // as long as weights
   int64_t n = 0;
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0, gradient_scale = 1;
-  float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t
+  // 1 - beta^t, not rounded to f32: the update on the host divides by the same.
+  double bias_correction1 = 1, bias_correction2 = 1;
   // kBf16: widened, updated in f32, used unrounded for the master, stored to nearest even.
   MomentType moments = MomentType::kF32;
 };

@@ -31,6 +31,10 @@ size_t normalize_logits_workspace(int64_t rows, int64_t columns);
 cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temperatures,
                              float temperature, void* workspace, cudaStream_t stream);
 
+// The same with the temperatures of rows that sample_tokens gets.
+cudaError_t normalize_logits(const LogitRows& z, float* lse, const SamplingParameters* parameters,
+                             void* workspace, cudaStream_t stream);
+
 // lse[rows] of rows that are split over `count` leaves of columns, from each leaf's own, leaves
 // [count, rows]: the largest plus the log of the sum of exp(leaf - largest), first leaf first.
 cudaError_t merge_lse(float* lse, const float* leaves, int64_t count, int64_t rows,

@@ -43,7 +43,8 @@ struct VocabularyTokens {
 //
 // With context parallelism (packed only) the batch has the rows of this cp rank, and `context` says
 // which of all they are. Each sequence is two in the attention layout, which is of keys gathered
-// over the cp ranks: the rank's chunks of it.
+// over the cp ranks: the rank's chunks of it. On CUDA these keys lie in pages
+// (gather_context_pages), and backward is of `sequences`, whole ones, for this rank's queries.
 struct Batch {
   Tensor tokens;                              // [T] i32
   Tensor positions;                           // [T] i32
@@ -52,8 +53,9 @@ struct Batch {
   VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
   ContextRows context = {};
-  Tensor slots;                       // [T] i32
-  std::span<const LayerPages> pages;  // by layer of the stage
+  ops::AttentionLayout sequences = {};  // packed, of all cp ranks; CUDA only
+  Tensor slots;                         // [T] i32
+  std::span<const LayerPages> pages;    // by layer of the stage
 };
 
 // The rows of the residual stream on this rank.

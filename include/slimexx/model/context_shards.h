@@ -31,6 +31,19 @@ struct ContextShards {
 };
 ContextShards shard_rows(std::span<const SequenceRows> sequences, int cp);
 
+// Sequences by pages, each from a page's first place on: rows of keys as attention's kernels take
+// them from a cache.
+inline constexpr int64_t kContextPage = 128;
+struct ContextPages {
+  std::vector<int32_t> rows;        // [pages * kContextPage] the row by rank, or any behind an end
+  std::vector<int32_t> first_page;  // by sequence
+  int64_t most_pages = 0;           // of a sequence
+};
+// `cu_seqlens` of the order by sequence.
+ContextPages list_pages(const ContextShards& shards, std::span<const int32_t> cu_seqlens);
+// The most pages of so many rows in so many sequences.
+int64_t bound_pages(int64_t num_rows, int64_t num_sequences);
+
 // A rank's of values by sequence.
 std::vector<int32_t> take_share(const ContextShards& shards, int rank,
                                 std::span<const int32_t> values);

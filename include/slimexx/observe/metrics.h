@@ -35,6 +35,20 @@ class MetricRow {
 // empty.
 void set_statistics(MetricRow& row, const std::string& name, const std::vector<double>& values);
 
+// Where a run failed, for status.json.
+struct FailurePlace {
+  int rank = -1;                  // -1: all alike
+  std::string host, phase, call;  // call: empty outside of collective calls
+};
+
+// The state "failed" in status.json, whose other values stay but for `step`, unless that is -1. Any
+// rank may call it, and any of its threads. The first cause stands: returns whether this is it.
+// `error`: what failed. Where nothing can be written it throws Error(kEnvironment).
+bool write_first_failure(const std::string& run_dir, int64_t step, std::string_view error,
+                         const FailurePlace& place);
+// Before a run: what was told of an earlier one does not count any more.
+void forget_failure(const std::string& run_dir);
+
 // Writes the run folder. Rank 0 only; on other ranks every call but write_failure does nothing.
 class RunLog {
  public:
@@ -64,11 +78,11 @@ class RunLog {
   // a terminal (NO_COLOR respected) and only for anomalies.
   void print_step(int64_t step, const MetricRow& row);
   // status.json, replaced atomically: {"state": ..., "step": ..., "total_steps", "eta_s", "error",
-  // "warning"}.
+  // "warning", "failure": null or {"rank", "host", "phase", "call"}}. Not once a failure was told.
   void write_status(std::string_view state, int64_t step, std::string_view error = "",
                     std::string_view warning = "");
-  // The state "failed". Any rank may call it: the rank that fails ends the others.
-  void write_failure(int64_t step, std::string_view error);
+  // The state "failed" (write_first_failure).
+  void write_failure(int64_t step, std::string_view error, const FailurePlace& place = {});
 
  private:
   struct Impl;

@@ -1,11 +1,13 @@
 // Named, nested spans of time: one object feeds the timers of the metrics and the Chrome trace (and
-// NVTX where CUDA is built in). Names are the metric catalogue's perf names without "_time":
-// "rollout", "actor_train", ....
+// NVTX where CUDA is built in), and is the phase of what watches the ranks (activity.h). Names are
+// the metric catalogue's perf names without "_time": "rollout", "actor_train", ....
 #pragma once
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "slimexx/base/activity.h"
 
 namespace slimexx::observe {
 
@@ -18,6 +20,7 @@ class Span {
   double seconds() const;  // since the start
 
  private:
+  PhaseScope phase_;
   std::string name_;
   int64_t start_ns_;
 };

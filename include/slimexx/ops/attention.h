@@ -36,6 +36,9 @@ struct AttentionLayout {
   Tensor selected = {};
   std::span<const int32_t> key_starts = {};  // [B], host; empty: packed or paged
   int64_t num_keys = 0;                      // gathered only
+  // CUDA, packed, backward: the queries whose gradients are wanted, [B,4] i32, as
+  // kernels/attention_backward.h has them; undefined: all.
+  Tensor query_spans = {};
 
   int64_t context_len(size_t b) const { return context_lens.empty() ? 0 : context_lens[b]; }
 };

@@ -4,8 +4,9 @@
 
 namespace slimexx::ops {
 
-// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x, y strided (dense rows
-// on CUDA). y may be f32 on CUDA too: the same sums without the last rounding.
+// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x, y strided, on CUDA
+// w too (there y only where it is f32, the others by multiples of 8 elements). y may be f32 on CUDA
+// too: the same sums without the last rounding.
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias);
 // (scratch, on the CPU too) h[T,F] with the bits of swiglu_forward after matmul_forward by w[2F,K]
 // and bias[2F], whose result stands in scratch or, where the device fuses both, nowhere.

@@ -17,7 +17,7 @@ using SamplingRow = kernels::SamplingParameters;
 // (p >= min_p * max p). The uniform number walks the kept tokens in id order. `rows` [R, 48] U8
 // holds SamplingRows. `allowed_tokens`: ids at or above it are never sampled (0: the whole row). A
 // row of NaN, +inf or nothing but -inf gives the token -1 (see throw_bad_logits). With `leaves` > 1
-// rows are normalised in so many equal leaves (merge_lse); on the CPU only.
+// log-probs are of rows that are normalised in so many equal leaves (merge_lse).
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens, int64_t leaves = 1);
 // In place over tokens[T] i32: an id below 0 stands for sampled[~id], what the step before sampled

@@ -18,6 +18,7 @@ struct EngineShape {
   int num_engines = 1;
   int num_ranks = 1;           // of one engine
   dist::GridSizes sizes = {};  // of the grid of all engines
+  int dense_tp = 1;            // of dense MLPs and shared experts: sizes.tp, or 1
   int64_t leaves = 1;          // count_leaves
   int num_attention_groups() const { return num_ranks / sizes.tp; }
 };
@@ -29,6 +30,10 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
 
 // The leaves of the sums of trainer and engine alike (numerics contract, N6).
 int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& trainer);
+
+// The model as engines run it: where dense_tp is not attention's, every rank has all of the dense
+// MLPs, for its own rows.
+model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spec);
 
 // Whether each rank's engine holds just the parameters that the rank trains.
 bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& trainer,

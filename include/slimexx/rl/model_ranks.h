@@ -24,9 +24,6 @@ ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
                             const model::PipelineSplit& split = {});
 // Every rank holds all parameters.
 bool holds_all(const dist::GridSizes& sizes);
-// Throws Error(kUsage) for a grid that has not run on such a device: on GPUs any but data-parallel
-// ranks.
-void check_grid_device(const dist::GridSizes& sizes, tensor::Device device);
 // This rank's pipeline stages and its shard of their layers, by chunk; `leaves` as Decoder's.
 // Throws Error(kUsage) if the model does not divide by the grid.
 std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpec& spec,

@@ -48,6 +48,9 @@ struct EngineOptions {
   std::optional<double> kv_cache_gib = {};
   double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
+  // On a GPU, decode steps as graphs (tensor/graph.h). Not where threads share its streams: a
+  // recording would have what others queue.
+  bool records_steps = true;
 };
 
 struct SamplingParams {
@@ -105,11 +108,12 @@ struct EngineMemory {
   // Staged batches, the activations and logits of a step, and what the driver keeps of recorded
   // steps.
   int64_t workspace_bytes = 0;
-  int64_t page_bytes = 0;  // page_tokens tokens over all layers
-  int64_t min_pages = 0;   // one sequence of the greatest length
-  int64_t max_pages = 0;   // what the options ask for, or what more would not serve
-  int64_t min_cache_bytes() const { return min_pages * page_bytes; }
-  int64_t max_cache_bytes() const { return max_pages * page_bytes; }
+  int64_t page_bytes = 0;     // page_tokens tokens over all layers
+  int64_t padding_bytes = 0;  // between layers, at most
+  int64_t min_pages = 0;      // one sequence of the greatest length
+  int64_t max_pages = 0;      // what the options ask for, or what more would not serve
+  int64_t min_cache_bytes() const { return min_pages * page_bytes + padding_bytes; }
+  int64_t max_cache_bytes() const { return max_pages * page_bytes + padding_bytes; }
 };
 // Arguments as Engine's; of the options the size of the cache has no influence. Allocates nothing
 // on the device. Throws what Engine throws for options that cannot be served. max_pages is what
@@ -171,7 +175,7 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-// submit + step until all are done; results in the requests' order.
+// submit + step until all are done; results in the requests' order. Not in lock step.
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests);
 
 }  // namespace slimexx::rollout

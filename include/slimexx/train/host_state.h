@@ -18,13 +18,14 @@ class HostState {
   static constexpr int kNumSlots = 3;  // one on its way down, one computed, one on its way up
 
   // `device` is where weights and gradients are; the CPU works too. Gradients are f32, weights of
-  // `weight_dtype`. Throws Error(kEnvironment) if the host has not that much memory.
+  // `weight_dtype`. Throws Error(kEnvironment) if the host has not that much memory. Within a
+  // tensor::PlanningScope it takes none, and moves nothing.
   HostState(tensor::Device device, int64_t state_bytes, tensor::DType weight_dtype,
             int64_t chunk_elements = kChunkElements);
 
   // A part of the state, on the CPU.
   tensor::Tensor view(tensor::DType dtype, int64_t num_elements, int64_t offset_bytes) const;
-  int64_t size_bytes() const { return state_.size_bytes() + staging_.size_bytes(); }
+  int64_t size_bytes() const { return size_bytes_; }
 
   // One group's tensors: state on the CPU, weights and gradients [m] on the device.
   struct Group {
@@ -46,7 +47,7 @@ class HostState {
   };
 
   tensor::Device device_;
-  int64_t chunk_elements_;
+  int64_t chunk_elements_, size_bytes_ = 0;
   tensor::StagingBuffer state_, staging_;
   std::array<Slot, kNumSlots> slots_;
   tensor::Arena no_scratch_;

@@ -5,12 +5,32 @@
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 
+#include "slimexx/base/check.h"
+
 namespace slimexx::model {
+namespace {
+
+int64_t count_rows(const DenseMlpSpec& spec, const RowCounts& rows) {
+  return spec.is_replicated ? rows.own : rows.all;
+}
+
+// What the products see: a replicated block knows no other tp ranks.
+Batch rows_of(const DenseMlpSpec& spec, const Batch& batch) {
+  Batch seen = batch;
+  if (spec.is_replicated) seen.tp_rows = {};
+  return seen;
+}
+
+}  // namespace
 
 DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes) {
   check_tp_divides("intermediate_size", spec.intermediate_size, sizes.tp);
   DenseMlpSpec own = spec;
-  own.intermediate_size /= sizes.tp;
+  if (spec.is_replicated) {
+    own.leaves = sizes.tp;
+  } else {
+    own.intermediate_size /= sizes.tp;
+  }
   return own;
 }
 
@@ -26,14 +46,18 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
       s.fused_gate_up
           ? std::vector<HfRows>{{hf + "gate_up_proj.weight", 2 * f}}
           : std::vector<HfRows>{{hf + "gate_proj.weight", f}, {hf + "up_proj.weight", f}};
-  const Shard gate_and_up{.axis = 0, .sections = {{f}, {f}}}, columns{.axis = 1};
+  std::vector<Shard> gate_and_up, columns;
+  if (!s.is_replicated) {
+    gate_and_up = {{.axis = 0, .sections = {{f}, {f}}}};
+    columns = {{.axis = 1}};
+  }
   DenseMlpParameters<ParameterId> p;
-  p.gate_up_weight = list.add_weight(own + "gate_up.weight", gate_up, s.hidden_size, {gate_and_up});
-  p.down_weight = list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}},
-                                  f, {columns});
+  p.gate_up_weight = list.add_weight(own + "gate_up.weight", gate_up, s.hidden_size, gate_and_up);
+  p.down_weight =
+      list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}}, f, columns);
   p.gate_up_bias =
       list.add_bias_if(s.bias, own + "gate_up.bias",
-                       {{hf + "gate_proj.bias", f}, {hf + "up_proj.bias", f}}, {gate_and_up});
+                       {{hf + "gate_proj.bias", f}, {hf + "up_proj.bias", f}}, gate_and_up);
   p.down_bias =
       list.add_bias_if(s.bias, own + "down.bias", {{hf + "down_proj.bias", s.hidden_size}});
   return p;
@@ -48,7 +72,7 @@ void allocate_kept(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows
                    DenseMlpTape& tape) {
   if (level >= LayerKeep::kGateUp)
     tape.gate_up = arena.allocate(tensor::compute_dtype(arena.device()),
-                                  {rows.all, 2 * spec.intermediate_size});
+                                  {count_rows(spec, rows), 2 * spec.intermediate_size});
 }
 
 void allocate_rest(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, bool for_backward,
@@ -56,22 +80,23 @@ void allocate_rest(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows
   if (tape.gate_up.defined()) return;
   const DType dtype = tensor::compute_dtype(arena.device());
   if (for_backward) {
-    tape.gate_up = arena.allocate(dtype, {rows.all, 2 * spec.intermediate_size});
+    tape.gate_up = arena.allocate(dtype, {count_rows(spec, rows), 2 * spec.intermediate_size});
   } else {
-    tape.h = arena.allocate(dtype, {rows.all, spec.intermediate_size});
+    tape.h = arena.allocate(dtype, {count_rows(spec, rows), spec.intermediate_size});
   }
 }
 
 void keep_down_input(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows,
                      DenseMlpTape& tape) {
-  tape.h =
-      arena.allocate(tensor::compute_dtype(arena.device()), {rows.all, spec.intermediate_size});
+  tape.h = arena.allocate(tensor::compute_dtype(arena.device()),
+                          {count_rows(spec, rows), spec.intermediate_size});
 }
 
-void project_up(const ops::Context& ctx, const DenseMlpSpec&, const DenseMlpParameters<Tensor>& w,
-                const Batch& batch, const DenseMlpTape& tape, Tensor normed) {
+void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
+                const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
+                Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
-  const Tensor x = gather_tp_rows(ctx, batch, normed);
+  const Tensor x = gather_tp_rows(ctx, rows_of(spec, batch), normed);
   if (tape.gate_up.defined()) {
     ops::matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, w.gate_up_bias);
   } else {
@@ -89,13 +114,14 @@ void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
       h = ctx.arena.allocate(down.dtype(), {tape.gate_up.dim(0), spec.intermediate_size});
     ops::swiglu_forward(ctx, h, tape.gate_up);
   }
-  row_parallel_forward(ctx, batch, down, h, w.down_weight, w.down_bias, spec.leaves);
+  row_parallel_forward(ctx, rows_of(spec, batch), down, h, w.down_weight, w.down_bias, spec.leaves);
 }
 
 void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
               const Batch& batch, const DenseMlpTape& tape, Tensor own_dout, Tensor normed,
               Tensor dnormed, bool accumulate) {
+  SLX_CHECK(!spec.is_replicated, "a replicated MLP is for generation");
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});

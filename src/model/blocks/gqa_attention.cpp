@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/context_attention.h"
 #include "model/parameter_list.h"
 #include "model/row_parallel.h"
 #include "slimexx/base/error.h"
@@ -50,6 +51,19 @@ QkvViews gather_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& 
   qkv.k = view_heads(all.columns(0, kv), spec.num_kv_heads, spec.head_dim);
   qkv.v = view_heads(all.columns(kv, 2 * kv), spec.num_kv_heads, spec.head_dim);
   return qkv;
+}
+
+// The same as pages, from the arena.
+LayerPages gather_key_pages(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
+                            const GqaTape& tape) {
+  const int64_t q = spec.q_size(), kv = spec.kv_size();
+  const Tensor values = spec.qk_norm ? tape.qkv_raw : tape.qkv;
+  const auto gather = [&](Tensor part) {
+    return gather_context_pages(ctx, batch.context, part)
+        .split_last({spec.num_kv_heads, spec.head_dim});
+  };
+  return {.k = gather(tape.qkv.columns(q, q + kv)),
+          .v = gather(values.columns(q + kv, q + 2 * kv))};
 }
 
 ops::QkvHeads qkv_heads(const GqaSpec& spec) {
@@ -181,10 +195,15 @@ void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Te
             const ops::RotaryTable&, const Batch& batch, const LayerPages& pages,
             const GqaTape& tape) {
   const tensor::ArenaScope scope(ctx.arena);
+  const Tensor out = view_heads(tape.attention, spec.num_heads, spec.head_dim);
+  const Tensor q = split_qkv(tape, spec).q;
+  const LayerPages seen =
+      batch.context.page_rows.defined() ? gather_key_pages(ctx, spec, batch, tape) : pages;
+  if (seen.k.defined())
+    return ops::attention_forward(ctx, out, tape.lse, q, seen.k, seen.v, batch.attention,
+                                  attention_scale(spec));
   const QkvViews qkv = gather_keys(ctx, spec, batch, tape);
-  const bool paged = pages.k.defined();
-  ops::attention_forward(ctx, view_heads(tape.attention, spec.num_heads, spec.head_dim), tape.lse,
-                         qkv.q, paged ? pages.k : qkv.k, paged ? pages.v : qkv.v, batch.attention,
+  ops::attention_forward(ctx, out, tape.lse, q, qkv.k, qkv.v, batch.attention,
                          attention_scale(spec));
 }
 
@@ -208,9 +227,15 @@ void backward_of_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch&
     d.k = view_heads(dall.columns(0, kv), spec.num_kv_heads, spec.head_dim);
     d.v = view_heads(dall.columns(kv, 2 * kv), spec.num_kv_heads, spec.head_dim);
   }
-  const auto heads = [&](Tensor t) { return view_heads(t, spec.num_heads, spec.head_dim); };
-  ops::attention_backward(ctx, d.q, d.k, d.v, heads(dattention), qkv.q, qkv.k, qkv.v,
-                          heads(tape.attention), tape.lse, batch.attention, attention_scale(spec));
+  const int64_t q = spec.q_size();
+  context_attention_backward(ctx, batch, {dqkv.columns(0, q), d.k, d.v},
+                             {.q = tape.qkv.columns(0, q),
+                              .k = qkv.k,
+                              .v = qkv.v,
+                              .out = tape.attention,
+                              .dout = dattention,
+                              .lse = tape.lse},
+                             attention_scale(spec));
   if (!dall.defined()) return;
   const Tensor own = reduce_context(ctx, batch.context, dall).split_last({1, 2 * kv});
   ops::copy_head_columns(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/context_attention.h"
 #include "model/parameter_list.h"
 #include "model/row_parallel.h"
 #include "slimexx/base/error.h"
@@ -87,7 +88,8 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
   // The parts of a head one behind the other.
-  const Tensor queries = heads(rows(n * s.head_dim()), s, s.head_dim());
+  const Tensor query_rows = rows(n * s.head_dim());
+  const Tensor queries = heads(query_rows, s, s.head_dim());
   const Tensor keys = heads(key_rows(n * s.head_dim()), s, s.head_dim());
   ops::copy_head_columns(ctx, queries, 0, q.nope, 0, s.nope_dim);
   ops::rotate_head_columns(ctx, queries, s.nope_dim, q.rope, 0, s.rope_dim, rotary, batch.positions,
@@ -98,10 +100,14 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
   const Tensor dv = key_rows(n * s.value_dim);
   const Tensor dq_heads = heads(dqueries, s, s.head_dim()),
                dk_heads = heads(dkeys, s, s.head_dim());
-  ops::attention_backward(ctx, dq_heads, dk_heads, heads(dv, s, s.value_dim),
-                          heads(dattention, s, s.value_dim), queries, keys,
-                          heads(v, s, s.value_dim), heads(tape.attention, s, s.value_dim), tape.lse,
-                          batch.attention, scale_of(s));
+  context_attention_backward(ctx, batch, {dqueries, dk_heads, heads(dv, s, s.value_dim)},
+                             {.q = query_rows,
+                              .k = keys,
+                              .v = heads(v, s, s.value_dim),
+                              .out = tape.attention,
+                              .dout = dattention,
+                              .lse = tape.lse},
+                             scale_of(s));
 
   const QueryViews dq = split_queries(d.dq, s);
   ops::copy_head_columns(ctx, dq.nope, 0, dq_heads, 0, s.nope_dim);
@@ -314,8 +320,11 @@ void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tenso
   ops::head_matmul_backward_input(ctx, queries, q.nope, w.k_weight);  // q W_K: K is Dn
   ops::rotate_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim, rotary, batch.positions,
                            false);
-  const Tensor keys =
-      pages.k.defined() ? pages.k : seen_latent(ctx, batch, tape).split_last({1, s.latent_size()});
+  const Tensor rows = pages.k.defined() ? pages.k
+                      : batch.context.page_rows.defined()
+                          ? gather_context_pages(ctx, batch.context, tape.latent)
+                          : seen_latent(ctx, batch, tape);
+  const Tensor keys = pages.k.defined() ? rows : rows.split_last({1, s.latent_size()});
   ops::attention_forward(ctx, out, tape.lse, queries, keys, keys, batch.attention, scale_of(s));
   ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);
 }

@@ -117,7 +117,9 @@ void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
     keys = index_pages;
   } else if (batch.context.is_sharded()) {
     const Tensor rows = keys.reshaped({keys.dim(0), s.head_dim});
-    keys = gather_context(ctx, batch.context, {rows}).split_last({1, s.head_dim});
+    keys = (batch.context.page_rows.defined() ? gather_context_pages(ctx, batch.context, rows)
+                                              : gather_context(ctx, batch.context, {rows}))
+               .split_last({1, s.head_dim});
   }
   const int64_t columns =
       std::max<int64_t>(1, ops::max_sequence_keys(batch.attention, selected.dim(0)));

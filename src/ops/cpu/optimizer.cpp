@@ -17,11 +17,11 @@ void step_bf16_moments(const KernelTable& isa, float* master, uint16_t* exp_avg,
   alignas(64) float avg[kBlock], avg_sq[kBlock];
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t count = std::min(kBlock, n - at);
-    for (int64_t i = 0; i < count; ++i) avg[i] = tensor::bf16_to_f32(exp_avg[at + i]);
-    for (int64_t i = 0; i < count; ++i) avg_sq[i] = tensor::bf16_to_f32(exp_avg_sq[at + i]);
+    isa.widen_bf16(avg, exp_avg + at, count);
+    isa.widen_bf16(avg_sq, exp_avg_sq + at, count);
     isa.adamw(master + at, avg, avg_sq, gradient + at, count, constants);
-    for (int64_t i = 0; i < count; ++i) exp_avg[at + i] = tensor::f32_to_bf16(avg[i]);
-    for (int64_t i = 0; i < count; ++i) exp_avg_sq[at + i] = tensor::f32_to_bf16(avg_sq[i]);
+    isa.round_to_bf16(exp_avg + at, avg, count);
+    isa.round_to_bf16(exp_avg_sq + at, avg_sq, count);
   }
 }
 
@@ -54,7 +54,9 @@ void adamw(Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Ten
       isa.adamw(p, exp_avg.f32() + begin, exp_avg_sq.f32() + begin, gradient.f32() + begin,
                 end - begin, constants);
     }
-    if (weights.raw() != master.raw())
+    if (weights.dtype() == tensor::DType::kBF16)
+      isa.round_to_bf16(weights.data<uint16_t>() + begin, p, end - begin);
+    else if (weights.raw() != master.raw())
       tensor::convert_elements(tensor::DType::kF32, p, weights.dtype(),
                                weights.data<char>() + begin * weight_bytes, end - begin);
   });

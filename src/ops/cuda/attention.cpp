@@ -140,6 +140,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                                      .head_dim = q.dim(2),
                                      .value_dim = v.dim(2),
                                      .max_len = longest_sequence(layout),
+                                     .query_spans = layout.query_spans.i32(),
                                      .scale = scale};
   set_lists(problem, layout);
   problem.workspace_bytes = kernels::attention_backward_workspace(problem);

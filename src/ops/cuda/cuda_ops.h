@@ -95,6 +95,8 @@ void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Te
                            float temperature);
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens);
+// In place, with the rows' own temperatures.
+void normalize_sampled_logits(const Context& ctx, Tensor logits, Tensor lse, Tensor rows);
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
 void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
                       Tensor tokens, Tensor log_probs);

@@ -37,8 +37,8 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
       .beta2 = step.beta2,
       .eps = step.eps,
       .gradient_scale = step.gradient_scale,
-      .bias_correction1 = static_cast<float>(1.0 - std::pow(static_cast<double>(step.beta1), t)),
-      .bias_correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(step.beta2), t)),
+      .bias_correction1 = 1.0 - std::pow(static_cast<double>(step.beta1), t),
+      .bias_correction2 = 1.0 - std::pow(static_cast<double>(step.beta2), t),
       .moments = exp_avg.dtype() == tensor::DType::kBF16 ? kernels::MomentType::kBf16
                                                          : kernels::MomentType::kF32};
   SLX_CUDA(kernels::adamw(args, static_cast<const kernels::AdamWSegment*>(scratch.data()),

@@ -121,6 +121,14 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
                                   handle(ctx)));
 }
 
+void normalize_sampled_logits(const Context& ctx, Tensor logits, Tensor lse, Tensor rows) {
+  const ScratchScope scratch(ctx,
+                             kernels::normalize_logits_workspace(logits.dim(0), logits.dim(1)));
+  if (ctx.planning() || logits.dim(0) == 0) return;
+  SLX_CUDA(kernels::normalize_logits(logit_rows(logits), lse.f32(), rows.data<SamplingRow>(),
+                                     scratch.data(), handle(ctx)));
+}
+
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
   SLX_CUDA(kernels::resolve_tokens(tokens.i32(), tokens.dim(0), sampled.i32(), handle(ctx)));
 }

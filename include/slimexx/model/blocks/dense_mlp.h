@@ -1,7 +1,10 @@
 // The dense MLP: down(silu(gate) * up), gate and up by one product.
 //
+// With tensor parallelism a rank has columns of it, for all rows, or all of it for its own rows.
+//
 // Legend: T packed tokens, H hidden size, F feed-forward size, with tensor parallelism that of this
-// rank. Tensors [t,H] are rows of the residual stream: those of this rank.
+// rank. Tensors [t,H] are rows of the residual stream: those of this rank. Where the block is
+// replicated, T is t.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -37,6 +40,8 @@ struct DenseMlpSpec {
   bool bias = false;
   bool fused_gate_up = false;  // on disk gate and up are one tensor
   int64_t leaves = 1;          // of the down product on this rank (row_parallel.h)
+  // Every tp rank has all of it and computes its own rows, in as many leaves. Forward only.
+  bool is_replicated = false;
   bool operator==(const DenseMlpSpec&) const = default;
 };
 

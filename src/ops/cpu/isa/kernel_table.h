@@ -91,6 +91,8 @@ struct KernelTable {
                                  float dlp, float dentropy, float entropy, float temperature);
   void (*adamw)(float* weights, float* exp_avg, float* exp_avg_sq, const float* gradient, int64_t n,
                 const AdamWConstants& constants);
+  void (*widen_bf16)(float* y, const uint16_t* x, int64_t n);
+  void (*round_to_bf16)(uint16_t* y, const float* x, int64_t n);  // to nearest even
   double (*sum_of_squares)(const float* x, int64_t n);
 };
 

@@ -48,6 +48,8 @@ const KernelTable SLX_ISA_TABLE = {
     .softmax_backward = SLX_ISA::softmax_backward,
     .log_probs_backward_row = SLX_ISA::log_probs_backward_row,
     .adamw = SLX_ISA::adamw,
+    .widen_bf16 = SLX_ISA::widen_bf16,
+    .round_to_bf16 = SLX_ISA::round_to_bf16,
     .sum_of_squares = SLX_ISA::sum_of_squares,
 };
 

@@ -147,6 +147,20 @@ void adamw(float* weights, float* exp_avg, float* exp_avg_sq, const float* gradi
   });
 }
 
+// Without branches, so that compilers vectorise them.
+void widen_bf16(float* y, const uint16_t* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = __builtin_bit_cast(float, uint32_t{x[i]} << 16);
+}
+
+void round_to_bf16(uint16_t* y, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto bits = __builtin_bit_cast(uint32_t, x[i]);
+    const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    const uint32_t quiet_nan = bits >> 16 | 0x40u;
+    y[i] = static_cast<uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet_nan : rounded);
+  }
+}
+
 double sum_of_squares(const float* x, int64_t n) {
   double acc[kLanes] = {};
   int64_t i = 0;

@@ -1,0 +1,12 @@
+// dQ of some queries of a sequence: blocks without any are not walked.
+#include "kernels/attention_backward/query_gradients.cuh"
+
+namespace slimexx::kernels::attention_gradient {
+
+cudaError_t launch_query_gradients_of_spans(const Launch& parameters, int sm_count,
+                                            cudaStream_t stream) {
+  return parameters.head_dim == 128 ? launch<128, true>(parameters, sm_count, stream)
+                                    : launch<64, true>(parameters, sm_count, stream);
+}
+
+}  // namespace slimexx::kernels::attention_gradient

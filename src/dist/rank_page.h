@@ -1,0 +1,27 @@
+// A rank's Activity in memory that the other ranks of its host see, up to its last instruction.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "slimexx/base/activity.h"
+
+namespace slimexx::dist {
+
+class RankPage {
+ public:
+  // Null where the host has no room for it.
+  static std::unique_ptr<RankPage> make(const std::string& name);
+  static std::unique_ptr<RankPage> open(const std::string& name);  // another rank's
+  ~RankPage();
+  RankPage(const RankPage&) = delete;
+  RankPage& operator=(const RankPage&) = delete;
+  Activity& activity() const { return *activity_; }
+  // Once all have opened it: nothing is left behind then, however the processes end.
+  static void forget_name(const std::string& name);
+
+ private:
+  explicit RankPage(Activity* activity) : activity_(activity) {}
+  Activity* activity_;
+};
+
+}  // namespace slimexx::dist

@@ -1,0 +1,101 @@
+#include "dist/rank_record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/json.h"
+
+namespace slimexx::dist {
+namespace {
+
+constexpr size_t kRecordBytes = 640;  // one size: no reader sees a part of a longer one before
+
+std::string record_path(const std::string& directory, int rank) {
+  return join_path(directory, fmt::format("rank_{:03}", rank));
+}
+
+// Of the open file, not of the process: threads that are ranks have their own, and it goes with the
+// last process that holds the file open, whatever ends it.
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+bool is_unlocked(int fd) {
+  struct flock lock = whole_file();
+  return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+}  // namespace
+
+RankRecord::RankRecord(const std::string& directory, int rank)
+    : path_(record_path(directory, rank)), rank_(rank) {
+  make_directories(directory);
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  struct flock lock = whole_file();
+  is_locked_ = fd_ >= 0 && ::fcntl(fd_, F_OFD_SETLK, &lock) == 0;
+  if (fd_ < 0 || !write({}, true)) {
+    if (fd_ >= 0) ::close(fd_);
+    throw Error(ErrorCode::kEnvironment, "cannot write what the rank does", "free space", path_);
+  }
+}
+
+RankRecord::~RankRecord() {
+  std::error_code ignored;
+  std::filesystem::remove(path_, ignored);  // before the lock goes
+  ::close(fd_);
+}
+
+bool RankRecord::write(const ActivityView& view, bool to_server) {
+  const Json call = view.call.empty() ? Json(nullptr)
+                                      : Json{{"name", view.call},
+                                             {"group", view.group},
+                                             {"ranks", view.num_ranks},
+                                             {"bytes", view.bytes},
+                                             {"now", view.is_in_call}};
+  std::string text =
+      Json{{"rank", rank_},        {"host", host_name()},
+           {"pid", ::getpid()},    {"phase", view.phase.empty() ? "start" : view.phase},
+           {"call", call},         {"progress", view.progress},
+           {"locked", is_locked_}, {"sign", num_signs_++}}
+          .dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.resize(kRecordBytes - 1, ' ');
+  text += '\n';
+  if (::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return false;
+  return !to_server || ::fdatasync(fd_) == 0;
+}
+
+std::optional<SeenRecord> read_record(const std::string& directory, int rank) {
+  const std::string path = record_path(directory, rank);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  std::string text(kRecordBytes, '\0');
+  const ssize_t n = ::pread(fd, text.data(), text.size(), 0);
+  const bool unlocked = is_unlocked(fd);
+  ::close(fd);
+  const Json json = Json::parse(text, nullptr, false);
+  if (n != static_cast<ssize_t>(kRecordBytes) || !json.is_object()) return std::nullopt;
+  SeenRecord seen;
+  seen.activity.phase = json.value("phase", "");
+  seen.activity.progress = json.value("progress", int64_t{0});
+  if (const auto call = json.find("call"); call != json.end() && call->is_object()) {
+    seen.activity.call = call->value("name", "");
+    seen.activity.group = call->value("group", "");
+    seen.activity.num_ranks = call->value("ranks", int64_t{0});
+    seen.activity.bytes = call->value("bytes", int64_t{0});
+    seen.activity.is_in_call = call->value("now", false);
+  }
+  seen.sign = json.value("sign", int64_t{0});
+  seen.is_dead = json.value("locked", false) && unlocked && path_exists(path);
+  return seen;
+}
+
+}  // namespace slimexx::dist

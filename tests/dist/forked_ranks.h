@@ -1,0 +1,47 @@
+// Ranks that are processes without a launcher, which a test may kill, stop and continue.
+#pragma once
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "slimexx/dist/collective.h"
+
+namespace slimexx::dist {
+
+constexpr int kMostForkedRanks = 8;
+constexpr size_t kForkedBytes = size_t{1} << 16;
+
+// Memory of all of them and of the test.
+struct ForkedState {
+  std::atomic<int> num_arrived{0}, num_barriers{0};  // of the Collective
+  char bytes[kForkedBytes] = {};
+  std::atomic<int> num_ready{0};     // bodies count themselves here
+  std::atomic<bool> is_done{false};  // tells bodies to end well
+  std::atomic<bool> launcher_ends{false};
+  std::atomic<int> num_told{0};  // first causes
+  std::atomic<int> cause_rank{-1};
+  char phase[32] = {}, call[32] = {}, what[512] = {};
+  std::atomic<int64_t> value{0};
+};
+
+class ForkedRanks {
+ public:
+  // Each process runs `body` and then exits with status 0, or 1 if it throws.
+  ForkedRanks(int size, const std::function<void(Collective&, ForkedState&)>& body);
+  ~ForkedRanks();
+  ForkedRanks(const ForkedRanks&) = delete;
+  ForkedRanks& operator=(const ForkedRanks&) = delete;
+  ForkedState& state() { return *state_; }
+  bool wait_until_ready();  // all bodies have counted themselves
+  void signal(int rank, int number);
+  // Exit status, 128 + signal, or -1 if it still runs after so long.
+  int wait(int rank, double seconds);
+
+ private:
+  ForkedState* state_;
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace slimexx::dist
