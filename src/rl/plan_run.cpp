@@ -152,8 +152,10 @@ class Planner {
         note(folder + " is not here: the reference is taken to be like the policy");
       }
     }
+    const model::ModelSpec engine_spec = make_engine_spec(plan_.engines, plan_.spec);
     const StagePlanInputs inputs{.request = request_,
                                  .spec = plan_.spec,
+                                 .engine_spec = engine_spec,
                                  .reference = reference ? &*reference : nullptr,
                                  .grid = plan_.grid,
                                  .engines = plan_.engines,

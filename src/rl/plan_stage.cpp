@@ -106,7 +106,10 @@ class StagePlanner {
       make_engine({});
     else
       divide_memory(budget);
-    if (out_.missing_bytes == 0 && own_store_) make_hand_over();
+    if (out_.missing_bytes == 0 && own_store_) {
+      make_hand_over();
+      check_hand_over();
+    }
     out_.memory = tensor::list_allocations(device_);
     plan_microbatch();
     return std::move(out_);
@@ -147,16 +150,16 @@ class StagePlanner {
     engine_decoder_ = decoders_[0].get();
     if (!holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
       own_store_ = std::make_unique<model::ParameterStore>(
-          shard_of(model::list_parameters(in_.spec), engine_grid_.shape(), ranks_.rank), device_,
-          false);
+          shard_of(model::list_parameters(in_.engine_spec), engine_grid_.shape(), ranks_.rank),
+          device_, false);
       own_decoder_ = std::make_unique<model::Decoder>(
-          in_.spec, device_, decoders_[0]->max_positions(), model::whole_model(in_.spec),
+          in_.engine_spec, device_, decoders_[0]->max_positions(), model::whole_model(in_.spec),
           in_.engines.sizes, in_.engines.leaves);
       store = own_store_.get();
       engine_decoder_ = own_decoder_.get();
       out_.engine_bytes = model::ParameterStore::weight_bytes(store->infos(), device_);
     }
-    engine_weights_ = model::bind_weights(*store, in_.spec);
+    engine_weights_ = model::bind_weights(*store, in_.engine_spec);
     count_decode_bytes(*store);
   }
 
@@ -191,9 +194,26 @@ class StagePlanner {
   void make_hand_over() {
     hand_over_ = std::make_unique<WeightHandOver>(
         HeldWeights{make_model_layout(in_.spec, &ranks_), store_},
-        HeldWeights{model::make_layout({model::list_parameters(in_.spec)}, engine_grid_.shape()),
-                    *own_store_},
+        HeldWeights{
+            model::make_layout({model::list_parameters(in_.engine_spec)}, engine_grid_.shape()),
+            *own_store_},
         grid_.groups().world, device_);
+  }
+
+  // A run takes its staging behind the pool, beside the share that it may take.
+  void check_hand_over() {
+    const GpuKind& gpu = in_.request.gpu;
+    if (gpu.is_cpu()) return;
+    out_.used_bytes = tensor::allocation_counters(device_).live_bytes + gpu.driver_bytes;
+    out_.missing_bytes = std::max<int64_t>(out_.used_bytes - gpu.memory_bytes, 0);
+    if (out_.missing_bytes == 0) return;
+    const double fraction =
+        config_.rollout.mem_fraction_static -
+        static_cast<double>(out_.missing_bytes) / static_cast<double>(gpu.memory_bytes);
+    out_.turn = fmt::format(
+        "rollout.mem_fraction_static: {:.2f}, for the hand-over of weights is "
+        "staged beside that share",
+        std::floor(100 * fraction) / 100);
   }
 
   MemoryBudget plan_needs() {

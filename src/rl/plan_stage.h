@@ -10,6 +10,7 @@ namespace slimexx::rl {
 struct StagePlanInputs {
   const PlanRequest& request;
   const model::ModelSpec& spec;
+  const model::ModelSpec& engine_spec;          // make_engine_spec
   const model::ModelSpec* reference = nullptr;  // null: a run has none
   const dist::GridShape& grid;
   EngineShape engines;

@@ -172,7 +172,8 @@ class PhasePlanner {
     for (const PlannedStage& stage : plan_.stages)
       most = std::max(most, count(stage.owned_elements));
     const bool is_on_host = plan_.stages[0].host_bytes > 0;
-    const double rate = is_on_host ? kHostBytesPerSecond / kRanksOfHost : 0.9 * gpu_.copy_bytes_per_s;
+    const double rate =
+        is_on_host ? kHostBytesPerSecond / kRanksOfHost : 0.9 * gpu_.copy_bytes_per_s;
     add("update", count(plan_.num_steps) * most * kUpdateBytes / rate,
         is_on_host ? "AdamW in host memory, whose bandwidth 8 ranks share"
                    : "AdamW at 90 % of copy");

@@ -53,7 +53,6 @@ TEST(Plan, RecipesOfManyHosts) {
     bool fits;
   };
   for (const Case& c : {Case{"glm4.5-355b", "GLM-4.5", 64, 4, false},
-                        {"glm4.7-355b", "GLM-4.7", 64, 4, false},
                         {"glm4.7-flash-30b", "GLM-4.7-Flash", 16, 2, true},
                         {"glm5.2-744b", "GLM-5.2", 256, 8, false}}) {
     const Finished f = plan(c.recipe, c.model, {"--json"});
