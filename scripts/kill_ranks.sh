@@ -101,7 +101,7 @@ start_run() {  # folder, phase
     model.hf_checkpoint="$work/model" data.prompt_data="$work/prompts.jsonl" \
     rollout.num_rollout=$rollouts rollout.rollout_batch_size=4 rollout.n_samples_per_prompt=2 rollout.rollout_max_response_len=16 \
     rollout.kv_cache_gib=0.05 reward.rm_type=$rm_type ${rm_url:+reward.rm_url=$rm_url} reward.rm_max_connections=2 \
-    train.num_steps_per_rollout=2 train.max_tokens_per_gpu=128 numerics.recompute_old_log_probs=true optimizer.lr=1e-4 \
+    train.num_steps_per_rollout=2 train.max_tokens_per_gpu=32 numerics.recompute_old_log_probs=true optimizer.lr=1e-4 \
     checkpoint.save_interval=1 checkpoint.async_save=false checkpoint.keep_last=1 \
     "${sizes[@]}" ${limits[@]+"${limits[@]}"} $([[ $2 == export ]] && echo "checkpoint.save_hf=$1.hf") \
     >"$1.out" 2>&1 </dev/null &
