@@ -143,20 +143,21 @@ class StagePlanner {
   // The trainer's where a rank trains what its engine holds, else its own.
   void make_engine_model() {
     if (!wants_engine(config_)) return;
+    const model::ModelSpec spec = make_engine_spec(in_.engines, in_.spec);
     const model::ParameterStore* store = &store_;
     engine_decoder_ = decoders_[0].get();
     if (!holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
       own_store_ = std::make_unique<model::ParameterStore>(
-          shard_of(model::list_parameters(in_.spec), engine_grid_.shape(), ranks_.rank), device_,
+          shard_of(model::list_parameters(spec), engine_grid_.shape(), ranks_.rank), device_,
           false);
-      own_decoder_ = std::make_unique<model::Decoder>(
-          in_.spec, device_, decoders_[0]->max_positions(), model::whole_model(in_.spec),
-          in_.engines.sizes, in_.engines.leaves);
+      own_decoder_ = std::make_unique<model::Decoder>(spec, device_, decoders_[0]->max_positions(),
+                                                      model::whole_model(spec), in_.engines.sizes,
+                                                      in_.engines.leaves);
       store = own_store_.get();
       engine_decoder_ = own_decoder_.get();
       out_.engine_bytes = model::ParameterStore::weight_bytes(store->infos(), device_);
     }
-    engine_weights_ = model::bind_weights(*store, in_.spec);
+    engine_weights_ = model::bind_weights(*store, spec);
     count_decode_bytes(*store);
   }
 
@@ -189,9 +190,10 @@ class StagePlanner {
 
   // What moves between ranks is staged.
   void make_hand_over() {
+    const model::ModelSpec spec = make_engine_spec(in_.engines, in_.spec);
     hand_over_ = std::make_unique<WeightHandOver>(
         HeldWeights{make_model_layout(in_.spec, &ranks_), store_},
-        HeldWeights{model::make_layout({model::list_parameters(in_.spec)}, engine_grid_.shape()),
+        HeldWeights{model::make_layout({model::list_parameters(spec)}, engine_grid_.shape()),
                     *own_store_},
         grid_.groups().world, device_);
   }
