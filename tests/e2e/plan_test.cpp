@@ -88,6 +88,12 @@ const PlanCase kCases[] = {
      {"rollout.rollout_num_gpus_per_engine=2", "rollout.dp_size=2",
       "rollout.enable_dp_attention=true", "rollout.ep_size=2"}},
     {"engine_of_shards", "models/llama", 2, {"rollout.rollout_num_gpus_per_engine=2"}},
+    {"engine_of_whole_mlps",
+     "oracle/glm4_moe",
+     2,
+     {"parallel.tensor_model_parallel_size=2", "parallel.expert_model_parallel_size=2",
+      "parallel.expert_tensor_parallel_size=1", "rollout.rollout_num_gpus_per_engine=2",
+      "rollout.ep_size=2", "rollout.moe_dense_tp_size=1"}},
     {"tied_pipeline", "models/qwen3_tied_mqa", 2, {"parallel.pipeline_model_parallel_size=2"}}};
 INSTANTIATE_TEST_SUITE_P(Runs, PlanOfARun, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
