@@ -129,6 +129,8 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
     bytes.least = std::max(bytes.least, bytes_of(least));
     bytes.most = std::max(bytes.most, bytes_of(most));
   }
+  // Of a stage of few layers, what is computed again may take more than what would be kept.
+  bytes.most = std::max(bytes.most, bytes.least);
   return bytes;
 }
 

@@ -2,8 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "model/random_model.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/philox.h"
+#include "slimexx/dist/planning.h"
+#include "slimexx/model/families.h"
+#include "slimexx/model/layout.h"
+#include "slimexx/model/stages.h"
+#include "slimexx/tensor/planning.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {
@@ -93,6 +102,74 @@ TEST_P(PlannedMemory, TooLittleIsRefusedWithTheKeyToTurn) {
     EXPECT_EQ(error.code(), ErrorCode::kEnvironment);
     EXPECT_NE(std::string(error.what()).find("max_tokens_per_gpu"), std::string::npos)
         << error.what();
+  }
+}
+
+std::vector<Sample> random_microbatch(PhiloxStream& random, int64_t num_tokens, int64_t longest) {
+  std::vector<Sample> microbatch;
+  for (int64_t left = num_tokens; std::ssize(microbatch) < kNumSamples;) {
+    const auto length =
+        static_cast<int64_t>(2 + random.next_below(static_cast<uint64_t>(longest - 1)));
+    if (length > left) break;
+    left -= length;
+    Sample s;
+    s.tokens.resize(static_cast<size_t>(length));
+    s.response_length =
+        static_cast<int64_t>(1 + random.next_below(static_cast<uint64_t>(length - 1)));
+    const auto responses = static_cast<size_t>(s.response_length);
+    s.loss_mask.assign(responses, 1);
+    s.advantages.resize(responses);
+    s.rollout_log_probs.resize(responses);
+    microbatch.push_back(std::move(s));
+  }
+  return microbatch;
+}
+
+// Of a device too: what its kernels take of it apart.
+TEST(PlannedStages, NoMicrobatchTakesMoreThanThePlan) {
+  constexpr int64_t kTokens = 150;
+  const tensor::PlanningScope scope;
+  const dist::GridSizes sizes{.tp = 2, .pp = 2};
+  const dist::GridShape shape(4, sizes);
+  for (const tensor::Device device :
+       {tensor::Device{}, tensor::Device{tensor::DeviceType::kCuda, 0}}) {
+    for (const char* family : {"qwen3", "glm4", "qwen3_moe"}) {
+      const model::ModelSpec spec = model::random_spec(family,
+                                                       {.vocab_size = 320,
+                                                        .hidden_size = 128,
+                                                        .intermediate_size = 208,
+                                                        .head_dim = 64,
+                                                        .max_positions = 256,
+                                                        .num_layers = 2},
+                                                       0.1);
+      for (const int rank : {0, 2}) {
+        SCOPED_TRACE(family + (" on " + tensor::to_string(device)) + ", rank " +
+                     std::to_string(rank));
+        const auto stage = static_cast<size_t>(shape.position(rank).pp);
+        const auto chunks = model::list_stages(spec, {.num_ranks = 2})[stage];
+        std::vector<model::ParameterInfo> infos;
+        for (const auto& info : model::list_parameters(spec, chunks))
+          infos.push_back(model::narrow(info, sizes, shape.position(rank)));
+        dist::PlanningGrid grid(shape, rank, device);
+        model::ParameterStore store(infos, device, true);
+        const model::Decoder decoder(spec, device, spec.max_positions, chunks[0], sizes, 2);
+        const Trainer trainer(StageDecoders({&decoder}), store, grid.host(), grid.groups(),
+                              packed(kTokens), {}, 1.0f, device);
+        const int64_t num_slots = rank == 0 ? 2 : 1;
+        PhiloxStream random(7, 3);
+        for (const int64_t longest : {40, 74, 104}) {
+          const ActivationBytes planned = trainer.plan_activations(longest, kNumSamples);
+          EXPECT_LE(planned.least, planned.most);
+          for (int i = 0; i < 40; ++i) {
+            const auto microbatch = random_microbatch(random, kTokens, longest);
+            for (const auto& [keep, bytes] : {std::pair{model::LayerKeep::kInputs, planned.least},
+                                              {model::LayerKeep::kAll, planned.most}})
+              EXPECT_LE(trainer.plan_microbatch(microbatch, {.level = keep}) * num_slots, bytes)
+                  << "longest " << longest << ", microbatch " << i;
+          }
+        }
+      }
+    }
   }
 }
 
