@@ -37,9 +37,31 @@ void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
               from.rows(from_begin + run.from, from_begin + run.from + run.size));
 }
 
+// The move in pieces of at most `most` elements where it has rows to cut.
+std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t most) {
+  if (move.extents.empty() || move.num_elements() <= most) return {move};
+  const int64_t rows = move.extents[0];
+  const int64_t at_once = std::max<int64_t>(1, most / (move.num_elements() / rows));
+  std::vector<WeightMove> pieces;
+  for (int64_t begin = 0; begin < rows; begin += at_once) {
+    WeightMove piece = move;
+    piece.extents[0] = std::min(at_once, rows - begin);
+    piece.from.begin += begin * move.from.strides[0];
+    piece.to.begin += begin * move.to.strides[0];
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+// Of a peer's moves, which ascend by round.
+std::span<const WeightMove> moves_of_round(const std::vector<WeightMove>& moves, int64_t round) {
+  const auto [first, last] = std::ranges::equal_range(moves, round, {}, &WeightMove::round);
+  return {first, last};
+}
+
 // Calls visit(move, its elements in `bytes`, one behind another).
 template <class Visit>
-void for_each_move(const std::vector<WeightMove>& moves, const tensor::Tensor& bytes,
+void for_each_move(std::span<const WeightMove> moves, const tensor::Tensor& bytes,
                    const Visit& visit) {
   char* at = static_cast<char*>(bytes.raw());
   for (const WeightMove& move : moves) {
@@ -57,8 +79,12 @@ int64_t WeightMove::num_elements() const {
   return n;
 }
 
-WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank) {
+WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
+                            int64_t round_elements) {
   const size_t num_ranks = from.ranks.size();
+  // All ranks count the same moves of all pairs, so they agree on rounds without asking.
+  const int64_t of_pair = std::max<int64_t>(1, round_elements / static_cast<int64_t>(num_ranks));
+  std::vector<int64_t> moved(num_ranks * num_ranks, 0);  // [receiver * ranks + sender]
   SLX_CHECK_EQ(to.ranks.size(), num_ranks);
   const HeldTensors tensors = list_held_tensors(from);
   check_covered(tensors);
@@ -74,20 +100,25 @@ WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank) {
         return sent[static_cast<size_t>(holder.rank)];
       });
       sent[static_cast<size_t>(source->rank)] += tensor::count_elements(both);
-      plan.has_traffic = true;
     }
-    if (receiver != rank && source->rank != rank) return;
-    WeightMove move{
+    const bool is_local = source->rank == receiver;
+    if (is_local && receiver != rank) return;
+    const WeightMove move{
         .extents = tensor::extents_of(both),
         .from = place_inside(source->place, held.box, both),
         .to = place_inside({info.id, needed.in_parameter, needed.strides}, needed.on_disk, both),
         .dtype = info.dtype};
-    if (receiver == source->rank) {
-      plan.local.push_back(std::move(move));
-    } else if (receiver == rank) {
-      plan.receives[static_cast<size_t>(source->rank)].push_back(std::move(move));
-    } else {
-      plan.sends[static_cast<size_t>(receiver)].push_back(std::move(move));
+    if (is_local) return plan.local.push_back(move);
+    int64_t& of_this_pair =
+        moved[static_cast<size_t>(receiver) * num_ranks + static_cast<size_t>(source->rank)];
+    for (WeightMove& piece : cut_rows(move, of_pair)) {
+      piece.round = of_this_pair / of_pair;
+      of_this_pair += piece.num_elements();
+      plan.num_rounds = std::max(plan.num_rounds, piece.round + 1);
+      if (receiver == rank)
+        plan.receives[static_cast<size_t>(source->rank)].push_back(std::move(piece));
+      else if (source->rank == rank)
+        plan.sends[static_cast<size_t>(receiver)].push_back(std::move(piece));
     }
   };
   for (int receiver = 0; receiver < static_cast<int>(num_ranks); ++receiver) {
@@ -105,7 +136,7 @@ WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank) {
   return plan;
 }
 
-int64_t count_bytes(const std::vector<WeightMove>& moves, tensor::Device device) {
+int64_t count_bytes(std::span<const WeightMove> moves, tensor::Device device) {
   int64_t bytes = 0;
   for (const WeightMove& move : moves) bytes += aligned(bytes_of(move, device));
   return bytes;
@@ -125,7 +156,7 @@ void move_local_weights(const ops::Context& ctx, const WeightPlan& plan, const P
   }
 }
 
-void pack_weights(const ops::Context& ctx, const std::vector<WeightMove>& sends,
+void pack_weights(const ops::Context& ctx, std::span<const WeightMove> sends,
                   const ParameterStore& from, const tensor::Tensor& bytes) {
   for_each_move(sends, bytes, [&](const WeightMove& move, const tensor::Tensor& packed) {
     copy_box(ctx, move.extents, flat_weight(from, move.from.parameter), move.from.begin,
@@ -133,7 +164,7 @@ void pack_weights(const ops::Context& ctx, const std::vector<WeightMove>& sends,
   });
 }
 
-void unpack_weights(const ops::Context& ctx, const std::vector<WeightMove>& receives,
+void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receives,
                     const ParameterStore& to, const tensor::Tensor& bytes) {
   for_each_move(receives, bytes, [&](const WeightMove& move, const tensor::Tensor& packed) {
     copy_box(ctx, move.extents, packed, 0, tensor::strides_of(move.extents),
@@ -141,35 +172,50 @@ void unpack_weights(const ops::Context& ctx, const std::vector<WeightMove>& rece
   });
 }
 
+namespace {
+
+void move_round(const ops::Context& ctx, const WeightPlan& plan, int64_t round,
+                const ParameterStore& from, const ParameterStore& to, dist::Collective& ranks,
+                WeightTraffic& traffic) {
+  std::vector<int64_t> send_bytes, receive_bytes;
+  int64_t sent = 0, received = 0;
+  for (const auto& moves : plan.sends) {
+    send_bytes.push_back(count_bytes(moves_of_round(moves, round), ctx.device()));
+    sent += send_bytes.back();
+  }
+  for (const auto& moves : plan.receives) {
+    receive_bytes.push_back(count_bytes(moves_of_round(moves, round), ctx.device()));
+    received += receive_bytes.back();
+  }
+  traffic.sent += sent;
+  traffic.received += received;
+  const tensor::ArenaScope scope(ctx.arena);
+  const tensor::Tensor out = ctx.arena.allocate(tensor::DType::kU8, {sent});
+  const tensor::Tensor in = ctx.arena.allocate(tensor::DType::kU8, {received});
+  int64_t at = 0;
+  for (size_t peer = 0; peer < plan.sends.size(); ++peer) {
+    pack_weights(ctx, moves_of_round(plan.sends[peer], round), from,
+                 out.rows(at, at + send_bytes[peer]));
+    at += send_bytes[peer];
+  }
+  ranks.all_to_all(ctx.stream, in, out, send_bytes, receive_bytes);
+  at = 0;
+  for (size_t peer = 0; peer < plan.receives.size(); ++peer) {
+    unpack_weights(ctx, moves_of_round(plan.receives[peer], round), to,
+                   in.rows(at, at + receive_bytes[peer]));
+    at += receive_bytes[peer];
+  }
+}
+
+}  // namespace
+
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks) {
   WeightTraffic traffic;
-  if (!plan.has_traffic) {
-    move_local_weights(ctx, plan, from, to, traffic);
-    return traffic;
-  }
-  std::vector<int64_t> send_bytes, receive_bytes;
-  for (const auto& moves : plan.sends) send_bytes.push_back(count_bytes(moves, ctx.device()));
-  for (const auto& moves : plan.receives) receive_bytes.push_back(count_bytes(moves, ctx.device()));
-  for (const int64_t bytes : send_bytes) traffic.sent += bytes;
-  for (const int64_t bytes : receive_bytes) traffic.received += bytes;
-  const tensor::ArenaScope scope(ctx.arena);
-  const tensor::Tensor out = ctx.arena.allocate(tensor::DType::kU8, {traffic.sent});
-  const tensor::Tensor in = ctx.arena.allocate(tensor::DType::kU8, {traffic.received});
-  int64_t at = 0;
-  for (size_t peer = 0; peer < plan.sends.size(); ++peer) {
-    pack_weights(ctx, plan.sends[peer], from, out.rows(at, at + send_bytes[peer]));
-    at += send_bytes[peer];
-  }
-  // What is sent was packed: local copies may write over it now.
   move_local_weights(ctx, plan, from, to, traffic);
-  ranks.all_to_all(ctx.stream, in, out, send_bytes, receive_bytes);
-  at = 0;
-  for (size_t peer = 0; peer < plan.receives.size(); ++peer) {
-    unpack_weights(ctx, plan.receives[peer], to, in.rows(at, at + receive_bytes[peer]));
-    at += receive_bytes[peer];
-  }
+  for (int64_t round = 0; round < plan.num_rounds; ++round)
+    move_round(ctx, plan, round, from, to, ranks, traffic);
   return traffic;
 }
 

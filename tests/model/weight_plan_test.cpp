@@ -34,10 +34,11 @@ Stores make_stores(const Layout& layout, bool filled) {
 }
 
 // What every rank does, one rank after the other; the bytes that went, less alignment.
-int64_t move_all(const Layout& from, const Layout& to, const Stores& sources,
-                 const Stores& targets) {
+int64_t move_all(const Layout& from, const Layout& to, const Stores& sources, const Stores& targets,
+                 int64_t round_elements) {
   std::vector<WeightPlan> plans;
-  for (int rank = 0; rank < kRanks; ++rank) plans.push_back(make_weight_plan(from, to, rank));
+  for (int rank = 0; rank < kRanks; ++rank)
+    plans.push_back(make_weight_plan(from, to, rank, round_elements));
   int64_t elements = 0;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     WeightTraffic traffic;
@@ -48,6 +49,9 @@ int64_t move_all(const Layout& from, const Layout& to, const Stores& sources,
       const auto& receives = plans[peer].receives[rank];
       const int64_t bytes = count_bytes(sends, {});
       EXPECT_EQ(bytes, count_bytes(receives, {})) << rank << " to " << peer;
+      EXPECT_EQ(plans[rank].num_rounds, plans[0].num_rounds) << rank;
+      EXPECT_TRUE(std::ranges::equal(sends, receives, {}, &WeightMove::round, &WeightMove::round));
+      EXPECT_TRUE(std::ranges::is_sorted(sends, {}, &WeightMove::round));
       std::vector<char> buffer(static_cast<size_t>(bytes));
       const tensor::Tensor wire(buffer.data(), tensor::DType::kU8, {}, {bytes});
       pack_weights(cpu_context(), sends, *sources[rank], wire);
@@ -64,14 +68,17 @@ TEST(WeightPlan, BringsEveryRankItsElementsOnce) {
   for (const auto& a : grids) {
     for (const auto& b : grids) {
       const Layout from = layout_of(a), to = layout_of(b);
-      const Stores sources = make_stores(from, true), targets = make_stores(to, false);
+      const Stores sources = make_stores(from, true);
       int64_t needed = 0;
       for (const auto& infos : to.ranks)
         for (const ParameterInfo& info : *infos) needed += info.num_elements();
-      EXPECT_EQ(move_all(from, to, sources, targets), needed);
-      for (const auto& store : targets)
-        for (const ParameterInfo& info : store->infos())
-          EXPECT_EQ(values_of(*store, info), made_up_values(info)) << info.name;
+      for (const int64_t round_elements : {kRoundElements, int64_t{kRanks * 20}}) {
+        const Stores targets = make_stores(to, false);
+        EXPECT_EQ(move_all(from, to, sources, targets, round_elements), needed);
+        for (const auto& store : targets)
+          for (const ParameterInfo& info : store->infos())
+            EXPECT_EQ(values_of(*store, info), made_up_values(info)) << info.name;
+      }
     }
   }
 }
@@ -127,7 +134,9 @@ WeightHashes hash_all(const Layout& layout, const ParameterStore& store, dist::C
 
 // Moves weights between layouts of ranks that are threads; what each rank sent and received,
 // alignment included.
-std::vector<WeightTraffic> move_on_threads(const Layout& from, const Layout& to) {
+std::vector<WeightTraffic> move_on_threads(const Layout& from, const Layout& to,
+                                           int64_t round_elements = kRoundElements,
+                                           int64_t scratch_bytes = 1 << 20) {
   std::vector<WeightTraffic> traffic(from.ranks.size());
   dist::run_thread_ranks(static_cast<int>(traffic.size()), [&](dist::Collective& ranks) {
     const auto own = static_cast<size_t>(ranks.rank());
@@ -135,8 +144,8 @@ std::vector<WeightTraffic> move_on_threads(const Layout& from, const Layout& to)
     ParameterStore target(*to.ranks[own], tensor::Device{}, false);
     for (const ParameterInfo& info : source.infos())
       source.write_weights(info, 0, cut_values(info).data(), info.num_elements());
-    tensor::Arena scratch({}, 1 << 20, "test");
-    const WeightPlan plan = make_weight_plan(from, to, ranks.rank());
+    tensor::Arena scratch({}, scratch_bytes, "test");
+    const WeightPlan plan = make_weight_plan(from, to, ranks.rank(), round_elements);
     traffic[own] = move_weights(ops::compute_context(scratch), plan, source, target, ranks);
     for (const ParameterInfo& info : target.infos())
       EXPECT_EQ(values_of(target, info), cut_values(info)) << info.name << " on rank " << own;
@@ -157,6 +166,18 @@ Moved sum_traffic(const std::vector<WeightTraffic>& traffic) {
     EXPECT_EQ(t.aliased, 0);
   }
   return sum;
+}
+
+// Rounds of one row of a square, whatever there is to move, in memory for one round: a piece of 16
+// bytes a peer each way, and arenas align.
+TEST(WeightPlan, RoundsTakeLittleMemory) {
+  const dist::GridShape grid(4, {.tp = 4});
+  const Layout rows = make_layout({cut_parameters(0, 1)}, grid);
+  const Layout columns = make_layout({cut_parameters(1, 0)}, grid);
+  EXPECT_EQ(make_weight_plan(rows, columns, 0).num_rounds, 1);
+  EXPECT_EQ(make_weight_plan(rows, columns, 0, 4 * 3).num_rounds, 6);
+  const auto traffic = move_on_threads(rows, columns, 4 * 3, 2 * 64);
+  for (const WeightTraffic& t : traffic) EXPECT_EQ(t.sent, 2 * 3 * 3 * 16);
 }
 
 // Of a 12 x 12 matrix over n ranks, a rank has a square of 12/n x 12/n under both cuts; the other

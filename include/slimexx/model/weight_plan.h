@@ -1,9 +1,11 @@
 // How weights in one Layout become weights in another, made once from the two. Boxes of tensors on
 // disk are what the layouts have in common: what a rank needs it takes from its own memory where it
 // holds it, else from one of the ranks that do; every element that is needed moves once, and ranks
-// that hold the same share the sending.
+// that hold the same share the sending. It moves in rounds, so that what is under way takes little
+// memory.
 #pragma once
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "slimexx/dist/collective.h"
@@ -17,17 +19,21 @@ struct WeightMove {
   std::vector<int64_t> extents;
   BoxPlace from, to;                   // in the sender's store and in the receiver's
   std::optional<tensor::DType> dtype;  // of the receiver's parameter, as ParameterInfo::dtype
+  int64_t round = 0;
   int64_t num_elements() const;
 };
-// Of one rank. A peer's lists are in the same order on both sides.
+// Of one rank. A peer's lists are in the same order on both sides, by ascending round.
 struct WeightPlan {
   std::vector<WeightMove> local;
   std::vector<std::vector<WeightMove>> sends, receives;  // by peer
-  bool has_traffic = false;  // between any two ranks; the same on all of them
+  int64_t num_rounds = 0;  // 0: no rank sends anything. The same on all of them
 };
+// What a rank sends, and receives, in a round: about as much, in moves of a share of it.
+inline constexpr int64_t kRoundElements = int64_t{1} << 28;
 // Both layouts are of the same ranks. SLX_CHECKs that what `from` holds covers every tensor, and
 // that two ranks hold the same box or none of the same elements.
-WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank);
+WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
+                            int64_t round_elements = kRoundElements);
 
 // What one hand-over moved, in bytes.
 struct WeightTraffic {
@@ -35,17 +41,18 @@ struct WeightTraffic {
 };
 // Bytes for and from each peer; a move begins at a multiple of kMoveAlignmentBytes.
 inline constexpr int64_t kMoveAlignmentBytes = 16;
-int64_t count_bytes(const std::vector<WeightMove>& moves, tensor::Device device);
+int64_t count_bytes(std::span<const WeightMove> moves, tensor::Device device);
 // The local moves: nothing is done where both stores have the same memory.
 void move_local_weights(const ops::Context& ctx, const WeightPlan& plan, const ParameterStore& from,
                         const ParameterStore& to, WeightTraffic& traffic);
 // Into, and out of, `bytes` [count_bytes of the peer's moves] U8, in the receiver's type.
-void pack_weights(const ops::Context& ctx, const std::vector<WeightMove>& sends,
+void pack_weights(const ops::Context& ctx, std::span<const WeightMove> sends,
                   const ParameterStore& from, const tensor::Tensor& bytes);
-void unpack_weights(const ops::Context& ctx, const std::vector<WeightMove>& receives,
+void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receives,
                     const ParameterStore& to, const tensor::Tensor& bytes);
-// All of it: `ranks` are those of the layouts. (scratch) for what is sent and received. Collective,
-// but where no rank sends anything, `ranks` is not used.
+// All of it: `ranks` are those of the layouts. (scratch) for what a round sends and receives.
+// Collective, but where no rank sends anything, `ranks` is not used. Else the stores have no memory
+// in common.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks);
