@@ -55,8 +55,8 @@ started=$SECONDS
 "$slimexx" train --config "$config" --thread-ranks "$ranks" --set "${settings[@]}"
 awk -v seconds=$((SECONDS - started)) '
   { rows += 1
-    if (match($0, /"train\/mismatch_tokens":[0-9.]+/)) { split(substr($0, RSTART, RLENGTH), p, ":"); mismatches += p[2] } else missing += 1
-    if (match($0, /"rollout\/num_tokens":[0-9.]+/)) { split(substr($0, RSTART, RLENGTH), p, ":"); tokens += p[2] } }
+    if (match($0, /"train\/mismatch_tokens": *[0-9.]+/)) { split(substr($0, RSTART, RLENGTH), p, ":"); mismatches += p[2] } else missing += 1
+    if (match($0, /"rollout\/num_tokens": *[0-9.]+/)) { split(substr($0, RSTART, RLENGTH), p, ":"); tokens += p[2] } }
   END {
     printf "%d rollouts, %d tokens, %d of them differ in a bit; %d s\n", rows, tokens, mismatches, seconds
     exit !(rows == 2 && missing == 0 && mismatches == 0 && tokens > 0)

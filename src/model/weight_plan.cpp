@@ -55,8 +55,8 @@ std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t most) {
 
 // Of a peer's moves, which ascend by round.
 std::span<const WeightMove> moves_of_round(const std::vector<WeightMove>& moves, int64_t round) {
-  const auto [first, last] = std::ranges::equal_range(moves, round, {}, &WeightMove::round);
-  return {first, last};
+  const auto first = std::ranges::lower_bound(moves, round, {}, &WeightMove::round);
+  return {first, std::ranges::upper_bound(moves, round, {}, &WeightMove::round)};
 }
 
 // Calls visit(move, its elements in `bytes`, one behind another).
