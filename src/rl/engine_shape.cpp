@@ -127,6 +127,9 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
     throw Error(ErrorCode::kUsage,
                 fmt::format("is {}, and rollout.enable_dp_attention is false", sizes.dp),
                 "set enable_dp_attention: true, or leave dp_size out", kDp);
+  if (options.enable_dp_lm_head && !options.enable_dp_attention)
+    throw Error(ErrorCode::kUsage, "is true, and rollout.enable_dp_attention is false",
+                "set enable_dp_attention: true, or leave it out", "rollout.enable_dp_lm_head");
   const EngineBounds bounds{world_size, trainer.tp, spec};
   if (const auto fault = find_engine_fault(sizes, bounds))
     throw Error(ErrorCode::kUsage, fault->what,

@@ -137,8 +137,8 @@ void bind_engine_ranks(Binder& b, RolloutOptions& o) {
        .max = kMaxSize,
        .slime = "sglang-moe-dense-tp-size"});
   b.field("enable_dp_lm_head", o.enable_dp_lm_head,
-          {.doc = "Embedding and head are always split over the ranks of one attention group, as "
-                  "this flag asks; it changes nothing.",
+          {.doc = "Embedding and head split over the ranks of one attention group, as they always "
+                  "are; wants enable_dp_attention.",
            .slime = "sglang-enable-dp-lm-head"});
 }
 

@@ -48,11 +48,9 @@ HostState::HostState(tensor::Device device, int64_t state_bytes, DType weight_dt
       size_bytes_(state_bytes +
                   kNumSlots * chunk_elements *
                       (tensor::dtype_bytes(weight_dtype) + tensor::dtype_bytes(DType::kF32))),
-      state_(device, tensor::is_planning() ? 0 : state_bytes, "optimizer state"),
-      staging_(device, tensor::is_planning() ? 0 : size_bytes_ - state_bytes,
-               "weights and gradients under way"),
+      state_(device, state_bytes, "optimizer state"),
+      staging_(device, size_bytes_ - state_bytes, "weights and gradients under way"),
       no_scratch_({}, 0, "update on the host") {
-  if (tensor::is_planning()) return;
   char* at = staging_.data();
   const auto take = [&](DType dtype) {
     const Tensor view(at, dtype, {}, {chunk_elements});
@@ -67,7 +65,7 @@ HostState::HostState(tensor::Device device, int64_t state_bytes, DType weight_dt
 
 Tensor HostState::view(DType dtype, int64_t num_elements, int64_t offset_bytes) const {
   const Tensor view(state_.data() + offset_bytes, dtype, {}, {num_elements});
-  SLX_CHECK_LE(offset_bytes + view.size_bytes(), size_bytes_);
+  SLX_CHECK_LE(offset_bytes + view.size_bytes(), state_.size_bytes());
   return view;
 }
 

@@ -70,6 +70,8 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
   other_dense.moe_dense_tp_size = 2;
   RolloutOptions silent_dp = engines(4, 2, 1);
   silent_dp.enable_dp_attention = false;
+  RolloutOptions head_alone = engines(4, 1, 1);
+  head_alone.enable_dp_lm_head = true;
   const Refusal refusals[] = {
       {"world",
        engines(3, 1, 1),
@@ -97,6 +99,15 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        16,
        "rollout.dp_size",
        "rollout.enable_dp_attention is false",
+       "set enable_dp_attention: true"},
+      {"head",
+       head_alone,
+       {},
+       8,
+       "",
+       16,
+       "rollout.enable_dp_lm_head",
+       "is true, and rollout.enable_dp_attention is false",
        "set enable_dp_attention: true"},
       {"some experts",
        engines(4, 1, 2),

@@ -19,7 +19,7 @@ class HostState {
 
   // `device` is where weights and gradients are; the CPU works too. Gradients are f32, weights of
   // `weight_dtype`. Throws Error(kEnvironment) if the host has not that much memory. Within a
-  // tensor::PlanningScope it takes none, and moves nothing.
+  // tensor::PlanningScope nothing moves.
   HostState(tensor::Device device, int64_t state_bytes, tensor::DType weight_dtype,
             int64_t chunk_elements = kChunkElements);
 
