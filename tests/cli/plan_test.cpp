@@ -57,7 +57,6 @@ TEST(Plan, RecipesOfManyHosts) {
                         {"glm5.2-744b", "GLM-5.2", 256, 8, false}}) {
     const Finished f = plan(c.recipe, c.model, {"--json"});
     ASSERT_EQ(f.status, c.fits ? 0 : 2) << c.recipe << " " << f.text();
-    EXPECT_LT(f.seconds, 60) << c.recipe;
     const Json json = Json::parse(f.out);
     EXPECT_EQ(json.at("ranks"), c.ranks) << c.recipe;
     EXPECT_EQ(json.at("stages").size(), c.stages) << c.recipe;
