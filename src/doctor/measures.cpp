@@ -24,6 +24,7 @@ constexpr int64_t kHostBytes = int64_t{128} << 20;
 constexpr int64_t kGpuBytes = int64_t{512} << 20;
 constexpr int64_t kFileBytes = int64_t{64} << 20;
 constexpr int64_t kHostMessageBytes = int64_t{8} << 20, kGpuMessageBytes = int64_t{64} << 20;
+constexpr int64_t kScratchBytes = 4096;
 constexpr int kTries = 4, kSmallTries = 50;
 
 double seconds_of(const std::function<void()>& work) {
@@ -118,10 +119,10 @@ LinkRates measure_links(dist::Collective& ranks) {
                         tensor::synchronize(stream);
                       }));
   const Tensor number = buffer.view(DType::kF32, {1});
+  tensor::Arena scratch(device, kScratchBytes, "doctor");
   rates.smallest_s = best_seconds(kSmallTries, [&] {
     if (device.is_cpu()) return ranks.barrier();
-    tensor::Arena none(device, 256, "doctor");
-    ranks.all_reduce_max(stream, none, number);
+    ranks.all_reduce_max(stream, scratch, number);
     tensor::synchronize(stream);
   });
   ranks.barrier();
