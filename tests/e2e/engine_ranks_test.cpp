@@ -143,14 +143,7 @@ TEST(EngineRanksSettings, ThatCannotBeLaidOutAreRefusedWithTheNearest) {
       {3,
        {"rollout.rollout_num_gpus_per_engine=3", "rollout.ep_size=3"},
        {"num_attention_heads 8", "the nearest that can: rollout_num_gpus_per_engine 1"}}};
-  for (const auto& c : cases) {
-    std::vector<std::string> all = train_arguments(folder, folder / "run", c.settings);
-    all.push_back("--thread-ranks=" + std::to_string(c.ranks));
-    const Finished f = run_slimexx(0, all);
-    EXPECT_EQ(f.status, 2) << f.text();
-    for (const std::string& text : c.has)
-      EXPECT_NE(f.text().find(text), std::string::npos) << text << " in\n" << f.text();
-  }
+  for (const auto& c : cases) expect_refused(folder, c.ranks, c.settings, c.has);
 }
 
 }  // namespace

@@ -150,14 +150,7 @@ TEST(GridSettings, ThatTheModelDoesNotDivideByAreRefusedByName) {
        {"8 experts do not divide by 3 ranks", "expert_model_parallel_size"}},
       {4, sizes_of(2, 1, 3, 1), {"4 ranks do not divide by tp 2 x cp 1 x pp 3 = 6"}},
       {2, {"parallel.tensor_model_parallel_size=2"}, {"parallel.expert_tensor_parallel_size"}}};
-  for (const auto& c : cases) {
-    std::vector<std::string> all = train_arguments(folder, folder / "run", c.sizes);
-    all.push_back("--thread-ranks=" + std::to_string(c.ranks));
-    const Finished f = run_slimexx(0, all);
-    EXPECT_EQ(f.status, 2) << f.text();
-    for (const std::string& text : c.has)
-      EXPECT_NE(f.text().find(text), std::string::npos) << text << " in\n" << f.text();
-  }
+  for (const auto& c : cases) expect_refused(folder, c.ranks, c.sizes, c.has);
 }
 
 }  // namespace

@@ -77,6 +77,17 @@ std::vector<std::string> train_arguments(const Folder& folder, const std::string
   return arguments;
 }
 
+void expect_refused(const Folder& folder, int thread_ranks,
+                    const std::vector<std::string>& settings,
+                    const std::vector<std::string>& texts) {
+  std::vector<std::string> all = train_arguments(folder, folder / "run", settings);
+  all.push_back("--thread-ranks=" + std::to_string(thread_ranks));
+  const Finished f = run_slimexx(0, all);
+  EXPECT_EQ(f.status, 2) << f.text();
+  for (const std::string& text : texts)
+    EXPECT_NE(f.text().find(text), std::string::npos) << text << " in\n" << f.text();
+}
+
 std::vector<Json> read_rows(const std::string& path) {
   std::vector<Json> rows;
   std::istringstream in(read_bytes(path));

@@ -37,6 +37,11 @@ std::string make_prompts(const Folder& folder);
 std::vector<std::string> train_arguments(const Folder& folder, const std::string& run_dir,
                                          const std::vector<std::string>& settings);
 
+// A run on so many ranks that are threads ends with status 2, and says each of `texts`.
+void expect_refused(const Folder& folder, int thread_ranks,
+                    const std::vector<std::string>& settings,
+                    const std::vector<std::string>& texts);
+
 // The objects of a JSON-lines file.
 std::vector<Json> read_rows(const std::string& path);
 double number(const Json& row, const std::string& key);  // fails the test if absent

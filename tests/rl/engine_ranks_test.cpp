@@ -33,7 +33,7 @@ model::ModelSpec moe_spec() {
                             0.25);
 }
 
-GenerationRequest request_for(std::span<const PromptGroup> groups) {
+GenerationRequest engine_request(std::span<const PromptGroup> groups) {
   return {.groups = groups,
           .n_samples_per_prompt = 4,
           .sampling = {.max_new_tokens = 20, .stop_token_ids = {2, 7}, .stop = {}},
@@ -41,11 +41,6 @@ GenerationRequest request_for(std::span<const PromptGroup> groups) {
           .rollout = 3,
           .weight_version = 5,
           .label = {}};
-}
-
-std::string content(std::vector<Sample> samples) {
-  for (auto& s : samples) s.cached_tokens = 0;
-  return pack_samples(samples);
 }
 
 // One rank's engine of a grid.
@@ -67,7 +62,7 @@ TEST(EnginesOfRanks, MakeTheSamplesOfOneRank) {
     const model::RandomModel one(moe_spec(), {}, false, 2);
     rollout::Engine engine(one.decoder, one.weights, {}, TinyRollout::with_bounds({}), nullptr, 0);
     SeedGrader grader;
-    expected = content(Generator(engine, nullptr, world).generate(request_for(groups), grader));
+    expected = content(Generator(engine, nullptr, world).generate(engine_request(groups), grader));
   });
   for (const EngineGrid& grid : kGrids) {
     std::vector<std::string> found(static_cast<size_t>(grid.world_size));
@@ -77,7 +72,7 @@ TEST(EnginesOfRanks, MakeTheSamplesOfOneRank) {
       SeedGrader grader;
       for (int round = 0; round < 2; ++round)
         found[static_cast<size_t>(world.rank())] =
-            content(generator.generate(request_for(groups), grader));
+            content(generator.generate(engine_request(groups), grader));
     });
     for (size_t rank = 0; rank < found.size(); ++rank)
       EXPECT_TRUE(found[rank] == expected) << grid.name << ", rank " << rank;
@@ -94,7 +89,7 @@ TEST(EnginesOfRanks, StopTogether) {
       RankEngine own(world, grid.sizes);
       Generator generator(own.engine, nullptr, world);
       SeedGrader grader;
-      GenerationRequest request = request_for(groups);
+      GenerationRequest request = engine_request(groups);
       request.should_stop = [&] { return world.rank() + 1 == world.size(); };
       try {
         generator.generate(request, grader);

@@ -39,12 +39,6 @@ std::vector<std::vector<Sample>> generate(int num_ranks, const rollout::EngineOp
   return samples;
 }
 
-// What the samples hold, to the last bit, but for what only says how they were made.
-std::string content(std::vector<Sample> samples) {
-  for (auto& s : samples) s.cached_tokens = 0;
-  return pack_samples(samples);
-}
-
 TEST(Generator, SamplesAreTheSameBitsForAnyNumberOfRanks) {
   const std::string expected = content(generate(1)[0]);
   for (const int ranks : {1, 2, 3}) {

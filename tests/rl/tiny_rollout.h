@@ -1,6 +1,7 @@
 // One rank's engine over a tiny golden checkpoint, prompts for it, and a grader that needs no text.
 #pragma once
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -84,5 +85,11 @@ class HalfGrader : public reward::Grader {
   }
   bool fails_always = false;
 };
+
+// What the samples hold, to the last bit, but for what only says how they were made.
+inline std::string content(std::vector<Sample> samples) {
+  for (auto& s : samples) s.cached_tokens = 0;
+  return pack_samples(samples);
+}
 
 }  // namespace slimexx::rl
