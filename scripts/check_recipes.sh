@@ -78,7 +78,8 @@ plan() {
   [[ $status == 0 || ($status == 2 && $text == *"NO         stage"*) ]] || fault "configs/$1.yaml: slimexx plan ends with $status: $(tail -2 <<<"$text")"
 }
 if [[ -x $binary ]]; then
-  plan glm-z1-9b GLM-Z1-9B-0414 --gpus 8
+  plan glm-z1-9b GLM-Z1-9B-0414
+  plan glm-z1-9b-colocated GLM-Z1-9B-0414 --gpus 8
   plan glm4.5-355b GLM-4.5
   plan glm4.7-355b GLM-4.7
   plan glm4.7-flash-30b GLM-4.7-Flash
@@ -88,4 +89,4 @@ else
   fault "$binary is not there: build slimexx, or set SLX_BINARY"
 fi
 [[ $faults == 0 ]] || { echo "check_recipes: $faults faults"; exit 1; }
-echo "check_recipes: $checked flags of 4 recipes are accounted for, and 6 configurations planned"
+echo "check_recipes: $checked flags of 4 recipes are accounted for, and 7 configurations planned"

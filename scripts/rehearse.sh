@@ -50,7 +50,7 @@ settings=(model.hf_checkpoint="$run/model" data.prompt_data="$run/prompts.jsonl"
   observe.run_dir="$run/run" observe.tensorboard=false debug.check_weight_hash=true "$@")
 grep -q 'ref_load' "${files[@]}" && settings+=(model.ref_load="$run/model")
 echo "== the shape that $config gives"
-"$slimexx" plan --config "$config" --gpu cpu --gpus "$ranks" --set "${settings[@]}" | sed -n '/^grid/,/^$/p'
+"$slimexx" plan --config "$config" --gpu cpu --gpus "$ranks" --set "${settings[@]}" | sed -n '/^apart\|^grid/,/^$/p'
 started=$SECONDS
 "$slimexx" train --config "$config" --thread-ranks "$ranks" --set "${settings[@]}"
 awk -v seconds=$((SECONDS - started)) '

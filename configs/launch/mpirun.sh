@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts a recipe on the GPUs of one host or several, one rank a GPU, over Open MPI.
 #
-#   configs/launch/mpirun.sh configs/glm-z1-9b.yaml 4
+#   configs/launch/mpirun.sh configs/glm-z1-9b-colocated.yaml 4
 #   HOSTS=node0:8,node1:8 configs/launch/mpirun.sh configs/glm4.7-flash-30b.yaml 16 --set rollout.num_rollout=100
 #
 # The ranks of a host are neighbours, so that tensor-parallel ranks talk over NVLink. All hosts must see this folder, the

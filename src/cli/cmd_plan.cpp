@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -48,11 +47,11 @@ void run_plan(const PlanFlags& flags) {
   fmt::print("{}", flags.json ? rl::plan_to_json(plan).dump(2) + "\n"
                               : rl::format_plan(plan, request.config));
   if (plan.fits()) return;
-  const auto worst = std::ranges::max_element(plan.stages, {}, &rl::PlannedStage::missing_bytes);
+  const rl::PlannedStage& worst = plan.worst();
   throw Error(ErrorCode::kUsage,
               fmt::format("the run does not fit: {:.1f} GiB are missing on a rank",
-                          static_cast<double>(worst->missing_bytes) / 0x1p30),
-              flags.json ? worst->turn : "the plan names the keys to turn");
+                          static_cast<double>(worst.missing_bytes) / 0x1p30),
+              flags.json ? worst.turn : "the plan names the keys to turn");
 }
 
 }  // namespace
@@ -64,7 +63,8 @@ VerbBody declare_plan(CLI::App& app) {
       ->required();
   add_set_flag(app, flags->settings);
   app.add_option("--gpus", flags->num_gpus,
-                 "Ranks; default: parallel.actor_num_gpus, or as few as the grid has")
+                 "Ranks; default: as parallel.actor_num_gpus and rollout_num_gpus say, or as few "
+                 "as the grid has")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
   app.add_option("--gpu", flags->gpu, "Kind of GPU: h200, h100, h800, h20; or cpu")
@@ -77,7 +77,7 @@ VerbBody declare_plan(CLI::App& app) {
   app.add_flag("--json", flags->json, "Print the plan as JSON");
   app.footer(
       "Examples:\n"
-      "  slimexx plan --config configs/glm-z1-9b.yaml --gpus 8\n"
+      "  slimexx plan --config configs/glm-z1-9b-colocated.yaml --gpus 8\n"
       "  slimexx plan --config configs/glm4.5-355b.yaml --gpu h100 --json\n"
       "  slimexx plan --config run.yaml --set train.max_tokens_per_gpu=8192\n\n"
       "Needs no GPU and one process; of model.hf_checkpoint config.json is enough. The status is "

@@ -27,22 +27,28 @@ void save_checkpoint(TrainerSide& trainer_side, Progress& progress) {
   progress.saved_rollouts = rollouts;
 }
 
-// After an error that all ranks have: saves the last state that stands between two rollouts, unless
-// that is lost or saved already. What goes wrong here is only logged.
+// Unless it is lost or saved already.
+void save_last_state(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+  trainer_side.checkpoints->finish_pending();
+  if (!progress.whole_state) return;
+  const int64_t rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
+  if (rollouts == 0 || rollouts == progress.saved_rollouts) return;
+  if (!has_finite_weights(trainer_side.trainer->optimizer(), session.peers))
+    return;  // nothing to go on from
+  save_checkpoint(trainer_side, progress);
+  trainer_side.checkpoints->finish_pending();
+  if (session.is_root())
+    log_info("the state after {} rollouts is saved; to continue: {}", rollouts,
+             session.resume_command());
+}
+
+// After an error that all ranks have: saves the last state that stands between two rollouts. What
+// goes wrong here is only logged.
 void save_after_failure(const Session& session, TrainerSide& trainer_side,
                         Progress& progress) noexcept {
   try {
-    trainer_side.checkpoints->finish_pending();
-    if (!progress.whole_state) return;
-    const int64_t rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
-    if (rollouts == 0 || rollouts == progress.saved_rollouts) return;
-    if (!has_finite_weights(trainer_side.trainer->optimizer(), session.communicator))
-      return;  // nothing to go on from
-    save_checkpoint(trainer_side, progress);
-    trainer_side.checkpoints->finish_pending();
-    if (session.is_root())
-      log_info("the state after {} rollouts is saved; to continue: {}", rollouts,
-               session.resume_command());
+    if (session.trains()) save_last_state(session, trainer_side, progress);
+    if (session.roles.are_apart) session.communicator.barrier();  // who ends first ends the others
   } catch (const std::exception& error) {
     log_error("the state could not be saved: {}", error.what());
   }
@@ -74,6 +80,7 @@ void write_trace(const Session& session) {
 // Random numbers are named (N8): with the seed, the position in the data is all their state.
 void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
                       const RolloutSide& rollout_side, Progress& progress) {
+  if (!session.trains()) return;
   Json state;
   state["next_rollout"] = progress.next_rollout;
   state["optimizer_steps"] = progress.optimizer_steps;
@@ -106,6 +113,7 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
 }
 
 void save(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+  if (!session.trains()) return;
   trainer_side.checkpoints->poll();
   const int64_t interval = session.config.checkpoint.save_interval;
   if (interval == 0) return;
@@ -123,8 +131,11 @@ void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& 
                 "stopped by a signal before the first rollout; there is nothing to save",
                 session.start_command());
   }
-  if (progress.saved_rollouts != progress.next_rollout) save_checkpoint(trainer_side, progress);
-  trainer_side.checkpoints->finish_pending();
+  if (session.trains()) {
+    if (progress.saved_rollouts != progress.next_rollout) save_checkpoint(trainer_side, progress);
+    trainer_side.checkpoints->finish_pending();
+  }
+  if (session.roles.are_apart) session.communicator.barrier();  // nobody ends before it is saved
   session.log->write_status("interrupted", progress.next_rollout);
   write_trace(session);
   throw Error(ErrorCode::kInterrupted,
@@ -135,7 +146,7 @@ void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& 
 
 void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,
             const Progress& progress) {
-  trainer_side.checkpoints->finish_pending();
+  if (session.trains()) trainer_side.checkpoints->finish_pending();
   check_updates(progress);
   if (!session.config.checkpoint.save_hf.empty()) {
     const PhaseScope phase("export");

@@ -24,6 +24,16 @@ bool comes_before(const Sample& a, const Sample& b) {
   return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
 }
 
+// Behind the last group of this rank; `failure` is the rank's own.
+void end_together(SharedQueue& queue, dist::Collective& world,
+                  const std::optional<Error>& failure) {
+  if (queue.ends_stopped())
+    throw Error(ErrorCode::kInterrupted, "generation was stopped by a signal");
+  dist::run_agreed(world, [&] {
+    if (failure) throw *failure;
+  });
+}
+
 }  // namespace
 
 void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
@@ -45,16 +55,25 @@ void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& jo
     failure = error;
     queue.empty();  // the others need not go on
   }
-  if (queue.ends_stopped())
-    throw Error(ErrorCode::kInterrupted, "generation was stopped by a signal");
-  dist::run_agreed(world, [&] {
-    if (failure) throw *failure;
-  });
+  end_together(queue, world, failure);
+}
+
+void wait_for_generation(int64_t num_groups, dist::Collective& world,
+                         const std::function<bool()>& should_stop) {
+  observe::Span span("generate");
+  SharedQueue queue(world, num_groups, should_stop);
+  end_together(queue, world, std::nullopt);
 }
 
 Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
-                     dist::Collective& communicator)
-    : engine_(engine), tokenizer_(tokenizer), communicator_(communicator) {}
+                     dist::Collective& communicator, int progress_rank)
+    : engine_(&engine),
+      tokenizer_(tokenizer),
+      communicator_(communicator),
+      progress_rank_(progress_rank) {}
+
+Generator::Generator(dist::Collective& communicator)
+    : engine_(nullptr), tokenizer_(nullptr), communicator_(communicator) {}
 
 Sample Generator::make_sample(const GenerationRequest& request,
                               rollout::Completion completion) const {
@@ -90,8 +109,12 @@ Sample Generator::make_sample(const GenerationRequest& request,
   return s;
 }
 
-// What this rank's engine makes.
+// What this rank's engine makes: nothing without one.
 std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
+  if (engine_ == nullptr) {
+    wait_for_generation(std::ssize(request.groups), communicator_, request.should_stop);
+    return {};
+  }
   std::vector<rollout::GroupRequest> groups;
   for (const PromptGroup& group : request.groups)
     groups.push_back({group.prompt->tokens, group.number});
@@ -100,9 +123,9 @@ std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
                                    .sampling = request.sampling,
                                    .seed = request.seed};
   observe::ProgressBar bar(request.label, std::ssize(groups) * request.n_samples_per_prompt,
-                           communicator_.rank() == 0);
+                           communicator_.rank() == progress_rank_);
   std::vector<Sample> samples;
-  generate_on_ranks(engine_, job, communicator_, request.should_stop,
+  generate_on_ranks(*engine_, job, communicator_, request.should_stop,
                     [&](rollout::Completion completion) {
                       samples.push_back(make_sample(request, std::move(completion)));
                       bar.advance();

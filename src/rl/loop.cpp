@@ -13,17 +13,19 @@ namespace slimexx::rl {
 namespace {
 
 void run_loop(TrainingRun& run) {
-  auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
+  auto& [progress, session, memory, trainer_side, rollout_side, grid, world] = run;
   begin(session, trainer_side, rollout_side, progress);
   while (!progress.is_done()) {
     observe::Span step("step");
-    Rollout rollout = draw_samples(session, rollout_side, *trainer_side.decoders[0], progress);
-    score_reference(session, trainer_side, rollout);
-    score_old_policy(session, trainer_side, rollout);
-    estimate_advantages(session.config, rollout);
-    update_policy(session, trainer_side, progress, rollout);
-    mark_whole_state(session, trainer_side, rollout_side, progress);
-    check_exactness(session, rollout);
+    Rollout rollout = draw_samples(session, rollout_side, trainer_side.policy.spec, progress);
+    run_on_trainers(session, progress, [&] {
+      score_reference(session, trainer_side, rollout);
+      score_old_policy(session, trainer_side, rollout);
+      estimate_advantages(session.config, rollout);
+      update_policy(session, trainer_side, progress, rollout);
+      mark_whole_state(session, trainer_side, rollout_side, progress);
+      check_exactness(session, rollout);
+    });
     hand_over_weights(session, rollout_side);
     evaluate(session, rollout_side, progress, rollout);
     report(session, rollout_side, progress, rollout);

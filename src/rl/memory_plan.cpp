@@ -87,17 +87,18 @@ MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs) {
     budget.max_cache_bytes = needs.engine->max_cache_bytes();
     budget.cache_is_given = config.rollout.kv_cache_gib || config.rollout.max_total_tokens > 0;
   }
+  if (needs.trainer == nullptr) return budget;
   budget.has_unknown_samples = !needs.longest;
   const int64_t longest = needs.longest.value_or(config.train.max_tokens_per_gpu);
   const int64_t num_samples = samples_per_microbatch(config);
   const int64_t left = MemoryPlan{.budget = budget}.left_bytes();
   for (;;) {
-    budget.activations = needs.trainer.plan_activations(longest, num_samples);
-    const int64_t limit = needs.trainer.max_logits_bytes();
+    budget.activations = needs.trainer->plan_activations(longest, num_samples);
+    const int64_t limit = needs.trainer->max_logits_bytes();
     if (budget.activations.least <= left || config.train.max_logits_gib ||
         limit <= kLeastLogitsBytes)
       break;
-    needs.trainer.limit_logits(limit / 2);
+    needs.trainer->limit_logits(limit / 2);
   }
   if (needs.plan_scoring) {
     const int64_t scoring = needs.plan_scoring(longest, num_samples);
@@ -132,14 +133,16 @@ std::string format_memory(const MemoryPlan& plan) {
   if (b.min_cache_bytes > 0)
     text += line(b.workspace_bytes, "engine: batches, and what a step takes");
   if (plan.pool_bytes > 0) {
-    text += line(plan.pool_bytes, b.min_cache_bytes > 0
-                                      ? "keys and values, and in turn with them activations"
-                                      : "activations");
+    text += line(plan.pool_bytes, b.min_cache_bytes == 0    ? "activations"
+                                  : b.activations.least > 0 ? "keys and values, and in turn with "
+                                                              "them activations"
+                                                            : "keys and values");
     if (plan.cache_bytes > 0 && plan.cache_bytes < plan.pool_bytes)
       text += line(plan.cache_bytes, "  of that keys and values");
   } else {
     text += line(std::max<int64_t>(plan.left_bytes(), 0), "left");
   }
+  if (b.activations.least == 0) return text;
   text += line(b.activations.least, "  activations of the largest microbatch at the least");
   text += line(b.activations.most, "  and with everything kept for backward");
   return text;

@@ -23,7 +23,7 @@ struct MemoryBudget {
   int64_t min_cache_bytes = 0;                // keys and values of one sequence; 0: no engine
   int64_t max_cache_bytes = 0;                // more would not serve
   bool cache_is_given = false;                // max_cache_bytes is what the configuration asks for
-  train::ActivationBytes activations = {};
+  train::ActivationBytes activations = {};    // zero: the rank only generates
   // A dump's samples are not known yet: activations may need all there is.
   bool has_unknown_samples = false;
 };
@@ -45,7 +45,7 @@ int64_t missing_bytes(const MemoryBudget& budget);
 // What engine and trainer ask of the pool; the same code asks for a run and for `slimexx plan`.
 struct MemoryNeeds {
   const RunConfig& config;
-  train::Trainer& trainer;
+  train::Trainer* trainer = nullptr;  // null: the rank only generates
   std::optional<rollout::EngineMemory> engine = {};
   // Tokens of the longest sequence that is trained; none where only a dump's samples can tell.
   std::optional<int64_t> longest = {};

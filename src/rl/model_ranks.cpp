@@ -5,12 +5,16 @@
 namespace slimexx::rl {
 
 ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
-                            const model::PipelineSplit& split) {
-  ModelRanks ranks{.grid = dist::GridShape(world.size(), sizes),
-                   .split = split,
-                   .rank = world.rank(),
-                   .host = world.ranks().split(world.first_local_rank(), world.rank()),
-                   .host_ranks = {}};
+                            const model::PipelineSplit& split, int num_holders) {
+  const int in_grid = num_holders > 0 ? num_holders : world.size();
+  const int behind_grid = world.rank() < in_grid ? 0 : world.size();
+  ModelRanks ranks{
+      .grid = dist::GridShape(in_grid, sizes),
+      .split = split,
+      .rank = world.rank(),
+      .host = world.ranks().split(world.first_local_rank() + behind_grid, world.rank()),
+      .host_ranks = {},
+      .num_others = world.size() - in_grid};
   ranks.split.num_ranks = sizes.pp;
   int64_t own = world.rank();
   std::vector<int64_t> all(static_cast<size_t>(ranks.host->size()));
@@ -44,7 +48,10 @@ model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* 
   std::vector<std::vector<model::ParameterInfo>> stages;
   for (const auto& chunks : model::list_stages(spec, ranks->split))
     stages.push_back(model::list_parameters(spec, chunks));
-  return model::make_layout(stages, ranks->grid);
+  model::Layout layout = model::make_layout(stages, ranks->grid);
+  layout.ranks.resize(layout.ranks.size() + static_cast<size_t>(ranks->num_others),
+                      std::make_shared<const std::vector<model::ParameterInfo>>());
+  return layout;
 }
 
 }  // namespace slimexx::rl

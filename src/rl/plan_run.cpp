@@ -39,12 +39,13 @@ class Planner {
   RunPlan make() {
     plan_.gpu = request_.gpu;
     plan_.spec = read_spec(config_.model.hf_checkpoint, config_.train.num_trained_mtp());
-    plan_.grid = dist::GridShape(request_.num_ranks, grid_sizes(config_.parallel));
+    plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
+    plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
     model::narrow(plan_.spec, plan_.grid.sizes());  // names the key of config.json
     for (const auto& part : model::count_parameters(plan_.spec).parts)
       plan_.total_parameters += part.elements;
-    plan_.engines =
-        make_engine_shape(config_.rollout, plan_.grid.sizes(), request_.num_ranks, &plan_.spec);
+    plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
+                                      plan_.roles.num_generators, &plan_.spec);
     check_today();
     plan_lengths();
     plan_batch();
@@ -157,6 +158,7 @@ class Planner {
                                  .spec = plan_.spec,
                                  .engine_spec = engine_spec,
                                  .reference = reference ? &*reference : nullptr,
+                                 .roles = plan_.roles,
                                  .grid = plan_.grid,
                                  .engines = plan_.engines,
                                  .lengths = plan_.lengths,
@@ -166,7 +168,8 @@ class Planner {
                                  .microbatches = plan_.microbatches};
     for (int stage = 0; stage < plan_.grid.sizes().pp; ++stage)
       plan_.stages.push_back(plan_stage(inputs, stage));
-    plan_.handed_over_bytes = plan_.stages[0].engine_bytes;
+    if (plan_.roles.are_apart) plan_.generator = plan_generator(inputs);
+    plan_.handed_over_bytes = plan_.engine_stage().engine_bytes;
   }
 
   const PlanRequest& request_;
@@ -179,15 +182,23 @@ class Planner {
 }  // namespace
 
 int choose_num_ranks(const ParallelOptions& options) {
-  if (options.actor_num_gpus) return static_cast<int>(*options.actor_num_gpus);
+  if (options.actor_num_gpus)
+    return static_cast<int>(*options.actor_num_gpus +
+                            (options.colocate ? 0 : options.rollout_num_gpus.value()));
   const dist::GridSizes s = grid_sizes(options);
   return static_cast<int>(std::lcm(int64_t{s.tp} * s.cp * s.pp, int64_t{s.etp} * s.ep * s.pp));
 }
 
 RunPlan make_plan(const PlanRequest& request) { return Planner(request).make(); }
 
-bool RunPlan::fits() const {
-  return std::ranges::all_of(stages, [](const auto& stage) { return stage.missing_bytes == 0; });
+const PlannedStage& RunPlan::engine_stage() const {
+  return generator ? *generator
+                   : *std::ranges::min_element(stages, {}, &PlannedStage::cache_tokens);
+}
+
+const PlannedStage& RunPlan::worst() const {
+  const auto stage = std::ranges::max_element(stages, {}, &PlannedStage::missing_bytes);
+  return generator && generator->missing_bytes > stage->missing_bytes ? *generator : *stage;
 }
 
 double RunPlan::seconds() const {

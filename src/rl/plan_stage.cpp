@@ -72,36 +72,44 @@ double stage_flops(const model::ModelSpec& spec, const std::vector<model::StageR
 
 class StagePlanner {
  public:
-  StagePlanner(const StagePlanInputs& inputs, int stage)
+  // `stage` empty: a rank that only generates.
+  StagePlanner(const StagePlanInputs& inputs, std::optional<int> stage)
       : in_(inputs),
         config_(inputs.request.config),
         device_(plan_device(inputs.request.gpu)),
+        trains_(stage.has_value()),
         ranks_{.grid = inputs.grid,
                .split = pipeline_split(config_.parallel),
-               .rank = stage * inputs.grid.world_size() / inputs.grid.sizes().pp,
+               .rank = stage.value_or(0) * inputs.grid.world_size() / inputs.grid.sizes().pp,
                .host = nullptr,
-               .host_ranks = {}},
+               .host_ranks = {},
+               .num_others = inputs.roles.world_size() - inputs.roles.num_trainers},
         grid_(inputs.grid, ranks_.rank, device_),
-        store_(held_parameters(inputs.spec, ranks_), device_, true),
-        decoders_(make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions,
-                                inputs.engines.leaves)),
-        engine_grid_(dist::GridShape(inputs.grid.world_size(), inputs.engines.sizes), ranks_.rank,
-                     device_) {
-    out_.first_rank = ranks_.rank;
-    out_.num_ranks = inputs.grid.world_size() / inputs.grid.sizes().pp;
-    out_.chunks = model::list_stages(inputs.spec, ranks_.split)[static_cast<size_t>(stage)];
+        store_(trains_ ? held_parameters(inputs.spec, ranks_) : NoParameters(), device_, true),
+        engine_grid_(dist::GridShape(inputs.roles.num_generators, inputs.engines.sizes),
+                     inputs.roles.are_apart ? 0 : ranks_.rank, device_),
+        world_(dist::make_planning_group(own_rank(), inputs.roles.world_size(), device_)) {
+    out_.first_rank = own_rank();
+    out_.num_ranks =
+        trains_ ? inputs.grid.world_size() / inputs.grid.sizes().pp : inputs.roles.num_generators;
+    if (!trains_) return;
+    decoders_ = make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions,
+                              inputs.engines.leaves);
+    out_.chunks = model::list_stages(inputs.spec, ranks_.split)[static_cast<size_t>(*stage)];
     for (const auto& info : store_.infos()) out_.num_parameters += info.num_elements();
   }
 
   // In the order of a run, which its table of memory shows.
   PlannedStage plan() {
-    make_trainer();
+    if (trains_) make_trainer();
     make_engine_model();
     const MemoryBudget budget = plan_needs();
     out_.least_activations = budget.activations.least;
     out_.most_activations = budget.activations.most;
-    out_.logits_bytes = trainer_->max_logits_bytes();
-    out_.snapshot_bytes = snapshot_bytes(trainer_->optimizer());
+    if (trains_) {
+      out_.logits_bytes = trainer_->max_logits_bytes();
+      out_.snapshot_bytes = snapshot_bytes(trainer_->optimizer());
+    }
     if (device_.is_cpu())
       make_engine({});
     else
@@ -111,11 +119,15 @@ class StagePlanner {
       check_hand_over();
     }
     out_.memory = tensor::list_allocations(device_);
-    plan_microbatch();
+    if (trains_) plan_microbatch();
     return std::move(out_);
   }
 
  private:
+  using NoParameters = std::vector<model::ParameterInfo>;
+
+  int own_rank() const { return trains_ ? ranks_.rank : in_.roles.first_generator(); }
+
   void make_trainer() {
     if (in_.reference != nullptr) make_reference();
     trainer_ = std::make_unique<train::Trainer>(
@@ -147,13 +159,18 @@ class StagePlanner {
   void make_engine_model() {
     if (!wants_engine(config_)) return;
     const model::ParameterStore* store = &store_;
-    engine_decoder_ = decoders_[0].get();
-    if (!holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
+    if (in_.roles.are_apart && trains_) {
+      own_store_ = std::make_unique<model::ParameterStore>(NoParameters(), device_, false);
+      return;
+    }
+    if (trains_) engine_decoder_ = decoders_[0].get();
+    if (!trains_ || !holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
       own_store_ = std::make_unique<model::ParameterStore>(
-          shard_of(model::list_parameters(in_.engine_spec), engine_grid_.shape(), ranks_.rank),
+          shard_of(model::list_parameters(in_.engine_spec), engine_grid_.shape(),
+                   own_rank() - in_.roles.first_generator()),
           device_, false);
       own_decoder_ = std::make_unique<model::Decoder>(
-          in_.engine_spec, device_, decoders_[0]->max_positions(), model::whole_model(in_.spec),
+          in_.engine_spec, device_, in_.lengths.max_positions, model::whole_model(in_.spec),
           in_.engines.sizes, in_.engines.leaves);
       store = own_store_.get();
       engine_decoder_ = own_decoder_.get();
@@ -195,9 +212,10 @@ class StagePlanner {
     hand_over_ = std::make_unique<WeightHandOver>(
         HeldWeights{make_model_layout(in_.spec, &ranks_), store_},
         HeldWeights{
-            model::make_layout({model::list_parameters(in_.engine_spec)}, engine_grid_.shape()),
+            spread_served(in_.roles, model::make_layout({model::list_parameters(in_.engine_spec)},
+                                                        engine_grid_.shape())),
             *own_store_},
-        grid_.groups().world, device_);
+        *world_, device_);
   }
 
   // A run takes its staging behind the pool, beside the share that it may take.
@@ -223,7 +241,7 @@ class StagePlanner {
     budget.used_bytes = in_.request.gpu.driver_bytes;
     for (const tensor::NamedBytes& named : budget.live) budget.used_bytes += named.bytes;
     MemoryNeeds needs{
-        .config = config_, .trainer = *trainer_, .longest = in_.lengths.longest_trained};
+        .config = config_, .trainer = trainer_.get(), .longest = in_.lengths.longest_trained};
     if (engine_decoder_ != nullptr)
       needs.engine =
           rollout::plan_engine_memory(*engine_decoder_, engine_weights_, device_, options(),
@@ -248,9 +266,10 @@ class StagePlanner {
     out_.limit_bytes = MemoryPlan{.budget = budget}.share_bytes();
     out_.missing_bytes = missing_bytes(budget);
     out_.used_bytes = budget.used_bytes + budget.workspace_bytes;
-    out_.training_bytes = budget.used_bytes - out_.engine_bytes + budget.activations.least;
+    if (trains_)
+      out_.training_bytes = budget.used_bytes - out_.engine_bytes + budget.activations.least;
     if (out_.missing_bytes > 0) {
-      out_.turn = choose_key(budget);
+      out_.turn = choose_keys(budget, out_.engine_bytes, out_.missing_bytes);
       out_.kept = 0;
       return;
     }
@@ -265,47 +284,12 @@ class StagePlanner {
       out_.kept = std::clamp(static_cast<double>(plan.pool_bytes - out_.least_activations) / range,
                              0.0, 1.0);
     if (config_.train.recompute_granularity == "full") out_.kept = 0;
-    pool_ =
-        tensor::Buffer(device_, plan.pool_bytes,
-                       engine_decoder_ != nullptr ? "keys and values, activations" : "activations");
+    pool_ = tensor::Buffer(device_, plan.pool_bytes,
+                           engine_decoder_ == nullptr ? "activations"
+                           : trains_                  ? "keys and values, activations"
+                                                      : "keys and values");
     make_engine(pool_.view(tensor::DType::kU8, {pool_.size_bytes()}).rows(0, plan.cache_bytes));
     out_.used_bytes += plan.pool_bytes;
-  }
-
-  // The share of the device, where a little more of it would do; else what is largest, until that
-  // is more than what is missing.
-  std::string choose_key(const MemoryBudget& budget) const {
-    constexpr double kMostFraction = 0.95;
-    const double fraction = budget.mem_fraction + static_cast<double>(out_.missing_bytes) /
-                                                      static_cast<double>(budget.device_bytes);
-    if (fraction <= kMostFraction)
-      return fmt::format("rollout.mem_fraction_static: {:.2f}", std::ceil(100 * fraction) / 100);
-    int64_t state = 0;
-    for (const auto& [name, bytes] : budget.live)
-      if (name == "optimizer state") state = bytes;
-    const int64_t weights = budget.used_bytes - state - out_.engine_bytes;
-    std::vector<std::pair<int64_t, std::string>> takers{
-        {budget.activations.least,
-         "lower train.max_tokens_per_gpu and rollout.rollout_max_response_len, or raise "
-         "parallel.context_parallel_size"},
-        {state,
-         "set optimizer.optimizer_cpu_offload: true, or optimizer.state_dtype: bfloat16, or use "
-         "more ranks (--gpus), which share optimizer state"},
-        {out_.engine_bytes,
-         "raise rollout.rollout_num_gpus_per_engine and ep_size: an engine's ranks share its "
-         "weights"},
-        {weights,
-         "raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
-         "expert_model_parallel_size"}};
-    std::ranges::stable_sort(takers, std::greater{}, [](const auto& t) { return t.first; });
-    std::string keys;
-    int64_t sum = 0;
-    for (const auto& [bytes, advice] : takers) {
-      if (sum > out_.missing_bytes || bytes == 0) break;
-      keys += (keys.empty() ? "" : "; ") + advice;
-      sum += bytes;
-    }
-    return keys;
   }
 
   // What a microbatch of the mean lengths sends, and computes.
@@ -364,11 +348,13 @@ class StagePlanner {
   const StagePlanInputs& in_;
   const RunConfig& config_;
   tensor::Device device_;
+  bool trains_;
   ModelRanks ranks_;
   dist::PlanningGrid grid_;
   model::ParameterStore store_;
   Decoders decoders_, reference_decoders_;
   dist::PlanningGrid engine_grid_;
+  std::unique_ptr<dist::Collective> world_;
   std::vector<model::ParameterInfo> reference_infos_;
   std::unique_ptr<model::ParameterStore> reference_store_, own_store_;
   std::unique_ptr<model::Decoder> own_decoder_;
@@ -392,6 +378,11 @@ tensor::Device plan_device(const GpuKind& gpu) {
 PlannedStage plan_stage(const StagePlanInputs& inputs, int stage) {
   const tensor::PlanningScope scope;
   return StagePlanner(inputs, stage).plan();
+}
+
+PlannedStage plan_generator(const StagePlanInputs& inputs) {
+  const tensor::PlanningScope scope;
+  return StagePlanner(inputs, std::nullopt).plan();
 }
 
 }  // namespace slimexx::rl

@@ -1,5 +1,6 @@
-// One pipeline stage of a plan, built as its first rank would be.
+// One pipeline stage of a plan, built as its first rank would be; and a rank that only generates.
 #pragma once
+#include "memory_plan.h"
 #include "slimexx/model/stages.h"
 #include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/plan.h"
@@ -12,7 +13,8 @@ struct StagePlanInputs {
   const model::ModelSpec& spec;
   const model::ModelSpec& engine_spec;          // make_engine_spec
   const model::ModelSpec* reference = nullptr;  // null: a run has none
-  const dist::GridShape& grid;
+  RankRoles roles;
+  const dist::GridShape& grid;  // of the ranks that train
   EngineShape engines;
   PlannedLengths lengths;
   int64_t longest_generated = 0;
@@ -24,5 +26,12 @@ struct StagePlanInputs {
 tensor::Device plan_device(const GpuKind& gpu);
 // Takes no memory but the host's for lists: tensor::PlanningScope.
 PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
+// Where ranks are apart.
+PlannedStage plan_generator(const StagePlanInputs& inputs);
+
+// ---- plan_keys.cpp ----
+// What to turn where `missing_bytes` are missing: the share of the device, where a little more of
+// it would do; else what is largest, until that is more than what is missing.
+std::string choose_keys(const MemoryBudget& budget, int64_t engine_bytes, int64_t missing_bytes);
 
 }  // namespace slimexx::rl

@@ -104,6 +104,10 @@ std::string memory_table(const RunPlan& plan) {
                        .right_align = true});
     i = end;
   }
+  if (plan.generator) {
+    columns.push_back(&*plan.generator);
+    headers.push_back({.header = "generates", .right_align = true});
+  }
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& name, auto value_of) {
     std::vector<std::string> row{name};
@@ -162,8 +166,8 @@ std::string links_table(const RunPlan& plan) {
                     plan.gpu.is_cpu() ? "-" : seconds_text(most->seconds)});
   }
   if (plan.handed_over_bytes > 0)
-    rows.push_back({"hand-over, a rollout, at most", fmt::format("{}", plan.grid.world_size()),
-                    plan.grid.world_size() > 8 ? "between hosts" : "within a host",
+    rows.push_back({"hand-over, a rollout, at most", fmt::format("{}", plan.roles.world_size()),
+                    plan.roles.world_size() > 8 ? "between hosts" : "within a host",
                     bytes_text(plan.handed_over_bytes), "-"});
   if (rows.empty()) return "";
   return observe::format_table({{.header = "sent by a rank in an optimizer step"},
@@ -188,14 +192,17 @@ std::string phases_table(const RunPlan& plan) {
 
 std::string verdict(const RunPlan& plan) {
   if (plan.gpu.is_cpu()) return "OK         the CPU's memory is not limited here\n";
-  const auto worst = std::ranges::max_element(plan.stages, {}, &PlannedStage::missing_bytes);
-  if (worst->missing_bytes == 0) return "OK         it fits\n";
-  std::string text = fmt::format("NO         stage {} does not fit by {}\n",
-                                 worst - plan.stages.begin(), bytes_text(worst->missing_bytes));
-  for (size_t begin = 0; begin < worst->turn.size();) {
-    const size_t end = std::min(worst->turn.find("; ", begin), worst->turn.size());
+  if (plan.fits()) return "OK         it fits\n";
+  const PlannedStage& worst = plan.worst();
+  const std::string who = plan.generator && &worst == &*plan.generator
+                              ? "a rank that generates"
+                              : fmt::format("stage {}", &worst - plan.stages.data());
+  std::string text =
+      fmt::format("NO         {} does not fit by {}\n", who, bytes_text(worst.missing_bytes));
+  for (size_t begin = 0; begin < worst.turn.size();) {
+    const size_t end = std::min(worst.turn.find("; ", begin), worst.turn.size());
     text += fmt::format("{}{}\n", begin == 0 ? "           turn: " : "                 ",
-                        worst->turn.substr(begin, end - begin));
+                        worst.turn.substr(begin, end - begin));
     begin = end + 2;
   }
   return text;
@@ -211,10 +218,14 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
       plan.spec.num_layers(),
       plan.spec.mtp.empty() ? ""
                             : fmt::format(" + {} multi-token prediction", plan.spec.mtp.size()));
-  text += fmt::format("on         {} x {}{}\n", plan.grid.world_size(), plan.gpu.title,
+  text += fmt::format("on         {} x {}{}\n", plan.roles.world_size(), plan.gpu.title,
                       plan.gpu.is_measured || plan.gpu.is_cpu()
                           ? ""
                           : "; memory and rates are estimates, scaled from an H200");
+  if (plan.roles.are_apart)
+    text += fmt::format("apart      ranks 0 to {} train, ranks {} to {} generate\n",
+                        plan.roles.num_trainers - 1, plan.roles.num_trainers,
+                        plan.roles.world_size() - 1);
   text += draw_grid(plan);
   text += fmt::format("engines    {} of {} rank{}: {} attention group{} of TP {}, EP {}\n",
                       plan.engines.num_engines, plan.engines.num_ranks,

@@ -84,8 +84,7 @@ class PhasePlanner {
     const int64_t samples = plan_.samples_per_step * plan_.num_steps;
     const int64_t groups = int64_t{engines.num_engines} * engines.num_attention_groups();
     const int64_t own = (samples + groups - 1) / groups;
-    const PlannedStage& stage =
-        *std::ranges::min_element(plan_.stages, {}, [](const auto& s) { return s.cache_tokens; });
+    const PlannedStage& stage = plan_.engine_stage();
     int64_t running =
         std::min(own, engine_options(config_.rollout, l.max_positions).max_running_requests);
     if (stage.cache_tokens > 0)
@@ -112,7 +111,7 @@ class PhasePlanner {
   }
 
   void hand_over() {
-    const bool crosses = plan_.grid.world_size() > 8;
+    const bool crosses = plan_.roles.world_size() > kRanksOfHost;
     const double rate = crosses ? gpu_.network_bytes_per_s : gpu_.nvlink_bytes_per_s;
     add("hand-over", count(plan_.handed_over_bytes) / rate,
         plan_.handed_over_bytes == 0

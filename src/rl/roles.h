@@ -1,6 +1,7 @@
-// The two roles of a run, and where it stands. Today every rank has both roles. Where a rank trains
-// what its engine holds, the engine reads the trainer's weights in place: the hand-over's plan has
-// aliases only. Elsewhere the engine has weights of its own.
+// The two roles of a run, and where it stands. Colocated ranks have both roles: where a rank trains
+// what its engine holds, the engine reads the trainer's weights in place, and the hand-over's plan
+// has aliases only; elsewhere the engine has weights of its own. Apart a rank has one role, and
+// holds nothing of the other: its policy, or its engine's model, is without parameters.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -32,8 +33,8 @@ struct TrainerSide {
   LoadedModel policy, reference;
   bool reference_is_transient = false;  // its weights are read when they are needed
   Decoders decoders, reference_decoders;
-  std::unique_ptr<train::Trainer> trainer;
-  std::unique_ptr<CheckpointWriter> checkpoints;
+  std::unique_ptr<train::Trainer> trainer;        // null: this rank only generates
+  std::unique_ptr<CheckpointWriter> checkpoints;  // there if the trainer is
 };
 
 // The model as a rank's engine runs it: the trainer's, or its own.
@@ -43,7 +44,7 @@ struct EngineModel {
   std::unique_ptr<model::ParameterStore> own_store;
   std::unique_ptr<model::Decoder> own_decoder;
   model::ParameterStore* store = nullptr;
-  const model::Decoder* decoder = nullptr;
+  const model::Decoder* decoder = nullptr;  // null: this rank only trains
   model::ModelParameters weights = {};
   const dist::Groups& groups() const { return grid ? grid->groups() : dist::groups_of_one(); }
 };
@@ -55,9 +56,10 @@ struct RolloutSide {
   std::shared_ptr<const data::PromptSet> prompts;
   std::vector<EvalSet> eval_sets;
   std::unique_ptr<reward::Grader> grader, eval_grader;
-  EngineModel model;  // made with the engine
-  std::unique_ptr<rollout::Engine> engine;
-  std::unique_ptr<WeightHandOver> hand_over;  // to the engine; there if it is
+  int64_t max_positions = 0;  // tokens of the longest sequence that models are made for
+  EngineModel model;          // where the run has engines, as the following
+  std::unique_ptr<rollout::Engine> engine;  // null also where this rank only trains
+  std::unique_ptr<WeightHandOver> hand_over;
   std::unique_ptr<Generator> generator;
   std::unique_ptr<SampleSource> source;
   std::vector<double> reward_history;  // mean reward by rollout, of this process

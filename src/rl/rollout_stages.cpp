@@ -51,7 +51,7 @@ size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t nu
 }
 
 // What a dump may bring and no step can be made of.
-void check_samples(const RunConfig& config, const model::Decoder& policy,
+void check_samples(const RunConfig& config, const model::ModelSpec& policy, int64_t max_positions,
                    std::span<const Sample> samples) {
   for (auto [field, name] : {std::pair{&Sample::rollout_log_probs, "rollout_log_probs"},
                              {&Sample::old_log_probs, "old_log_probs"},
@@ -64,16 +64,16 @@ void check_samples(const RunConfig& config, const model::Decoder& policy,
   }
   for (const auto& s : samples) {
     for (int32_t id : s.tokens) {
-      if (id < 0 || id >= policy.spec().vocab_size) {
+      if (id < 0 || id >= policy.vocab_size) {
         throw Error(ErrorCode::kInput,
                     fmt::format("token id {} of group {} sample {} is outside the vocabulary of {}",
-                                id, s.group, s.sample, policy.spec().vocab_size));
+                                id, s.group, s.sample, policy.vocab_size));
       }
     }
-    if (static_cast<int64_t>(s.tokens.size()) > policy.max_positions()) {
+    if (static_cast<int64_t>(s.tokens.size()) > max_positions) {
       throw Error(ErrorCode::kInput,
                   fmt::format("group {} sample {} has {} tokens, the model knows {} positions",
-                              s.group, s.sample, s.tokens.size(), policy.max_positions()));
+                              s.group, s.sample, s.tokens.size(), max_positions));
     }
   }
 }
@@ -81,7 +81,7 @@ void check_samples(const RunConfig& config, const model::Decoder& policy,
 }  // namespace
 
 Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
-                     const model::Decoder& policy, const Progress& progress) {
+                     const model::ModelSpec& policy, const Progress& progress) {
   observe::Span span("rollout");
   Rollout rollout;
   rollout.index = progress.next_rollout;
@@ -90,7 +90,7 @@ Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
   rollout.samples = rollout_side.source->next(rollout.index, progress.optimizer_steps);
   rollout.samples_per_step =
       find_samples_per_step(session.config, rollout.index, rollout.samples.size());
-  check_samples(session.config, policy, rollout.samples);
+  check_samples(session.config, policy, rollout_side.max_positions, rollout.samples);
   dist::run_agreed(session.communicator, [&] {
     if (session.config.debug.save_rollout.empty() || !session.is_root()) return;
     make_directories(session.config.debug.save_rollout);
@@ -103,9 +103,9 @@ Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
 
 void hand_over_weights(const Session& session, RolloutSide& rollout_side) {
   observe::Span span("update_weights");
-  if (!rollout_side.engine) return;
+  if (!rollout_side.hand_over) return;
   const model::WeightTraffic traffic = rollout_side.hand_over->move();
-  rollout_side.engine->on_weights_updated();
+  if (rollout_side.engine) rollout_side.engine->on_weights_updated();
   std::string line =
       fmt::format("weights handed over in {:.2f} ms: {} aliased, {} copied, {} sent, {} received",
                   span.seconds() * 1e3, format_bytes(static_cast<double>(traffic.aliased)),

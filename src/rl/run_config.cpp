@@ -9,6 +9,8 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/rl/engine_shape.h"
+#include "slimexx/rl/rank_roles.h"
+#include "training_run.h"
 
 namespace slimexx::rl {
 namespace {
@@ -97,13 +99,41 @@ class Validation {
   }
 
   void check_ranks() {
+    if (!run_.parallel.colocate) return check_apart_ranks();
+    if (num_ranks_ > 0) roles_ = make_rank_roles(run_.parallel, static_cast<int>(num_ranks_));
     const auto all_ranks = [&](const char* key, const std::optional<int64_t>& value) {
       if (num_ranks_ > 0 && value && *value != num_ranks_)
         fault(key, fmt::format("is {}, and the ranks that run are {}", *value, num_ranks_),
-              "every rank trains and generates: start that many, or leave the key out");
+              "every rank trains and generates: start that many, leave the key out, or set "
+              "parallel.colocate: false");
     };
     all_ranks("parallel.actor_num_gpus", run_.parallel.actor_num_gpus);
     all_ranks("parallel.rollout_num_gpus", run_.parallel.rollout_num_gpus);
+  }
+
+  void check_apart_ranks() {
+    const ParallelOptions& o = run_.parallel;
+    const auto wants = [&](const char* key, const std::optional<int64_t>& value, const char* what) {
+      if (!value && !config_.has_fault(key))
+        fault(key, "is missing, and parallel.colocate is false", what);
+      return value.has_value();
+    };
+    const bool has_trainers =
+        wants("parallel.actor_num_gpus", o.actor_num_gpus, "say how many ranks train");
+    const bool has_generators =
+        wants("parallel.rollout_num_gpus", o.rollout_num_gpus, "say how many ranks generate");
+    if (needs_training_ && !wants_engine(run_))
+      fault("parallel.colocate", "is false, and nothing is generated",
+            "leave it out: all ranks train");
+    if (!has_trainers || !has_generators || num_ranks_ == 0) return;
+    const int64_t wanted = *o.actor_num_gpus + *o.rollout_num_gpus;
+    if (wanted == num_ranks_)
+      roles_ = make_rank_roles(o, static_cast<int>(num_ranks_));
+    else
+      fault("parallel.actor_num_gpus",
+            fmt::format("{} + rollout_num_gpus {} = {}, and the ranks that run are {}",
+                        *o.actor_num_gpus, *o.rollout_num_gpus, wanted, num_ranks_),
+            "start that many: the first ones train, those behind them generate");
   }
 
   // Whether the model divides by the grid is seen when it is there.
@@ -114,11 +144,11 @@ class Validation {
         "parallel.expert_tensor_parallel_size"};
     for (const char* key : kKeys)
       if (config_.has_fault(key)) return;
-    if (num_ranks_ == 0) return;
+    if (!roles_) return;
     const auto set =
         std::ranges::find_if(kKeys, [&](const char* key) { return config_.is_set(key); });
     try {
-      dist::GridShape(static_cast<int>(num_ranks_), grid_sizes(run_.parallel));
+      dist::GridShape(roles_->num_trainers, grid_sizes(run_.parallel));
     } catch (const Error& error) {
       fault(set != std::end(kKeys) ? *set : kKeys[0], error.message(), error.hint());
     }
@@ -130,10 +160,9 @@ class Validation {
                             "rollout.ep_size", "rollout.moe_dense_tp_size",
                             "rollout.enable_dp_attention", "parallel.tensor_model_parallel_size"})
       if (config_.has_fault(key)) return;
-    if (num_ranks_ == 0) return;
+    if (!roles_) return;
     try {
-      make_engine_shape(run_.rollout, grid_sizes(run_.parallel), static_cast<int>(num_ranks_),
-                        nullptr);
+      make_engine_shape(run_.rollout, grid_sizes(run_.parallel), roles_->num_generators, nullptr);
     } catch (const Error& error) {
       fault(error.where(), error.message(), error.hint());
     }
@@ -308,6 +337,7 @@ class Validation {
   RunConfig& run_;
   bool needs_training_;
   int64_t num_ranks_;
+  std::optional<RankRoles> roles_;  // where the ranks are known, and add up
 };
 
 }  // namespace

@@ -310,10 +310,18 @@ void bind_grid(Binder& b, ParallelOptions& o) {
 
 void bind_section(Binder& b, ParallelOptions& o) {
   b.begin_section("parallel", "The grid of ranks.");
+  b.field("colocate", o.colocate,
+          {.doc = "Every rank trains and generates; false: the first actor_num_gpus ranks train, "
+                  "the rollout_num_gpus behind them generate."});
   b.field("actor_num_gpus", o.actor_num_gpus,
-          {.doc = "Ranks that train; it must be all that were started.", .min = 1, .slime = "-"});
+          {.doc = "Ranks that train; with colocate all that were started.",
+           .min = 1,
+           .max = kMaxInt32,
+           .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
-          {.doc = "Ranks that generate; it must be all that were started.", .min = 1});
+          {.doc = "Ranks that generate; with colocate all that were started.",
+           .min = 1,
+           .max = kMaxInt32});
   b.field(
       "rank_silence_warn_s", o.rank_silence_warn_s,
       {.unit = "s",
@@ -351,7 +359,6 @@ void bind_section(Binder& b, ParallelOptions& o) {
            .max = 1e6,
            .slime = "-"});
   bind_grid(b, o);
-  bind_later_parallel(b);
   b.end_section();
 }
 

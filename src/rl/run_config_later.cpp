@@ -66,10 +66,4 @@ void bind_later_rollout(Binder& b) {
            .is_detail = true});
 }
 
-void bind_later_parallel(Binder& b) {
-  b.later("colocate", true,
-          {.doc = "Training and generation share their ranks.",
-           .later = "ranks that only train or only generate"});
-}
-
 }  // namespace slimexx::rl

@@ -4,7 +4,6 @@
 
 namespace slimexx::rl {
 
-void bind_later_rollout(config::Binder& binder);   // within the section rollout
-void bind_later_parallel(config::Binder& binder);  // within the section parallel
+void bind_later_rollout(config::Binder& binder);  // within the section rollout
 
 }  // namespace slimexx::rl

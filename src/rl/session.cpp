@@ -42,10 +42,13 @@ Session::Session(TrainRequest request_in, dist::World& world_in)
       config(request.config),
       world(world_in),
       communicator(world_in.ranks()),
-      model_ranks(
-          make_model_ranks(world_in, grid_sizes(config.parallel), pipeline_split(config.parallel))),
-      engine_shape(
-          make_engine_shape(config.rollout, grid_sizes(config.parallel), world.size(), nullptr)),
+      roles(make_rank_roles(config.parallel, world.size())),
+      part_of_world(roles.are_apart ? communicator.split(trains() ? 0 : 1, world.rank()) : nullptr),
+      peers(part_of_world ? *part_of_world : communicator),
+      model_ranks(make_model_ranks(world_in, grid_sizes(config.parallel),
+                                   pipeline_split(config.parallel), roles.num_trainers)),
+      engine_shape(make_engine_shape(config.rollout, grid_sizes(config.parallel),
+                                     roles.num_generators, nullptr)),
       checkpoint_root(rl::checkpoint_root(config, config.observe.run_dir)) {
   if (config.observe.trace) observe::enable_trace(world.rank());
   if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);

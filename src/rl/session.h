@@ -9,6 +9,7 @@
 #include "slimexx/observe/metrics.h"
 #include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/model_ranks.h"
+#include "slimexx/rl/rank_roles.h"
 #include "slimexx/rl/training.h"
 
 namespace slimexx::rl {
@@ -18,7 +19,9 @@ struct Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  bool is_root() const { return world.rank() == 0; }
+  bool is_root() const { return world.rank() == 0; }  // which trains
+  bool trains() const { return roles.trains(world.rank()); }
+  bool generates() const { return roles.generates(world.rank()); }
   std::string path(const std::string& name) const;  // in the run folder
   std::string start_command() const;                // what to type, launcher included
   std::string resume_command() const;
@@ -27,6 +30,10 @@ struct Session {
   const RunConfig& config;  // the request's
   dist::World& world;
   dist::Collective& communicator;  // of the world
+  RankRoles roles;
+  std::unique_ptr<dist::Collective> part_of_world;  // null: colocated
+  // The ranks that do what this one does, on host memory: all, or those that train, or generate.
+  dist::Collective& peers;
   ModelRanks model_ranks;
   EngineShape engine_shape;
   std::string checkpoint_root;

@@ -1,7 +1,9 @@
 // One turn of the loop, and the stages that loop.cpp calls one after another. All ranks run the
-// same stages in the same order; each is collective.
+// same stages in the same order; each is collective. Where ranks are apart, those that only
+// generate have no part in train_stages.cpp but run_on_trainers.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,7 +38,7 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
 // ---- rollout_stages.cpp ----
 // Prompts -> samples with rewards, or a dump, or SFT examples; checked against the policy's model.
 Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
-                     const model::Decoder& policy, const Progress& progress);
+                     const model::ModelSpec& policy, const Progress& progress);
 void hand_over_weights(const Session& session, RolloutSide& rollout_side);  // to the engine
 void evaluate(const Session& session, RolloutSide& rollout_side, const Progress& progress,
               Rollout& rollout);  // every eval_interval
@@ -45,6 +47,9 @@ void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
                     int64_t rollout, observe::MetricRow& row);
 
 // ---- train_stages.cpp ----
+// `work` is collective over the ranks that train. The others wait: they get the trainers' progress,
+// or throw what all of those throw agreed.
+void run_on_trainers(const Session& session, Progress& progress, const std::function<void()>& work);
 // Log-probs under the reference, where a KL term wants them.
 void score_reference(const Session& session, TrainerSide& trainer_side, Rollout& rollout);
 // Log-probs under the old policy: only what exactness leaves to do.
@@ -77,7 +82,7 @@ void fail(const Session& session, TrainerSide& trainer_side, Progress& progress,
 void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);
 void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
                        observe::MetricRow& row);
-void set_time_metrics(const Rollout& rollout, int num_ranks, observe::MetricRow& row);
+void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::MetricRow& row);
 // One step's own values, by the names "train_step/...".
 observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
                                        const RunConfig& config, int num_ranks);

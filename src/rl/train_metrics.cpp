@@ -153,7 +153,7 @@ observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
   return row;
 }
 
-void set_time_metrics(const Rollout& rollout, int num_ranks, observe::MetricRow& row) {
+void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::MetricRow& row) {
   const auto seconds = observe::take_span_seconds();
   const auto time = [&](const char* name) {
     const auto it = seconds.find(name);
@@ -176,14 +176,14 @@ void set_time_metrics(const Rollout& rollout, int num_ranks, observe::MetricRow&
     flops += step.flops;
   }
   if (const double rollout_s = time("rollout"); rollout_s > 0) {
-    row.set("perf/tokens_per_gpu_per_sec", generated / rollout_s / num_ranks);
-    row.set("perf/effective_tokens_per_gpu_per_sec", effective / rollout_s / num_ranks);
+    row.set("perf/tokens_per_gpu_per_sec", generated / rollout_s / roles.num_generators);
+    row.set("perf/effective_tokens_per_gpu_per_sec", effective / rollout_s / roles.num_generators);
     row.set("perf/longest_sample_tokens_per_sec", longest / rollout_s);
     row.set("perf/longest_effective_sample_tokens_per_sec", longest_effective / rollout_s);
   }
   if (time("actor_train") > 0) {
-    row.set("perf/actor_train_tok_per_s", trained / time("actor_train") / num_ranks);
-    row.set("perf/actor_train_tflops", flops / time("actor_train") / num_ranks / 1e12);
+    row.set("perf/actor_train_tok_per_s", trained / time("actor_train") / roles.num_trainers);
+    row.set("perf/actor_train_tflops", flops / time("actor_train") / roles.num_trainers / 1e12);
   }
   const double train_s = time("actor_train") + time("log_probs") + time("ref_log_probs");
   const double wait_s = time("rollout") + time("update_weights") + time("eval");

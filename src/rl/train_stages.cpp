@@ -9,6 +9,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/export.h"
@@ -53,14 +54,14 @@ void dump_gradients(const Session& session, TrainerSide& trainer_side) {
   const std::string& folder = session.config.debug.dump_gradients;
   if (session.is_root()) make_directories(folder);
   write_gradients(*trainer_side.policy.store, trainer_side.policy.layout,
-                  join_path(folder, "gradients.safetensors"), session.communicator);
+                  join_path(folder, "gradients.safetensors"), session.peers);
 }
 
 void dump_weights(const Session& session, const TrainerSide& trainer_side) {
   const std::string& folder = session.config.debug.dump_weights;
   if (session.is_root()) make_directories(folder);
   write_weights(*trainer_side.policy.store, trainer_side.policy.layout,
-                join_path(folder, "weights.safetensors"), session.communicator);
+                join_path(folder, "weights.safetensors"), session.peers);
 }
 
 train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
@@ -125,6 +126,31 @@ train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Pr
 }
 
 }  // namespace
+
+void run_on_trainers(const Session& session, Progress& progress,
+                     const std::function<void()>& work) {
+  if (!session.roles.are_apart) return work();
+  std::optional<Error> failure;
+  try {
+    if (session.trains()) work();
+  } catch (const dist::AgreedError& error) {
+    failure = error;
+  }
+  constexpr int kRoot = 0;  // which trains
+  const std::string packed =
+      dist::broadcast_bytes(session.communicator, failure ? dist::pack_error(*failure) : "", kRoot);
+  if (!packed.empty())
+    throw dist::AgreedError(failure ? *failure
+                                    : dist::unpack_error(packed, kRoot, session.world.size()));
+  int64_t counters[] = {progress.next_rollout, progress.optimizer_steps, progress.skipped_steps,
+                        progress.skipped_in_a_row};
+  session.communicator.broadcast(
+      {}, tensor::Tensor(counters, tensor::DType::kI64, {}, {std::ssize(counters)}), kRoot);
+  progress.next_rollout = counters[0];
+  progress.optimizer_steps = counters[1];
+  progress.skipped_steps = counters[2];
+  progress.skipped_in_a_row = counters[3];
+}
 
 void score_reference(const Session& session, TrainerSide& trainer_side, Rollout& rollout) {
   if (session.config.is_sft() || (!session.config.rl.use_kl_loss && session.config.rl.kl_coef == 0))

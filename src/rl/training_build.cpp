@@ -88,7 +88,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   if (session.engine_shape.num_ranks > 1) {  // refused before the weights are read
     const LoadedModel described = describe_model(session.config.model.hf_checkpoint);
     make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
-                      session.world.size(), &described.spec);
+                      session.roles.num_generators, &described.spec);
   }
   const int64_t trained_mtp = session.config.train.num_trained_mtp();
   trainer_side.policy =
@@ -166,25 +166,35 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-// Takes what is left of the device's memory, for the engine and the trainer.
-void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
-                  SharedMemory& memory, RolloutSide& rollout_side) {
-  if (wants_engine(session.config)) rollout_side.model = make_engine_model(session, trainer_side);
-  const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
-  if (!wants_engine(session.config)) return;
+void build_generator(const Session& session, const tensor::Tensor& cache_memory,
+                     RolloutSide& rollout_side) {
+  if (!session.generates()) {
+    rollout_side.generator = std::make_unique<Generator>(session.communicator);
+    return;
+  }
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
   rollout_side.engine = std::make_unique<rollout::Engine>(
       *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
       engine_options(session, rollout_side),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory, rollout_side.model.groups());
+  rollout_side.generator = std::make_unique<Generator>(
+      *rollout_side.engine, tokenizer, session.communicator, session.roles.first_generator());
+}
+
+// Takes what is left of the device's memory, for the engine and the trainer. `world` has all ranks.
+void build_engine(const Session& session, const dist::ProcessGrid& world, TrainerSide& trainer_side,
+                  SharedMemory& memory, RolloutSide& rollout_side) {
+  if (wants_engine(session.config))
+    rollout_side.model = make_engine_model(session, trainer_side, rollout_side.max_positions);
+  const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
+  if (!wants_engine(session.config)) return;
+  build_generator(session, cache_memory, rollout_side);
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.hand_over = std::make_unique<WeightHandOver>(
       HeldWeights{policy.layout, *policy.store},
-      HeldWeights{rollout_side.model.layout, *rollout_side.model.store}, grid.groups().world,
+      HeldWeights{rollout_side.model.layout, *rollout_side.model.store}, world.groups().world,
       session.request.device);
-  rollout_side.generator =
-      std::make_unique<Generator>(*rollout_side.engine, tokenizer, session.communicator);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
   if (session.config.eval.eval_interval > 0)
     rollout_side.eval_grader = reward::make_grader(eval_reward_options(session.config));
@@ -197,29 +207,25 @@ void build_engine(const Session& session, const dist::ProcessGrid& grid, Trainer
 void build_trainer(const Session& session, const dist::ProcessGrid& grid,
                    TrainerSide& trainer_side) {
   trainer_side.trainer = std::make_unique<train::Trainer>(
-      borrow(trainer_side.decoders), *trainer_side.policy.store, session.communicator,
-      grid.groups(), session.config.train, session.config.optimizer,
+      borrow(trainer_side.decoders), *trainer_side.policy.store, session.peers, grid.groups(),
+      session.config.train, session.config.optimizer,
       static_cast<float>(session.config.rollout.rollout_temperature), session.request.device);
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = session.checkpoint_root,
                               .side_files_from = session.config.model.hf_checkpoint,
                               .keep_last = session.config.checkpoint.keep_last,
                               .async = session.config.checkpoint.async_save},
-      session.communicator);
+      session.peers);
 }
 
-void restore_training(const io::Checkpoint& checkpoint, TrainerSide& trainer_side,
-                      SampleSource& source, Progress& progress) {
+void restore_progress(const io::Checkpoint& checkpoint, SampleSource& source, Progress& progress) {
   const Json& state = checkpoint.state();
   const std::string where = checkpoint.directory() + "/manifest.json";
-  load_training_state(checkpoint, *trainer_side.policy.store, trainer_side.trainer->optimizer());
-  trainer_side.trainer->publish_embedding();
   progress.next_rollout = io::read_counter(state, "next_rollout", where);
   progress.optimizer_steps = io::read_counter(state, "optimizer_steps", where);
   progress.skipped_steps = io::read_counter(state, "skipped_steps", where);
   if (state.contains("skipped_in_a_row"))  // not in older checkpoints
     progress.skipped_in_a_row = io::read_counter(state, "skipped_in_a_row", where);
-  trainer_side.trainer->optimizer().set_num_steps(io::read_counter(state, "adam_steps", where));
   if (!state.contains("data"))
     throw Error(ErrorCode::kInput, "key \"data\" of the state is missing",
                 "the checkpoint is damaged: load another one", where);
@@ -228,6 +234,18 @@ void restore_training(const io::Checkpoint& checkpoint, TrainerSide& trainer_sid
   } catch (const Error& e) {
     throw e.with_where(where);
   }
+}
+
+void restore_training(const Session& session, const io::Checkpoint& checkpoint,
+                      TrainerSide& trainer_side) {
+  train::ShardedAdamW& optimizer = trainer_side.trainer->optimizer();
+  dist::run_agreed(session.peers, [&] {
+    check_frozen_weights(checkpoint, *trainer_side.policy.store, optimizer);
+  });
+  load_training_state(checkpoint, *trainer_side.policy.store, optimizer);
+  trainer_side.trainer->publish_embedding();
+  optimizer.set_num_steps(io::read_counter(checkpoint.state(), "adam_steps",
+                                           checkpoint.directory() + "/manifest.json"));
 }
 
 // The training state of a checkpoint, or of one that holds weights only (convert-hf) the weights.
@@ -241,92 +259,21 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
     check_same_model(path, session.config.model.hf_checkpoint);
     if (session.is_root())
       compare_settings(find_earlier_settings(session.request.start), session.config.resolved_yaml);
-    dist::run_agreed(session.communicator, [&] {
-      check_frozen_weights(checkpoint, *trainer_side.policy.store,
-                           trainer_side.trainer->optimizer());
-    });
-    restore_training(checkpoint, trainer_side, *rollout_side.source, progress);
+    if (session.trains()) restore_training(session, checkpoint, trainer_side);
+    restore_progress(checkpoint, *rollout_side.source, progress);
     if (session.is_root())
       log_info("continuing from {} at rollout {}", path, progress.next_rollout);
   } else {
     require(!session.request.start.wants_training,
             "this checkpoint holds weights only, no training state",
             "start from its weights by model.load", path);
-    model::load_checkpoint_weights(*trainer_side.policy.store, checkpoint);
-    trainer_side.trainer->optimizer().take_master();
-    trainer_side.trainer->publish_embedding();
+    if (session.trains()) {
+      model::load_checkpoint_weights(*trainer_side.policy.store, checkpoint);
+      trainer_side.trainer->optimizer().take_master();
+      trainer_side.trainer->publish_embedding();
+    }
     if (session.is_root()) log_info("the weights are those of {}", path);
   }
-}
-
-std::string banner(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
-  const auto& spec = trainer_side.policy.spec;
-  std::string text = fmt::format(
-      "slimexx {}{}\n",
-      session.config.is_sft() ? "supervised fine-tuning" : session.config.rl.advantage_estimator,
-      session.request.dry_run ? " (dry run)" : "");
-  text += fmt::format("  model     {} ({}), {} parameters, {} layers, hidden {}, vocabulary {}\n",
-                      session.config.model.hf_checkpoint, spec.architecture,
-                      format_count(static_cast<double>(trainer_side.policy.store->num_elements())),
-                      spec.num_layers(), spec.hidden_size, spec.vocab_size);
-  if (const int64_t trained = spec.num_trained_mtp(); trained > 0)
-    text += fmt::format("  mtp       the first {} of {} prediction layers trained beside it\n",
-                        trained, spec.mtp.size());
-  text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
-                      session.world.are_threads() ? "of one process, which share" : "x",
-                      num_threads(), tensor::to_string(session.request.device));
-  if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
-    text += fmt::format("  engines   {} of {} ranks: {} attention group{} of TP {}, EP {}\n",
-                        engines.num_engines, engines.num_ranks, engines.num_attention_groups(),
-                        engines.num_attention_groups() == 1 ? "" : "s", engines.sizes.tp,
-                        engines.sizes.ep);
-  if (rollout_side.prompts) {
-    text += fmt::format(
-        "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
-        rollout_side.prompts->num_dropped() > 0
-            ? fmt::format(" ({} too long, dropped)", rollout_side.prompts->num_dropped())
-            : "");
-  }
-  text += fmt::format("  batch     {}\n", describe_batch(session.config));
-  text += fmt::format("  rollouts  {} of {} done\n", progress.next_rollout, progress.num_rollouts);
-  text += fmt::format("  memory    of {} on {}\n{}",
-                      session.world.are_threads() ? "all ranks of this process" : "one rank",
-                      tensor::to_string(session.request.device), memory_table(run));
-  text += fmt::format("  run       {}\n", session.config.observe.run_dir);
-  if (rollout_side.grader) text += fmt::format("  reward    {}\n", session.config.reward.rm_type);
-  text += fmt::format("  resume    {}", session.resume_command());
-  return text;
-}
-
-// From here on the run leaves traces on disk; a start that failed, or was a trial, has left none.
-void open_run_folder(TrainingRun& run) {
-  Session& session = run.session;
-  const Progress& progress = run.progress;
-  if (!session.request.dry_run) {
-    if (session.is_root() && session.request.start.sets_rows_aside)
-      set_rows_aside(session.config.observe.run_dir);
-    make_directories(session.path("logs"));
-    open_log_file(session.path(fmt::format("logs/rank_{:03}.log", session.world.rank())));
-  }
-  session.log = std::make_unique<observe::RunLog>(
-      observe::RunLog::Options{.run_dir = session.config.observe.run_dir,
-                               .tensorboard = session.config.observe.tensorboard,
-                               .enabled = session.is_root() && !session.request.dry_run,
-                               .resume_step = progress.next_rollout,
-                               .resume_train_step = progress.optimizer_steps,
-                               .total_steps = progress.num_rollouts});
-  if (session.watch) session.watch->show_records(session.communicator, session.path("ranks"));
-  if (!session.is_root()) return;
-  log_info("{}", banner(run));
-  for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
-  if (const std::string text = describe_truncated_sampling(session.config); !text.empty())
-    log_warn("{}", text);
-  if (session.request.dry_run) log_info("{}", describe_checks(run));
-  if (!session.request.dry_run && session.request.start.is_own)
-    io::tidy_root(session.checkpoint_root, session.config.checkpoint.keep_last);
-  if (!session.request.dry_run)
-    write_settings(session.config.observe.run_dir, session.config.resolved_yaml);
 }
 
 }  // namespace
@@ -359,8 +306,8 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
   return options;
 }
 
-TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
-    : session(std::move(request), world) {
+TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
+    : session(std::move(request), all_ranks) {
   const RunConfig& config = session.config;
   check_engine_device(session.engine_shape, session.request.device);
   load_policy(session, trainer_side, rollout_side);
@@ -368,14 +315,19 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
     try_export(spec, config.model.hf_checkpoint, config.checkpoint.save_hf);
   load_data(session, trainer_side.policy, rollout_side);
-  trainer_side.decoders =
-      make_decoders(spec, session.model_ranks, session.request.device,
-                    longest_sequence(config, rollout_side, spec), session.engine_shape.leaves);
-  build_reference(session, rollout_side, trainer_side);
-  grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
-                                             session.request.device);
-  build_trainer(session, *grid, trainer_side);
-  build_engine(session, *grid, trainer_side, memory, rollout_side);
+  rollout_side.max_positions = longest_sequence(config, rollout_side, spec);
+  const tensor::Device device = session.request.device;
+  if (session.trains()) {
+    trainer_side.decoders = make_decoders(spec, session.model_ranks, device,
+                                          rollout_side.max_positions, session.engine_shape.leaves);
+    build_reference(session, rollout_side, trainer_side);
+    grid = std::make_unique<dist::ProcessGrid>(session.peers, session.model_ranks.grid.sizes(),
+                                               device);
+    build_trainer(session, *grid, trainer_side);
+  }
+  if (session.roles.are_apart)
+    world = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{}, device);
+  build_engine(session, world ? *world : *grid, trainer_side, memory, rollout_side);
   progress.num_rollouts = rollout_side.source->num_rollouts();
   if (!session.request.start.checkpoint.empty())
     resume(session, trainer_side, rollout_side, progress);

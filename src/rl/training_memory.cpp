@@ -12,7 +12,7 @@ std::string line(int64_t bytes, const std::string& what) {
   return fmt::format("{:>14}  {}\n", format_bytes(static_cast<double>(bytes)), what);
 }
 
-// The same on every rank: the least that any of them has.
+// The same on all of these ranks: the least that any of them has.
 int64_t least_of_ranks(dist::Collective& communicator, int64_t bytes) {
   double negated[1] = {-static_cast<double>(bytes)};
   dist::all_reduce_max(communicator, negated);
@@ -26,7 +26,7 @@ MemoryBudget measure_device(const Session& session) {
   const int64_t sharers = session.world.are_threads() ? session.world.size() : 1;
   if (sharers > 1) session.communicator.barrier();  // all have taken what they take before
   const tensor::DeviceMemory now = tensor::device_memory(session.request.device);
-  const int64_t used = now.total_bytes - least_of_ranks(session.communicator, now.free_bytes);
+  const int64_t used = now.total_bytes - least_of_ranks(session.peers, now.free_bytes);
   MemoryBudget budget{.device_bytes = now.total_bytes / sharers,
                       .mem_fraction = session.config.rollout.mem_fraction_static,
                       .used_bytes = used / sharers,
@@ -39,13 +39,15 @@ MemoryBudget measure_device(const Session& session) {
 }  // namespace
 
 // On a GPU the pool is what nothing else takes; the trainer has all of it, the engine its first
-// bytes. On the CPU there is none: both take their own memory.
+// bytes; apart, a rank's has the one or the other. On the CPU there is none: both take their own
+// memory.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          const RolloutSide& rollout_side, SharedMemory& memory) {
   if (session.request.device.is_cpu()) return {};
   MemoryBudget budget = measure_device(session);
-  MemoryNeeds needs{.config = session.config, .trainer = *trainer_side.trainer};
-  if (wants_engine(session.config))
+  MemoryNeeds needs{.config = session.config, .trainer = trainer_side.trainer.get()};
+  const bool has_engine = rollout_side.model.decoder != nullptr;
+  if (has_engine)
     needs.engine = rollout::plan_engine_memory(
         *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
         engine_options(session, rollout_side), rollout_side.text.tokenizer->vocab_size(),
@@ -65,25 +67,28 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
     };
   budget = add_needs(std::move(budget), needs);
   memory.plan = plan_memory(std::move(budget));
-  memory.pool =
-      tensor::Buffer(session.request.device, memory.plan->pool_bytes,
-                     wants_engine(session.config) ? "keys and values, activations" : "activations");
+  memory.pool = tensor::Buffer(session.request.device, memory.plan->pool_bytes,
+                               !has_engine        ? "activations"
+                               : session.trains() ? "keys and values, activations"
+                                                  : "keys and values");
   const tensor::Tensor pool = memory.pool.view(tensor::DType::kU8, {memory.pool.size_bytes()});
-  trainer_side.trainer->borrow_memory(pool);
+  if (session.trains()) trainer_side.trainer->borrow_memory(pool);
   return pool.rows(0, memory.plan->cache_bytes);
 }
 
 std::string memory_table(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world] = run;
   std::string text;
   if (memory.plan) {
     text = format_memory(*memory.plan);
-    text +=
-        fmt::format("                logits: at most {} at once\n",
-                    format_bytes(static_cast<double>(trainer_side.trainer->max_logits_bytes())));
+    if (session.trains())
+      text +=
+          fmt::format("                logits: at most {} at once\n",
+                      format_bytes(static_cast<double>(trainer_side.trainer->max_logits_bytes())));
   } else {
     for (const auto& [what_for, bytes] : tensor::list_allocations(session.request.device))
       text += line(bytes, what_for);
+    if (!session.trains()) return text;
     if (rollout_side.prompts || rollout_side.source->longest_sequence())
       text += line(trainer_side.trainer
                        ->plan_activations(
@@ -92,6 +97,7 @@ std::string memory_table(const TrainingRun& run) {
                        .most,
                    "activations of the largest microbatch, at most");
   }
+  if (!session.trains()) return text;
   if (const int64_t bytes = trainer_side.trainer->optimizer().host_bytes(); bytes > 0)
     text += line(bytes, "host memory: optimizer state");
   text += line(snapshot_bytes(trainer_side.trainer->optimizer()),

@@ -12,7 +12,9 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/observe/console.h"
+#include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/sample/sample_file.h"
 #include "stages.h"
@@ -54,12 +56,44 @@ void set_engine_metrics(rollout::Engine& engine, observe::MetricRow& row) {
   row.set("sys/kv_cache_gib", static_cast<double>(engine.lend_cache().size_bytes()) / 0x1p30);
 }
 
+// Of the first rank that generates, on every rank.
+void add_engine_metrics(const Session& session, const RolloutSide& rollout_side,
+                        observe::MetricRow& row) {
+  observe::MetricRow found;
+  if (rollout_side.engine) set_engine_metrics(*rollout_side.engine, found);
+  if (session.roles.are_apart) {
+    const Json told =
+        parse_json(dist::broadcast_bytes(session.communicator, Json(found.values()).dump(),
+                                         session.roles.first_generator()),
+                   "metrics of an engine");
+    for (const Json& pair : told) found.set(pair.at(0).get<std::string>(), pair.at(1));
+  }
+  row.merge(found);
+}
+
+// Of what this rank trained, and its machine.
+void set_rank_metrics(const Session& session, const RolloutSide& rollout_side,
+                      const Progress& progress, const Rollout& rollout, observe::MetricRow& row) {
+  set_rollout_metrics(rollout, session.config, row);
+  set_train_metrics(rollout, session.config, session.roles.num_trainers, row);
+  set_time_metrics(rollout, session.roles, row);
+  row.set("train/lr", rollout.steps.back().learning_rate);
+  row.set("train/step", static_cast<double>(progress.optimizer_steps));
+  row.set("train/global_batch_size", static_cast<double>(rollout.samples_per_step));
+  set_machine_metrics(session.config.observe.run_dir, session.world.size(), row);
+  set_source_metrics(rollout_side, row);
+  if (!session.request.device.is_cpu()) {
+    const auto& counters = tensor::allocation_counters(session.request.device);
+    row.set("sys/gpu_mem_peak_gib", static_cast<double>(counters.peak_bytes) / 0x1p30);
+  }
+}
+
 void write_train_steps(const Session& session, const Progress& progress, const Rollout& rollout) {
   const int64_t before = progress.optimizer_steps - static_cast<int64_t>(rollout.steps.size());
   for (size_t k = 0; k < rollout.steps.size(); ++k)
     session.log->write_train_step(
         rollout.index, before + static_cast<int64_t>(k) + 1,
-        make_train_step_row(rollout, k, session.config, session.world.size()));
+        make_train_step_row(rollout, k, session.config, session.roles.num_trainers));
 }
 
 // A file to look at is not worth the run.
@@ -163,20 +197,11 @@ void log_rollout(const Session& session, RolloutSide& rollout_side, const Progre
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout) {
   const PhaseScope phase("report");
-  set_rollout_metrics(rollout, session.config, rollout.row);
-  set_train_metrics(rollout, session.config, session.world.size(), rollout.row);
-  set_time_metrics(rollout, session.world.size(), rollout.row);
-  observe::MetricRow& row = rollout.row;
-  row.set("train/lr", rollout.steps.back().learning_rate);
-  row.set("train/step", static_cast<double>(progress.optimizer_steps));
-  row.set("train/global_batch_size", static_cast<double>(rollout.samples_per_step));
-  set_machine_metrics(session.config.observe.run_dir, session.world.size(), row);
-  set_source_metrics(rollout_side, row);
-  if (!session.request.device.is_cpu()) {
-    const auto& counters = tensor::allocation_counters(session.request.device);
-    row.set("sys/gpu_mem_peak_gib", static_cast<double>(counters.peak_bytes) / 0x1p30);
-  }
-  if (rollout_side.engine && rollout.is_generated) set_engine_metrics(*rollout_side.engine, row);
+  if (session.trains())
+    set_rank_metrics(session, rollout_side, progress, rollout, rollout.row);
+  else
+    observe::take_span_seconds();
+  if (rollout.is_generated) add_engine_metrics(session, rollout_side, rollout.row);
   dist::run_agreed(session.communicator, [&] {
     if (session.is_root()) log_rollout(session, rollout_side, progress, rollout);
   });

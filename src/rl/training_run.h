@@ -19,19 +19,20 @@ struct SharedMemory {
 };
 
 struct TrainingRun {
-  TrainingRun(TrainRequest request, dist::World& world);
+  TrainingRun(TrainRequest request, dist::World& all_ranks);
 
   Progress progress;
   Session session;
   SharedMemory memory;
   TrainerSide trainer_side;
   RolloutSide rollout_side;
-  // Last, so that it goes first: after a failure, memory that a collective uses may be freed only
+  // Last, so that they go first: after a failure, memory that a collective uses may be freed only
   // once nothing waits in it.
-  std::unique_ptr<dist::ProcessGrid> grid;
+  std::unique_ptr<dist::ProcessGrid> grid;   // of the ranks that train
+  std::unique_ptr<dist::ProcessGrid> world;  // of all; null: colocated, where `grid` has them
 };
 
-bool wants_engine(const RunConfig& config);
+bool wants_engine(const RunConfig& config);  // on the ranks that generate
 bool wants_reference(const RunConfig& config);
 // Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
 // engine for the former.
@@ -42,8 +43,13 @@ int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side
 
 // ---- engine_model.cpp ----
 // Of the trainer's weights where the rank trains what its engine holds, else with memory of its
-// own. Collective.
-EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side);
+// own. Without parameters and decoder on a rank that only trains. Collective.
+EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side,
+                              int64_t max_positions);
+
+// ---- run_folder.cpp ----
+// The banner, and from here on the run leaves traces on disk. Collective.
+void open_run_folder(TrainingRun& run);
 
 // ---- training_memory.cpp ----
 // Takes what is left of the device's memory for engine and trainer; gives the engine's part.

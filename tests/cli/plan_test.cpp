@@ -24,7 +24,7 @@ double bytes_of(const Json& stage, const char* name) {
 }
 
 TEST(Plan, ARecipeOfOneHostFits) {
-  const Finished f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "4"});
+  const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4"});
   ASSERT_EQ(f.status, 0) << f.text();
   for (const char* part :
        {"9.40 B parameters", "4 ranks = tp 1 x cp 1 x dp 4 x pp 1", "optimizer state",
@@ -35,7 +35,7 @@ TEST(Plan, ARecipeOfOneHostFits) {
 // Counted by hand from the model's sizes: 9,400,279,040 parameters, bf16 weights, f32 gradients,
 // and of 12 bytes of optimizer state a quarter on each of four ranks.
 TEST(Plan, MemoryIsThatOfTheParameters) {
-  const Finished f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"});
+  const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"});
   ASSERT_EQ(f.status, 0) << f.text();
   const Json json = Json::parse(f.out);
   const double n = json.at("parameters").get<double>();
@@ -89,9 +89,9 @@ TEST(Plan, BytesAreThoseOfTheRows) {
 
 // Twice the ranks: half the optimizer state, and half the microbatches of a rank.
 TEST(Plan, MoreRanksTakeLess) {
-  const Json four = Json::parse(plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"}).out);
+  const Json four = Json::parse(plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"}).out);
   const Json eight =
-      Json::parse(plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "8", "--json"}).out);
+      Json::parse(plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "8", "--json"}).out);
   const auto state = [](const Json& json) {
     return bytes_of(json.at("stages").at(0), "optimizer state");
   };
@@ -107,10 +107,10 @@ TEST(Plan, Refusals) {
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("8 ranks do not divide by etp 1 x ep 8 x pp 2 = 16"), std::string::npos)
       << f.err;
-  f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpu", "b200"});
+  f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("\"b200\" is no GPU that plan knows"), std::string::npos) << f.err;
-  f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--gpus", "1", "--gpu", "h100"});
+  f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "1", "--gpu", "h100"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.out.find("NO         stage 0 does not fit by"), std::string::npos) << f.out;
   EXPECT_NE(f.out.find("optimizer_cpu_offload: true"), std::string::npos) << f.out;

@@ -40,8 +40,13 @@ std::string planned_lines(const Json& plan) {
                "activations of the largest microbatch, at most");
   if (const double bytes = stage.at("host_optimizer_state").get<double>(); bytes > 0)
     text += line(bytes, "host memory: optimizer state");
-  return text + line(stage.at("checkpoint_copy").get<double>(),
-                     "host memory while a checkpoint is written: weights and moments in f32");
+  text += line(stage.at("checkpoint_copy").get<double>(),
+               "host memory while a checkpoint is written: weights and moments in f32");
+  if (plan.at("generator").is_null()) return text;
+  text += "  memory    of one rank that generates\n";
+  for (const auto& [name, bytes] : plan.at("generator").at("memory").items())
+    text += line(bytes.get<double>(), name);
+  return text;
 }
 
 struct PlanCase {
@@ -94,7 +99,16 @@ const PlanCase kCases[] = {
      {"parallel.tensor_model_parallel_size=2", "parallel.expert_model_parallel_size=2",
       "parallel.expert_tensor_parallel_size=1", "rollout.rollout_num_gpus_per_engine=2",
       "rollout.ep_size=2", "rollout.moe_dense_tp_size=1"}},
-    {"tied_pipeline", "models/qwen3_tied_mqa", 2, {"parallel.pipeline_model_parallel_size=2"}}};
+    {"tied_pipeline", "models/qwen3_tied_mqa", 2, {"parallel.pipeline_model_parallel_size=2"}},
+    {"apart",
+     "models/llama",
+     2,
+     {"parallel.colocate=false", "parallel.actor_num_gpus=1", "parallel.rollout_num_gpus=1"}},
+    {"apart_shards",
+     "models/llama",
+     4,
+     {"parallel.colocate=false", "parallel.actor_num_gpus=2", "parallel.rollout_num_gpus=2",
+      "parallel.context_parallel_size=2", "rollout.rollout_num_gpus_per_engine=2"}}};
 INSTANTIATE_TEST_SUITE_P(Runs, PlanOfARun, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 

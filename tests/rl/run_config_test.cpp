@@ -90,14 +90,14 @@ TEST(RunConfig, Cases) {
 TEST(RunConfig, FaultsNameTheirPlace) {
   config::Config config = config::Config::parse(
       "model: {hf_checkpoint: model}\ndata: {prompt_data: p}\nrollout:\n  num_rollout: 1\n"
-      "reward: {rm_type: math}\nparallel:\n  colocate: false\n",
+      "  partial_rollout: true\nreward: {rm_type: math}\n",
       "run.yaml", {});
   try {
     load_run_config(config, {});
     FAIL() << "accepted";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("run.yaml:7:"), std::string::npos) << e.what();
-    EXPECT_NE(std::string(e.what()).find("planned: ranks that only train"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("run.yaml:5:"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("planned: partial rollouts"), std::string::npos);
   }
 }
 

@@ -48,11 +48,17 @@ void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& jo
                        dist::Collective& world, const std::function<bool()>& should_stop,
                        const std::function<void(rollout::Completion)>& take_completion);
 
+// The same on a rank without an engine: waits for those that have one. Collective.
+void wait_for_generation(int64_t num_groups, dist::Collective& world,
+                         const std::function<bool()>& should_stop);
+
 class Generator {
  public:
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
+  // `progress_rank` has an engine and shows how far it is.
   Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
-            dist::Collective& communicator);
+            dist::Collective& communicator, int progress_rank = 0);
+  explicit Generator(dist::Collective& communicator);  // of a rank without an engine
   // Samples in the groups' order. Samples whose grader failed are masked (see
   // mask_failed_samples). Throws Error(kInterrupted), on all ranks, if
   // should_stop said so on one. Collective.
@@ -62,9 +68,10 @@ class Generator {
   std::vector<Sample> run_engine(const GenerationRequest& request);
   Sample make_sample(const GenerationRequest& request, rollout::Completion completion) const;
 
-  rollout::Engine& engine_;
+  rollout::Engine* engine_;  // null: this rank gets the samples of the others
   const text::Tokenizer* tokenizer_;
   dist::Collective& communicator_;
+  int progress_rank_ = 0;
 };
 
 // Fills what the grader says of the samples, whose groups are among `groups`.

@@ -12,6 +12,7 @@
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/spec.h"
 #include "slimexx/rl/engine_shape.h"
+#include "slimexx/rl/rank_roles.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -60,7 +61,8 @@ struct PlannedLink {
 };
 
 // The ranks of a pipeline stage hold alike: this is the first of them, which holds no less than any
-// other.
+// other. Or, where ranks are apart, the first of those that generate: what belongs to training is
+// then zero or empty.
 struct PlannedStage {
   int first_rank = 0, num_ranks = 0;
   std::vector<model::StageRange> chunks;
@@ -93,21 +95,27 @@ struct PlannedPhase {
 
 struct RunPlan {
   model::ModelSpec spec;
-  dist::GridShape grid{1, {}};
+  RankRoles roles;
+  dist::GridShape grid{1, {}};  // of the ranks that train
   EngineShape engines;
   GpuKind gpu;
   PlannedLengths lengths;
   int64_t total_parameters = 0;
   int64_t num_steps = 1, samples_per_step = 0, samples_per_microbatch = 0, microbatches = 0;
-  int64_t handed_over_bytes = 0;  // that a rank receives after every rollout, at most
-  std::vector<PlannedStage> stages;
-  std::vector<PlannedPhase> phases;  // of a rollout; a GPU's only
-  std::vector<std::string> notes;    // what is assumed, and what a run refuses today
-  bool fits() const;
+  int64_t handed_over_bytes = 0;          // that a rank receives after every rollout, at most
+  std::vector<PlannedStage> stages;       // of the ranks that train
+  std::optional<PlannedStage> generator;  // apart: of those that generate
+  std::vector<PlannedPhase> phases;       // of a rollout; a GPU's only
+  std::vector<std::string> notes;         // what is assumed, and what a run refuses today
+  // Of the stages that run engines the one with room for the fewest tokens.
+  const PlannedStage& engine_stage() const;
+  const PlannedStage& worst() const;  // what lacks most
+  bool fits() const { return worst().missing_bytes == 0; }
   double seconds() const;
 };
 
-// The ranks that a configuration asks for: parallel.actor_num_gpus, or as few as its grid has.
+// The ranks that a configuration asks for: parallel.actor_num_gpus, with rollout_num_gpus where
+// ranks are apart, or as few as its grid has.
 int choose_num_ranks(const ParallelOptions& options);
 
 // Throws Error for what a run would refuse when it starts: sizes that do not divide, a model that

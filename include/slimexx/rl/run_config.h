@@ -70,6 +70,7 @@ struct RlOptions {
 };
 
 struct ParallelOptions {
+  bool colocate = true;  // see RankRoles
   std::optional<int64_t> actor_num_gpus, rollout_num_gpus;
   int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
           context_parallel_size = 1, expert_model_parallel_size = 1;

@@ -1,0 +1,26 @@
+// Which ranks of a launch train and which generate.
+#pragma once
+#include "slimexx/model/layout.h"
+#include "slimexx/rl/run_config.h"
+
+namespace slimexx::rl {
+
+// Colocated: every rank does both. Apart: the first num_trainers train, and those behind them
+// generate, as slime places them.
+struct RankRoles {
+  int num_trainers = 1, num_generators = 1;
+  bool are_apart = false;
+  int world_size() const { return are_apart ? num_trainers + num_generators : num_trainers; }
+  int first_generator() const { return are_apart ? num_trainers : 0; }
+  bool trains(int rank) const { return rank < num_trainers; }
+  bool generates(int rank) const { return rank >= first_generator(); }
+};
+
+// `num_ranks` were started; what does not add up was refused by load_run_config.
+RankRoles make_rank_roles(const ParallelOptions& options, int num_ranks);
+
+// The layout of all ranks of the world from that of the ranks that generate: the others hold
+// nothing.
+model::Layout spread_served(const RankRoles& roles, model::Layout of_generators);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,107 @@
+// The banner of a run that is built, and its folder: a start that failed, or was a trial, has left
+// nothing on disk.
+#include <fmt/format.h>
+
+#include "resume_check.h"
+#include "run_summary.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/base/thread_pool.h"
+#include "slimexx/dist/host.h"
+#include "training_run.h"
+
+namespace slimexx::rl {
+namespace {
+
+// Of a rank that generates, on all ranks; nothing where that is no other rank, or its memory is in
+// the root's list.
+std::string memory_of_generator(const TrainingRun& run) {
+  const Session& session = run.session;
+  if (!session.roles.are_apart || session.world.are_threads()) return "";
+  const int first = session.roles.first_generator();
+  return dist::broadcast_bytes(session.communicator,
+                               session.world.rank() == first ? memory_table(run) : "", first);
+}
+
+std::string banner(const TrainingRun& run, const std::string& generator_memory) {
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world] = run;
+  const auto& spec = trainer_side.policy.spec;
+  std::string text = fmt::format(
+      "slimexx {}{}\n",
+      session.config.is_sft() ? "supervised fine-tuning" : session.config.rl.advantage_estimator,
+      session.request.dry_run ? " (dry run)" : "");
+  text += fmt::format("  model     {} ({}), {} parameters, {} layers, hidden {}, vocabulary {}\n",
+                      session.config.model.hf_checkpoint, spec.architecture,
+                      format_count(static_cast<double>(trainer_side.policy.store->num_elements())),
+                      spec.num_layers(), spec.hidden_size, spec.vocab_size);
+  if (const int64_t trained = spec.num_trained_mtp(); trained > 0)
+    text += fmt::format("  mtp       the first {} of {} prediction layers trained beside it\n",
+                        trained, spec.mtp.size());
+  text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
+                      session.world.are_threads() ? "of one process, which share" : "x",
+                      num_threads(), tensor::to_string(session.request.device));
+  if (session.roles.are_apart)
+    text += fmt::format("  apart     the first {} train, the {} behind them generate\n",
+                        session.roles.num_trainers, session.roles.num_generators);
+  if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
+    text += fmt::format("  engines   {} of {} ranks: {} attention group{} of TP {}, EP {}\n",
+                        engines.num_engines, engines.num_ranks, engines.num_attention_groups(),
+                        engines.num_attention_groups() == 1 ? "" : "s", engines.sizes.tp,
+                        engines.sizes.ep);
+  if (rollout_side.prompts) {
+    text += fmt::format(
+        "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
+        rollout_side.prompts->num_dropped() > 0
+            ? fmt::format(" ({} too long, dropped)", rollout_side.prompts->num_dropped())
+            : "");
+  }
+  text += fmt::format("  batch     {}\n", describe_batch(session.config));
+  text += fmt::format("  rollouts  {} of {} done\n", progress.next_rollout, progress.num_rollouts);
+  const bool counts_all = session.world.are_threads();
+  text += fmt::format("  memory    of {} on {}\n{}",
+                      counts_all                ? "all ranks of this process"
+                      : session.roles.are_apart ? "one rank that trains"
+                                                : "one rank",
+                      tensor::to_string(session.request.device), memory_table(run));
+  if (!generator_memory.empty())
+    text += fmt::format("  memory    of one rank that generates\n{}", generator_memory);
+  text += fmt::format("  run       {}\n", session.config.observe.run_dir);
+  if (rollout_side.grader) text += fmt::format("  reward    {}\n", session.config.reward.rm_type);
+  text += fmt::format("  resume    {}", session.resume_command());
+  return text;
+}
+
+}  // namespace
+
+void open_run_folder(TrainingRun& run) {
+  Session& session = run.session;
+  const Progress& progress = run.progress;
+  if (!session.request.dry_run) {
+    if (session.is_root() && session.request.start.sets_rows_aside)
+      set_rows_aside(session.config.observe.run_dir);
+    make_directories(session.path("logs"));
+    open_log_file(session.path(fmt::format("logs/rank_{:03}.log", session.world.rank())));
+  }
+  session.log = std::make_unique<observe::RunLog>(
+      observe::RunLog::Options{.run_dir = session.config.observe.run_dir,
+                               .tensorboard = session.config.observe.tensorboard,
+                               .enabled = session.is_root() && !session.request.dry_run,
+                               .resume_step = progress.next_rollout,
+                               .resume_train_step = progress.optimizer_steps,
+                               .total_steps = progress.num_rollouts});
+  if (session.watch) session.watch->show_records(session.communicator, session.path("ranks"));
+  const std::string generator_memory = memory_of_generator(run);
+  if (!session.is_root()) return;
+  log_info("{}", banner(run, generator_memory));
+  for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
+  if (const std::string text = describe_truncated_sampling(session.config); !text.empty())
+    log_warn("{}", text);
+  if (session.request.dry_run) log_info("{}", describe_checks(run));
+  if (!session.request.dry_run && session.request.start.is_own)
+    io::tidy_root(session.checkpoint_root, session.config.checkpoint.keep_last);
+  if (!session.request.dry_run)
+    write_settings(session.config.observe.run_dir, session.config.resolved_yaml);
+}
+
+}  // namespace slimexx::rl
