@@ -27,6 +27,8 @@ std::string choose_keys(const MemoryBudget& budget, int64_t engine_bytes, int64_
       {state,
        "set optimizer.optimizer_cpu_offload: true, or optimizer.state_dtype: bfloat16, or use "
        "more ranks (--gpus), which share optimizer state"},
+      {budget.cache_is_given ? budget.max_cache_bytes : 0,
+       "leave out rollout.kv_cache_gib and rollout.max_total_tokens, or lower them"},
       {engine_bytes,
        "raise rollout.rollout_num_gpus_per_engine and ep_size: an engine's ranks share its "
        "weights"},

@@ -11,6 +11,7 @@ using config::Binder;
 // What is computed in 32 bits: float32 tells 1e-6 from zero with all its digits, token counts and
 // ids are int32.
 constexpr double kLeast = 1e-6, kMaxInt32 = 2147483647;
+constexpr double kMaxSize = 1 << 20;  // of a group of ranks
 constexpr double kMaxGib = 1e6, kMaxFactor = 1e6;
 
 void bind_section(Binder& b, ModelOptions& o) {
@@ -107,7 +108,6 @@ void bind_engine(Binder& b, RolloutOptions& o) {
 
 // The sizes that make_engine_shape checks together.
 void bind_engine_ranks(Binder& b, RolloutOptions& o) {
-  constexpr double kMaxSize = 1 << 20;
   b.field("rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
           {.unit = "ranks",
            .doc = "Consecutive ranks of one engine. Divided by dp_size they are attention's tensor "
@@ -288,7 +288,6 @@ void bind_section(Binder& b, RlOptions& o) {
 
 // The sizes of the grid, which run_config.cpp checks together.
 void bind_grid(Binder& b, ParallelOptions& o) {
-  constexpr double kMaxSize = 1 << 20;
   const auto size = [&](const char* key, auto& value, const char* doc) {
     b.field(key, value, {.doc = doc, .min = 1, .max = kMaxSize});
   };
@@ -316,12 +315,12 @@ void bind_section(Binder& b, ParallelOptions& o) {
   b.field("actor_num_gpus", o.actor_num_gpus,
           {.doc = "Ranks that train; with colocate all that were started.",
            .min = 1,
-           .max = kMaxInt32,
+           .max = kMaxSize,
            .slime = "-"});
   b.field("rollout_num_gpus", o.rollout_num_gpus,
           {.doc = "Ranks that generate; with colocate all that were started.",
            .min = 1,
-           .max = kMaxInt32});
+           .max = kMaxSize});
   b.field(
       "rank_silence_warn_s", o.rank_silence_warn_s,
       {.unit = "s",

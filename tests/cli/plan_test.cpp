@@ -46,6 +46,42 @@ TEST(Plan, MemoryIsThatOfTheParameters) {
   EXPECT_NEAR(bytes_of(stage, "optimizer state"), 3 * n, 1e-5 * n);
 }
 
+// TP 2 halves the weights of both kinds of rank, and CP 2 shares optimizer state.
+TEST(Plan, RanksApartHoldTheirOwnAlone) {
+  const Finished f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--json"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  const Json json = Json::parse(f.out);
+  EXPECT_EQ(json.at("ranks"), 8);
+  EXPECT_EQ(json.at("trainers"), 4);
+  const double n = json.at("parameters").get<double>();
+  const Json &stage = json.at("stages").at(0), &generator = json.at("generator");
+  EXPECT_EQ(generator.at("first_rank"), 4);
+  EXPECT_NEAR(bytes_of(stage, "weights"), n, 1e-3 * n);
+  EXPECT_NEAR(bytes_of(stage, "optimizer state"), 3 * n, 1e-3 * n);
+  EXPECT_NEAR(bytes_of(generator, "weights"), n, 1e-3 * n);
+  for (const char* name : {"gradients", "optimizer state", "activations"})
+    EXPECT_FALSE(generator.at("memory").contains(name)) << name;
+  for (const char* name : {"keys and values", "rollout step"}) {
+    EXPECT_FALSE(stage.at("memory").contains(name)) << name;
+    EXPECT_TRUE(generator.at("memory").contains(name)) << name;
+  }
+  EXPECT_EQ(json.at("handed_over"), generator.at("engine_weights"));
+}
+
+TEST(Plan, AnEngineThatDoesNotFitIsNamed) {
+  const Finished f = plan("glm-z1-9b", "GLM-Z1-9B-0414");
+  ASSERT_EQ(f.status, 0) << f.text();
+  EXPECT_NE(f.out.find("ranks 0 to 3 train, ranks 4 to 7 generate"), std::string::npos) << f.out;
+  const std::string folder = test_data_path("../configs/models/GLM-Z1-9B-0414");
+  const Finished small = run_slimexx(
+      {"plan", "--config", test_data_path("../configs/glm-z1-9b.yaml"), "--set",
+       "model.hf_checkpoint=" + folder, "model.ref_load=" + folder, "rollout.kv_cache_gib=200"});
+  EXPECT_EQ(small.status, 2);
+  EXPECT_NE(small.out.find("NO         a rank that generates does not fit by"), std::string::npos)
+      << small.out;
+  EXPECT_NE(small.out.find("turn: leave out rollout.kv_cache_gib"), std::string::npos) << small.out;
+}
+
 TEST(Plan, RecipesOfManyHosts) {
   struct Case {
     const char *recipe, *model;
@@ -89,7 +125,8 @@ TEST(Plan, BytesAreThoseOfTheRows) {
 
 // Twice the ranks: half the optimizer state, and half the microbatches of a rank.
 TEST(Plan, MoreRanksTakeLess) {
-  const Json four = Json::parse(plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"}).out);
+  const Json four =
+      Json::parse(plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"}).out);
   const Json eight =
       Json::parse(plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "8", "--json"}).out);
   const auto state = [](const Json& json) {
