@@ -56,12 +56,15 @@ void set_engine_metrics(rollout::Engine& engine, observe::MetricRow& row) {
   row.set("sys/kv_cache_gib", static_cast<double>(engine.lend_cache().size_bytes()) / 0x1p30);
 }
 
-// Of the first rank that generates, on every rank.
+// Of the first rank that generates, on every rank; apart also its times, which no trainer has.
 void add_engine_metrics(const Session& session, const RolloutSide& rollout_side,
                         observe::MetricRow& row) {
   observe::MetricRow found;
   if (rollout_side.engine) set_engine_metrics(*rollout_side.engine, found);
   if (session.roles.are_apart) {
+    if (!session.trains())
+      for (const auto& [name, seconds] : observe::take_span_seconds())
+        if (name == "generate" || name == "reward") found.set("perf/" + name + "_time", seconds);
     const Json told =
         parse_json(dist::broadcast_bytes(session.communicator, Json(found.values()).dump(),
                                          session.roles.first_generator()),
@@ -197,10 +200,7 @@ void log_rollout(const Session& session, RolloutSide& rollout_side, const Progre
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout) {
   const PhaseScope phase("report");
-  if (session.trains())
-    set_rank_metrics(session, rollout_side, progress, rollout, rollout.row);
-  else
-    observe::take_span_seconds();
+  if (session.trains()) set_rank_metrics(session, rollout_side, progress, rollout, rollout.row);
   if (rollout.is_generated) add_engine_metrics(session, rollout_side, rollout.row);
   dist::run_agreed(session.communicator, [&] {
     if (session.is_root()) log_rollout(session, rollout_side, progress, rollout);

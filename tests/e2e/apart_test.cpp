@@ -123,7 +123,7 @@ TEST_P(ApartCheckpoints, GoOn) {
   run = train("resumed", join(whole, {"rollout.num_rollout=4"}), num_ranks(), false, {"--resume"});
   ASSERT_EQ(run.status, 0) << run.text();
   expect_same_run("resumed", "straight");
-  const std::string start = folder_ / "straight/checkpoints/step_00000002";
+  const std::string start = folder_ / "straight/checkpoints/step_000002";
   Settings together = join(whole, GetParam().grid);
   together = join(together, {"parallel.colocate=true", "parallel.actor_num_gpus=null",
                              "parallel.rollout_num_gpus=null", "rollout.num_rollout=4"});
