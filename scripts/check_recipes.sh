@@ -74,17 +74,17 @@ done
 # Each file loads and can be planned: 0, or 2 where a plan says what does not fit.
 plan() {
   local status=0 text
-  text=$("$binary" plan --config "configs/$1.yaml" --set model.hf_checkpoint="configs/models/$2" model.ref_load="configs/models/$2" "${@:3}" 2>&1) || status=$?
+  text=$("$binary" plan --config "configs/$1.yaml" "${@:2}" 2>&1) || status=$?
   [[ $status == 0 || ($status == 2 && $text == *"NO         stage"*) ]] || fault "configs/$1.yaml: slimexx plan ends with $status: $(tail -2 <<<"$text")"
 }
 if [[ -x $binary ]]; then
-  plan glm-z1-9b GLM-Z1-9B-0414
-  plan glm-z1-9b-colocated GLM-Z1-9B-0414 --gpus 8
-  plan glm4.5-355b GLM-4.5
-  plan glm4.7-355b GLM-4.7
-  plan glm4.7-flash-30b GLM-4.7-Flash
-  plan glm4.7-flash-30b-8gpus GLM-4.7-Flash --gpus 8
-  plan glm5.2-744b GLM-5.2
+  plan glm-z1-9b
+  plan glm-z1-9b-colocated --gpus 8
+  plan glm4.5-355b
+  plan glm4.7-355b
+  plan glm4.7-flash-30b
+  plan glm4.7-flash-30b-8gpus --gpus 8
+  plan glm5.2-744b
 else
   fault "$binary is not there: build slimexx, or set SLX_BINARY"
 fi

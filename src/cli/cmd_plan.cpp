@@ -1,12 +1,14 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/run_flags.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
 #include "slimexx/config/config.h"
 #include "slimexx/rl/plan.h"
 
@@ -33,6 +35,21 @@ rl::RunConfig load_config(const PlanFlags& flags, int64_t num_ranks) {
       config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = "runs/plan"});
 }
 
+// The recipes' folder has the config.json of their models, for those who plan before they download.
+// The note says which was read; it is empty where the configured folder is there.
+std::string use_known_config(const std::string& config_file, rl::RunConfig& config) {
+  std::string& folder = config.model.hf_checkpoint;
+  if (path_exists(folder)) return {};
+  const std::filesystem::path name = std::filesystem::path(folder).filename();
+  const std::string known =
+      (std::filesystem::path(config_file).parent_path() / "models" / name).string();
+  if (name.empty() || !path_exists(known)) return {};
+  std::string note = fmt::format("{} is not here: planned from {}", folder, known);
+  if (config.model.ref_load == folder) config.model.ref_load = known;
+  folder = known;
+  return note;
+}
+
 void run_plan(const PlanFlags& flags) {
   rl::PlanRequest request{.config = load_config(flags, flags.num_gpus),
                           .num_ranks = flags.num_gpus,
@@ -43,7 +60,9 @@ void run_plan(const PlanFlags& flags) {
     request.config = load_config(flags, request.num_ranks);
   }
   if (flags.response_tokens > 0) request.response_tokens = flags.response_tokens;
-  const rl::RunPlan plan = rl::make_plan(request);
+  const std::string note = use_known_config(flags.config, request.config);
+  rl::RunPlan plan = rl::make_plan(request);
+  if (!note.empty()) plan.notes.insert(plan.notes.begin(), note);
   fmt::print("{}", flags.json ? rl::plan_to_json(plan).dump(2) + "\n"
                               : rl::format_plan(plan, request.config));
   if (plan.fits()) return;

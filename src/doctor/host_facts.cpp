@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <sstream>
 
+#include "slimexx/base/host_memory.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
 
@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNodes = "/sys/devices/system/node";
-constexpr const char* kContainerMemory = "/sys/fs/cgroup/memory.";  // cgroup v2
 
 // The first line; empty if the file cannot be read.
 std::string first_line(const std::string& path) {
@@ -28,14 +27,6 @@ std::string first_line(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-// Whole numbers only: "max" and a missing file give -1.
-int64_t number_in(const std::string& path) {
-  const std::string line = first_line(path);
-  int64_t value = -1;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  return error == std::errc() && end == line.data() + line.size() ? value : -1;
 }
 
 std::vector<int> own_cores() {
@@ -63,23 +54,6 @@ void read_numa_nodes(RankFacts& facts) {
   }
   std::ranges::sort(facts.numa_nodes);
   facts.host_numa_nodes = std::max(1, facts.host_numa_nodes);
-}
-
-void read_memory(RankFacts& facts) {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  int64_t kib = 0;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    if (!(words >> key >> kib)) continue;
-    if (key == "MemTotal:") facts.memory_total_bytes = kib * 1024;
-    if (key == "MemAvailable:") facts.memory_free_bytes = kib * 1024;
-  }
-  const int64_t limit = number_in(std::string(kContainerMemory) + "max");
-  const int64_t used = number_in(std::string(kContainerMemory) + "current");
-  if (limit < 0 || used < 0 || limit >= facts.memory_total_bytes) return;
-  facts.memory_total_bytes = limit;
-  facts.memory_free_bytes = std::min(facts.memory_free_bytes, std::max<int64_t>(0, limit - used));
 }
 
 }  // namespace
@@ -121,7 +95,9 @@ void read_host_facts(RankFacts& facts) {
   facts.host_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   facts.num_threads = num_threads();
   read_numa_nodes(facts);
-  read_memory(facts);
+  const HostMemory memory = host_memory();
+  facts.memory_total_bytes = memory.total_bytes;
+  facts.memory_free_bytes = memory.free_bytes;
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0)
     facts.open_files_limit = files.rlim_cur == RLIM_INFINITY ? std::numeric_limits<int64_t>::max()

@@ -13,6 +13,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/host_memory.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/tensor/planning.h"
 #include "slimexx/tensor/tensor.h"
@@ -107,17 +108,31 @@ const char* remedy_for(const std::string& what_for) {
 
 [[noreturn]] void throw_no_room(Device device, int64_t bytes, const std::string& what_for) {
   const char* hint = remedy_for(what_for);
-  if (device.is_cpu())
-    throw Error(ErrorCode::kEnvironment,
-                fmt::format("not enough host memory for {}: {} wanted, {} in use by slimexx",
-                            what_for, gib(bytes), gib(allocation_counters(device).live_bytes)),
-                hint);
+  if (device.is_cpu()) {
+    const HostMemory host = host_memory();
+    throw Error(
+        ErrorCode::kEnvironment,
+        fmt::format("not enough host memory for {}: {} wanted, {} of {} free, {} in use by "
+                    "slimexx{}",
+                    what_for, gib(bytes), gib(host.free_bytes), gib(host.total_bytes),
+                    gib(allocation_counters(device).live_bytes), describe_allocations(device)),
+        hint);
+  }
   const auto state = device_api::memory_state(device.index);
   throw Error(ErrorCode::kEnvironment,
               fmt::format("not enough memory on {} for {}: {} wanted, {} of {} free{}",
                           to_string(device), what_for, gib(bytes), gib(state.free_bytes),
                           gib(state.total_bytes), describe_allocations(device)),
               hint);
+}
+
+// Linux promises memory that it does not have and kills who writes it. Host buffers are written as
+// soon as they are made, so large ones are refused by name first.
+void check_host_memory(int64_t bytes, const std::string& what_for) {
+  constexpr int64_t kLarge = int64_t{1} << 28;
+  if (bytes < kLarge || is_planning()) return;
+  const HostMemory host = host_memory();
+  if (host.total_bytes > 0 && bytes > host.free_bytes) throw_no_room({}, bytes, what_for);
 }
 
 }  // namespace
@@ -158,6 +173,7 @@ Buffer::Buffer(Device device, int64_t size_bytes, std::string what_for)
   SLX_CHECK_GE(size_bytes, 0);
   if (size_bytes == 0) return;
   const int64_t wanted = align_up(device, size_bytes);
+  if (device.is_cpu()) check_host_memory(wanted, what_for_);
   if (is_planning()) {
     data_ = reserve_addresses(wanted, PROT_NONE);
   } else if (device.is_cpu()) {
@@ -207,6 +223,7 @@ Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t o
 StagingBuffer::StagingBuffer(Device device, int64_t size_bytes, std::string what_for)
     : size_bytes_(size_bytes), device_(device) {
   if (size_bytes == 0) return;
+  check_host_memory(size_bytes, what_for);
   const auto bytes = static_cast<size_t>(size_bytes);
   data_ = static_cast<char*>(is_planning() ? reserve_addresses(size_bytes, PROT_READ | PROT_WRITE)
                              : device.is_cpu() ? std::malloc(bytes)

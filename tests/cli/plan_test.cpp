@@ -32,6 +32,18 @@ TEST(Plan, ARecipeOfOneHostFits) {
     EXPECT_NE(f.out.find(part), std::string::npos) << part << "\n" << f.out;
 }
 
+TEST(Plan, ARecipeNeedsNoDownload) {
+  const std::string config = test_data_path("../configs/glm-z1-9b-colocated.yaml");
+  const Finished f = run_slimexx({"plan", "--config", config, "--gpus", "4"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  EXPECT_NE(f.out.find("models/GLM-Z1-9B-0414 is not here: planned from"), std::string::npos)
+      << f.out;
+  const Finished missing = run_slimexx(
+      {"plan", "--config", config, "--gpus", "4", "--set", "model.hf_checkpoint=models/none"});
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("models/none"), std::string::npos) << missing.err;
+}
+
 // Counted by hand from the model's sizes: 9,400,279,040 parameters, bf16 weights, f32 gradients,
 // and of 12 bytes of optimizer state a quarter on each of four ranks.
 TEST(Plan, MemoryIsThatOfTheParameters) {

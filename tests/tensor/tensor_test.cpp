@@ -1,11 +1,14 @@
 #include "slimexx/tensor/tensor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/host_memory.h"
 
 namespace slimexx::tensor {
 namespace {
@@ -85,6 +88,25 @@ TEST(Buffer, CountsAndRefusesImpossibleSizes) {
   }
   EXPECT_EQ(allocation_counters({}).live_bytes, before.live_bytes);
   EXPECT_THROW(Buffer({}, int64_t{1} << 60, "too much"), Error);
+}
+
+// Linux would promise these bytes and kill the program when it writes them.
+TEST(Buffer, RefusesMoreThanTheHostHasFree) {
+  const HostMemory host = host_memory();
+  ASSERT_GT(host.total_bytes, host.free_bytes);
+  const auto refusal = [](const auto& allocate) {
+    try {
+      allocate();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("allocated");
+  };
+  const int64_t bytes = host.total_bytes - (int64_t{1} << 20);
+  EXPECT_THAT(refusal([&] { Buffer({}, bytes, "gradients"); }),
+              testing::HasSubstr("not enough host memory for gradients"));
+  EXPECT_THAT(refusal([&] { StagingBuffer({}, bytes, "a copy"); }),
+              testing::HasSubstr("not enough host memory for a copy"));
 }
 
 }  // namespace
