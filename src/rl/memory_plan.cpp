@@ -141,6 +141,11 @@ std::string format_memory(const MemoryPlan& plan) {
     text += line(std::max<int64_t>(plan.left_bytes(), 0), "left");
   }
   text += line(b.activations.least, "  activations of the largest microbatch at the least");
+  if (b.activations.in_flight > 1) {
+    text += line(b.activations.kept,
+                 fmt::format("    for backward, of each of {} in flight", b.activations.in_flight));
+    text += line(b.activations.scratch, "    while an operation runs");
+  }
   text += line(b.activations.most, "  and with everything kept for backward");
   return text;
 }

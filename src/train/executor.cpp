@@ -11,6 +11,12 @@ namespace {
 using enum OperationKind;
 using tensor::Tensor;
 
+constexpr int64_t kSlotAlignment = 256;  // arenas of devices align to it
+
+int64_t align_slot(int64_t bytes) {
+  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
+
 bool is_forward_kind(OperationKind kind) {
   return kind == kForward || kind == kSendForward || kind == kReceiveForward;
 }
@@ -112,18 +118,44 @@ class Executor {
 
 }  // namespace
 
-PlanningSlots::PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
-                             int64_t most_ep_rows) {
+void SlotBytes::grow_to(const SlotBytes& other) {
+  kept = std::max(kept, other.kept);
+  scratch = std::max(scratch, other.scratch);
+}
+
+int64_t bytes_of_slots(const SlotBytes& bytes, size_t num_slots) {
+  if (num_slots == 1) return bytes.kept + bytes.scratch;
+  return align_slot(bytes.scratch) + align_slot(bytes.kept) * static_cast<int64_t>(num_slots);
+}
+
+int64_t share_of_slots(int64_t capacity, int64_t scratch, size_t num_slots) {
+  if (num_slots == 1) return capacity - scratch;
+  const int64_t left = std::max<int64_t>(capacity - align_slot(scratch), 0);
+  return left / static_cast<int64_t>(num_slots) / kSlotAlignment * kSlotAlignment;
+}
+
+void lend_to_slots(tensor::Arena& lender, int64_t scratch_bytes, tensor::Arena& scratch,
+                   std::span<tensor::Arena> slots) {
+  const int64_t share = share_of_slots(lender.capacity_bytes(), scratch_bytes, slots.size());
+  scratch.borrow(lender.allocate(tensor::DType::kU8, {align_slot(scratch_bytes)}));
+  for (tensor::Arena& slot : slots) slot.borrow(lender.allocate(tensor::DType::kU8, {share}));
+}
+
+PlanningSlots::PlanningSlots(size_t num_slots, bool share_scratch, tensor::Device device,
+                             const dist::Groups& groups, int64_t most_ep_rows)
+    : scratch_(tensor::Arena::for_planning(device, "")) {
   arenas_.reserve(num_slots);  // slots refer to them
   for (size_t s = 0; s < num_slots; ++s) {
     arenas_.push_back(tensor::Arena::for_planning(device, ""));
+    if (share_scratch) arenas_.back().share_scratch(scratch_);
     slots_.push_back({ops::planning_context(arenas_.back(), groups, most_ep_rows)});
   }
 }
 
-int64_t PlanningSlots::most_bytes() const {
-  int64_t most = 0;
-  for (const tensor::Arena& arena : arenas_) most = std::max(most, arena.high_water_bytes());
+SlotBytes PlanningSlots::most_bytes() const {
+  SlotBytes most{.scratch = scratch_.high_water_bytes()};
+  for (const tensor::Arena& arena : arenas_)
+    most.kept = std::max(most.kept, arena.high_water_bytes());
   return most;
 }
 

@@ -1,5 +1,7 @@
 // Runs the operations of a step over slots: each microbatch in flight has one, with an arena of its
-// own, so that the oldest can be freed first. The same code measures, in planning contexts.
+// own, so that the oldest can be freed first. It keeps what outlives an operation; what does not is
+// scratch, which all slots share, for operations run one after another. The same code measures, in
+// planning contexts.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,22 +16,38 @@
 namespace slimexx::train {
 
 struct Slot {
-  ops::Context ctx;  // its arena is the slot's
+  ops::Context ctx;  // its arena is the slot's, and shares its scratch where there are several
   int64_t microbatch = -1;
   size_t chunk = 0;
   std::optional<InFlight> in_flight = {};  // from forward to backward
 };
 
+struct SlotBytes {
+  int64_t kept = 0;     // of each slot
+  int64_t scratch = 0;  // of all together; 0 where the only slot's arena has its scratch too
+  void grow_to(const SlotBytes& other);
+};
+// Of a number of slots, each as aligned as arenas of devices are.
+int64_t bytes_of_slots(const SlotBytes& bytes, size_t num_slots);
+// What each of them may keep in `capacity` bytes beside `scratch` bytes.
+int64_t share_of_slots(int64_t capacity, int64_t scratch, size_t num_slots);
+// Lends all of `lender` to the arenas of slots, and scratch_bytes to `scratch`, which they share.
+void lend_to_slots(tensor::Arena& lender, int64_t scratch_bytes, tensor::Arena& scratch,
+                   std::span<tensor::Arena> slots);
+
 // Slots that only measure.
 class PlanningSlots {
  public:
   // most_ep_rows as in ops::Context.
-  PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
-                int64_t most_ep_rows = 0);
+  PlanningSlots(size_t num_slots, bool share_scratch, tensor::Device device,
+                const dist::Groups& groups, int64_t most_ep_rows = 0);
+  PlanningSlots(const PlanningSlots&) = delete;
+  PlanningSlots& operator=(const PlanningSlots&) = delete;
   std::span<Slot> slots() { return slots_; }
-  int64_t most_bytes() const;  // that one of them took
+  SlotBytes most_bytes() const;  // `kept` of the slot that took most
 
  private:
+  tensor::Arena scratch_;
   std::vector<tensor::Arena> arenas_;
   std::vector<Slot> slots_;
 };

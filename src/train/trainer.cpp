@@ -89,6 +89,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
                                             : default_max_logits_bytes(device)},
       device_(device),
       arena_(device, 0, "activations of microbatches"),
+      scratch_arena_(device, 0, arena_.what_for()),
       embedding_ranks_(make_embedding_group(spec_, groups)),
       num_trained_mtp_(spec_.num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
@@ -104,7 +105,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
     embedding_gradient_ = chunk.gradients.embedding;
   }
   for (size_t s = 0; s < count_most_slots(groups.pp.rank(), shape(chunks_.size())); ++s)
-    slot_arenas_.emplace_back(device, 0, arena_.what_for());
+    slot_arenas_.emplace_back(device, 0, arena_.what_for()).share_scratch(scratch_arena_);
 }
 
 Trainer::~Trainer() = default;
@@ -210,7 +211,7 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   const auto operations =
       list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine));
   const tensor::Arena::Mark mark = arena_.mark();
-  std::vector<Slot> slots = share_arena(num_slots_);
+  std::vector<Slot> slots = share_arena(num_slots_, scratch_bytes_);
   run_operations(operations,
                  {.chunks = chunks_,
                   .head = head_options_,
@@ -298,11 +299,11 @@ std::vector<TokenScores> Trainer::compute_log_probs(const StageDecoders& decoder
   const auto operations =
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), std::ssize(assignment.mine));
   const size_t num_slots = count_slots(operations);
-  reserve_for_scoring(work, assignment, num_slots);
+  const int64_t scratch_bytes = reserve_for_scoring(work, assignment, num_slots);
   std::string mine;  // all scores of this replica's microbatches, one after another
   {
     const tensor::ArenaScope scope(arena_);
-    std::vector<Slot> slots = share_arena(num_slots);
+    std::vector<Slot> slots = share_arena(num_slots, scratch_bytes);
     run_scoring(operations, work, slots, mine);
   }
   if (!is_reporter_) mine.clear();
