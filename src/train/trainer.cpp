@@ -1,5 +1,4 @@
 #include "slimexx/train/trainer.h"
-#include "slimexx/base/error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,17 +28,6 @@ constexpr int64_t kMetricsBytes = ops::kNumLossMetrics * 8;  // F64
 // The first tp rank of the last pipeline stage.
 bool reports_own_rows(const dist::Groups& groups) {
   return groups.tp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
-}
-
-void check_supported(const TrainOptions& options, const dist::Groups& groups) {
-  if (groups.cp.size() == 1) return;
-  if (options.moe_aux_loss_coeff == 0 && options.moe_z_loss_coeff == 0) return;
-  throw Error(ErrorCode::kInput,
-              "losses that keep experts even do not know sequences that are cut over ranks of "
-              "context parallelism",
-              "set train.moe_aux_loss_coeff and train.moe_z_loss_coeff to 0, or "
-              "parallel.context_parallel_size to 1",
-              "parallel.context_parallel_size");
 }
 
 std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& groups) {
@@ -93,11 +81,10 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       embedding_ranks_(make_embedding_group(spec_, groups)),
       num_trained_mtp_(spec_.num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
-      routers_(std::make_unique<StepRouters>(spec_, options, groups, device)),
+      routers_(std::make_unique<StepRouters>(spec_, options, device)),
       copied_gradients_(std::make_unique<CopiedGradients>(chunks_, groups.tp)),
       parts_(list_gradient_parts(policy, spec_, min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {
-  check_supported(options, groups);
   check_stages(decoders, groups);
   if (embedding_ranks_ != nullptr) {
     const StageChunk& chunk = groups.pp.rank() == 0 ? chunks_.front() : chunks_.back();
