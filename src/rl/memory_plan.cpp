@@ -146,6 +146,11 @@ std::string format_memory(const MemoryPlan& plan) {
                  fmt::format("    for backward, of each of {} in flight", b.activations.in_flight));
     text += line(b.activations.scratch, "    while an operation runs");
   }
+  if (b.activations.num_deferred > 0)
+    text +=
+        line(b.activations.deferred, fmt::format("    for weights' gradients left for later, of "
+                                                 "each of {}",
+                                                 b.activations.num_deferred));
   text += line(b.activations.most, "  and with everything kept for backward");
   return text;
 }

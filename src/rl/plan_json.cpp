@@ -38,6 +38,8 @@ Json stage_to_json(const PlannedStage& stage) {
           {"microbatches_in_flight", stage.activations.in_flight},
           {"activations_kept", stage.activations.kept},
           {"activations_scratch", stage.activations.scratch},
+          {"microbatches_deferred", stage.activations.num_deferred},
+          {"activations_deferred", stage.activations.deferred},
           {"logits", stage.logits_bytes},
           {"host_optimizer_state", stage.host_bytes},
           {"checkpoint_copy", stage.snapshot_bytes},

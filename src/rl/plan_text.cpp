@@ -148,6 +148,10 @@ std::string memory_table(const RunPlan& plan) {
       [&](const auto& s) { return in_flight_text(s, s.activations.kept); });
   add("  while an operation runs",
       [&](const auto& s) { return in_flight_text(s, s.activations.scratch); });
+  add("  weights' gradients left for later", [](const auto& s) {
+    return s.activations.num_deferred > 0 ? std::to_string(s.activations.num_deferred) : "-";
+  });
+  add("  for these, of each", [](const auto& s) { return bytes_text(s.activations.deferred); });
   add("activations, everything kept", [](const auto& s) { return bytes_text(s.activations.most); });
   add("logits at once, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
   add("host: optimizer state", [](const auto& s) { return bytes_text(s.host_bytes); });

@@ -66,7 +66,7 @@ SlotBytes measure_scoring(const ScoringWork& work, int rank, const PipelineShape
                           size_t num_slots, tensor::Device device, const dist::Groups& groups,
                           int64_t most_ep_rows) {
   const auto operations = list_forward_operations(rank, shape, std::ssize(work.microbatches));
-  PlanningSlots plan(count_slots(operations), num_slots > 1, device, groups, most_ep_rows);
+  PlanningSlots plan(count_all(operations), num_slots > 1, device, groups, most_ep_rows);
   std::string no_scores;
   run_scoring(operations, work, plan.slots(), no_scores);
   return plan.most_bytes();

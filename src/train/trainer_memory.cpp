@@ -104,12 +104,12 @@ std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_s
 }
 
 ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_samples) const {
-  const size_t num_slots = slot_arenas_.size();
+  const SlotCounts counts = most_counts();
   SlotBytes least, most;
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
     const auto indices = all_indices(samples);
     const auto measure = [&](model::KeepPlan keep) {
-      return measure_step(samples, indices, fixed_keep().value_or(keep), num_slots);
+      return measure_step(samples, indices, fixed_keep().value_or(keep), counts);
     };
     least.grow_to(measure(kKeepLeast));
     most.grow_to(measure(kKeepAll));
@@ -117,11 +117,13 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
   // What is kept is decided later, and scratch before that. Of a stage of few layers, what is
   // computed again may take more than what would be kept.
   least.scratch = most.scratch = std::max(least.scratch, most.scratch);
-  ActivationBytes bytes{.least = std::max(measure_update(), bytes_of_slots(least, num_slots))};
-  bytes.most = std::max(bytes.least, bytes_of_slots(most, num_slots));
-  bytes.in_flight = static_cast<int64_t>(num_slots);
+  ActivationBytes bytes{.least = std::max(measure_update(), bytes_of_slots(least, counts))};
+  bytes.most = std::max(bytes.least, bytes_of_slots(most, counts));
+  bytes.in_flight = static_cast<int64_t>(counts.slots);
   bytes.kept = least.kept;
   bytes.scratch = least.scratch;
+  bytes.num_deferred = static_cast<int64_t>(counts.deferred);
+  bytes.deferred = least.deferred;
   return bytes;
 }
 
@@ -138,12 +140,17 @@ int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::Parame
     bytes.grow_to(measure_scoring({chunks, head_options_, samples, {&all, 1}}, groups_.pp.rank(),
                                   shape(chunks.size()), num_slots, device_, groups_, rows));
   }
-  return bytes_of_slots(bytes, num_slots);
+  return bytes_of_slots(bytes, {num_slots});
 }
 
 int64_t Trainer::plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const {
-  const size_t num_slots = slot_arenas_.size();
-  return bytes_of_slots(measure_step(samples, all_indices(samples), keep, num_slots), num_slots);
+  const SlotCounts counts = most_counts();
+  return bytes_of_slots(measure_step(samples, all_indices(samples), keep, counts), counts);
+}
+
+// Whatever the number of microbatches.
+SlotCounts Trainer::most_counts() const {
+  return count_all(list_most_operations(groups_.pp.rank(), shape(chunks_.size())));
 }
 
 // Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
@@ -156,20 +163,28 @@ int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
   return replicas * std::max(num_tokens, most_tokens_);
 }
 
-// The slots of a step, or of a scoring pass: behind their scratch equal shares of the arena. One
-// has all of it, and its scratch where what it keeps ends.
-std::vector<Slot> Trainer::share_arena(size_t num_slots, int64_t scratch_bytes) {
-  if (num_slots == 1) return {{context()}};
-  const std::span<Arena> arenas = std::span(slot_arenas_).first(num_slots);
-  lend_to_slots(arena_, scratch_bytes, scratch_arena_, arenas);
+// The slots of a step, or of a scoring pass: behind what they share, equal shares of the arena. One
+// has all that is left, and its scratch where what it keeps ends.
+std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
+  const auto& [counts, most, least_kept] = plan;
+  const int64_t share = share_of_slots(arena_.capacity_bytes(), most, counts);
+  const auto lend = [&](Arena& borrower, int64_t bytes) {
+    borrower.borrow(arena_.allocate(DType::kU8, {bytes}));
+  };
+  for (size_t d = 0; d < counts.deferred; ++d) lend(deferred_arenas_[d], most.deferred);
+  if (counts.slots == 1) return {{context()}};
+  lend(scratch_arena_, most.scratch);
   std::vector<Slot> slots;
-  for (Arena& arena : arenas) slots.push_back({ops::compute_context(arena, groups_)});
+  for (size_t s = 0; s < counts.slots; ++s) {
+    lend(slot_arenas_[s], share);
+    slots.push_back({ops::compute_context(slot_arenas_[s], groups_)});
+  }
   return slots;
 }
 
-// What one of num_slots slots must hold for forward, loss and backward of one microbatch.
+// What one of the slots must hold for forward, loss and backward of one microbatch.
 SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
-                                model::KeepPlan keep, size_t num_slots) const {
+                                model::KeepPlan keep, const SlotCounts& counts) const {
   ops::PolicyLossOptions largest;
   largest.kind = ops::LossKind::kSft;
   largest.entropy_coef = 1;                                 // wants every optional tensor
@@ -181,7 +196,7 @@ SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const
       static_cast<size_t>(round_up_microbatches(pipeline, 1)));
   microbatches[0].assign(indices.begin(), indices.end());
   const auto operations = list_operations(groups_.pp.rank(), pipeline, std::ssize(microbatches));
-  PlanningSlots plan(count_slots(operations), num_slots > 1, device_, groups_,
+  PlanningSlots plan(count_all(operations), counts.slots > 1, device_, groups_,
                      most_ep_rows(count_tokens(samples, indices)));
   const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
   MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
@@ -196,7 +211,8 @@ SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const
                   .metrics = metrics,
                   .choose_keep = [&](auto...) { return keep; },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
-                  .routers = routers_->balances()},
+                  .routers = routers_->balances(),
+                  .deferred = plan.deferred()},
                  plan.slots());
   return plan.most_bytes();
 }
@@ -231,28 +247,30 @@ void Trainer::check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) 
       "train.max_tokens_per_gpu");
 }
 
-// What the layers of a microbatch keep. In planned memory: what fits.
+// What the layers of a microbatch keep. In planned memory: what fits in more_bytes more than the
+// least.
 model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> samples,
-                                     std::span<const int64_t> indices, int64_t least_kept) const {
+                                     std::span<const int64_t> indices, int64_t more_bytes) const {
   if (fixed_keep() || !is_planned_) return fixed_keep().value_or(kKeepAll);
   const int64_t num_tokens = count_tokens(samples, indices);
-  const int64_t share = share_of_slots(arena_.capacity_bytes(), scratch_bytes_, num_slots_);
   const model::Decoder& decoder = chunks_[chunk].decoder;
   // Rows of this cp rank and of this tp rank, at most: chunks of a sequence differ by a token.
   const int64_t cp = groups_.cp.size(), tp = groups_.tp.size();
   const int64_t rows = cp == 1 ? num_tokens : num_tokens / cp + 2 * std::ssize(indices);
   return model::choose_keep(decoder.local_spec(), decoder.stage(), device_,
-                            {(rows + tp - 1) / tp, rows}, share - least_kept);
+                            {(rows + tp - 1) / tp, rows}, more_bytes);
 }
 
 // [microbatch * chunks + chunk]. Where backward computes again what other ranks take part in, all
 // keep as little as the rank that keeps least.
 std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> samples,
-                                                   const Assignment& assignment) const {
+                                                   const Assignment& assignment,
+                                                   const SlotPlan& plan) const {
+  const int64_t share = share_of_slots(arena_.capacity_bytes(), plan.most, plan.counts);
   std::vector<model::KeepPlan> keeps;
   for (size_t m = 0; m < assignment.mine.size(); ++m)
     for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
-      keeps.push_back(choose_keep(chunk, samples, assignment.mine[m], least_kept_[m]));
+      keeps.push_back(choose_keep(chunk, samples, assignment.mine[m], share - plan.least_kept[m]));
   if (fixed_keep() || !is_planned_ || host_.size() == 1) return keeps;
   if (groups_.tp.size() * groups_.cp.size() * groups_.ep.size() == 1) return keeps;
   constexpr int64_t kLevel = int64_t{1} << 32;
@@ -270,42 +288,43 @@ std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> sampl
 }
 
 // Without a plan the arena grows to what this rank's largest microbatches take.
-void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
+SlotPlan Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
+                                   const SlotCounts& counts) {
   most_tokens_ = count_most_tokens(samples, assignment.microbatches);
   const bool is_open = is_planned_ && !fixed_keep();  // what layers keep
-  least_kept_.clear();
-  SlotBytes most;
+  SlotPlan plan{.counts = counts, .most = {}};
+  SlotBytes& most = plan.most;
   for (const auto& indices : assignment.mine) {
     const auto measure = [&](model::KeepPlan keep) {
-      return measure_step(samples, indices, fixed_keep().value_or(keep), num_slots_);
+      return measure_step(samples, indices, fixed_keep().value_or(keep), counts);
     };
     const SlotBytes least = measure(is_open ? kKeepLeast : kKeepAll);
-    least_kept_.push_back(least.kept);
+    plan.least_kept.push_back(least.kept);
     most.grow_to(least);
-    if (is_open && num_slots_ > 1)  // as plan_activations
+    if (is_open && counts.slots > 1)  // as plan_activations
       most.scratch = std::max(most.scratch, measure(kKeepAll).scratch);
     if (is_planned_)
-      check_fits(bytes_of_slots(most, num_slots_), count_tokens(samples, indices), indices.size());
+      check_fits(bytes_of_slots(most, counts), count_tokens(samples, indices), indices.size());
   }
-  scratch_bytes_ = most.scratch;
-  if (!is_planned_) arena_.reserve(std::max(bytes_of_slots(most, num_slots_), measure_update()));
+  if (!is_planned_) arena_.reserve(std::max(bytes_of_slots(most, counts), measure_update()));
+  return plan;
 }
 
-// Returns the bytes of scratch that the slots share.
-int64_t Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
-                                     size_t num_slots) {
+SlotPlan Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
+                                      size_t num_slots) {
   most_tokens_ = count_most_tokens(work.samples, assignment.microbatches);
-  SlotBytes most;
+  SlotPlan plan{.counts = {num_slots}, .most = {}};
+  SlotBytes& most = plan.most;
   for (const auto& indices : work.microbatches) {
     most.grow_to(measure_scoring({work.chunks, work.head, work.samples, {&indices, 1}},
                                  groups_.pp.rank(), shape(work.chunks.size()), num_slots, device_,
                                  groups_, most_ep_rows(count_tokens(work.samples, indices))));
     if (is_planned_)
-      check_fits(bytes_of_slots(most, num_slots), count_tokens(work.samples, indices),
+      check_fits(bytes_of_slots(most, plan.counts), count_tokens(work.samples, indices),
                  indices.size());
   }
-  if (!is_planned_) arena_.reserve(bytes_of_slots(most, num_slots));
-  return most.scratch;
+  if (!is_planned_) arena_.reserve(bytes_of_slots(most, plan.counts));
+  return plan;
 }
 
 }  // namespace slimexx::train

@@ -30,6 +30,10 @@ ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<cons
     if (num_slots > 1) arena.share_scratch(scratch);
     slots.push_back({ops::compute_context(arena)});
   }
+  std::vector<tensor::Arena> deferred_arenas;
+  for (size_t d = 0; d < count_deferred(operations); ++d)
+    deferred_arenas.emplace_back(device, kArenaBytes, "operands of weights' gradients");
+  std::vector<ops::DeferredProducts> deferred(deferred_arenas.begin(), deferred_arenas.end());
   const tensor::Buffer memory(device, ops::kNumLossMetrics * 8, "metrics");
   const tensor::Tensor metrics = memory.view(tensor::DType::kF64, {ops::kNumLossMetrics});
   const auto token_weights_of_step = token_weights(samples, false);
@@ -45,13 +49,18 @@ ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<cons
        .loss = loss.policy,
        .metrics = metrics,
        .choose_keep = [&](auto...) { return model::KeepPlan{.level = level}; },
-       .last_backward = {.stage_done = [&](int64_t stage) { result.stages.push_back(stage); }}},
+       .last_backward = {.stage_done = [&](int64_t stage) { result.stages.push_back(stage); }},
+       .deferred = deferred},
       slots);
   for (const Slot& slot : slots) {
     EXPECT_FALSE(slot.in_flight.has_value());
     EXPECT_EQ(slot.ctx.arena.used_bytes(), 0);
   }
   EXPECT_EQ(scratch.used_bytes(), 0);
+  for (const tensor::Arena& arena : deferred_arenas) {
+    EXPECT_EQ(arena.used_bytes(), 0);
+    EXPECT_GT(arena.high_water_bytes(), 0);
+  }
   EXPECT_EQ(scratch.high_water_bytes() > 0, num_slots > 1);
   for (const auto& info : policy.store.infos()) {
     std::vector<float> own(static_cast<size_t>(info.num_elements()));

@@ -48,14 +48,19 @@ struct ActivationBytes {
   // Of the least where several microbatches are in flight: each keeps its own for backward, and all
   // share what an operation takes while it runs.
   int64_t in_flight = 1, kept = 0, scratch = 0;
+  // Operands of gradients of weights that are made later: of each of so many microbatches.
+  int64_t num_deferred = 0, deferred = 0;
 };
 
 struct MtpWork;     // mtp_pass.h
 struct StageChunk;  // executor.h
 struct Slot;
 struct SlotBytes;
-struct ScoringWork;     // scoring.h
-struct PipelineShape;   // operations.h
+struct SlotCounts;
+struct SlotPlan;
+struct ScoringWork;    // scoring.h
+struct PipelineShape;  // operations.h
+struct Operation;
 class StepRouters;      // step_routers.h
 class CopiedGradients;  // copied_gradients.h
 
@@ -135,21 +140,24 @@ class Trainer {
   std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
                                                         int64_t num_samples) const;
   SlotBytes measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
-                         model::KeepPlan keep, size_t num_slots) const;
-  std::vector<Slot> share_arena(size_t num_slots, int64_t scratch_bytes);
+                         model::KeepPlan keep, const SlotCounts& counts) const;
+  std::vector<Slot> share_arena(const SlotPlan& plan);
+  SlotCounts most_counts() const;
   int64_t measure_update() const;
   // Over the cp ranks that share a microbatch.
   int64_t max_microbatch_tokens() const { return options_.max_tokens_per_gpu * groups_.cp.size(); }
   void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
-                              std::span<const int64_t> indices, int64_t least_kept) const;
+                              std::span<const int64_t> indices, int64_t more_bytes) const;
   std::vector<model::KeepPlan> choose_keeps(std::span<const Sample> samples,
-                                            const Assignment& assignment) const;
+                                            const Assignment& assignment,
+                                            const SlotPlan& plan) const;
   int64_t most_ep_rows(int64_t num_tokens) const;
-  void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
-  int64_t reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
-                              size_t num_slots);
+  SlotPlan reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
+                            const SlotCounts& counts);
+  SlotPlan reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
+                               size_t num_slots);
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
@@ -157,7 +165,8 @@ class Trainer {
   MtpWork mtp_work(std::span<const Sample> samples) const;
   // Sums of kNumLossMetrics metrics: the loss's, then those of each MTP layer; then the routers'.
   std::vector<double> run_microbatches(std::span<const Sample> samples,
-                                       const Assignment& assignment, const StepLoss& loss);
+                                       const Assignment& assignment, const StepLoss& loss,
+                                       std::span<const Operation> operations, const SlotPlan& plan);
 
   const StageDecoders decoders_;
   const model::ModelSpec& spec_;  // of the whole model
@@ -172,12 +181,9 @@ class Trainer {
   model::HeadOptions head_options_;
   tensor::Device device_;
   tensor::Arena arena_;
-  // Borrow from arena_ during a step or a scoring pass of several slots.
+  // Borrow from arena_ during a step or a scoring pass; a slot alone is arena_ itself.
   tensor::Arena scratch_arena_;
-  std::vector<tensor::Arena> slot_arenas_;
-  size_t num_slots_ = 1;             // of the step, as is what follows
-  int64_t scratch_bytes_ = 0;        // that its slots share
-  std::vector<int64_t> least_kept_;  // bytes of a slot, by microbatch of this rank
+  std::vector<tensor::Arena> slot_arenas_, deferred_arenas_;
   // The first and the last stage, where the last one holds a copy of the embedding; else null.
   std::unique_ptr<dist::Collective> embedding_ranks_;
   tensor::Tensor embedding_, embedding_gradient_;  // of these
