@@ -43,7 +43,6 @@ bool is_legal(const MatrixCase& c) {
   const dist::GridSizes& s = c.sizes;
   if (c.ranks % (s.tp * s.cp * s.pp) != 0 || c.ranks % (s.ep * s.pp) != 0) return false;
   if (8 % s.tp != 0 || 4 % s.pp != 0 || 8 % s.ep != 0) return false;
-  if (c.is_interleaved && s.pp != 2) return false;
   return c.family != "glm_moe_dsa" || (s.pp <= 2 && !c.is_interleaved);
 }
 
@@ -54,7 +53,7 @@ MatrixCase draw_case(PhiloxStream& random) {
                  .ranks = draw({2, 3, 4, 6, 8, 8, 8})};
     c.sizes = {.tp = draw({1, 2, 4}), .cp = draw({1, 2, 3}), .pp = draw({1, 2, 4})};
     if (has_experts(c.family)) c.sizes.ep = draw({1, 2, 4, 8});
-    c.is_interleaved = draw({0, 1}) == 1;
+    c.is_interleaved = c.sizes.pp == 2 && draw({0, 1}) == 1;
     if (is_legal(c)) return c;
   }
 }

@@ -1,11 +1,13 @@
 // Activations in memory that was planned: it decides what layers keep, and changes no bit.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "grid_run.h"
 #include "model/random_model.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
@@ -132,7 +134,7 @@ model::ModelSpec planned_spec(const char* family, int64_t num_layers) {
                              .hidden_size = 128,
                              .intermediate_size = 208,
                              .head_dim = 64,
-                             .max_positions = 256,
+                             .max_positions = 512,
                              .num_layers = num_layers},
                             0.1);
 }
@@ -151,8 +153,9 @@ class PlannedRank {
     store_ = std::make_unique<model::ParameterStore>(infos, device, true);
     decoder_ = std::make_unique<model::Decoder>(spec, device, spec.max_positions, chunks[0],
                                                 shape.sizes(), shape.sizes().tp);
-    trainer_ = std::make_unique<Trainer>(StageDecoders({decoder_.get()}), *store_, grid_.host(),
-                                         grid_.groups(), options, OptimizerOptions{}, 1.0f, device);
+    trainer_ =
+        std::make_unique<Trainer>(StageDecoders({decoder_.get()}), *store_, grid_.host(),
+                                  grid_.groups(), options, OptimizerOptions{}, 1.0f, device, 1);
   }
   const Trainer& trainer() const { return *trainer_; }
 
@@ -162,6 +165,75 @@ class PlannedRank {
   std::unique_ptr<model::Decoder> decoder_;
   std::unique_ptr<Trainer> trainer_;
 };
+
+using BytesByName = std::map<std::string, int64_t>;
+
+constexpr const char* kActivations = "activations of microbatches";
+
+// What all ranks hold, and their activations at the most.
+BytesByName plan_ranks(const model::ModelSpec& spec, const dist::GridShape& shape,
+                       const TrainOptions& options) {
+  BytesByName bytes;
+  for (int rank = 0; rank < shape.world_size(); ++rank) {
+    const tensor::PlanningScope scope;
+    const PlannedRank planned(spec, shape, rank, {}, options);
+    for (const tensor::NamedBytes& named : tensor::list_allocations({}))
+      bytes[named.what_for] += named.bytes;
+    bytes[kActivations] += planned.trainer().plan_activations(kLongest, kNumSamples).most;
+  }
+  return bytes;
+}
+
+BytesByName live_bytes() {
+  BytesByName bytes;
+  for (const tensor::NamedBytes& named : tensor::list_allocations({}))
+    bytes[named.what_for] += named.bytes;
+  return bytes;
+}
+
+// Buffers of a trainer grow and never shrink: what lives behind its steps is what it took.
+TEST(PlannedStages, GridsTakeWhatTheirPlansSay) {
+  TrainOptions options = packed(150);
+  const std::vector<Sample> samples =
+      samples_of_lengths(std::vector<int64_t>(static_cast<size_t>(kNumSamples), kLongest), 1);
+  struct Grid {
+    const char* family;
+    int world_size;
+    dist::GridSizes sizes;
+    const char* schedule;
+  };
+  for (const Grid& grid :
+       {Grid{"qwen3", 4, {.tp = 2, .pp = 2}, "1f1b"}, Grid{"qwen3", 4, {.pp = 4}, "zb_h1"},
+        Grid{"qwen3", 4, {.tp = 2, .cp = 2}, "1f1b"},
+        Grid{"qwen3_moe", 8, {.tp = 2, .pp = 2, .ep = 4}, "1f1b"},
+        Grid{"qwen3_moe", 4, {.cp = 2, .pp = 2, .ep = 2}, "zb_h1"}}) {
+    const model::ModelSpec spec = planned_spec(grid.family, 4);
+    SCOPED_TRACE(std::string(grid.family) + " on " + std::to_string(grid.world_size));
+    options.pipeline_schedule = grid.schedule;
+    BytesByName planned = plan_ranks(spec, dist::GridShape(grid.world_size, grid.sizes), options);
+    BytesByName taken;
+    const BytesByName before = live_bytes();
+    GridRun run{.random_of = spec,
+                .world_size = grid.world_size,
+                .sizes = grid.sizes,
+                .options = options,
+                .num_steps = 2};
+    run.after_steps = [&](dist::Collective& host) {
+      host.barrier();
+      if (host.rank() == 0) taken = live_bytes();
+      host.barrier();
+    };
+    run_on_grid(run, samples);
+    for (const auto& [name, bytes] : before) taken[name] -= bytes;
+    const int64_t planned_activations = std::exchange(planned[kActivations], 0);
+    const int64_t activations = std::exchange(taken[kActivations], 0);
+    EXPECT_LE(activations, planned_activations);
+    EXPECT_GT(activations, planned_activations / 2);
+    std::erase_if(taken, [](const auto& named) { return named.second == 0; });
+    std::erase_if(planned, [](const auto& named) { return named.second == 0; });
+    EXPECT_EQ(taken, planned);
+  }
+}
 
 // Stage s of 4 has 4 - s microbatches in flight. The two in the middle differ in nothing else.
 TEST(PlannedStages, AnotherMicrobatchInFlightTakesWhatItKeeps) {
