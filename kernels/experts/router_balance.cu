@@ -1,5 +1,6 @@
-// What a step sums of its routers, in integers, so that the order of the additions does not matter;
-// the gradients of the losses that keep the experts even; and the rule of the correction bias.
+// What a step sums of its routers, in whole numbers, so that the order of additions does not
+// matter; the gradients of the losses that keep the experts even; and the rule of the correction
+// bias.
 #include "slimexx/kernels/router_balance.h"
 
 #include <cuda_runtime.h>
@@ -29,7 +30,7 @@ __device__ __forceinline__ float sum_warp(float x) {
 
 // counts[sequence, experts], zero before, and the loads in `sums`. Block (x, y) has a share of
 // sequence y.
-__global__ void __launch_bounds__(kCountThreads) count_kernel(const RouterBalanceArgs a) {
+__global__ void __launch_bounds__(kCountThreads) count_kernel(const ChoiceCountArgs a) {
   enter_kernel();
   __shared__ int32_t own[kMostExperts];
   const int experts = static_cast<int>(a.experts);
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(kCountThreads) count_kernel(const RouterBalanc
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += kCountThreads) {
     if (own[e] == 0) continue;
-    atomicAdd(a.counts + int64_t{blockIdx.y} * experts + e, own[e]);
+    // Whole numbers below 2^24: exact in any order.
+    atomicAdd(a.counts + int64_t{blockIdx.y} * experts + e, static_cast<float>(own[e]));
     add_to(a.sums + e, own[e]);
   }
 }
@@ -75,9 +77,9 @@ __global__ void __launch_bounds__(32 * kWarps) balance_kernel(const RouterBalanc
   for (int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; token < a.tokens;
        token += stride) {
     const int sequence = find_sequence(a.cu_seqlens, a.sequences, token);
-    const int64_t tokens = a.cu_seqlens[sequence + 1] - a.cu_seqlens[sequence];
+    const int64_t tokens = a.lengths[sequence];
     const float to_frequency = static_cast<float>(experts) / static_cast<float>(a.top_k * tokens);
-    const int32_t* counts = a.counts + int64_t{sequence} * experts;
+    const float* counts = a.counts + int64_t{sequence} * experts;
     const float* logits = a.logits + token * experts;
     float softmax[kPerLane], scores[kPerLane], frequency[kPerLane];
     float largest = -INFINITY;
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(32 * kWarps) balance_kernel(const RouterBalanc
       const int expert = lane + 32 * i;
       const bool is_one = expert < experts;
       softmax[i] = is_one ? logits[expert] : -INFINITY;
-      frequency[i] = is_one ? static_cast<float>(counts[expert]) * to_frequency : 0.0f;
+      frequency[i] = is_one ? counts[expert] * to_frequency : 0.0f;
       scores[i] = 1.0f / (1.0f + expf(-softmax[i]));
       largest = fmaxf(largest, softmax[i]);
     }
@@ -152,28 +154,37 @@ const char* text_of(cudaError_t error) {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
+const char* fault_in(int64_t tokens, int64_t sequences, int64_t experts, int64_t top_k) {
+  if (experts < 1 || experts > kMostExperts)
+    return "router balance: the number of experts must be from 1 to 384";
+  if (top_k < 1 || top_k > kMostRoutedTo) return "router balance: top_k must be from 1 to 32";
+  if (tokens < 0 || tokens > INT32_MAX / kMostRoutedTo) return "router balance: too many tokens";
+  if (sequences < 0 || sequences > 65535)
+    return "router balance: a microbatch may have up to 65535 sequences";
+  return nullptr;
+}
+
 }  // namespace
 
-const char* balance_router(const RouterBalanceArgs& args, cudaStream_t stream) {
-  if (args.experts < 1 || args.experts > kMostExperts)
-    return "router balance: the number of experts must be from 1 to 384";
-  if (args.top_k < 1 || args.top_k > kMostRoutedTo)
-    return "router balance: top_k must be from 1 to 32";
-  if (args.tokens < 0 || args.tokens > INT32_MAX / kMostRoutedTo)
-    return "router balance: too many tokens";
-  if (args.sequences < 0 || args.sequences > 65535)
-    return "router balance: a microbatch may have up to 65535 sequences";
-  if (args.tokens == 0) return nullptr;
-  const auto count_bytes = static_cast<size_t>(args.sequences * args.experts) * sizeof(int32_t);
+const char* count_choices(const ChoiceCountArgs& args, cudaStream_t stream) {
+  if (const char* fault = fault_in(args.tokens, args.sequences, args.experts, args.top_k))
+    return fault;
+  if (args.sequences == 0) return nullptr;
+  const auto count_bytes = static_cast<size_t>(args.sequences * args.experts) * sizeof(float);
   cudaError_t error = cudaMemsetAsync(args.counts, 0, count_bytes, stream);
-  if (error != cudaSuccess) return text_of(error);
+  if (error != cudaSuccess || args.tokens == 0) return text_of(error);
   const int64_t count_blocks =
       divide_up(divide_up(args.tokens * args.top_k, args.sequences), int64_t{kCountThreads});
   const dim3 count_grid(
       static_cast<unsigned>(count_blocks < kMostCountBlocks ? count_blocks : kMostCountBlocks),
       static_cast<unsigned>(args.sequences));
-  error = launch_early(count_kernel, {count_grid, kCountThreads}, stream, args);
-  if (error != cudaSuccess) return text_of(error);
+  return text_of(launch_early(count_kernel, {count_grid, kCountThreads}, stream, args));
+}
+
+const char* balance_router(const RouterBalanceArgs& args, cudaStream_t stream) {
+  if (const char* fault = fault_in(args.tokens, args.sequences, args.experts, args.top_k))
+    return fault;
+  if (args.tokens == 0) return nullptr;
   const int64_t blocks = divide_up(args.tokens, int64_t{kWarps});
   const dim3 grid(static_cast<unsigned>(blocks < kMostTokenBlocks ? blocks : kMostTokenBlocks));
   auto* kernel = args.experts <= 128   ? balance_kernel<4>

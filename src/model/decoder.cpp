@@ -208,7 +208,7 @@ void Decoder::backward(const ops::Context& ctx, const ModelParameters& weights,
     if (!routers.sums.empty())
       place.router = {.sums = routers.sums[static_cast<size_t>(in_model)],
                       .rule = routers.rule,
-                      .sequences = {batch.attention.cu_seqlens, batch.attention.device_cu_seqlens}};
+                      .sequences = batch.own_sequences};
     LayerTape layer_tape = tape.layers[l];
     if (tape.keep.of(layer) != LayerKeep::kAll)
       recompute_layer(ctx, place, weights.layers[l], layer_tape);

@@ -3,6 +3,7 @@
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
+#include "slimexx/ops/deferred.h"
 #include "slimexx/ops/elementwise.h"
 
 namespace slimexx::ops {
@@ -70,6 +71,7 @@ void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor 
   check_compute(kOp, "x", ctx, x, {dy.dim(0), kAny}, Strides::kRows);
   check_f32(kOp, "dw", ctx, dw, {dy.dim(1), x.dim(1)});
   if (dbias.defined()) check_f32(kOp, "dbias", ctx, dbias, {dy.dim(1)});
+  if (ctx.deferred != nullptr) return ctx.deferred->add(ctx, dw, dbias, dy, x, accumulate);
   if (dy.dim(0) == 0) {
     if (!accumulate) fill_zero(ctx, dw);
     return;

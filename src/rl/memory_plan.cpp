@@ -144,6 +144,16 @@ std::string format_memory(const MemoryPlan& plan) {
   }
   if (b.activations.least == 0) return text;
   text += line(b.activations.least, "  activations of the largest microbatch at the least");
+  if (b.activations.in_flight > 1) {
+    text += line(b.activations.kept,
+                 fmt::format("    for backward, of each of {} in flight", b.activations.in_flight));
+    text += line(b.activations.scratch, "    while an operation runs");
+  }
+  if (b.activations.num_deferred > 0)
+    text +=
+        line(b.activations.deferred, fmt::format("    for weights' gradients left for later, of "
+                                                 "each of {}",
+                                                 b.activations.num_deferred));
   text += line(b.activations.most, "  and with everything kept for backward");
   return text;
 }

@@ -104,8 +104,7 @@ class StagePlanner {
     if (trains_) make_trainer();
     make_engine_model();
     const MemoryBudget budget = plan_needs();
-    out_.least_activations = budget.activations.least;
-    out_.most_activations = budget.activations.most;
+    out_.activations = budget.activations;
     if (trains_) {
       out_.logits_bytes = trainer_->max_logits_bytes();
       out_.snapshot_bytes = snapshot_bytes(trainer_->optimizer());
@@ -279,9 +278,9 @@ class StagePlanner {
     if (page_bytes_ > 0)
       out_.cache_tokens = plan.cache_bytes / page_bytes_ * config_.rollout.page_size;
     const double range =
-        static_cast<double>(out_.most_activations) - static_cast<double>(out_.least_activations);
+        static_cast<double>(out_.activations.most) - static_cast<double>(out_.activations.least);
     if (range > 0)
-      out_.kept = std::clamp(static_cast<double>(plan.pool_bytes - out_.least_activations) / range,
+      out_.kept = std::clamp(static_cast<double>(plan.pool_bytes - out_.activations.least) / range,
                              0.0, 1.0);
     if (config_.train.recompute_granularity == "full") out_.kept = 0;
     pool_ = tensor::Buffer(device_, plan.pool_bytes,

@@ -96,7 +96,7 @@ std::string memory_table(const RunPlan& plan) {
   for (size_t i = 0; i < plan.stages.size();) {
     size_t end = i + 1;
     while (end < plan.stages.size() && plan.stages[end].used_bytes == plan.stages[i].used_bytes &&
-           plan.stages[end].most_activations == plan.stages[i].most_activations)
+           plan.stages[end].activations.most == plan.stages[i].activations.most)
       ++end;
     columns.push_back(&plan.stages[i]);
     headers.push_back({.header = end == i + 1 ? fmt::format("stage {}", i)
@@ -141,8 +141,22 @@ std::string memory_table(const RunPlan& plan) {
   add("  tokens", [](const auto& s) {
     return s.cache_tokens == 0 ? "-" : format_count(static_cast<double>(s.cache_tokens));
   });
-  add("activations, at least", [](const auto& s) { return bytes_text(s.least_activations); });
-  add("activations, everything kept", [](const auto& s) { return bytes_text(s.most_activations); });
+  add("activations, at least", [](const auto& s) { return bytes_text(s.activations.least); });
+  add("  microbatches in flight", [](const auto& s) {
+    return s.activations.in_flight > 1 ? std::to_string(s.activations.in_flight) : "-";
+  });
+  const auto in_flight_text = [](const auto& s, int64_t bytes) {
+    return bytes_text(s.activations.in_flight > 1 ? bytes : 0);
+  };
+  add("  for backward, of each",
+      [&](const auto& s) { return in_flight_text(s, s.activations.kept); });
+  add("  while an operation runs",
+      [&](const auto& s) { return in_flight_text(s, s.activations.scratch); });
+  add("  weights' gradients left for later", [](const auto& s) {
+    return s.activations.num_deferred > 0 ? std::to_string(s.activations.num_deferred) : "-";
+  });
+  add("  for these, of each", [](const auto& s) { return bytes_text(s.activations.deferred); });
+  add("activations, everything kept", [](const auto& s) { return bytes_text(s.activations.most); });
   add("logits at once, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
   add("host: optimizer state", [](const auto& s) { return bytes_text(s.host_bytes); });
   add("host: a checkpoint's copy", [](const auto& s) { return bytes_text(s.snapshot_bytes); });

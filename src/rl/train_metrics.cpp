@@ -64,7 +64,6 @@ void add_router_loads(const train::StepResult& step, double share,
     of_layer("moe_load_min") += share * load.min_load;
     of_layer("moe_router_entropy") += share * load.entropy;
     values["moe_router_entropy"] += part * load.entropy;
-    if (!load.has_losses) continue;
     values["moe_aux_loss"] += part * load.aux_loss;
     values["moe_z_loss"] += part * load.z_loss;
   }

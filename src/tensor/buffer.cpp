@@ -271,6 +271,7 @@ Arena Arena::for_planning(Device device, std::string what_for) {
 }
 
 Tensor Arena::allocate(DType dtype, std::initializer_list<int64_t> shape) {
+  if (scratch_ != nullptr && num_scopes_ > 0) return scratch_->allocate(dtype, shape);
   Tensor tensor(nullptr, dtype, device_, shape);
   const int64_t bytes = align_up(device_, tensor.size_bytes());
   const int64_t offset = used_bytes_;
@@ -305,6 +306,14 @@ void Arena::borrow(Tensor memory) {
   buffer_ = Buffer();
   base_ = memory.data<char>();
   capacity_bytes_ = memory.size_bytes();
+}
+
+void Arena::share_scratch(Arena& scratch) {
+  SLX_CHECK(used_bytes_ == 0 && num_scopes_ == 0, "arena \"{}\" is in use", what_for_);
+  SLX_CHECK(&scratch != this && scratch.scratch_ == nullptr && scratch.planning_ == planning_ &&
+                scratch.device_ == device_,
+            "arena \"{}\" cannot scratch in \"{}\"", what_for_, scratch.what_for_);
+  scratch_ = &scratch;
 }
 
 }  // namespace slimexx::tensor

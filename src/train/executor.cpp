@@ -11,6 +11,17 @@ namespace {
 using enum OperationKind;
 using tensor::Tensor;
 
+constexpr int64_t kSlotAlignment = 256;  // arenas of devices align to it
+
+int64_t align_slot(int64_t bytes) {
+  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
+
+int64_t bytes_beside_slots(const SlotBytes& bytes, const SlotCounts& counts) {
+  return align_slot(bytes.scratch) +
+         align_slot(bytes.deferred) * static_cast<int64_t>(counts.deferred);
+}
+
 bool is_forward_kind(OperationKind kind) {
   return kind == kForward || kind == kSendForward || kind == kReceiveForward;
 }
@@ -27,6 +38,7 @@ class Executor {
     SLX_CHECK_LT(operation.slot, slots_.size());
     SLX_CHECK_LT(operation.chunk, work_.chunks.size());
     Slot& slot = slots_[operation.slot];
+    if (operation.kind == kWeightGradients) return run_deferred(operation, slot.ctx);
     const StageChunk& chunk = work_.chunks[operation.chunk];
     const Pass pass{chunk.decoder, chunk.weights, work_.head, slot.ctx};
     const bool is_forward = operation.kind == kForward;
@@ -44,6 +56,8 @@ class Executor {
         break;
       case kBackward:
         backward(pass, chunk, operation, f);
+        break;
+      case kWeightGradients:
         break;
       case kSendForward:
         send_rows(slot.ctx, f.output, operation.peer);
@@ -93,9 +107,24 @@ class Executor {
   void backward(const Pass& pass, const StageChunk& chunk, const Operation& operation,
                 InFlight& f) {
     const bool is_last = --backwards_left_ == 0;
+    ops::DeferredProducts* deferred = operation.deferred >= 0 ? &deferred_at(operation) : nullptr;
+    SLX_CHECK(deferred == nullptr || deferred->empty(), "products of a microbatch before {}",
+              operation.microbatch);
     run_backward(pass, chunk.gradients, f, accumulate_[operation.chunk],
-                 is_last ? work_.last_backward : StageHooks{}, work_.routers);
+                 is_last && deferred == nullptr ? work_.last_backward : StageHooks{}, work_.routers,
+                 deferred);
     accumulate_[operation.chunk] = true;
+  }
+
+  ops::DeferredProducts& deferred_at(const Operation& operation) const {
+    const auto place = static_cast<size_t>(operation.deferred);
+    SLX_CHECK_LT(place, work_.deferred.size());
+    return work_.deferred[place];
+  }
+
+  void run_deferred(const Operation& operation, const ops::Context& ctx) const {
+    const PhaseScope phase("backward");
+    deferred_at(operation).run(ctx);
   }
 
   static void finish(Slot& slot) {
@@ -112,18 +141,50 @@ class Executor {
 
 }  // namespace
 
-PlanningSlots::PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
-                             int64_t most_ep_rows) {
-  arenas_.reserve(num_slots);  // slots refer to them
-  for (size_t s = 0; s < num_slots; ++s) {
+void SlotBytes::grow_to(const SlotBytes& other) {
+  kept = std::max(kept, other.kept);
+  scratch = std::max(scratch, other.scratch);
+  deferred = std::max(deferred, other.deferred);
+}
+
+SlotCounts count_all(std::span<const Operation> operations) {
+  return {count_slots(operations), count_deferred(operations)};
+}
+
+int64_t bytes_of_slots(const SlotBytes& bytes, const SlotCounts& counts) {
+  const int64_t shared = bytes_beside_slots(bytes, counts);
+  if (counts.slots == 1) return shared + bytes.kept;
+  return shared + align_slot(bytes.kept) * static_cast<int64_t>(counts.slots);
+}
+
+int64_t share_of_slots(int64_t capacity, const SlotBytes& bytes, const SlotCounts& counts) {
+  const int64_t left = std::max<int64_t>(capacity - bytes_beside_slots(bytes, counts), 0);
+  if (counts.slots == 1) return left;
+  return left / static_cast<int64_t>(counts.slots) / kSlotAlignment * kSlotAlignment;
+}
+
+PlanningSlots::PlanningSlots(const SlotCounts& counts, bool share_scratch, tensor::Device device,
+                             const dist::Groups& groups, int64_t most_ep_rows)
+    : scratch_(tensor::Arena::for_planning(device, "")) {
+  arenas_.reserve(counts.slots);  // slots refer to them
+  for (size_t s = 0; s < counts.slots; ++s) {
     arenas_.push_back(tensor::Arena::for_planning(device, ""));
+    if (share_scratch) arenas_.back().share_scratch(scratch_);
     slots_.push_back({ops::planning_context(arenas_.back(), groups, most_ep_rows)});
+  }
+  deferred_arenas_.reserve(counts.deferred);
+  for (size_t d = 0; d < counts.deferred; ++d) {
+    deferred_arenas_.push_back(tensor::Arena::for_planning(device, ""));
+    deferred_.emplace_back(deferred_arenas_.back());
   }
 }
 
-int64_t PlanningSlots::most_bytes() const {
-  int64_t most = 0;
-  for (const tensor::Arena& arena : arenas_) most = std::max(most, arena.high_water_bytes());
+SlotBytes PlanningSlots::most_bytes() const {
+  SlotBytes most{.scratch = scratch_.high_water_bytes()};
+  for (const tensor::Arena& arena : arenas_)
+    most.kept = std::max(most.kept, arena.high_water_bytes());
+  for (const tensor::Arena& arena : deferred_arenas_)
+    most.deferred = std::max(most.deferred, arena.high_water_bytes());
   return most;
 }
 

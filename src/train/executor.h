@@ -1,5 +1,8 @@
 // Runs the operations of a step over slots: each microbatch in flight has one, with an arena of its
-// own, so that the oldest can be freed first. The same code measures, in planning contexts.
+// own, so that the oldest can be freed first. It keeps what outlives an operation; what does not is
+// scratch, which all slots share, for operations run one after another. Products of weights'
+// gradients that backwards leave for later have places of their own. The same code measures, in
+// planning contexts.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,28 +13,56 @@
 #include "mtp_pass.h"
 #include "operations.h"
 #include "passes.h"
+#include "slimexx/ops/deferred.h"
 
 namespace slimexx::train {
 
 struct Slot {
-  ops::Context ctx;  // its arena is the slot's
+  ops::Context ctx;  // its arena is the slot's, and shares its scratch where there are several
   int64_t microbatch = -1;
   size_t chunk = 0;
   std::optional<InFlight> in_flight = {};  // from forward to backward
+};
+
+struct SlotBytes {
+  int64_t kept = 0;      // of each slot
+  int64_t scratch = 0;   // of all together; 0 where the only slot's arena has its scratch too
+  int64_t deferred = 0;  // of each place of deferred products
+  void grow_to(const SlotBytes& other);
+};
+struct SlotCounts {
+  size_t slots = 1, deferred = 0;
+};
+SlotCounts count_all(std::span<const Operation> operations);
+// Of all, each as aligned as arenas of devices are.
+int64_t bytes_of_slots(const SlotBytes& bytes, const SlotCounts& counts);
+// What each slot may keep in `capacity` bytes beside scratch and deferred products.
+int64_t share_of_slots(int64_t capacity, const SlotBytes& bytes, const SlotCounts& counts);
+
+// Of a step or a scoring pass.
+struct SlotPlan {
+  SlotCounts counts;
+  SlotBytes most;                        // of its microbatches
+  std::vector<int64_t> least_kept = {};  // of a step: bytes of a slot, by microbatch
 };
 
 // Slots that only measure.
 class PlanningSlots {
  public:
   // most_ep_rows as in ops::Context.
-  PlanningSlots(size_t num_slots, tensor::Device device, const dist::Groups& groups,
-                int64_t most_ep_rows = 0);
+  PlanningSlots(const SlotCounts& counts, bool share_scratch, tensor::Device device,
+                const dist::Groups& groups, int64_t most_ep_rows = 0);
+  PlanningSlots(const PlanningSlots&) = delete;
+  PlanningSlots& operator=(const PlanningSlots&) = delete;
   std::span<Slot> slots() { return slots_; }
-  int64_t most_bytes() const;  // that one of them took
+  std::span<ops::DeferredProducts> deferred() { return deferred_; }
+  SlotBytes most_bytes() const;  // of the slot, and of the place, that took most
 
  private:
-  std::vector<tensor::Arena> arenas_;
+  tensor::Arena scratch_;
+  std::vector<tensor::Arena> arenas_, deferred_arenas_;
   std::vector<Slot> slots_;
+  std::vector<ops::DeferredProducts> deferred_;
 };
 
 // Of a model without experts.
@@ -64,7 +95,9 @@ struct StepWork {
   std::function<model::KeepPlan(size_t chunk, int64_t microbatch)> choose_keep;
   const MtpWork* mtp = nullptr;  // of the stage with the head; null: no MTP layer is trained
   const model::RouterBalances& routers = no_routers();
-  StageHooks last_backward = {};  // of the last backward alone: gradients are final behind it
+  // Of the last backward alone: gradients are final behind it, unless it leaves some.
+  StageHooks last_backward = {};
+  std::span<ops::DeferredProducts> deferred = {};  // as many as the operations name
 };
 
 // Between stages, on the stream. Ranks of a pipeline agree on what is empty, which is not sent.

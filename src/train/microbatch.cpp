@@ -1,5 +1,7 @@
 #include "microbatch.h"
 
+#include <algorithm>
+
 #include "slimexx/base/check.h"
 #include "slimexx/model/tp_rows.h"
 
@@ -111,6 +113,29 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   out.batch.attention.num_keys = starts.back();
 }
 
+// Of each sequence, the rows of this rank among those of its tp ranks, which are in turn this cp
+// rank's chunks.
+void list_own_sequences(const ops::Context& ctx, Microbatch& out) {
+  const bool is_sharded = out.batch.context.is_sharded();
+  const std::vector<int32_t>& starts = is_sharded ? out.cu_sequences : out.cu_seqlens;
+  const dist::Range own = model::own_rows(out.batch, ctx.groups);
+  int64_t end = 0;
+  out.own_cu_seqlens = {0};
+  out.sequence_lengths.clear();
+  for (size_t b = 0; b + 1 < starts.size(); ++b) {
+    out.sequence_lengths.push_back(starts[b + 1] - starts[b]);
+    for (const dist::Range& chunk : model::context_chunks(
+             out.sequence_lengths.back(), ctx.groups.cp.size(), ctx.groups.cp.rank()))
+      end += chunk.size();
+    out.own_cu_seqlens.push_back(
+        static_cast<int32_t>(std::clamp<int64_t>(end - own.begin, 0, own.size())));
+  }
+  out.batch.own_sequences = {.cu_seqlens = out.own_cu_seqlens, .lengths = out.sequence_lengths};
+  if (ctx.device().is_cpu()) return;
+  out.batch.own_sequences.device_cu_seqlens = upload_ints(ctx, out.own_cu_seqlens);
+  out.batch.own_sequences.device_lengths = upload_ints(ctx, out.sequence_lengths);
+}
+
 }  // namespace
 
 model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
@@ -164,6 +189,7 @@ void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<con
   out.batch.own_vocabulary = model::select_own_tokens(ctx, vocab_size, tokens);
   out.head_rows = make_head_rows(ctx, vocab_size, out.tp_rows, rows, targets, out.tp_ranges);
   out.batch.attention.cu_seqlens = out.cu_seqlens;
+  list_own_sequences(ctx, out);
   if (ctx.device().is_cpu()) return;
   out.batch.attention.device_cu_seqlens = upload_ints(ctx, out.cu_seqlens);
   out.device_cu_rows = upload_ints(ctx, out.cu_rows);

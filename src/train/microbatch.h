@@ -17,6 +17,8 @@ struct Microbatch {
   std::vector<int32_t> cu_seqlens;              // of the attention layout, host
   std::vector<int32_t> cu_rows;                 // [S+1] of the loss, host
   std::vector<dist::Range> tp_rows, tp_ranges;  // of T and R by tp rank; empty: one
+  // Of the batch's own_sequences, host.
+  std::vector<int32_t> own_cu_seqlens, sequence_lengths;
   model::Batch batch;
   model::HeadRows head_rows;
   tensor::Tensor device_cu_rows;  // [S+1] i32, on CUDA only

@@ -37,7 +37,8 @@ std::vector<Compute> list_forwards(const PipelineShape& shape, int64_t num_micro
 }
 
 // One forward, one backward behind a warm-up of forwards: as many as it takes until the first
-// backward can be there. Backwards go through the chunks from the last to the first.
+// backward can be there. Backwards go through the chunks from the last to the first. Where they
+// leave weights' gradients, those of the microbatch `rank` before follow a backward.
 std::vector<Compute> list_forwards_and_backwards(int rank, const PipelineShape& shape,
                                                  int64_t num_microbatches) {
   const std::vector<Compute> forwards = list_forwards(shape, num_microbatches);
@@ -52,7 +53,12 @@ std::vector<Compute> list_forwards_and_backwards(int rank, const PipelineShape& 
     if (i < warm_up) continue;
     const Compute& f = forwards[i - warm_up];
     computes.push_back({kBackward, f.microbatch, shape.num_chunks - 1 - f.chunk});
+    if (shape.zero_bubble && f.microbatch >= rank)
+      computes.push_back({kWeightGradients, f.microbatch - rank, 0});
   }
+  if (shape.zero_bubble)
+    for (int64_t m = std::max<int64_t>(num_microbatches - rank, 0); m < num_microbatches; ++m)
+      computes.push_back({kWeightGradients, m, 0});
   return computes;
 }
 
@@ -62,9 +68,9 @@ struct Transfer {
   Compute maker, user;
 };
 
-// Orders the operations of all ranks as they would run, a backward taking twice as long as a
-// forward. A transfer stands where the receiver has come to what uses it. A slot is taken by a
-// forward, or the receive before it, only when it is free.
+// Orders the operations of all ranks as they would run: the gradients of inputs and those of
+// weights take as long as a forward each. A transfer stands where the receiver has come to what
+// uses it. A slot is taken by a forward, or the receive before it, only when it is free.
 class PipelineOrder {
  public:
   PipelineOrder(const PipelineShape& shape, std::vector<std::vector<Compute>> computes,
@@ -114,6 +120,7 @@ class PipelineOrder {
     const Rank& r = of(rank);
     if (r.next == r.computes.size()) return false;
     const Compute& c = r.computes[r.next];
+    if (c.kind == kWeightGradients) return true;
     if (c.kind == kForward && is_first(rank, c.chunk)) return has_free_slot(r);
     if (c.kind == kBackward && is_last(rank, c.chunk)) return true;
     return r.has_input;
@@ -166,10 +173,17 @@ class PipelineOrder {
   void compute(int rank) {
     Rank& r = of(rank);
     const Compute c = r.computes[r.next++];
+    const int deferred =
+        shape_.zero_bubble ? static_cast<int>(c.microbatch % (int64_t{rank} + 1)) : -1;
+    if (c.kind == kWeightGradients) {
+      r.operations.push_back({c.kind, c.microbatch, 0, c.chunk, -1, deferred});
+      r.idle_at += 1;
+      return;
+    }
     const bool is_forward = c.kind == kForward;
     const size_t slot = is_forward && is_first(rank, c.chunk) ? take_slot(r, c) : slot_of(r, c);
-    r.operations.push_back({c.kind, c.microbatch, slot, c.chunk});
-    r.idle_at += is_forward ? 1 : 2;
+    r.operations.push_back({c.kind, c.microbatch, slot, c.chunk, -1, is_forward ? -1 : deferred});
+    r.idle_at += is_forward || shape_.zero_bubble ? 1 : 2;
     r.has_input = false;
     if (is_forward ? is_last(rank, c.chunk) : is_first(rank, c.chunk)) {
       if (!is_forward || !has_backwards_) r.slots[slot].reset();
@@ -231,6 +245,7 @@ int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatch
 std::vector<Operation> list_operations(int rank, const PipelineShape& shape,
                                        int64_t num_microbatches) {
   SLX_CHECK_EQ(num_microbatches, round_up_microbatches(shape, num_microbatches));
+  SLX_CHECK(!shape.zero_bubble || shape.num_chunks == 1, "{} chunks", shape.num_chunks);
   auto computes = list_of_all_ranks(
       shape, [&](int r) { return list_forwards_and_backwards(r, shape, num_microbatches); });
   // In the ring of interleaved stages the gradient that a slot ends with may have to wait.
@@ -255,9 +270,15 @@ size_t count_slots(std::span<const Operation> operations) {
   return count;
 }
 
-size_t count_most_slots(int rank, const PipelineShape& shape) {
+size_t count_deferred(std::span<const Operation> operations) {
+  int count = 0;
+  for (const Operation& operation : operations) count = std::max(count, operation.deferred + 1);
+  return static_cast<size_t>(count);
+}
+
+std::vector<Operation> list_most_operations(int rank, const PipelineShape& shape) {
   // Warm-ups are over behind these.
-  return count_slots(list_operations(rank, shape, 4 * shape.num_ranks));
+  return list_operations(rank, shape, 4 * shape.num_ranks);
 }
 
 }  // namespace slimexx::train

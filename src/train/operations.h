@@ -3,6 +3,12 @@
 // forward, backward; with several, one-forward-one-backward after a warm-up (Narayanan et al.,
 // arXiv:2104.04473), and interleaved with several stages on each rank.
 //
+// With zero_bubble a backward sends the gradient of its input first and leaves the products of
+// weights' gradients for where the pipeline waits: rank r is r microbatches behind with them, so
+// that a rank has no more microbatches between forward and weights than there are stages (ZB-H1 of
+// Qi et al., arXiv:2401.10241). They run in the order of the microbatches: the sums, and so the
+// bits, are those of one-forward-one-backward.
+//
 // Sends and receives wait for each other: on the CPU a send may return only when the other rank
 // receives, and a device runs what stands behind one only then. The lists of all ranks are cut from
 // one order of the whole pipeline's operations, in which a transfer is one event of two ranks. So
@@ -20,6 +26,7 @@ namespace slimexx::train {
 enum class OperationKind : uint8_t {
   kForward,
   kBackward,
+  kWeightGradients,  // what a backward left
   kSendForward,
   kSendBackward,
   kReceiveForward,
@@ -34,6 +41,9 @@ struct Operation {
   size_t slot = 0;
   size_t chunk = 0;  // which of the rank's stages
   int peer = -1;     // rank of the pipeline that a transfer is with
+  // Where a backward leaves its products of weights' gradients, and kWeightGradients finds them;
+  // -1: a backward runs them itself. The slot of kWeightGradients means nothing.
+  int deferred = -1;
   bool operator==(const Operation&) const = default;
 };
 
@@ -41,6 +51,7 @@ struct Operation {
 struct PipelineShape {
   int num_ranks = 1;
   size_t num_chunks = 1;
+  bool zero_bubble = false;  // of one chunk
 };
 
 // Interleaved stages take microbatches in whole groups, of as many as there are ranks: empty ones
@@ -55,7 +66,9 @@ std::vector<Operation> list_forward_operations(int rank, const PipelineShape& sh
 
 // Slots that the operations use.
 size_t count_slots(std::span<const Operation> operations);
-// The most that list_operations uses, for any number of microbatches.
-size_t count_most_slots(int rank, const PipelineShape& shape);
+// Places where backwards leave products.
+size_t count_deferred(std::span<const Operation> operations);
+// Operations of as many microbatches as use the most of both, whatever their number.
+std::vector<Operation> list_most_operations(int rank, const PipelineShape& shape);
 
 }  // namespace slimexx::train

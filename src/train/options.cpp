@@ -86,6 +86,15 @@ void bind(config::Binder& b, TrainOptions& o) {
               "planned for activations holds, on the CPU everything. The same bits every way.",
        .choices = {"auto", "none", "full"},
        .refused_choices = {{"selective", "auto keeps per layer what the memory holds"}}});
+  b.field(
+      "pipeline_schedule", o.pipeline_schedule,
+      {.doc = "Order of a pipeline's work. 1f1b: one forward, one backward, interleaved where a "
+              "rank has several stages. zb_h1: a backward sends the gradient of its input first, "
+              "and gradients of weights are made where a stage would wait; a rank keeps their "
+              "operands for one microbatch more than there are stages before it. Gradients of "
+              "experts and of the head are made at once. The same bits either way.",
+       .choices = {"1f1b", "zb_h1"},
+       .slime = "-"});
   b.field("loss_type", o.loss_type,
           {.doc = "policy_loss: reinforcement learning on rollouts. sft: cross-entropy on the "
                   "assistant's tokens of "

@@ -85,7 +85,8 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
 }
 
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
-                  bool accumulate, const StageHooks& hooks, const model::RouterBalances& routers) {
+                  bool accumulate, const StageHooks& hooks, const model::RouterBalances& routers,
+                  ops::DeferredProducts* deferred) {
   const Microbatch& m = f.microbatch;
   const model::ModelSpec& spec = p.decoder.spec();
   if (p.decoder.stage().has_head) {
@@ -95,8 +96,10 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
                          f.dentropies, f.dx, accumulate);
     hooks.stage_done(0);
   }
+  ops::Context ctx = p.ctx;
+  ctx.deferred = deferred;
   p.decoder.backward(
-      p.ctx, p.weights, gradients, m.batch, f.tape, f.dx, accumulate,
+      ctx, p.weights, gradients, m.batch, f.tape, f.dx, accumulate,
       {.layer_done = [&](int64_t layer) { hooks.stage_done(spec.num_layers() - layer); },
        .attention_next = [&](int64_t) { hooks.attention_next(); }},
       routers);

@@ -57,10 +57,12 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
 
 // From f.dx, or on a stage with the head from the gradients of run_loss, to f.dx. `accumulate`: to
 // the gradients that earlier microbatches of the step left; else matrices are
-// written, whatever they hold.
+// written, whatever they hold. Products of the gradients of layers' matrices are left in
+// `deferred`, where it is given: of those of experts, and of the head, backward runs all.
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
                   bool accumulate, const StageHooks& hooks = {},
-                  const model::RouterBalances& routers = {});
+                  const model::RouterBalances& routers = {},
+                  ops::DeferredProducts* deferred = nullptr);
 
 // Token weights: the loss is their scalar product with the token losses, whatever the packing and
 // the ranks.

@@ -62,10 +62,11 @@ void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> s
   }
 }
 
-int64_t measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
-                        tensor::Device device, const dist::Groups& groups, int64_t most_ep_rows) {
+SlotBytes measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
+                          size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                          int64_t most_ep_rows) {
   const auto operations = list_forward_operations(rank, shape, std::ssize(work.microbatches));
-  PlanningSlots plan(count_slots(operations), device, groups, most_ep_rows);
+  PlanningSlots plan(count_all(operations), num_slots > 1, device, groups, most_ep_rows);
   std::string no_scores;
   run_scoring(operations, work, plan.slots(), no_scores);
   return plan.most_bytes();
@@ -76,7 +77,8 @@ Scorer::Scorer(const StageDecoders& decoders, const model::ParameterStore& store
     : chunks_(bind_chunks(decoders, store, false)),
       groups_(groups),
       head_options_{.temperature = temperature},
-      device_(device) {
+      device_(device),
+      scratch_(device, 0, "activations of one forward") {
   check_stages(decoders, groups);
 }
 
@@ -91,13 +93,17 @@ std::vector<TokenScores> Scorer::score(std::span<const Sample> samples, int64_t 
   const auto operations =
       list_forward_operations(groups_.pp.rank(), shape, std::ssize(microbatches));
   const ScoringWork work{chunks_, head_options_, samples, microbatches};
-  while (arenas_.size() < count_slots(operations))
-    arenas_.emplace_back(device_, 0, "activations of one forward");
-  const int64_t bytes = measure_scoring(work, groups_.pp.rank(), shape, device_, groups_,
-                                        most_tokens * groups_.ep.size());
+  const size_t num_slots = count_slots(operations);
+  while (arenas_.size() < num_slots) {
+    arenas_.emplace_back(device_, 0, scratch_.what_for());
+    if (num_slots > 1) arenas_.back().share_scratch(scratch_);
+  }
+  const SlotBytes bytes = measure_scoring(work, groups_.pp.rank(), shape, num_slots, device_,
+                                          groups_, most_tokens * groups_.ep.size());
+  scratch_.reserve(bytes.scratch);
   std::vector<Slot> slots;
   for (tensor::Arena& arena : arenas_) {
-    arena.reserve(bytes);
+    arena.reserve(bytes.kept);
     slots.push_back({ops::compute_context(arena, groups_)});
   }
   std::string scored;

@@ -29,10 +29,10 @@ void run_scoring(std::span<const Operation> operations, const ScoringWork& work,
 void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> samples,
                  std::span<const int64_t> indices, std::span<TokenScores> scores);
 
-// What the arena of a slot must hold, whichever of `work`'s microbatches it gets. `shape` and
+// What one of `num_slots` slots must hold, whichever of `work`'s microbatches it gets. `shape` and
 // `rank` are of the pipeline.
-int64_t measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
-                        tensor::Device device, const dist::Groups& groups,
-                        int64_t most_ep_rows = 0);
+SlotBytes measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
+                          size_t num_slots, tensor::Device device, const dist::Groups& groups,
+                          int64_t most_ep_rows = 0);
 
 }  // namespace slimexx::train

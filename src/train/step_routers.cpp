@@ -39,9 +39,8 @@ RouterLoad summarize_router(int64_t layer, const std::vector<int64_t>& sums) {
 }
 
 StepRouters::StepRouters(const model::ModelSpec& spec, const TrainOptions& options,
-                         const dist::Groups& groups, tensor::Device device)
-    : bias_rate_(static_cast<float>(options.moe_router_bias_update_rate)),
-      has_losses_(groups.cp.size() == 1) {
+                         tensor::Device device)
+    : bias_rate_(static_cast<float>(options.moe_router_bias_update_rate)) {
   for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
     const auto* moe = std::get_if<model::MoeMlpSpec>(&spec.layer(layer).mlp);
     if (moe == nullptr) continue;
@@ -90,7 +89,6 @@ std::vector<RouterLoad> StepRouters::read_sums(std::span<const double> values) {
   for (const Router& router : routers_) {
     const auto end = first + ops::count_router_sums(router.experts);
     loads.push_back(summarize_router(router.layer, {first, end}));
-    loads.back().has_losses = has_losses_;
     first = end;
   }
   return loads;

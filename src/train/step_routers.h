@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "slimexx/dist/groups.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/train/options.h"
 #include "slimexx/train/router_load.h"
@@ -14,8 +13,7 @@ namespace slimexx::train {
 
 class StepRouters {
  public:
-  StepRouters(const model::ModelSpec& spec, const TrainOptions& options, const dist::Groups& groups,
-              tensor::Device device);
+  StepRouters(const model::ModelSpec& spec, const TrainOptions& options, tensor::Device device);
   // Zeroes the sums of a step that has `num_sequences` samples on all ranks.
   void start_step(const ops::Context& ctx, int64_t num_sequences);
   const model::RouterBalances& balances() const { return balances_; }
@@ -38,8 +36,7 @@ class StepRouters {
   std::vector<Router> routers_;
   int64_t num_sums_ = 0;
   float bias_rate_ = 0;
-  bool has_losses_ = true;  // RouterLoad's
-  tensor::Buffer sums_;     // of the routers, one behind another
+  tensor::Buffer sums_;  // of the routers, one behind another
   model::RouterBalances balances_;
   std::vector<int64_t> step_sums_;  // over all ranks
 };

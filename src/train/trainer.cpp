@@ -1,5 +1,4 @@
 #include "slimexx/train/trainer.h"
-#include "slimexx/base/error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "scoring.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
+#include "slimexx/base/error.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/dist/planning.h"
 #include "slimexx/model/stages.h"
@@ -31,15 +31,13 @@ bool reports_own_rows(const dist::Groups& groups) {
   return groups.tp.rank() == 0 && groups.pp.rank() == groups.pp.size() - 1;
 }
 
-void check_supported(const TrainOptions& options, const dist::Groups& groups) {
-  if (groups.cp.size() == 1) return;
-  if (options.moe_aux_loss_coeff == 0 && options.moe_z_loss_coeff == 0) return;
-  throw Error(ErrorCode::kInput,
-              "losses that keep experts even do not know sequences that are cut over ranks of "
-              "context parallelism",
-              "set train.moe_aux_loss_coeff and train.moe_z_loss_coeff to 0, or "
-              "parallel.context_parallel_size to 1",
-              "parallel.context_parallel_size");
+void check_schedule(const TrainOptions& options, const StageDecoders& decoders) {
+  if (options.pipeline_schedule == "1f1b" || decoders.chunks.size() == 1) return;
+  throw Error(ErrorCode::kUsage,
+              "gradients of weights apart from those of inputs are not made with several stages on "
+              "a rank",
+              "set it to 1f1b, or leave out parallel.num_layers_per_virtual_pipeline_stage",
+              "train.pipeline_schedule");
 }
 
 std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& groups) {
@@ -89,22 +87,26 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
                                             : default_max_logits_bytes(device)},
       device_(device),
       arena_(device, 0, "activations of microbatches"),
+      scratch_arena_(device, 0, arena_.what_for()),
       embedding_ranks_(make_embedding_group(spec_, groups)),
       num_trained_mtp_(spec_.num_trained_mtp()),
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
-      routers_(std::make_unique<StepRouters>(spec_, options, groups, device)),
+      routers_(std::make_unique<StepRouters>(spec_, options, device)),
       copied_gradients_(std::make_unique<CopiedGradients>(chunks_, groups.tp)),
       parts_(list_gradient_parts(policy, spec_, min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {
-  check_supported(options, groups);
   check_stages(decoders, groups);
+  check_schedule(options, decoders);
   if (embedding_ranks_ != nullptr) {
     const StageChunk& chunk = groups.pp.rank() == 0 ? chunks_.front() : chunks_.back();
     embedding_ = chunk.weights.embedding;
     embedding_gradient_ = chunk.gradients.embedding;
   }
-  for (size_t s = 0; s < count_most_slots(groups.pp.rank(), shape(chunks_.size())); ++s)
-    slot_arenas_.emplace_back(device, 0, arena_.what_for());
+  const SlotCounts counts = most_counts();
+  for (size_t s = 0; s < counts.slots; ++s)
+    slot_arenas_.emplace_back(device, 0, arena_.what_for()).share_scratch(scratch_arena_);
+  for (size_t d = 0; d < counts.deferred; ++d)
+    deferred_arenas_.emplace_back(device, 0, arena_.what_for());
 }
 
 Trainer::~Trainer() = default;
@@ -112,7 +114,9 @@ Trainer::~Trainer() = default;
 ops::Context Trainer::context() { return ops::compute_context(arena_, groups_); }
 
 PipelineShape Trainer::shape(size_t num_chunks) const {
-  return {.num_ranks = groups_.pp.size(), .num_chunks = num_chunks};
+  return {.num_ranks = groups_.pp.size(),
+          .num_chunks = num_chunks,
+          .zero_bubble = options_.pipeline_schedule == "zb_h1" && groups_.pp.size() > 1};
 }
 
 Trainer::Assignment Trainer::assign(const StageDecoders& decoders,
@@ -190,7 +194,9 @@ MtpWork Trainer::mtp_work(std::span<const Sample> samples) const {
 }
 
 std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
-                                              const Assignment& assignment, const StepLoss& loss) {
+                                              const Assignment& assignment, const StepLoss& loss,
+                                              std::span<const Operation> operations,
+                                              const SlotPlan& plan) {
   const ops::Context ctx = context();
   const Tensor all_sums =
       metrics_.view(DType::kF64, {(1 + num_trained_mtp_) * ops::kNumLossMetrics});
@@ -205,12 +211,11 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
     hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
              .attention_next = [&] { start_final_parts(ctx); }};
   const auto weights = token_weights(samples, loss.per_token_loss);
-  const std::vector<model::KeepPlan> keeps = choose_keeps(samples, assignment);
+  const std::vector<model::KeepPlan> keeps = choose_keeps(samples, assignment, plan);
   if (!assignment.mine.back().empty()) keep_ = keeps.back();
-  const auto operations =
-      list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine));
   const tensor::Arena::Mark mark = arena_.mark();
-  std::vector<Slot> slots = share_arena(num_slots_);
+  std::vector<Slot> slots = share_arena(plan);
+  std::vector<ops::DeferredProducts> deferred(deferred_arenas_.begin(), deferred_arenas_.end());
   run_operations(operations,
                  {.chunks = chunks_,
                   .head = head_options_,
@@ -225,7 +230,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
                       },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
                   .routers = routers_->balances(),
-                  .last_backward = std::move(hooks)},
+                  .last_backward = std::move(hooks),
+                  .deferred = deferred},
                  slots);
   arena_.release_to(mark);
   sum_tied_gradients(ctx);
@@ -243,13 +249,13 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
 StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
   const Assignment assignment = assign(decoders_, samples);
-  num_slots_ = count_slots(
-      list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine)));
-  reserve_for_step(samples, assignment);
+  const auto operations =
+      list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine));
+  const SlotPlan plan = reserve_for_step(samples, assignment, count_all(operations));
   clear_before_backward();
   StepResult result;
   result.learning_rate = learning_rate;
-  std::vector<double> sums = run_microbatches(samples, assignment, loss);
+  std::vector<double> sums = run_microbatches(samples, assignment, loss, operations, plan);
 
   constexpr auto kMax = static_cast<size_t>(ops::LossMetric::kLogProbMaxDiff);
   constexpr auto kLoss = static_cast<size_t>(ops::LossMetric::kLoss);
@@ -298,11 +304,11 @@ std::vector<TokenScores> Trainer::compute_log_probs(const StageDecoders& decoder
   const auto operations =
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), std::ssize(assignment.mine));
   const size_t num_slots = count_slots(operations);
-  reserve_for_scoring(work, assignment, num_slots);
+  const SlotPlan plan = reserve_for_scoring(work, assignment, num_slots);
   std::string mine;  // all scores of this replica's microbatches, one after another
   {
     const tensor::ArenaScope scope(arena_);
-    std::vector<Slot> slots = share_arena(num_slots);
+    std::vector<Slot> slots = share_arena(plan);
     run_scoring(operations, work, slots, mine);
   }
   if (!is_reporter_) mine.clear();

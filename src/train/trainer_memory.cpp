@@ -72,20 +72,6 @@ int64_t count_most_tokens(std::span<const Sample> samples, const Bins& microbatc
   return most;
 }
 
-constexpr int64_t kSlotAlignment = 256;  // arenas of devices align to it
-
-int64_t bytes_of_slots(int64_t slot_bytes, size_t num_slots) {
-  if (num_slots == 1) return slot_bytes;
-  return (slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment *
-         static_cast<int64_t>(num_slots);
-}
-
-// What each of `num_slots` gets of `capacity` bytes.
-int64_t share_of_slots(int64_t capacity, size_t num_slots) {
-  if (num_slots == 1) return capacity;
-  return capacity / static_cast<int64_t>(num_slots) / kSlotAlignment * kSlotAlignment;
-}
-
 }  // namespace
 
 int64_t default_max_logits_bytes(tensor::Device device) {
@@ -118,41 +104,53 @@ std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_s
 }
 
 ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_samples) const {
-  ActivationBytes bytes{.least = measure_update(), .most = measure_update()};
+  const SlotCounts counts = most_counts();
+  SlotBytes least, most;
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
     const auto indices = all_indices(samples);
-    const model::KeepPlan least = fixed_keep().value_or(kKeepLeast);
-    const model::KeepPlan most = fixed_keep().value_or(kKeepAll);
-    const auto bytes_of = [&](model::KeepPlan keep) {
-      return bytes_of_slots(measure_step(samples, indices, keep), slot_arenas_.size());
+    const auto measure = [&](model::KeepPlan keep) {
+      return measure_step(samples, indices, fixed_keep().value_or(keep), counts);
     };
-    bytes.least = std::max(bytes.least, bytes_of(least));
-    bytes.most = std::max(bytes.most, bytes_of(most));
+    least.grow_to(measure(kKeepLeast));
+    most.grow_to(measure(kKeepAll));
   }
-  // Of a stage of few layers, what is computed again may take more than what would be kept.
-  bytes.most = std::max(bytes.most, bytes.least);
+  // What is kept is decided later, and scratch before that. Of a stage of few layers, what is
+  // computed again may take more than what would be kept.
+  least.scratch = most.scratch = std::max(least.scratch, most.scratch);
+  ActivationBytes bytes{.least = std::max(measure_update(), bytes_of_slots(least, counts))};
+  bytes.most = std::max(bytes.least, bytes_of_slots(most, counts));
+  bytes.in_flight = static_cast<int64_t>(counts.slots);
+  bytes.kept = least.kept;
+  bytes.scratch = least.scratch;
+  bytes.num_deferred = static_cast<int64_t>(counts.deferred);
+  bytes.deferred = least.deferred;
   return bytes;
 }
 
 int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                               int64_t longest_sequence, int64_t num_samples) const {
   const std::vector<StageChunk> chunks = bind_chunks(decoders, weights, false);
-  int64_t bytes = 0;
-  for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
-    const std::vector<int64_t> all = all_indices(samples);
-    const int64_t rows = most_ep_rows(count_tokens(samples, all));
-    bytes = std::max(bytes,
-                     measure_scoring({chunks, head_options_, samples, {&all, 1}}, groups_.pp.rank(),
-                                     shape(chunks.size()), device_, groups_, rows));
-  }
   // As many as of any number of microbatches.
   const size_t num_slots = count_slots(
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), 4 * groups_.pp.size()));
-  return bytes_of_slots(bytes, num_slots);
+  SlotBytes bytes;
+  for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
+    const std::vector<int64_t> all = all_indices(samples);
+    const int64_t rows = most_ep_rows(count_tokens(samples, all));
+    bytes.grow_to(measure_scoring({chunks, head_options_, samples, {&all, 1}}, groups_.pp.rank(),
+                                  shape(chunks.size()), num_slots, device_, groups_, rows));
+  }
+  return bytes_of_slots(bytes, {num_slots});
 }
 
 int64_t Trainer::plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const {
-  return measure_step(samples, all_indices(samples), keep);
+  const SlotCounts counts = most_counts();
+  return bytes_of_slots(measure_step(samples, all_indices(samples), keep, counts), counts);
+}
+
+// Whatever the number of microbatches.
+SlotCounts Trainer::most_counts() const {
+  return count_all(list_most_operations(groups_.pp.rank(), shape(chunks_.size())));
 }
 
 // Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
@@ -165,21 +163,28 @@ int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
   return replicas * std::max(num_tokens, most_tokens_);
 }
 
-// The slots of a step, or of a scoring pass: equal shares of the arena, or all of it.
-std::vector<Slot> Trainer::share_arena(size_t num_slots) {
-  if (num_slots == 1) return {{context()}};
+// The slots of a step, or of a scoring pass: behind what they share, equal shares of the arena. One
+// has all that is left, and its scratch where what it keeps ends.
+std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
+  const auto& [counts, most, least_kept] = plan;
+  const int64_t share = share_of_slots(arena_.capacity_bytes(), most, counts);
+  const auto lend = [&](Arena& borrower, int64_t bytes) {
+    borrower.borrow(arena_.allocate(DType::kU8, {bytes}));
+  };
+  for (size_t d = 0; d < counts.deferred; ++d) lend(deferred_arenas_[d], most.deferred);
+  if (counts.slots == 1) return {{context()}};
+  lend(scratch_arena_, most.scratch);
   std::vector<Slot> slots;
-  const int64_t share = share_of_slots(arena_.capacity_bytes(), num_slots);
-  for (size_t s = 0; s < num_slots; ++s) {
-    slot_arenas_[s].borrow(arena_.allocate(DType::kU8, {share}));
+  for (size_t s = 0; s < counts.slots; ++s) {
+    lend(slot_arenas_[s], share);
     slots.push_back({ops::compute_context(slot_arenas_[s], groups_)});
   }
   return slots;
 }
 
-// What a slot must hold for forward, loss and backward of one microbatch.
-int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
-                              model::KeepPlan keep) const {
+// What one of the slots must hold for forward, loss and backward of one microbatch.
+SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
+                                model::KeepPlan keep, const SlotCounts& counts) const {
   ops::PolicyLossOptions largest;
   largest.kind = ops::LossKind::kSft;
   largest.entropy_coef = 1;                                 // wants every optional tensor
@@ -191,7 +196,7 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
       static_cast<size_t>(round_up_microbatches(pipeline, 1)));
   microbatches[0].assign(indices.begin(), indices.end());
   const auto operations = list_operations(groups_.pp.rank(), pipeline, std::ssize(microbatches));
-  PlanningSlots plan(count_slots(operations), device_, groups_,
+  PlanningSlots plan(count_all(operations), counts.slots > 1, device_, groups_,
                      most_ep_rows(count_tokens(samples, indices)));
   const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
   MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
@@ -206,7 +211,8 @@ int64_t Trainer::measure_step(std::span<const Sample> samples, std::span<const i
                   .metrics = metrics,
                   .choose_keep = [&](auto...) { return keep; },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
-                  .routers = routers_->balances()},
+                  .routers = routers_->balances(),
+                  .deferred = plan.deferred()},
                  plan.slots());
   return plan.most_bytes();
 }
@@ -226,16 +232,13 @@ std::optional<model::KeepPlan> Trainer::fixed_keep() const {
   return std::nullopt;
 }
 
-int64_t Trainer::slot_capacity() const {
-  return share_of_slots(arena_.capacity_bytes(), num_slots_);
-}
-
-void Trainer::check_fits(int64_t bytes, int64_t capacity, int64_t num_tokens,
-                         size_t num_samples) const {
+// `bytes` of all slots.
+void Trainer::check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const {
+  const int64_t capacity = arena_.capacity_bytes();
   if (bytes <= capacity) return;
   throw Error(
       ErrorCode::kEnvironment,
-      fmt::format("the activations of a microbatch of {} tokens in {} samples take {}, and {} were "
+      fmt::format("activations, with a microbatch of {} tokens in {} samples, take {}, and {} were "
                   "planned",
                   num_tokens, num_samples, format_bytes(static_cast<double>(bytes)),
                   format_bytes(static_cast<double>(capacity))),
@@ -244,31 +247,30 @@ void Trainer::check_fits(int64_t bytes, int64_t capacity, int64_t num_tokens,
       "train.max_tokens_per_gpu");
 }
 
-// What the layers of a microbatch keep. In planned memory: what fits.
+// What the layers of a microbatch keep. In planned memory: what fits in more_bytes more than the
+// least.
 model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> samples,
-                                     std::span<const int64_t> indices) const {
-  if (!is_planned_) return fixed_keep().value_or(kKeepAll);
-  const model::KeepPlan least = fixed_keep().value_or(kKeepLeast);
-  const int64_t needed = measure_step(samples, indices, least);
+                                     std::span<const int64_t> indices, int64_t more_bytes) const {
+  if (fixed_keep() || !is_planned_) return fixed_keep().value_or(kKeepAll);
   const int64_t num_tokens = count_tokens(samples, indices);
-  check_fits(needed, slot_capacity(), num_tokens, indices.size());
-  if (fixed_keep()) return least;
   const model::Decoder& decoder = chunks_[chunk].decoder;
   // Rows of this cp rank and of this tp rank, at most: chunks of a sequence differ by a token.
   const int64_t cp = groups_.cp.size(), tp = groups_.tp.size();
   const int64_t rows = cp == 1 ? num_tokens : num_tokens / cp + 2 * std::ssize(indices);
   return model::choose_keep(decoder.local_spec(), decoder.stage(), device_,
-                            {(rows + tp - 1) / tp, rows}, slot_capacity() - needed);
+                            {(rows + tp - 1) / tp, rows}, more_bytes);
 }
 
 // [microbatch * chunks + chunk]. Where backward computes again what other ranks take part in, all
 // keep as little as the rank that keeps least.
 std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> samples,
-                                                   const Assignment& assignment) const {
+                                                   const Assignment& assignment,
+                                                   const SlotPlan& plan) const {
+  const int64_t share = share_of_slots(arena_.capacity_bytes(), plan.most, plan.counts);
   std::vector<model::KeepPlan> keeps;
-  for (const auto& indices : assignment.mine)
+  for (size_t m = 0; m < assignment.mine.size(); ++m)
     for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
-      keeps.push_back(choose_keep(chunk, samples, indices));
+      keeps.push_back(choose_keep(chunk, samples, assignment.mine[m], share - plan.least_kept[m]));
   if (fixed_keep() || !is_planned_ || host_.size() == 1) return keeps;
   if (groups_.tp.size() * groups_.cp.size() * groups_.ep.size() == 1) return keeps;
   constexpr int64_t kLevel = int64_t{1} << 32;
@@ -286,30 +288,43 @@ std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> sampl
 }
 
 // Without a plan the arena grows to what this rank's largest microbatches take.
-void Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment) {
+SlotPlan Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
+                                   const SlotCounts& counts) {
   most_tokens_ = count_most_tokens(samples, assignment.microbatches);
-  if (is_planned_) return;
-  int64_t bytes = 0;
-  for (const auto& indices : assignment.mine)
-    bytes = std::max(bytes, measure_step(samples, indices, choose_keep(0, samples, indices)));
-  arena_.reserve(std::max(bytes_of_slots(bytes, num_slots_), measure_update()));
+  const bool is_open = is_planned_ && !fixed_keep();  // what layers keep
+  SlotPlan plan{.counts = counts, .most = {}};
+  SlotBytes& most = plan.most;
+  for (const auto& indices : assignment.mine) {
+    const auto measure = [&](model::KeepPlan keep) {
+      return measure_step(samples, indices, fixed_keep().value_or(keep), counts);
+    };
+    const SlotBytes least = measure(is_open ? kKeepLeast : kKeepAll);
+    plan.least_kept.push_back(least.kept);
+    most.grow_to(least);
+    if (is_open && counts.slots > 1)  // as plan_activations
+      most.scratch = std::max(most.scratch, measure(kKeepAll).scratch);
+    if (is_planned_)
+      check_fits(bytes_of_slots(most, counts), count_tokens(samples, indices), indices.size());
+  }
+  if (!is_planned_) arena_.reserve(std::max(bytes_of_slots(most, counts), measure_update()));
+  return plan;
 }
 
-void Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
-                                  size_t num_slots) {
+SlotPlan Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
+                                      size_t num_slots) {
   most_tokens_ = count_most_tokens(work.samples, assignment.microbatches);
-  int64_t bytes = 0;
+  SlotPlan plan{.counts = {num_slots}, .most = {}};
+  SlotBytes& most = plan.most;
   for (const auto& indices : work.microbatches) {
-    const int64_t needed =
-        measure_scoring({work.chunks, work.head, work.samples, {&indices, 1}}, groups_.pp.rank(),
-                        shape(work.chunks.size()), device_, groups_,
-                        most_ep_rows(count_tokens(work.samples, indices)));
+    most.grow_to(measure_scoring({work.chunks, work.head, work.samples, {&indices, 1}},
+                                 groups_.pp.rank(), shape(work.chunks.size()), num_slots, device_,
+                                 groups_, most_ep_rows(count_tokens(work.samples, indices))));
     if (is_planned_)
-      check_fits(needed, share_of_slots(arena_.capacity_bytes(), num_slots),
-                 count_tokens(work.samples, indices), indices.size());
-    bytes = std::max(bytes, needed);
+      check_fits(bytes_of_slots(most, plan.counts), count_tokens(work.samples, indices),
+                 indices.size());
   }
-  if (!is_planned_) arena_.reserve(bytes_of_slots(bytes, num_slots));
+  if (!is_planned_) arena_.reserve(bytes_of_slots(most, plan.counts));
+  return plan;
 }
 
 }  // namespace slimexx::train

@@ -9,7 +9,15 @@
 
 namespace slimexx::ops::testing {
 
-// A call of balance_router on the host.
+// Of whole sequences.
+inline std::vector<int32_t> lengths_of(const std::vector<int32_t>& cu_seqlens) {
+  std::vector<int32_t> lengths;
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
+    lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
+  return lengths;
+}
+
+// count_choices and balance_router on the host.
 struct Balanced {
   std::vector<int64_t> sums;
   Array dlogits;
@@ -20,10 +28,12 @@ inline Balanced balance_on_host(const Context& ctx, const Array& logits, std::ve
   const int64_t tokens = logits.view().dim(0);
   Balanced b{std::vector<int64_t>(static_cast<size_t>(count_router_sums(rule.num_experts))),
              dlogits.clone()};
-  const Array counts({std::ssize(cu_seqlens) - 1, rule.num_experts}, DType::kI32);
-  balance_router(ctx, b.dlogits, {b.sums.data(), DType::kI64, {}, {std::ssize(b.sums)}}, counts,
-                 {ids.data(), DType::kI32, {}, {tokens, rule.top_k}}, logits, {cu_seqlens, {}},
-                 rule, balance);
+  const std::vector<int32_t> lengths = lengths_of(cu_seqlens);
+  const PackedSequences sequences{.cu_seqlens = cu_seqlens, .lengths = lengths};
+  const Array counts({sequences.count(), rule.num_experts});
+  const Tensor sums(b.sums.data(), DType::kI64, {}, {std::ssize(b.sums)});
+  count_choices(ctx, counts, sums, {ids.data(), DType::kI32, {}, {tokens, rule.top_k}}, sequences);
+  balance_router(ctx, b.dlogits, sums, counts, logits, sequences, rule, balance);
   return b;
 }
 

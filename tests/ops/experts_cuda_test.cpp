@@ -125,10 +125,13 @@ Balanced balance_on_device(const Array& logits, const std::vector<int32_t>& ids,
   const int64_t tokens = logits.view().dim(0), num_sums = count_router_sums(rule.num_experts);
   const OnDevice own = as_is(dlogits), l = as_is(logits), device_ids = as_is(integers(ids)),
                  cu = as_is(integers(cu_seqlens)), sums = as_is(Array({num_sums}, DType::kI64)),
-                 counts = as_is(Array({std::ssize(cu_seqlens) - 1, rule.num_experts}, DType::kI32));
+                 counts = as_is(Array({std::ssize(cu_seqlens) - 1, rule.num_experts}));
+  const std::vector<int32_t> lengths = lengths_of(cu_seqlens);
+  const OnDevice device_lengths = as_is(integers(lengths));
+  const PackedSequences sequences{cu_seqlens, lengths, cu, device_lengths};
   run_op([&](const Context& s) {
-    balance_router(s, own, sums, counts, rows_of(device_ids, tokens), l, {cu_seqlens, cu}, rule,
-                   balance);
+    count_choices(s, counts, sums, rows_of(device_ids, tokens), sequences);
+    balance_router(s, own, sums, counts, l, sequences, rule, balance);
   });
   const Array back = sums.back();
   const auto* first = back.view().data<int64_t>();

@@ -129,6 +129,46 @@ TEST_P(RouterBalance, PackingChangesNoBit) {
   }
 }
 
+// Ranks that have parts of sequences, or none of one, and add up their counts.
+TEST_P(RouterBalance, PartsOfSequencesAreTheWhole) {
+  const RouterBalanceRule balance{0.5f, 0.25f, 3};
+  for (const RouterRule& rule : router_rules()) {
+    const int64_t experts = rule.num_experts, k = rule.top_k;
+    const Array logits = Array::random({40, experts}, 9, 1.5),
+                before = Array::random({40, experts}, 10);
+    Ints ids = choose(ctx_, logits, rule);
+    const Ints cu_seqlens = {0, 23, 25, 40}, lengths = lengths_of(cu_seqlens);
+    const Balanced whole = balance_on_host(ctx_, logits, ids, cu_seqlens, rule, balance, before);
+    const Ints starts = {0, 7, 24, 24, 40};  // of the ranks' rows
+    std::vector<int64_t> sums(whole.sums.size());
+    const Tensor all_sums(sums.data(), DType::kI64, {}, {std::ssize(sums)});
+    Array counts({3, experts});
+    const auto for_ranks = [&](const auto& run) {
+      for (size_t r = 0; r + 1 < starts.size(); ++r) {
+        Ints own;
+        for (const int32_t cu : cu_seqlens)
+          own.push_back(std::clamp(cu, starts[r], starts[r + 1]) - starts[r]);
+        run(int64_t{starts[r]}, int64_t{starts[r + 1]},
+            PackedSequences{.cu_seqlens = own, .lengths = lengths});
+      }
+    };
+    for_ranks([&](int64_t begin, int64_t end, const PackedSequences& sequences) {
+      Array part({3, experts});
+      part.fill(7);
+      count_choices(ctx_, part, all_sums,
+                    {ids.data() + begin * k, DType::kI32, {}, {end - begin, k}}, sequences);
+      for (int64_t i = 0; i < counts.size(); ++i) counts[i] += part[i];
+    });
+    for_ranks([&](int64_t begin, int64_t end, const PackedSequences& sequences) {
+      const Array dlogits = take_rows(before, begin, end);
+      balance_router(ctx_, dlogits, all_sums, counts, take_rows(logits, begin, end), sequences,
+                     rule, balance);
+      EXPECT_TRUE(same_bits(dlogits, whole.dlogits.view().rows(begin, end)));
+    });
+    EXPECT_EQ(sums, whole.sums) << experts;
+  }
+}
+
 TEST_P(RouterBalance, WithoutCoefficientsGradientsKeepTheirBits) {
   const RouterRule rule{.num_experts = 8, .top_k = 2};
   const Array logits = Array::random({5, 8}, 3), before = Array::random({5, 8}, 4);

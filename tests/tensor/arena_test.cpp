@@ -25,6 +25,36 @@ TEST(Arena, GivesTheSameBytesAgainAfterARelease) {
   EXPECT_DEATH(arena.allocate(DType::kU8, {1024}), "wanted");
 }
 
+TEST(Arena, ScopesOfSeveralShareTheirScratch) {
+  Arena scratch({}, 256, "scratch"), first({}, 64, "first"), second({}, 128, "second");
+  first.share_scratch(scratch);
+  second.share_scratch(scratch);
+  first.allocate(DType::kU8, {64});
+  const void* used = nullptr;
+  {
+    const ArenaScope scope(first);
+    used = first.allocate(DType::kU8, {192}).raw();
+    const ArenaScope inner(first);
+    first.allocate(DType::kU8, {64});
+    EXPECT_DEATH(first.allocate(DType::kU8, {1}), "arena \"scratch\"");
+    EXPECT_EQ(scratch.used_bytes(), 256);
+    EXPECT_EQ(first.used_bytes(), 64);
+  }
+  EXPECT_EQ(scratch.used_bytes(), 0);
+  EXPECT_EQ(first.used_bytes(), 64);
+  {
+    const ArenaScope scope(second);
+    EXPECT_EQ(second.allocate(DType::kU8, {1}).raw(), used);
+    EXPECT_EQ(second.used_bytes(), 0);
+  }
+  EXPECT_NE(second.allocate(DType::kU8, {128}).raw(), used);
+  EXPECT_EQ(second.high_water_bytes(), 128);
+  EXPECT_EQ(scratch.high_water_bytes(), 256);
+  EXPECT_DEATH(first.share_scratch(second), "in use");
+  first.release_to(0);
+  EXPECT_DEATH(first.share_scratch(second), "cannot scratch");
+}
+
 TEST(Arena, ReserveGrowsAndNeverShrinks) {
   const auto before = allocation_counters({});
   Arena arena({}, 100, "test");

@@ -38,6 +38,31 @@ TEST(Executor, TwoSlotsGiveTheGradientsOfOne) {
   }
 }
 
+// Products that backwards leave are those that they would have run, in the order of the list.
+TEST(Executor, DeferredProductsGiveTheSameBits) {
+  const Bins microbatches = {{0, 3}, {1}, {2}};
+  const std::vector<Operation> in_turn = list_operations(0, {}, 3);
+  const std::vector<Operation> apart = {{kForward, 0, 0},
+                                        {kBackward, 0, 0, 0, -1, 0},
+                                        {kForward, 1, 0},
+                                        {kForward, 2, 1},
+                                        {kBackward, 1, 0, 0, -1, 1},
+                                        {kWeightGradients, 0, 0, 0, -1, 0},
+                                        {kBackward, 2, 1, 0, -1, 0},
+                                        {kWeightGradients, 1, 0, 0, -1, 1},
+                                        {kWeightGradients, 2, 0, 0, -1, 0}};
+  for (const char* model : {"qwen3_tied_mqa", "qwen2_untied", "glm4_no_bias",
+                            "../oracle/glm4_moe_lite", "../oracle/deepseek_v3"}) {
+    for (const model::LayerKeep level : {model::LayerKeep::kAll, model::LayerKeep::kInputs}) {
+      const ListedStep expected = run(model, in_turn, 1, microbatches, level);
+      const ListedStep actual = run(model, apart, 2, microbatches, level);
+      EXPECT_EQ(first_difference(actual.gradients, expected.gradients), "") << model;
+      EXPECT_EQ(first_difference(actual.metrics, expected.metrics), "") << model;
+      EXPECT_TRUE(actual.stages.empty()) << "gradients that are not final were told of";
+    }
+  }
+}
+
 // Empty microbatches add nothing, wherever they stand; before the others they write the zeros that
 // those add to.
 TEST(Executor, EmptyMicrobatchesChangeNoBit) {

@@ -75,12 +75,12 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
     ASSERT_EQ(a.routers.size(), e.routers.size());
     for (size_t r = 0; r < e.routers.size(); ++r) {
       EXPECT_EQ(a.routers[r].layer, e.routers[r].layer);
-      if (a.routers[r].has_losses) {
-        EXPECT_NEAR(a.routers[r].aux_loss, e.routers[r].aux_loss, 1e-4) << "step " << i;
-      }
-      if (i == 0) {
-        EXPECT_EQ(a.routers[r].tokens, e.routers[r].tokens) << "layer " << a.routers[r].layer;
-      }
+      EXPECT_NEAR(a.routers[r].aux_loss, e.routers[r].aux_loss, 1e-4) << "step " << i;
+      if (i > 0) continue;
+      EXPECT_EQ(a.routers[r].tokens, e.routers[r].tokens) << "layer " << e.routers[r].layer;
+      EXPECT_EQ(a.routers[r].entropy, e.routers[r].entropy) << "layer " << e.routers[r].layer;
+      EXPECT_EQ(a.routers[r].aux_loss, e.routers[r].aux_loss) << "layer " << e.routers[r].layer;
+      EXPECT_EQ(a.routers[r].z_loss, e.routers[r].z_loss) << "layer " << e.routers[r].layer;
     }
   }
   expect_close(actual.gradients, expected.gradients, bounds.gradient, "gradient");

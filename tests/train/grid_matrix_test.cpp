@@ -29,10 +29,11 @@ struct MatrixCase {
   std::string family;
   int ranks = 1;
   dist::GridSizes sizes = {};
+  bool is_interleaved = false;  // stages of a layer each
   std::string text() const {
     return family + " on " + std::to_string(ranks) + " ranks: tp " + std::to_string(sizes.tp) +
-           " cp " + std::to_string(sizes.cp) + " pp " + std::to_string(sizes.pp) + " ep " +
-           std::to_string(sizes.ep);
+           " cp " + std::to_string(sizes.cp) + " pp " + std::to_string(sizes.pp) +
+           (is_interleaved ? " interleaved" : "") + " ep " + std::to_string(sizes.ep);
   }
 };
 
@@ -42,7 +43,7 @@ bool is_legal(const MatrixCase& c) {
   const dist::GridSizes& s = c.sizes;
   if (c.ranks % (s.tp * s.cp * s.pp) != 0 || c.ranks % (s.ep * s.pp) != 0) return false;
   if (8 % s.tp != 0 || 4 % s.pp != 0 || 8 % s.ep != 0) return false;
-  return c.family != "glm_moe_dsa" || s.pp <= 2;
+  return c.family != "glm_moe_dsa" || (s.pp <= 2 && !c.is_interleaved);
 }
 
 MatrixCase draw_case(PhiloxStream& random) {
@@ -52,6 +53,7 @@ MatrixCase draw_case(PhiloxStream& random) {
                  .ranks = draw({2, 3, 4, 6, 8, 8, 8})};
     c.sizes = {.tp = draw({1, 2, 4}), .cp = draw({1, 2, 3}), .pp = draw({1, 2, 4})};
     if (has_experts(c.family)) c.sizes.ep = draw({1, 2, 4, 8});
+    c.is_interleaved = c.sizes.pp == 2 && draw({0, 1}) == 1;
     if (is_legal(c)) return c;
   }
 }
@@ -63,6 +65,7 @@ GridRun matrix_run(const MatrixCase& c) {
               .leaves = c.sizes.tp,
               .options = packed(48),
               .num_steps = 3};
+  if (c.is_interleaved) run.split.layers_per_virtual_stage = 1;
   run.optimizer.adam_eps = 1e-5;  // of gradients that are all rounding Adam would make full steps
   run.options.enable_mtp_training = has_mtp(c.family);
   run.options.mtp_num_layers = has_mtp(c.family) ? 1 : 0;
@@ -82,6 +85,7 @@ TEST(GridMatrix, RandomGridsTrainAsOneRank) {
       GridRun alone = matrix_run(c);
       alone.world_size = 1;
       alone.sizes = {};
+      alone.split = {};
       one = run_on_grid(alone, samples);
     }
     const GridResult on_grid = run_on_grid(matrix_run(c), samples);
@@ -89,7 +93,7 @@ TEST(GridMatrix, RandomGridsTrainAsOneRank) {
     double largest = 0;
     for (const auto& [name, gradient] : one.gradients)
       largest = std::max(largest, relative_difference(on_grid.gradients.at(name), gradient));
-    std::printf("%-62s gradients within %.1e, norm %.9g and %.9g%s\n", c.text().c_str(), largest,
+    std::printf("%-74s gradients within %.1e, norm %.9g and %.9g%s\n", c.text().c_str(), largest,
                 on_grid.steps[0].gradient_norm, one.steps[0].gradient_norm,
                 HasFailure() ? "  FAILED" : "");
   }

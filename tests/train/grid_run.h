@@ -2,6 +2,7 @@
 // must agree on with one rank.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -39,6 +40,7 @@ struct GridRun {
   std::optional<int> rank_with_nan = {};
   // Activations lie in planned memory: 0 the least that the plan says, 1 the most.
   std::optional<double> planned_share = {};
+  std::function<void(dist::Collective& host)> after_steps = {};  // on each rank, all of it alive
 };
 
 struct GridResult {
@@ -186,6 +188,7 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
     steps.push_back(trainer.step(samples, loss, run.learning_rate,
                                  step == 0 ? collect_gradients : std::function<void()>{}));
   }
+  if (run.after_steps) run.after_steps(host);
   const std::lock_guard lock(mutex);
   collect_tensors(store, &model::ParameterStore::read_weights, false, result.weights);
   collect_embedding(store, result.embeddings);

@@ -116,6 +116,9 @@ class Rendezvous {
     }
     if (op.kind == kForward) return;
     EXPECT_TRUE(done_.contains({kForward, stage, m}));
+    if (op.kind == kWeightGradients) {
+      EXPECT_TRUE(done_.contains({kBackward, stage, m}));
+    }
     if (stage < last) {
       EXPECT_TRUE(done_.contains({kReceiveBackward, stage, m}));
     }
@@ -138,13 +141,15 @@ void expect_slots(const std::vector<Operation>& operations, bool forwards_alone)
   std::map<size_t, std::pair<int64_t, size_t>> taken;
   for (size_t i = 0; i < operations.size(); ++i) {
     const Operation& op = operations[i];
+    if (op.kind == kWeightGradients) continue;
     const std::pair<int64_t, size_t> own{op.microbatch, op.chunk};
     EXPECT_EQ(taken.emplace(op.slot, own).first->second, own) << "operation " << i;
-    const bool has_later =
-        std::any_of(operations.begin() + static_cast<std::ptrdiff_t>(i) + 1, operations.end(),
-                    [&](const Operation& later) {
-                      return later.microbatch == op.microbatch && later.chunk == op.chunk;
-                    });
+    const bool has_later = std::any_of(operations.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                       operations.end(), [&](const Operation& later) {
+                                         return later.kind != kWeightGradients &&
+                                                later.microbatch == op.microbatch &&
+                                                later.chunk == op.chunk;
+                                       });
     if (!has_later) taken.erase(op.slot);
   }
   EXPECT_TRUE(taken.empty()) << forwards_alone;
@@ -190,15 +195,89 @@ TEST(Operations, SlotsAreBounded) {
       for (const int64_t n : {1, 2, 5, 9, 40})
         EXPECT_EQ(count_slots(list_operations(rank, {ranks}, n)),
                   static_cast<size_t>(std::min<int64_t>(ranks - rank, n)));
-      EXPECT_EQ(count_most_slots(rank, {ranks}), static_cast<size_t>(ranks - rank));
+      EXPECT_EQ(count_slots(list_most_operations(rank, {ranks})),
+                static_cast<size_t>(ranks - rank));
       if (ranks == 1) continue;
       for (const int chunks : {2, 3}) {
         const PipelineShape shape{ranks, static_cast<size_t>(chunks)};
-        const size_t most = count_most_slots(rank, shape);
+        const size_t most = count_slots(list_most_operations(rank, shape));
         EXPECT_LE(most, static_cast<size_t>(2 * (ranks - rank - 1) + (chunks - 1) * ranks + 2));
         for (const int groups : {1, 2, 3, 9})
           EXPECT_LE(count_slots(list_operations(rank, shape, groups * ranks)), most);
       }
+    }
+  }
+}
+
+// Weights' gradients behind their backwards and in the order of microbatches, so that sums are
+// those of one-forward-one-backward; and no more microbatches at once than that has on the first
+// stage.
+TEST(Operations, WeightGradientsFollowInOrder) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    const PipelineShape shape{.num_ranks = ranks, .zero_bubble = true};
+    for (const int64_t n : {0, 1, 2, 3, 5, 8, 13, 21}) {
+      expect_through(shape, n, false);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<Operation> operations = list_operations(rank, shape, n);
+        int64_t forwards = 0, weights = 0;
+        std::map<int, int64_t> left;  // by place, the microbatch
+        for (const Operation& op : operations) {
+          forwards += op.kind == kForward ? 1 : 0;
+          EXPECT_LE(forwards - weights, ranks);
+          if (op.kind == kBackward) {
+            EXPECT_TRUE(left.emplace(op.deferred, op.microbatch).second);
+          } else if (op.kind == kWeightGradients) {
+            EXPECT_EQ(op.microbatch, weights++);
+            EXPECT_EQ(left[op.deferred], op.microbatch);
+            left.erase(op.deferred);
+          } else {
+            EXPECT_EQ(op.deferred, -1);
+          }
+        }
+        EXPECT_EQ(weights, n);
+        EXPECT_EQ(count_slots(operations), count_slots(list_operations(rank, {ranks}, n)));
+        EXPECT_EQ(count_deferred(operations), static_cast<size_t>(std::min<int64_t>(rank + 1, n)));
+      }
+    }
+  }
+}
+
+// Until the last rank is done, where a forward, the gradients of inputs and those of weights take 1
+// each.
+int64_t count_time(const std::vector<std::vector<Operation>>& lists) {
+  std::vector<size_t> at(lists.size());
+  std::vector<int64_t> now(lists.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t r = 0; r < lists.size(); ++r) {
+      if (at[r] == lists[r].size()) continue;
+      const Operation& op = lists[r][at[r]];
+      if (op.kind == kReceiveForward || op.kind == kReceiveBackward) continue;
+      if (op.kind == kSendForward || op.kind == kSendBackward) {
+        const auto peer = static_cast<size_t>(op.peer);
+        if (at[peer] == lists[peer].size()) continue;
+        const Operation& other = lists[peer][at[peer]];
+        if (other.microbatch != op.microbatch || other.peer != static_cast<int>(r)) continue;
+        now[r] = now[peer] = std::max(now[r], now[peer]);
+        ++at[peer];
+      } else {
+        now[r] += op.kind == kBackward && op.deferred < 0 ? 2 : 1;
+      }
+      ++at[r];
+      moved = true;
+    }
+  }
+  return *std::max_element(now.begin(), now.end());
+}
+
+// Of the wait of 3 (stages - 1) a third is left.
+TEST(Operations, ApartWeightGradientsShortenTheWait) {
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    for (const int64_t n : {int64_t{ranks}, int64_t{2 * ranks}, int64_t{64}}) {
+      EXPECT_EQ(count_time(list_all({.num_ranks = ranks}, n)), 3 * (n + ranks - 1));
+      EXPECT_LE(count_time(list_all({.num_ranks = ranks, .zero_bubble = true}, n)),
+                3 * n + ranks - 1)
+          << ranks << " ranks, " << n << " microbatches";
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "grid_agreement.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::train {
 namespace {
@@ -186,6 +187,46 @@ TEST(Pipeline, NanOnOneStageSkipsTheStepOnAll) {
     EXPECT_TRUE(after.steps[0].skipped);
     for (const auto& [name, values] : before.weights)
       EXPECT_EQ(first_difference(after.weights.at(name), values), "") << name;
+  }
+}
+
+// The order of the list is another, that of sums is not: equal to the bit, in planned memory too.
+TEST(Pipeline, WeightGradientsApartChangeNoBit) {
+  const std::vector<Sample> samples = mixed_samples(9, 18, 320);
+  struct Grid {
+    int world_size;
+    dist::GridSizes sizes;
+  };
+  for (const std::string family : {"qwen3", "glm4_moe_lite"}) {
+    for (const Grid& grid : {Grid{2, {.pp = 2}}, Grid{4, {.pp = 4}},
+                             Grid{8, {.tp = 2, .cp = 2, .pp = 2}}, Grid{4, {.pp = 2, .ep = 1}}}) {
+      GridRun run = pipeline_run(oracle_model(family), grid.world_size, grid.sizes.pp, 24);
+      run.sizes = grid.sizes;
+      const GridResult together = run_on_grid(run, samples);
+      run.options.pipeline_schedule = "zb_h1";
+      for (const std::optional<double> share : {std::optional<double>(), {0.0}, {1.0}}) {
+        run.planned_share = share;
+        const GridResult apart = run_on_grid(run, samples);
+        EXPECT_EQ(apart.steps[0].gradient_norm, together.steps[0].gradient_norm);
+        for (const auto& [name, values] : together.gradients)
+          EXPECT_EQ(first_difference(apart.gradients.at(name), values), "") << name;
+        for (const auto& [name, values] : together.weights)
+          EXPECT_EQ(first_difference(apart.weights.at(name), values), "") << name;
+      }
+    }
+  }
+}
+
+TEST(Pipeline, InterleavedStagesWithWeightGradientsApartAreRefused) {
+  GridRun run = pipeline_run(oracle_model("qwen3"), 2, 2);
+  run.split.layers_per_virtual_stage = 1;
+  run.options.pipeline_schedule = "zb_h1";
+  try {
+    run_on_grid(run, mixed_samples(2, 18, 320));
+    FAIL() << "interleaved stages ran";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("several stages"), std::string::npos) << error.what();
   }
 }
 

@@ -1,10 +1,13 @@
 // Activations in memory that was planned: it decides what layers keep, and changes no bit.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "grid_run.h"
 #include "model/random_model.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
@@ -125,37 +128,152 @@ std::vector<Sample> random_microbatch(PhiloxStream& random, int64_t num_tokens, 
   return microbatch;
 }
 
+model::ModelSpec planned_spec(const char* family, int64_t num_layers) {
+  return model::random_spec(family,
+                            {.vocab_size = 320,
+                             .hidden_size = 128,
+                             .intermediate_size = 208,
+                             .head_dim = 64,
+                             .max_positions = 512,
+                             .num_layers = num_layers},
+                            0.1);
+}
+
+// Trainer of a rank, without memory. Lives in a planning scope.
+class PlannedRank {
+ public:
+  PlannedRank(const model::ModelSpec& spec, const dist::GridShape& shape, int rank,
+              tensor::Device device, const TrainOptions& options)
+      : grid_(shape, rank, device) {
+    const auto stage = static_cast<size_t>(shape.position(rank).pp);
+    const auto chunks = model::list_stages(spec, {.num_ranks = shape.sizes().pp})[stage];
+    std::vector<model::ParameterInfo> infos;
+    for (const auto& info : model::list_parameters(spec, chunks))
+      infos.push_back(model::narrow(info, shape.sizes(), shape.position(rank)));
+    store_ = std::make_unique<model::ParameterStore>(infos, device, true);
+    decoder_ = std::make_unique<model::Decoder>(spec, device, spec.max_positions, chunks[0],
+                                                shape.sizes(), shape.sizes().tp);
+    trainer_ =
+        std::make_unique<Trainer>(StageDecoders({decoder_.get()}), *store_, grid_.host(),
+                                  grid_.groups(), options, OptimizerOptions{}, 1.0f, device, 1);
+  }
+  const Trainer& trainer() const { return *trainer_; }
+
+ private:
+  dist::PlanningGrid grid_;
+  std::unique_ptr<model::ParameterStore> store_;
+  std::unique_ptr<model::Decoder> decoder_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+using BytesByName = std::map<std::string, int64_t>;
+
+constexpr const char* kActivations = "activations of microbatches";
+
+// What all ranks hold, and their activations at the most.
+BytesByName plan_ranks(const model::ModelSpec& spec, const dist::GridShape& shape,
+                       const TrainOptions& options) {
+  BytesByName bytes;
+  for (int rank = 0; rank < shape.world_size(); ++rank) {
+    const tensor::PlanningScope scope;
+    const PlannedRank planned(spec, shape, rank, {}, options);
+    for (const tensor::NamedBytes& named : tensor::list_allocations({}))
+      bytes[named.what_for] += named.bytes;
+    bytes[kActivations] += planned.trainer().plan_activations(kLongest, kNumSamples).most;
+  }
+  return bytes;
+}
+
+BytesByName live_bytes() {
+  BytesByName bytes;
+  for (const tensor::NamedBytes& named : tensor::list_allocations({}))
+    bytes[named.what_for] += named.bytes;
+  return bytes;
+}
+
+// Buffers of a trainer grow and never shrink: what lives behind its steps is what it took.
+TEST(PlannedStages, GridsTakeWhatTheirPlansSay) {
+  TrainOptions options = packed(150);
+  const std::vector<Sample> samples =
+      samples_of_lengths(std::vector<int64_t>(static_cast<size_t>(kNumSamples), kLongest), 1);
+  struct Grid {
+    const char* family;
+    int world_size;
+    dist::GridSizes sizes;
+    const char* schedule;
+  };
+  for (const Grid& grid :
+       {Grid{"qwen3", 4, {.tp = 2, .pp = 2}, "1f1b"}, Grid{"qwen3", 4, {.pp = 4}, "zb_h1"},
+        Grid{"qwen3", 4, {.tp = 2, .cp = 2}, "1f1b"},
+        Grid{"qwen3_moe", 8, {.tp = 2, .pp = 2, .ep = 4}, "1f1b"},
+        Grid{"qwen3_moe", 4, {.cp = 2, .pp = 2, .ep = 2}, "zb_h1"}}) {
+    const model::ModelSpec spec = planned_spec(grid.family, 4);
+    SCOPED_TRACE(std::string(grid.family) + " on " + std::to_string(grid.world_size));
+    options.pipeline_schedule = grid.schedule;
+    BytesByName planned = plan_ranks(spec, dist::GridShape(grid.world_size, grid.sizes), options);
+    BytesByName taken;
+    const BytesByName before = live_bytes();
+    GridRun run{.random_of = spec,
+                .world_size = grid.world_size,
+                .sizes = grid.sizes,
+                .options = options,
+                .num_steps = 2};
+    run.after_steps = [&](dist::Collective& host) {
+      host.barrier();
+      if (host.rank() == 0) taken = live_bytes();
+      host.barrier();
+    };
+    run_on_grid(run, samples);
+    for (const auto& [name, bytes] : before) taken[name] -= bytes;
+    const int64_t planned_activations = std::exchange(planned[kActivations], 0);
+    const int64_t activations = std::exchange(taken[kActivations], 0);
+    EXPECT_LE(activations, planned_activations);
+    EXPECT_GT(activations, planned_activations / 2);
+    std::erase_if(taken, [](const auto& named) { return named.second == 0; });
+    std::erase_if(planned, [](const auto& named) { return named.second == 0; });
+    EXPECT_EQ(taken, planned);
+  }
+}
+
+// Stage s of 4 has 4 - s microbatches in flight. The two in the middle differ in nothing else.
+TEST(PlannedStages, AnotherMicrobatchInFlightTakesWhatItKeeps) {
+  const tensor::PlanningScope scope;
+  const dist::GridShape shape(8, {.pp = 4, .ep = 2});
+  for (const char* family : {"qwen3", "qwen3_moe"}) {
+    for (const char* granularity : {"none", "full"}) {
+      TrainOptions options = packed(150);
+      options.recompute_granularity = granularity;
+      std::vector<ActivationBytes> planned;
+      for (const int rank : {2, 4})
+        planned.push_back(PlannedRank(planned_spec(family, 4), shape, rank, {}, options)
+                              .trainer()
+                              .plan_activations(kLongest, kNumSamples));
+      EXPECT_EQ(planned[0].in_flight, 3);
+      EXPECT_EQ(planned[1].in_flight, 2);
+      EXPECT_EQ(planned[0].kept, planned[1].kept);
+      EXPECT_EQ(planned[0].scratch, planned[1].scratch);
+      EXPECT_GT(planned[0].kept, 0);
+      EXPECT_GT(planned[0].scratch, 0);
+      EXPECT_NEAR(planned[0].least - planned[1].least, planned[0].kept, 255) << family;
+      EXPECT_NEAR(planned[0].least, planned[0].scratch + 3 * planned[0].kept, 4 * 255) << family;
+    }
+  }
+}
+
 // Of a device too: what its kernels take of it apart.
 TEST(PlannedStages, NoMicrobatchTakesMoreThanThePlan) {
   constexpr int64_t kTokens = 150;
   const tensor::PlanningScope scope;
-  const dist::GridSizes sizes{.tp = 2, .pp = 2};
-  const dist::GridShape shape(4, sizes);
+  const dist::GridShape shape(4, {.tp = 2, .pp = 2});
   for (const tensor::Device device :
        {tensor::Device{}, tensor::Device{tensor::DeviceType::kCuda, 0}}) {
     for (const char* family : {"qwen3", "glm4", "qwen3_moe"}) {
-      const model::ModelSpec spec = model::random_spec(family,
-                                                       {.vocab_size = 320,
-                                                        .hidden_size = 128,
-                                                        .intermediate_size = 208,
-                                                        .head_dim = 64,
-                                                        .max_positions = 256,
-                                                        .num_layers = 2},
-                                                       0.1);
+      const model::ModelSpec spec = planned_spec(family, 2);
       for (const int rank : {0, 2}) {
         SCOPED_TRACE(family + (" on " + tensor::to_string(device)) + ", rank " +
                      std::to_string(rank));
-        const auto stage = static_cast<size_t>(shape.position(rank).pp);
-        const auto chunks = model::list_stages(spec, {.num_ranks = 2})[stage];
-        std::vector<model::ParameterInfo> infos;
-        for (const auto& info : model::list_parameters(spec, chunks))
-          infos.push_back(model::narrow(info, sizes, shape.position(rank)));
-        dist::PlanningGrid grid(shape, rank, device);
-        model::ParameterStore store(infos, device, true);
-        const model::Decoder decoder(spec, device, spec.max_positions, chunks[0], sizes, 2);
-        const Trainer trainer(StageDecoders({&decoder}), store, grid.host(), grid.groups(),
-                              packed(kTokens), {}, 1.0f, device);
-        const int64_t num_slots = rank == 0 ? 2 : 1;
+        const PlannedRank planned_rank(spec, shape, rank, device, packed(kTokens));
+        const Trainer& trainer = planned_rank.trainer();
         PhiloxStream random(7, 3);
         for (const int64_t longest : {40, 74, 104}) {
           const ActivationBytes planned = trainer.plan_activations(longest, kNumSamples);
@@ -164,7 +282,7 @@ TEST(PlannedStages, NoMicrobatchTakesMoreThanThePlan) {
             const auto microbatch = random_microbatch(random, kTokens, longest);
             for (const auto& [keep, bytes] : {std::pair{model::LayerKeep::kInputs, planned.least},
                                               {model::LayerKeep::kAll, planned.most}})
-              EXPECT_LE(trainer.plan_microbatch(microbatch, {.level = keep}) * num_slots, bytes)
+              EXPECT_LE(trainer.plan_microbatch(microbatch, {.level = keep}), bytes)
                   << "longest " << longest << ", microbatch " << i;
           }
         }

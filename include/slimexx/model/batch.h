@@ -7,6 +7,7 @@
 #include "slimexx/dist/ranges.h"
 #include "slimexx/model/context_rows.h"
 #include "slimexx/ops/attention.h"
+#include "slimexx/ops/router_balance.h"
 #include "slimexx/tensor/tensor.h"
 
 namespace slimexx::model {
@@ -54,8 +55,10 @@ struct Batch {
   ops::AttentionLayout attention;
   ContextRows context = {};
   ops::AttentionLayout sequences = {};  // packed, of all cp ranks; CUDA only
-  Tensor slots;                         // [T] i32
-  std::span<const LayerPages> pages;    // by layer of the stage
+  // Training: this rank's rows of the residual stream by sequence.
+  ops::PackedSequences own_sequences = {};
+  Tensor slots;                       // [T] i32
+  std::span<const LayerPages> pages;  // by layer of the stage
 };
 
 // The rows of the residual stream on this rank.

@@ -22,6 +22,8 @@ namespace slimexx::ops {
 
 using tensor::Tensor;
 
+class DeferredProducts;  // deferred.h
+
 // Plain references, cheap to copy; the caller keeps arena and groups alive. Results of blocks and
 // the scratch of ops come from `arena`, which is a stack: what is allocated last is released first.
 // With a planning stream and a planning arena the same calls only measure: they check their
@@ -33,6 +35,8 @@ struct Context {
   // Planning: the most rows that the ranks of groups.ep have together. 0: as many as this one,
   // each.
   int64_t most_ep_rows = 0;
+  // Where matmul_backward_weight leaves its products; null: they run at once.
+  DeferredProducts* deferred = nullptr;
 
   tensor::Device device() const { return stream.device; }
   bool planning() const { return stream.is_planning; }

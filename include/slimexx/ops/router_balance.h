@@ -19,16 +19,23 @@ namespace slimexx::ops {
 using kernels::count_router_sums;
 using kernels::RouterBalanceRule;
 
+// Tokens by sequence, of which this rank may have a part. All of its tokens belong to one.
 struct PackedSequences {
-  std::span<const int32_t> cu_seqlens = {};  // [S+1]
-  Tensor device_cu_seqlens = {};             // [S+1] i32, on CUDA only
-  int64_t count() const { return cu_seqlens.empty() ? 0 : std::ssize(cu_seqlens) - 1; }
+  std::span<const int32_t> cu_seqlens = {};            // [S+1] of the tokens here
+  std::span<const int32_t> lengths = {};               // [S] of the whole sequences
+  Tensor device_cu_seqlens = {}, device_lengths = {};  // the same, i32, on CUDA only
+  int64_t count() const { return std::ssize(lengths); }
 };
 
-// sums [2E+2] i64 is added to, as router_sums.h says; dlogits[T,E] f32 is added to, unless both
-// coefficients are 0. counts[S,E] i32 is scratch. All tokens belong to a sequence.
-void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor ids,
-                    Tensor logits, const PackedSequences& sequences, const RouterRule& rule,
+// counts[S,E] f32 become how many of the tokens here chose each expert, and sums [2E+2] i64, as
+// router_sums.h says, get the same added to the experts' loads. Ranks that have parts of the same
+// sequences add up their counts before balance_router: whole numbers, which no order changes.
+void count_choices(const Context& ctx, Tensor counts, Tensor sums, Tensor ids,
+                   const PackedSequences& sequences);
+// The rest of `sums` is added to; dlogits[T,E] f32 is added to, unless both coefficients are 0.
+// counts[S,E] are those of whole sequences.
+void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor logits,
+                    const PackedSequences& sequences, const RouterRule& rule,
                     const RouterBalanceRule& balance);
 // bias[E] f32 moves by `rate`: up where an expert's load in sums [2E+2] i64 is below the mean load,
 // down where it is above.

@@ -15,6 +15,7 @@
 #include "slimexx/rl/rank_roles.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/tensor/tensor.h"
+#include "slimexx/train/trainer.h"
 
 namespace slimexx::rl {
 
@@ -77,7 +78,7 @@ struct PlannedStage {
   std::string turn;            // which key, where it does not
   int64_t pool_bytes = 0, cache_bytes = 0, cache_tokens = 0;
   double bytes_per_cached_token = 0;  // on this rank
-  int64_t least_activations = 0, most_activations = 0;
+  train::ActivationBytes activations = {};
   int64_t logits_bytes = 0;    // at once, at most
   int64_t snapshot_bytes = 0;  // host memory while a checkpoint is written
   int64_t owned_elements = 0;  // trained, whose optimizer state this rank has

@@ -184,6 +184,9 @@ std::string describe_allocations(Device device);
 // Bump allocator. Allocations are freed by returning to a mark, in reverse order. A planning arena
 // (capacity 0, `planning` true) hands out views without memory and only measures: the code that
 // plans is the code that runs. `high_water_bytes` is what the real one needs.
+//
+// Arenas whose ArenaScopes never overlap in time can share the memory of these: what a scope
+// allocates then comes from the shared arena, and their own bytes are those that outlive scopes.
 class Arena {
  public:
   Arena(Device device, int64_t capacity_bytes, std::string what_for);
@@ -205,23 +208,35 @@ class Arena {
   // Uses `memory` [bytes] U8 of someone else from now on, and gives its own back; only while
   // nothing is allocated. The lender keeps it alive and unused while anything is allocated here.
   void borrow(Tensor memory);
+  // From now on, while nothing is allocated, scopes allocate from `scratch`, which stays where it
+  // is and outlives this arena.
+  void share_scratch(Arena& scratch);
 
  private:
+  friend class ArenaScope;
   Arena() = default;
+  Arena& scope_arena() { return scratch_ != nullptr ? *scratch_ : *this; }
   Buffer buffer_;
   char* base_ = nullptr;  // of the buffer, or borrowed
   int64_t capacity_bytes_ = 0;
   Device device_;
   bool planning_ = false;
   int64_t used_bytes_ = 0, high_water_bytes_ = 0;
+  Arena* scratch_ = nullptr;
+  int num_scopes_ = 0;  // that are open
   std::string what_for_;
 };
 
 // Returns to the mark at scope end.
 class ArenaScope {
  public:
-  explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
-  ~ArenaScope() { arena_.release_to(mark_); }
+  explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.scope_arena().mark()) {
+    ++arena_.num_scopes_;
+  }
+  ~ArenaScope() {
+    --arena_.num_scopes_;
+    arena_.scope_arena().release_to(mark_);
+  }
   ArenaScope(const ArenaScope&) = delete;
   ArenaScope& operator=(const ArenaScope&) = delete;
 

@@ -10,10 +10,7 @@ struct RouterLoad {
   std::vector<int64_t> tokens;        // that chose each expert, of all tokens of the step
   double max_load = 0, min_load = 0;  // of an expert, over the mean load
   double entropy = 0;                 // of the mean distribution of the router, nats
-  // Without coefficients (ops/router_balance.h). Not known where cp ranks have parts of a sequence:
-  // the losses are means over whole ones.
-  bool has_losses = true;
-  double aux_loss = 0, z_loss = 0;
+  double aux_loss = 0, z_loss = 0;    // without coefficients (ops/router_balance.h)
 };
 
 // `sums` [2E+2] as kernels/router_sums.h says, of all ranks.

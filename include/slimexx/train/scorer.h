@@ -36,6 +36,7 @@ class Scorer {
   dist::Groups groups_;
   model::HeadOptions head_options_;
   tensor::Device device_;
+  tensor::Arena scratch_;              // of several slots
   std::vector<tensor::Arena> arenas_;  // of the slots
 };
 

@@ -45,13 +45,22 @@ struct StepResult {
 struct ActivationBytes {
   int64_t least = 0;  // layers keep what recompute_granularity: full keeps
   int64_t most = 0;   // layers keep everything; more memory would serve nothing
+  // Of the least where several microbatches are in flight: each keeps its own for backward, and all
+  // share what an operation takes while it runs.
+  int64_t in_flight = 1, kept = 0, scratch = 0;
+  // Operands of gradients of weights that are made later: of each of so many microbatches.
+  int64_t num_deferred = 0, deferred = 0;
 };
 
 struct MtpWork;     // mtp_pass.h
 struct StageChunk;  // executor.h
 struct Slot;
-struct ScoringWork;     // scoring.h
-struct PipelineShape;   // operations.h
+struct SlotBytes;
+struct SlotCounts;
+struct SlotPlan;
+struct ScoringWork;    // scoring.h
+struct PipelineShape;  // operations.h
+struct Operation;
 class StepRouters;      // step_routers.h
 class CopiedGradients;  // copied_gradients.h
 
@@ -102,8 +111,8 @@ class Trainer {
   // The same for compute_log_probs of a model.
   int64_t plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
-  // What forward, loss and backward of one microbatch of `samples` take of its slot, with layers
-  // that keep as `keep` says.
+  // What forward, loss and backward of microbatches of `samples` take, as many of them in flight
+  // as there may be, with layers that keep as `keep` says.
   int64_t plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const;
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
@@ -130,22 +139,25 @@ class Trainer {
   Assignment assign(const StageDecoders& decoders, std::span<const Sample> samples) const;
   std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
                                                         int64_t num_samples) const;
-  int64_t measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
-                       model::KeepPlan keep) const;
-  int64_t slot_capacity() const;
-  std::vector<Slot> share_arena(size_t num_slots);
+  SlotBytes measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
+                         model::KeepPlan keep, const SlotCounts& counts) const;
+  std::vector<Slot> share_arena(const SlotPlan& plan);
+  SlotCounts most_counts() const;
   int64_t measure_update() const;
   // Over the cp ranks that share a microbatch.
   int64_t max_microbatch_tokens() const { return options_.max_tokens_per_gpu * groups_.cp.size(); }
-  void check_fits(int64_t bytes, int64_t capacity, int64_t num_tokens, size_t num_samples) const;
+  void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
-                              std::span<const int64_t> indices) const;
+                              std::span<const int64_t> indices, int64_t more_bytes) const;
   std::vector<model::KeepPlan> choose_keeps(std::span<const Sample> samples,
-                                            const Assignment& assignment) const;
+                                            const Assignment& assignment,
+                                            const SlotPlan& plan) const;
   int64_t most_ep_rows(int64_t num_tokens) const;
-  void reserve_for_step(std::span<const Sample> samples, const Assignment& assignment);
-  void reserve_for_scoring(const ScoringWork& work, const Assignment& assignment, size_t num_slots);
+  SlotPlan reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
+                            const SlotCounts& counts);
+  SlotPlan reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
+                               size_t num_slots);
   void clear_before_backward();
   void finish_stage(const ops::Context& ctx, int64_t stage);
   void start_final_parts(const ops::Context& ctx);
@@ -153,7 +165,8 @@ class Trainer {
   MtpWork mtp_work(std::span<const Sample> samples) const;
   // Sums of kNumLossMetrics metrics: the loss's, then those of each MTP layer; then the routers'.
   std::vector<double> run_microbatches(std::span<const Sample> samples,
-                                       const Assignment& assignment, const StepLoss& loss);
+                                       const Assignment& assignment, const StepLoss& loss,
+                                       std::span<const Operation> operations, const SlotPlan& plan);
 
   const StageDecoders decoders_;
   const model::ModelSpec& spec_;  // of the whole model
@@ -168,8 +181,9 @@ class Trainer {
   model::HeadOptions head_options_;
   tensor::Device device_;
   tensor::Arena arena_;
-  std::vector<tensor::Arena> slot_arenas_;  // borrow from arena_ during a step or a scoring pass
-  size_t num_slots_ = 1;                    // of the step
+  // Borrow from arena_ during a step or a scoring pass; a slot alone is arena_ itself.
+  tensor::Arena scratch_arena_;
+  std::vector<tensor::Arena> slot_arenas_, deferred_arenas_;
   // The first and the last stage, where the last one holds a copy of the embedding; else null.
   std::unique_ptr<dist::Collective> embedding_ranks_;
   tensor::Tensor embedding_, embedding_gradient_;  // of these

@@ -6,7 +6,6 @@
 
 #include "model/blocks/expert_dispatch.h"
 #include "model/parameter_list.h"
-#include "model/row_parallel.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/device_limits.h"
@@ -118,38 +117,29 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   return_choices(ctx, dispatch, dweights, own_dweights, tape.routed);
 }
 
-// Frequencies of experts are those of whole sequences: the rows of all tp ranks. The first of these
-// ranks adds to the sums.
-void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const Batch& batch,
-                  const MoeMlpTape& tape, Tensor dlogits, const RouterBalance& balance) {
+// Frequencies of experts are those of whole sequences, of which tp and cp ranks have parts.
+void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpTape& tape,
+                  Tensor dlogits, const RouterBalance& balance) {
   const tensor::ArenaScope scope(ctx.arena);
-  const Tensor logits = gather_tp_rows(ctx, batch, tape.logits);
-  const Tensor ids = gather_tp_rows(ctx, batch, tape.ids);
-  const Tensor all = gather_tp_rows(ctx, batch, dlogits);
-  Tensor sums = balance.sums;
-  if (ctx.groups.tp.size() > 1) {  // allocated on every rank, as tp ranks plan alike
-    const Tensor unused = ctx.arena.allocate(DType::kI64, {balance.sums.dim(0)});
-    ops::fill_zero(ctx, unused);
-    if (ctx.groups.tp.rank() > 0) sums = unused;
-  }
   const Tensor counts =
-      ctx.arena.allocate(DType::kI32, {balance.sequences.count(), spec.router.num_experts});
-  ops::balance_router(ctx, all, sums, counts, ids, logits, balance.sequences, spec.router,
-                      balance.rule);
-  if (batch.tp_rows.empty()) return;
-  const dist::Range own = own_rows(batch, ctx.groups);
-  ops::copy(ctx, dlogits, all.rows(own.begin, own.end));
+      ctx.arena.allocate(DType::kF32, {balance.sequences.count(), spec.router.num_experts});
+  ops::count_choices(ctx, counts, balance.sums, tape.ids, balance.sequences);
+  for (dist::Collective* ranks : {&ctx.groups.tp, &ctx.groups.cp})
+    if (counts.num_elements() > 0)
+      ranks->all_reduce_sum(ctx.stream, ctx.arena, counts, dist::SumOrder::kAny);
+  ops::balance_router(ctx, dlogits, balance.sums, counts, tape.logits, balance.sequences,
+                      spec.router, balance.rule);
 }
 
 // The gradients of the router's weights, and its part of dnormed, which is added to.
 void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
-                     const Batch& batch, const MoeMlpTape& tape, Tensor dweights, Tensor normed,
-                     Tensor dnormed, bool accumulate, const RouterBalance& balance) {
+                     const MoeMlpTape& tape, Tensor dweights, Tensor normed, Tensor dnormed,
+                     bool accumulate, const RouterBalance& balance) {
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dlogits = ctx.arena.allocate(DType::kF32, {normed.dim(0), spec.router.num_experts});
   ops::route_backward(ctx, dlogits, dweights, tape.ids, tape.logits, spec.router);
-  if (balance.sums.defined()) balance_rows(ctx, spec, batch, tape, dlogits, balance);
+  if (balance.sums.defined()) balance_rows(ctx, spec, tape, dlogits, balance);
   Tensor rounded = dlogits;
   if (normed.dtype() != DType::kF32) {
     rounded = ctx.arena.allocate(normed.dtype(), {dlogits.dim(0), dlogits.dim(1)});
@@ -362,7 +352,7 @@ void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParam
              accumulate);
   }
   ops::combine_rows(ctx, dnormed, wide, {}, dshared, tape.routed);
-  router_backward(ctx, spec, w, g, batch, tape, dweights, normed, dnormed, accumulate, balance);
+  router_backward(ctx, spec, w, g, tape, dweights, normed, dnormed, accumulate, balance);
 }
 
 }  // namespace slimexx::model

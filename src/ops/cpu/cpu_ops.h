@@ -55,8 +55,9 @@ void gather_elements(Tensor y, Tensor x, Tensor indices);
 void route_forward(Tensor ids, Tensor weights, Tensor logits, Tensor bias, const RouterRule& rule);
 void route_backward(Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
                     const RouterRule& rule);
-void balance_router(Tensor dlogits, Tensor sums, Tensor counts, Tensor ids, Tensor logits,
-                    std::span<const int32_t> cu_seqlens, const RouterRule& rule,
+void count_choices(Tensor counts, Tensor sums, Tensor ids, const PackedSequences& sequences);
+void balance_router(Tensor dlogits, Tensor sums, Tensor counts, Tensor logits,
+                    const PackedSequences& sequences, const RouterRule& rule,
                     const RouterBalanceRule& balance);
 void move_router_bias(Tensor bias, Tensor sums, float rate);
 void head_matmul_forward(Tensor y, Tensor x, Tensor w);

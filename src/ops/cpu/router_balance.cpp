@@ -13,10 +13,10 @@ namespace slimexx::ops::cpu {
 namespace {
 
 struct Problem {
-  const float* logits;    // [T,E]
-  const int32_t* counts;  // [S,E]
-  float* dlogits;         // [T,E]
-  std::span<const int32_t> cu_seqlens;
+  const float* logits;  // [T,E]
+  const float* counts;  // [S,E]
+  float* dlogits;       // [T,E]
+  const PackedSequences& sequences;
   const RouterRule& rule;
   const RouterBalanceRule& balance;
 };
@@ -31,25 +31,27 @@ class TokenRange {
         softmax_(scores_.size()) {}
 
   void run(int64_t begin, int64_t end) {
-    auto next = std::upper_bound(p_.cu_seqlens.begin(), p_.cu_seqlens.end(), begin);
+    const std::span<const int32_t> cu_seqlens = p_.sequences.cu_seqlens;
+    auto next = std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), begin);
     for (int64_t t = begin; t < end; ++t) {
       while (*next <= t) ++next;
-      run_token(t, next - p_.cu_seqlens.begin() - 1, *next - *(next - 1));
+      const auto sequence = static_cast<size_t>(next - cu_seqlens.begin() - 1);
+      run_token(t, sequence, p_.sequences.lengths[sequence]);
     }
   }
   const std::vector<int64_t>& sums() const { return sums_; }
 
  private:
-  void run_token(int64_t t, int64_t sequence, int64_t sequence_tokens) {
+  void run_token(int64_t t, size_t sequence, int64_t sequence_tokens) {
     const int64_t n = p_.rule.num_experts;
     const float lse = score(p_.logits + t * n);
-    const int32_t* counts = p_.counts + sequence * n;
+    const float* counts = p_.counts + sequence * scores_.size();
     const float to_frequency =
         static_cast<float>(n) / static_cast<float>(p_.rule.top_k * sequence_tokens);
     const float sum = is_softmax() ? 1.0f : total_score();
     float aux = 0;
     for (size_t e = 0; e < scores_.size(); ++e)
-      aux += static_cast<float>(counts[e]) * to_frequency * (scores_[e] / sum);
+      aux += counts[e] * to_frequency * (scores_[e] / sum);
     const double share = kernels::token_share(p_.balance, sequence_tokens);
     for (size_t e = 0; e < scores_.size(); ++e)
       sums_[scores_.size() + e] += kernels::probability_units(scores_[e] / sum);
@@ -63,7 +65,7 @@ class TokenRange {
     float* own = p_.dlogits + t * n;
     for (size_t e = 0; e < scores_.size(); ++e) {
       const float slope = is_softmax() ? 1.0f : 1.0f - scores_[e];
-      const float frequency = static_cast<float>(counts[e]) * to_frequency;
+      const float frequency = counts[e] * to_frequency;
       own[e] +=
           aux_weight * (scores_[e] / sum) * slope * (frequency - aux) + z_weight * softmax_[e];
     }
@@ -91,19 +93,25 @@ class TokenRange {
 
 }  // namespace
 
-void balance_router(Tensor dlogits, Tensor sums, Tensor counts, Tensor ids, Tensor logits,
-                    std::span<const int32_t> cu_seqlens, const RouterRule& rule,
-                    const RouterBalanceRule& balance) {
-  auto* all = sums.data<int64_t>();
+void count_choices(Tensor counts, Tensor sums, Tensor ids, const PackedSequences& sequences) {
+  auto* loads = sums.data<int64_t>();
+  const int64_t experts = counts.dim(1), top_k = ids.dim(1);
   fill_zero(counts);
-  for (int64_t s = 0; s + 1 < std::ssize(cu_seqlens); ++s) {
+  for (int64_t s = 0; s < sequences.count(); ++s) {
     const auto i = static_cast<size_t>(s);
-    for (int64_t c = cu_seqlens[i] * rule.top_k; c < cu_seqlens[i + 1] * rule.top_k; ++c) {
-      ++counts.i32()[s * rule.num_experts + ids.i32()[c]];
-      ++all[ids.i32()[c]];
+    for (int64_t c = sequences.cu_seqlens[i] * top_k; c < sequences.cu_seqlens[i + 1] * top_k;
+         ++c) {
+      counts.f32()[s * experts + ids.i32()[c]] += 1;
+      ++loads[ids.i32()[c]];
     }
   }
-  const Problem problem{logits.f32(), counts.i32(), dlogits.f32(), cu_seqlens, rule, balance};
+}
+
+void balance_router(Tensor dlogits, Tensor sums, Tensor counts, Tensor logits,
+                    const PackedSequences& sequences, const RouterRule& rule,
+                    const RouterBalanceRule& balance) {
+  auto* all = sums.data<int64_t>();
+  const Problem problem{logits.f32(), counts.f32(), dlogits.f32(), sequences, rule, balance};
   std::mutex mutex;
   parallel_for(logits.dim(0), 64, [&](int64_t begin, int64_t end) {
     TokenRange range(problem);

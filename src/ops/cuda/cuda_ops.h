@@ -105,8 +105,10 @@ void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits
                    const RouterRule& rule);
 void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
                     const RouterRule& rule);
-void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor ids,
-                    Tensor logits, const PackedSequences& sequences, const RouterRule& rule,
+void count_choices(const Context& ctx, Tensor counts, Tensor sums, Tensor ids,
+                   const PackedSequences& sequences);
+void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor logits,
+                    const PackedSequences& sequences, const RouterRule& rule,
                     const RouterBalanceRule& balance);
 void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate);
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);

@@ -2,6 +2,8 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <optional>
+
 #include "slimexx/base/check.h"
 #include "slimexx/ops/context.h"
 #include "slimexx/tensor/cuda_check.h"
@@ -21,20 +23,13 @@ class ScratchScope {
  public:
   ScratchScope(const Context& ctx, size_t bytes) {
     if (bytes == 0) return;
-    arena_ = &ctx.arena;
-    mark_ = arena_->mark();
-    bytes_ = arena_->allocate(tensor::DType::kU8, {static_cast<int64_t>(bytes)});
+    scope_.emplace(ctx.arena);
+    bytes_ = ctx.arena.allocate(tensor::DType::kU8, {static_cast<int64_t>(bytes)});
   }
-  ~ScratchScope() {
-    if (arena_ != nullptr) arena_->release_to(mark_);
-  }
-  ScratchScope(const ScratchScope&) = delete;
-  ScratchScope& operator=(const ScratchScope&) = delete;
   void* data() const { return bytes_.raw(); }
 
  private:
-  tensor::Arena* arena_ = nullptr;
-  tensor::Arena::Mark mark_ = 0;
+  std::optional<tensor::ArenaScope> scope_;
   Tensor bytes_;
 };
 
