@@ -83,9 +83,11 @@ if [[ -x $binary ]]; then
   plan glm4.7-355b GLM-4.7
   plan glm4.7-flash-30b GLM-4.7-Flash
   plan glm4.7-flash-30b-8gpus GLM-4.7-Flash --gpus 8
+  plan glm4.7-flash-30b-tp4 GLM-4.7-Flash --gpus 16
+  plan glm4.7-flash-30b-24gpus GLM-4.7-Flash --gpus 24
   plan glm5.2-744b GLM-5.2
 else
   fault "$binary is not there: build slimexx, or set SLX_BINARY"
 fi
 [[ $faults == 0 ]] || { echo "check_recipes: $faults faults"; exit 1; }
-echo "check_recipes: $checked flags of 4 recipes are accounted for, and 6 configurations planned"
+echo "check_recipes: $checked flags of 4 recipes are accounted for, and 8 configurations planned"
