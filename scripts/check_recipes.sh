@@ -84,9 +84,11 @@ if [[ -x $binary ]]; then
   plan glm4.7-355b
   plan glm4.7-flash-30b
   plan glm4.7-flash-30b-8gpus --gpus 8
+  plan glm4.7-flash-30b-tp4 --gpus 16
+  plan glm4.7-flash-30b-24gpus --gpus 24
   plan glm5.2-744b
 else
   fault "$binary is not there: build slimexx, or set SLX_BINARY"
 fi
 [[ $faults == 0 ]] || { echo "check_recipes: $faults faults"; exit 1; }
-echo "check_recipes: $checked flags of 4 recipes are accounted for, and 7 configurations planned"
+echo "check_recipes: $checked flags of 4 recipes are accounted for, and 9 configurations planned"

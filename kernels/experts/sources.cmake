@@ -1,5 +1,6 @@
 list(APPEND SLX_KERNELS_SOURCES
   experts/combine.cu
+  experts/copies.cu
   experts/product.cpp
   experts/product_input_gradient.cu
   experts/product_plain.cu

@@ -11,6 +11,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/dist/ranges.h"
 #include "slimexx/model/boxes.h"
+#include "slimexx/model/expert_placement.h"
 
 namespace slimexx::model {
 namespace {
@@ -50,10 +51,10 @@ void add_parts(const ParameterInfo& info, size_t axis, const dist::Range& held, 
                bool is_counted, std::vector<HfPart>& parts) {
   for (const HfPart& part : info.parts) {
     const size_t leading = info.shape.size() - part.size.size();
+    if (axis < leading && (part.at[axis] < held.begin || part.at[axis] >= held.end)) continue;
     HfPart cut = part;
     cut.is_counted = part.is_counted && is_counted;
     if (axis < leading) {
-      if (part.at[axis] < held.begin || part.at[axis] >= held.end) continue;
       cut.at[axis] += begin - held.begin;
     } else {
       const size_t b = axis - leading;
@@ -88,6 +89,23 @@ void cut_axis(ParameterInfo& info, const Shard& shard, const Place& place) {
   info.shape[axis] = size;
 }
 
+// The first copy of an expert counts it. Each is a part of its own, so that the boxes of its ranks
+// are the same.
+void cut_copies(ParameterInfo& info, const Shard& shard, const Place& place) {
+  const auto axis = static_cast<size_t>(shard.axis);
+  SLX_CHECK_LT(axis, info.shape.size());
+  const int64_t experts = info.shape[axis];
+  const ExpertPlacement placement{experts, shard.num_copies, place.size};
+  const dist::Range held = placement.held_by(place.index);
+  std::vector<HfPart> parts;
+  for (int64_t copy = held.begin; copy < held.end; ++copy) {
+    const int64_t expert = placement.expert_of(copy);
+    add_parts(info, axis, {expert, expert + 1}, copy - held.begin, copy < experts, parts);
+  }
+  info.parts = std::move(parts);
+  info.shape[axis] = held.size();
+}
+
 }  // namespace
 
 ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
@@ -104,7 +122,8 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
       SLX_CHECK(!is_cut, "{} is cut over experts and is none", info.name);
       continue;
     }
-    if (is_cut && place.size > 1) cut_axis(info, *shard, place);
+    if (is_cut && place.size > 1)
+      shard->num_copies > 0 ? cut_copies(info, *shard, place) : cut_axis(info, *shard, place);
     // Ranks that hold it alike sum it together, and each owns a slice of it.
     if (!is_cut && !is_expert && place.size > 1) {
       info.reduce_group = ReduceGroup::kReplicated;

@@ -37,6 +37,14 @@ void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
   SLX_LAUNCH_SCRATCH(sort_by_expert(ctx, routed, ids));
 }
 
+void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<const int32_t> table) {
+  constexpr const char* kOp = "choose_copies";
+  check_i32(kOp, "ids", ctx, ids, {kAny, kAny});
+  check_i32(kOp, "copies", ctx, copies, {ids.dim(0), ids.dim(1)});
+  if (runs_on_cpu(ctx)) return cpu::choose_copies(copies, ids, table);
+  SLX_LAUNCH(choose_copies(ctx, copies, ids, table));
+}
+
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed) {
   constexpr const char* kOp = "combine_rows";

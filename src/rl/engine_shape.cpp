@@ -18,9 +18,10 @@ namespace {
 constexpr const char* kRanks = "rollout.rollout_num_gpus_per_engine";
 constexpr const char* kDp = "rollout.dp_size";
 constexpr const char* kEp = "rollout.ep_size";
+constexpr const char* kRedundant = "rollout.ep_num_redundant_experts";
 
 struct EngineSizes {
-  int64_t ranks = 1, dp = 1, ep = 1;
+  int64_t ranks = 1, dp = 1, ep = 1, redundant = 0;
   int64_t tp() const { return std::max<int64_t>(ranks / dp, 1); }  // of attention
   dist::GridSizes grid() const {
     return {.tp = static_cast<int>(tp()), .ep = static_cast<int>(ep)};
@@ -42,27 +43,30 @@ std::string attention_tp(const EngineSizes& sizes) {
                      sizes.ranks, sizes.dp);
 }
 
-bool has_experts(const model::ModelSpec& spec) {
-  return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
-    return std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
-  });
+// 0: it has none.
+int64_t count_experts(const model::ModelSpec& spec) {
+  for (const model::LayerSpec& layer : spec.layers)
+    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
+      return moe->router.num_experts;
+  return 0;
 }
 
 std::optional<EngineFault> find_model_fault(const EngineSizes& sizes,
                                             const model::ModelSpec& spec) {
-  const bool split = sizes.ep > 1;
-  if (split && !has_experts(spec))
+  const int64_t experts = count_experts(spec);
+  if (sizes.ep > 1 && experts == 0)
     return EngineFault{fmt::format("ep_size is {}, and the model has no experts", sizes.ep), kEp};
-  if (!split && sizes.tp() > 1 && has_experts(spec))
+  if (sizes.ep > 1 &&
+      !model::ExpertPlacement{experts, experts + sizes.redundant, sizes.ep}.is_legal())
     return EngineFault{
-        fmt::format("{}, and ep_size 1: tensor parallelism inside an expert is planned",
-                    attention_tp(sizes)),
-        kEp};
+        fmt::format("{} experts and {} redundant ones on ep_size {}: a rank keeps one at least, "
+                    "and none twice",
+                    experts, sizes.redundant, sizes.ep),
+        sizes.redundant > 0 ? kRedundant : kEp};
   try {
-    model::narrow(spec, sizes.grid());
+    model::narrow(spec, {.tp = sizes.grid().tp});
   } catch (const Error& error) {
-    return EngineFault{
-        fmt::format("{}, ep_size {}: {}", attention_tp(sizes), sizes.ep, error.message()), kRanks};
+    return EngineFault{fmt::format("{}: {}", attention_tp(sizes), error.message()), kRanks};
   }
   return std::nullopt;
 }
@@ -76,11 +80,20 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
     return EngineFault{fmt::format("rollout_num_gpus_per_engine {} % dp_size {} = {}", sizes.ranks,
                                    sizes.dp, sizes.ranks % sizes.dp),
                        kDp};
-  if (sizes.ep != 1 && sizes.ep != sizes.ranks)
-    return EngineFault{fmt::format("ep_size {} of an engine of {}: experts are on every rank, or "
-                                   "split over all of them",
-                                   sizes.ep, sizes.ranks),
+  if (sizes.ranks % sizes.ep != 0)
+    return EngineFault{fmt::format("rollout_num_gpus_per_engine {} % ep_size {} = {}", sizes.ranks,
+                                   sizes.ep, sizes.ranks % sizes.ep),
                        kEp};
+  if (sizes.ep % sizes.tp() != 0 && sizes.tp() % sizes.ep != 0)
+    return EngineFault{
+        fmt::format("{}, and ep_size {}: neither is a multiple of the other, and ranks of an "
+                    "attention group would share experts with different ranks",
+                    attention_tp(sizes), sizes.ep),
+        kEp};
+  if (sizes.redundant > 0 && sizes.ep == 1)
+    return EngineFault{
+        fmt::format("is {}, and with ep_size 1 every rank has all experts", sizes.redundant),
+        kRedundant};
   if (sizes.tp() != 1 && bounds.trainer_tp != 1 && sizes.tp() != bounds.trainer_tp)
     return EngineFault{
         fmt::format("{}, and parallel.tensor_model_parallel_size {}: their sums have the same bits "
@@ -90,15 +103,17 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
   return bounds.spec != nullptr ? find_model_fault(sizes, *bounds.spec) : std::nullopt;
 }
 
-// Sizes that fit, with attention's TP as near as can be. One rank an engine always does. Attention
-// groups with all experts on every rank are not among them: several engines are the same.
+// Sizes that fit, with attention's TP as near as can be. One rank an engine always does. Ranks that
+// share no experts and no attention are not among them: several engines are the same.
 EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) {
   std::vector<EngineSizes> all;
   for (int64_t ranks = 1; ranks <= bounds.world_size; ++ranks) {
     if (bounds.world_size % ranks != 0) continue;
     all.push_back({ranks, 1, 1});
     for (int64_t dp = 1; dp <= ranks; ++dp)
-      if (ranks % dp == 0) all.push_back({ranks, dp, ranks});
+      for (int64_t ep = 2; ranks % dp == 0 && ep <= ranks; ++ep)
+        for (const int64_t redundant : {wanted.redundant, int64_t{0}})
+          if (ranks % ep == 0) all.push_back({ranks, dp, ep, redundant});
   }
   const auto ratio = [&](int64_t tp) {
     const int64_t less = std::min(tp, wanted.tp()), more = std::max(tp, wanted.tp());
@@ -106,7 +121,8 @@ EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) 
   };
   std::ranges::stable_sort(all, {}, [&](const EngineSizes& sizes) {
     return std::tuple(ratio(sizes.tp()), sizes.tp() != bounds.trainer_tp,
-                      (sizes.ep > 1) != (wanted.ep > 1), std::abs(sizes.ranks - wanted.ranks));
+                      (sizes.ep > 1) != (wanted.ep > 1), std::abs(sizes.ranks - wanted.ranks),
+                      std::abs(sizes.ep - wanted.ep), std::abs(sizes.redundant - wanted.redundant));
   });
   for (const EngineSizes& sizes : all)
     if (!find_engine_fault(sizes, bounds)) return sizes;
@@ -114,15 +130,18 @@ EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) 
 }
 
 std::string describe_sizes(const EngineSizes& sizes) {
-  return fmt::format("rollout_num_gpus_per_engine {}, dp_size {}{}, ep_size {}", sizes.ranks,
-                     sizes.dp, sizes.dp > 1 ? " with enable_dp_attention: true" : "", sizes.ep);
+  return fmt::format(
+      "rollout_num_gpus_per_engine {}, dp_size {}{}, ep_size {}{}", sizes.ranks, sizes.dp,
+      sizes.dp > 1 ? " with enable_dp_attention: true" : "", sizes.ep,
+      sizes.redundant > 0 ? fmt::format(", ep_num_redundant_experts {}", sizes.redundant) : "");
 }
 
 }  // namespace
 
 EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSizes& trainer,
                               int world_size, const model::ModelSpec* spec) {
-  const EngineSizes sizes{options.rollout_num_gpus_per_engine, options.dp_size, options.ep_size};
+  const EngineSizes sizes{options.rollout_num_gpus_per_engine, options.dp_size, options.ep_size,
+                          options.ep_num_redundant_experts};
   if (sizes.dp > 1 && !options.enable_dp_attention)
     throw Error(ErrorCode::kUsage,
                 fmt::format("is {}, and rollout.enable_dp_attention is false", sizes.dp),
@@ -145,6 +164,7 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
   return {.num_engines = static_cast<int>(world_size / sizes.ranks),
           .num_ranks = static_cast<int>(sizes.ranks),
           .sizes = sizes.grid(),
+          .redundant_experts = static_cast<int>(sizes.redundant),
           .dense_tp = static_cast<int>(dense_tp),
           .leaves = count_leaves(options, trainer)};
 }
@@ -153,13 +173,26 @@ int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& train
   return std::max<int64_t>(options.rollout_num_gpus_per_engine / options.dp_size, trainer.tp);
 }
 
+std::string describe_engine(const EngineShape& shape) {
+  return fmt::format("{} attention group{} of TP {}, EP {}{}", shape.num_attention_groups(),
+                     shape.num_attention_groups() == 1 ? "" : "s", shape.sizes.tp, shape.sizes.ep,
+                     shape.redundant_experts > 0
+                         ? fmt::format(" with {} redundant experts", shape.redundant_experts)
+                         : "");
+}
+
 model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spec) {
-  if (shape.dense_tp == shape.sizes.tp) return spec;
-  for (model::LayerSpec& layer : spec.layers) {
-    if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp)) dense->is_replicated = true;
+  const bool replicates_dense = shape.dense_tp != shape.sizes.tp;
+  const auto adapt = [&](model::LayerSpec& layer) {
+    if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp))
+      dense->is_replicated = replicates_dense;
     auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-    if (moe != nullptr && moe->shared) moe->shared->is_replicated = true;
-  }
+    if (moe == nullptr) return;
+    if (moe->shared) moe->shared->is_replicated = replicates_dense;
+    if (shape.sizes.ep > 1) moe->expert_copies = moe->router.num_experts + shape.redundant_experts;
+  };
+  std::ranges::for_each(spec.layers, adapt);
+  for (model::MtpSpec& mtp : spec.mtp) adapt(mtp.layer);
   return spec;
 }
 
@@ -167,7 +200,8 @@ bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& train
                           const model::ModelSpec& spec) {
   const dist::GridSizes& engine = shape.sizes;
   return trainer.pp == 1 && trainer.tp == engine.tp && shape.dense_tp == engine.tp &&
-         (!has_experts(spec) || (trainer.ep == engine.ep && trainer.etp == engine.etp));
+         (count_experts(spec) == 0 ||
+          (trainer.ep == engine.ep && trainer.etp == engine.etp && shape.redundant_experts == 0));
 }
 
 void check_engine_device(const EngineShape& shape, tensor::Device device) {

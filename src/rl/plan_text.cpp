@@ -241,11 +241,9 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
                         plan.roles.num_trainers - 1, plan.roles.num_trainers,
                         plan.roles.world_size() - 1);
   text += draw_grid(plan);
-  text += fmt::format("engines    {} of {} rank{}: {} attention group{} of TP {}, EP {}\n",
-                      plan.engines.num_engines, plan.engines.num_ranks,
-                      plan.engines.num_ranks == 1 ? "" : "s", plan.engines.num_attention_groups(),
-                      plan.engines.num_attention_groups() == 1 ? "" : "s", plan.engines.sizes.tp,
-                      plan.engines.sizes.ep);
+  text += fmt::format("engines    {} of {} rank{}: {}\n", plan.engines.num_engines,
+                      plan.engines.num_ranks, plan.engines.num_ranks == 1 ? "" : "s",
+                      describe_engine(plan.engines));
   text += fmt::format("batch      {}\n", describe_batch(config));
   text += fmt::format(
       "           at {} + {} tokens (mean prompt and response): {} samples in a microbatch, {} "

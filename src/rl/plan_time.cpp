@@ -91,8 +91,8 @@ class PhasePlanner {
       running = std::clamp<int64_t>(stage.cache_tokens / l.mean(), 1, running);
     // Of a group's keys and values each of its ranks has its heads.
     const double keys = count(running) * (count(l.mean_prompt) + count(l.mean_response) / 2);
-    const double routed =
-        count(running) * (engines.sizes.ep > 1 ? engines.num_attention_groups() : 1);
+    // Each rank routes its share of its group's rows, to the experts of ep ranks.
+    const double routed = count(running) * engines.sizes.ep / engines.sizes.tp;
     const double bytes = stage.decode_dense_bytes +
                          stage.decode_expert_bytes * share_of_experts(plan_.spec, routed) +
                          keys * stage.bytes_per_cached_token;

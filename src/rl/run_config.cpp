@@ -156,9 +156,10 @@ class Validation {
 
   // Whether the model divides is seen when it is there, too.
   void check_engines() {
-    for (const char* key : {"rollout.rollout_num_gpus_per_engine", "rollout.dp_size",
-                            "rollout.ep_size", "rollout.moe_dense_tp_size",
-                            "rollout.enable_dp_attention", "parallel.tensor_model_parallel_size"})
+    for (const char* key :
+         {"rollout.rollout_num_gpus_per_engine", "rollout.dp_size", "rollout.ep_size",
+          "rollout.ep_num_redundant_experts", "rollout.moe_dense_tp_size",
+          "rollout.enable_dp_attention", "parallel.tensor_model_parallel_size"})
       if (config_.has_fault(key)) return;
     if (!roles_) return;
     try {

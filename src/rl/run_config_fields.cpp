@@ -124,11 +124,17 @@ void bind_engine_ranks(Binder& b, RolloutOptions& o) {
            .max = kMaxSize,
            .slime = "sglang-dp-size"});
   b.field("ep_size", o.ep_size,
-          {.doc = "Expert parallelism: rollout_num_gpus_per_engine splits the experts over an "
-                  "engine's ranks; with 1 every rank has all.",
+          {.doc = "Expert parallelism: every so many ranks of an engine hold all the experts. It "
+                  "divides rollout_num_gpus_per_engine; experts need not divide by it.",
            .min = 1,
            .max = kMaxSize,
            .slime = "sglang-ep-size"});
+  b.field("ep_num_redundant_experts", o.ep_num_redundant_experts,
+          {.doc = "Experts that ep_size ranks keep once more, from the first one on; ranks take "
+                  "turns in which copy they use.",
+           .min = 0,
+           .max = kMaxSize,
+           .slime = "sglang-ep-num-redundant-experts"});
   b.field(
       "moe_dense_tp_size", o.moe_dense_tp_size,
       {.doc = "Tensor parallelism of dense layers and shared experts: attention's, which is the "

@@ -19,9 +19,6 @@ constexpr const char* kPartial = "partial rollouts";
 void bind_later_engine(Binder& b) {
   b.later<int64_t>("pp_size", 1,
                    {.doc = "Pipeline stages of an engine.", .min = 1, .later = kStages});
-  b.later<int64_t>(
-      "ep_num_redundant_experts", 0,
-      {.doc = "Experts that an engine keeps twice.", .min = 0, .later = "redundant experts"});
   b.later<std::string>("moe_a2a_backend", "none",
                        {.doc = "How an engine exchanges tokens between experts.",
                         .choices = {"none", "deepep", "mooncake"},

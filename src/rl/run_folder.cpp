@@ -45,10 +45,8 @@ std::string banner(const TrainingRun& run, const std::string& generator_memory) 
     text += fmt::format("  apart     the first {} train, the {} behind them generate\n",
                         session.roles.num_trainers, session.roles.num_generators);
   if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
-    text += fmt::format("  engines   {} of {} ranks: {} attention group{} of TP {}, EP {}\n",
-                        engines.num_engines, engines.num_ranks, engines.num_attention_groups(),
-                        engines.num_attention_groups() == 1 ? "" : "s", engines.sizes.tp,
-                        engines.sizes.ep);
+    text += fmt::format("  engines   {} of {} ranks: {}\n", engines.num_engines, engines.num_ranks,
+                        describe_engine(engines));
   if (rollout_side.prompts) {
     text += fmt::format(
         "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,

@@ -16,6 +16,7 @@ struct Layouts {
   int tp = 1, cp = 1, pp = 1, ep = 1;                         // of training
   int engine_ranks = 1, attention_groups = 1, engine_ep = 1;  // of generation
   int dense_tp = 0;                                           // 0: attention's
+  int redundant = 0;                                          // experts
 };
 void PrintTo(const Layouts& layouts, std::ostream* out) { *out << layouts.name; }
 
@@ -58,6 +59,7 @@ class EngineRanksTrain : public testing::TestWithParam<Layouts> {
         engine_settings(layouts.engine_ranks, layouts.attention_groups, layouts.engine_ep);
     if (layouts.dense_tp > 0)
       settings.push_back("rollout.moe_dense_tp_size=" + std::to_string(layouts.dense_tp));
+    settings.push_back("rollout.ep_num_redundant_experts=" + std::to_string(layouts.redundant));
     return settings;
   }
   void expect_exact(const std::string& name, const Finished& run) const {
@@ -102,7 +104,14 @@ INSTANTIATE_TEST_SUITE_P(
         Layouts{"glm_moe_dsa_cp2_ep2_engine_tp2_dp2_ep4", "oracle/glm_moe_dsa", 4, 1, 2, 1, 2, 4, 2,
                 4},
         Layouts{"qwen3_moe_pp2_ep2_engine_dp2", "oracle/qwen3_moe", 4, 1, 1, 2, 2, 2, 2, 1},
-        Layouts{"glm4_moe_tp2_ep4_engine_whole_mlps", "oracle/glm4_moe", 4, 2, 1, 1, 4, 4, 2, 4,
+        Layouts{"glm4_moe_tp2_ep4_engine_whole_mlps", "oracle/glm4_moe", 4, 2, 1, 1, 4, 4, 2, 4, 1},
+        Layouts{"glm4_moe_engine_dp3_ep3", "oracle/glm4_moe", 3, 1, 1, 1, 1, 3, 3, 3},
+        Layouts{"glm4_moe_lite_tp2_ep2_engine_tp2_ep6_redundant3", "oracle/glm4_moe_lite", 6, 2, 1,
+                1, 2, 6, 3, 6, 1, 3},
+        Layouts{"qwen3_moe_ep4_engine_dp4_ep4_redundant8", "oracle/qwen3_moe", 4, 1, 1, 1, 4, 4, 4,
+                4, 0, 8},
+        Layouts{"deepseek_v3_tp2_ep2_engine_dp2_ep2", "oracle/deepseek_v3", 4, 2, 1, 1, 2, 4, 2, 2},
+        Layouts{"glm4_moe_tp2_ep2_engine_whole_experts", "oracle/glm4_moe", 2, 2, 1, 1, 2, 2, 1,
                 1}),
     [](const auto& instance) { return instance.param.name; });
 
@@ -137,8 +146,9 @@ TEST(EngineRanksSettings, ThatCannotBeLaidOutAreRefusedWithTheNearest) {
        {"rollout.rollout_num_gpus_per_engine: 4 ranks that run do not divide by engines of 3",
         "the nearest that can: rollout_num_gpus_per_engine 4"}},
       {2,
-       {"rollout.rollout_num_gpus_per_engine=2"},
-       {"rollout.ep_size", "tensor parallelism inside an expert is planned",
+       {"rollout.rollout_num_gpus_per_engine=2", "rollout.ep_size=2",
+        "rollout.ep_num_redundant_experts=9"},
+       {"rollout.ep_num_redundant_experts", "8 experts and 9 redundant ones on ep_size 2",
         "the nearest that can: rollout_num_gpus_per_engine 2, dp_size 1, ep_size 2"}},
       {3,
        {"rollout.rollout_num_gpus_per_engine=3", "rollout.ep_size=3"},

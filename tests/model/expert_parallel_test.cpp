@@ -62,23 +62,48 @@ struct ExpertOutcome {
   bool met_plan = false;             // a rank used every byte of the plan
 };
 
-MoeMlpParameters<Tensor> bind(const MoeMlpSpec& s, ExpertValues& v, int64_t first_expert) {
-  const int64_t h = s.hidden_size, f = s.intermediate_size, local = s.num_local_experts();
-  const auto view = [](std::vector<float>& values, std::initializer_list<int64_t> shape,
-                       int64_t at = 0) {
-    return Tensor(values.data() + at, tensor::DType::kF32, {}, shape);
+// Where the copies that a rank holds begin among the matrices of all experts.
+std::vector<int64_t> list_held(const MoeMlpSpec& s, int rank, int64_t elements) {
+  const dist::Range held = s.placement().held_by(rank);
+  std::vector<int64_t> begins;
+  for (int64_t copy = held.begin; copy < held.end; ++copy)
+    begins.push_back(s.placement().expert_of(copy) * elements);
+  return begins;
+}
+
+// Of the matrices of all experts those that a rank holds.
+std::vector<float> take_held(const MoeMlpSpec& s, int rank, const std::vector<float>& all) {
+  const int64_t elements = std::ssize(all) / s.router.num_experts;
+  std::vector<float> own;
+  for (const int64_t begin : list_held(s, rank, elements))
+    own.insert(own.end(), all.begin() + begin, all.begin() + begin + elements);
+  return own;
+}
+
+void add_held(const MoeMlpSpec& s, int rank, const std::vector<float>& own,
+              std::vector<float>& all) {
+  const int64_t elements = std::ssize(all) / s.router.num_experts;
+  size_t i = 0;
+  for (const int64_t begin : list_held(s, rank, elements))
+    for (int64_t at = begin; at < begin + elements; ++at) all[static_cast<size_t>(at)] += own[i++];
+}
+
+MoeMlpParameters<Tensor> bind(const MoeMlpSpec& s, ExpertValues& v, int64_t local) {
+  const int64_t h = s.hidden_size, f = s.intermediate_size;
+  const auto view = [](std::vector<float>& values, std::initializer_list<int64_t> shape) {
+    return Tensor(values.data(), tensor::DType::kF32, {}, shape);
   };
   return {.router_weight = view(v.router, {s.router.num_experts, h}),
           .correction_bias = view(v.bias, {s.router.num_experts}),
-          .gate_up_weight = view(v.gate_up, {local, 2 * f, h}, first_expert * 2 * f * h),
-          .down_weight = view(v.down, {local, h, f}, first_expert * h * f),
+          .gate_up_weight = view(v.gate_up, {local, 2 * f, h}),
+          .down_weight = view(v.down, {local, h, f}),
           .shared = {.gate_up_weight = view(v.shared_up, {2 * f, h}),
                      .gate_up_bias = {},
                      .down_weight = view(v.shared_down, {h, f}),
                      .down_bias = {}}};
 }
 
-// Forward and backward, as a layer runs them.
+// Forward and backward, as a layer runs them. Redundant experts have no backward.
 void run_block(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
                const MoeMlpParameters<Tensor>& g, LayerKeep level, Tensor x, Tensor dout,
                Tensor down, Tensor dnormed) {
@@ -93,6 +118,7 @@ void run_block(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPara
     project_up(ctx, spec, w, batch, tape, x);
     project_down(ctx, spec, w, batch, tape, down);
   }
+  if (spec.placement().has_redundant()) return;
   const bool has_up = keeps_up(kept);
   allocate_rest(ctx.arena, spec, tokens, true, kept);
   if (!has_up) project_up(ctx, spec, w, batch, kept, x);
@@ -107,8 +133,11 @@ void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, 
   const int64_t h = spec.hidden_size, own = p.num_tokens[static_cast<size_t>(rank)];
   const int64_t first =
       std::accumulate(p.num_tokens.begin(), p.num_tokens.begin() + rank, int64_t{0});
-  const int64_t first_expert = grid.groups().ep.rank() * spec.num_local_experts();
-  ExpertValues weights = p.weights, gradients = p.weights;
+  const int ep_rank = grid.groups().ep.rank();
+  ExpertValues weights = p.weights;
+  weights.gate_up = take_held(spec, ep_rank, p.weights.gate_up);
+  weights.down = take_held(spec, ep_rank, p.weights.down);
+  ExpertValues gradients = weights;
   for (auto* v : {&gradients.router, &gradients.bias, &gradients.gate_up, &gradients.down,
                   &gradients.shared_up, &gradients.shared_down})
     std::ranges::fill(*v, 0.0f);
@@ -116,7 +145,8 @@ void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, 
     return std::vector<float>(values.begin() + first * h, values.begin() + (first + own) * h);
   };
   std::vector<float> x = rows(p.x), dout = rows(p.dout), down(x.size()), dnormed(x.size());
-  const auto w = bind(spec, weights, first_expert), g = bind(spec, gradients, first_expert);
+  const int64_t local = spec.placement().held_by(ep_rank).size();
+  const auto w = bind(spec, weights, local), g = bind(spec, gradients, local);
 
   tensor::Arena plan = tensor::Arena::for_planning({}, "plan");
   const int64_t most = std::ranges::max(p.num_tokens);
@@ -138,9 +168,12 @@ void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, 
     sum.resize((gradients.*field).size());
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += (gradients.*field)[i];
   };
-  for (auto field : {&ExpertValues::router, &ExpertValues::gate_up, &ExpertValues::down,
-                     &ExpertValues::shared_up, &ExpertValues::shared_down})
+  for (auto field : {&ExpertValues::router, &ExpertValues::shared_up, &ExpertValues::shared_down})
     add(field);
+  outcome.gradients.gate_up.resize(p.weights.gate_up.size());
+  outcome.gradients.down.resize(p.weights.down.size());
+  add_held(spec, ep_rank, gradients.gate_up, outcome.gradients.gate_up);
+  add_held(spec, ep_rank, gradients.down, outcome.gradients.down);
   outcome.met_plan |= arena.high_water_bytes() == plan.high_water_bytes();
 }
 
@@ -158,6 +191,7 @@ ExpertOutcome run(const Problem& p, int ep, LayerKeep level) {
 
 void expect_one_ranks_results(const Problem& p, int ep) {
   Problem alone = p;
+  alone.spec.expert_copies = 0;
   alone.num_tokens = {std::accumulate(p.num_tokens.begin(), p.num_tokens.end(), int64_t{0})};
   const ExpertOutcome expected = run(alone, 1, LayerKeep::kAll);
   for (const LayerKeep level : {LayerKeep::kAll, LayerKeep::kInputs}) {
@@ -165,6 +199,7 @@ void expect_one_ranks_results(const Problem& p, int ep) {
                  " ranks, level " + std::to_string(static_cast<int>(level)));
     const ExpertOutcome actual = run(p, ep, level);
     EXPECT_EQ(first_difference(actual.down, expected.down), "") << "down";
+    if (p.spec.expert_copies > p.spec.router.num_experts) continue;
     EXPECT_EQ(first_difference(actual.dnormed, expected.dnormed), "") << "dnormed";
     const auto near = [&](std::vector<float> ExpertValues::*field, const char* name) {
       EXPECT_LT(relative_distance(actual.gradients.*field, expected.gradients.*field), kRounding)
@@ -223,6 +258,30 @@ TEST(ExpertParallel, OneRankHasAllTokens) {
     tokens.back() = 23;
     expect_one_ranks_results(make_problem(tokens, {}), ranks);
   }
+}
+
+// Eight experts on 3, 5 and 6 ranks, as engines place them, and copies of some or all on top.
+TEST(ExpertParallel, CopiesThatDoNotDivideByRanksGiveOneRanksResults) {
+  for (const int ranks : {3, 5, 6})
+    for (const int64_t copies : {8, 9, 11, 16, 17})
+      for (uint64_t seed = 1; seed <= 2; ++seed) {
+        SCOPED_TRACE(std::to_string(copies) + " copies, seed " + std::to_string(seed));
+        Problem p = make_problem(uneven_tokens(ranks, seed), {});
+        p.spec.expert_copies = copies;
+        expect_one_ranks_results(p, ranks);
+      }
+}
+
+// Every rank plans for the one that holds most, so that all have as much left for other things.
+TEST(ExpertParallel, AllTokensGoToTheTwoCopiesOfAnExpert) {
+  Problem p = make_problem({19, 19, 19}, {0, 1});
+  p.spec.expert_copies = 10;  // ranks hold 0 to 3, 4 to 6, and 7, 0, 1
+  expect_one_ranks_results(p, 3);
+  const std::vector<int32_t> second = ExpertPlacement{8, 10, 3}.copies_for(1);
+  EXPECT_EQ((std::vector<int32_t>{second[0], second[1]}), (std::vector<int32_t>{8, 9}));
+  p.spec.expert_copies = 8;  // one rank gets all rows
+  expect_one_ranks_results(p, 3);
+  EXPECT_TRUE(run(p, 3, LayerKeep::kAll).met_plan);
 }
 
 TEST(ExpertParallel, NobodyHasTokens) { expect_one_ranks_results(make_problem({0, 0}, {}), 2); }

@@ -115,6 +115,38 @@ TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
   }
 }
 
+// Four experts and two redundant ones on four ranks: 0 1 | 2 3 | 0 | 1.
+TEST(Layout, RanksHoldCopiesOfExperts) {
+  const dist::GridShape grid(4, {.ep = 4});
+  const Layout layout = make_layout({made_up_parameters(6)}, grid);
+  const struct {
+    std::vector<int64_t> experts;
+    bool is_counted;
+  } ranks[] = {{{0, 1}, true}, {{2, 3}, true}, {{0}, false}, {{1}, false}};
+  for (size_t rank = 0; rank < 4; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const auto& [experts, is_counted] = ranks[rank];
+    const ParameterInfo& up = (*layout.ranks[rank])[7];
+    EXPECT_EQ(up.shape, (std::vector<int64_t>{std::ssize(experts), 6, 5}));
+    ASSERT_EQ(up.parts.size(), experts.size());
+    for (size_t i = 0; i < experts.size(); ++i) {
+      EXPECT_EQ(up.parts[i].name, "expert" + std::to_string(experts[i]) + ".up");
+      EXPECT_EQ(up.parts[i].at, (std::vector<int64_t>{static_cast<int64_t>(i), 0, 0}));
+      EXPECT_EQ(up.parts[i].is_counted, is_counted);
+    }
+  }
+  // A rank whose copies run over from the last expert to the first.
+  const Layout wrapped = make_layout({made_up_parameters(5)}, dist::GridShape(2, {.ep = 2}));
+  const ParameterInfo& up = (*wrapped.ranks[1])[7];
+  EXPECT_EQ(up.shape, (std::vector<int64_t>{2, 6, 5}));
+  ASSERT_EQ(up.parts.size(), 2u);
+  EXPECT_EQ(up.parts[0].name, "expert3.up");
+  EXPECT_EQ(up.parts[1].name, "expert0.up");
+  EXPECT_EQ(up.parts[1].at, (std::vector<int64_t>{1, 0, 0}));
+  EXPECT_TRUE(up.parts[0].is_counted);
+  EXPECT_FALSE(up.parts[1].is_counted);
+}
+
 class MadeUpFolder : public testing::Test {
  protected:
   MadeUpFolder() {

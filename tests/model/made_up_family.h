@@ -73,6 +73,15 @@ inline std::vector<ParameterInfo> made_up_parameters() {
   return infos;
 }
 
+// The same as an engine holds them: so many copies of the experts.
+inline std::vector<ParameterInfo> made_up_parameters(int64_t num_copies) {
+  std::vector<ParameterInfo> infos = made_up_parameters();
+  for (ParameterInfo& info : infos)
+    for (Shard& shard : info.shards)
+      if (shard.dim == GridDim::kExpert) shard.num_copies = num_copies;
+  return infos;
+}
+
 // The tensors on disk: every element of the model is another number that bf16 can hold.
 using MadeUpTensors = std::map<std::string, std::vector<float>>;
 inline MadeUpTensors made_up_tensors() {

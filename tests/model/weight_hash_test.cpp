@@ -14,8 +14,8 @@ constexpr int kRanks = 8;
 
 // What the ranks of a layout hold, and its hashes.
 struct Held {
-  explicit Held(const dist::GridSizes& sizes)
-      : layout(make_layout({made_up_parameters()}, dist::GridShape(kRanks, sizes))) {
+  explicit Held(const dist::GridSizes& sizes, int64_t num_copies = 0)
+      : layout(make_layout({made_up_parameters(num_copies)}, dist::GridShape(kRanks, sizes))) {
     for (const auto& infos : layout.ranks) {
       stores.push_back(std::make_unique<ParameterStore>(*infos, tensor::Device{}, false));
       for (const ParameterInfo& info : stores.back()->infos())
@@ -44,6 +44,8 @@ TEST(WeightHash, IsThatOfTheWholeHoweverItIsCut) {
   EXPECT_EQ(Held({.tp = 2, .ep = 4, .etp = 2}).hash(), expected);
   EXPECT_EQ(Held({.tp = 2, .ep = 2}).hash(), expected);
   EXPECT_EQ(Held({.ep = 4, .etp = 2}).hash(), expected);
+  EXPECT_EQ(Held({.ep = 8}, 11).hash(), expected);
+  EXPECT_EQ(Held({.tp = 2, .ep = 4}, 6).hash(), expected);
 }
 
 TEST(WeightHash, FindsValuesThatChangedPlaces) {

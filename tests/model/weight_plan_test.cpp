@@ -18,8 +18,8 @@ namespace {
 constexpr int kRanks = 8;
 using Stores = std::vector<std::unique_ptr<ParameterStore>>;
 
-Layout layout_of(const dist::GridSizes& sizes) {
-  return make_layout({made_up_parameters()}, dist::GridShape(kRanks, sizes));
+Layout layout_of(const dist::GridSizes& sizes, int64_t num_copies = 0) {
+  return make_layout({made_up_parameters(num_copies)}, dist::GridShape(kRanks, sizes));
 }
 
 Stores make_stores(const Layout& layout, bool filled) {
@@ -63,11 +63,17 @@ int64_t move_all(const Layout& from, const Layout& to, const Stores& sources, co
 }
 
 TEST(WeightPlan, BringsEveryRankItsElementsOnce) {
-  const std::vector<dist::GridSizes> grids = {
-      {}, {.tp = 2, .ep = 2, .etp = 2}, {.tp = 2}, {.ep = 4}, {.tp = 2, .ep = 4, .etp = 1}};
-  for (const auto& a : grids) {
-    for (const auto& b : grids) {
-      const Layout from = layout_of(a), to = layout_of(b);
+  // The last three hold some of the four experts twice or three times.
+  const std::vector<Layout> layouts = {layout_of({}),
+                                       layout_of({.tp = 2, .ep = 2, .etp = 2}),
+                                       layout_of({.tp = 2}),
+                                       layout_of({.ep = 4}),
+                                       layout_of({.tp = 2, .ep = 4, .etp = 1}),
+                                       layout_of({.tp = 2, .ep = 4}, 6),
+                                       layout_of({.ep = 8}, 11),
+                                       layout_of({.ep = 2, .etp = 2}, 5)};
+  for (const Layout& from : layouts) {
+    for (const Layout& to : layouts) {
       const Stores sources = make_stores(from, true);
       int64_t needed = 0;
       for (const auto& infos : to.ranks)

@@ -6,6 +6,7 @@
 #include "ops/balance_cases.h"
 #include "ops/cuda_testing.h"
 #include "ops/expert_cases.h"
+#include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/router.h"
@@ -42,6 +43,22 @@ Routed route(const Array& logits, const Array& bias, const RouterRule& rule) {
     route_forward(s, rows_of(ids, tokens), weights, own, own_bias, rule);
   });
   return {values_of(ids), weights.back()};
+}
+
+// More choices than a thread block has, and as many experts as are served.
+TEST_F(ExpertsCuda, CopiesAreThoseOfATable) {
+  std::vector<int32_t> table, ids, expected;
+  for (int32_t e = 0; e < kMostExperts; ++e) table.push_back(e * 7919 % 65536);
+  for (int32_t choice = 0; choice < 3000; ++choice) {
+    ids.push_back(choice * 31 % static_cast<int32_t>(kMostExperts));
+    expected.push_back(table[static_cast<size_t>(ids.back())]);
+  }
+  const OnDevice own = as_is(integers(ids));
+  const OnDevice copies = as_is(integers(std::vector<int32_t>(ids.size(), -1)));
+  run_op([&](const Context& s) {
+    choose_copies(s, rows_of(copies, 1000), rows_of(own, 1000), table);
+  });
+  EXPECT_EQ(values_of(copies), expected);
 }
 
 // Equal exponentials aside, scores differ by rounding alone: no choice of these logits is that

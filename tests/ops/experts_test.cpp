@@ -26,6 +26,15 @@ TEST_P(Experts, RowsStandByExpertAndThenByToken) {
   }
 }
 
+TEST_P(Experts, CopiesAreThoseOfATable) {
+  std::vector<int32_t> ids{2, 0, 1, 1, 0, 2}, copies(6, -1);
+  const std::vector<int32_t> table{7, 0, 300};
+  choose_copies(ctx_, Choices::view(copies, {3, 2}), Choices::view(ids, {3, 2}), table);
+  EXPECT_EQ(copies, (std::vector<int32_t>{300, 7, 0, 0, 7, 300}));
+  choose_copies(ctx_, Choices::view(ids, {3, 2}).rows(0, 0), Choices::view(ids, {3, 2}).rows(0, 0),
+                table);
+}
+
 // A row has the bits of matmul by its expert alone: whatever rows stand beside it.
 TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
   Choices c(41, 9, 3);

@@ -51,6 +51,20 @@ TEST(EngineShape, FollowsTheOptions) {
   EXPECT_EQ(make_engine_shape(replicated, {.tp = 2, .ep = 4}, 16, &spec).dense_tp, 1);
   // Training on one tp rank computes the leaves of the engine.
   EXPECT_EQ(make_engine_shape(engines(4, 1, 4), {.pp = 2}, 8, &spec).leaves, 4);
+  // Eight experts, and each three times, on 24 ranks.
+  RolloutOptions redundant = engines(24, 6, 24);
+  redundant.ep_num_redundant_experts = 16;
+  const EngineShape copies = make_engine_shape(redundant, {.tp = 4, .ep = 8}, 24, &spec);
+  EXPECT_EQ(copies.redundant_experts, 16);
+  EXPECT_EQ(describe_engine(copies), "6 attention groups of TP 4, EP 24 with 16 redundant experts");
+  const model::ModelSpec engine_spec = make_engine_spec(copies, spec);
+  EXPECT_EQ(std::get<model::MoeMlpSpec>(engine_spec.layers.back().mlp).expert_copies, 24);
+  EXPECT_FALSE(holds_trained_shards(copies, {.tp = 4, .ep = 24}, spec));
+  // Two and four ranks of an engine of eight share the experts.
+  EXPECT_EQ(make_engine_shape(engines(8, 4, 2), {}, 8, &spec).sizes.ep, 2);
+  EXPECT_EQ(make_engine_shape(engines(8, 1, 4), {}, 8, &spec).sizes.ep, 4);
+  // All experts on every rank of an attention group.
+  EXPECT_EQ(make_engine_shape(engines(2, 1, 1), {}, 8, &spec).sizes.tp, 2);
   // Experts on every rank of an engine whose attention is data-parallel alone.
   EXPECT_EQ(make_engine_shape(engines(4, 4, 1), {}, 4, &spec).sizes.tp, 1);
 }
@@ -72,6 +86,10 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
   silent_dp.enable_dp_attention = false;
   RolloutOptions head_alone = engines(4, 1, 1);
   head_alone.enable_dp_lm_head = true;
+  RolloutOptions too_redundant = engines(4, 4, 4);
+  too_redundant.ep_num_redundant_experts = 25;
+  RolloutOptions whole_and_redundant = engines(2, 1, 1);
+  whole_and_redundant.ep_num_redundant_experts = 2;
   const Refusal refusals[] = {
       {"world",
        engines(3, 1, 1),
@@ -109,24 +127,52 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        "rollout.enable_dp_lm_head",
        "is true, and rollout.enable_dp_attention is false",
        "set enable_dp_attention: true"},
-      {"some experts",
-       engines(4, 1, 2),
+      {"ranks of experts",
+       engines(4, 1, 3),
        {},
        8,
        "glm4_moe",
        16,
        "rollout.ep_size",
-       "ep_size 2 of an engine of 4",
-       "rollout_num_gpus_per_engine 4, dp_size 1, ep_size 4"},
-      {"inside experts",
-       engines(2, 1, 1),
+       "rollout_num_gpus_per_engine 4 % ep_size 3 = 1",
+       "rollout_num_gpus_per_engine 4, dp_size 1, ep_size 2"},
+      {"groups across experts",
+       engines(12, 3, 6),
        {},
-       8,
+       12,
        "glm4_moe",
        16,
        "rollout.ep_size",
-       "tensor parallelism inside an expert is planned",
-       "rollout_num_gpus_per_engine 2, dp_size 1, ep_size 2"},
+       "attention TP 4 = rollout_num_gpus_per_engine 12 / dp_size 3, and ep_size 6: neither is a "
+       "multiple of the other",
+       "rollout_num_gpus_per_engine 12, dp_size 3 with enable_dp_attention: true, ep_size 4"},
+      {"more ranks than experts",
+       engines(16, 16, 16),
+       {},
+       16,
+       "glm4_moe",
+       16,
+       "rollout.ep_size",
+       "8 experts and 0 redundant ones on ep_size 16: a rank keeps one at least, and none twice",
+       "rollout_num_gpus_per_engine 16, dp_size 16 with enable_dp_attention: true, ep_size 8"},
+      {"more copies than ranks",
+       too_redundant,
+       {},
+       4,
+       "glm4_moe",
+       16,
+       "rollout.ep_num_redundant_experts",
+       "8 experts and 25 redundant ones on ep_size 4",
+       "rollout_num_gpus_per_engine 4, dp_size 4 with enable_dp_attention: true, ep_size 4"},
+      {"redundant, and all on every rank",
+       whole_and_redundant,
+       {},
+       4,
+       "glm4_moe",
+       16,
+       "rollout.ep_num_redundant_experts",
+       "is 2, and with ep_size 1 every rank has all experts",
+       "rollout_num_gpus_per_engine 2, dp_size 1, ep_size 1"},
       {"no experts",
        engines(2, 1, 2),
        {},
@@ -164,15 +210,6 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        "rollout.rollout_num_gpus_per_engine",
        "num_key_value_heads 2",
        "rollout_num_gpus_per_engine 2, dp_size 1, ep_size 1"},
-      {"8 experts",
-       engines(3, 3, 3),
-       {},
-       6,
-       "qwen3_moe",
-       12,
-       "rollout.rollout_num_gpus_per_engine",
-       "8 experts do not divide by 3 ranks",
-       "rollout_num_gpus_per_engine 2, dp_size 2 with enable_dp_attention: true, ep_size 2"},
       {"dense",
        other_dense,
        {},

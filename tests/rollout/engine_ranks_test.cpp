@@ -24,10 +24,12 @@ struct RankCase {
   int num_ranks = 1;
   dist::GridSizes sizes = {};
   bool replicates_dense = false;  // every rank has all of the dense MLPs
+  int64_t expert_copies = 0;      // of eight experts
 };
 void PrintTo(const RankCase& c, std::ostream* out) {
   *out << c.family << "_" << c.num_ranks << "_tp" << c.sizes.tp << "_ep" << c.sizes.ep
        << (c.replicates_dense ? "_whole_mlps" : "");
+  if (c.expert_copies > 0) *out << "_copies" << c.expert_copies;
 }
 
 // What ranks of the case hold of a model of these layers.
@@ -36,7 +38,9 @@ model::ModelSpec spec_of_ranks(const RankCase& c, model::ModelSpec spec) {
     if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp))
       dense->is_replicated = c.replicates_dense;
     auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-    if (moe != nullptr && moe->shared) moe->shared->is_replicated = c.replicates_dense;
+    if (moe == nullptr) continue;
+    if (moe->shared) moe->shared->is_replicated = c.replicates_dense;
+    moe->expert_copies = c.expert_copies;
   }
   return spec;
 }
@@ -85,7 +89,7 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
       for (auto i = static_cast<size_t>(host.rank() / c.sizes.tp); i < requests_.size();
            i += groups)
         engine.submit(requests_[i]);
-      EXPECT_EQ(engine.runs_in_lock_step(), groups > 1);
+      EXPECT_EQ(engine.runs_in_lock_step(), c.sizes.ep > c.sizes.tp);
       const auto any_has_work = [&] {
         double has_work[1] = {engine.has_work() ? 1.0 : 0.0};
         dist::all_reduce_max(host, has_work);
@@ -163,7 +167,15 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"glm4_moe", 4, {.tp = 2, .ep = 4}},
         RankCase{"glm4_moe_lite", 4, {.tp = 2, .ep = 4}}, RankCase{"glm_moe_dsa", 4, {.ep = 4}},
         RankCase{"glm4_moe", 4, {.tp = 4, .ep = 4}, true}, RankCase{"glm4", 2, {.tp = 2}, true},
-        RankCase{"deepseek_v3", 4, {.tp = 2, .ep = 4}, true}),
+        RankCase{"deepseek_v3", 4, {.tp = 2, .ep = 4}, true},
+        // All experts on every rank or pair of ranks of a group, or of an engine.
+        RankCase{"qwen3_moe", 2, {.tp = 2}}, RankCase{"glm4_moe", 4, {.tp = 4, .ep = 2}},
+        RankCase{"glm4_moe_lite", 4, {.ep = 2}},
+        // Experts that do not divide, and redundant ones.
+        RankCase{"qwen3_moe", 3, {.ep = 3}, false, 8},
+        RankCase{"glm4_moe", 6, {.tp = 2, .ep = 6}, false, 11},
+        RankCase{"deepseek_v3", 2, {.tp = 2, .ep = 2}, true, 16},
+        RankCase{"glm_moe_dsa", 3, {.ep = 3}, false, 20}),
     [](const auto& instance) { return testing::PrintToString(instance.param); });
 
 // Attention groups without a single request take part in the steps of the others.

@@ -44,6 +44,11 @@ size_t sort_by_expert_workspace(int64_t count, int64_t experts);
                                          int64_t top_k, int64_t experts, void* workspace,
                                          cudaStream_t stream);
 
+// copies [count] i32 = table[ids [count]], of `experts` elements in host memory, at most
+// kMostExperts, in [0, 65535]; it is read in the call.
+[[nodiscard]] const char* choose_copies(int32_t* copies, const int32_t* ids, int64_t count,
+                                        const int32_t* table, int64_t experts, cudaStream_t stream);
+
 // y [tokens, width] bf16 = sum over a token's choices, ascending, of weights [tokens, top_k] f32
 // (null: ones) times the row of in [tokens * top_k, width] bf16 that rows [tokens, top_k] names,
 // then + shared [tokens, width] bf16 (may be null), in f32, rounded once. Width: a multiple of 8.

@@ -62,6 +62,9 @@ struct Shard {
   int axis = 0;  // dimension of the parameter
   GridDim dim = GridDim::kTensor;
   std::vector<ShardSection> sections = {};  // empty: one that is the whole dimension
+  // Of experts in an engine: ranks hold so many copies of them, as ExpertPlacement has it. 0: even
+  // shares of the experts.
+  int64_t num_copies = 0;
 };
 
 struct ParameterInfo {

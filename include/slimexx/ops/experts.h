@@ -7,6 +7,9 @@
 // Legend: T packed tokens, E experts, k experts of a token, R routed rows, H hidden size, N output
 // features, K input features, F feed-forward size.
 #pragma once
+#include <cstdint>
+#include <span>
+
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {
@@ -20,6 +23,10 @@ struct RoutedRows {
 };
 // ids[T,k] i32, in [0, E), distinct in a row.
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
+
+// copies[T,k] i32 = table[ids[T,k]]. The table is read in the call, and has at most kMostExperts
+// elements, none of them above 65535.
+void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<const int32_t> table);
 
 // y[T,H] = sum over a token's choices, in ascending order, of weights[T,k] f32 (undefined: ones)
 // times rows[R,H], then + shared[T,H] (may be undefined): in f32, rounded once.

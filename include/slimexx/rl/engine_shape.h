@@ -2,6 +2,7 @@
 // loaded.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/spec.h"
@@ -12,12 +13,14 @@ namespace slimexx::rl {
 
 // Engines are alike, and each is consecutive ranks of the world. An attention group is sizes.tp
 // consecutive ranks of an engine: it has requests and a KV cache of its own (data-parallel
-// attention), and all of its ranks compute the same batch. Experts are on every rank, or split over
-// the engine's (sizes.ep is then num_ranks), whose groups run their steps together.
+// attention), and all of its ranks compute the same batch. Each sizes.ep consecutive ranks of an
+// engine hold all experts, as model::ExpertPlacement has it; where these are several attention
+// groups, they run their steps together.
 struct EngineShape {
   int num_engines = 1;
   int num_ranks = 1;           // of one engine
   dist::GridSizes sizes = {};  // of the grid of all engines
+  int redundant_experts = 0;   // copies of experts beyond the first
   int dense_tp = 1;            // of dense MLPs and shared experts: sizes.tp, or 1
   int64_t leaves = 1;          // count_leaves
   int num_attention_groups() const { return num_ranks / sizes.tp; }
@@ -31,8 +34,11 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
 // The leaves of the sums of trainer and engine alike (numerics contract, N6).
 int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& trainer);
 
-// The model as engines run it: where dense_tp is not attention's, every rank has all of the dense
-// MLPs, for its own rows.
+// "6 attention groups of TP 4, EP 24 with 16 redundant experts"
+std::string describe_engine(const EngineShape& shape);
+
+// The model as engines run it: copies of experts are placed on ranks, and where dense_tp is not
+// attention's, every rank has all of the dense MLPs, for its own rows.
 model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spec);
 
 // Whether each rank's engine holds just the parameters that the rank trains.

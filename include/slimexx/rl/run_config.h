@@ -45,7 +45,7 @@ struct RolloutOptions {
   std::optional<double> kv_cache_gib;
   double mem_fraction_static = rollout::kDefaultMemFraction;
   // Its ranks: see make_engine_shape.
-  int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1;
+  int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1, ep_num_redundant_experts = 0;
   std::optional<int64_t> moe_dense_tp_size;  // unset: as attention
   bool enable_dp_attention = false, enable_dp_lm_head = false;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "slimexx/base/check.h"
 #include "slimexx/ops/elementwise.h"
 
 namespace slimexx::model {
@@ -22,9 +23,9 @@ void fill_planned_rows(int rank, int64_t sent, int64_t received, ExpertDispatch&
 }
 
 // Returns the number of rows that come.
-int64_t count_rows(const ops::Context& ctx, Tensor offsets, ExpertDispatch& dispatch) {
-  const int64_t own = ctx.groups.ep.rank(), ranks = ctx.groups.ep.size();
-  const int64_t width = offsets.dim(0), local = (width - 1) / ranks;
+int64_t count_rows(const ops::Context& ctx, const ExpertPlacement& placement, Tensor offsets,
+                   ExpertDispatch& dispatch) {
+  const int64_t own = ctx.groups.ep.rank(), ranks = ctx.groups.ep.size(), width = offsets.dim(0);
   std::vector<int32_t> by_rank(static_cast<size_t>(ranks * width));
   {
     const ArenaScope scope(ctx.arena);
@@ -32,10 +33,11 @@ int64_t count_rows(const ops::Context& ctx, Tensor offsets, ExpertDispatch& disp
     ctx.groups.ep.all_gather(ctx.stream, all, offsets);
     tensor::download(ctx.stream, by_rank.data(), all);
   }
-  // The rows of the rank `from` for the experts of the rank `to`.
+  // The rows of the rank `from` for the copies of the rank `to`.
   const auto count = [&](int64_t from, int64_t to) {
     const int32_t* theirs = by_rank.data() + from * width;
-    return int64_t{theirs[(to + 1) * local]} - theirs[to * local];
+    const dist::Range held = placement.held_by(to);
+    return int64_t{theirs[held.end]} - theirs[held.begin];
   };
   int64_t received = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -53,33 +55,35 @@ Tensor allocate_like(const ops::Context& ctx, int64_t num_rows, Tensor x) {
 
 }  // namespace
 
-ExpertDispatch plan_dispatch(const ops::Context& ctx, const ops::RoutedRows& routed, Tensor ids) {
+ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
+                             const ops::RoutedRows& routed, Tensor copies) {
   const auto num_ranks = static_cast<size_t>(ctx.groups.ep.size());
-  const int64_t experts = routed.offsets.dim(0) - 1;
-  const int64_t local = experts / ctx.groups.ep.size(), first = ctx.groups.ep.rank() * local;
+  SLX_CHECK_EQ(placement.num_ranks, ctx.groups.ep.size());
+  SLX_CHECK_EQ(placement.num_copies + 1, routed.offsets.dim(0));
+  const dist::Range held = placement.held_by(ctx.groups.ep.rank());
   ExpertDispatch dispatch;
   dispatch.send_rows.assign(num_ranks, 0);
   dispatch.receive_rows.assign(num_ranks, 0);
-  int64_t received = count_rows(ctx, routed.offsets, dispatch);
+  int64_t received = count_rows(ctx, placement, routed.offsets, dispatch);
   if (ctx.planning()) {
-    const int64_t rows = std::max(ctx.most_ep_rows, ctx.groups.ep.size() * ids.dim(0));
-    received = rows * std::min(ids.dim(1), local);
-    fill_planned_rows(ctx.groups.ep.rank(), ids.num_elements(), received, dispatch);
+    const int64_t rows = std::max(ctx.most_ep_rows, ctx.groups.ep.size() * copies.dim(0));
+    received = rows * std::min(copies.dim(1), placement.most_held());
+    fill_planned_rows(ctx.groups.ep.rank(), copies.num_elements(), received, dispatch);
   }
   const auto allocate = [&] { return ctx.arena.allocate(DType::kI32, {received}); };
-  ops::RoutedRows of_all{.offsets = ctx.arena.allocate(DType::kI32, {experts + 1}),
+  ops::RoutedRows of_all{.offsets = ctx.arena.allocate(DType::kI32, {routed.offsets.dim(0)}),
                          .choices = allocate(),
                          .tokens = allocate(),
                          .rows = ctx.arena.allocate(DType::kI32, {received, 1})};
   {
     const ArenaScope scope(ctx.arena);
-    const Tensor received_ids = ctx.arena.allocate(DType::kI32, {received, 1});
-    dispatch_choices(ctx, dispatch, received_ids, ids, routed);
-    ops::sort_by_expert(ctx, of_all, received_ids);
+    const Tensor received_copies = ctx.arena.allocate(DType::kI32, {received, 1});
+    dispatch_choices(ctx, dispatch, received_copies, copies, routed);
+    ops::sort_by_expert(ctx, of_all, received_copies);
   }
-  // No row is of an expert before the first one here, so its rows begin at 0.
+  // No row is of a copy before the first one here, so its rows begin at 0.
   dispatch.routed = of_all;
-  dispatch.routed.offsets = of_all.offsets.rows(first, first + local + 1);
+  dispatch.routed.offsets = of_all.offsets.rows(held.begin, held.end + 1);
   return dispatch;
 }
 

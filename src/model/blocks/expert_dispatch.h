@@ -1,18 +1,19 @@
 // Routed rows to the ranks of their experts and back (expert parallelism, groups.ep).
 //
-// Rank r of n holds the experts [r E/n, (r+1) E/n), so that rows that stand by expert also stand by
-// the rank they go to. The owner of an expert has its rows by source rank, and of a rank by token.
-// What comes back stands where it stood before it went, so a token's sum over experts is made of
-// the same terms in the same order whatever the grid (numerics contract, N5).
+// Ranks hold consecutive copies of experts (ExpertPlacement), so that rows that stand by copy also
+// stand by the rank they go to. The owner of a copy has its rows by source rank, and of a rank by
+// token. What comes back stands where it stood before it went, so a token's sum over experts is
+// made of the same terms in the same order whatever grid and copies are (numerics contract, N5).
 //
 // All ranks of the group call alike, those without tokens too.
 //
-// Legend: T tokens of this rank, E experts, k experts of a token, R = T*k routed rows of this rank,
-// M rows that this rank's experts receive, n ranks.
+// Legend: T tokens of this rank, C copies of experts, k experts of a token, R = T*k routed rows of
+// this rank, M rows that this rank's copies receive.
 #pragma once
 #include <cstdint>
 #include <vector>
 
+#include "slimexx/model/expert_placement.h"
 #include "slimexx/ops/experts.h"
 
 namespace slimexx::model {
@@ -20,19 +21,19 @@ namespace slimexx::model {
 struct ExpertDispatch {
   std::vector<int64_t> send_rows, receive_rows;  // by rank; sum up to R and to M
   // Of the M received rows, each a token with one choice: a routed row is the received row's place
-  // among those of all local experts. In the arena of plan_dispatch.
+  // among those of all local copies. In the arena of plan_dispatch.
   ops::RoutedRows routed = {};
   int64_t num_received() const { return routed.choices.dim(0); }
 };
 
-// The ids [T,k] are what `routed` was sorted by. Waits for the device once, for the number of rows
+// `routed` was sorted by copies [T,k], in [0, C). Waits for the device once, for the number of rows
 // to come, and so cannot be recorded in a graph; what replaces it must leave the counts on the
-// device. A planning context has the most rows that may come, of min(k, E/n) choices of each token
-// of the group (Context::most_ep_rows).
-ExpertDispatch plan_dispatch(const ops::Context& ctx, const ops::RoutedRows& routed,
-                             tensor::Tensor ids);
+// device. A planning context has the most rows that may come to any rank, of k choices of each
+// token of the group (Context::most_ep_rows), or as many as it holds copies.
+ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
+                             const ops::RoutedRows& routed, tensor::Tensor copies);
 
-// y[M,H] gets the rows of x[T,H] for the experts here, by expert.
+// y[M,H] gets the rows of x[T,H] for the copies here, by copy.
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                    tensor::Tensor x, const ops::RoutedRows& routed);
 // y[R,H] gets the rows[M,H] of the experts, as `routed` of dispatch_rows orders them.

@@ -29,7 +29,9 @@ void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeM
   tape.logits = arena.allocate(DType::kF32, {num_tokens, experts});
   tape.ids = arena.allocate(DType::kI32, {num_tokens, k});
   tape.weights = arena.allocate(DType::kF32, {num_tokens, k});
-  tape.routed = {.offsets = arena.allocate(DType::kI32, {experts + 1}),
+  const ExpertPlacement placement = s.placement();
+  tape.copies = placement.has_redundant() ? arena.allocate(DType::kI32, {num_tokens, k}) : tape.ids;
+  tape.routed = {.offsets = arena.allocate(DType::kI32, {placement.num_copies + 1}),
                  .choices = arena.allocate(DType::kI32, {num_tokens * k}),
                  .tokens = arena.allocate(DType::kI32, {num_tokens * k}),
                  .rows = arena.allocate(DType::kI32, {num_tokens, k})};
@@ -39,14 +41,17 @@ void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParamete
            const MoeMlpTape& tape, Tensor normed) {
   ops::matmul_forward(ctx, tape.logits, normed, w.router_weight, {});
   ops::route_forward(ctx, tape.ids, tape.weights, tape.logits, w.correction_bias, spec.router);
-  ops::sort_by_expert(ctx, tape.routed, tape.ids);
+  if (spec.placement().has_redundant())
+    ops::choose_copies(ctx, tape.copies, tape.ids,
+                       spec.placement().copies_for(ctx.groups.ep.rank()));
+  ops::sort_by_expert(ctx, tape.routed, tape.copies);
 }
 
 // Fills tape.returned.
 void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
                        const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
-  const ExpertDispatch dispatch = plan_dispatch(ctx, tape.routed, tape.ids);
+  const ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
   const int64_t num_received = dispatch.num_received();
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {num_received, spec.hidden_size});
   const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size});
@@ -95,7 +100,8 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                             const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
                             Tensor normed, bool accumulate) {
   const tensor::ArenaScope scope(ctx.arena);
-  const ExpertDispatch dispatch = plan_dispatch(ctx, tape.routed, tape.ids);
+  SLX_CHECK(!spec.placement().has_redundant(), "gradients of an expert on several ranks");
+  const ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
   const ops::RoutedRows& routed = dispatch.routed;
   const auto allocate = [&](int64_t width) {
     return ctx.arena.allocate(normed.dtype(), {dispatch.num_received(), width});
@@ -150,14 +156,15 @@ void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
 }
 
 // Throws Error(kUsage) for what a grid cannot split.
-void check_expert_grid(int64_t num_experts, const dist::GridSizes& sizes) {
+void check_expert_grid(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
+  const int64_t num_experts = spec.router.num_experts;
   if (sizes.etp > 1)
     throw Error(ErrorCode::kUsage,
                 fmt::format("tensor parallelism of {} inside an expert is planned; experts are "
                             "split over expert_model_parallel_size ranks alone",
                             sizes.etp),
                 "set it to 1", "parallel.expert_tensor_parallel_size");
-  if (num_experts % sizes.ep == 0) return;
+  if (num_experts % sizes.ep == 0 || spec.expert_copies > 0) return;
   const auto divides = [&](int64_t ranks) { return num_experts % ranks == 0; };
   int64_t below = std::min<int64_t>(sizes.ep, num_experts), above = sizes.ep;
   while (!divides(below)) --below;
@@ -173,9 +180,12 @@ void check_expert_grid(int64_t num_experts, const dist::GridSizes& sizes) {
 }  // namespace
 
 MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
-  check_expert_grid(spec.router.num_experts, sizes);
+  check_expert_grid(spec, sizes);
   MoeMlpSpec own = spec;
   own.expert_ranks = sizes.ep;
+  if (sizes.ep == 1) own.expert_copies = 0;
+  SLX_CHECK(own.placement().is_legal(), "{} copies of {} experts on {} ranks",
+            own.placement().num_copies, own.router.num_experts, sizes.ep);
   if (own.shared) own.shared = narrow(*own.shared, sizes);
   return own;
 }
@@ -193,7 +203,7 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& s,
     gate_up.parts.push_back({.name = expert + "up_proj.weight", .shape = {f, h}, .at = {e, f, 0}});
     down.parts.push_back({.name = expert + "down_proj.weight", .shape = {h, f}, .at = {e, 0, 0}});
   }
-  const Shard by_expert{.axis = 0, .dim = GridDim::kExpert};
+  const Shard by_expert{.axis = 0, .dim = GridDim::kExpert, .num_copies = s.expert_copies};
   gate_up.reduce_group = down.reduce_group = ReduceGroup::kExpert;
   gate_up.shards = {by_expert, {.axis = 1, .sections = {{f}, {f}}}};
   down.shards = {by_expert, {.axis = 2}};
@@ -229,10 +239,11 @@ void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device) {
                 "use --device cpu", key);
   };
   const ops::RouterRule& router = spec.router;
-  if (router.num_experts > ops::kMostExperts)
-    refuse(fmt::format("{} experts; the kernels serve up to {}", router.num_experts,
-                       ops::kMostExperts),
-           "num_experts");
+  if (const ExpertPlacement placement = spec.placement(); placement.num_copies > ops::kMostExperts)
+    refuse(
+        fmt::format("{} experts{}; the kernels serve up to {}", placement.num_copies,
+                    placement.has_redundant() ? ", redundant ones counted" : "", ops::kMostExperts),
+        "num_experts");
   if (router.top_k > ops::kMostRoutedTo)
     refuse(fmt::format("{} experts of a token; the router serves up to {}", router.top_k,
                        ops::kMostRoutedTo),

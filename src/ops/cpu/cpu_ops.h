@@ -65,6 +65,7 @@ void head_matmul_backward_input(Tensor dx, Tensor dy, Tensor w);
 void copy_head_columns(Tensor y, int64_t begin, Tensor x, int64_t x_begin, int64_t width);
 void sum_head_columns(Tensor y, Tensor x, int64_t x_begin);
 void sort_by_expert(const RoutedRows& routed, Tensor ids);
+void choose_copies(Tensor copies, Tensor ids, std::span<const int32_t> table);
 void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const RoutedRows& routed);
 void expert_matmul_forward(Tensor y, Tensor x, Tensor w, const RoutedRows& routed);
 void expert_matmul_backward_input(Tensor dx, Tensor dy, Tensor w, const RoutedRows& routed);

@@ -48,6 +48,14 @@ void sort_by_expert(const RoutedRows& routed, Tensor ids) {
   }
 }
 
+void choose_copies(Tensor copies, Tensor ids, std::span<const int32_t> table) {
+  for (int64_t choice = 0; choice < ids.num_elements(); ++choice) {
+    const auto expert = static_cast<size_t>(ints(ids)[choice]);
+    SLX_CHECK_LT(expert, table.size());
+    copies.data<int32_t>()[choice] = table[expert];
+  }
+}
+
 void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const RoutedRows& routed) {
   const int64_t width = y.dim(1), k = routed.rows.dim(1);
   parallel_for(y.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {

@@ -112,6 +112,7 @@ void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor coun
                     const RouterBalanceRule& balance);
 void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate);
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
+void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<const int32_t> table);
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed);
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,

@@ -1,5 +1,6 @@
 #include "slimexx/kernels/experts.h"
 
+#include <iterator>
 #include <string>
 
 #include "ops/cuda/cuda_ops.h"
@@ -101,6 +102,12 @@ void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
       routed.offsets.i32(), routed.choices.i32(), routed.tokens.i32(), routed.rows.i32(), ids.i32(),
       count, ids.dim(1), experts, scratch.data(), handle(ctx));
   check_launch("sort_by_expert", fault, ids, routed.offsets);
+}
+
+void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<const int32_t> table) {
+  const char* fault = kernels::choose_copies(copies.i32(), ids.i32(), ids.num_elements(),
+                                             table.data(), std::ssize(table), handle(ctx));
+  check_launch("choose_copies", fault, ids, copies);
 }
 
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,

@@ -10,6 +10,7 @@
 
 #include "slimexx/model/batch.h"
 #include "slimexx/model/blocks/dense_mlp.h"
+#include "slimexx/model/expert_placement.h"
 #include "slimexx/model/layer_keep.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
@@ -33,7 +34,8 @@ struct MoeMlpParameters {
 struct MoeMlpTape {
   Tensor logits = {};             // [T,E] f32
   Tensor ids = {}, weights = {};  // [T,k] i32 and f32
-  ops::RoutedRows routed = {};
+  Tensor copies = {};             // [T,k] i32: the ids, or of several copies those of this rank
+  ops::RoutedRows routed = {};    // by copy
   // Of one rank of experts:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
   Tensor h = {};        // [R,F], as DenseMlpTape::h
@@ -51,10 +53,14 @@ struct MoeMlpSpec {
   ops::RouterRule router = {};
   bool has_correction_bias = false;
   std::optional<DenseMlpSpec> shared = {};
-  // Experts are split evenly over so many ranks: expert e is on rank e / (E / expert_ranks).
-  int64_t expert_ranks = 1;
+  // So many ranks share the experts: evenly, or in an engine expert_copies of them, which may be
+  // more than the experts and need not divide.
+  int64_t expert_ranks = 1, expert_copies = 0;
 
-  int64_t num_local_experts() const { return router.num_experts / expert_ranks; }
+  ExpertPlacement placement() const {
+    return {router.num_experts, expert_copies > 0 ? expert_copies : router.num_experts,
+            expert_ranks};
+  }
   bool operator==(const MoeMlpSpec&) const = default;
 };
 
