@@ -90,14 +90,14 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
     make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
                       session.world.size(), &described.spec);
   }
-  const int64_t trained_mtp = session.config.train.num_trained_mtp();
+  const train::TrainOptions* training = &session.config.train;
   trainer_side.policy =
       session.config.debug.random_weights
           ? make_random_model(session.config.model.hf_checkpoint, session.request.device, true,
                               static_cast<uint64_t>(session.config.data.seed), &session.model_ranks,
-                              trained_mtp)
+                              training)
           : load_model(session.config.model.hf_checkpoint, session.request.device, true,
-                       session.is_root(), &session.model_ranks, trained_mtp);
+                       session.is_root(), &session.model_ranks, training);
   check_routers(session.config.train, trainer_side.policy);
   rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
   for (int64_t id : session.config.rollout.rollout_stop_token_ids)
@@ -259,6 +259,15 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
   }
 }
 
+std::string describe_frozen(const model::ModelSpec& spec) {
+  int64_t frozen = 0, trained = 0;
+  for (const model::ParameterInfo& info : model::list_parameters(spec))
+    (info.trainable ? trained : frozen) += info.num_elements();
+  return fmt::format("  frozen    {} parameters; {} are trained\n",
+                     format_count(static_cast<double>(frozen)),
+                     format_count(static_cast<double>(trained)));
+}
+
 std::string banner(const TrainingRun& run) {
   const auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
   const auto& spec = trainer_side.policy.spec;
@@ -273,6 +282,7 @@ std::string banner(const TrainingRun& run) {
   if (const int64_t trained = spec.num_trained_mtp(); trained > 0)
     text += fmt::format("  mtp       the first {} of {} prediction layers trained beside it\n",
                         trained, spec.mtp.size());
+  if (!spec.frozen.empty()) text += describe_frozen(spec);
   text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
                       session.world.are_threads() ? "of one process, which share" : "x",
                       num_threads(), tensor::to_string(session.request.device));
