@@ -56,7 +56,8 @@ include '<fmt/core.h>' | plant kernels/ops/print.cu banned
 include '<nlohmann/json.hpp>' | plant include/slimexx/ops/json.h banned
 include '<yaml-cpp/yaml.h>' | plant src/io/yaml.h banned
 lines 251 | plant src/ops/long.h size
-lines 601 | plant src/ops/long.inl size
+lines 401 | plant src/ops/long.inl length
+lines 400 | plant src/ops/long.inl
 lines 201 | plant src/rl/loop.cpp list size
 body 79 | plant src/ops/body.inl size
 body 78 | plant src/ops/body.inl

@@ -20,7 +20,6 @@
 namespace slimexx::model {
 namespace {
 
-constexpr int64_t kPieceElements = 1 << 22;  // that are read, and passed on, at once
 constexpr int64_t kCompareElements = 1 << 20;
 constexpr const char* kHeadName = "lm_head.weight";
 
@@ -70,8 +69,9 @@ class HostLoader {
     scales_ = holds(tensor) ? stored.read_scales() : std::vector<float>();
     for (const HeldBox& held : tensor.boxes) {
       const int64_t rows = held.box.end[0] - held.box.begin[0];
-      const int64_t step = std::max<int64_t>(
-          1, kPieceElements / (tensor::count_elements(held.box) / std::max<int64_t>(1, rows)));
+      const int64_t step =
+          std::max<int64_t>(1, host_.piece_elements /
+                                   (tensor::count_elements(held.box) / std::max<int64_t>(1, rows)));
       for (int64_t begin = 0; begin < rows; begin += step)
         load_rows(stored, tensor, held, {begin, std::min(rows, begin + step)});
     }

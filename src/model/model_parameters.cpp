@@ -1,6 +1,8 @@
 // The parameters of a model or stage, in store order, and the views that blocks compute with.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/parameter_list.h"
 #include "slimexx/base/check.h"
 #include "slimexx/io/hf_folder.h"
@@ -14,6 +16,14 @@ namespace {
 // Parameters from `begin` on pass from checkpoint to export as they are.
 void freeze(ParameterList& list, size_t begin) {
   for (size_t i = begin; i < list.infos.size(); ++i) list.infos[i].trainable = false;
+}
+
+void freeze_by_name(ParameterList& list, const ModelSpec& spec) {
+  for (ParameterInfo& info : list.infos) {
+    if (!info.trainable || !std::ranges::binary_search(spec.frozen, info.name)) continue;
+    info.trainable = false;
+    info.frozen_by_name = true;
+  }
 }
 
 // An MTP layer that is not trained is frozen, and the copies of embedding and head always are.
@@ -63,6 +73,7 @@ StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec&
   for (size_t i = 0; i < spec.mtp.size() && stage.has_head; ++i)
     p.mtp.push_back(
         declare_mtp(list, spec, spec.mtp[i], spec.num_layers() + static_cast<int64_t>(i)));
+  freeze_by_name(list, spec);
   return p;
 }
 

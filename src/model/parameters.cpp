@@ -183,8 +183,8 @@ tensor::Tensor ParameterStore::weight(ParameterId id) const {
 }
 
 tensor::Tensor ParameterStore::gradient(ParameterId id) const {
+  if (id == kNoParameter || !info(id).trainable) return {};  // a stage may have frozen ones alone
   SLX_CHECK(gradients_.data() != nullptr, "store without gradients");
-  if (id == kNoParameter || !info(id).trainable) return {};
   return view(group_of(info(id)).gradients, info(id));
 }
 

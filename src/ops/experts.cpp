@@ -100,6 +100,7 @@ void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tens
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
                                    const RoutedRows& routed, bool accumulate) {
   constexpr const char* kOp = "expert_matmul_backward_weight";
+  if (!dw.defined()) return;
   check_f32(kOp, "dw", ctx, dw, {kAny, kAny, kAny});
   check_routed(kOp, ctx, routed, dw.dim(0));
   check_compute(kOp, "dy", ctx, dy, {num_rows(routed), dw.dim(1)});

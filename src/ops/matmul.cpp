@@ -69,15 +69,17 @@ void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor 
   constexpr const char* kOp = "matmul_backward_weight";
   check_compute(kOp, "dy", ctx, dy, {kAny, kAny}, Strides::kRows);
   check_compute(kOp, "x", ctx, x, {dy.dim(0), kAny}, Strides::kRows);
-  check_f32(kOp, "dw", ctx, dw, {dy.dim(1), x.dim(1)});
+  if (dw.defined()) check_f32(kOp, "dw", ctx, dw, {dy.dim(1), x.dim(1)});
   if (dbias.defined()) check_f32(kOp, "dbias", ctx, dbias, {dy.dim(1)});
+  if (!dw.defined() && !dbias.defined()) return;
   if (ctx.deferred != nullptr) return ctx.deferred->add(ctx, dw, dbias, dy, x, accumulate);
+  const bool clears = dw.defined() && !accumulate;
   if (dy.dim(0) == 0) {
-    if (!accumulate) fill_zero(ctx, dw);
+    if (clears) fill_zero(ctx, dw);
     return;
   }
   if (runs_on_cpu(ctx)) {
-    if (!accumulate) cpu::fill_zero(dw);
+    if (clears) cpu::fill_zero(dw);
     return cpu::matmul_backward_weight(dw, dbias, dy, x);
   }
   SLX_LAUNCH_SCRATCH(matmul_backward_weight(ctx, dw, dbias, dy, x, accumulate));

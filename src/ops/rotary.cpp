@@ -146,10 +146,16 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
     check_compute(kOp, "raw", ctx, raw, {d.dim(0), d.dim(1)});
     for (const auto& [name, w] : {std::pair{"q_norm", &q_norm}, {"k_norm", &k_norm}})
       check_compute(kOp, name, ctx, *w, {heads.head_dim});
-    for (const auto& [name, dw] : {std::pair{"dq_norm", &dq_norm}, {"dk_norm", &dk_norm}})
-      check_f32(kOp, name, ctx, *dw, {heads.head_dim});
   }
   if (d.dim(0) == 0) return;
+  const tensor::ArenaScope scope(ctx.arena);
+  if (q_norm.defined()) {
+    for (const auto& [name, dw] : {std::pair{"dq_norm", &dq_norm}, {"dk_norm", &dk_norm}}) {
+      if (!dw->defined())  // nobody reads it
+        *dw = ctx.arena.allocate(tensor::DType::kF32, {heads.head_dim});
+      check_f32(kOp, name, ctx, *dw, {heads.head_dim});
+    }
+  }
   if (runs_on_cpu(ctx)) {
     const Views g = split(d, heads);
     cpu::rotary(g.q, table.cos, table.sin, positions, table.style, true);

@@ -117,20 +117,29 @@ void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterSt
   }
 }
 
-// What is moved by a rule has no master, and every rank holds and moves all of it.
-void load_moved_weights(const io::Checkpoint& checkpoint, model::ParameterStore& store) {
+// Without masters: a run that began from other weights than the folder's has them there alone.
+bool is_loaded_frozen(const model::ParameterInfo& info) {
+  return !info.trainable && (info.moved_by_rule || info.frozen_by_name);
+}
+
+// Every rank reads all that it holds.
+void load_frozen_weights(const io::Checkpoint& checkpoint, model::ParameterStore& store) {
+  std::vector<char> raw;
+  std::vector<float> values;
   for (const auto& info : store.infos()) {
-    if (info.trainable || !info.moved_by_rule) continue;
+    if (!is_loaded_frozen(info)) continue;
     check_tensors(checkpoint, info, kFrozenSection);
     for (const model::ElementRun& run : model::list_runs(info)) {
       const std::string& name = info.parts[run.part].name;
       const tensor::DType saved_type = checkpoint.find(kFrozenSection, name)->dtype;
-      std::vector<char> raw(static_cast<size_t>(run.size * tensor::dtype_bytes(saved_type)));
-      std::vector<float> values(static_cast<size_t>(run.size));
-      checkpoint.read(kFrozenSection, name, run.on_disk, run.on_disk + run.size, raw.data());
-      tensor::convert_elements(saved_type, raw.data(), tensor::DType::kF32, values.data(),
-                               run.size);
-      store.write_weights(info, run.in_parameter, values.data(), run.size);
+      for (int64_t done = 0; done < run.size; done += kConvertedAtOnce) {
+        const int64_t n = std::min(kConvertedAtOnce, run.size - done), at = run.on_disk + done;
+        raw.resize(static_cast<size_t>(n * tensor::dtype_bytes(saved_type)));
+        values.resize(static_cast<size_t>(n));
+        checkpoint.read(kFrozenSection, name, at, at + n, raw.data());
+        tensor::convert_elements(saved_type, raw.data(), tensor::DType::kF32, values.data(), n);
+        store.write_weights(info, run.in_parameter + done, values.data(), n);
+      }
     }
   }
 }
@@ -140,7 +149,7 @@ void load_moved_weights(const io::Checkpoint& checkpoint, model::ParameterStore&
 void check_frozen_weights(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                           const train::ShardedAdamW& optimizer) {
   for (const auto& info : store.infos()) {
-    if (info.trainable || info.moved_by_rule) continue;
+    if (info.trainable || is_loaded_frozen(info)) continue;
     // A copy of what another rank holds is compared there, and a copy of what is trained not at
     // all.
     if (std::ranges::none_of(info.parts, &model::HfPart::is_counted)) continue;
@@ -154,7 +163,7 @@ void check_frozen_weights(const io::Checkpoint& checkpoint, const model::Paramet
 
 void load_training_state(const io::Checkpoint& checkpoint, model::ParameterStore& store,
                          train::ShardedAdamW& optimizer) {
-  load_moved_weights(checkpoint, store);
+  load_frozen_weights(checkpoint, store);
   int64_t num_rounded = 0;
   for (const auto& [section, member] : kSections)
     for (const train::OwnedGroup& group : optimizer.groups())

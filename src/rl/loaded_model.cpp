@@ -9,6 +9,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/model/freeze.h"
 #include "slimexx/model/load_hf.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
@@ -16,13 +17,14 @@
 namespace slimexx::rl {
 namespace {
 
-LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks, int64_t trained_mtp) {
+LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks,
+                            const train::TrainOptions* training) {
   LoadedModel m;
   m.directory = folder.directory();
   m.folder = std::make_unique<io::HfFolder>(std::move(folder));
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
   model::drop_missing_mtp(m.spec, *m.folder);
-  mark_trained_mtp(m.spec, trained_mtp, m.directory);
+  if (training != nullptr) choose_trained(m.spec, *training, m.directory);
   m.eos_token_ids = m.folder->eos_token_ids();
   m.layout = make_model_layout(m.spec, ranks);
   m.rank = ranks != nullptr ? ranks->rank : 0;
@@ -31,8 +33,8 @@ LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks, int64_
 
 // With a store, which holds nothing yet.
 LoadedModel prepare_model(io::HfFolder folder, tensor::Device device, bool with_gradients,
-                          const ModelRanks* ranks, int64_t trained_mtp) {
-  LoadedModel m = describe_folder(std::move(folder), ranks, trained_mtp);
+                          const ModelRanks* ranks, const train::TrainOptions* training) {
+  LoadedModel m = describe_folder(std::move(folder), ranks, training);
   m.store = std::make_unique<model::ParameterStore>(m.held_parameters(), device, with_gradients);
   return m;
 }
@@ -51,7 +53,9 @@ void read_weights(model::ParameterStore& store, const LoadedModel& m, const Mode
 
 }  // namespace
 
-void mark_trained_mtp(model::ModelSpec& spec, int64_t num_layers, const std::string& directory) {
+void choose_trained(model::ModelSpec& spec, const train::TrainOptions& options,
+                    const std::string& directory) {
+  const int64_t num_layers = options.num_trained_mtp();
   if (num_layers > std::ssize(spec.mtp))
     throw Error(ErrorCode::kUsage,
                 fmt::format("train.mtp_num_layers is {}, and {} has the weights of {} multi-token "
@@ -61,6 +65,9 @@ void mark_trained_mtp(model::ModelSpec& spec, int64_t num_layers, const std::str
                 "what Hugging Face's libraries export lacks these layers",
                 "train.mtp_num_layers");
   for (int64_t i = 0; i < num_layers; ++i) spec.mtp[static_cast<size_t>(i)].is_trained = true;
+  if (!options.freeze_params_name_list.empty() || !options.only_train_params_name_list.empty())
+    model::freeze_parameters(spec, options.freeze_params_name_list,
+                             options.only_train_params_name_list);
 }
 
 const std::vector<model::ParameterInfo>& LoadedModel::held_parameters() const {
@@ -68,10 +75,11 @@ const std::vector<model::ParameterInfo>& LoadedModel::held_parameters() const {
 }
 
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
-                       bool show_progress, const ModelRanks* ranks, int64_t trained_mtp) {
+                       bool show_progress, const ModelRanks* ranks,
+                       const train::TrainOptions* training) {
   observe::Span span("load_model");
   LoadedModel m =
-      prepare_model(io::HfFolder::open(directory), device, with_gradients, ranks, trained_mtp);
+      prepare_model(io::HfFolder::open(directory), device, with_gradients, ranks, training);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
   try {
     read_weights(*m.store, m, ranks, [&](int64_t n) { bar.advance(n); });
@@ -89,10 +97,10 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
 
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks,
-                              int64_t trained_mtp) {
+                              const train::TrainOptions* training) {
   observe::Span span("load_model");
   LoadedModel m = prepare_model(io::HfFolder::open_without_weights(directory), device,
-                                with_gradients, ranks, trained_mtp);
+                                with_gradients, ranks, training);
   model::init_random_weights(*m.store, m.spec, seed);
   log_debug("{} random parameters ({}) in {}",
             format_count(static_cast<double>(m.store->num_elements())), m.spec.family,
@@ -101,7 +109,7 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
 }
 
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks) {
-  return describe_folder(io::HfFolder::open(directory), ranks, 0);
+  return describe_folder(io::HfFolder::open(directory), ranks, nullptr);
 }
 
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,

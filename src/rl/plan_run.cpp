@@ -20,11 +20,11 @@ namespace {
 constexpr int64_t kAssumedLongestPrompt = 2048, kAssumedMeanPrompt = 256;
 
 // As a run reads it, but that the folder may hold config.json alone.
-model::ModelSpec read_spec(const std::string& directory, int64_t trained_mtp) {
+model::ModelSpec read_spec(const std::string& directory, const train::TrainOptions* training) {
   const io::HfFolder folder = io::HfFolder::open_without_weights(directory);
   model::ModelSpec spec =
       model::read_model_spec(folder.config(), join_path(directory, "config.json"));
-  mark_trained_mtp(spec, trained_mtp, directory);
+  if (training != nullptr) choose_trained(spec, *training, directory);
   return spec;
 }
 
@@ -38,7 +38,7 @@ class Planner {
 
   RunPlan make() {
     plan_.gpu = request_.gpu;
-    plan_.spec = read_spec(config_.model.hf_checkpoint, config_.train.num_trained_mtp());
+    plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train);
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
     model::narrow(plan_.spec, plan_.grid.sizes());  // names the key of config.json
@@ -147,9 +147,9 @@ class Planner {
     if (wants_reference(config_)) {
       const std::string& folder = config_.model.ref_load;
       if (path_exists(join_path(folder, "config.json"))) {
-        reference = read_spec(folder, 0);
+        reference = read_spec(folder, nullptr);
       } else {
-        reference = read_spec(config_.model.hf_checkpoint, 0);
+        reference = read_spec(config_.model.hf_checkpoint, nullptr);
         note(folder + " is not here: the reference is taken to be like the policy");
       }
     }

@@ -104,11 +104,16 @@ void refuse_change(const config::SettingChange& change, bool trains_mtp) {
   const bool swaps_source =
       change.key == "debug.load_rollout" && is_unset(change.before) != is_unset(change.after);
   const auto is_true = [](const std::string& value) { return value == "true"; };
-  // Masters and moments are those of the layers that were trained.
+  // Masters and moments are those of what was trained.
   const bool changes_layers = (change.key == "train.enable_mtp_training" &&
                                is_true(change.before) != is_true(change.after)) ||
                               (change.key == "train.mtp_num_layers" && trains_mtp);
-  if (change.key != "train.loss_type" && !swaps_source && !changes_layers) return;
+  const auto is_no_list = [](const std::string& value) { return value.empty() || value == "[]"; };
+  const bool changes_frozen = (change.key == "train.freeze_params_name_list" ||
+                               change.key == "train.only_train_params_name_list") &&
+                              !(is_no_list(change.before) && is_no_list(change.after));
+  if (change.key != "train.loss_type" && !swaps_source && !changes_layers && !changes_frozen)
+    return;
   throw Error(ErrorCode::kUsage,
               fmt::format("the checkpoint is of a run with {} \"{}\", and it is \"{}\" now",
                           change.key, change.before, change.after),

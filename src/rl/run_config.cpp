@@ -34,6 +34,7 @@ class Validation {
     check_bounds();
     check_schedule();
     check_mtp();
+    check_freezing();
     check_sizes();
     check_export();
     if (needs_training_) derive_batch();
@@ -248,6 +249,19 @@ class Validation {
     if (run_.train.enable_mtp_training && run_.train.mtp_num_layers == 0)
       fault("train.enable_mtp_training", "is true, and train.mtp_num_layers is 0",
             "say how many layers to train: most checkpoints have 1");
+  }
+
+  void check_freezing() {
+    const train::TrainOptions& o = run_.train;
+    if (!o.freeze_params_name_list.empty() && !o.only_train_params_name_list.empty())
+      fault("train.only_train_params_name_list", "and freeze_params_name_list are both set",
+            "keep one");
+    for (const auto* patterns : {&o.freeze_params_name_list, &o.only_train_params_name_list})
+      for (const std::string& pattern : *patterns)
+        if (pattern.empty())
+          fault(patterns == &o.freeze_params_name_list ? "train.freeze_params_name_list"
+                                                       : "train.only_train_params_name_list",
+                "holds an empty text", "remove it");
   }
 
   // A rollout is held in memory, and its size is multiplied out below.

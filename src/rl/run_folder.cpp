@@ -9,6 +9,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/model/parameters.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -22,6 +23,15 @@ std::string memory_of_generator(const TrainingRun& run) {
   const int first = session.roles.first_generator();
   return dist::broadcast_bytes(session.communicator,
                                session.world.rank() == first ? memory_table(run) : "", first);
+}
+
+std::string describe_frozen(const model::ModelSpec& spec) {
+  int64_t frozen = 0, trained = 0;
+  for (const model::ParameterInfo& info : model::list_parameters(spec))
+    (info.trainable ? trained : frozen) += info.num_elements();
+  return fmt::format("  frozen    {} parameters; {} are trained\n",
+                     format_count(static_cast<double>(frozen)),
+                     format_count(static_cast<double>(trained)));
 }
 
 std::string banner(const TrainingRun& run, const std::string& generator_memory) {
@@ -38,6 +48,7 @@ std::string banner(const TrainingRun& run, const std::string& generator_memory) 
   if (const int64_t trained = spec.num_trained_mtp(); trained > 0)
     text += fmt::format("  mtp       the first {} of {} prediction layers trained beside it\n",
                         trained, spec.mtp.size());
+  if (!spec.frozen.empty()) text += describe_frozen(spec);
   text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
                       session.world.are_threads() ? "of one process, which share" : "x",
                       num_threads(), tensor::to_string(session.request.device));

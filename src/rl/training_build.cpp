@@ -90,14 +90,14 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
     make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
                       session.roles.num_generators, &described.spec);
   }
-  const int64_t trained_mtp = session.config.train.num_trained_mtp();
+  const train::TrainOptions* training = &session.config.train;
   trainer_side.policy =
       session.config.debug.random_weights
           ? make_random_model(session.config.model.hf_checkpoint, session.request.device, true,
                               static_cast<uint64_t>(session.config.data.seed), &session.model_ranks,
-                              trained_mtp)
+                              training)
           : load_model(session.config.model.hf_checkpoint, session.request.device, true,
-                       session.is_root(), &session.model_ranks, trained_mtp);
+                       session.is_root(), &session.model_ranks, training);
   check_routers(session.config.train, trainer_side.policy);
   rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
   for (int64_t id : session.config.rollout.rollout_stop_token_ids)

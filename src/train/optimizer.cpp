@@ -101,7 +101,6 @@ dist::Collective& ranks_that_sum(const dist::Groups& groups, model::ReduceGroup 
 }  // namespace
 
 void ShardedAdamW::cut_groups(const dist::Groups& groups, const std::vector<GradientPart>& parts) {
-  SLX_CHECK(!parts.empty(), "every parameter is frozen");
   for (size_t g = 0; g < store_.groups().size(); ++g) {
     const model::ParameterGroup& group = store_.groups()[g];
     OwnedGroup owned;

@@ -50,6 +50,18 @@ void bind_routers(config::Binder& b, TrainOptions& o) {
            .max = kMaxFactor});
 }
 
+void bind_freezing(config::Binder& b, TrainOptions& o) {
+  b.field(
+      "freeze_params_name_list", o.freeze_params_name_list,
+      {.doc = "Regular expressions (ECMAScript). A tensor of the Hugging Face folder in whose "
+              "name one is found is not trained: no gradient, no optimizer state, no decay; the "
+              "gradients' norm does not count it. A router's correction bias still moves by "
+              "moe_router_bias_update_rate."});
+  b.field("only_train_params_name_list", o.only_train_params_name_list,
+          {.doc = "The same for what is trained: all other tensors are frozen. Not together with "
+                  "freeze_params_name_list."});
+}
+
 }  // namespace
 
 void bind(config::Binder& b, TrainOptions& o) {
@@ -129,6 +141,7 @@ void bind(config::Binder& b, TrainOptions& o) {
            .slime = "num-epoch"});
   bind_mtp(b, o);
   bind_routers(b, o);
+  bind_freezing(b, o);
   b.end_section();
 }
 

@@ -182,6 +182,7 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
 // The embedding is one parameter, though tied stages at both ends have gradients of it.
 void Trainer::sum_tied_gradients(const ops::Context& ctx) const {
   if (embedding_ranks_ == nullptr || !spec_.tied_embeddings) return;
+  if (!embedding_gradient_.defined()) return;  // frozen
   embedding_ranks_->all_reduce_sum(ctx.stream, ctx.arena, embedding_gradient_,
                                    dist::SumOrder::kAny);
 }

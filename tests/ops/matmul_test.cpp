@@ -69,6 +69,18 @@ TEST_P(Matmul, ForwardIsTheStatedChain) {
   }
 }
 
+// A frozen matrix has no gradient, and its bias may have one.
+TEST_P(Matmul, WeightGradientsThatAreNotThereChangeNoOther) {
+  const Array dy = Array::random({5, 7}, 1), x = Array::random({5, 9}, 2);
+  Array dw = Array::random({7, 9}, 3), dbias = Array::random({7}, 4);
+  Array alone = Array::random({7}, 4);
+  matmul_backward_weight(ctx_, dw, dbias, dy, x);
+  matmul_backward_weight(ctx_, {}, alone, dy, x);
+  EXPECT_TRUE(same_bits(alone, dbias));
+  EXPECT_FALSE(same_bits(alone, Array::random({7}, 4)));
+  matmul_backward_weight(ctx_, {}, {}, dy, x);
+}
+
 TEST_P(Matmul, SwigluOfAProductHasTheBitsOfBothOps) {
   for (const auto& c : cases::matmul_values()) {
     const Array x = Array::random({c.tokens, c.inputs}, 1),

@@ -89,6 +89,18 @@ TEST(CompareSettings, RefusesToTrainOtherMtpLayers) {
   EXPECT_NO_THROW(compare_settings(on + "x: 1\n", on + "x: 2\n"));
 }
 
+// And of the parameters that are not frozen.
+TEST(CompareSettings, RefusesToFreezeOtherParameters) {
+  for (const std::string key : {"freeze_params_name_list", "only_train_params_name_list"}) {
+    const std::string none = "train: {" + key + ": []}\n", some = "train: {" + key + ": [norm]}\n";
+    EXPECT_NO_THROW(compare_settings("seed: 1\n", "seed: 1\n" + none)) << "of an older version";
+    EXPECT_NO_THROW(compare_settings("seed: 1\n" + some, "seed: 2\n" + some));
+    EXPECT_THROW(compare_settings("seed: 1\n", "seed: 1\n" + some), Error);
+    EXPECT_THROW(compare_settings(some, none), Error);
+    EXPECT_THROW(compare_settings(some, "train: {" + key + ": [norm, mlp]}\n"), Error);
+  }
+}
+
 TEST_F(ResumeCheck, EarlierSettingsAndRowsAreKept) {
   const std::string dir = (root_ / "now").string();
   write_settings(dir, "a: 1\n");

@@ -14,6 +14,7 @@
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/dist/thread_ranks.h"
 #include "slimexx/model/boxes.h"
+#include "slimexx/model/freeze.h"
 #include "slimexx/model/layout.h"
 #include "slimexx/model/load_hf.h"
 #include "slimexx/model/stages.h"
@@ -36,6 +37,7 @@ struct GridRun {
   double learning_rate = 1e-3;
   OptimizerOptions optimizer = {};
   int num_steps = 1;
+  std::vector<std::string> frozen = {}, only = {};  // see freeze.h
   // Its gradients get a NaN before they are summed over ranks.
   std::optional<int> rank_with_nan = {};
   // Activations lie in planned memory: 0 the least that the plan says, 1 the most.
@@ -145,6 +147,8 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
   tensor::select_device(device);
   for (int64_t i = 0; i < run.options.num_trained_mtp(); ++i)
     spec.mtp[static_cast<size_t>(i)].is_trained = true;
+  if (!run.frozen.empty() || !run.only.empty())
+    model::freeze_parameters(spec, run.frozen, run.only);
   const dist::ProcessGrid grid(host, run.sizes, device);
   model::PipelineSplit split = run.split;
   split.num_ranks = run.sizes.pp;

@@ -8,10 +8,15 @@
 
 namespace slimexx::model {
 
+inline constexpr int64_t kLoadedElements = 1 << 22;
+
 // The ranks of one host.
 struct HostRanks {
   dist::Collective& ranks;  // on host memory
   Layout held;              // by rank of `ranks`
+  // Elements that are read, and passed on, at once. Beside its shard a rank holds so many of them
+  // (or a row, if that is longer) in host memory: once as f32 and three times as they are on disk.
+  int64_t piece_elements = kLoadedElements;
 };
 
 // load_hf_weights of parameters.h, read once for all ranks of a host: of a box that several of them

@@ -74,6 +74,7 @@ struct ParameterInfo {
   // False: it has no gradient, and its bytes never change, unless a rule of the trainer moves it.
   bool trainable = true;
   bool moved_by_rule = false;               // a router's correction bias: a resumed run loads it
+  bool frozen_by_name = false;              // of ModelSpec::frozen: a resumed run loads it
   std::optional<tensor::DType> dtype = {};  // empty: the device's compute type
   ReduceGroup reduce_group = ReduceGroup::kDense;
   std::vector<Shard> shards = {};  // empty: replicated

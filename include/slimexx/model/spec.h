@@ -66,8 +66,9 @@ struct ModelSpec {
   RopeSpec rope;
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
-  std::vector<MtpSpec> mtp;  // layers num_layers() and on, by their names on disk
-  int64_t leaves = 1;        // of the vocabulary on this rank (HeadSpec)
+  std::vector<MtpSpec> mtp;         // layers num_layers() and on, by their names on disk
+  int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
+  std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t num_trained_mtp() const { return std::ranges::count(mtp, true, &MtpSpec::is_trained); }

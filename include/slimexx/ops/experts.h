@@ -42,7 +42,8 @@ void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor
 // dx[r,K] = dy[r,N] w[e,N,K]
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
                                   const RoutedRows& routed);
-// dw[E,N,K] f32 (+)= dy[R,N]^T x[R,K] over the rows of each expert.
+// dw[E,N,K] f32 (+)= dy[R,N]^T x[R,K] over the rows of each expert; undefined: nothing, w is
+// frozen.
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
                                    const RoutedRows& routed, bool accumulate);
 

@@ -13,7 +13,8 @@ void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bia
 void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Tensor bias);
 // (scratch) dx[T,K] (+)= dy[T,N] w[N,K]
 void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, bool accumulate);
-// (scratch) dw[N,K] f32 (+)= dy[T,N]^T x[T,K]; dbias[N] f32 += column sums of dy (if defined)
+// (scratch) dw[N,K] f32 (+)= dy[T,N]^T x[T,K]; dbias[N] f32 += column sums of dy. Of the two what
+// is undefined is not computed: there is no bias, or it is frozen.
 void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
                             bool accumulate = true);
 

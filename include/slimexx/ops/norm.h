@@ -14,7 +14,8 @@ void layer_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor
 // is undefined.
 void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, Tensor branch,
                           Tensor branch_norm, Tensor w, float eps);
-// (scratch) dx[T,H] (+)= ...; dw[H] += .... The statistics are computed again from x.
+// (scratch, on the CPU too) dx[T,H] (+)= ...; dw[H] += ..., undefined where w is frozen. The
+// statistics are computed again from x.
 void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
                        float eps, bool accumulate);
 // The same per head: x, y [T, heads, D] views whose token stride is free; w[D]. CPU only: on CUDA

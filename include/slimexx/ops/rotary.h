@@ -42,8 +42,9 @@ struct KvSlots {
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
                             float eps, const RotaryTable& rotary, Tensor positions,
                             const KvSlots& kv, const QkvHeads& heads);
-// (scratch) In place over d[T,(Hq+2Hkv)D]; dq_norm, dk_norm [D] += .... `raw` is the forward's
-// `in`; it and the norms may be undefined where there is no norm.
+// (scratch, on the CPU too) In place over d[T,(Hq+2Hkv)D]; dq_norm, dk_norm [D] += ..., undefined
+// where the norm is frozen. `raw` is the forward's `in`; it and the norms may be undefined where
+// there is no norm.
 void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tensor dk_norm,
                              Tensor raw, Tensor q_norm, Tensor k_norm, float eps,
                              const RotaryTable& rotary, Tensor positions, const QkvHeads& heads);

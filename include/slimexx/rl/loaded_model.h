@@ -12,6 +12,7 @@
 #include "slimexx/rl/model_ranks.h"
 #include "slimexx/text/chat_template.h"
 #include "slimexx/text/tokenizer.h"
+#include "slimexx/train/options.h"
 
 namespace slimexx::rl {
 
@@ -26,17 +27,17 @@ struct LoadedModel {
   const std::vector<model::ParameterInfo>& held_parameters() const;
 };
 
-// The first `num_layers` MTP layers of the spec become trainable. Throws Error(kUsage) where there
-// are fewer; `directory` is the model's.
-void mark_trained_mtp(model::ModelSpec& spec, int64_t num_layers, const std::string& directory);
+// Which parameters `options` train: MTP layers, and what is frozen by name (freeze.h). Throws
+// Error(kUsage) where the model has fewer MTP layers; `directory` is the model's.
+void choose_trained(model::ModelSpec& spec, const train::TrainOptions& options,
+                    const std::string& directory);
 
 // Reads config.json and the weights; a long load shows a progress bar where show_progress is set.
 // With `ranks`, each rank gets what it holds, and ranks of one host read together; collective over
-// them. Without, this process reads all. The first `trained_mtp` MTP layers become trainable;
-// Error(kUsage) where the folder has fewer.
+// them. Without, this process reads all. `training` as in choose_trained.
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
                        bool show_progress = false, const ModelRanks* ranks = nullptr,
-                       int64_t trained_mtp = 0);
+                       const train::TrainOptions* training = nullptr);
 
 // The same but for the weights: `store` stays empty.
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr);
@@ -56,7 +57,7 @@ TextSide load_text_side(const std::string& directory);
 // init_random_weights.
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks = nullptr,
-                              int64_t trained_mtp = 0);
+                              const train::TrainOptions* training = nullptr);
 
 // "cpu" or "cuda" (the device of this rank's number on its host); "" is cpu. Error(kEnvironment)
 // for cuda in a build without, or where that device cannot be used.

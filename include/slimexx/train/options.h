@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "slimexx/config/config.h"
 
@@ -26,6 +27,7 @@ struct TrainOptions {
   double mtp_loss_scaling_factor = 0.2;
   double moe_router_bias_update_rate = 0;
   double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
+  std::vector<std::string> freeze_params_name_list, only_train_params_name_list;
   int64_t num_trained_mtp() const { return enable_mtp_training ? mtp_num_layers : 0; }
 };
 

@@ -37,6 +37,7 @@ void embed(const ops::Context& ctx, Tensor table, const Batch& batch, Tensor x) 
 }
 
 void embed_backward(const ops::Context& ctx, Tensor dtable, const Batch& batch, Tensor dx) {
+  if (!dtable.defined()) return;
   if (batch.tp_rows.empty()) return ops::embedding_backward(ctx, dtable, dx, batch.tokens);
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor all = gather_tp_rows(ctx, batch, dx), own = allocate_own_tokens(ctx, batch, dx);

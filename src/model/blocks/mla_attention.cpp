@@ -77,6 +77,7 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
     return ctx.arena.allocate(dattention.dtype(), {all_latent.dim(0), width});
   };
   const auto flat = [&](const Tensor& weight) {
+    if (!weight.defined()) return weight;  // the gradient of a frozen one
     return weight.reshaped({weight.dim(0) * weight.dim(1), weight.dim(2)});
   };
   const LatentViews latent = split_latent(all_latent, s);

@@ -25,8 +25,9 @@ void matmul_backward_input(Tensor dx, Tensor dy, Tensor w, bool accumulate) {
 }
 
 void matmul_backward_weight(Tensor dw, Tensor dbias, Tensor dy, Tensor x) {
-  multiply(
-      weight_gradient(dy.dim(0), dy.dim(1), x.dim(1), dw.f32(), rows_of(dy), rows_of(x), true));
+  if (dw.defined())
+    multiply(
+        weight_gradient(dy.dim(0), dy.dim(1), x.dim(1), dw.f32(), rows_of(dy), rows_of(x), true));
   if (!dbias.defined()) return;
   const KernelTable& isa = kernels();
   parallel_for(dy.dim(1), 256, [&](int64_t begin, int64_t end) {

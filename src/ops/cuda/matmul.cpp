@@ -85,12 +85,10 @@ void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, b
                dy, w);
 }
 
-void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
-                            bool accumulate) {
-  const size_t bias_bytes =
-      dbias.defined() ? kernels::column_sums_workspace(dy.dim(0), dy.dim(1)) : 0;
-  const ScratchScope scratch(ctx, std::max(kernels::kGemmBackwardWorkspaceBytes, bias_bytes));
-  if (ctx.planning()) return;
+namespace {
+
+void weight_gradient(const Tensor& dw, const Tensor& dy, const Tensor& x, bool accumulate,
+                     void* workspace, cudaStream_t stream) {
   const kernels::GemmWeightGradArgs args{.dy = dy.raw(),
                                          .x = x.raw(),
                                          .dw = dw.raw(),
@@ -102,8 +100,20 @@ void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor 
                                          .accumulate = accumulate};
   check_launch("matmul_backward_weight",
                kernels::launch_gemm_weight_grad(
-                   args, {scratch.data(), kernels::kGemmBackwardWorkspaceBytes}, handle(ctx)),
+                   args, {workspace, kernels::kGemmBackwardWorkspaceBytes}, stream),
                dy, x);
+}
+
+}  // namespace
+
+void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+                            bool accumulate) {
+  const size_t weight_bytes = dw.defined() ? kernels::kGemmBackwardWorkspaceBytes : 0;
+  const size_t bias_bytes =
+      dbias.defined() ? kernels::column_sums_workspace(dy.dim(0), dy.dim(1)) : 0;
+  const ScratchScope scratch(ctx, std::max(weight_bytes, bias_bytes));
+  if (ctx.planning()) return;
+  if (dw.defined()) weight_gradient(dw, dy, x, accumulate, scratch.data(), handle(ctx));
   if (dbias.defined())
     SLX_CUDA(kernels::column_sums(dbias.f32(), dy.raw(), dy.stride(0), dy.dim(0), dy.dim(1),
                                   scratch.data(), handle(ctx)));

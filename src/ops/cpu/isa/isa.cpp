@@ -1,12 +1,36 @@
 #include "ops/cpu/isa/isa.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "slimexx/base/error.h"
 
 namespace slimexx::ops::cpu {
 namespace {
 
+// The best table, or the one that the environment names. Bits differ between generic, which does
+// not fuse multiply and add, and the others.
+const KernelTable* choose_kernels() {
+  const auto tables = available_kernels();
+  const char* wanted = std::getenv("SLX_CPU_KERNELS");
+  if (wanted == nullptr || *wanted == '\0') return tables.back();
+  const auto found = std::ranges::find(tables, std::string_view(wanted), [](const KernelTable* t) {
+    return std::string_view(t->name);
+  });
+  if (found != tables.end()) return *found;
+  std::string names;
+  for (const KernelTable* table : tables)
+    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  throw Error(ErrorCode::kUsage, fmt::format("this machine has no kernels \"{}\"", wanted),
+              "one of " + names, "SLX_CPU_KERNELS");
+}
+
 std::atomic<const KernelTable*>& current() {
-  static std::atomic<const KernelTable*> table{available_kernels().back()};
+  static std::atomic<const KernelTable*> table{choose_kernels()};
   return table;
 }
 

@@ -1,0 +1,20 @@
+// Which parameters a run trains, by their names on disk.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace slimexx::model {
+
+struct ModelSpec;
+
+// Sets spec.frozen. A tensor on disk is frozen if one of the regular expressions `frozen`
+// (ECMAScript) is found anywhere in its name, or if `only` has some and none of them is. What a run
+// does not train anyway, as indexers, stays frozen.
+// Throws Error(kUsage), by the keys train.freeze_params_name_list and
+// train.only_train_params_name_list: for a pattern that is malformed or found in no name; for one
+// that freezes some tensors of a fused parameter (queries, keys and values) and not the others;
+// where nothing is left to train.
+void freeze_parameters(ModelSpec& spec, const std::vector<std::string>& frozen,
+                       const std::vector<std::string>& only);
+
+}  // namespace slimexx::model

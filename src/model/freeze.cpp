@@ -1,0 +1,135 @@
+#include "slimexx/model/freeze.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "slimexx/base/error.h"
+#include "slimexx/model/families.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/model/spec.h"
+
+namespace slimexx::model {
+namespace {
+
+constexpr const char* kFreezeKey = "train.freeze_params_name_list";
+constexpr const char* kOnlyKey = "train.only_train_params_name_list";
+constexpr size_t kShownNames = 3;
+
+// "model.layers.N.mlp.experts.N.up_proj.weight": one for all layers and experts.
+std::string without_numbers(const std::string& name) {
+  static const std::regex number("\\.[0-9]+");
+  return std::regex_replace(name, number, ".N");
+}
+
+size_t longest_common_part(std::string_view a, std::string_view b) {
+  std::vector<size_t> ends(b.size() + 1, 0);  // of common parts that end at a[i] and b[j - 1]
+  size_t longest = 0;
+  for (const char c : a) {
+    for (size_t j = b.size(); j > 0; --j) {
+      ends[j] = b[j - 1] == c ? ends[j - 1] + 1 : 0;
+      longest = std::max(longest, ends[j]);
+    }
+  }
+  return longest;
+}
+
+// Those that share most with the pattern come first.
+std::string show_near_names(const std::string& pattern, const std::set<std::string>& names) {
+  std::set<std::string> kinds;
+  for (const std::string& name : names) kinds.insert(without_numbers(name));
+  std::vector<std::pair<size_t, std::string>> near;
+  for (const std::string& kind : kinds) near.emplace_back(longest_common_part(pattern, kind), kind);
+  std::ranges::stable_sort(near, std::greater<>(), &std::pair<size_t, std::string>::first);
+  std::string text = "tensors are named like ";
+  for (size_t i = 0; i < std::min(kShownNames, near.size()); ++i)
+    text += (i > 0 ? ", " : "") + near[i].second;
+  return text;
+}
+
+// The regular expressions of a key.
+class NamePatterns {
+ public:
+  NamePatterns(const std::vector<std::string>& patterns, const char* key) : key_(key) {
+    for (const std::string& pattern : patterns) add(pattern);
+  }
+  bool empty() const { return patterns_.empty(); }
+  const char* key() const { return key_; }
+  bool find_in(const std::string& name) {
+    bool found = false;
+    for (Pattern& pattern : patterns_) {
+      if (!std::regex_search(name, pattern.regex)) continue;
+      pattern.is_used = found = true;
+    }
+    return found;
+  }
+  void check_used(const std::set<std::string>& names) const {
+    for (const Pattern& pattern : patterns_)
+      if (!pattern.is_used)
+        throw Error(ErrorCode::kUsage,
+                    fmt::format("\"{}\" is found in the name of no tensor", pattern.text),
+                    show_near_names(pattern.text, names), key_);
+  }
+
+ private:
+  struct Pattern {
+    std::string text;
+    std::regex regex;
+    bool is_used = false;
+  };
+  void add(const std::string& pattern) {
+    try {
+      patterns_.push_back({pattern, std::regex(pattern, std::regex::ECMAScript)});
+    } catch (const std::regex_error& error) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("\"{}\" is no regular expression: {}", pattern, error.what()),
+                  "expressions are those of ECMAScript; a dot of a name is \\.", key_);
+    }
+  }
+  const char* key_;
+  std::vector<Pattern> patterns_;
+};
+
+// Whether the patterns name the parameter: all of its tensors or none.
+bool names_parameter(NamePatterns& patterns, const ParameterInfo& info) {
+  const std::string *named = nullptr, *other = nullptr;
+  for (const HfPart& part : info.parts) (patterns.find_in(part.name) ? named : other) = &part.name;
+  if (named == nullptr || other == nullptr) return named != nullptr;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{} is named and {} is not; the two are one matrix here, {}", *named,
+                          *other, info.name),
+              "name all tensors of it or none", patterns.key());
+}
+
+}  // namespace
+
+void freeze_parameters(ModelSpec& spec, const std::vector<std::string>& frozen,
+                       const std::vector<std::string>& only) {
+  NamePatterns frozen_patterns(frozen, kFreezeKey), only_patterns(only, kOnlyKey);
+  spec.frozen.clear();
+  const std::vector<ParameterInfo> infos = list_parameters(spec);
+  std::set<std::string> names;
+  bool is_any_trained = false;
+  for (const ParameterInfo& info : infos) {
+    for (const HfPart& part : info.parts) names.insert(part.name);
+    const bool is_frozen = names_parameter(frozen_patterns, info);
+    const bool is_left = only_patterns.empty() || names_parameter(only_patterns, info);
+    if (is_frozen || !is_left)
+      spec.frozen.push_back(info.name);
+    else
+      is_any_trained |= info.trainable;
+  }
+  std::ranges::sort(spec.frozen);
+  frozen_patterns.check_used(names);
+  only_patterns.check_used(names);
+  if (!is_any_trained)
+    throw Error(ErrorCode::kUsage, "nothing is left to train", "name fewer tensors",
+                only.empty() ? kFreezeKey : kOnlyKey);
+}
+
+}  // namespace slimexx::model
