@@ -167,24 +167,26 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
 }
 
 // Takes what is left of the device's memory, for the engine and the trainer.
-void build_engine(const Session& session, const dist::ProcessGrid& grid, TrainerSide& trainer_side,
-                  SharedMemory& memory, RolloutSide& rollout_side) {
+void build_engine(const Session& session, const dist::ProcessGrid& grid,
+                  const EngineGrid& engine_grid, TrainerSide& trainer_side, SharedMemory& memory,
+                  RolloutSide& rollout_side) {
   if (wants_engine(session.config)) rollout_side.model = make_engine_model(session, trainer_side);
-  const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
+  const tensor::Tensor cache_memory =
+      take_pool(session, trainer_side, rollout_side, engine_grid.groups(), memory);
   if (!wants_engine(session.config)) return;
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
   rollout_side.engine = std::make_unique<rollout::Engine>(
       *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
       engine_options(session, rollout_side),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
-      tokenizer->vocab_size(), cache_memory, rollout_side.model.groups());
+      tokenizer->vocab_size(), cache_memory, engine_grid.groups());
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.hand_over = std::make_unique<WeightHandOver>(
       HeldWeights{policy.layout, *policy.store},
       HeldWeights{rollout_side.model.layout, *rollout_side.model.store}, grid.groups().world,
       session.request.device);
-  rollout_side.generator =
-      std::make_unique<Generator>(*rollout_side.engine, tokenizer, session.communicator);
+  rollout_side.generator = std::make_unique<Generator>(
+      *rollout_side.engine, engine_grid.host_groups(), tokenizer, session.communicator);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
   if (session.config.eval.eval_interval > 0)
     rollout_side.eval_grader = reward::make_grader(eval_reward_options(session.config));
@@ -259,8 +261,18 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
   }
 }
 
+// How a GPU gets the decode steps of engines of several ranks.
+std::string launched(const TrainingRun& run) {
+  const tensor::Device device = run.session.request.device;
+  if (device.is_cpu() || !wants_engine(run.session.config)) return "";
+  return rollout::records_steps(engine_options(run.session, run.rollout_side), device,
+                                run.engine_grid.groups())
+             ? "; decode steps are recorded as graphs"
+             : "; decode steps are launched kernel by kernel, not as graphs";
+}
+
 std::string banner(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, engine_grid] = run;
   const auto& spec = trainer_side.policy.spec;
   std::string text = fmt::format(
       "slimexx {}{}\n",
@@ -277,10 +289,10 @@ std::string banner(const TrainingRun& run) {
                       session.world.are_threads() ? "of one process, which share" : "x",
                       num_threads(), tensor::to_string(session.request.device));
   if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
-    text += fmt::format("  engines   {} of {} ranks: {} attention group{} of TP {}, EP {}\n",
+    text += fmt::format("  engines   {} of {} ranks: {} attention group{} of TP {}, EP {}{}\n",
                         engines.num_engines, engines.num_ranks, engines.num_attention_groups(),
                         engines.num_attention_groups() == 1 ? "" : "s", engines.sizes.tp,
-                        engines.sizes.ep);
+                        engines.sizes.ep, launched(run));
   if (rollout_side.prompts) {
     text += fmt::format(
         "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
@@ -362,7 +374,6 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
 TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
     : session(std::move(request), world) {
   const RunConfig& config = session.config;
-  check_engine_device(session.engine_shape, session.request.device);
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
@@ -375,7 +386,8 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& world)
   grid = std::make_unique<dist::ProcessGrid>(session.communicator, session.model_ranks.grid.sizes(),
                                              session.request.device);
   build_trainer(session, *grid, trainer_side);
-  build_engine(session, *grid, trainer_side, memory, rollout_side);
+  if (wants_engine(config)) engine_grid = make_engine_grid(session);
+  build_engine(session, *grid, engine_grid, trainer_side, memory, rollout_side);
   progress.num_rollouts = rollout_side.source->num_rollouts();
   if (!session.request.start.checkpoint.empty())
     resume(session, trainer_side, rollout_side, progress);

@@ -26,9 +26,10 @@ struct TrainingRun {
   SharedMemory memory;
   TrainerSide trainer_side;
   RolloutSide rollout_side;
-  // Last, so that it goes first: after a failure, memory that a collective uses may be freed only
+  // Last, so that they go first: after a failure, memory that a collective uses may be freed only
   // once nothing waits in it.
   std::unique_ptr<dist::ProcessGrid> grid;
+  EngineGrid engine_grid;  // made with the engine
 };
 
 bool wants_engine(const RunConfig& config);
@@ -41,6 +42,7 @@ int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side
                         const model::ModelSpec& policy);
 
 // ---- engine_model.cpp ----
+EngineGrid make_engine_grid(const Session& session);  // collective
 // Of the trainer's weights where the rank trains what its engine holds, else with memory of its
 // own. Collective.
 EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side);
@@ -48,7 +50,8 @@ EngineModel make_engine_model(const Session& session, const TrainerSide& trainer
 // ---- training_memory.cpp ----
 // Takes what is left of the device's memory for engine and trainer; gives the engine's part.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
-                         const RolloutSide& rollout_side, SharedMemory& memory);
+                         const RolloutSide& rollout_side, const dist::Groups& engine_groups,
+                         SharedMemory& memory);
 std::string memory_table(const TrainingRun& run);  // lines of the banner
 
 std::string describe_checks(const TrainingRun& run);  // of a dry run: what is known to be in order

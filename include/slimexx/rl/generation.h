@@ -41,17 +41,20 @@ struct GenerationRequest {
 };
 
 // Runs `job` over all ranks: engines draw groups from one shared queue, and `take_completion` gets
-// what this rank's engine made, on the first of the tensor-parallel ranks that made it. Throws
+// what this rank's engine made, on the first of the tensor-parallel ranks that made it. `ranks` are
+// the engine's groups, on host memory. Throws
 // Error(kInterrupted), on all ranks, soon after `should_stop`, set on all ranks or none, says so on
 // one; any other Error of a rank as agreed by all. Collective.
-void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
-                       dist::Collective& world, const std::function<bool()>& should_stop,
+void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
+                       const rollout::GenerationJob& job, dist::Collective& world,
+                       const std::function<bool()>& should_stop,
                        const std::function<void(rollout::Completion)>& take_completion);
 
 class Generator {
  public:
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
-  Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
+  // `ranks` as generate_on_ranks.
+  Generator(rollout::Engine& engine, const dist::Groups& ranks, const text::Tokenizer* tokenizer,
             dist::Collective& communicator);
   // Samples in the groups' order. Samples whose grader failed are masked (see
   // mask_failed_samples). Throws Error(kInterrupted), on all ranks, if
@@ -63,6 +66,7 @@ class Generator {
   Sample make_sample(const GenerationRequest& request, rollout::Completion completion) const;
 
   rollout::Engine& engine_;
+  const dist::Groups& ranks_;
   const text::Tokenizer* tokenizer_;
   dist::Collective& communicator_;
 };
