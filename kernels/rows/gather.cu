@@ -1,4 +1,5 @@
-// Rows by index: copied, or added to. A row is cut into tiles, one thread block each.
+// Rows by index: copied, a shard's or all, or added to. A row is cut into tiles, one thread block
+// each.
 #include "kernels/rows/row_tiles.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -16,14 +17,26 @@ struct IndexedArgs {
   int64_t out_stride, in_stride;
   RowTiles tiles;
   int width;
+  int64_t first_row = 0, num_rows = 0;  // of a shard
 };
 
-// Scatter adds row i of `in` to row rows[i] of `out`; else row rows[i] of `in` is copied to row i.
-template <bool kVector, bool kScatter>
+enum class Indexed {
+  kGather,   // row rows[i] of `in` is copied to row i
+  kShard,    // the same of row rows[i] - first_row, zeros where there is none
+  kScatter,  // row i of `in` is added to row rows[i] of `out`
+};
+
+template <bool kVector, Indexed kWork>
 __global__ void __launch_bounds__(256) indexed_rows_kernel(const IndexedArgs a) {
   enter_kernel();
+  constexpr bool kScatter = kWork == Indexed::kScatter;
   const TilePlace place = find_tile(a.tiles, a.width);
-  const int64_t other = a.rows[place.row];
+  int64_t other = a.rows[place.row];
+  bool is_there = true;
+  if constexpr (kWork == Indexed::kShard) {
+    other -= a.first_row;
+    is_there = other >= 0 && other < a.num_rows;
+  }
   Bf16* out = a.out + (kScatter ? other : place.row) * a.out_stride;
   const Bf16* in = a.in + (kScatter ? place.row : other) * a.in_stride;
   Chunk from[kChunks], to[kChunks];
@@ -32,7 +45,7 @@ __global__ void __launch_bounds__(256) indexed_rows_kernel(const IndexedArgs a) 
     const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
     if (chunk >= place.end) break;
     const int at = chunk * kChunk;
-    from[j] = load_chunk<kVector>(in + at, a.width - at);
+    from[j] = is_there ? load_chunk<kVector>(in + at, a.width - at) : Chunk{};
     if constexpr (kScatter) to[j] = load_chunk<kVector>(out + at, a.width - at);
   }
 #pragma unroll
@@ -52,7 +65,7 @@ __global__ void __launch_bounds__(256) indexed_rows_kernel(const IndexedArgs a) 
   }
 }
 
-template <bool kScatter>
+template <Indexed kWork>
 cudaError_t run(IndexedArgs args, int64_t count, int64_t width, cudaStream_t stream) {
   if (width < 0 || width > INT_MAX / 2) return cudaErrorInvalidValue;
   if (count == 0 || width == 0) return cudaSuccess;
@@ -61,8 +74,7 @@ cudaError_t run(IndexedArgs args, int64_t count, int64_t width, cudaStream_t str
   if (!fits_grid(count, args.tiles)) return cudaErrorInvalidValue;
   const bool vector = width % kChunk == 0 && has_aligned_rows(args.out, args.out_stride) &&
                       has_aligned_rows(args.in, args.in_stride);
-  auto* kernel =
-      vector ? indexed_rows_kernel<true, kScatter> : indexed_rows_kernel<false, kScatter>;
+  auto* kernel = vector ? indexed_rows_kernel<true, kWork> : indexed_rows_kernel<false, kWork>;
   return launch(kernel, grid_of(count * args.tiles.tiles), args.tiles.threads, stream, args);
 }
 
@@ -72,7 +84,22 @@ cudaError_t gather_rows(void* y, int64_t y_stride, const void* x, int64_t x_stri
                         const int32_t* rows, int64_t count, int64_t width, cudaStream_t stream) {
   const IndexedArgs args{
       static_cast<Bf16*>(y), static_cast<const Bf16*>(x), rows, y_stride, x_stride, {}, 0};
-  return run<false>(args, count, width, stream);
+  return run<Indexed::kGather>(args, count, width, stream);
+}
+
+cudaError_t embedding_shard(void* y, int64_t y_stride, const void* shard, int64_t shard_stride,
+                            const VocabularyShard& vocabulary, const int32_t* tokens, int64_t count,
+                            int64_t width, cudaStream_t stream) {
+  const IndexedArgs args{static_cast<Bf16*>(y),
+                         static_cast<const Bf16*>(shard),
+                         tokens,
+                         y_stride,
+                         shard_stride,
+                         {},
+                         0,
+                         vocabulary.first,
+                         vocabulary.rows};
+  return run<Indexed::kShard>(args, count, width, stream);
 }
 
 cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_t dy_stride,
@@ -80,7 +107,7 @@ cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_
                              cudaStream_t stream) {
   const IndexedArgs args{
       static_cast<Bf16*>(dx), static_cast<const Bf16*>(dy), rows, dx_stride, dy_stride, {}, 0};
-  return run<true>(args, count, width, stream);
+  return run<Indexed::kScatter>(args, count, width, stream);
 }
 
 }  // namespace slimexx::kernels

@@ -156,7 +156,7 @@ class GenerateRun {
     for (const auto& prompt : prompts_) groups.push_back({prompt, std::ssize(groups)});
     observe::ProgressBar bar("generate", std::ssize(prompts_) * flags_.n, session_.is_root());
     std::string lines;
-    rl::generate_on_ranks(engine_,
+    rl::generate_on_ranks(engine_, dist::groups_of_one(),
                           {.groups = groups,
                            .n_samples_per_prompt = flags_.n,
                            .sampling = sampling(),

@@ -55,14 +55,6 @@ dist::Range own_rows(const Batch& batch, const dist::Groups& groups) {
   return batch.tp_rows[static_cast<size_t>(groups.tp.rank())];
 }
 
-Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own) {
-  if (batch.tp_rows.empty()) return own;
-  const Tensor all = ctx.arena.allocate(own.dtype(), {batch.tokens.dim(0), own.dim(1)});
-  tensor::copy_bytes(ctx.stream, own_rows_of(ctx, batch, all), own);
-  exchange_tp_rows(ctx, batch, all);
-  return all;
-}
-
 Tensor own_rows_of(const ops::Context& ctx, const Batch& batch, Tensor all) {
   const dist::Range range = own_rows(batch, ctx.groups);
   return all.rows(range.begin, range.end);

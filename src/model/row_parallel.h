@@ -14,12 +14,10 @@
 #include <string>
 
 #include "slimexx/model/batch.h"
+#include "slimexx/model/tp_rows.h"
 #include "slimexx/ops/context.h"
 
 namespace slimexx::model {
-
-// [T,W] of all tp ranks' `own` [t,W], from the arena.
-Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own);
 
 // This rank's rows of `all` [T,W], and what gives all ranks those of the others.
 Tensor own_rows_of(const ops::Context& ctx, const Batch& batch, Tensor all);

@@ -13,6 +13,15 @@ std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows
   return ranges;
 }
 
+Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own) {
+  if (batch.tp_rows.empty()) return own;
+  const Tensor all = ctx.arena.allocate(own.dtype(), {batch.tokens.dim(0), own.dim(1)});
+  const dist::Range range = own_rows(batch, ctx.groups);
+  tensor::copy_bytes(ctx.stream, all.rows(range.begin, range.end), own);
+  ctx.groups.tp.all_gather_ranges(ctx.stream, all, batch.tp_rows);
+  return all;
+}
+
 dist::Range own_vocabulary(const ops::Context& ctx, int64_t vocab_size) {
   const int64_t width = vocab_size / ctx.groups.tp.size(), first = ctx.groups.tp.rank() * width;
   return {first, first + width};

@@ -80,9 +80,9 @@ void copy(const Context& ctx, Tensor y, Tensor x) {
 void copy_rows(const Context& ctx, Tensor y, Tensor x) {
   check_f32("copy_rows", "x", ctx, x, {kAny, kAny}, Strides::kRows);
   check_f32("copy_rows", "y", ctx, y, {x.dim(0), x.dim(1)}, Strides::kRows);
-  if (x.dim(0) == 0) return;
+  if (x.num_elements() == 0) return;
   if (runs_on_cpu(ctx)) return cpu::copy_rows(y, x);
-  SLX_LAUNCH(missing("copy_rows"));
+  SLX_LAUNCH(copy_rows(ctx, y, x));
 }
 
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows) {

@@ -1,8 +1,21 @@
-// The model as a rank's engine runs it.
+// The ranks of engines, and the model as each runs it.
 #include "slimexx/model/families.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
+
+EngineGrid make_engine_grid(const Session& session) {
+  const EngineShape& shape = session.engine_shape;
+  const tensor::Device device = session.request.device;
+  EngineGrid grid;
+  if (shape.num_ranks == 1 || !session.generates()) return grid;
+  const auto make_on = [&](tensor::Device where) {
+    return std::make_unique<dist::ProcessGrid>(session.peers, shape.sizes, where);
+  };
+  grid.on_device = make_on(device);
+  if (!device.is_cpu()) grid.on_host = make_on({});
+  return grid;
+}
 
 EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side,
                               int64_t max_positions) {
@@ -12,8 +25,6 @@ EngineModel make_engine_model(const Session& session, const TrainerSide& trainer
   const model::ModelSpec spec = make_engine_spec(shape, policy.spec);
   const tensor::Device device = session.request.device;
   EngineModel m;
-  if (shape.num_ranks > 1 && session.generates())
-    m.grid = std::make_unique<dist::ProcessGrid>(session.peers, shape.sizes, device);
   if (!roles.are_apart &&
       holds_trained_shards(shape, session.model_ranks.grid.sizes(), policy.spec)) {
     m.layout = policy.layout;

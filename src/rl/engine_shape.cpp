@@ -204,11 +204,4 @@ bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& train
           (trainer.ep == engine.ep && trainer.etp == engine.etp && shape.redundant_experts == 0));
 }
 
-void check_engine_device(const EngineShape& shape, tensor::Device device) {
-  if (device.is_cpu() || shape.num_ranks == 1) return;
-  throw Error(ErrorCode::kUsage,
-              fmt::format("engines of {} ranks run on the CPU only, so far", shape.num_ranks),
-              "use --device cpu, or leave rollout.rollout_num_gpus_per_engine out", kRanks);
-}
-
 }  // namespace slimexx::rl

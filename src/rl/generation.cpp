@@ -36,12 +36,12 @@ void end_together(SharedQueue& queue, dist::Collective& world,
 
 }  // namespace
 
-void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
-                       dist::Collective& world, const std::function<bool()>& should_stop,
+void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
+                       const rollout::GenerationJob& job, dist::Collective& world,
+                       const std::function<bool()>& should_stop,
                        const std::function<void(rollout::Completion)>& take_completion) {
   observe::Span span("generate");
   SharedQueue queue(world, std::ssize(job.groups), should_stop);
-  const dist::Groups& ranks = engine.groups();
   EngineGroup group(ranks.tp, queue, engine.runs_in_lock_step() ? &ranks.ep : nullptr);
   std::optional<Error> failure;
   try {
@@ -65,15 +65,17 @@ void wait_for_generation(int64_t num_groups, dist::Collective& world,
   end_together(queue, world, std::nullopt);
 }
 
-Generator::Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
-                     dist::Collective& communicator, int progress_rank)
+Generator::Generator(rollout::Engine& engine, const dist::Groups& ranks,
+                     const text::Tokenizer* tokenizer, dist::Collective& communicator,
+                     int progress_rank)
     : engine_(&engine),
+      ranks_(&ranks),
       tokenizer_(tokenizer),
       communicator_(communicator),
       progress_rank_(progress_rank) {}
 
 Generator::Generator(dist::Collective& communicator)
-    : engine_(nullptr), tokenizer_(nullptr), communicator_(communicator) {}
+    : tokenizer_(nullptr), communicator_(communicator) {}
 
 Sample Generator::make_sample(const GenerationRequest& request,
                               rollout::Completion completion) const {
@@ -125,7 +127,7 @@ std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
   observe::ProgressBar bar(request.label, std::ssize(groups) * request.n_samples_per_prompt,
                            communicator_.rank() == progress_rank_);
   std::vector<Sample> samples;
-  generate_on_ranks(*engine_, job, communicator_, request.should_stop,
+  generate_on_ranks(*engine_, *ranks_, job, communicator_, request.should_stop,
                     [&](rollout::Completion completion) {
                       samples.push_back(make_sample(request, std::move(completion)));
                       bar.advance();

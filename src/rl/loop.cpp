@@ -13,7 +13,7 @@ namespace slimexx::rl {
 namespace {
 
 void run_loop(TrainingRun& run) {
-  auto& [progress, session, memory, trainer_side, rollout_side, grid, world] = run;
+  auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] = run;
   begin(session, trainer_side, rollout_side, progress);
   while (!progress.is_done()) {
     observe::Span step("step");

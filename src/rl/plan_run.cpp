@@ -46,7 +46,8 @@ class Planner {
       plan_.total_parameters += part.elements;
     plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
                                       plan_.roles.num_generators, &plan_.spec);
-    check_today();
+    if (!request_.knows_kernels && !plan_.gpu.is_cpu())
+      note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
     plan_lengths();
     plan_batch();
     plan_stages();
@@ -56,21 +57,6 @@ class Planner {
 
  private:
   void note(const std::string& text) { plan_.notes.push_back(text); }
-
-  // What a run refuses on GPUs so far is planned all the same, and said.
-  void check_today() {
-    const auto check = [&](auto refuse) {
-      try {
-        refuse();
-      } catch (const Error& error) {
-        note("a run refuses this today: " + error.message());
-      }
-    };
-    const tensor::Device device = plan_device(plan_.gpu);
-    check([&] { check_engine_device(plan_.engines, device); });
-    if (!request_.knows_kernels && !plan_.gpu.is_cpu())
-      note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
-  }
 
   void plan_lengths() {
     PlannedLengths& l = plan_.lengths;

@@ -37,16 +37,24 @@ struct TrainerSide {
   std::unique_ptr<CheckpointWriter> checkpoints;  // there if the trainer is
 };
 
+// The grid of all engines; null: each is one rank. Its groups compute on the device; the host's
+// tell what is to be done.
+struct EngineGrid {
+  std::unique_ptr<dist::ProcessGrid> on_device, on_host;
+  const dist::Groups& groups() const {
+    return on_device ? on_device->groups() : dist::groups_of_one();
+  }
+  const dist::Groups& host_groups() const { return on_host ? on_host->groups() : groups(); }
+};
+
 // The model as a rank's engine runs it: the trainer's, or its own.
 struct EngineModel {
-  std::unique_ptr<dist::ProcessGrid> grid;  // of all engines; null: each is one rank
   model::Layout layout;
   std::unique_ptr<model::ParameterStore> own_store;
   std::unique_ptr<model::Decoder> own_decoder;
   model::ParameterStore* store = nullptr;
   const model::Decoder* decoder = nullptr;  // null: this rank only trains
   model::ModelParameters weights = {};
-  const dist::Groups& groups() const { return grid ? grid->groups() : dist::groups_of_one(); }
 };
 
 // What makes samples: from prompts, dumps or examples.

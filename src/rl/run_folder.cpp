@@ -34,8 +34,18 @@ std::string describe_frozen(const model::ModelSpec& spec) {
                      format_count(static_cast<double>(trained)));
 }
 
+// How a GPU gets the decode steps of engines of several ranks.
+std::string launched(const TrainingRun& run) {
+  const tensor::Device device = run.session.request.device;
+  if (device.is_cpu() || !wants_engine(run.session.config)) return "";
+  return rollout::records_steps(engine_options(run.session, run.rollout_side), device,
+                                run.engine_grid.groups())
+             ? "; decode steps are recorded as graphs"
+             : "; decode steps are launched kernel by kernel, not as graphs";
+}
+
 std::string banner(const TrainingRun& run, const std::string& generator_memory) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] = run;
   const auto& spec = trainer_side.policy.spec;
   std::string text = fmt::format(
       "slimexx {}{}\n",
@@ -56,8 +66,8 @@ std::string banner(const TrainingRun& run, const std::string& generator_memory) 
     text += fmt::format("  apart     the first {} train, the {} behind them generate\n",
                         session.roles.num_trainers, session.roles.num_generators);
   if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
-    text += fmt::format("  engines   {} of {} ranks: {}\n", engines.num_engines, engines.num_ranks,
-                        describe_engine(engines));
+    text += fmt::format("  engines   {} of {} ranks: {}{}\n", engines.num_engines,
+                        engines.num_ranks, describe_engine(engines), launched(run));
   if (rollout_side.prompts) {
     text += fmt::format(
         "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,

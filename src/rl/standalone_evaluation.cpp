@@ -48,7 +48,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
       decoder, weights, device, engine_options(o, longest),
       [&](int32_t id) -> const std::string& { return text.tokenizer->token_bytes(id); },
       text.tokenizer->vocab_size());
-  Generator generator(engine, text.tokenizer.get(), world.ranks());
+  Generator generator(engine, dist::groups_of_one(), text.tokenizer.get(), world.ranks());
   const auto grader = reward::make_grader(eval_reward_options(config));
   std::vector<int32_t> stop = policy.eos_token_ids;
   for (int64_t id : o.rollout_stop_token_ids) stop.push_back(static_cast<int32_t>(id));

@@ -166,8 +166,8 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   }
 }
 
-void build_generator(const Session& session, const tensor::Tensor& cache_memory,
-                     RolloutSide& rollout_side) {
+void build_generator(const Session& session, const EngineGrid& engine_grid,
+                     const tensor::Tensor& cache_memory, RolloutSide& rollout_side) {
   if (!session.generates()) {
     rollout_side.generator = std::make_unique<Generator>(session.communicator);
     return;
@@ -177,19 +177,22 @@ void build_generator(const Session& session, const tensor::Tensor& cache_memory,
       *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
       engine_options(session, rollout_side),
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
-      tokenizer->vocab_size(), cache_memory, rollout_side.model.groups());
-  rollout_side.generator = std::make_unique<Generator>(
-      *rollout_side.engine, tokenizer, session.communicator, session.roles.first_generator());
+      tokenizer->vocab_size(), cache_memory, engine_grid.groups());
+  rollout_side.generator =
+      std::make_unique<Generator>(*rollout_side.engine, engine_grid.host_groups(), tokenizer,
+                                  session.communicator, session.roles.first_generator());
 }
 
 // Takes what is left of the device's memory, for the engine and the trainer. `world` has all ranks.
-void build_engine(const Session& session, const dist::ProcessGrid& world, TrainerSide& trainer_side,
-                  SharedMemory& memory, RolloutSide& rollout_side) {
+void build_engine(const Session& session, const dist::ProcessGrid& world,
+                  const EngineGrid& engine_grid, TrainerSide& trainer_side, SharedMemory& memory,
+                  RolloutSide& rollout_side) {
   if (wants_engine(session.config))
     rollout_side.model = make_engine_model(session, trainer_side, rollout_side.max_positions);
-  const tensor::Tensor cache_memory = take_pool(session, trainer_side, rollout_side, memory);
+  const tensor::Tensor cache_memory =
+      take_pool(session, trainer_side, rollout_side, engine_grid.groups(), memory);
   if (!wants_engine(session.config)) return;
-  build_generator(session, cache_memory, rollout_side);
+  build_generator(session, engine_grid, cache_memory, rollout_side);
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.hand_over = std::make_unique<WeightHandOver>(
       HeldWeights{policy.layout, *policy.store},
@@ -309,7 +312,6 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
 TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
     : session(std::move(request), all_ranks) {
   const RunConfig& config = session.config;
-  check_engine_device(session.engine_shape, session.request.device);
   load_policy(session, trainer_side, rollout_side);
   const model::ModelSpec& spec = trainer_side.policy.spec;
   if (!config.checkpoint.save_hf.empty() && session.is_root() && !session.request.dry_run)
@@ -327,7 +329,8 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
   }
   if (session.roles.are_apart)
     world = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{}, device);
-  build_engine(session, world ? *world : *grid, trainer_side, memory, rollout_side);
+  if (wants_engine(config)) engine_grid = make_engine_grid(session);
+  build_engine(session, world ? *world : *grid, engine_grid, trainer_side, memory, rollout_side);
   progress.num_rollouts = rollout_side.source->num_rollouts();
   if (!session.request.start.checkpoint.empty())
     resume(session, trainer_side, rollout_side, progress);

@@ -42,16 +42,17 @@ MemoryBudget measure_device(const Session& session) {
 // bytes; apart, a rank's has the one or the other. On the CPU there is none: both take their own
 // memory.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
-                         const RolloutSide& rollout_side, SharedMemory& memory) {
+                         const RolloutSide& rollout_side, const dist::Groups& engine_groups,
+                         SharedMemory& memory) {
   if (session.request.device.is_cpu()) return {};
   MemoryBudget budget = measure_device(session);
   MemoryNeeds needs{.config = session.config, .trainer = trainer_side.trainer.get()};
   const bool has_engine = rollout_side.model.decoder != nullptr;
   if (has_engine)
-    needs.engine = rollout::plan_engine_memory(
-        *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
-        engine_options(session, rollout_side), rollout_side.text.tokenizer->vocab_size(),
-        rollout_side.model.groups());
+    needs.engine =
+        rollout::plan_engine_memory(*rollout_side.model.decoder, rollout_side.model.weights,
+                                    session.request.device, engine_options(session, rollout_side),
+                                    rollout_side.text.tokenizer->vocab_size(), engine_groups);
   if (rollout_side.prompts || rollout_side.source->longest_sequence())
     needs.longest = longest_trained(session.config, rollout_side, trainer_side.policy.spec);
   if (!trainer_side.reference_decoders.empty())
@@ -77,7 +78,7 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
 }
 
 std::string memory_table(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] = run;
   std::string text;
   if (memory.plan) {
     text = format_memory(*memory.plan);

@@ -30,6 +30,7 @@ struct TrainingRun {
   // once nothing waits in it.
   std::unique_ptr<dist::ProcessGrid> grid;   // of the ranks that train
   std::unique_ptr<dist::ProcessGrid> world;  // of all; null: colocated, where `grid` has them
+  EngineGrid engine_grid;                    // of the ranks that generate; made with the engine
 };
 
 bool wants_engine(const RunConfig& config);  // on the ranks that generate
@@ -42,6 +43,7 @@ int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side
                         const model::ModelSpec& policy);
 
 // ---- engine_model.cpp ----
+EngineGrid make_engine_grid(const Session& session);  // collective
 // Of the trainer's weights where the rank trains what its engine holds, else with memory of its
 // own. Without parameters and decoder on a rank that only trains. Collective.
 EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side,
@@ -54,7 +56,8 @@ void open_run_folder(TrainingRun& run);
 // ---- training_memory.cpp ----
 // Takes what is left of the device's memory for engine and trainer; gives the engine's part.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
-                         const RolloutSide& rollout_side, SharedMemory& memory);
+                         const RolloutSide& rollout_side, const dist::Groups& engine_groups,
+                         SharedMemory& memory);
 std::string memory_table(const TrainingRun& run);  // lines of the banner
 
 std::string describe_checks(const TrainingRun& run);  // of a dry run: what is known to be in order

@@ -93,7 +93,7 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
       groups(groups_in),
       options(checked(options_in, decoder.max_positions(), device)),
       token_bytes(std::move(token_bytes_in)),
-      sizes(step_sizes(decoder, options, num_sampled_tokens)),
+      sizes(step_sizes(decoder, device, options, num_sampled_tokens, groups)),
       memory(plan_engine_memory(decoder, weights, device, options, num_sampled_tokens, groups)),
       num_pages(count_pages(options, memory, device, cache_memory)),
       scheduler({.page_tokens = options.page_tokens,
@@ -103,8 +103,6 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
                  .enable_prefix_cache = options.enable_prefix_cache}),
       runner(decoder, weights, device, sizes, num_pages, cache_memory, groups) {
   SLX_CHECK_EQ(weights.embedding.dim(0) * groups.tp.size(), spec.vocab_size);
-  SLX_CHECK(device.is_cpu() || tensor::is_planning() || groups.tp.size() * groups.ep.size() == 1,
-            "ranks on a GPU");
 }
 
 void Engine::Impl::submit(Request request) {
@@ -210,17 +208,22 @@ void Engine::Impl::abort_all() {
   for (const int64_t id : ids) abort(id);
 }
 
+bool records_steps(const EngineOptions& options, tensor::Device device,
+                   const dist::Groups& groups) {
+  return options.records_steps && !device.is_cpu() && groups.tp.size() * groups.ep.size() == 1;
+}
+
 EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const model::ModelParameters& weights, tensor::Device device,
                                 const EngineOptions& options, int64_t num_sampled_tokens,
                                 const dist::Groups& groups) {
   check_options(options, decoder.max_positions(), device);
-  const StepSizes sizes = step_sizes(decoder, options, num_sampled_tokens);
+  const StepSizes sizes = step_sizes(decoder, device, options, num_sampled_tokens, groups);
   const int64_t bytes_per_page =
       page_bytes(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
                              plan_step_arena(decoder, weights, device, sizes, groups) +
-                             plan_recorded_bytes(decoder.local_spec(), device),
+                             (sizes.records_steps ? plan_recorded_bytes(decoder.local_spec()) : 0),
           .page_bytes = bytes_per_page,
           .padding_bytes =
               cache_padding(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens),
@@ -234,7 +237,6 @@ Engine::Engine(const model::Decoder& decoder, const model::ModelParameters& weig
     : impl_(std::make_unique<Impl>(decoder, weights, device, options, std::move(token_bytes),
                                    num_sampled_tokens, cache_memory, groups)) {}
 Engine::~Engine() = default;
-const dist::Groups& Engine::groups() const { return impl_->groups; }
 bool Engine::runs_in_lock_step() const { return step_together(impl_->groups); }
 
 void Engine::submit(Request request) { impl_->submit(std::move(request)); }

@@ -1,10 +1,9 @@
 #include "rollout/step_plan.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
-#include "rollout/step_shard.h"
+#include "rollout/step_forward.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
@@ -17,8 +16,9 @@ int64_t max_logits_bytes(tensor::Device device) {
 
 }  // namespace
 
-StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
-                     int64_t num_sampled_tokens) {
+StepSizes step_sizes(const model::Decoder& decoder, tensor::Device device,
+                     const EngineOptions& options, int64_t num_sampled_tokens,
+                     const dist::Groups& groups) {
   StepSizes sizes;
   sizes.max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : decoder.max_positions();
@@ -27,7 +27,7 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
                               options.max_running_requests * (sizes.max_sequence_tokens - 1));
   sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
   sizes.page_tokens = options.page_tokens;
-  sizes.records_steps = options.records_steps;
+  sizes.records_steps = records_steps(options, device, groups);
   sizes.allowed_tokens = num_sampled_tokens >= decoder.spec().vocab_size ? 0 : num_sampled_tokens;
   return sizes;
 }
@@ -39,8 +39,7 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                                          {.max_logits_bytes = max_logits_bytes(device)}));
 }
 
-int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device) {
-  if (device.is_cpu()) return 0;
+int64_t plan_recorded_bytes(const model::ModelSpec& spec) {
   constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
   constexpr int64_t kLeafLaunches = 10;  // of a layer's two row-parallel products, or of the head
   constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
@@ -64,24 +63,19 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
   }
   const LargestBatch largest = make_largest_batch(device, sizes.batch_limits(), pages);
   const int64_t head_rows = count_head_rows(decoder, device, sizes);
-  const std::vector<int32_t> tokens(static_cast<size_t>(sizes.max_tokens));
-  std::vector<int32_t> rows(static_cast<size_t>(head_rows));
-  std::iota(rows.begin(), rows.end(), 0);
-
-  tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
-  const ops::Context planning = ops::planning_context(plan, groups);
-  StepShard shard;
-  const model::Batch batch = shard.split(planning, spec.vocab_size, largest.batch, tokens);
-  const tensor::Tensor x = decoder.forward(planning, weights, batch, nullptr);
-  const auto scalars = [&](tensor::DType dtype) {
+  const auto array = [&](tensor::DType dtype) {
     return tensor::Tensor(nullptr, dtype, device, {head_rows});
   };
-  const tensor::Tensor logits =
-      shard.logits(planning, spec.head(), weights.head, x, scalars(kI32), rows);
-  const tensor::Tensor parameters(nullptr, kU8, device,
-                                  {head_rows, static_cast<int64_t>(sizeof(ops::SamplingRow))});
-  ops::sample_tokens(planning, scalars(kI32), scalars(kF32), logits, parameters,
-                     sizes.allowed_tokens, count_vocabulary_leaves(decoder, groups));
+  constexpr auto kParameterBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
+  const SamplingGroup group{
+      .rows = array(kI32),
+      .parameters = tensor::Tensor(nullptr, kU8, device, {head_rows, kParameterBytes}),
+      .tokens = array(kI32),
+      .log_probs = array(kF32)};
+  tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
+  const ops::Context planning = ops::planning_context(plan, groups);
+  const tensor::Tensor x = forward_step(planning, decoder, weights, largest.batch);
+  sample_rows(planning, decoder, weights, x, group, sizes.allowed_tokens);
   return plan.high_water_bytes();
 }
 

@@ -12,7 +12,7 @@ struct StepSizes {
   int64_t max_tokens = 0, max_sequences = 0;  // of a batch
   int64_t max_sequence_tokens = 0;
   int64_t page_tokens = 0;
-  bool records_steps = true;
+  bool records_steps = false;  // as rollout::records_steps
   int64_t allowed_tokens = 0;  // as sample_tokens
   int64_t max_pages() const { return (max_sequence_tokens - 1) / page_tokens + 1; }  // a sequence's
   BatchLimits batch_limits() const {
@@ -24,8 +24,9 @@ struct StepSizes {
 };
 
 // Of checked options. `num_sampled_tokens` as Engine.
-StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
-                     int64_t num_sampled_tokens);
+StepSizes step_sizes(const model::Decoder& decoder, tensor::Device device,
+                     const EngineOptions& options, int64_t num_sampled_tokens,
+                     const dist::Groups& groups);
 
 // Rows that one head call takes at most.
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
@@ -41,6 +42,6 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
 inline constexpr int64_t kMaxRecordedSteps = 64;
 // What the driver keeps on the device for that many, at most: the engine does not take it, but
 // leaves it. `spec` with the leaves of the engine's decoder.
-int64_t plan_recorded_bytes(const model::ModelSpec& spec, tensor::Device device);
+int64_t plan_recorded_bytes(const model::ModelSpec& spec);
 
 }  // namespace slimexx::rollout

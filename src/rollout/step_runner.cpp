@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rollout/step_forward.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/sampling.h"
 
@@ -16,12 +17,6 @@ int64_t round_up_sequences(int64_t n, int64_t most) {
 }
 
 constexpr int64_t kShortestKeys = 1024;
-
-// Its elements on the CPU; elsewhere nothing.
-std::span<const int32_t> host_ints(const tensor::Tensor& values) {
-  if (!values.device().is_cpu()) return {};
-  return {values.i32(), static_cast<size_t>(values.dim(0))};
-}
 
 }  // namespace
 
@@ -47,7 +42,7 @@ StepRunner::~StepRunner() {
 
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
-         plan_recorded_bytes(decoder_.local_spec(), ctx_.stream.device);
+         (sizes_.records_steps ? plan_recorded_bytes(decoder_.local_spec()) : 0);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -63,10 +58,12 @@ StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
   ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
-  const model::Batch own =
-      shard_.split(ctx_, decoder_.spec().vocab_size, batch, host_ints(batch.tokens));
-  const tensor::Tensor x = decoder_.forward(ctx_, weights_, own, nullptr);
-  for (const SamplingGroup& group : builder_.group_samples(head_rows_)) sample_group(x, group);
+  const tensor::Tensor x = forward_step(ctx_, decoder_, weights_, batch);
+  for (const SamplingGroup& group : builder_.group_samples(head_rows_)) {
+    sample_rows(ctx_, decoder_, weights_, x, group, sizes_.allowed_tokens);
+    ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
+                          group.log_probs);
+  }
 }
 
 // The recorded step that serves these shares: every one the next token of its sequence, on a
@@ -99,16 +96,6 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
     graph = &recorded_steps_.insert(
         step, [&] { return tensor::Graph(ctx_.stream, [&] { queue_step(batch); }); });
   graph->launch(ctx_.stream);
-}
-
-void StepRunner::sample_group(tensor::Tensor x, const SamplingGroup& group) {
-  tensor::ArenaScope scope(arena_);
-  const tensor::Tensor logits = shard_.logits(ctx_, decoder_.spec().head(), weights_.head, x,
-                                              group.rows, host_ints(group.rows));
-  ops::sample_tokens(ctx_, group.tokens, group.log_probs, logits, group.parameters,
-                     sizes_.allowed_tokens, count_vocabulary_leaves(decoder_, ctx_.groups));
-  ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
-                        group.log_probs);
 }
 
 }  // namespace slimexx::rollout

@@ -11,7 +11,6 @@
 #include "rollout/kv_cache.h"
 #include "rollout/lru_map.h"
 #include "rollout/step_plan.h"
-#include "rollout/step_shard.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/tensor/graph.h"
 
@@ -40,7 +39,6 @@ class StepRunner {
   std::optional<BatchBuilder::DecodeShape> decode_shape(std::span<const Chunk> chunks) const;
   void queue_decode(std::span<const Chunk> chunks, const BatchBuilder::DecodeShape& shape);
   void queue_step(const model::Batch& batch);
-  void sample_group(tensor::Tensor x, const SamplingGroup& group);
 
   const model::Decoder& decoder_;
   const model::ModelParameters& weights_;
@@ -50,7 +48,6 @@ class StepRunner {
   BatchBuilder builder_;
   tensor::Arena arena_;
   ops::Context ctx_;  // on arena_
-  StepShard shard_;
   // A decode step is recorded at its second use, for the builder's set on whose memory it works.
   // The step that gives way to a new one is not under way: that is the one used last.
   using RecordedStep = std::pair<size_t, BatchBuilder::DecodeShape>;

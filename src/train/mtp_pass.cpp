@@ -68,7 +68,7 @@ class MtpPass {
       d.batch = microbatch.batch;
       d.batch.tokens = upload_vector(p_.ctx, DType::kI32, labels.tokens);
       const int64_t vocab_size = p_.decoder.spec().vocab_size;
-      d.batch.own_vocabulary = model::select_own_tokens(p_.ctx, vocab_size, labels.tokens);
+      d.batch.own_vocabulary = {};  // the embedding counts as constant
       d.num_rows = std::ssize(labels.rows);
       d.rows = make_head_rows(p_.ctx, vocab_size, d.batch.tp_rows, labels.rows, labels.targets,
                               d.tp_ranges);

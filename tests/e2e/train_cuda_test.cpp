@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "e2e/small_run.h"
 #include "slimexx/tensor/tensor.h"
@@ -102,6 +103,37 @@ TEST_P(TrainCuda, GridsOnOneDeviceAreExact) {
     SCOPED_TRACE(i);
     grids[i].insert(grids[i].end(), {"debug.check_weight_hash=true", "rollout.kv_cache_gib=0.05"});
     expect_exact(train("grid" + std::to_string(i), grids[i], 4), 300);
+  }
+}
+
+// Engines of several ranks whose layout is not the trainer's.
+TEST_P(TrainCuda, EnginesOfRanksOnOneDeviceAreExact) {
+  const std::string tp = "parallel.tensor_model_parallel_size=2";
+  const std::string pp = "parallel.pipeline_model_parallel_size=2";
+  const std::string etp = "parallel.expert_tensor_parallel_size=1";
+  const auto ep = [](int n) { return "parallel.expert_model_parallel_size=" + std::to_string(n); };
+  const auto engine = [](int ranks, int attention_groups, int experts) {
+    return std::vector<std::string>{"rollout.rollout_num_gpus_per_engine=" + std::to_string(ranks),
+                                    "rollout.dp_size=" + std::to_string(attention_groups),
+                                    "rollout.enable_dp_attention=true",
+                                    "rollout.ep_size=" + std::to_string(experts)};
+  };
+  struct Layouts {
+    std::vector<std::string> trainer, engine;
+  };
+  const Layouts dense[] = {{{tp, pp, etp}, engine(2, 1, 1)}, {{pp, etp}, engine(2, 1, 1)}};
+  const Layouts with_experts[] = {{{tp, pp, ep(2), etp}, engine(4, 2, 4)},
+                                  {{pp, etp}, engine(4, 4, 4)},
+                                  {{tp, ep(4), etp}, engine(2, 1, 2)}};
+  const bool has_experts = GetParam().model.starts_with("oracle/");
+  const std::span<const Layouts> all =
+      has_experts ? std::span<const Layouts>(with_experts) : std::span<const Layouts>(dense);
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    std::vector<std::string> settings = all[i].trainer;
+    settings.insert(settings.end(), all[i].engine.begin(), all[i].engine.end());
+    settings.insert(settings.end(), {"debug.check_weight_hash=true", "rollout.kv_cache_gib=0.05"});
+    expect_exact(train("engines" + std::to_string(i), settings, 4), 300);
   }
 }
 

@@ -15,22 +15,39 @@ inline std::vector<std::string> device_families() {
   return all;
 }
 
-inline ModelSpec device_spec(const std::string& family, double initializer_range) {
-  // One is a multiple of nothing: another product, and rows of logits that need padding. Experts of
-  // 104 elements, latent rows of 72 + 32, wide heads of 96 and 72.
-  ModelSpec spec = random_spec(family,
-                               {.vocab_size = family == "llama" ? 261 : 264,
-                                .hidden_size = 128,
-                                .intermediate_size = 208,
-                                .head_dim = 64,
-                                .max_positions = 256},
-                               initializer_range);
+// Latent rows of 72 + 32 and heads of 72, whose kernels take multiples of 8.
+inline ModelSpec with_device_widths(ModelSpec spec) {
   for (LayerSpec& layer : spec.layers)
     if (auto* latent = std::get_if<MlaSpec>(&layer.attention)) {
       latent->kv_rank = latent->value_dim = 72;
       if (latent->indexer) latent->indexer->head_dim = latent->rope_dim + 8;
     }
   return spec;
+}
+
+inline ModelSpec device_spec(const std::string& family, double initializer_range) {
+  // One is a multiple of nothing: another product, and rows of logits that need padding. Experts of
+  // 104 elements, wide heads of 96 and 72.
+  return with_device_widths(random_spec(family,
+                                        {.vocab_size = family == "llama" ? 261 : 264,
+                                         .hidden_size = 128,
+                                         .intermediate_size = 208,
+                                         .head_dim = 64,
+                                         .max_positions = 256},
+                                        initializer_range));
+}
+
+// Four ranks divide heads, experts and widths, in shards of whole 16 bytes; two heads of keys.
+inline ModelSpec device_spec_of_ranks(const std::string& family, int64_t num_layers,
+                                      double initializer_range) {
+  return with_device_widths(random_spec(family,
+                                        {.vocab_size = 320,
+                                         .hidden_size = 128,
+                                         .intermediate_size = 256,
+                                         .head_dim = 64,
+                                         .max_positions = 256,
+                                         .num_layers = num_layers},
+                                        initializer_range));
 }
 
 // The same with other numbers of keys that queries see, where they do not see all.

@@ -182,6 +182,30 @@ TEST(RowParallel, EmbeddingsAreExact) {
   for (const int ranks : {2, 5, 8}) EXPECT_EQ(run(ranks), one) << ranks;
 }
 
+// Leaves of the vocabulary make the rows of logits that one rank computes, on every rank.
+TEST(RowParallel, RowsOfLogitsAreWholeOnEveryRank) {
+  const Floats x = random_floats(kTokens * kHidden, 1), norm(kHidden, 1),
+               table = random_floats(kVocabulary * kHidden, 2);
+  const auto run = [&](int ranks) {
+    std::vector<Floats> logits(static_cast<size_t>(ranks));
+    run_on_tp(ranks, [&](const ops::Context& ctx, const Batch& batch, int tp, int rank) {
+      const dist::Range own = own_rows(batch, ctx.groups), part = share(kVocabulary, tp, rank);
+      Floats own_x = rows_of(x, kHidden, own), own_norm = norm,
+             own_table = rows_of(table, kHidden, part);
+      std::vector<int32_t> rows = {5, 0, 6};
+      const Tensor all = gather_tp_rows(ctx, batch, view(own_x, own.size(), kHidden));
+      const Tensor result =
+          head_logits(ctx, {kHidden, kVocabulary, 1e-6},
+                      {view(own_norm), view(own_table, part.size(), kHidden)}, all, view(rows));
+      logits[static_cast<size_t>(rank)].assign(result.f32(), result.f32() + 3 * kVocabulary);
+    });
+    return logits;
+  };
+  const Floats one = run(1)[0];
+  for (const int ranks : {2, 5, 8})
+    for (const Floats& logits : run(ranks)) EXPECT_EQ(logits, one) << ranks;
+}
+
 // Sampling from leaves reports the log-probs that the head computes of them (N9), on one rank and
 // on many.
 TEST(RowParallel, HeadAndSamplingMergeLeavesAlike) {

@@ -140,5 +140,16 @@ TEST_P(Elementwise, EmbeddingAndItsTranspose) {
   }
 }
 
+TEST_P(Elementwise, EmbeddingOfAShardIsZeroElsewhere) {
+  const Array shard = Array::random({4, 33}, 1), tokens = Array::integers({3, 9, 5, 6, 0, 7, 2});
+  Array y = Array::random({7, 33}, 2);
+  embedding_shard_forward(ctx_, y, shard, tokens, 3);  // tokens 3 to 6
+  for (int64_t t = 0; t < 7; ++t) {
+    const int64_t row = tokens.view().i32()[t] - 3;
+    for (int64_t h = 0; h < 33; ++h)
+      EXPECT_EQ(y[t * 33 + h], row >= 0 && row < 4 ? shard[row * 33 + h] : 0.0f) << t << ", " << h;
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::ops::testing

@@ -137,6 +137,7 @@ TEST(EmptyRows, Elementwise) {
 TEST(EmptyRows, EmbeddingAndLogProbs) {
   const Ones table({kVocabulary, kWidth}), dtable({kVocabulary, kWidth});
   embedding_forward(cpu_context(), no_rows({0, kWidth}), table, no_tokens());
+  embedding_shard_forward(cpu_context(), no_rows({0, kWidth}), table, no_tokens(), 7);
   embedding_backward(cpu_context(), dtable, no_rows({0, kWidth}), no_tokens());
   const Tensor logits = no_rows({0, kVocabulary});
   normalize_logits(cpu_context(), logits, none(), 1.0f);

@@ -221,9 +221,28 @@ TEST_F(ElementwiseCuda, EmbeddingAndItsTranspose) {
     }
 }
 
-TEST_F(ElementwiseCuda, CopyOfRowsIsTheCpusOnly) {
-  const OnDevice x = as_is(Array({2, 4})), y = as_is(Array({2, 4}));
-  expect_missing([&](const Context& s) { copy_rows(s, y, x); }, "copy_rows");
+// Tokens before the shard, in it and behind it, by the vectorised path and the other.
+TEST_F(ElementwiseCuda, EmbeddingOfAShard) {
+  for (const int64_t width : {33, 256, 4104}) {
+    std::vector<int32_t> ids;
+    for (int32_t t = 0; t < 300; ++t) ids.push_back(t * 7 % 40);
+    const Array shard = random_bf16({10, width}, 1), tokens = Array::integers(ids),
+                y = random_bf16({300, width}, 2);
+    const OnDevice es(shard), ei(tokens), ey(y);
+    embedding_shard_forward(cpu_context(), y, shard, tokens, 20);
+    run_op([&](const Context& s) { embedding_shard_forward(s, ey, es, ei, 20); });
+    EXPECT_TRUE(same_bits(ey.back(), y)) << width;
+  }
+}
+
+// Into columns of wider rows, whose other columns stay.
+TEST_F(ElementwiseCuda, CopyOfRows) {
+  const Array x = Array::random({5, 12}, 1), y = Array::random({5, 40}, 2);
+  const OnDevice ex = as_is(x), ey = as_is(y);
+  const auto columns = [](const Tensor& t) { return t.columns(16, 28); };
+  copy_rows(cpu_context(), columns(y.view()), x);
+  run_op([&](const Context& s) { copy_rows(s, columns(ey), ex); });
+  EXPECT_TRUE(same_bits(ey.back(), y));
 }
 
 }  // namespace

@@ -62,13 +62,14 @@ TEST(EnginesOfRanks, MakeTheSamplesOfOneRank) {
     const model::RandomModel one(moe_spec(), {}, false, 2);
     rollout::Engine engine(one.decoder, one.weights, {}, TinyRollout::with_bounds({}), nullptr, 0);
     SeedGrader grader;
-    expected = content(Generator(engine, nullptr, world).generate(engine_request(groups), grader));
+    expected = content(Generator(engine, dist::groups_of_one(), nullptr, world)
+                           .generate(engine_request(groups), grader));
   });
   for (const EngineGrid& grid : kGrids) {
     std::vector<std::string> found(static_cast<size_t>(grid.world_size));
     dist::run_thread_ranks(grid.world_size, [&](dist::Collective& world) {
       RankEngine own(world, grid.sizes);
-      Generator generator(own.engine, nullptr, world);
+      Generator generator(own.engine, own.model.grid.groups(), nullptr, world);
       SeedGrader grader;
       for (int round = 0; round < 2; ++round)
         found[static_cast<size_t>(world.rank())] =
@@ -87,7 +88,7 @@ TEST(EnginesOfRanks, StopTogether) {
     std::atomic<int> num_stopped = 0;
     dist::run_thread_ranks(grid.world_size, [&](dist::Collective& world) {
       RankEngine own(world, grid.sizes);
-      Generator generator(own.engine, nullptr, world);
+      Generator generator(own.engine, own.model.grid.groups(), nullptr, world);
       SeedGrader grader;
       GenerationRequest request = engine_request(groups);
       request.should_stop = [&] { return world.rank() + 1 == world.size(); };
@@ -115,9 +116,9 @@ TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
   std::array<int, 4> counts{};
   dist::run_thread_ranks(4, [&](dist::Collective& world) {
     RankEngine own(world, {.ep = 4});
-    generate_on_ranks(own.engine, job, world, {}, [&](const rollout::Completion&) {
-      ++counts[static_cast<size_t>(world.rank())];
-    });
+    generate_on_ranks(
+        own.engine, own.model.grid.groups(), job, world, {},
+        [&](const rollout::Completion&) { ++counts[static_cast<size_t>(world.rank())]; });
   });
   for (const int count : counts) EXPECT_EQ(count, 2);
 }
@@ -137,10 +138,11 @@ TEST(EnginesOfRanks, FailTogether) {
       RankEngine own(world, grid.sizes);
       const int failing = world.size() - 2;
       try {
-        generate_on_ranks(own.engine, job, world, {}, [&](rollout::Completion) {
-          EXPECT_EQ(world.rank() % 2, 0) << "a completion of two ranks is taken twice";
-          if (world.rank() == failing) throw Error(ErrorCode::kRun, "no room for a sample");
-        });
+        generate_on_ranks(
+            own.engine, own.model.grid.groups(), job, world, {}, [&](rollout::Completion) {
+              EXPECT_EQ(world.rank() % 2, 0) << "a completion of two ranks is taken twice";
+              if (world.rank() == failing) throw Error(ErrorCode::kRun, "no room for a sample");
+            });
         ADD_FAILURE() << "rank " << world.rank() << " goes on";
       } catch (const Error& error) {
         EXPECT_NE(error.message().find("no room for a sample"), std::string::npos) << error.what();

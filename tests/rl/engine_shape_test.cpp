@@ -237,18 +237,5 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
   }
 }
 
-TEST(EngineShape, GpusRunEnginesOfOneRank) {
-  const EngineShape shape = make_engine_shape(engines(2, 1, 1), {.tp = 2}, 4, nullptr);
-  check_engine_device(shape, {});
-  const tensor::Device gpu{tensor::DeviceType::kCuda, 0};
-  check_engine_device(make_engine_shape({}, {}, 4, nullptr), gpu);
-  try {
-    check_engine_device(shape, gpu);
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_NE(error.message().find("engines of 2 ranks run on the CPU only"), std::string::npos);
-  }
-}
-
 }  // namespace
 }  // namespace slimexx::rl

@@ -14,7 +14,7 @@ struct TinyRollout {
   explicit TinyRollout(dist::Collective& communicator, rollout::EngineOptions options = {})
       : weights(model::bind_weights(policy.store, policy.spec)),
         engine(policy.decoder, weights, {}, with_bounds(options), nullptr, 0),
-        generator(engine, nullptr, communicator) {}
+        generator(engine, dist::groups_of_one(), nullptr, communicator) {}
 
   static rollout::EngineOptions with_bounds(rollout::EngineOptions options) {
     if (options.max_total_tokens == 0) options.max_total_tokens = 2000;

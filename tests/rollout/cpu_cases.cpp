@@ -13,4 +13,15 @@ std::vector<EngineCase> engine_cases() {
   return cases;
 }
 
+RankSetting rank_setting() {
+  return {.device = {},
+          .smallest_page = 4,
+          .num_prompts = 4,
+          .spec_of = [](const std::string& family, int64_t n) {
+            model::ModelSpec spec = tiny_spec(family, n);
+            spec.vocab_size = 64;
+            return spec;
+          }};
+}
+
 }  // namespace slimexx::rollout

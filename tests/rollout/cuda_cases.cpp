@@ -16,4 +16,13 @@ std::vector<EngineCase> engine_cases() {
   return cases;
 }
 
+RankSetting rank_setting() {
+  return {.device = model::test_device(),
+          .smallest_page = 16,
+          .num_prompts = 7,
+          .spec_of = [](const std::string& family, int64_t num_layers) {
+            return model::device_spec_of_ranks(family, num_layers, 0.12);
+          }};
+}
+
 }  // namespace slimexx::rollout

@@ -22,6 +22,15 @@ struct EngineCase {
 inline void PrintTo(const EngineCase& c, std::ostream* out) { *out << c.family; }
 std::vector<EngineCase> engine_cases();
 
+// Where engines of several ranks run, and models whose sizes divide by four of them there.
+struct RankSetting {
+  tensor::Device device;
+  int64_t smallest_page = 1;
+  int num_prompts = 1;  // that make engines of small caches preempt
+  model::ModelSpec (*spec_of)(const std::string& family, int64_t num_layers) = nullptr;
+};
+RankSetting rank_setting();
+
 class EngineSuite : public testing::TestWithParam<EngineCase> {
  protected:
   void SetUp() override {

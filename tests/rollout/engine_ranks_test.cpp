@@ -1,6 +1,6 @@
-// Engines of several ranks, as threads: tokens and log-probs have the bits of one rank that
-// computes as many leaves (numerics contract, N5 and N6), however requests are batched, cached and
-// preempted.
+// Engines of several ranks, as threads, on the CPU or sharing a GPU (cpu_cases.cpp,
+// cuda_cases.cpp): tokens and log-probs have the bits of one rank that computes as many leaves
+// (numerics contract, N5 and N6), however requests are batched, cached and preempted.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "rollout/samples.h"
+#include "rollout/engine_case.h"
 #include "rollout/sharded_model.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/dist/thread_ranks.h"
@@ -16,7 +16,7 @@
 namespace slimexx::rollout {
 namespace {
 
-constexpr int64_t kSampledTokens = 61;  // of a vocabulary that divides by ranks
+constexpr int64_t kSampledTokens = 61;  // fewer than the vocabulary has
 constexpr int64_t kMaxSequence = 116;
 
 struct RankCase {
@@ -45,11 +45,16 @@ model::ModelSpec spec_of_ranks(const RankCase& c, model::ModelSpec spec) {
   return spec;
 }
 
-model::ModelSpec spec_of(const std::string& family) {
-  model::ModelSpec spec = tiny_spec(family, family == "glm_moe_dsa" ? 4 : 2);
-  spec.vocab_size = 64;
-  return spec;
+const RankSetting& setting() {
+  static const RankSetting setting = rank_setting();
+  return setting;
 }
+
+model::ModelSpec spec_of(const std::string& family) {
+  return setting().spec_of(family, family == "glm_moe_dsa" ? 4 : 2);
+}
+
+bool has_device() { return setting().device.is_cpu() || tensor::count_cuda_devices() > 0; }
 
 EngineOptions roomy() {
   EngineOptions options;
@@ -67,12 +72,13 @@ struct RankResult {
 class EngineRanks : public testing::TestWithParam<RankCase> {
  protected:
   void SetUp() override {
+    if (!has_device()) GTEST_SKIP() << "no GPU";
     spec_ = spec_of(GetParam().family);
-    requests_ = mixed_requests(4, 21, kSampledTokens);
-    const RandomModel one(spec_, {}, false, GetParam().sizes.tp);
+    requests_ = mixed_requests(setting().num_prompts, 21, kSampledTokens);
+    const RandomModel one(spec_, setting().device, false, GetParam().sizes.tp);
     EngineOptions options = roomy();
     options.enable_prefix_cache = false;
-    Engine engine(one.decoder, one.weights, {}, options, nullptr, kSampledTokens);
+    Engine engine(one.decoder, one.weights, setting().device, options, nullptr, kSampledTokens);
     expected_ = generate_all(engine, requests_);
   }
 
@@ -81,9 +87,9 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
     const RankCase& c = GetParam();
     std::vector<RankResult> results(static_cast<size_t>(c.num_ranks));
     dist::run_thread_ranks(c.num_ranks, [&](dist::Collective& host) {
-      const ShardedModel model(host, spec_, c.sizes, spec_of_ranks(c, spec_));
-      Engine engine(model.decoder, model.weights, {}, options, nullptr, kSampledTokens, {},
-                    model.grid.groups());
+      const ShardedModel model(host, spec_, c.sizes, spec_of_ranks(c, spec_), setting().device);
+      Engine engine(model.decoder, model.weights, setting().device, options, nullptr,
+                    kSampledTokens, {}, model.grid.groups());
       RankResult& mine = results[static_cast<size_t>(host.rank())];
       const auto groups = static_cast<size_t>(c.num_ranks / c.sizes.tp);
       for (auto i = static_cast<size_t>(host.rank() / c.sizes.tp); i < requests_.size();
@@ -135,7 +141,7 @@ TEST_P(EngineRanks, PreemptionAndChunksChangeNothing) {
   for (const bool cache : {true, false}) {
     EngineOptions options = roomy();
     options.max_total_tokens = kMaxSequence;
-    options.page_tokens = 4;
+    options.page_tokens = setting().smallest_page;
     options.chunked_prefill_size = cache ? 9 : 33;
     options.enable_prefix_cache = cache;
     const std::vector<RankResult> results = run(options);
@@ -147,8 +153,8 @@ TEST_P(EngineRanks, PreemptionAndChunksChangeNothing) {
 
 // Leaves are another order of sums: else equal bits would say nothing. Experts and groups are not.
 TEST_P(EngineRanks, OnlyLeavesHaveOtherBitsThanOneRank) {
-  const RandomModel plain(spec_, {}, false);
-  Engine engine(plain.decoder, plain.weights, {}, roomy(), nullptr, kSampledTokens);
+  const RandomModel plain(spec_, setting().device, false);
+  Engine engine(plain.decoder, plain.weights, setting().device, roomy(), nullptr, kSampledTokens);
   const std::vector<Completion> completions = generate_all(engine, requests_);
   bool differs = false;
   for (size_t i = 0; i < completions.size(); ++i)
@@ -164,7 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"glm4", 4, {.tp = 4}}, RankCase{"glm4_moe_lite", 2, {.tp = 2, .ep = 2}},
         RankCase{"deepseek_v3", 4, {.tp = 4, .ep = 4}},
         RankCase{"glm_moe_dsa", 2, {.tp = 2, .ep = 2}}, RankCase{"qwen3_moe", 4, {.ep = 4}},
-        RankCase{"glm4_moe", 4, {.tp = 2, .ep = 4}},
+        RankCase{"glm4_moe", 2, {.tp = 2, .ep = 2}}, RankCase{"glm4_moe", 2, {.ep = 2}},
+        RankCase{"glm4_moe_lite", 4, {.ep = 4}}, RankCase{"glm4_moe", 4, {.tp = 2, .ep = 4}},
         RankCase{"glm4_moe_lite", 4, {.tp = 2, .ep = 4}}, RankCase{"glm_moe_dsa", 4, {.ep = 4}},
         RankCase{"glm4_moe", 4, {.tp = 4, .ep = 4}, true}, RankCase{"glm4", 2, {.tp = 2}, true},
         RankCase{"deepseek_v3", 4, {.tp = 2, .ep = 4}, true},
@@ -180,14 +187,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Attention groups without a single request take part in the steps of the others.
 TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
+  if (!has_device()) GTEST_SKIP() << "no GPU";
+  const tensor::Device device = setting().device;
   const model::ModelSpec spec = spec_of("glm4_moe");
-  const RandomModel one(spec, {}, false);
+  const RandomModel one(spec, device, false);
   const std::vector<Request> requests = mixed_requests(1, 5, kSampledTokens);
-  Engine alone(one.decoder, one.weights, {}, roomy(), nullptr, kSampledTokens);
+  Engine alone(one.decoder, one.weights, device, roomy(), nullptr, kSampledTokens);
   const std::vector<Completion> expected = generate_all(alone, requests);
   dist::run_thread_ranks(4, [&](dist::Collective& host) {
-    const ShardedModel model(host, spec, {.ep = 4});
-    Engine engine(model.decoder, model.weights, {}, roomy(), nullptr, kSampledTokens, {},
+    const ShardedModel model(host, spec, {.ep = 4}, device);
+    Engine engine(model.decoder, model.weights, device, roomy(), nullptr, kSampledTokens, {},
                   model.grid.groups());
     // One rank after the other has all the requests.
     for (int turn = 0; turn < host.size(); ++turn) {
@@ -212,12 +221,15 @@ TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
 // Keys and values of heads are split, and copied where there are fewer heads than ranks; latent
 // rows are whole on every rank.
 TEST(EngineMemoryOfRanks, CountsTheirShareOfKeysAndValues) {
-  const auto bytes_of = [](const std::string& family, int tp) {
+  if (!has_device()) GTEST_SKIP() << "no GPU";
+  const tensor::Device device = setting().device;
+  const auto bytes_of = [&](const std::string& family, int tp) {
     const model::ModelSpec spec = spec_of(family);
     std::vector<int64_t> bytes(static_cast<size_t>(tp));
     dist::run_thread_ranks(tp, [&](dist::Collective& host) {
-      const ShardedModel model(host, spec, {.tp = tp, .ep = family == "qwen3" ? 1 : tp});
-      Engine engine(model.decoder, model.weights, {}, roomy(), nullptr, 0, {}, model.grid.groups());
+      const ShardedModel model(host, spec, {.tp = tp, .ep = family == "qwen3" ? 1 : tp}, device);
+      Engine engine(model.decoder, model.weights, device, roomy(), nullptr, 0, {},
+                    model.grid.groups());
       bytes[static_cast<size_t>(host.rank())] = engine.lend_cache().size_bytes();
     });
     for (const int64_t n : bytes) EXPECT_EQ(n, bytes[0]);

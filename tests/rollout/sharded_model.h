@@ -18,16 +18,17 @@ struct ShardedModel {
   model::ModelParameters weights;
 
   // `spec_of_ranks` may replicate what `spec` does not.
-  ShardedModel(dist::Collective& host, const model::ModelSpec& spec, const dist::GridSizes& sizes)
-      : ShardedModel(host, spec, sizes, spec) {}
   ShardedModel(dist::Collective& host, const model::ModelSpec& spec, const dist::GridSizes& sizes,
-               const model::ModelSpec& spec_of_ranks)
-      : grid(host, sizes, {}),
-        store(*layout(spec_of_ranks, grid.shape()).ranks[static_cast<size_t>(host.rank())], {},
+               tensor::Device device = {})
+      : ShardedModel(host, spec, sizes, spec, device) {}
+  ShardedModel(dist::Collective& host, const model::ModelSpec& spec, const dist::GridSizes& sizes,
+               const model::ModelSpec& spec_of_ranks, tensor::Device device)
+      : grid(host, sizes, device),
+        store(*layout(spec_of_ranks, grid.shape()).ranks[static_cast<size_t>(host.rank())], device,
               false),
-        decoder(spec_of_ranks, {}, spec.max_positions, model::whole_model(spec), sizes) {
-    const RandomModel whole(spec, {}, false);
-    tensor::Arena arena({}, 1 << 20, "test");
+        decoder(spec_of_ranks, device, spec.max_positions, model::whole_model(spec), sizes) {
+    const RandomModel whole(spec, device, false);
+    tensor::Arena arena(device, 1 << 20, "test");
     model::WeightTraffic traffic;
     const model::WeightPlan plan =
         model::make_weight_plan(layout(spec, dist::GridShape(host.size(), {})),

@@ -35,26 +35,8 @@ struct GridCase {
 };
 void PrintTo(const GridCase& c, std::ostream* out) { *out << c.name; }
 
-// Four ranks divide heads, experts and widths, in shards of whole 16 bytes; two heads of keys.
-model::ModelSpec grid_spec(const std::string& family) {
-  model::ModelSpec spec = model::random_spec(family,
-                                             {.vocab_size = 320,
-                                              .hidden_size = 128,
-                                              .intermediate_size = 256,
-                                              .head_dim = 64,
-                                              .max_positions = 256,
-                                              .num_layers = 4},
-                                             0.08);
-  for (model::LayerSpec& layer : spec.layers)
-    if (auto* latent = std::get_if<model::MlaSpec>(&layer.attention)) {
-      latent->kv_rank = latent->value_dim = 72;
-      if (latent->indexer) latent->indexer->head_dim = latent->rope_dim + 8;
-    }
-  return spec;
-}
-
 GridRun device_run(const GridCase& c) {
-  GridRun run{.random_of = grid_spec(c.family),
+  GridRun run{.random_of = model::device_spec_of_ranks(c.family, 4, 0.08),
               .device = model::test_device(),
               .world_size = c.world_size,
               .sizes = c.sizes,

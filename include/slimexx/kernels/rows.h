@@ -129,6 +129,13 @@ cudaError_t swiglu_backward(void* dgate_up, void* h, const void* dh, const void*
 // y[i] = x[rows[i]], [count, width] bf16 with row strides. An embedding is a gather of its table.
 cudaError_t gather_rows(void* y, int64_t y_stride, const void* x, int64_t x_stride,
                         const int32_t* rows, int64_t count, int64_t width, cudaStream_t stream);
+// y[i] = shard[tokens[i] - vocabulary.first], and zeros where that is none of vocabulary.rows rows.
+struct VocabularyShard {
+  int64_t first = 0, rows = 0;
+};
+cudaError_t embedding_shard(void* y, int64_t y_stride, const void* shard, int64_t shard_stride,
+                            const VocabularyShard& vocabulary, const int32_t* tokens, int64_t count,
+                            int64_t width, cudaStream_t stream);
 // dx[rows[i]] += dy[i], bf16; rows are distinct.
 cudaError_t scatter_add_rows(void* dx, int64_t dx_stride, const void* dy, int64_t dy_stride,
                              const int32_t* rows, int64_t count, int64_t width,

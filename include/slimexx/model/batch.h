@@ -29,8 +29,8 @@ struct KeyChoice {
   int64_t top_k = 0;     // of one query; 0: all
 };
 
-// Tokens that this rank embeds, [n] i32 each: rows of the batch, and the rows of this rank's shard
-// of the embedding that go there.
+// Tokens in this rank's shard of the vocabulary, [n] i32 each: rows of the batch, and the rows of
+// the shard that they are.
 struct VocabularyTokens {
   Tensor rows, ids;
 };
@@ -50,7 +50,7 @@ struct Batch {
   Tensor tokens;                              // [T] i32
   Tensor positions;                           // [T] i32
   std::span<const dist::Range> tp_rows = {};  // ascending, cover [0, T); empty: one tp rank
-  // The tokens in this rank's shard of the vocabulary; undefined: one tp rank.
+  // For backward of the embedding; undefined: one tp rank, or none.
   VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
   ContextRows context = {};

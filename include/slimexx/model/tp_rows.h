@@ -1,5 +1,5 @@
-// What each tensor-parallel rank has of a batch: rows of the residual stream, tokens that it
-// embeds, rows that predict. All tp ranks call with the same rows. With one tp rank results are
+// What each tensor-parallel rank has of a batch: rows of the residual stream, tokens of its
+// vocabulary, rows that predict. All tp ranks call with the same rows. With one tp rank results are
 // empty or undefined, as Batch and HeadRows want them. A planning context counts the most that any
 // tp rank may have, since those ranks plan alike. Tensors are from the context's arena.
 #pragma once
@@ -14,6 +14,9 @@ namespace slimexx::model {
 
 // Batch::tp_rows of a batch of `num_rows`.
 std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows);
+
+// [T,W] of all tp ranks' `own` [t,W]: rows of the residual stream.
+Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own);
 
 // This rank's shard of the vocabulary.
 dist::Range own_vocabulary(const ops::Context& ctx, int64_t vocab_size);

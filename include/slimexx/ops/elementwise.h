@@ -13,7 +13,7 @@ void add_scaled(const Context& ctx, Tensor y, Tensor x, float scale);  // y += s
 void scale(const Context& ctx, Tensor y, float factor);
 void fill_zero(const Context& ctx, Tensor y);
 void copy(const Context& ctx, Tensor y, Tensor x);       // same shape; converts float dtypes
-void copy_rows(const Context& ctx, Tensor y, Tensor x);  // [T,N] f32, both strided; CPU only
+void copy_rows(const Context& ctx, Tensor y, Tensor x);  // [T,N] f32, both strided
 // y[i] = x[rows[i]] (rows i32 [R]); and the transpose dx[rows[i]] += dy[i], distinct rows.
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);

@@ -7,7 +7,6 @@
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/spec.h"
 #include "slimexx/rl/run_config.h"
-#include "slimexx/tensor/tensor.h"
 
 namespace slimexx::rl {
 
@@ -44,9 +43,5 @@ model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spe
 // Whether each rank's engine holds just the parameters that the rank trains.
 bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& trainer,
                           const model::ModelSpec& spec);
-
-// Throws Error(kUsage) for engines that have not run on such a device: those of several ranks on
-// GPUs.
-void check_engine_device(const EngineShape& shape, tensor::Device device);
 
 }  // namespace slimexx::rl

@@ -41,11 +41,13 @@ struct GenerationRequest {
 };
 
 // Runs `job` over all ranks: engines draw groups from one shared queue, and `take_completion` gets
-// what this rank's engine made, on the first of the tensor-parallel ranks that made it. Throws
+// what this rank's engine made, on the first of the tensor-parallel ranks that made it. `ranks` are
+// the engine's groups, on host memory. Throws
 // Error(kInterrupted), on all ranks, soon after `should_stop`, set on all ranks or none, says so on
 // one; any other Error of a rank as agreed by all. Collective.
-void generate_on_ranks(rollout::Engine& engine, const rollout::GenerationJob& job,
-                       dist::Collective& world, const std::function<bool()>& should_stop,
+void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
+                       const rollout::GenerationJob& job, dist::Collective& world,
+                       const std::function<bool()>& should_stop,
                        const std::function<void(rollout::Completion)>& take_completion);
 
 // The same on a rank without an engine: waits for those that have one. Collective.
@@ -55,8 +57,8 @@ void wait_for_generation(int64_t num_groups, dist::Collective& world,
 class Generator {
  public:
   // All are borrowed; the tokenizer may be null (no response text, rewards see an empty one).
-  // `progress_rank` has an engine and shows how far it is.
-  Generator(rollout::Engine& engine, const text::Tokenizer* tokenizer,
+  // `ranks` as generate_on_ranks. `progress_rank` has an engine and shows how far it is.
+  Generator(rollout::Engine& engine, const dist::Groups& ranks, const text::Tokenizer* tokenizer,
             dist::Collective& communicator, int progress_rank = 0);
   explicit Generator(dist::Collective& communicator);  // of a rank without an engine
   // Samples in the groups' order. Samples whose grader failed are masked (see
@@ -68,7 +70,8 @@ class Generator {
   std::vector<Sample> run_engine(const GenerationRequest& request);
   Sample make_sample(const GenerationRequest& request, rollout::Completion completion) const;
 
-  rollout::Engine* engine_;  // null: this rank gets the samples of the others
+  rollout::Engine* engine_ = nullptr;  // null: this rank gets the samples of the others
+  const dist::Groups* ranks_ = nullptr;
   const text::Tokenizer* tokenizer_;
   dist::Collective& communicator_;
   int progress_rank_ = 0;

@@ -48,10 +48,15 @@ struct EngineOptions {
   std::optional<double> kv_cache_gib = {};
   double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
-  // On a GPU, decode steps as graphs (tensor/graph.h). Not where threads share its streams: a
-  // recording would have what others queue.
+  // On a GPU, decode steps as graphs where they can be (see records_steps below).
   bool records_steps = true;
 };
+// Whether decode steps run as graphs (tensor/graph.h). Not where threads share the device's
+// streams, which the options say: a recording would have what others queue. Not in an engine of
+// several ranks: where they are threads they meet on the host, and split experts wait there for the
+// number of rows to come. Tensor parallelism over NCCL could be recorded, but that is untried: the
+// graphs would have to go before their communicator, which goes first today.
+bool records_steps(const EngineOptions& options, tensor::Device device, const dist::Groups& groups);
 
 struct SamplingParams {
   float temperature = 1.0f;  // > 0; what the log-probs are taken at
@@ -131,14 +136,12 @@ class Engine {
   // length. `cache_memory` [bytes] U8, where defined, is where keys and values lie: its owner may
   // use it while no request is in flight, calls on_weights_updated() after that, and keeps it until
   // the engine is gone. Decoder and weights are this rank's shard over the tp and ep ranks of
-  // `groups`, which are borrowed; more than one of them on the CPU only. Ranks of an engine have
-  // the same options.
+  // `groups`, which are borrowed and of this device. Ranks of an engine have the same options.
   Engine(const model::Decoder& decoder, const model::ModelParameters& weights,
          tensor::Device device, const EngineOptions& options, TokenBytes token_bytes,
          int64_t num_sampled_tokens, tensor::Tensor cache_memory = {},
          const dist::Groups& groups = dist::groups_of_one());
   ~Engine();
-  const dist::Groups& groups() const;
   // Every step() is collective over groups.ep, and runs a forward even if it has no tokens. Else
   // over groups.tp.
   bool runs_in_lock_step() const;

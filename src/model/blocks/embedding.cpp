@@ -6,16 +6,6 @@
 #include "slimexx/ops/embedding.h"
 
 namespace slimexx::model {
-namespace {
-
-// A row like those of `x` for each token of this rank's vocabulary: of as much memory as if it were
-// all tokens, whatever they are.
-Tensor allocate_own_tokens(const ops::Context& ctx, const Batch& batch, Tensor x) {
-  return ctx.arena.allocate(x.dtype(), {batch.tokens.dim(0), x.dim(1)})
-      .rows(0, batch.own_vocabulary.ids.dim(0));
-}
-
-}  // namespace
 
 ParameterId declare(ParameterList& list, const EmbeddingSpec& spec) {
   const ParameterId id =
@@ -29,10 +19,7 @@ void embed(const ops::Context& ctx, Tensor table, const Batch& batch, Tensor x) 
   if (batch.tp_rows.empty()) return ops::embedding_forward(ctx, x, table, batch.tokens);
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor sum = ctx.arena.allocate(x.dtype(), {batch.tokens.dim(0), x.dim(1)});
-  const Tensor own = allocate_own_tokens(ctx, batch, x);
-  ops::fill_zero(ctx, sum);
-  ops::embedding_forward(ctx, own, table, batch.own_vocabulary.ids);
-  ops::scatter_add_rows(ctx, sum, own, batch.own_vocabulary.rows);
+  ops::embedding_shard_forward(ctx, sum, table, batch.tokens, ctx.groups.tp.rank() * table.dim(0));
   scatter_tp_sum(ctx, batch, x, sum);
 }
 
@@ -40,7 +27,10 @@ void embed_backward(const ops::Context& ctx, Tensor dtable, const Batch& batch, 
   if (!dtable.defined()) return;
   if (batch.tp_rows.empty()) return ops::embedding_backward(ctx, dtable, dx, batch.tokens);
   const tensor::ArenaScope scope(ctx.arena);
-  const Tensor all = gather_tp_rows(ctx, batch, dx), own = allocate_own_tokens(ctx, batch, dx);
+  const Tensor all = gather_tp_rows(ctx, batch, dx);
+  // Of as much memory as if this rank had all tokens, whatever they are.
+  const Tensor own = ctx.arena.allocate(dx.dtype(), {batch.tokens.dim(0), dx.dim(1)})
+                         .rows(0, batch.own_vocabulary.ids.dim(0));
   ops::gather_rows(ctx, own, all, batch.own_vocabulary.rows);
   ops::embedding_backward(ctx, dtable, own, batch.own_vocabulary.ids);
 }

@@ -10,7 +10,6 @@
 #include "slimexx/model/blocks/head.h"
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
-#include "slimexx/ops/heads.h"
 #include "slimexx/ops/log_prob.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
@@ -262,6 +261,24 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
   ops::scatter_add_rows(ctx, dx, dselected, rows.rows);
 }
 
+namespace {
+
+// In place of one product: each tp rank's leaf of logits[R,V], on every tp rank.
+void gather_leaf_logits(const ops::Context& ctx, Tensor logits, Tensor hidden, Tensor leaf_weight) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const int64_t ranks = ctx.groups.tp.size(), rows = logits.dim(0), width = leaf_weight.dim(0);
+  const Tensor leaves = ctx.arena.allocate(DType::kF32, {ranks, rows * width});
+  const auto leaf = [&](int64_t r) { return leaves.rows(r, r + 1).reshaped({rows, width}); };
+  std::vector<dist::Range> by_rank;
+  for (int64_t r = 0; r < ranks; ++r) by_rank.push_back({r, r + 1});
+  ops::matmul_forward(ctx, leaf(ctx.groups.tp.rank()), hidden, leaf_weight, {});
+  ctx.groups.tp.all_gather_ranges(ctx.stream, leaves, by_rank);
+  for (int64_t r = 0; r < ranks; ++r)
+    ops::copy_rows(ctx, logits.columns(r * width, (r + 1) * width), leaf(r));
+}
+
+}  // namespace
+
 Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    Tensor x, Tensor rows) {
   const int64_t num_rows = rows.dim(0);
@@ -271,33 +288,10 @@ Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
   const Tensor hidden = ctx.arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
   ops::gather_rows(ctx, selected, x, rows);
   ops::rms_norm_forward(ctx, hidden, selected, w.final_norm, static_cast<float>(spec.rms_norm_eps));
-  ops::matmul_forward(ctx, logits, hidden, w.lm_head, {});
-  return logits;
-}
-
-Tensor gather_head_logits(const ops::Context& ctx, const HeadSpec& spec,
-                          const HeadParameters<Tensor>& w, Tensor x, Tensor own_rows,
-                          int64_t num_rows, std::span<const dist::Range> tp_ranges) {
-  const int64_t ranks = ctx.groups.tp.size(), width = w.lm_head.dim(0);
-  const auto rank = static_cast<size_t>(ctx.groups.tp.rank());
-  const Tensor logits = allocate_logits(ctx, num_rows, spec.vocab_size);
-  const ArenaScope scope(ctx.arena);
-  const Tensor selected = ctx.arena.allocate(x.dtype(), {own_rows.dim(0), spec.hidden_size});
-  const Tensor hidden = ctx.arena.allocate(x.dtype(), {num_rows, spec.hidden_size});
-  ops::gather_rows(ctx, selected, x, own_rows);
-  ops::rms_norm_forward(ctx, hidden.rows(tp_ranges[rank].begin, tp_ranges[rank].end), selected,
-                        w.final_norm, static_cast<float>(spec.rms_norm_eps));
-  ctx.groups.tp.all_gather_ranges(ctx.stream, hidden, tp_ranges);
-  const Tensor leaves = ctx.arena.allocate(DType::kF32, {ranks, num_rows * width});
-  std::vector<dist::Range> by_rank;
-  for (int64_t r = 0; r < ranks; ++r) by_rank.push_back({r, r + 1});
-  const auto leaf = [&](int64_t r) { return leaves.rows(r, r + 1).reshaped({num_rows, width}); };
-  ops::matmul_forward(ctx, leaf(ctx.groups.tp.rank()), hidden, w.lm_head, {});
-  ctx.groups.tp.all_gather_ranges(ctx.stream, leaves, by_rank);
-  if (ctx.planning()) return logits;  // on devices engines of several ranks are only planned so far
-  for (int64_t r = 0; r < ranks; ++r)
-    ops::copy_head_columns(ctx, logits.split_last({1, spec.vocab_size}), r * width,
-                           leaf(r).split_last({1, width}), 0, width);
+  if (ctx.groups.tp.size() > 1)
+    gather_leaf_logits(ctx, logits, hidden, w.lm_head);
+  else
+    ops::matmul_forward(ctx, logits, hidden, w.lm_head, {});
   return logits;
 }
 

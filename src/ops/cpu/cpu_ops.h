@@ -49,6 +49,7 @@ void copy_rows(Tensor y, Tensor x);
 
 // Also the embedding: y[i] = table[rows[i]], and its transpose, rows ascending.
 void gather_rows(Tensor y, Tensor x, Tensor rows);
+void embedding_shard_forward(Tensor y, Tensor table, Tensor tokens, int64_t first);
 void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows);
 void gather_elements(Tensor y, Tensor x, Tensor indices);
 

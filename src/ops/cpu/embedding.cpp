@@ -26,6 +26,21 @@ void gather_rows(Tensor y, Tensor x, Tensor rows) {
   });
 }
 
+void embedding_shard_forward(Tensor y, Tensor table, Tensor tokens, int64_t first) {
+  const auto bytes = static_cast<size_t>(y.dim(1)) * sizeof(float);
+  parallel_for(tokens.dim(0), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* to = y.f32() + i * y.stride(0);
+      const int64_t row = tokens.i32()[i] - first;
+      if (row >= 0 && row < table.dim(0)) {
+        std::memcpy(to, table.f32() + row * table.stride(0), bytes);
+      } else {
+        std::memset(to, 0, bytes);
+      }
+    }
+  });
+}
+
 // Split over columns, so that every sum runs over ascending i on one thread.
 void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows) {
   check_rows(rows, dx.dim(0));

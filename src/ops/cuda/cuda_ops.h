@@ -73,9 +73,12 @@ void add_scaled(const Context& ctx, Tensor y, Tensor x, float factor);
 void scale(const Context& ctx, Tensor y, float factor);
 void fill_zero(const Context& ctx, Tensor y);
 void copy(const Context& ctx, Tensor y, Tensor x);
+void copy_rows(const Context& ctx, Tensor y, Tensor x);
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
 void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices);
+void embedding_shard_forward(const Context& ctx, Tensor y, Tensor table, Tensor tokens,
+                             int64_t first);
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens);
 
 void normalize_logits(const Context& ctx, Tensor logits, Tensor lse, float temperature);

@@ -157,6 +157,13 @@ void copy(const Context& ctx, Tensor y, Tensor x) {
       kernels::convert(y.raw(), element(y), x.raw(), element(x), x.num_elements(), handle(ctx)));
 }
 
+void copy_rows(const Context& ctx, Tensor y, Tensor x) {
+  const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); };
+  SLX_CUDA(cudaMemcpy2DAsync(y.raw(), bytes(y.stride(0)), x.raw(), bytes(x.stride(0)),
+                             bytes(x.dim(1)), static_cast<size_t>(x.dim(0)),
+                             cudaMemcpyDeviceToDevice, handle(ctx)));
+}
+
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows) {
   SLX_CUDA(kernels::gather_rows(y.raw(), y.stride(0), x.raw(), x.stride(0), rows.i32(), rows.dim(0),
                                 x.dim(1), handle(ctx)));
@@ -171,6 +178,13 @@ void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows) {
 void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices) {
   SLX_CUDA(
       kernels::gather_rows(y.raw(), 2, x.raw(), 2, indices.i32(), indices.dim(0), 2, handle(ctx)));
+}
+
+void embedding_shard_forward(const Context& ctx, Tensor y, Tensor table, Tensor tokens,
+                             int64_t first) {
+  SLX_CUDA(kernels::embedding_shard(y.raw(), y.stride(0), table.raw(), table.stride(0),
+                                    {first, table.dim(0)}, tokens.i32(), tokens.dim(0),
+                                    table.dim(1), handle(ctx)));
 }
 
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens) {

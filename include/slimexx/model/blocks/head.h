@@ -72,13 +72,10 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
                    const HeadOptions& options, const HeadTape& tape, Tensor entropies,
                    Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate);
 
-// Generation: raw logits[R,V] f32 of the selected rows, allocated from the context's arena.
+// Generation: raw logits[R,V] f32 of rows[R] i32 of x[T,H], all tp ranks' rows of the residual
+// stream (gather_tp_rows); allocated from the context's arena. Whole rows on every tp rank, which
+// send each other their leaves.
 Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    Tensor x, Tensor rows);
-// The same with tensor parallelism, on the CPU only: whole rows on every tp rank. `own_rows` [r]
-// i32 are rows of this rank's residual stream, `tp_ranges` those of each tp rank among the R.
-Tensor gather_head_logits(const ops::Context& ctx, const HeadSpec& spec,
-                          const HeadParameters<Tensor>& w, Tensor x, Tensor own_rows,
-                          int64_t num_rows, std::span<const dist::Range> tp_ranges);
 
 }  // namespace slimexx::model
