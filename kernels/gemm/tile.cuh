@@ -16,6 +16,7 @@ constexpr int kBoxK = 64;                // elements in a 128-byte swizzled row
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 2 * kMaxStages * 8;
 constexpr int kMaxExperts = 384;
+constexpr int kExpertsOfLane = kMaxExperts / 32;
 constexpr int kFirstTileBytes = (kMaxExperts + 4) * 4;
 
 // Ping-pong: one warpgroup computes a tile of 128 rows, the other computes the next one, so that
@@ -61,7 +62,8 @@ struct GemmTile {
   static constexpr bool kFewerRows = kSwap || kGroups == 1;
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes = 1024 + kOverreadBytes + kGroups * kStagingBytes +
-                                     kBarrierBytes + (kGrouped ? kFirstTileBytes : 0);
+                                     kBarrierBytes +
+                                     (kGrouped ? kFirstTileBytes * (kSwap ? 2 : 1) : 0);
 
   // Of rows of A and of B (`columns`) that a stage has room for.
   __host__ __device__ static constexpr int stage_bytes(int rows, int columns) {
