@@ -15,12 +15,13 @@ static_assert(kMaxExperts == kMostExperts, "every expert that is served has a fi
 template <class Tile>
 bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmConfig& config,
                       int64_t features, int64_t k) {
-  const GemmArgs whole{
-      .x = args.x, .w = args.w, .y = args.y, .m = args.rows.rows, .n = features, .k = k};
+  const int64_t x_rows = args.one_x_row ? 1 : args.rows.rows;
+  const GemmArgs whole{.x = args.x, .w = args.w, .y = args.y, .m = x_rows, .n = features, .k = k};
   if (!describe_problem<Tile>(p, whole, config, false)) return false;
   p.overlap = true;  // it waits for the kernels before it, which write the offsets
   p.offsets = args.rows.offsets;
   p.experts = static_cast<int>(args.rows.experts);
+  p.one_x_row = args.one_x_row;
   p.weight_rows = static_cast<int>(features);
   p.weights_read_once = Tile::kSwap;
   const int64_t tile_features = Tile::kSwap ? p.rows : Tile::kColumns;

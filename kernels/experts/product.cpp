@@ -23,6 +23,9 @@ const char* find_fault(const GroupedRows& rows, int64_t n, int64_t k) {
 const char* find_fault(const GroupedGemmArgs& a) {
   if (const char* fault = find_fault(a.rows, a.n, a.k)) return fault;
   if (a.rows.rows == 0) return nullptr;
+  if (a.one_x_row && a.rows.rows > a.rows.experts) {
+    return "grouped gemm: one row of x has one row of each expert at most";
+  }
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr || a.rows.offsets == nullptr) {
     return "grouped gemm: an operand is null";
   }

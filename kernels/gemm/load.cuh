@@ -133,7 +133,8 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
   const CUtensorMap* map = kIsRows ? &p.a : &p.b;
   uint64_t* full = shared.full + stage;
   const int room = kIsRows ? tile_rows<Tile>(p) : tile_columns<Tile>(p);
-  const int first = kWeights ? tile.weights : kIsRows ? tile.row : tile.column;
+  const bool one_row = Tile::kGrouped && !kWeights && p.one_x_row;
+  const int first = kWeights ? tile.weights : one_row ? 0 : kIsRows ? tile.row : tile.column;
   uint8_t* dst = kIsRows ? shared.row_box(stage, 0) : shared.column_box(stage, 0);
   const uint64_t hint = kWeights && p.weights_read_once ? kEvictFirst : kEvictNormal;
   const int loaded = kWeights || p.whole_boxes ? room : p.tile_tokens;

@@ -134,6 +134,7 @@ struct GemmProblem {
   // Grouped alone.
   const int32_t* offsets;  // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
   int experts;
+  bool one_x_row;  // x is the one row of all
   // Grouped and heads: of one expert or head.
   int feature_tiles;
   int weight_rows;  // of the weights' operand from one to the next

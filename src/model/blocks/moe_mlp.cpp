@@ -39,8 +39,8 @@ void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeM
 void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
            const MoeMlpTape& tape, Tensor normed) {
   ops::matmul_forward(ctx, tape.logits, normed, w.router_weight, {});
-  ops::route_forward(ctx, tape.ids, tape.weights, tape.logits, w.correction_bias, spec.router);
-  ops::sort_by_expert(ctx, tape.routed, tape.ids);
+  ops::route_and_sort(ctx, tape.routed, tape.ids, tape.weights, tape.logits, w.correction_bias,
+                      spec.router);
 }
 
 // Fills tape.returned.
@@ -309,8 +309,11 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   if (is_split(spec)) {
     if (tape.returned.defined()) run_split_experts(ctx, spec, w, tape, normed);
   } else {
-    const Tensor x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
-    ops::gather_rows(ctx, x, normed, tape.routed.tokens);
+    Tensor x = normed;  // of one token it serves all rows
+    if (normed.dim(0) != 1) {
+      x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
+      ops::gather_rows(ctx, x, normed, tape.routed.tokens);
+    }
     if (tape.gate_up.defined()) {
       ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, tape.routed);
     } else {
@@ -320,26 +323,50 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   if (spec.shared) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
 }
 
+namespace {
+
+// What a token's output is the sum of, from the arena.
+struct ExpertOutputs {
+  Tensor rows;    // [R,H], to be weighted
+  Tensor shared;  // [T,H], where there is a shared expert
+};
+ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
+                       const MoeMlpParameters<Tensor>& w, const Batch& batch,
+                       const MoeMlpTape& tape) {
+  const int64_t tokens = tape.ids.dim(0);
+  ExpertOutputs out{tape.returned, {}};
+  if (!is_split(spec)) {
+    Tensor h = tape.h;
+    if (tape.gate_up.defined()) {
+      if (!h.defined()) h = allocate_rows(ctx.arena, spec, tokens, spec.intermediate_size);
+      ops::swiglu_forward(ctx, h, tape.gate_up);
+    }
+    out.rows = allocate_rows(ctx.arena, spec, tokens, spec.hidden_size);
+    ops::expert_matmul_forward(ctx, out.rows, h, w.down_weight, tape.routed);
+  }
+  if (spec.shared) {
+    out.shared = ctx.arena.allocate(out.rows.dtype(), {tokens, spec.hidden_size});
+    project_down(ctx, *spec.shared, w.shared, batch, tape.shared, out.shared);
+  }
+  return out;
+}
+
+}  // namespace
+
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down) {
   const tensor::ArenaScope scope(ctx.arena);
-  Tensor rows = tape.returned;
-  if (!is_split(spec)) {
-    Tensor h = tape.h;
-    if (tape.gate_up.defined()) {
-      if (!h.defined()) h = allocate_rows(ctx.arena, spec, down.dim(0), spec.intermediate_size);
-      ops::swiglu_forward(ctx, h, tape.gate_up);
-    }
-    rows = allocate_rows(ctx.arena, spec, down.dim(0), spec.hidden_size);
-    ops::expert_matmul_forward(ctx, rows, h, w.down_weight, tape.routed);
-  }
-  Tensor shared;
-  if (spec.shared) {
-    shared = ctx.arena.allocate(down.dtype(), {down.dim(0), spec.hidden_size});
-    project_down(ctx, *spec.shared, w.shared, batch, tape.shared, shared);
-  }
-  ops::combine_rows(ctx, down, rows, tape.weights, shared, tape.routed);
+  const ExpertOutputs out = run_down(ctx, spec, w, batch, tape);
+  ops::combine_rows(ctx, down, out.rows, tape.weights, out.shared, tape.routed);
+}
+
+void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
+                  const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
+                  const ops::ResidualNorm& residual) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const ExpertOutputs out = run_down(ctx, spec, w, batch, tape);
+  ops::combine_add_rms_norm(ctx, residual, out.rows, tape.weights, out.shared, tape.routed);
 }
 
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,

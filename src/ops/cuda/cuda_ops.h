@@ -110,6 +110,11 @@ void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor coun
                     const RouterBalanceRule& balance);
 void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate);
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
+bool fuses_route_and_sort(const Tensor& ids, const RouterRule& rule);  // route_and_sort takes them
+void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Tensor weights,
+                    Tensor logits, Tensor bias, const RouterRule& rule);
+void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tensor rows,
+                          Tensor weights, Tensor shared, const RoutedRows& routed);
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed);
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,

@@ -34,7 +34,8 @@ kernels::GroupedGemmArgs product(const Tensor& y, const Tensor& x, const Tensor&
           .y = y.raw(),
           .rows = grouped(routed),
           .n = w.dim(1),
-          .k = w.dim(2)};
+          .k = w.dim(2),
+          .one_x_row = x.dim(0) == 1};
 }
 
 }  // namespace
@@ -88,6 +89,31 @@ void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
       routed.offsets.i32(), routed.choices.i32(), routed.tokens.i32(), routed.rows.i32(), ids.i32(),
       count, ids.dim(1), experts, scratch.data(), handle(ctx));
   check_launch("sort_by_expert", fault, ids, routed.offsets);
+}
+
+bool fuses_route_and_sort(const Tensor& ids, const RouterRule& rule) {
+  return kernels::fuses_route_and_sort(shape_of(rule), ids.dim(0));
+}
+
+void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Tensor weights,
+                    Tensor logits, Tensor bias, const RouterRule& rule) {
+  const kernels::RoutedOrder order{.offsets = routed.offsets.i32(),
+                                   .choices = routed.choices.i32(),
+                                   .tokens = routed.tokens.i32(),
+                                   .rows = routed.rows.i32()};
+  const char* fault = kernels::route_and_sort(ids.i32(), weights.f32(), order, logits.f32(),
+                                              bias.defined() ? bias.f32() : nullptr, shape_of(rule),
+                                              logits.dim(0), handle(ctx));
+  check_launch("route_and_sort", fault, logits, ids);
+}
+
+void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tensor rows,
+                          Tensor weights, Tensor shared, const RoutedRows& routed) {
+  const auto& [y, x_sum, x, w, eps] = residual;
+  const char* fault = kernels::combine_add_rms_norm(
+      y.raw(), x_sum.raw(), x.raw(), rows.raw(), weights.f32(), shared.raw(), routed.rows.i32(),
+      w.raw(), x.dim(0), routed.rows.dim(1), x.dim(1), eps, handle(ctx));
+  check_launch("combine_add_rms_norm", fault, rows, x);
 }
 
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,

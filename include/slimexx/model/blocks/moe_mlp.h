@@ -91,6 +91,10 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down);
+// The same, added to the residual stream and normed.
+void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
+                  const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
+                  const ops::ResidualNorm& residual);
 
 // What backward adds up of this layer's router, and the losses whose gradients it adds. It runs
 // once for each microbatch, where forward may run again.
