@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
+  enter_layer_kernel();  // the previous kernel wrote queries, and perhaps the lengths
   constexpr bool kClusters = kSplit == FewRowsSplit::kClusters;
   const int first = kClusters ? static_cast<int>(blockIdx.x) / cluster_blocks : blockIdx.x;
   if (threadIdx.x < 128) {

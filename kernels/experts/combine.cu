@@ -55,7 +55,7 @@ __device__ __forceinline__ Chunk sum_chunk(const RoutedSum& a, int64_t token, in
 template <bool kWeighted>
 __global__ void __launch_bounds__(256)
     combine_kernel(const RoutedSum sum, const RowTiles tiles, Bf16* y) {
-  enter_kernel();
+  enter_layer_kernel();
   const TilePlace place = find_tile(tiles, sum.width);
   const int chunk = place.begin + static_cast<int>(threadIdx.x);
   if (chunk >= place.end) return;
@@ -74,7 +74,7 @@ struct AddNormArgs {
 template <int kChunks>
 __global__ void __launch_bounds__(kMaxThreads)
     combine_add_norm_kernel(const RoutedSum sum, const AddNormArgs a) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];
   const int64_t token = blockIdx.x, row = token * sum.width;
   auto x = load_row<kChunks, true>(a.x + row, sum.width);

@@ -14,7 +14,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kOrderThreads)
     route_and_sort_kernel(const RouterShape shape, const Order order, int32_t* ids, float* weights,
                           const float* logits, const float* bias) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ union {
     OrderShared order;
     float rows[kMostTokens][32 * kPerLane];

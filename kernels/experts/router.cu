@@ -19,7 +19,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(32 * kWarps)
     route_kernel(const RouterProblem p, int32_t* ids, float* weights, const float* logits,
                  const float* bias) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float rows[kWarps][32 * kPerLane];
   const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (token >= p.tokens) return;

@@ -129,7 +129,7 @@ constexpr int kOwn = static_cast<int>(kLeastRun) / kOrderThreads;  // choices of
 
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const Order order, const int32_t* ids) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ OrderShared shared;
   order_choices<kOwn>(order, shared, [ids](int choice) { return ids[choice]; });
 }

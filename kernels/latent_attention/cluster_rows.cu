@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     prefetch_tensor_map(&key_rotary_map);
     shared.init();
   }
-  sync_cluster();  // others write to these barriers
-  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
+  sync_cluster();        // others write to these barriers
+  enter_layer_kernel();  // the previous kernel wrote queries, and perhaps the lengths
   WorkCursor cursor;
   Item item;
   if (find_item<false, kRows>(problem.attention, cursor, static_cast<int>(blockIdx.x) / kRound,

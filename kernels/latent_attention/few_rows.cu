@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init();
   }
   __syncthreads();
-  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
+  enter_layer_kernel();  // the previous kernel wrote queries, and perhaps the lengths
   // The same in all lanes, and the compiler may know.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {

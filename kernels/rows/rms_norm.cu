@@ -18,7 +18,7 @@ struct NormArgs {
 
 template <int kChunks, bool kVector>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const NormArgs a) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];
   const int64_t row = blockIdx.x;
   const auto x = load_row<kChunks, kVector>(a.x + row * a.x_stride, a.width);
@@ -38,7 +38,7 @@ struct AddNormArgs {
 
 template <int kChunks, bool kVector, bool kNorm>
 __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const AddNormArgs a) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float shared[2][1][kMaxWarps];
   const int64_t row = int64_t{blockIdx.x} * a.width;
   auto x = load_row<kChunks, kVector>(a.x + row, a.width);
