@@ -4,7 +4,7 @@
 // blocks are independent, and so are columns of the output. So each thread block
 //   1. forms the scores of one block of the round, and tells all the rows' maxima over it;
 //   2. finds the maxima and decays of all blocks of the round, as the chain has them;
-//   3. weighs its scores, and sends weights and their sums to all;
+//   3. weighs its scores, and sends weights and their sums to the others;
 //   4. multiplies all blocks, in ascending order, with its own 64 columns of the values.
 // The operations on a row, and their order, are those of column_form.cuh, hence the same bits.
 //
@@ -55,7 +55,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, const Maps& 
   for (int first = item.first_block; first < item.last_block; first += kRound, ++round) {
     const int count = min(kRound, item.last_block - first), own = first + rank;
     const uint32_t parity = round % 2;
-    if (threadIdx.x < count) {
+    if (threadIdx.x < count && threadIdx.x != rank) {
       arrive_expect_bytes(shared.weights_full(threadIdx.x),
                           Layout::kWeightBytes + Layout::kSumBytes);
     }
@@ -76,6 +76,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, const Maps& 
     sync_named(kOwnBarrier, kClusterThreads);
     if (loads) loader.load_values(first + kRound);
   }
+  allow_next_grid();  // a product, whose weights would have come before the keys
   walk.join_sums();
   float maximum[walk.kOwnRows], sum[walk.kOwnRows];
 #pragma unroll
@@ -104,8 +105,8 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     prefetch_tensor_map(&key_rotary_map);
     shared.init();
   }
-  sync_cluster();        // others write to these barriers
-  enter_layer_kernel();  // the previous kernel wrote queries, and perhaps the lengths
+  sync_cluster();          // others write to these barriers
+  await_previous_grids();  // the previous kernel wrote queries, and perhaps the lengths
   WorkCursor cursor;
   Item item;
   if (find_item<false, kRows>(problem.attention, cursor, static_cast<int>(blockIdx.x) / kRound,

@@ -18,8 +18,8 @@ struct ClusterShared {
   static constexpr uint32_t kKeysAt = kBoxes * kWeightBytes;
   static constexpr uint32_t kValuesAt = kKeysAt + kTileBytes;
   static constexpr uint32_t kWeightsAt = kValuesAt + kRound * kBoxBytes;
-  static constexpr uint32_t kSumsAt = kWeightsAt + (kRound + 1) * kWeightBytes;
-  static constexpr uint32_t kMaximaAt = kSumsAt + (kRound + 1) * kSumBytes;
+  static constexpr uint32_t kSumsAt = kWeightsAt + kRound * kWeightBytes;
+  static constexpr uint32_t kMaximaAt = kSumsAt + kRound * kSumBytes;
   static constexpr uint32_t kDecaysAt = kMaximaAt + kRound * kRowBytes;
   static constexpr uint32_t kRunningAt = kDecaysAt + kRound * kRowBytes;
   static constexpr uint32_t kOffsetsAt = kRunningAt + 2 * kRowBytes;
@@ -35,7 +35,7 @@ struct ClusterShared {
   __device__ __forceinline__ uint32_t values(int i) const {
     return base + kValuesAt + i * kBoxBytes;
   }
-  // The same, [kRows][64] bf16; kRound: this thread block's own, to be sent.
+  // The same, [kRows][64] bf16.
   __device__ __forceinline__ uint32_t weights(int i) const {
     return base + kWeightsAt + i * kWeightBytes;
   }

@@ -71,10 +71,14 @@ struct ClusterWalk {
   __device__ __forceinline__ void find_decays(int round, int count) const {
     for (int at = threadIdx.x; at < count * kRows; at += kClusterThreads) {
       const int i = at / kRows, row = at % kRows * 4;
-      float maximum = load_shared(shared.running(round) + row);
-      for (int j = 0; j < i; ++j) maximum = fmaxf(load_shared(shared.maxima(j) + row), maximum);
-      const attention::BlockScale scale =
-          attention::raise_maximum(maximum, load_shared(shared.maxima(i) + row), c);
+      float maximum = load_shared(shared.running(round) + row), own = maximum;
+#pragma unroll
+      for (int j = 0; j < kRound; ++j) {
+        const float highest = load_shared(shared.maxima(j) + row);
+        if (j < i) maximum = fmaxf(highest, maximum);
+        if (j == i) own = highest;
+      }
+      const attention::BlockScale scale = attention::raise_maximum(maximum, own, c);
       store_shared(shared.decays(i) + row, scale.decay);
       if (i == rank) store_shared(shared.offsets() + row, scale.offset);
       if (i == count - 1) store_shared(shared.running(round + 1) + row, maximum);
@@ -82,8 +86,12 @@ struct ClusterWalk {
     sync_named(kOwnBarrier, kClusterThreads);
   }
 
-  __device__ __forceinline__ void send_own(uint32_t to, uint32_t from, uint32_t bytes) const {
-    if (threadIdx.x < kRound) send_bytes(to, from, bytes, shared.weights_full(rank), threadIdx.x);
+  // Into the same place of the other thread blocks.
+  __device__ __forceinline__ void send_own(uint32_t place, uint32_t bytes) const {
+    const uint32_t to = threadIdx.x;
+    if (to < kRound && to != static_cast<uint32_t>(rank)) {
+      send_bytes(place, place, bytes, shared.weights_full(rank), to);
+    }
   }
 
   __device__ __forceinline__ void send_weights() {
@@ -95,7 +103,7 @@ struct ClusterWalk {
       scores[at] = attention::weigh_score(scores[at], c, offset);
       scores[at + 2] = attention::weigh_score(scores[at + 2], c, offset);
     }
-    store_weights<kRows>(scores, shared.weights(kRound));
+    store_weights<kRows>(scores, shared.weights(rank));
     // Key 8 (2 w + i) + k is the (2 w + i)-th of chain k.
     const uint32_t chains = shared.scratch() + Scratch::kChainsAt;
     const uint32_t chain = chains + (lane / 4 * Scratch::kChainPitch + 2 * warp) * 4;
@@ -109,7 +117,7 @@ struct ClusterWalk {
     }
     fence_shared_for_async();
     sync_named(kOwnBarrier, kClusterThreads);
-    send_own(shared.weights(rank), shared.weights(kRound), Layout::kWeightBytes);
+    send_own(shared.weights(rank), Layout::kWeightBytes);
 #pragma unroll
     for (int i = 0; i < kSummed; ++i) {
       const int row = static_cast<int>(threadIdx.x) / 8 + 16 * i;
@@ -121,12 +129,12 @@ struct ClusterWalk {
       for (int j = 0; j < 8; ++j) total = __fadd_rn(total, load_shared(own + j * 4));
       const float neighbour = __shfl_xor_sync(0xffffffffu, total, 1);
       if (k % 2 == 0) {
-        store_shared(shared.sums(kRound) + (row * 4 + k / 2) * 4, __fadd_rn(total, neighbour));
+        store_shared(shared.sums(rank) + (row * 4 + k / 2) * 4, __fadd_rn(total, neighbour));
       }
     }
     fence_shared_for_async();
     sync_named(kOwnBarrier, kClusterThreads);
-    send_own(shared.sums(rank), shared.sums(kRound), Layout::kSumBytes);
+    send_own(shared.sums(rank), Layout::kSumBytes);
   }
 
   // As in clear_missing, of the one box that the columns are in.
@@ -151,7 +159,7 @@ struct ClusterWalk {
       output[0][at] = __fmul_rn(output[0][at], decay);
       output[0][at + 2] = __fmul_rn(output[0][at + 2], decay);
     }
-    wait(shared.weights_full(i), parity);
+    if (i != rank) wait(shared.weights_full(i), parity);
     const Operand values(shared.values(i), 0), weights(shared.weights(i), 0);
     pin_registers(output[0]);
     wgmma_fence();
