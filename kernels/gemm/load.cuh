@@ -51,7 +51,8 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
   int offsets[kExpertsOfLane + 1];
 #pragma unroll
   for (int i = 0; i <= kExpertsOfLane; ++i) {
-    if (i <= of_lane) offsets[i] = p.offsets[min(first + i, p.experts)];
+    const int expert = min(first + i, p.experts);
+    if (i <= of_lane) offsets[i] = expert > p.listed_experts ? p.end_row : p.offsets[expert];
   }
   int tiles[kExpertsOfLane + 1], own = 0;  // of the lane's experts before each
 #pragma unroll
@@ -81,7 +82,8 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
 template <class Tile>
 __device__ __forceinline__ int first_row(const GemmProblem& p, const GemmShared<Tile>& shared,
                                          int expert) {
-  return Tile::kSwap ? shared.first_rows[expert] : p.offsets[expert];
+  if constexpr (Tile::kSwap) return shared.first_rows[expert];
+  return expert > p.listed_experts ? p.end_row : p.offsets[expert];
 }
 
 template <class Tile>
@@ -117,10 +119,11 @@ __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
     const int token = first_row(p, shared, expert) + within * p.tile_tokens;
     const int feature =
         (tile - token_tile * p.feature_tiles) * (Tile::kSwap ? p.rows : Tile::kColumns);
-    const int weights = expert * p.weight_rows + (Tile::kTurned ? 0 : feature);
+    const int head = expert == p.listed_experts ? 1 : 0;
+    const int weights = (head == 1 ? 0 : expert * p.weight_rows) + (Tile::kTurned ? 0 : feature);
     const int end = first_row(p, shared, expert + 1);
-    return Tile::kSwap ? TilePosition{feature, token, weights, end}
-                       : TilePosition{token, feature, weights, end};
+    return Tile::kSwap ? TilePosition{feature, token, weights, end, head}
+                       : TilePosition{token, feature, weights, end, head};
   }
 }
 
@@ -131,6 +134,7 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
                                              int stage, TilePosition tile, int rank, int block) {
   constexpr bool kIsRows = kWeights == Tile::kSwap;
   const CUtensorMap* map = kIsRows ? &p.a : &p.b;
+  if (Tile::kGrouped && kWeights && tile.head == 1) map = &p.shared;
   uint64_t* full = shared.full + stage;
   const int room = kIsRows ? tile_rows<Tile>(p) : tile_columns<Tile>(p);
   const bool one_row = Tile::kGrouped && !kWeights && p.one_x_row;

@@ -4,6 +4,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
 
 namespace slimexx::ops {
@@ -39,11 +40,20 @@ bool fuses_route_and_sort([[maybe_unused]] tensor::Device device,
 #endif
 }
 
-// A row of x for each routed row, or one token's for all.
+// The rows of products: the routed ones, and of one token that of a shared expert.
+int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& routed, const Tensor& w,
+                     const Tensor& shared_w) {
+  if (!shared_w.defined()) return num_rows(routed);
+  SLX_CHECK(routed.rows.dim(0) == 1, "{}: a shared expert of {} tokens", op, routed.rows.dim(0));
+  check_compute(op, "shared_w", ctx, shared_w, {w.dim(1), w.dim(2)});
+  return num_rows(routed) + 1;
+}
+
+// A row of x for each of `rows`, or one token's for all.
 void check_inputs(const char* op, const Context& ctx, const Tensor& x, const RoutedRows& routed,
-                  int64_t width) {
-  const bool is_shared = x.dim(0) == 1 && routed.rows.dim(0) == 1;
-  check_compute(op, "x", ctx, x, {is_shared ? 1 : num_rows(routed), width});
+                  int64_t rows, int64_t width) {
+  const bool is_one = x.dim(0) == 1 && routed.rows.dim(0) == 1;
+  check_compute(op, "x", ctx, x, {is_one ? 1 : rows, width});
 }
 
 }  // namespace
@@ -112,30 +122,37 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
 }
 
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed) {
+                           const RoutedRows& routed, Tensor shared_w) {
   constexpr const char* kOp = "expert_matmul_forward";
   check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
   check_routed(kOp, ctx, routed, w.dim(0));
-  check_inputs(kOp, ctx, x, routed, w.dim(2));
-  check_compute(kOp, "y", ctx, y, {num_rows(routed), w.dim(1)});
-  if (runs_on_cpu(ctx)) return cpu::expert_matmul_forward(y, x, w, routed);
-  SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed));
+  const int64_t rows = check_shared(kOp, ctx, routed, w, shared_w);
+  check_inputs(kOp, ctx, x, routed, rows, w.dim(2));
+  check_compute(kOp, "y", ctx, y, {rows, w.dim(1)});
+  if (!runs_on_cpu(ctx)) {
+    SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared_w));
+    return;
+  }
+  cpu::expert_matmul_forward(y, x, w, routed);
+  if (shared_w.defined())
+    matmul_forward(ctx, y.rows(rows - 1, rows), x.rows(x.dim(0) - 1, x.dim(0)), shared_w, {});
 }
 
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed) {
+                                  const RoutedRows& routed, Tensor shared_w) {
   constexpr const char* kOp = "expert_matmul_swiglu_forward";
   check_compute(kOp, "w", ctx, w, {kAny, 2 * h.dim(1), kAny});
   check_routed(kOp, ctx, routed, w.dim(0));
-  check_inputs(kOp, ctx, x, routed, w.dim(2));
-  check_compute(kOp, "h", ctx, h, {num_rows(routed), kAny});
+  const int64_t rows = check_shared(kOp, ctx, routed, w, shared_w);
+  check_inputs(kOp, ctx, x, routed, rows, w.dim(2));
+  check_compute(kOp, "h", ctx, h, {rows, kAny});
   if (fuses_expert_swiglu(ctx.device(), w)) {
-    SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed));
+    SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed, shared_w));
     return;
   }
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), 2 * h.dim(1)});
-  expert_matmul_forward(ctx, gate_up, x, w, routed);
+  expert_matmul_forward(ctx, gate_up, x, w, routed, shared_w);
   swiglu_forward(ctx, h, gate_up);
 }
 

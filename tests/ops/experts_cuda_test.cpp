@@ -315,7 +315,10 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
     const Array x = random_bf16({shape.tokens, k}, 1);
     const OnDevice own_x(x), rows(Array({num_rows, k})), h(Array({num_rows, f})),
         y(Array({num_rows, 2 * f})),
-        w(random_bf16({shape.experts, 2 * f, k}, 2, 2 / std::sqrt(double(k))));
+        w(random_bf16({shape.experts, 2 * f, k}, 2, 2 / std::sqrt(double(k)))),
+        shared_w(random_bf16({2 * f, k}, 3, 2 / std::sqrt(double(k)))), shared_h(Array({1, f})),
+        shared_y(Array({1, 2 * f})), w_down(random_bf16({shape.experts, k, f}, 4)),
+        shared_w_down(random_bf16({k, f}, 5));
     run_op([&](const Context& s) {
       gather_rows(s, rows, own_x, all.routed().tokens);
       expert_matmul_forward(s, y, rows, w, all.routed());
@@ -330,13 +333,38 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
       const OnDevice ids = as_is(integers({first, first + shape.k})),
                      offsets = list(shape.experts + 1), choices = list(shape.k),
                      tokens = list(shape.k), places = list(shape.k), one_h(Array({shape.k, f})),
-                     one_y(Array({shape.k, 2 * f}));
+                     one_y(Array({shape.k, 2 * f})), joined_h(Array({shape.k + 1, f})),
+                     joined_y(Array({shape.k + 1, 2 * f})), down(Array({shape.k + 1, k})),
+                     own_down(Array({shape.k, k})), shared_down(Array({1, k}));
       const RoutedRows one{offsets, choices, tokens, rows_of(places, 1)};
       run_op([&](const Context& s) { sort_by_expert(s, one, rows_of(ids, 1)); });
       const Tensor row = own_x.view().rows(t, t + 1);
       run_op([&](const Context& s) { expert_matmul_forward(s, one_y, row, w, one); });
       run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, one_h, row, w, one); });
       const Array got_y = one_y.back(), got_h = one_h.back();
+      // With a shared expert behind them nothing else changes, and its row is that of a product.
+      run_op([&](const Context& s) { matmul_forward(s, shared_y, row, shared_w, {}); });
+      run_op([&](const Context& s) { matmul_swiglu_forward(s, shared_h, row, shared_w, {}); });
+      run_op([&](const Context& s) { expert_matmul_forward(s, joined_y, row, w, one, shared_w); });
+      run_op([&](const Context& s) {
+        expert_matmul_swiglu_forward(s, joined_h, row, w, one, shared_w);
+      });
+      const auto expect_joined = [&](const OnDevice& joined, const Array& routed,
+                                     const OnDevice& shared) {
+        const Array back = joined.back();
+        EXPECT_TRUE(same_bits(back.view().rows(0, shape.k), routed)) << name_of(shape) << t;
+        EXPECT_TRUE(same_bits(back.view().rows(shape.k, shape.k + 1), shared.back()))
+            << name_of(shape) << t;
+      };
+      expect_joined(joined_y, got_y, shared_y);
+      expect_joined(joined_h, got_h, shared_h);
+      const Tensor to_k = w_down.view(), shared_to_k = shared_w_down.view();
+      run_op([&](const Context& s) {
+        expert_matmul_forward(s, down, joined_h, to_k, one, shared_to_k);
+        expert_matmul_forward(s, own_down, one_h, to_k, one);
+        matmul_forward(s, shared_down, shared_h, shared_to_k, {});
+      });
+      expect_joined(down, own_down.back(), shared_down);
       for (int64_t j = 0; j < shape.k; ++j) {  // ascending experts: row j is choice j
         const int64_t at = all.host.rows[static_cast<size_t>(t * shape.k + j)];
         EXPECT_TRUE(same_bits(got_y.view().rows(j, j + 1), whole_y.view().rows(at, at + 1)))

@@ -100,12 +100,13 @@ TEST_P(Experts, CombinedRowsJoinTheResidualStream) {
   EXPECT_TRUE(same_bits(got_y, y));
 }
 
-// Of one token the row of x serves all experts.
+// Of one token the row of x serves all experts, and a shared one may join them.
 TEST_P(Experts, ATokenAloneHasTheBitsOfTheBatch) {
   Choices all(29, 7, 3);
   all.sort(ctx_);
   const int64_t n = 18, k = 41;
-  const Array x = Array::random({29, k}, 1), w = Array::random({7, 2 * n, k}, 2);
+  const Array x = Array::random({29, k}, 1), w = Array::random({7, 2 * n, k}, 2),
+              shared_w = Array::random({2 * n, k}, 3);
   Array rows({29 * 3, k}), h({29 * 3, n});
   tensor::Arena arena({}, 1 << 20, "test");
   const Context ctx = compute_context(arena);
@@ -115,12 +116,16 @@ TEST_P(Experts, ATokenAloneHasTheBitsOfTheBatch) {
     Choices one(1, 7, 3);
     std::copy_n(all.ids.begin() + t * 3, 3, one.ids.begin());
     one.sort(ctx_);
-    Array own({3, n});
+    Array own({3, n}), joined({4, n}), shared({1, n});
+    expert_matmul_swiglu_forward(ctx, joined, x.view().rows(t, t + 1), w, one.routed(), shared_w);
+    matmul_swiglu_forward(ctx, shared, x.view().rows(t, t + 1), shared_w, {});
+    EXPECT_TRUE(same_bits(joined.view().rows(3, 4), shared)) << "token " << t;
     expert_matmul_swiglu_forward(ctx, own, x.view().rows(t, t + 1), w, one.routed());
     for (int64_t j = 0; j < 3; ++j) {
       const int64_t at = all.rows[static_cast<size_t>(t * 3 + j)];
       EXPECT_TRUE(same_bits(own.view().rows(j, j + 1), h.view().rows(at, at + 1)))
           << "token " << t << ", choice " << j;
+      EXPECT_TRUE(same_bits(joined.view().rows(j, j + 1), own.view().rows(j, j + 1))) << t;
     }
   }
 }

@@ -87,6 +87,9 @@ struct GroupedGemmArgs {
   int64_t n = 0, k = 0;  // multiples of 8
   // Of the forward products: x is the one row of all of R, and an expert has one of them at most.
   bool one_x_row = false;
+  // The same, or null: [n, k], the weights of one more expert, whose rows are those from
+  // offsets[experts] on.
+  const void* shared_w = nullptr;
 };
 // y[r] = x[r] w[e]^T for the rows r of every expert e: the bits of launch_gemm.
 [[nodiscard]] const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream);

@@ -43,13 +43,14 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
                           Tensor weights, Tensor shared, const RoutedRows& routed);
 
 // y[r,N] = x[r,K] w[e,N,K]^T of the row's expert e; the sums of matmul_forward. Of one token, x may
-// be its row alone, [1,K].
+// be its row alone, [1,K], and there may be a shared expert with weights shared_w[N,K], whose row
+// is the one behind the R routed ones of y and x.
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed);
-// h[R,F] with the bits of swiglu_forward after expert_matmul_forward by w[E,2F,K]; x as there.
-// (scratch)
+                           const RoutedRows& routed, Tensor shared_w = {});
+// h[R,F] with the bits of swiglu_forward after expert_matmul_forward by w[E,2F,K]; x and
+// shared_w[2F,K] as there. (scratch)
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed);
+                                  const RoutedRows& routed, Tensor shared_w = {});
 // dx[r,K] = dy[r,N] w[e,N,K]
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
                                   const RoutedRows& routed);

@@ -25,6 +25,12 @@ Tensor allocate_rows(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, int6
 // The experts' rows of several ranks meet where the experts are.
 bool is_split(const MoeMlpSpec& s) { return s.expert_ranks > 1; }
 
+// In forward, where nothing keeps gate_up.
+bool joins_shared(const MoeMlpSpec& s, int64_t num_tokens) {
+  return num_tokens == 1 && s.can_join_shared && s.shared->leaves == 1 && !is_split(s);
+}
+Tensor shared_row_of(const Tensor& rows) { return rows.rows(rows.dim(0) - 1, rows.dim(0)); }
+
 void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeMlpTape& tape) {
   const int64_t experts = s.router.num_experts, k = s.router.top_k;
   tape.logits = arena.allocate(DType::kF32, {num_tokens, experts});
@@ -186,7 +192,10 @@ MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
   check_expert_grid(spec.router.num_experts, sizes);
   MoeMlpSpec own = spec;
   own.expert_ranks = sizes.ep;
-  if (own.shared) own.shared = narrow(*own.shared, sizes);
+  if (!own.shared) return own;
+  own.shared = narrow(*own.shared, sizes);
+  own.can_join_shared =
+      sizes.tp == 1 && !own.shared->bias && own.shared->intermediate_size == own.intermediate_size;
   return own;
 }
 
@@ -291,7 +300,9 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
   } else if (for_backward) {
     tape.gate_up = allocate_rows(arena, spec, num_tokens, 2 * spec.intermediate_size);
   } else {
-    tape.h = allocate_rows(arena, spec, num_tokens, spec.intermediate_size);
+    const int64_t joined = joins_shared(spec, num_tokens) ? 1 : 0;
+    tape.h = arena.allocate(tensor::compute_dtype(arena.device()),
+                            {num_rows(spec, num_tokens) + joined, spec.intermediate_size});
   }
 }
 
@@ -305,6 +316,7 @@ void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& coun
 void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
                 const Batch& batch, const MoeMlpTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
+  const bool joined = joins_shared(spec, normed.dim(0)) && !tape.gate_up.defined();
   route(ctx, spec, w, tape, normed);
   if (is_split(spec)) {
     if (tape.returned.defined()) run_split_experts(ctx, spec, w, tape, normed);
@@ -317,10 +329,11 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
     if (tape.gate_up.defined()) {
       ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, tape.routed);
     } else {
-      ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed);
+      ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed,
+                                        joined ? w.shared.gate_up_weight : Tensor{});
     }
   }
-  if (spec.shared) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
+  if (spec.shared && !joined) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
 }
 
 namespace {
@@ -334,6 +347,7 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                        const MoeMlpParameters<Tensor>& w, const Batch& batch,
                        const MoeMlpTape& tape) {
   const int64_t tokens = tape.ids.dim(0);
+  const bool joined = joins_shared(spec, tokens) && !tape.gate_up.defined();
   ExpertOutputs out{tape.returned, {}};
   if (!is_split(spec)) {
     Tensor h = tape.h;
@@ -341,10 +355,13 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
       if (!h.defined()) h = allocate_rows(ctx.arena, spec, tokens, spec.intermediate_size);
       ops::swiglu_forward(ctx, h, tape.gate_up);
     }
-    out.rows = allocate_rows(ctx.arena, spec, tokens, spec.hidden_size);
-    ops::expert_matmul_forward(ctx, out.rows, h, w.down_weight, tape.routed);
+    const int64_t rows = num_rows(spec, tokens);
+    const Tensor all = ctx.arena.allocate(h.dtype(), {h.dim(0), spec.hidden_size});
+    ops::expert_matmul_forward(ctx, all, h, w.down_weight, tape.routed,
+                               joined ? w.shared.down_weight : Tensor{});
+    out = {all.rows(0, rows), joined ? shared_row_of(all) : Tensor{}};
   }
-  if (spec.shared) {
+  if (spec.shared && !joined) {
     out.shared = ctx.arena.allocate(out.rows.dtype(), {tokens, spec.hidden_size});
     project_down(ctx, *spec.shared, w.shared, batch, tape.shared, out.shared);
   }

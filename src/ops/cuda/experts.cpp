@@ -26,6 +26,14 @@ kernels::GroupedRows grouped(const RoutedRows& routed) {
           .rows = routed.choices.dim(0)};
 }
 
+// With a row of the shared expert behind the routed ones, where there is one.
+kernels::GroupedGemmArgs with_shared(kernels::GroupedGemmArgs args, const Tensor& shared_w) {
+  if (!shared_w.defined()) return args;
+  args.shared_w = shared_w.raw();
+  ++args.rows.rows;
+  return args;
+}
+
 // w[experts, n, k]; y is the result of either direction.
 kernels::GroupedGemmArgs product(const Tensor& y, const Tensor& x, const Tensor& w,
                                  const RoutedRows& routed) {
@@ -125,9 +133,9 @@ void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Ten
 }
 
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed) {
-  check_launch("expert_matmul_forward",
-               kernels::launch_grouped_gemm(product(y, x, w, routed), handle(ctx)), x, w);
+                           const RoutedRows& routed, Tensor shared_w) {
+  const auto args = with_shared(product(y, x, w, routed), shared_w);
+  check_launch("expert_matmul_forward", kernels::launch_grouped_gemm(args, handle(ctx)), x, w);
 }
 
 bool fuses_expert_swiglu(const Tensor& w) {
@@ -135,9 +143,10 @@ bool fuses_expert_swiglu(const Tensor& w) {
 }
 
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed) {
+                                  const RoutedRows& routed, Tensor shared_w) {
+  const auto args = with_shared(product(h, x, w, routed), shared_w);
   check_launch("expert_matmul_swiglu_forward",
-               kernels::launch_grouped_gemm_swiglu(product(h, x, w, routed), handle(ctx)), x, w);
+               kernels::launch_grouped_gemm_swiglu(args, handle(ctx)), x, w);
 }
 
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,

@@ -36,7 +36,7 @@ struct MoeMlpTape {
   ops::RoutedRows routed = {};
   // Of one rank of experts:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
-  Tensor h = {};        // [R,F], as DenseMlpTape::h
+  Tensor h = {};        // [R,F], as DenseMlpTape::h; joined, behind them that of the shared expert
   // Of several: [R,H], what the experts make of the routed rows; of forward alone.
   Tensor returned = {};
   DenseMlpTape shared = {};
@@ -53,6 +53,9 @@ struct MoeMlpSpec {
   std::optional<DenseMlpSpec> shared = {};
   // Experts are split evenly over so many ranks: expert e is on rank e / (E / expert_ranks).
   int64_t expert_ranks = 1;
+  // The shared expert is as wide as the others and whole on this rank: of a token alone the
+  // products of experts take it along, joined. Set by narrow().
+  bool can_join_shared = false;
 
   int64_t num_local_experts() const { return router.num_experts / expert_ranks; }
   bool operator==(const MoeMlpSpec&) const = default;
