@@ -107,6 +107,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem,
         merged.join(later, problem.c);
       }
     }
+    if (kSplit != FewRowsSplit::kSequences && !found) allow_next_grid();
     store_result<kHeadDim, kRows>(problem, item, walk.position, merged);
     item = next;
   }
@@ -131,6 +132,7 @@ __device__ __forceinline__ void compute_cluster_item(const Problem& problem,
     merged.take(walk);
     if (item.first_segment > 0) merged.share(walk.shared);  // all blocks of keys have been read
   }
+  allow_next_grid();
   sync_cluster();
   const int segments = count_segments(item.sequence);
   if (item.first_segment == 0) {
@@ -166,7 +168,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
+  // The previous kernel wrote queries, and perhaps the lengths. The next one, a product, reads its
+  // weights at once: a few sequences' keys would come later by that.
+  await_previous_grids();
+  if constexpr (kSplit == FewRowsSplit::kSequences) allow_next_grid();
   constexpr bool kClusters = kSplit == FewRowsSplit::kClusters;
   const int first = kClusters ? static_cast<int>(blockIdx.x) / cluster_blocks : blockIdx.x;
   if (threadIdx.x < 128) {

@@ -17,6 +17,14 @@ __device__ __forceinline__ void enter_kernel() {
   allow_next_grid();
 }
 
+// The same where the next kernel may start at once, while the kernels before this one still run:
+// of what it reads early, the products' weights, nothing may be written by them. So a kernel of
+// this kind stands inside a layer, and never directly behind one that writes weights.
+__device__ __forceinline__ void enter_layer_kernel() {
+  allow_next_grid();
+  await_previous_grids();
+}
+
 struct LaunchShape {
   dim3 grid;
   int threads;

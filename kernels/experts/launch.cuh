@@ -15,18 +15,21 @@ static_assert(kMaxExperts == kMostExperts, "every expert that is served has a fi
 template <class Tile>
 bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmConfig& config,
                       int64_t features, int64_t k) {
-  const GemmArgs whole{
-      .x = args.x, .w = args.w, .y = args.y, .m = args.rows.rows, .n = features, .k = k};
+  const int64_t x_rows = args.one_x_row ? 1 : args.rows.rows;
+  const GemmArgs whole{.x = args.x, .w = args.w, .y = args.y, .m = x_rows, .n = features, .k = k};
   if (!describe_problem<Tile>(p, whole, config, false)) return false;
   p.overlap = true;  // it waits for the kernels before it, which write the offsets
   p.offsets = args.rows.offsets;
-  p.experts = static_cast<int>(args.rows.experts);
+  p.listed_experts = static_cast<int>(args.rows.experts);
+  p.experts = p.listed_experts + (args.shared_w != nullptr ? 1 : 0);
+  p.end_row = static_cast<int>(args.rows.rows);
+  p.one_x_row = args.one_x_row;
   p.weight_rows = static_cast<int>(features);
   p.weights_read_once = Tile::kSwap;
   const int64_t tile_features = Tile::kSwap ? p.rows : Tile::kColumns;
   p.feature_tiles = static_cast<int>(divide_up(features, tile_features));
   // At most: every expert may end in a tile that is not full.
-  const int64_t ends = std::min(args.rows.experts, args.rows.rows);
+  const int64_t ends = std::min<int64_t>(p.experts, args.rows.rows);
   p.tiles = static_cast<int>((args.rows.rows / p.tile_tokens + ends) * p.feature_tiles);
   return true;
 }
@@ -38,7 +41,9 @@ const char* launch_grouped(const GroupedGemmArgs& args, const GemmConfig& config
   if (!describe_grouped<Tile>(p, args, config, args.n, args.k)) return map_refused();
   const int weight_rows = Tile::kSwap ? p.rows : p.columns;
   if (!encode_operand<Tile>(Tile::kSwap ? &p.a : &p.b, p, args.w, args.rows.experts * args.n,
-                            args.k, args.k, weight_rows)) {
+                            args.k, args.k, weight_rows) ||
+      (args.shared_w != nullptr &&
+       !encode_operand<Tile>(&p.shared, p, args.shared_w, args.n, args.k, args.k, weight_rows))) {
     return map_refused();
   }
   return start_variant<Tile>(p, config, sm_count, stream, StoreProduct{});

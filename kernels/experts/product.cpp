@@ -23,10 +23,14 @@ const char* find_fault(const GroupedRows& rows, int64_t n, int64_t k) {
 const char* find_fault(const GroupedGemmArgs& a) {
   if (const char* fault = find_fault(a.rows, a.n, a.k)) return fault;
   if (a.rows.rows == 0) return nullptr;
+  if (a.one_x_row && a.rows.rows > a.rows.experts + 1) {
+    return "grouped gemm: one row of x has one row of each expert at most";
+  }
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr || a.rows.offsets == nullptr) {
     return "grouped gemm: an operand is null";
   }
-  if (!is_aligned(a.x, 16) || !is_aligned(a.w, 16) || !is_aligned(a.y, 16)) {
+  if (!is_aligned(a.x, 16) || !is_aligned(a.w, 16) || !is_aligned(a.y, 16) ||
+      !is_aligned(a.shared_w, 16)) {
     return "grouped gemm: operands must be 16-byte aligned";
   }
   return nullptr;

@@ -17,6 +17,8 @@ const char* launch(const GroupedGemmArgs& args, const GemmConfig& config, int sm
   const int weight_rows = Tile::kSwap ? p.rows : p.columns;
   CUtensorMap* weights = Tile::kSwap ? &p.a : &p.b;
   if (!encode_gate_up(weights, args.w, f, args.k, weight_rows, Tile::kBoxes, args.rows.experts) ||
+      (args.shared_w != nullptr &&
+       !encode_gate_up(&p.shared, args.shared_w, f, args.k, weight_rows, Tile::kBoxes, 1)) ||
       !encode_bf16_matrix(&p.y, args.y, args.rows.rows, f, f, 64)) {
     return map_refused();
   }

@@ -1,11 +1,13 @@
-// A stable counting sort of the choices by expert. Each block takes a run of choices; where there
-// are several, a first kernel counts the experts of every run.
+// A stable counting sort of the choices by expert. Few are one block's (order.cuh). Of many each
+// block takes a run, and a first kernel counts the experts of every run.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
-#include "slimexx/kernels/experts.h"
+#include "kernels/experts/order.cuh"
 
 namespace slimexx::kernels {
 namespace {
+
+using namespace experts;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr int64_t kLeastRun = 2048, kMostRuns = 64;
@@ -14,7 +16,7 @@ constexpr int kBins = static_cast<int>(kMostExperts);
 
 struct SortProblem {
   const int32_t* ids;
-  int32_t* counts;  // [runs, experts]; null: one run
+  int32_t* counts;  // [runs, experts]
   int32_t *offsets, *choices, *tokens, *rows;
   int count, run, runs, experts, top_k;
 };
@@ -66,17 +68,6 @@ __device__ void sum_totals(const SortProblem& p, int* totals) {
   if (blockIdx.x == 0 && lane == 0) p.offsets[p.experts] = before;
 }
 
-// The lanes of a warp whose choices go to the same expert.
-struct Peers {
-  int before, all;  // of lower lanes; of all
-  bool leads;
-};
-__device__ __forceinline__ Peers find_peers(int expert) {
-  const unsigned same = __match_any_sync(kAll, expert);
-  const int before = __popc(same & ((1u << threadIdx.x % 32) - 1));
-  return {before, __popc(same), expert >= 0 && before == 0};
-}
-
 // Each warp places a part of the run: it counts, learns its first row of each expert, and walks the
 // part once more.
 __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
@@ -99,10 +90,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   __syncthreads();
   for (int e = threadIdx.x; e < p.experts; e += kThreads) {
     int total = 0, before = 0;
-    if (p.counts == nullptr) {
-      for (int w = 0; w < kWarps; ++w) total += of_warp[w][e];
-    }
-    for (int run = 0; p.counts != nullptr && run < p.runs; ++run) {
+    for (int run = 0; run < p.runs; ++run) {
       const int theirs = p.counts[run * p.experts + e];
       total += theirs;
       before += run < static_cast<int>(blockIdx.x) ? theirs : 0;
@@ -137,6 +125,15 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   }
 }
 
+constexpr int kOwn = static_cast<int>(kLeastRun) / kOrderThreads;  // choices of a thread
+
+__global__ void __launch_bounds__(kOrderThreads)
+    order_kernel(const Order order, const int32_t* ids) {
+  enter_layer_kernel();
+  __shared__ OrderShared shared;
+  order_choices<kOwn>(order, shared, [ids](int choice) { return ids[choice]; });
+}
+
 }  // namespace
 
 size_t sort_by_expert_workspace(int64_t count, int64_t experts) {
@@ -156,6 +153,17 @@ const char* sort_by_expert(int32_t* offsets, int32_t* choices, int32_t* tokens, 
     error = cudaMemsetAsync(offsets, 0, static_cast<size_t>(experts + 1) * 4, stream);
     return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
   }
+  if (count <= kLeastRun) {
+    const Order order{offsets,
+                      choices,
+                      tokens,
+                      rows,
+                      static_cast<int>(count),
+                      static_cast<int>(experts),
+                      static_cast<int>(top_k)};
+    error = launch_early(order_kernel, {dim3(1), kOrderThreads}, stream, order, ids);
+    return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  }
   SortProblem p{};
   p.ids = ids;
   p.offsets = offsets;
@@ -168,10 +176,8 @@ const char* sort_by_expert(int32_t* offsets, int32_t* choices, int32_t* tokens, 
   p.experts = static_cast<int>(experts);
   p.top_k = static_cast<int>(top_k);
   const LaunchShape shape{dim3(static_cast<unsigned>(p.runs)), kThreads};
-  if (p.runs > 1) {
-    p.counts = static_cast<int32_t*>(workspace);
-    error = launch_early(count_kernel, shape, stream, p);
-  }
+  p.counts = static_cast<int32_t*>(workspace);
+  error = launch_early(count_kernel, shape, stream, p);
   if (error == cudaSuccess) error = launch_early(place_kernel, shape, stream, p);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }

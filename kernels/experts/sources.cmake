@@ -7,6 +7,7 @@ list(APPEND SLX_KERNELS_SOURCES
   experts/product_swapped.cu
   experts/product_swiglu.cu
   experts/product_weight_gradient.cu
+  experts/route_and_sort.cu
   experts/router.cu
   experts/router_balance.cu
   experts/sort.cu)

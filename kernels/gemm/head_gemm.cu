@@ -75,7 +75,7 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
                      .y_stride = args.y_stride};
   GemmProblem p{};
   if (!describe_problem<Tile>(p, one, config, false)) return map_refused();
-  p.overlap = true;  // it waits for the kernels before it
+  p.overlap = true;  // but for the weights, it waits for the kernels before it
   p.feature_tiles = static_cast<int>(divide_up(features, Tile::kColumns));
   p.token_tiles = static_cast<int>(divide_up(args.tokens, p.tile_tokens));
   p.tiles = static_cast<int>(args.heads) * p.token_tiles * p.feature_tiles;

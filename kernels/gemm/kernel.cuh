@@ -218,7 +218,6 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     prefetch_tensor_map(&p.b);
     if (Tile::kStaged && !Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
-  if constexpr (Tile::kHeads) await_previous_grids();
   if constexpr (Tile::kGrouped) {
     await_previous_grids();  // they write the offsets
     if (warp == 3) count_expert_tiles(p, shared);

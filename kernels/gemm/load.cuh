@@ -17,6 +17,7 @@ struct GemmShared {
   uint64_t* full;    // per stage: bytes of both operands have landed
   uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
   int* first_tiles;  // [experts + 1], grouped alone: of each expert, then the number of tiles
+  int* first_rows;   // [experts + 1], grouped and swapped: in plain tiles the room is a stage's
   int row_box_bytes;
   int column_box_bytes;
   int stage_bytes;
@@ -31,6 +32,7 @@ struct GemmShared {
     full = reinterpret_cast<uint64_t*>(staging + Tile::kGroups * Tile::kStagingBytes);
     empty = full + kMaxStages;
     first_tiles = reinterpret_cast<int*>(empty + kMaxStages);
+    first_rows = first_tiles + kFirstTileBytes / 4;
   }
   __device__ __forceinline__ uint8_t* row_box(int stage, int box) const {
     return stages + stage * stage_bytes + box * row_box_bytes;
@@ -40,26 +42,48 @@ struct GemmShared {
   }
 };
 
-// One warp counts the tiles of all experts.
+// One warp counts the tiles of all experts: a lane those of a run of neighbours, whose offsets it
+// loads at once.
 template <class Tile>
 __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
                                                    const GemmShared<Tile>& shared) {
-  const int lane = threadIdx.x % 32;
-  int before = 0;
-  for (int first = 0; first < p.experts; first += 32) {
-    const int expert = first + lane;
-    const int rows = expert < p.experts ? p.offsets[expert + 1] - p.offsets[expert] : 0;
-    const int tiles = (rows + p.tile_tokens - 1) / p.tile_tokens;
-    int sum = tiles;
+  const int lane = threadIdx.x % 32, of_lane = (p.experts + 31) / 32, first = lane * of_lane;
+  int offsets[kExpertsOfLane + 1];
 #pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffff, sum, step);
-      if (lane >= step) sum += other;
-    }
-    if (expert < p.experts) shared.first_tiles[expert] = before + sum - tiles;
-    before += __shfl_sync(0xffffffff, sum, 31);
+  for (int i = 0; i <= kExpertsOfLane; ++i) {
+    const int expert = min(first + i, p.experts);
+    if (i <= of_lane) offsets[i] = expert > p.listed_experts ? p.end_row : p.offsets[expert];
   }
-  if (lane == 0) shared.first_tiles[p.experts] = before;
+  int tiles[kExpertsOfLane + 1], own = 0;  // of the lane's experts before each
+#pragma unroll
+  for (int i = 0; i < kExpertsOfLane; ++i) {
+    tiles[i] = own;
+    if (i < of_lane) own += (offsets[i + 1] - offsets[i] + p.tile_tokens - 1) / p.tile_tokens;
+  }
+  int before = own;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffff, before, step);
+    if (lane >= step) before += other;
+  }
+  if (lane == 31) shared.first_tiles[p.experts] = before;
+  before -= own;
+#pragma unroll
+  for (int i = 0; i <= kExpertsOfLane; ++i) {
+    if (i < of_lane && first + i < p.experts) {
+      shared.first_tiles[first + i] = before + tiles[i];
+      if (Tile::kSwap) shared.first_rows[first + i] = offsets[i];
+    }
+    if (Tile::kSwap && i == of_lane && lane == 31) shared.first_rows[p.experts] = offsets[i];
+  }
+}
+
+// The first row of an expert, or the end of all rows.
+template <class Tile>
+__device__ __forceinline__ int first_row(const GemmProblem& p, const GemmShared<Tile>& shared,
+                                         int expert) {
+  if constexpr (Tile::kSwap) return shared.first_rows[expert];
+  return expert > p.listed_experts ? p.end_row : p.offsets[expert];
 }
 
 template <class Tile>
@@ -92,13 +116,14 @@ __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
       }
     }
     const int within = token_tile - shared.first_tiles[expert];
-    const int token = p.offsets[expert] + within * p.tile_tokens;
+    const int token = first_row(p, shared, expert) + within * p.tile_tokens;
     const int feature =
         (tile - token_tile * p.feature_tiles) * (Tile::kSwap ? p.rows : Tile::kColumns);
-    const int weights = expert * p.weight_rows + (Tile::kTurned ? 0 : feature);
-    const int end = p.offsets[expert + 1];
-    return Tile::kSwap ? TilePosition{feature, token, weights, end}
-                       : TilePosition{token, feature, weights, end};
+    const int head = expert == p.listed_experts ? 1 : 0;
+    const int weights = (head == 1 ? 0 : expert * p.weight_rows) + (Tile::kTurned ? 0 : feature);
+    const int end = first_row(p, shared, expert + 1);
+    return Tile::kSwap ? TilePosition{feature, token, weights, end, head}
+                       : TilePosition{token, feature, weights, end, head};
   }
 }
 
@@ -109,9 +134,11 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
                                              int stage, TilePosition tile, int rank, int block) {
   constexpr bool kIsRows = kWeights == Tile::kSwap;
   const CUtensorMap* map = kIsRows ? &p.a : &p.b;
+  if (Tile::kGrouped && kWeights && tile.head == 1) map = &p.shared;
   uint64_t* full = shared.full + stage;
   const int room = kIsRows ? tile_rows<Tile>(p) : tile_columns<Tile>(p);
-  const int first = kWeights ? tile.weights : kIsRows ? tile.row : tile.column;
+  const bool one_row = Tile::kGrouped && !kWeights && p.one_x_row;
+  const int first = kWeights ? tile.weights : one_row ? 0 : kIsRows ? tile.row : tile.column;
   uint8_t* dst = kIsRows ? shared.row_box(stage, 0) : shared.column_box(stage, 0);
   const uint64_t hint = kWeights && p.weights_read_once ? kEvictFirst : kEvictNormal;
   const int loaded = kWeights || p.whole_boxes ? room : p.tile_tokens;

@@ -16,6 +16,7 @@ constexpr int kBoxK = 64;                // elements in a 128-byte swizzled row
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 2 * kMaxStages * 8;
 constexpr int kMaxExperts = 384;
+constexpr int kExpertsOfLane = kMaxExperts / 32 + 1;  // with a shared one
 constexpr int kFirstTileBytes = (kMaxExperts + 4) * 4;
 
 // Ping-pong: one warpgroup computes a tile of 128 rows, the other computes the next one, so that
@@ -61,7 +62,8 @@ struct GemmTile {
   static constexpr bool kFewerRows = kSwap || kGroups == 1;
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes = 1024 + kOverreadBytes + kGroups * kStagingBytes +
-                                     kBarrierBytes + (kGrouped ? kFirstTileBytes : 0);
+                                     kBarrierBytes +
+                                     (kGrouped ? kFirstTileBytes * (kSwap ? 2 : 1) : 0);
 
   // Of rows of A and of B (`columns`) that a stage has room for.
   __host__ __device__ static constexpr int stage_bytes(int rows, int columns) {
@@ -104,9 +106,10 @@ template <int kRows, int kColumns>
 using HeadTurnedTile = GemmTile<false, kRows / 64, kColumns, 1, false, GemmKind::kHeads, true>;
 
 struct GemmProblem {
-  CUtensorMap a;  // boxes of the rows of a tile x 64; of weights, of its share of them
-  CUtensorMap b;  // boxes of the columns of a tile x 64, or share
-  CUtensorMap y;  // boxes of 64 x 64; plain order and bf16 only
+  CUtensorMap a;       // boxes of the rows of a tile x 64; of weights, of its share of them
+  CUtensorMap b;       // boxes of the columns of a tile x 64, or share
+  CUtensorMap y;       // boxes of 64 x 64; plain order and bf16 only
+  CUtensorMap shared;  // as that of the weights, of a shared expert; grouped alone
   void* y_base;
   const __nv_bfloat16* bias;
   int64_t y_stride;  // in elements
@@ -131,7 +134,10 @@ struct GemmProblem {
   int lead;
   // Grouped alone.
   const int32_t* offsets;  // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
-  int experts;
+  int listed_experts;      // that have offsets
+  int experts;             // and the shared one, if there is one: the rows behind theirs
+  int end_row;             // of those
+  bool one_x_row;          // x is the one row of all
   // Grouped and heads: of one expert or head.
   int feature_tiles;
   int weight_rows;  // of the weights' operand from one to the next
@@ -161,7 +167,8 @@ __device__ __forceinline__ int row_block(int block) {
 }
 
 // Of a block's tile: its first row and column in D, the first row of its weights in memory, the end
-// of the tokens that it may store, and its head where there are heads.
+// of the tokens that it may store, and its head where there are heads. With experts a head of 1 is
+// the shared one.
 struct TilePosition {
   int row;
   int column;

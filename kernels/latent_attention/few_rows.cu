@@ -1,6 +1,7 @@
 // Few rows: a sequence has at most 32 (token, head) rows, as in decode. A thread block takes a
 // segment of a sequence's keys; the kernel merge_latent joins segments. The walk is that of rows.cu
-// with operands the other way round (column_form.cuh), and so are roles and barriers.
+// with operands the other way round (column_form.cuh), and so are roles and barriers. Where
+// segments are few, a cluster of thread blocks takes each (cluster_rows.cu).
 //
 // Cost of a block of 64 keys and 24 rows: 72 KB of keys, at 4.27 TB/s over 132 SMs 3700 clocks.
 // Both products read them from shared memory as the operand of 64 rows, 36 and 32 steps of 2 KB,
@@ -10,7 +11,7 @@
 
 #include "kernels/common/device.h"
 #include "kernels/common/early_launch.cuh"
-#include "kernels/latent_attention/column_form.cuh"
+#include "kernels/latent_attention/column_store.cuh"
 #include "kernels/latent_attention/load.cuh"
 
 namespace slimexx::kernels::latent_attention {
@@ -18,56 +19,6 @@ namespace {
 
 template <int kGroup, int kRows>
 using Walk = BlockWalk<ColumnForm<kGroup, kRows>>;
-
-// Rows whose keys all lie in the first segment are finished here; rows without keys in the segment
-// write nothing. Lanes 4 apart swap values, so that each holds neighbouring columns of one row.
-template <int kGroup, int kRows>
-__device__ __forceinline__ void store_item(const Problem& problem, const Walk<kGroup, kRows>& walk,
-                                           const Item& item) {
-  const attention::Problem& p = problem.attention;
-  const int segment = item.first_block / kSegmentBlocks, lane = threadIdx.x % 32;
-  const bool odd = lane / 4 % 2 == 1, tells_state = kGroup == 0 && threadIdx.x % 128 < 8;
-#pragma unroll
-  for (int g = 0; g < kRows / 8; ++g) {
-    float2 pairs[2 * walk.kTiles];
-#pragma unroll
-    for (int x = 0; x < 2 * walk.kTiles; ++x) {
-      const float even_row = walk.output[x / 2][4 * g + x % 2 * 2];
-      const float odd_row = walk.output[x / 2][4 * g + x % 2 * 2 + 1];
-      const float other = __shfl_xor_sync(0xffffffffu, odd ? even_row : odd_row, 4);
-      pairs[x] = odd ? make_float2(other, odd_row) : make_float2(even_row, other);
-    }
-    const int position = odd ? walk.position[2 * g + 1] : walk.position[2 * g];
-    const float maximum = odd ? walk.maximum[2 * g + 1] : walk.maximum[2 * g];
-    const float sum = odd ? walk.row_sum[2 * g + 1] : walk.row_sum[2 * g];
-    if (position < segment * kLatentSegmentKeys) continue;
-    const int64_t row = item.row + 8 * g + lane % 4 * 2 + (odd ? 1 : 0);
-    const int column =
-        kGroup * (kValues / 2) + static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 8 * 2;
-    if (position >= kLatentSegmentKeys) {
-      const int64_t at = segment * p.partial_rows + row;
-      if (tells_state) p.partial_state[at] = make_float2(maximum, sum);
-#pragma unroll
-      for (int x = 0; x < 2 * walk.kTiles; ++x) {
-        *reinterpret_cast<float2*>(p.partial_output + at * kValues + column + x / 2 * 64 +
-                                   x % 2 * 8) = pairs[x];
-      }
-      continue;
-    }
-    if (p.lse != nullptr && tells_state) {
-      p.lse[row] = attention::log_sum_exp(maximum, sum, p.scale);
-    }
-    const float inverse = __frcp_rn(sum);
-    uint16_t* out = p.out + row / p.group * p.out_stride + row % p.group * problem.value_dim;
-#pragma unroll
-    for (int x = 0; x < 2 * walk.kTiles; ++x) {
-      const int own = column + x / 2 * 64 + x % 2 * 8;
-      if (own < problem.value_dim) {
-        *reinterpret_cast<uint32_t*>(out + own) = finish_pair(pairs[x].x, pairs[x].y, inverse);
-      }
-    }
-  }
-}
 
 template <int kGroup, int kRows>
 __device__ __forceinline__ void compute_items(const Problem& problem,
@@ -86,7 +37,8 @@ __device__ __forceinline__ void compute_items(const Problem& problem,
     wait(shared.queries_full(), item_count % 2);
     walk.walk(item.first_block, item.last_block, item.keys, (item.position(0, heads) + 1) / kBlock);
     walk.join_sums();
-    store_item<kGroup, kRows>(problem, walk, item);
+    store_columns<kRows>(problem, item, walk.output, walk.position, walk.maximum, walk.row_sum,
+                         kGroup * (kValues / 2), kGroup == 0);
   }
 }
 
@@ -108,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init();
   }
   __syncthreads();
-  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
+  enter_layer_kernel();  // the previous kernel wrote queries, and perhaps the lengths
   // The same in all lanes, and the compiler may know.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
@@ -141,6 +93,9 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_few_rows(const Launch& parameters, cudaStream_t stream) {
+  const int64_t segments =
+      static_cast<int64_t>(parameters.max_segments) * parameters.problem.attention.sequences;
+  if (segments <= kMostClusters) return launch_cluster_rows(parameters, stream);
   cudaError_t (*const by_rows[])(const Launch&, cudaStream_t) = {launch<8>, launch<16>, launch<24>,
                                                                  launch<32>};
   const cudaError_t error = by_rows[parameters.query_rows / 8 - 1](parameters, stream);

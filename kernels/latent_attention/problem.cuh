@@ -65,6 +65,9 @@ cudaError_t launch_whole(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_split(const Launch& launch, cudaStream_t stream);
 // The same where a sequence has at most kMostFewRows rows.
 cudaError_t launch_few_rows(const Launch& launch, cudaStream_t stream);
+// The same with a cluster of thread blocks for each segment, of which there are few.
+inline constexpr int kMostClusters = 16;  // that the chip holds at a time
+cudaError_t launch_cluster_rows(const Launch& launch, cudaStream_t stream);
 // Sequences of any length whose queries have lists of their keys.
 cudaError_t launch_listed(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_merge(const Launch& launch, cudaStream_t stream);

@@ -74,7 +74,7 @@ __device__ __forceinline__ void rotate_pair(Bf16* y, const Bf16* x, const Rotary
 template <bool kBack>
 __global__ void __launch_bounds__(kThreads)
     rotate_pairs(HeadRows y, HeadRows x, RotaryTables t, int64_t count, int heads, int pairs) {
-  enter_kernel();
+  enter_layer_kernel();
   const int64_t i = thread_index();
   if (i >= count) return;
   const int64_t row = i / pairs, token = row / heads, head = row - token * heads;
@@ -95,7 +95,7 @@ struct LatentArgs {
 // A thread block a token: warps for the norm's row, one more for the rotary key. Its elements are
 // missing ones to the sum.
 __global__ void __launch_bounds__(kMaxThreads) latent_rows(const __grid_constant__ LatentArgs a) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];
   const int64_t token = blockIdx.x;
   const Bf16* x = a.x + token * a.x_stride;

@@ -86,7 +86,7 @@ __device__ __forceinline__ HeadPart rotate_head(const ForwardArgs& a, const Head
 template <int kLanes, HeadMode kMode, Work kWork>
 __global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork>)
     qk_norm_rotary_kernel(const __grid_constant__ ForwardArgs a) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float stage[kMode == kOneByOne ? kTileThreads * kPart : 1];
   const auto end = static_cast<int>(part_begin(blockIdx.x + int64_t{1}, gridDim.x, a.tokens));
   auto token = static_cast<int>(part_begin(blockIdx.x, gridDim.x, a.tokens));

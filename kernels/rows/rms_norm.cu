@@ -1,28 +1,12 @@
 // RMSNorm, alone and after the addition of a branch. One thread block per row; the row stays in
 // registers between the sum and the scaling.
-#include "kernels/rows/row_sum.cuh"
+#include "kernels/rows/norm_parts.cuh"
 #include "slimexx/kernels/rows.h"
 
 namespace slimexx::kernels {
 namespace {
 
 using namespace rows;
-
-template <int kChunks, bool kVector>
-__device__ __forceinline__ void store_normalised(Bf16* y, const RowPart<kChunks>& x,
-                                                 const RowPart<kChunks>& w, float r, int width) {
-#pragma unroll
-  for (int j = 0; j < kChunks; ++j) {
-    const int begin = chunk_begin(j);
-    if (begin >= width) break;
-    float value[kChunk], weight[kChunk];
-    unpack(value, x.chunk[j]);
-    unpack(weight, w.chunk[j]);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) value[i] = __fmul_rn(weight[i], __fmul_rn(value[i], r));
-    store_chunk<kVector>(y + begin, pack(value), width - begin);
-  }
-}
 
 struct NormArgs {
   Bf16* y;
@@ -34,7 +18,7 @@ struct NormArgs {
 
 template <int kChunks, bool kVector>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const NormArgs a) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];
   const int64_t row = blockIdx.x;
   const auto x = load_row<kChunks, kVector>(a.x + row * a.x_stride, a.width);
@@ -52,28 +36,9 @@ struct AddNormArgs {
   float inverse_width, eps;
 };
 
-// x + branch, or x + branch_norm * (branch * r), rounded.
-template <int kChunks, bool kNorm>
-__device__ __forceinline__ void add_branch(RowPart<kChunks>& x, const RowPart<kChunks>& branch,
-                                           const RowPart<kChunks>& branch_norm, float r) {
-#pragma unroll
-  for (int j = 0; j < kChunks; ++j) {
-    float value[kChunk], added[kChunk], weight[kChunk];
-    unpack(value, x.chunk[j]);
-    unpack(added, branch.chunk[j]);
-    if constexpr (kNorm) unpack(weight, branch_norm.chunk[j]);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      if constexpr (kNorm) added[i] = __fmul_rn(weight[i], __fmul_rn(added[i], r));
-      value[i] = __fadd_rn(value[i], added[i]);
-    }
-    x.chunk[j] = pack(value);
-  }
-}
-
 template <int kChunks, bool kVector, bool kNorm>
 __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const AddNormArgs a) {
-  enter_kernel();
+  enter_layer_kernel();
   __shared__ float shared[2][1][kMaxWarps];
   const int64_t row = int64_t{blockIdx.x} * a.width;
   auto x = load_row<kChunks, kVector>(a.x + row, a.width);

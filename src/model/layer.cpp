@@ -263,12 +263,18 @@ void layer_forward(const ops::Context& ctx, const LayerPlace& place,
   attend(ctx, place, w, tape);
   add_attention(ctx, place, w, tape, normed, false);
   project_up(ctx, place, w, tape, normed);
+  const Tensor out_normed = next_norm.defined() ? output.normed : Tensor{};
+  if (const auto* moe = std::get_if<MoeMlpSpec>(&place.spec.mlp);
+      moe != nullptr && !place.spec.sandwich_norms)
+    return project_down(ctx, *moe, of_kind<Tensor>(*moe, w.mlp), place.batch,
+                        tape_of_kind(*moe, tape.mlp),
+                        {out_normed, output.x, tape.x_mid, next_norm, norm_eps(place)});
   const Tensor down = place.spec.sandwich_norms
                           ? tape.down_raw
                           : allocate_hidden(ctx.arena, place.model, tape.x.dim(0));
   project_down(ctx, place, w, tape, down);
-  ops::add_rms_norm_forward(ctx, next_norm.defined() ? output.normed : Tensor{}, output.x,
-                            tape.x_mid, down, w.post_mlp_norm, next_norm, norm_eps(place));
+  ops::add_rms_norm_forward(ctx, out_normed, output.x, tape.x_mid, down, w.post_mlp_norm, next_norm,
+                            norm_eps(place));
 }
 
 void recompute_layer(const ops::Context& ctx, const LayerPlace& place,

@@ -8,6 +8,8 @@
 
 namespace slimexx::ops {
 
+struct RouterRule;
+
 // True: run the CPU implementation. False: launch the kernel on stream.handle, or, on a planning
 // ctx, do nothing. Throws Error(kEnvironment) for a backend that this build lacks.
 bool runs_on_cpu(const Context& ctx);
@@ -51,6 +53,7 @@ inline void check_i32(const char* op, const char* name, const Context& ctx, cons
                       std::initializer_list<int64_t> shape) {
   check_operand(op, name, ctx, x, tensor::DType::kI32, shape, Strides::kContiguous);
 }
+void check_router_rule(const char* op, const RouterRule& rule);
 // Any shape: elementwise ops.
 void check_dense(const char* op, const char* name, const Context& ctx, const Tensor& x);
 

@@ -4,6 +4,8 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
 
 namespace slimexx::ops {
 namespace {
@@ -27,6 +29,33 @@ bool fuses_expert_swiglu([[maybe_unused]] tensor::Device device, [[maybe_unused]
 #endif
 }
 
+// One kernel for route_forward and sort_by_expert.
+bool fuses_route_and_sort([[maybe_unused]] tensor::Device device,
+                          [[maybe_unused]] const Tensor& ids,
+                          [[maybe_unused]] const RouterRule& rule) {
+#ifdef SLX_WITH_CUDA
+  return !device.is_cpu() && cuda::fuses_route_and_sort(ids, rule);
+#else
+  return false;
+#endif
+}
+
+// The rows of products: the routed ones, and of one token that of a shared expert.
+int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& routed, const Tensor& w,
+                     const Tensor& shared_w) {
+  if (!shared_w.defined()) return num_rows(routed);
+  SLX_CHECK(routed.rows.dim(0) == 1, "{}: a shared expert of {} tokens", op, routed.rows.dim(0));
+  check_compute(op, "shared_w", ctx, shared_w, {w.dim(1), w.dim(2)});
+  return num_rows(routed) + 1;
+}
+
+// A row of x for each of `rows`, or one token's for all.
+void check_inputs(const char* op, const Context& ctx, const Tensor& x, const RoutedRows& routed,
+                  int64_t rows, int64_t width) {
+  const bool is_one = x.dim(0) == 1 && routed.rows.dim(0) == 1;
+  check_compute(op, "x", ctx, x, {is_one ? 1 : rows, width});
+}
+
 }  // namespace
 
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
@@ -45,6 +74,23 @@ void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<cons
   SLX_LAUNCH(choose_copies(ctx, copies, ids, table));
 }
 
+void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Tensor weights,
+                    Tensor logits, Tensor bias, const RouterRule& rule) {
+  if (!fuses_route_and_sort(ctx.device(), ids, rule)) {
+    route_forward(ctx, ids, weights, logits, bias, rule);
+    return sort_by_expert(ctx, routed, ids);
+  }
+  constexpr const char* kOp = "route_and_sort";
+  check_router_rule(kOp, rule);
+  check_f32(kOp, "logits", ctx, logits, {kAny, rule.num_experts});
+  check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});
+  check_f32(kOp, "weights", ctx, weights, {logits.dim(0), rule.top_k});
+  if (bias.defined()) check_f32(kOp, "bias", ctx, bias, {rule.num_experts});
+  check_routed(kOp, ctx, routed, rule.num_experts);
+  check_i32(kOp, "rows", ctx, routed.rows, {ids.dim(0), rule.top_k});
+  SLX_LAUNCH(route_and_sort(ctx, routed, ids, weights, logits, bias, rule));
+}
+
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed) {
   constexpr const char* kOp = "combine_rows";
@@ -58,31 +104,63 @@ void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Ten
   SLX_LAUNCH(combine_rows(ctx, y, rows, weights, shared, routed));
 }
 
+void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tensor rows,
+                          Tensor weights, Tensor shared, const RoutedRows& routed) {
+  constexpr const char* kOp = "combine_add_rms_norm";
+  const auto& [y, x_sum, x, w, eps] = residual;
+  if (ctx.device().is_cpu()) {
+    const tensor::ArenaScope scope(ctx.arena);
+    const Tensor sum = ctx.arena.allocate(x.dtype(), {x.dim(0), x.dim(1)});
+    combine_rows(ctx, sum, rows, weights, shared, routed);
+    return add_rms_norm_forward(ctx, y, x_sum, x, sum, {}, w, eps);
+  }
+  check_routed(kOp, ctx, routed, kAny);
+  const int64_t tokens = routed.rows.dim(0), width = rows.dim(1);
+  check_compute(kOp, "rows", ctx, rows, {num_rows(routed), width});
+  check_f32(kOp, "weights", ctx, weights, {tokens, routed.rows.dim(1)});
+  check_compute(kOp, "x", ctx, x, {tokens, width});
+  check_compute(kOp, "x_sum", ctx, x_sum, {tokens, width});
+  if (shared.defined()) check_compute(kOp, "shared", ctx, shared, {tokens, width});
+  SLX_CHECK_EQ(y.defined(), w.defined());
+  if (y.defined()) {
+    check_compute(kOp, "y", ctx, y, {tokens, width});
+    check_compute(kOp, "w", ctx, w, {width});
+  }
+  SLX_LAUNCH(combine_add_rms_norm(ctx, residual, rows, weights, shared, routed));
+}
+
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed) {
+                           const RoutedRows& routed, Tensor shared_w) {
   constexpr const char* kOp = "expert_matmul_forward";
   check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
   check_routed(kOp, ctx, routed, w.dim(0));
-  check_compute(kOp, "x", ctx, x, {num_rows(routed), w.dim(2)});
-  check_compute(kOp, "y", ctx, y, {num_rows(routed), w.dim(1)});
-  if (runs_on_cpu(ctx)) return cpu::expert_matmul_forward(y, x, w, routed);
-  SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed));
+  const int64_t rows = check_shared(kOp, ctx, routed, w, shared_w);
+  check_inputs(kOp, ctx, x, routed, rows, w.dim(2));
+  check_compute(kOp, "y", ctx, y, {rows, w.dim(1)});
+  if (!runs_on_cpu(ctx)) {
+    SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared_w));
+    return;
+  }
+  cpu::expert_matmul_forward(y, x, w, routed);
+  if (shared_w.defined())
+    matmul_forward(ctx, y.rows(rows - 1, rows), x.rows(x.dim(0) - 1, x.dim(0)), shared_w, {});
 }
 
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed) {
+                                  const RoutedRows& routed, Tensor shared_w) {
   constexpr const char* kOp = "expert_matmul_swiglu_forward";
   check_compute(kOp, "w", ctx, w, {kAny, 2 * h.dim(1), kAny});
   check_routed(kOp, ctx, routed, w.dim(0));
-  check_compute(kOp, "x", ctx, x, {num_rows(routed), w.dim(2)});
-  check_compute(kOp, "h", ctx, h, {num_rows(routed), kAny});
+  const int64_t rows = check_shared(kOp, ctx, routed, w, shared_w);
+  check_inputs(kOp, ctx, x, routed, rows, w.dim(2));
+  check_compute(kOp, "h", ctx, h, {rows, kAny});
   if (fuses_expert_swiglu(ctx.device(), w)) {
-    SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed));
+    SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed, shared_w));
     return;
   }
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), 2 * h.dim(1)});
-  expert_matmul_forward(ctx, gate_up, x, w, routed);
+  expert_matmul_forward(ctx, gate_up, x, w, routed, shared_w);
   swiglu_forward(ctx, h, gate_up);
 }
 

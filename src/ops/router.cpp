@@ -5,9 +5,7 @@
 #include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
-namespace {
-
-void check_rule(const char* op, const RouterRule& rule) {
+void check_router_rule(const char* op, const RouterRule& rule) {
   SLX_CHECK(rule.top_k >= 1 && rule.top_k <= rule.num_experts, "{}: top {} of {} experts", op,
             rule.top_k, rule.num_experts);
   SLX_CHECK(rule.num_groups >= 1 && rule.num_experts % rule.num_groups == 0 &&
@@ -17,12 +15,10 @@ void check_rule(const char* op, const RouterRule& rule) {
             rule.num_experts, rule.top_k);
 }
 
-}  // namespace
-
 void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
                    const RouterRule& rule) {
   constexpr const char* kOp = "route_forward";
-  check_rule(kOp, rule);
+  check_router_rule(kOp, rule);
   check_f32(kOp, "logits", ctx, logits, {kAny, rule.num_experts});
   check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});
   check_f32(kOp, "weights", ctx, weights, {logits.dim(0), rule.top_k});
@@ -34,7 +30,7 @@ void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits
 void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
                     const RouterRule& rule) {
   constexpr const char* kOp = "route_backward";
-  check_rule(kOp, rule);
+  check_router_rule(kOp, rule);
   check_f32(kOp, "logits", ctx, logits, {kAny, rule.num_experts});
   check_f32(kOp, "dlogits", ctx, dlogits, {logits.dim(0), rule.num_experts});
   check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});

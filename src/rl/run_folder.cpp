@@ -37,7 +37,7 @@ std::string describe_frozen(const model::ModelSpec& spec) {
 // How a GPU gets the decode steps of engines of several ranks.
 std::string launched(const TrainingRun& run) {
   const tensor::Device device = run.session.request.device;
-  if (device.is_cpu() || !wants_engine(run.session.config)) return "";
+  if (device.is_cpu() || !run.rollout_side.engine) return "";
   return rollout::records_steps(engine_options(run.session, run.rollout_side), device,
                                 run.engine_grid.groups())
              ? "; decode steps are recorded as graphs"

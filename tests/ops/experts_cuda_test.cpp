@@ -9,6 +9,7 @@
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
 #include "slimexx/ops/router.h"
 
 namespace slimexx::ops::testing {
@@ -229,6 +230,44 @@ TEST_F(ExpertsCuda, OrderIsThatOfTheCpu) {
   }
 }
 
+// One kernel for a few tokens, two for more: the same choices, weights and orders, to the bit.
+TEST_F(ExpertsCuda, ChoosingAndSortingTogetherHaveTheBitsOfBoth) {
+  for (const RouterRule& rule : router_rules())
+    for (const int64_t tokens : {1, 2, 5, 16, 17, 40}) {
+      const int64_t experts = rule.num_experts, k = rule.top_k, count = tokens * k;
+      const std::string name =
+          std::to_string(tokens) + " tokens, " + std::to_string(experts) + " experts, seed 7";
+      const OnDevice logits = as_is(Array::random({tokens, experts}, 7, 1.5)),
+                     bias = as_is(Array::random({experts}, 8, 0.1));
+      const auto list = [](int64_t size) {
+        return as_is(integers(std::vector<int32_t>(static_cast<size_t>(size), -1)));
+      };
+      struct Results {
+        OnDevice ids, weights, offsets, choices, tokens, rows;
+      };
+      const auto results = [&] {
+        return Results{list(count),       as_is(Array({tokens, k})),
+                       list(experts + 1), list(count),
+                       list(count),       list(count)};
+      };
+      const auto routed = [&](const Results& r) {
+        return RoutedRows{r.offsets, r.choices, r.tokens, rows_of(r.rows, tokens)};
+      };
+      const Results one = results(), two = results();
+      run_op([&](const Context& s) {
+        route_and_sort(s, routed(one), rows_of(one.ids, tokens), one.weights, logits, bias, rule);
+      });
+      run_op([&](const Context& s) {
+        route_forward(s, rows_of(two.ids, tokens), two.weights, logits, bias, rule);
+      });
+      run_op([&](const Context& s) { sort_by_expert(s, routed(two), rows_of(two.ids, tokens)); });
+      EXPECT_TRUE(same_bits(one.weights.back(), two.weights.back())) << name;
+      for (const auto& part :
+           {&Results::ids, &Results::offsets, &Results::choices, &Results::tokens, &Results::rows})
+        EXPECT_EQ(values_of(one.*part), values_of(two.*part)) << name;
+    }
+}
+
 struct Shape {
   int64_t tokens, experts, k, n, inputs;
 };
@@ -283,6 +322,109 @@ TEST_F(ExpertsCuda, SwigluHasTheBitsOfBothOps) {
     run_op([&](const Context& s) { swiglu_forward(s, expected, gate_up); });
     run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, h, x, w, own.routed()); });
     EXPECT_TRUE(same_bits(h.back(), expected.back())) << name_of(shape);
+  }
+}
+
+// A token alone: its row serves all experts, and the results are those of the same row in a batch.
+TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
+  const std::vector<Shape> ones = {
+      {3, 8, 2, 64, 64}, {70, 16, 4, 72, 136}, {200, 128, 8, 1536, 2048}, {700, 9, 3, 264, 200}};
+  for (const Shape& shape : ones) {
+    const DeviceRows all(shape.tokens, shape.experts, shape.k);
+    const int64_t num_rows = shape.tokens * shape.k, f = shape.n / 2 / 8 * 8, k = shape.inputs;
+    const Array x = random_bf16({shape.tokens, k}, 1);
+    const OnDevice own_x(x), rows(Array({num_rows, k})), h(Array({num_rows, f})),
+        y(Array({num_rows, 2 * f})),
+        w(random_bf16({shape.experts, 2 * f, k}, 2, 2 / std::sqrt(double(k)))),
+        shared_w(random_bf16({2 * f, k}, 3, 2 / std::sqrt(double(k)))), shared_h(Array({1, f})),
+        shared_y(Array({1, 2 * f})), w_down(random_bf16({shape.experts, k, f}, 4)),
+        shared_w_down(random_bf16({k, f}, 5));
+    run_op([&](const Context& s) {
+      gather_rows(s, rows, own_x, all.routed().tokens);
+      expert_matmul_forward(s, y, rows, w, all.routed());
+    });
+    run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, h, rows, w, all.routed()); });
+    const Array whole_y = y.back(), whole_h = h.back();
+    for (const int64_t t : {int64_t{0}, shape.tokens / 2, shape.tokens - 1}) {
+      const auto first = all.host.ids.begin() + t * shape.k;
+      const auto list = [](int64_t size) {
+        return as_is(integers(std::vector<int32_t>(static_cast<size_t>(size))));
+      };
+      const OnDevice ids = as_is(integers({first, first + shape.k})),
+                     offsets = list(shape.experts + 1), choices = list(shape.k),
+                     tokens = list(shape.k), places = list(shape.k), one_h(Array({shape.k, f})),
+                     one_y(Array({shape.k, 2 * f})), joined_h(Array({shape.k + 1, f})),
+                     joined_y(Array({shape.k + 1, 2 * f})), down(Array({shape.k + 1, k})),
+                     own_down(Array({shape.k, k})), shared_down(Array({1, k}));
+      const RoutedRows one{offsets, choices, tokens, rows_of(places, 1)};
+      run_op([&](const Context& s) { sort_by_expert(s, one, rows_of(ids, 1)); });
+      const Tensor row = own_x.view().rows(t, t + 1);
+      run_op([&](const Context& s) { expert_matmul_forward(s, one_y, row, w, one); });
+      run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, one_h, row, w, one); });
+      const Array got_y = one_y.back(), got_h = one_h.back();
+      // With a shared expert behind them nothing else changes, and its row is that of a product.
+      run_op([&](const Context& s) { matmul_forward(s, shared_y, row, shared_w, {}); });
+      run_op([&](const Context& s) { matmul_swiglu_forward(s, shared_h, row, shared_w, {}); });
+      run_op([&](const Context& s) { expert_matmul_forward(s, joined_y, row, w, one, shared_w); });
+      run_op([&](const Context& s) {
+        expert_matmul_swiglu_forward(s, joined_h, row, w, one, shared_w);
+      });
+      const auto expect_joined = [&](const OnDevice& joined, const Array& routed,
+                                     const OnDevice& shared) {
+        const Array back = joined.back();
+        EXPECT_TRUE(same_bits(back.view().rows(0, shape.k), routed)) << name_of(shape) << t;
+        EXPECT_TRUE(same_bits(back.view().rows(shape.k, shape.k + 1), shared.back()))
+            << name_of(shape) << t;
+      };
+      expect_joined(joined_y, got_y, shared_y);
+      expect_joined(joined_h, got_h, shared_h);
+      const Tensor to_k = w_down.view(), shared_to_k = shared_w_down.view();
+      run_op([&](const Context& s) {
+        expert_matmul_forward(s, down, joined_h, to_k, one, shared_to_k);
+        expert_matmul_forward(s, own_down, one_h, to_k, one);
+        matmul_forward(s, shared_down, shared_h, shared_to_k, {});
+      });
+      expect_joined(down, own_down.back(), shared_down);
+      for (int64_t j = 0; j < shape.k; ++j) {  // ascending experts: row j is choice j
+        const int64_t at = all.host.rows[static_cast<size_t>(t * shape.k + j)];
+        EXPECT_TRUE(same_bits(got_y.view().rows(j, j + 1), whole_y.view().rows(at, at + 1)))
+            << name_of(shape) << ", token " << t << ", choice " << j;
+        EXPECT_TRUE(same_bits(got_h.view().rows(j, j + 1), whole_h.view().rows(at, at + 1)))
+            << name_of(shape) << ", token " << t << ", choice " << j;
+      }
+    }
+  }
+}
+
+// The sum of the routed rows, the residual stream and the norm in one kernel.
+TEST_F(ExpertsCuda, SumsAddedAndNormedHaveTheBitsOfBothOps) {
+  for (const Shape& shape : {Shape{1, 8, 2, 64, 8}, Shape{37, 16, 4, 2048, 8},
+                             Shape{5, 9, 3, 5120, 8}, Shape{130, 6, 5, 264, 8}}) {
+    const DeviceRows own(shape.tokens, shape.experts, shape.k);
+    const int64_t tokens = shape.tokens, width = shape.n;
+    const Array blank({tokens, width});
+    const OnDevice rows(random_bf16({tokens * shape.k, width}, 1)),
+        weights = as_is(Array::random({tokens, shape.k}, 2)),
+        shared(random_bf16({tokens, width}, 3)), x(random_bf16({tokens, width}, 4)),
+        w(random_bf16({width}, 5, 0.1, 1.0)), sum(blank), expected_x(blank), expected_y(blank);
+    for (const bool has_shared : {false, true})
+      for (const bool has_norm : {false, true}) {
+        const Tensor added = has_shared ? shared.view() : Tensor{};
+        const OnDevice got_x(blank), got_y(blank);
+        const auto norm = [&](const OnDevice& t) { return has_norm ? t.view() : Tensor{}; };
+        run_op([&](const Context& s) {
+          combine_rows(s, sum, rows, weights, added, own.routed());
+          add_rms_norm_forward(s, norm(expected_y), expected_x, x, sum, {}, norm(w), 1e-6f);
+        });
+        run_op([&](const Context& s) {
+          combine_add_rms_norm(s, {norm(got_y), got_x, x, norm(w), 1e-6f}, rows, weights, added,
+                               own.routed());
+        });
+        EXPECT_TRUE(same_bits(got_x.back(), expected_x.back())) << name_of(shape) << has_shared;
+        if (has_norm) {
+          EXPECT_TRUE(same_bits(got_y.back(), expected_y.back())) << name_of(shape) << has_shared;
+        }
+      }
   }
 }
 

@@ -4,6 +4,7 @@
 #include "ops/testing.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
 
 namespace slimexx::ops::testing {
 namespace {
@@ -89,6 +90,53 @@ TEST_P(Experts, CombineSumsAscendingExpertsAndThenTheSharedOne) {
       EXPECT_EQ(y[t * width + i], expected) << t << ", " << i;
       EXPECT_EQ(plain[t * width + i], row(0) + row(1)) << t << ", " << i;
     }
+}
+
+TEST_P(Experts, CombinedRowsJoinTheResidualStream) {
+  Choices c(23, 6, 2);
+  c.sort(ctx_);
+  const int64_t width = 37;
+  const Array rows = Array::random({46, width}, 1), weights = Array::random({23, 2}, 2),
+              shared = Array::random({23, width}, 3), x = Array::random({23, width}, 4),
+              w = Array::random({width}, 5);
+  Array sum({23, width}), x_sum({23, width}), y({23, width}), got_x = x.clone(), got_y({23, width});
+  combine_rows(ctx_, sum, rows, weights, shared, c.routed());
+  add_rms_norm_forward(ctx_, y, x_sum, x, sum, {}, w, 1e-5f);
+  tensor::Arena arena({}, 1 << 16, "test");
+  const Context ctx = compute_context(arena);
+  combine_add_rms_norm(ctx, {got_y, got_x, got_x, w, 1e-5f}, rows, weights, shared, c.routed());
+  EXPECT_TRUE(same_bits(got_x, x_sum));
+  EXPECT_TRUE(same_bits(got_y, y));
+}
+
+// Of one token the row of x serves all experts, and a shared one may join them.
+TEST_P(Experts, ATokenAloneHasTheBitsOfTheBatch) {
+  Choices all(29, 7, 3);
+  all.sort(ctx_);
+  const int64_t n = 18, k = 41;
+  const Array x = Array::random({29, k}, 1), w = Array::random({7, 2 * n, k}, 2),
+              shared_w = Array::random({2 * n, k}, 3);
+  Array rows({29 * 3, k}), h({29 * 3, n});
+  tensor::Arena arena({}, 1 << 20, "test");
+  const Context ctx = compute_context(arena);
+  gather_rows(ctx_, rows, x, all.routed().tokens);
+  expert_matmul_swiglu_forward(ctx, h, rows, w, all.routed());
+  for (int64_t t = 0; t < 29; t += 7) {
+    Choices one(1, 7, 3);
+    std::copy_n(all.ids.begin() + t * 3, 3, one.ids.begin());
+    one.sort(ctx_);
+    Array own({3, n}), joined({4, n}), shared({1, n});
+    expert_matmul_swiglu_forward(ctx, joined, x.view().rows(t, t + 1), w, one.routed(), shared_w);
+    matmul_swiglu_forward(ctx, shared, x.view().rows(t, t + 1), shared_w, {});
+    EXPECT_TRUE(same_bits(joined.view().rows(3, 4), shared)) << "token " << t;
+    expert_matmul_swiglu_forward(ctx, own, x.view().rows(t, t + 1), w, one.routed());
+    for (int64_t j = 0; j < 3; ++j) {
+      const int64_t at = all.rows[static_cast<size_t>(t * 3 + j)];
+      EXPECT_TRUE(same_bits(own.view().rows(j, j + 1), h.view().rows(at, at + 1)))
+          << "token " << t << ", choice " << j;
+      EXPECT_TRUE(same_bits(joined.view().rows(j, j + 1), own.view().rows(j, j + 1))) << t;
+    }
+  }
 }
 
 TEST_P(Experts, WeighingBackward) {

@@ -1,6 +1,7 @@
 // Latent attention on the device: values against the CPU's from the same bf16 inputs, and the bits
 // of a query over batches, pages, chunks and segments; its moves between widths of heads, and the
 // products of heads; and the backward pass of heads as wide as it has them.
+#include <array>
 #include <numeric>
 
 #include "cpu_context.h"
@@ -84,44 +85,88 @@ TEST_F(LatentAttentionCuda, PagesAndChunksChangeNothing) {
   }
 }
 
+// Decode steps of the last query of some sequences, whose keys lie in pages of 64 tokens.
+struct LastDecodes {
+  const LatentProblem& p;
+  const LatentPages pages;
+  const OnDevice page_rows;
+
+  explicit LastDecodes(const LatentProblem& problem)
+      : p(problem), pages(problem, 64), page_rows(pages.keys) {
+    std::vector<int32_t> slots;
+    for (size_t b = 0; b < p.shape.lengths.size(); ++b)
+      for (int32_t position = 0; position < p.shape.lengths[b]; ++position)
+        slots.push_back(pages.slot(b, position));
+    const OnDevice keys(p.keys), own_slots = integers_on_device(slots);
+    run_op([&](const Context& s) { write_kv_pages(s, page_rows, {}, keys, {}, own_slots); });
+  }
+
+  Array run(const std::vector<size_t>& sequences) const {
+    const auto count = static_cast<int64_t>(sequences.size());
+    const int64_t row = p.shape.heads * p.width(), columns = pages.per_sequence;
+    std::vector<int32_t> cu{0}, context;
+    Array table({count, columns}, DType::kI32), q({count, p.shape.heads, p.width()});
+    for (int64_t i = 0; i < count; ++i) {
+      const size_t b = sequences[static_cast<size_t>(i)];
+      cu.push_back(cu.back() + 1);
+      context.push_back(p.shape.lengths[b] - 1);
+      std::copy_n(pages.table.begin() + static_cast<int64_t>(b) * columns, columns,
+                  table.view().i32() + i * columns);
+      std::copy_n(p.q.view().f32() + (p.cu[b + 1] - 1) * row, row, q.view().f32() + i * row);
+    }
+    const OnDevice own_q(q), out(Array({count, p.shape.heads, p.shape.values})),
+        device_table(table), device_cu = integers_on_device(cu),
+                             device_context = integers_on_device(context);
+    const AttentionLayout layout{.cu_seqlens = cu,
+                                 .context_lens = context,
+                                 .page_table = device_table,
+                                 .page_tokens = 64,
+                                 .device_cu_seqlens = device_cu,
+                                 .device_context_lens = device_context};
+    run_op([&](const Context& s) {
+      attention_forward(s, out, {}, own_q, page_rows, page_rows, layout, p.scale);
+    });
+    return out.back();
+  }
+};
+
+// Row `i` of `got` is the last of sequence b.
+void expect_last_row(const LatentProblem& p, const Array& got, int64_t i, const Array& packed,
+                     size_t b) {
+  const int64_t row = p.shape.heads * p.shape.values;
+  for (int64_t e = 0; e < row; ++e)
+    ASSERT_EQ(got[i * row + e], packed[(p.cu[b + 1] - 1) * row + e])
+        << "sequence " << b << ", element " << e << " of " << name_of(p.shape);
+}
+
 // Decodes at the end of long contexts: several segments, split and merged.
 TEST_F(LatentAttentionCuda, DecodesOfLongContextsHaveTheBitsOfTraining) {
   const LatentProblem p({{6300, 2048, 2049, 70}, 20, 512, 64});
   const Array packed = forward_packed(p);
-  const LatentPages pages(p, 64);
-  std::vector<int32_t> slots, cu{0}, context;
-  for (size_t b = 0; b < p.shape.lengths.size(); ++b) {
-    for (int32_t position = 0; position < p.shape.lengths[b]; ++position)
-      slots.push_back(pages.slot(b, position));
-    cu.push_back(cu.back() + 1);
-    context.push_back(p.shape.lengths[b] - 1);
+  const Array got = LastDecodes(p).run({0, 1, 2, 3});
+  for (size_t b = 0; b < 4; ++b) expect_last_row(p, got, static_cast<int64_t>(b), packed, b);
+}
+
+// A segment is walked by a cluster of thread blocks where there are few of them, by one where there
+// are many: rounds of eight blocks of keys that are full, and that are not.
+TEST_F(LatentAttentionCuda, DecodesOfFewSequencesHaveTheBitsOfMany) {
+  for (const auto& [heads, values, rotary] :
+       {std::array<int64_t, 3>{20, 512, 64}, {8, 512, 64}, {32, 448, 64}, {16, 128, 32}}) {
+    const LatentProblem p({{1,   63,  64,  65,   128,  448,  511,  512,  513,  575,
+                            576, 577, 640, 1023, 1024, 1025, 1500, 2047, 2048, 2100},
+                           heads,
+                           values,
+                           rotary});
+    const Array packed = forward_packed(p);
+    const LastDecodes decodes(p);
+    std::vector<size_t> all(p.shape.lengths.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    const Array together = decodes.run(all);
+    for (const size_t b : all) {
+      expect_last_row(p, together, static_cast<int64_t>(b), packed, b);
+      expect_last_row(p, decodes.run({b}), 0, packed, b);
+    }
   }
-  const auto count = static_cast<int64_t>(p.shape.lengths.size());
-  Array table({count, pages.per_sequence}, DType::kI32), q({count, p.shape.heads, p.width()});
-  std::copy(pages.table.begin(), pages.table.end(), table.view().i32());
-  const int64_t row = p.shape.heads * p.width(), out_row = p.shape.heads * p.shape.values;
-  for (int64_t b = 0; b < count; ++b)
-    std::copy_n(p.q.view().f32() + (p.cu[static_cast<size_t>(b) + 1] - 1) * row, row,
-                q.view().f32() + b * row);
-  const OnDevice page_rows(pages.keys), keys(p.keys),
-      own_slots = integers_on_device(slots), own_q(q),
-      out(Array({count, p.shape.heads, p.shape.values})), device_table(table),
-      device_cu = integers_on_device(cu), device_context = integers_on_device(context);
-  const AttentionLayout layout{.cu_seqlens = cu,
-                               .context_lens = context,
-                               .page_table = device_table,
-                               .page_tokens = 64,
-                               .device_cu_seqlens = device_cu,
-                               .device_context_lens = device_context};
-  run_op([&](const Context& s) {
-    write_kv_pages(s, page_rows, {}, keys, {}, own_slots);
-    attention_forward(s, out, {}, own_q, page_rows, page_rows, layout, p.scale);
-  });
-  const Array got = out.back();
-  for (int64_t b = 0; b < count; ++b)
-    for (int64_t i = 0; i < out_row; ++i)
-      ASSERT_EQ(got[b * out_row + i], packed[(p.cu[static_cast<size_t>(b) + 1] - 1) * out_row + i])
-          << "sequence " << b << ", element " << i;
 }
 
 TEST_F(LatentAttentionCuda, LaterKeysNeverReachAQuery) {

@@ -49,12 +49,30 @@ size_t sort_by_expert_workspace(int64_t count, int64_t experts);
 [[nodiscard]] const char* choose_copies(int32_t* copies, const int32_t* ids, int64_t count,
                                         const int32_t* table, int64_t experts, cudaStream_t stream);
 
+// Both in one kernel, with the same results, where tokens are few.
+struct RoutedOrder {
+  int32_t *offsets = nullptr, *choices = nullptr, *tokens = nullptr, *rows = nullptr;
+};
+bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
+[[nodiscard]] const char* route_and_sort(int32_t* ids, float* weights, const RoutedOrder& order,
+                                         const float* logits, const float* bias,
+                                         const RouterShape& shape, int64_t tokens,
+                                         cudaStream_t stream);
+
 // y [tokens, width] bf16 = sum over a token's choices, ascending, of weights [tokens, top_k] f32
 // (null: ones) times the row of in [tokens * top_k, width] bf16 that rows [tokens, top_k] names,
 // then + shared [tokens, width] bf16 (may be null), in f32, rounded once. Width: a multiple of 8.
 [[nodiscard]] const char* combine_rows(void* y, const void* in, const float* weights,
                                        const void* shared, const int32_t* rows, int64_t tokens,
                                        int64_t top_k, int64_t width, cudaStream_t stream);
+// x_sum = x [tokens, width] bf16 + that sum, and where y and w [width] are given y =
+// rms_norm(x_sum) with weights w: the bits of combine_rows, then add_rms_norm_forward. x_sum may be
+// x. Rows are 16-byte aligned.
+[[nodiscard]] const char* combine_add_rms_norm(void* y, void* x_sum, const void* x, const void* in,
+                                               const float* weights, const void* shared,
+                                               const int32_t* rows, const void* w, int64_t tokens,
+                                               int64_t top_k, int64_t width, float eps,
+                                               cudaStream_t stream);
 // dweights [count] f32, by choice, = <dh, h> of each of `count` rows of width bf16; then dh and h
 // are multiplied by the choice's weight. Width: a multiple of 8.
 [[nodiscard]] const char* weigh_rows_backward(float* dweights, void* dh, void* h,
@@ -72,6 +90,11 @@ struct GroupedGemmArgs {
   void* y = nullptr;        // [R, n] bf16
   GroupedRows rows = {};
   int64_t n = 0, k = 0;  // multiples of 8
+  // Of the forward products: x is the one row of all of R, and an expert has one of them at most.
+  bool one_x_row = false;
+  // The same, or null: [n, k], the weights of one more expert, whose rows are those from
+  // offsets[experts] on.
+  const void* shared_w = nullptr;
 };
 // y[r] = x[r] w[e]^T for the rows r of every expert e: the bits of launch_gemm.
 [[nodiscard]] const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream);

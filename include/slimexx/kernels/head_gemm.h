@@ -1,6 +1,7 @@
 // Products of each head's part of a row with the head's own weights, on Hopper: the sums of
 // launch_gemm. Nothing is allocated, nothing synchronises. Each function queues its kernel on
-// `stream` and returns null, or the fault as a static text.
+// `stream` and returns null, or the fault as a static text. The kernels read w, and nothing else,
+// before earlier kernels of the stream have ended, as launch_gemm with overlap_previous does.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "slimexx/ops/context.h"
+#include "slimexx/ops/router.h"
 
 namespace slimexx::ops {
 
@@ -28,17 +29,35 @@ void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
 // elements, none of them above 65535.
 void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<const int32_t> table);
 
+// route_forward (router.h), then sort_by_expert of the ids: on CUDA one kernel for a few tokens.
+// (scratch)
+void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Tensor weights,
+                    Tensor logits, Tensor bias, const RouterRule& rule);
+
 // y[T,H] = sum over a token's choices, in ascending order, of weights[T,k] f32 (undefined: ones)
 // times rows[R,H], then + shared[T,H] (may be undefined): in f32, rounded once.
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed);
+// What a layer adds to its residual stream: x_sum[T,H] = x[T,H] + branch; then y = rms_norm(x_sum)
+// with weights w[H], where y and w are defined. x_sum may be x.
+struct ResidualNorm {
+  Tensor y = {}, x_sum = {}, x = {}, w = {};
+  float eps = 0;
+};
+// combine_rows, then add_rms_norm_forward (norm.h) of its result, which on CUDA does not reach
+// memory. (scratch)
+void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tensor rows,
+                          Tensor weights, Tensor shared, const RoutedRows& routed);
 
-// y[r,N] = x[r,K] w[e,N,K]^T of the row's expert e; the sums of matmul_forward.
+// y[r,N] = x[r,K] w[e,N,K]^T of the row's expert e; the sums of matmul_forward. Of one token, x may
+// be its row alone, [1,K], and there may be a shared expert with weights shared_w[N,K], whose row
+// is the one behind the R routed ones of y and x.
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed);
-// h[R,F] with the bits of swiglu_forward after expert_matmul_forward by w[E,2F,K]. (scratch)
+                           const RoutedRows& routed, Tensor shared_w = {});
+// h[R,F] with the bits of swiglu_forward after expert_matmul_forward by w[E,2F,K]; x and
+// shared_w[2F,K] as there. (scratch)
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed);
+                                  const RoutedRows& routed, Tensor shared_w = {});
 // dx[r,K] = dy[r,N] w[e,N,K]
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
                                   const RoutedRows& routed);

@@ -24,6 +24,12 @@ Tensor allocate_rows(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, int6
 // The experts' rows of several ranks meet where the experts are.
 bool is_split(const MoeMlpSpec& s) { return s.expert_ranks > 1; }
 
+// In forward, where nothing keeps gate_up.
+bool joins_shared(const MoeMlpSpec& s, int64_t num_tokens) {
+  return num_tokens == 1 && s.can_join_shared && s.shared->leaves == 1 && !is_split(s);
+}
+Tensor shared_row_of(const Tensor& rows) { return rows.rows(rows.dim(0) - 1, rows.dim(0)); }
+
 void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeMlpTape& tape) {
   const int64_t experts = s.router.num_experts, k = s.router.top_k;
   tape.logits = arena.allocate(DType::kF32, {num_tokens, experts});
@@ -40,10 +46,11 @@ void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeM
 void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
            const MoeMlpTape& tape, Tensor normed) {
   ops::matmul_forward(ctx, tape.logits, normed, w.router_weight, {});
+  if (!spec.placement().has_redundant())
+    return ops::route_and_sort(ctx, tape.routed, tape.ids, tape.weights, tape.logits,
+                               w.correction_bias, spec.router);
   ops::route_forward(ctx, tape.ids, tape.weights, tape.logits, w.correction_bias, spec.router);
-  if (spec.placement().has_redundant())
-    ops::choose_copies(ctx, tape.copies, tape.ids,
-                       spec.placement().copies_for(ctx.groups.ep.rank()));
+  ops::choose_copies(ctx, tape.copies, tape.ids, spec.placement().copies_for(ctx.groups.ep.rank()));
   ops::sort_by_expert(ctx, tape.routed, tape.copies);
 }
 
@@ -186,7 +193,10 @@ MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
   if (sizes.ep == 1) own.expert_copies = 0;
   SLX_CHECK(own.placement().is_legal(), "{} copies of {} experts on {} ranks",
             own.placement().num_copies, own.router.num_experts, sizes.ep);
-  if (own.shared) own.shared = narrow(*own.shared, sizes);
+  if (!own.shared) return own;
+  own.shared = narrow(*own.shared, sizes);
+  own.can_join_shared =
+      sizes.tp == 1 && !own.shared->bias && own.shared->intermediate_size == own.intermediate_size;
   return own;
 }
 
@@ -292,7 +302,9 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
   } else if (for_backward) {
     tape.gate_up = allocate_rows(arena, spec, num_tokens, 2 * spec.intermediate_size);
   } else {
-    tape.h = allocate_rows(arena, spec, num_tokens, spec.intermediate_size);
+    const int64_t joined = joins_shared(spec, num_tokens) ? 1 : 0;
+    tape.h = arena.allocate(tensor::compute_dtype(arena.device()),
+                            {num_rows(spec, num_tokens) + joined, spec.intermediate_size});
   }
 }
 
@@ -306,41 +318,74 @@ void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& coun
 void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
                 const Batch& batch, const MoeMlpTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
+  const bool joined = joins_shared(spec, normed.dim(0)) && !tape.gate_up.defined();
   route(ctx, spec, w, tape, normed);
   if (is_split(spec)) {
     if (tape.returned.defined()) run_split_experts(ctx, spec, w, tape, normed);
   } else {
-    const Tensor x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
-    ops::gather_rows(ctx, x, normed, tape.routed.tokens);
+    Tensor x = normed;  // of one token it serves all rows
+    if (normed.dim(0) != 1) {
+      x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
+      ops::gather_rows(ctx, x, normed, tape.routed.tokens);
+    }
     if (tape.gate_up.defined()) {
       ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, tape.routed);
     } else {
-      ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed);
+      ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed,
+                                        joined ? w.shared.gate_up_weight : Tensor{});
     }
   }
-  if (spec.shared) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
+  if (spec.shared && !joined) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
 }
+
+namespace {
+
+// What a token's output is the sum of, from the arena.
+struct ExpertOutputs {
+  Tensor rows;    // [R,H], to be weighted
+  Tensor shared;  // [T,H], where there is a shared expert
+};
+ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
+                       const MoeMlpParameters<Tensor>& w, const Batch& batch,
+                       const MoeMlpTape& tape) {
+  const int64_t tokens = tape.ids.dim(0);
+  const bool joined = joins_shared(spec, tokens) && !tape.gate_up.defined();
+  ExpertOutputs out{tape.returned, {}};
+  if (!is_split(spec)) {
+    Tensor h = tape.h;
+    if (tape.gate_up.defined()) {
+      if (!h.defined()) h = allocate_rows(ctx.arena, spec, tokens, spec.intermediate_size);
+      ops::swiglu_forward(ctx, h, tape.gate_up);
+    }
+    const int64_t rows = num_rows(spec, tokens);
+    const Tensor all = ctx.arena.allocate(h.dtype(), {h.dim(0), spec.hidden_size});
+    ops::expert_matmul_forward(ctx, all, h, w.down_weight, tape.routed,
+                               joined ? w.shared.down_weight : Tensor{});
+    out = {all.rows(0, rows), joined ? shared_row_of(all) : Tensor{}};
+  }
+  if (spec.shared && !joined) {
+    out.shared = ctx.arena.allocate(out.rows.dtype(), {tokens, spec.hidden_size});
+    project_down(ctx, *spec.shared, w.shared, batch, tape.shared, out.shared);
+  }
+  return out;
+}
+
+}  // namespace
 
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down) {
   const tensor::ArenaScope scope(ctx.arena);
-  Tensor rows = tape.returned;
-  if (!is_split(spec)) {
-    Tensor h = tape.h;
-    if (tape.gate_up.defined()) {
-      if (!h.defined()) h = allocate_rows(ctx.arena, spec, down.dim(0), spec.intermediate_size);
-      ops::swiglu_forward(ctx, h, tape.gate_up);
-    }
-    rows = allocate_rows(ctx.arena, spec, down.dim(0), spec.hidden_size);
-    ops::expert_matmul_forward(ctx, rows, h, w.down_weight, tape.routed);
-  }
-  Tensor shared;
-  if (spec.shared) {
-    shared = ctx.arena.allocate(down.dtype(), {down.dim(0), spec.hidden_size});
-    project_down(ctx, *spec.shared, w.shared, batch, tape.shared, shared);
-  }
-  ops::combine_rows(ctx, down, rows, tape.weights, shared, tape.routed);
+  const ExpertOutputs out = run_down(ctx, spec, w, batch, tape);
+  ops::combine_rows(ctx, down, out.rows, tape.weights, out.shared, tape.routed);
+}
+
+void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
+                  const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
+                  const ops::ResidualNorm& residual) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const ExpertOutputs out = run_down(ctx, spec, w, batch, tape);
+  ops::combine_add_rms_norm(ctx, residual, out.rows, tape.weights, out.shared, tape.routed);
 }
 
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,

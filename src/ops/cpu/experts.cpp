@@ -76,7 +76,8 @@ void combine_rows(Tensor y, Tensor rows, Tensor weights, Tensor shared, const Ro
 void expert_matmul_forward(Tensor y, Tensor x, Tensor w, const RoutedRows& routed) {
   const int64_t n = w.dim(1), k = w.dim(2);
   for_each_expert(routed, [&](int64_t expert, int64_t first, int64_t count) {
-    multiply(forward_product(count, n, k, rows_from(y, first), rows_from(x, first),
+    const int64_t input = x.dim(0) == 1 ? 0 : first;  // one token: an expert has one row at most
+    multiply(forward_product(count, n, k, rows_from(y, first), rows_from(x, input),
                              w.f32() + expert * n * k));
   });
 }

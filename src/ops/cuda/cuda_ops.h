@@ -116,13 +116,18 @@ void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor coun
 void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate);
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
 void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<const int32_t> table);
+bool fuses_route_and_sort(const Tensor& ids, const RouterRule& rule);  // route_and_sort takes them
+void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Tensor weights,
+                    Tensor logits, Tensor bias, const RouterRule& rule);
+void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tensor rows,
+                          Tensor weights, Tensor shared, const RoutedRows& routed);
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed);
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed);
+                           const RoutedRows& routed, Tensor shared_w);
 bool fuses_expert_swiglu(const Tensor& w);  // [E,2F,K]: expert_matmul_swiglu_forward takes it
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed);
+                                  const RoutedRows& routed, Tensor shared_w);
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
                                   const RoutedRows& routed);
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,

@@ -27,6 +27,14 @@ kernels::GroupedRows grouped(const RoutedRows& routed) {
           .rows = routed.choices.dim(0)};
 }
 
+// With a row of the shared expert behind the routed ones, where there is one.
+kernels::GroupedGemmArgs with_shared(kernels::GroupedGemmArgs args, const Tensor& shared_w) {
+  if (!shared_w.defined()) return args;
+  args.shared_w = shared_w.raw();
+  ++args.rows.rows;
+  return args;
+}
+
 // w[experts, n, k]; y is the result of either direction.
 kernels::GroupedGemmArgs product(const Tensor& y, const Tensor& x, const Tensor& w,
                                  const RoutedRows& routed) {
@@ -35,7 +43,8 @@ kernels::GroupedGemmArgs product(const Tensor& y, const Tensor& x, const Tensor&
           .y = y.raw(),
           .rows = grouped(routed),
           .n = w.dim(1),
-          .k = w.dim(2)};
+          .k = w.dim(2),
+          .one_x_row = x.dim(0) == 1};
 }
 
 }  // namespace
@@ -110,6 +119,31 @@ void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<cons
   check_launch("choose_copies", fault, ids, copies);
 }
 
+bool fuses_route_and_sort(const Tensor& ids, const RouterRule& rule) {
+  return kernels::fuses_route_and_sort(shape_of(rule), ids.dim(0));
+}
+
+void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Tensor weights,
+                    Tensor logits, Tensor bias, const RouterRule& rule) {
+  const kernels::RoutedOrder order{.offsets = routed.offsets.i32(),
+                                   .choices = routed.choices.i32(),
+                                   .tokens = routed.tokens.i32(),
+                                   .rows = routed.rows.i32()};
+  const char* fault = kernels::route_and_sort(ids.i32(), weights.f32(), order, logits.f32(),
+                                              bias.defined() ? bias.f32() : nullptr, shape_of(rule),
+                                              logits.dim(0), handle(ctx));
+  check_launch("route_and_sort", fault, logits, ids);
+}
+
+void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tensor rows,
+                          Tensor weights, Tensor shared, const RoutedRows& routed) {
+  const auto& [y, x_sum, x, w, eps] = residual;
+  const char* fault = kernels::combine_add_rms_norm(
+      y.raw(), x_sum.raw(), x.raw(), rows.raw(), weights.f32(), shared.raw(), routed.rows.i32(),
+      w.raw(), x.dim(0), routed.rows.dim(1), x.dim(1), eps, handle(ctx));
+  check_launch("combine_add_rms_norm", fault, rows, x);
+}
+
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed) {
   const char* fault = kernels::combine_rows(
@@ -119,9 +153,9 @@ void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Ten
 }
 
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed) {
-  check_launch("expert_matmul_forward",
-               kernels::launch_grouped_gemm(product(y, x, w, routed), handle(ctx)), x, w);
+                           const RoutedRows& routed, Tensor shared_w) {
+  const auto args = with_shared(product(y, x, w, routed), shared_w);
+  check_launch("expert_matmul_forward", kernels::launch_grouped_gemm(args, handle(ctx)), x, w);
 }
 
 bool fuses_expert_swiglu(const Tensor& w) {
@@ -129,9 +163,10 @@ bool fuses_expert_swiglu(const Tensor& w) {
 }
 
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed) {
+                                  const RoutedRows& routed, Tensor shared_w) {
+  const auto args = with_shared(product(h, x, w, routed), shared_w);
   check_launch("expert_matmul_swiglu_forward",
-               kernels::launch_grouped_gemm_swiglu(product(h, x, w, routed), handle(ctx)), x, w);
+               kernels::launch_grouped_gemm_swiglu(args, handle(ctx)), x, w);
 }
 
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,

@@ -27,6 +27,10 @@ kernels::HeadGemmArgs head_product(const Tensor& y, const Tensor& x, const Tenso
           .k = w.dim(2)};
 }
 
+// Products of few rows read their weights while the kernels before them still run. Weights are
+// parameters, and a forward pass begins with kernels that wait for whatever wrote those.
+constexpr int64_t kEarlyRows = 64;
+
 }  // namespace
 
 void check_launch(const char* op, const char* fault, const Tensor& a, const Tensor& b) {
@@ -47,6 +51,7 @@ void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bia
       .m = x.dim(0),
       .n = w.dim(0),
       .k = w.dim(1),
+      .overlap_previous = x.dim(0) <= kEarlyRows,
       .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
       .y_stride = y.stride(0),
       .x_stride = x.stride(0),
@@ -63,7 +68,8 @@ void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Ten
                                .y = h.raw(),
                                .m = x.dim(0),
                                .n = w.dim(0),
-                               .k = w.dim(1)};
+                               .k = w.dim(1),
+                               .overlap_previous = x.dim(0) <= kEarlyRows};
   check_launch("matmul_swiglu_forward", kernels::launch_gemm_swiglu(args, handle(ctx)), x, w);
 }
 

@@ -38,7 +38,7 @@ struct MoeMlpTape {
   ops::RoutedRows routed = {};    // by copy
   // Of one rank of experts:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
-  Tensor h = {};        // [R,F], as DenseMlpTape::h
+  Tensor h = {};        // [R,F], as DenseMlpTape::h; joined, behind them that of the shared expert
   // Of several: [R,H], what the experts make of the routed rows; of forward alone.
   Tensor returned = {};
   DenseMlpTape shared = {};
@@ -56,6 +56,9 @@ struct MoeMlpSpec {
   // So many ranks share the experts: evenly, or in an engine expert_copies of them, which may be
   // more than the experts and need not divide.
   int64_t expert_ranks = 1, expert_copies = 0;
+  // The shared expert is as wide as the others and whole on this rank: of a token alone the
+  // products of experts take it along, joined. Set by narrow().
+  bool can_join_shared = false;
 
   ExpertPlacement placement() const {
     return {router.num_experts, expert_copies > 0 ? expert_copies : router.num_experts,
@@ -97,6 +100,10 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down);
+// The same, added to the residual stream and normed.
+void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
+                  const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
+                  const ops::ResidualNorm& residual);
 
 // What backward adds up of this layer's router, and the losses whose gradients it adds. It runs
 // once for each microbatch, where forward may run again.

@@ -1,0 +1,163 @@
+// Times every kernel of a program, those of recorded steps too, and prints an average step: a
+// library that the driver loads into any CUDA program. By CUPTI's activity records; kernels are not
+// serialised, so early starts stay as they are.
+//
+//   g++ -std=c++20 -O2 -shared -fPIC -I$CUDA/include bench/model/kernel_trace.cpp -o trace.so
+//       -L$CUDA/lib64 -lcupti
+//   CUDA_INJECTION64_PATH=$PWD/trace.so model_bench generate DIR 1 128 512
+//
+// A step ends with a kernel whose name holds SLX_TRACE_LAST (hand_out_samples). Of the last 400
+// steps those count that have as many kernels as most. Printed, in microseconds: each kernel in
+// order, up to SLX_TRACE_ROWS (90), then sums by kernel and grid. `gap`: from the latest end of any
+// kernel before to this start, negative where they overlap; `alone`: what the step's time grew by
+// with this kernel.
+#include <cupti.h>
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Kernel {
+  uint64_t start, end;
+  const char* name;
+  unsigned grid, threads, shared_kib;
+};
+
+// Of the whole process; leaked, so that it outlives the static objects of the program.
+std::mutex& mutex() {
+  static auto* m = new std::mutex;
+  return *m;
+}
+std::vector<Kernel>& kernels() {
+  static auto* v = new std::vector<Kernel>;
+  return *v;
+}
+
+std::string short_name(const char* mangled) {
+  int status = 0;
+  char* plain = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string name = status == 0 ? plain : mangled;
+  std::free(plain);
+  for (const char* noise :
+       {"slimexx::kernels::", "(anonymous namespace)::", "void ", "rows::", "(bool)", "(int)"}) {
+    for (size_t at; (at = name.find(noise)) != std::string::npos;)
+      name.erase(at, std::string(noise).size());
+  }
+  const size_t arguments = name.find('(');
+  return name.substr(0, std::min<size_t>(arguments, 64));
+}
+
+void CUPTIAPI request_buffer(uint8_t** buffer, size_t* size, size_t* most) {
+  *size = size_t{8} << 20;
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, *size));
+  *most = 0;
+}
+
+void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  const std::lock_guard lock(mutex());
+  CUpti_Activity* record = nullptr;
+  while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+    if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
+    const auto* k = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+    kernels().push_back(
+        {k->start, k->end, k->name, static_cast<unsigned>(k->gridX * k->gridY * k->gridZ),
+         static_cast<unsigned>(k->blockX * k->blockY * k->blockZ),
+         static_cast<unsigned>((k->dynamicSharedMemory + k->staticSharedMemory) / 1024)});
+  }
+  std::free(buffer);
+}
+
+struct Sums {
+  double time = 0, gap = 0, alone = 0;
+  int count = 0;
+};
+
+void print_sums(const std::string& name, const Sums& s, double steps, double each) {
+  std::printf("%8.2f %8.2f %8.2f  %6.1f x  %s\n", s.time / each, s.gap / each, s.alone / steps,
+              s.count / steps, name.c_str());
+}
+
+void report() {
+  cuptiActivityFlushAll(1);
+  const std::lock_guard lock(mutex());
+  std::vector<Kernel>& all = kernels();
+  std::sort(all.begin(), all.end(),
+            [](const Kernel& a, const Kernel& b) { return a.start < b.start; });
+  const char* last_text = std::getenv("SLX_TRACE_LAST");
+  const std::string last_name = last_text != nullptr ? last_text : "hand_out_samples";
+  const char* rows_text = std::getenv("SLX_TRACE_ROWS");
+  const size_t rows = rows_text != nullptr ? std::strtoul(rows_text, nullptr, 10) : 90;
+  std::vector<std::pair<size_t, size_t>> steps;  // [first, last] of `all`
+  size_t first = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (std::string(all[i].name).find(last_name) == std::string::npos) continue;
+    steps.emplace_back(first, i);
+    first = i + 1;
+  }
+  if (steps.size() > 400) steps.erase(steps.begin(), steps.end() - 400);
+  std::map<size_t, int> lengths;
+  for (const auto& [from, to] : steps) ++lengths[to - from + 1];
+  size_t usual = 0;
+  for (const auto& [length, count] : lengths) usual = count > lengths[usual] ? length : usual;
+  std::printf("%zu kernels recorded, %zu steps looked at, most of %zu kernels\n", all.size(),
+              steps.size(), usual);
+  if (usual == 0) return;
+  std::vector<Sums> by_place(usual);
+  double total = 0, num_steps = 0;
+  for (const auto& [from, to] : steps) {
+    if (to - from + 1 != usual || from == 0) continue;
+    uint64_t end = all[from - 1].end;
+    num_steps += 1;
+    for (size_t i = from; i <= to; ++i) {
+      Sums& s = by_place[i - from];
+      s.time += 1e-3 * static_cast<double>(all[i].end - all[i].start);
+      s.gap += 1e-3 * (static_cast<double>(all[i].start) - static_cast<double>(end));
+      s.alone += 1e-3 * static_cast<double>(all[i].end > end ? all[i].end - end : 0);
+      s.count += 1;
+      end = std::max(end, all[i].end);
+    }
+    total += 1e-3 * static_cast<double>(end - all[from - 1].end);
+  }
+  const auto [sample_first, sample_last] = *std::find_if(
+      steps.rbegin(), steps.rend(), [&](const auto& s) { return s.second - s.first + 1 == usual; });
+  std::printf("mean step %.1f us over %.0f steps\n    time      gap    alone\n", total / num_steps,
+              num_steps);
+  std::map<std::string, Sums> by_name;
+  for (size_t i = 0; i < usual; ++i) {
+    const Kernel& k = all[sample_first + i];
+    const std::string name = short_name(k.name) + " <<<" + std::to_string(k.grid) + ", " +
+                             std::to_string(k.threads) + ", " + std::to_string(k.shared_kib) +
+                             " KiB>>>";
+    if (i < rows) print_sums(name, by_place[i], num_steps, num_steps);
+    Sums& s = by_name[name];
+    s.time += by_place[i].time, s.gap += by_place[i].gap, s.alone += by_place[i].alone,
+        s.count += by_place[i].count;
+  }
+  std::vector<std::pair<std::string, Sums>> sorted(by_name.begin(), by_name.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.alone > b.second.alone; });
+  std::printf("by kernel and grid: mean time, mean gap, sum of a step's `alone`\n");
+  for (const auto& [name, s] : sorted) print_sums(name, s, num_steps, s.count);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+// The driver calls this when it loads the library.
+extern "C" int InitializeInjection() {
+  if (cuptiActivityRegisterCallbacks(request_buffer, take_buffer) != CUPTI_SUCCESS ||
+      cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS) {
+    std::fprintf(stderr, "kernel_trace: CUPTI refused\n");
+    return 0;
+  }
+  std::atexit(report);
+  return 1;
+}

@@ -1,0 +1,109 @@
+// Shared memory of the thread blocks of a cluster (cluster_rows.cu), and how they write to each
+// other's.
+#pragma once
+#include "kernels/latent_attention/column_exchange.cuh"
+
+namespace slimexx::kernels::latent_attention {
+
+inline constexpr int kRound = 8;  // thread blocks of a cluster, and blocks of keys in a round
+static_assert(kRound == kValueBoxes && kSegmentBlocks % kRound == 0);
+inline constexpr int kClusterThreads = 128;
+
+template <int kRows>
+struct ClusterShared {
+  using Scratch = ColumnScratch<kRows>;
+  static constexpr uint32_t kWeightBytes = kRows * 128;  // of a block; of a box of the queries
+  static constexpr uint32_t kSumBytes = kRows * 16;      // four pairs of chains a row
+  static constexpr uint32_t kRowBytes = kRows * 4;       // a float for each row
+  static constexpr uint32_t kKeysAt = kBoxes * kWeightBytes;
+  static constexpr uint32_t kValuesAt = kKeysAt + kTileBytes;
+  static constexpr uint32_t kWeightsAt = kValuesAt + kRound * kBoxBytes;
+  static constexpr uint32_t kSumsAt = kWeightsAt + kRound * kWeightBytes;
+  static constexpr uint32_t kMaximaAt = kSumsAt + kRound * kSumBytes;
+  static constexpr uint32_t kDecaysAt = kMaximaAt + kRound * kRowBytes;
+  static constexpr uint32_t kRunningAt = kDecaysAt + kRound * kRowBytes;
+  static constexpr uint32_t kOffsetsAt = kRunningAt + 2 * kRowBytes;
+  static constexpr uint32_t kScratchAt = kOffsetsAt + kRowBytes;
+  static constexpr uint32_t kBarriersAt = kScratchAt + Scratch::kBytes;
+  static constexpr uint32_t kBytes = kBarriersAt + (1 + kBoxes + 2 * kRound) * 8;
+  static_assert(kBytes <= 232448 && kBarriersAt % 8 == 0 && kSumsAt % 16 == 0);
+  uint32_t base;
+
+  __device__ __forceinline__ uint32_t queries() const { return base; }
+  __device__ __forceinline__ uint32_t keys() const { return base + kKeysAt; }
+  // Of block `i` of the round.
+  __device__ __forceinline__ uint32_t values(int i) const {
+    return base + kValuesAt + i * kBoxBytes;
+  }
+  // The same, [kRows][64] bf16.
+  __device__ __forceinline__ uint32_t weights(int i) const {
+    return base + kWeightsAt + i * kWeightBytes;
+  }
+  __device__ __forceinline__ uint32_t sums(int i) const { return base + kSumsAt + i * kSumBytes; }
+  __device__ __forceinline__ uint32_t maxima(int i) const {
+    return base + kMaximaAt + i * kRowBytes;
+  }
+  __device__ __forceinline__ uint32_t decays(int i) const {
+    return base + kDecaysAt + i * kRowBytes;
+  }
+  // The rows' maxima before a round.
+  __device__ __forceinline__ uint32_t running(int round) const {
+    return base + kRunningAt + round % 2 * kRowBytes;
+  }
+  // Of the own block; at the end the rows' sums.
+  __device__ __forceinline__ uint32_t offsets() const { return base + kOffsetsAt; }
+  __device__ __forceinline__ uint32_t scratch() const { return base + kScratchAt; }
+  __device__ __forceinline__ uint32_t queries_full() const { return base + kBarriersAt; }
+  __device__ __forceinline__ uint32_t keys_full(int box) const {
+    return base + kBarriersAt + (1 + box) * 8;
+  }
+  __device__ __forceinline__ uint32_t values_full(int i) const {
+    return base + kBarriersAt + (1 + kBoxes + i) * 8;
+  }
+  __device__ __forceinline__ uint32_t weights_full(int i) const {
+    return base + kBarriersAt + (1 + kBoxes + kRound + i) * 8;
+  }
+  // One thread.
+  __device__ __forceinline__ void init() const {
+    for (int i = 0; i < 1 + kBoxes + 2 * kRound; ++i) {
+      init_mbarrier(base + kBarriersAt + i * 8, 1);
+    }
+    fence_mbarrier_init();
+  }
+};
+
+__device__ __forceinline__ float load_shared(uint32_t address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
+__device__ __forceinline__ void store_shared(uint32_t address, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+// Into the same place of thread block `rank`.
+__device__ __forceinline__ void store_at_rank(uint32_t address, uint32_t rank, float2 x) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "st.shared::cluster.v2.f32 [remote], {%2, %3};\n"
+      "}\n" ::"r"(address),
+      "r"(rank), "f"(x.x), "f"(x.y)
+      : "memory");
+}
+// Copies into place `to` of thread block `rank`, and counts the bytes at its `barrier`.
+__device__ __forceinline__ void send_bytes(uint32_t to, uint32_t from, uint32_t bytes,
+                                           uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 place, counter;\n"
+      "mapa.shared::cluster.u32 place, %0, %4;\n"
+      "mapa.shared::cluster.u32 counter, %3, %4;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [place], [%1], %2, "
+      "[counter];\n"
+      "}\n" ::"r"(to),
+      "r"(from), "r"(bytes), "r"(barrier), "r"(rank)
+      : "memory");
+}
+
+}  // namespace slimexx::kernels::latent_attention

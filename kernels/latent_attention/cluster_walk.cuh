@@ -1,0 +1,198 @@
+// The arithmetic of a cluster's thread block (cluster_rows.cu): the operations of column_form.cuh.
+#pragma once
+#include "kernels/latent_attention/cluster_shared.cuh"
+#include "kernels/latent_attention/column_form.cuh"
+
+namespace slimexx::kernels::latent_attention {
+
+template <int kRows>
+struct ClusterWalk {
+  using Layout = ClusterShared<kRows>;
+  using Scratch = typename Layout::Scratch;
+  static constexpr int kOwnRows = kRows / 4;         // of a thread; the n-th: row_of(n)
+  static constexpr int kSummed = (kRows + 15) / 16;  // rows of which a thread adds up a chain
+  Layout shared;
+  int rank;
+  float c;
+  float output[1][kRows / 2];
+  float scores[kRows / 2];
+  int position[kOwnRows];   // of the thread's rows in their sequence; -1: no row
+  float even = 0, odd = 0;  // thread 4 r + p: sums of row r over pairs p of chains, by blocks
+
+  static __device__ __forceinline__ int row_of(int n) { return ColumnForm<0, kRows>::row_of(n); }
+  // Of a float for each row, the one of the thread's n-th.
+  __device__ __forceinline__ float of_row(uint32_t table, int n) const {
+    return load_shared(table + row_of(n) * 4);
+  }
+
+  // Keys past the sequence's end are whatever memory holds (block_walk.cuh).
+  __device__ __forceinline__ void form_scores(int missing, uint32_t parity) {
+    if (missing > 0) {
+      for (int box = 0; box < kBoxes; ++box) wait(shared.keys_full(box), parity);
+      clear_missing(shared.keys(), kBlock - missing, 0);
+    }
+    const Operand queries(shared.queries(), 0), keys(shared.keys(), 0);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      wait(shared.keys_full(box), parity);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        wgmma_k16(scores, keys.at(box * kBoxBytes + k * 32),
+                  queries.at(box * Layout::kWeightBytes + k * 32), box > 0 || k > 0);
+      }
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    pin_registers(scores);
+  }
+
+  __device__ __forceinline__ void mask(int block) {
+    const int key = block * kBlock + static_cast<int>(threadIdx.x) / 32 * 16 +
+                    static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) {
+      const bool seen = key + i / 2 % 2 * 8 <= position[i / 4 * 2 + i % 2];
+      scores[i] = seen ? scores[i] : attention::minus_infinity();
+    }
+  }
+
+  // One warp: four lanes for each thread block, which hold all rows.
+  __device__ __forceinline__ void tell_maxima(const float (&highest)[kOwnRows]) const {
+    const uint32_t to = threadIdx.x / 4;
+#pragma unroll
+    for (int n = 0; n < kOwnRows; n += 2) {
+      store_at_rank(shared.maxima(rank) + row_of(n) * 4, to,
+                    make_float2(highest[n], highest[n + 1]));
+    }
+  }
+
+  // Of `count` blocks: a thread has a row and a block.
+  __device__ __forceinline__ void find_decays(int round, int count) const {
+    for (int at = threadIdx.x; at < count * kRows; at += kClusterThreads) {
+      const int i = at / kRows, row = at % kRows * 4;
+      float maximum = load_shared(shared.running(round) + row), own = maximum;
+#pragma unroll
+      for (int j = 0; j < kRound; ++j) {
+        const float highest = load_shared(shared.maxima(j) + row);
+        if (j < i) maximum = fmaxf(highest, maximum);
+        if (j == i) own = highest;
+      }
+      const attention::BlockScale scale = attention::raise_maximum(maximum, own, c);
+      store_shared(shared.decays(i) + row, scale.decay);
+      if (i == rank) store_shared(shared.offsets() + row, scale.offset);
+      if (i == count - 1) store_shared(shared.running(round + 1) + row, maximum);
+    }
+    sync_named(kOwnBarrier, kClusterThreads);
+  }
+
+  // Into the same place of the other thread blocks.
+  __device__ __forceinline__ void send_own(uint32_t place, uint32_t bytes) const {
+    const uint32_t to = threadIdx.x;
+    if (to < kRound && to != static_cast<uint32_t>(rank)) {
+      send_bytes(place, place, bytes, shared.weights_full(rank), to);
+    }
+  }
+
+  __device__ __forceinline__ void send_weights() {
+    const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      const float offset = of_row(shared.offsets(), n);
+      const int at = n / 2 * 4 + n % 2;
+      scores[at] = attention::weigh_score(scores[at], c, offset);
+      scores[at + 2] = attention::weigh_score(scores[at + 2], c, offset);
+    }
+    store_weights<kRows>(scores, shared.weights(rank));
+    // Key 8 (2 w + i) + k is the (2 w + i)-th of chain k.
+    const uint32_t chains = shared.scratch() + Scratch::kChainsAt;
+    const uint32_t chain = chains + (lane / 4 * Scratch::kChainPitch + 2 * warp) * 4;
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      const int at = n / 2 * 4 + n % 2;
+      asm volatile(
+          "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(chain + row_of(n) * (Scratch::kRowPitch * 4)),
+          "f"(scores[at]), "f"(scores[at + 2])
+          : "memory");
+    }
+    fence_shared_for_async();
+    sync_named(kOwnBarrier, kClusterThreads);
+    send_own(shared.weights(rank), Layout::kWeightBytes);
+#pragma unroll
+    for (int i = 0; i < kSummed; ++i) {
+      const int row = static_cast<int>(threadIdx.x) / 8 + 16 * i;
+      if (row >= kRows) break;  // the same in a whole warp
+      const int k = static_cast<int>(threadIdx.x) % 8;
+      const uint32_t own = chains + (row * Scratch::kRowPitch + k * Scratch::kChainPitch) * 4;
+      float total = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) total = __fadd_rn(total, load_shared(own + j * 4));
+      const float neighbour = __shfl_xor_sync(0xffffffffu, total, 1);
+      if (k % 2 == 0) {
+        store_shared(shared.sums(rank) + (row * 4 + k / 2) * 4, __fadd_rn(total, neighbour));
+      }
+    }
+    fence_shared_for_async();
+    sync_named(kOwnBarrier, kClusterThreads);
+    send_own(shared.sums(rank), Layout::kSumBytes);
+  }
+
+  // As in clear_missing, of the one box that the columns are in.
+  __device__ __forceinline__ void clear_values(int i, int missing) const {
+    const uint32_t first = shared.values(i) + (kBlock - missing) * 128;
+    for (int chunk = threadIdx.x; chunk < missing * 8; chunk += kClusterThreads) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(first + chunk * 16), "r"(0)
+                   : "memory");
+    }
+    fence_shared_for_async();
+    sync_named(kOwnBarrier, kClusterThreads);
+  }
+
+  // Block `i` of the round joins the outputs and the sums.
+  __device__ __forceinline__ void join_block(int i, int missing, uint32_t parity) {
+    wait(shared.values_full(i), parity);
+    if (missing > 0) clear_values(i, missing);
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      const float decay = of_row(shared.decays(i), n);
+      const int at = n / 2 * 4 + n % 2;
+      output[0][at] = __fmul_rn(output[0][at], decay);
+      output[0][at + 2] = __fmul_rn(output[0][at + 2], decay);
+    }
+    if (i != rank) wait(shared.weights_full(i), parity);
+    const Operand values(shared.values(i), 0), weights(shared.weights(i), 0);
+    pin_registers(output[0]);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kBlock / 16; ++k) {
+      wgmma_k16_turned_a(output[0], values.at(k * 16 * 128), weights.at(k * 32));
+    }
+    wgmma_commit();
+    if (threadIdx.x < kRows * 4) {
+      const float decay = load_shared(shared.decays(i) + threadIdx.x / 4 * 4);
+      const float pair = load_shared(shared.sums(i) + threadIdx.x * 4);
+      // extend_sum of one, whose terms are added already.
+      even = i % 2 == 0 ? __fmaf_rn(even, decay, pair) : __fmul_rn(even, decay);
+      odd = i % 2 == 1 ? __fmaf_rn(odd, decay, pair) : __fmul_rn(odd, decay);
+    }
+    wgmma_wait<0>();
+    pin_registers(output[0]);
+  }
+
+  // The rows' sums over both kinds of blocks, over chains as sum_over_quad adds them.
+  __device__ __forceinline__ void join_sums() {
+    if (threadIdx.x < kRows * 4) {  // the same in a whole warp
+#pragma unroll
+      for (int lanes = 1; lanes < 4; lanes *= 2) {
+        even = __fadd_rn(even, __shfl_xor_sync(0xffffffffu, even, lanes));
+        odd = __fadd_rn(odd, __shfl_xor_sync(0xffffffffu, odd, lanes));
+      }
+      if (threadIdx.x % 4 == 0) {
+        store_shared(shared.offsets() + threadIdx.x, __fadd_rn(even, odd));
+      }
+    }
+    sync_named(kOwnBarrier, kClusterThreads);
+  }
+};
+
+}  // namespace slimexx::kernels::latent_attention
