@@ -45,7 +45,8 @@ std::string launched(const TrainingRun& run) {
 }
 
 std::string banner(const TrainingRun& run, const std::string& generator_memory) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] =
+      run;
   const auto& spec = trainer_side.policy.spec;
   std::string text = fmt::format(
       "slimexx {}{}\n",

@@ -6,7 +6,8 @@
 namespace slimexx::rl {
 
 std::string describe_checks(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] =
+      run;
   std::string text = "checked\n  configuration  every key of it\n";
   const auto add = [&](const char* what, const std::string& how) {
     text += fmt::format("  {:<14} {}\n", what, how);

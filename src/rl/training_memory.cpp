@@ -78,7 +78,8 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
 }
 
 std::string memory_table(const TrainingRun& run) {
-  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] = run;
+  const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] =
+      run;
   std::string text;
   if (memory.plan) {
     text = format_memory(*memory.plan);
