@@ -82,11 +82,11 @@ __device__ __forceinline__ uint32_t keep_groups(const float* choice, const Route
 }
 
 // A warp's token: `logits` [experts], `own` [32 * kPerLane] in shared memory; ids and weights
-// [top_k].
+// [top_k]. Bit i of the result: the lane's i-th expert is chosen.
 template <int kPerLane>
-__device__ __forceinline__ void route_row(const RouterShape& shape, const float* logits,
-                                          const float* bias, float* own, int32_t* ids,
-                                          float* weights) {
+__device__ __forceinline__ uint32_t route_row(const RouterShape& shape, const float* logits,
+                                              const float* bias, float* own, int32_t* ids,
+                                              float* weights) {
   const int lane = threadIdx.x % 32;
   const int experts = static_cast<int>(shape.experts), k = static_cast<int>(shape.top_k);
   float scores[kPerLane];
@@ -141,6 +141,7 @@ __device__ __forceinline__ void route_row(const RouterShape& shape, const float*
   float sum = shape.normalized ? shape.epsilon : 1.0f;
   for (int j = 0; j < k && shape.normalized; ++j) sum += own[j];
   if (lane < k) weights[lane] = own[lane] / sum * shape.scaling_factor;
+  return chosen;
 }
 
 // Null, or what is wrong with the sizes.

@@ -17,10 +17,8 @@ struct RoutedSum {
   int width, top_k;
 };
 
-constexpr int kFlight = 4;  // rows in flight
-
-// Elements [at, at + kChunk) of a token's sum.
-template <bool kWeighted>
+// Elements [at, at + kChunk) of a token's sum, with so many rows in flight.
+template <bool kWeighted, int kFlight>
 __device__ __forceinline__ Chunk sum_chunk(const RoutedSum& a, int64_t token, int at) {
   const int64_t first = token * a.top_k;
   float sum[kChunk] = {};
@@ -60,7 +58,7 @@ __global__ void __launch_bounds__(256)
   const int chunk = place.begin + static_cast<int>(threadIdx.x);
   if (chunk >= place.end) return;
   const int at = chunk * kChunk;
-  store_chunk<true>(y + place.row * sum.width + at, sum_chunk<kWeighted>(sum, place.row, at),
+  store_chunk<true>(y + place.row * sum.width + at, sum_chunk<kWeighted, 4>(sum, place.row, at),
                     kChunk);
 }
 
@@ -83,7 +81,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {
     const int begin = chunk_begin(j);
-    if (begin < sum.width) branch.chunk[j] = sum_chunk<true>(sum, token, begin);
+    if (begin < sum.width) branch.chunk[j] = sum_chunk<true, 8>(sum, token, begin);
   }
   add_branch<kChunks, false>(x, branch, {}, 0.0f);
 #pragma unroll

@@ -36,9 +36,28 @@ const char* find_fault(const GroupedGemmArgs& a) {
   return nullptr;
 }
 
-// Rows of an expert that a random router seldom exceeds are one tile.
-GemmConfig choose_config(const GroupedRows& rows, int64_t n) {
+// Each of `experts` has one tile of tokens. Weights stream as fast as the multiprocessor with the
+// most of them takes its own, so tiles are as high as makes that the least; at least half of the
+// highest, as each has a start and an end.
+int choose_tile_features(int64_t experts, int64_t n, int unit) {
+  int best = 64;
+  int64_t least = INT64_MAX;
+  for (int rows = 64; rows >= 32; rows -= unit) {
+    const int64_t most = divide_up(experts * divide_up(n, rows), kMultiprocessors) * rows;
+    if (most < least) least = most, best = rows;
+  }
+  return best;
+}
+
+// So few routed rows go to as many experts.
+constexpr int64_t kDistinctRows = 16;
+
+// Rows of an expert that a random router seldom exceeds are one tile. `unit`: of a tile's features.
+GemmConfig choose_config(const GroupedRows& rows, int64_t n, int unit) {
   const int64_t mean = divide_up(rows.rows, rows.experts);
+  if (rows.rows <= kDistinctRows && mean == 1) {
+    return swapped_tile(choose_tile_features(rows.rows, n, unit), 32);
+  }
   if (mean <= 20) return swapped_tile(64, 32);
   if (mean <= 48) return swapped_tile(64, 64);
   if (n % 256 == 0 || n > 1024) return staggered(plain_tile(128, 256), 3);
@@ -60,10 +79,12 @@ const char* start(Launcher launch, const GroupedGemmArgs& args, const GemmConfig
 const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.rows.rows == 0) return nullptr;
-  const GemmConfig config = choose_config(args.rows, args.n);
+  const GemmConfig config = choose_config(args.rows, args.n, 8);
   return start(config.swap_operands ? launch_grouped_swapped : launch_grouped_plain, args, config,
                stream);
 }
+
+constexpr int kPairFeatures = 16;  // of gate and up together, in a tile (swiglu_weights.cuh)
 
 bool fuses_grouped_swiglu(int64_t n, int64_t k) { return n % 16 == 0 && k % 64 == 0; }
 
@@ -73,7 +94,8 @@ const char* launch_grouped_gemm_swiglu(const GroupedGemmArgs& args, cudaStream_t
     return "grouped gemm: SwiGLU wants n in multiples of 16, k of 64";
   }
   if (args.rows.rows == 0) return nullptr;
-  return start(launch_grouped_swiglu, args, choose_config(args.rows, args.n), stream);
+  return start(launch_grouped_swiglu, args, choose_config(args.rows, args.n, kPairFeatures),
+               stream);
 }
 
 const char* launch_grouped_input_grad(const GroupedGemmArgs& args, cudaStream_t stream) {

@@ -1,7 +1,9 @@
 // Columns of heads: copied between heads of different widths, added over heads, rotated, and rows
 // to their pages; and the rows of latent attention, normed, rotated and put there. A thread moves
 // eight elements, or rotates one pair.
-#include "kernels/rows/row_sum.cuh"
+#include <algorithm>
+
+#include "kernels/rows/norm_parts.cuh"
 #include "slimexx/kernels/rows.h"
 
 namespace slimexx::kernels {
@@ -88,16 +90,33 @@ struct LatentArgs {
   const int32_t* slots;
   RotaryTables rotary;
   int64_t y_stride, x_stride;
-  int rank, rotary_width;
+  int tokens, rank, rotary_width;
   float inverse_width, eps;
+  Bf16* query_y;
+  const Bf16 *query_x, *query_norm;
+  int64_t query_y_stride, query_x_stride;
+  int query_rank;
+  float query_inverse_width;
 };
 
+// Warps behind the row's add zeros to its sum.
+__device__ __forceinline__ void norm_query_row(const LatentArgs& a, int64_t token,
+                                               float (&shared)[1][kMaxWarps]) {
+  const auto x = load_row<1, true>(a.query_x + token * a.query_x_stride, a.query_rank);
+  const auto w = load_row<1, true>(a.query_norm, a.query_rank);
+  float sum[1] = {sum_of_squares(x)};
+  sum_over_block(sum, shared);
+  store_normalised<1, true>(a.query_y + token * a.query_y_stride, x, w,
+                            inverse_rms(sum[0], a.query_inverse_width, a.eps), a.query_rank);
+}
+
 // A thread block a token: warps for the norm's row, one more for the rotary key. Its elements are
-// missing ones to the sum.
+// missing ones to the sum. Then one for each token's query row, if those are normed too.
 __global__ void __launch_bounds__(kMaxThreads) latent_rows(const __grid_constant__ LatentArgs a) {
   enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];
   const int64_t token = blockIdx.x;
+  if (token >= a.tokens) return norm_query_row(a, token - a.tokens, shared);
   const Bf16* x = a.x + token * a.x_stride;
   Bf16* y = a.y + token * a.y_stride;
   const int64_t slot = a.pages != nullptr ? a.slots[token] : -1;
@@ -186,8 +205,13 @@ cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tabl
                          layout.chunks_per_thread == 1 && layout.threads + 32 <= kMaxThreads &&
                          has_aligned_rows(rows.y, rows.y_stride) && has_aligned_rows(rows.norm) &&
                          has_aligned_rows(rows.x, rows.x_stride) && has_aligned_rows(rows.pages) &&
-                         rows.tokens <= INT_MAX;
-  if (!is_served) return cudaErrorInvalidValue;
+                         rows.tokens <= INT_MAX / 2;
+  const bool has_queries = rows.query_rank > 0;
+  const bool serves_queries = norms_latent_queries(rows.query_rank) &&
+                              has_aligned_rows(rows.query_y, rows.query_y_stride) &&
+                              has_aligned_rows(rows.query_x, rows.query_x_stride) &&
+                              has_aligned_rows(rows.query_norm);
+  if (!is_served || (has_queries && !serves_queries)) return cudaErrorInvalidValue;
   const LatentArgs args{static_cast<Bf16*>(rows.y),
                         static_cast<Bf16*>(rows.pages),
                         static_cast<const Bf16*>(rows.x),
@@ -196,11 +220,21 @@ cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tabl
                         tables,
                         rows.y_stride,
                         rows.x_stride,
+                        static_cast<int>(rows.tokens),
                         static_cast<int>(rows.rank),
                         static_cast<int>(rows.rotary_width),
                         1.0f / static_cast<float>(rows.rank),
-                        eps};
-  return launch(latent_rows, grid_of(rows.tokens), layout.threads + 32, stream, args);
+                        eps,
+                        static_cast<Bf16*>(rows.query_y),
+                        static_cast<const Bf16*>(rows.query_x),
+                        static_cast<const Bf16*>(rows.query_norm),
+                        rows.query_y_stride,
+                        rows.query_x_stride,
+                        static_cast<int>(rows.query_rank),
+                        has_queries ? 1.0f / static_cast<float>(rows.query_rank) : 0.0f};
+  const int query_threads = has_queries ? choose_row_layout(rows.query_rank).threads : 0;
+  return launch(latent_rows, grid_of(rows.tokens * (has_queries ? 2 : 1)),
+                std::max(layout.threads + 32, query_threads), stream, args);
 }
 
 cudaError_t put_rows_in_pages(void* pages, const void* x, int64_t x_stride, const int32_t* slots,

@@ -81,7 +81,8 @@ void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, 
 }
 
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots) {
+                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots,
+                         const NormedRows& queries) {
   constexpr const char* kOp = "latent_rows_forward";
   check_compute(kOp, "raw", ctx, raw, {kAny, kAny}, Strides::kRows);
   check_compute(kOp, "latent", ctx, latent, {raw.dim(0), raw.dim(1)}, Strides::kRows);
@@ -92,8 +93,15 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
     check_compute(kOp, "pages", ctx, pages, {kAny, kAny, 1, raw.dim(1)});
     check_i32(kOp, "slots", ctx, slots, {raw.dim(0)});
   }
+  const auto& [q_y, q_x, q_w] = queries;
+  if (q_y.defined()) {
+    check_compute(kOp, "queries.w", ctx, q_w, {kAny});
+    check_compute(kOp, "queries.x", ctx, q_x, {raw.dim(0), q_w.dim(0)}, Strides::kRows);
+    check_compute(kOp, "queries.y", ctx, q_y, {raw.dim(0), q_w.dim(0)}, Strides::kRows);
+  }
   if (raw.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) {
+    if (q_y.defined()) cpu::norm_forward(q_y, q_x, q_w, eps);
     cpu::norm_forward(latent.columns(0, rank), raw.columns(0, rank), norm, eps);
     const Tensor key = latent.columns(rank, raw.dim(1)).split_last({1, width});
     cpu::copy_head_columns(key, 0, raw.columns(rank, raw.dim(1)).split_last({1, width}), 0, width);
@@ -102,7 +110,8 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
       cpu::write_kv_pages(pages, {}, latent.split_last({1, raw.dim(1)}), {}, slots);
     return;
   }
-  SLX_LAUNCH(latent_rows_forward(ctx, latent, raw, norm, eps, table, positions, pages, slots));
+  SLX_LAUNCH(
+      latent_rows_forward(ctx, latent, raw, norm, eps, table, positions, pages, slots, queries));
 }
 
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,

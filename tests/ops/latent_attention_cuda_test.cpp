@@ -395,6 +395,21 @@ TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
     });
     const Array got = rows.back(), in_pages = pages.back();
     EXPECT_TRUE(same_bits(got, parts.back())) << c.rank << " and " << c.width;
+    for (const int64_t query_rank :
+         {8, 768, 1536, 2048, 2056}) {  // the last by a kernel of its own
+      const OnDevice x(random_bf16({c.tokens, query_rank + 8}, 63)),
+          w(random_bf16({query_rank}, 64)), y(Array({c.tokens, query_rank})),
+          expected(Array({c.tokens, query_rank})), again(Array({c.tokens, row}));
+      const tensor::Tensor queries = x.view().columns(8, query_rank + 8);
+      run_op([&](const Context& s) {
+        latent_rows_forward(s, again, from, own_norm, 1e-5f,
+                            {own_cos, own_sin, RotaryStyle::kInterleaved}, own_positions, pages,
+                            own_slots, {y, queries, w});
+        rms_norm_forward(s, expected, queries, w, 1e-5f);
+      });
+      EXPECT_TRUE(same_bits(y.back(), expected.back())) << query_rank << ", " << c.tokens;
+      EXPECT_TRUE(same_bits(again.back(), got)) << query_rank << ", " << c.tokens;
+    }
     for (int64_t t = 0; t < c.tokens; ++t)
       for (int64_t i = 0; i < row && slots[static_cast<size_t>(t)] >= 0; ++i)
         ASSERT_EQ(in_pages[slots[static_cast<size_t>(t)] * row + i], got[t * row + i])

@@ -83,6 +83,14 @@ TEST_P(Rotary, LatentRowsAreNormedTurnedAndPutInPages) {
   rotary(ctx_, expected.view().columns(16, 24).split_last({1, 8}), tables.cos, tables.sin,
          positions, RotaryStyle::kInterleaved, false);
   EXPECT_TRUE(same_bits(latent, expected));
+  const Array queries = Array::random({3, 32}, 3), query_norm = Array::random({32}, 4);
+  Array normed({3, 32}), expected_normed({3, 32});
+  latent_rows_forward(ctx_, latent, raw, norm, 1e-5f,
+                      {tables.cos, tables.sin, RotaryStyle::kInterleaved}, positions, pages, slots,
+                      {normed, queries, query_norm});
+  rms_norm_forward(ctx_, expected_normed, queries, query_norm, 1e-5f);
+  EXPECT_TRUE(same_bits(normed, expected_normed));
+  EXPECT_TRUE(same_bits(latent, expected));
   for (int64_t i = 0; i < 24; ++i) {
     EXPECT_EQ(pages[2 * 24 + i], latent[i]) << i;
     EXPECT_EQ(pages[24 + i], 0.0f) << i;

@@ -115,7 +115,18 @@ struct LatentRows {
   const int32_t* slots = nullptr;
   int64_t y_stride = 0, x_stride = 0;
   int64_t tokens = 0, rank = 0, rotary_width = 0;
+  // With a query_rank, up to 2048: rows [tokens, query_rank] that are normed too, by
+  // query_norm [query_rank].
+  void* query_y = nullptr;
+  const void* query_x = nullptr;
+  const void* query_norm = nullptr;
+  int64_t query_y_stride = 0, query_x_stride = 0;
+  int64_t query_rank = 0;
 };
+// Whether one kernel norms rows of this width beside the latent ones.
+inline bool norms_latent_queries(int64_t query_rank) {
+  return query_rank % 8 == 0 && query_rank <= 2048;
+}
 cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tables, float eps,
                                 cudaStream_t stream);
 

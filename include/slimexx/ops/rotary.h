@@ -24,8 +24,14 @@ void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, 
 // The rows of latent attention: latent[T,R+D] is the RMSNorm by norm[R] of raw[T,R+D]'s first
 // elements, and the others rotated (token strides free). With pages [num_pages, page_tokens, 1,
 // R+D] rows go to their slots[T] too, as write_kv_pages puts them.
+// Beside them, where they are defined, rows of queries: y[T,Q] = rms_norm(x[T,Q]) with weights w[Q]
+// (token strides free).
+struct NormedRows {
+  Tensor y = {}, x = {}, w = {};
+};
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& rotary, Tensor positions, Tensor pages, Tensor slots);
+                         const RotaryTable& rotary, Tensor positions, Tensor pages, Tensor slots,
+                         const NormedRows& queries = {});
 
 // What stands between the projection and attention: RMSNorm of every query and key head where
 // q_norm and k_norm [D] are defined, then the rotation of both. `in` and `out` [T,(Hq+2Hkv)D];

@@ -284,19 +284,18 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
                  const MlaTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   ops::matmul_forward(ctx, tape.a, normed, w.a_weight, w.a_bias);
-  if (s.q_rank > 0) {
-    ops::rms_norm_forward(ctx, own_rows_of(ctx, batch, tape.q_normed), tape.a.columns(0, s.q_rank),
-                          w.q_norm, eps_of(s));
-    exchange_tp_rows(ctx, batch, tape.q_normed);
-  }
-  const Tensor q_input = s.q_rank > 0 ? tape.q_normed : gather_tp_rows(ctx, batch, normed);
-  ops::matmul_forward(ctx, tape.q, q_input, w.q_weight, {});
   // The latent rows of all tp ranks go to the pages, which every one of them has whole.
   const bool is_split = !batch.tp_rows.empty();
+  ops::NormedRows queries;
+  if (s.q_rank > 0)
+    queries = {own_rows_of(ctx, batch, tape.q_normed), tape.a.columns(0, s.q_rank), w.q_norm};
   ops::latent_rows_forward(ctx, own_rows_of(ctx, batch, tape.latent),
                            tape.a.columns(s.q_rank, s.a_size()), w.kv_norm, eps_of(s), rotary,
                            own_rows_of(ctx, batch, batch.positions), is_split ? Tensor{} : pages.k,
-                           batch.slots);
+                           batch.slots, queries);
+  if (s.q_rank > 0) exchange_tp_rows(ctx, batch, tape.q_normed);
+  const Tensor q_input = s.q_rank > 0 ? tape.q_normed : gather_tp_rows(ctx, batch, normed);
+  ops::matmul_forward(ctx, tape.q, q_input, w.q_weight, {});
   exchange_tp_rows(ctx, batch, tape.latent);
   if (is_split && pages.k.defined())
     ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},

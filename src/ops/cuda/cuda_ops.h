@@ -59,7 +59,8 @@ void write_kv_pages(const Context& ctx, Tensor pages, Tensor rows, Tensor slots)
 void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                          int64_t width, const RotaryTable& table, Tensor positions, bool inverse);
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots);
+                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots,
+                         const NormedRows& queries);
 void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w);
 void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w);
 void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,

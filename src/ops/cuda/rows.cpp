@@ -98,17 +98,29 @@ void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, 
 }
 
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots) {
-  const kernels::LatentRows rows{.y = latent.raw(),
-                                 .x = raw.raw(),
-                                 .norm = norm.raw(),
-                                 .pages = pages.raw(),
-                                 .slots = slots.i32(),
-                                 .y_stride = latent.stride(0),
-                                 .x_stride = raw.stride(0),
-                                 .tokens = raw.dim(0),
-                                 .rank = norm.dim(0),
-                                 .rotary_width = raw.dim(1) - norm.dim(0)};
+                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots,
+                         const NormedRows& queries) {
+  const auto& [q_y, q_x, q_w] = queries;
+  kernels::LatentRows rows{.y = latent.raw(),
+                           .x = raw.raw(),
+                           .norm = norm.raw(),
+                           .pages = pages.raw(),
+                           .slots = slots.i32(),
+                           .y_stride = latent.stride(0),
+                           .x_stride = raw.stride(0),
+                           .tokens = raw.dim(0),
+                           .rank = norm.dim(0),
+                           .rotary_width = raw.dim(1) - norm.dim(0)};
+  if (q_y.defined() && kernels::norms_latent_queries(q_w.dim(0))) {
+    rows.query_y = q_y.raw();
+    rows.query_x = q_x.raw();
+    rows.query_norm = q_w.raw();
+    rows.query_y_stride = q_y.stride(0);
+    rows.query_x_stride = q_x.stride(0);
+    rows.query_rank = q_w.dim(0);
+  } else if (q_y.defined()) {
+    cuda::rms_norm_forward(ctx, q_y, q_x, q_w, eps);
+  }
   SLX_CUDA(kernels::latent_rows_forward(rows, tables(table, positions), eps, handle(ctx)));
 }
 
