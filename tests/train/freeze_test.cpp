@@ -2,6 +2,7 @@
 // there, the norm does not count them, and all other gradients keep their bits.
 #include <cmath>
 #include <map>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ using Names = std::set<std::string>;
 struct FrozenCase {
   std::string name, folder;
 };
+void PrintTo(const FrozenCase& c, std::ostream* out) { *out << c.name; }
 
 GridRun small_run(const std::string& folder) {
   GridRun run{.folder = test_data_path("golden/" + folder), .options = packed(48), .num_steps = 2};
@@ -107,6 +109,7 @@ struct FrozenGrid {
   dist::GridSizes sizes;
   std::vector<std::string> frozen, only;
 };
+void PrintTo(const FrozenGrid& c, std::ostream* out) { *out << c.name; }
 
 class FrozenOnGrid : public testing::TestWithParam<FrozenGrid> {};
 
