@@ -74,7 +74,8 @@ int64_t samples_per_microbatch(const RunConfig& config) {
 bool is_transient_reference(const RunConfig& config,
                             const std::vector<model::ParameterInfo>& reference,
                             const model::ParameterStore& policy, tensor::Device device) {
-  return config.rl.logs_reference_only() &&
+  // On the CPU a copy in host memory saves nothing: one that scores in every rollout stays.
+  return (config.rl.logs_reference_only() || !device.is_cpu()) &&
          model::ParameterStore::weight_bytes(reference, device) <=
              policy.gradient_memory().size_bytes();
 }

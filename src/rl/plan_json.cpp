@@ -42,6 +42,7 @@ Json stage_to_json(const PlannedStage& stage) {
           {"activations_deferred", stage.activations.deferred},
           {"logits", stage.logits_bytes},
           {"host_optimizer_state", stage.host_bytes},
+          {"host_reference", stage.reference_bytes},
           {"checkpoint_copy", stage.snapshot_bytes},
           {"kept", stage.kept},
           {"flops_per_microbatch", stage.flops},

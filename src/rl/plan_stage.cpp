@@ -150,7 +150,9 @@ class StagePlanner {
         *in_.reference, ranks_, device_,
         std::min(in_.reference->max_positions, decoders_[0]->max_positions()), in_.engines.leaves);
     is_transient_ = is_transient_reference(config_, reference_infos_, store_, device_);
-    if (!is_transient_)
+    if (is_transient_)
+      out_.reference_bytes = model::ParameterStore::weight_bytes(reference_infos_, device_);
+    else
       reference_store_ = std::make_unique<model::ParameterStore>(reference_infos_, device_, false);
   }
 

@@ -159,6 +159,7 @@ std::string memory_table(const RunPlan& plan) {
   add("activations, everything kept", [](const auto& s) { return bytes_text(s.activations.most); });
   add("logits at once, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
   add("host: optimizer state", [](const auto& s) { return bytes_text(s.host_bytes); });
+  add("host: reference", [](const auto& s) { return bytes_text(s.reference_bytes); });
   add("host: a checkpoint's copy", [](const auto& s) { return bytes_text(s.snapshot_bytes); });
   return observe::format_table(headers, rows);
 }

@@ -31,7 +31,8 @@ inline train::StageDecoders borrow(const Decoders& decoders) {
 // What updates the policy.
 struct TrainerSide {
   LoadedModel policy, reference;
-  bool reference_is_transient = false;  // its weights are read when they are needed
+  bool reference_is_transient = false;   // it has weights only while it scores
+  tensor::StagingBuffer reference_copy;  // of them
   Decoders decoders, reference_decoders;
   std::unique_ptr<train::Trainer> trainer;        // null: this rank only generates
   std::unique_ptr<CheckpointWriter> checkpoints;  // there if the trainer is

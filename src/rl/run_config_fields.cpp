@@ -20,7 +20,8 @@ void bind_section(Binder& b, ModelOptions& o) {
       "hf_checkpoint", o.hf_checkpoint,
       {.doc = "Hugging Face folder: config.json, tokenizer, weights; the policy starts from it."});
   b.field("ref_load", o.ref_load,
-          {.doc = "Hugging Face folder of the frozen reference model of KL terms."});
+          {.doc = "Hugging Face folder of the frozen reference model of KL terms. On a GPU its "
+                  "weights lie in host memory, and in place of gradients while it scores."});
   b.field(
       "load", o.load,
       {.doc =

@@ -46,6 +46,11 @@ void evaluate(const Session& session, RolloutSide& rollout_side, const Progress&
 void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
                     int64_t rollout, observe::MetricRow& row);
 
+// ---- reference.cpp ----
+// Gives the reference its weights to score with, in place of gradients, and takes them away.
+void bring_reference_in(const Session& session, TrainerSide& trainer_side);
+void take_reference_out(TrainerSide& trainer_side);
+
 // ---- train_stages.cpp ----
 // `work` is collective over the ranks that train. The others wait: they get the trainers' progress,
 // or throw what all of those throw agreed.

@@ -176,17 +176,12 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
         session.config.model.ref_load);
   }
   observe::Span span("ref_log_probs");
-  if (trainer_side.reference_is_transient)
-    trainer_side.reference.store = load_weights(
-        trainer_side.reference, trainer_side.policy.store->gradient_memory(), &session.model_ranks);
+  bring_reference_in(session, trainer_side);
   auto scores = trainer_side.trainer->compute_log_probs(
       borrow(trainer_side.reference_decoders), *trainer_side.reference.store, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
-  if (trainer_side.reference_is_transient) {
-    trainer_side.reference.store.reset();
-    trainer_side.trainer->clear_gradients();
-  }
+  take_reference_out(trainer_side);
 }
 
 void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout& rollout) {

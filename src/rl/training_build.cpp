@@ -104,36 +104,6 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
     rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
 }
 
-// The reference is a model of its own: of the policy it shares the vocabulary only.
-void build_reference(const Session& session, const RolloutSide& rollout_side,
-                     TrainerSide& trainer_side) {
-  if (!wants_reference(session.config)) return;
-  trainer_side.reference = describe_model(session.config.model.ref_load, &session.model_ranks);
-  const int64_t known = trainer_side.reference.spec.max_positions;
-  require(trainer_side.reference.spec.vocab_size == trainer_side.policy.spec.vocab_size,
-          fmt::format("the reference has {} tokens, the policy {}",
-                      trainer_side.reference.spec.vocab_size, trainer_side.policy.spec.vocab_size),
-          "use a reference of the same tokenizer", session.config.model.ref_load);
-  // Of a dump nothing is known yet: score_reference looks at its samples.
-  const int64_t longest = longest_rollout(session.config, rollout_side);
-  require(longest <= known,
-          fmt::format("the longest prompt and a full response are {} tokens, the reference knows "
-                      "{} positions",
-                      longest, known),
-          "lower rollout.rollout_max_response_len, or use a reference of as many positions",
-          session.config.model.ref_load + "/config.json: max_position_embeddings");
-  trainer_side.reference_decoders = make_decoders(
-      trainer_side.reference.spec, session.model_ranks, session.request.device,
-      std::min(known, trainer_side.decoders[0]->max_positions()), session.engine_shape.leaves);
-  // A reference that is only logged lies in the gradients' memory while it is used.
-  trainer_side.reference_is_transient =
-      is_transient_reference(session.config, trainer_side.reference.held_parameters(),
-                             *trainer_side.policy.store, session.request.device);
-  if (!trainer_side.reference_is_transient)
-    trainer_side.reference = load_model(session.config.model.ref_load, session.request.device,
-                                        false, session.is_root(), &session.model_ranks);
-}
-
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
   const PhaseScope phase("load_data");
   const bool from_dump = !session.config.debug.load_rollout.empty();
@@ -286,11 +256,6 @@ bool wants_engine(const RunConfig& config) {
   return generates || !config.eval.eval_prompt_data.empty();
 }
 
-bool wants_reference(const RunConfig& config) {
-  return !config.model.ref_load.empty() && !config.is_sft() &&
-         (config.rl.use_kl_loss || config.rl.kl_coef != 0);
-}
-
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy) {
   if (rollout_side.prompts) return longest_rollout(config, rollout_side);
@@ -322,10 +287,12 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
   if (session.trains()) {
     trainer_side.decoders = make_decoders(spec, session.model_ranks, device,
                                           rollout_side.max_positions, session.engine_shape.leaves);
-    build_reference(session, rollout_side, trainer_side);
+    // Of a dump nothing is known yet: score_reference looks at its samples.
+    build_reference(session, longest_rollout(config, rollout_side), trainer_side);
     grid = std::make_unique<dist::ProcessGrid>(session.peers, session.model_ranks.grid.sizes(),
                                                device);
     build_trainer(session, *grid, trainer_side);
+    keep_reference(session, trainer_side);
   }
   if (session.roles.are_apart)
     world = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{}, device);

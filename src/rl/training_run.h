@@ -42,6 +42,13 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy);
 
+// ---- reference.cpp ----
+// Decoders, and the weights of a reference that stays on the device. `longest`: tokens of the
+// longest sample. Collective.
+void build_reference(const Session& session, int64_t longest, TrainerSide& trainer_side);
+// Reads the weights of another one into host memory, by way of the trainer's gradients. Collective.
+void keep_reference(const Session& session, TrainerSide& trainer_side);
+
 // ---- engine_model.cpp ----
 EngineGrid make_engine_grid(const Session& session);  // collective
 // Of the trainer's weights where the rank trains what its engine holds, else with memory of its

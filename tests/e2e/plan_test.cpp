@@ -40,6 +40,8 @@ std::string planned_lines(const Json& plan) {
                "activations of the largest microbatch, at most");
   if (const double bytes = stage.at("host_optimizer_state").get<double>(); bytes > 0)
     text += line(bytes, "host memory: optimizer state");
+  if (const double bytes = stage.at("host_reference").get<double>(); bytes > 0)
+    text += line(bytes, "host memory: reference");
   text += line(stage.at("checkpoint_copy").get<double>(),
                "host memory while a checkpoint is written: weights and moments in f32");
   if (plan.at("generator").is_null()) return text;

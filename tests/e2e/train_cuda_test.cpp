@@ -106,6 +106,26 @@ TEST_P(TrainCuda, GridsOnOneDeviceAreExact) {
   }
 }
 
+// The reference lies in host memory between rollouts. It is what the policy was, to the bit.
+TEST_P(TrainCuda, ReferenceComesAndGoes) {
+  const std::vector<std::string> settings = {"model.ref_load=" + (folder_ / "model"),
+                                             "rl.use_kl_loss=true",
+                                             "rl.kl_loss_coef=0.01",
+                                             "rl.kl_loss_type=k1",
+                                             "optimizer.lr=0.001",
+                                             "rollout.kv_cache_gib=0.05"};
+  std::vector<std::string> on_grid = settings;
+  on_grid.insert(on_grid.end(), {"parallel.tensor_model_parallel_size=2",
+                                 "parallel.pipeline_model_parallel_size=2",
+                                 "parallel.expert_tensor_parallel_size=1"});
+  for (const auto& rows : {train("reference", settings), train("reference4", on_grid, 4)}) {
+    expect_exact(rows, 300);
+    EXPECT_EQ(number(rows[0], "train/ref_kl"), 0);
+    EXPECT_NE(number(rows[1], "train/ref_kl"), 0);
+    EXPECT_NE(number(rows[2], "train/ref_kl"), number(rows[1], "train/ref_kl"));
+  }
+}
+
 // Engines of several ranks whose layout is not the trainer's.
 TEST_P(TrainCuda, EnginesOfRanksOnOneDeviceAreExact) {
   const std::string tp = "parallel.tensor_model_parallel_size=2";

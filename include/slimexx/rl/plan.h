@@ -79,12 +79,13 @@ struct PlannedStage {
   int64_t pool_bytes = 0, cache_bytes = 0, cache_tokens = 0;
   double bytes_per_cached_token = 0;  // on this rank
   train::ActivationBytes activations = {};
-  int64_t logits_bytes = 0;    // at once, at most
-  int64_t snapshot_bytes = 0;  // host memory while a checkpoint is written
-  int64_t owned_elements = 0;  // trained, whose optimizer state this rank has
-  int64_t host_bytes = 0;      // host memory of optimizer state
-  double kept = 1;             // share of what layers could keep for backward that has room
-  double flops = 0;            // of a rank, forward and backward of a microbatch
+  int64_t logits_bytes = 0;     // at once, at most
+  int64_t snapshot_bytes = 0;   // host memory while a checkpoint is written
+  int64_t owned_elements = 0;   // trained, whose optimizer state this rank has
+  int64_t host_bytes = 0;       // host memory of optimizer state
+  int64_t reference_bytes = 0;  // host memory of the reference
+  double kept = 1;              // share of what layers could keep for backward that has room
+  double flops = 0;             // of a rank, forward and backward of a microbatch
   std::vector<PlannedLink> links;
 };
 
