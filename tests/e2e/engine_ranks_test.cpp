@@ -152,7 +152,9 @@ TEST(EngineRanksSettings, ThatCannotBeLaidOutAreRefusedWithTheNearest) {
         "the nearest that can: rollout_num_gpus_per_engine 2, dp_size 1, ep_size 2"}},
       {3,
        {"rollout.rollout_num_gpus_per_engine=3", "rollout.ep_size=3"},
-       {"num_attention_heads 8", "the nearest that can: rollout_num_gpus_per_engine 1"}}};
+       {"num_attention_heads 8",
+        "the nearest that can: rollout_num_gpus_per_engine 3, dp_size 3 with enable_dp_attention: "
+        "true, ep_size 3"}}};
   for (const auto& c : cases) expect_refused(folder, c.ranks, c.settings, c.has);
 }
 
