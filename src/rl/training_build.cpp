@@ -5,16 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "resume_check.h"
-#include "run_summary.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
-#include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
-#include "slimexx/base/strings.h"
-#include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/world.h"
-#include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/rl/export.h"
 #include "training_run.h"

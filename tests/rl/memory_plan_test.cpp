@@ -69,6 +69,18 @@ TEST(MemoryPlan, WithoutAnEngineActivationsHaveThePool) {
   EXPECT_EQ(plan_memory(budget).pool_bytes, 54 * kGib);
 }
 
+TEST(MemoryPlan, ARankThatOnlyGeneratesHasNoActivations) {
+  MemoryBudget budget = typical();
+  budget.used_bytes = 9 * kGib;
+  budget.activations = {};
+  const MemoryPlan plan = plan_memory(budget);
+  EXPECT_EQ(plan.pool_bytes, 115 * kGib);
+  EXPECT_EQ(plan.cache_bytes, 115 * kGib);
+  const std::string table = format_memory(plan);
+  EXPECT_EQ(table.find("activations"), std::string::npos) << table;
+  EXPECT_NE(table.find("115.0 GiB  keys and values\n"), std::string::npos) << table;
+}
+
 TEST(MemoryPlan, TooLittleIsRefusedWithTheTable) {
   MemoryBudget budget = typical();
   budget.activations.least = 53 * kGib;
