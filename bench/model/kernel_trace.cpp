@@ -2,9 +2,7 @@
 // library that the driver loads into any CUDA program. By CUPTI's activity records; kernels are not
 // serialised, so early starts stay as they are.
 //
-//   g++ -std=c++20 -O2 -shared -fPIC -I$CUDA/include bench/model/kernel_trace.cpp -o trace.so
-//       -L$CUDA/lib64 -lcupti
-//   CUDA_INJECTION64_PATH=$PWD/trace.so model_bench generate DIR 1 128 512
+//   CUDA_INJECTION64_PATH=build/cuda/bench/libkernel_trace.so build/cuda/bench/model_bench ...
 //
 // A step ends with a kernel whose name holds SLX_TRACE_LAST (hand_out_samples). Of the last 400
 // steps those count that have as many kernels as most. Printed, in microseconds: each kernel in
