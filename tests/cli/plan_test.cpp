@@ -96,22 +96,24 @@ TEST(Plan, AnEngineThatDoesNotFitIsNamed) {
 
 TEST(Plan, RecipesOfManyHosts) {
   struct Case {
-    const char *recipe, *model;
+    const char *recipe, *model, *gpu;
     double ranks, stages;
     bool fits;
   };
-  for (const Case& c : {Case{"glm4.5-355b", "GLM-4.5", 64, 4, false},
-                        {"glm4.7-flash-30b", "GLM-4.7-Flash", 16, 2, true},
-                        {"glm5.2-744b", "GLM-5.2", 256, 8, false}}) {
-    const Finished f = plan(c.recipe, c.model, {"--json"});
-    ASSERT_EQ(f.status, c.fits ? 0 : 2) << c.recipe << " " << f.text();
+  for (const Case& c : {Case{"glm4.5-355b", "GLM-4.5", "h200", 64, 4, true},
+                        {"glm4.5-355b", "GLM-4.5", "h100", 64, 4, false},
+                        {"glm4.7-flash-30b", "GLM-4.7-Flash", "h200", 16, 2, true},
+                        {"glm5.2-744b", "GLM-5.2", "h200", 256, 8, true}}) {
+    const std::string name = std::string(c.recipe) + " on " + c.gpu;
+    const Finished f = plan(c.recipe, c.model, {"--json", "--gpu", c.gpu});
+    ASSERT_EQ(f.status, c.fits ? 0 : 2) << name << " " << f.text();
     const Json json = Json::parse(f.out);
-    EXPECT_EQ(json.at("ranks"), c.ranks) << c.recipe;
-    EXPECT_EQ(json.at("stages").size(), c.stages) << c.recipe;
-    EXPECT_EQ(json.at("fits"), c.fits) << c.recipe;
+    EXPECT_EQ(json.at("ranks"), c.ranks) << name;
+    EXPECT_EQ(json.at("stages").size(), c.stages) << name;
+    EXPECT_EQ(json.at("fits"), c.fits) << name;
     if (c.fits) continue;
     EXPECT_NE(f.err.find("the run does not fit"), std::string::npos) << f.err;
-    EXPECT_FALSE(json.at("stages").at(0).at("turn").get<std::string>().empty()) << c.recipe;
+    EXPECT_FALSE(json.at("stages").at(0).at("turn").get<std::string>().empty()) << name;
   }
 }
 
