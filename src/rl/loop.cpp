@@ -13,7 +13,10 @@ namespace slimexx::rl {
 namespace {
 
 void run_loop(TrainingRun& run) {
-  auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] = run;
+  Progress& progress = run.progress;
+  Session& session = run.session;
+  TrainerSide& trainer_side = run.trainer_side;
+  RolloutSide& rollout_side = run.rollout_side;
   begin(session, trainer_side, rollout_side, progress);
   while (!progress.is_done()) {
     observe::Span step("step");

@@ -66,10 +66,10 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
   const auto array = [&](tensor::DType dtype) {
     return tensor::Tensor(nullptr, dtype, device, {head_rows});
   };
-  constexpr auto kParameterBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
+  constexpr auto kRowBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
   const SamplingGroup group{
       .rows = array(kI32),
-      .parameters = tensor::Tensor(nullptr, kU8, device, {head_rows, kParameterBytes}),
+      .parameters = tensor::Tensor(nullptr, kU8, device, {head_rows, kRowBytes}),
       .tokens = array(kI32),
       .log_probs = array(kF32)};
   tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
