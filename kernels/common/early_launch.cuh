@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <mutex>
 
 #include "kernels/common/cluster.cuh"
 
@@ -32,15 +33,28 @@ struct LaunchShape {
   unsigned cluster = 1;     // thread blocks
 };
 
+// So much dynamic shared memory for a kernel, and never less than before: where ranks are threads
+// that launch one kernel with several sizes, none may take away what another is about to use.
+template <class... Parameters>
+cudaError_t allow_shared_bytes(void (*kernel)(Parameters...), size_t bytes) {
+  if (bytes == 0) return cudaSuccess;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  cudaFuncAttributes now{};
+  const cudaError_t error = cudaFuncGetAttributes(&now, kernel);
+  if (error != cudaSuccess || now.maxDynamicSharedSizeBytes >= static_cast<int>(bytes)) {
+    return error;
+  }
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
 // The kernel must call await_previous_grids() before it reads or writes memory of other kernels.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early(void (*kernel)(Parameters...), const LaunchShape& shape,
                          cudaStream_t stream, const Arguments&... arguments) {
-  if (shape.shared_bytes > 0) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-    if (error != cudaSuccess) return error;
-  }
+  const cudaError_t error = allow_shared_bytes(kernel, shape.shared_bytes);
+  if (error != cudaSuccess) return error;
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
