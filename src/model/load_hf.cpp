@@ -84,7 +84,7 @@ class HostLoader {
     for (const std::string& bytes :
          dist::all_gather_bytes(host_.ranks, std::string(first, bad_.size() * sizeof(BadValues)))) {
       SLX_CHECK_EQ(bytes.size(), one.size() * sizeof(BadValues));
-      std::memcpy(one.data(), bytes.data(), bytes.size());
+      std::ranges::copy(bytes, reinterpret_cast<char*>(one.data()));  // may be none
       for (size_t i = 0; i < sum.size(); ++i) sum[i].add(one[i]);
     }
     return sum;

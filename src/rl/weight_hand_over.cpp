@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +22,7 @@ std::vector<std::vector<uint64_t>> gather_hashes(const model::ParameterStore& st
   for (const std::string& bytes : dist::all_gather_bytes(
            host, std::string(reinterpret_cast<const char*>(own.data()), own.size() * 8))) {
     by_rank.emplace_back(bytes.size() / 8);
-    std::memcpy(by_rank.back().data(), bytes.data(), bytes.size());
+    std::ranges::copy(bytes, reinterpret_cast<char*>(by_rank.back().data()));  // may be none
   }
   return by_rank;
 }

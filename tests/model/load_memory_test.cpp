@@ -46,6 +46,10 @@ void count_delete(void* data) noexcept {
 
 void* operator new(std::size_t size) { return count_new(size, 0); }
 void* operator new[](std::size_t size) { return count_new(size, 0); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return count_new(size, 0); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return count_new(size, 0);
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return count_new(size, static_cast<std::size_t>(alignment));
 }
