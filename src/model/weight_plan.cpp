@@ -37,11 +37,15 @@ void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
               from.rows(from_begin + run.from, from_begin + run.from + run.size));
 }
 
-// The move in pieces of at most `most` elements where it has rows to cut.
-std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t most) {
-  if (move.extents.empty() || move.num_elements() <= most) return {move};
+// Rows of a piece of at most `most` elements, where a box of `elements` has rows to cut; else all.
+int64_t rows_at_once(const std::vector<int64_t>& extents, int64_t elements, int64_t most) {
+  if (extents.empty()) return 1;
+  return elements <= most ? extents[0] : std::max<int64_t>(1, most / (elements / extents[0]));
+}
+
+std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t at_once) {
+  if (move.extents.empty() || at_once >= move.extents[0]) return {move};
   const int64_t rows = move.extents[0];
-  const int64_t at_once = std::max<int64_t>(1, most / (move.num_elements() / rows));
   std::vector<WeightMove> pieces;
   for (int64_t begin = 0; begin < rows; begin += at_once) {
     WeightMove piece = move;
@@ -52,6 +56,27 @@ std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t most) {
   }
   return pieces;
 }
+
+// What two ranks send each other, in rounds of so many elements: a piece is of the round that it
+// begins in. All ranks count all pairs alike, so they agree on rounds without asking.
+struct PairRounds {
+  int64_t of_round = 1;
+  int64_t moved = 0;
+  int64_t next(int64_t elements) {
+    const int64_t round = moved / of_round;
+    moved += elements;
+    return round;
+  }
+  // The round of the last piece of a box.
+  int64_t skip(const std::vector<int64_t>& extents, int64_t elements) {
+    const int64_t at_once = rows_at_once(extents, elements, of_round);
+    const int64_t rows = extents.empty() ? 1 : extents[0];
+    const int64_t last_piece = (rows - 1) / at_once * at_once * (elements / rows);
+    const int64_t round = (moved + last_piece) / of_round;
+    moved += elements;
+    return round;
+  }
+};
 
 // Of a peer's moves, which ascend by round.
 std::span<const WeightMove> moves_of_round(const std::vector<WeightMove>& moves, int64_t round) {
@@ -82,9 +107,8 @@ int64_t WeightMove::num_elements() const {
 WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
                             int64_t round_elements) {
   const size_t num_ranks = from.ranks.size();
-  // All ranks count the same moves of all pairs, so they agree on rounds without asking.
   const int64_t of_pair = std::max<int64_t>(1, round_elements / static_cast<int64_t>(num_ranks));
-  std::vector<int64_t> moved(num_ranks * num_ranks, 0);  // [receiver * ranks + sender]
+  std::vector<PairRounds> pairs(num_ranks * num_ranks, {of_pair});  // [receiver * ranks + sender]
   SLX_CHECK_EQ(to.ranks.size(), num_ranks);
   const HeldTensors tensors = list_held_tensors(from);
   check_covered(tensors);
@@ -103,22 +127,26 @@ WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
     }
     const bool is_local = source->rank == receiver;
     if (is_local && receiver != rank) return;
+    const std::vector<int64_t> extents = tensor::extents_of(both);
+    PairRounds& pair =
+        pairs[static_cast<size_t>(receiver) * num_ranks + static_cast<size_t>(source->rank)];
+    if (receiver != rank && source->rank != rank) {
+      const int64_t last = pair.skip(extents, tensor::count_elements(both));
+      plan.num_rounds = std::max(plan.num_rounds, last + 1);
+      return;
+    }
     const WeightMove move{
-        .extents = tensor::extents_of(both),
+        .extents = extents,
         .from = place_inside(source->place, held.box, both),
         .to = place_inside({info.id, needed.in_parameter, needed.strides}, needed.on_disk, both),
         .dtype = info.dtype};
     if (is_local) return plan.local.push_back(move);
-    int64_t& of_this_pair =
-        moved[static_cast<size_t>(receiver) * num_ranks + static_cast<size_t>(source->rank)];
-    for (WeightMove& piece : cut_rows(move, of_pair)) {
-      piece.round = of_this_pair / of_pair;
-      of_this_pair += piece.num_elements();
+    auto& moves = receiver == rank ? plan.receives[static_cast<size_t>(source->rank)]
+                                   : plan.sends[static_cast<size_t>(receiver)];
+    for (WeightMove& piece : cut_rows(move, rows_at_once(extents, move.num_elements(), of_pair))) {
+      piece.round = pair.next(piece.num_elements());
       plan.num_rounds = std::max(plan.num_rounds, piece.round + 1);
-      if (receiver == rank)
-        plan.receives[static_cast<size_t>(source->rank)].push_back(std::move(piece));
-      else if (source->rank == rank)
-        plan.sends[static_cast<size_t>(receiver)].push_back(std::move(piece));
+      moves.push_back(std::move(piece));
     }
   };
   for (int receiver = 0; receiver < static_cast<int>(num_ranks); ++receiver) {
@@ -127,8 +155,8 @@ WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
         const auto tensor = tensors.find(info.parts[needed.part].name);
         SLX_CHECK(tensor != tensors.end(), "nobody holds {}", info.parts[needed.part].name);
         for (const HeldBox& held : tensor->second.boxes) {
-          const tensor::Box both = tensor::intersect(held.box, needed.on_disk);
-          if (tensor::count_elements(both) > 0) add_move(receiver, info, needed, held, both);
+          if (tensor::overlap(held.box, needed.on_disk))
+            add_move(receiver, info, needed, held, tensor::intersect(held.box, needed.on_disk));
         }
       }
     }

@@ -67,6 +67,12 @@ std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
   return strides;
 }
 
+bool overlap(const Box& a, const Box& b) {
+  SLX_CHECK_EQ(a.begin.size(), b.begin.size());
+  for (size_t d = 0; d < a.begin.size(); ++d)
+    if (std::max(a.begin[d], b.begin[d]) >= std::min(a.end[d], b.end[d])) return false;
+  return true;
+}
 Box intersect(const Box& a, const Box& b) {
   SLX_CHECK_EQ(a.begin.size(), b.begin.size());
   Box both;
@@ -102,7 +108,7 @@ bool cover_exactly(const std::vector<int64_t>& shape, const std::vector<Box>& bo
   for (const Box* box : sorted) {
     std::erase_if(open, [&](const Box* earlier) { return earlier->end[0] <= box->begin[0]; });
     for (const Box* earlier : open)
-      if (count_elements(intersect(*earlier, *box)) > 0) return false;
+      if (overlap(*earlier, *box)) return false;
     open.push_back(box);
   }
   return true;

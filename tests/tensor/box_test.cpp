@@ -63,6 +63,7 @@ TEST(Box, IntersectionsAndRunsAreThoseOfTheElements) {
   for (int round = 0; round < 300; ++round) {
     const auto shape = random_shape(random, 1 + random.next_below(3));
     const Box a = random_box(shape), b = random_box(shape), both = intersect(a, b);
+    EXPECT_EQ(overlap(a, b), count_elements(both) > 0);
     std::vector<int64_t> expected;
     const auto in_a = indices_of(shape, a), in_b = indices_of(shape, b);
     std::ranges::set_intersection(in_a, in_b, std::back_inserter(expected));

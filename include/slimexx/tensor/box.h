@@ -16,7 +16,9 @@ int64_t count_elements(const Box& box);
 std::vector<int64_t> extents_of(const Box& box);
 // Elements from one index of a row-major tensor to the next, by dimension.
 std::vector<int64_t> strides_of(const std::vector<int64_t>& shape);
-// Of two boxes with as many dimensions; one without elements where they do not meet.
+// Whether two boxes with as many dimensions share an element.
+bool overlap(const Box& a, const Box& b);
+// What they share; a box without elements where that is nothing.
 Box intersect(const Box& a, const Box& b);
 // Elements [begin, end) of the flattened tensor as boxes, in order: at most twice as many as there
 // are dimensions, less one.
