@@ -11,9 +11,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Rates, host_copy, gpu_copy, to_gpu, from_gpu,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, build, mpi, nccl, launched_ranks, cores,
                                    numa_nodes, host_cores, host_numa_nodes, num_threads,
                                    memory_total_bytes, memory_free_bytes, open_files_limit,
-                                   host_has_gpu_driver, build_has_cuda, num_visible_gpus, gpu_fault,
-                                   nccl_fault, folder_fault, folder_free_bytes, sees_folder_of_root,
-                                   rates)
+                                   host_has_gpu_driver, build_has_cuda, num_visible_gpus,
+                                   gpus_are_hidden, gpu_fault, nccl_fault, folder_fault,
+                                   folder_free_bytes, sees_folder_of_root, rates)
 
 // The optional GPU goes apart: the library's macro has no form for it.
 std::string pack_facts(const RankFacts& facts) {

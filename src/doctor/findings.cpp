@@ -80,11 +80,17 @@ void find_gpu_faults(Facts all, Findings& findings) {
       [](const RankFacts& r) { return r.host_has_gpu_driver && !r.build_has_cuda; },
       [](const RankFacts&) { return "the host has GPUs, and this build has no CUDA"; },
       "build with -DSLX_WITH_CUDA=ON (cmake --preset cuda)");
+  const auto finds_no_gpu = [](const RankFacts& r) {
+    return r.build_has_cuda && r.host_has_gpu_driver && r.num_visible_gpus == 0;
+  };
+  add_where(
+      findings, all, Severity::kAdvice,
+      [&](const RankFacts& r) { return finds_no_gpu(r) && r.gpus_are_hidden; },
+      [](const RankFacts&) { return "CUDA_VISIBLE_DEVICES hides every GPU of the host"; },
+      "unset it, or name the GPUs that the run may use: without one it runs on the CPU");
   add_where(
       findings, all, Severity::kFault,
-      [](const RankFacts& r) {
-        return r.build_has_cuda && r.host_has_gpu_driver && r.num_visible_gpus == 0;
-      },
+      [&](const RankFacts& r) { return finds_no_gpu(r) && !r.gpus_are_hidden; },
       [](const RankFacts&) { return "the host has a GPU driver, and no GPU can be used"; },
       "look at nvidia-smi and CUDA_VISIBLE_DEVICES; the driver may be older than the CUDA of "
       "this build");

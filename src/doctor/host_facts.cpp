@@ -103,6 +103,8 @@ void read_host_facts(RankFacts& facts) {
     facts.open_files_limit = files.rlim_cur == RLIM_INFINITY ? std::numeric_limits<int64_t>::max()
                                                              : static_cast<int64_t>(files.rlim_cur);
   facts.host_has_gpu_driver = fs::exists("/proc/driver/nvidia/version");
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  facts.gpus_are_hidden = visible != nullptr && (*visible == '\0' || *visible == '-');
 }
 
 }  // namespace slimexx::doctor

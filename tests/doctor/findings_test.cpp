@@ -90,6 +90,13 @@ std::vector<Case> cases() {
          r[2].gpu.reset();
        },
        kFault, "rank 2 (node1)", "no GPU can be used"},
+      {"HiddenGpus",
+       [](Ranks& r) {
+         r[2].num_visible_gpus = 0;
+         r[2].gpus_are_hidden = true;
+         r[2].gpu.reset();
+       },
+       kAdvice, "rank 2 (node1)", "CUDA_VISIBLE_DEVICES"},
       {"GpuFault", [](Ranks& r) { r[1].gpu_fault = "capability 8.0"; }, kFault, "rank 1 (node1)",
        "capability 8.0"},
       {"SharedGpu", [](Ranks& r) { r[7].gpu->pci = r[6].gpu->pci; }, kFault, "ranks 6, 7 (node2)",

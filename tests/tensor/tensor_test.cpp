@@ -1,6 +1,5 @@
 #include "slimexx/tensor/tensor.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -103,10 +102,10 @@ TEST(Buffer, RefusesMoreThanTheHostHasFree) {
     return std::string("allocated");
   };
   const int64_t bytes = host.total_bytes - (int64_t{1} << 20);
-  EXPECT_THAT(refusal([&] { Buffer({}, bytes, "gradients"); }),
-              testing::HasSubstr("not enough host memory for gradients"));
-  EXPECT_THAT(refusal([&] { StagingBuffer({}, bytes, "a copy"); }),
-              testing::HasSubstr("not enough host memory for a copy"));
+  const std::string buffer = refusal([&] { Buffer({}, bytes, "gradients"); });
+  EXPECT_NE(buffer.find("not enough host memory for gradients"), std::string::npos) << buffer;
+  const std::string staging = refusal([&] { StagingBuffer({}, bytes, "a copy"); });
+  EXPECT_NE(staging.find("not enough host memory for a copy"), std::string::npos) << staging;
 }
 
 }  // namespace

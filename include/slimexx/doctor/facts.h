@@ -42,6 +42,7 @@ struct RankFacts {
   int64_t open_files_limit = 0;
   bool host_has_gpu_driver = false, build_has_cuda = false;
   int num_visible_gpus = 0;
+  bool gpus_are_hidden = false;  // by CUDA_VISIBLE_DEVICES, which names none
   std::optional<GpuFacts> gpu;
   std::string gpu_fault;     // why the rank's GPU cannot be used
   std::string nccl_fault;    // why GPUs do not reach each other
