@@ -192,13 +192,15 @@ __device__ __forceinline__ void store_pair(float* y, float a, float b) {
   *reinterpret_cast<float2*>(y) = make_float2(a, b);
 }
 
-// Plain order, straight from the registers: `tokens` of 64 rows x kCount * 2 features.
+// Plain order, straight from the registers: `tokens` of 64 rows x kCount * 2 features. `before`:
+// elements of y in front of those of the head.
 template <class Element, int kCount>
 __device__ __forceinline__ void store_plain_pairs(const GemmProblem& p, const float (&acc)[kCount],
-                                                  int token, int tokens, int feature) {
+                                                  int token, int tokens, int feature,
+                                                  int64_t before = 0) {
   const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   const int column = feature + 2 * (threadIdx.x % 4);
-  Element* low = static_cast<Element*>(p.y_base) + (token + row) * p.y_stride + column;
+  Element* low = static_cast<Element*>(p.y_base) + before + (token + row) * p.y_stride + column;
   Element* high = low + 8 * p.y_stride;
 #pragma unroll
   for (int j = 0; j < kCount / 4; ++j) {

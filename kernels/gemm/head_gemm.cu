@@ -12,16 +12,30 @@
 namespace slimexx::kernels {
 namespace {
 
-// Rounded, staged in shared memory, and stored 16 bytes at a time into the head's part of the rows.
+// Rounded, and stored into the head's part of the rows: narrow tiles straight from registers,
+// others through shared memory, 16 bytes at a time.
 struct StoreHead {
   template <class Tile>
   __device__ __forceinline__ void finish_head(const GemmProblem& p,
                                               const float (&acc)[Tile::kColumns / 2], int row,
                                               int column, int head, uint8_t* staging,
                                               int group) const {
-    static_assert(Tile::kBuffers == 2 && Tile::kColumns % 64 == 0);
     const int tokens = min(min(p.tile_tokens - group * 64, 64), p.tokens - row);
-    auto* y = static_cast<__nv_bfloat16*>(p.y_base) + head * p.y_head_stride;
+    const int64_t before = head * p.y_head_stride;
+    if constexpr (!Tile::kStaged) {
+      return store_plain_pairs<__nv_bfloat16>(p, acc, row, tokens, column, before);
+    } else {
+      store_staged<Tile>(p, acc, row, column, before, tokens, staging, group);
+    }
+  }
+
+  template <class Tile>
+  __device__ __forceinline__ void store_staged(const GemmProblem& p,
+                                               const float (&acc)[Tile::kColumns / 2], int row,
+                                               int column, int64_t before, int tokens,
+                                               uint8_t* staging, int group) const {
+    static_assert(Tile::kBuffers == 2 && Tile::kColumns % 64 == 0);
+    auto* y = static_cast<__nv_bfloat16*>(p.y_base) + before;
 #pragma unroll
     for (int piece = 0; piece < Tile::kColumns / 64; ++piece) {
       // A warp that passes the barrier has read the other buffer.
@@ -92,7 +106,11 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
   return start_variant<Tile>(p, config, sm_count, stream, StoreHead{});
 }
 
-// Few tokens: the weights of a head take longer to come than to multiply, so more blocks load them.
+// Few tokens: the weights of a head take longer to come than to multiply, so more blocks load them,
+// as long as one has one tile at most.
+bool wants_narrow_tiles(const HeadGemmArgs& args, int64_t features) {
+  return args.tokens <= 64 && args.heads * divide_up(features, 64) <= kMultiprocessors;
+}
 bool wants_wide_tiles(const HeadGemmArgs& args, int64_t features) {
   const int64_t tiles = divide_up(args.tokens, 128) * args.heads * divide_up(features, 256);
   return features > 128 && tiles >= kMultiprocessors;
@@ -103,6 +121,8 @@ bool wants_wide_tiles(const HeadGemmArgs& args, int64_t features) {
 const char* launch_head_gemm(const HeadGemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.tokens == 0) return nullptr;
+  if (wants_narrow_tiles(args, args.n))
+    return launch<HeadPlainTile<64, 64>>(args, args.n, args.k, stream);
   return wants_wide_tiles(args, args.n)
              ? launch<HeadPlainTile<128, 256>>(args, args.n, args.k, stream)
              : launch<HeadPlainTile<128, 128>>(args, args.n, args.k, stream);

@@ -47,7 +47,7 @@ struct GemmTile {
 
   // Narrow tiles take two boxes a stage, by one copy where k allows: issuing copies, at about 100
   // clocks each, would else bound the stream.
-  static constexpr int kBoxes = kWarpgroups == 1 && kTileColumns <= 128 ? 2 : 1;
+  static constexpr int kBoxes = kWarpgroups == 1 && kTileColumns <= 128 && !kHeads ? 2 : 1;
   static constexpr int kBlockK = kBoxes * kBoxK;
 
   // Output staging of one warpgroup: up to 64 x 64 outputs at a time. Where there are more, two
