@@ -53,7 +53,9 @@ void read_numa_nodes(RankFacts& facts) {
       facts.numa_nodes.push_back(std::atoi(name.c_str() + 4));
   }
   std::ranges::sort(facts.numa_nodes);
-  facts.host_numa_nodes = std::max(1, facts.host_numa_nodes);
+  if (facts.host_numa_nodes > 0) return;
+  facts.host_numa_nodes = 1;  // a kernel without NUMA shows none, as does a container without /sys
+  facts.numa_nodes = {0};
 }
 
 }  // namespace
