@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kills (SIGKILL) or stops (SIGSTOP) one rank of a small training run in each of its phases, and checks that the
 # last of its processes is gone within ten seconds, that status.json names the rank, its host and its phase, and that one
-# rank alone says so. Wants mpirun, and python3 for a slow reward service.
+# rank alone says so. Wants mpirun, and perl for a slow reward service.
 #
 #   scripts/kill_ranks.sh                 every phase and both signals once
 #   scripts/kill_ranks.sh --times 10      ten times each
@@ -37,7 +37,7 @@ while [[ $# -gt 0 ]]; do
 done
 [[ -x $slimexx ]] || { echo "kill_ranks: no program at '$slimexx': build it first" >&2; exit 2; }
 command -v mpirun >/dev/null || { echo "kill_ranks: no mpirun" >&2; exit 2; }
-[[ $phases != *reward* ]] || command -v python3 >/dev/null || { echo "kill_ranks: no python3 for the phase reward" >&2; exit 2; }
+[[ $phases != *reward* ]] || command -v perl >/dev/null || { echo "kill_ranks: no perl for the phase reward" >&2; exit 2; }
 
 most_seconds=10 most_tries=20
 work=$(mktemp -d "${TMPDIR:-/tmp}/slx_kill_XXXXXX")
@@ -63,23 +63,26 @@ for i in 1 2 3 4; do printf '{"prompt": "%d + 1 =", "label": "%d"}\n' "$i" $((i 
 
 rm_type=random rm_url=
 if [[ $phases == *reward* ]]; then
-  python3 - "$work/port" 2>/dev/null <<'END' &
-import http.server, os, sys, time
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        time.sleep(0.3)
-        self.send_response(200)
-        self.send_header("Content-Length", "1")
-        self.end_headers()
-        self.wfile.write(b"01"[int(time.time() * 1e4) % 2:][:1])
-    def log_message(self, *arguments):
-        pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-with open(sys.argv[1] + ".new", "w") as file:
-    file.write(str(server.server_port))
-os.rename(sys.argv[1] + ".new", sys.argv[1])
-server.serve_forever()
+  perl -MIO::Socket::INET - "$work/port" 2>/dev/null <<'END' &
+my $server = IO::Socket::INET->new(Listen => 64, LocalAddr => "127.0.0.1") or die;
+open(my $file, ">", "$ARGV[0].new") or die;
+print $file $server->sockport;
+close $file;
+rename "$ARGV[0].new", $ARGV[0];
+$SIG{CHLD} = "IGNORE";
+while (1) {
+  my $client = $server->accept or next;
+  next if fork;
+  my $length = 0;
+  while (my $line = <$client>) {
+    $length = $1 if $line =~ /^content-length: *(\d+)/i;
+    last if $line =~ /^\r?$/;
+  }
+  read $client, my $question, $length;
+  select undef, undef, undef, 0.3;
+  print $client "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n", int rand 2;
+  exit;
+}
 END
   server=$!
   for _ in {1..200}; do [[ -f $work/port ]] && break; sleep 0.05; done

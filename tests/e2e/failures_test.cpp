@@ -175,7 +175,9 @@ TEST_F(FailuresOfRanks, LauncherThatIsEndedNamesNobody) {
   const Finished f = program.wait();
   is_over = true;
   EXPECT_GT(f.status, 0) << f.text();
-  expect_mentions(f, {"ended by mpirun, as a rank failed or mpirun was stopped"});
+  // Open MPI 5's mpirun passes the signal on and ends before it has passed on the answer.
+  if (open_mpi_version() < 5)
+    expect_mentions(f, {"ended by mpirun, as a rank failed or mpirun was stopped"});
   EXPECT_EQ(f.err.find("died"), std::string::npos) << f.text();
   EXPECT_EQ(status().at("state"), "running");
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -200,6 +201,17 @@ std::string why_no_ranks() {
     return built ? "" : "one rank: built without MPI";
   }();
   return reason;
+}
+
+int open_mpi_version() {
+  static const int version = [] {
+    FILE* const pipe = popen("mpirun --version", "r");
+    int major = 0;
+    if (pipe == nullptr || fscanf(pipe, "mpirun (Open MPI) %d", &major) != 1) major = 0;
+    if (pipe != nullptr) pclose(pipe);
+    return major;
+  }();
+  return version;
 }
 
 }  // namespace slimexx::e2e

@@ -72,5 +72,7 @@ Finished run_slimexx(int num_ranks, const std::vector<std::string>& arguments,
 
 // Why tests with several ranks cannot run here; empty if they can.
 std::string why_no_ranks();
+// The major number of mpirun; 0 where it is none of Open MPI's.
+int open_mpi_version();
 
 }  // namespace slimexx::e2e
