@@ -1,6 +1,8 @@
 #include "slimexx/model/held_tensors.h"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "slimexx/base/check.h"
 #include "slimexx/model/boxes.h"
@@ -15,9 +17,23 @@ BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const
 }
 
 HeldTensors list_held_tensors(const Layout& layout) {
+  struct Place {  // of a box among those of its tensor, and of its first holder
+    HeldTensor* tensor;
+    size_t box, holder;
+  };
   HeldTensors tensors;
+  // Replicas share their list, and so its places.
+  std::map<const std::vector<ParameterInfo>*, std::vector<Place>> places_of;
   for (int rank = 0; rank < std::ssize(layout.ranks); ++rank) {
-    for (const ParameterInfo& info : *layout.ranks[static_cast<size_t>(rank)]) {
+    const auto& list = layout.ranks[static_cast<size_t>(rank)];
+    const auto [found, is_new] = places_of.try_emplace(list.get());
+    std::vector<Place>& places = found->second;
+    for (const Place& place : places) {
+      auto& holders = place.tensor->boxes[place.box].holders;
+      holders.push_back({rank, holders[place.holder].place});
+    }
+    if (!is_new) continue;
+    for (const ParameterInfo& info : *list) {
       for (const PartBox& box : list_boxes(info)) {
         HeldTensor& tensor = tensors[info.parts[box.part].name];
         tensor.shape = info.parts[box.part].shape;
@@ -26,6 +42,8 @@ HeldTensors list_held_tensors(const Layout& layout) {
           held = tensor.boxes.insert(held, {.box = box.on_disk, .holders = {}});
         SLX_CHECK(held->holders.empty() || held->holders.back().rank < rank, "{} twice in rank {}",
                   info.parts[box.part].name, rank);
+        places.push_back(
+            {&tensor, static_cast<size_t>(held - tensor.boxes.begin()), held->holders.size()});
         held->holders.push_back({rank, {info.id, box.in_parameter, box.strides}});
       }
     }

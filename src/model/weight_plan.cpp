@@ -1,6 +1,7 @@
 #include "slimexx/model/weight_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "slimexx/base/check.h"
@@ -37,10 +38,9 @@ void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
               from.rows(from_begin + run.from, from_begin + run.from + run.size));
 }
 
-// Rows of a piece of at most `most` elements, where a box of `elements` has rows to cut; else all.
-int64_t rows_at_once(const std::vector<int64_t>& extents, int64_t elements, int64_t most) {
-  if (extents.empty()) return 1;
-  return elements <= most ? extents[0] : std::max<int64_t>(1, most / (elements / extents[0]));
+// Rows of a piece of at most `most` elements.
+int64_t rows_at_once(int64_t rows, int64_t elements, int64_t most) {
+  return elements <= most ? rows : std::max<int64_t>(1, most / (elements / rows));
 }
 
 std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t at_once) {
@@ -68,15 +68,47 @@ struct PairRounds {
     return round;
   }
   // The round of the last piece of a box.
-  int64_t skip(const std::vector<int64_t>& extents, int64_t elements) {
-    const int64_t at_once = rows_at_once(extents, elements, of_round);
-    const int64_t rows = extents.empty() ? 1 : extents[0];
+  int64_t skip(int64_t rows, int64_t elements) {
+    const int64_t at_once = rows_at_once(rows, elements, of_round);
     const int64_t last_piece = (rows - 1) / at_once * at_once * (elements / rows);
     const int64_t round = (moved + last_piece) / of_round;
     moved += elements;
     return round;
   }
 };
+
+struct NeededBox {
+  const ParameterInfo* info;
+  PartBox box;
+};
+struct Overlap {
+  size_t needed;
+  const HeldBox* held;
+  int64_t rows, elements;  // rows: 1 of what has no dimensions
+};
+struct NeededBoxes {
+  std::vector<NeededBox> boxes;
+  std::vector<Overlap> overlaps;  // in the order of boxes, then of who holds
+};
+
+NeededBoxes find_needed_boxes(const std::vector<ParameterInfo>& list, const HeldTensors& tensors) {
+  NeededBoxes needed;
+  for (const ParameterInfo& info : list) {
+    for (PartBox& box : list_boxes(info)) {
+      const auto tensor = tensors.find(info.parts[box.part].name);
+      SLX_CHECK(tensor != tensors.end(), "nobody holds {}", info.parts[box.part].name);
+      for (const HeldBox& held : tensor->second.boxes) {
+        if (!tensor::overlap(held.box, box.on_disk)) continue;
+        const tensor::Box both = tensor::intersect(held.box, box.on_disk);
+        needed.overlaps.push_back({needed.boxes.size(), &held,
+                                   both.begin.empty() ? 1 : both.end[0] - both.begin[0],
+                                   tensor::count_elements(both)});
+      }
+      needed.boxes.push_back({&info, std::move(box)});
+    }
+  }
+  return needed;
+}
 
 // Of a peer's moves, which ascend by round.
 std::span<const WeightMove> moves_of_round(const std::vector<WeightMove>& moves, int64_t round) {
@@ -116,50 +148,49 @@ WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
   plan.sends.resize(num_ranks);
   plan.receives.resize(num_ranks);
   std::vector<int64_t> sent(num_ranks, 0);  // elements, by rank
-  const auto add_move = [&](int receiver, const ParameterInfo& info, const PartBox& needed,
-                            const HeldBox& held, const tensor::Box& both) {
+  const auto add_move = [&](int receiver, const NeededBox& needed, const Overlap& overlap) {
+    const HeldBox& held = *overlap.held;
     auto source = std::ranges::find(held.holders, receiver, &Holder::rank);
     if (source == held.holders.end()) {
       source = std::ranges::min_element(held.holders, {}, [&](const Holder& holder) {
         return sent[static_cast<size_t>(holder.rank)];
       });
-      sent[static_cast<size_t>(source->rank)] += tensor::count_elements(both);
+      sent[static_cast<size_t>(source->rank)] += overlap.elements;
     }
     const bool is_local = source->rank == receiver;
     if (is_local && receiver != rank) return;
-    const std::vector<int64_t> extents = tensor::extents_of(both);
     PairRounds& pair =
         pairs[static_cast<size_t>(receiver) * num_ranks + static_cast<size_t>(source->rank)];
     if (receiver != rank && source->rank != rank) {
-      const int64_t last = pair.skip(extents, tensor::count_elements(both));
-      plan.num_rounds = std::max(plan.num_rounds, last + 1);
+      plan.num_rounds = std::max(plan.num_rounds, pair.skip(overlap.rows, overlap.elements) + 1);
       return;
     }
+    const PartBox& box = needed.box;
+    const tensor::Box both = tensor::intersect(held.box, box.on_disk);
     const WeightMove move{
-        .extents = extents,
+        .extents = tensor::extents_of(both),
         .from = place_inside(source->place, held.box, both),
-        .to = place_inside({info.id, needed.in_parameter, needed.strides}, needed.on_disk, both),
-        .dtype = info.dtype};
+        .to = place_inside({needed.info->id, box.in_parameter, box.strides}, box.on_disk, both),
+        .dtype = needed.info->dtype};
     if (is_local) return plan.local.push_back(move);
     auto& moves = receiver == rank ? plan.receives[static_cast<size_t>(source->rank)]
                                    : plan.sends[static_cast<size_t>(receiver)];
-    for (WeightMove& piece : cut_rows(move, rows_at_once(extents, move.num_elements(), of_pair))) {
+    const int64_t at_once = rows_at_once(overlap.rows, overlap.elements, of_pair);
+    for (WeightMove& piece : cut_rows(move, at_once)) {
       piece.round = pair.next(piece.num_elements());
       plan.num_rounds = std::max(plan.num_rounds, piece.round + 1);
       moves.push_back(std::move(piece));
     }
   };
+  // Replicas share their list, and so what is found for it.
+  std::map<const std::vector<ParameterInfo>*, NeededBoxes> needed_by;
   for (int receiver = 0; receiver < static_cast<int>(num_ranks); ++receiver) {
-    for (const ParameterInfo& info : *to.ranks[static_cast<size_t>(receiver)]) {
-      for (const PartBox& needed : list_boxes(info)) {
-        const auto tensor = tensors.find(info.parts[needed.part].name);
-        SLX_CHECK(tensor != tensors.end(), "nobody holds {}", info.parts[needed.part].name);
-        for (const HeldBox& held : tensor->second.boxes) {
-          if (tensor::overlap(held.box, needed.on_disk))
-            add_move(receiver, info, needed, held, tensor::intersect(held.box, needed.on_disk));
-        }
-      }
-    }
+    const auto& list = to.ranks[static_cast<size_t>(receiver)];
+    auto found = needed_by.find(list.get());
+    if (found == needed_by.end())
+      found = needed_by.emplace(list.get(), find_needed_boxes(*list, tensors)).first;
+    for (const Overlap& overlap : found->second.overlaps)
+      add_move(receiver, found->second.boxes[overlap.needed], overlap);
   }
   return plan;
 }
