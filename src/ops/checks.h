@@ -53,7 +53,9 @@ inline void check_i32(const char* op, const char* name, const Context& ctx, cons
                       std::initializer_list<int64_t> shape) {
   check_operand(op, name, ctx, x, tensor::DType::kI32, shape, Strides::kContiguous);
 }
-void check_router_rule(const char* op, const RouterRule& rule);
+// The rule, and the operands of a router's choice by it.
+void check_route(const char* op, const Context& ctx, const Tensor& ids, const Tensor& weights,
+                 const Tensor& logits, const Tensor& bias, const RouterRule& rule);
 // Any shape: elementwise ops.
 void check_dense(const char* op, const char* name, const Context& ctx, const Tensor& x);
 

@@ -81,11 +81,7 @@ void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Te
     return sort_by_expert(ctx, routed, ids);
   }
   constexpr const char* kOp = "route_and_sort";
-  check_router_rule(kOp, rule);
-  check_f32(kOp, "logits", ctx, logits, {kAny, rule.num_experts});
-  check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});
-  check_f32(kOp, "weights", ctx, weights, {logits.dim(0), rule.top_k});
-  if (bias.defined()) check_f32(kOp, "bias", ctx, bias, {rule.num_experts});
+  check_route(kOp, ctx, ids, weights, logits, bias, rule);
   check_routed(kOp, ctx, routed, rule.num_experts);
   check_i32(kOp, "rows", ctx, routed.rows, {ids.dim(0), rule.top_k});
   SLX_LAUNCH(route_and_sort(ctx, routed, ids, weights, logits, bias, rule));

@@ -5,6 +5,8 @@
 #include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
+namespace {
+
 void check_router_rule(const char* op, const RouterRule& rule) {
   SLX_CHECK(rule.top_k >= 1 && rule.top_k <= rule.num_experts, "{}: top {} of {} experts", op,
             rule.top_k, rule.num_experts);
@@ -15,14 +17,20 @@ void check_router_rule(const char* op, const RouterRule& rule) {
             rule.num_experts, rule.top_k);
 }
 
+}  // namespace
+
+void check_route(const char* op, const Context& ctx, const Tensor& ids, const Tensor& weights,
+                 const Tensor& logits, const Tensor& bias, const RouterRule& rule) {
+  check_router_rule(op, rule);
+  check_f32(op, "logits", ctx, logits, {kAny, rule.num_experts});
+  check_i32(op, "ids", ctx, ids, {logits.dim(0), rule.top_k});
+  check_f32(op, "weights", ctx, weights, {logits.dim(0), rule.top_k});
+  if (bias.defined()) check_f32(op, "bias", ctx, bias, {rule.num_experts});
+}
+
 void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
                    const RouterRule& rule) {
-  constexpr const char* kOp = "route_forward";
-  check_router_rule(kOp, rule);
-  check_f32(kOp, "logits", ctx, logits, {kAny, rule.num_experts});
-  check_i32(kOp, "ids", ctx, ids, {logits.dim(0), rule.top_k});
-  check_f32(kOp, "weights", ctx, weights, {logits.dim(0), rule.top_k});
-  if (bias.defined()) check_f32(kOp, "bias", ctx, bias, {rule.num_experts});
+  check_route("route_forward", ctx, ids, weights, logits, bias, rule);
   if (runs_on_cpu(ctx)) return cpu::route_forward(ids, weights, logits, bias, rule);
   SLX_LAUNCH(route_forward(ctx, ids, weights, logits, bias, rule));
 }

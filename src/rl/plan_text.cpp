@@ -135,7 +135,8 @@ std::string memory_table(const RunPlan& plan) {
   if (!plan.gpu.is_cpu()) {
     add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
     add("  training alone, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
-    add("may be taken", [](const auto& s) { return bytes_text(s.limit_bytes); });
+    add("may be taken, beside the hand-over",
+        [](const auto& s) { return bytes_text(s.limit_bytes); });
   }
   add("keys and values, at most", [](const auto& s) { return bytes_text(s.cache_bytes); });
   add("  tokens", [](const auto& s) {
