@@ -59,7 +59,7 @@ std::string draw_grid(const RunPlan& plan) {
                                                    {"edp", GridAxis::kEdp}};
   for (const auto& [name, axis] : axes)
     if (grid.size(axis) > 1)
-      row(name, [&, axis = axis](int rank) { return grid.coordinate(axis, rank); });
+      row(name, [&, along = axis](int rank) { return grid.coordinate(along, rank); });
   if (s.pp > 1)
     text += fmt::format("           the other stages are laid out alike, {} ranks further each\n",
                         in_stage);

@@ -97,12 +97,12 @@ TEST_F(GroupedCheckpoint, LoadsOnOtherGrids) {
     GridRank expected(one_rank, {}, frozen);
     ShardedAdamW uninterrupted = expected.make_optimizer();
     for (int64_t step = 0; step < 3; ++step) expected.step(uninterrupted, step, false);
-    for (const auto& [num_ranks, sizes] : {std::pair{1, dist::GridSizes{}},
-                                           {2, dist::GridSizes{.ep = 2}},
-                                           {3, dist::GridSizes{}},
-                                           {4, dist::GridSizes{.ep = 4}},
-                                           {4, train::kTwoPairs}}) {
-      dist::run_thread_ranks(num_ranks, [&, &sizes = sizes](dist::Collective& host) {
+    for (const auto& [num_ranks, grid] : {std::pair{1, dist::GridSizes{}},
+                                          {2, dist::GridSizes{.ep = 2}},
+                                          {3, dist::GridSizes{}},
+                                          {4, dist::GridSizes{.ep = 4}},
+                                          {4, train::kTwoPairs}}) {
+      dist::run_thread_ranks(num_ranks, [&, &sizes = grid](dist::Collective& host) {
         GridRank rank(host, sizes, frozen);
         const io::Checkpoint checkpoint = open();
         for (const auto& info : rank.store.infos())
