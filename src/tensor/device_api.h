@@ -22,6 +22,7 @@ void release_host(void* data) noexcept;
 
 void* compute_stream(int index);  // made at first use
 void* side_stream(int index);
+void* branch_stream(int index);  // of lower priority
 void synchronize(int index, void* stream);
 void copy_to_device(int index, void* stream, void* destination, const void* source, int64_t bytes);
 void copy_to_host(int index, void* stream, void* destination, const void* source, int64_t bytes);

@@ -29,6 +29,12 @@ Stream side_stream(Device device) {
           .handle = device.is_cpu() ? nullptr : device_api::side_stream(device.index)};
 }
 
+Stream branch_stream(Device device) {
+  if (is_planning()) return planning_stream(device);
+  return {.device = device,
+          .handle = device.is_cpu() ? nullptr : device_api::branch_stream(device.index)};
+}
+
 Stream planning_stream(Device device) { return {.device = device, .is_planning = true}; }
 
 void synchronize(Stream stream) {

@@ -1,7 +1,10 @@
 #include "slimexx/model/blocks/moe_mlp.h"
 
+#include <optional>
+
 #include "model/blocks/expert_dispatch.h"
 #include "slimexx/base/check.h"
+#include "slimexx/ops/branch.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 
@@ -20,6 +23,12 @@ bool is_split(const MoeMlpSpec& s) { return s.expert_ranks > 1; }
 // In forward, where nothing keeps gate_up.
 bool joins_shared(const MoeMlpSpec& s, int64_t num_tokens) {
   return num_tokens == 1 && s.can_join_shared && s.shared->leaves == 1 && !is_split(s);
+}
+// Few tokens leave most of the device idle while the router and the order of its choices run.
+constexpr int64_t kMostBesideRouter = 512;
+bool runs_shared_beside_router(const MoeMlpSpec& s, int64_t num_tokens) {
+  return s.shared && s.has_whole_shared && s.shared->leaves == 1 && !is_split(s) &&
+         num_tokens <= kMostBesideRouter && !joins_shared(s, num_tokens);
 }
 Tensor shared_row_of(const Tensor& rows) { return rows.rows(rows.dim(0) - 1, rows.dim(0)); }
 
@@ -182,6 +191,8 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
     const int64_t joined = joins_shared(spec, num_tokens) ? 1 : 0;
     tape.h = arena.allocate(tensor::compute_dtype(arena.device()),
                             {num_rows(spec, num_tokens) + joined, spec.intermediate_size});
+    if (runs_shared_beside_router(spec, num_tokens))
+      tape.shared_output = arena.allocate(tape.h.dtype(), {num_tokens, spec.hidden_size});
   }
 }
 
@@ -196,6 +207,12 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
                 const Batch& batch, const MoeMlpTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   const bool joined = joins_shared(spec, normed.dim(0)) && !tape.gate_up.defined();
+  std::optional<ops::Branch> beside;
+  if (tape.shared_output.defined()) {
+    beside.emplace(ctx);
+    project_up(beside->context(), *spec.shared, w.shared, batch, tape.shared, normed);
+    project_down(beside->context(), *spec.shared, w.shared, batch, tape.shared, tape.shared_output);
+  }
   route(ctx, spec, w, tape, normed);
   if (is_split(spec)) {
     if (tape.returned.defined()) run_split_experts(ctx, spec, w, tape, normed);
@@ -212,7 +229,11 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
                                         joined ? w.shared.gate_up_weight : Tensor{});
     }
   }
-  if (spec.shared && !joined) project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
+  if (beside) {
+    beside->join(ctx);
+  } else if (spec.shared && !joined) {
+    project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
+  }
 }
 
 namespace {
@@ -227,7 +248,7 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                        const MoeMlpTape& tape) {
   const int64_t tokens = tape.ids.dim(0);
   const bool joined = joins_shared(spec, tokens) && !tape.gate_up.defined();
-  ExpertOutputs out{tape.returned, {}};
+  ExpertOutputs out{tape.returned, tape.shared_output};
   if (!is_split(spec)) {
     Tensor h = tape.h;
     if (tape.gate_up.defined()) {
@@ -238,9 +259,10 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
     const Tensor all = ctx.arena.allocate(h.dtype(), {h.dim(0), spec.hidden_size});
     ops::expert_matmul_forward(ctx, all, h, w.down_weight, tape.routed,
                                joined ? w.shared.down_weight : Tensor{});
-    out = {all.rows(0, rows), joined ? shared_row_of(all) : Tensor{}};
+    out.rows = all.rows(0, rows);
+    if (joined) out.shared = shared_row_of(all);
   }
-  if (spec.shared && !joined) {
+  if (spec.shared && !out.shared.defined()) {
     out.shared = ctx.arena.allocate(out.rows.dtype(), {tokens, spec.hidden_size});
     project_down(ctx, *spec.shared, w.shared, batch, tape.shared, out.shared);
   }

@@ -45,8 +45,9 @@ MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
             own.placement().num_copies, own.router.num_experts, sizes.ep);
   if (!own.shared) return own;
   own.shared = narrow(*own.shared, sizes);
-  own.can_join_shared =
-      sizes.tp == 1 && !own.shared->bias && own.shared->intermediate_size == own.intermediate_size;
+  own.has_whole_shared = sizes.tp == 1;
+  own.can_join_shared = own.has_whole_shared && !own.shared->bias &&
+                        own.shared->intermediate_size == own.intermediate_size;
   return own;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdint>
 #include <mutex>
 
 #include "slimexx/base/check.h"
@@ -36,17 +37,21 @@ cudaEvent_t as_event(void* handle) { return static_cast<cudaEvent_t>(handle); }
 
 struct DeviceStreams {
   std::mutex mutex;
-  std::array<std::array<cudaStream_t, 2>, kMaxDevices> streams{};
+  std::array<std::array<cudaStream_t, 3>, kMaxDevices> streams{};
 };
+enum class Queue : uint8_t { kCompute, kSide, kBranch };
 
-void* stream_of(int index, size_t which) {
+void* stream_of(int index, Queue queue) {
   static DeviceStreams all;
   SLX_CHECK(index >= 0 && index < kMaxDevices, "device {}", index);
   const std::lock_guard lock(all.mutex);
-  cudaStream_t& stream = all.streams[static_cast<size_t>(index)][which];
+  cudaStream_t& stream = all.streams[static_cast<size_t>(index)][static_cast<size_t>(queue)];
   if (stream == nullptr) {
     make_current(index);
-    SLX_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    int least = 0, greatest = 0;
+    SLX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    SLX_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                          queue == Queue::kBranch ? least : greatest));
   }
   return stream;
 }
@@ -111,8 +116,9 @@ void* allocate_host(int64_t bytes) {
 
 void release_host(void* data) noexcept { cudaFreeHost(data); }
 
-void* compute_stream(int index) { return stream_of(index, 0); }
-void* side_stream(int index) { return stream_of(index, 1); }
+void* compute_stream(int index) { return stream_of(index, Queue::kCompute); }
+void* side_stream(int index) { return stream_of(index, Queue::kSide); }
+void* branch_stream(int index) { return stream_of(index, Queue::kBranch); }
 
 void synchronize(int, void* stream) { SLX_CUDA(cudaStreamSynchronize(as_stream(stream))); }
 

@@ -21,6 +21,7 @@ void* allocate_host(int64_t) { refuse(); }
 void release_host(void*) noexcept {}
 void* compute_stream(int) { refuse(); }
 void* side_stream(int) { refuse(); }
+void* branch_stream(int) { refuse(); }
 void synchronize(int, void*) { refuse(); }
 void copy_to_device(int, void*, void*, const void*, int64_t) { refuse(); }
 void copy_to_host(int, void*, void*, const void*, int64_t) { refuse(); }

@@ -42,6 +42,8 @@ struct MoeMlpTape {
   // Of several: [R,H], what the experts make of the routed rows; of forward alone.
   Tensor returned = {};
   DenseMlpTape shared = {};
+  // [T,H] that of the shared expert, where it runs beside the router; of forward alone.
+  Tensor shared_output = {};
 };
 
 struct MoeMlpSpec {
@@ -56,9 +58,9 @@ struct MoeMlpSpec {
   // So many ranks share the experts: evenly, or in an engine expert_copies of them, which may be
   // more than the experts and need not divide.
   int64_t expert_ranks = 1, expert_copies = 0;
-  // The shared expert is as wide as the others and whole on this rank: of a token alone the
-  // products of experts take it along, joined. Set by narrow().
-  bool can_join_shared = false;
+  // Set by narrow(): the shared expert is whole on this rank; and as wide as the others besides, so
+  // that of a token alone the products of experts take it along, joined.
+  bool has_whole_shared = false, can_join_shared = false;
 
   ExpertPlacement placement() const {
     return {router.num_experts, expert_copies > 0 ? expert_copies : router.num_experts,

@@ -1,0 +1,29 @@
+// Work beside that of a context: for products that wait for nothing which the next operations make,
+// where those are small and leave most of the device idle.
+#pragma once
+#include "slimexx/ops/context.h"
+
+namespace slimexx::ops {
+
+// Between construction and join() two queues run: what is called with context() and what is called
+// with the context that it branches from, both behind what that one had queued before. On the CPU
+// and in planning there is one queue, in the order of the calls. A branch takes no memory: its
+// operands and results are the caller's, who keeps them until join() and never writes what the
+// other queue reads. Recorded steps hold branches too (tensor/graph.h).
+class Branch {
+ public:
+  explicit Branch(const Context& ctx);
+  Branch(const Branch&) = delete;
+  Branch& operator=(const Branch&) = delete;
+
+  const Context& context() const { return context_; }
+  // What is queued on `ctx`, the one given before, after this runs behind the branch.
+  void join(const Context& ctx);
+
+ private:
+  tensor::Arena arena_;  // nothing may come from it
+  Context context_;
+  tensor::Event passed_;
+};
+
+}  // namespace slimexx::ops

@@ -1,0 +1,30 @@
+#include "slimexx/ops/branch.h"
+
+#include "slimexx/base/check.h"
+
+namespace slimexx::ops {
+namespace {
+
+bool has_queues(const Context& ctx) { return !ctx.device().is_cpu() && !ctx.planning(); }
+
+}  // namespace
+
+Branch::Branch(const Context& ctx)
+    : arena_(tensor::Arena::for_planning(ctx.device(), "branch")),
+      context_{.stream = has_queues(ctx) ? tensor::branch_stream(ctx.device()) : ctx.stream,
+               .arena = arena_,
+               .groups = ctx.groups,
+               .most_ep_rows = ctx.most_ep_rows} {
+  if (!has_queues(ctx)) return;
+  passed_.record(ctx.stream);
+  passed_.wait_on(context_.stream);
+}
+
+void Branch::join(const Context& ctx) {
+  SLX_CHECK(arena_.high_water_bytes() == 0, "a branch took {} bytes", arena_.high_water_bytes());
+  if (!has_queues(ctx)) return;
+  passed_.record(context_.stream);
+  passed_.wait_on(ctx.stream);
+}
+
+}  // namespace slimexx::ops

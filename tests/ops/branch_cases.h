@@ -1,0 +1,30 @@
+// Rounds of work of which one half runs on a branch.
+#pragma once
+#include "ops/array.h"
+#include "slimexx/ops/branch.h"
+#include "slimexx/ops/elementwise.h"
+
+namespace slimexx::ops::testing {
+
+// x += step, then both y = x, on a branch, and z = x; then sum = y + z. A branch that did not wait
+// for x, or was not waited for, leaves another sum than 2 x.
+struct BranchRound {
+  Tensor x, step, y, z, sum;
+
+  void run(const Context& ctx) const {
+    add(ctx, x, x, step);
+    Branch branch(ctx);
+    copy(branch.context(), y, x);
+    copy(ctx, z, x);
+    branch.join(ctx);
+    add(ctx, sum, y, z);
+  }
+};
+
+inline Array filled(int64_t size, float value) {
+  Array a({size});
+  for (int64_t i = 0; i < size; ++i) a[i] = value;
+  return a;
+}
+
+}  // namespace slimexx::ops::testing
