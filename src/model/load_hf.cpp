@@ -10,7 +10,6 @@
 
 #include "load_faults.h"
 #include "model/stored_tensors.h"
-#include "slimexx/base/check.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/boxes.h"
@@ -79,18 +78,28 @@ class HostLoader {
   int64_t read_bytes() const { return read_bytes_; }
   // Of every tensor that was loaded, in that order, as all ranks found them. Collective.
   std::vector<BadValues> gather_bad_values() const {
-    const auto* first = reinterpret_cast<const char*>(bad_.data());
-    std::vector<BadValues> sum(bad_.size()), one(bad_.size());
-    for (const std::string& bytes :
-         dist::all_gather_bytes(host_.ranks, std::string(first, bad_.size() * sizeof(BadValues)))) {
-      SLX_CHECK_EQ(bytes.size(), one.size() * sizeof(BadValues));
-      std::ranges::copy(bytes, reinterpret_cast<char*>(one.data()));  // may be none
-      for (size_t i = 0; i < sum.size(); ++i) sum[i].add(one[i]);
+    std::string own;  // of the tensors that have any: ranks and tensors may be many
+    for (size_t i = 0; i < bad_.size(); ++i) {
+      const BadTensor bad{i, bad_[i]};
+      if (bad.values.count > 0) own.append(reinterpret_cast<const char*>(&bad), sizeof(bad));
+    }
+    std::vector<BadValues> sum(bad_.size());
+    for (const std::string& bytes : dist::all_gather_bytes(host_.ranks, own)) {
+      for (size_t at = 0; at < bytes.size(); at += sizeof(BadTensor)) {
+        BadTensor bad;
+        std::memcpy(&bad, bytes.data() + at, sizeof(bad));
+        sum.at(bad.tensor).add(bad.values);
+      }
     }
     return sum;
   }
 
  private:
+  struct BadTensor {
+    size_t tensor = 0;
+    BadValues values;
+  };
+
   bool holds(const HeldTensor& tensor) const {
     return std::ranges::any_of(tensor.boxes, [&](const HeldBox& held) {
       return std::ranges::find(held.holders, static_cast<int>(own_), &Holder::rank) !=

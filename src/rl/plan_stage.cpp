@@ -70,6 +70,17 @@ double stage_flops(const model::ModelSpec& spec, const std::vector<model::StageR
   return flops;
 }
 
+// The rank of a stage that holds most: the first of an engine's EP group may have a copy more.
+int fullest_rank(const StagePlanInputs& in, int stage) {
+  const int num_ranks = in.grid.world_size() / in.grid.sizes().pp;
+  int fullest = stage * num_ranks;
+  if (in.roles.are_apart) return fullest;
+  const dist::GridShape engines(in.roles.num_generators, in.engines.sizes);
+  for (int rank = fullest; rank < (stage + 1) * num_ranks; ++rank)
+    if (engines.position(rank).ep < engines.position(fullest).ep) fullest = rank;
+  return fullest;
+}
+
 class StagePlanner {
  public:
   // `stage` empty: a rank that only generates.
@@ -80,7 +91,7 @@ class StagePlanner {
         trains_(stage.has_value()),
         ranks_{.grid = inputs.grid,
                .split = pipeline_split(config_.parallel),
-               .rank = stage.value_or(0) * inputs.grid.world_size() / inputs.grid.sizes().pp,
+               .rank = stage ? fullest_rank(inputs, *stage) : 0,
                .host = nullptr,
                .host_ranks = {},
                .num_others = inputs.roles.world_size() - inputs.roles.num_trainers},
@@ -89,9 +100,9 @@ class StagePlanner {
         engine_grid_(dist::GridShape(inputs.roles.num_generators, inputs.engines.sizes),
                      inputs.roles.are_apart ? 0 : ranks_.rank, device_),
         world_(dist::make_planning_group(own_rank(), inputs.roles.world_size(), device_)) {
-    out_.first_rank = own_rank();
     out_.num_ranks =
         trains_ ? inputs.grid.world_size() / inputs.grid.sizes().pp : inputs.roles.num_generators;
+    out_.first_rank = trains_ ? *stage * out_.num_ranks : own_rank();
     if (!trains_) return;
     decoders_ = make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions,
                               inputs.engines.leaves);

@@ -1,4 +1,5 @@
-// One pipeline stage of a plan, built as its first rank would be; and a rank that only generates.
+// One pipeline stage of a plan, built as the rank that holds most would be; and a rank that
+// only generates.
 #pragma once
 #include "memory_plan.h"
 #include "slimexx/model/stages.h"

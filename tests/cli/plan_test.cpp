@@ -118,6 +118,24 @@ TEST(Plan, RecipesOfManyHosts) {
   }
 }
 
+// 64 copies of experts on engines of 6 ranks: 11 on each of the first four, 10 on the others.
+// Stages have 4 ranks: the second begins with rank 4, which has 10, and its rank 6 has 11.
+TEST(Plan, AStageIsItsFullestRank) {
+  const Finished f = plan(
+      "glm4.7-flash-30b", "GLM-4.7-Flash",
+      {"--json", "--set", "parallel.actor_num_gpus=12", "parallel.tensor_model_parallel_size=1",
+       "parallel.context_parallel_size=1", "parallel.pipeline_model_parallel_size=3",
+       "parallel.decoder_last_pipeline_num_layers=15", "parallel.expert_model_parallel_size=4",
+       "rollout.rollout_num_gpus_per_engine=6", "rollout.dp_size=6",
+       "rollout.enable_dp_attention=true", "rollout.ep_size=6",
+       "rollout.ep_num_redundant_experts=0"});
+  ASSERT_FALSE(f.out.empty()) << f.text();
+  const Json stages = Json::parse(f.out).at("stages");
+  ASSERT_EQ(stages.size(), 3) << f.text();
+  EXPECT_EQ(stages.at(1).at("first_rank"), 4);
+  EXPECT_EQ(stages.at(1).at("engine_weights"), stages.at(0).at("engine_weights"));
+}
+
 // Counted by hand. 256 microbatches of one sequence of 256 + 16384 tokens, of which a rank of
 // TP 8 x CP 2 has 1040 rows of 5120 bf16 elements. A stage between others sends them forward and
 // their gradients backward. Each of its 23 layers of experts sends every row to 8 experts, of which

@@ -10,10 +10,11 @@ namespace slimexx::ops::testing {
 // for x, or was not waited for, leaves another sum than 2 x.
 struct BranchRound {
   Tensor x, step, y, z, sum;
+  Tensor memory = Tensor(nullptr, DType::kU8, x.device(), {0});
 
   void run(const Context& ctx) const {
     add(ctx, x, x, step);
-    Branch branch(ctx);
+    Branch branch(ctx, memory);
     copy(branch.context(), y, x);
     copy(ctx, z, x);
     branch.join(ctx);

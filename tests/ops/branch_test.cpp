@@ -17,21 +17,25 @@ TEST(Branch, RunsInTheOrderOfCallsOnTheCpu) {
   }
 }
 
-// Its memory would be given back, and taken by the other queue, while it still runs.
-TEST(Branch, MayNotTakeMemory) {
+TEST(Branch, HasTheMemoryThatItIsGiven) {
   tensor::Arena arena({}, 1 << 10, "test");
   const Context ctx = compute_context(arena);
-  Branch branch(ctx);
-  branch.context().arena.allocate(DType::kF32, {1});
-  EXPECT_DEATH(branch.join(ctx), "a branch took");
+  const Tensor memory = arena.allocate(DType::kU8, {128});
+  Branch branch(ctx, memory);
+  const Tensor taken = branch.context().arena.allocate(DType::kF32, {32});
+  EXPECT_EQ(taken.raw(), memory.raw());
+  EXPECT_DEATH(branch.context().arena.allocate(DType::kF32, {1}), "branch");
+  branch.join(ctx);
 }
 
-TEST(Branch, LaunchesNothingInPlanning) {
+// A plan finds it before a run does.
+TEST(Branch, MayNotTakeMoreInPlanning) {
   tensor::Arena plan = tensor::Arena::for_planning({}, "test");
   const Context ctx = planning_context(plan);
-  Branch branch(ctx);
+  Branch branch(ctx, plan.allocate(DType::kU8, {128}));
   EXPECT_TRUE(branch.context().planning());
-  branch.join(ctx);
+  branch.context().arena.allocate(DType::kF32, {33});
+  EXPECT_DEATH(branch.join(ctx), "a branch took 192 bytes and has 128");
 }
 
 }  // namespace

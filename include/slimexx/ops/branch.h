@@ -7,12 +7,13 @@ namespace slimexx::ops {
 
 // Between construction and join() two queues run: what is called with context() and what is called
 // with the context that it branches from, both behind what that one had queued before. On the CPU
-// and in planning there is one queue, in the order of the calls. A branch takes no memory: its
-// operands and results are the caller's, who keeps them until join() and never writes what the
-// other queue reads. Recorded steps hold branches too (tensor/graph.h).
+// and in planning there is one queue, in the order of the calls. Operands, results and `memory` are
+// the caller's, who keeps them until join() and never writes what the other queue reads. Recorded
+// steps hold branches too (tensor/graph.h).
 class Branch {
  public:
-  explicit Branch(const Context& ctx);
+  // `memory` [bytes] U8 is what the branch's operations take in their turn.
+  Branch(const Context& ctx, Tensor memory);
   Branch(const Branch&) = delete;
   Branch& operator=(const Branch&) = delete;
 
@@ -21,7 +22,8 @@ class Branch {
   void join(const Context& ctx);
 
  private:
-  tensor::Arena arena_;  // nothing may come from it
+  tensor::Arena arena_;
+  int64_t memory_bytes_ = 0;
   Context context_;
   tensor::Event passed_;
 };

@@ -61,9 +61,9 @@ struct PlannedLink {
   double bytes = 0, seconds = 0;
 };
 
-// The ranks of a pipeline stage hold alike: this is the first of them, which holds no less than any
-// other. Or, where ranks are apart, the first of those that generate: what belongs to training is
-// then zero or empty.
+// The ranks of a pipeline stage, and what the one of them holds that holds no less than any other.
+// Or, where ranks are apart, the first of those that generate: what belongs to training is then
+// zero or empty.
 struct PlannedStage {
   int first_rank = 0, num_ranks = 0;
   std::vector<model::StageRange> chunks;

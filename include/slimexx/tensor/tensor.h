@@ -46,8 +46,7 @@ Stream compute_stream(Device device);
 Stream planning_stream(Device device);
 // A second queue beside the compute stream, for copies and exchanges; one per device and process.
 Stream side_stream(Device device);
-// A queue for kernels beside those of the compute stream, which go first where both want a
-// multiprocessor; one per device and process.
+// For kernels beside those of the compute stream, which go first; one per device and process.
 Stream branch_stream(Device device);
 // Returns when all work queued on the stream is done. Throws Error(kRun) if any of it failed.
 void synchronize(Stream stream);

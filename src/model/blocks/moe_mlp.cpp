@@ -26,6 +26,7 @@ bool joins_shared(const MoeMlpSpec& s, int64_t num_tokens) {
 }
 // Few tokens leave most of the device idle while the router and the order of its choices run.
 constexpr int64_t kMostBesideRouter = 512;
+constexpr int64_t kArenaAlignment = 256;  // at most
 bool runs_shared_beside_router(const MoeMlpSpec& s, int64_t num_tokens) {
   return s.shared && s.has_whole_shared && s.shared->leaves == 1 && !is_split(s) &&
          num_tokens <= kMostBesideRouter && !joins_shared(s, num_tokens);
@@ -209,7 +210,10 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   const bool joined = joins_shared(spec, normed.dim(0)) && !tape.gate_up.defined();
   std::optional<ops::Branch> beside;
   if (tape.shared_output.defined()) {
-    beside.emplace(ctx);
+    // For gate and up, where the device's product does not end in SwiGLU.
+    const int64_t bytes =
+        normed.dim(0) * w.shared.gate_up_weight.dim(0) * tensor::dtype_bytes(normed.dtype());
+    beside.emplace(ctx, ctx.arena.allocate(DType::kU8, {bytes + kArenaAlignment}));
     project_up(beside->context(), *spec.shared, w.shared, batch, tape.shared, normed);
     project_down(beside->context(), *spec.shared, w.shared, batch, tape.shared, tape.shared_output);
   }
