@@ -31,7 +31,8 @@ class World {
  private:
   Collective ranks_;
   int local_rank_ = 0, local_size_ = 1, first_local_rank_ = 0;
-  bool uses_mpi_ = false, are_threads_ = false;
+  [[maybe_unused]] bool uses_mpi_ = false;  // not read without MPI
+  bool are_threads_ = false;
 };
 
 // "Open MPI v4.1.4" or the like, of the library that is loaded; empty in a build without MPI.
