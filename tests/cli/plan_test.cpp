@@ -133,6 +133,7 @@ TEST(Plan, AStageIsItsFullestRank) {
   const Json stages = Json::parse(f.out).at("stages");
   ASSERT_EQ(stages.size(), 3) << f.text();
   EXPECT_EQ(stages.at(1).at("first_rank"), 4);
+  EXPECT_GT(stages.at(0).at("engine_weights"), 0);
   EXPECT_EQ(stages.at(1).at("engine_weights"), stages.at(0).at("engine_weights"));
 }
 

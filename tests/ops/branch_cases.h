@@ -17,7 +17,7 @@ struct BranchRound {
     Branch branch(ctx, memory);
     copy(branch.context(), y, x);
     copy(ctx, z, x);
-    branch.join(ctx);
+    branch.join();
     add(ctx, sum, y, z);
   }
 };

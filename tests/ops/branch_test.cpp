@@ -25,7 +25,7 @@ TEST(Branch, HasTheMemoryThatItIsGiven) {
   const Tensor taken = branch.context().arena.allocate(DType::kF32, {32});
   EXPECT_EQ(taken.raw(), memory.raw());
   EXPECT_DEATH(branch.context().arena.allocate(DType::kF32, {1}), "branch");
-  branch.join(ctx);
+  branch.join();
 }
 
 // A plan finds it before a run does.
@@ -35,7 +35,7 @@ TEST(Branch, MayNotTakeMoreInPlanning) {
   Branch branch(ctx, plan.allocate(DType::kU8, {128}));
   EXPECT_TRUE(branch.context().planning());
   branch.context().arena.allocate(DType::kF32, {33});
-  EXPECT_DEATH(branch.join(ctx), "a branch took 192 bytes and has 128");
+  EXPECT_DEATH(branch.join(), "a branch took 192 bytes and has 128");
 }
 
 }  // namespace

@@ -18,10 +18,11 @@ class Branch {
   Branch& operator=(const Branch&) = delete;
 
   const Context& context() const { return context_; }
-  // What is queued on `ctx`, the one given before, after this runs behind the branch.
-  void join(const Context& ctx);
+  // What is queued after this on the context that it branches from runs behind the branch.
+  void join();
 
  private:
+  tensor::Stream from_;
   tensor::Arena arena_;
   int64_t memory_bytes_ = 0;
   Context context_;

@@ -234,7 +234,7 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
     }
   }
   if (beside) {
-    beside->join(ctx);
+    beside->join();
   } else if (spec.shared && !joined) {
     project_up(ctx, *spec.shared, w.shared, batch, tape.shared, normed);
   }
