@@ -59,6 +59,11 @@ int64_t sum_ranges(std::span<const Range> ranges) {
   return sum;
 }
 
+// Both sides know what is empty, and of hundreds of ranks most of it may be.
+void add_message(std::vector<Message>& messages, const Message& message) {
+  if (message.size_bytes > 0) messages.push_back(message);
+}
+
 // Rows that lie one behind another, by rank; but this rank's own.
 std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> rows, int own) {
   std::vector<Message> messages;
@@ -66,7 +71,7 @@ std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> 
   const int64_t width = row_bytes(data);
   for (int rank = 0; rank < static_cast<int>(rows.size()); ++rank) {
     const int64_t size_bytes = rows[static_cast<size_t>(rank)] * width;
-    if (rank != own) messages.push_back({rank, at, size_bytes});
+    if (rank != own) add_message(messages, {rank, at, size_bytes});
     at += size_bytes;
   }
   return messages;
@@ -184,8 +189,8 @@ void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Ten
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const Range& theirs = ranges[static_cast<size_t>(peer)];
-    sends.push_back({peer, bytes_of(data) + theirs.begin * width, theirs.size() * width});
-    receives.push_back({peer, at, mine_bytes});
+    add_message(sends, {peer, bytes_of(data) + theirs.begin * width, theirs.size() * width});
+    add_message(receives, {peer, at, mine_bytes});
     at += mine_bytes;
   }
   backend_->exchange(stream, sends, receives);

@@ -9,9 +9,11 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dist/backend.h"
@@ -23,17 +25,21 @@
 namespace slimexx::dist {
 namespace {
 
-// What all ranks of the process wait on. When one of them fails, every wait ends with an Error:
-// ranks would wait for it for ever, or read memory that it has freed.
+// What all ranks of the process wait on, each on a condition of its own: who changes something
+// wakes those who wait for it, and not hundreds of others. When one of them fails, every wait ends
+// with an Error: ranks would wait for it for ever, or read memory that it has freed.
 struct Job {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<int> failed_rank;  // the first
-  std::string failed_phase;        // its, if it was in one
+  explicit Job(int size) : changed(static_cast<size_t>(size)) {}
 
+  std::mutex mutex;
+  std::vector<std::condition_variable> changed;  // by rank of the job
+  std::optional<int> failed_rank;                // the first
+  std::string failed_phase;                      // its, if it was in one
+
+  void wake(int rank) { changed[static_cast<size_t>(rank)].notify_all(); }
   template <class Condition>
-  void wait(std::unique_lock<std::mutex>& lock, Condition is_met) {
-    changed.wait(lock, [&] { return failed_rank || is_met(); });
+  void wait(std::unique_lock<std::mutex>& lock, int rank, Condition is_met) {
+    changed[static_cast<size_t>(rank)].wait(lock, [&] { return failed_rank || is_met(); });
     if (!is_met())
       throw Error(ErrorCode::kRun,
                   "rank " + std::to_string(*failed_rank) + " failed" + failed_phase,
@@ -46,7 +52,7 @@ struct Job {
       if (const std::string phase = slimexx::failed_phase(); !phase.empty())
         failed_phase = " in phase " + phase;
     }
-    changed.notify_all();
+    for (std::condition_variable& one : changed) one.notify_all();
   }
 };
 
@@ -54,18 +60,21 @@ struct Job {
 struct Mailbox {
   char* data = nullptr;
   int64_t size_bytes = 0;
-  void* queue = nullptr;  // Stream::handle of the sender
-  int64_t num_posted = 0, num_taken = 0;
+  void* queue = nullptr;    // Stream::handle of the sender
+  bool is_full = false;     // posted and not yet taken
+  bool is_awaited = false;  // of an empty one the receiver waits for the message, else the sender
 };
 
 // What the ranks of a group share. Guarded by the job's mutex.
 struct ThreadGroup {
-  ThreadGroup(std::shared_ptr<Job> job_, int size_)
+  ThreadGroup(std::shared_ptr<Job> job_, std::vector<int> members_)
       : job(std::move(job_)),
-        size(size_),
-        pointers(static_cast<size_t>(size)),
+        members(std::move(members_)),
+        size(static_cast<int>(members.size())),
+        pointers(members.size()),
         queues(pointers.size()),
         devices(pointers.size()),
+        num_awaited(pointers.size()),
         places(pointers.size()),
         mailboxes(pointers.size() * pointers.size()) {}
 
@@ -73,6 +82,7 @@ struct ThreadGroup {
     int color = 0, key = 0;
   };
   std::shared_ptr<Job> job;
+  std::vector<int> members;  // ranks of the job, by rank here
   int size;
   int num_arrived = 0;
   int64_t num_barriers = 0;  // that all have passed
@@ -80,6 +90,7 @@ struct ThreadGroup {
   std::vector<void*> queues;            // Stream::handle of each
   std::vector<tensor::Device> devices;  // of on_device, and the group that it makes
   std::shared_ptr<ThreadGroup> twin;
+  std::vector<int> num_awaited;                        // mailboxes that each rank waits for
   std::vector<Place> places;                           // of a split
   std::map<int, std::shared_ptr<ThreadGroup>> splits;  // by color
   std::shared_ptr<std::atomic<int64_t>> counter;
@@ -129,32 +140,31 @@ class ThreadBackend : public Backend {
 
   void exchange(tensor::Stream stream, std::span<const Message> sends,
                 std::span<const Message> receives) override {
-    Job& job = *group_->job;
-    std::unique_lock lock(job.mutex);
+    if (sends.empty() && receives.empty()) return;
+    std::unique_lock lock(group_->job->mutex);
     for (const Message& m : sends) {
       Mailbox& box = mailbox(rank_, m.peer);
       box.data = m.data;
       box.size_bytes = m.size_bytes;
       box.queue = stream.handle;
-      ++box.num_posted;
+      turn(box, m.peer);
     }
-    job.changed.notify_all();
+    for (const Message& m : receives) await(mailbox(m.peer, rank_), true);
+    wait_for_mailboxes(lock);
+    std::vector<char*> posted;
     for (const Message& m : receives) {
-      Mailbox& box = mailbox(m.peer, rank_);
-      job.wait(lock, [&] { return box.num_posted > box.num_taken; });
+      const Mailbox& box = mailbox(m.peer, rank_);
       SLX_CHECK(box.size_bytes == m.size_bytes && box.queue == stream.handle,
                 "{} bytes for {}, or another stream", box.size_bytes, m.size_bytes);
-      char* const data = box.data;
-      lock.unlock();
-      copy(stream, m.data, data, m.size_bytes);
-      lock.lock();
-      ++box.num_taken;
-      job.changed.notify_all();
+      posted.push_back(box.data);
     }
-    for (const Message& m : sends) {
-      const Mailbox& box = mailbox(rank_, m.peer);
-      job.wait(lock, [&] { return box.num_taken == box.num_posted; });
-    }
+    lock.unlock();
+    for (size_t i = 0; i < receives.size(); ++i)
+      copy(stream, receives[i].data, posted[i], receives[i].size_bytes);
+    lock.lock();
+    for (const Message& m : receives) turn(mailbox(m.peer, rank_), m.peer);
+    for (const Message& m : sends) await(mailbox(rank_, m.peer), false);
+    wait_for_mailboxes(lock);
   }
 
   // The maximum serves small tensors only: it goes through the host.
@@ -182,7 +192,11 @@ class ThreadBackend : public Backend {
       if (place(r).color == color) members.push_back(r);
     std::ranges::stable_sort(members, {}, [&](int r) { return place(r).key; });
     auto& part = group_->splits[color];
-    if (!part) part = std::make_shared<ThreadGroup>(group_->job, static_cast<int>(members.size()));
+    if (!part) {
+      std::vector<int> of_job;
+      for (const int r : members) of_job.push_back(member(r));
+      part = std::make_shared<ThreadGroup>(group_->job, std::move(of_job));
+    }
     const auto mine = part;
     pass_barrier(lock);  // all have read the places, and have their part
     group_->splits.clear();
@@ -194,7 +208,7 @@ class ThreadBackend : public Backend {
   std::unique_ptr<Backend> on_device(tensor::Device device) override {
     std::unique_lock lock(group_->job->mutex);
     group_->devices[static_cast<size_t>(rank_)] = device;
-    if (rank_ == 0) group_->twin = std::make_shared<ThreadGroup>(group_->job, group_->size);
+    if (rank_ == 0) group_->twin = std::make_shared<ThreadGroup>(group_->job, group_->members);
     pass_barrier(lock);
     const bool is_shared = std::ranges::count(group_->devices, device) == group_->size;
     auto backend = std::make_unique<ThreadBackend>(group_->twin, rank_, device);
@@ -217,17 +231,38 @@ class ThreadBackend : public Backend {
     return group_
         ->mailboxes[static_cast<size_t>(from) * group_->pointers.size() + static_cast<size_t>(to)];
   }
+  // Fills an empty mailbox, empties a full one, and wakes its other rank if that waits for no more.
+  void turn(Mailbox& box, int other) {
+    box.is_full = !box.is_full;
+    if (!std::exchange(box.is_awaited, false)) return;
+    if (--group_->num_awaited[static_cast<size_t>(other)] == 0) wake(other);
+  }
+  void await(Mailbox& box, bool full) {
+    if (box.is_full == full) return;
+    box.is_awaited = true;
+    ++group_->num_awaited[static_cast<size_t>(rank_)];
+  }
+  // One wake for all of them: a rank that met each of hundreds by itself would be woken as often.
+  void wait_for_mailboxes(std::unique_lock<std::mutex>& lock) {
+    wait(lock, [&] { return group_->num_awaited[static_cast<size_t>(rank_)] == 0; });
+  }
   const ThreadGroup::Place& place(int rank) const {
     return group_->places[static_cast<size_t>(rank)];
+  }
+  int member(int rank) const { return group_->members[static_cast<size_t>(rank)]; }
+  void wake(int rank) { group_->job->wake(member(rank)); }
+  template <class Condition>
+  void wait(std::unique_lock<std::mutex>& lock, Condition is_met) {
+    group_->job->wait(lock, member(rank_), is_met);
   }
   void pass_barrier(std::unique_lock<std::mutex>& lock) {
     const int64_t number = group_->num_barriers;
     if (++group_->num_arrived == group_->size) {
       group_->num_arrived = 0;
       ++group_->num_barriers;
-      group_->job->changed.notify_all();
+      for (const int rank : group_->members) group_->job->wake(rank);
     }
-    group_->job->wait(lock, [&] { return group_->num_barriers > number; });
+    wait(lock, [&] { return group_->num_barriers > number; });
   }
   void meet() {
     std::unique_lock lock(group_->job->mutex);
@@ -260,8 +295,10 @@ class ThreadBackend : public Backend {
 
 void run_thread_ranks(int size, const std::function<void(Collective&)>& body) {
   SLX_CHECK_GE(size, 1);
-  const auto job = std::make_shared<Job>();
-  const auto group = std::make_shared<ThreadGroup>(job, size);
+  const auto job = std::make_shared<Job>(size);
+  std::vector<int> all_ranks(static_cast<size_t>(size));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  const auto group = std::make_shared<ThreadGroup>(job, all_ranks);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   {
     std::vector<std::jthread> threads;

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Barriers and broadcasts, which is what ranks need to meet.
+// Barriers, and bytes of one or all for all, which is what ranks need to meet.
 class ForkedBackend : public Backend {
  public:
   ForkedBackend(ForkedState& state, int rank, int size) : state_(state), rank_(rank), size_(size) {}
@@ -44,7 +44,19 @@ class ForkedBackend : public Backend {
     if (rank_ != root) std::memcpy(data, state_.bytes, n);
     barrier();
   }
-  void all_gather_ranges(tensor::Stream, char*, std::span<const Range>) override { refuse(); }
+  void all_gather_ranges(tensor::Stream, char* data, std::span<const Range> ranges) override {
+    const auto copy = [&](char* to, const char* from, const Range& range) {
+      if (range.end > static_cast<int64_t>(kForkedBytes))
+        throw std::runtime_error("all_gather of too many bytes");
+      std::memcpy(to + range.begin, from + range.begin, static_cast<size_t>(range.size()));
+    };
+    for (size_t i = 0; i < ranges.size(); ++i)
+      if (i % static_cast<size_t>(size_) == static_cast<size_t>(rank_))
+        copy(state_.bytes, data, ranges[i]);
+    barrier();
+    for (const Range& range : ranges) copy(data, state_.bytes, range);
+    barrier();
+  }
   void exchange(tensor::Stream, std::span<const Message>, std::span<const Message>) override {
     refuse();
   }
