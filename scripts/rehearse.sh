@@ -35,7 +35,9 @@ latent=(q_lora_rank=32 kv_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 qk
 case $model in
   GLM-4.5 | GLM-4.7) all+=(num_attention_heads=16 head_dim=16) ;;
   GLM-4.7-Flash) all+=("${latent[@]}") ;;
-  GLM-5*) all+=("${latent[@]}" num_attention_heads=16 num_key_value_heads=16 index_n_heads=4 index_head_dim=16 index_topk=16) ;;
+  # Of 256 ranks each has all of the attention: weights and what moves of them are a third of its memory each.
+  GLM-5*) all+=(hidden_size=32 moe_intermediate_size=8 q_lora_rank=16 kv_lora_rank=8 qk_nope_head_dim=8 qk_rope_head_dim=4 qk_head_dim=12 head_dim=4
+    v_head_dim=8 num_attention_heads=8 num_key_value_heads=8 index_n_heads=4 index_head_dim=8 index_topk=16) ;;
   GLM-Z1*) all+=(num_attention_heads=8 head_dim=16) ;;
 esac
 shrink "${all[@]}" >"$run/toy/config.json"
