@@ -11,6 +11,7 @@
 #include "load_faults.h"
 #include "model/stored_tensors.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/dist/make_once.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/boxes.h"
 #include "slimexx/model/held_tensors.h"
@@ -51,6 +52,31 @@ void check_tied_head(const io::HfFolder& folder, dist::Collective& host, Faults&
   if (found[0] != 0)
     faults.lines.push_back(
         "lm_head.weight: tie_word_embeddings is true but it differs from the embedding");
+}
+
+// What the ranks of a host read, and where it is; the same for all of them.
+struct LoadList {
+  HeldTensors held;
+  StoredTensors stored;
+  std::vector<std::string> unused;  // faults, a line for each tensor that nobody needs
+};
+
+WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
+  WantedTensors wanted;
+  for (const auto& [name, tensor] : held) wanted.emplace(name, tensor.shape);
+  if (layout == nullptr) return wanted;
+  for (const auto& infos : layout->ranks)
+    for (const auto& info : *infos)
+      for (const auto& part : info.parts) wanted.emplace(part.name, part.shape);
+  return wanted;
+}
+
+std::vector<std::string> explain_unused(const ModelSpec& spec, const StoredTensors& stored) {
+  std::vector<std::string> lines;
+  for (const std::string& name : stored.list_unused())
+    if (!spec.tied_embeddings || name != kHeadName)
+      lines.push_back(fmt::format("{}: {}", name, stored.explain_unused(name)));
+  return lines;
 }
 
 // Reads the tensors that the ranks of a host hold, and fills this rank's store.
@@ -214,22 +240,20 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
 int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
                         const std::function<void(int64_t)>& on_loaded, const Layout* layout,
                         const HostRanks& host) {
-  const HeldTensors tensors = list_held_tensors(host.held);
-  WantedTensors wanted;
-  for (const auto& [name, tensor] : tensors) wanted.emplace(name, tensor.shape);
-  if (layout != nullptr) {
-    for (const auto& infos : layout->ranks)
-      for (const auto& info : *infos)
-        for (const auto& part : info.parts) wanted.emplace(part.name, part.shape);
-  }
-  const StoredTensors stored(folder, wanted);
-  stored.log_quantization(spec.checkpoint_dtype);
+  // Another rank's list may name its folder, which lives until all ranks have loaded.
+  const auto list = dist::make_once(host.ranks, [&] {
+    HeldTensors held = list_held_tensors(host.held);
+    StoredTensors stored(folder, list_wanted(held, layout));
+    std::vector<std::string> unused = explain_unused(spec, stored);
+    return LoadList{std::move(held), std::move(stored), std::move(unused)};
+  });
+  list->stored.log_quantization(spec.checkpoint_dtype);
   Faults faults;
   HostLoader loader(store, host, on_loaded);
   std::vector<std::string> loaded;
   std::set<std::string> found;  // faults: tensors that are stacked in one share theirs
-  for (const auto& [name, tensor] : tensors) {
-    const StoredTensor& source = stored.find(name);
+  for (const auto& [name, tensor] : list->held) {
+    const StoredTensor& source = list->stored.find(name);
     if (source.fault.empty()) {
       loader.load(source, tensor);
       loaded.push_back(name);
@@ -239,9 +263,7 @@ int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::
   }
   const std::vector<BadValues> bad = loader.gather_bad_values();
   for (size_t i = 0; i < bad.size(); ++i) add_fault(faults, loaded[i], bad[i]);
-  for (const std::string& name : stored.list_unused())
-    if (!spec.tied_embeddings || name != kHeadName)
-      faults.lines.push_back(fmt::format("{}: {}", name, stored.explain_unused(name)));
+  faults.lines.insert(faults.lines.end(), list->unused.begin(), list->unused.end());
   if (spec.tied_embeddings) check_tied_head(folder, host.ranks, faults);
   faults.throw_if_any(folder.directory());
   return loader.read_bytes();

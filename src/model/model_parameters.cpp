@@ -128,6 +128,7 @@ ParameterId find_held(const ParameterStore& store, const std::string& name) {
 template <class View>
 ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View& view) {
   ParameterList list;
+  list.keeps_parts = false;
   const StageParameters<ParameterId> ids = declare_stage(list, spec, stage);
   const auto named = [&](ParameterId id) {
     return id == kNoParameter ? Tensor{} : view(list.infos[static_cast<size_t>(id)].name);

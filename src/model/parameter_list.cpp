@@ -5,6 +5,7 @@
 namespace slimexx::model {
 
 ParameterId ParameterList::add(ParameterInfo info) {
+  if (!keeps_parts) info.parts = {};
   infos.push_back(std::move(info));
   return static_cast<ParameterId>(infos.size() - 1);
 }

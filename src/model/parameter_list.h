@@ -34,6 +34,8 @@ class ParameterList {
   ParameterId add(ParameterInfo info);
 
   std::vector<ParameterInfo> infos;
+  // False: infos are without parts, which of hundreds of experts take megabytes.
+  bool keeps_parts = true;
 
  private:
   ParameterId add_vector(const std::string& name, const std::vector<HfRows>& parts, InitKind init,

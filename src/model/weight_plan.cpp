@@ -136,50 +136,56 @@ int64_t WeightMove::num_elements() const {
   return n;
 }
 
-WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
-                            int64_t round_elements) {
+std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
+                                          std::span<const int> ranks, int64_t round_elements) {
   const size_t num_ranks = from.ranks.size();
   const int64_t of_pair = std::max<int64_t>(1, round_elements / static_cast<int64_t>(num_ranks));
   std::vector<PairRounds> pairs(num_ranks * num_ranks, {of_pair});  // [receiver * ranks + sender]
   SLX_CHECK_EQ(to.ranks.size(), num_ranks);
   const HeldTensors tensors = list_held_tensors(from);
   check_covered(tensors);
-  WeightPlan plan;
-  plan.sends.resize(num_ranks);
-  plan.receives.resize(num_ranks);
+  std::vector<WeightPlan> plans(ranks.size());
+  std::vector<WeightPlan*> plan_of(num_ranks, nullptr);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    plans[i].sends.resize(num_ranks);
+    plans[i].receives.resize(num_ranks);
+    plan_of.at(static_cast<size_t>(ranks[i])) = &plans[i];
+  }
+  int64_t num_rounds = 0;
   std::vector<int64_t> sent(num_ranks, 0);  // elements, by rank
-  const auto add_move = [&](int receiver, const NeededBox& needed, const Overlap& overlap) {
+  const auto add_move = [&](int receiving, const NeededBox& needed, const Overlap& overlap) {
     const HeldBox& held = *overlap.held;
-    auto source = std::ranges::find(held.holders, receiver, &Holder::rank);
+    auto source = std::ranges::find(held.holders, receiving, &Holder::rank);
     if (source == held.holders.end()) {
       source = std::ranges::min_element(held.holders, {}, [&](const Holder& holder) {
         return sent[static_cast<size_t>(holder.rank)];
       });
       sent[static_cast<size_t>(source->rank)] += overlap.elements;
     }
-    const bool is_local = source->rank == receiver;
-    if (is_local && receiver != rank) return;
-    PairRounds& pair =
-        pairs[static_cast<size_t>(receiver) * num_ranks + static_cast<size_t>(source->rank)];
-    if (receiver != rank && source->rank != rank) {
-      plan.num_rounds = std::max(plan.num_rounds, pair.skip(overlap.rows, overlap.elements) + 1);
+    const auto receiver = static_cast<size_t>(receiving);
+    const auto sender = static_cast<size_t>(source->rank);
+    const bool is_local = sender == receiver;
+    WeightPlan *from_plan = plan_of[sender], *to_plan = plan_of[receiver];
+    if (is_local && to_plan == nullptr) return;
+    PairRounds& pair = pairs[receiver * num_ranks + sender];
+    if (from_plan == nullptr && to_plan == nullptr) {
+      num_rounds = std::max(num_rounds, pair.skip(overlap.rows, overlap.elements) + 1);
       return;
     }
     const PartBox& box = needed.box;
     const tensor::Box both = tensor::intersect(held.box, box.on_disk);
-    const WeightMove move{
+    WeightMove move{
         .extents = tensor::extents_of(both),
         .from = place_inside(source->place, held.box, both),
         .to = place_inside({needed.info->id, box.in_parameter, box.strides}, box.on_disk, both),
         .dtype = needed.info->dtype};
-    if (is_local) return plan.local.push_back(move);
-    auto& moves = receiver == rank ? plan.receives[static_cast<size_t>(source->rank)]
-                                   : plan.sends[static_cast<size_t>(receiver)];
+    if (is_local) return to_plan->local.push_back(std::move(move));
     const int64_t at_once = rows_at_once(overlap.rows, overlap.elements, of_pair);
     for (WeightMove& piece : cut_rows(move, at_once)) {
       piece.round = pair.next(piece.num_elements());
-      plan.num_rounds = std::max(plan.num_rounds, piece.round + 1);
-      moves.push_back(std::move(piece));
+      num_rounds = std::max(num_rounds, piece.round + 1);
+      if (from_plan != nullptr) from_plan->sends[receiver].push_back(piece);
+      if (to_plan != nullptr) to_plan->receives[sender].push_back(std::move(piece));
     }
   };
   // Replicas share their list, and so what is found for it.
@@ -192,7 +198,13 @@ WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
     for (const Overlap& overlap : found->second.overlaps)
       add_move(receiver, found->second.boxes[overlap.needed], overlap);
   }
-  return plan;
+  for (WeightPlan& plan : plans) plan.num_rounds = num_rounds;
+  return plans;
+}
+
+WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
+                            int64_t round_elements) {
+  return make_weight_plans(from, to, {{rank}}, round_elements)[0];
 }
 
 int64_t count_bytes(std::span<const WeightMove> moves, tensor::Device device) {

@@ -1,4 +1,5 @@
 // The ranks of engines, and the model as each runs it.
+#include "slimexx/dist/make_once.h"
 #include "slimexx/model/families.h"
 #include "training_run.h"
 
@@ -31,9 +32,11 @@ EngineModel make_engine_model(const Session& session, const TrainerSide& trainer
     m.store = policy.store.get();
     m.decoder = trainer_side.decoders[0].get();
   } else {
-    m.layout = spread_served(
-        roles, model::make_layout({model::list_parameters(spec)},
-                                  dist::GridShape(roles.num_generators, shape.sizes)));
+    m.layout = *dist::make_once(session.communicator, [&] {
+      return spread_served(roles,
+                           model::make_layout({model::list_parameters(spec)},
+                                              dist::GridShape(roles.num_generators, shape.sizes)));
+    });
     m.own_store = std::make_unique<model::ParameterStore>(
         *m.layout.ranks[static_cast<size_t>(session.world.rank())], device, false);
     m.store = m.own_store.get();

@@ -9,6 +9,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/dist/make_once.h"
 #include "slimexx/model/freeze.h"
 #include "slimexx/model/load_hf.h"
 #include "slimexx/observe/console.h"
@@ -17,24 +18,34 @@
 namespace slimexx::rl {
 namespace {
 
-LoadedModel describe_folder(io::HfFolder folder, const ModelRanks* ranks,
+using OpenFolder = io::HfFolder (*)(const std::string& directory);
+
+// What ranks read alike, of which those of one process keep one.
+template <class Make>
+auto make_for(const ModelRanks* ranks, const Make& make) {
+  dist::Collective one;
+  return dist::make_once(ranks != nullptr ? *ranks->host : one, make);
+}
+
+LoadedModel describe_folder(const std::string& directory, OpenFolder open, const ModelRanks* ranks,
                             const train::TrainOptions* training) {
   LoadedModel m;
-  m.directory = folder.directory();
-  m.folder = std::make_unique<io::HfFolder>(std::move(folder));
+  m.folder = make_for(ranks, [&] { return open(directory); });
+  m.directory = m.folder->directory();
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
   model::drop_missing_mtp(m.spec, *m.folder);
   if (training != nullptr) choose_trained(m.spec, *training, m.directory);
   m.eos_token_ids = m.folder->eos_token_ids();
-  m.layout = make_model_layout(m.spec, ranks);
+  m.layout = *make_for(ranks, [&] { return make_model_layout(m.spec, ranks); });
   m.rank = ranks != nullptr ? ranks->rank : 0;
   return m;
 }
 
 // With a store, which holds nothing yet.
-LoadedModel prepare_model(io::HfFolder folder, tensor::Device device, bool with_gradients,
-                          const ModelRanks* ranks, const train::TrainOptions* training) {
-  LoadedModel m = describe_folder(std::move(folder), ranks, training);
+LoadedModel prepare_model(const std::string& directory, OpenFolder open, tensor::Device device,
+                          bool with_gradients, const ModelRanks* ranks,
+                          const train::TrainOptions* training) {
+  LoadedModel m = describe_folder(directory, open, ranks, training);
   m.store = std::make_unique<model::ParameterStore>(m.held_parameters(), device, with_gradients);
   return m;
 }
@@ -79,7 +90,7 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
                        const train::TrainOptions* training) {
   observe::Span span("load_model");
   LoadedModel m =
-      prepare_model(io::HfFolder::open(directory), device, with_gradients, ranks, training);
+      prepare_model(directory, io::HfFolder::open, device, with_gradients, ranks, training);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
   try {
     read_weights(*m.store, m, ranks, [&](int64_t n) { bar.advance(n); });
@@ -99,7 +110,7 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks,
                               const train::TrainOptions* training) {
   observe::Span span("load_model");
-  LoadedModel m = prepare_model(io::HfFolder::open_without_weights(directory), device,
+  LoadedModel m = prepare_model(directory, io::HfFolder::open_without_weights, device,
                                 with_gradients, ranks, training);
   model::init_random_weights(*m.store, m.spec, seed);
   log_debug("{} random parameters ({}) in {}",
@@ -109,7 +120,7 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
 }
 
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks) {
-  return describe_folder(io::HfFolder::open(directory), ranks, nullptr);
+  return describe_folder(directory, io::HfFolder::open, ranks, nullptr);
 }
 
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,

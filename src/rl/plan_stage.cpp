@@ -221,13 +221,13 @@ class StagePlanner {
 
   // What moves between ranks is staged.
   void make_hand_over() {
+    const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
+    const model::Layout engine = spread_served(
+        in_.roles,
+        model::make_layout({model::list_parameters(in_.engine_spec)}, engine_grid_.shape()));
     hand_over_ = std::make_unique<WeightHandOver>(
-        HeldWeights{make_model_layout(in_.spec, &ranks_), store_},
-        HeldWeights{
-            spread_served(in_.roles, model::make_layout({model::list_parameters(in_.engine_spec)},
-                                                        engine_grid_.shape())),
-            *own_store_},
-        *world_, device_);
+        HeldWeights{trainer, store_}, HeldWeights{engine, *own_store_},
+        model::make_weight_plan(trainer, engine, world_->rank()), *world_, device_);
   }
 
   // A run takes its staging behind the pool, beside the share that it may take.

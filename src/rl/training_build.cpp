@@ -81,7 +81,8 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
   if (session.engine_shape.num_ranks > 1) {  // refused before the weights are read
-    const LoadedModel described = describe_model(session.config.model.hf_checkpoint);
+    const LoadedModel described =
+        describe_model(session.config.model.hf_checkpoint, &session.model_ranks);
     make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
                       session.roles.num_generators, &described.spec);
   }
@@ -161,8 +162,9 @@ void build_engine(const Session& session, const dist::ProcessGrid& world,
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.hand_over = std::make_unique<WeightHandOver>(
       HeldWeights{policy.layout, *policy.store},
-      HeldWeights{rollout_side.model.layout, *rollout_side.model.store}, world.groups().world,
-      session.request.device);
+      HeldWeights{rollout_side.model.layout, *rollout_side.model.store},
+      plan_hand_over(policy.layout, rollout_side.model.layout, session.communicator),
+      world.groups().world, session.request.device);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
   if (session.config.eval.eval_interval > 0)
     rollout_side.eval_grader = reward::make_grader(eval_reward_options(session.config));

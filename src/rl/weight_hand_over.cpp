@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/dist/make_once.h"
 #include "slimexx/model/weight_hash.h"
 
 namespace slimexx::rl {
@@ -40,12 +42,25 @@ void compare(const model::WeightHashes& trainer, const model::WeightHashes& engi
 
 }  // namespace
 
-WeightHandOver::WeightHandOver(HeldWeights trainer, HeldWeights engine, dist::Collective& ranks,
-                               tensor::Device device)
+model::WeightPlan plan_hand_over(const model::Layout& trainer, const model::Layout& engine,
+                                 dist::Collective& host) {
+  const bool together = dist::are_in_one_process(host);
+  std::vector<int> planned{host.rank()};
+  if (together) {
+    planned.resize(static_cast<size_t>(host.size()));
+    std::iota(planned.begin(), planned.end(), 0);
+  }
+  const auto plans =
+      dist::make_once(host, [&] { return model::make_weight_plans(trainer, engine, planned); });
+  return plans->at(together ? static_cast<size_t>(host.rank()) : 0);
+}
+
+WeightHandOver::WeightHandOver(HeldWeights trainer, HeldWeights engine, model::WeightPlan plan,
+                               dist::Collective& ranks, tensor::Device device)
     : trainer_(std::move(trainer)),
       engine_(std::move(engine)),
       ranks_(ranks),
-      plan_(model::make_weight_plan(trainer_.layout, engine_.layout, ranks.rank())),
+      plan_(std::move(plan)),
       staging_(device, 0, "hand-over of weights") {
   tensor::Arena needed = tensor::Arena::for_planning(device, "hand-over of weights");
   model::move_weights(ops::planning_context(needed), plan_, trainer_.store, engine_.store, ranks);
@@ -57,15 +72,17 @@ model::WeightTraffic WeightHandOver::move() {
                              ranks_);
 }
 
-// Every rank compares the hashes of all ranks, so all of them throw the same.
+// The hashes of all ranks are compared, so all of them throw the same.
 uint64_t WeightHandOver::check(dist::Collective& host) const {
   const auto trainer = gather_hashes(trainer_.store, host);
   const auto engine = gather_hashes(engine_.store, host);
   try {
-    const auto expected = model::sum_hashes(trainer_.layout, trainer, "the trainer");
-    const auto found = model::sum_hashes(engine_.layout, engine, "the engine");
-    compare(expected, found);
-    return model::total_hash(found);
+    return *dist::make_once(host, [&] {
+      const auto expected = model::sum_hashes(trainer_.layout, trainer, "the trainer");
+      const auto found = model::sum_hashes(engine_.layout, engine, "the engine");
+      compare(expected, found);
+      return model::total_hash(found);
+    });
   } catch (const Error& error) {
     throw dist::AgreedError(error);
   }

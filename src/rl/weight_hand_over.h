@@ -15,11 +15,17 @@ struct HeldWeights {
   model::ParameterStore& store;
 };
 
+// This rank's plan from `trainer` to `engine`. `host` has the ranks of both, on host memory;
+// collective.
+model::WeightPlan plan_hand_over(const model::Layout& trainer, const model::Layout& engine,
+                                 dist::Collective& host);
+
 class WeightHandOver {
  public:
-  // Takes the staging memory of what moves between ranks. `ranks` are those of both layouts.
-  WeightHandOver(HeldWeights trainer, HeldWeights engine, dist::Collective& ranks,
-                 tensor::Device device);
+  // Takes the staging memory of what moves between ranks by `plan`, which is of the two layouts and
+  // this rank. `ranks` are those of both layouts.
+  WeightHandOver(HeldWeights trainer, HeldWeights engine, model::WeightPlan plan,
+                 dist::Collective& ranks, tensor::Device device);
   // Queued on the compute stream. Collective.
   model::WeightTraffic move();
   // The hash of the engine's weights, read anew on both sides. Throws AgreedError(kCheck) naming

@@ -25,6 +25,9 @@ void convert(const Tensor& to, const Tensor& from) {
   });
 }
 
+// So that every part of the staging memory is aligned.
+int64_t padded(int64_t elements) { return (elements + 63) / 64 * 64; }
+
 std::vector<ops::DecayRange> cut_into_chunks(std::span<const ops::DecayRange> ranges,
                                              int64_t elements) {
   std::vector<ops::DecayRange> chunks;
@@ -46,15 +49,15 @@ HostState::HostState(tensor::Device device, int64_t state_bytes, DType weight_dt
     : device_(device),
       chunk_elements_(chunk_elements),
       size_bytes_(state_bytes +
-                  kNumSlots * chunk_elements *
+                  kNumSlots * padded(chunk_elements_) *
                       (tensor::dtype_bytes(weight_dtype) + tensor::dtype_bytes(DType::kF32))),
       state_(device, state_bytes, "optimizer state"),
       staging_(device, size_bytes_ - state_bytes, "weights and gradients under way"),
       no_scratch_({}, 0, "update on the host") {
   char* at = staging_.data();
   const auto take = [&](DType dtype) {
-    const Tensor view(at, dtype, {}, {chunk_elements});
-    at += view.size_bytes();
+    const Tensor view(at, dtype, {}, {chunk_elements_});
+    at += padded(chunk_elements_) * tensor::dtype_bytes(dtype);
     return view;
   };
   for (Slot& slot : slots_) {

@@ -128,13 +128,16 @@ void ShardedAdamW::allocate_state(tensor::Device device) {
     return round_up(n * tensor::dtype_bytes(DType::kF32));
   };
   const auto moment_bytes = [&](int64_t n) { return round_up(n * tensor::dtype_bytes(moments)); };
-  int64_t total = 0;
+  int64_t total = 0, most = 1;  // elements of a group
   for (const OwnedGroup& group : groups_) {
     const int64_t n = count_elements(group.pieces);
-    if (group.is_trained()) total += master_bytes(n) + 2 * moment_bytes(n);
+    if (!group.is_trained()) continue;
+    total += master_bytes(n) + 2 * moment_bytes(n);
+    most = std::max(most, n);
   }
   if (options_.optimizer_cpu_offload)
-    host_state_.emplace(device, total, tensor::compute_dtype(device));
+    host_state_.emplace(device, total, tensor::compute_dtype(device),
+                        std::min(most, HostState::kChunkElements));
   else
     state_ = tensor::Buffer(device, total, "optimizer state");
   int64_t at = 0;

@@ -24,7 +24,7 @@ struct TwoSides {
         to(layout_of(ranks.size(), engine)),
         trained(*from.ranks[static_cast<size_t>(ranks.rank())], tensor::Device{}, false),
         served(*to.ranks[static_cast<size_t>(ranks.rank())], tensor::Device{}, false),
-        hand_over({from, trained}, {to, served}, ranks, {}) {
+        hand_over({from, trained}, {to, served}, plan_hand_over(from, to, ranks), ranks, {}) {
     for (const auto& info : trained.infos())
       trained.write_weights(info, 0, model::made_up_values(info).data(), info.num_elements());
   }
@@ -99,7 +99,7 @@ struct ApartSides {
         to(spread_served(kRoles, layout_of(2, engine))),
         trained(*from.ranks[index(ranks)], tensor::Device{}, false),
         served(*to.ranks[index(ranks)], tensor::Device{}, false),
-        hand_over({from, trained}, {to, served}, ranks, {}) {
+        hand_over({from, trained}, {to, served}, plan_hand_over(from, to, ranks), ranks, {}) {
     for (const auto& info : trained.infos())
       trained.write_weights(info, 0, model::made_up_values(info).data(), info.num_elements());
   }
@@ -160,7 +160,8 @@ TEST(WeightHandOver, AFlippedByteIsFoundByTheTensorsName) {
 TEST(WeightHandOver, SharedMemoryIsLeftAlone) {
   dist::run_thread_ranks(2, [&](dist::Collective& ranks) {
     TwoSides sides(ranks, {}, {});
-    WeightHandOver shared({sides.from, sides.trained}, {sides.from, sides.trained}, ranks, {});
+    WeightHandOver shared({sides.from, sides.trained}, {sides.from, sides.trained},
+                          plan_hand_over(sides.from, sides.from, ranks), ranks, {});
     const model::WeightTraffic traffic = shared.move();
     EXPECT_GT(traffic.aliased, 0);
     EXPECT_EQ(traffic.copied + traffic.sent + traffic.received, 0);

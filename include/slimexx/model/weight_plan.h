@@ -30,8 +30,11 @@ struct WeightPlan {
 };
 // What a rank sends, and receives, in a round: about as much, in moves of a share of it.
 inline constexpr int64_t kRoundElements = int64_t{1} << 28;
-// Both layouts are of the same ranks. SLX_CHECKs that what `from` holds covers every tensor, and
-// that two ranks hold the same box or none of the same elements.
+// Of each of `ranks`, which ascend. Both layouts are of the same ranks. SLX_CHECKs that what `from`
+// holds covers every tensor, and that two ranks hold the same box or none of the same elements.
+std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
+                                          std::span<const int> ranks,
+                                          int64_t round_elements = kRoundElements);
 WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
                             int64_t round_elements = kRoundElements);
 

@@ -18,7 +18,7 @@ namespace slimexx::rl {
 
 struct LoadedModel {
   std::string directory;
-  std::unique_ptr<io::HfFolder> folder;
+  std::shared_ptr<const io::HfFolder> folder;  // of ranks in one process the same
   model::ModelSpec spec;
   std::unique_ptr<model::ParameterStore> store;
   std::vector<int32_t> eos_token_ids;
@@ -39,7 +39,7 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
                        bool show_progress = false, const ModelRanks* ranks = nullptr,
                        const train::TrainOptions* training = nullptr);
 
-// The same but for the weights: `store` stays empty.
+// The same but for the weights: `store` stays empty. Collective over `ranks` too.
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr);
 // The weights of a described model, in `memory`: see ParameterStore. `ranks` as above.
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,
