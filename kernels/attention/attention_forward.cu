@@ -66,6 +66,7 @@ Launch describe(const AttentionForward& problem, const AttentionRun& run, int64_
   p.box_rows = paged && problem.page_tokens < kAttentionBlockKeys
                    ? static_cast<int>(problem.page_tokens)
                    : kAttentionBlockKeys;
+  p.context_is_written = paged && problem.context_is_written;
   p.sequences = static_cast<int>(run.sequences);
   p.query_heads = static_cast<int>(problem.query_heads);
   p.kv_heads = static_cast<int>(problem.kv_heads);

@@ -168,10 +168,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  // The previous kernel wrote queries, and perhaps the lengths. The next one, a product, reads its
-  // weights at once: a few sequences' keys would come later by that.
-  await_previous_grids();
-  if constexpr (kSplit == FewRowsSplit::kSequences) allow_next_grid();
+  // The previous kernel wrote queries, the last keys and values, and perhaps what stands before
+  // them. The next one, a product, reads its weights at once: a few sequences' keys would come
+  // later by that.
+  if (threadIdx.x < 128 || !problem.context_is_written) {
+    await_previous_grids();
+    if constexpr (kSplit == FewRowsSplit::kSequences) allow_next_grid();
+  }
   constexpr bool kClusters = kSplit == FewRowsSplit::kClusters;
   const int first = kClusters ? static_cast<int>(blockIdx.x) / cluster_blocks : blockIdx.x;
   if (threadIdx.x < 128) {
@@ -193,8 +196,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   WorkCursor cursor;
   WorkItem item;
   for (int index = first; find_item<kSplit>(problem, cursor, index, item); index += gridDim.x) {
-    ring.load(problem, loads_keys ? key_map : value_map,
-              keys_of(item, item.first_segment, item.last_segment));
+    KeyRange range = keys_of(item, item.first_segment, item.last_segment);
+    range.written_blocks = count_written_blocks(problem, item.sequence.context, kBlock);
+    ring.load(problem, loads_keys ? key_map : value_map, range);
   }
 }
 

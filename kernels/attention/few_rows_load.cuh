@@ -7,6 +7,7 @@
 
 #include "kernels/attention/key_stream.cuh"
 #include "kernels/attention/problem.cuh"
+#include "kernels/common/cluster.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
 
@@ -93,7 +94,7 @@ struct BlockRing {
                                             (position >> problem.page_shift)];
     return (page << problem.page_shift) + (position & ((1 << problem.page_shift) - 1));
   }
-  // Page numbers are read one block ahead.
+  // Page numbers are read one block ahead. Keys that the previous kernels may write are awaited.
   __device__ __forceinline__ void load(const Problem& problem, const CUtensorMap& map,
                                        const KeyRange& range) {
     const int lane = threadIdx.x % 32;
@@ -103,6 +104,7 @@ struct BlockRing {
       next_row = find_row(problem, range, block + 1);
       const uint32_t copies = __popc(__ballot_sync(0xffffffffu, row >= 0));
       wait(empty(), cursor.parity ^ 1);
+      if (block >= range.written_blocks) await_previous_grids();
       if (lane == 0) arrive_expect_bytes(full(), copies * kPieceBytes);
       __syncwarp();
       if (row >= 0) load_piece(buffer() + lane * kPieceBytes, &map, full(), range.head, row);

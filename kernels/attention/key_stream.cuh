@@ -12,6 +12,7 @@ namespace slimexx::kernels::attention {
 // Blocks [first_block, last_block) of a sequence's keys for one kv head.
 struct KeyRange {
   int sequence, head, first_token, keys, first_block, last_block;
+  int written_blocks = 0;  // those before this one may be read before the previous kernels end
 };
 
 template <int kHeadDim, int kStages>

@@ -16,8 +16,9 @@ struct Problem {
   const int32_t* context_lens;
   const int32_t* page_table;
   int64_t q_stride, out_stride, page_table_stride;
-  int page_shift;  // log2 of page_tokens
-  int box_rows;    // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
+  int page_shift;           // log2 of page_tokens
+  int box_rows;             // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
+  bool context_is_written;  // see AttentionForward
   int sequences, query_heads, kv_heads, group;
   float scale;
   float c;                // scale * log2 e
@@ -27,6 +28,12 @@ struct Problem {
   float2* partial_state;  // the same without head_dim: maximum, sum
   uint32_t* next_tile;    // of whole_rows.cu; 0 at the start of a launch
 };
+
+// Blocks of `block_keys` keys that may be read before the previous kernels have ended.
+__device__ __forceinline__ int count_written_blocks(const Problem& problem, int context,
+                                                    int block_keys) {
+  return problem.context_is_written ? context / block_keys : 0;
+}
 
 struct Sequence {
   int first_token, queries, context;

@@ -62,11 +62,11 @@ struct ClusterLoader {
     __syncwarp();
   }
 
-  // This thread block's columns of a round of blocks.
-  __device__ __forceinline__ void load_values(int first) const {
+  // This thread block's columns of a round of blocks, those in [from, to).
+  __device__ __forceinline__ void load_values(int first, int from, int to) const {
     const int lane = threadIdx.x % 32, i = lane / pieces(), piece = lane % pieces();
     const int block = first + i;
-    const bool exists = i < kRound && block < item.last_block;
+    const bool exists = i < kRound && block >= from && block < to;
     const int own = exists ? present(block) : 0;
     if (exists && piece == 0) {
       arrive_expect_bytes(shared.values_full(i), own * problem.box_rows * 128);

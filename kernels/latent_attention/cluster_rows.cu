@@ -34,9 +34,16 @@ __device__ __forceinline__ void attend_item(const Problem& problem, const Maps& 
   ClusterWalk<kRows> walk{shared, rank, p.c};
   const bool loads = threadIdx.x < 32;
   if (loads) {
+    // The previous kernels wrote queries, the last keys, and perhaps what stands before them.
+    const int written = attention::count_written_blocks(p, item.context, kBlock);
+    const int own = item.first_block + rank;
+    const bool early = own < written;
+    if (early) loader.load_keys(own);
+    loader.load_values(item.first_block, 0, min(written, item.last_block));
+    await_previous_grids();
     loader.load_queries();
-    loader.load_keys(item.first_block + rank);
-    loader.load_values(item.first_block);
+    if (!early) loader.load_keys(own);
+    loader.load_values(item.first_block, written, item.last_block);
   }
 #pragma unroll
   for (int i = 0; i < kRows / 2; ++i) walk.output[0][i] = 0.0f;
@@ -74,7 +81,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, const Maps& 
     if (rank < count) walk.send_weights();
     for (int i = 0; i < count; ++i) walk.join_block(i, missing(first + i), parity);
     sync_named(kOwnBarrier, kClusterThreads);
-    if (loads) loader.load_values(first + kRound);
+    if (loads) loader.load_values(first + kRound, 0, item.last_block);
   }
   allow_next_grid();  // a product, whose weights would have come before the keys
   walk.join_sums();
@@ -105,8 +112,8 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     prefetch_tensor_map(&key_rotary_map);
     shared.init();
   }
-  sync_cluster();          // others write to these barriers
-  await_previous_grids();  // the previous kernel wrote queries, and perhaps the lengths
+  sync_cluster();  // others write to these barriers
+  if (threadIdx.x >= 32 || !problem.attention.context_is_written) await_previous_grids();
   WorkCursor cursor;
   Item item;
   if (find_item<false, kRows>(problem.attention, cursor, static_cast<int>(blockIdx.x) / kRound,

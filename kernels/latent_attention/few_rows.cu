@@ -60,9 +60,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init();
   }
   __syncthreads();
-  enter_layer_kernel();  // the previous kernel wrote queries, and perhaps the lengths
   // The same in all lanes, and the compiler may know.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
+  allow_next_grid();
+  // The previous kernels wrote queries, the last keys, and perhaps what stands before them.
+  const bool loads_keys = threadIdx.x < 64;
+  if (!loads_keys || !problem.attention.context_is_written) await_previous_grids();
   if (group < 0) {
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
     if (warp < 3) {

@@ -78,6 +78,7 @@ Launch describe(const LatentAttentionForward& problem, const AttentionRun& run, 
   p.page_table_stride = problem.page_table_stride;
   p.page_shift = paged ? log2_of(problem.page_tokens) : 0;
   p.box_rows = paged ? static_cast<int>(std::min<int64_t>(problem.page_tokens, kBlock)) : kBlock;
+  p.context_is_written = paged && problem.context_is_written;
   p.sequences = static_cast<int>(run.sequences);
   p.query_heads = p.group = static_cast<int>(problem.query_heads);
   p.kv_heads = 1;

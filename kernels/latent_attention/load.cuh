@@ -86,11 +86,13 @@ struct Loader {
     }
   }
 
-  // Page numbers are read one block ahead.
+  // Page numbers are read one block ahead. Keys that the previous kernels may write are awaited.
   __device__ __forceinline__ void load_keys(const Item& item) {
+    const int written = attention::count_written_blocks(problem, item.context, kBlock);
     int row = find_row(item, item.first_block);
     for (int block = item.first_block; block < item.last_block; ++block) {
       const int next = find_row(item, block + 1);
+      if (block >= written) await_previous_grids();
       load_block(row);
       row = next;
     }

@@ -160,6 +160,8 @@ void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_wid
     context_lens_.i32()[b] = static_cast<int32_t>(chunks[b].begin);
   }
   batch_.attention.cu_seqlens = {cu, chunks.size() + 1};
+  // resolve_tokens() stands between earlier steps and what attends.
+  batch_.attention.context_is_written = std::ranges::none_of(chunks, &Chunk::adopts_pages);
 }
 
 void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {

@@ -114,18 +114,18 @@ PageId Scheduler::find_page(PageId parent, const Sequence& sequence, int64_t pag
 
 void Scheduler::plan_prompt(size_t index) {
   Sequence& sequence = *running_[index];
-  adopt_cached_pages(sequence);
+  const bool adopts = adopt_cached_pages(sequence);
   const int64_t count = grow_pages(index, std::min(budget_, sequence.num_pending()));
-  if (count > 0) grant(sequence, count);
+  if (count > 0) grant(sequence, count, adopts);
 }
 
-void Scheduler::adopt_cached_pages(Sequence& sequence) {
-  const int64_t page_tokens = options_.page_tokens;
+bool Scheduler::adopt_cached_pages(Sequence& sequence) {
+  const int64_t page_tokens = options_.page_tokens, before = sequence.num_computed;
   while (sequence.num_computed % page_tokens == 0 &&
          sequence.num_computed + page_tokens < sequence.num_tokens()) {
     const PageId parent = sequence.pages.empty() ? kNoPage : sequence.pages.back();
     const PageId page = find_page(parent, sequence, sequence.num_computed / page_tokens);
-    if (page == kNoPage) return;
+    if (page == kNoPage) break;
     pool_.retain(page);
     sequence.pages.push_back(page);
     sequence.num_computed += page_tokens;
@@ -135,6 +135,7 @@ void Scheduler::adopt_cached_pages(Sequence& sequence) {
     sequence.cached_tokens += found;
     stats_.cached_tokens += found;
   }
+  return sequence.num_computed > before;
 }
 
 // Takes pages for the next `count` tokens of running_[index]; returns for how many there is room.
@@ -165,7 +166,7 @@ PageId Scheduler::take_page() {
   return pool_.take_free();
 }
 
-void Scheduler::grant(Sequence& sequence, int64_t count) {
+void Scheduler::grant(Sequence& sequence, int64_t count, bool adopts_pages) {
   const int64_t begin = sequence.num_computed;
   sequence.num_computed += count;
   stats_.recomputed_tokens += std::clamp<int64_t>(sequence.furthest_computed - begin, 0, count);
@@ -174,7 +175,7 @@ void Scheduler::grant(Sequence& sequence, int64_t count) {
   budget_ -= count;
   const bool samples = sequence.num_pending() == 0;
   if (!samples) ++stats_.partial_chunks;
-  plan_.push_back({&sequence, begin, count, samples});
+  plan_.push_back({&sequence, begin, count, samples, adopts_pages});
   if (options_.enable_prefix_cache) cache_full_pages(sequence, begin);
 }
 

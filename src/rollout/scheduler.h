@@ -39,7 +39,8 @@ struct SchedulerOptions {
 struct Chunk {
   Sequence* sequence = nullptr;
   int64_t begin = 0, count = 0;
-  bool samples = false;  // it ends with the last token there is: the next one is sampled
+  bool samples = false;       // it ends with the last token there is: the next one is sampled
+  bool adopts_pages = false;  // tokens before `begin` that another share of the step may compute
 };
 
 class Scheduler {
@@ -82,9 +83,9 @@ class Scheduler {
   void admit_waiting();
   bool can_admit(const Sequence& sequence) const;
   void plan_prompt(size_t index);
-  void adopt_cached_pages(Sequence& sequence);
+  bool adopt_cached_pages(Sequence& sequence);  // whether there were any
   int64_t grow_pages(size_t index, int64_t count);
-  void grant(Sequence& sequence, int64_t count);
+  void grant(Sequence& sequence, int64_t count, bool adopts_pages = false);
   void cache_full_pages(Sequence& sequence, int64_t begin);
   void give_up_twins();
   PageId take_page();

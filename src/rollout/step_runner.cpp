@@ -66,14 +66,14 @@ void StepRunner::queue_step(const model::Batch& batch) {
   }
 }
 
-// The recorded step that serves these shares: every one the next token of its sequence, on a
-// device, within what one head call takes.
+// The recorded step that serves these shares: every one the next token of its sequence behind
+// tokens of earlier steps, on a device, within what one head call takes.
 std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
     std::span<const Chunk> chunks) const {
   if (ctx_.stream.device.is_cpu()) return std::nullopt;
   int64_t longest = 0;
   for (const Chunk& chunk : chunks) {
-    if (chunk.count != 1 || !chunk.samples) return std::nullopt;
+    if (chunk.count != 1 || !chunk.samples || chunk.adopts_pages) return std::nullopt;
     longest = std::max(longest, chunk.begin + 1);
   }
   const int64_t batch_size = round_up_sequences(std::ssize(chunks), head_rows_);

@@ -129,6 +129,7 @@ void run_chunk(const AttentionProblem& p, Pages& pages, int32_t first, int32_t s
                                .context_lens = context,
                                .page_table = table,
                                .page_tokens = pages.page_tokens,
+                               .context_is_written = true,
                                .device_cu_seqlens = device_cu,
                                .device_context_lens = device_context};
   run_op([&](const Context& s) { attention_forward(s, part, {}, dq, k, v, layout, p.scale); });

@@ -122,6 +122,7 @@ inline Array run_in_chunks(const LatentProblem& p, int64_t page_tokens, int32_t 
                                  .context_lens = context,
                                  .page_table = device_table,
                                  .page_tokens = page_tokens,
+                                 .context_is_written = true,
                                  .device_cu_seqlens = device_cu,
                                  .device_context_lens = device_context,
                                  .max_split_tokens = max_split_tokens,

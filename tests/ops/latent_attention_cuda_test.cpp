@@ -115,6 +115,7 @@ struct LastDecodes {
                                  .context_lens = context,
                                  .page_table = device_table,
                                  .page_tokens = 64,
+                                 .context_is_written = true,
                                  .device_cu_seqlens = device_cu,
                                  .device_context_lens = device_context};
     run_op([&](const Context& s) {

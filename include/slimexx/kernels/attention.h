@@ -32,6 +32,9 @@ struct AttentionForward {
   const int32_t* page_table = nullptr;  // [sequences, page_table_stride]; null: packed
   int64_t page_table_stride = 0;
   int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
+  // Paged: lengths, the page table and the keys before context_lens were there before the kernel
+  // behind which this one may start early (early_launch.cuh), so they are read at once.
+  bool context_is_written = false;
   int64_t tokens = 0, query_heads = 0, kv_heads = 0;
   int64_t head_dim = 0;  // 64 or 128
   AttentionRuns runs;    // of all sequences

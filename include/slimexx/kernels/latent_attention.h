@@ -33,6 +33,7 @@ struct LatentAttentionForward {
   const int32_t* page_table = nullptr;     // [sequences, page_table_stride]; null: packed
   int64_t page_table_stride = 0;
   int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
+  bool context_is_written = false;     // see AttentionForward
   int64_t tokens = 0, query_heads = 0;
   int64_t value_dim = 0, rotary_dim = 0;  // multiples of 8, at most those above
   AttentionRuns runs;                     // of all sequences, by latent_group(query_heads)

@@ -25,6 +25,10 @@ struct AttentionLayout {
   std::span<const int32_t> context_lens;  // [B], host; empty: all 0
   Tensor page_table;                      // [B, max_pages] i32; undefined: packed
   int64_t page_tokens = 0;
+  // CUDA, paged: the keys before context_lens are of earlier steps, and a kernel that begins with
+  // enter_kernel() (kernels/common/early_launch.cuh) stands between them and this call. The same of
+  // lengths and page table. Then decode reads them while the kernels before it run.
+  bool context_is_written = false;
   // CUDA reads the lengths from the device: with both bounds the host's may be empty (a graph's).
   Tensor device_cu_seqlens = {}, device_context_lens = {};  // [B+1], [B] i32; the latter paged only
   int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths

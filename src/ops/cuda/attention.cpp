@@ -44,6 +44,7 @@ void set_pages(Problem& problem, const AttentionLayout& layout, const Tensor& ke
   problem.page_table_stride = layout.page_table.dim(1);
   problem.pages = keys.dim(0);
   problem.page_tokens = layout.page_tokens;
+  problem.context_is_written = layout.context_is_written;
 }
 
 // What each query sees, if not all keys up to its own.
