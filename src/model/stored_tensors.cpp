@@ -185,8 +185,11 @@ std::string StoredTensors::find_scales(StoredTensor& tensor, const std::vector<i
 
 std::vector<std::string> StoredTensors::list_unused() const {
   std::vector<std::string> names;
-  for (const std::string& name : folder_.tensor_names())
-    if (!used_.contains(name) && !is_ignorable(name)) names.push_back(name);
+  for (const std::string& name : folder_.tensor_names()) {
+    // Of zero shared experts transformers writes the matrices, which have no elements.
+    const bool is_empty = folder_.find(name)->entry->num_elements() == 0;
+    if (!used_.contains(name) && !is_ignorable(name) && !is_empty) names.push_back(name);
+  }
   return names;
 }
 

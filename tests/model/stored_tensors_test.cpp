@@ -259,6 +259,24 @@ TEST(StackedExperts, Faults) {
 }
 
 // GLM-4.6 keeps its MTP layers in a file of their own.
+// As transformers writes none of them.
+TEST(SharedExperts, MayBeEmpty) {
+  const io::TempDir dir;
+  Json config = small_config("glm4_moe");
+  config["n_shared_experts"] = 0;
+  StoredMap map = make_plain(spec_of(config), 3);
+  const std::string plain = write_stored(dir, "plain", config, map);
+  const std::string shared = "model.layers.1.mlp.shared_experts.";
+  map[shared + "up_proj.weight"] = store_floats({0, 200}, {});
+  map[shared + "down_proj.weight"] = store_floats({200, 0}, {});
+  EXPECT_EQ(load_values(write_stored(dir, "empty", config, map), config),
+            load_values(plain, config));
+  map[shared + "down_proj.weight"] = store_floats({200, 1}, std::vector<float>(200));
+  const std::string bad = write_stored(dir, "bad", config, map);
+  io::expect_error(ErrorCode::kInput, shared + "down_proj.weight: not a tensor of this model",
+                   [&] { load_values(bad, config); });
+}
+
 TEST(MtpFile, LiesBesideTheOtherShards) {
   Json config = small_config("glm4_moe");
   config["num_nextn_predict_layers"] = 1;
