@@ -12,6 +12,7 @@
 namespace slimexx::model {
 namespace {
 
+constexpr int64_t kMaxLayers = 4096;
 constexpr double kMaxInitializerRange = 100;  // its normals stay below float16's 65504
 
 const Json* find(const Json& object, const std::string& key) {
@@ -54,9 +55,15 @@ double ConfigReader::positive_number(const std::string& key, double fallback) co
   return find(config_, key) == nullptr ? fallback : positive_number(key);
 }
 
+double ConfigReader::number_or_zero(const std::string& key) const {
+  const bool is_zero = !has(key) || json_number(config_, key, where_) == 0;
+  return is_zero ? 0 : positive_number(key);
+}
+
 bool ConfigReader::flag(const std::string& key, bool fallback) const {
+  if (!config_.contains(key)) return fallback;
   const Json* value = find(config_, key);
-  if (value == nullptr) return fallback;
+  if (value == nullptr) return false;
   if (!value->is_boolean()) fail(fmt::format("\"{}\" must be true or false", key));
   return value->get<bool>();
 }
@@ -84,23 +91,28 @@ double ConfigReader::partial_rotary_factor(double fallback) const {
   const Json* rope = rope_object();
   const bool nested = rope != nullptr && find(*rope, "partial_rotary_factor") != nullptr;
   const Json& holder = nested ? *rope : config_;
-  if (find(holder, "partial_rotary_factor") == nullptr) return fallback;
+  if (!holder.contains("partial_rotary_factor")) return fallback;
+  if (!has("partial_rotary_factor") && !nested) return 1;  // null is a statement of its own
   const double value = json_number(holder, "partial_rotary_factor", where_);
   if (!(value > 0 && value <= 1))
     fail(fmt::format("\"partial_rotary_factor\" is {}, wanted (0, 1]", value));
   return value;
 }
 
-void ConfigReader::read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const {
+// At the top level it overrides; nowhere: the context was not stretched.
+int64_t ConfigReader::original_max_positions(const ConfigReader& nested,
+                                             const FamilyDefaults& defaults) const {
   constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (const auto original = optional_size(kOriginal)) return *original;
+  if (const auto original = nested.optional_size(kOriginal)) return *original;
+  return optional_size("max_position_embeddings").value_or(defaults.max_positions);
+}
+
+void ConfigReader::read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) {
   rope.scaling = RopeScaling::kLlama3;
   rope.factor = nested.positive_number("factor");
   rope.low_freq_factor = nested.positive_number("low_freq_factor");
   rope.high_freq_factor = nested.positive_number("high_freq_factor");
-  // At the top level it overrides; nowhere: the context was not stretched.
-  auto original = optional_size(kOriginal);
-  if (!original) original = nested.optional_size(kOriginal);
-  rope.original_max_positions = original ? *original : size("max_position_embeddings");
   if (rope.high_freq_factor <= rope.low_freq_factor)
     nested.fail("high_freq_factor must be above low_freq_factor");
 }
@@ -120,6 +132,8 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
   rope.theta = nested.positive_number("rope_theta", rope.theta);
   const std::string type = nested.text("rope_type", nested.text("type", "default"));
   if (type == "default") return rope;
+  rope.original_max_positions = original_max_positions(nested, defaults);
+  rope.mscale_all_dim = nested.number_or_zero("mscale_all_dim");
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
     rope.factor = nested.positive_number("factor");
@@ -134,18 +148,32 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
   return rope;
 }
 
+// A sliding window is refused unless it is for no layer: layer_types say of which, else it begins
+// with layer max_window_layers.
+void ConfigReader::check_window(const FamilyDefaults& defaults) const {
+  if (!flag("use_sliding_window", false)) return;
+  if (config_.contains("sliding_window") && !has("sliding_window")) return;
+  if (defaults.max_window_layers) {
+    constexpr const char* kFirst = "max_window_layers";
+    const int64_t num_layers = size("num_hidden_layers", kMaxLayers);
+    if (has("layer_types") || count(kFirst, *defaults.max_window_layers, kMaxLayers) >= num_layers)
+      return;
+  }
+  fail("use_sliding_window is true: sliding-window attention is not supported yet");
+}
+
 // Every layer sees all earlier tokens, or what its family's indexers select of them, and no later
 // one; whatever says otherwise is refused.
-void ConfigReader::check_attention(const std::string& layer_type) const {
-  if (flag("use_sliding_window", false)) {
-    fail("use_sliding_window is true: sliding-window attention is not supported yet");
-  }
+void ConfigReader::check_attention(const FamilyDefaults& defaults) const {
+  check_window(defaults);
+  const std::string layer_type = defaults.layer_type;
   if (!flag("is_causal", true)) fail("is_causal is false: only causal attention is supported");
   const Json* kinds = find(config_, "layer_types");
   if (kinds == nullptr) return;
   if (!kinds->is_array()) fail("\"layer_types\" must be a list");
   for (const Json& kind : *kinds) {
-    if (kind != layer_type) {
+    const bool is_old_name = kind == "deepseek_sparse_attention";
+    if (kind != layer_type && !(is_old_name && layer_type == "indexed_attention")) {
       fail(fmt::format("layer_types holds {}: not supported",
                        kind.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40)),
            fmt::format("supported: \"{}\"", layer_type));
@@ -203,7 +231,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   }
   spec.vocab_size = size("vocab_size", 1 << 24);
   spec.hidden_size = size("hidden_size", 1 << 20);
-  spec.max_positions = optional_size("max_position_embeddings").value_or(32768);
+  spec.max_positions = optional_size("max_position_embeddings").value_or(defaults.max_positions);
   spec.rms_norm_eps = positive_number("rms_norm_eps", defaults.rms_norm_eps);
   spec.initializer_range = positive_number("initializer_range", 0.02);
   if (spec.initializer_range > kMaxInitializerRange) {
@@ -216,10 +244,10 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   if (activation != "silu" && activation != "swish") {
     fail(fmt::format("hidden_act \"{}\" is not supported", activation), "supported: silu");
   }
-  check_attention(defaults.layer_type);
+  check_attention(defaults);
   read_quantization(config_, where_);  // refuses what the loader would not understand
   spec.checkpoint_dtype = read_dtype();
-  spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", 4096)));
+  spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", kMaxLayers)));
   return spec;
 }
 

@@ -19,6 +19,16 @@ struct FamilyDefaults {
   double rms_norm_eps = 1e-6;
   std::optional<double> partial_rotary_factor{};  // nullopt: whole heads turn, no factor but 1
   const char* layer_type = "full_attention";      // the only one that layer_types may hold
+  std::optional<int64_t> max_window_layers{};     // nullopt: a sliding window is for all layers
+  int64_t max_positions = 32768;
+  int64_t q_rank = 0;  // of latent attention
+};
+
+// The same of the experts of GLM and DeepSeek.
+struct ExpertDefaults {
+  int64_t num_dense_layers = 1;
+  double scaling_factor = 1;
+  int64_t num_groups = 1, kept_groups = 1;
 };
 
 class ConfigReader {
@@ -32,19 +42,20 @@ class ConfigReader {
   int64_t count(const std::string& key, int64_t fallback, int64_t max) const;  // 0..max
   double positive_number(const std::string& key) const;                        // required
   double positive_number(const std::string& key, double fallback) const;
-  bool flag(const std::string& key, bool fallback) const;
+  double number_or_zero(const std::string& key) const;     // absent, null and 0 are one
+  bool flag(const std::string& key, bool fallback) const;  // null: false, as in Python
   std::string text(const std::string& key, const std::string& fallback) const;
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
 
   // Indices of layers; absent or null: none.
   std::vector<int64_t> list_layers(const std::string& key, int64_t num_layers) const;
-  // `rule` with the sizes: the experts, the choices of a token (num_experts_per_tok), and the
-  // groups (n_group, topk_group).
+  // `rule` with the experts and the choices of a token (num_experts_per_tok); its groups must be
+  // groups of these.
   ops::RouterRule read_router(const std::string& num_experts_key, ops::RouterRule rule) const;
   // The experts of GLM and DeepSeek (noaux_tc): sigmoid routing with a correction bias, and a
   // shared expert. Layers are as mlp_layer_types says, else dense before first_k_dense_replace.
   // MTP layers are as the last, with experts.
-  void read_sigmoid_experts(ModelSpec& spec, int64_t num_dense_layers) const;
+  void read_sigmoid_experts(ModelSpec& spec, const ExpertDefaults& defaults) const;
 
   // The indexers of sparse attention, for layers of latent attention and MTP layers: which layers
   // have one is what indexer_types says, else index_topk_pattern, else index_topk_freq and
@@ -63,17 +74,19 @@ class ConfigReader {
   std::vector<bool> read_sparse_layers(int64_t num_layers, int64_t num_dense_layers) const;
   const Json* rope_object() const;
   double partial_rotary_factor(double fallback) const;
+  int64_t original_max_positions(const ConfigReader& nested, const FamilyDefaults& defaults) const;
   std::vector<bool> read_full_layers(int64_t num_layers) const;
   std::vector<bool> list_full_layers(const std::string& key, int64_t num_layers) const;
-  void check_attention(const std::string& layer_type) const;
+  void check_attention(const FamilyDefaults& defaults) const;
+  void check_window(const FamilyDefaults& defaults) const;
   tensor::DType read_dtype() const;
   ModelSpec read_globals(const std::string& family, const FamilyDefaults& defaults) const;
   GqaSpec read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const;
-  MlaSpec read_mla(const ModelSpec& spec) const;
+  MlaSpec read_mla(const ModelSpec& spec, const FamilyDefaults& defaults) const;
   DenseMlpSpec read_dense_mlp(const ModelSpec& spec) const;
   RopeSpec read_rope(int64_t head_dim, const FamilyDefaults& defaults) const;
-  void read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested) const;
-  void read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested) const;
+  static void read_llama3_scaling(RopeSpec& rope, const ConfigReader& nested);
+  static void read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested);
   const Json& config_;
   std::string where_;
 };

@@ -8,14 +8,16 @@
 
 namespace slimexx::model {
 
-// Of a list of kinds, or of a text with a letter for each layer: which layers have an indexer.
+// Of a list of kinds, or of a text with a letter for each layer: which layers have an indexer. A
+// list of letters is neither: transformers would give every layer an indexer.
 std::vector<bool> ConfigReader::list_full_layers(const std::string& key, int64_t num_layers) const {
   const Json& value = config_.at(key);
   if (!value.is_array() && !value.is_string())
     fail(fmt::format("\"{}\" must be a list of {} kinds", key, num_layers));
   std::vector<std::string> kinds;
   if (value.is_string()) {
-    for (const char letter : value.get<std::string>()) kinds.emplace_back(1, letter);
+    for (const char letter : value.get<std::string>())
+      kinds.push_back(letter == 'F' ? "full" : letter == 'S' ? "shared" : "");
   } else {
     for (const Json& kind : value) kinds.push_back(kind.is_string() ? kind.get<std::string>() : "");
   }
@@ -23,11 +25,10 @@ std::vector<bool> ConfigReader::list_full_layers(const std::string& key, int64_t
     fail(fmt::format("\"{}\" names {} kinds for {} layers", key, kinds.size(), num_layers));
   std::vector<bool> is_full;
   for (const std::string& kind : kinds) {
-    const bool full = kind == "full" || kind == "F", shared = kind == "shared" || kind == "S";
-    if (!full && !shared)
+    if (kind != "full" && kind != "shared")
       fail(fmt::format("\"{}\" names another kind for layer {}", key, is_full.size()),
-           "supported: \"full\" (F) and \"shared\" (S)");
-    is_full.push_back(full);
+           "supported: \"full\" and \"shared\", or a text of F and S");
+    is_full.push_back(kind == "full");
   }
   return is_full;
 }
@@ -54,10 +55,7 @@ void ConfigReader::read_indexers(ModelSpec& spec) const {
   };
   IndexerSpec indexer{.hidden_size = spec.hidden_size,
                       .num_heads = size_or("index_n_heads", 32, 1 << 10),
-                      .head_dim = size_or("index_head_dim", 128, 1024),
-                      .rotary_style = flag("indexer_rope_interleave", true)
-                                          ? ops::RotaryStyle::kInterleaved
-                                          : ops::RotaryStyle::kHalfSplit};
+                      .head_dim = size_or("index_head_dim", 128, 1024)};
   const int64_t top_k = size_or("index_topk", 2048, int64_t{1} << 24);
   const auto use = [&](LayerSpec& layer, bool full) {
     auto& attention = std::get<MlaSpec>(layer.attention);

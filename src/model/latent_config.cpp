@@ -10,28 +10,27 @@ namespace slimexx::model {
 
 // As transformers 5 reads it: attention_factor scales cosines and sines, else mscale over
 // mscale_all_dim does.
-void ConfigReader::read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested) const {
-  constexpr const char* kOriginal = "original_max_position_embeddings";
+void ConfigReader::read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested) {
   rope.scaling = RopeScaling::kYarn;
   rope.factor = nested.positive_number("factor");
   rope.beta_fast = nested.positive_number("beta_fast", 32);
   rope.beta_slow = nested.positive_number("beta_slow", 1);
   if (rope.beta_fast < rope.beta_slow) nested.fail("beta_fast must not be below beta_slow");
   if (!nested.flag("truncate", true)) nested.fail("truncate is false: not supported");
-  const auto original = nested.optional_size(kOriginal);
-  rope.original_max_positions = original ? *original : size("max_position_embeddings");
-  const bool has_scales = nested.has("mscale") && nested.has("mscale_all_dim");
-  if (nested.has("mscale_all_dim")) rope.mscale_all_dim = nested.positive_number("mscale_all_dim");
-  const double fallback = has_scales ? yarn_scale(rope.factor, nested.positive_number("mscale")) /
-                                           yarn_scale(rope.factor, rope.mscale_all_dim)
-                                     : yarn_scale(rope.factor, 1);
+  const double mscale = nested.number_or_zero("mscale");
+  const double fallback =
+      mscale > 0 && rope.mscale_all_dim > 0
+          ? yarn_scale(rope.factor, mscale) / yarn_scale(rope.factor, rope.mscale_all_dim)
+          : yarn_scale(rope.factor, 1);
   rope.table_scale = nested.positive_number("attention_factor", fallback);
 }
 
-MlaSpec ConfigReader::read_mla(const ModelSpec& spec) const {
+MlaSpec ConfigReader::read_mla(const ModelSpec& spec, const FamilyDefaults& defaults) const {
   MlaSpec mla{.hidden_size = spec.hidden_size,
               .num_heads = size("num_attention_heads", 1 << 16),
-              .q_rank = optional_size("q_lora_rank").value_or(0),
+              // null is a statement of its own: queries are made from the input.
+              .q_rank = config_.contains("q_lora_rank") ? optional_size("q_lora_rank").value_or(0)
+                                                        : defaults.q_rank,
               .kv_rank = size("kv_lora_rank", 1 << 16),
               .nope_dim = size("qk_nope_head_dim", 1024),
               .rope_dim = size("qk_rope_head_dim", 1024),
@@ -54,7 +53,7 @@ MlaSpec ConfigReader::read_mla(const ModelSpec& spec) const {
 ModelSpec ConfigReader::read_latent(const std::string& family,
                                     const FamilyDefaults& defaults) const {
   ModelSpec spec = read_globals(family, defaults);
-  MlaSpec attention = read_mla(spec);
+  MlaSpec attention = read_mla(spec, defaults);
   spec.rope = read_rope(attention.rope_dim, defaults);
   spec.rope.style =
       flag("rope_interleave", true) ? ops::RotaryStyle::kInterleaved : ops::RotaryStyle::kHalfSplit;

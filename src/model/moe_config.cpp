@@ -40,8 +40,6 @@ ops::RouterRule ConfigReader::read_router(const std::string& num_experts_key,
                                           ops::RouterRule rule) const {
   rule.num_experts = size(num_experts_key, 1 << 16);
   rule.top_k = size("num_experts_per_tok", rule.num_experts);
-  rule.num_groups = optional_size("n_group").value_or(1);
-  rule.kept_groups = optional_size("topk_group").value_or(1);
   if (rule.num_experts % rule.num_groups != 0)
     fail(fmt::format("{} ({}) is not a multiple of n_group ({})", num_experts_key, rule.num_experts,
                      rule.num_groups));
@@ -60,7 +58,7 @@ std::vector<bool> ConfigReader::read_sparse_layers(int64_t num_layers,
   std::vector<bool> sparse(static_cast<size_t>(num_layers));
   const auto types = config_.find("mlp_layer_types");
   if (types == config_.end() || types->is_null()) {
-    const int64_t first = count("first_k_dense_replace", num_dense_layers, num_layers);
+    const int64_t first = count("first_k_dense_replace", num_dense_layers, 1 << 16);
     const int64_t frequency = optional_size("moe_layer_freq").value_or(1);
     for (int64_t i = first; i < num_layers; ++i)
       sparse[static_cast<size_t>(i)] = i % frequency == 0;
@@ -77,24 +75,30 @@ std::vector<bool> ConfigReader::read_sparse_layers(int64_t num_layers,
   return sparse;
 }
 
-void ConfigReader::read_sigmoid_experts(ModelSpec& spec, int64_t num_dense_layers) const {
+void ConfigReader::read_sigmoid_experts(ModelSpec& spec, const ExpertDefaults& defaults) const {
   check_text("scoring_func", "sigmoid");
   check_text("topk_method", "noaux_tc");
+  // null is a statement of its own: no groups.
+  const auto groups = [&](const char* key, int64_t fallback) {
+    return config_.contains(key) ? optional_size(key).value_or(1) : fallback;
+  };
   MoeMlpSpec experts{
       .hidden_size = spec.hidden_size,
       .intermediate_size = size("moe_intermediate_size", 1 << 24),
-      .router = read_router(
-          "n_routed_experts",
-          {.score = ops::RouterScore::kSigmoid,
-           .normalized = flag("norm_topk_prob", true),
-           .epsilon = 1e-20f,
-           .scaling_factor = static_cast<float>(positive_number("routed_scaling_factor", 1.0))}),
+      .router = read_router("n_routed_experts",
+                            {.score = ops::RouterScore::kSigmoid,
+                             .num_groups = groups("n_group", defaults.num_groups),
+                             .kept_groups = groups("topk_group", defaults.kept_groups),
+                             .normalized = flag("norm_topk_prob", true),
+                             .epsilon = 1e-20f,
+                             .scaling_factor = static_cast<float>(positive_number(
+                                 "routed_scaling_factor", defaults.scaling_factor))}),
       .has_correction_bias = true};
   const int64_t shared = count("n_shared_experts", 1, 1 << 10);
   if (shared > 0)
     experts.shared = DenseMlpSpec{.hidden_size = spec.hidden_size,
                                   .intermediate_size = shared * experts.intermediate_size};
-  const std::vector<bool> sparse = read_sparse_layers(spec.num_layers(), num_dense_layers);
+  const std::vector<bool> sparse = read_sparse_layers(spec.num_layers(), defaults.num_dense_layers);
   for (size_t i = 0; i < sparse.size(); ++i)
     if (sparse[i]) spec.layers[i].mlp = experts;
   LayerSpec mtp = spec.layers.back();

@@ -24,9 +24,10 @@ int64_t scored_rows(tensor::Device device) { return device.is_cpu() ? 128 : 256;
 
 float root_of(int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); }
 
-void rotate(const ops::Context& ctx, const IndexerSpec& s, Tensor heads,
-            const ops::RotaryTable& rotary, Tensor positions) {
-  ops::rotary(ctx, heads, rotary.cos, rotary.sin, positions, s.rotary_style, false);
+// The first elements of each head, as many as the layer's own rotary dimensions.
+void rotate(const ops::Context& ctx, Tensor heads, const ops::RotaryTable& rotary,
+            Tensor positions) {
+  ops::rotary(ctx, heads, rotary.cos, rotary.sin, positions, ops::RotaryStyle::kInterleaved, false);
 }
 
 Tensor allocate_rows(const ops::Context& ctx, int64_t num_rows, int64_t width) {
@@ -40,7 +41,7 @@ Tensor make_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
   const Tensor heads = k.split_last({1, s.head_dim});
   ops::matmul_forward(ctx, k, normed, w.k_weight, {});
   ops::layer_norm_forward(ctx, k, k, w.k_norm, w.k_norm_bias, static_cast<float>(s.norm_eps));
-  rotate(ctx, s, heads, rotary, own_rows_of(ctx, batch, batch.positions));
+  rotate(ctx, heads, rotary, own_rows_of(ctx, batch, batch.positions));
   return heads;
 }
 
@@ -130,7 +131,7 @@ void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
     const Tensor q = allocate_rows(ctx, n, s.num_heads * s.head_dim);
     const Tensor heads = q.split_last({s.num_heads, s.head_dim});
     ops::matmul_forward(ctx, q, q_normed.rows(first, end), w.q_weight, {});
-    rotate(ctx, s, heads, rotary, positions.rows(first, end));
+    rotate(ctx, heads, rotary, positions.rows(first, end));
     const Tensor weights = ctx.arena.allocate(DType::kF32, {n, s.num_heads});
     ops::matmul_forward(ctx, weights, normed.rows(first, end), w.head_weight, {});
     ops::scale(ctx, weights, root_of(s.num_heads));

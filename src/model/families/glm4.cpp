@@ -10,7 +10,8 @@ ModelSpec read_glm4_spec(const Json& config, const std::string& where) {
   ModelSpec spec = reader.read_common("glm4", {.num_kv_heads = 2,
                                                .head_dim = 128,
                                                .rms_norm_eps = 1.5625e-7,
-                                               .partial_rotary_factor = 0.5});
+                                               .partial_rotary_factor = 0.5,
+                                               .max_positions = 131072});
   const bool attention_bias = reader.flag("attention_bias", true);
   for (LayerSpec& layer : spec.layers) {
     std::get<GqaSpec>(layer.attention).qkv_bias = attention_bias;

@@ -6,9 +6,10 @@ namespace slimexx::model {
 
 ModelSpec read_glm4_moe_spec(const Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  ModelSpec spec = reader.read_common(
-      "glm4_moe",
-      {.num_kv_heads = 8, .head_dim = 128, .rms_norm_eps = 1e-5, .partial_rotary_factor = 0.5});
+  ModelSpec spec = reader.read_common("glm4_moe", {.num_kv_heads = 8,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .partial_rotary_factor = 0.5,
+                                                   .max_positions = 131072});
   const bool attention_bias = reader.flag("attention_bias", false);
   const bool qk_norm = reader.flag("use_qk_norm", false);
   for (LayerSpec& layer : spec.layers) {
@@ -16,7 +17,7 @@ ModelSpec read_glm4_moe_spec(const Json& config, const std::string& where) {
     attention.qkv_bias = attention_bias;
     attention.qk_norm = qk_norm;
   }
-  reader.read_sigmoid_experts(spec, 1);
+  reader.read_sigmoid_experts(spec, {});
   return spec;
 }
 

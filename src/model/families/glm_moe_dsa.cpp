@@ -6,9 +6,16 @@ namespace slimexx::model {
 
 ModelSpec read_glm_moe_dsa_spec(const Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  ModelSpec spec = reader.read_latent(
-      "glm_moe_dsa", {.rms_norm_eps = 1e-5, .layer_type = "deepseek_sparse_attention"});
-  reader.read_sigmoid_experts(spec, 3);
+  // Transformers turns neighbours whatever these keys say, engines obey them.
+  for (const char* key : {"rope_interleave", "indexer_rope_interleave"})
+    if (!reader.flag(key, true))
+      reader.fail(std::string("\"") + key + "\" is false: not supported in this family",
+                  "remove it if the model was trained with transformers, which ignores it");
+  ModelSpec spec = reader.read_latent("glm_moe_dsa", {.rms_norm_eps = 1e-5,
+                                                      .layer_type = "indexed_attention",
+                                                      .max_positions = 202752,
+                                                      .q_rank = 2048});
+  reader.read_sigmoid_experts(spec, {.num_dense_layers = 3, .scaling_factor = 2.5});
   reader.read_indexers(spec);
   return spec;
 }

@@ -5,7 +5,7 @@ namespace slimexx::model {
 
 ModelSpec read_llama_spec(const Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  ModelSpec spec = reader.read_common("llama", {});
+  ModelSpec spec = reader.read_common("llama", {.max_positions = 2048});
   const bool attention_bias = reader.flag("attention_bias", false);
   const bool mlp_bias = reader.flag("mlp_bias", false);
   for (LayerSpec& layer : spec.layers) {

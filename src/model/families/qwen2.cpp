@@ -4,7 +4,8 @@
 namespace slimexx::model {
 
 ModelSpec read_qwen2_spec(const Json& config, const std::string& where) {
-  ModelSpec spec = ConfigReader(config, where).read_common("qwen2", {.num_kv_heads = 32});
+  ModelSpec spec = ConfigReader(config, where)
+                       .read_common("qwen2", {.num_kv_heads = 32, .max_window_layers = 28});
   for (LayerSpec& layer : spec.layers) std::get<GqaSpec>(layer.attention).qkv_bias = true;
   return spec;
 }

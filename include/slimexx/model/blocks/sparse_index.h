@@ -28,8 +28,6 @@ struct IndexerParameters {
 struct IndexerSpec {
   int64_t hidden_size = 0, q_rank = 0;
   int64_t num_heads = 0, head_dim = 0;
-  // Of the first elements of a head, as many as the layer's own rotary dimensions.
-  ops::RotaryStyle rotary_style = ops::RotaryStyle::kInterleaved;
   double norm_eps = 1e-6;  // of the keys' LayerNorm
   bool operator==(const IndexerSpec&) const = default;
 };
