@@ -24,13 +24,17 @@ bool has_weights(const std::string& directory) {
   return false;
 }
 
-// With weights beside config.json they say which MTP layers there are.
+// With weights beside config.json they say which MTP layers there are, and the dtype that it does
+// not name.
 model::ModelSpec read_spec(const io::HfFolder& config) {
   const std::string& directory = config.directory();
   model::ModelSpec spec =
       model::read_model_spec(config.config(), join_path(directory, "config.json"));
-  if (!spec.mtp.empty() && has_weights(directory))
-    model::drop_missing_mtp(spec, io::HfFolder::open(directory));
+  const bool is_whole = spec.mtp.empty() && model::names_dtype(config.config());
+  if (is_whole || !has_weights(directory)) return spec;
+  const io::HfFolder folder = io::HfFolder::open(directory);
+  model::drop_missing_mtp(spec, folder);
+  model::take_stored_dtype(spec, folder);
   return spec;
 }
 

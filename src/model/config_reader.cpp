@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"
+#include "slimexx/model/families.h"
 #include "slimexx/model/quantization.h"
 #include "slimexx/tensor/convertible.h"
 
@@ -219,6 +220,10 @@ tensor::DType ConfigReader::read_dtype() const {
          fmt::format("supported: {}", tensor::kConvertibleTorchNames));
   }
   return *dtype;
+}
+
+bool names_dtype(const Json& config) {
+  return find(config, "dtype") != nullptr || find(config, "torch_dtype") != nullptr;
 }
 
 ModelSpec ConfigReader::read_globals(const std::string& family,

@@ -9,6 +9,7 @@
 #include "slimexx/model/decoder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/model/stages.h"
+#include "slimexx/tensor/convertible.h"
 
 namespace slimexx::model {
 namespace {
@@ -153,6 +154,13 @@ void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder) {
     spec.mtp[i].has_own_embedding = folder.find(hf + "embed_tokens.weight") != nullptr;
     spec.mtp[i].has_own_head = folder.find(hf + "shared_head.head.weight") != nullptr;
   }
+}
+
+void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder) {
+  const auto* embedding = folder.find("model.embed_tokens.weight");
+  if (names_dtype(folder.config()) || embedding == nullptr) return;
+  const tensor::DType dtype = embedding->entry->dtype;
+  if (tensor::is_convertible(dtype)) spec.checkpoint_dtype = dtype;
 }
 
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage) {

@@ -34,6 +34,7 @@ LoadedModel describe_folder(const std::string& directory, OpenFolder open, const
   m.directory = m.folder->directory();
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
   model::drop_missing_mtp(m.spec, *m.folder);
+  model::take_stored_dtype(m.spec, *m.folder);
   if (training != nullptr) choose_trained(m.spec, *training, m.directory);
   m.eos_token_ids = m.folder->eos_token_ids();
   m.layout = *make_for(ranks, [&] { return make_model_layout(m.spec, ranks); });

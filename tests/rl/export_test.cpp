@@ -38,5 +38,26 @@ TEST(Export, OfAnFp8FolderIsPlain) {
   }
 }
 
+TEST(Export, IsInTheDtypeOfTheWeightsWhereNoneIsNamed) {
+  const io::TempDir dir;
+  Json config = model::small_config("qwen3");
+  const model::StoredMap map = model::make_plain(model::spec_of(config), 8);
+  dist::Collective alone;
+  for (const char* named : {"", "dtype", "torch_dtype"}) {
+    config.erase("dtype");
+    if (*named != '\0') config[named] = "bfloat16";
+    const std::string name = std::string("in_") + named, out = dir.file(name + "_out");
+    const std::string folder = model::write_stored(dir, name, config, map);
+    const LoadedModel loaded = load_model(folder, {}, false, false);
+    export_hf(*loaded.store, loaded.layout, loaded.spec, folder, out, alone);
+    const auto written = io::HfFolder::open(out);
+    ASSERT_EQ(written.tensor_names().size(), map.size());
+    for (const auto& [tensor, stored] : map)
+      EXPECT_EQ(written.find(tensor)->entry->dtype,
+                *named == '\0' ? stored.dtype : tensor::DType::kBF16)
+          << tensor << " " << named;
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::rl

@@ -25,6 +25,9 @@ ModelSpec read_model_spec(const Json& config, const std::string& where);
 // Hugging Face's own export leaves MTP layers out, whatever config.json says: those whose tensors
 // the folder lacks leave the spec.
 void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder);
+// Where config.json names no dtype, an export is in that of the folder's embedding.
+bool names_dtype(const Json& config);
+void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder);
 // The parameters of a model, or of a stage of it, in store order with their Hugging Face names;
 // fusions are data (HfPart).
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);
