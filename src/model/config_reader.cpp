@@ -250,6 +250,8 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
     fail(fmt::format("hidden_act \"{}\" is not supported", activation), "supported: silu");
   }
   check_attention(defaults);
+  if (has("per_layer_config") && !config_.at("per_layer_config").empty())
+    fail("per_layer_config gives layers an architecture of their own: not supported");
   read_quantization(config_, where_);  // refuses what the loader would not understand
   spec.checkpoint_dtype = read_dtype();
   spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", kMaxLayers)));
