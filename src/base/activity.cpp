@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 
 namespace slimexx {
@@ -25,9 +26,23 @@ void copy_activity(const Activity& from, Activity& to) {
   to.group.store(from.group.load());
   to.num_ranks = from.num_ranks.load();
   to.bytes = from.bytes.load();
+  to.group_id = from.group_id.load();
+  to.number = from.number.load();
+  to.peer = from.peer.load();
+  to.outside.store(from.outside.load());
   to.is_in_call = from.is_in_call.load();
   to.progress = from.progress.load();
+  for (size_t i = 0; i < kMostGroups; ++i) {
+    to.memberships[i].rank = from.memberships[i].rank.load();
+    to.memberships[i].num_calls = from.memberships[i].num_calls.load();
+    to.memberships[i].used_at = from.memberships[i].used_at.load();
+    to.memberships[i].group = from.memberships[i].group.load();
+  }
 }
+
+struct {
+  std::atomic<int64_t> num_begun{0}, num_open{0};
+} outside_waits;
 
 }  // namespace
 
@@ -52,21 +67,63 @@ void keep_activity_at(Activity* place) {
 }
 
 ActivityView view_activity(const Activity& activity) {
-  return {.phase = activity.phase.load().text(),
-          .call = activity.call.load().text(),
-          .group = activity.group.load().text(),
-          .is_in_call = activity.is_in_call != 0,
-          .num_ranks = activity.num_ranks,
-          .bytes = activity.bytes,
-          .progress = activity.progress};
+  ActivityView view{.phase = activity.phase.load().text(),
+                    .call = activity.call.load().text(),
+                    .group = activity.group.load().text(),
+                    .is_in_call = activity.is_in_call != 0,
+                    .num_ranks = activity.num_ranks,
+                    .bytes = activity.bytes,
+                    .progress = activity.progress,
+                    .group_id = activity.group_id,
+                    .number = activity.number,
+                    .peer = activity.peer,
+                    .looks = activity.looks,
+                    .work = activity.work,
+                    .has_left = activity.has_left != 0,
+                    .outside = activity.outside.load().text(),
+                    .memberships = {}};
+  for (const Activity::Membership& m : activity.memberships)
+    if (m.group != 0) view.memberships.push_back({m.group, m.rank, m.num_calls});
+  return view;
+}
+
+const ActivityView::Membership* ActivityView::find_membership(uint64_t id) const {
+  const auto found = std::ranges::find(memberships, id, &Membership::group);
+  return found == memberships.end() ? nullptr : &*found;
+}
+
+// Of more groups than are remembered the one goes that was not called for longest.
+void note_membership(const GroupCall& call) {
+  if (call.group == 0) return;
+  constexpr auto kOrder = std::memory_order_relaxed;
+  Activity& activity = own_activity();
+  Activity::Membership* place = activity.memberships.data();
+  for (Activity::Membership& m : activity.memberships) {
+    const uint64_t group = m.group.load(kOrder);
+    if (group == call.group || group == 0) {
+      place = &m;
+      break;
+    }
+    if (m.used_at.load(kOrder) < place->used_at.load(kOrder)) place = &m;
+  }
+  if (place->group.load(kOrder) != call.group) place->group.store(0, kOrder);
+  place->rank.store(call.rank, kOrder);
+  place->num_calls.store(call.number, kOrder);
+  place->used_at.store(activity.progress.load(kOrder), kOrder);
+  place->group.store(call.group, kOrder);
 }
 
 std::string describe_activity(const ActivityView& view) {
   const std::string phase = view.phase.empty() ? "start" : view.phase;
-  if (view.call.empty()) return fmt::format("phase {}, in no collective call", phase);
-  return fmt::format("phase {}, in {}{} of {} ranks{}{}", phase,
+  const std::string outside =
+      view.outside.empty() ? "" : fmt::format(", waiting for {}", view.outside);
+  if (view.call.empty()) return fmt::format("phase {}{}, in no collective call", phase, outside);
+  std::string place = view.group;
+  if (view.number > 0)
+    place += fmt::format("{}call {}", view.group.empty() ? "" : ", ", view.number);
+  return fmt::format("phase {}{}, in {}{} of {} ranks{}{}", phase, outside,
                      view.is_in_call ? "" : "no collective call, the last was ", view.call,
-                     view.num_ranks, view.group.empty() ? "" : fmt::format(" ({})", view.group),
+                     view.num_ranks, place.empty() ? "" : fmt::format(" ({})", place),
                      view.bytes > 0 ? fmt::format(", {} bytes", view.bytes) : "");
 }
 
@@ -88,6 +145,22 @@ std::string failed_phase() { return of_this_thread().failed_phase.text(); }
 void note_progress() {
   auto& progress = own_activity().progress;
   progress.store(progress.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+OutsideWaitScope::OutsideWaitScope(const ShortName& what)
+    : previous_(own_activity().outside.load()) {
+  own_activity().outside.store(what);
+  ++outside_waits.num_open;
+  ++outside_waits.num_begun;
+}
+
+OutsideWaitScope::~OutsideWaitScope() {
+  --outside_waits.num_open;
+  own_activity().outside.store(previous_);
+}
+
+OutsideWaits count_outside_waits() {
+  return {.num_begun = outside_waits.num_begun, .num_open = outside_waits.num_open};
 }
 
 std::string host_name() {

@@ -22,7 +22,8 @@ constexpr int64_t kShareElements = 16;  // shares of an all-reduce are multiples
 
 constexpr ShortName kBarrier{"barrier"}, kBroadcast{"broadcast"}, kAllGather{"all_gather"},
     kReduceScatter{"reduce_scatter"}, kAllReduce{"all_reduce"}, kAllToAll{"all_to_all"},
-    kSend{"send"}, kReceive{"receive"}, kSplit{"split"}, kMakeCounter{"make_counter"};
+    kSend{"send"}, kReceive{"receive"}, kSplit{"split"}, kMakeCounter{"make_counter"},
+    kOnDevice{"on_device"};
 
 char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.raw()); }
 
@@ -77,6 +78,20 @@ std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> 
   return messages;
 }
 
+// A group that the `number`th split of another made, for a color. All its ranks find the same, by a
+// finalizer of bits (MurmurHash3's) that keeps ids apart.
+uint64_t id_of_part(uint64_t whole, int64_t number, int color) {
+  if (whole == 0) return 0;
+  uint64_t id = whole;
+  for (const uint64_t part : {static_cast<uint64_t>(number), static_cast<uint64_t>(color)}) {
+    id += part + 0x9e3779b97f4a7c15;
+    id = (id ^ (id >> 33)) * 0xff51afd7ed558ccd;
+    id = (id ^ (id >> 33)) * 0xc4ceb9fe1a85ec53;
+    id ^= id >> 33;
+  }
+  return id;
+}
+
 class CounterOfOne : public SharedCounter {
  public:
   int64_t fetch_add(int64_t amount) override { return std::exchange(value_, value_ + amount); }
@@ -88,11 +103,13 @@ class CounterOfOne : public SharedCounter {
 }  // namespace
 
 Collective::Collective() = default;
-Collective::Collective(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
+Collective::Collective(std::unique_ptr<Backend> backend, uint64_t id)
+    : backend_(std::move(backend)), id_(id) {
   if (!backend_) return;
   rank_ = backend_->rank();
   size_ = backend_->size();
   device_ = backend_->device();
+  note_membership({.group = id_, .rank = rank_});
 }
 Collective::~Collective() = default;
 Collective::Collective(Collective&&) noexcept = default;
@@ -109,7 +126,7 @@ bool Collective::is_queued() const { return backend_ && backend_->is_queued(); }
 
 void Collective::barrier() {
   if (!backend_) return;
-  const CallScope scope(kBarrier, name_, size_, 0);
+  const CallScope scope(kBarrier, name_, size_, 0, next_call());
   backend_->barrier();
 }
 
@@ -118,7 +135,7 @@ void Collective::broadcast(Stream stream, Tensor data, int root) {
   SLX_CHECK(0 <= root && root < size_, "root {} of {}", root, size_);
   if (!backend_ || data.size_bytes() == 0) return;
   if (stream.is_planning) return backend_->plan_sent(data.size_bytes());
-  const CallScope scope(kBroadcast, name_, size_, data.size_bytes());
+  const CallScope scope(kBroadcast, name_, size_, data.size_bytes(), next_call());
   backend_->broadcast(stream, bytes_of(data), data.size_bytes(), root);
 }
 
@@ -146,7 +163,7 @@ void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const R
     return backend_->plan_sent(sum_ranges(ranges) * width / size_ * (size_ - 1));
   std::vector<Range> in_bytes;
   for (const Range& r : ranges) in_bytes.push_back({r.begin * width, r.end * width});
-  const CallScope scope(kAllGather, name_, size_, data.size_bytes());
+  const CallScope scope(kAllGather, name_, size_, data.size_bytes(), next_call());
   backend_->all_gather_ranges(stream, bytes_of(data), in_bytes);
 }
 
@@ -158,7 +175,8 @@ void Collective::reduce_scatter_sum(Stream stream, tensor::Arena& scratch, Tenso
   check_sum(data, order);
   if (!backend_) return;
   std::optional<CallScope> scope;
-  if (!stream.is_planning) scope.emplace(kReduceScatter, name_, size_, data.size_bytes());
+  if (!stream.is_planning)
+    scope.emplace(kReduceScatter, name_, size_, data.size_bytes(), next_call());
   const int64_t width = row_bytes(data) / tensor::dtype_bytes(data.dtype());
   std::vector<Range> elements;
   for (const Range& r : ranges) elements.push_back({r.begin * width, r.end * width});
@@ -201,7 +219,7 @@ void Collective::all_reduce(Stream stream, tensor::Arena& scratch, const Tensor&
                             Combine combine, bool any_order) {
   if (!backend_ || data.num_elements() == 0) return;
   std::optional<CallScope> scope;
-  if (!stream.is_planning) scope.emplace(kAllReduce, name_, size_, data.size_bytes());
+  if (!stream.is_planning) scope.emplace(kAllReduce, name_, size_, data.size_bytes(), next_call());
   const Tensor flat = flatten(data);
   if (any_order && backend_->reduces()) {
     if (stream.is_planning)
@@ -247,7 +265,7 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
     const int64_t bytes = std::min(source.size_bytes(), result.size_bytes());
     return backend_->plan_sent(bytes / size_ * (size_ - 1));
   }
-  const CallScope scope(kAllToAll, name_, size_, source.size_bytes());
+  const CallScope scope(kAllToAll, name_, size_, source.size_bytes(), next_call());
   backend_->exchange(stream, list_messages(source, send_rows, rank_),
                      list_messages(result, receive_rows, rank_));
 }
@@ -257,7 +275,8 @@ void Collective::send(Stream stream, Tensor data, int to) {
   SLX_CHECK(0 <= to && to < size_ && to != rank_, "rank {} of {} to {}", rank_, size_, to);
   const Message message{to, bytes_of(data), data.size_bytes()};
   if (stream.is_planning) return backend_->plan_sent(data.size_bytes());
-  const CallScope scope(kSend, name_, size_, data.size_bytes());
+  const CallScope scope(kSend, name_, size_, data.size_bytes(),
+                        {.group = id_, .rank = rank_, .peer = to});
   backend_->exchange(stream, {&message, 1}, {});
 }
 
@@ -267,25 +286,30 @@ void Collective::receive(Stream stream, Tensor data, int from) {
             from);
   const Message message{from, bytes_of(data), data.size_bytes()};
   if (stream.is_planning) return;
-  const CallScope scope(kReceive, name_, size_, data.size_bytes());
+  const CallScope scope(kReceive, name_, size_, data.size_bytes(),
+                        {.group = id_, .rank = rank_, .peer = from});
   backend_->exchange(stream, {}, {&message, 1});
 }
 
 std::unique_ptr<Collective> Collective::split(int color, int key) {
   SLX_CHECK_GE(color, 0);
   if (!backend_) return std::make_unique<Collective>();
-  const CallScope scope(kSplit, name_, size_, 0);
-  return std::make_unique<Collective>(backend_->split(color, key));
+  const CallScope scope(kSplit, name_, size_, 0, next_call());
+  const uint64_t id = id_of_part(id_, ++num_parts_, color);
+  return std::make_unique<Collective>(backend_->split(color, key), id);
 }
 
 std::unique_ptr<Collective> Collective::on_device(tensor::Device device) {
-  auto backend = backend_ ? backend_->on_device(device) : nullptr;
-  return backend ? std::make_unique<Collective>(std::move(backend)) : nullptr;
+  if (!backend_) return nullptr;
+  const CallScope scope(kOnDevice, name_, size_, 0, next_call());
+  const uint64_t id = id_of_part(id_, ++num_parts_, 0);
+  auto backend = backend_->on_device(device);
+  return backend ? std::make_unique<Collective>(std::move(backend), id) : nullptr;
 }
 
 std::unique_ptr<SharedCounter> Collective::make_counter() {
   if (!backend_) return std::make_unique<CounterOfOne>();
-  const CallScope scope(kMakeCounter, name_, size_, 0);
+  const CallScope scope(kMakeCounter, name_, size_, 0, next_call());
   return backend_->make_counter();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dist/backend.h"
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
@@ -19,6 +20,8 @@
 
 namespace slimexx::dist {
 namespace {
+
+constexpr ShortName kConnect{"NCCL to connect"};
 
 // Who called, for messages.
 struct Place {
@@ -271,6 +274,7 @@ std::unique_ptr<Backend> NcclBackend::split(int color, int key) {
   tensor::synchronize(tensor::side_stream(place_.device));
   tensor::synchronize(tensor::compute_stream(place_.device));
   Place part{.rank = 0, .size = 1, .device = place_.device};
+  const OutsideWaitScope wait(kConnect);
   SLX_NCCL(ncclCommSplit(place_.comm, color, key, &part.comm, nullptr), place_);
   auto backend = std::make_unique<NcclBackend>(part);
   SLX_NCCL(ncclCommUserRank(part.comm, &part.rank), part);
@@ -296,9 +300,9 @@ std::unique_ptr<Collective> make_device_collective(Collective& host, tensor::Dev
   Place place{.rank = host.rank(), .size = host.size(), .device = device};
   const int64_t free_bytes = free_memory(device);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  SLX_NCCL(
-      ncclCommInitRankConfig(&place.comm, place.size, share_id(host, place), place.rank, &config),
-      place);
+  const ncclUniqueId id = share_id(host, place);
+  const OutsideWaitScope wait(kConnect);
+  SLX_NCCL(ncclCommInitRankConfig(&place.comm, place.size, id, place.rank, &config), place);
   auto backend = std::make_unique<NcclBackend>(place);
   try_exchange(*backend, place);
   // What an earlier communicator gives back late would make it less than nothing.

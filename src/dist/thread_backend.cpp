@@ -306,7 +306,8 @@ void run_thread_ranks(int size, const std::function<void(Collective&)>& body) {
       threads.emplace_back([&, rank] {
         try {
           Collective all(
-              size == 1 ? nullptr : std::make_unique<ThreadBackend>(group, rank, tensor::Device{}));
+              size == 1 ? nullptr : std::make_unique<ThreadBackend>(group, rank, tensor::Device{}),
+              Collective::kAllRanks);
           body(all);
         } catch (...) {
           errors[static_cast<size_t>(rank)] = std::current_exception();

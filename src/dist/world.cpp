@@ -24,7 +24,7 @@ World::World() {
   if (!launched()) return;
 #ifdef SLX_WITH_MPI
   LocalPosition local;
-  ranks_ = Collective(start_mpi(local));
+  ranks_ = Collective(start_mpi(local), Collective::kAllRanks);
   ranks_.set_name("world");
   local_rank_ = local.rank;
   local_size_ = local.size;

@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxBodyBytes = 1 << 20;
 constexpr int kPollMs = 200;
+constexpr ShortName kService{"the reward service"};
 
 struct EasyClose {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
@@ -140,7 +141,9 @@ class RemoteGrader : public Grader {
       finish(message->easy_handle, message->data.result);
       ended = true;
     }
-    if (!ended) check(curl_multi_poll(multi_.get(), nullptr, 0, poll_ms(), nullptr));
+    if (ended) return;
+    const OutsideWaitScope wait(kService);
+    check(curl_multi_poll(multi_.get(), nullptr, 0, poll_ms(), nullptr));
   }
 
   static void check(CURLMcode code) {

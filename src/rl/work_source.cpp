@@ -13,6 +13,7 @@ namespace slimexx::rl {
 namespace {
 
 constexpr int64_t kStop = int64_t{1} << 32;
+constexpr ShortName kEndOfQueue{"end_of_queue"};
 constexpr auto kInterval = std::chrono::milliseconds(20);
 // What a leader tells: the number of a group, 0 or 1, or one of these.
 constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
@@ -49,8 +50,11 @@ void SharedQueue::empty() { queue_->fetch_add(num_groups_); }
 // some have left the loop already, so they agree at the end.
 bool SharedQueue::ends_stopped() {
   if (!state_) return false;
-  for (int64_t state = exchange(1); !is_stopped_ && state < world_.size(); state = exchange(0))
-    std::this_thread::sleep_for(kInterval);
+  {
+    const CallScope scope = world_.await_all(kEndOfQueue);
+    for (int64_t state = exchange(1); !is_stopped_ && state < world_.size(); state = exchange(0))
+      std::this_thread::sleep_for(kInterval);
+  }
   double stopped[1] = {is_stopped_ ? 1.0 : 0.0};
   dist::all_reduce_max(world_, stopped);
   return stopped[0] != 0;

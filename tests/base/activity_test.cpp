@@ -53,6 +53,57 @@ TEST(Activity, CallWithinACallIsNotTold) {
             "bytes");
 }
 
+TEST(Activity, CallsOfAGroupAreCounted) {
+  std::thread([] {
+    note_membership({.group = 7, .rank = 1});
+    EXPECT_EQ(view().find_membership(7)->num_calls, 0);
+    EXPECT_EQ(view().find_membership(8), nullptr);
+    {
+      const CallScope call(kOuter, kGroup, 4, 0, {.group = 7, .rank = 1, .number = 5});
+      EXPECT_EQ(describe_activity(view()), "phase start, in all_reduce of 4 ranks (tp, call 5)");
+    }
+    {
+      const CallScope send(kInner, kGroup, 4, 0, {.group = 7, .rank = 1, .peer = 3});
+      EXPECT_EQ(view().peer, 3);
+    }
+    EXPECT_EQ(view().find_membership(7)->num_calls, 5);
+    EXPECT_EQ(view().find_membership(7)->rank, 1);
+  }).join();
+}
+
+TEST(Activity, GroupThatWasNotCalledForLongestIsForgotten) {
+  std::thread([] {
+    for (uint64_t group = 1; group <= kMostGroups; ++group) {
+      note_progress();
+      note_membership({.group = group, .rank = 0, .number = 1});
+    }
+    note_progress();
+    note_membership({.group = 1, .rank = 0, .number = 2});
+    note_membership({.group = 1000, .rank = 0, .number = 1});
+    EXPECT_EQ(view().find_membership(1)->num_calls, 2);
+    EXPECT_EQ(view().find_membership(2), nullptr);
+    EXPECT_NE(view().find_membership(3), nullptr);
+    EXPECT_NE(view().find_membership(1000), nullptr);
+    EXPECT_EQ(view().memberships.size(), kMostGroups);
+  }).join();
+}
+
+TEST(Activity, OutsideWaitsNestAndCount) {
+  const OutsideWaits before = count_outside_waits();
+  {
+    const OutsideWaitScope outer(ShortName("a service"));
+    EXPECT_EQ(describe_activity(view()).find("phase start, waiting for a service, in no "), 0u);
+    std::thread([&] {
+      const OutsideWaitScope inner(ShortName("the device"));
+      EXPECT_EQ(count_outside_waits().num_open, before.num_open + 2) << "of all threads";
+    }).join();
+    EXPECT_EQ(view().outside, "a service");
+  }
+  EXPECT_EQ(view().outside, "");
+  EXPECT_EQ(count_outside_waits().num_open, before.num_open);
+  EXPECT_EQ(count_outside_waits().num_begun, before.num_begun + 2);
+}
+
 TEST(Activity, MovesWithItsThread) {
   const PhaseScope phase("generate");
   const int64_t before = view().progress;

@@ -35,7 +35,9 @@ enum class SumOrder : uint8_t { kRank, kAny };
 class Collective {
  public:
   Collective();  // a group of one rank
-  explicit Collective(std::unique_ptr<Backend> backend);
+  // `id`: GroupCall's group. kAllRanks: of the whole job; groups that are split off have their own.
+  explicit Collective(std::unique_ptr<Backend> backend, uint64_t id = 0);
+  static constexpr uint64_t kAllRanks = 1;
   // Over NCCL: destroyed by a passing exception, it cancels what is queued, so that nobody waits
   // for a rank that failed.
   ~Collective();
@@ -47,6 +49,9 @@ class Collective {
   tensor::Device device() const { return device_; }  // of the tensors; means nothing in size 1
   // For people: what the group is, "tp". Calls are told under it (activity.h).
   void set_name(std::string_view name) { name_ = ShortName(name); }
+  // A wait for all ranks to come that sends nothing, until the end of the scope: its end waits for
+  // nobody. Collective, so that it is known who has not come.
+  CallScope await_all(const ShortName& name) { return {name, name_, size_, 0, next_call()}; }
   // Whether operations go on beside the caller, so that it pays to start one early.
   bool is_queued() const;
 
@@ -98,11 +103,14 @@ class Collective {
                       std::span<const Range> ranges, Combine combine);
   void all_reduce(tensor::Stream stream, tensor::Arena& scratch, const tensor::Tensor& data,
                   Combine combine, bool any_order);
+  GroupCall next_call() { return {.group = id_, .rank = rank_, .number = ++num_calls_}; }
 
   std::unique_ptr<Backend> backend_;  // null: one rank
   int rank_ = 0, size_ = 1;
   tensor::Device device_;
   ShortName name_;
+  uint64_t id_ = 0;
+  int64_t num_calls_ = 0, num_parts_ = 0;  // parts: groups that were made of this one
 };
 
 }  // namespace slimexx::dist

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/tensor/cuda_check.h"
@@ -31,6 +32,7 @@ namespace device_api {
 namespace {
 
 constexpr int kMaxDevices = 16;
+constexpr ShortName kDevice{"the device"};
 
 cudaStream_t as_stream(void* handle) { return static_cast<cudaStream_t>(handle); }
 cudaEvent_t as_event(void* handle) { return static_cast<cudaEvent_t>(handle); }
@@ -120,14 +122,19 @@ void* compute_stream(int index) { return stream_of(index, Queue::kCompute); }
 void* side_stream(int index) { return stream_of(index, Queue::kSide); }
 void* branch_stream(int index) { return stream_of(index, Queue::kBranch); }
 
-void synchronize(int, void* stream) { SLX_CUDA(cudaStreamSynchronize(as_stream(stream))); }
+void synchronize(int, void* stream) {
+  const OutsideWaitScope wait(kDevice);
+  SLX_CUDA(cudaStreamSynchronize(as_stream(stream)));
+}
 
 void copy_to_device(int, void* stream, void* destination, const void* source, int64_t bytes) {
   SLX_CUDA(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
                            as_stream(stream)));
 }
 
+// To memory that is not pinned it waits for the device.
 void copy_to_host(int, void* stream, void* destination, const void* source, int64_t bytes) {
+  const OutsideWaitScope wait(kDevice);
   SLX_CUDA(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
                            as_stream(stream)));
 }
@@ -150,7 +157,10 @@ void record_event(void* event, void* stream) {
 void make_stream_wait(void* stream, void* event) {
   SLX_CUDA(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0));
 }
-void synchronize_event(void* event) { SLX_CUDA(cudaEventSynchronize(as_event(event))); }
+void synchronize_event(void* event) {
+  const OutsideWaitScope wait(kDevice);
+  SLX_CUDA(cudaEventSynchronize(as_event(event)));
+}
 
 }  // namespace device_api
 }  // namespace slimexx::tensor
