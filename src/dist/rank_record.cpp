@@ -14,7 +14,7 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr size_t kRecordBytes = 640;  // one size: no reader sees a part of a longer one before
+constexpr size_t kRecordBytes = 4096;  // one size: no reader sees a part of a longer one before
 
 std::string record_path(const std::string& directory, int rank) {
   return join_path(directory, fmt::format("rank_{:03}", rank));
@@ -56,17 +56,26 @@ RankRecord::~RankRecord() {
 
 bool RankRecord::write(const ActivityView& view, bool to_server) {
   const Json call = view.call.empty() ? Json(nullptr)
-                                      : Json{{"name", view.call},
-                                             {"group", view.group},
-                                             {"ranks", view.num_ranks},
-                                             {"bytes", view.bytes},
-                                             {"now", view.is_in_call}};
-  std::string text =
-      Json{{"rank", rank_},        {"host", host_name()},
-           {"pid", ::getpid()},    {"phase", view.phase.empty() ? "start" : view.phase},
-           {"call", call},         {"progress", view.progress},
-           {"locked", is_locked_}, {"sign", num_signs_++}}
-          .dump(-1, ' ', false, Json::error_handler_t::replace);
+                                      : Json{{"name", view.call},         {"group", view.group},
+                                             {"ranks", view.num_ranks},   {"bytes", view.bytes},
+                                             {"group_id", view.group_id}, {"number", view.number},
+                                             {"peer", view.peer},         {"now", view.is_in_call}};
+  Json memberships = Json::array();
+  for (const auto& m : view.memberships) memberships.push_back({m.group, m.rank, m.num_calls});
+  std::string text = Json{
+      {"rank", rank_},
+      {"host", host_name()},
+      {"pid", ::getpid()},
+      {"phase", view.phase.empty() ? "start" : view.phase},
+      {"call", call},
+      {"progress", view.progress},
+      {"locked", is_locked_},
+      {"sign", num_signs_++},
+      {"looks", view.looks},
+      {"work", view.work},
+      {"memberships", memberships},
+      {"outside",
+       view.outside}}.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize(kRecordBytes - 1, ' ');
   text += '\n';
   if (::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return false;
@@ -91,8 +100,16 @@ std::optional<SeenRecord> read_record(const std::string& directory, int rank) {
     seen.activity.group = call->value("group", "");
     seen.activity.num_ranks = call->value("ranks", int64_t{0});
     seen.activity.bytes = call->value("bytes", int64_t{0});
+    seen.activity.group_id = call->value("group_id", uint64_t{0});
+    seen.activity.number = call->value("number", int64_t{0});
+    seen.activity.peer = call->value("peer", int64_t{-1});
     seen.activity.is_in_call = call->value("now", false);
   }
+  seen.activity.looks = json.value("looks", int64_t{0});
+  seen.activity.work = json.value("work", int64_t{0});
+  seen.activity.outside = json.value("outside", "");
+  for (const Json& m : json.value("memberships", Json::array()))
+    seen.activity.memberships.push_back({m.at(0), m.at(1), m.at(2)});
   seen.sign = json.value("sign", int64_t{0});
   seen.is_dead = json.value("locked", false) && unlocked && path_exists(path);
   return seen;

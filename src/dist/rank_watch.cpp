@@ -9,16 +9,17 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "dist/hang_judge.h"
 #include "dist/process_state.h"
 #include "dist/rank_page.h"
+#include "dist/rank_peer.h"
 #include "dist/rank_record.h"
+#include "dist/thread_work.h"
 #include "slimexx/base/error.h"
-#include "slimexx/base/json.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_rank.h"
 #include "slimexx/dist/host.h"
@@ -30,32 +31,11 @@ namespace {
 // Seconds between looks; a look that comes later, on a busy machine, stands for the time since the
 // last one, but for no more than kMostLook: while this process itself is stopped nobody ages.
 constexpr double kInterval = 0.1, kMostLook = 0.3;
-constexpr double kFarInterval = 1;  // as file servers are to be spared
+constexpr double kHangInterval = 0.5;  // between looks at threads
+constexpr double kFarInterval = 1;     // as file servers are to be spared
 constexpr double kEnd = 0.5;  // after the launcher began to end all ranks: then no death counts
 // For another rank, or the launcher, to say what it knows.
 constexpr auto kPatience = std::chrono::milliseconds(700);
-constexpr int kMostLines = 64;  // of what all ranks do
-
-// Another rank, or at own_rank this one.
-struct Peer {
-  int rank = 0, pid = 0;
-  uint64_t start = 0;  // of the process
-  std::string host, space, page_name;
-  std::unique_ptr<RankPage> page;  // of a rank that shares this one's host
-  ActivityView seen;               // of other hosts: what its record said last
-  int64_t sign = -1;
-  double silence_s = 0;
-  bool is_silent = false, has_left = false;
-};
-
-std::string describe_self(const RankWatchOptions& options, const std::string& page) {
-  return Json{{"host", host_name()},
-              {"pid", ::getpid()},
-              {"start", start_time(::getpid())},
-              {"space", options.process_space.empty() ? process_space() : options.process_space},
-              {"page", page}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 }  // namespace
 
@@ -66,14 +46,16 @@ struct RankWatch::Impl {
   int own_rank = 0;
   bool are_threads = false;  // of one process: the first rank alone looks, at pages
   std::unique_ptr<RankPage> own_page;
-  const Activity* own = nullptr;  // of the thread that made this
-  std::vector<Peer> peers;        // by rank
-  int far_watcher = 0;            // of the first rank's host: the first rank of another one
+  Activity* own = nullptr;  // of the thread that made this
+  std::vector<Peer> peers;  // by rank
+  int far_watcher = 0;      // of the first rank's host: the first rank of another one
   std::string directory;
   std::unique_ptr<RankRecord> record;
   std::chrono::steady_clock::time_point last_look;
   double look_s = 0, far_look_s = 0;  // that the last look, and the last far one, stand for
-  double since_far_look_s = 0;
+  double since_far_look_s = 0, since_hang_look_s = 0;
+  OwnLooks own_looks;
+  HangJudge judge;
   double end_s = 0;               // since the launcher began to end all ranks
   std::vector<int64_t> progress;  // by rank, when some last changed
   double idle_s = 0, next_wait_warning = 0;
@@ -89,21 +71,30 @@ struct RankWatch::Impl {
   ActivityView activity_of(const Peer& peer) const;
   bool warns_of(const Peer& peer) const;
   void look();
+  void look_at_all();
   void look_near(Peer& peer);
   void look_far(Peer& peer, bool has_moved);
   bool look_at_progress();
+  void look_for_hang(double seconds);
+  std::vector<ActivityView> view_all() const;
   void report_wait();
   void count_stop(Peer& peer, double seconds, double warn_s, double limit_s,
                   const std::string& state);
   void count_sign(Peer& peer);
   [[noreturn]] void end_run(const Peer& peer, const std::string& state, const std::string& hint,
-                            bool launcher_knows = false);
+                            bool launcher_knows = false, const std::string& more = {});
   void run();
 };
 
 ActivityView RankWatch::Impl::activity_of(const Peer& peer) const {
   if (peer.rank == own_rank) return view_activity(*own);
   return peer.page != nullptr ? view_activity(peer.page->activity()) : peer.seen;
+}
+
+std::vector<ActivityView> RankWatch::Impl::view_all() const {
+  std::vector<ActivityView> views;
+  for (const Peer& peer : peers) views.push_back(activity_of(peer));
+  return views;
 }
 
 // Of a host's ranks the first but the peer itself speaks for all; of other hosts only one looks.
@@ -121,27 +112,18 @@ void RankWatch::Impl::meet(Collective& host) {
   std::string name = fmt::format("/slimexx_{}_{}_{}", ::getpid(), start_time(::getpid()), own_rank);
   own_page = RankPage::make(name);
   if (own_page == nullptr) name.clear();
-  const auto all = all_gather_bytes(host, describe_self(options, name));
-  std::string first_space;
+  const std::string space = options.process_space.empty() ? process_space() : options.process_space;
+  const auto all = all_gather_bytes(host, describe_self(space, name));
   far_watcher = -1;
   for (int rank = 0; rank < host.size(); ++rank) {
-    const Json json = parse_json(all[static_cast<size_t>(rank)], "a rank's description of itself");
-    Peer& peer = peers.emplace_back();
-    peer.rank = rank;
-    peer.pid = json.at("pid");
-    peer.start = json.at("start");
-    peer.host = json.at("host");
-    peer.space = json.at("space");
-    peer.page_name = json.at("page");
-    if (rank == 0) first_space = peer.space;
-    if (far_watcher < 0 && peer.space != first_space) far_watcher = rank;
+    peers.push_back(read_description(all[static_cast<size_t>(rank)], rank));
+    if (far_watcher < 0 && peers[static_cast<size_t>(rank)].space != peers[0].space)
+      far_watcher = rank;
   }
   are_threads = std::ranges::all_of(
       peers, [&](const Peer& p) { return p.pid == ::getpid() && p.space == peers[0].space; });
-  const std::string own_space = peers[static_cast<size_t>(own_rank)].space;
   for (Peer& peer : peers) {
-    const bool is_seen =
-        peer.rank != own_rank && peer.space == own_space && !peer.page_name.empty();
+    const bool is_seen = peer.rank != own_rank && peer.space == space && !peer.page_name.empty();
     if (is_seen && (!are_threads || own_rank == 0) &&
         process_state(peer.pid, peer.start) != ProcessState::kGone)
       peer.page = RankPage::open(peer.page_name);
@@ -152,13 +134,17 @@ void RankWatch::Impl::meet(Collective& host) {
     keep_activity_at(&own_page->activity());
   }
   own = &own_activity();
+  for (const Peer& peer : peers) {
+    if (peer.rank == own_rank) own_looks.add_rank(peer.tid, own);
+    if (peer.page != nullptr && are_threads) own_looks.add_rank(peer.tid, &peer.page->activity());
+  }
 }
 
 void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const std::string& hint,
-                              bool launcher_knows) {
+                              bool launcher_knows, const std::string& more) {
   const ActivityView view = activity_of(peer);
-  const std::string what = fmt::format("rank {} {} (host {}, process {}), in {}", peer.rank, state,
-                                       peer.host, peer.pid, describe_activity(view));
+  const std::string what = fmt::format("rank {} {} {}, in {}{}", peer.rank, state, peer.place(),
+                                       describe_activity(view), more);
   bool is_first = true;
   try {
     is_first = claim({.rank = peer.rank,
@@ -183,7 +169,7 @@ void RankWatch::Impl::count_stop(Peer& peer, double seconds, double warn_s, doub
   if (!peer.is_silent && warn_s > 0 && silence_s >= warn_s) {
     peer.is_silent = true;
     if (warns_of(peer))
-      log_warn("rank {} {} (host {}, process {}), in {}", peer.rank, what, peer.host, peer.pid,
+      log_warn("rank {} {} {}, in {}", peer.rank, what, peer.place(),
                describe_activity(activity_of(peer)));
   }
   if (limit_s > 0 && silence_s >= limit_s)
@@ -250,21 +236,28 @@ bool RankWatch::Impl::look_at_progress() {
   return own_moved;
 }
 
+// Whether the run hangs by what all ranks say; with ranks of other hosts, whose records may be
+// late, no sooner than a silent host would end it.
+void RankWatch::Impl::look_for_hang(double seconds) {
+  const bool has_far = std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p); });
+  const double limit_s =
+      has_far ? std::max(options.hang_limit_s, options.host_limit_s) : options.hang_limit_s;
+  const auto views = view_all();
+  const auto hang = judge.look(views, seconds, limit_s);
+  if (!hang) return;
+  log_warn("all ranks wait for one another, or do nothing:{}", list_ranks(peers, views));
+  end_run(peers[static_cast<size_t>(hang->rank)], hang->state,
+          "look at its threads (gdb -p); then continue the run by --resume; the limit is "
+          "parallel.hang_limit_s",
+          false, hang->others);
+}
+
 // Of ranks whose records cannot be read nothing is known: the folder may be another one there.
 void RankWatch::Impl::report_wait() {
   if (std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p) && p.sign < 0; })) return;
   if (options.wait_warn_s > 0 && idle_s >= next_wait_warning) {
     next_wait_warning = 2 * idle_s;
-    std::string text = fmt::format("no rank has gone on for {:.0f} s:", idle_s);
-    for (const Peer& peer : peers) {
-      if (peer.rank == kMostLines) {
-        text += "\n  ...";
-        break;
-      }
-      text += fmt::format("\n  rank {} (host {}, process {}): {}", peer.rank, peer.host, peer.pid,
-                          describe_activity(activity_of(peer)));
-    }
-    log_warn("{}", text);
+    log_warn("no rank has gone on for {:.0f} s:{}", idle_s, list_ranks(peers, view_all()));
   }
   if (options.wait_limit_s <= 0 || idle_s < options.wait_limit_s) return;
   const auto culprit =
@@ -282,6 +275,7 @@ void RankWatch::Impl::look() {
   look_s = std::min(std::chrono::duration<double>(now - last_look).count(), kMostLook);
   last_look = now;
   since_far_look_s += look_s;
+  since_hang_look_s += look_s;
   const bool is_far_look = since_far_look_s >= kFarInterval;
   if (is_far_look) far_look_s = std::exchange(since_far_look_s, 0);
   if (is_ending()) end_s += look_s;
@@ -291,7 +285,16 @@ void RankWatch::Impl::look() {
   // Who cannot show that he lives must not judge the others: they share his trouble.
   const bool is_shown =
       record == nullptr || record->write(view_activity(*own), is_far_look && has_far);
-  if (!is_far_look || !is_shown) return;
+  if (!is_shown) return;
+  if (is_far_look) look_at_all();
+  if (options.hang_limit_s <= 0 || since_hang_look_s < kHangInterval) return;
+  own_looks.note();
+  const double seconds = std::exchange(since_hang_look_s, 0);
+  if (own_rank == 0 && end_s == 0) look_for_hang(seconds);
+}
+
+// Seldom.
+void RankWatch::Impl::look_at_all() {
   const bool has_moved = look_at_progress();
   for (Peer& peer : peers)
     if (record != nullptr && is_far(peer) &&

@@ -350,6 +350,14 @@ void bind_section(Binder& b, ParallelOptions& o) {
        .min = 0,
        .max = 1e6,
        .slime = "-"});
+  b.field("hang_limit_s", o.hang_limit_s,
+          {.unit = "s",
+           .doc = "When all ranks wait for one another in collective calls, or do nothing at all, "
+                  "for so long, the run ends with an error that says who waits for whom; 0 leaves "
+                  "it to rank_wait_limit_s. With several hosts not before host_silence_limit_s.",
+           .min = 0,
+           .max = 1e6,
+           .slime = "-"});
   b.field("rank_wait_warn_s", o.rank_wait_warn_s,
           {.unit = "s",
            .doc = "When no rank has gone on for so long, a warning says what each of them does, "

@@ -25,6 +25,7 @@ std::unique_ptr<dist::RankWatch> watch_ranks(const RunConfig& config, dist::Coll
       dist::RankWatchOptions{.warn_s = o.rank_silence_warn_s,
                              .limit_s = o.rank_silence_limit_s,
                              .host_limit_s = o.host_silence_limit_s,
+                             .hang_limit_s = o.hang_limit_s,
                              .wait_warn_s = o.rank_wait_warn_s,
                              .wait_limit_s = o.rank_wait_limit_s},
       [run_dir = config.observe.run_dir](const dist::FirstCause& cause) {

@@ -21,7 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Barriers, and bytes of one or all for all, which is what ranks need to meet.
+// Barriers, and bytes of one or all for all, which is what ranks need to meet. Who sends or
+// receives waits for ever.
 class ForkedBackend : public Backend {
  public:
   ForkedBackend(ForkedState& state, int rank, int size) : state_(state), rank_(rank), size_(size) {}
@@ -58,7 +59,7 @@ class ForkedBackend : public Backend {
     barrier();
   }
   void exchange(tensor::Stream, std::span<const Message>, std::span<const Message>) override {
-    refuse();
+    for (;;) ::pause();  // nothing ever comes
   }
   std::unique_ptr<Backend> split(int, int) override { return refuse(); }
   std::unique_ptr<SharedCounter> make_counter() override {
@@ -85,7 +86,8 @@ ForkedRanks::ForkedRanks(int size, const std::function<void(Collective&, ForkedS
     const pid_t pid = ::fork();
     if (pid == 0) {
       try {
-        Collective ranks(std::make_unique<ForkedBackend>(*state_, rank, size));
+        Collective ranks(std::make_unique<ForkedBackend>(*state_, rank, size),
+                         Collective::kAllRanks);
         body(ranks, *state_);
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", rank, error.what());

@@ -6,16 +6,15 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 
 #include "dist/forked_ranks.h"
+#include "dist/watched_run.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/thread_ranks.h"
@@ -23,48 +22,20 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr double kSoon = 8;  // seconds, on a busy machine, for what takes a tenth
-constexpr ShortName kBarrierCall{"barrier"}, kWorld{"world"};
+constexpr ShortName kBarrierCall{"barrier"}, kWorld{"world"}, kTest{"the test"};
 
-void sleep_s(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-struct WatchedRun {
-  RankWatchOptions options{};
-  bool are_hosts = false;  // every rank on a host of its own
-  std::string folder = {};
-};
-
-// Rank 1 works, the others wait for it in a barrier; until the test says that all is done.
+// Rank 1 does what may last, the others wait for it in a barrier; until the test says that all is
+// done.
 void work_or_wait(Collective& ranks, ForkedState& state) {
   const PhaseScope phase("generate");
+  const OutsideWaitScope outside(kTest);
   std::optional<CallScope> call;
   if (ranks.rank() != 1) call.emplace(kBarrierCall, kWorld, ranks.size(), 0);
   ++state.num_ready;
   while (!state.is_done) sleep_s(0.005);
 }
 
-std::function<void(Collective&, ForkedState&)> watched(
-    WatchedRun run, std::function<void(Collective&, ForkedState&)> work = work_or_wait) {
-  return [run = std::move(run), work = std::move(work)](Collective& ranks, ForkedState& state) {
-    RankWatchOptions options = run.options;
-    if (run.are_hosts) options.process_space = fmt::format("host {}", ranks.rank());
-    RankWatch watch(
-        ranks, options,
-        [&](const FirstCause& cause) {
-          if (++state.num_told > 1) return false;
-          state.cause_rank = cause.rank;
-          std::strncpy(state.phase, cause.phase.c_str(), sizeof state.phase - 1);
-          std::strncpy(state.call, cause.call.c_str(), sizeof state.call - 1);
-          std::strncpy(state.what, cause.what.c_str(), sizeof state.what - 1);
-          return true;
-        },
-        [&] { return state.launcher_ends.load(); });
-    if (!run.folder.empty()) watch.show_records(ranks, run.folder);
-    work(ranks, state);
-  };
-}
+RankWork watched_wait(WatchedRun run) { return watched(std::move(run), work_or_wait); }
 
 class RankWatchTest : public testing::Test {
  protected:
@@ -88,7 +59,7 @@ class RankWatchTest : public testing::Test {
     EXPECT_EQ(state.call, call);
     const std::string place = fmt::format("(host {}, process ", host_name());
     for (const std::string& part :
-         {fmt::format("rank {} {}", rank, what), place, std::string("in phase generate, in ")})
+         {fmt::format("rank {} {}", rank, what), place, std::string("in phase generate, ")})
       EXPECT_NE(std::string(state.what).find(part), std::string::npos) << part << "\n"
                                                                        << state.what;
   }
@@ -105,7 +76,7 @@ class RankWatchTest : public testing::Test {
 TEST_F(RankWatchTest, OneThatIsKilledIsNamed) {
   for (const int victim : {0, 1, 2}) {
     SCOPED_TRACE(victim);
-    ForkedRanks ranks(3, watched({}));
+    ForkedRanks ranks(3, watched_wait({}));
     ASSERT_TRUE(ranks.wait_until_ready());
     ranks.signal(victim, SIGKILL);
     expect_cause(ranks, 3, victim, "died", victim == 1 ? "" : "barrier");
@@ -125,7 +96,7 @@ TEST_F(RankWatchTest, OneThatExitsWithoutAWordIsNamed) {
 TEST_F(RankWatchTest, OneThatIsStoppedIsNamedAfterTheLimit) {
   for (const int victim : {0, 2}) {
     SCOPED_TRACE(victim);
-    ForkedRanks ranks(3, watched({.options = {.warn_s = 0.3, .limit_s = 1}}));
+    ForkedRanks ranks(3, watched_wait({.options = {.warn_s = 0.3, .limit_s = 1}}));
     ASSERT_TRUE(ranks.wait_until_ready());
     const auto start = std::chrono::steady_clock::now();
     ranks.signal(victim, SIGSTOP);
@@ -136,7 +107,7 @@ TEST_F(RankWatchTest, OneThatIsStoppedIsNamedAfterTheLimit) {
 }
 
 TEST_F(RankWatchTest, OneThatIsStoppedForAWhileIsWaitedFor) {
-  ForkedRanks ranks(2, watched({.options = {.warn_s = 0.2, .limit_s = 60}}));
+  ForkedRanks ranks(2, watched_wait({.options = {.warn_s = 0.2, .limit_s = 60}}));
   ASSERT_TRUE(ranks.wait_until_ready());
   ranks.signal(1, SIGSTOP);
   sleep_s(1);
@@ -147,7 +118,7 @@ TEST_F(RankWatchTest, OneThatIsStoppedForAWhileIsWaitedFor) {
 
 // Its looks do not count while it is stopped itself, and all are at once.
 TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
-  ForkedRanks ranks(3, watched({.options = {.limit_s = 1.5}, .folder = folder()}));
+  ForkedRanks ranks(3, watched_wait({.options = {.limit_s = 1.5}, .folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());
   for (const int rank : {0, 1, 2}) ranks.signal(rank, SIGSTOP);
   sleep_s(3);
@@ -175,7 +146,7 @@ TEST_F(RankWatchTest, OneThatLeavesIsNoCause) {
 }
 
 TEST_F(RankWatchTest, OneThatTheLauncherEndsIsNoCause) {
-  ForkedRanks ranks(2, watched({}));
+  ForkedRanks ranks(2, watched_wait({}));
   ASSERT_TRUE(ranks.wait_until_ready());
   ranks.state().launcher_ends = true;
   sleep_s(1.2);
@@ -189,7 +160,7 @@ TEST_F(RankWatchTest, OneThatTheLauncherEndsIsNoCause) {
 
 // The launcher ends the others at once when one was killed: that one is the cause all the same.
 TEST_F(RankWatchTest, OneThatTheLauncherSawFirstIsNamed) {
-  ForkedRanks ranks(2, watched({}));
+  ForkedRanks ranks(2, watched_wait({}));
   ASSERT_TRUE(ranks.wait_until_ready());
   ranks.state().launcher_ends = true;
   ranks.signal(1, SIGKILL);
@@ -217,7 +188,7 @@ TEST_F(RankWatchTest, PhaseIsThatOfTheLastMoment) {
 
 // All wait, one for ever in no call.
 TEST_F(RankWatchTest, HangEndsAfterItsOwnLimit) {
-  ForkedRanks ranks(3, watched({.options = {.wait_warn_s = 1, .wait_limit_s = 3}}));
+  ForkedRanks ranks(3, watched_wait({.options = {.wait_warn_s = 1, .wait_limit_s = 3}}));
   ASSERT_TRUE(ranks.wait_until_ready());
   EXPECT_EQ(ranks.wait(0, 3 + kSoon), exit_status(ErrorCode::kRun));
   EXPECT_EQ(ranks.state().cause_rank, 1);
@@ -245,7 +216,7 @@ TEST_F(RankWatchTest, SlowWorkThatGoesOnIsNoHang) {
 TEST_F(RankWatchTest, OneThatDiesOnAnotherHostIsNamed) {
   for (const int victim : {0, 1, 2}) {
     SCOPED_TRACE(victim);
-    ForkedRanks ranks(3, watched({.are_hosts = true, .folder = folder()}));
+    ForkedRanks ranks(3, watched_wait({.are_hosts = true, .folder = folder()}));
     ASSERT_TRUE(ranks.wait_until_ready());
     sleep_s(1.5);  // its record is read
     ranks.signal(victim, SIGKILL);
@@ -258,9 +229,9 @@ TEST_F(RankWatchTest, OneThatDiesOnAnotherHostIsNamed) {
 }
 
 TEST_F(RankWatchTest, HostThatIsSilentIsNamedAfterItsLimit) {
-  ForkedRanks ranks(2, watched({.options = {.limit_s = 1, .host_limit_s = 3},
-                                .are_hosts = true,
-                                .folder = folder()}));
+  ForkedRanks ranks(2, watched_wait({.options = {.limit_s = 1, .host_limit_s = 3},
+                                     .are_hosts = true,
+                                     .folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());
   sleep_s(1.5);
   ranks.signal(1, SIGSTOP);
@@ -290,15 +261,15 @@ TEST_F(RankWatchTest, HostThatIsSilentWhileOthersWorkIsLeftAlone) {
 
 // Nothing is known of ranks of other hosts without a folder: they may be at work.
 TEST_F(RankWatchTest, HostsWithoutRecordsAreNoHang) {
-  ForkedRanks ranks(2,
-                    watched({.options = {.wait_warn_s = 1, .wait_limit_s = 2}, .are_hosts = true}));
+  ForkedRanks ranks(
+      2, watched_wait({.options = {.wait_warn_s = 1, .wait_limit_s = 2}, .are_hosts = true}));
   ASSERT_TRUE(ranks.wait_until_ready());
   sleep_s(3.5);
   expect_end(ranks, 2);
 }
 
 TEST_F(RankWatchTest, RecordsSayWhatRanksDo) {
-  ForkedRanks ranks(2, watched({.folder = folder()}));
+  ForkedRanks ranks(2, watched_wait({.folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());
   std::string text;
   for (int i = 0; i < 400 && text.find("\"phase\":\"generate\"") == std::string::npos; ++i) {

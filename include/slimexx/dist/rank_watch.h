@@ -1,6 +1,7 @@
 // Ends a run in which a rank died or was stopped, and says who, where and in which call: the others
 // would wait for it in a collective for ever, or be ended by the launcher without a word of ours.
-// A rank that merely works for long is left alone.
+// A rank that merely works for long is left alone. Ends, too, a run in which all ranks wait for one
+// another in calls, or do nothing at all: hang_judge.h says how that is told, and what is not seen.
 //
 // What a rank does (activity.h) lies in memory that all ranks of its host see. Ten times a second
 // every rank looks there, and at the state of those processes. Once there is a folder, what each
@@ -17,11 +18,12 @@ namespace slimexx::dist {
 
 // In seconds; 0: never. While this process itself is stopped, or its host sleeps, nobody ages.
 struct RankWatchOptions {
-  double warn_s = 2;           // that a rank was stopped, then a warning names it
-  double limit_s = 5;          // that a rank was stopped, then the run ends with status 4
-  double host_limit_s = 60;    // without a sign through the folder from a rank that is waited for
-  double wait_warn_s = 120;    // without progress of any rank, then a warning says what all do
-  double wait_limit_s = 3600;  // without progress of any rank, then the run ends
+  double warn_s = 2;         // that a rank was stopped, then a warning names it
+  double limit_s = 5;        // that a rank was stopped, then the run ends with status 4
+  double host_limit_s = 60;  // without a sign through the folder from a rank that is waited for
+  double hang_limit_s = 8;   // that all ranks wait for one another or do nothing, then the run ends
+  double wait_warn_s = 120;  // without progress of any rank, then a warning says what all do
+  double wait_limit_s = 3600;      // without progress of any rank, then the run ends
   std::string process_space = {};  // for tests: as if this rank were on a host of that name
 };
 
