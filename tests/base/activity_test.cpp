@@ -80,7 +80,7 @@ TEST(Activity, GroupThatWasNotCalledForLongestIsForgotten) {
     note_progress();
     note_membership({.group = 1, .rank = 0, .number = 2});
     note_membership({.group = 1000, .rank = 0, .number = 1});
-    EXPECT_EQ(view().find_membership(1)->num_calls, 2);
+    EXPECT_NE(view().find_membership(1), nullptr);
     EXPECT_EQ(view().find_membership(2), nullptr);
     EXPECT_NE(view().find_membership(3), nullptr);
     EXPECT_NE(view().find_membership(1000), nullptr);

@@ -79,9 +79,8 @@ void expect_hang(ForkedRanks& ranks, int size, int culprit, const std::string& c
 }
 
 TEST(Hang, RankAsleepInNoCallIsNamed) {
-  ForkedRanks ranks(3, watched({.options = kOptions}, one_is_late([](ForkedState&) {
-                                 for (;;) sleep_s(0.01);
-                               })));
+  ForkedRanks ranks(3,
+                    watched({.options = kOptions}, one_is_late([](ForkedState&) { sleep_s(60); })));
   ASSERT_TRUE(ranks.wait_until_ready());
   expect_hang(ranks, 3, 1, "",
               {"rank 1 has done nothing for ", "(host " + host_name(),
@@ -120,9 +119,7 @@ TEST(Hang, ThreadRanksInCallsOfDifferentGroupsAreNamed) {
 }
 
 TEST(Hang, ThreadRankAsleepIsNamed) {
-  ForkedRanks ranks(1, as_threads(3, one_is_late([](ForkedState&) {
-                                    for (;;) sleep_s(0.01);
-                                  })));
+  ForkedRanks ranks(1, as_threads(3, one_is_late([](ForkedState&) { sleep_s(60); })));
   expect_hang(ranks, 1, 1, "", {"rank 1 has done nothing for "});
 }
 
@@ -168,13 +165,11 @@ TEST(Hang, NobodyIsJudgedWithoutALimit) {
 TEST(Hang, RanksOfOtherHostsHaveMoreTime) {
   const std::string folder = testing::TempDir() + fmt::format("hang_{}", ::getpid());
   RankWatchOptions options = kOptions;
-  options.host_limit_s = 2 * kLimit;
+  options.host_limit_s = 4 * kLimit;
   ForkedRanks ranks(2, watched({.options = options, .are_hosts = true, .folder = folder + "/ranks"},
-                               one_is_late([](ForkedState&) {
-                                 for (;;) sleep_s(0.01);
-                               })));
+                               one_is_late([](ForkedState&) { sleep_s(60); })));
   ASSERT_TRUE(ranks.wait_until_ready());
-  EXPECT_EQ(ranks.wait(0, 1.5 * kLimit), -1) << "ended too early";
+  EXPECT_EQ(ranks.wait(0, 3 * kLimit), -1) << "ended too early";
   expect_hang(ranks, 2, 1, "",
               {"rank 1 has done nothing for ", "; rank 0 waits for it, in phase "});
   std::error_code ignored;
