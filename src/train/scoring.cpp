@@ -98,8 +98,9 @@ std::vector<TokenScores> Scorer::score(std::span<const Sample> samples, int64_t 
     arenas_.emplace_back(device_, 0, scratch_.what_for());
     if (num_slots > 1) arenas_.back().share_scratch(scratch_);
   }
-  const SlotBytes bytes = measure_scoring(work, groups_.pp.rank(), shape, num_slots, device_,
-                                          groups_, most_tokens * groups_.ep.size());
+  const SlotBytes bytes =
+      measure_scoring(work, groups_.pp.rank(), shape, num_slots, device_, groups_,
+                      most_tokens * groups_.ep.size() * groups_.etp.size());
   scratch_.reserve(bytes.scratch);
   std::vector<Slot> slots;
   for (tensor::Arena& arena : arenas_) {

@@ -156,7 +156,7 @@ SlotCounts Trainer::most_counts() const {
 // Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
 // so that nobody has to ask. The tp and cp ranks of a replica have its tokens between them.
 int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
-  const int64_t ranks = groups_.ep.size();
+  const int64_t ranks = int64_t{groups_.ep.size()} * groups_.etp.size();
   const int64_t of_replica = int64_t{groups_.tp.size()} * groups_.cp.size();
   const bool is_aligned = ranks % of_replica == 0 || of_replica % ranks == 0;
   const int64_t replicas = (ranks + of_replica - 1) / of_replica + (is_aligned ? 0 : 1);
@@ -272,7 +272,8 @@ std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> sampl
     for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
       keeps.push_back(choose_keep(chunk, samples, assignment.mine[m], share - plan.least_kept[m]));
   if (fixed_keep() || !is_planned_ || host_.size() == 1) return keeps;
-  if (groups_.tp.size() * groups_.cp.size() * groups_.ep.size() == 1) return keeps;
+  if (groups_.tp.size() * groups_.cp.size() * groups_.ep.size() * groups_.etp.size() == 1)
+    return keeps;
   constexpr int64_t kLevel = int64_t{1} << 32;
   std::vector<double> negated;  // whole numbers below 2^53
   for (const model::KeepPlan& keep : keeps)

@@ -26,9 +26,9 @@ class Scorer {
          tensor::Device device, const dist::Groups& groups = dist::groups_of_one());
   ~Scorer();
   // Scores of the samples' responses, in one forward. Collective over the ranks of a replica, which
-  // all have the same samples, and, where experts are split, over those of groups.ep: then
-  // `most_tokens` are the most that any of these has, and some may have no sample. Of the ranks of
-  // a replica its reporter gets the scores, the others nothing.
+  // all have the same samples, and, where experts are split, over those of groups.ep and
+  // groups.etp: then `most_tokens` are the most that any of these has, and some may have no sample.
+  // Of the ranks of a replica its reporter gets the scores, the others nothing.
   std::vector<TokenScores> score(std::span<const Sample> samples, int64_t most_tokens = 0);
 
  private:

@@ -5,6 +5,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/heads.h"
 
 namespace slimexx::model {
 namespace {
@@ -14,43 +15,159 @@ using tensor::DType;
 using tensor::Tensor;
 
 // What plans have instead of counts: sums that they can work with.
-void fill_planned_rows(int rank, int64_t sent, int64_t received, ExpertDispatch& dispatch) {
+void plan_own_rows(int rank, int64_t sent, int64_t received, ExpertDispatch& dispatch) {
   const auto own = static_cast<size_t>(rank), next = (own + 1) % dispatch.send_rows.size();
   const int64_t stay = std::min(sent, received);
   dispatch.send_rows[own] = dispatch.receive_rows[own] = stay;
-  dispatch.send_rows[next] = sent - stay;
-  dispatch.receive_rows[next] = received - stay;
+  dispatch.send_rows[next] += sent - stay;
+  dispatch.receive_rows[next] += received - stay;
+  dispatch.num_own = received;
 }
 
-// Returns the number of rows that come.
-int64_t count_rows(const ops::Context& ctx, const ExpertPlacement& placement, Tensor offsets,
-                   ExpertDispatch& dispatch) {
-  const int64_t own = ctx.groups.ep.rank(), ranks = ctx.groups.ep.size(), width = offsets.dim(0);
-  std::vector<int32_t> by_rank(static_cast<size_t>(ranks * width));
-  {
-    const ArenaScope scope(ctx.arena);
-    const Tensor all = ctx.arena.allocate(DType::kI32, {ranks * width});
-    ctx.groups.ep.all_gather(ctx.stream, all, offsets);
-    tensor::download(ctx.stream, by_rank.data(), all);
+// Returns the most rows that the etp ranks may have.
+int64_t plan_rows(const ops::Context& ctx, const ExpertPlacement& placement, Tensor copies,
+                  ExpertDispatch& dispatch) {
+  const dist::Groups& groups = ctx.groups;
+  const int64_t ep = groups.ep.size(), etp = groups.etp.size(), sent = copies.num_elements();
+  const int64_t tokens = std::max(ctx.most_ep_rows, ep * etp * copies.dim(0));
+  const int64_t rows_of_token = std::min(copies.dim(1), placement.most_held());
+  // Of a sequence tp ranks have as many rows up to one. Chunks of cp ranks differ with each.
+  const bool is_even = groups.tp.size() % etp == 0 || groups.cp.size() == 1;
+  int64_t own_tokens = tokens;
+  if (etp > 1 && is_even) own_tokens = std::min(tokens, (tokens + etp - 1) / etp + ep);
+  plan_own_rows(groups.ep.rank(), sent, ep == 1 ? sent : own_tokens * rows_of_token, dispatch);
+  dispatch.etp_rows.assign(static_cast<size_t>(etp), {0, std::min(sent, dispatch.num_own)});
+  if (etp == 1) dispatch.etp_rows[0] = {0, dispatch.num_own};
+  return tokens * rows_of_token;
+}
+
+// Those of all ranks of groups.etp and groups.ep: by ep rank, and of each by etp rank.
+std::vector<int32_t> gather_offsets(const ops::Context& ctx, Tensor offsets) {
+  const int64_t width = offsets.dim(0), etp = ctx.groups.etp.size(), ep = ctx.groups.ep.size();
+  const ArenaScope scope(ctx.arena);
+  Tensor of_etp = offsets;
+  if (etp > 1) {
+    of_etp = ctx.arena.allocate(DType::kI32, {etp * width});
+    ctx.groups.etp.all_gather(ctx.stream, of_etp, offsets);
   }
-  // The rows of the rank `from` for the copies of the rank `to`.
-  const auto count = [&](int64_t from, int64_t to) {
-    const int32_t* theirs = by_rank.data() + from * width;
+  const Tensor all = ctx.arena.allocate(DType::kI32, {ep * etp * width});
+  ctx.groups.ep.all_gather(ctx.stream, all, of_etp);
+  std::vector<int32_t> values(static_cast<size_t>(all.dim(0)));
+  tensor::download(ctx.stream, values.data(), all);
+  return values;
+}
+
+// Returns the number of rows that the etp ranks have.
+int64_t count_rows(const dist::Groups& groups, const ExpertPlacement& placement,
+                   const std::vector<int32_t>& offsets, ExpertDispatch& dispatch) {
+  const int64_t own = groups.ep.rank(), ranks = groups.ep.size(), etp = groups.etp.size();
+  const int64_t own_etp = groups.etp.rank(), width = placement.num_copies + 1;
+  // The rows of a rank of groups.ep for the copies of another one.
+  const auto count = [&](int64_t from, int64_t to, int64_t etp_rank) {
+    const int32_t* theirs = offsets.data() + (from * etp + etp_rank) * width;
     const dist::Range held = placement.held_by(to);
     return int64_t{theirs[held.end]} - theirs[held.begin];
   };
-  int64_t received = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const auto r = static_cast<size_t>(rank);
-    dispatch.send_rows[r] = count(own, rank);
-    dispatch.receive_rows[r] = count(rank, own);
-    received += dispatch.receive_rows[r];
+    dispatch.send_rows[r] = count(own, rank, own_etp);
+    dispatch.receive_rows[r] = count(rank, own, own_etp);
   }
+  int64_t received = 0;
+  for (int64_t etp_rank = 0; etp_rank < etp; ++etp_rank) {
+    const int64_t begin = received;
+    for (int64_t rank = 0; rank < ranks; ++rank) received += count(rank, own, etp_rank);
+    dispatch.etp_rows.push_back({begin, received});
+  }
+  dispatch.num_own = dispatch.etp_rows[static_cast<size_t>(own_etp)].size();
   return received;
 }
 
 Tensor allocate_like(const ops::Context& ctx, int64_t num_rows, Tensor x) {
   return ctx.arena.allocate(x.dtype(), {num_rows, x.dim(1)});
+}
+
+const dist::Range& own_etp_rows(const ops::Context& ctx, const ExpertDispatch& dispatch) {
+  return dispatch.etp_rows[static_cast<size_t>(ctx.groups.etp.rank())];
+}
+
+// Of the rows of all etp ranks those that this one received.
+Tensor received_of(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor all) {
+  const int64_t begin = own_etp_rows(ctx, dispatch).begin;
+  return all.rows(begin, begin + dispatch.num_own);
+}
+
+// In place, of the same number of rows of each etp rank's. What a plan counts as sent is less than
+// what it makes room for.
+void sum_over_etp(const ops::Context& ctx, Tensor data, std::span<const dist::Range> ranges,
+                  int64_t most_rows) {
+  if (ctx.planning()) {
+    const ArenaScope scope(ctx.arena);
+    allocate_like(ctx, (ctx.groups.etp.size() - 1) * most_rows, data);
+  }
+  ctx.groups.etp.reduce_scatter_sum(ctx.stream, ctx.arena, data, ranges, dist::SumOrder::kRank);
+}
+
+// blocks[e*N,F] and wide[N,e*F]: the columns of each etp rank, those of rank 0 first.
+void split_columns(const ops::Context& ctx, Tensor blocks, Tensor wide) {
+  const int64_t rows = wide.dim(0), width = blocks.dim(1);
+  for (int64_t r = 0; r < ctx.groups.etp.size(); ++r)
+    ops::copy_head_columns(ctx, blocks.rows(r * rows, (r + 1) * rows).split_last({1, width}), 0,
+                           wide.split_last({1, wide.dim(1)}), r * width, width);
+}
+void join_columns(const ops::Context& ctx, Tensor wide, Tensor blocks) {
+  const int64_t rows = wide.dim(0), width = blocks.dim(1);
+  for (int64_t r = 0; r < ctx.groups.etp.size(); ++r)
+    ops::copy_head_columns(ctx, wide.split_last({1, wide.dim(1)}), r * width,
+                           blocks.rows(r * rows, (r + 1) * rows).split_last({1, width}), 0, width);
+}
+
+// Between blocks[e*O,W], the columns that this rank's own rows have at each etp rank, and
+// columns[M,W], this rank's columns of the rows of all of them.
+void exchange_blocks(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor blocks,
+                     Tensor columns, bool to_columns) {
+  const int64_t own = own_etp_rows(ctx, dispatch).size(), etp = ctx.groups.etp.size();
+  const std::vector<int64_t> own_rows(static_cast<size_t>(etp), own);
+  std::vector<int64_t> all_rows;
+  int64_t num_rows = 0;
+  for (const dist::Range& range : dispatch.etp_rows) {
+    all_rows.push_back(range.size());
+    num_rows += range.size();
+  }
+  blocks = blocks.rows(0, etp * own);  // in a plan there is room for more
+  columns = columns.rows(0, num_rows);
+  if (to_columns)
+    ctx.groups.etp.all_to_all(ctx.stream, columns, blocks, own_rows, all_rows);
+  else
+    ctx.groups.etp.all_to_all(ctx.stream, blocks, columns, all_rows, own_rows);
+}
+
+// Of e blocks of all M rows one each etp rank; in a plan of as many as go between ranks.
+std::vector<dist::Range> block_ranges(const ExpertDispatch& dispatch) {
+  int64_t num_rows = 0;
+  for (const dist::Range& range : dispatch.etp_rows) num_rows += range.size();
+  std::vector<dist::Range> ranges;
+  for (size_t r = 0; r < dispatch.etp_rows.size(); ++r) {
+    const int64_t begin = static_cast<int64_t>(r) * dispatch.num_received();
+    ranges.push_back({begin, begin + num_rows});
+  }
+  return ranges;
+}
+
+// received[O,H] gets the rows of x[T,H] for the copies here, by the rank they come from.
+void send_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor received, Tensor x,
+               const ops::RoutedRows& routed) {
+  const ArenaScope scope(ctx.arena);
+  const Tensor sent = allocate_like(ctx, routed.tokens.dim(0), x);
+  ops::gather_rows(ctx, sent, x, routed.tokens);
+  ctx.groups.ep.all_to_all(ctx.stream, received, sent, dispatch.send_rows, dispatch.receive_rows);
+}
+
+// The rows that products made, as they were received.
+Tensor order_as_received(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor rows) {
+  const Tensor received = allocate_like(ctx, rows.dim(0), rows);
+  ops::gather_rows(ctx, received, rows, dispatch.routed.rows.reshaped({rows.dim(0)}));
+  return received;
 }
 
 }  // namespace
@@ -64,12 +181,9 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& pla
   ExpertDispatch dispatch;
   dispatch.send_rows.assign(num_ranks, 0);
   dispatch.receive_rows.assign(num_ranks, 0);
-  int64_t received = count_rows(ctx, placement, routed.offsets, dispatch);
-  if (ctx.planning()) {
-    const int64_t rows = std::max(ctx.most_ep_rows, ctx.groups.ep.size() * copies.dim(0));
-    received = rows * std::min(copies.dim(1), placement.most_held());
-    fill_planned_rows(ctx.groups.ep.rank(), copies.num_elements(), received, dispatch);
-  }
+  const std::vector<int32_t> offsets = gather_offsets(ctx, routed.offsets);
+  const int64_t received = ctx.planning() ? plan_rows(ctx, placement, copies, dispatch)
+                                          : count_rows(ctx.groups, placement, offsets, dispatch);
   const auto allocate = [&] { return ctx.arena.allocate(DType::kI32, {received}); };
   ops::RoutedRows of_all{.offsets = ctx.arena.allocate(DType::kI32, {routed.offsets.dim(0)}),
                          .choices = allocate(),
@@ -91,20 +205,47 @@ void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tens
                    const ops::RoutedRows& routed) {
   const ArenaScope scope(ctx.arena);
   const Tensor received = allocate_like(ctx, y.dim(0), x);
-  {
-    const ArenaScope sending(ctx.arena);
-    const Tensor sent = allocate_like(ctx, routed.tokens.dim(0), x);
-    ops::gather_rows(ctx, sent, x, routed.tokens);
-    ctx.groups.ep.all_to_all(ctx.stream, received, sent, dispatch.send_rows, dispatch.receive_rows);
-  }
+  send_rows(ctx, dispatch, received_of(ctx, dispatch, received), x, routed);
+  ctx.groups.etp.all_gather_ranges(ctx.stream, received, dispatch.etp_rows);
   ops::gather_rows(ctx, y, received, dispatch.routed.choices);
 }
 
 void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor rows) {
   const ArenaScope scope(ctx.arena);
-  const Tensor sent = allocate_like(ctx, rows.dim(0), rows);
-  ops::gather_rows(ctx, sent, rows, dispatch.routed.rows.reshaped({rows.dim(0)}));
-  ctx.groups.ep.all_to_all(ctx.stream, y, sent, dispatch.receive_rows, dispatch.send_rows);
+  const Tensor sent = order_as_received(ctx, dispatch, rows);
+  sum_over_etp(ctx, sent, dispatch.etp_rows, dispatch.num_own);
+  ctx.groups.ep.all_to_all(ctx.stream, y, received_of(ctx, dispatch, sent), dispatch.receive_rows,
+                           dispatch.send_rows);
+}
+
+void dispatch_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x,
+                      const ops::RoutedRows& routed) {
+  if (ctx.groups.etp.size() == 1) return dispatch_rows(ctx, dispatch, y, x, routed);
+  const ArenaScope scope(ctx.arena);
+  const Tensor received = allocate_like(ctx, y.dim(0), y);
+  {
+    const ArenaScope sending(ctx.arena);
+    const Tensor blocks = allocate_like(ctx, ctx.groups.etp.size() * dispatch.num_own, y);
+    const Tensor own = allocate_like(ctx, dispatch.num_own, x);
+    send_rows(ctx, dispatch, own, x, routed);
+    split_columns(ctx, blocks, own);
+    exchange_blocks(ctx, dispatch, blocks, received, true);
+  }
+  ops::gather_rows(ctx, y, received, dispatch.routed.choices);
+}
+
+void return_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y,
+                    Tensor columns) {
+  if (ctx.groups.etp.size() == 1) return return_rows(ctx, dispatch, y, columns);
+  const ArenaScope scope(ctx.arena);
+  const Tensor own = allocate_like(ctx, dispatch.num_own, y);
+  {
+    const ArenaScope receiving(ctx.arena);
+    const Tensor blocks = allocate_like(ctx, ctx.groups.etp.size() * dispatch.num_own, columns);
+    exchange_blocks(ctx, dispatch, blocks, order_as_received(ctx, dispatch, columns), false);
+    join_columns(ctx, own, blocks);
+  }
+  ctx.groups.ep.all_to_all(ctx.stream, y, own, dispatch.receive_rows, dispatch.send_rows);
 }
 
 void dispatch_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x,
@@ -112,7 +253,9 @@ void dispatch_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, T
   const ArenaScope scope(ctx.arena);
   const Tensor sent = ctx.arena.allocate(x.dtype(), {routed.choices.dim(0), 1});
   ops::gather_elements(ctx, sent, x, routed.choices);
-  ctx.groups.ep.all_to_all(ctx.stream, y, sent, dispatch.send_rows, dispatch.receive_rows);
+  ctx.groups.ep.all_to_all(ctx.stream, received_of(ctx, dispatch, y), sent, dispatch.send_rows,
+                           dispatch.receive_rows);
+  ctx.groups.etp.all_gather_ranges(ctx.stream, y, dispatch.etp_rows);
 }
 
 void return_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y,
@@ -120,8 +263,28 @@ void return_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, Ten
   const ArenaScope scope(ctx.arena);
   const int64_t num_rows = routed.choices.dim(0);
   const Tensor returned = ctx.arena.allocate(y.dtype(), {num_rows, 1});
-  ctx.groups.ep.all_to_all(ctx.stream, returned, values, dispatch.receive_rows, dispatch.send_rows);
+  sum_over_etp(ctx, values, dispatch.etp_rows, dispatch.num_own);
+  ctx.groups.ep.all_to_all(ctx.stream, returned, received_of(ctx, dispatch, values),
+                           dispatch.receive_rows, dispatch.send_rows);
   ops::gather_elements(ctx, y, returned, routed.rows.reshaped({num_rows}));
+}
+
+void gather_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x) {
+  const ArenaScope scope(ctx.arena);
+  const int64_t rows = x.dim(0), rank = ctx.groups.etp.rank();
+  const Tensor blocks = allocate_like(ctx, ctx.groups.etp.size() * rows, x);
+  tensor::copy_bytes(ctx.stream, blocks.rows(rank * rows, (rank + 1) * rows), x);
+  ctx.groups.etp.all_gather_ranges(ctx.stream, blocks, block_ranges(dispatch));
+  join_columns(ctx, y, blocks);
+}
+
+void sum_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x) {
+  const ArenaScope scope(ctx.arena);
+  const int64_t rows = x.dim(0), rank = ctx.groups.etp.rank();
+  const Tensor blocks = allocate_like(ctx, ctx.groups.etp.size() * rows, y);
+  split_columns(ctx, blocks, x);
+  sum_over_etp(ctx, blocks, block_ranges(dispatch), rows);
+  tensor::copy_bytes(ctx.stream, y, blocks.rows(rank * rows, (rank + 1) * rows));
 }
 
 }  // namespace slimexx::model

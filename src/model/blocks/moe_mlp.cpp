@@ -18,7 +18,16 @@ Tensor allocate_rows(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, int6
 }
 
 // The experts' rows of several ranks meet where the experts are.
-bool is_split(const MoeMlpSpec& s) { return s.expert_ranks > 1; }
+bool is_split(const MoeMlpSpec& s) { return s.expert_ranks > 1 || s.etp_ranks > 1; }
+
+// h[M,F] of all columns, where each etp rank has its own: from the arena, or of one rank `own`.
+Tensor gather_h(const ops::Context& ctx, const MoeMlpSpec& s, const ExpertDispatch& dispatch,
+                Tensor own) {
+  if (s.etp_ranks == 1) return own;
+  const Tensor h = ctx.arena.allocate(own.dtype(), {own.dim(0), s.intermediate_size});
+  gather_columns(ctx, dispatch, h, own);
+  return h;
+}
 
 // In forward, where nothing keeps gate_up.
 bool joins_shared(const MoeMlpSpec& s, int64_t num_tokens) {
@@ -62,25 +71,20 @@ void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
                        const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   const ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
-  const int64_t num_received = dispatch.num_received();
+  const int64_t num_received = dispatch.num_received(), etp = spec.etp_ranks;
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {num_received, spec.hidden_size});
-  const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size});
+  const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size / etp});
   dispatch_rows(ctx, dispatch, rows, normed, tape.routed);
   ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, dispatch.routed);
-  ops::expert_matmul_forward(ctx, rows, h, w.down_weight, dispatch.routed);
-  return_rows(ctx, dispatch, tape.returned, rows);
-}
-
-// Of each of `routed` rows: dy[.,H] is the gradient of its unweighted output, dh[.,F] is scratch,
-// h[.,F] enters as the activation and leaves as scratch, gate_up[.,2F] becomes its gradient.
-void down_backward(const ops::Context& ctx, const MoeMlpParameters<Tensor>& w,
-                   const MoeMlpParameters<Tensor>& g, const ops::RoutedRows& routed, Tensor dy,
-                   Tensor dh, Tensor h, Tensor gate_up, Tensor weights, Tensor dweights,
-                   bool accumulate) {
-  ops::expert_matmul_backward_input(ctx, dh, dy, w.down_weight, routed);
-  ops::weigh_rows_backward(ctx, dweights, dh, h, weights, routed);
-  ops::expert_matmul_backward_weight(ctx, g.down_weight, dy, h, routed, accumulate);
-  ops::swiglu_backward(ctx, gate_up, {}, dh, gate_up);
+  // In the memory of the inputs.
+  const Tensor columns =
+      rows.reshaped({num_received * etp, spec.hidden_size / etp}).rows(0, num_received);
+  {
+    const tensor::ArenaScope whole(ctx.arena);
+    ops::expert_matmul_forward(ctx, columns, gather_h(ctx, spec, dispatch, h), w.down_weight,
+                               dispatch.routed);
+  }
+  return_columns(ctx, dispatch, tape.returned, columns);
 }
 
 // dx[R,H] of the routed rows, and dweights[T,k].
@@ -96,15 +100,30 @@ void experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
     ops::swiglu_forward(ctx, h, tape.gate_up);
   }
   ops::gather_rows(ctx, dx, dout, tape.routed.tokens);
-  down_backward(ctx, w, g, tape.routed, dx, dh, h, tape.gate_up, tape.weights, dweights,
-                accumulate);
+  ops::expert_matmul_backward_input(ctx, dh, dx, w.down_weight, tape.routed);
+  ops::weigh_rows_backward(ctx, dweights, dh, h, tape.weights, tape.routed);
+  ops::expert_matmul_backward_weight(ctx, g.down_weight, dx, h, tape.routed, accumulate);
+  ops::swiglu_backward(ctx, tape.gate_up, {}, dh, tape.gate_up);
   ops::gather_rows(ctx, dx, normed, tape.routed.tokens);
   ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, tape.gate_up, dx, tape.routed,
                                      accumulate);
   ops::expert_matmul_backward_input(ctx, dx, tape.gate_up, w.gate_up_weight, tape.routed);
 }
 
-// The same with experts on several ranks: gradients of weights stay with the owners of experts.
+// dh[M,F] = dy[M,H] times the weights of down, of which an etp rank has rows: its columns of h's
+// gradient are in a sum over the ranks.
+void down_backward_input(const ops::Context& ctx, const MoeMlpSpec& spec,
+                         const ExpertDispatch& dispatch, Tensor dh, Tensor dy, Tensor w) {
+  if (spec.etp_ranks == 1)
+    return ops::expert_matmul_backward_input(ctx, dh, dy, w, dispatch.routed);
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor term = ctx.arena.allocate(dh.dtype(), {dh.dim(0), spec.intermediate_size});
+  ops::expert_matmul_backward_input(ctx, term, dy, w, dispatch.routed);
+  sum_columns(ctx, dispatch, dh, term);
+}
+
+// The same with experts on several ranks: gradients of weights stay with the owners of experts, and
+// of their columns.
 void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                             const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                             const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
@@ -116,17 +135,24 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   const auto allocate = [&](int64_t width) {
     return ctx.arena.allocate(normed.dtype(), {dispatch.num_received(), width});
   };
-  const Tensor x = allocate(spec.hidden_size), dy = allocate(spec.hidden_size);
-  const Tensor gate_up = allocate(2 * spec.intermediate_size);
-  const Tensor h = allocate(spec.intermediate_size), dh = allocate(spec.intermediate_size);
+  const int64_t width = spec.intermediate_size / spec.etp_ranks;
+  const Tensor x = allocate(spec.hidden_size), dy = allocate(spec.hidden_size / spec.etp_ranks);
+  const Tensor gate_up = allocate(2 * width), h = allocate(width), dh = allocate(width);
   const Tensor weights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
   const Tensor own_dweights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
   dispatch_rows(ctx, dispatch, x, normed, tape.routed);
-  dispatch_rows(ctx, dispatch, dy, dout, tape.routed);
+  dispatch_columns(ctx, dispatch, dy, dout, tape.routed);
   dispatch_choices(ctx, dispatch, weights, tape.weights, tape.routed);
   ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up_weight, routed);
   ops::swiglu_forward(ctx, h, gate_up);
-  down_backward(ctx, w, g, routed, dy, dh, h, gate_up, weights, own_dweights, accumulate);
+  down_backward_input(ctx, spec, dispatch, dh, dy, w.down_weight);
+  ops::weigh_rows_backward(ctx, own_dweights, dh, h, weights, routed);
+  {
+    const tensor::ArenaScope whole(ctx.arena);
+    ops::expert_matmul_backward_weight(ctx, g.down_weight, dy, gather_h(ctx, spec, dispatch, h),
+                                       routed, accumulate);
+  }
+  ops::swiglu_backward(ctx, gate_up, {}, dh, gate_up);
   ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, gate_up, x, routed, accumulate);
   ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up_weight, routed);
   return_rows(ctx, dispatch, dx, x);

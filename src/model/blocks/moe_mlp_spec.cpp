@@ -1,10 +1,11 @@
 // What a mixture of experts is, before it computes: its shard, parameters, limits and operations.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <numeric>
 
 #include "model/parameter_list.h"
 #include "slimexx/base/check.h"
+#include "slimexx/base/divisors.h"
 #include "slimexx/base/error.h"
 #include "slimexx/model/blocks/moe_mlp.h"
 #include "slimexx/ops/device_limits.h"
@@ -12,26 +13,26 @@
 namespace slimexx::model {
 namespace {
 
+// Throws Error(kUsage) unless `ranks` divide `size`, and names the nearest that divide `common`.
+void check_shares(const std::string& what, int64_t size, int64_t ranks, int64_t common,
+                  const char* key) {
+  if (size % ranks == 0) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{} do not divide by {} ranks: {} % {} = {}", what, ranks, size, ranks,
+                          size % ranks),
+              suggest_divisors(common, ranks), key);
+}
+
 // Throws Error(kUsage) for what a grid cannot split.
 void check_expert_grid(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
-  const int64_t num_experts = spec.router.num_experts;
-  if (sizes.etp > 1)
-    throw Error(ErrorCode::kUsage,
-                fmt::format("tensor parallelism of {} inside an expert is planned; experts are "
-                            "split over expert_model_parallel_size ranks alone",
-                            sizes.etp),
-                "set it to 1", "parallel.expert_tensor_parallel_size");
-  if (num_experts % sizes.ep == 0 || spec.expert_copies > 0) return;
-  const auto divides = [&](int64_t ranks) { return num_experts % ranks == 0; };
-  int64_t below = std::min<int64_t>(sizes.ep, num_experts), above = sizes.ep;
-  while (!divides(below)) --below;
-  while (above < num_experts && !divides(above)) ++above;
-  throw Error(ErrorCode::kUsage,
-              fmt::format("{} experts do not divide by {} ranks: {} % {} = {}", num_experts,
-                          sizes.ep, num_experts, sizes.ep, num_experts % sizes.ep),
-              above <= num_experts ? fmt::format("set it to {} or {}", below, above)
-                                   : fmt::format("set it to {}", below),
-              "parallel.expert_model_parallel_size");
+  const int64_t experts = spec.router.num_experts;
+  if (spec.expert_copies == 0)
+    check_shares(fmt::format("{} experts", experts), experts, sizes.ep, experts,
+                 "parallel.expert_model_parallel_size");
+  const int64_t f = spec.intermediate_size, h = spec.hidden_size, both = std::gcd(f, h);
+  const char* key = "parallel.expert_tensor_parallel_size";
+  check_shares(fmt::format("the {} columns of an expert", f), f, sizes.etp, both, key);
+  check_shares(fmt::format("the {} columns of an expert's output", h), h, sizes.etp, both, key);
 }
 
 }  // namespace
@@ -40,6 +41,7 @@ MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
   check_expert_grid(spec, sizes);
   MoeMlpSpec own = spec;
   own.expert_ranks = sizes.ep;
+  own.etp_ranks = sizes.etp;
   if (sizes.ep == 1) own.expert_copies = 0;
   SLX_CHECK(own.placement().is_legal(), "{} copies of {} experts on {} ranks",
             own.placement().num_copies, own.router.num_experts, sizes.ep);
@@ -67,7 +69,7 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& s,
   const Shard by_expert{.axis = 0, .dim = GridDim::kExpert, .num_copies = s.expert_copies};
   gate_up.reduce_group = down.reduce_group = ReduceGroup::kExpert;
   gate_up.shards = {by_expert, {.axis = 1, .sections = {{f}, {f}}}};
-  down.shards = {by_expert, {.axis = 2}};
+  down.shards = {by_expert, {.axis = 1}};
 
   MoeMlpParameters<ParameterId> p;
   p.router_weight =
@@ -113,14 +115,17 @@ void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device) {
     refuse(fmt::format("{} groups of experts; the router serves up to {}", router.num_groups,
                        ops::kMostExpertGroups),
            "n_group");
-  if (spec.intermediate_size % 8 != 0)
-    refuse(fmt::format("experts of {} elements; their products serve multiples of 8",
-                       spec.intermediate_size),
-           "moe_intermediate_size");
-  if (spec.hidden_size % 8 != 0)
-    refuse(
-        fmt::format("hidden size {}; products of experts serve multiples of 8", spec.hidden_size),
-        "hidden_size");
+  const std::string of_ranks =
+      spec.etp_ranks > 1 ? fmt::format(" on {} ranks", spec.etp_ranks) : std::string();
+  const char* etp_key = "parallel.expert_tensor_parallel_size";
+  if (spec.intermediate_size % (8 * spec.etp_ranks) != 0)
+    refuse(fmt::format("experts of {} elements{}; their products serve multiples of 8",
+                       spec.intermediate_size, of_ranks),
+           spec.etp_ranks > 1 ? etp_key : "moe_intermediate_size");
+  if (spec.hidden_size % (8 * spec.etp_ranks) != 0)
+    refuse(fmt::format("hidden size {}{}; products of experts serve multiples of 8",
+                       spec.hidden_size, of_ranks),
+           spec.etp_ranks > 1 ? etp_key : "hidden_size");
 }
 
 double forward_flops(const MoeMlpSpec& s, int64_t num_tokens) {

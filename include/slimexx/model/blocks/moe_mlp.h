@@ -58,6 +58,9 @@ struct MoeMlpSpec {
   // So many ranks share the experts: evenly, or in an engine expert_copies of them, which may be
   // more than the experts and need not divide.
   int64_t expert_ranks = 1, expert_copies = 0;
+  // So many ranks share each expert: a rank has F / etp_ranks columns of gate and of up, and
+  // H / etp_ranks of the output.
+  int64_t etp_ranks = 1;
   // Set by narrow(): the shared expert is whole on this rank; and as wide as the others besides, so
   // that of a token alone the products of experts take it along, joined.
   bool has_whole_shared = false, can_join_shared = false;
@@ -70,7 +73,7 @@ struct MoeMlpSpec {
 };
 
 // What a rank of the grid computes: its experts, its columns of them and of the shared one. The
-// router is whole.
+// router is whole. Columns are of outputs: each is one sum over all inputs, as on one rank.
 MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes);
 
 MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spec,
@@ -79,10 +82,10 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spe
 void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device);
 double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
 
-// With several ranks of experts nothing of their rows is kept, whatever the level: how many come is
-// known when the router has run, and the most that can come are as many ranks times the mean.
-// Backward exchanges the inputs again and repeats one product; exchanges do not depend on levels,
-// which ranks choose for themselves.
+// With several ranks of experts, or of an expert, nothing of their rows is kept, whatever the
+// level: how many come is known when the router has run, and the most that can come are as many
+// ranks times the mean. Backward exchanges the inputs again and repeats one product; exchanges do
+// not depend on levels, which ranks choose for themselves.
 void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    MoeMlpTape& tape);
 // `for_backward`: gate_up, which backward reads, else h alone.
