@@ -151,7 +151,8 @@ class Validation {
     try {
       dist::GridShape(roles_->num_trainers, grid_sizes(run_.parallel));
     } catch (const Error& error) {
-      fault(set != std::end(kKeys) ? *set : kKeys[0], error.message(), error.hint());
+      const std::string key = set != std::end(kKeys) ? *set : kKeys[0];
+      fault(error.where().empty() ? key : error.where(), error.message(), error.hint());
     }
   }
 
