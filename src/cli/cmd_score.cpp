@@ -172,6 +172,7 @@ VerbBody declare_score(CLI::App& app) {
   add_size("--pipeline-model-parallel-size", flags->grid.pp, "Pipeline stages");
   add_size("--context-parallel-size", flags->grid.cp, "Ranks that split a sequence");
   add_size("--expert-model-parallel-size", flags->grid.ep, "Ranks that split the experts");
+  add_size("--expert-tensor-parallel-size", flags->grid.etp, "Ranks that split each expert");
   add_thread_ranks_flag(app, flags->thread_ranks);
   add_device_flag(app, flags->device);
   app.footer(

@@ -19,12 +19,12 @@ struct Grid {
 };
 void PrintTo(const Grid& grid, std::ostream* out) { *out << grid.name; }
 
-std::vector<std::string> sizes_of(int tp, int cp, int pp, int ep) {
+std::vector<std::string> sizes_of(int tp, int cp, int pp, int ep, int etp = 1) {
   return {"parallel.tensor_model_parallel_size=" + std::to_string(tp),
           "parallel.context_parallel_size=" + std::to_string(cp),
           "parallel.pipeline_model_parallel_size=" + std::to_string(pp),
           "parallel.expert_model_parallel_size=" + std::to_string(ep),
-          "parallel.expert_tensor_parallel_size=1"};
+          "parallel.expert_tensor_parallel_size=" + std::to_string(etp)};
 }
 
 class GridTrain : public testing::TestWithParam<Grid> {
@@ -71,7 +71,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Grid{"glm4_moe_tp2_pp2_ep4", "oracle/glm4_moe", 8, sizes_of(2, 1, 2, 4)},
                     Grid{"glm4_moe_lite_pp2_ep2", "oracle/glm4_moe_lite", 4, sizes_of(1, 1, 2, 2)},
                     Grid{"deepseek_v3_tp2_ep4", "oracle/deepseek_v3", 4, sizes_of(2, 1, 1, 4)},
-                    Grid{"glm_moe_dsa_tp2_cp2_ep4", "oracle/glm_moe_dsa", 4, sizes_of(2, 2, 1, 4)}),
+                    Grid{"glm_moe_dsa_tp2_cp2_ep4", "oracle/glm_moe_dsa", 4, sizes_of(2, 2, 1, 4)},
+                    Grid{"qwen3_moe_tp2_etp2", "oracle/qwen3_moe", 4, sizes_of(2, 1, 1, 2, 2)},
+                    Grid{"glm4_moe_pp2_etp4", "oracle/glm4_moe", 8, sizes_of(2, 1, 2, 1, 4)},
+                    Grid{"glm_moe_dsa_cp2_etp2", "oracle/glm_moe_dsa", 4, sizes_of(1, 2, 1, 2, 2)}),
     [](const auto& instance) { return instance.param.name; });
 
 // MTP layers read the embedding, of which their stage has a copy.
@@ -126,11 +129,17 @@ TEST(GridScore, HasTheLinesOfOneRank) {
   const std::vector<std::string> stages = {"--pipeline-model-parallel-size=2",
                                            "--expert-model-parallel-size=2"};
   EXPECT_TRUE(score("threads", 0, {stages[0], stages[1], "--thread-ranks=4"}) == one);
+  EXPECT_TRUE(score("columns", 0,
+                    {"--pipeline-model-parallel-size=2", "--expert-tensor-parallel-size=2",
+                     "--thread-ranks=4"}) == one);
   EXPECT_TRUE(score("chunks", 0,
                     {"--context-parallel-size=3", "--expert-model-parallel-size=2",
                      "--thread-ranks=6"}) == one);
   if (why_no_ranks().empty()) {
     EXPECT_TRUE(score("processes", 4, stages) == one);
+    EXPECT_TRUE(score("columns_of_processes", 4,
+                      {"--expert-model-parallel-size=2", "--expert-tensor-parallel-size=2"}) ==
+                one);
   }
 }
 
@@ -142,14 +151,20 @@ TEST(GridSettings, ThatTheModelDoesNotDivideByAreRefusedByName) {
     int ranks;
     std::vector<std::string> sizes;
     std::vector<std::string> has;
-  } cases[] = {
-      {3, sizes_of(3, 1, 1, 1), {"num_attention_heads 8", "tensor_model_parallel_size 3"}},
-      {3, sizes_of(1, 1, 3, 1), {"4 layers do not divide by 3 pipeline stages"}},
-      {3,
-       sizes_of(1, 1, 1, 3),
-       {"8 experts do not divide by 3 ranks", "expert_model_parallel_size"}},
-      {4, sizes_of(2, 1, 3, 1), {"4 ranks do not divide by tp 2 x cp 1 x pp 3 = 6"}},
-      {2, {"parallel.tensor_model_parallel_size=2"}, {"parallel.expert_tensor_parallel_size"}}};
+  } cases[] = {{3, sizes_of(3, 1, 1, 1), {"num_attention_heads 8", "tensor_model_parallel_size 3"}},
+               {3, sizes_of(1, 1, 3, 1), {"4 layers do not divide by 3 pipeline stages"}},
+               {3,
+                sizes_of(1, 1, 1, 3),
+                {"8 experts do not divide by 3 ranks", "expert_model_parallel_size"}},
+               {4, sizes_of(2, 1, 3, 1), {"4 ranks do not divide by tp 2 x cp 1 x pp 3 = 6"}},
+               {3,
+                sizes_of(1, 1, 1, 1, 3),
+                {"the 16 columns of an expert do not divide by 3 ranks: 16 % 3 = 1",
+                 "set it to 2 or 4", "parallel.expert_tensor_parallel_size"}},
+               {6,
+                sizes_of(1, 1, 1, 2, 2),
+                {"6 ranks do not divide by etp 2 x ep 2 x pp 1 = 4", "set it to 1 or 3",
+                 "parallel.expert_tensor_parallel_size"}}};
   for (const auto& c : cases) expect_refused(folder, c.ranks, c.sizes, c.has);
 }
 

@@ -76,7 +76,7 @@ class GridCuda : public testing::TestWithParam<GridCase> {
                                             : mixed_samples(9, 11, 320);
     const GridResult one = run_on_grid(alone(run), samples);
     const GridResult many = run_on_grid(run, samples);
-    const bool splits_sums = run.sizes.tp * run.sizes.cp > 1;
+    const bool splits_sums = run.sizes.tp * run.sizes.cp * run.sizes.etp > 1;
     expect_same_training(many, one, splits_sums ? kSplitSums : kSameRows);
     if (many.gradients.size() != one.gradients.size()) return;
     double largest = 0;
@@ -137,6 +137,12 @@ const GridCase kGrids[] = {
     {"ep2_dp2_deepseek_v3", "deepseek_v3", 4, {.ep = 2}},
     {"ep2_full_glm4_moe", "glm4_moe", 2, {.ep = 2}, false, "full"},
     {"ep4_planned_glm4_moe", "glm4_moe", 4, {.ep = 4}, false, "auto", 0},
+    {"etp2_qwen3_moe", "qwen3_moe", 2, {.etp = 2}},
+    {"tp2_etp2_glm4_moe", "glm4_moe", 2, {.tp = 2, .etp = 2}},
+    {"ep2_etp2_glm4_moe_lite", "glm4_moe_lite", 4, {.ep = 2, .etp = 2}},
+    {"tp2_ep2_etp2_glm_moe_dsa", "glm_moe_dsa", 4, {.tp = 2, .ep = 2, .etp = 2}},
+    {"etp4_full_deepseek_v3", "deepseek_v3", 4, {.etp = 4}, false, "full"},
+    {"ep2_etp2_planned_qwen3_moe", "qwen3_moe", 4, {.ep = 2, .etp = 2}, false, "auto", 0},
     {"tp2_ep2_qwen3_moe", "qwen3_moe", 2, {.tp = 2, .ep = 2}},
     {"tp2_ep4_glm4_moe", "glm4_moe", 4, {.tp = 2, .ep = 4}},
     {"pp2_ep2_glm4_moe", "glm4_moe", 4, {.pp = 2, .ep = 2}},

@@ -33,15 +33,16 @@ struct MatrixCase {
   std::string text() const {
     return family + " on " + std::to_string(ranks) + " ranks: tp " + std::to_string(sizes.tp) +
            " cp " + std::to_string(sizes.cp) + " pp " + std::to_string(sizes.pp) +
-           (is_interleaved ? " interleaved" : "") + " ep " + std::to_string(sizes.ep);
+           (is_interleaved ? " interleaved" : "") + " ep " + std::to_string(sizes.ep) + " etp " +
+           std::to_string(sizes.etp);
   }
 };
 
-// What divides the ranks and the model: 8 heads, 4 layers, 8 experts; with sparse attention stages
-// begin where a layer selects its keys, which two stages do.
+// What divides the ranks and the model: 8 heads, 4 layers, 8 experts of 16 columns; with sparse
+// attention stages begin where a layer selects its keys, which two stages do.
 bool is_legal(const MatrixCase& c) {
   const dist::GridSizes& s = c.sizes;
-  if (c.ranks % (s.tp * s.cp * s.pp) != 0 || c.ranks % (s.ep * s.pp) != 0) return false;
+  if (c.ranks % (s.tp * s.cp * s.pp) != 0 || c.ranks % (s.ep * s.etp * s.pp) != 0) return false;
   if (8 % s.tp != 0 || 4 % s.pp != 0 || 8 % s.ep != 0) return false;
   return c.family != "glm_moe_dsa" || (s.pp <= 2 && !c.is_interleaved);
 }
@@ -52,7 +53,10 @@ MatrixCase draw_case(PhiloxStream& random) {
     MatrixCase c{.family = kMatrixFamilies[random.next_below(kMatrixFamilies.size())],
                  .ranks = draw({2, 3, 4, 6, 8, 8, 8})};
     c.sizes = {.tp = draw({1, 2, 4}), .cp = draw({1, 2, 3}), .pp = draw({1, 2, 4})};
-    if (has_experts(c.family)) c.sizes.ep = draw({1, 2, 4, 8});
+    if (has_experts(c.family)) {
+      c.sizes.ep = draw({1, 2, 4, 8});
+      c.sizes.etp = draw({1, 2, 4});
+    }
     c.is_interleaved = c.sizes.pp == 2 && draw({0, 1}) == 1;
     if (is_legal(c)) return c;
   }
