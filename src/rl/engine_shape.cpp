@@ -43,14 +43,6 @@ std::string attention_tp(const EngineSizes& sizes) {
                      sizes.ranks, sizes.dp);
 }
 
-// 0: it has none.
-int64_t count_experts(const model::ModelSpec& spec) {
-  for (const model::LayerSpec& layer : spec.layers)
-    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
-      return moe->router.num_experts;
-  return 0;
-}
-
 std::optional<EngineFault> find_model_fault(const EngineSizes& sizes,
                                             const model::ModelSpec& spec) {
   const int64_t experts = count_experts(spec);
@@ -137,6 +129,13 @@ std::string describe_sizes(const EngineSizes& sizes) {
 }
 
 }  // namespace
+
+int64_t count_experts(const model::ModelSpec& spec) {
+  for (const model::LayerSpec& layer : spec.layers)
+    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
+      return moe->router.num_experts;
+  return 0;
+}
 
 EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSizes& trainer,
                               int world_size, const model::ModelSpec* spec) {

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "memory_plan.h"
+#include "plan_links.h"
 #include "roles.h"
 #include "slimexx/dist/planning.h"
 #include "slimexx/rollout/engine.h"
@@ -17,9 +18,6 @@ namespace slimexx::rl {
 namespace {
 
 using dist::GridAxis;
-
-// GPUs of a host, which reach each other over NVLink.
-constexpr int kHostRanks = 8;
 
 // What a rank of the grid holds of the parameters `whole`.
 std::vector<model::ParameterInfo> shard_of(const std::vector<model::ParameterInfo>& whole,
@@ -315,14 +313,9 @@ class StagePlanner {
     trainer_->plan_microbatch(
         samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
     const auto microbatches = static_cast<double>(in_.microbatches);
-    const auto add = [&](const char* what, GridAxis axis) {
-      const double bytes = static_cast<double>(grid_.sent_bytes(axis));
-      if (in_.grid.size(axis) > 1) add_link(what, axis, bytes * microbatches);
-    };
-    add("tensor parallel, rows of blocks", GridAxis::kTp);
-    add("context parallel, keys and values", GridAxis::kCp);
-    add("expert parallel, routed rows", GridAxis::kEp);
-    add("pipeline, rows between stages", GridAxis::kPp);
+    for (const PlannedExchange& exchange : list_exchanges(in_.grid, count_experts(in_.spec) > 0))
+      add_link(exchange.what, exchange.axis,
+               microbatches * static_cast<double>(grid_.sent_bytes(exchange.axis)));
   }
 
   double sum_bytes() const {
@@ -337,24 +330,9 @@ class StagePlanner {
     return bytes;
   }
 
-  // A group within a host sends over NVLink. Of a wider one the network is the bound: a ring sends
-  // all its bytes over the slowest link, and of routed rows the share of ranks on other hosts goes.
   void add_link(const std::string& what, GridAxis axis, double bytes) {
-    PlannedLink link{.what = what, .num_ranks = in_.grid.size(axis), .bytes = bytes};
-    if (bytes == 0) return;
-    int away = 0;
-    for (const int rank : in_.grid.group(axis, ranks_.rank))
-      away += rank / kHostRanks != ranks_.rank / kHostRanks ? 1 : 0;
-    link.crosses_hosts = away > 0;
-    const GpuKind& gpu = in_.request.gpu;
-    if (!gpu.is_cpu()) {
-      const double share = axis == GridAxis::kEp && link.num_ranks > 1
-                               ? static_cast<double>(away) / (link.num_ranks - 1)
-                               : 1;
-      link.seconds = link.crosses_hosts ? bytes * share / gpu.network_bytes_per_s
-                                        : bytes / gpu.nvlink_bytes_per_s;
-    }
-    out_.links.push_back(std::move(link));
+    if (bytes > 0)
+      out_.links.push_back(make_link(in_.grid, ranks_.rank, in_.request.gpu, what, axis, bytes));
   }
 
   const StagePlanInputs& in_;

@@ -52,13 +52,12 @@ std::string draw_grid(const RunPlan& plan) {
     text += shown < in_stage ? " ..\n" : "\n";
   };
   row("rank", [](int rank) { return rank; });
-  const std::pair<const char*, GridAxis> axes[] = {{"tp", GridAxis::kTp},
-                                                   {"cp", GridAxis::kCp},
-                                                   {"dp", GridAxis::kDp},
-                                                   {"ep", GridAxis::kEp},
-                                                   {"edp", GridAxis::kEdp}};
+  const std::pair<const char*, GridAxis> axes[] = {{"tp", GridAxis::kTp}, {"cp", GridAxis::kCp},
+                                                   {"dp", GridAxis::kDp}, {"etp", GridAxis::kEtp},
+                                                   {"ep", GridAxis::kEp}, {"edp", GridAxis::kEdp}};
+  const bool has_experts = count_experts(plan.spec) > 0;
   for (const auto& [name, axis] : axes)
-    if (grid.size(axis) > 1)
+    if (grid.size(axis) > 1 && (axis != GridAxis::kEtp || has_experts))
       row(name, [&, along = axis](int rank) { return grid.coordinate(along, rank); });
   if (s.pp > 1)
     text += fmt::format("           the other stages are laid out alike, {} ranks further each\n",
@@ -66,11 +65,13 @@ std::string draw_grid(const RunPlan& plan) {
   return text;
 }
 
+std::string experts_of(const dist::GridSizes& sizes, int64_t experts) {
+  return fmt::format("{} of {}{}", experts / sizes.ep, experts,
+                     sizes.etp > 1 ? fmt::format(", 1/{} of each", sizes.etp) : std::string());
+}
+
 std::string stages_table(const RunPlan& plan) {
-  int64_t experts = 0;
-  for (const model::LayerSpec& layer : plan.spec.layers)
-    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
-      experts = moe->router.num_experts;
+  const int64_t experts = count_experts(plan.spec);
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const PlannedStage& stage = plan.stages[i];
@@ -78,7 +79,7 @@ std::string stages_table(const RunPlan& plan) {
         {fmt::format("{}", i),
          fmt::format("{} to {}", stage.first_rank, stage.first_rank + stage.num_ranks - 1),
          layers_of(stage),
-         experts > 0 ? fmt::format("{} of {}", experts / plan.grid.sizes().ep, experts) : "-",
+         experts > 0 ? experts_of(plan.grid.sizes(), experts) : "-",
          format_count(static_cast<double>(stage.num_parameters))});
   }
   return observe::format_table({{.header = "stage"},

@@ -157,6 +157,42 @@ TEST(Plan, BytesAreThoseOfTheRows) {
   EXPECT_NEAR(bytes_over("expert parallel, routed rows") / routed, 1, 0.01);
 }
 
+// The same with two ranks an expert, of 1536 columns. Rows of both are gathered in forward and in
+// backward, and terms of their gradients added; half a row's columns come and go once each way; and
+// each rank sends its columns of the experts' 1536 three times.
+TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
+  const Finished f = plan("glm4.5-355b", "GLM-4.5",
+                          {"--json", "--set", "parallel.expert_model_parallel_size=8",
+                           "parallel.expert_tensor_parallel_size=2"});
+  const Json json = Json::parse(f.out);
+  const auto bytes_over = [&](const std::string& what) {
+    for (const Json& link : json.at("stages").at(1).at("links"))
+      if (link.at("what") == what) return link.at("bytes").get<double>();
+    return 0.0;
+  };
+  const double routed = 23 * 8 * 1040.0 * 5120 * 2 * 256;
+  EXPECT_NEAR(bytes_over("expert parallel, routed rows") / (5 * routed * 7 / 8), 1, 0.01);
+  EXPECT_NEAR(
+      bytes_over("inside experts, rows and columns") / (routed * (3 + 2 * 0.5 + 3 * 1536.0 / 5120)),
+      1, 0.01);
+}
+
+// TP ranks are an expert's ranks: what goes between them is one number.
+TEST(Plan, LinksThatAreOneAreListedOnce) {
+  const Finished f = plan("glm4.5-355b", "GLM-4.5",
+                          {"--json", "--set", "parallel.expert_model_parallel_size=2",
+                           "parallel.expert_tensor_parallel_size=8"});
+  const Json json = Json::parse(f.out);
+  int of_tp = 0;
+  for (const Json& link : json.at("stages").at(1).at("links")) {
+    const auto what = link.at("what").get<std::string>();
+    if (what.find("tensor parallel") == std::string::npos) continue;
+    EXPECT_EQ(what, "tensor parallel, rows of blocks; inside experts, rows and columns");
+    ++of_tp;
+  }
+  EXPECT_EQ(of_tp, 1);
+}
+
 // Twice the ranks: half the optimizer state, and half the microbatches of a rank.
 TEST(Plan, MoreRanksTakeLess) {
   const Json four =

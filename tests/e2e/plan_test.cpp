@@ -89,6 +89,7 @@ const PlanCase kCases[] = {
     {"tensor_parallel", "models/llama", 2, {"parallel.tensor_model_parallel_size=2"}},
     {"context_parallel", "models/llama", 2, {"parallel.context_parallel_size=2"}},
     {"expert_parallel", "oracle/qwen3_moe", 2, {"parallel.expert_model_parallel_size=2"}},
+    {"columns_of_experts", "oracle/glm4_moe", 2, {"parallel.tensor_model_parallel_size=2"}},
     {"engine_of_experts",
      "oracle/qwen3_moe",
      2,

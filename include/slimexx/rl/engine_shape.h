@@ -44,4 +44,7 @@ model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spe
 bool holds_trained_shards(const EngineShape& shape, const dist::GridSizes& trainer,
                           const model::ModelSpec& spec);
 
+// Of a layer that has any; 0: the model has none.
+int64_t count_experts(const model::ModelSpec& spec);
+
 }  // namespace slimexx::rl
