@@ -2,6 +2,7 @@
 // goes on on another grid, and what does not divide is refused by name.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "e2e/small_run.h"
@@ -101,6 +102,52 @@ TEST(GridResume, OfMtpLayersOnTheirOwnStageGoesOnToTheByte) {
   ASSERT_FALSE(read_bytes(folder / "halted/hf/model.safetensors") == whole);
   run("halted", 3, true);
   EXPECT_TRUE(read_bytes(folder / "halted/hf/model.safetensors") == whole);
+}
+
+// A run of one rank goes on with parts of experts, and that one on another grid of whole ones;
+// where no rollout is left, the export is that of the state which was loaded.
+TEST(GridResume, GoesToColumnsOfExpertsAndBack) {
+  const Folder folder;
+  make_checkpoint(folder, "oracle/glm4_moe");
+  make_prompts(folder);
+  const std::string exported = folder / "run/hf/model.safetensors";
+  const auto run = [&](int ranks, std::vector<std::string> settings, int rollouts, bool resumes) {
+    settings.push_back("checkpoint.save_interval=1");
+    settings.push_back("debug.check_weight_hash=true");
+    settings.push_back("rollout.num_rollout=" + std::to_string(rollouts));
+    settings.push_back("checkpoint.save_hf=" + (folder / "run/hf"));
+    std::vector<std::string> all = train_arguments(folder, folder / "run", settings);
+    all.push_back("--thread-ranks=" + std::to_string(ranks));
+    if (resumes) all.push_back("--resume");
+    std::filesystem::remove_all(folder / "run/hf");
+    const Finished f = run_slimexx(0, all);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return read_bytes(exported);
+  };
+  const auto columns = sizes_of(2, 1, 1, 2, 2), whole = sizes_of(1, 2, 1, 2, 1);
+  const std::string first = run(1, {}, 1, false);
+  EXPECT_TRUE(run(4, columns, 1, true) == first);
+  const std::string second = run(4, columns, 2, true);
+  EXPECT_FALSE(second == first);
+  EXPECT_TRUE(run(2, whole, 2, true) == second);
+}
+
+// Backends send alike.
+TEST(GridProcesses, TrainColumnsOfExpertsAsThreadsDo) {
+  if (!why_no_ranks().empty()) GTEST_SKIP() << why_no_ranks();
+  const Folder folder;
+  make_checkpoint(folder, "oracle/deepseek_v3");
+  make_prompts(folder);
+  const auto run = [&](const std::string& name, int processes, const std::string& flag) {
+    std::vector<std::string> settings = sizes_of(2, 1, 1, 2, 2);
+    settings.push_back("checkpoint.save_hf=" + (folder / (name + "/hf")));
+    std::vector<std::string> all = train_arguments(folder, folder / name, settings);
+    if (!flag.empty()) all.push_back(flag);
+    const Finished f = run_slimexx(processes, all);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return read_bytes(folder / (name + "/hf/model.safetensors"));
+  };
+  EXPECT_TRUE(run("processes", 4, "") == run("threads", 0, "--thread-ranks=4"));
 }
 
 // As threads, and as processes where there is MPI.
