@@ -38,9 +38,10 @@ struct Problem {
 
 // Three of eight experts, as the order of two terms changes no sum; or `loved` ones that every
 // token goes to.
-Problem make_problem(const std::vector<int64_t>& num_tokens, const std::vector<size_t>& loved) {
+Problem make_problem(const std::vector<int64_t>& num_tokens, const std::vector<size_t>& loved,
+                     int64_t hidden_size = 24) {
   Problem p;
-  p.spec = random_experts("glm4_moe", {.hidden_size = 24, .intermediate_size = 32});
+  p.spec = random_experts("glm4_moe", {.hidden_size = hidden_size, .intermediate_size = 32});
   p.spec.router.top_k = loved.empty() ? 3 : std::ssize(loved);
   const int64_t h = p.spec.hidden_size, f = p.spec.intermediate_size, e = 8;
   p.weights = {.router = random_values(e * h, 0.3f, 1),
@@ -317,12 +318,16 @@ TEST(ExpertParallel, RanksOfAnExpertGiveOneRanksResults) {
     }
 }
 
-// The plan has as much for each rank of an expert as a token more of each rank would bring.
+// The plan has as much for each rank of an expert as a token more of each rank would bring. What
+// takes most is columns of the experts, or whole rows.
 TEST(ExpertParallel, AllTokensGoToTheRanksOfAnExpert) {
-  const Problem p = make_problem(std::vector<int64_t>(8, 19), {4, 5});
-  expect_one_ranks_results(p, 4, 2);
-  expect_one_ranks_results(p, 2, 4);
-  EXPECT_GT(run(p, {.ep = 4, .etp = 2}, LayerKeep::kAll).used_of_plan, 0.97);
+  for (const int64_t hidden_size : {24, 64}) {
+    SCOPED_TRACE(hidden_size);
+    const Problem p = make_problem(std::vector<int64_t>(8, 19), {4, 5}, hidden_size);
+    expect_one_ranks_results(p, 4, 2);
+    expect_one_ranks_results(p, 2, 4);
+    EXPECT_GT(run(p, {.ep = 4, .etp = 2}, LayerKeep::kAll).used_of_plan, 0.97);
+  }
 }
 
 TEST(ExpertParallel, OneRankOfAnExpertHasAllTokens) {
