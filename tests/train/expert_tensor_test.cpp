@@ -7,6 +7,7 @@
 #include <map>
 
 #include "grid_agreement.h"
+#include "model/random_model.h"
 
 namespace slimexx::train {
 namespace {
@@ -85,6 +86,25 @@ TEST_P(ExpertTensorGrid, FitsThePlannedMemory) {
       run.planned_share = 0;
       EXPECT_EQ(run_on_grid(run, samples).weights, grown.weights);
     }
+}
+
+// A replica with half as many tokens as the other, in memory for its own microbatch, of which wide
+// experts take most: their rows are those of both.
+TEST(ExpertTensorGrids, RanksHaveRoomForTheirNeighboursRows) {
+  const std::vector<Sample> samples = samples_of_lengths({46, 24}, 7);
+  const TensorGrid grid{2, {.etp = 2}};
+  GridRun run = tensor_run("qwen3_moe", grid, "none");
+  run.random_of = model::random_spec("qwen3_moe",
+                                     {.vocab_size = 320,
+                                      .hidden_size = 64,
+                                      .intermediate_size = 512,
+                                      .head_dim = 16,
+                                      .max_positions = 512},
+                                     0.08);
+  GridRun alone = run;
+  alone.world_size = 1;
+  alone.sizes = {};
+  expect_same_training(run_on_grid(run, samples), run_on_grid(alone, samples));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ExpertTensorGrid,
