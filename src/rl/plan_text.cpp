@@ -78,8 +78,7 @@ std::string stages_table(const RunPlan& plan) {
     rows.push_back(
         {fmt::format("{}", i),
          fmt::format("{} to {}", stage.first_rank, stage.first_rank + stage.num_ranks - 1),
-         layers_of(stage),
-         experts > 0 ? experts_of(plan.grid.sizes(), experts) : "-",
+         layers_of(stage), experts > 0 ? experts_of(plan.grid.sizes(), experts) : "-",
          format_count(static_cast<double>(stage.num_parameters))});
   }
   return observe::format_table({{.header = "stage"},
