@@ -33,6 +33,7 @@ struct Problem {
   MoeMlpSpec spec;
   ExpertValues weights;
   std::vector<int64_t> num_tokens;  // by rank
+  int cp = 1;                       // more: ranks plan for their own tokens, and know those of all
   std::vector<float> x, dout;       // [sum of num_tokens, H]
 };
 
@@ -157,9 +158,11 @@ void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, 
   const auto w = bind(spec, weights, local), g = bind(spec, gradients, local);
 
   tensor::Arena plan = tensor::Arena::for_planning({}, "plan");
-  const int64_t most = std::ranges::max(p.num_tokens);
+  const int64_t most = p.cp > 1 ? own : std::ranges::max(p.num_tokens);
+  const int64_t all =
+      p.cp > 1 ? std::accumulate(p.num_tokens.begin(), p.num_tokens.end(), int64_t{0}) : 0;
   const Tensor planned(nullptr, tensor::DType::kF32, {}, {most, h});
-  run_block(ops::planning_context(plan, grid.groups()), spec, w, g, level, planned, planned,
+  run_block(ops::planning_context(plan, grid.groups(), all), spec, w, g, level, planned, planned,
             planned, planned);
   tensor::Arena arena({}, plan.high_water_bytes(), "block");
   const auto view = [&](std::vector<float>& values) {
@@ -203,13 +206,14 @@ ExpertOutcome run(const Problem& p, const dist::GridSizes& sizes, LayerKeep leve
 void expect_one_ranks_results(const Problem& p, int ep, int etp = 1) {
   Problem alone = p;
   alone.spec.expert_copies = 0;
+  alone.cp = 1;
   alone.num_tokens = {std::accumulate(p.num_tokens.begin(), p.num_tokens.end(), int64_t{0})};
   const ExpertOutcome expected = run(alone, {}, LayerKeep::kAll);
   for (const LayerKeep level : {LayerKeep::kAll, LayerKeep::kInputs}) {
     SCOPED_TRACE("ep " + std::to_string(ep) + " etp " + std::to_string(etp) + " of " +
                  std::to_string(p.num_tokens.size()) + " ranks, level " +
                  std::to_string(static_cast<int>(level)));
-    const ExpertOutcome actual = run(p, {.ep = ep, .etp = etp}, level);
+    const ExpertOutcome actual = run(p, {.cp = p.cp, .ep = ep, .etp = etp}, level);
     EXPECT_EQ(first_difference(actual.down, expected.down), "") << "down";
     if (p.spec.expert_copies > p.spec.router.num_experts) continue;
     if (etp == 1) {
@@ -328,6 +332,13 @@ TEST(ExpertParallel, AllTokensGoToTheRanksOfAnExpert) {
     expect_one_ranks_results(p, 2, 4);
     EXPECT_GT(run(p, {.ep = 4, .etp = 2}, LayerKeep::kAll).used_of_plan, 0.97);
   }
+}
+
+// Parts of sequences: one rank of each expert has most tokens, and all go to one expert's ranks.
+TEST(ExpertParallel, RanksOfAnExpertHaveRoomForUnevenParts) {
+  Problem p = make_problem({30, 4, 30, 4, 30, 4, 16, 4}, {6, 7}, 64);
+  p.cp = 2;
+  expect_one_ranks_results(p, 4, 2);
 }
 
 TEST(ExpertParallel, OneRankOfAnExpertHasAllTokens) {
