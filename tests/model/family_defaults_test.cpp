@@ -15,7 +15,7 @@ namespace slimexx::model {
 namespace {
 
 const std::string kDefaults = test_data_path("model/family_defaults.jsonl");
-constexpr double kRounding = 1e-6;  // relative: frequencies are f32
+constexpr double kFactTolerance = 1e-6;  // relative: frequencies are f32
 
 void add_grouped_facts(const GqaSpec& s, Json& facts) {
   facts["head_dim"] = s.head_dim;
@@ -70,14 +70,14 @@ Json default_facts(const ModelSpec& spec) {
   return facts;
 }
 
-void expect_near(const Json& got, const Json& wanted, const std::string& what) {
+void expect_fact(const Json& got, const Json& wanted, const std::string& what) {
   if (wanted.is_number_float()) {
     const double value = wanted.get<double>();
-    EXPECT_NEAR(got.get<double>(), value, kRounding * std::abs(value)) << what;
+    EXPECT_NEAR(got.get<double>(), value, kFactTolerance * std::abs(value)) << what;
   } else if (wanted.is_array()) {
     ASSERT_EQ(got.size(), wanted.size()) << what;
     for (size_t i = 0; i < wanted.size(); ++i)
-      expect_near(got[i], wanted[i], what + " " + std::to_string(i));
+      expect_fact(got[i], wanted[i], what + " " + std::to_string(i));
   } else {
     EXPECT_EQ(got, wanted) << what;
   }
@@ -88,11 +88,12 @@ TEST(FamilyDefaults, AreThoseOfTransformers) {
   size_t num_cases = 0;
   for (std::string line; std::getline(file, line); ++num_cases) {
     const Json c = parse_json(line, kDefaults);
-    const Json facts = default_facts(read_model_spec(c["config"], "config.json"));
+    const auto name = c["name"].get<std::string>();
+    const Json facts = default_facts(read_model_spec(c["config"], "config.json of " + name));
     for (const auto& [key, value] : c["expect"].items()) {
-      const std::string what = c["name"].get<std::string>() + ": " + key;
+      const std::string what = name + ": " + key;
       ASSERT_TRUE(facts.contains(key)) << what;
-      expect_near(facts[key], value, what);
+      expect_fact(facts[key], value, what);
     }
   }
   EXPECT_GT(num_cases, 200u);
