@@ -3,21 +3,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/thread_pool.h"
 #include "slimexx/model/boxes.h"
 
 namespace slimexx::model {
 namespace {
 
-constexpr int64_t kHashedElements = 1 << 20;
+constexpr int64_t kHashedElements = 1 << 22;  // that are read at a time
+constexpr int64_t kHashedAtOnce = 1 << 14;    // by a thread
 
 uint64_t mix(uint64_t x) {  // splitmix64's finalizer
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
   x = (x ^ x >> 27) * 0x94D049BB133111EBu;
   return x ^ x >> 31;
+}
+
+// Of values at neighbouring positions of a tensor: a sum, which any order gives.
+uint64_t hash_run(const float* values, int64_t position, int64_t size) {
+  std::atomic<uint64_t> sum{0};
+  parallel_for(size, kHashedAtOnce, [&](int64_t begin, int64_t end) {
+    uint64_t own = 0;
+    for (int64_t i = begin; i < end; ++i)
+      own += mix(mix(static_cast<uint64_t>(position + i) + 0x9E3779B97F4A7C15u) ^
+                 std::bit_cast<uint32_t>(values[i]));
+    sum.fetch_add(own, std::memory_order_relaxed);
+  });
+  return sum;
 }
 
 // A box that ranks hold: the first of them, and its hash.
@@ -57,11 +73,8 @@ std::vector<uint64_t> hash_parts(const ParameterStore& store) {
       values.resize(static_cast<size_t>(end - begin));
       store.read_weights(info, begin, values.data(), end - begin);
       for (const ElementRun& run : list_runs(info, begin, end)) {
-        uint64_t& hash = hashes[first_part + run.part];
         const float* first = values.data() + (run.in_parameter - begin);
-        for (int64_t i = 0; i < run.size; ++i)
-          hash += mix(mix(static_cast<uint64_t>(run.on_disk + i) + 0x9E3779B97F4A7C15u) ^
-                      std::bit_cast<uint32_t>(first[i]));
+        hashes[first_part + run.part] += hash_run(first, run.on_disk, run.size);
       }
     }
   }
