@@ -95,8 +95,10 @@ bool ThreadWork::has_worked(std::span<const pid_t> left_out) {
     char state = '?';
     uint64_t ticks = 0;
     if (std::ranges::find(left_out, tid) != left_out.end()) continue;
-    if (!parse_thread_stat(read_entry(entry->path() / "stat"), state, ticks))
-      continue;  // it has ended
+    if (!parse_thread_stat(read_entry(entry->path() / "stat"), state, ticks)) {
+      works = true;  // it has ended just now, or too many files are open to read it
+      continue;
+    }
     const auto before = ticks_.find(tid);
     spent += ticks - (before == ticks_.end() ? 0 : std::min(before->second, ticks));
     now[tid] = ticks;

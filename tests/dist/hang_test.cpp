@@ -18,7 +18,7 @@ namespace slimexx::dist {
 namespace {
 
 constexpr double kLimit = 1.5;  // seconds
-constexpr RankWatchOptions kOptions{.hang_limit_s = kLimit};
+const RankWatchOptions kOptions{.hang_limit_s = kLimit};
 constexpr ShortName kService{"a service"};
 
 using Clock = std::chrono::steady_clock;

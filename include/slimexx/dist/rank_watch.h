@@ -21,7 +21,7 @@ struct RankWatchOptions {
   double warn_s = 2;         // that a rank was stopped, then a warning names it
   double limit_s = 5;        // that a rank was stopped, then the run ends with status 4
   double host_limit_s = 60;  // without a sign through the folder from a rank that is waited for
-  double hang_limit_s = 8;   // that all ranks wait for one another or do nothing, then the run ends
+  double hang_limit_s = 7;   // that all ranks wait for one another or do nothing, then the run ends
   double wait_warn_s = 120;  // without progress of any rank, then a warning says what all do
   double wait_limit_s = 3600;      // without progress of any rank, then the run ends
   std::string process_space = {};  // for tests: as if this rank were on a host of that name

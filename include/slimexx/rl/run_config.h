@@ -78,7 +78,7 @@ struct ParallelOptions {
   std::optional<int64_t> decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers,
       num_layers_per_virtual_pipeline_stage;
   double rank_silence_warn_s = 2, rank_silence_limit_s = 5, host_silence_limit_s = 60,
-         hang_limit_s = 8, rank_wait_warn_s = 120, rank_wait_limit_s = 3600;
+         hang_limit_s = 7, rank_wait_warn_s = 120, rank_wait_limit_s = 3600;
 };
 
 // The grid that the keys ask for.
