@@ -32,8 +32,8 @@ struct Context {
   tensor::Stream stream;
   tensor::Arena& arena;
   const dist::Groups& groups = dist::groups_of_one();  // the ranks that work on the same step
-  // Planning: the most rows that the ranks of groups.ep have together. 0: as many as this one,
-  // each.
+  // Planning: the most rows that the ranks of groups.ep and of groups.etp have together. 0: as many
+  // as this one, each.
   int64_t most_ep_rows = 0;
   // Where matmul_backward_weight leaves its products; null: they run at once.
   DeferredProducts* deferred = nullptr;

@@ -31,13 +31,12 @@ int64_t plan_rows(const ops::Context& ctx, const ExpertPlacement& placement, Ten
   const int64_t ep = groups.ep.size(), etp = groups.etp.size(), sent = copies.num_elements();
   const int64_t tokens = std::max(ctx.most_ep_rows, ep * etp * copies.dim(0));
   const int64_t rows_of_token = std::min(copies.dim(1), placement.most_held());
-  // Of a sequence tp ranks have as many rows up to one. Chunks of cp ranks differ with each.
+  // Rows of tp ranks differ by one at most, those of cp ranks by some for each sequence.
   const bool is_even = groups.tp.size() % etp == 0 || groups.cp.size() == 1;
   int64_t own_tokens = tokens;
   if (etp > 1 && is_even) own_tokens = std::min(tokens, (tokens + etp - 1) / etp + ep);
   plan_own_rows(groups.ep.rank(), sent, ep == 1 ? sent : own_tokens * rows_of_token, dispatch);
   dispatch.etp_rows.assign(static_cast<size_t>(etp), {0, std::min(sent, dispatch.num_own)});
-  if (etp == 1) dispatch.etp_rows[0] = {0, dispatch.num_own};
   return tokens * rows_of_token;
 }
 
@@ -97,8 +96,15 @@ Tensor received_of(const ops::Context& ctx, const ExpertDispatch& dispatch, Tens
   return all.rows(begin, begin + dispatch.num_own);
 }
 
-// In place, of the same number of rows of each etp rank's. What a plan counts as sent is less than
-// what it makes room for.
+// M, or in a plan what an even spread brings of them.
+int64_t num_exchanged(const ExpertDispatch& dispatch) {
+  int64_t num_rows = 0;
+  for (const dist::Range& range : dispatch.etp_rows) num_rows += range.size();
+  return num_rows;
+}
+
+// In place: the rows ranges[rank] of `data` become their sum over etp ranks. A plan makes room for
+// `most_rows` of them, which is more than the ranges that it counts as sent.
 void sum_over_etp(const ops::Context& ctx, Tensor data, std::span<const dist::Range> ranges,
                   int64_t most_rows) {
   if (ctx.planning()) {
@@ -129,13 +135,9 @@ void exchange_blocks(const ops::Context& ctx, const ExpertDispatch& dispatch, Te
   const int64_t own = own_etp_rows(ctx, dispatch).size(), etp = ctx.groups.etp.size();
   const std::vector<int64_t> own_rows(static_cast<size_t>(etp), own);
   std::vector<int64_t> all_rows;
-  int64_t num_rows = 0;
-  for (const dist::Range& range : dispatch.etp_rows) {
-    all_rows.push_back(range.size());
-    num_rows += range.size();
-  }
+  for (const dist::Range& range : dispatch.etp_rows) all_rows.push_back(range.size());
   blocks = blocks.rows(0, etp * own);  // in a plan there is room for more
-  columns = columns.rows(0, num_rows);
+  columns = columns.rows(0, num_exchanged(dispatch));
   if (to_columns)
     ctx.groups.etp.all_to_all(ctx.stream, columns, blocks, own_rows, all_rows);
   else
@@ -144,12 +146,10 @@ void exchange_blocks(const ops::Context& ctx, const ExpertDispatch& dispatch, Te
 
 // Of e blocks of all M rows one each etp rank; in a plan of as many as go between ranks.
 std::vector<dist::Range> block_ranges(const ExpertDispatch& dispatch) {
-  int64_t num_rows = 0;
-  for (const dist::Range& range : dispatch.etp_rows) num_rows += range.size();
   std::vector<dist::Range> ranges;
   for (size_t r = 0; r < dispatch.etp_rows.size(); ++r) {
     const int64_t begin = static_cast<int64_t>(r) * dispatch.num_received();
-    ranges.push_back({begin, begin + num_rows});
+    ranges.push_back({begin, begin + num_exchanged(dispatch)});
   }
   return ranges;
 }
