@@ -114,17 +114,17 @@ void note_membership(const GroupCall& call) {
 }
 
 std::string describe_activity(const ActivityView& view) {
-  const std::string phase = view.phase.empty() ? "start" : view.phase;
-  const std::string outside =
-      view.outside.empty() ? "" : fmt::format(", waiting for {}", view.outside);
-  if (view.call.empty()) return fmt::format("phase {}{}, in no collective call", phase, outside);
   std::string place = view.group;
   if (view.number > 0)
     place += fmt::format("{}call {}", view.group.empty() ? "" : ", ", view.number);
-  return fmt::format("phase {}{}, in {}{} of {} ranks{}{}", phase, outside,
-                     view.is_in_call ? "" : "no collective call, the last was ", view.call,
-                     view.num_ranks, place.empty() ? "" : fmt::format(" ({})", place),
-                     view.bytes > 0 ? fmt::format(", {} bytes", view.bytes) : "");
+  const std::string call = fmt::format("{} of {} ranks{}{}", view.call, view.num_ranks,
+                                       place.empty() ? "" : fmt::format(" ({})", place),
+                                       view.bytes > 0 ? fmt::format(", {} bytes", view.bytes) : "");
+  std::string text = fmt::format("phase {}, in {}", view.phase.empty() ? "start" : view.phase,
+                                 view.is_in_call ? call : "no collective call");
+  if (!view.outside.empty()) text += ", waiting for " + view.outside;
+  if (!view.is_in_call && !view.call.empty()) text += ", the last was " + call;
+  return text;
 }
 
 PhaseScope::PhaseScope(std::string_view name) : previous_(own_activity().phase.load()) {

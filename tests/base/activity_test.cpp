@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 namespace slimexx {
@@ -92,7 +93,8 @@ TEST(Activity, OutsideWaitsNestAndCount) {
   const OutsideWaits before = count_outside_waits();
   {
     const OutsideWaitScope outer(ShortName("a service"));
-    EXPECT_EQ(describe_activity(view()).find("phase start, waiting for a service, in no "), 0u);
+    const std::string text = describe_activity(view());
+    EXPECT_EQ(text.find("phase start, in no collective call, waiting for a service"), 0u) << text;
     std::thread([&] {
       const OutsideWaitScope inner(ShortName("the device"));
       EXPECT_EQ(count_outside_waits().num_open, before.num_open + 2) << "of all threads";

@@ -59,7 +59,7 @@ class RankWatchTest : public testing::Test {
     EXPECT_EQ(state.call, call);
     const std::string place = fmt::format("(host {}, process ", host_name());
     for (const std::string& part :
-         {fmt::format("rank {} {}", rank, what), place, std::string("in phase generate, ")})
+         {fmt::format("rank {} {}", rank, what), place, std::string("in phase generate, in ")})
       EXPECT_NE(std::string(state.what).find(part), std::string::npos) << part << "\n"
                                                                        << state.what;
   }
