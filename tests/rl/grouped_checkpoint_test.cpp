@@ -112,7 +112,7 @@ TEST_F(GroupedCheckpoint, LoadsOnOtherGrids) {
         load_training_state(checkpoint, rank.store, optimizer);
         optimizer.set_num_steps(2);
         rank.step(optimizer, 2, false);
-        EXPECT_EQ(train::first_difference(rank.store, expected.store), "")
+        EXPECT_EQ(train::first_different_weight(rank.store, expected.store), "")
             << host.size() << " ranks, ep " << sizes.ep << ", frozen " << frozen;
       });
     }

@@ -62,7 +62,7 @@ TEST(OptimizerGroups, EachIsSummedByItsOwnRanks) {
         EXPECT_NEAR(weight_norm, expected.weight_norms[static_cast<size_t>(step)],
                     1e-12 * weight_norm);
       }
-      EXPECT_EQ(first_difference(store, expected.store), "") << "rank " << host.rank();
+      EXPECT_EQ(first_different_weight(store, expected.store), "") << "rank " << host.rank();
     }
   });
 }

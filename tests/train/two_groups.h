@@ -114,8 +114,8 @@ inline void fill_gradient_sums(model::ParameterStore& store, const dist::GridPos
 }
 
 // "tensor[i]: ..." for the first element that is another than in `expected`, a store of the whole.
-inline std::string first_difference(const model::ParameterStore& store,
-                                    const model::ParameterStore& expected) {
+inline std::string first_different_weight(const model::ParameterStore& store,
+                                          const model::ParameterStore& expected) {
   std::map<std::string, std::vector<float>> values;
   for (const auto& info : expected.infos()) {
     const float* first = expected.weight(info.id).f32();
