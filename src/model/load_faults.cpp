@@ -3,13 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "slimexx/base/error.h"
 
 namespace slimexx::model {
+namespace {
 
 constexpr size_t kMaxFaults = 20;
+
+// Infinities and NaNs are the greatest patterns without the sign.
+bool are_finite(std::span<const float> values) {
+  int32_t greatest = 0;
+  for (const float value : values)
+    greatest = std::max(greatest, std::bit_cast<int32_t>(value) & 0x7FFFFFFF);
+  return greatest < 0x7F800000;
+}
+
+}  // namespace
 
 void Faults::throw_if_any(const std::string& where) const {
   if (lines.empty()) return;
@@ -24,6 +36,7 @@ void Faults::throw_if_any(const std::string& where) const {
 }
 
 void BadValues::add(std::span<const float> values, int64_t on_disk) {
+  if (are_finite(values)) return;
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;
     add({.count = 1, .first = on_disk + static_cast<int64_t>(i)});

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "slimexx/base/check.h"
+#include "slimexx/base/thread_pool.h"
 
 namespace slimexx::tensor {
 namespace {
@@ -69,6 +70,16 @@ void store_element(DType dtype, void* base, int64_t i, double value) {
     default:
       SLX_CHECK(false, "no conversion to {}", dtype_name(dtype));
   }
+}
+
+template <class From, class To, class Convert>
+void convert_all(const void* source, void* destination, int64_t n, const Convert& convert) {
+  const From* from = static_cast<const From*>(source);
+  To* to = static_cast<To*>(destination);
+  constexpr int64_t kAtOnce = 1 << 16;  // by a thread
+  parallel_for(n, kAtOnce, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = convert(from[i]);
+  });
 }
 
 }  // namespace
@@ -138,26 +149,17 @@ void convert_elements(DType from, const void* source, DType to, void* destinatio
   if (n == 0) return;  // of a tensor without elements, whose data may be null
   if (from == to) {
     std::memcpy(destination, source, static_cast<size_t>(n * dtype_bytes(from)));
-    return;
-  }
-  if (from == DType::kBF16 && to == DType::kF32) {
-    for (int64_t i = 0; i < n; ++i) {
-      static_cast<float*>(destination)[i] = bf16_to_f32(static_cast<const uint16_t*>(source)[i]);
-    }
-    return;
-  }
-  if (from == DType::kF8E4M3 && to == DType::kF32) {
+  } else if (from == DType::kBF16 && to == DType::kF32) {
+    convert_all<uint16_t, float>(source, destination, n, [](uint16_t x) { return bf16_to_f32(x); });
+  } else if (from == DType::kF8E4M3 && to == DType::kF32) {
+    convert_all<uint8_t, float>(source, destination, n,
+                                [](uint8_t x) { return f8_e4m3_to_f32(x); });
+  } else if (from == DType::kF32 && to == DType::kBF16) {
+    convert_all<float, uint16_t>(source, destination, n, [](float x) { return f32_to_bf16(x); });
+  } else {
     for (int64_t i = 0; i < n; ++i)
-      static_cast<float*>(destination)[i] = f8_e4m3_to_f32(static_cast<const uint8_t*>(source)[i]);
-    return;
+      store_element(to, destination, i, load_element(from, source, i));
   }
-  if (from == DType::kF32 && to == DType::kBF16) {
-    for (int64_t i = 0; i < n; ++i) {
-      static_cast<uint16_t*>(destination)[i] = f32_to_bf16(static_cast<const float*>(source)[i]);
-    }
-    return;
-  }
-  for (int64_t i = 0; i < n; ++i) store_element(to, destination, i, load_element(from, source, i));
 }
 
 }  // namespace slimexx::tensor
