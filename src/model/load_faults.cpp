@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/thread_pool.h"
 
 namespace slimexx::model {
 namespace {
@@ -15,10 +17,16 @@ constexpr size_t kMaxFaults = 20;
 
 // Infinities and NaNs are the greatest patterns without the sign.
 bool are_finite(std::span<const float> values) {
-  int32_t greatest = 0;
-  for (const float value : values)
-    greatest = std::max(greatest, std::bit_cast<int32_t>(value) & 0x7FFFFFFF);
-  return greatest < 0x7F800000;
+  constexpr int64_t kAtOnce = 1 << 16;  // by a thread
+  std::atomic<bool> finite{true};
+  parallel_for(std::ssize(values), kAtOnce, [&](int64_t begin, int64_t end) {
+    int32_t greatest = 0;
+    for (int64_t i = begin; i < end; ++i)
+      greatest =
+          std::max(greatest, std::bit_cast<int32_t>(values[static_cast<size_t>(i)]) & 0x7FFFFFFF);
+    if (greatest >= 0x7F800000) finite = false;
+  });
+  return finite;
 }
 
 }  // namespace
