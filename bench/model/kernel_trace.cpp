@@ -9,6 +9,10 @@
 // order, up to SLX_TRACE_ROWS (90), then sums by kernel and grid. `gap`: from the latest end of any
 // kernel before to this start, negative where they overlap; `alone`: what the step's time grew by
 // with this kernel.
+//
+// With SLX_TRACE_BETWEEN_RANKS=1 instead: of the time from the first to the last such kernel how
+// much NCCL's kernels took, how much of it nothing else ran beside (waits for other ranks are in
+// both), and for how long no kernel ran. For training SLX_TRACE_LAST=adamw.
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -83,6 +87,43 @@ void print_sums(const std::string& name, const Sums& s, double steps, double eac
               s.count / steps, name.c_str());
 }
 
+// The time in which at least one of `all`, sorted by start, runs that `counts` says yes to.
+template <class Counts>
+double covered_ms(const std::vector<Kernel>& all, uint64_t begin, uint64_t end, Counts counts) {
+  uint64_t covered = 0, until = begin;
+  for (const Kernel& k : all) {
+    if (!counts(k)) continue;
+    const uint64_t from = std::max(k.start, until), to = std::min(k.end, end);
+    if (from >= to) continue;
+    covered += to - from;
+    until = to;
+  }
+  return 1e-6 * static_cast<double>(covered);
+}
+
+void report_between_ranks(const std::vector<Kernel>& all, const std::string& last_name) {
+  const auto is_last = [&](const Kernel& k) {
+    return std::string(k.name).find(last_name) != std::string::npos;
+  };
+  const auto first = std::find_if(all.begin(), all.end(), is_last);
+  const auto last = std::find_if(all.rbegin(), all.rend(), is_last);
+  if (first == all.end() || last->end <= first->end) return;
+  const uint64_t begin = first->end, end = last->end;
+  const auto is_nccl = [](const Kernel& k) {
+    return std::string(k.name).find("nccl") != std::string::npos;
+  };
+  const double whole = 1e-6 * static_cast<double>(end - begin);
+  const double any = covered_ms(all, begin, end, [](const Kernel&) { return true; });
+  const double own = covered_ms(all, begin, end, [&](const Kernel& k) { return !is_nccl(k); });
+  const double nccl = covered_ms(all, begin, end, is_nccl);
+  std::printf(
+      "%.1f ms from the first to the last %s: NCCL %.1f ms (%.1f %%), with nothing beside it %.1f "
+      "ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
+      whole, last_name.c_str(), nccl, 100 * nccl / whole, any - own, 100 * (any - own) / whole,
+      whole - any, 100 * (whole - any) / whole);
+  std::fflush(stdout);
+}
+
 void report() {
   cuptiActivityFlushAll(1);
   const std::lock_guard lock(mutex());
@@ -91,6 +132,8 @@ void report() {
             [](const Kernel& a, const Kernel& b) { return a.start < b.start; });
   const char* last_text = std::getenv("SLX_TRACE_LAST");
   const std::string last_name = last_text != nullptr ? last_text : "hand_out_samples";
+  if (std::getenv("SLX_TRACE_BETWEEN_RANKS") != nullptr)
+    return report_between_ranks(all, last_name);
   const char* rows_text = std::getenv("SLX_TRACE_ROWS");
   const size_t rows = rows_text != nullptr ? std::strtoul(rows_text, nullptr, 10) : 90;
   std::vector<std::pair<size_t, size_t>> steps;  // [first, last] of `all`

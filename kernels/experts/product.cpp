@@ -54,7 +54,7 @@ constexpr int64_t kDistinctRows = 16;
 
 // Rows of an expert that a random router seldom exceeds are one tile. `unit`: of a tile's features.
 GemmConfig choose_config(const GroupedRows& rows, int64_t n, int unit) {
-  const int64_t mean = divide_up(rows.rows, rows.experts);
+  const int64_t mean = divide_up(rows.likely > 0 ? rows.likely : rows.rows, rows.experts);
   if (rows.rows <= kDistinctRows && mean == 1) {
     return swapped_tile(choose_tile_features(rows.rows, n, unit), 32);
   }

@@ -38,8 +38,7 @@ std::string describe_frozen(const model::ModelSpec& spec) {
 std::string launched(const TrainingRun& run) {
   const tensor::Device device = run.session.request.device;
   if (device.is_cpu() || !run.rollout_side.engine) return "";
-  return rollout::records_steps(engine_options(run.session, run.rollout_side), device,
-                                run.engine_grid.groups())
+  return run.rollout_side.engine->records_steps()
              ? "; decode steps are recorded as graphs"
              : "; decode steps are launched kernel by kernel, not as graphs";
 }

@@ -271,6 +271,10 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
   return options;
 }
 
+TrainingRun::~TrainingRun() {
+  if (rollout_side.engine) rollout_side.engine->leave_ranks();
+}
+
 TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
     : session(std::move(request), all_ranks) {
   const RunConfig& config = session.config;

@@ -20,6 +20,7 @@ struct SharedMemory {
 
 struct TrainingRun {
   TrainingRun(TrainRequest request, dist::World& all_ranks);
+  ~TrainingRun();
 
   Progress progress;
   Session session;

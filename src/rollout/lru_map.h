@@ -31,6 +31,10 @@ class LruMap {
     places_.emplace(key, entries_.begin());
     return entries_.front().second;
   }
+  void clear() {
+    places_.clear();
+    entries_.clear();
+  }
   size_t size() const { return entries_.size(); }
 
  private:

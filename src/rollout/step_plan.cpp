@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "rollout/step_forward.h"
+#include "slimexx/dist/peer_memory.h"
+#include "slimexx/ops/peer_rows.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
@@ -16,9 +18,8 @@ int64_t max_logits_bytes(tensor::Device device) {
 
 }  // namespace
 
-StepSizes step_sizes(const model::Decoder& decoder, tensor::Device device,
-                     const EngineOptions& options, int64_t num_sampled_tokens,
-                     const dist::Groups& groups) {
+StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
+                     int64_t num_sampled_tokens) {
   StepSizes sizes;
   sizes.max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : decoder.max_positions();
@@ -27,9 +28,29 @@ StepSizes step_sizes(const model::Decoder& decoder, tensor::Device device,
                               options.max_running_requests * (sizes.max_sequence_tokens - 1));
   sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
   sizes.page_tokens = options.page_tokens;
-  sizes.records_steps = records_steps(options, device, groups);
   sizes.allowed_tokens = num_sampled_tokens >= decoder.spec().vocab_size ? 0 : num_sampled_tokens;
   return sizes;
+}
+
+int64_t most_own_rows(const StepSizes& sizes, const dist::Groups& groups) {
+  return (sizes.max_tokens + groups.tp.size() - 1) / groups.tp.size();
+}
+
+int64_t most_ep_rows(const StepSizes& sizes, const dist::Groups& groups) {
+  return most_own_rows(sizes, groups) * groups.ep.size() * groups.etp.size();
+}
+
+int64_t peer_memory_bytes(const model::ModelSpec& spec, tensor::Device device,
+                          const StepSizes& sizes, const dist::Groups& groups) {
+  if (device.is_cpu() || groups.ep.size() == 1 || groups.etp.size() > 1) return 0;
+  int64_t bytes = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    const auto* experts = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+    if (experts == nullptr) continue;
+    bytes = std::max(bytes, ops::peer_window_bytes(most_own_rows(sizes, groups),
+                                                   experts->router.top_k, experts->hidden_size));
+  }
+  return bytes;
 }
 
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
@@ -39,14 +60,16 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                                          {.max_logits_bytes = max_logits_bytes(device)}));
 }
 
-int64_t plan_recorded_bytes(const model::ModelSpec& spec) {
+int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups) {
   constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
+  constexpr int64_t kRankLaunches = 16;  // of a layer's exchanges between ranks
   constexpr int64_t kLeafLaunches = 10;  // of a layer's two row-parallel products, or of the head
   constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
   const int64_t of_leaves = spec.leaves > 1 ? kLeafLaunches * spec.leaves : 0;
-  return kDriverBytes +
-         kMaxRecordedSteps * kLaunchBytes *
-             (spec.num_layers() * (kLayerLaunches + of_leaves) + kOtherLaunches + of_leaves);
+  const int64_t of_ranks = groups.tp.size() * groups.ep.size() > 1 ? kRankLaunches : 0;
+  return kDriverBytes + kMaxRecordedSteps * kLaunchBytes *
+                            (spec.num_layers() * (kLayerLaunches + of_ranks + of_leaves) +
+                             kOtherLaunches + of_leaves);
 }
 
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
@@ -73,7 +96,7 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
       .tokens = array(kI32),
       .log_probs = array(kF32)};
   tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
-  const ops::Context planning = ops::planning_context(plan, groups);
+  const ops::Context planning = ops::planning_context(plan, groups, most_ep_rows(sizes, groups));
   const tensor::Tensor x = forward_step(planning, decoder, weights, largest.batch);
   sample_rows(planning, decoder, weights, x, group, sizes.allowed_tokens);
   return plan.high_water_bytes();

@@ -12,7 +12,6 @@ struct StepSizes {
   int64_t max_tokens = 0, max_sequences = 0;  // of a batch
   int64_t max_sequence_tokens = 0;
   int64_t page_tokens = 0;
-  bool records_steps = false;  // as rollout::records_steps
   int64_t allowed_tokens = 0;  // as sample_tokens
   int64_t max_pages() const { return (max_sequence_tokens - 1) / page_tokens + 1; }  // a sequence's
   BatchLimits batch_limits() const {
@@ -24,9 +23,16 @@ struct StepSizes {
 };
 
 // Of checked options. `num_sampled_tokens` as Engine.
-StepSizes step_sizes(const model::Decoder& decoder, tensor::Device device,
-                     const EngineOptions& options, int64_t num_sampled_tokens,
-                     const dist::Groups& groups);
+StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
+                     int64_t num_sampled_tokens);
+
+// Rows that this rank's part of a batch has at most: of tensor-parallel ranks each has a share.
+int64_t most_own_rows(const StepSizes& sizes, const dist::Groups& groups);
+// As ops::Context::most_ep_rows.
+int64_t most_ep_rows(const StepSizes& sizes, const dist::Groups& groups);
+// Of the window by which this rank's experts get rows of others; 0: no kernel reaches them.
+int64_t peer_memory_bytes(const model::ModelSpec& spec, tensor::Device device,
+                          const StepSizes& sizes, const dist::Groups& groups);
 
 // Rows that one head call takes at most.
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
@@ -42,6 +48,6 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
 inline constexpr int64_t kMaxRecordedSteps = 64;
 // What the driver keeps on the device for that many, at most: the engine does not take it, but
 // leaves it. `spec` with the leaves of the engine's decoder.
-int64_t plan_recorded_bytes(const model::ModelSpec& spec);
+int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups);
 
 }  // namespace slimexx::rollout

@@ -22,16 +22,19 @@ constexpr int64_t kShortestKeys = 1024;
 
 StepRunner::StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
                        tensor::Device device, const StepSizes& sizes, int64_t num_pages,
-                       tensor::Tensor cache_memory, const dist::Groups& groups)
+                       tensor::Tensor cache_memory, const dist::Groups& groups, bool records_steps)
     : decoder_(decoder),
       weights_(weights),
       sizes_(sizes),
+      records_steps_(records_steps),
       head_rows_(count_head_rows(decoder, device, sizes)),
       kv_cache_(decoder.local_spec(), device, weights.embedding.dtype(), num_pages,
                 sizes.page_tokens, cache_memory),
       builder_(device, sizes.batch_limits()),
       arena_(device, plan_step_arena(decoder, weights, device, sizes, groups), "rollout step"),
-      ctx_(ops::compute_context(arena_, groups)) {}
+      ctx_(ops::compute_context(arena_, groups)) {
+  ctx_.most_ep_rows = most_ep_rows(sizes, groups);
+}
 
 StepRunner::~StepRunner() {
   try {
@@ -42,7 +45,7 @@ StepRunner::~StepRunner() {
 
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
-         (sizes_.records_steps ? plan_recorded_bytes(decoder_.local_spec()) : 0);
+         (records_steps_ ? plan_recorded_bytes(decoder_.local_spec(), ctx_.groups) : 0);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -90,7 +93,7 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
   const RecordedStep step{builder_.current_set(), shape};
   // Recording takes longer than a launch in the plain way, which is hidden behind the step before:
   // it is for what comes again.
-  if (!sizes_.records_steps || used_steps_.insert(step).second) return queue_step(batch);
+  if (!records_steps_ || used_steps_.insert(step).second) return queue_step(batch);
   tensor::Graph* graph = recorded_steps_.find(step);
   if (graph == nullptr)
     graph = &recorded_steps_.insert(

@@ -18,10 +18,11 @@ namespace slimexx::rollout {
 
 class StepRunner {
  public:
-  // Decoder, weights and groups are borrowed. Takes all memory here.
+  // Decoder, weights and groups are borrowed. Takes all memory here. `records_steps`: decode steps
+  // become graphs, so nothing in them waits on the host.
   StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
              tensor::Device device, const StepSizes& sizes, int64_t num_pages,
-             tensor::Tensor cache_memory, const dist::Groups& groups);
+             tensor::Tensor cache_memory, const dist::Groups& groups, bool records_steps);
   ~StepRunner();  // waits for what is queued
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
@@ -31,6 +32,9 @@ class StepRunner {
   // taken from the launch before. At most one launch may be unfinished (is_there not passed) at the
   // call. The result stays until the launch after the next.
   StepSamples& launch(std::span<const Chunk> chunks);
+
+  // Before the groups go: recorded steps hold on to their communicators. No launch after it.
+  void forget_recorded_steps() { recorded_steps_.clear(); }
 
   tensor::Tensor cache_bytes() const { return kv_cache_.bytes(); }
   int64_t memory_bytes() const;
@@ -43,6 +47,7 @@ class StepRunner {
   const model::Decoder& decoder_;
   const model::ModelParameters& weights_;
   StepSizes sizes_;
+  bool records_steps_;
   int64_t head_rows_;  // of one head call
   KvCache kv_cache_;
   BatchBuilder builder_;

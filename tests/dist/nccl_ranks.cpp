@@ -6,20 +6,79 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "dist/collective_contract.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/device_collective.h"
+#include "slimexx/dist/peer_memory.h"
 #include "slimexx/dist/world.h"
+#include "slimexx/kernels/peers.h"
 
 namespace slimexx::dist {
 namespace {
 
 constexpr int kSkipped = 77;
 
+// Every rank writes to its own window and to its place in the others', and reads both after they
+// have met. Says what is wrong.
+std::string check_peer_memory(Collective& ranks) {
+  constexpr int64_t kNumbers = 1 << 18, kBytes = kNumbers * 4;
+  const auto memory = PeerMemory::make(ranks, kernels::kPeerControlBytes + 2 * kBytes);
+  if (memory == nullptr) return "no peer memory between devices of one host";
+  if (!memory->kernels_wait()) return "kernels do not wait";
+  kernels::PeerWindows windows;
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    windows.at[rank] = memory->windows()[static_cast<size_t>(rank)];
+  windows.rank = ranks.rank();
+  windows.size = ranks.size();
+  windows.cancelled = memory->cancelled();
+  const tensor::Stream stream = tensor::compute_stream(ranks.device());
+  const auto view = [&](int rank, int64_t at, int64_t n) {
+    return tensor::Tensor(windows.at[rank] + kernels::kPeerControlBytes + at, tensor::DType::kI32,
+                          ranks.device(), {n});
+  };
+  const auto own_part = split_range(kNumbers, ranks.size())[static_cast<size_t>(ranks.rank())];
+  const auto meet = [&] {
+    return kernels::queue_peer_barrier(windows, static_cast<cudaStream_t>(stream.handle));
+  };
+  for (int round = 1; round <= 50; ++round) {
+    const auto number = [&](int rank) { return round * 100 + rank; };
+    const std::vector<int32_t> own(kNumbers, number(ranks.rank()));
+    tensor::upload(stream, view(ranks.rank(), 0, kNumbers), own.data());
+    for (int rank = 0; rank < ranks.size(); ++rank)
+      tensor::upload(stream, view(rank, kBytes + own_part.begin * 4, own_part.size()), own.data());
+    if (const char* fault = meet()) return fault;
+    std::vector<int32_t> seen(kNumbers);
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      tensor::download(stream, seen.data(), view(rank, 0, kNumbers));
+      for (const int32_t value : seen)
+        if (value != number(rank)) return "round " + std::to_string(round) + ": another's window";
+    }
+    tensor::download(stream, seen.data(), view(ranks.rank(), kBytes, kNumbers));
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      const Range part = split_range(kNumbers, ranks.size())[static_cast<size_t>(rank)];
+      for (int64_t i = part.begin; i < part.end; ++i)
+        if (seen[static_cast<size_t>(i)] != number(rank))
+          return "round " + std::to_string(round) + ": what others wrote here";
+    }
+    if (const char* fault = meet()) return fault;
+  }
+  tensor::synchronize(stream);
+  // Rank 0 waits for the others in vain, until it is told not to.
+  if (ranks.rank() == 0) {
+    if (const char* fault = meet()) return fault;
+    memory->cancel();
+    tensor::synchronize(stream);
+  }
+  ranks.barrier();
+  return "";
+}
+
 void check(World& world, tensor::Device device) {
   const auto all = make_device_collective(world.ranks(), device);
-  const std::string fault = check_collective(*all, device);
+  std::string fault = check_collective(*all, device);
+  if (fault.empty()) fault = check_peer_memory(*all);
   if (!fault.empty()) throw Error(ErrorCode::kCheck, fault);
   if (world.rank() == 0)
     std::printf("%s, %d ranks: ok\n", device_collective_version().c_str(), world.size());

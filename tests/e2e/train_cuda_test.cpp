@@ -41,13 +41,26 @@ class TrainCuda : public testing::TestWithParam<Family> {
     make_checkpoint(folder_, GetParam().model, device_sizes(GetParam().name));
     make_prompts(folder_);
   }
+  // On one device, which `thread_ranks` share.
   std::vector<Json> train(const std::string& name, const std::vector<std::string>& settings,
                           int thread_ranks = 0) {
+    std::vector<std::string> flags;
+    if (thread_ranks > 0) flags.push_back("--thread-ranks=" + std::to_string(thread_ranks));
+    return run(0, name, settings, flags);
+  }
+  // On one device a rank, over NCCL.
+  std::vector<Json> train_on_devices(int num_devices, const std::string& name,
+                                     const std::vector<std::string>& settings) {
+    return run(num_devices, name, settings, {});
+  }
+  std::vector<Json> run(int num_processes, const std::string& name,
+                        const std::vector<std::string>& settings,
+                        const std::vector<std::string>& flags) {
     const std::string run_dir = folder_ / name;
     std::vector<std::string> arguments = train_arguments(folder_, run_dir, settings);
     arguments.insert(arguments.end(), {"--device", "cuda"});
-    if (thread_ranks > 0) arguments.push_back("--thread-ranks=" + std::to_string(thread_ranks));
-    const Finished f = run_slimexx(0, arguments);
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Finished f = run_slimexx(num_processes, arguments);
     EXPECT_EQ(f.status, 0) << f.text();
     EXPECT_NE(f.err.find("tokens compared bit for bit"), std::string::npos) << f.err;
     return read_rows(run_dir + "/metrics.jsonl");
@@ -154,6 +167,43 @@ TEST_P(TrainCuda, EnginesOfRanksOnOneDeviceAreExact) {
     settings.insert(settings.end(), all[i].engine.begin(), all[i].engine.end());
     settings.insert(settings.end(), {"debug.check_weight_hash=true", "rollout.kv_cache_gib=0.05"});
     expect_exact(train("engines" + std::to_string(i), settings, 4), 300);
+  }
+}
+
+// Two processes with a device each: every axis and every kind of engine over NCCL.
+TEST_P(TrainCuda, RanksOfTwoDevicesAreExact) {
+  if (tensor::count_cuda_devices() < 2) GTEST_SKIP() << "too few GPUs";
+  const std::string tp = "parallel.tensor_model_parallel_size=2";
+  const std::string pp = "parallel.pipeline_model_parallel_size=2";
+  const std::string cp = "parallel.context_parallel_size=2";
+  const std::string ep = "parallel.expert_model_parallel_size=2";
+  const std::string etp = "parallel.expert_tensor_parallel_size=";
+  const std::string engine_of_two = "rollout.rollout_num_gpus_per_engine=2";
+  const std::vector<std::string> attention_groups = {"rollout.dp_size=2",
+                                                     "rollout.enable_dp_attention=true"};
+  std::vector<std::vector<std::string>> layouts = {
+      {},
+      {tp, etp + "1"},
+      {pp},
+      {cp, "optimizer.optimizer_cpu_offload=true"},
+      {tp, etp + "1", engine_of_two},
+      {pp, engine_of_two},
+      {"parallel.colocate=false", "parallel.actor_num_gpus=1", "parallel.rollout_num_gpus=1"}};
+  if (GetParam().model.starts_with("oracle/")) {
+    layouts.push_back({ep, engine_of_two, attention_groups[0], attention_groups[1],
+                       "rollout.ep_size=2", "model.ref_load=" + (folder_ / "model"),
+                       "rl.use_kl_loss=true", "rl.kl_loss_coef=0.01"});
+    layouts.push_back({tp, ep, etp + "1", engine_of_two, "rollout.ep_size=2"});
+    layouts.push_back(
+        {etp + "2", engine_of_two, attention_groups[0], attention_groups[1], "rollout.ep_size=2"});
+  }
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    std::string text;
+    for (const std::string& setting : layouts[i]) text += setting + " ";
+    SCOPED_TRACE(text);
+    layouts[i].insert(layouts[i].end(),
+                      {"debug.check_weight_hash=true", "rollout.kv_cache_gib=0.05"});
+    expect_exact(train_on_devices(2, "devices" + std::to_string(i), layouts[i]), 300);
   }
 }
 

@@ -2,7 +2,8 @@
 // rows with its weights.
 //
 // R routed rows stand by expert: rows [offsets[e], offsets[e + 1]) are expert e's, and offsets lie
-// on the device. A launch knows R and the number of experts alone, so it can be recorded. Pointers
+// on the device. A launch knows R, or its bound, and the number of experts alone, so it can be
+// recorded. Pointers
 // are device pointers, matrices row-major without gaps. Nothing is allocated, nothing synchronises;
 // every sum has one order, so the same call has the same bits every time.
 //
@@ -82,7 +83,9 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
 struct GroupedRows {
   const int32_t* offsets = nullptr;  // [experts + 1]
   int64_t experts = 0;
-  int64_t rows = 0;  // R, whatever the offsets are
+  int64_t rows = 0;  // R: offsets[experts], or the most that this can be
+  // How many are likely, which the choice of tiles goes by and no bit does. 0: all of R.
+  int64_t likely = 0;
 };
 struct GroupedGemmArgs {
   const void* x = nullptr;  // [R, k] bf16

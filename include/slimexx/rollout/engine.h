@@ -48,15 +48,10 @@ struct EngineOptions {
   std::optional<double> kv_cache_gib = {};
   double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
-  // On a GPU, decode steps as graphs where they can be (see records_steps below).
+  // On a GPU, decode steps as graphs where they can be: see Engine::records_steps. Not where
+  // threads share the device's streams: a recording would have what others queue.
   bool records_steps = true;
 };
-// Whether decode steps run as graphs (tensor/graph.h). Not where threads share the device's
-// streams, which the options say: a recording would have what others queue. Not in an engine of
-// several ranks: where they are threads they meet on the host, and split experts wait there for the
-// number of rows to come. Tensor parallelism over NCCL could be recorded, but that is untried: the
-// graphs would have to go before their communicator, which goes first today.
-bool records_steps(const EngineOptions& options, tensor::Device device, const dist::Groups& groups);
 
 struct SamplingParams {
   float temperature = 1.0f;  // > 0; what the log-probs are taken at
@@ -142,6 +137,14 @@ class Engine {
          int64_t num_sampled_tokens, tensor::Tensor cache_memory = {},
          const dist::Groups& groups = dist::groups_of_one());
   ~Engine();
+  // Whether decode steps run as graphs (tensor/graph.h): on a GPU, unless the options say no, or
+  // experts are split over ranks that do not reach each other's memory (dist/peer_memory.h). Then
+  // the host waits in every layer for the number of rows to come.
+  bool records_steps() const;
+  // Before the groups go, and before anybody waits for the device after a failure: recorded steps
+  // hold on to the groups' communicators, and kernels may wait for ranks that are gone. No step
+  // follows.
+  void leave_ranks();
   // Every step() is collective over groups.ep, and runs a forward even if it has no tokens. Else
   // over groups.tp.
   bool runs_in_lock_step() const;

@@ -24,12 +24,17 @@ void plan_own_rows(int rank, int64_t sent, int64_t received, ExpertDispatch& dis
   dispatch.num_own = received;
 }
 
+int64_t most_tokens_of_ranks(const ops::Context& ctx, Tensor copies) {
+  const int64_t ranks = int64_t{ctx.groups.ep.size()} * ctx.groups.etp.size();
+  return std::max(ctx.most_ep_rows, ranks * copies.dim(0));
+}
+
 // Returns the most rows that the etp ranks may have.
 int64_t plan_rows(const ops::Context& ctx, const ExpertPlacement& placement, Tensor copies,
                   ExpertDispatch& dispatch) {
   const dist::Groups& groups = ctx.groups;
   const int64_t ep = groups.ep.size(), etp = groups.etp.size(), sent = copies.num_elements();
-  const int64_t tokens = std::max(ctx.most_ep_rows, ep * etp * copies.dim(0));
+  const int64_t tokens = most_tokens_of_ranks(ctx, copies);
   const int64_t rows_of_token = std::min(copies.dim(1), placement.most_held());
   // Rows of tp ranks differ by one at most, those of cp ranks by some for each sequence.
   const bool is_even = groups.tp.size() % etp == 0 || groups.cp.size() == 1;
@@ -37,7 +42,7 @@ int64_t plan_rows(const ops::Context& ctx, const ExpertPlacement& placement, Ten
   if (etp > 1 && is_even) own_tokens = std::min(tokens, (tokens + etp - 1) / etp + ep);
   plan_own_rows(groups.ep.rank(), sent, ep == 1 ? sent : own_tokens * rows_of_token, dispatch);
   dispatch.etp_rows.assign(static_cast<size_t>(etp), {0, std::min(sent, dispatch.num_own)});
-  return tokens * rows_of_token;
+  return most_rows_of_ranks(ctx, placement, copies);
 }
 
 // Those of all ranks of groups.etp and groups.ep: by ep rank, and of each by etp rank.
@@ -199,6 +204,11 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& pla
   dispatch.routed = of_all;
   dispatch.routed.offsets = of_all.offsets.rows(held.begin, held.end + 1);
   return dispatch;
+}
+
+int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& placement,
+                           Tensor copies) {
+  return most_tokens_of_ranks(ctx, copies) * std::min(copies.dim(1), placement.most_held());
 }
 
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x,

@@ -38,11 +38,15 @@ struct ExpertDispatch {
 };
 
 // `routed` was sorted by copies [T,k], in [0, C). Waits for the device once, for the number of rows
-// to come, and so cannot be recorded in a graph; what replaces it must leave the counts on the
-// device. A planning context has the most rows that may come to any rank, of k choices of each
-// token of both groups (Context::most_ep_rows), or as many as it holds copies.
+// to come, and so cannot be recorded in a graph: ops/peer_rows.h leaves the counts on the device.
+// A planning context has the most rows that may come to any rank.
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
                              const ops::RoutedRows& routed, tensor::Tensor copies);
+
+// The most rows that the ranks of groups.ep and groups.etp may have for the copies of one of them,
+// of k choices of each token of all (Context::most_ep_rows), or of as many as this one, each.
+int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& placement,
+                           tensor::Tensor copies);
 
 // y[M,H] gets the rows of x[T,H] for the copies here, by copy.
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,

@@ -7,6 +7,7 @@
 #include "slimexx/ops/branch.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
+#include "slimexx/ops/peer_rows.h"
 
 namespace slimexx::model {
 namespace {
@@ -64,6 +65,39 @@ void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParamete
   ops::route_forward(ctx, tape.ids, tape.weights, tape.logits, w.correction_bias, spec.router);
   ops::choose_copies(ctx, tape.copies, tape.ids, spec.placement().copies_for(ctx.groups.ep.rank()));
   ops::sort_by_expert(ctx, tape.routed, tape.copies);
+}
+
+// Whether rows go to other ranks' experts by kernels, which needs no count on the host. A plan has
+// room for either way: this one's bound of rows is the plan's.
+bool goes_by_peers(const ops::Context& ctx, const MoeMlpSpec& s) {
+  return is_split(s) && s.etp_ranks == 1 && ctx.groups.ep_memory != nullptr && !ctx.planning();
+}
+
+// Fills ops::returned_rows.
+void run_experts_of_peers(const ops::Context& ctx, const MoeMlpSpec& spec,
+                          const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape,
+                          Tensor normed) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const ExpertPlacement placement = spec.placement();
+  const dist::Range held = placement.held_by(ctx.groups.ep.rank());
+  const int64_t most = most_rows_of_ranks(ctx, placement, tape.copies);
+  const ops::PeerRuns runs = ops::allocate_peer_runs(ctx, held.begin, held.size());
+  // Products want the number of rows alone, not whose they are.
+  const Tensor number = ctx.arena.allocate(DType::kI32, {most});
+  const ops::RoutedRows received{.offsets = ctx.arena.allocate(DType::kI32, {held.size() + 1}),
+                                 .choices = number,
+                                 .tokens = number,
+                                 .rows = number.reshaped({most, 1}),
+                                 .likely = tape.copies.num_elements()};
+  const Tensor rows = ctx.arena.allocate(normed.dtype(), {most, spec.hidden_size});
+  const Tensor h = ctx.arena.allocate(normed.dtype(), {most, spec.intermediate_size});
+  ops::show_rows(ctx, normed, tape.routed);
+  ops::find_peer_runs(ctx, runs, received.offsets);
+  ops::fetch_peer_rows(ctx, runs, rows);
+  ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, received);
+  ops::expert_matmul_forward(ctx, rows, h, w.down_weight, received);
+  ops::return_peer_rows(ctx, runs, rows);
+  ops::await_peer_rows(ctx);
 }
 
 // Fills tape.returned.
@@ -245,7 +279,13 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   }
   route(ctx, spec, w, tape, normed);
   if (is_split(spec)) {
-    if (tape.returned.defined()) run_split_experts(ctx, spec, w, tape, normed);
+    if (!tape.returned.defined()) {
+      // A backward follows, which sends the rows itself.
+    } else if (goes_by_peers(ctx, spec)) {
+      run_experts_of_peers(ctx, spec, w, tape, normed);
+    } else {
+      run_split_experts(ctx, spec, w, tape, normed);
+    }
   } else {
     Tensor x = normed;  // of one token it serves all rows
     if (normed.dim(0) != 1) {
@@ -279,6 +319,7 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
   const int64_t tokens = tape.ids.dim(0);
   const bool joined = joins_shared(spec, tokens) && !tape.gate_up.defined();
   ExpertOutputs out{tape.returned, tape.shared_output};
+  if (goes_by_peers(ctx, spec)) out.rows = ops::returned_rows(ctx, tape.routed, spec.hidden_size);
   if (!is_split(spec)) {
     Tensor h = tape.h;
     if (tape.gate_up.defined()) {

@@ -11,6 +11,7 @@
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
 #include "slimexx/ops/optimizer.h"
+#include "slimexx/ops/peer_rows.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/ops/rotary.h"
 #include "slimexx/ops/router.h"
@@ -77,6 +78,15 @@ void copy(const Context& ctx, Tensor y, Tensor x);
 void copy_rows(const Context& ctx, Tensor y, Tensor x);
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
+
+int64_t peer_runs_bytes(int64_t copies, int64_t ranks);
+// The places are in a window (kernels/peers.h).
+void show_rows(const Context& ctx, Tensor x, const RoutedRows& routed, int64_t tokens_at,
+               int64_t inputs_at, int64_t returned_at);
+void find_peer_runs(const Context& ctx, const PeerRuns& runs, Tensor offsets);
+void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);
+void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);
+void await_peer_rows(const Context& ctx);
 void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices);
 void embedding_shard_forward(const Context& ctx, Tensor y, Tensor table, Tensor tokens,
                              int64_t first);

@@ -24,7 +24,8 @@ kernels::RouterShape shape_of(const RouterRule& rule) {
 kernels::GroupedRows grouped(const RoutedRows& routed) {
   return {.offsets = routed.offsets.i32(),
           .experts = routed.offsets.dim(0) - 1,
-          .rows = routed.choices.dim(0)};
+          .rows = routed.choices.dim(0),
+          .likely = routed.likely};
 }
 
 // With a row of the shared expert behind the routed ones, where there is one.
