@@ -11,8 +11,9 @@
 // with this kernel.
 //
 // With SLX_TRACE_BETWEEN_RANKS=1 instead: of the time from the first to the last such kernel how
-// much NCCL's kernels took, how much of it nothing else ran beside (waits for other ranks are in
-// both), and for how long no kernel ran. For training SLX_TRACE_LAST=adamw.
+// much kernels took that move what goes between ranks (NCCL's, and those of peers.h), how much of
+// it nothing else ran beside (waits for other ranks are in both), and for how long no kernel ran.
+// For training SLX_TRACE_LAST=adamw.
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -109,18 +110,22 @@ void report_between_ranks(const std::vector<Kernel>& all, const std::string& las
   const auto last = std::find_if(all.rbegin(), all.rend(), is_last);
   if (first == all.end() || last->end <= first->end) return;
   const uint64_t begin = first->end, end = last->end;
-  const auto is_nccl = [](const Kernel& k) {
-    return std::string(k.name).find("nccl") != std::string::npos;
+  const auto is_between = [](const Kernel& k) {
+    const std::string name = k.name;
+    for (const char* part : {"nccl", "move_rows_kernel", "find_runs_kernel", "barrier_kernel"})
+      if (name.find(part) != std::string::npos) return true;
+    return false;
   };
   const double whole = 1e-6 * static_cast<double>(end - begin);
   const double any = covered_ms(all, begin, end, [](const Kernel&) { return true; });
-  const double own = covered_ms(all, begin, end, [&](const Kernel& k) { return !is_nccl(k); });
-  const double nccl = covered_ms(all, begin, end, is_nccl);
+  const double own = covered_ms(all, begin, end, [&](const Kernel& k) { return !is_between(k); });
+  const double between = covered_ms(all, begin, end, is_between);
   std::printf(
-      "%.1f ms from the first to the last %s: NCCL %.1f ms (%.1f %%), with nothing beside it %.1f "
+      "%.1f ms from the first to the last %s: between ranks %.1f ms (%.1f %%), with nothing beside "
+      "it %.1f "
       "ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
-      whole, last_name.c_str(), nccl, 100 * nccl / whole, any - own, 100 * (any - own) / whole,
-      whole - any, 100 * (whole - any) / whole);
+      whole, last_name.c_str(), between, 100 * between / whole, any - own,
+      100 * (any - own) / whole, whole - any, 100 * (whole - any) / whole);
   std::fflush(stdout);
 }
 

@@ -2,8 +2,9 @@
 
 namespace slimexx::dist {
 
-std::unique_ptr<PeerMemory> PeerMemory::make(Collective&, int64_t) { return nullptr; }
+std::unique_ptr<PeerMemory> PeerMemory::make(Collective&, const tensor::Tensor&) { return nullptr; }
 PeerMemory::~PeerMemory() = default;
+int64_t PeerMemory::place_of(const tensor::Tensor&) const { return 0; }
 void PeerMemory::cancel() noexcept {}
 void PeerMemory::meet() const {}
 

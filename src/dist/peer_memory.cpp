@@ -7,9 +7,11 @@
 #include <string>
 
 #include "dist/process_state.h"
+#include "slimexx/base/check.h"
 #include "slimexx/base/log.h"
-#include "slimexx/kernels/peers.h"
+#include "slimexx/kernels/limits.h"
 #include "slimexx/tensor/cuda_check.h"
+#include "slimexx/tensor/planning.h"
 
 namespace slimexx::dist {
 namespace {
@@ -17,65 +19,78 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// What a rank tells the others of its window.
+// What a rank tells the others of its memory.
 struct Record {
-  cudaIpcMemHandle_t handle;
+  struct Allocation {
+    cudaIpcMemHandle_t handle;
+    char* memory;  // in its process
+  };
+  Allocation control, region;
   uint64_t space;  // of processes that see each other
   int64_t process;
   int64_t device;
-  char* window;  // in its process
 };
 
-Record describe(const tensor::Buffer& window) {
-  Record record{};
-  record.space = std::hash<std::string>()(process_space());
-  record.process = ::getpid();
-  record.device = window.device().index;
-  record.window = static_cast<char*>(window.data());
-  SLX_CUDA(cudaIpcGetMemHandle(&record.handle, window.data()));
-  return record;
+Record::Allocation describe(void* memory) {
+  Record::Allocation allocation{};
+  allocation.memory = static_cast<char*>(memory);
+  SLX_CUDA(cudaIpcGetMemHandle(&allocation.handle, memory));
+  return allocation;
 }
 
-// Null if the window cannot be reached; the error is not left to the next call.
-char* reach(const Record& record, const Record& own, std::vector<void*>& opened) {
-  if (record.space != own.space) return nullptr;
-  if (record.process == own.process) {
-    if (record.device == own.device) return record.window;
-    const cudaError_t error = cudaDeviceEnablePeerAccess(static_cast<int>(record.device), 0);
-    cudaGetLastError();
-    const bool is_reached = error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
-    return is_reached ? record.window : nullptr;
-  }
-  void* window = nullptr;
+bool share_process(const Record& a, const Record& b) {
+  return a.space == b.space && a.process == b.process;
+}
+bool share_device(const Record& a, const Record& b) {
+  return share_process(a, b) && a.device == b.device;
+}
+
+// Makes a device of this process reachable. An error is not left to the next call.
+bool reach_device(int64_t device) {
+  const cudaError_t error = cudaDeviceEnablePeerAccess(static_cast<int>(device), 0);
+  cudaGetLastError();
+  return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
+}
+
+// Null if it cannot be reached.
+char* open_memory(const Record::Allocation& allocation, std::vector<void*>& opened) {
+  void* memory = nullptr;
   const cudaError_t error =
-      cudaIpcOpenMemHandle(&window, record.handle, cudaIpcMemLazyEnablePeerAccess);
+      cudaIpcOpenMemHandle(&memory, allocation.handle, cudaIpcMemLazyEnablePeerAccess);
   cudaGetLastError();
   if (error != cudaSuccess) return nullptr;
-  opened.push_back(window);
-  return static_cast<char*>(window);
+  opened.push_back(memory);
+  return static_cast<char*>(memory);
 }
 
 }  // namespace
 
-std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, int64_t size_bytes) {
-  if (group.size() == 1 || group.size() > kernels::kMostPeers) return nullptr;
+std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, const Tensor& region) {
+  if (group.size() == 1 || group.size() > kernels::kMostPeers || tensor::is_planning())
+    return nullptr;
   const tensor::Device device = group.device();
   const tensor::Stream stream = tensor::compute_stream(device);
   std::unique_ptr<PeerMemory> memory(new PeerMemory(group));
-  memory->size_bytes_ = size_bytes;
-  memory->window_ = tensor::Buffer(device, memory_bytes(size_bytes), "peer memory");
+  memory->region_ = region;
+  memory->control_ = tensor::Buffer(device, kControlBytes, "peer memory");
   memory->cancelled_ = tensor::StagingBuffer(device, sizeof(int), "peer memory");
-  const Record own = describe(memory->window_);
+  Record own{};
+  own.control = describe(memory->control_.data());
+  own.region = describe(region.raw());
+  own.space = std::hash<std::string>()(process_space());
+  own.process = ::getpid();
+  own.device = device.index;
+
   constexpr auto kRecordBytes = static_cast<int64_t>(sizeof(Record));
-  const tensor::Buffer shared(device, (group.size() + 1) * kRecordBytes + 256, "peer memory");
+  const tensor::Buffer shared(device, 256 + (group.size() + 1) * kRecordBytes, "peer memory");
   const Tensor all = shared.view(DType::kU8, {group.size(), kRecordBytes}, 256);
   const Tensor mine = shared.view(DType::kU8, {1, kRecordBytes}, 256 + group.size() * kRecordBytes);
   tensor::upload(stream, mine, &own);
   group.all_gather(stream, all, mine);
   std::vector<char> records(static_cast<size_t>(all.size_bytes()));
   tensor::download(stream, records.data(), all);
-  // All have it or none.
-  float fails = memory->open_windows(records) ? 0 : 1;
+
+  float fails = memory->open(records) ? 0 : 1;  // all have it or none
   const Tensor flag = shared.view(DType::kF32, {1});
   tensor::upload(stream, flag, &fails);
   tensor::Arena scratch(device, 4096, "peer memory");
@@ -84,26 +99,42 @@ std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, int64_t size_byt
   group.barrier();
   if (fails == 0) return memory;
   if (group.rank() == 0)
-    log_info("ranks do not reach each other's memory: counts of experts' rows go by the host");
+    log_info("ranks do not reach each other's memory: rows go to experts by way of the host");
   return nullptr;
 }
 
-bool PeerMemory::open_windows(std::span<const char> records) {
+bool PeerMemory::open(std::span<const char> records) {
   std::vector<Record> all(records.size() / sizeof(Record));
   std::memcpy(all.data(), records.data(), records.size());
   const Record& own = all[static_cast<size_t>(rank())];
-  int64_t num_sharing = 0;
+  int num_sharing = 0;
   for (const Record& record : all) {
-    windows_.push_back(reach(record, own, opened_));
-    if (windows_.back() == nullptr) return false;
-    if (record.process == own.process && record.device == own.device) ++num_sharing;
+    num_sharing += share_device(record, own) ? 1 : 0;
+    if (record.space != own.space) return false;
+    if (share_process(record, own)) {
+      if (!share_device(record, own) && !reach_device(record.device)) return false;
+      controls_.push_back(record.control.memory);
+      regions_.push_back(record.region.memory);
+      continue;
+    }
+    controls_.push_back(open_memory(record.control, opened_));
+    regions_.push_back(open_memory(record.region, opened_));
+    if (controls_.back() == nullptr || regions_.back() == nullptr) return false;
   }
   kernels_wait_ = num_sharing == 1;
   return kernels_wait_ || num_sharing == size();
 }
 
 PeerMemory::~PeerMemory() {
-  for (void* window : opened_) cudaIpcCloseMemHandle(window);
+  for (void* memory : opened_) cudaIpcCloseMemHandle(memory);
+}
+
+int64_t PeerMemory::place_of(const Tensor& own) const {
+  const char* begin = region_.data<char>();
+  const int64_t at = own.data<char>() - begin;
+  SLX_CHECK(own.num_elements() == 0 || (at >= 0 && at + own.size_bytes() <= region_.size_bytes()),
+            "{} is not in the region of {} bytes", own.shape_text(), region_.size_bytes());
+  return own.num_elements() == 0 ? 0 : at;
 }
 
 void PeerMemory::cancel() noexcept {

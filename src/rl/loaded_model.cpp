@@ -120,8 +120,11 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
   return m;
 }
 
-LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks) {
-  return describe_folder(directory, io::HfFolder::open, ranks, nullptr);
+LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks,
+                           bool has_weights) {
+  return describe_folder(directory,
+                         has_weights ? io::HfFolder::open : io::HfFolder::open_without_weights,
+                         ranks, nullptr);
 }
 
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,

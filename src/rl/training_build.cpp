@@ -82,7 +82,8 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
   if (session.engine_shape.num_ranks > 1) {  // refused before the weights are read
     const LoadedModel described =
-        describe_model(session.config.model.hf_checkpoint, &session.model_ranks);
+        describe_model(session.config.model.hf_checkpoint, &session.model_ranks,
+                       !session.config.debug.random_weights);
     make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
                       session.roles.num_generators, &described.spec);
   }
@@ -272,6 +273,7 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
 }
 
 TrainingRun::~TrainingRun() {
+  if (trainer_side.trainer) trainer_side.trainer->leave_ranks();
   if (rollout_side.engine) rollout_side.engine->leave_ranks();
 }
 

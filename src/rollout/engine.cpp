@@ -11,7 +11,6 @@
 #include "rollout/step_runner.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
-#include "slimexx/dist/peer_memory.h"
 #include "slimexx/ops/sampling.h"
 #include "slimexx/tensor/planning.h"
 
@@ -36,23 +35,6 @@ Completion to_completion(Sequence& sequence, FinishReason finish) {
 
 int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// If nothing in a step waits on the host.
-bool can_record_steps(const EngineOptions& options, tensor::Device device) {
-  return options.records_steps && !device.is_cpu();
-}
-
-std::unique_ptr<dist::PeerMemory> make_peer_memory(const model::ModelSpec& spec,
-                                                   tensor::Device device, const StepSizes& sizes,
-                                                   const dist::Groups& groups) {
-  const int64_t bytes = peer_memory_bytes(spec, device, sizes, groups);
-  return bytes > 0 ? dist::PeerMemory::make(groups.ep, bytes) : nullptr;
-}
-
-dist::Groups with_memory(dist::Groups groups, dist::PeerMemory* ep_memory) {
-  groups.ep_memory = ep_memory;
-  return groups;
 }
 
 bool step_together(const dist::Groups& groups) { return groups.ep.size() > groups.tp.size(); }
@@ -91,9 +73,7 @@ struct Engine::Impl {
   EngineOptions options;
   TokenBytes token_bytes;
   StepSizes sizes;
-  std::unique_ptr<dist::PeerMemory> ep_memory;  // null: nobody is reached
-  dist::Groups groups;                          // the engine's, with this memory
-  bool records_steps;
+  const dist::Groups& groups;
   EngineMemory memory;
   int64_t num_pages;
   Scheduler scheduler;
@@ -113,9 +93,7 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
       options(checked(options_in, decoder.max_positions(), device)),
       token_bytes(std::move(token_bytes_in)),
       sizes(step_sizes(decoder, options, num_sampled_tokens)),
-      ep_memory(make_peer_memory(spec, device, sizes, groups_in)),
-      groups(with_memory(groups_in, ep_memory.get())),
-      records_steps(can_record_steps(options, device) && (groups.ep.size() == 1 || ep_memory)),
+      groups(groups_in),
       memory(plan_engine_memory(decoder, weights, device, options, num_sampled_tokens, groups)),
       num_pages(count_pages(options, memory, device, cache_memory)),
       scheduler({.page_tokens = options.page_tokens,
@@ -123,7 +101,8 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
                  .max_batch_tokens = sizes.max_tokens,
                  .max_running = options.max_running_requests,
                  .enable_prefix_cache = options.enable_prefix_cache}),
-      runner(decoder, weights, device, sizes, num_pages, cache_memory, groups, records_steps) {
+      runner(decoder, weights, device, sizes, num_pages, cache_memory, groups,
+             options.records_steps) {
   SLX_CHECK_EQ(weights.embedding.dim(0) * groups.tp.size(), spec.vocab_size);
 }
 
@@ -236,15 +215,14 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const dist::Groups& groups) {
   check_options(options, decoder.max_positions(), device);
   const StepSizes sizes = step_sizes(decoder, options, num_sampled_tokens);
-  const int64_t window_bytes = peer_memory_bytes(decoder.local_spec(), device, sizes, groups);
   const int64_t bytes_per_page =
       page_bytes(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens);
-  return {.workspace_bytes =
-              plan_batch_bytes(sizes.batch_limits()) +
-              plan_step_arena(decoder, weights, device, sizes, groups) +
-              dist::PeerMemory::memory_bytes(window_bytes) +
-              (can_record_steps(options, device) ? plan_recorded_bytes(decoder.local_spec(), groups)
-                                                 : 0),
+  return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
+                             plan_step_arena(decoder, weights, device, sizes, groups) +
+                             plan_rank_bytes(device, groups) +
+                             (options.records_steps && !device.is_cpu()
+                                  ? plan_recorded_bytes(decoder.local_spec(), groups)
+                                  : 0),
           .page_bytes = bytes_per_page,
           .padding_bytes =
               cache_padding(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens),
@@ -258,11 +236,8 @@ Engine::Engine(const model::Decoder& decoder, const model::ModelParameters& weig
     : impl_(std::make_unique<Impl>(decoder, weights, device, options, std::move(token_bytes),
                                    num_sampled_tokens, cache_memory, groups)) {}
 Engine::~Engine() = default;
-bool Engine::records_steps() const { return impl_->records_steps; }
-void Engine::leave_ranks() {
-  if (impl_->ep_memory) impl_->ep_memory->cancel();
-  impl_->runner.forget_recorded_steps();
-}
+bool Engine::records_steps() const { return impl_->runner.records_steps(); }
+void Engine::leave_ranks() { impl_->runner.leave_ranks(); }
 bool Engine::runs_in_lock_step() const { return step_together(impl_->groups); }
 
 void Engine::submit(Request request) { impl_->submit(std::move(request)); }
@@ -286,11 +261,7 @@ tensor::Tensor Engine::lend_cache() {
   SLX_CHECK(impl_->sequences.empty(), "requests are in flight");
   return impl_->runner.cache_bytes();
 }
-int64_t Engine::memory_bytes() const {
-  const dist::PeerMemory* window = impl_->ep_memory.get();
-  return impl_->runner.memory_bytes() +
-         (window != nullptr ? dist::PeerMemory::memory_bytes(window->size_bytes()) : 0);
-}
+int64_t Engine::memory_bytes() const { return impl_->runner.memory_bytes(); }
 
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests) {
   SLX_CHECK(!engine.runs_in_lock_step(), "how many steps to make, all its ranks must agree");

@@ -5,7 +5,6 @@
 
 #include "rollout/step_forward.h"
 #include "slimexx/dist/peer_memory.h"
-#include "slimexx/ops/peer_rows.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
@@ -40,24 +39,15 @@ int64_t most_ep_rows(const StepSizes& sizes, const dist::Groups& groups) {
   return most_own_rows(sizes, groups) * groups.ep.size() * groups.etp.size();
 }
 
-int64_t peer_memory_bytes(const model::ModelSpec& spec, tensor::Device device,
-                          const StepSizes& sizes, const dist::Groups& groups) {
-  if (device.is_cpu() || groups.ep.size() == 1 || groups.etp.size() > 1) return 0;
-  int64_t bytes = 0;
-  for (const model::LayerSpec& layer : spec.layers) {
-    const auto* experts = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-    if (experts == nullptr) continue;
-    bytes = std::max(bytes, ops::peer_window_bytes(most_own_rows(sizes, groups),
-                                                   experts->router.top_k, experts->hidden_size));
-  }
-  return bytes;
-}
-
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes) {
   return std::min(sizes.max_sequences,
                   model::head_chunk_rows(decoder.spec().head(),
                                          {.max_logits_bytes = max_logits_bytes(device)}));
+}
+
+int64_t plan_rank_bytes(tensor::Device device, const dist::Groups& groups) {
+  return device.is_cpu() || groups.ep.size() == 1 ? 0 : dist::PeerMemory::kControlBytes;
 }
 
 int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups) {

@@ -30,10 +30,6 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
 int64_t most_own_rows(const StepSizes& sizes, const dist::Groups& groups);
 // As ops::Context::most_ep_rows.
 int64_t most_ep_rows(const StepSizes& sizes, const dist::Groups& groups);
-// Of the window by which this rank's experts get rows of others; 0: no kernel reaches them.
-int64_t peer_memory_bytes(const model::ModelSpec& spec, tensor::Device device,
-                          const StepSizes& sizes, const dist::Groups& groups);
-
 // Rows that one head call takes at most.
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes);
@@ -42,6 +38,9 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
 // the engine may have steps as large.
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups);
+
+// What the ranks of an engine take to reach each other's memory.
+int64_t plan_rank_bytes(tensor::Device device, const dist::Groups& groups);
 
 // Decode steps that are recorded at a time: those of 32 shapes, for both sets of a builder. A
 // rollout's batches shrink and its sequences grow, which takes it through some 20 shapes.

@@ -2,6 +2,7 @@
 // steps that are recorded. A step is queued and not waited for.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -11,6 +12,7 @@
 #include "rollout/kv_cache.h"
 #include "rollout/lru_map.h"
 #include "rollout/step_plan.h"
+#include "slimexx/dist/peer_memory.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/tensor/graph.h"
 
@@ -19,7 +21,7 @@ namespace slimexx::rollout {
 class StepRunner {
  public:
   // Decoder, weights and groups are borrowed. Takes all memory here. `records_steps`: decode steps
-  // become graphs, so nothing in them waits on the host.
+  // become graphs where they can be, as Engine says.
   StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
              tensor::Device device, const StepSizes& sizes, int64_t num_pages,
              tensor::Tensor cache_memory, const dist::Groups& groups, bool records_steps);
@@ -33,8 +35,9 @@ class StepRunner {
   // call. The result stays until the launch after the next.
   StepSamples& launch(std::span<const Chunk> chunks);
 
-  // Before the groups go: recorded steps hold on to their communicators. No launch after it.
-  void forget_recorded_steps() { recorded_steps_.clear(); }
+  // As Engine's.
+  bool records_steps() const { return records_steps_; }
+  void leave_ranks();
 
   tensor::Tensor cache_bytes() const { return kv_cache_.bytes(); }
   int64_t memory_bytes() const;
@@ -47,11 +50,13 @@ class StepRunner {
   const model::Decoder& decoder_;
   const model::ModelParameters& weights_;
   StepSizes sizes_;
-  bool records_steps_;
   int64_t head_rows_;  // of one head call
   KvCache kv_cache_;
   BatchBuilder builder_;
   tensor::Arena arena_;
+  std::unique_ptr<dist::PeerMemory> ep_memory_;  // of the arena; null: ranks do not reach it
+  dist::Groups groups_;                          // the engine's, with that memory
+  bool records_steps_;
   ops::Context ctx_;  // on arena_
   // A decode step is recorded at its second use, for the builder's set on whose memory it works.
   // The step that gives way to a new one is not under way: that is the one used last.

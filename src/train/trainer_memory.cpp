@@ -80,7 +80,15 @@ int64_t default_max_logits_bytes(tensor::Device device) {
 
 void Trainer::borrow_memory(Tensor memory) {
   arena_.borrow(memory);
+  if (!device_.is_cpu() && groups_.ep.size() > 1 && groups_.etp.size() == 1) {
+    ep_memory_ = dist::PeerMemory::make(groups_.ep, memory);
+    groups_.ep_memory = ep_memory_.get();
+  }
   is_planned_ = true;
+}
+
+void Trainer::leave_ranks() {
+  if (ep_memory_) ep_memory_->cancel();
 }
 
 void Trainer::limit_logits(int64_t max_logits_bytes) {

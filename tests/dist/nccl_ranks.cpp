@@ -20,27 +20,30 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-// Every rank writes to its own window and to its place in the others', and reads both after they
+// Every rank writes to its own region and to its place in the others', and reads both after they
 // have met. Says what is wrong.
 std::string check_peer_memory(Collective& ranks) {
   constexpr int64_t kNumbers = 1 << 18, kBytes = kNumbers * 4;
-  const auto memory = PeerMemory::make(ranks, kernels::kPeerControlBytes + 2 * kBytes);
+  const tensor::Buffer region(ranks.device(), 2 * kBytes, "peer test");
+  const auto memory =
+      PeerMemory::make(ranks, region.view(tensor::DType::kU8, {region.size_bytes()}));
   if (memory == nullptr) return "no peer memory between devices of one host";
   if (!memory->kernels_wait()) return "kernels do not wait";
-  kernels::PeerWindows windows;
-  for (int rank = 0; rank < ranks.size(); ++rank)
-    windows.at[rank] = memory->windows()[static_cast<size_t>(rank)];
-  windows.rank = ranks.rank();
-  windows.size = ranks.size();
-  windows.cancelled = memory->cancelled();
+  kernels::PeerRegions peers;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    peers.control[rank] = memory->controls()[static_cast<size_t>(rank)];
+    peers.region[rank] = memory->regions()[static_cast<size_t>(rank)];
+  }
+  peers.rank = ranks.rank();
+  peers.size = ranks.size();
+  peers.cancelled = memory->cancelled();
   const tensor::Stream stream = tensor::compute_stream(ranks.device());
   const auto view = [&](int rank, int64_t at, int64_t n) {
-    return tensor::Tensor(windows.at[rank] + kernels::kPeerControlBytes + at, tensor::DType::kI32,
-                          ranks.device(), {n});
+    return tensor::Tensor(peers.region[rank] + at, tensor::DType::kI32, ranks.device(), {n});
   };
   const auto own_part = split_range(kNumbers, ranks.size())[static_cast<size_t>(ranks.rank())];
   const auto meet = [&] {
-    return kernels::queue_peer_barrier(windows, static_cast<cudaStream_t>(stream.handle));
+    return kernels::queue_peer_barrier(peers, static_cast<cudaStream_t>(stream.handle));
   };
   for (int round = 1; round <= 50; ++round) {
     const auto number = [&](int rank) { return round * 100 + rank; };
@@ -53,7 +56,7 @@ std::string check_peer_memory(Collective& ranks) {
     for (int rank = 0; rank < ranks.size(); ++rank) {
       tensor::download(stream, seen.data(), view(rank, 0, kNumbers));
       for (const int32_t value : seen)
-        if (value != number(rank)) return "round " + std::to_string(round) + ": another's window";
+        if (value != number(rank)) return "round " + std::to_string(round) + ": another's region";
     }
     tensor::download(stream, seen.data(), view(ranks.rank(), kBytes, kNumbers));
     for (int rank = 0; rank < ranks.size(); ++rank) {

@@ -2,6 +2,7 @@
 // any two layouts, and what cannot be laid out is refused by name.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "e2e/small_run.h"
@@ -131,6 +132,22 @@ INSTANTIATE_TEST_SUITE_P(Grids, EngineProcesses,
                                          Layouts{"qwen3_pp2_two_engines_tp2", "oracle/qwen3", 4, 1,
                                                  1, 2, 1, 2, 1, 1}),
                          [](const auto& instance) { return instance.param.name; });
+
+// As a recipe is timed before its checkpoint is there.
+TEST(EngineRanksSettings, RandomWeightsNeedNoWeightFiles) {
+  const Folder folder;
+  const std::string model = make_checkpoint(folder, "oracle/glm4_moe");
+  make_prompts(folder);
+  ASSERT_TRUE(std::filesystem::remove(model + "/model.safetensors"));
+  std::vector<std::string> settings = engine_settings(2, 2, 2);
+  settings.insert(settings.end(), {"parallel.expert_model_parallel_size=2",
+                                   "debug.random_weights=true", "debug.check_weight_hash=true"});
+  std::vector<std::string> all = train_arguments(folder, folder / "run", settings);
+  all.push_back("--thread-ranks=2");
+  const Finished f = run_slimexx(0, all);
+  ASSERT_EQ(f.status, 0) << f.text();
+  EXPECT_EQ(number(read_rows(folder / "run/metrics.jsonl").back(), "train/mismatch_tokens"), 0);
+}
 
 TEST(EngineRanksSettings, ThatCannotBeLaidOutAreRefusedWithTheNearest) {
   const Folder folder;

@@ -53,8 +53,9 @@ std::vector<std::string> command_of(int num_ranks, const std::vector<std::string
                                     const std::vector<std::string>& prefix) {
   std::vector<std::string> command;
   if (num_ranks > 0) {
-    command = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-np",
-               std::to_string(num_ranks)};
+    // Left to itself it binds the ranks of every run to the same first cores.
+    command = {"mpirun", "--allow-run-as-root",    "--oversubscribe", "--bind-to", "none",
+               "-np",    std::to_string(num_ranks)};
   }
   command.insert(command.end(), prefix.begin(), prefix.end());
   command.push_back(slimexx_binary());

@@ -54,6 +54,7 @@ struct Call {
   uint16_t input(int rank, int64_t token, int64_t column) const {
     return static_cast<uint16_t>(number * 7001 + rank * 977 + token * 131 + column);
   }
+  static uint16_t second(uint16_t input) { return static_cast<uint16_t>(input * 5 + 1); }
   uint16_t result(int64_t copy, int rank, int64_t token, int64_t column) const {
     return static_cast<uint16_t>(input(rank, token, column) * 3 + copy * 17);
   }
@@ -96,12 +97,16 @@ void run_call(const Context& ctx, const Call& call) {
                           .tokens = integers(rows),
                           .rows = ctx.arena.allocate(kI32, {tokens, c.top_k})};
   const Tensor ids = ctx.arena.allocate(kI32, {tokens, c.top_k});
-  const Tensor x = ctx.arena.allocate(kBF16, {tokens, c.width});
+  const Tensor x = ctx.arena.allocate(kBF16, {tokens, c.width}),
+               second = ctx.arena.allocate(kBF16, {tokens, c.width}),
+               returned = ctx.arena.allocate(kBF16, {rows, c.width});
   tensor::upload(ctx.stream, ids, call.ids(rank).data());
   std::vector<uint16_t> values;
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t i = 0; i < c.width; ++i) values.push_back(call.input(rank, t, i));
   tensor::upload(ctx.stream, x, values.data());
+  for (uint16_t& value : values) value = Call::second(value);
+  tensor::upload(ctx.stream, second, values.data());
   sort_by_expert(ctx, routed, ids);
 
   const model::ExpertPlacement placement{c.copies, c.copies, c.ranks};
@@ -111,8 +116,10 @@ void run_call(const Context& ctx, const Call& call) {
   const Tensor offsets = integers(held.size() + 1);
   const int64_t most = std::ssize(expected) + 5;  // more than come
   const Tensor y = ctx.arena.allocate(kBF16, {most, c.width});
-  show_rows(ctx, x, routed);
-  find_peer_runs(ctx, runs, offsets);
+  show_rows(ctx, runs, offsets, {.routed = routed, .x = x, .second = second, .returned = returned});
+  fetch_peer_rows(ctx, runs, y, true);
+  std::vector<uint16_t> seconds(static_cast<size_t>(y.num_elements()));
+  tensor::download(ctx.stream, seconds.data(), y);
   fetch_peer_rows(ctx, runs, y);
   std::vector<int32_t> ends(static_cast<size_t>(offsets.dim(0)));
   tensor::download(ctx.stream, ends.data(), offsets);
@@ -130,13 +137,14 @@ void run_call(const Context& ctx, const Call& call) {
       uint16_t& value = values[row * static_cast<size_t>(c.width) + static_cast<size_t>(i)];
       ASSERT_EQ(value, call.input(from.rank, from.token, i))
           << "rank " << rank << " row " << row << " column " << i << " call " << call.number;
+      ASSERT_EQ(seconds[row * static_cast<size_t>(c.width) + static_cast<size_t>(i)],
+                Call::second(value));
       value = call.result(from.copy, from.rank, from.token, i);
     }
   tensor::upload(ctx.stream, y, values.data());
   return_peer_rows(ctx, runs, y);
   await_peer_rows(ctx);
 
-  const Tensor returned = returned_rows(ctx, routed, c.width);
   values.resize(static_cast<size_t>(returned.num_elements()));
   tensor::download(ctx.stream, values.data(), returned);
   std::vector<int32_t> choices(static_cast<size_t>(rows));
@@ -154,16 +162,15 @@ void run_call(const Context& ctx, const Call& call) {
 
 // `kernels_wait`: what the memory is expected to say.
 void run_calls(const PeerCase& c, dist::Collective& ranks, bool kernels_wait) {
-  const int64_t most = *std::ranges::max_element(c.tokens);
-  const auto memory = dist::PeerMemory::make(ranks, peer_window_bytes(most, c.top_k, c.width));
+  tensor::Arena arena(ranks.device(), int64_t{256} << 20, "test");
+  const auto memory = dist::PeerMemory::make(ranks, arena.memory());
   ASSERT_NE(memory, nullptr);
   EXPECT_EQ(memory->kernels_wait(), kernels_wait);
   dist::Collective one;
   const dist::Groups groups{one, one, one, one, one, ranks, one, one, one, one, memory.get()};
-  tensor::Arena arena(ranks.device(), int64_t{256} << 20, "test");
   const Context ctx = compute_context(arena, groups);
   for (int64_t number = 0; number < 5; ++number) run_call(ctx, {c, number});
-  ranks.barrier();  // nobody's window goes while others use it
+  ranks.barrier();  // nobody's memory goes while others use it
 }
 
 TEST_P(PeerRowsCuda, RowsComeAndGoOnOneDevice) {

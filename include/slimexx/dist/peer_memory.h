@@ -1,5 +1,5 @@
-// Memory of a group's ranks that kernels of all of them read and write: each has a window of its
-// own on its device, which the others reach over NVLink. Counts that kernels exchange there need no
+// Memory of a group's ranks that kernels of all of them read and write: each shows a region of its
+// device's memory, which the others reach over NVLink. Counts that kernels exchange there need no
 // wait of the host, so that steps with them can be recorded (tensor/graph.h).
 #pragma once
 #include <cstdint>
@@ -13,27 +13,27 @@ namespace slimexx::dist {
 
 class PeerMemory {
  public:
-  // Windows of `size_bytes` each, the same on all ranks, of which the control is zero. Collective
-  // over `group`, which is on device memory and has to outlive it. Null, on all ranks alike, where
-  // some rank cannot reach another's device: of several hosts, more than kernels serve, a machine
-  // without peer access, or a build without CUDA. The log says why.
-  static std::unique_ptr<PeerMemory> make(Collective& group, int64_t size_bytes);
-  // What that takes of each device. Other processes map whole allocations, which the driver makes
-  // in such units.
-  static constexpr int64_t kUnitBytes = int64_t{2} << 20;
-  static constexpr int64_t memory_bytes(int64_t size_bytes) {
-    return (size_bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
-  }
-  // Nothing that works on windows may be queued; the others' windows may be gone already.
+  // `region` [bytes] U8 is where this rank's tensors are that others shall reach: the first bytes
+  // of a Buffer, which is not changed for another one while this object is there. Collective over
+  // `group`, which is on device memory and has to outlive it. Null, on all ranks alike, where some
+  // rank cannot reach another's device: of several hosts, more ranks than kernels serve, a machine
+  // without peer access, a build without CUDA, or a group of one. The log says so.
+  static std::unique_ptr<PeerMemory> make(Collective& group, const tensor::Tensor& region);
+  // What it takes of the device besides. Other processes map whole allocations, which the driver
+  // makes in such units.
+  static constexpr int64_t kControlBytes = int64_t{2} << 20;
+  // Nothing that works on the regions may be queued; the others' may be gone already.
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
-  int64_t size_bytes() const { return size_bytes_; }
+  // Of a tensor that lies in this rank's region: bytes from its start.
+  int64_t place_of(const tensor::Tensor& own) const;
   // By rank, as this rank's device addresses them.
-  std::span<char* const> windows() const { return windows_; }
+  std::span<char* const> controls() const { return controls_; }
+  std::span<char* const> regions() const { return regions_; }
   // Not 0 once cancel() was called; kernels read it.
   const int* cancelled() const { return reinterpret_cast<const int*>(cancelled_.data()); }
   // Ends the waits of this rank's kernels, now and from now on: after a failure, before anybody
@@ -46,14 +46,14 @@ class PeerMemory {
 
  private:
   explicit PeerMemory(Collective& group) : group_(group) {}
-  bool open_windows(std::span<const char> records);
+  bool open(std::span<const char> records);
 
   Collective& group_;
-  int64_t size_bytes_ = 0;
+  tensor::Tensor region_;
   bool kernels_wait_ = true;
-  tensor::Buffer window_;
+  tensor::Buffer control_;
   tensor::StagingBuffer cancelled_;
-  std::vector<char*> windows_;
+  std::vector<char*> controls_, regions_;
   std::vector<void*> opened_;  // of other processes
 };
 

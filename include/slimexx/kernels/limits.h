@@ -15,8 +15,7 @@ inline constexpr int64_t kMostLatentValues = 512, kMostLatentRotary = 64, kMostW
 // The indexer of sparse attention: its heads, and elements of each, in multiples of 8.
 inline constexpr int64_t kMostIndexHeads = 64, kMostIndexHeadDim = 128;
 
-// Windows of ranks that reach each other's memory (peers.h): how many; a window begins with
-// control, then the offsets of a rank's routed rows; bytes up to where the rest may begin.
-inline constexpr int64_t kMostPeers = 64, kPeerControlBytes = 1024, kShownRowsBegin = 4096;
+// Ranks that reach each other's memory (peers.h), and what they need of it for themselves.
+inline constexpr int64_t kMostPeers = 64, kPeerControlBytes = 1024;
 
 }  // namespace slimexx::kernels

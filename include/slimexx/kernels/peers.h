@@ -1,9 +1,10 @@
-// Memory of devices that reach each other (NVLink): kernels of every rank read and write the
-// windows of all.
+// Memory of devices that reach each other (NVLink): kernels of every rank read and write that of
+// all.
 //
-// A window begins with kPeerControlBytes of control. What lies behind is the callers'. At most
-// kMostPeers ranks. Nothing is allocated, nothing waits on the host; every function queues its work
-// on `stream` and returns null, or the fault as a static text. Launches can be recorded.
+// A rank has two pieces: kPeerControlBytes of control, which are these functions' own and zero at
+// first, and a region that is the callers'. At most kMostPeers ranks. Nothing is allocated, nothing
+// waits on the host; every function queues its work on `stream` and returns null, or the fault as a
+// static text. Launches can be recorded.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -13,8 +14,10 @@
 
 namespace slimexx::kernels {
 
-struct PeerWindows {
-  char* at[kMostPeers] = {};  // by rank, as this device addresses them; 256-byte aligned
+struct PeerRegions {
+  // By rank, as this device addresses them; 256-byte aligned.
+  char* control[kMostPeers] = {};
+  char* region[kMostPeers] = {};
   int rank = 0, size = 0;
   // In host memory that devices read: not 0 ends every wait at once. What is computed behind such
   // a wait means nothing.
@@ -25,8 +28,8 @@ struct PeerWindows {
 };
 
 // Returns, on the stream, when what each rank had queued before its own call is done and seen by
-// all. Every rank queues the same number of these, and of the functions below that wait.
-[[nodiscard]] const char* queue_peer_barrier(const PeerWindows& windows, cudaStream_t stream);
+// all. Every rank queues the same number of these, and of find_peer_runs, which waits too.
+[[nodiscard]] const char* queue_peer_barrier(const PeerRegions& ranks, cudaStream_t stream);
 
 // ---- Rows of tokens to the ranks of their experts, and back ----
 //
@@ -35,17 +38,17 @@ struct PeerWindows {
 // rank, of a rank as they stand there. Such a run is (local copy, rank); run q = copy * ranks +
 // rank.
 
-// What a rank shows to the others: its offsets, and three arrays in its window from kShownRowsBegin
-// on.
+// What a rank shows to the others, by bytes from its region's start: what is there when all have
+// called find_peer_runs, and stays until all have met again behind it.
 struct ShownRows {
-  int64_t tokens_at = 0;    // [rows] i32: the token of a routed row
-  int64_t inputs_at = 0;    // [tokens, width] bf16
-  int64_t returned_at = 0;  // [rows, width] bf16: filled by the holders
+  static constexpr int kMostInputs = 2;
+  int64_t offsets_at = 0;               // [copies + 1] i32
+  int64_t tokens_at = 0;                // [rows] i32: the token of a routed row
+  int64_t inputs_at[kMostInputs] = {};  // [tokens, width] bf16 each
+  int64_t returned_at = 0;              // [rows, width] bf16: filled by the holders
 };
-// Fills the window's own tokens, inputs and offsets. `inputs_bytes` in multiples of 16.
-[[nodiscard]] const char* show_rows(const PeerWindows& windows, const ShownRows& shown,
-                                    const int32_t* offsets, int64_t copies, const int32_t* tokens,
-                                    int64_t rows, const void* inputs, int64_t inputs_bytes,
+// Where ranks do not wait for one another in find_peer_runs: before it, and before they meet.
+[[nodiscard]] const char* show_rows(const PeerRegions& ranks, const ShownRows& shown,
                                     cudaStream_t stream);
 
 // Where the rows of the local copies are. `memory`: 16-byte aligned, of peer_runs_bytes.
@@ -53,16 +56,21 @@ struct PeerRuns {
   void* memory = nullptr;
   int64_t first_copy = 0, copies = 0;  // held here
 };
-int64_t peer_runs_bytes(int64_t copies, int64_t ranks);
-// Waits until all have shown their rows; then finds the runs, and offsets [copies + 1] of the local
-// copies' rows.
-[[nodiscard]] const char* find_peer_runs(const PeerWindows& windows, const PeerRuns& runs,
-                                         int32_t* offsets, cudaStream_t stream);
-// y [received, width] bf16 gets the inputs of the received rows; then, of y, what returned holds at
-// their ranks. y has room for `most` rows. Width: a multiple of 8.
-[[nodiscard]] const char* fetch_peer_rows(const PeerWindows& windows, const PeerRuns& runs, void* y,
-                                          int64_t most, int64_t width, cudaStream_t stream);
-[[nodiscard]] const char* return_peer_rows(const PeerWindows& windows, const PeerRuns& runs,
+constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
+  return static_cast<int64_t>(sizeof(ShownRows)) * ranks + (2 * copies * ranks + 1) * 4;
+}
+// Shows this rank's rows and waits until all have shown theirs; then finds the runs, and offsets
+// [copies + 1] of the local copies' rows.
+[[nodiscard]] const char* find_peer_runs(const PeerRegions& ranks, const ShownRows& shown,
+                                         const PeerRuns& runs, int32_t* offsets,
+                                         cudaStream_t stream);
+// y [received, width] bf16 gets the received rows of that input; then, of y, what is returned goes
+// to its ranks. y has room for `most` rows. Width: a multiple of 8; regions' arrays are 16-byte
+// aligned.
+[[nodiscard]] const char* fetch_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, int input,
+                                          void* y, int64_t most, int64_t width,
+                                          cudaStream_t stream);
+[[nodiscard]] const char* return_peer_rows(const PeerRegions& ranks, const PeerRuns& runs,
                                            const void* y, int64_t most, int64_t width,
                                            cudaStream_t stream);
 

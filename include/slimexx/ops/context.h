@@ -32,8 +32,9 @@ struct Context {
   tensor::Stream stream;
   tensor::Arena& arena;
   const dist::Groups& groups = dist::groups_of_one();  // the ranks that work on the same step
-  // Planning: the most rows that the ranks of groups.ep and of groups.etp have together. 0: as many
-  // as this one, each.
+  // The most rows that the ranks of groups.ep and of groups.etp have together, for plans. 0: as
+  // many as this one, each. Outside of plans: room is taken for so many, so that the number of rows
+  // that experts get may stay on the device; 0: the host asks for it.
   int64_t most_ep_rows = 0;
   // Where matmul_backward_weight leaves its products; null: they run at once.
   DeferredProducts* deferred = nullptr;

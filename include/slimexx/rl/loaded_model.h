@@ -39,8 +39,10 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
                        bool show_progress = false, const ModelRanks* ranks = nullptr,
                        const train::TrainOptions* training = nullptr);
 
-// The same but for the weights: `store` stays empty. Collective over `ranks` too.
-LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr);
+// The same but for the weights: `store` stays empty. Collective over `ranks` too. The folder may be
+// without them where `has_weights` is not set.
+LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr,
+                           bool has_weights = true);
 // The weights of a described model, in `memory`: see ParameterStore. `ranks` as above.
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,
                                                     tensor::Tensor memory,

@@ -207,6 +207,8 @@ class Arena {
   // Replaces the memory by a larger one; only while nothing is allocated. Nothing happens where
   // the capacity is there already.
   void reserve(int64_t capacity_bytes);
+  // All of it, [bytes] U8.
+  Tensor memory() const { return {base_, DType::kU8, device_, {capacity_bytes_}}; }
   // Uses `memory` [bytes] U8 of someone else from now on, and gives its own back; only while
   // nothing is allocated. The lender keeps it alive and unused while anything is allocated here.
   void borrow(Tensor memory);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "slimexx/dist/groups.h"
+#include "slimexx/dist/peer_memory.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/train/optimizer.h"
@@ -119,7 +120,12 @@ class Trainer {
   // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
   // Without this call the arena grows with the microbatches, and auto keeps everything.
   // Ranks that compute a microbatch together keep the same of it: what fits on all of them.
+  // Experts' rows go between ranks by kernels then, where these ranks reach each other's `memory`:
+  // the beginning of a Buffer. Collective over groups.ep.
   void borrow_memory(tensor::Tensor memory);
+  // After a failure, before anybody waits for the device: kernels that wait for ranks that are gone
+  // end. No step follows.
+  void leave_ranks();
   // Replaces what the options say. Another limit changes how many rows of logits make one chunk,
   // and with that the last bits of the head's gradient.
   void limit_logits(int64_t max_logits_bytes);
@@ -173,7 +179,8 @@ class Trainer {
   std::vector<StageChunk> chunks_;
   model::ParameterStore& policy_;
   dist::Collective& host_;
-  dist::Groups groups_;
+  std::unique_ptr<dist::PeerMemory> ep_memory_;  // of the arena; null: ranks do not reach it
+  dist::Groups groups_;                          // with that memory
   // All ranks of a model replica have its losses and log-probs; its reporter's count.
   bool is_reporter_;
   std::vector<int> reporters_;  // ranks of `host`, by dp rank; empty until somebody asks

@@ -159,6 +159,11 @@ std::vector<dist::Range> block_ranges(const ExpertDispatch& dispatch) {
   return ranges;
 }
 
+// A plan has room for either way, of which the other one takes more.
+bool moves_by_peers(const ops::Context& ctx, const ExpertDispatch& dispatch) {
+  return dispatch.runs.has_value() && !ctx.planning();
+}
+
 // received[O,H] gets the rows of x[T,H] for the copies here, by the rank they come from.
 void send_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor received, Tensor x,
                const ops::RoutedRows& routed) {
@@ -176,6 +181,11 @@ Tensor order_as_received(const ops::Context& ctx, const ExpertDispatch& dispatch
 }
 
 }  // namespace
+
+bool goes_by_peers(const ops::Context& ctx) {
+  if (ctx.device().is_cpu() || ctx.groups.ep.size() == 1 || ctx.groups.etp.size() > 1) return false;
+  return ctx.groups.ep_memory != nullptr || ctx.planning();
+}
 
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
                              const ops::RoutedRows& routed, Tensor copies) {
@@ -203,6 +213,7 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& pla
   // No row is of a copy before the first one here, so its rows begin at 0.
   dispatch.routed = of_all;
   dispatch.routed.offsets = of_all.offsets.rows(held.begin, held.end + 1);
+  if (goes_by_peers(ctx)) dispatch.runs = ops::allocate_peer_runs(ctx, held.begin, held.size());
   return dispatch;
 }
 
@@ -211,8 +222,14 @@ int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& place
   return most_tokens_of_ranks(ctx, copies) * std::min(copies.dim(1), placement.most_held());
 }
 
+void show_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, const ops::PeerRows& rows) {
+  if (moves_by_peers(ctx, dispatch))
+    ops::show_rows(ctx, *dispatch.runs, dispatch.routed.offsets, rows);
+}
+
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x,
                    const ops::RoutedRows& routed) {
+  if (moves_by_peers(ctx, dispatch)) return ops::fetch_peer_rows(ctx, *dispatch.runs, y);
   const ArenaScope scope(ctx.arena);
   const Tensor received = allocate_like(ctx, y.dim(0), x);
   send_rows(ctx, dispatch, received_of(ctx, dispatch, received), x, routed);
@@ -221,6 +238,10 @@ void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tens
 }
 
 void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor rows) {
+  if (moves_by_peers(ctx, dispatch)) {
+    ops::return_peer_rows(ctx, *dispatch.runs, rows);
+    return ops::await_peer_rows(ctx);
+  }
   const ArenaScope scope(ctx.arena);
   const Tensor sent = order_as_received(ctx, dispatch, rows);
   sum_over_etp(ctx, sent, dispatch.etp_rows, dispatch.num_own);
@@ -230,6 +251,7 @@ void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor
 
 void dispatch_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x,
                       const ops::RoutedRows& routed) {
+  if (moves_by_peers(ctx, dispatch)) return ops::fetch_peer_rows(ctx, *dispatch.runs, y, true);
   if (ctx.groups.etp.size() == 1) return dispatch_rows(ctx, dispatch, y, x, routed);
   const ArenaScope scope(ctx.arena);
   const Tensor received = allocate_like(ctx, y.dim(0), y);

@@ -17,11 +17,13 @@
 // size, W = H / etp ranks.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "slimexx/dist/ranges.h"
 #include "slimexx/model/expert_placement.h"
 #include "slimexx/ops/experts.h"
+#include "slimexx/ops/peer_rows.h"
 
 namespace slimexx::model {
 
@@ -34,6 +36,9 @@ struct ExpertDispatch {
   // Of the M received rows, each a token with one choice: a routed row is the received row's place
   // among those of all local copies. In the arena of plan_dispatch.
   ops::RoutedRows routed = {};
+  // Where rows go by kernels that reach the memory of all ep ranks (groups.ep_memory): what they
+  // show in show_rows is what goes.
+  std::optional<ops::PeerRuns> runs = {};
   int64_t num_received() const { return routed.choices.dim(0); }
 };
 
@@ -43,11 +48,18 @@ struct ExpertDispatch {
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
                              const ops::RoutedRows& routed, tensor::Tensor copies);
 
+// Whether rows go to the experts of other ranks by kernels, not by collectives; in a plan, whether
+// they may.
+bool goes_by_peers(const ops::Context& ctx);
 // The most rows that the ranks of groups.ep and groups.etp may have for the copies of one of them,
 // of k choices of each token of all (Context::most_ep_rows), or of as many as this one, each.
 int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& placement,
                            tensor::Tensor copies);
 
+// What follows moves: x[T,H] by dispatch_rows, second[T,H], if there is one, by dispatch_columns,
+// and to returned[R,H], by return_rows or return_columns. All of it stays until something has
+// returned.
+void show_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, const ops::PeerRows& rows);
 // y[M,H] gets the rows of x[T,H] for the copies here, by copy.
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                    tensor::Tensor x, const ops::RoutedRows& routed);

@@ -67,32 +67,33 @@ void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParamete
   ops::sort_by_expert(ctx, tape.routed, tape.copies);
 }
 
-// Whether rows go to other ranks' experts by kernels, which needs no count on the host. A plan has
-// room for either way: this one's bound of rows is the plan's.
-bool goes_by_peers(const ops::Context& ctx, const MoeMlpSpec& s) {
-  return is_split(s) && s.etp_ranks == 1 && ctx.groups.ep_memory != nullptr && !ctx.planning();
+// Whether the number of rows that come stays on the device. A plan counts them on the host, which
+// takes more memory.
+bool leaves_counts_on_device(const ops::Context& ctx) {
+  return goes_by_peers(ctx) && ctx.most_ep_rows > 0 && !ctx.planning();
 }
 
-// Fills ops::returned_rows.
-void run_experts_of_peers(const ops::Context& ctx, const MoeMlpSpec& spec,
-                          const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape,
-                          Tensor normed) {
+// Fills tape.returned. Products take the most rows that may come; those that there are not they
+// leave alone.
+void run_uncounted_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
+                           const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape,
+                           Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   const ExpertPlacement placement = spec.placement();
   const dist::Range held = placement.held_by(ctx.groups.ep.rank());
   const int64_t most = most_rows_of_ranks(ctx, placement, tape.copies);
   const ops::PeerRuns runs = ops::allocate_peer_runs(ctx, held.begin, held.size());
-  // Products want the number of rows alone, not whose they are.
-  const Tensor number = ctx.arena.allocate(DType::kI32, {most});
+  // Of the order of rows products read their number alone.
+  const Tensor order = ctx.arena.allocate(DType::kI32, {most});
   const ops::RoutedRows received{.offsets = ctx.arena.allocate(DType::kI32, {held.size() + 1}),
-                                 .choices = number,
-                                 .tokens = number,
-                                 .rows = number.reshaped({most, 1}),
+                                 .choices = order,
+                                 .tokens = order,
+                                 .rows = order.reshaped({most, 1}),
                                  .likely = tape.copies.num_elements()};
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {most, spec.hidden_size});
   const Tensor h = ctx.arena.allocate(normed.dtype(), {most, spec.intermediate_size});
-  ops::show_rows(ctx, normed, tape.routed);
-  ops::find_peer_runs(ctx, runs, received.offsets);
+  ops::show_rows(ctx, runs, received.offsets,
+                 {.routed = tape.routed, .x = normed, .returned = tape.returned});
   ops::fetch_peer_rows(ctx, runs, rows);
   ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, received);
   ops::expert_matmul_forward(ctx, rows, h, w.down_weight, received);
@@ -108,6 +109,7 @@ void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
   const int64_t num_received = dispatch.num_received(), etp = spec.etp_ranks;
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {num_received, spec.hidden_size});
   const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size / etp});
+  show_rows(ctx, dispatch, {.routed = tape.routed, .x = normed, .returned = tape.returned});
   dispatch_rows(ctx, dispatch, rows, normed, tape.routed);
   ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, dispatch.routed);
   // In the memory of the inputs.
@@ -174,6 +176,7 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   const Tensor gate_up = allocate(2 * width), h = allocate(width), dh = allocate(width);
   const Tensor weights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
   const Tensor own_dweights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
+  show_rows(ctx, dispatch, {.routed = tape.routed, .x = normed, .second = dout, .returned = dx});
   dispatch_rows(ctx, dispatch, x, normed, tape.routed);
   dispatch_columns(ctx, dispatch, dy, dout, tape.routed);
   dispatch_choices(ctx, dispatch, weights, tape.weights, tape.routed);
@@ -281,8 +284,8 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   if (is_split(spec)) {
     if (!tape.returned.defined()) {
       // A backward follows, which sends the rows itself.
-    } else if (goes_by_peers(ctx, spec)) {
-      run_experts_of_peers(ctx, spec, w, tape, normed);
+    } else if (leaves_counts_on_device(ctx)) {
+      run_uncounted_experts(ctx, spec, w, tape, normed);
     } else {
       run_split_experts(ctx, spec, w, tape, normed);
     }
@@ -319,7 +322,6 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
   const int64_t tokens = tape.ids.dim(0);
   const bool joined = joins_shared(spec, tokens) && !tape.gate_up.defined();
   ExpertOutputs out{tape.returned, tape.shared_output};
-  if (goes_by_peers(ctx, spec)) out.rows = ops::returned_rows(ctx, tape.routed, spec.hidden_size);
   if (!is_split(spec)) {
     Tensor h = tape.h;
     if (tape.gate_up.defined()) {

@@ -80,11 +80,8 @@ void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
 
 int64_t peer_runs_bytes(int64_t copies, int64_t ranks);
-// The places are in a window (kernels/peers.h).
-void show_rows(const Context& ctx, Tensor x, const RoutedRows& routed, int64_t tokens_at,
-               int64_t inputs_at, int64_t returned_at);
-void find_peer_runs(const Context& ctx, const PeerRuns& runs, Tensor offsets);
-void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);
+void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const PeerRows& rows);
+void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y, bool of_second);
 void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);
 void await_peer_rows(const Context& ctx);
 void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices);

@@ -1,22 +1,24 @@
-#include "slimexx/dist/peer_memory.h"
 #include "slimexx/kernels/peers.h"
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
+#include "slimexx/dist/peer_memory.h"
 
 namespace slimexx::ops::cuda {
 namespace {
 
-kernels::PeerWindows windows_of(const Context& ctx) {
+kernels::PeerRegions regions_of(const Context& ctx) {
   const dist::PeerMemory& memory = *ctx.groups.ep_memory;
-  kernels::PeerWindows windows;
-  for (size_t rank = 0; rank < memory.windows().size(); ++rank)
-    windows.at[rank] = memory.windows()[rank];
-  windows.rank = memory.rank();
-  windows.size = memory.size();
-  windows.cancelled = memory.cancelled();
-  windows.waits = memory.kernels_wait();
-  return windows;
+  kernels::PeerRegions ranks;
+  for (size_t rank = 0; rank < memory.regions().size(); ++rank) {
+    ranks.control[rank] = memory.controls()[rank];
+    ranks.region[rank] = memory.regions()[rank];
+  }
+  ranks.rank = memory.rank();
+  ranks.size = memory.size();
+  ranks.cancelled = memory.cancelled();
+  ranks.waits = memory.kernels_wait();
+  return ranks;
 }
 
 kernels::PeerRuns table_of(const PeerRuns& runs) {
@@ -29,37 +31,42 @@ int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
   return kernels::peer_runs_bytes(copies, ranks);
 }
 
-void show_rows(const Context& ctx, Tensor x, const RoutedRows& routed, int64_t tokens_at,
-               int64_t inputs_at, int64_t returned_at) {
-  const char* fault =
-      kernels::show_rows(windows_of(ctx), {tokens_at, inputs_at, returned_at}, routed.offsets.i32(),
-                         routed.offsets.dim(0) - 1, routed.tokens.i32(), routed.tokens.dim(0),
-                         x.raw(), x.size_bytes(), handle(ctx));
-  check_launch("show_rows", fault, x, routed.offsets);
+void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const PeerRows& rows) {
+  const dist::PeerMemory& memory = *ctx.groups.ep_memory;
+  kernels::ShownRows shown;
+  shown.offsets_at = memory.place_of(rows.routed.offsets);
+  shown.tokens_at = memory.place_of(rows.routed.tokens);
+  shown.inputs_at[0] = memory.place_of(rows.x);
+  if (rows.second.defined()) shown.inputs_at[1] = memory.place_of(rows.second);
+  shown.returned_at = memory.place_of(rows.returned);
+  const kernels::PeerRegions ranks = regions_of(ctx);
+  if (!memory.kernels_wait()) {
+    check_launch("show_rows", kernels::show_rows(ranks, shown, handle(ctx)), rows.x, offsets);
+    memory.meet();
+  }
+  check_launch("show_rows",
+               kernels::find_peer_runs(ranks, shown, table_of(runs), offsets.i32(), handle(ctx)),
+               rows.x, offsets);
 }
 
-void find_peer_runs(const Context& ctx, const PeerRuns& runs, Tensor offsets) {
-  check_launch("find_peer_runs",
-               kernels::find_peer_runs(windows_of(ctx), table_of(runs), offsets.i32(), handle(ctx)),
-               runs.memory, offsets);
-}
-
-void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y) {
+void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y, bool of_second) {
   check_launch("fetch_peer_rows",
-               kernels::fetch_peer_rows(windows_of(ctx), table_of(runs), y.raw(), y.dim(0),
-                                        y.dim(1), handle(ctx)),
+               kernels::fetch_peer_rows(regions_of(ctx), table_of(runs), of_second ? 1 : 0, y.raw(),
+                                        y.dim(0), y.dim(1), handle(ctx)),
                y, runs.memory);
 }
 
 void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y) {
   check_launch("return_peer_rows",
-               kernels::return_peer_rows(windows_of(ctx), table_of(runs), y.raw(), y.dim(0),
+               kernels::return_peer_rows(regions_of(ctx), table_of(runs), y.raw(), y.dim(0),
                                          y.dim(1), handle(ctx)),
                y, runs.memory);
 }
 
 void await_peer_rows(const Context& ctx) {
-  check_launch("await_peer_rows", kernels::queue_peer_barrier(windows_of(ctx), handle(ctx)), {},
+  const dist::PeerMemory& memory = *ctx.groups.ep_memory;
+  if (!memory.kernels_wait()) return memory.meet();
+  check_launch("await_peer_rows", kernels::queue_peer_barrier(regions_of(ctx), handle(ctx)), {},
                {});
 }
 
