@@ -194,8 +194,13 @@ TEST_P(TrainCuda, RanksOfTwoDevicesAreExact) {
                        "rollout.ep_size=2", "model.ref_load=" + (folder_ / "model"),
                        "rl.use_kl_loss=true", "rl.kl_loss_coef=0.01"});
     layouts.push_back({tp, ep, etp + "1", engine_of_two, "rollout.ep_size=2"});
-    layouts.push_back(
-        {etp + "2", engine_of_two, attention_groups[0], attention_groups[1], "rollout.ep_size=2"});
+    // Halves of an expert are multiples of 8 elements.
+    Json sizes = parse_json(device_sizes(GetParam().name), "sizes");
+    sizes["moe_intermediate_size"] = 80;
+    const std::string even =
+        make_checkpoint(folder_, GetParam().model, sizes.dump(), "even_experts");
+    layouts.push_back({etp + "2", engine_of_two, attention_groups[0], attention_groups[1],
+                       "rollout.ep_size=2", "model.hf_checkpoint=" + even});
   }
   for (size_t i = 0; i < layouts.size(); ++i) {
     std::string text;
