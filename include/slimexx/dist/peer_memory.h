@@ -16,8 +16,8 @@ class PeerMemory {
   // `region` [bytes] U8 is where this rank's tensors are that others shall reach: the first bytes
   // of a Buffer, which is not changed for another one while this object is there. Collective over
   // `group`, which is on device memory and has to outlive it. Null, on all ranks alike, where some
-  // rank cannot reach another's device: of several hosts, more ranks than kernels serve, a machine
-  // without peer access, a build without CUDA, or a group of one. The log says so.
+  // rank cannot reach another's device (several hosts, no peer access), which the log says; also of
+  // a group of one, of more ranks than kernels serve, and in a build without CUDA.
   static std::unique_ptr<PeerMemory> make(Collective& group, const tensor::Tensor& region);
   // What it takes of the device besides. Other processes map whole allocations, which the driver
   // makes in such units.

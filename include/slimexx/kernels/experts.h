@@ -3,9 +3,8 @@
 //
 // R routed rows stand by expert: rows [offsets[e], offsets[e + 1]) are expert e's, and offsets lie
 // on the device. A launch knows R, or its bound, and the number of experts alone, so it can be
-// recorded. Pointers
-// are device pointers, matrices row-major without gaps. Nothing is allocated, nothing synchronises;
-// every sum has one order, so the same call has the same bits every time.
+// recorded. Pointers are device pointers, matrices row-major without gaps. Nothing is allocated,
+// nothing synchronises; every sum has one order, so the same call has the same bits every time.
 //
 // Every function queues its work on `stream` and returns null, or the fault as a static text.
 #pragma once

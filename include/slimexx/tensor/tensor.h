@@ -96,8 +96,7 @@ class Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   // Columns [begin, end) of the last dimension; the view keeps its row stride.
   Tensor columns(int64_t begin, int64_t end) const;
-  // The last dimension seen as [parts, columns/parts], e.g. [T, heads*D] as [T, heads, D]; any view
-  // whose last dimension is dense.
+  // [T, parts*D] seen as [T, parts, D]; any view whose last dimension is dense.
   Tensor split_columns(int64_t parts) const;
   // The same elements under another shape; contiguous views only.
   Tensor reshaped(std::initializer_list<int64_t> shape) const;
@@ -207,8 +206,7 @@ class Arena {
   // Replaces the memory by a larger one; only while nothing is allocated. Nothing happens where
   // the capacity is there already.
   void reserve(int64_t capacity_bytes);
-  // All of it, [bytes] U8.
-  Tensor memory() const { return {base_, DType::kU8, device_, {capacity_bytes_}}; }
+  Tensor memory() const { return {base_, DType::kU8, device_, {capacity_bytes_}}; }  // all of it
   // Uses `memory` [bytes] U8 of someone else from now on, and gives its own back; only while
   // nothing is allocated. The lender keeps it alive and unused while anything is allocated here.
   void borrow(Tensor memory);
