@@ -18,8 +18,10 @@
 #include "slimexx/base/error.h"
 #include "slimexx/dist/device_collective.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/dist/peer_memory.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/ops/matmul.h"
+#include "slimexx/tensor/graph.h"
 
 namespace slimexx::dist {
 namespace {
@@ -187,6 +189,58 @@ void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weig
                [&] { layout.gather_parts(exchange, compute, weights); });
 }
 
+// What the exchanges between layers take: sums in rank order to other rows, and gathers of rows
+// from elsewhere, by messages and by kernels that reach the other ranks' memory. Many calls one
+// behind another, as recorded decode steps have them.
+void report_rows(const Bench& bench, Collective& exchange) {
+  const tensor::Stream stream = tensor::compute_stream(bench.device);
+  constexpr int64_t kWidth = 4096;
+  tensor::Arena arena(bench.device, int64_t{512} << 20, "rows");
+  tensor::Arena shares(bench.device, int64_t{256} << 20, "rows");
+  for (const bool by_peers : {false, true}) {
+    const auto memory = by_peers ? PeerMemory::make(exchange, arena.memory()) : nullptr;
+    if (by_peers && memory == nullptr) return;
+    for (const int64_t rows : {8, 256, 8192}) {
+      const tensor::ArenaScope scope(arena), share_scope(shares);
+      const std::vector<Range> ranges = split_range(rows, exchange.size(), 1);
+      const Tensor data = arena.allocate(DType::kBF16, {rows, kWidth});
+      const int64_t own = ranges[static_cast<size_t>(exchange.rank())].size();
+      const Tensor share = shares.allocate(DType::kBF16, {own, kWidth});
+      const int calls = rows > 1000 ? 20 : 200;
+      const auto sum = [&] { exchange.sum_to_shares(stream, arena, share, data, ranges); };
+      const auto gather = [&] { exchange.gather_shares(stream, data, share, ranges); };
+      const auto report = [&](const char* what, const std::function<void()>& call) {
+        call();
+        const tensor::Graph graph(stream, [&] {
+          for (int i = 0; i < calls; ++i) call();
+        });
+        const double us = 1e3 * bench.time_ms([&] { graph.launch(stream); }) / calls;
+        if (bench.world.rank() == 0)
+          fmt::print("{} of {} x {} bf16 {:<12} {:8.1f} us {:7.1f} GB/s\n", what, rows, kWidth,
+                     by_peers ? "by kernels" : "by messages", us,
+                     bench.gigabytes_a_second(static_cast<double>(data.size_bytes()), us * 1e-3));
+      };
+      report("sum   ", sum);
+      report("gather", gather);
+    }
+  }
+}
+
+void report_peer_sums(const Bench& bench, const Layout& layout, const Tensor& gradients,
+                      double bytes, Collective& exchange) {
+  const auto memory = PeerMemory::make(
+      exchange, Tensor(gradients.raw(), DType::kU8, bench.device, {gradients.size_bytes()}));
+  if (memory == nullptr) return;
+  const auto compute = tensor::compute_stream(bench.device);
+  tensor::Arena scratch(bench.device, gradients.size_bytes(), "scratch");
+  bench.report("f32 sums to equal ranges, in rank order, by kernels", bytes, [&] {
+    exchange.reduce_scatter_sum(compute, scratch, gradients, layout.whole, SumOrder::kRank);
+  });
+  const Tensor weights(gradients.raw(), DType::kBF16, bench.device, {gradients.dim(0)});
+  bench.report("bf16 gather of equal ranges, by kernels", bytes / 2,
+               [&] { exchange.all_gather_ranges(compute, weights, layout.whole); });
+}
+
 void run(World& world, int64_t n, int parts) {
   const tensor::Device device{tensor::DeviceType::kCuda, world.local_rank()};
   tensor::select_device(device);
@@ -202,6 +256,8 @@ void run(World& world, int64_t n, int parts) {
   report_sums(bench, layout, gradients, bytes, *exchange);
   report_gathers(bench, layout, gradient_buffer.view(DType::kBF16, {n}), bytes / 2, *exchange);
   report_overlap(bench, layout, gradients, bytes, *exchange);
+  report_peer_sums(bench, layout, gradients, bytes, *exchange);
+  report_rows(bench, *exchange);
 }
 
 }  // namespace

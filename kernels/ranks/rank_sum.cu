@@ -1,52 +1,32 @@
 // A thread adds 16 bytes of every term at a time where terms start at 16 bytes, else one element.
-#include <cuda_bf16.h>
+#include "slimexx/kernels/rank_sum.h"
+
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
-#include "slimexx/kernels/rank_sum.h"
+#include "kernels/ranks/rank_terms.cuh"
 
 namespace slimexx::kernels {
 namespace {
 
+using namespace rank_terms;
+
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 4096;
-
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ double widen(double x) { return x; }
-__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
-__device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
-__device__ __forceinline__ void assign(float& to, float x) { to = x; }
-__device__ __forceinline__ void assign(double& to, double x) { to = x; }
-__device__ __forceinline__ void assign(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
-
-template <class T, int kCount>
-struct alignas(sizeof(T) * kCount) Piece {
-  T element[kCount];
-};
 
 template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     sum_kernel(T* own, const T* others, int rank, int size, int64_t n) {
   using Load = Piece<T, kCount>;
-  using Sum = decltype(widen(T{}));
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t at = blockIdx.x * int64_t{kThreads} + threadIdx.x; at < n / kCount; at += step) {
-    Sum sum[kCount];
+    PieceSum<T, kCount> sum;
     for (int term = 0; term < size; ++term) {
       const T* from = term == rank ? own : others + int64_t{term - (term > rank)} * n;
-      const Load piece = reinterpret_cast<const Load*>(from)[at];
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const Sum x = widen(piece.element[i]);
-        sum[i] = term == 0 ? x : add(sum[i], x);
-      }
+      sum.take(reinterpret_cast<const Load*>(from)[at], term == 0);
     }
-    Load result;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) assign(result.element[i], sum[i]);
-    reinterpret_cast<Load*>(own)[at] = result;
+    reinterpret_cast<Load*>(own)[at] = sum.round();
   }
 }
 

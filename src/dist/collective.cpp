@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dist/backend.h"
+#include "dist/peer_exchange.h"
 #include "slimexx/base/check.h"
 
 namespace slimexx::dist {
@@ -48,6 +49,19 @@ void check_ranges(const Tensor& data, std::span<const Range> ranges) {
   for (const Range& r : ranges)
     SLX_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= data.dim(0), "rows [{}, {}) of {}",
               r.begin, r.end, data.shape_text());
+}
+
+std::vector<Range> in_elements(const Tensor& data, std::span<const Range> ranges) {
+  const int64_t width = row_bytes(data) / tensor::dtype_bytes(data.dtype());
+  std::vector<Range> elements;
+  for (const Range& r : ranges) elements.push_back({r.begin * width, r.end * width});
+  return elements;
+}
+
+// `share` is as large as the rows that it stands for.
+void check_share(const Tensor& share, const Tensor& rows) {
+  SLX_CHECK(share.dtype() == rows.dtype() && share.size_bytes() == rows.size_bytes(),
+            "{} for rows {}", share.shape_text(), rows.shape_text());
 }
 
 int64_t sum_rows(std::span<const int64_t> rows) {
@@ -122,6 +136,19 @@ void Collective::check_tensor(Stream stream, const Tensor& data) const {
             tensor::to_string(data.device()), tensor::to_string(device_));
 }
 
+Tensor Collective::own_rows(const Tensor& data, std::span<const Range> ranges) const {
+  const Range& own = ranges[static_cast<size_t>(rank_)];
+  return data.rows(own.begin, own.end);
+}
+
+const PeerMemory* Collective::find_peers(Stream stream, const Tensor& data) const {
+  if (peer_memories_.empty() || stream.is_planning || data.num_elements() == 0) return nullptr;
+  if (stream.handle != tensor::compute_stream(stream.device).handle) return nullptr;
+  for (const PeerMemory* memory : peer_memories_)
+    if (memory->kernels_wait() && memory->holds(data)) return memory;
+  return nullptr;
+}
+
 bool Collective::is_queued() const { return backend_ && backend_->is_queued(); }
 
 void Collective::barrier() {
@@ -147,9 +174,22 @@ void Collective::all_gather(Stream stream, Tensor result, Tensor share) {
             "{} of {} shares {}", result.shape_text(), size_, share.shape_text());
   std::vector<Range> ranges;
   for (int r = 0; r < size_; ++r) ranges.push_back({r * share.dim(0), (r + 1) * share.dim(0)});
-  const Range& mine = ranges[static_cast<size_t>(rank_)];
-  tensor::copy_bytes(stream, result.rows(mine.begin, mine.end), share);
-  all_gather_ranges(stream, result, ranges);
+  gather_shares(stream, result, share, ranges);
+}
+
+void Collective::gather_shares(Stream stream, Tensor data, Tensor share,
+                               std::span<const Range> ranges) {
+  check_tensor(stream, data);
+  check_tensor(stream, share);
+  check_ranges(data, ranges);
+  SLX_CHECK_EQ(static_cast<int>(ranges.size()), size_);
+  check_share(share, own_rows(data, ranges));
+  if (find_peers(stream, data) == nullptr) {
+    const Tensor own = own_rows(data, ranges);
+    tensor::copy_bytes(stream, own, share);
+    share = own;
+  }
+  gather(stream, data, share, ranges);
 }
 
 void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const Range> ranges) {
@@ -157,6 +197,12 @@ void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const R
   check_ranges(data, ranges);
   SLX_CHECK(!ranges.empty() && ranges.size() % static_cast<size_t>(size_) == 0,
             "{} ranges of {} ranks", ranges.size(), size_);
+  gather(stream, data, std::ssize(ranges) == size_ ? own_rows(data, ranges) : Tensor{}, ranges);
+}
+
+// `share`: what this rank gives, where there is one bucket.
+void Collective::gather(Stream stream, const Tensor& data, const Tensor& share,
+                        std::span<const Range> ranges) {
   if (!backend_) return;
   const int64_t width = row_bytes(data);
   if (stream.is_planning)
@@ -164,6 +210,8 @@ void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const R
   std::vector<Range> in_bytes;
   for (const Range& r : ranges) in_bytes.push_back({r.begin * width, r.end * width});
   const CallScope scope(kAllGather, name_, size_, data.size_bytes(), next_call());
+  const PeerMemory* peers = share.defined() ? find_peers(stream, data) : nullptr;
+  if (peers != nullptr) return gather_by_peers(*peers, stream, data, share, in_bytes);
   backend_->all_gather_ranges(stream, bytes_of(data), in_bytes);
 }
 
@@ -177,9 +225,7 @@ void Collective::reduce_scatter_sum(Stream stream, tensor::Arena& scratch, Tenso
   std::optional<CallScope> scope;
   if (!stream.is_planning)
     scope.emplace(kReduceScatter, name_, size_, data.size_bytes(), next_call());
-  const int64_t width = row_bytes(data) / tensor::dtype_bytes(data.dtype());
-  std::vector<Range> elements;
-  for (const Range& r : ranges) elements.push_back({r.begin * width, r.end * width});
+  const std::vector<Range> elements = in_elements(data, ranges);
   if (order == SumOrder::kRank || !backend_->reduces())
     return reduce_scatter(stream, scratch, flatten(data), elements, Combine::kSum);
   if (stream.is_planning)
@@ -187,10 +233,29 @@ void Collective::reduce_scatter_sum(Stream stream, tensor::Arena& scratch, Tenso
   backend_->reduce_scatter_sum(stream, flatten(data), elements);
 }
 
+void Collective::sum_to_shares(Stream stream, tensor::Arena& scratch, Tensor result, Tensor data,
+                               std::span<const Range> ranges) {
+  check_tensor(stream, data);
+  check_tensor(stream, result);
+  check_ranges(data, ranges);
+  SLX_CHECK_EQ(static_cast<int>(ranges.size()), size_);
+  check_share(result, own_rows(data, ranges));
+  check_sum(data, SumOrder::kRank);
+  const PeerMemory* peers = find_peers(stream, data);
+  if (peers == nullptr) {
+    reduce_scatter_sum(stream, scratch, data, ranges, SumOrder::kRank);
+    return tensor::copy_bytes(stream, result, own_rows(data, ranges));
+  }
+  const CallScope scope(kReduceScatter, name_, size_, data.size_bytes(), next_call());
+  sum_by_peers(*peers, stream, result, flatten(data), in_elements(data, ranges));
+}
+
 // Every rank gets its range of elements of all others, then combines them in rank order.
 void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Tensor& data,
                                 std::span<const Range> ranges, Combine combine) {
   const Range mine = ranges[static_cast<size_t>(rank_)];
+  const PeerMemory* peers = combine == Combine::kSum ? find_peers(stream, data) : nullptr;
+  if (peers != nullptr) return sum_by_peers(*peers, stream, own_rows(data, ranges), data, ranges);
   const int64_t width = tensor::dtype_bytes(data.dtype()), mine_bytes = mine.size() * width;
   const tensor::ArenaScope scope(scratch);
   const Tensor others = scratch.allocate(DType::kU8, {(size_ - 1) * mine_bytes});

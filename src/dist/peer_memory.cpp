@@ -97,9 +97,13 @@ std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, const Tensor& re
   group.all_reduce_max(stream, scratch, flag);
   tensor::download(stream, &fails, flag);
   group.barrier();
-  if (fails == 0) return memory;
+  if (fails == 0) {
+    group.peer_memories_.push_back(memory.get());
+    return memory;
+  }
   if (group.rank() == 0)
-    log_info("ranks do not reach each other's memory: rows go to experts by way of the host");
+    log_info("ranks of {} do not reach each other's memory: they exchange all by messages",
+             group.name_.text());
   return nullptr;
 }
 
@@ -126,15 +130,20 @@ bool PeerMemory::open(std::span<const char> records) {
 }
 
 PeerMemory::~PeerMemory() {
+  std::erase(group_.peer_memories_, this);
   for (void* memory : opened_) cudaIpcCloseMemHandle(memory);
 }
 
+bool PeerMemory::holds(const Tensor& own) const {
+  const int64_t at = own.data<char>() - region_.data<char>();
+  return at >= 0 && at + own.size_bytes() <= region_.size_bytes();
+}
+
 int64_t PeerMemory::place_of(const Tensor& own) const {
-  const char* begin = region_.data<char>();
-  const int64_t at = own.data<char>() - begin;
-  SLX_CHECK(own.num_elements() == 0 || (at >= 0 && at + own.size_bytes() <= region_.size_bytes()),
-            "{} is not in the region of {} bytes", own.shape_text(), region_.size_bytes());
-  return own.num_elements() == 0 ? 0 : at;
+  if (own.num_elements() == 0) return 0;
+  SLX_CHECK(holds(own), "{} is not in the region of {} bytes", own.shape_text(),
+            region_.size_bytes());
+  return own.data<char>() - region_.data<char>();
 }
 
 void PeerMemory::cancel() noexcept {

@@ -76,9 +76,7 @@ void scatter_tp_sum(const ops::Context& ctx, const Batch& batch, Tensor own, Ten
 void scatter_tp_sum(const ops::Context& ctx, std::span<const dist::Range> ranges, Tensor own,
                     Tensor partial) {
   if (ranges.empty()) return;
-  ctx.groups.tp.reduce_scatter_sum(ctx.stream, ctx.arena, partial, ranges, dist::SumOrder::kRank);
-  const dist::Range range = ranges[static_cast<size_t>(ctx.groups.tp.rank())];
-  tensor::copy_bytes(ctx.stream, own, partial.rows(range.begin, range.end));
+  ctx.groups.tp.sum_to_shares(ctx.stream, ctx.arena, own, partial, ranges);
 }
 
 void row_parallel_forward(const ops::Context& ctx, const Batch& batch, Tensor y, Tensor x, Tensor w,

@@ -16,9 +16,7 @@ std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows
 Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own) {
   if (batch.tp_rows.empty()) return own;
   const Tensor all = ctx.arena.allocate(own.dtype(), {batch.tokens.dim(0), own.dim(1)});
-  const dist::Range range = own_rows(batch, ctx.groups);
-  tensor::copy_bytes(ctx.stream, all.rows(range.begin, range.end), own);
-  ctx.groups.tp.all_gather_ranges(ctx.stream, all, batch.tp_rows);
+  ctx.groups.tp.gather_shares(ctx.stream, all, own, batch.tp_rows);
   return all;
 }
 

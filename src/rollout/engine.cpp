@@ -219,7 +219,7 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
       page_bytes(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens);
   return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
                              plan_step_arena(decoder, weights, device, sizes, groups) +
-                             plan_rank_bytes(device, groups) +
+                             dist::plan_peer_bytes(device, groups) +
                              (options.records_steps && !device.is_cpu()
                                   ? plan_recorded_bytes(decoder.local_spec(), groups)
                                   : 0),

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "rollout/step_forward.h"
-#include "slimexx/dist/peer_memory.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
@@ -44,10 +43,6 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
   return std::min(sizes.max_sequences,
                   model::head_chunk_rows(decoder.spec().head(),
                                          {.max_logits_bytes = max_logits_bytes(device)}));
-}
-
-int64_t plan_rank_bytes(tensor::Device device, const dist::Groups& groups) {
-  return device.is_cpu() || groups.ep.size() == 1 ? 0 : dist::PeerMemory::kControlBytes;
 }
 
 int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups) {

@@ -39,9 +39,6 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups);
 
-// What the ranks of an engine take to reach each other's memory.
-int64_t plan_rank_bytes(tensor::Device device, const dist::Groups& groups);
-
 // Decode steps that are recorded at a time: those of 32 shapes, for both sets of a builder. A
 // rollout's batches shrink and its sequences grow, which takes it through some 20 shapes.
 inline constexpr int64_t kMaxRecordedSteps = 64;

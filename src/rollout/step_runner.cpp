@@ -31,16 +31,16 @@ StepRunner::StepRunner(const model::Decoder& decoder, const model::ModelParamete
                 sizes.page_tokens, cache_memory),
       builder_(device, sizes.batch_limits()),
       arena_(device, plan_step_arena(decoder, weights, device, sizes, groups), "rollout step"),
-      ep_memory_(device.is_cpu() ? nullptr : dist::PeerMemory::make(groups.ep, arena_.memory())),
       groups_(groups),
-      records_steps_(records_steps && !device.is_cpu() && (groups.ep.size() == 1 || ep_memory_)),
+      peer_memories_(dist::make_peer_memories(groups_, arena_.memory())),
+      records_steps_(records_steps && !device.is_cpu() &&
+                     (groups.ep.size() == 1 || groups_.ep_memory != nullptr)),
       ctx_(ops::compute_context(arena_, groups_)) {
-  groups_.ep_memory = ep_memory_.get();
   ctx_.most_ep_rows = most_ep_rows(sizes, groups);
 }
 
 void StepRunner::leave_ranks() {
-  if (ep_memory_) ep_memory_->cancel();
+  dist::cancel(peer_memories_);
   recorded_steps_.clear();
 }
 
@@ -53,7 +53,7 @@ StepRunner::~StepRunner() {
 
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
-         (ep_memory_ ? dist::PeerMemory::kControlBytes : 0) +
+         std::ssize(peer_memories_) * dist::PeerMemory::kControlBytes +
          (records_steps_ ? plan_recorded_bytes(decoder_.local_spec(), ctx_.groups) : 0);
 }
 

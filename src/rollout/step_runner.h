@@ -54,8 +54,8 @@ class StepRunner {
   KvCache kv_cache_;
   BatchBuilder builder_;
   tensor::Arena arena_;
-  std::unique_ptr<dist::PeerMemory> ep_memory_;  // of the arena; null: ranks do not reach it
-  dist::Groups groups_;                          // the engine's, with that memory
+  dist::Groups groups_;               // the engine's
+  dist::PeerMemories peer_memories_;  // of the arena
   bool records_steps_;
   ops::Context ctx_;  // on arena_
   // A decode step is recorded at its second use, for the builder's set on whose memory it works.

@@ -80,16 +80,11 @@ int64_t default_max_logits_bytes(tensor::Device device) {
 
 void Trainer::borrow_memory(Tensor memory) {
   arena_.borrow(memory);
-  if (!device_.is_cpu() && groups_.ep.size() > 1 && groups_.etp.size() == 1) {
-    ep_memory_ = dist::PeerMemory::make(groups_.ep, memory);
-    groups_.ep_memory = ep_memory_.get();
-  }
+  peer_memories_ = dist::make_peer_memories(groups_, memory);
   is_planned_ = true;
 }
 
-void Trainer::leave_ranks() {
-  if (ep_memory_) ep_memory_->cancel();
-}
+void Trainer::leave_ranks() { dist::cancel(peer_memories_); }
 
 void Trainer::limit_logits(int64_t max_logits_bytes) {
   head_options_.max_logits_bytes = max_logits_bytes;

@@ -10,10 +10,10 @@
 
 #include "dist/collective_contract.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/philox.h"
 #include "slimexx/dist/device_collective.h"
-#include "slimexx/dist/peer_memory.h"
+#include "slimexx/dist/peer_regions.h"
 #include "slimexx/dist/world.h"
-#include "slimexx/kernels/peers.h"
 
 namespace slimexx::dist {
 namespace {
@@ -29,14 +29,7 @@ std::string check_peer_memory(Collective& ranks) {
       PeerMemory::make(ranks, region.view(tensor::DType::kU8, {region.size_bytes()}));
   if (memory == nullptr) return "no peer memory between devices of one host";
   if (!memory->kernels_wait()) return "kernels do not wait";
-  kernels::PeerRegions peers;
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    peers.control[rank] = memory->controls()[static_cast<size_t>(rank)];
-    peers.region[rank] = memory->regions()[static_cast<size_t>(rank)];
-  }
-  peers.rank = ranks.rank();
-  peers.size = ranks.size();
-  peers.cancelled = memory->cancelled();
+  const kernels::PeerRegions peers = regions_of(*memory);
   const tensor::Stream stream = tensor::compute_stream(ranks.device());
   const auto view = [&](int rank, int64_t at, int64_t n) {
     return tensor::Tensor(peers.region[rank] + at, tensor::DType::kI32, ranks.device(), {n});
@@ -78,10 +71,61 @@ std::string check_peer_memory(Collective& ranks) {
   return "";
 }
 
+// Sums and gathers of tensors in a region, by kernels, have the bits of those of other tensors, by
+// messages.
+std::string check_peer_exchange(Collective& ranks) {
+  using tensor::DType;
+  tensor::Arena region(ranks.device(), int64_t{256} << 20, "peer test"),
+      others(ranks.device(), int64_t{256} << 20, "peer test");
+  const auto memory = PeerMemory::make(ranks, region.memory());
+  if (memory == nullptr) return "no peer memory between devices of one host";
+  const tensor::Stream stream = tensor::compute_stream(ranks.device());
+  const auto own = static_cast<size_t>(ranks.rank());
+  uint64_t seed = 1;
+  for (const int64_t rows : {1, 7, 256, 8191})
+    for (const int64_t width : {8, 51, 4096})
+      for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
+        const std::vector<Range> ranges = split_range(rows, ranks.size(), 1);
+        const std::string what = std::to_string(rows) + " x " + std::to_string(width);
+        const int64_t n = rows * width;
+        PhiloxStream random(seed++, static_cast<uint64_t>(ranks.rank()));
+        std::vector<double> values(static_cast<size_t>(n));
+        for (double& value : values) value = random.next_normal();
+        std::vector<char> bytes(values.size() * static_cast<size_t>(tensor::dtype_bytes(type)));
+        tensor::convert_elements(DType::kF64, values.data(), type, bytes.data(), n);
+        std::vector<char> results[2][3];
+        for (const bool by_peers : {false, true}) {
+          tensor::Arena& arena = by_peers ? region : others;
+          const tensor::ArenaScope scope(arena);
+          // Where it begins differs by rank.
+          arena.allocate(DType::kU8, {by_peers ? 4096 * ranks.rank() : 0});
+          const tensor::Tensor data = arena.allocate(type, {rows, width});
+          const tensor::Tensor share = others.allocate(type, {ranges[own].size(), width});
+          const auto read = [&](const tensor::Tensor& t, std::vector<char>& result) {
+            result.resize(static_cast<size_t>(t.size_bytes()));
+            tensor::download(stream, result.data(), t);
+          };
+          tensor::upload(stream, data, bytes.data());
+          ranks.sum_to_shares(stream, arena, share, data, ranges);
+          read(share, results[by_peers][0]);
+          ranks.gather_shares(stream, data, share, ranges);
+          read(data, results[by_peers][1]);
+          tensor::upload(stream, data, bytes.data());
+          ranks.all_reduce_sum(stream, arena, data, SumOrder::kRank);
+          read(data, results[by_peers][2]);
+        }
+        for (int i = 0; i < 3; ++i)
+          if (results[0][i] != results[1][i])
+            return "peer exchange " + std::to_string(i) + ": " + what;
+      }
+  return "";
+}
+
 void check(World& world, tensor::Device device) {
   const auto all = make_device_collective(world.ranks(), device);
   std::string fault = check_collective(*all, device);
   if (fault.empty()) fault = check_peer_memory(*all);
+  if (fault.empty()) fault = check_peer_exchange(*all);
   if (!fault.empty()) throw Error(ErrorCode::kCheck, fault);
   if (world.rank() == 0)
     std::printf("%s, %d ranks: ok\n", device_collective_version().c_str(), world.size());

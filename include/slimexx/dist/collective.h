@@ -9,6 +9,10 @@
 // Tensors are contiguous and lie on device(). "Rows" are those of dimension 0: of a tensor of one
 // dimension its elements.
 //
+// While a group has peer memory (peer_memory.h), sums in rank order and gathers of tensors in its
+// region are kernels that reach the other ranks' memory, where they are queued on the compute
+// stream. Either all ranks' tensors of a call lie in their regions or none does.
+//
 // A group of one rank sends nothing and works on any device. A failed call throws Error(kRun) that
 // names the call and the rank. A call that breaks these rules is a fault of ours (SLX_CHECK).
 #pragma once
@@ -16,6 +20,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "slimexx/base/activity.h"
 #include "slimexx/dist/ranges.h"
@@ -24,7 +29,8 @@
 
 namespace slimexx::dist {
 
-class Backend;                 // of what moves bytes: threads, MPI, NCCL
+class Backend;  // of what moves bytes: threads, MPI, NCCL
+class PeerMemory;
 enum class Combine : uint8_t;  // sum or maximum
 
 // kRank adds the ranks' terms from the first rank to the last (numerics contract, N6): a bf16 sum
@@ -65,11 +71,18 @@ class Collective {
   // ranges. Ranges are of rows and may be unequal or empty. Of several buckets at once, [bucket *
   // size + rank]: NCCL is faster with them together than one by one.
   void all_gather_ranges(tensor::Stream stream, tensor::Tensor data, std::span<const Range> ranges);
+  // The same of one bucket, while this rank's rows are `share`.
+  void gather_shares(tensor::Stream stream, tensor::Tensor data, tensor::Tensor share,
+                     std::span<const Range> ranges);
   // In place: afterwards the rows ranges[rank] of `data` hold the sum over ranks, and the rest is
   // as it was. One disjoint range of rows a rank, which may be unequal or empty. F32, BF16, F64.
   // kRank takes (size - 1) times this rank's range from `scratch`.
   void reduce_scatter_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
                           std::span<const Range> ranges, SumOrder order);
+  // The same in rank order, but the sum is `result`, of this rank's rows; of `data` they may
+  // change.
+  void sum_to_shares(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor result,
+                     tensor::Tensor data, std::span<const Range> ranges);
   // In place: the element-wise sum on every rank. Types and scratch as of reduce_scatter_sum over
   // equal ranges.
   void all_reduce_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
@@ -98,7 +111,15 @@ class Collective {
   std::unique_ptr<SharedCounter> make_counter();
 
  private:
+  friend class PeerMemory;  // which enters itself, and leaves
+
   void check_tensor(tensor::Stream stream, const tensor::Tensor& data) const;
+  // The rows ranges[rank] of `data`.
+  tensor::Tensor own_rows(const tensor::Tensor& data, std::span<const Range> ranges) const;
+  // Whose region has `data`, if kernels of the stream may reach it; else null.
+  const PeerMemory* find_peers(tensor::Stream stream, const tensor::Tensor& data) const;
+  void gather(tensor::Stream stream, const tensor::Tensor& data, const tensor::Tensor& share,
+              std::span<const Range> ranges);
   void reduce_scatter(tensor::Stream stream, tensor::Arena& scratch, const tensor::Tensor& data,
                       std::span<const Range> ranges, Combine combine);
   void all_reduce(tensor::Stream stream, tensor::Arena& scratch, const tensor::Tensor& data,
@@ -111,6 +132,7 @@ class Collective {
   ShortName name_;
   uint64_t id_ = 0;
   int64_t num_calls_ = 0, num_parts_ = 0;  // parts: groups that were made of this one
+  std::vector<const PeerMemory*> peer_memories_;
 };
 
 }  // namespace slimexx::dist

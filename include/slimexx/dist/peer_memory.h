@@ -1,6 +1,7 @@
 // Memory of a group's ranks that kernels of all of them read and write: each shows a region of its
 // device's memory, which the others reach over NVLink. Counts that kernels exchange there need no
-// wait of the host, so that steps with them can be recorded (tensor/graph.h).
+// wait of the host, so that steps with them can be recorded (tensor/graph.h). While there is such
+// memory, its group's sums and gathers go that way by themselves (collective.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,8 @@
 #include "slimexx/dist/collective.h"
 
 namespace slimexx::dist {
+
+struct Groups;
 
 class PeerMemory {
  public:
@@ -29,6 +32,7 @@ class PeerMemory {
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
+  bool holds(const tensor::Tensor& own) const;
   // Of a tensor that lies in this rank's region: bytes from its start.
   int64_t place_of(const tensor::Tensor& own) const;
   // By rank, as this rank's device addresses them.
@@ -56,5 +60,13 @@ class PeerMemory {
   std::vector<char*> controls_, regions_;
   std::vector<void*> opened_;  // of other processes
 };
+
+// That of a rank's groups tp, cp, ep and etp whose ranks reach each other, for one region.
+using PeerMemories = std::vector<std::unique_ptr<PeerMemory>>;
+// Enters ep's into `groups`. Nothing on the CPU. Collective over each of the groups.
+PeerMemories make_peer_memories(Groups& groups, const tensor::Tensor& region);
+// What these take of a device besides the region, at most.
+int64_t plan_peer_bytes(tensor::Device device, const Groups& groups);
+void cancel(const PeerMemories& memories) noexcept;
 
 }  // namespace slimexx::dist

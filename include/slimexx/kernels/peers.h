@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "slimexx/kernels/limits.h"
+#include "slimexx/kernels/rank_sum.h"
 
 namespace slimexx::kernels {
 
@@ -30,6 +31,32 @@ struct PeerRegions {
 // Returns, on the stream, when what each rank had queued before its own call is done and seen by
 // all. Every rank queues the same number of these, and of find_peer_runs, which waits too.
 [[nodiscard]] const char* queue_peer_barrier(const PeerRegions& ranks, cudaStream_t stream);
+
+// ---- Sums and gathers ----
+//
+// Every rank calls with the same ranges and types. `place`: of this rank's array, bytes from its
+// region's start, which may differ by rank. An array is in use from the call of the first rank
+// until that of the last is done, as seen from every stream. Ranks that do not wait for one another
+// are refused.
+
+struct PeerRange {
+  int64_t begin = 0, end = 0;
+};
+struct PeerRanges {
+  PeerRange of[kMostPeers];  // by rank; those of different ranks have nothing in common
+};
+
+// result[i - begin] = the sum over ranks, from the first to the last, of element i of their arrays,
+// for i in this rank's range; bf16 is added in f32 and rounded once. `result` may be that range of
+// this rank's array.
+[[nodiscard]] const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result,
+                                         RankTerm type, const PeerRanges& elements,
+                                         cudaStream_t stream);
+// The array's bytes of each range are those of that rank's `share`, on all ranks. `share` may be
+// that range of this rank's array.
+[[nodiscard]] const char* gather_peer_shares(const PeerRegions& ranks, int64_t place,
+                                             const void* share, const PeerRanges& bytes,
+                                             cudaStream_t stream);
 
 // ---- Rows of tokens to the ranks of their experts, and back ----
 //

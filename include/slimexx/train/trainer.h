@@ -120,8 +120,8 @@ class Trainer {
   // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
   // Without this call the arena grows with the microbatches, and auto keeps everything.
   // Ranks that compute a microbatch together keep the same of it: what fits on all of them.
-  // Experts' rows go between ranks by kernels then, where these ranks reach each other's `memory`:
-  // the beginning of a Buffer. Collective over groups.ep.
+  // Rows go between ranks by kernels then, where these ranks reach each other's `memory`: the
+  // beginning of a Buffer. Collective over the groups of a model replica.
   void borrow_memory(tensor::Tensor memory);
   // After a failure, before anybody waits for the device: kernels that wait for ranks that are gone
   // end. No step follows.
@@ -179,8 +179,8 @@ class Trainer {
   std::vector<StageChunk> chunks_;
   model::ParameterStore& policy_;
   dist::Collective& host_;
-  std::unique_ptr<dist::PeerMemory> ep_memory_;  // of the arena; null: ranks do not reach it
-  dist::Groups groups_;                          // with that memory
+  dist::Groups groups_;
+  dist::PeerMemories peer_memories_;  // of the arena
   // All ranks of a model replica have its losses and log-probs; its reporter's count.
   bool is_reporter_;
   std::vector<int> reporters_;  // ranks of `host`, by dp rank; empty until somebody asks

@@ -1,24 +1,12 @@
-#include "slimexx/kernels/peers.h"
-
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
-#include "slimexx/dist/peer_memory.h"
+#include "slimexx/dist/peer_regions.h"
 
 namespace slimexx::ops::cuda {
 namespace {
 
 kernels::PeerRegions regions_of(const Context& ctx) {
-  const dist::PeerMemory& memory = *ctx.groups.ep_memory;
-  kernels::PeerRegions ranks;
-  for (size_t rank = 0; rank < memory.regions().size(); ++rank) {
-    ranks.control[rank] = memory.controls()[rank];
-    ranks.region[rank] = memory.regions()[rank];
-  }
-  ranks.rank = memory.rank();
-  ranks.size = memory.size();
-  ranks.cancelled = memory.cancelled();
-  ranks.waits = memory.kernels_wait();
-  return ranks;
+  return dist::regions_of(*ctx.groups.ep_memory);
 }
 
 kernels::PeerRuns table_of(const PeerRuns& runs) {

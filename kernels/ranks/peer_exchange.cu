@@ -1,0 +1,190 @@
+// Sums and gathers between ranks in one launch each. A sum reads the terms where they are, a gather
+// writes the shares where they belong: nothing is copied besides, and no rank waits for more than
+// the thread block of the same number at each other rank.
+//
+// A thread has loads from all ranks under way at once, so that all links are busy; the order of
+// additions does not follow the order in which they come.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/common/sizes.h"
+#include "kernels/ranks/peer_barrier.cuh"
+#include "kernels/ranks/rank_terms.cuh"
+
+namespace slimexx::kernels {
+namespace {
+
+using namespace peers;
+using namespace rank_terms;
+
+constexpr int kThreads = 512;
+constexpr int64_t kBlockBytes = kThreads * 16;  // of a range, before there are more blocks
+
+// Where the arrays of all ranks begin, once their blocks have met.
+__device__ __forceinline__ void find_arrays(const PeerRegions& p, char* (&arrays)[kMostPeers]) {
+  const int peer = static_cast<int>(threadIdx.x);
+  if (peer < p.size) {
+    const BlockControl* own = block_control(p, p.rank);
+    arrays[peer] = p.region[peer] + *static_cast<const volatile int64_t*>(&own->places[peer]);
+  }
+  __syncthreads();
+}
+
+template <class P>
+__device__ __forceinline__ P& piece_at(const void* array, int64_t i) {
+  return static_cast<P*>(const_cast<void*>(array))[i];
+}
+
+// Pieces [0, n) behind `arrays` and `at` bytes. kRanks: how many there are, or 0: any number.
+template <class T, int kCount, int kRanks>
+__device__ __forceinline__ void add_pieces(char* const* arrays, int ranks, int64_t at, T* result,
+                                           int64_t n) {
+  using P = Piece<T, kCount>;
+  constexpr int kUnroll = kRanks == 0 ? 4 : kRanks >= 8 ? 1 : 8 / kRanks;
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t first = blockIdx.x * int64_t{kThreads} + threadIdx.x; first < n;
+       first += step * kUnroll) {
+    PieceSum<T, kCount> sums[kUnroll];
+    if constexpr (kRanks > 0) {
+      P terms[kRanks][kUnroll];
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r)
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u)
+          if (first + u * step < n) terms[r][u] = piece_at<P>(arrays[r] + at, first + u * step);
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r)
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) sums[u].take(terms[r][u], r == 0);
+    } else {
+      for (int r = 0; r < ranks; ++r) {
+        P terms[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u)
+          if (first + u * step < n) terms[u] = piece_at<P>(arrays[r] + at, first + u * step);
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) sums[u].take(terms[u], r == 0);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (first + u * step < n) piece_at<P>(result, first + u * step) = sums[u].round();
+  }
+}
+
+template <class T, int kRanks>
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(const PeerRegions p, int64_t place, T* result, PeerRange own) {
+  __shared__ char* arrays[kMostPeers];
+  meet_blocks(p, &place);
+  find_arrays(p, arrays);
+  constexpr int kWide = 16 / sizeof(T);
+  const int64_t at = own.begin * static_cast<int64_t>(sizeof(T)), n = own.end - own.begin;
+  bool is_wide = at % 16 == 0 && reinterpret_cast<uintptr_t>(result) % 16 == 0;
+  for (int r = 0; r < p.size; ++r)
+    is_wide = is_wide && reinterpret_cast<uintptr_t>(arrays[r]) % 16 == 0;
+  const int64_t pieces = is_wide ? n / kWide : 0, done = pieces * kWide;
+  add_pieces<T, kWide, kRanks>(arrays, p.size, at, result, pieces);
+  add_pieces<T, 1, kRanks>(arrays, p.size, at + done * static_cast<int64_t>(sizeof(T)),
+                           result + done, n - done);
+  meet_blocks(p);
+}
+
+// Units [0, n) of `share` to every rank's array behind `at` bytes.
+template <class Unit>
+__device__ __forceinline__ void spread_units(const PeerRegions& p, char* const* arrays, int64_t at,
+                                             const char* share, int64_t n) {
+  constexpr int kUnroll = 4;
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t first = blockIdx.x * int64_t{kThreads} + threadIdx.x; first < n;
+       first += step * kUnroll) {
+    Unit units[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (first + u * step < n) units[u] = piece_at<const Unit>(share, first + u * step);
+    for (int i = 1; i <= p.size; ++i) {  // every rank begins with another one
+      char* there = arrays[p.rank + i < p.size ? p.rank + i : p.rank + i - p.size] + at;
+      if (there == share) continue;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (first + u * step < n) piece_at<Unit>(there, first + u * step) = units[u];
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const PeerRegions p, int64_t place, const char* share, PeerRange own) {
+  __shared__ char* arrays[kMostPeers];
+  meet_blocks(p, &place);
+  find_arrays(p, arrays);
+  const int64_t n = own.end - own.begin;
+  uintptr_t ends = reinterpret_cast<uintptr_t>(share) | static_cast<uintptr_t>(own.begin);
+  for (int r = 0; r < p.size; ++r) ends |= reinterpret_cast<uintptr_t>(arrays[r]);
+  const int64_t wide = ends % 16 == 0 ? n / 16 * 16 : 0;
+  spread_units<int4>(p, arrays, own.begin, share, wide / 16);
+  const int64_t words = ends % 4 == 0 ? (n - wide) / 4 * 4 : 0, done = wide + words;
+  spread_units<int>(p, arrays, own.begin + wide, share + wide, words / 4);
+  spread_units<char>(p, arrays, own.begin + done, share + done, n - done);
+  meet_blocks(p);
+}
+
+// The same on all ranks.
+unsigned count_blocks(const PeerRegions& p, const PeerRanges& ranges, int64_t element_bytes) {
+  int64_t most = 0;
+  for (int r = 0; r < p.size; ++r) most = std::max(most, ranges.of[r].end - ranges.of[r].begin);
+  const int64_t blocks = divide_up(most * element_bytes, kBlockBytes);
+  return static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, kMostPeerBlocks));
+}
+
+const char* find_fault(const PeerRegions& p, int64_t place, const void* own,
+                       const PeerRanges& ranges) {
+  if (const char* fault = peers::find_fault(p)) return fault;
+  if (!p.waits) return "peer exchange: ranks that do not wait for one another";
+  for (int r = 0; r < p.size; ++r)
+    if (ranges.of[r].begin < 0 || ranges.of[r].end < ranges.of[r].begin)
+      return "peer exchange: a range ends before it begins";
+  const PeerRange& range = ranges.of[p.rank];
+  return place < 0 || (own == nullptr && range.end > range.begin) ? "peer exchange: no array"
+                                                                  : nullptr;
+}
+
+template <class T>
+const char* sum_terms(const PeerRegions& p, int64_t place, void* result, const PeerRanges& elements,
+                      cudaStream_t stream) {
+  if (!is_aligned(result, sizeof(T)) || place % static_cast<int64_t>(sizeof(T)) != 0)
+    return "peer exchange: an array does not start at an element";
+  auto* kernel = sum_kernel<T, 0>;
+  if (p.size == 2) kernel = sum_kernel<T, 2>;
+  if (p.size == 4) kernel = sum_kernel<T, 4>;
+  if (p.size == 8) kernel = sum_kernel<T, 8>;
+  kernel<<<count_blocks(p, elements, sizeof(T)), kThreads, 0, stream>>>(
+      p, place, static_cast<T*>(result), elements.of[p.rank]);
+  return name_error(cudaGetLastError());
+}
+
+}  // namespace
+
+const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result, RankTerm type,
+                           const PeerRanges& elements, cudaStream_t stream) {
+  if (const char* fault = find_fault(ranks, place, result, elements)) return fault;
+  switch (type) {
+    case RankTerm::kF32:
+      return sum_terms<float>(ranks, place, result, elements, stream);
+    case RankTerm::kBf16:
+      return sum_terms<__nv_bfloat16>(ranks, place, result, elements, stream);
+    case RankTerm::kF64:
+      return sum_terms<double>(ranks, place, result, elements, stream);
+  }
+  return "peer exchange: no such type";
+}
+
+const char* gather_peer_shares(const PeerRegions& ranks, int64_t place, const void* share,
+                               const PeerRanges& bytes, cudaStream_t stream) {
+  if (const char* fault = find_fault(ranks, place, share, bytes)) return fault;
+  gather_kernel<<<count_blocks(ranks, bytes, 1), kThreads, 0, stream>>>(
+      ranks, place, static_cast<const char*>(share), bytes.of[ranks.rank]);
+  return name_error(cudaGetLastError());
+}
+
+}  // namespace slimexx::kernels

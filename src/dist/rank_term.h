@@ -1,0 +1,13 @@
+// Types of terms as kernels name them. Only where the build has CUDA.
+#pragma once
+#include "slimexx/kernels/rank_sum.h"
+#include "slimexx/tensor/dtype.h"
+
+namespace slimexx::dist {
+
+inline kernels::RankTerm rank_term(tensor::DType dtype) {
+  if (dtype == tensor::DType::kF32) return kernels::RankTerm::kF32;
+  return dtype == tensor::DType::kF64 ? kernels::RankTerm::kF64 : kernels::RankTerm::kBf16;
+}
+
+}  // namespace slimexx::dist

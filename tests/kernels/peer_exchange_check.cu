@@ -1,0 +1,291 @@
+// Sums and gathers of ranks that reach each other's memory, bit for bit against the host. Ranks are
+// streams of one device, whose kernels run beside each other: 8 ranks take half of an H100.
+//
+//   peer_exchange_check [small | tiny]      for compute-sanitizer: check_size.h
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+#include "slimexx/kernels/peers.h"
+#include "tests/kernels/check_size.h"
+#include "tests/kernels/rows_arrays.h"
+
+namespace slimexx::kernels::testing {
+namespace {
+
+constexpr int64_t kRegionBytes = 40 << 20;
+
+class Ranks {
+ public:
+  explicit Ranks(int size) : size_(size) {
+    SLX_CUDA(cudaMallocHost(&cancelled_, sizeof(int)));
+    *cancelled_ = 0;
+    for (int r = 0; r < size; ++r) {
+      controls_.emplace_back(kPeerControlBytes);
+      controls_.back().set_bytes(0);
+      regions_.emplace_back(kRegionBytes);
+      SLX_CUDA(cudaStreamCreateWithFlags(&streams_[r], cudaStreamNonBlocking));
+    }
+  }
+  ~Ranks() {
+    for (int r = 0; r < size_; ++r) cudaStreamDestroy(streams_[r]);
+    cudaFreeHost(cancelled_);
+  }
+
+  int size() const { return size_; }
+  char* region(int rank) const { return regions_[rank].data(); }
+  cudaStream_t stream(int rank) const { return streams_[rank]; }
+  PeerRegions regions(int rank) const {
+    PeerRegions ranks;
+    for (int r = 0; r < size_; ++r) {
+      ranks.control[r] = controls_[r].data();
+      ranks.region[r] = regions_[r].data();
+    }
+    ranks.rank = rank;
+    ranks.size = size_;
+    ranks.cancelled = cancelled_;
+    return ranks;
+  }
+  // Kernels that would wait for ever are told to end.
+  void wait() {
+    std::atomic<bool> is_done = false;
+    std::thread watch([&] {
+      for (int tenths = 0; tenths < 600 && !is_done; ++tenths)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (!is_done) *static_cast<volatile int*>(cancelled_) = 1;
+    });
+    SLX_CUDA(cudaDeviceSynchronize());
+    is_done = true;
+    watch.join();
+    expect_status("ranks meet", *cancelled_ == 0 ? cudaSuccess : cudaErrorTimeout, cudaSuccess);
+  }
+
+ private:
+  int size_;
+  std::vector<DeviceArray<char>> controls_, regions_;
+  cudaStream_t streams_[kMostPeers] = {};
+  int* cancelled_ = nullptr;
+};
+
+void expect_no_fault(const char* fault) {
+  ++comparisons;
+  if (fault == nullptr) return;
+  ++failures;
+  std::printf("FAIL %s: %s\n", current_case.c_str(), fault);
+}
+
+// Where rank r's array begins: elsewhere on each, `odd` bytes off alignment on the last.
+int64_t place_of(int rank, int size, int64_t odd) {
+  return 4096 * (rank + 1) + (rank + 1 == size ? odd : 0);
+}
+
+// What ranks have of n elements: equal parts, growing ones with some of nobody's, one's own.
+std::vector<PeerRanges> all_cuts(int64_t n, int size) {
+  PeerRanges equal, growing, alone;
+  int64_t at = n / 16;
+  for (int r = 0; r < size; ++r) {
+    equal.of[r] = {r * n / size / 16 * 16, (r + 1) * n / size / 16 * 16};
+    const int64_t end = at + n / 2 * r / (size * size);
+    growing.of[r] = {at, end};
+    at = end + 1;
+    alone.of[r] = r == size - 1 ? PeerRange{n / 7, n} : PeerRange{};
+  }
+  equal.of[size - 1].end = n;
+  return {equal, growing, alone};
+}
+
+// T: uint16_t for the bits of bf16.
+template <class T>
+T sum_on_host(const std::vector<std::vector<T>>& terms, int64_t i) {
+  if constexpr (std::is_same_v<T, uint16_t>) {
+    float sum = to_float(terms[0][i]);
+    for (size_t r = 1; r < terms.size(); ++r) sum = sum + to_float(terms[r][i]);
+    return round_to_bf16(sum);
+  } else {
+    T sum = terms[0][i];
+    for (size_t r = 1; r < terms.size(); ++r) sum = sum + terms[r][i];
+    return sum;
+  }
+}
+
+template <class T>
+std::vector<std::vector<T>> make_terms(int size, int64_t n) {
+  std::vector<std::vector<T>> terms(size);
+  for (auto& of_rank : terms) {
+    for (const float x : random_floats(n, 1.0f)) {
+      const float wide = x * static_cast<float>(1 << (of_rank.size() % 12));
+      if constexpr (std::is_same_v<T, uint16_t>) {
+        of_rank.push_back(round_to_bf16(wide));
+      } else {
+        of_rank.push_back(static_cast<T>(wide) * static_cast<T>(1.1));
+      }
+    }
+  }
+  return terms;
+}
+
+template <class T>
+void check_sum(Ranks& ranks, RankTerm type, int64_t n, int64_t odd, bool in_place) {
+  const int size = ranks.size();
+  const auto terms = make_terms<T>(size, n);
+  const DeviceArray<T> results(size * n);
+  for (const PeerRanges& cut : all_cuts(n, size)) {
+    current_case = "sum ranks " + std::to_string(size) + " n " + std::to_string(n) + " bytes " +
+                   std::to_string(sizeof(T)) + " odd " + std::to_string(odd) +
+                   (in_place ? " in place" : "");
+    const auto at = [&](int r) { return place_of(r, size, odd * int64_t{sizeof(T)}); };
+    for (int r = 0; r < size; ++r)
+      SLX_CUDA(cudaMemcpy(ranks.region(r) + at(r), terms[r].data(), n * sizeof(T),
+                          cudaMemcpyHostToDevice));
+    const auto result = [&](int r) {
+      return in_place ? reinterpret_cast<T*>(ranks.region(r) + at(r)) + cut.of[r].begin
+                      : results.data() + r * n;
+    };
+    for (int r = 0; r < size; ++r)
+      expect_no_fault(
+          sum_peer_terms(ranks.regions(r), at(r), result(r), type, cut, ranks.stream(r)));
+    ranks.wait();
+    for (int r = 0; r < size; ++r) {
+      const PeerRange& own = cut.of[r];
+      std::vector<T> got(own.end - own.begin), expected;
+      SLX_CUDA(cudaMemcpy(got.data(), result(r), got.size() * sizeof(T), cudaMemcpyDeviceToHost));
+      for (int64_t i = own.begin; i < own.end; ++i) expected.push_back(sum_on_host(terms, i));
+      expect_bits(("rank " + std::to_string(r)).c_str(), got, expected, 1);
+      // The rest of the array is as it was.
+      std::vector<T> all(n), whole = terms[r];
+      SLX_CUDA(
+          cudaMemcpy(all.data(), ranks.region(r) + at(r), n * sizeof(T), cudaMemcpyDeviceToHost));
+      if (in_place) std::copy(expected.begin(), expected.end(), whole.begin() + own.begin);
+      expect_bits(("array of rank " + std::to_string(r)).c_str(), all, whole, 1);
+    }
+  }
+}
+
+// Bytes, two a word so that rows of numbers are easy to read.
+void check_gather(Ranks& ranks, int64_t bytes, int64_t odd, bool in_place) {
+  const int size = ranks.size();
+  const int64_t n = bytes / 2;
+  const auto shares = make_terms<uint16_t>(size, n);
+  const DeviceArray<uint16_t> elsewhere(size * n + 1);
+  for (const PeerRanges& cut : all_cuts(n, size)) {
+    current_case = "gather ranks " + std::to_string(size) + " bytes " + std::to_string(bytes) +
+                   " odd " + std::to_string(odd) + (in_place ? " in place" : "");
+    PeerRanges in_bytes;
+    std::vector<uint16_t> expected(n, 0x5a5a);
+    for (int r = 0; r < size; ++r) {
+      in_bytes.of[r] = {2 * cut.of[r].begin, 2 * cut.of[r].end};
+      for (int64_t i = cut.of[r].begin; i < cut.of[r].end; ++i) expected[i] = shares[r][i];
+    }
+    const auto at = [&](int r) { return place_of(r, size, odd); };
+    const auto share = [&](int r) {
+      return in_place ? ranks.region(r) + at(r) + in_bytes.of[r].begin
+                      : reinterpret_cast<char*>(elsewhere.data() + r * n);
+    };
+    for (int r = 0; r < size; ++r) {
+      SLX_CUDA(cudaMemset(ranks.region(r) + at(r), 0x5a, bytes));
+      SLX_CUDA(cudaMemcpy(share(r), shares[r].data() + cut.of[r].begin,
+                          in_bytes.of[r].end - in_bytes.of[r].begin, cudaMemcpyHostToDevice));
+    }
+    for (int r = 0; r < size; ++r)
+      expect_no_fault(
+          gather_peer_shares(ranks.regions(r), at(r), share(r), in_bytes, ranks.stream(r)));
+    ranks.wait();
+    for (int r = 0; r < size; ++r) {
+      std::vector<uint16_t> got(n);
+      SLX_CUDA(cudaMemcpy(got.data(), ranks.region(r) + at(r), bytes, cudaMemcpyDeviceToHost));
+      expect_bits(("rank " + std::to_string(r)).c_str(), got, expected, 1);
+    }
+  }
+}
+
+// Many calls one behind another, each on what the one before left: a rank that runs ahead would
+// read, or write, too early. Values grow sixteenfold in two calls at most.
+void check_chain(Ranks& ranks, int64_t n, int calls) {
+  const int size = ranks.size();
+  current_case = "chain ranks " + std::to_string(size) + " n " + std::to_string(n);
+  auto terms = make_terms<float>(size, n);
+  PeerRanges elements, bytes;
+  for (int r = 0; r < size; ++r) {
+    elements.of[r] = {r * n / size, (r + 1) * n / size};
+    bytes.of[r] = {4 * elements.of[r].begin, 4 * elements.of[r].end};
+    SLX_CUDA(cudaMemcpy(ranks.region(r), terms[r].data(), n * 4, cudaMemcpyHostToDevice));
+  }
+  for (int call = 0; call < calls; ++call)
+    for (int r = 0; r < size; ++r) {
+      float* own = reinterpret_cast<float*>(ranks.region(r)) + elements.of[r].begin;
+      expect_no_fault(
+          sum_peer_terms(ranks.regions(r), 0, own, RankTerm::kF32, elements, ranks.stream(r)));
+      if (call % 2 == 1)
+        expect_no_fault(gather_peer_shares(ranks.regions(r), 0, own, bytes, ranks.stream(r)));
+    }
+  ranks.wait();
+  for (int call = 0; call < calls; ++call) {
+    for (int r = 0; r < size; ++r) {
+      std::vector<float> sums;
+      for (int64_t i = elements.of[r].begin; i < elements.of[r].end; ++i)
+        sums.push_back(sum_on_host(terms, i));
+      std::copy(sums.begin(), sums.end(), terms[r].begin() + elements.of[r].begin);
+    }
+    if (call % 2 == 0) continue;
+    for (int from = 0; from < size; ++from)
+      for (int r = 0; r < size; ++r)
+        std::copy(terms[from].begin() + elements.of[from].begin,
+                  terms[from].begin() + elements.of[from].end,
+                  terms[r].begin() + elements.of[from].begin);
+  }
+  for (int r = 0; r < size; ++r) {
+    std::vector<float> got(n);
+    SLX_CUDA(cudaMemcpy(got.data(), ranks.region(r), n * 4, cudaMemcpyDeviceToHost));
+    expect_bits(("rank " + std::to_string(r)).c_str(), got, terms[r], 1);
+  }
+}
+
+void check_refusals(Ranks& ranks) {
+  current_case = "refusals";
+  PeerRanges bad;
+  bad.of[0] = {5, 4};
+  PeerRegions sharing = ranks.regions(0);
+  sharing.waits = false;
+  for (const char* fault :
+       {sum_peer_terms(ranks.regions(0), 0, ranks.region(0), RankTerm::kF32, bad, nullptr),
+        sum_peer_terms(ranks.regions(0), 2, ranks.region(0), RankTerm::kF32, {}, nullptr),
+        sum_peer_terms(sharing, 0, ranks.region(0), RankTerm::kF32, {}, nullptr),
+        gather_peer_shares(ranks.regions(0), -4, ranks.region(0), {}, nullptr)}) {
+    ++comparisons;
+    if (fault != nullptr) continue;
+    ++failures;
+    std::printf("FAIL %s: taken\n", current_case.c_str());
+  }
+}
+
+int run(CheckSize check_size) {
+  for (const int size : {2, 3, 4, 8}) {
+    if (check_size == CheckSize::kTiny && size > 3) break;
+    Ranks ranks(size);
+    for (const int64_t n : {64, 4096, 50000, 1000003}) {
+      if (check_size == CheckSize::kTiny ? n > 4096 : check_size == CheckSize::kSmall && n > 50000)
+        break;
+      for (const bool in_place : {false, true}) {
+        check_sum<float>(ranks, RankTerm::kF32, n, 0, in_place);
+        check_sum<uint16_t>(ranks, RankTerm::kBf16, n, 0, in_place);
+        check_sum<double>(ranks, RankTerm::kF64, n, 0, in_place);
+        check_sum<uint16_t>(ranks, RankTerm::kBf16, n, 1, in_place);
+        for (const int64_t odd : {0, 4, 2}) check_gather(ranks, 2 * n, odd, in_place);
+      }
+    }
+    check_chain(ranks, 3001, check_size == CheckSize::kAll ? 40 : 6);
+    if (check_size == CheckSize::kAll) check_chain(ranks, 700000, 40);
+    check_refusals(ranks);
+  }
+  return finish_checks("peer_exchange_check");
+}
+
+}  // namespace
+}  // namespace slimexx::kernels::testing
+
+int main(int argc, char** argv) {
+  using namespace slimexx::kernels::testing;
+  return run(read_check_size(argc, argv));
+}
