@@ -11,13 +11,16 @@ namespace slimexx::kernels::peers {
 inline constexpr int kEpochAt = 0, kFlagsAt = 256, kHeaderAt = 768;
 static_assert(kFlagsAt + 4 * kMostPeers <= kHeaderAt);
 
-// Of a thread block that meets others: its epoch, and by rank a flag and a place.
+// Of a thread block that meets others: how often it has, and by rank what that rank's block says.
 inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
-  int64_t places[kMostPeers];
-  int flags[kMostPeers];
-  int epoch, unused[3];
+  uint64_t begun[kMostPeers];  // the call that it is in, and above it where its array begins
+  int ended[kMostPeers];       // the call that it has done its part of
+  int calls, unused[3];
 };
+// A call and a place in one word, which arrives whole: a second store would be waited for. The
+// lowest bits of the call are enough, since ranks are at most a call apart.
+inline constexpr int kCallBits = 24;
 inline constexpr int kBlocksAt = 1024;
 static_assert(kBlocksAt + sizeof(BlockControl) * kMostPeerBlocks <= kPeerControlBytes);
 
@@ -30,10 +33,21 @@ __device__ __forceinline__ int acquire(const int* flag) {
   return value;
 }
 
+__device__ __forceinline__ void release(uint64_t* word, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+__device__ __forceinline__ uint64_t acquire(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
 // The host's word is far away: it is looked at now and then.
+__device__ __forceinline__ bool was_cancelled(const PeerRegions& p, int tries) {
+  return tries % 1024 == 0 && *static_cast<const volatile int*>(p.cancelled) != 0;
+}
 __device__ __forceinline__ void await(const PeerRegions& p, const int* flag, int epoch) {
-  for (int tries = 1; acquire(flag) - epoch < 0; ++tries) {
-    if (tries % 1024 == 0 && *static_cast<const volatile int*>(p.cancelled) != 0) break;
+  for (int tries = 1; acquire(flag) - epoch < 0 && !was_cancelled(p, tries); ++tries) {
   }
 }
 
@@ -58,24 +72,43 @@ __device__ __forceinline__ BlockControl* block_control(const PeerRegions& p, int
   return reinterpret_cast<BlockControl*>(p.control[rank] + kBlocksAt) + blockIdx.x;
 }
 
-// By all threads of a thread block, at least as many as ranks; every rank launches as many blocks.
-// Returns when the blocks of this number have come at all ranks, and what their launches' streams
-// had done before, and these blocks since, is seen. Each leaves its place to the others where one
-// is given. The next meeting must not give one: another rank may be there before this one has read.
-__device__ __forceinline__ void meet_blocks(const PeerRegions& p, const int64_t* place = nullptr) {
-  BlockControl* own = block_control(p, p.rank);
-  const int epoch = own->epoch + 1;
-  __syncthreads();
+// begin_blocks and end_blocks: by all threads of a thread block, at least as many as ranks; every
+// rank launches as many blocks, and each meets those of its number.
+
+// Gives the others `place` of this rank's array, and finds where the arrays of all ranks begin.
+// What streams had done before the launches is seen.
+__device__ __forceinline__ void begin_blocks(const PeerRegions& p, int64_t place,
+                                             char* (&arrays)[kMostPeers]) {
   const int peer = static_cast<int>(threadIdx.x);
   if (peer < p.size) {
-    BlockControl* there = block_control(p, peer);
-    if (place != nullptr) *static_cast<volatile int64_t*>(&there->places[p.rank]) = *place;
-    __threadfence_system();  // also of what this block's other threads wrote
-    release(&there->flags[p.rank], epoch);
-    await(p, &own->flags[peer], epoch);
+    BlockControl* own = block_control(p, p.rank);
+    const uint64_t call = static_cast<uint64_t>(own->calls + 1) & ((1u << kCallBits) - 1);
+    release(&block_control(p, peer)->begun[p.rank],
+            static_cast<uint64_t>(place) << kCallBits | call);
+    arrays[peer] = p.region[p.rank] + place;  // after a failure: some memory that is there
+    for (int tries = 1; !was_cancelled(p, tries); ++tries) {
+      const uint64_t word = acquire(&own->begun[peer]);
+      if ((word & ((1u << kCallBits) - 1)) != call) continue;
+      arrays[peer] = p.region[peer] + (word >> kCallBits);
+      break;
+    }
   }
   __syncthreads();
-  if (threadIdx.x == 0) own->epoch = epoch;
+}
+
+// Returns when all have done their part; what their blocks wrote is seen.
+__device__ __forceinline__ void end_blocks(const PeerRegions& p) {
+  __syncthreads();
+  const int peer = static_cast<int>(threadIdx.x);
+  BlockControl* own = block_control(p, p.rank);
+  const int call = own->calls + 1;
+  if (peer < p.size) {
+    __threadfence_system();  // also of what this block's other threads wrote
+    release(&block_control(p, peer)->ended[p.rank], call);
+    await(p, &own->ended[peer], call);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) own->calls = call;
 }
 
 inline const char* find_fault(const PeerRegions& p) {

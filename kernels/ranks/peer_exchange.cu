@@ -21,16 +21,6 @@ using namespace rank_terms;
 constexpr int kThreads = 512;
 constexpr int64_t kBlockBytes = kThreads * 16;  // of a range, before there are more blocks
 
-// Where the arrays of all ranks begin, once their blocks have met.
-__device__ __forceinline__ void find_arrays(const PeerRegions& p, char* (&arrays)[kMostPeers]) {
-  const int peer = static_cast<int>(threadIdx.x);
-  if (peer < p.size) {
-    const BlockControl* own = block_control(p, p.rank);
-    arrays[peer] = p.region[peer] + *static_cast<const volatile int64_t*>(&own->places[peer]);
-  }
-  __syncthreads();
-}
-
 template <class P>
 __device__ __forceinline__ P& piece_at(const void* array, int64_t i) {
   return static_cast<P*>(const_cast<void*>(array))[i];
@@ -75,10 +65,9 @@ __device__ __forceinline__ void add_pieces(char* const* arrays, int ranks, int64
 
 template <class T, int kRanks>
 __global__ void __launch_bounds__(kThreads)
-    sum_kernel(const PeerRegions p, int64_t place, T* result, PeerRange own) {
+    sum_peers_kernel(const PeerRegions p, int64_t place, T* result, PeerRange own) {
   __shared__ char* arrays[kMostPeers];
-  meet_blocks(p, &place);
-  find_arrays(p, arrays);
+  begin_blocks(p, place, arrays);
   constexpr int kWide = 16 / sizeof(T);
   const int64_t at = own.begin * static_cast<int64_t>(sizeof(T)), n = own.end - own.begin;
   bool is_wide = at % 16 == 0 && reinterpret_cast<uintptr_t>(result) % 16 == 0;
@@ -88,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
   add_pieces<T, kWide, kRanks>(arrays, p.size, at, result, pieces);
   add_pieces<T, 1, kRanks>(arrays, p.size, at + done * static_cast<int64_t>(sizeof(T)),
                            result + done, n - done);
-  meet_blocks(p);
+  end_blocks(p);
 }
 
 // Units [0, n) of `share` to every rank's array behind `at` bytes.
@@ -114,10 +103,9 @@ __device__ __forceinline__ void spread_units(const PeerRegions& p, char* const* 
 }
 
 __global__ void __launch_bounds__(kThreads)
-    gather_kernel(const PeerRegions p, int64_t place, const char* share, PeerRange own) {
+    gather_peers_kernel(const PeerRegions p, int64_t place, const char* share, PeerRange own) {
   __shared__ char* arrays[kMostPeers];
-  meet_blocks(p, &place);
-  find_arrays(p, arrays);
+  begin_blocks(p, place, arrays);
   const int64_t n = own.end - own.begin;
   uintptr_t ends = reinterpret_cast<uintptr_t>(share) | static_cast<uintptr_t>(own.begin);
   for (int r = 0; r < p.size; ++r) ends |= reinterpret_cast<uintptr_t>(arrays[r]);
@@ -126,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t words = ends % 4 == 0 ? (n - wide) / 4 * 4 : 0, done = wide + words;
   spread_units<int>(p, arrays, own.begin + wide, share + wide, words / 4);
   spread_units<char>(p, arrays, own.begin + done, share + done, n - done);
-  meet_blocks(p);
+  end_blocks(p);
 }
 
 // The same on all ranks.
@@ -145,8 +133,10 @@ const char* find_fault(const PeerRegions& p, int64_t place, const void* own,
     if (ranges.of[r].begin < 0 || ranges.of[r].end < ranges.of[r].begin)
       return "peer exchange: a range ends before it begins";
   const PeerRange& range = ranges.of[p.rank];
-  return place < 0 || (own == nullptr && range.end > range.begin) ? "peer exchange: no array"
-                                                                  : nullptr;
+  return place < 0 || place >= int64_t{1} << (64 - kCallBits) ||
+                 (own == nullptr && range.end > range.begin)
+             ? "peer exchange: no array"
+             : nullptr;
 }
 
 template <class T>
@@ -154,10 +144,10 @@ const char* sum_terms(const PeerRegions& p, int64_t place, void* result, const P
                       cudaStream_t stream) {
   if (!is_aligned(result, sizeof(T)) || place % static_cast<int64_t>(sizeof(T)) != 0)
     return "peer exchange: an array does not start at an element";
-  auto* kernel = sum_kernel<T, 0>;
-  if (p.size == 2) kernel = sum_kernel<T, 2>;
-  if (p.size == 4) kernel = sum_kernel<T, 4>;
-  if (p.size == 8) kernel = sum_kernel<T, 8>;
+  auto* kernel = sum_peers_kernel<T, 0>;
+  if (p.size == 2) kernel = sum_peers_kernel<T, 2>;
+  if (p.size == 4) kernel = sum_peers_kernel<T, 4>;
+  if (p.size == 8) kernel = sum_peers_kernel<T, 8>;
   kernel<<<count_blocks(p, elements, sizeof(T)), kThreads, 0, stream>>>(
       p, place, static_cast<T*>(result), elements.of[p.rank]);
   return name_error(cudaGetLastError());
@@ -182,7 +172,7 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
 const char* gather_peer_shares(const PeerRegions& ranks, int64_t place, const void* share,
                                const PeerRanges& bytes, cudaStream_t stream) {
   if (const char* fault = find_fault(ranks, place, share, bytes)) return fault;
-  gather_kernel<<<count_blocks(ranks, bytes, 1), kThreads, 0, stream>>>(
+  gather_peers_kernel<<<count_blocks(ranks, bytes, 1), kThreads, 0, stream>>>(
       ranks, place, static_cast<const char*>(share), bytes.of[ranks.rank]);
   return name_error(cudaGetLastError());
 }

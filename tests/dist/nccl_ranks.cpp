@@ -75,8 +75,8 @@ std::string check_peer_memory(Collective& ranks) {
 // messages.
 std::string check_peer_exchange(Collective& ranks) {
   using tensor::DType;
-  tensor::Arena region(ranks.device(), int64_t{256} << 20, "peer test"),
-      others(ranks.device(), int64_t{256} << 20, "peer test");
+  tensor::Arena region(ranks.device(), int64_t{1} << 30, "peer test"),
+      others(ranks.device(), int64_t{1} << 30, "peer test");
   const auto memory = PeerMemory::make(ranks, region.memory());
   if (memory == nullptr) return "no peer memory between devices of one host";
   const tensor::Stream stream = tensor::compute_stream(ranks.device());

@@ -141,12 +141,15 @@ TEST(EngineRanksSettings, RandomWeightsNeedNoWeightFiles) {
   ASSERT_TRUE(std::filesystem::remove(model + "/model.safetensors"));
   std::vector<std::string> settings = engine_settings(2, 2, 2);
   settings.insert(settings.end(), {"parallel.expert_model_parallel_size=2",
-                                   "debug.random_weights=true", "debug.check_weight_hash=true"});
+                                   "debug.random_weights=true", "debug.check_weight_hash=true",
+                                   "rl.use_kl_loss=true", "model.ref_load=" + model});
   std::vector<std::string> all = train_arguments(folder, folder / "run", settings);
   all.push_back("--thread-ranks=2");
   const Finished f = run_slimexx(0, all);
   ASSERT_EQ(f.status, 0) << f.text();
-  EXPECT_EQ(number(read_rows(folder / "run/metrics.jsonl").back(), "train/mismatch_tokens"), 0);
+  const auto rows = read_rows(folder / "run/metrics.jsonl");
+  EXPECT_EQ(number(rows.back(), "train/mismatch_tokens"), 0);
+  EXPECT_EQ(number(rows.front(), "train/kl_loss"), 0);  // the reference is the policy's own start
 }
 
 TEST(EngineRanksSettings, ThatCannotBeLaidOutAreRefusedWithTheNearest) {
