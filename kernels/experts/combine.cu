@@ -1,5 +1,4 @@
-// The weighted sum of a token's routed rows, alone or added to the residual stream and normed; and
-// what its backward does to the rows.
+// The weighted sum of a token's routed rows, alone or added to the residual stream and normed.
 #include "kernels/rows/norm_parts.cuh"
 #include "kernels/rows/row_tiles.cuh"
 #include "slimexx/kernels/experts.h"
@@ -100,48 +99,6 @@ struct CombineAddNorm {
   static auto* get() { return combine_add_norm_kernel<kChunks>; }
 };
 
-struct WeighArgs {
-  float* dweights;
-  Bf16 *dh, *h;
-  const float* weights;
-  const int32_t* choices;
-  int width;
-};
-
-constexpr int kWeighThreads = 128;
-
-__global__ void __launch_bounds__(kWeighThreads) weigh_kernel(const WeighArgs a) {
-  enter_kernel();
-  __shared__ float of_warp[kWeighThreads / 32];
-  const int choice = a.choices[blockIdx.x];
-  const float weight = a.weights[choice];
-  const int64_t first = int64_t{blockIdx.x} * a.width;
-  float sum = 0;
-  for (int at = static_cast<int>(threadIdx.x) * kChunk; at < a.width;
-       at += kWeighThreads * kChunk) {
-    float dh[kChunk], h[kChunk];
-    unpack(dh, load_chunk<true>(a.dh + first + at, kChunk));
-    unpack(h, load_chunk<true>(a.h + first + at, kChunk));
-#pragma unroll
-    for (int c = 0; c < kChunk; ++c) {
-      sum = __fmaf_rn(dh[c], h[c], sum);
-      dh[c] = __fmul_rn(dh[c], weight);
-      h[c] = __fmul_rn(h[c], weight);
-    }
-    store_chunk<true>(a.dh + first + at, pack(dh), kChunk);
-    store_chunk<true>(a.h + first + at, pack(h), kChunk);
-  }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  sum = of_warp[0];
-#pragma unroll
-  for (int w = 1; w < kWeighThreads / 32; ++w) sum += of_warp[w];
-  a.dweights[choice] = sum;
-}
-
 const char* name_error(cudaError_t error) {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
@@ -191,16 +148,6 @@ const char* combine_add_rms_norm(void* y, void* x_sum, const void* x, const void
   return name_error(launch_by_layout<CombineAddNorm>(
       choose_row_layout(width), true, 0, grid_of(tokens), stream,
       describe_sum(in, weights, shared, rows, top_k, width), args));
-}
-
-const char* weigh_rows_backward(float* dweights, void* dh, void* h, const float* weights,
-                                const int32_t* choices, int64_t count, int64_t width,
-                                cudaStream_t stream) {
-  if (const char* fault = find_fault(count, width)) return fault;
-  if (count == 0) return nullptr;
-  const WeighArgs a{dweights, static_cast<Bf16*>(dh), static_cast<Bf16*>(h), weights,
-                    choices,  static_cast<int>(width)};
-  return name_error(launch(weigh_kernel, grid_of(count), kWeighThreads, stream, a));
 }
 
 }  // namespace slimexx::kernels

@@ -10,4 +10,5 @@ list(APPEND SLX_KERNELS_SOURCES
   experts/route_and_sort.cu
   experts/router.cu
   experts/router_balance.cu
-  experts/sort.cu)
+  experts/sort.cu
+  experts/swiglu_backward.cu)

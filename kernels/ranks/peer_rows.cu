@@ -13,7 +13,7 @@ namespace {
 
 using namespace peers;
 
-static_assert(kHeaderAt + sizeof(ShownRows) <= kPeerControlBytes);
+static_assert(kHeaderAt + sizeof(ShownRows) <= kBlocksAt);
 constexpr int kMostRuns = static_cast<int>(kMostExperts + kMostPeers);  // held copies x ranks
 constexpr int kRunThreads = 512;                                        // one a run
 constexpr int kCopyThreads = 512;
@@ -45,6 +45,9 @@ __device__ __forceinline__ ShownRows read_shown(const PeerRegions& ranks, int ra
   shown.tokens_at = at->tokens_at;
   for (int i = 0; i < ShownRows::kMostInputs; ++i) shown.inputs_at[i] = at->inputs_at[i];
   shown.returned_at = at->returned_at;
+  shown.choices_at = at->choices_at;
+  shown.values_at = at->values_at;
+  shown.returned_values_at = at->returned_values_at;
   return shown;
 }
 
@@ -151,6 +154,31 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
+// A value by a thread.
+template <bool kToRanks>
+__global__ void __launch_bounds__(kCopyThreads)
+    move_values_kernel(const PeerRegions ranks, const PeerRuns runs, float* y, int most) {
+  __shared__ int starts[kMostRuns + 1];
+  const int num_runs = static_cast<int>(runs.copies) * ranks.size;
+  const RunTable table(runs.memory, num_runs, ranks.size);
+  for (int i = threadIdx.x; i <= num_runs; i += kCopyThreads) starts[i] = table.starts[i];
+  __syncthreads();
+  const int end = min(starts[num_runs], most);
+  for (int row = static_cast<int>(blockIdx.x * kCopyThreads + threadIdx.x); row < end;
+       row += static_cast<int>(gridDim.x) * kCopyThreads) {
+    const int run = find_run(starts, num_runs, row), rank = run % ranks.size;
+    const int routed = table.firsts[run] + row - starts[run];
+    char* region = ranks.region[rank];
+    const ShownRows& shown = table.shown[rank];
+    const int choice = reinterpret_cast<const int*>(region + shown.choices_at)[routed];
+    if (kToRanks) {
+      reinterpret_cast<float*>(region + shown.returned_values_at)[choice] = y[row];
+    } else {
+      y[row] = reinterpret_cast<const float*>(region + shown.values_at)[choice];
+    }
+  }
+}
+
 const char* find_fault(const PeerRegions& ranks, const PeerRuns& runs) {
   if (const char* fault = peers::find_fault(ranks)) return fault;
   if (runs.copies < 1 || runs.copies * ranks.size >= kMostRuns || runs.memory == nullptr) {
@@ -160,8 +188,10 @@ const char* find_fault(const PeerRegions& ranks, const PeerRuns& runs) {
 }
 
 const char* find_fault(const ShownRows& shown) {
-  bool aligned =
-      shown.returned_at % 16 == 0 && shown.offsets_at % 4 == 0 && shown.tokens_at % 4 == 0;
+  bool aligned = shown.returned_at % 16 == 0;
+  for (const int64_t at : {shown.offsets_at, shown.tokens_at, shown.choices_at, shown.values_at,
+                           shown.returned_values_at})
+    aligned = aligned && at % 4 == 0;
   for (const int64_t at : shown.inputs_at) aligned = aligned && at % 16 == 0;
   return aligned ? nullptr : "peer rows: rows that are shown must be 16-byte aligned";
 }
@@ -181,6 +211,17 @@ const char* move_rows(const PeerRegions& ranks, const PeerRuns& runs, int input,
   move_rows_kernel<kToRanks><<<2 * kMultiprocessors, kCopyThreads, 0, stream>>>(
       ranks, runs, input, static_cast<int4*>(y), static_cast<int>(most),
       static_cast<int>(width / 8));
+  return name_error(cudaGetLastError());
+}
+
+template <bool kToRanks>
+const char* move_values(const PeerRegions& ranks, const PeerRuns& runs, float* y, int64_t most,
+                        cudaStream_t stream) {
+  if (const char* fault = find_fault(ranks, runs)) return fault;
+  if (most < 0 || most > INT32_MAX / 2) return "peer rows: too many rows";
+  if (most == 0) return nullptr;
+  move_values_kernel<kToRanks>
+      <<<kMultiprocessors, kCopyThreads, 0, stream>>>(ranks, runs, y, static_cast<int>(most));
   return name_error(cudaGetLastError());
 }
 
@@ -209,6 +250,16 @@ const char* fetch_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, int 
 const char* return_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, const void* y,
                              int64_t most, int64_t width, cudaStream_t stream) {
   return move_rows<true>(ranks, runs, 0, const_cast<void*>(y), most, width, stream);
+}
+
+const char* fetch_peer_values(const PeerRegions& ranks, const PeerRuns& runs, float* y,
+                              int64_t most, cudaStream_t stream) {
+  return move_values<false>(ranks, runs, y, most, stream);
+}
+
+const char* return_peer_values(const PeerRegions& ranks, const PeerRuns& runs, const float* y,
+                               int64_t most, cudaStream_t stream) {
+  return move_values<true>(ranks, runs, const_cast<float*>(y), most, stream);
 }
 
 }  // namespace slimexx::kernels

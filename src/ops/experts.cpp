@@ -183,16 +183,22 @@ void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Ten
   SLX_LAUNCH(expert_matmul_backward_weight(ctx, dw, dy, x, routed, accumulate));
 }
 
-void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
-                         const RoutedRows& routed) {
-  constexpr const char* kOp = "weigh_rows_backward";
+void expert_swiglu_backward(const Context& ctx, Tensor dweights, Tensor h, Tensor gate_up,
+                            Tensor dh, Tensor weights, const RoutedRows& routed) {
+  constexpr const char* kOp = "expert_swiglu_backward";
   check_routed(kOp, ctx, routed, kAny);
   check_compute(kOp, "h", ctx, h, {num_rows(routed), kAny});
   check_compute(kOp, "dh", ctx, dh, {num_rows(routed), h.dim(1)});
-  check_f32(kOp, "weights", ctx, weights, {routed.rows.dim(0), routed.rows.dim(1)});
-  check_f32(kOp, "dweights", ctx, dweights, {routed.rows.dim(0), routed.rows.dim(1)});
-  if (runs_on_cpu(ctx)) return cpu::weigh_rows_backward(dweights, dh, h, weights, routed);
-  SLX_LAUNCH(weigh_rows_backward(ctx, dweights, dh, h, weights, routed));
+  check_compute(kOp, "gate_up", ctx, gate_up, {num_rows(routed), 2 * h.dim(1)});
+  for (const auto& [name, t] : {std::pair{"weights", weights}, std::pair{"dweights", dweights}}) {
+    if (weights.num_dims() == 1)
+      check_f32(kOp, name, ctx, t, {num_rows(routed)});
+    else
+      check_f32(kOp, name, ctx, t, {routed.rows.dim(0), routed.rows.dim(1)});
+  }
+  if (runs_on_cpu(ctx))
+    return cpu::expert_swiglu_backward(dweights, h, gate_up, dh, weights, routed);
+  SLX_LAUNCH(expert_swiglu_backward(ctx, dweights, h, gate_up, dh, weights, routed));
 }
 
 }  // namespace slimexx::ops

@@ -39,6 +39,12 @@ void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const P
   if (rows.second.defined())
     check_compute(kOp, "second", ctx, rows.second, {tokens, rows.x.dim(1)});
   check_compute(kOp, "returned", ctx, rows.returned, {num_rows, rows.x.dim(1)});
+  if (rows.values.defined()) {
+    const int64_t top_k = rows.routed.rows.dim(1);
+    check_i32(kOp, "routed.choices", ctx, rows.routed.choices, {num_rows});
+    check_f32(kOp, "values", ctx, rows.values, {tokens, top_k});
+    check_f32(kOp, "returned_values", ctx, rows.returned_values, {tokens, top_k});
+  }
   SLX_LAUNCH(show_rows(ctx, runs, offsets, rows));
 }
 
@@ -57,6 +63,20 @@ void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y) {
   check_runs(kOp, ctx, runs);
   check_compute(kOp, "y", ctx, y, {kAny, kAny});
   SLX_LAUNCH(return_peer_rows(ctx, runs, y));
+}
+
+void fetch_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y) {
+  memory_of(ctx);
+  check_runs("fetch_peer_values", ctx, runs);
+  check_f32("fetch_peer_values", "y", ctx, y, {kAny});
+  SLX_LAUNCH(fetch_peer_values(ctx, runs, y));
+}
+
+void return_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y) {
+  memory_of(ctx);
+  check_runs("return_peer_values", ctx, runs);
+  check_f32("return_peer_values", "y", ctx, y, {kAny});
+  SLX_LAUNCH(return_peer_values(ctx, runs, y));
 }
 
 void await_peer_rows(const Context& ctx) {

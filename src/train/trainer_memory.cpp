@@ -175,12 +175,20 @@ std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
     borrower.borrow(arena_.allocate(DType::kU8, {bytes}));
   };
   for (size_t d = 0; d < counts.deferred; ++d) lend(deferred_arenas_[d], most.deferred);
-  if (counts.slots == 1) return {{context()}};
-  lend(scratch_arena_, most.scratch);
+  const auto work_in = [&](Arena& arena) {
+    ops::Context ctx = ops::compute_context(arena, groups_);
+    if (groups_.ep_memory != nullptr) ctx.most_ep_rows = most_ep_rows(0);
+    return Slot{ctx};
+  };
   std::vector<Slot> slots;
+  if (counts.slots == 1) {
+    slots.push_back(work_in(arena_));
+    return slots;
+  }
+  lend(scratch_arena_, most.scratch);
   for (size_t s = 0; s < counts.slots; ++s) {
     lend(slot_arenas_[s], share);
-    slots.push_back({ops::compute_context(slot_arenas_[s], groups_)});
+    slots.push_back(work_in(slot_arenas_[s]));
   }
   return slots;
 }

@@ -139,22 +139,41 @@ TEST_P(Experts, ATokenAloneHasTheBitsOfTheBatch) {
   }
 }
 
-TEST_P(Experts, WeighingBackward) {
+TEST_P(Experts, SwigluBackwardIsWeighed) {
   Choices c(3, 4, 2);
   c.sort(ctx_);
   const Array weights = Array::of({1, 2, 3, 4, 5, 6}, {3, 2});
-  Array dh = Array::random({6, 19}, 1), h = Array::random({6, 19}, 2), dweights({3, 2});
-  const Array old_dh = dh.clone(), old_h = h.clone();
-  weigh_rows_backward(ctx_, dweights, dh, h, weights, c.routed());
+  const Array dh = Array::random({6, 19}, 1), gate_up = Array::random({6, 38}, 2);
+  Array h({6, 19}), dgate_up = gate_up.clone(), dweights({3, 2});
+  expert_swiglu_backward(ctx_, dweights, h, dgate_up, dh, weights, c.routed());
+  Array plain({6, 19}), scaled = dh.clone(), expected({6, 38});
+  swiglu_forward(ctx_, plain, gate_up);
   for (int64_t row = 0; row < 6; ++row) {
     const int64_t choice = c.choices[static_cast<size_t>(row)];
     double sum = 0;
     for (int64_t i = row * 19; i < (row + 1) * 19; ++i) {
-      EXPECT_EQ(dh[i], old_dh[i] * weights[choice]);
-      EXPECT_EQ(h[i], old_h[i] * weights[choice]);
-      sum += double{old_dh[i]} * old_h[i];
+      EXPECT_EQ(h[i], plain[i] * weights[choice]);
+      sum += double{dh[i]} * plain[i];
+      scaled[i] *= weights[choice];
     }
     EXPECT_NEAR(dweights[choice], sum, 1e-5);
+  }
+  swiglu_backward(ctx_, expected, {}, scaled, gate_up);
+  EXPECT_TRUE(same_bits(dgate_up, expected));
+
+  // Weights in the rows' order, and h in the place of dh; rows behind the last expert's stay.
+  Choices fewer = c;
+  fewer.offsets.back() = 4;
+  Array by_row({6}), dby_row({6}), in_place = dh.clone(), again = gate_up.clone();
+  for (int64_t row = 0; row < 6; ++row) by_row[row] = weights[c.choices[static_cast<size_t>(row)]];
+  expert_swiglu_backward(ctx_, dby_row, in_place, again, in_place, by_row, fewer.routed());
+  for (int64_t row = 0; row < 6; ++row) {
+    const bool is_left = row >= 4;
+    EXPECT_EQ(dby_row[row], is_left ? 0 : dweights[c.choices[static_cast<size_t>(row)]]) << row;
+    EXPECT_TRUE(same_bits(in_place.view().rows(row, row + 1),
+                          (is_left ? dh : h).view().rows(row, row + 1)));
+    EXPECT_TRUE(same_bits(again.view().rows(row, row + 1),
+                          (is_left ? gate_up : dgate_up).view().rows(row, row + 1)));
   }
 }
 

@@ -55,6 +55,9 @@ struct Call {
     return static_cast<uint16_t>(number * 7001 + rank * 977 + token * 131 + column);
   }
   static uint16_t second(uint16_t input) { return static_cast<uint16_t>(input * 5 + 1); }
+  float value(int rank, int64_t choice) const {
+    return static_cast<float>(number * 131072 + rank * 16384 + choice);
+  }
   uint16_t result(int64_t copy, int rank, int64_t token, int64_t column) const {
     return static_cast<uint16_t>(input(rank, token, column) * 3 + copy * 17);
   }
@@ -64,6 +67,7 @@ struct Received {
   int64_t copy;
   int rank;
   int64_t token;
+  int64_t choice;
 };
 // In the order in which the holder of [first, end) has them.
 std::vector<Received> list_received(const Call& call, const dist::Range& held) {
@@ -72,7 +76,9 @@ std::vector<Received> list_received(const Call& call, const dist::Range& held) {
     for (int rank = 0; rank < call.of.ranks; ++rank) {
       const std::vector<int32_t> ids = call.ids(rank);
       for (size_t i = 0; i < ids.size(); ++i)
-        if (ids[i] == copy) rows.push_back({copy, rank, static_cast<int64_t>(i) / call.of.top_k});
+        if (ids[i] == copy)
+          rows.push_back(
+              {copy, rank, static_cast<int64_t>(i) / call.of.top_k, static_cast<int64_t>(i)});
     }
   return rows;
 }
@@ -100,6 +106,11 @@ void run_call(const Context& ctx, const Call& call) {
   const Tensor x = ctx.arena.allocate(kBF16, {tokens, c.width}),
                second = ctx.arena.allocate(kBF16, {tokens, c.width}),
                returned = ctx.arena.allocate(kBF16, {rows, c.width});
+  const Tensor weights = ctx.arena.allocate(kF32, {tokens, c.top_k}),
+               returned_values = ctx.arena.allocate(kF32, {tokens, c.top_k});
+  std::vector<float> numbers;
+  for (int64_t choice = 0; choice < rows; ++choice) numbers.push_back(call.value(rank, choice));
+  tensor::upload(ctx.stream, weights, numbers.data());
   tensor::upload(ctx.stream, ids, call.ids(rank).data());
   std::vector<uint16_t> values;
   for (int64_t t = 0; t < tokens; ++t)
@@ -116,7 +127,25 @@ void run_call(const Context& ctx, const Call& call) {
   const Tensor offsets = integers(held.size() + 1);
   const int64_t most = std::ssize(expected) + 5;  // more than come
   const Tensor y = ctx.arena.allocate(kBF16, {most, c.width});
-  show_rows(ctx, runs, offsets, {.routed = routed, .x = x, .second = second, .returned = returned});
+  const Tensor received_values = ctx.arena.allocate(kF32, {most});
+  show_rows(ctx, runs, offsets,
+            {.routed = routed,
+             .x = x,
+             .second = second,
+             .returned = returned,
+             .values = weights,
+             .returned_values = returned_values});
+  fetch_peer_values(ctx, runs, received_values);
+  numbers.resize(static_cast<size_t>(most));
+  tensor::download(ctx.stream, numbers.data(), received_values);
+  for (size_t row = 0; row < expected.size(); ++row) {
+    const Received& from = expected[row];
+    ASSERT_EQ(numbers[row], call.value(from.rank, from.choice))
+        << "rank " << rank << " row " << row << " call " << call.number;
+    numbers[row] += 0.5f + static_cast<float>(from.copy);
+  }
+  tensor::upload(ctx.stream, received_values, numbers.data());
+  return_peer_values(ctx, runs, received_values);
   fetch_peer_rows(ctx, runs, y, true);
   std::vector<uint16_t> seconds(static_cast<size_t>(y.num_elements()));
   tensor::download(ctx.stream, seconds.data(), y);
@@ -150,6 +179,13 @@ void run_call(const Context& ctx, const Call& call) {
   std::vector<int32_t> choices(static_cast<size_t>(rows));
   tensor::download(ctx.stream, choices.data(), routed.choices);
   const std::vector<int32_t> own = call.ids(rank);
+  numbers.resize(static_cast<size_t>(rows));
+  tensor::download(ctx.stream, numbers.data(), returned_values);
+  for (int64_t choice = 0; choice < rows; ++choice) {
+    const auto at = static_cast<size_t>(choice);
+    ASSERT_EQ(numbers[at], call.value(rank, choice) + 0.5f + static_cast<float>(own[at]))
+        << "rank " << rank << " choice " << choice << " call " << call.number;
+  }
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < c.width; ++i) {
       const int32_t choice = choices[static_cast<size_t>(row)];

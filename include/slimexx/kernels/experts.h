@@ -73,11 +73,15 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
                                                const int32_t* rows, const void* w, int64_t tokens,
                                                int64_t top_k, int64_t width, float eps,
                                                cudaStream_t stream);
-// dweights [count] f32, by choice, = <dh, h> of each of `count` rows of width bf16; then dh and h
-// are multiplied by the choice's weight. Width: a multiple of 8.
-[[nodiscard]] const char* weigh_rows_backward(float* dweights, void* dh, void* h,
-                                              const float* weights, const int32_t* choices,
-                                              int64_t count, int64_t width, cudaStream_t stream);
+// Of each of *count rows, on the device and at most `rows`: g = swiglu(gate_up) of gate_up [rows, 2
+// width] bf16, the bits of swiglu_forward; dweights f32 = <dh, g> of dh [rows, width] bf16, by
+// choice; h [rows, width] bf16 = the choice's weight times g; then gate_up becomes its gradient, of
+// the weight times dh, rounded. choices: null where choice i is row i. h may be dh. Width: a
+// multiple of 8; rows are 16-byte aligned.
+[[nodiscard]] const char* expert_swiglu_backward(float* dweights, void* h, void* gate_up,
+                                                 const void* dh, const float* weights,
+                                                 const int32_t* choices, const int32_t* count,
+                                                 int64_t rows, int64_t width, cudaStream_t stream);
 
 struct GroupedRows {
   const int32_t* offsets = nullptr;  // [experts + 1]

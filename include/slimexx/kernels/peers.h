@@ -73,6 +73,9 @@ struct ShownRows {
   int64_t tokens_at = 0;                // [rows] i32: the token of a routed row
   int64_t inputs_at[kMostInputs] = {};  // [tokens, width] bf16 each
   int64_t returned_at = 0;              // [rows, width] bf16: filled by the holders
+  int64_t choices_at = 0;               // [rows] i32: the choice of a routed row
+  int64_t values_at = 0;                // f32 by choice
+  int64_t returned_values_at = 0;       // f32 by choice: filled by the holders
 };
 // Where ranks do not wait for one another in find_peer_runs: before it, and before they meet.
 [[nodiscard]] const char* show_rows(const PeerRegions& ranks, const ShownRows& shown,
@@ -100,5 +103,10 @@ constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
 [[nodiscard]] const char* return_peer_rows(const PeerRegions& ranks, const PeerRuns& runs,
                                            const void* y, int64_t most, int64_t width,
                                            cudaStream_t stream);
+// The same of one f32 a row, y [received].
+[[nodiscard]] const char* fetch_peer_values(const PeerRegions& ranks, const PeerRuns& runs,
+                                            float* y, int64_t most, cudaStream_t stream);
+[[nodiscard]] const char* return_peer_values(const PeerRegions& ranks, const PeerRuns& runs,
+                                             const float* y, int64_t most, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

@@ -68,10 +68,12 @@ void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tens
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
                                    const RoutedRows& routed, bool accumulate);
 
-// Between the product of an expert's output and the sum over experts, which have the weights' order
-// changed: a row's weight w scales its output W h. dh[R,F] enters as W^T dy, of the unscaled
-// gradient dy of the sum. dweights[T,k] f32 = <dh, h>; then dh and h [R,F] are multiplied by w.
-void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
-                         const RoutedRows& routed);
+// What stands between the products of an expert's backward. Forward computed g = swiglu(gate_up)
+// and the output W g, which a row's weight w scales. dh[R,F] is W^T dy, dy being the unscaled
+// gradient of the sum. Gives dweights f32 = <dh, g> and h[R,F] = w g, for the gradient of W by dy;
+// and gate_up[R,2F] becomes its own gradient, of w dh. h may be dh. weights and dweights are [T,k],
+// or [R] by routed row. Rows behind offsets[E] are left alone.
+void expert_swiglu_backward(const Context& ctx, Tensor dweights, Tensor h, Tensor gate_up,
+                            Tensor dh, Tensor weights, const RoutedRows& routed);
 
 }  // namespace slimexx::ops

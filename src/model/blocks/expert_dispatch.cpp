@@ -6,6 +6,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/heads.h"
+#include "slimexx/ops/peer_rows.h"
 
 namespace slimexx::model {
 namespace {
@@ -159,11 +160,6 @@ std::vector<dist::Range> block_ranges(const ExpertDispatch& dispatch) {
   return ranges;
 }
 
-// A plan has room for either way, of which the other one takes more.
-bool moves_by_peers(const ops::Context& ctx, const ExpertDispatch& dispatch) {
-  return dispatch.runs.has_value() && !ctx.planning();
-}
-
 // received[O,H] gets the rows of x[T,H] for the copies here, by the rank they come from.
 void send_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor received, Tensor x,
                const ops::RoutedRows& routed) {
@@ -213,7 +209,8 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& pla
   // No row is of a copy before the first one here, so its rows begin at 0.
   dispatch.routed = of_all;
   dispatch.routed.offsets = of_all.offsets.rows(held.begin, held.end + 1);
-  if (goes_by_peers(ctx)) dispatch.runs = ops::allocate_peer_runs(ctx, held.begin, held.size());
+  // Where rows are not counted after all, this is what the other way takes and this one does not.
+  if (ctx.planning() && goes_by_peers(ctx)) ops::allocate_peer_runs(ctx, held.begin, held.size());
   return dispatch;
 }
 
@@ -222,14 +219,8 @@ int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& place
   return most_tokens_of_ranks(ctx, copies) * std::min(copies.dim(1), placement.most_held());
 }
 
-void show_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, const ops::PeerRows& rows) {
-  if (moves_by_peers(ctx, dispatch))
-    ops::show_rows(ctx, *dispatch.runs, dispatch.routed.offsets, rows);
-}
-
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x,
                    const ops::RoutedRows& routed) {
-  if (moves_by_peers(ctx, dispatch)) return ops::fetch_peer_rows(ctx, *dispatch.runs, y);
   const ArenaScope scope(ctx.arena);
   const Tensor received = allocate_like(ctx, y.dim(0), x);
   send_rows(ctx, dispatch, received_of(ctx, dispatch, received), x, routed);
@@ -238,10 +229,6 @@ void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tens
 }
 
 void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor rows) {
-  if (moves_by_peers(ctx, dispatch)) {
-    ops::return_peer_rows(ctx, *dispatch.runs, rows);
-    return ops::await_peer_rows(ctx);
-  }
   const ArenaScope scope(ctx.arena);
   const Tensor sent = order_as_received(ctx, dispatch, rows);
   sum_over_etp(ctx, sent, dispatch.etp_rows, dispatch.num_own);
@@ -251,7 +238,6 @@ void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor
 
 void dispatch_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor y, Tensor x,
                       const ops::RoutedRows& routed) {
-  if (moves_by_peers(ctx, dispatch)) return ops::fetch_peer_rows(ctx, *dispatch.runs, y, true);
   if (ctx.groups.etp.size() == 1) return dispatch_rows(ctx, dispatch, y, x, routed);
   const ArenaScope scope(ctx.arena);
   const Tensor received = allocate_like(ctx, y.dim(0), y);

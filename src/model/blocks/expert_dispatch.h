@@ -17,13 +17,11 @@
 // size, W = H / etp ranks.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "slimexx/dist/ranges.h"
 #include "slimexx/model/expert_placement.h"
 #include "slimexx/ops/experts.h"
-#include "slimexx/ops/peer_rows.h"
 
 namespace slimexx::model {
 
@@ -36,9 +34,6 @@ struct ExpertDispatch {
   // Of the M received rows, each a token with one choice: a routed row is the received row's place
   // among those of all local copies. In the arena of plan_dispatch.
   ops::RoutedRows routed = {};
-  // Where rows go by kernels that reach the memory of all ep ranks (groups.ep_memory): what they
-  // show in show_rows is what goes.
-  std::optional<ops::PeerRuns> runs = {};
   int64_t num_received() const { return routed.choices.dim(0); }
 };
 
@@ -56,10 +51,6 @@ bool goes_by_peers(const ops::Context& ctx);
 int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& placement,
                            tensor::Tensor copies);
 
-// What follows moves: x[T,H] by dispatch_rows, second[T,H], if there is one, by dispatch_columns,
-// and to returned[R,H], by return_rows or return_columns. All of it stays until something has
-// returned.
-void show_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, const ops::PeerRows& rows);
 // y[M,H] gets the rows of x[T,H] for the copies here, by copy.
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                    tensor::Tensor x, const ops::RoutedRows& routed);

@@ -73,23 +73,34 @@ bool leaves_counts_on_device(const ops::Context& ctx) {
   return goes_by_peers(ctx) && ctx.most_ep_rows > 0 && !ctx.planning();
 }
 
-// Fills tape.returned. Products take the most rows that may come; those that there are not they
-// leave alone.
+// Rows of all ranks, as many as may come; products leave those alone that there are not.
+struct UncountedRows {
+  ops::PeerRuns runs;
+  ops::RoutedRows received;
+  int64_t most = 0;
+};
+UncountedRows allocate_uncounted(const ops::Context& ctx, const MoeMlpSpec& spec,
+                                 const MoeMlpTape& tape) {
+  const ExpertPlacement placement = spec.placement();
+  const dist::Range held = placement.held_by(ctx.groups.ep.rank());
+  const int64_t most = most_rows_of_ranks(ctx, placement, tape.copies);
+  // Of the order of rows products read their number alone.
+  const Tensor order = ctx.arena.allocate(DType::kI32, {most});
+  return {.runs = ops::allocate_peer_runs(ctx, held.begin, held.size()),
+          .received = {.offsets = ctx.arena.allocate(DType::kI32, {held.size() + 1}),
+                       .choices = order,
+                       .tokens = order,
+                       .rows = order.reshaped({most, 1}),
+                       .likely = tape.copies.num_elements()},
+          .most = most};
+}
+
+// Fills tape.returned.
 void run_uncounted_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
                            const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape,
                            Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
-  const ExpertPlacement placement = spec.placement();
-  const dist::Range held = placement.held_by(ctx.groups.ep.rank());
-  const int64_t most = most_rows_of_ranks(ctx, placement, tape.copies);
-  const ops::PeerRuns runs = ops::allocate_peer_runs(ctx, held.begin, held.size());
-  // Of the order of rows products read their number alone.
-  const Tensor order = ctx.arena.allocate(DType::kI32, {most});
-  const ops::RoutedRows received{.offsets = ctx.arena.allocate(DType::kI32, {held.size() + 1}),
-                                 .choices = order,
-                                 .tokens = order,
-                                 .rows = order.reshaped({most, 1}),
-                                 .likely = tape.copies.num_elements()};
+  const auto [runs, received, most] = allocate_uncounted(ctx, spec, tape);
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {most, spec.hidden_size});
   const Tensor h = ctx.arena.allocate(normed.dtype(), {most, spec.intermediate_size});
   ops::show_rows(ctx, runs, received.offsets,
@@ -109,7 +120,6 @@ void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
   const int64_t num_received = dispatch.num_received(), etp = spec.etp_ranks;
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {num_received, spec.hidden_size});
   const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size / etp});
-  show_rows(ctx, dispatch, {.routed = tape.routed, .x = normed, .returned = tape.returned});
   dispatch_rows(ctx, dispatch, rows, normed, tape.routed);
   ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, dispatch.routed);
   // In the memory of the inputs.
@@ -129,17 +139,11 @@ void experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                       const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
                       Tensor normed, bool accumulate) {
   const tensor::ArenaScope scope(ctx.arena);
-  const Tensor dh = allocate_rows(ctx.arena, spec, normed.dim(0), spec.intermediate_size);
-  Tensor h = tape.h;
-  if (!h.defined()) {
-    h = allocate_rows(ctx.arena, spec, normed.dim(0), spec.intermediate_size);
-    ops::swiglu_forward(ctx, h, tape.gate_up);
-  }
+  const Tensor h = allocate_rows(ctx.arena, spec, normed.dim(0), spec.intermediate_size);
   ops::gather_rows(ctx, dx, dout, tape.routed.tokens);
-  ops::expert_matmul_backward_input(ctx, dh, dx, w.down_weight, tape.routed);
-  ops::weigh_rows_backward(ctx, dweights, dh, h, tape.weights, tape.routed);
+  ops::expert_matmul_backward_input(ctx, h, dx, w.down_weight, tape.routed);
+  ops::expert_swiglu_backward(ctx, dweights, h, tape.gate_up, h, tape.weights, tape.routed);
   ops::expert_matmul_backward_weight(ctx, g.down_weight, dx, h, tape.routed, accumulate);
-  ops::swiglu_backward(ctx, tape.gate_up, {}, dh, tape.gate_up);
   ops::gather_rows(ctx, dx, normed, tape.routed.tokens);
   ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, tape.gate_up, dx, tape.routed,
                                      accumulate);
@@ -158,14 +162,52 @@ void down_backward_input(const ops::Context& ctx, const MoeMlpSpec& spec,
   sum_columns(ctx, dispatch, dh, term);
 }
 
-// The same with experts on several ranks: gradients of weights stay with the owners of experts, and
-// of their columns.
+// The same with experts on several ranks, whose rows are not counted on the host.
+void uncounted_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
+                                const MoeMlpParameters<Tensor>& w,
+                                const MoeMlpParameters<Tensor>& g, const MoeMlpTape& tape,
+                                Tensor dx, Tensor dweights, Tensor dout, Tensor normed,
+                                bool accumulate) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const auto [runs, received, most] = allocate_uncounted(ctx, spec, tape);
+  const auto allocate = [&ctx, &normed, rows = most](int64_t width) {
+    return ctx.arena.allocate(normed.dtype(), {rows, width});
+  };
+  const Tensor x = allocate(spec.hidden_size), dy = allocate(spec.hidden_size);
+  const Tensor gate_up = allocate(2 * spec.intermediate_size), h = allocate(spec.intermediate_size);
+  const Tensor weights = ctx.arena.allocate(DType::kF32, {most});
+  const Tensor own_dweights = ctx.arena.allocate(DType::kF32, {most});
+  ops::show_rows(ctx, runs, received.offsets,
+                 {.routed = tape.routed,
+                  .x = normed,
+                  .second = dout,
+                  .returned = dx,
+                  .values = tape.weights,
+                  .returned_values = dweights});
+  ops::fetch_peer_rows(ctx, runs, x);
+  ops::fetch_peer_rows(ctx, runs, dy, true);
+  ops::fetch_peer_values(ctx, runs, weights);
+  ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up_weight, received);
+  ops::expert_matmul_backward_input(ctx, h, dy, w.down_weight, received);
+  ops::expert_swiglu_backward(ctx, own_dweights, h, gate_up, h, weights, received);
+  ops::return_peer_values(ctx, runs, own_dweights);
+  ops::expert_matmul_backward_weight(ctx, g.down_weight, dy, h, received, accumulate);
+  ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, gate_up, x, received, accumulate);
+  ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up_weight, received);
+  ops::return_peer_rows(ctx, runs, x);
+  ops::await_peer_rows(ctx);
+}
+
+// The same, counted: gradients of weights stay with the owners of experts, and of their columns.
 void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                             const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                             const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
                             Tensor normed, bool accumulate) {
-  const tensor::ArenaScope scope(ctx.arena);
   SLX_CHECK(!spec.placement().has_redundant(), "gradients of an expert on several ranks");
+  if (leaves_counts_on_device(ctx))
+    return uncounted_experts_backward(ctx, spec, w, g, tape, dx, dweights, dout, normed,
+                                      accumulate);
+  const tensor::ArenaScope scope(ctx.arena);
   const ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
   const ops::RoutedRows& routed = dispatch.routed;
   const auto allocate = [&](int64_t width) {
@@ -173,23 +215,20 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   };
   const int64_t width = spec.intermediate_size / spec.etp_ranks;
   const Tensor x = allocate(spec.hidden_size), dy = allocate(spec.hidden_size / spec.etp_ranks);
-  const Tensor gate_up = allocate(2 * width), h = allocate(width), dh = allocate(width);
+  const Tensor gate_up = allocate(2 * width), h = allocate(width);
   const Tensor weights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
   const Tensor own_dweights = ctx.arena.allocate(DType::kF32, {dispatch.num_received(), 1});
-  show_rows(ctx, dispatch, {.routed = tape.routed, .x = normed, .second = dout, .returned = dx});
   dispatch_rows(ctx, dispatch, x, normed, tape.routed);
   dispatch_columns(ctx, dispatch, dy, dout, tape.routed);
   dispatch_choices(ctx, dispatch, weights, tape.weights, tape.routed);
   ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up_weight, routed);
-  ops::swiglu_forward(ctx, h, gate_up);
-  down_backward_input(ctx, spec, dispatch, dh, dy, w.down_weight);
-  ops::weigh_rows_backward(ctx, own_dweights, dh, h, weights, routed);
+  down_backward_input(ctx, spec, dispatch, h, dy, w.down_weight);
+  ops::expert_swiglu_backward(ctx, own_dweights, h, gate_up, h, weights, routed);
   {
     const tensor::ArenaScope whole(ctx.arena);
     ops::expert_matmul_backward_weight(ctx, g.down_weight, dy, gather_h(ctx, spec, dispatch, h),
                                        routed, accumulate);
   }
-  ops::swiglu_backward(ctx, gate_up, {}, dh, gate_up);
   ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, gate_up, x, routed, accumulate);
   ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up_weight, routed);
   return_rows(ctx, dispatch, dx, x);

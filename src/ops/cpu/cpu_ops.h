@@ -72,8 +72,8 @@ void expert_matmul_forward(Tensor y, Tensor x, Tensor w, const RoutedRows& route
 void expert_matmul_backward_input(Tensor dx, Tensor dy, Tensor w, const RoutedRows& routed);
 void expert_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, const RoutedRows& routed,
                                    bool accumulate);
-void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
-                         const RoutedRows& routed);
+void expert_swiglu_backward(Tensor dweights, Tensor h, Tensor gate_up, Tensor dh, Tensor weights,
+                            const RoutedRows& routed);
 
 void normalize_logits(Tensor logits, Tensor lse, float temperature);
 void merge_lse(Tensor lse, Tensor leaves);

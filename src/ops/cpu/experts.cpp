@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/isa/isa.h"
 #include "ops/cpu/product.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/thread_pool.h"
@@ -99,22 +100,29 @@ void expert_matmul_backward_weight(Tensor dw, Tensor dy, Tensor x, const RoutedR
   });
 }
 
-void weigh_rows_backward(Tensor dweights, Tensor dh, Tensor h, Tensor weights,
-                         const RoutedRows& routed) {
+void expert_swiglu_backward(Tensor dweights, Tensor h, Tensor gate_up, Tensor dh, Tensor weights,
+                            const RoutedRows& routed) {
+  const KernelTable& isa = kernels();
   const int64_t width = h.dim(1);
-  parallel_for(h.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
+  const int64_t count = ints(routed.offsets)[routed.offsets.dim(0) - 1];
+  parallel_for(count, kRowGrain, [&](int64_t begin, int64_t end) {
+    std::vector<float> own(static_cast<size_t>(width)), scaled(static_cast<size_t>(width));
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t choice = ints(routed.choices)[row];
+      const int64_t choice = weights.num_dims() == 1 ? row : ints(routed.choices)[row];
       const float weight = weights.f32()[choice];
-      float* own_dh = dh.f32() + row * width;
-      float* own_h = h.f32() + row * width;
+      float* gate = gate_up.f32() + row * 2 * width;
+      isa.swiglu_row(own.data(), gate, gate + width, width);
       float sum = 0;
       for (int64_t i = 0; i < width; ++i) {
-        sum += own_dh[i] * own_h[i];
-        own_dh[i] *= weight;
-        own_h[i] *= weight;
+        const auto at = static_cast<size_t>(i);
+        const float d = dh.f32()[row * width + i];
+        sum += d * own[at];
+        scaled[at] = d * weight;
+        h.f32()[row * width + i] = own[at] * weight;
       }
       dweights.f32()[choice] = sum;
+      isa.swiglu_backward_row(gate, gate + width, nullptr, scaled.data(), gate, gate + width,
+                              width);
     }
   });
 }

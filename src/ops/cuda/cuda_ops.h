@@ -83,6 +83,8 @@ int64_t peer_runs_bytes(int64_t copies, int64_t ranks);
 void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const PeerRows& rows);
 void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y, bool of_second);
 void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);
+void fetch_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y);
+void return_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y);
 void await_peer_rows(const Context& ctx);
 void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices);
 void embedding_shard_forward(const Context& ctx, Tensor y, Tensor table, Tensor tokens,
@@ -140,8 +142,8 @@ void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tens
                                   const RoutedRows& routed);
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
                                    const RoutedRows& routed, bool accumulate);
-void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
-                         const RoutedRows& routed);
+void expert_swiglu_backward(const Context& ctx, Tensor dweights, Tensor h, Tensor gate_up,
+                            Tensor dh, Tensor weights, const RoutedRows& routed);
 
 void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_avg,
                   Tensor exp_avg_sq, Tensor gradient, std::span<const DecayRange> ranges,

@@ -189,12 +189,15 @@ void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Ten
                kernels::launch_grouped_weight_grad(args, handle(ctx)), dy, x);
 }
 
-void weigh_rows_backward(const Context& ctx, Tensor dweights, Tensor dh, Tensor h, Tensor weights,
-                         const RoutedRows& routed) {
-  const char* fault =
-      kernels::weigh_rows_backward(dweights.f32(), dh.raw(), h.raw(), weights.f32(),
-                                   routed.choices.i32(), dh.dim(0), dh.dim(1), handle(ctx));
-  check_launch("weigh_rows_backward", fault, dh, h);
+void expert_swiglu_backward(const Context& ctx, Tensor dweights, Tensor h, Tensor gate_up,
+                            Tensor dh, Tensor weights, const RoutedRows& routed) {
+  const int32_t* choices = weights.num_dims() == 1 ? nullptr : routed.choices.i32();
+  const int32_t* count = routed.offsets.i32() + routed.offsets.dim(0) - 1;
+  check_launch("expert_swiglu_backward",
+               kernels::expert_swiglu_backward(dweights.f32(), h.raw(), gate_up.raw(), dh.raw(),
+                                               weights.f32(), choices, count, dh.dim(0), dh.dim(1),
+                                               handle(ctx)),
+               dh, h);
 }
 
 }  // namespace slimexx::ops::cuda

@@ -27,6 +27,11 @@ void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const P
   shown.inputs_at[0] = memory.place_of(rows.x);
   if (rows.second.defined()) shown.inputs_at[1] = memory.place_of(rows.second);
   shown.returned_at = memory.place_of(rows.returned);
+  if (rows.values.defined()) {
+    shown.choices_at = memory.place_of(rows.routed.choices);
+    shown.values_at = memory.place_of(rows.values);
+    shown.returned_values_at = memory.place_of(rows.returned_values);
+  }
   const kernels::PeerRegions ranks = regions_of(ctx);
   if (!memory.kernels_wait()) {
     check_launch("show_rows", kernels::show_rows(ranks, shown, handle(ctx)), rows.x, offsets);
@@ -49,6 +54,20 @@ void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y) {
                kernels::return_peer_rows(regions_of(ctx), table_of(runs), y.raw(), y.dim(0),
                                          y.dim(1), handle(ctx)),
                y, runs.memory);
+}
+
+void fetch_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y) {
+  check_launch(
+      "fetch_peer_values",
+      kernels::fetch_peer_values(regions_of(ctx), table_of(runs), y.f32(), y.dim(0), handle(ctx)),
+      y, runs.memory);
+}
+
+void return_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y) {
+  check_launch(
+      "return_peer_values",
+      kernels::return_peer_values(regions_of(ctx), table_of(runs), y.f32(), y.dim(0), handle(ctx)),
+      y, runs.memory);
 }
 
 void await_peer_rows(const Context& ctx) {
