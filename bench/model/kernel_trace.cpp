@@ -112,7 +112,9 @@ void report_between_ranks(const std::vector<Kernel>& all, const std::string& las
   const uint64_t begin = first->end, end = last->end;
   const auto is_between = [](const Kernel& k) {
     const std::string name = k.name;
-    for (const char* part : {"nccl", "move_rows_kernel", "find_runs_kernel", "barrier_kernel", "_peers_kernel"})
+    for (const char* part :
+         {"nccl", "fetch_rows_kernel", "return_rows_kernel", "move_values_kernel",
+          "find_runs_kernel", "barrier_kernel", "_peers_kernel"})
       if (name.find(part) != std::string::npos) return true;
     return false;
   };

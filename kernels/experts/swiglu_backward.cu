@@ -28,6 +28,11 @@ __global__ void __launch_bounds__(kThreads) expert_swiglu_backward_kernel(const 
   enter_kernel();
   __shared__ float of_warp[2][kWarps];  // by turns: a row's sums are read while the next one's come
   const int rows = min(*a.count, a.rows);
+  const int behind = min(a.rows - rows, static_cast<int>(kReadBehindExperts)) * (a.width / kChunk);
+  for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x); i < behind;
+       i += static_cast<int>(gridDim.x) * kThreads) {
+    store_chunk<true>(a.h + int64_t{rows} * a.width + int64_t{i} * kChunk, Chunk{}, kChunk);
+  }
   for (int row = static_cast<int>(blockIdx.x), turn = 0; row < rows;
        row += static_cast<int>(gridDim.x), turn ^= 1) {
     const int choice = a.choices != nullptr ? a.choices[row] : row;

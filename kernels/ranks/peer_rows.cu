@@ -1,5 +1,6 @@
 // Rows between the regions of ranks. Inputs are read where they are, results are written where they
-// belong: nothing of either is copied besides.
+// belong: nothing of either is copied besides. A token that several experts here are to have is
+// read once.
 //
 // Counts stay on the device: launches are as wide as the device, and a row's run is found in the
 // table of runs by bisection.
@@ -42,10 +43,11 @@ __device__ __forceinline__ ShownRows read_shown(const PeerRegions& ranks, int ra
   const auto* at = reinterpret_cast<const volatile ShownRows*>(ranks.control[rank] + kHeaderAt);
   ShownRows shown;
   shown.offsets_at = at->offsets_at;
-  shown.tokens_at = at->tokens_at;
+  shown.rows_at = at->rows_at;
+  shown.tokens = at->tokens;
+  shown.top_k = at->top_k;
   for (int i = 0; i < ShownRows::kMostInputs; ++i) shown.inputs_at[i] = at->inputs_at[i];
   shown.returned_at = at->returned_at;
-  shown.choices_at = at->choices_at;
   shown.values_at = at->values_at;
   shown.returned_values_at = at->returned_values_at;
   return shown;
@@ -115,11 +117,101 @@ __device__ __forceinline__ int find_run(const int* starts, int count, int row) {
   return low;
 }
 
-// A row by a warp. kToRanks: rows of y are written to where they are waited for; else y is written.
-template <bool kToRanks>
+// The runs, near: what a launch reads of them all the time.
+struct NearRuns {
+  int starts[kMostRuns + 1], firsts[kMostRuns];
+  int first_tokens[kMostPeers + 1];  // of the ranks' tokens, in the order in which they are walked
+
+  // By all threads of a block.
+  __device__ __forceinline__ void load(const RunTable& table, const PeerRegions& ranks,
+                                       int num_runs) {
+    for (int i = threadIdx.x; i <= num_runs; i += kCopyThreads) {
+      starts[i] = table.starts[i];
+      if (i < num_runs) firsts[i] = table.firsts[i];
+    }
+    if (threadIdx.x == 0) {
+      int sum = 0;
+      for (int i = 0; i < ranks.size; ++i) {
+        first_tokens[i] = sum;
+        sum += static_cast<int>(table.shown[rank_at(ranks, i)].tokens);
+      }
+      first_tokens[ranks.size] = sum;
+    }
+    __syncthreads();
+  }
+  // Every rank begins with another one, so that all links are busy.
+  static __device__ __forceinline__ int rank_at(const PeerRegions& ranks, int i) {
+    return ranks.rank + i < ranks.size ? ranks.rank + i : ranks.rank + i - ranks.size;
+  }
+  // Where a routed row of a rank is received, or -1 if it goes elsewhere.
+  __device__ __forceinline__ int place_of(int routed, int rank, int copies, int ranks) const {
+    const int last = (copies - 1) * ranks + rank;
+    if (routed < firsts[rank] || routed >= firsts[last] + starts[last + 1] - starts[last])
+      return -1;
+    int low = 0, high = copies;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (firsts[middle * ranks + rank] <= routed) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    const int run = low * ranks + rank;
+    return starts[run] + routed - firsts[run];
+  }
+};
+
+// A token by a warp: lane j has its choice j.
 __global__ void __launch_bounds__(kCopyThreads)
-    move_rows_kernel(const PeerRegions ranks, const PeerRuns runs, int input, int4* y, int most,
-                     int row_chunks) {
+    fetch_rows_kernel(const PeerRegions ranks, const PeerRuns runs, int input, int4* y, int most,
+                      int row_chunks) {
+  __shared__ NearRuns near;
+  const int copies = static_cast<int>(runs.copies), num_runs = copies * ranks.size;
+  const RunTable table(runs.memory, num_runs, ranks.size);
+  near.load(table, ranks, num_runs);
+  const int lane = threadIdx.x % 32;
+  const int step = static_cast<int>(gridDim.x) * (kCopyThreads / 32);
+  const int first = static_cast<int>(blockIdx.x + (threadIdx.x / 32) * gridDim.x);
+  for (int walked = first, turn = 0; walked < near.first_tokens[ranks.size]; walked += step) {
+    while (walked >= near.first_tokens[turn + 1]) ++turn;
+    const int rank = NearRuns::rank_at(ranks, turn), token = walked - near.first_tokens[turn];
+    const ShownRows& shown = table.shown[rank];
+    const char* region = ranks.region[rank];
+    const int top_k = static_cast<int>(shown.top_k);
+    int place = -1;
+    if (lane < top_k) {
+      const int routed = reinterpret_cast<const int*>(region + shown.rows_at)[token * top_k + lane];
+      place = near.place_of(routed, rank, copies, ranks.size);
+      if (place >= most) place = -1;
+    }
+    const unsigned wanted = __ballot_sync(0xffffffff, place >= 0);
+    if (wanted == 0) continue;
+    const int4* from = reinterpret_cast<const int4*>(region + shown.inputs_at[input]) +
+                       int64_t{token} * row_chunks;
+    for (int begin = lane; begin - lane < row_chunks; begin += 32 * kChunks) {
+      int4 chunks[kChunks];
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i)
+        if (begin + 32 * i < row_chunks) chunks[i] = from[begin + 32 * i];
+      for (unsigned left = wanted; left != 0; left &= left - 1) {
+        int4* to = y + int64_t{__shfl_sync(0xffffffff, place, __ffs(left) - 1)} * row_chunks;
+#pragma unroll
+        for (int i = 0; i < kChunks; ++i)
+          if (begin + 32 * i < row_chunks) to[begin + 32 * i] = chunks[i];
+      }
+    }
+  }
+  const int end = min(near.starts[num_runs], most);
+  const int behind = min(most - end, static_cast<int>(kReadBehindExperts));
+  for (int row = end + first; row < end + behind; row += step)
+    for (int i = lane; i < row_chunks; i += 32) y[int64_t{row} * row_chunks + i] = int4{};
+}
+
+// A row by a warp, to where it is waited for.
+__global__ void __launch_bounds__(kCopyThreads)
+    return_rows_kernel(const PeerRegions ranks, const PeerRuns runs, const int4* y, int most,
+                       int row_chunks) {
   __shared__ int starts[kMostRuns + 1];
   const int num_runs = static_cast<int>(runs.copies) * ranks.size;
   const RunTable table(runs.memory, num_runs, ranks.size);
@@ -131,17 +223,9 @@ __global__ void __launch_bounds__(kCopyThreads)
   for (int row = blockIdx.x + (threadIdx.x / 32) * gridDim.x; row < end; row += step) {
     const int run = find_run(starts, num_runs, row), rank = run % ranks.size;
     const int routed = table.firsts[run] + row - starts[run];
-    char* region = ranks.region[rank];
-    const ShownRows& shown = table.shown[rank];
-    int64_t at = shown.returned_at, place = routed;
-    if (!kToRanks) {
-      at = shown.inputs_at[input];
-      place = reinterpret_cast<const int*>(region + shown.tokens_at)[routed];
-    }
-    int4* there = reinterpret_cast<int4*>(region + at) + place * row_chunks;
-    int4* here = y + int64_t{row} * row_chunks;
-    const int4* from = kToRanks ? here : there;
-    int4* to = kToRanks ? there : here;
+    const int4* from = y + int64_t{row} * row_chunks;
+    int4* to = reinterpret_cast<int4*>(ranks.region[rank] + table.shown[rank].returned_at) +
+               int64_t{routed} * row_chunks;
     for (int begin = lane; begin < row_chunks; begin += 32 * kChunks) {
       int4 chunks[kChunks];
 #pragma unroll
@@ -154,27 +238,30 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-// A value by a thread.
+// A choice by a thread. kToRanks: values of y are written to where they are waited for; else y is
+// written.
 template <bool kToRanks>
 __global__ void __launch_bounds__(kCopyThreads)
     move_values_kernel(const PeerRegions ranks, const PeerRuns runs, float* y, int most) {
-  __shared__ int starts[kMostRuns + 1];
-  const int num_runs = static_cast<int>(runs.copies) * ranks.size;
+  __shared__ NearRuns near;
+  const int copies = static_cast<int>(runs.copies), num_runs = copies * ranks.size;
   const RunTable table(runs.memory, num_runs, ranks.size);
-  for (int i = threadIdx.x; i <= num_runs; i += kCopyThreads) starts[i] = table.starts[i];
-  __syncthreads();
-  const int end = min(starts[num_runs], most);
-  for (int row = static_cast<int>(blockIdx.x * kCopyThreads + threadIdx.x); row < end;
-       row += static_cast<int>(gridDim.x) * kCopyThreads) {
-    const int run = find_run(starts, num_runs, row), rank = run % ranks.size;
-    const int routed = table.firsts[run] + row - starts[run];
-    char* region = ranks.region[rank];
+  near.load(table, ranks, num_runs);
+  for (int turn = 0; turn < ranks.size; ++turn) {
+    const int rank = NearRuns::rank_at(ranks, turn);
     const ShownRows& shown = table.shown[rank];
-    const int choice = reinterpret_cast<const int*>(region + shown.choices_at)[routed];
-    if (kToRanks) {
-      reinterpret_cast<float*>(region + shown.returned_values_at)[choice] = y[row];
-    } else {
-      y[row] = reinterpret_cast<const float*>(region + shown.values_at)[choice];
+    char* region = ranks.region[rank];
+    const auto* rows = reinterpret_cast<const int*>(region + shown.rows_at);
+    const int choices = static_cast<int>(shown.tokens * shown.top_k);
+    for (int i = static_cast<int>(blockIdx.x * kCopyThreads + threadIdx.x); i < choices;
+         i += static_cast<int>(gridDim.x) * kCopyThreads) {
+      const int place = near.place_of(rows[i], rank, copies, ranks.size);
+      if (place < 0 || place >= most) continue;
+      if (kToRanks) {
+        reinterpret_cast<float*>(region + shown.returned_values_at)[i] = y[place];
+      } else {
+        y[place] = reinterpret_cast<const float*>(region + shown.values_at)[i];
+      }
     }
   }
 }
@@ -189,29 +276,28 @@ const char* find_fault(const PeerRegions& ranks, const PeerRuns& runs) {
 
 const char* find_fault(const ShownRows& shown) {
   bool aligned = shown.returned_at % 16 == 0;
-  for (const int64_t at : {shown.offsets_at, shown.tokens_at, shown.choices_at, shown.values_at,
-                           shown.returned_values_at})
+  for (const int64_t at :
+       {shown.offsets_at, shown.rows_at, shown.values_at, shown.returned_values_at})
     aligned = aligned && at % 4 == 0;
   for (const int64_t at : shown.inputs_at) aligned = aligned && at % 16 == 0;
-  return aligned ? nullptr : "peer rows: rows that are shown must be 16-byte aligned";
+  if (!aligned) return "peer rows: rows that are shown must be 16-byte aligned";
+  if (shown.tokens < 0 || shown.top_k < 1 || shown.top_k > kMostRoutedTo ||
+      shown.tokens * shown.top_k > INT32_MAX / kMostPeers) {
+    return "peer rows: too many tokens, or choices of one";
+  }
+  return nullptr;
 }
 
-template <bool kToRanks>
-const char* move_rows(const PeerRegions& ranks, const PeerRuns& runs, int input, void* y,
-                      int64_t most, int64_t width, cudaStream_t stream) {
+const char* find_fault(const PeerRegions& ranks, const PeerRuns& runs, const void* y, int64_t most,
+                       int64_t width) {
   if (const char* fault = find_fault(ranks, runs)) return fault;
-  if (input < 0 || input >= ShownRows::kMostInputs) return "peer rows: no such input";
   if (width < 8 || width % 8 != 0 || width > kMaxRowWidth) {
     return "peer rows: the width must be a multiple of 8, at most 16384";
   }
   if (most < 0 || most > INT32_MAX / 2 || !is_aligned(y, 16)) {
     return "peer rows: too many rows, or not 16-byte aligned";
   }
-  if (most == 0) return nullptr;
-  move_rows_kernel<kToRanks><<<2 * kMultiprocessors, kCopyThreads, 0, stream>>>(
-      ranks, runs, input, static_cast<int4*>(y), static_cast<int>(most),
-      static_cast<int>(width / 8));
-  return name_error(cudaGetLastError());
+  return nullptr;
 }
 
 template <bool kToRanks>
@@ -244,12 +330,23 @@ const char* find_peer_runs(const PeerRegions& ranks, const ShownRows& shown, con
 
 const char* fetch_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, int input, void* y,
                             int64_t most, int64_t width, cudaStream_t stream) {
-  return move_rows<false>(ranks, runs, input, y, most, width, stream);
+  if (const char* fault = find_fault(ranks, runs, y, most, width)) return fault;
+  if (input < 0 || input >= ShownRows::kMostInputs) return "peer rows: no such input";
+  if (most == 0) return nullptr;
+  fetch_rows_kernel<<<2 * kMultiprocessors, kCopyThreads, 0, stream>>>(
+      ranks, runs, input, static_cast<int4*>(y), static_cast<int>(most),
+      static_cast<int>(width / 8));
+  return name_error(cudaGetLastError());
 }
 
 const char* return_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, const void* y,
                              int64_t most, int64_t width, cudaStream_t stream) {
-  return move_rows<true>(ranks, runs, 0, const_cast<void*>(y), most, width, stream);
+  if (const char* fault = find_fault(ranks, runs, y, most, width)) return fault;
+  if (most == 0) return nullptr;
+  return_rows_kernel<<<2 * kMultiprocessors, kCopyThreads, 0, stream>>>(
+      ranks, runs, static_cast<const int4*>(y), static_cast<int>(most),
+      static_cast<int>(width / 8));
+  return name_error(cudaGetLastError());
 }
 
 const char* fetch_peer_values(const PeerRegions& ranks, const PeerRuns& runs, float* y,

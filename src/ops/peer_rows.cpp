@@ -33,7 +33,6 @@ void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const P
   const int64_t tokens = rows.routed.rows.dim(0), num_rows = rows.routed.rows.num_elements();
   check_runs(kOp, ctx, runs);
   check_i32(kOp, "offsets", ctx, offsets, {runs.num_copies + 1});
-  check_i32(kOp, "routed.tokens", ctx, rows.routed.tokens, {num_rows});
   check_i32(kOp, "routed.offsets", ctx, rows.routed.offsets, {kAny});
   check_compute(kOp, "x", ctx, rows.x, {tokens, kAny});
   if (rows.second.defined())
@@ -41,7 +40,6 @@ void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const P
   check_compute(kOp, "returned", ctx, rows.returned, {num_rows, rows.x.dim(1)});
   if (rows.values.defined()) {
     const int64_t top_k = rows.routed.rows.dim(1);
-    check_i32(kOp, "routed.choices", ctx, rows.routed.choices, {num_rows});
     check_f32(kOp, "values", ctx, rows.values, {tokens, top_k});
     check_f32(kOp, "returned_values", ctx, rows.returned_values, {tokens, top_k});
   }

@@ -170,6 +170,8 @@ void run_call(const Context& ctx, const Call& call) {
                 Call::second(value));
       value = call.result(from.copy, from.rank, from.token, i);
     }
+  for (size_t i = expected.size() * static_cast<size_t>(c.width); i < values.size(); ++i)
+    ASSERT_EQ(values[i], 0) << "rank " << rank << " element " << i << " behind what came";
   tensor::upload(ctx.stream, y, values.data());
   return_peer_rows(ctx, runs, y);
   await_peer_rows(ctx);

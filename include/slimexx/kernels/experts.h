@@ -76,8 +76,9 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
 // Of each of *count rows, on the device and at most `rows`: g = swiglu(gate_up) of gate_up [rows, 2
 // width] bf16, the bits of swiglu_forward; dweights f32 = <dh, g> of dh [rows, width] bf16, by
 // choice; h [rows, width] bf16 = the choice's weight times g; then gate_up becomes its gradient, of
-// the weight times dh, rounded. choices: null where choice i is row i. h may be dh. Width: a
-// multiple of 8; rows are 16-byte aligned.
+// the weight times dh, rounded. choices: null where choice i is row i. h may be dh; its next
+// kReadBehindExperts rows, if there are, become zero. Width: a multiple of 8; rows are 16-byte
+// aligned.
 [[nodiscard]] const char* expert_swiglu_backward(float* dweights, void* h, void* gate_up,
                                                  const void* dh, const float* weights,
                                                  const int32_t* choices, const int32_t* count,

@@ -70,12 +70,12 @@ struct PeerRanges {
 struct ShownRows {
   static constexpr int kMostInputs = 2;
   int64_t offsets_at = 0;               // [copies + 1] i32
-  int64_t tokens_at = 0;                // [rows] i32: the token of a routed row
+  int64_t rows_at = 0;                  // [tokens, top_k] i32: the routed row of a choice
+  int64_t tokens = 0, top_k = 0;        // top_k: of all ranks alike, at most kMostRoutedTo
   int64_t inputs_at[kMostInputs] = {};  // [tokens, width] bf16 each
   int64_t returned_at = 0;              // [rows, width] bf16: filled by the holders
-  int64_t choices_at = 0;               // [rows] i32: the choice of a routed row
-  int64_t values_at = 0;                // f32 by choice
-  int64_t returned_values_at = 0;       // f32 by choice: filled by the holders
+  int64_t values_at = 0;                // [tokens, top_k] f32
+  int64_t returned_values_at = 0;       // [tokens, top_k] f32: filled by the holders
 };
 // Where ranks do not wait for one another in find_peer_runs: before it, and before they meet.
 [[nodiscard]] const char* show_rows(const PeerRegions& ranks, const ShownRows& shown,
@@ -95,8 +95,8 @@ constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
                                          const PeerRuns& runs, int32_t* offsets,
                                          cudaStream_t stream);
 // y [received, width] bf16 gets the received rows of that input; then, of y, what is returned goes
-// to its ranks. y has room for `most` rows. Width: a multiple of 8; regions' arrays are 16-byte
-// aligned.
+// to its ranks. y has room for `most` rows; the next kReadBehindExperts behind the received ones,
+// if there are, become zero. Width: a multiple of 8; regions' arrays are 16-byte aligned.
 [[nodiscard]] const char* fetch_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, int input,
                                           void* y, int64_t most, int64_t width,
                                           cudaStream_t stream);

@@ -64,7 +64,7 @@ void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
                                   const RoutedRows& routed);
 // dw[E,N,K] f32 (+)= dy[R,N]^T x[R,K] over the rows of each expert; undefined: nothing, w is
-// frozen.
+// frozen. Behind offsets[E] the next kReadBehindExperts (kernels/limits.h) rows of x are numbers.
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
                                    const RoutedRows& routed, bool accumulate);
 
@@ -72,7 +72,7 @@ void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Ten
 // and the output W g, which a row's weight w scales. dh[R,F] is W^T dy, dy being the unscaled
 // gradient of the sum. Gives dweights f32 = <dh, g> and h[R,F] = w g, for the gradient of W by dy;
 // and gate_up[R,2F] becomes its own gradient, of w dh. h may be dh. weights and dweights are [T,k],
-// or [R] by routed row. Rows behind offsets[E] are left alone.
+// or [R] by routed row. Of rows behind offsets[E] some of h become zero, the rest is left alone.
 void expert_swiglu_backward(const Context& ctx, Tensor dweights, Tensor h, Tensor gate_up,
                             Tensor dh, Tensor weights, const RoutedRows& routed);
 

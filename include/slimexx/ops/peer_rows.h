@@ -32,7 +32,8 @@ struct PeerRows {
 // Shows this rank's rows, and waits on the stream until all have. offsets[h+1] i32: rows of each
 // held copy, those of rank 0 first.
 void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const PeerRows& rows);
-// y[M,H] gets the received rows of x, or of the second input.
+// y[M,H] gets the received rows of x, or of the second input, and behind them some zeros, as
+// expert_matmul_backward_weight wants.
 void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y, bool of_second = false);
 // The rows of y go to their ranks' `returned`.
 void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);

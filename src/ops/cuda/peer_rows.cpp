@@ -23,12 +23,13 @@ void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const P
   const dist::PeerMemory& memory = *ctx.groups.ep_memory;
   kernels::ShownRows shown;
   shown.offsets_at = memory.place_of(rows.routed.offsets);
-  shown.tokens_at = memory.place_of(rows.routed.tokens);
+  shown.rows_at = memory.place_of(rows.routed.rows);
+  shown.tokens = rows.routed.rows.dim(0);
+  shown.top_k = rows.routed.rows.dim(1);
   shown.inputs_at[0] = memory.place_of(rows.x);
   if (rows.second.defined()) shown.inputs_at[1] = memory.place_of(rows.second);
   shown.returned_at = memory.place_of(rows.returned);
   if (rows.values.defined()) {
-    shown.choices_at = memory.place_of(rows.routed.choices);
     shown.values_at = memory.place_of(rows.values);
     shown.returned_values_at = memory.place_of(rows.returned_values);
   }
