@@ -12,6 +12,8 @@ namespace slimexx::rl {
 namespace {
 
 constexpr int64_t kMib = int64_t{1} << 20;
+// By the banner of GLM-Z1-9B on two H100s, TP 2.
+constexpr int64_t kNcclBytes = 1950 * kMib;
 // A host's GPUs over NVLink: what NCCL's collectives of bf16 rows and f32 gradients move a second.
 constexpr double kNvlink = 350e9;
 // One 400 Gb/s adapter a GPU, nine tenths of it. Nothing was measured between hosts.
@@ -24,6 +26,7 @@ std::vector<GpuKind> make_gpu_kinds() {
                    .title = title,
                    .memory_bytes = mib * kMib,
                    .driver_bytes = 700 * kMib,
+                   .nccl_bytes = kNcclBytes,
                    .copy_bytes_per_s = copy,
                    .nvlink_bytes_per_s = kNvlink,
                    .network_bytes_per_s = kNetwork,

@@ -34,6 +34,10 @@ constexpr double kUpdateBytes = 30;
 constexpr double kHostBytesPerSecond = 201e9;
 constexpr int kRanksOfHost = 8;
 
+// A sum and a gather of few rows, one behind the other in a recorded step, by kernels that reach
+// the other ranks' memory (two H100s). More rows take as long besides as their bytes over NVLink.
+constexpr double kSumAndGatherSeconds = 18e-6;
+
 FamilyRates rates_of(const model::ModelSpec& spec) {
   bool has_experts = false, is_latent = false;
   for (const model::LayerSpec& layer : spec.layers) {
@@ -52,6 +56,15 @@ double share_of_experts(const model::ModelSpec& spec, double batch) {
     if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
       return 1 - std::pow(1 - count(moe->router.top_k) / count(moe->router.num_experts), batch);
   return 0;
+}
+
+// Blocks of a layer whose rows tensor-parallel ranks gather and sum when they generate.
+int64_t count_split_blocks(const model::LayerSpec& layer) {
+  const auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp);
+  const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+  const bool splits_mlp =
+      dense != nullptr ? !dense->is_replicated : moe->shared && !moe->has_whole_shared;
+  return splits_mlp ? 2 : 1;
 }
 
 // Seconds, or as much of one as there is.
@@ -97,7 +110,8 @@ class PhasePlanner {
                          stage.decode_expert_bytes * share_of_experts(plan_.spec, routed) +
                          keys * stage.bytes_per_cached_token;
     const double steps = count(own) * count(l.mean_response) / count(running);
-    const double step = bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy);
+    const double exchange = exchange_of_step(running);
+    const double step = bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy) + exchange;
     // A group of samples shares its prompt, which is computed once.
     const int64_t prompts = std::max<int64_t>(own / config_.rollout.n_samples_per_prompt, 1);
     const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
@@ -106,8 +120,32 @@ class PhasePlanner {
         fmt::format("{} samples a group, {} at a time; {:.0f} steps of {}: {:.1f} GB at {:.0f} % "
                     "of copy{}",
                     own, running, steps, milliseconds(step), bytes / 1e9,
-                    100 * rates_.share_of_copy,
-                    engines.num_ranks > 1 ? "; exchanges of its ranks not counted" : ""));
+                    100 * rates_.share_of_copy, text_of_exchange(exchange)));
+  }
+
+  // Of the tensor-parallel ranks of an attention group: rows of the residual stream in bf16, and
+  // logits.
+  double exchange_of_step(int64_t running) const {
+    const EngineShape& engines = plan_.engines;
+    if (engines.sizes.tp == 1 || engines.num_ranks > kRanksOfHost) return 0;
+    const double rows = count(running) * count(engines.sizes.tp - 1) / engines.sizes.tp;
+    const double row_seconds = count(plan_.spec.hidden_size) * 2 / gpu_.nvlink_bytes_per_s;
+    int64_t blocks = 0;
+    for (const model::LayerSpec& layer : plan_.spec.layers) blocks += count_split_blocks(layer);
+    return count(blocks) * (kSumAndGatherSeconds + 2 * rows * row_seconds) +
+           rows * count(plan_.spec.vocab_size) * 4 / gpu_.nvlink_bytes_per_s;
+  }
+
+  std::string text_of_exchange(double seconds) const {
+    const EngineShape& engines = plan_.engines;
+    std::string text;
+    if (seconds > 0)
+      text = fmt::format(", and {} of exchange between {} ranks", milliseconds(seconds),
+                         engines.sizes.tp);
+    if (engines.num_ranks > 1 && (engines.sizes.ep > 1 || seconds == 0))
+      text += seconds > 0 ? "; rows that go to experts not counted"
+                          : "; exchanges of its ranks not counted";
+    return text;
   }
 
   void hand_over() {

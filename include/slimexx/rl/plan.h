@@ -26,6 +26,7 @@ struct GpuKind {
   std::string title;               // "NVIDIA H200"
   int64_t memory_bytes = 0;        // as the driver counts it; 0: not limited
   int64_t driver_bytes = 0;        // held by driver and libraries before anything is allocated
+  int64_t nccl_bytes = 0;          // held besides where there are several ranks
   double copy_bytes_per_s = 0;     // of a device copy, read and written
   double nvlink_bytes_per_s = 0;   // that a rank sends in a collective within a host
   double network_bytes_per_s = 0;  // between hosts: an estimate
