@@ -191,6 +191,18 @@ std::string Contract::check_copies() {
         }
         if (read(data, stream) != expected)
           return fmt::format("all_gather_ranges: {} rows, case {}", rows, k);
+        if (std::ssize(cases[k]) != ranks()) continue;
+        const Range own = cases[k][static_cast<size_t>(c_.rank())];
+        const Bytes all_own = make_bytes(c_.rank(), rows * width);
+        Bytes rest = expected;  // all but this rank's rows is there already, or comes
+        std::fill(rest.begin() + own.begin * width, rest.begin() + own.end * width, char{77});
+        Bytes rows_of_rank(all_own.begin() + own.begin * width, all_own.begin() + own.end * width);
+        rows_of_rank.push_back(0);  // a buffer is not empty
+        const Buffer target = fill(rest, stream), given = fill(rows_of_rank, stream);
+        c_.gather_shares(stream, target.view(DType::kBF16, {rows, 3}),
+                         given.view(DType::kBF16, {own.size(), 3}), cases[k]);
+        if (read(target, stream) != expected)
+          return fmt::format("gather_shares: {} rows, case {}", rows, k);
       }
     }
   }
@@ -214,6 +226,15 @@ std::string Contract::check_sums() {
         if (read(data, stream) != want)
           return fmt::format("reduce_scatter_sum of {} {}, case {}", n, tensor::dtype_name(dtype),
                              k);
+        const int64_t width = tensor::dtype_bytes(dtype);
+        const Buffer again = fill(terms[static_cast<size_t>(c_.rank())], stream),
+                     result = fill(Bytes(static_cast<size_t>(mine.size() * width + 1)), stream);
+        c_.sum_to_shares(stream, arena_, result.view(dtype, {mine.size()}), view(again, dtype),
+                         cases[k]);
+        Bytes own(want.begin() + mine.begin * width, want.begin() + mine.end * width);
+        own.push_back(0);  // behind it nothing is written
+        if (read(result, stream) != own)
+          return fmt::format("sum_to_shares of {} {}, case {}", n, tensor::dtype_name(dtype), k);
       }
     }
   }
