@@ -178,6 +178,42 @@ TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
 }
 
 // TP ranks are an expert's ranks: what goes between them is one number.
+// By hand, of 256 sequences: 40 layers gather and sum rows twice, each pair 18 us and, of the other
+// rank, 128 rows of 4096 bf16 both ways at 350 GB/s; then its half of 151,552 logits in f32.
+TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
+  const std::vector<std::string> settings = {"--gpus",
+                                             "2",
+                                             "--gpu",
+                                             "h100",
+                                             "--set",
+                                             "parallel.tensor_model_parallel_size=2",
+                                             "optimizer.optimizer_cpu_offload=true",
+                                             "rollout.rollout_max_response_len=2048"};
+  const auto plan_engines = [&](const char* size) {
+    std::vector<std::string> all = settings;
+    all.push_back(std::string("rollout.rollout_num_gpus_per_engine=") + size);
+    return plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", all);
+  };
+  const Finished two = plan_engines("2"), one = plan_engines("1");
+  ASSERT_EQ(two.status, 0) << two.text();
+  ASSERT_EQ(one.status, 0) << one.text();
+  EXPECT_NE(two.out.find(", and 2.1 ms of exchange between 2 ranks"), std::string::npos) << two.out;
+  EXPECT_EQ(one.out.find("of exchange between"), std::string::npos) << one.out;
+}
+
+// NCCL holds as much of every rank, however many there are, but nothing of one.
+TEST(Plan, SeveralRanksLeaveRoomForNccl) {
+  const auto driver = [](const char* gpus) {
+    const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", gpus});
+    const size_t at = f.out.find("driver and libraries");
+    EXPECT_NE(at, std::string::npos) << f.text();
+    return f.out.substr(at, f.out.find('\n', at) - at);
+  };
+  EXPECT_NE(driver("1").find("700.0 MiB"), std::string::npos) << driver("1");
+  EXPECT_NE(driver("2").find("2.6 GiB"), std::string::npos) << driver("2");
+  EXPECT_EQ(driver("2"), driver("8"));
+}
+
 TEST(Plan, LinksThatAreOneAreListedOnce) {
   const Finished f = plan("glm4.5-355b", "GLM-4.5",
                           {"--json", "--set", "parallel.expert_model_parallel_size=2",
