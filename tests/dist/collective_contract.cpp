@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "slimexx/base/philox.h"
+#include "dist/contract_data.h"
 
 namespace slimexx::dist {
 namespace {
@@ -22,57 +21,7 @@ using tensor::DType;
 using tensor::Stream;
 using tensor::Tensor;
 
-using Bytes = std::vector<char>;
 using Ranges = std::vector<Range>;
-
-// Rank r's bytes, another function of the rank; everybody knows everybody's.
-Bytes make_bytes(int rank, int64_t n) {
-  Bytes bytes(static_cast<size_t>(n));
-  for (size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<char>((i * 31 + (i >> 8) * 17 + static_cast<size_t>(rank) * 101) % 251);
-  return bytes;
-}
-
-// Rank r's terms as a type stores them: normal numbers of many magnitudes, so that order shows.
-Bytes make_terms(int rank, int64_t n, DType dtype) {
-  PhiloxStream random(static_cast<uint64_t>(100 + rank), 3);
-  std::vector<double> values(static_cast<size_t>(n));
-  for (double& v : values)
-    v = random.next_normal() * std::exp2(static_cast<double>(random.next_below(12)));
-  Bytes bytes(values.size() * static_cast<size_t>(tensor::dtype_bytes(dtype)));
-  tensor::convert_elements(DType::kF64, values.data(), dtype, bytes.data(), n);
-  return bytes;
-}
-
-template <class T>
-T at(const Bytes& bytes, int64_t i) {
-  T value;
-  std::memcpy(&value, bytes.data() + static_cast<size_t>(i) * sizeof(T), sizeof(T));
-  return value;
-}
-template <class T>
-void set(Bytes& bytes, int64_t i, T value) {
-  std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof(T), &value, sizeof(T));
-}
-
-// What numerics.md says of a sum in rank order, or the maximum, of element i.
-void combine_element(const std::vector<Bytes>& terms, DType dtype, int64_t i, bool sums,
-                     Bytes& result) {
-  const auto fold = [&]<class T>(auto read, T) {
-    T value = read(terms[0]);
-    for (size_t r = 1; r < terms.size(); ++r)
-      value = sums ? value + read(terms[r]) : std::max(value, read(terms[r]));
-    return value;
-  };
-  if (dtype == DType::kF64) {
-    set(result, i, fold([&](const Bytes& b) { return at<double>(b, i); }, 0.0));
-  } else if (dtype == DType::kF32) {
-    set(result, i, fold([&](const Bytes& b) { return at<float>(b, i); }, 0.0f));
-  } else {
-    const auto read = [&](const Bytes& b) { return tensor::bf16_to_f32(at<uint16_t>(b, i)); };
-    set(result, i, tensor::f32_to_bf16(fold(read, 0.0f)));
-  }
-}
 
 class Contract {
  public:
@@ -193,12 +142,10 @@ std::string Contract::check_copies() {
           return fmt::format("all_gather_ranges: {} rows, case {}", rows, k);
         if (std::ssize(cases[k]) != ranks()) continue;
         const Range own = cases[k][static_cast<size_t>(c_.rank())];
-        const Bytes all_own = make_bytes(c_.rank(), rows * width);
-        Bytes rest = expected;  // all but this rank's rows is there already, or comes
-        std::fill(rest.begin() + own.begin * width, rest.begin() + own.end * width, char{77});
-        Bytes rows_of_rank(all_own.begin() + own.begin * width, all_own.begin() + own.end * width);
-        rows_of_rank.push_back(0);  // a buffer is not empty
-        const Buffer target = fill(rest, stream), given = fill(rows_of_rank, stream);
+        Bytes before = make_bytes(c_.rank(), rows * width);
+        std::fill(before.begin() + own.begin * width, before.begin() + own.end * width, char{77});
+        const Buffer target = fill(before, stream),
+                     given = fill(slice(expected, own, width), stream);
         c_.gather_shares(stream, target.view(DType::kBF16, {rows, 3}),
                          given.view(DType::kBF16, {own.size(), 3}), cases[k]);
         if (read(target, stream) != expected)
@@ -231,9 +178,7 @@ std::string Contract::check_sums() {
                      result = fill(Bytes(static_cast<size_t>(mine.size() * width + 1)), stream);
         c_.sum_to_shares(stream, arena_, result.view(dtype, {mine.size()}), view(again, dtype),
                          cases[k]);
-        Bytes own(want.begin() + mine.begin * width, want.begin() + mine.end * width);
-        own.push_back(0);  // behind it nothing is written
-        if (read(result, stream) != own)
+        if (read(result, stream) != slice(want, mine, width))
           return fmt::format("sum_to_shares of {} {}, case {}", n, tensor::dtype_name(dtype), k);
       }
     }
