@@ -9,6 +9,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/observe/span.h"
 #include "stages.h"
+#include "start_weights.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -17,9 +18,6 @@ namespace {
 int64_t weight_bytes(const Session& session, const LoadedModel& reference) {
   return model::ParameterStore::weight_bytes(reference.held_parameters(), session.request.device);
 }
-
-// As the policy's: a reference of the same shapes starts as the same model.
-uint64_t random_seed(const RunConfig& config) { return static_cast<uint64_t>(config.data.seed); }
 
 }  // namespace
 
@@ -32,8 +30,7 @@ bool wants_reference(const RunConfig& config) {
 void build_reference(const Session& session, int64_t longest, TrainerSide& trainer_side) {
   const RunConfig& config = session.config;
   if (!wants_reference(config)) return;
-  trainer_side.reference =
-      describe_model(config.model.ref_load, &session.model_ranks, !config.debug.random_weights);
+  trainer_side.reference = describe_start(session, config.model.ref_load);
   const LoadedModel& policy = trainer_side.policy;
   const model::ModelSpec& spec = trainer_side.reference.spec;
   if (spec.vocab_size != policy.spec.vocab_size)
@@ -54,12 +51,8 @@ void build_reference(const Session& session, int64_t longest, TrainerSide& train
                     session.engine_shape.leaves);
   trainer_side.reference_is_transient = is_transient_reference(
       config, trainer_side.reference.held_parameters(), *policy.store, session.request.device);
-  if (trainer_side.reference_is_transient) return;
-  trainer_side.reference = config.debug.random_weights
-                               ? make_random_model(config.model.ref_load, session.request.device,
-                                                   false, random_seed(config), &session.model_ranks)
-                               : load_model(config.model.ref_load, session.request.device, false,
-                                            session.is_root(), &session.model_ranks);
+  if (!trainer_side.reference_is_transient)
+    trainer_side.reference = load_start(session, config.model.ref_load, false);
 }
 
 void keep_reference(const Session& session, TrainerSide& trainer_side) {
@@ -70,12 +63,7 @@ void keep_reference(const Session& session, TrainerSide& trainer_side) {
   const tensor::Tensor memory = trainer_side.policy.store->gradient_memory();
   const int64_t bytes = weight_bytes(session, reference);
   trainer_side.reference_copy = tensor::StagingBuffer(device, bytes, "reference model");
-  if (session.config.debug.random_weights) {
-    reference.store = std::make_unique<model::ParameterStore>(reference.held_parameters(), memory);
-    model::init_random_weights(*reference.store, reference.spec, random_seed(session.config));
-  } else {
-    reference.store = load_weights(reference, memory, &session.model_ranks);
-  }
+  reference.store = load_start_weights(session, reference, memory);
   tensor::download(tensor::compute_stream(device), trainer_side.reference_copy.data(),
                    memory.rows(0, bytes));
   take_reference_out(trainer_side);

@@ -12,6 +12,7 @@
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/rl/export.h"
+#include "start_weights.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -81,20 +82,12 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
   if (session.engine_shape.num_ranks > 1) {  // refused before the weights are read
-    const LoadedModel described =
-        describe_model(session.config.model.hf_checkpoint, &session.model_ranks,
-                       !session.config.debug.random_weights);
+    const LoadedModel described = describe_start(session, session.config.model.hf_checkpoint);
     make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
                       session.roles.num_generators, &described.spec);
   }
-  const train::TrainOptions* training = &session.config.train;
   trainer_side.policy =
-      session.config.debug.random_weights
-          ? make_random_model(session.config.model.hf_checkpoint, session.request.device, true,
-                              static_cast<uint64_t>(session.config.data.seed), &session.model_ranks,
-                              training)
-          : load_model(session.config.model.hf_checkpoint, session.request.device, true,
-                       session.is_root(), &session.model_ranks, training);
+      load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);
   check_routers(session.config.train, trainer_side.policy);
   rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
   for (int64_t id : session.config.rollout.rollout_stop_token_ids)
