@@ -175,11 +175,7 @@ int choose_num_ranks(const ParallelOptions& options) {
   return static_cast<int>(std::lcm(int64_t{s.tp} * s.cp * s.pp, int64_t{s.etp} * s.ep * s.pp));
 }
 
-RunPlan make_plan(const PlanRequest& request) {
-  PlanRequest own = request;
-  if (own.num_ranks > 1) own.gpu.driver_bytes += own.gpu.nccl_bytes;
-  return Planner(own).make();
-}
+RunPlan make_plan(const PlanRequest& request) { return Planner(request).make(); }
 
 const PlannedStage& RunPlan::engine_stage() const {
   return generator ? *generator

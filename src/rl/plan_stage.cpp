@@ -232,7 +232,8 @@ class StagePlanner {
   void check_hand_over() {
     const GpuKind& gpu = in_.request.gpu;
     if (gpu.is_cpu()) return;
-    out_.used_bytes = tensor::allocation_counters(device_).live_bytes + gpu.driver_bytes;
+    out_.used_bytes =
+        tensor::allocation_counters(device_).live_bytes + gpu.held_bytes(in_.request.num_ranks);
     out_.missing_bytes = std::max<int64_t>(out_.used_bytes - gpu.memory_bytes, 0);
     if (out_.missing_bytes == 0) return;
     const double fraction =
@@ -248,7 +249,7 @@ class StagePlanner {
     MemoryBudget budget{.device_bytes = in_.request.gpu.memory_bytes,
                         .mem_fraction = config_.rollout.mem_fraction_static,
                         .live = tensor::list_allocations(device_)};
-    budget.used_bytes = in_.request.gpu.driver_bytes;
+    budget.used_bytes = in_.request.gpu.held_bytes(in_.request.num_ranks);
     for (const tensor::NamedBytes& named : budget.live) budget.used_bytes += named.bytes;
     MemoryNeeds needs{
         .config = config_, .trainer = trainer_.get(), .longest = in_.lengths.longest_trained};

@@ -131,7 +131,8 @@ std::string memory_table(const RunPlan& plan) {
       add("  of that the engine's own", [](const auto& s) { return bytes_text(s.engine_bytes); });
   }
   if (!plan.gpu.is_cpu())
-    add("driver and libraries", [&](const auto&) { return bytes_text(plan.gpu.driver_bytes); });
+    add("driver and libraries",
+        [&](const auto&) { return bytes_text(plan.gpu.held_bytes(plan.roles.world_size())); });
   if (!plan.gpu.is_cpu()) {
     add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
     add("  training alone, at least", [](const auto& s) { return bytes_text(s.training_bytes); });

@@ -58,13 +58,16 @@ double share_of_experts(const model::ModelSpec& spec, double batch) {
   return 0;
 }
 
-// Blocks of a layer whose rows tensor-parallel ranks gather and sum when they generate.
-int64_t count_split_blocks(const model::LayerSpec& layer) {
-  const auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp);
-  const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-  const bool splits_mlp =
-      dense != nullptr ? !dense->is_replicated : moe->shared && !moe->has_whole_shared;
-  return splits_mlp ? 2 : 1;
+// Blocks whose rows the tensor-parallel ranks of an engine gather and sum: attention, and dense
+// MLPs and shared experts unless every rank has all of them.
+int64_t count_split_blocks(const model::ModelSpec& spec, const EngineShape& engines) {
+  int64_t blocks = spec.num_layers();
+  if (engines.dense_tp == 1) return blocks;
+  for (const model::LayerSpec& layer : spec.layers) {
+    const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
+    blocks += moe == nullptr || moe->shared ? 1 : 0;
+  }
+  return blocks;
 }
 
 // Seconds, or as much of one as there is.
@@ -130,22 +133,17 @@ class PhasePlanner {
     if (engines.sizes.tp == 1 || engines.num_ranks > kRanksOfHost) return 0;
     const double rows = count(running) * count(engines.sizes.tp - 1) / engines.sizes.tp;
     const double row_seconds = count(plan_.spec.hidden_size) * 2 / gpu_.nvlink_bytes_per_s;
-    int64_t blocks = 0;
-    for (const model::LayerSpec& layer : plan_.spec.layers) blocks += count_split_blocks(layer);
-    return count(blocks) * (kSumAndGatherSeconds + 2 * rows * row_seconds) +
+    return count(count_split_blocks(plan_.spec, engines)) *
+               (kSumAndGatherSeconds + 2 * rows * row_seconds) +
            rows * count(plan_.spec.vocab_size) * 4 / gpu_.nvlink_bytes_per_s;
   }
 
   std::string text_of_exchange(double seconds) const {
     const EngineShape& engines = plan_.engines;
-    std::string text;
-    if (seconds > 0)
-      text = fmt::format(", and {} of exchange between {} ranks", milliseconds(seconds),
-                         engines.sizes.tp);
-    if (engines.num_ranks > 1 && (engines.sizes.ep > 1 || seconds == 0))
-      text += seconds > 0 ? "; rows that go to experts not counted"
-                          : "; exchanges of its ranks not counted";
-    return text;
+    if (seconds == 0) return engines.num_ranks > 1 ? "; exchanges of its ranks not counted" : "";
+    return fmt::format(", and {} of exchange between {} ranks{}", milliseconds(seconds),
+                       engines.sizes.tp,
+                       engines.sizes.ep > 1 ? "; rows that go to experts not counted" : "");
   }
 
   void hand_over() {

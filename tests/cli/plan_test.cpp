@@ -177,28 +177,30 @@ TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
       1, 0.01);
 }
 
-// TP ranks are an expert's ranks: what goes between them is one number.
 // By hand, of 256 sequences: 40 layers gather and sum rows twice, each pair 18 us and, of the other
-// rank, 128 rows of 4096 bf16 both ways at 350 GB/s; then its half of 151,552 logits in f32.
+// rank, 128 rows of 4096 bf16 both ways at 350 GB/s; then its half of 151,552 logits in f32. Whole
+// MLPs on every rank leave one pair a layer.
 TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
-  const std::vector<std::string> settings = {"--gpus",
-                                             "2",
-                                             "--gpu",
-                                             "h100",
-                                             "--set",
-                                             "parallel.tensor_model_parallel_size=2",
-                                             "optimizer.optimizer_cpu_offload=true",
-                                             "rollout.rollout_max_response_len=2048"};
-  const auto plan_engines = [&](const char* size) {
-    std::vector<std::string> all = settings;
-    all.push_back(std::string("rollout.rollout_num_gpus_per_engine=") + size);
-    return plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", all);
+  const auto plan_engines = [](const std::vector<std::string>& rollout) {
+    std::vector<std::string> words = {"--gpus", "2", "--gpu", "h100", "--set"};
+    for (const std::string& setting : rollout) words.push_back("rollout." + setting);
+    words.insert(words.end(),
+                 {"parallel.tensor_model_parallel_size=2", "optimizer.optimizer_cpu_offload=true",
+                  "rollout.rollout_max_response_len=2048"});
+    const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", words);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return f.out;
   };
-  const Finished two = plan_engines("2"), one = plan_engines("1");
-  ASSERT_EQ(two.status, 0) << two.text();
-  ASSERT_EQ(one.status, 0) << one.text();
-  EXPECT_NE(two.out.find(", and 2.1 ms of exchange between 2 ranks"), std::string::npos) << two.out;
-  EXPECT_EQ(one.out.find("of exchange between"), std::string::npos) << one.out;
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string one = plan_engines({"rollout_num_gpus_per_engine=1"}),
+                    two = plan_engines({"rollout_num_gpus_per_engine=2"}),
+                    whole_mlps =
+                        plan_engines({"rollout_num_gpus_per_engine=2", "moe_dense_tp_size=1"});
+  EXPECT_FALSE(has(one, "of exchange between")) << one;
+  EXPECT_TRUE(has(two, ", and 2.1 ms of exchange between 2 ranks")) << two;
+  EXPECT_TRUE(has(whole_mlps, ", and 1.2 ms of exchange between 2 ranks")) << whole_mlps;
 }
 
 // NCCL holds as much of every rank, however many there are, but nothing of one.
@@ -214,6 +216,7 @@ TEST(Plan, SeveralRanksLeaveRoomForNccl) {
   EXPECT_EQ(driver("2"), driver("8"));
 }
 
+// TP ranks are an expert's ranks: what goes between them is one number.
 TEST(Plan, LinksThatAreOneAreListedOnce) {
   const Finished f = plan("glm4.5-355b", "GLM-4.5",
                           {"--json", "--set", "parallel.expert_model_parallel_size=2",

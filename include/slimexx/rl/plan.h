@@ -25,7 +25,7 @@ struct GpuKind {
   std::string name;                // of --gpu
   std::string title;               // "NVIDIA H200"
   int64_t memory_bytes = 0;        // as the driver counts it; 0: not limited
-  int64_t driver_bytes = 0;        // held by driver and libraries before anything is allocated
+  int64_t driver_bytes = 0;        // held by driver and libraries
   int64_t nccl_bytes = 0;          // held besides where there are several ranks
   double copy_bytes_per_s = 0;     // of a device copy, read and written
   double nvlink_bytes_per_s = 0;   // that a rank sends in a collective within a host
@@ -33,6 +33,10 @@ struct GpuKind {
   double compute = 1;              // products, relative to an H200
   bool is_measured = false;        // on such a GPU
   bool is_cpu() const { return name == "cpu"; }
+  // By a rank of so many, before it allocates anything.
+  int64_t held_bytes(int num_ranks) const {
+    return driver_bytes + (num_ranks > 1 ? nccl_bytes : 0);
+  }
 };
 std::span<const GpuKind> list_gpu_kinds();
 const GpuKind& find_gpu_kind(const std::string& name);  // throws Error(kUsage)
