@@ -6,7 +6,6 @@
 #include "slimexx/base/check.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/heads.h"
-#include "slimexx/ops/peer_rows.h"
 
 namespace slimexx::model {
 namespace {
@@ -178,11 +177,6 @@ Tensor order_as_received(const ops::Context& ctx, const ExpertDispatch& dispatch
 
 }  // namespace
 
-bool goes_by_peers(const ops::Context& ctx) {
-  if (ctx.device().is_cpu() || ctx.groups.ep.size() == 1 || ctx.groups.etp.size() > 1) return false;
-  return ctx.groups.ep_memory != nullptr || ctx.planning();
-}
-
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
                              const ops::RoutedRows& routed, Tensor copies) {
   const auto num_ranks = static_cast<size_t>(ctx.groups.ep.size());
@@ -209,8 +203,6 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& pla
   // No row is of a copy before the first one here, so its rows begin at 0.
   dispatch.routed = of_all;
   dispatch.routed.offsets = of_all.offsets.rows(held.begin, held.end + 1);
-  // Where rows are not counted after all, this is what the other way takes and this one does not.
-  if (ctx.planning() && goes_by_peers(ctx)) ops::allocate_peer_runs(ctx, held.begin, held.size());
   return dispatch;
 }
 

@@ -38,14 +38,11 @@ struct ExpertDispatch {
 };
 
 // `routed` was sorted by copies [T,k], in [0, C). Waits for the device once, for the number of rows
-// to come, and so cannot be recorded in a graph: ops/peer_rows.h leaves the counts on the device.
+// to come, and so cannot be recorded in a graph.
 // A planning context has the most rows that may come to any rank.
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
                              const ops::RoutedRows& routed, tensor::Tensor copies);
 
-// Whether rows go to the experts of other ranks by kernels, not by collectives; in a plan, whether
-// they may.
-bool goes_by_peers(const ops::Context& ctx);
 // The most rows that the ranks of groups.ep and groups.etp may have for the copies of one of them,
 // of k choices of each token of all (Context::most_ep_rows), or of as many as this one, each.
 int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& placement,

@@ -7,10 +7,10 @@
 namespace slimexx::model {
 namespace {
 
-// Whether the number of rows that come stays on the device. A plan counts them on the host, which
-// takes more memory.
+// Whether the number of rows that come stays on the device; in a plan, whether it may.
 bool leaves_counts_on_device(const ops::Context& ctx) {
-  return goes_by_peers(ctx) && ctx.most_ep_rows > 0 && !ctx.planning();
+  if (ctx.device().is_cpu() || ctx.groups.ep.size() == 1 || ctx.groups.etp.size() > 1) return false;
+  return ctx.planning() || (ctx.groups.ep_memory != nullptr && ctx.most_ep_rows > 0);
 }
 
 // Rows of all ranks, as many as may come; products leave those alone that there are not.
@@ -86,6 +86,16 @@ void uncounted_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   ops::await_peer_rows(ctx);
 }
 
+// A plan counts, which takes more memory than not to, but for what this adds.
+ExpertDispatch count_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpTape& tape) {
+  ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
+  if (leaves_counts_on_device(ctx)) {
+    const dist::Range held = spec.placement().held_by(ctx.groups.ep.rank());
+    ops::allocate_peer_runs(ctx, held.begin, held.size());
+  }
+  return dispatch;
+}
+
 // h[M,F] of all columns, where each etp rank has its own: from the arena, or of one rank `own`.
 Tensor gather_h(const ops::Context& ctx, const MoeMlpSpec& s, const ExpertDispatch& dispatch,
                 Tensor own) {
@@ -111,9 +121,10 @@ void down_backward_input(const ops::Context& ctx, const MoeMlpSpec& spec,
 
 void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
                        const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor normed) {
-  if (leaves_counts_on_device(ctx)) return run_uncounted_experts(ctx, spec, w, tape, normed);
+  if (leaves_counts_on_device(ctx) && !ctx.planning())
+    return run_uncounted_experts(ctx, spec, w, tape, normed);
   const tensor::ArenaScope scope(ctx.arena);
-  const ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
+  const ExpertDispatch dispatch = count_rows(ctx, spec, tape);
   const int64_t num_received = dispatch.num_received(), etp = spec.etp_ranks;
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {num_received, spec.hidden_size});
   const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size / etp});
@@ -135,11 +146,11 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                             const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
                             Tensor normed, bool accumulate) {
   SLX_CHECK(!spec.placement().has_redundant(), "gradients of an expert on several ranks");
-  if (leaves_counts_on_device(ctx))
+  if (leaves_counts_on_device(ctx) && !ctx.planning())
     return uncounted_experts_backward(ctx, spec, w, g, tape, dx, dweights, dout, normed,
                                       accumulate);
   const tensor::ArenaScope scope(ctx.arena);
-  const ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
+  const ExpertDispatch dispatch = count_rows(ctx, spec, tape);
   const ops::RoutedRows& routed = dispatch.routed;
   const auto allocate = [&](int64_t width) {
     return ctx.arena.allocate(normed.dtype(), {dispatch.num_received(), width});
