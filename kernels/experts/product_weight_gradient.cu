@@ -26,6 +26,7 @@ constexpr int kStageBytes = (kDyBoxes + kXBoxes) * kBoxBytes;
 constexpr int kCluster = 2, kSharedBoxes = kXBoxes / kCluster;
 constexpr int kStages = 4;
 constexpr int kSharedBytes = 1024 + kStages * kStageBytes + 2 * kStages * 8;
+static_assert(kRowsPerStage <= kReadBehindExperts);
 constexpr int kComputing = 256;  // threads
 // The second warpgroup starts so many blocks of rows late and stays so: one stores while the other
 // multiplies. Fewer than the stages, or the first would wait for ever.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/common/sizes.h"
 #include "kernels/ranks/rank_terms.cuh"
 
 namespace slimexx::kernels {
@@ -30,13 +31,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-bool starts_at_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 template <class T>
 cudaError_t sum_terms(void* own, const void* others, int rank, int size, int64_t n,
                       cudaStream_t stream) {
   constexpr int kWide = 16 / sizeof(T);
-  const bool is_wide = n % kWide == 0 && starts_at_16(own) && starts_at_16(others);
+  const bool is_wide = n % kWide == 0 && is_aligned(own, 16) && is_aligned(others, 16);
   const int64_t pieces = is_wide ? n / kWide : n;
   const auto blocks =
       static_cast<unsigned>(std::min(kMaxBlocks, (pieces + kThreads - 1) / kThreads));

@@ -72,11 +72,11 @@ std::string check_peer_memory(Collective& ranks) {
 }
 
 // Sums and gathers of tensors in a region, by kernels, have the bits of those of other tensors, by
-// messages.
+// messages. Kernels take no scratch, and get none.
 std::string check_peer_exchange(Collective& ranks) {
   using tensor::DType;
   tensor::Arena region(ranks.device(), int64_t{1} << 30, "peer test"),
-      others(ranks.device(), int64_t{1} << 30, "peer test");
+      others(ranks.device(), int64_t{1} << 30, "peer test"), none(ranks.device(), 0, "scratch");
   const auto memory = PeerMemory::make(ranks, region.memory());
   if (memory == nullptr) return "no peer memory between devices of one host";
   const tensor::Stream stream = tensor::compute_stream(ranks.device());
@@ -96,7 +96,8 @@ std::string check_peer_exchange(Collective& ranks) {
         std::vector<char> results[2][3];
         for (const bool by_peers : {false, true}) {
           tensor::Arena& arena = by_peers ? region : others;
-          const tensor::ArenaScope scope(arena);
+          tensor::Arena& scratch = by_peers ? none : others;
+          const tensor::ArenaScope scope(arena), share_scope(others);
           // Where it begins differs by rank.
           arena.allocate(DType::kU8, {by_peers ? 4096 * ranks.rank() : 0});
           const tensor::Tensor data = arena.allocate(type, {rows, width});
@@ -106,12 +107,12 @@ std::string check_peer_exchange(Collective& ranks) {
             tensor::download(stream, result.data(), t);
           };
           tensor::upload(stream, data, bytes.data());
-          ranks.sum_to_shares(stream, arena, share, data, ranges);
+          ranks.sum_to_shares(stream, scratch, share, data, ranges);
           read(share, results[by_peers][0]);
           ranks.gather_shares(stream, data, share, ranges);
           read(data, results[by_peers][1]);
           tensor::upload(stream, data, bytes.data());
-          ranks.all_reduce_sum(stream, arena, data, SumOrder::kRank);
+          ranks.all_reduce_sum(stream, scratch, data, SumOrder::kRank);
           read(data, results[by_peers][2]);
         }
         for (int i = 0; i < 3; ++i)

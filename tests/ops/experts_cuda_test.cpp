@@ -337,7 +337,13 @@ TEST_F(ExpertsCuda, SumsAndWeightsAgreeWithTheCpu) {
       });
       EXPECT_TRUE(within_ulp(out.back(), y, 1e-5)) << name_of(shape);
     }
-    expect_swiglu_backward(own, shape, weights);
+  }
+}
+
+TEST_F(ExpertsCuda, SwigluBackwardIsThatOfItsParts) {
+  for (const Shape& shape : shapes()) {
+    DeviceRows own(shape.tokens, shape.experts, shape.k);
+    expect_swiglu_backward(own, shape, Array::random({shape.tokens, shape.k}, 2));
   }
 }
 
