@@ -6,6 +6,7 @@
 #include "ops/cuda_testing.h"
 #include "ops/expert_cases.h"
 #include "ops/experts_cuda_problem.h"
+#include "slimexx/kernels/limits.h"
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
@@ -344,6 +345,38 @@ TEST_F(ExpertsCuda, SwigluBackwardIsThatOfItsParts) {
   for (const Shape& shape : shapes()) {
     DeviceRows own(shape.tokens, shape.experts, shape.k);
     expect_swiglu_backward(own, shape, Array::random({shape.tokens, shape.k}, 2));
+  }
+}
+
+// Rows that no expert has stand behind those that have one: the products that add over rows read
+// some of them, which must be zero, and nothing else there is touched.
+TEST_F(ExpertsCuda, SwigluBackwardLeavesZerosBehindTheLastRow) {
+  const int64_t width = 40;
+  const float unset = 7;
+  for (const auto& [rows, used] :
+       std::vector<std::array<int64_t, 2>>{{300, 131}, {300, 0}, {140, 131}, {131, 131}}) {
+    const std::vector<int32_t> any(static_cast<size_t>(rows), 0);
+    const OnDevice offsets = as_is(integers({0, static_cast<int32_t>(used)})),
+                   choices = as_is(integers(any)), tokens = as_is(integers(any)),
+                   of_choice = as_is(integers(any)), weights = as_is(Array::random({rows}, 2));
+    Array before({rows, width});
+    for (int64_t i = 0; i < rows * width; ++i) before[i] = unset;
+    const Array gates = random_bf16({rows, 2 * width}, 5);
+    const OnDevice h(before), gate_up(gates), dh(random_bf16({rows, width}, 4)),
+        dweights = as_is(Array({rows}));
+    run_op([&](const Context& s) {
+      expert_swiglu_backward(s, dweights, h, gate_up, dh, weights,
+                             {offsets, choices, tokens, rows_of(of_choice, rows)});
+    });
+    const Array after = h.back(), dgates = gate_up.back();
+    for (int64_t i = used * width; i < rows * width; ++i) {
+      const float expected = i < (used + kernels::kReadBehindExperts) * width ? 0 : unset;
+      ASSERT_EQ(after[i], expected) << "row " << i / width << " of " << used << ", " << rows;
+    }
+    for (int64_t i = used * 2 * width; i < rows * 2 * width; ++i)
+      ASSERT_EQ(dgates[i], gates[i]) << "row " << i / (2 * width) << " of " << used;
+    for (int64_t i = 0; i < used * width; i += width)
+      ASSERT_NE(after[i], unset) << "row " << i / width << " of " << used;
   }
 }
 
