@@ -189,9 +189,9 @@ void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weig
                [&] { layout.gather_parts(exchange, compute, weights); });
 }
 
-// What the exchanges between layers take: sums in rank order to other rows, and gathers of rows
-// from elsewhere, by messages and by kernels that reach the other ranks' memory. Many calls one
-// behind another, as recorded decode steps have them.
+// What the exchanges between layers take: sums in rank order to other rows, of own ranges or of
+// all, and gathers of rows from elsewhere, by messages and by kernels that reach the other ranks'
+// memory. Many calls one behind another, as recorded decode steps have them.
 void report_rows(const Bench& bench, Collective& exchange) {
   const tensor::Stream stream = tensor::compute_stream(bench.device);
   constexpr int64_t kWidth = 4096;
@@ -200,7 +200,7 @@ void report_rows(const Bench& bench, Collective& exchange) {
   for (const bool by_peers : {false, true}) {
     const auto memory = by_peers ? PeerMemory::make(exchange, arena.memory()) : nullptr;
     if (by_peers && memory == nullptr) return;
-    for (const int64_t rows : {8, 256, 8192}) {
+    for (const int64_t rows : {1, 8, 30, 256, 8192}) {
       const tensor::ArenaScope scope(arena), share_scope(shares);
       const std::vector<Range> ranges = split_range(rows, exchange.size(), 1);
       const Tensor data = arena.allocate(DType::kBF16, {rows, kWidth});
@@ -208,6 +208,8 @@ void report_rows(const Bench& bench, Collective& exchange) {
       const Tensor share = shares.allocate(DType::kBF16, {own, kWidth});
       const int calls = rows > 1000 ? 20 : 200;
       const auto sum = [&] { exchange.sum_to_shares(stream, arena, share, data, ranges); };
+      const Tensor all = shares.allocate(DType::kBF16, {rows, kWidth});
+      const auto sum_to_all = [&] { exchange.sum_to_all(stream, arena, all, data); };
       const auto gather = [&] { exchange.gather_shares(stream, data, share, ranges); };
       const auto report = [&](const char* what, const std::function<void()>& call) {
         call();
@@ -216,12 +218,13 @@ void report_rows(const Bench& bench, Collective& exchange) {
         });
         const double us = 1e3 * bench.time_ms([&] { graph.launch(stream); }) / calls;
         if (bench.world.rank() == 0)
-          fmt::print("{} of {} x {} bf16 {:<12} {:8.1f} us {:7.1f} GB/s\n", what, rows, kWidth,
+          fmt::print("{:<10} of {} x {} bf16 {:<12} {:8.1f} us {:7.1f} GB/s\n", what, rows, kWidth,
                      by_peers ? "by kernels" : "by messages", us,
                      bench.gigabytes_a_second(static_cast<double>(data.size_bytes()), us * 1e-3));
       };
-      report("sum   ", sum);
+      report("sum", sum);
       report("gather", gather);
+      report("sum to all", sum_to_all);
     }
   }
 }

@@ -10,6 +10,7 @@
 
 #include "kernels/common/sizes.h"
 #include "kernels/ranks/peer_barrier.cuh"
+#include "kernels/ranks/peer_mail.h"
 #include "kernels/ranks/rank_terms.cuh"
 
 namespace slimexx::kernels {
@@ -167,6 +168,15 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
       return sum_terms<double>(ranks, place, result, elements, stream);
   }
   return "peer exchange: no such type";
+}
+
+const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place, void* result,
+                                  RankTerm type, int64_t n, cudaStream_t stream) {
+  PeerRanges all;
+  for (int r = 0; r < ranks.size && r < kMostPeers; ++r) all.of[r] = {0, n};
+  if (!goes_by_mail(ranks, type, n)) return sum_peer_terms(ranks, place, result, type, all, stream);
+  if (const char* fault = find_fault(ranks, place, result, all)) return fault;
+  return sum_by_mail(ranks, ranks.region[ranks.rank] + place, result, n, stream);
 }
 
 const char* gather_peer_shares(const PeerRegions& ranks, int64_t place, const void* share,

@@ -250,6 +250,20 @@ void Collective::sum_to_shares(Stream stream, tensor::Arena& scratch, Tensor res
   sum_by_peers(*peers, stream, result, flatten(data), in_elements(data, ranges));
 }
 
+void Collective::sum_to_all(Stream stream, tensor::Arena& scratch, Tensor result, Tensor data) {
+  check_tensor(stream, data);
+  check_tensor(stream, result);
+  check_share(result, data);
+  check_sum(data, SumOrder::kRank);
+  const PeerMemory* peers = find_peers(stream, data);
+  if (peers == nullptr) {
+    all_reduce(stream, scratch, data, Combine::kSum, false);
+    return tensor::copy_bytes(stream, result, data);
+  }
+  const CallScope scope(kAllReduce, name_, size_, data.size_bytes(), next_call());
+  sum_to_all_by_peers(*peers, stream, result, data);
+}
+
 // Every rank gets its range of elements of all others, then combines them in rank order.
 void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Tensor& data,
                                 std::span<const Range> ranges, Combine combine) {

@@ -11,6 +11,8 @@ void PeerMemory::meet() const {}
 
 void sum_by_peers(const PeerMemory&, tensor::Stream, const tensor::Tensor&, const tensor::Tensor&,
                   std::span<const Range>) {}
+void sum_to_all_by_peers(const PeerMemory&, tensor::Stream, const tensor::Tensor&,
+                         const tensor::Tensor&) {}
 void gather_by_peers(const PeerMemory&, tensor::Stream, const tensor::Tensor&,
                      const tensor::Tensor&, std::span<const Range>) {}
 

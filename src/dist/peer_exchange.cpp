@@ -29,6 +29,14 @@ void sum_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor:
       data);
 }
 
+void sum_to_all_by_peers(const PeerMemory& memory, tensor::Stream stream,
+                         const tensor::Tensor& result, const tensor::Tensor& data) {
+  check_launch(kernels::sum_peer_terms_to_all(regions_of(memory), memory.place_of(data),
+                                              result.raw(), rank_term(data.dtype()),
+                                              data.num_elements(), queue_of(stream)),
+               data);
+}
+
 void gather_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor::Tensor& data,
                      const tensor::Tensor& share, std::span<const Range> bytes) {
   check_launch(kernels::gather_peer_shares(regions_of(memory), memory.place_of(data), share.raw(),

@@ -11,6 +11,9 @@ namespace slimexx::dist {
 // it may be a part. One dimension; F32, BF16, F64.
 void sum_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor::Tensor& result,
                   const tensor::Tensor& data, std::span<const Range> elements);
+// The same of all elements; `result` is elsewhere.
+void sum_to_all_by_peers(const PeerMemory& memory, tensor::Stream stream,
+                         const tensor::Tensor& result, const tensor::Tensor& data);
 // `data` of all ranks gets every rank's share; the ranges are of bytes.
 void gather_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor::Tensor& data,
                      const tensor::Tensor& share, std::span<const Range> bytes);

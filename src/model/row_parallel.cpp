@@ -61,7 +61,8 @@ Tensor own_rows_of(const ops::Context& ctx, const Batch& batch, Tensor all) {
 }
 
 void exchange_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor all) {
-  if (!batch.tp_rows.empty()) ctx.groups.tp.all_gather_ranges(ctx.stream, all, batch.tp_rows);
+  if (!batch.tp_rows.empty() && !has_all_rows(batch))
+    ctx.groups.tp.all_gather_ranges(ctx.stream, all, batch.tp_rows);
 }
 
 Tensor allocate_partial(const ops::Context& ctx, const Batch& batch, Tensor own) {
@@ -70,6 +71,7 @@ Tensor allocate_partial(const ops::Context& ctx, const Batch& batch, Tensor own)
 }
 
 void scatter_tp_sum(const ops::Context& ctx, const Batch& batch, Tensor own, Tensor partial) {
+  if (has_all_rows(batch)) return ctx.groups.tp.sum_to_all(ctx.stream, ctx.arena, own, partial);
   scatter_tp_sum(ctx, batch.tp_rows, own, partial);
 }
 

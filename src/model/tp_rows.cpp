@@ -13,8 +13,18 @@ std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows
   return ranges;
 }
 
+std::vector<dist::Range> repeat_over_tp(const ops::Context& ctx, int64_t num_rows) {
+  const auto ranks = static_cast<size_t>(ctx.groups.tp.size());
+  if (ranks == 1) return {};
+  return std::vector<dist::Range>(ranks, dist::Range{0, num_rows});
+}
+
+bool has_all_rows(const Batch& batch) {
+  return !batch.tp_rows.empty() && batch.tp_rows.back().size() == batch.tokens.dim(0);
+}
+
 Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own) {
-  if (batch.tp_rows.empty()) return own;
+  if (batch.tp_rows.empty() || has_all_rows(batch)) return own;
   const Tensor all = ctx.arena.allocate(own.dtype(), {batch.tokens.dim(0), own.dim(1)});
   ctx.groups.tp.gather_shares(ctx.stream, all, own, batch.tp_rows);
   return all;

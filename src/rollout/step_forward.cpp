@@ -1,16 +1,39 @@
 #include "rollout/step_forward.h"
 
 #include <algorithm>
+#include <variant>
 #include <vector>
 
 #include "slimexx/model/tp_rows.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
+namespace {
+
+// Of all other tp ranks together: how many of their rows of terms a rank reads in one call, where
+// every one has all rows. Splitting rows moves fewer bytes from three ranks on, in two calls.
+constexpr int64_t kMostReadRows = 256;
+
+// Routed experts would compute the rows of each tp rank.
+bool has_experts(const model::ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
+    return std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
+  });
+}
+
+}  // namespace
+
+int64_t most_repeated_rows(const model::Decoder& decoder, const dist::Groups& groups) {
+  if (groups.tp.size() == 1 || has_experts(decoder.spec())) return 0;
+  return kMostReadRows / (groups.tp.size() - 1);
+}
 
 tensor::Tensor forward_step(const ops::Context& ctx, const model::Decoder& decoder,
                             const model::ModelParameters& weights, const model::Batch& staged) {
-  const std::vector<dist::Range> tp_rows = model::split_over_tp(ctx, staged.tokens.dim(0));
+  const int64_t rows = staged.tokens.dim(0);
+  const std::vector<dist::Range> tp_rows = rows <= most_repeated_rows(decoder, ctx.groups)
+                                               ? model::repeat_over_tp(ctx, rows)
+                                               : model::split_over_tp(ctx, rows);
   model::Batch batch = staged;
   batch.tp_rows = tp_rows;
   return model::gather_tp_rows(ctx, batch, decoder.forward(ctx, weights, batch, nullptr));

@@ -69,7 +69,6 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
     };
     pages.push_back(std::visit(page_of, layer.attention));
   }
-  const LargestBatch largest = make_largest_batch(device, sizes.batch_limits(), pages);
   const int64_t head_rows = count_head_rows(decoder, device, sizes);
   const auto array = [&](tensor::DType dtype) {
     return tensor::Tensor(nullptr, dtype, device, {head_rows});
@@ -82,8 +81,18 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
       .log_probs = array(kF32)};
   tensor::Arena plan = tensor::Arena::for_planning(device, "rollout step");
   const ops::Context planning = ops::planning_context(plan, groups, most_ep_rows(sizes, groups));
-  const tensor::Tensor x = forward_step(planning, decoder, weights, largest.batch);
-  sample_rows(planning, decoder, weights, x, group, sizes.allowed_tokens);
+  const auto plan_step = [&](int64_t max_tokens) {
+    const tensor::ArenaScope scope(plan);
+    BatchLimits limits = sizes.batch_limits();
+    limits.max_tokens = max_tokens;
+    const LargestBatch largest = make_largest_batch(device, limits, pages);
+    const tensor::Tensor x = forward_step(planning, decoder, weights, largest.batch);
+    sample_rows(planning, decoder, weights, x, group, sizes.allowed_tokens);
+  };
+  plan_step(sizes.max_tokens);
+  // Fewer rows, but all of them on every rank.
+  const int64_t repeated = most_repeated_rows(decoder, groups);
+  if (0 < repeated && repeated < sizes.max_tokens) plan_step(repeated);
   return plan.high_water_bytes();
 }
 

@@ -181,6 +181,14 @@ std::string Contract::check_sums() {
         if (read(result, stream) != slice(want, mine, width))
           return fmt::format("sum_to_shares of {} {}, case {}", n, tensor::dtype_name(dtype), k);
       }
+      const Stream stream = streams_[0];
+      const Buffer data = fill(terms[static_cast<size_t>(c_.rank())], stream),
+                   result = fill(Bytes(terms[0].size()), stream);
+      c_.sum_to_all(stream, arena_, view(result, dtype), view(data, dtype));
+      Bytes want(terms[0].size());
+      for (int64_t i = 0; i < n; ++i) combine_element(terms, dtype, i, true, want);
+      if (read(result, stream) != want)
+        return fmt::format("sum_to_all of {} {}", n, tensor::dtype_name(dtype));
     }
   }
   return "";

@@ -82,7 +82,7 @@ std::string check_peer_exchange(Collective& ranks) {
   const tensor::Stream stream = tensor::compute_stream(ranks.device());
   const auto own = static_cast<size_t>(ranks.rank());
   uint64_t seed = 1;
-  for (const int64_t rows : {1, 7, 256, 8191})
+  for (const int64_t rows : {1, 7, 30, 31, 256, 8191})
     for (const int64_t width : {8, 51, 4096})
       for (const DType type : {DType::kF32, DType::kBF16, DType::kF64}) {
         const std::vector<Range> ranges = split_range(rows, ranks.size(), 1);
@@ -93,7 +93,7 @@ std::string check_peer_exchange(Collective& ranks) {
         for (double& value : values) value = random.next_normal();
         std::vector<char> bytes(values.size() * static_cast<size_t>(tensor::dtype_bytes(type)));
         tensor::convert_elements(DType::kF64, values.data(), type, bytes.data(), n);
-        std::vector<char> results[2][3];
+        std::vector<char> results[2][4];
         for (const bool by_peers : {false, true}) {
           tensor::Arena& arena = by_peers ? region : others;
           tensor::Arena& scratch = by_peers ? none : others;
@@ -114,8 +114,12 @@ std::string check_peer_exchange(Collective& ranks) {
           tensor::upload(stream, data, bytes.data());
           ranks.all_reduce_sum(stream, scratch, data, SumOrder::kRank);
           read(data, results[by_peers][2]);
+          tensor::upload(stream, data, bytes.data());
+          const tensor::Tensor sum = others.allocate(type, {rows, width});
+          ranks.sum_to_all(stream, scratch, sum, data);
+          read(sum, results[by_peers][3]);
         }
-        for (int i = 0; i < 3; ++i)
+        for (int i = 0; i < 4; ++i)
           if (results[0][i] != results[1][i])
             return "peer exchange " + std::to_string(i) + ": " + what;
       }

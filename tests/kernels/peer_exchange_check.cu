@@ -164,6 +164,71 @@ void check_sum(Ranks& ranks, RankTerm type, int64_t n, int64_t odd, bool in_plac
   }
 }
 
+// bf16 goes as mail up to some number of terms, all else from array to array.
+template <class T>
+void check_sum_to_all(Ranks& ranks, RankTerm type, int64_t n, int64_t odd) {
+  const int size = ranks.size();
+  current_case = "sum to all ranks " + std::to_string(size) + " n " + std::to_string(n) +
+                 " bytes " + std::to_string(sizeof(T)) + " odd " + std::to_string(odd);
+  const auto terms = make_terms<T>(size, n);
+  const auto at = [&](int r) { return place_of(r, size, odd * int64_t{sizeof(T)}); };
+  const DeviceArray<T> results(size * (n + 1));
+  SLX_CUDA(cudaMemset(results.data(), 0x5a, size * (n + 1) * sizeof(T)));
+  std::vector<T> expected;
+  for (int64_t i = 0; i < n; ++i) expected.push_back(sum_on_host(terms, i));
+  for (int r = 0; r < size; ++r)
+    SLX_CUDA(cudaMemcpy(ranks.region(r) + at(r), terms[r].data(), n * sizeof(T),
+                        cudaMemcpyHostToDevice));
+  for (int r = 0; r < size; ++r)
+    expect_no_fault(sum_peer_terms_to_all(ranks.regions(r), at(r), results.data() + r * (n + 1),
+                                          type, n, ranks.stream(r)));
+  ranks.wait();
+  T behind;
+  std::memset(&behind, 0x5a, sizeof(T));
+  expected.push_back(behind);
+  for (int r = 0; r < size; ++r) {
+    std::vector<T> got(n + 1), all(n);
+    SLX_CUDA(cudaMemcpy(got.data(), results.data() + r * (n + 1), got.size() * sizeof(T),
+                        cudaMemcpyDeviceToHost));
+    expect_bits(("rank " + std::to_string(r)).c_str(), got, expected, 1);
+    SLX_CUDA(
+        cudaMemcpy(all.data(), ranks.region(r) + at(r), n * sizeof(T), cudaMemcpyDeviceToHost));
+    expect_bits(("array of rank " + std::to_string(r)).c_str(), all, terms[r], 1);
+  }
+}
+
+// Calls one behind another, of sizes that change, each of whose terms are the last one's sums: a
+// rank that runs ahead would overwrite lines that are not read yet.
+void check_mail_chain(Ranks& ranks, int calls) {
+  const int size = ranks.size();
+  current_case = "mail chain ranks " + std::to_string(size);
+  const int64_t n = 4500, other = 1 << 20;
+  auto terms = make_terms<uint16_t>(size, n);
+  for (int r = 0; r < size; ++r)
+    SLX_CUDA(cudaMemcpy(ranks.region(r), terms[r].data(), n * 2, cudaMemcpyHostToDevice));
+  for (int call = 0; call < calls; ++call) {
+    const int64_t count = call % 3 == 0 ? n : call % 3 == 1 ? 4 : 1001;
+    const int64_t from = call % 2 * other, to = other - from;
+    for (int r = 0; r < size; ++r) {
+      // What is not summed stays what it is, so that every call has all n.
+      SLX_CUDA(cudaMemcpyAsync(ranks.region(r) + to, ranks.region(r) + from, n * 2,
+                               cudaMemcpyDeviceToDevice, ranks.stream(r)));
+      expect_no_fault(sum_peer_terms_to_all(ranks.regions(r), from, ranks.region(r) + to,
+                                            RankTerm::kBf16, count, ranks.stream(r)));
+    }
+    std::vector<uint16_t> sums;
+    for (int64_t i = 0; i < count; ++i) sums.push_back(sum_on_host(terms, i));
+    for (auto& of_rank : terms) std::copy(sums.begin(), sums.end(), of_rank.begin());
+  }
+  ranks.wait();
+  for (int r = 0; r < size; ++r) {
+    std::vector<uint16_t> got(n);
+    SLX_CUDA(
+        cudaMemcpy(got.data(), ranks.region(r) + calls % 2 * other, n * 2, cudaMemcpyDeviceToHost));
+    expect_bits(("rank " + std::to_string(r)).c_str(), got, terms[r], 1);
+  }
+}
+
 // Bytes, two a word so that rows of numbers are easy to read.
 void check_gather(Ranks& ranks, int64_t bytes, int64_t odd, bool in_place) {
   const int size = ranks.size();
@@ -275,11 +340,17 @@ int run(CheckSize check_size) {
         check_sum<uint16_t>(ranks, RankTerm::kBf16, n, 0, in_place);
         check_sum<double>(ranks, RankTerm::kF64, n, 0, in_place);
         check_sum<uint16_t>(ranks, RankTerm::kBf16, n, 1, in_place);
+        if (!in_place) {
+          check_sum_to_all<float>(ranks, RankTerm::kF32, n, 0);
+          for (const int64_t odd : {0, 1, 2})
+            check_sum_to_all<uint16_t>(ranks, RankTerm::kBf16, n - odd, odd);
+        }
         for (const int64_t odd : {0, 4, 2}) check_gather(ranks, 2 * n, odd, in_place);
       }
     }
     check_chain(ranks, 3001, check_size == CheckSize::kAll ? 40 : 6);
     if (check_size == CheckSize::kAll) check_chain(ranks, most, 40);
+    check_mail_chain(ranks, check_size == CheckSize::kAll ? 40 : 6);
     check_refusals(ranks);
   }
   return finish_checks("peer_exchange_check");

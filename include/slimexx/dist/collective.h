@@ -83,6 +83,10 @@ class Collective {
   // change.
   void sum_to_shares(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor result,
                      tensor::Tensor data, std::span<const Range> ranges);
+  // result = the sum in rank order of all ranks' `data`, on every rank. For few rows: each rank
+  // reads all terms. Of `data` the content may change.
+  void sum_to_all(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor result,
+                  tensor::Tensor data);
   // In place: the element-wise sum on every rank. Types and scratch as of reduce_scatter_sum over
   // equal ranges.
   void all_reduce_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "slimexx/dist/collective.h"
+#include "slimexx/kernels/limits.h"
 
 namespace slimexx::dist {
 
@@ -24,7 +25,7 @@ class PeerMemory {
   static std::unique_ptr<PeerMemory> make(Collective& group, const tensor::Tensor& region);
   // What it takes of the device besides. Other processes map whole allocations, which the driver
   // makes in such units.
-  static constexpr int64_t kControlBytes = int64_t{2} << 20;
+  static constexpr int64_t kControlBytes = kernels::kPeerControlBytes;
   // Nothing that works on the regions may be queued; the others' may be gone already.
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;

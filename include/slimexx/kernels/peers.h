@@ -52,6 +52,10 @@ struct PeerRanges {
 [[nodiscard]] const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result,
                                          RankTerm type, const PeerRanges& elements,
                                          cudaStream_t stream);
+// The same of all elements [0, n) on every rank. `result` lies outside of this rank's array.
+[[nodiscard]] const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place,
+                                                void* result, RankTerm type, int64_t n,
+                                                cudaStream_t stream);
 // The array's bytes of each range are those of that rank's `share`, on all ranks. `share` may be
 // that range of this rank's array.
 [[nodiscard]] const char* gather_peer_shares(const PeerRegions& ranks, int64_t place,

@@ -14,6 +14,9 @@ namespace slimexx::model {
 
 // Batch::tp_rows of a batch of `num_rows`.
 std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows);
+// The same where every tp rank has all rows.
+std::vector<dist::Range> repeat_over_tp(const ops::Context& ctx, int64_t num_rows);
+bool has_all_rows(const Batch& batch);  // on every one of several tp ranks
 
 // [T,W] of all tp ranks' `own` [t,W]: rows of the residual stream.
 Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own);
