@@ -163,6 +163,8 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
     case RankTerm::kF32:
       return sum_terms<float>(ranks, place, result, elements, stream);
     case RankTerm::kBf16:
+      if (goes_by_mail(ranks, elements) && is_aligned(result, 2) && place % 2 == 0)
+        return sum_by_mail(ranks, elements, ranks.region[ranks.rank] + place, result, stream);
       return sum_terms<__nv_bfloat16>(ranks, place, result, elements, stream);
     case RankTerm::kF64:
       return sum_terms<double>(ranks, place, result, elements, stream);
@@ -173,15 +175,26 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
 const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place, void* result,
                                   RankTerm type, int64_t n, cudaStream_t stream) {
   PeerRanges all;
-  for (int r = 0; r < ranks.size && r < kMostPeers; ++r) all.of[r] = {0, n};
-  if (!goes_by_mail(ranks, type, n)) return sum_peer_terms(ranks, place, result, type, all, stream);
-  if (const char* fault = find_fault(ranks, place, result, all)) return fault;
-  return sum_by_mail(ranks, ranks.region[ranks.rank] + place, result, n, stream);
+  for (int r = 0; r < std::min<int>(ranks.size, kMostPeers); ++r) all.of[r] = {0, n};
+  return sum_peer_terms(ranks, place, result, type, all, stream);
+}
+
+// Bytes as words of two; none where a range does not begin and end at one.
+PeerRanges words_of(const PeerRegions& ranks, const PeerRanges& bytes) {
+  PeerRanges words;
+  for (int r = 0; r < ranks.size; ++r) {
+    if (bytes.of[r].begin % 2 != 0 || bytes.of[r].end % 2 != 0) return {};
+    words.of[r] = {bytes.of[r].begin / 2, bytes.of[r].end / 2};
+  }
+  return words;
 }
 
 const char* gather_peer_shares(const PeerRegions& ranks, int64_t place, const void* share,
                                const PeerRanges& bytes, cudaStream_t stream) {
   if (const char* fault = find_fault(ranks, place, share, bytes)) return fault;
+  char* own = ranks.region[ranks.rank] + place;
+  const PeerRanges words = words_of(ranks, bytes);
+  if (goes_by_mail(ranks, words)) return gather_by_mail(ranks, words, own, share, stream);
   gather_peers_kernel<<<count_blocks(ranks, bytes, 1), kThreads, 0, stream>>>(
       ranks, place, static_cast<const char*>(share), bytes.of[ranks.rank]);
   return name_error(cudaGetLastError());

@@ -1,4 +1,4 @@
-// Mail: a line of 16 bytes is 4 bf16 terms and twice the number of the call, one in each half,
+// Mail: a line of 16 bytes is 4 words of bf16 and twice the number of the call, one in each half,
 // since 8 bytes arrive whole. A rank has room in its control for one line of every other rank and
 // place, twice: calls take turns. When a thread block sends its lines of call c, each other rank
 // has sent those of c - 1, and so is done with reading c - 2, whose room is now overwritten.
@@ -18,10 +18,10 @@ namespace {
 
 using namespace rank_terms;
 
-constexpr int kThreads = 512, kUnroll = 2, kLineTerms = 4;
+constexpr int kThreads = 512, kUnroll = 2, kLineWords = 4, kLineBytes = 8;
 constexpr int kBlockLines = kThreads * kUnroll;  // at most
 constexpr int kFewLines = 128;                   // of a thread block, before there are more
-using Terms = Piece<__nv_bfloat16, kLineTerms>;
+using Words = Piece<__nv_bfloat16, kLineWords>;
 
 int64_t most_blocks(int ranks) {
   const int64_t bytes = int64_t{2} * ranks * kBlockLines * static_cast<int64_t>(sizeof(uint4));
@@ -33,9 +33,9 @@ __device__ __forceinline__ uint4* mail_box(const PeerRegions& p, int to, int fro
   const int box = (static_cast<int>(blockIdx.x) * 2 + static_cast<int>(call % 2)) * p.size + from;
   return reinterpret_cast<uint4*>(p.control[to] + kMailAt) + int64_t{box} * kBlockLines;
 }
-__device__ __forceinline__ void send_line(uint4* box, uint2 terms, unsigned call) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(box), "r"(terms.x),
-               "r"(call), "r"(terms.y)
+__device__ __forceinline__ void send_line(uint4* box, uint2 words, unsigned call) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(box), "r"(words.x),
+               "r"(call), "r"(words.y)
                : "memory");
 }
 __device__ __forceinline__ uint4 read_line(const uint4* box) {
@@ -47,52 +47,66 @@ __device__ __forceinline__ uint4 read_line(const uint4* box) {
   return line;
 }
 
-// Term n and what is behind are zero.
-__device__ __forceinline__ uint2 load_terms(const __nv_bfloat16* terms, int64_t line, int64_t n) {
-  const __nv_bfloat16* at = terms + line * kLineTerms;
-  if ((line + 1) * kLineTerms <= n && reinterpret_cast<uintptr_t>(at) % sizeof(uint2) == 0)
-    return *reinterpret_cast<const uint2*>(at);
-  Terms some{};
-  for (int i = 0; i < kLineTerms && line * kLineTerms + i < n; ++i) some.element[i] = at[i];
-  return *reinterpret_cast<const uint2*>(&some);
+// Where a line is not whole, or stands anywhere: words behind n are zero, and are not stored.
+__device__ __forceinline__ bool is_whole(const void* at, int64_t line, int64_t n) {
+  return (line + 1) * kLineWords <= n && reinterpret_cast<uintptr_t>(at) % sizeof(uint2) == 0;
 }
-__device__ __forceinline__ void store_terms(__nv_bfloat16* result, int64_t line, int64_t n,
-                                            const Terms& sum) {
-  __nv_bfloat16* at = result + line * kLineTerms;
-  if ((line + 1) * kLineTerms <= n && reinterpret_cast<uintptr_t>(at) % sizeof(uint2) == 0) {
-    *reinterpret_cast<Terms*>(at) = sum;
+__device__ __forceinline__ uint2 load_line(const void* words, int64_t line, int64_t n) {
+  const auto* at = static_cast<const unsigned char*>(words) + line * kLineBytes;
+  if (is_whole(at, line, n)) return *reinterpret_cast<const uint2*>(at);
+  uint2 some{};
+  for (int i = 0; i < kLineBytes && line * kLineBytes + i < 2 * n; ++i)
+    reinterpret_cast<unsigned char*>(&some)[i] = at[i];
+  return some;
+}
+__device__ __forceinline__ void store_line(void* words, int64_t line, int64_t n, uint2 some) {
+  auto* at = static_cast<unsigned char*>(words) + line * kLineBytes;
+  if (is_whole(at, line, n)) {
+    *reinterpret_cast<uint2*>(at) = some;
     return;
   }
-  for (int i = 0; i < kLineTerms && line * kLineTerms + i < n; ++i) at[i] = sum.element[i];
+  for (int i = 0; i < kLineBytes && line * kLineBytes + i < 2 * n; ++i)
+    at[i] = reinterpret_cast<const unsigned char*>(&some)[i];
 }
 
-// kMost: of ranks, whose lines are awaited together.
+// What a thread block does of a range: lines of it from `first` on.
+struct BlockLines {
+  int64_t first, n;
+  int count;
+  __device__ BlockLines(const PeerRange& range, int lines_of_block)
+      : first(int64_t{blockIdx.x} * lines_of_block), n(range.end - range.begin) {
+    const int64_t behind = divide_up(n, kLineWords) - first;
+    count = static_cast<int>(max(int64_t{0}, min(behind, int64_t{lines_of_block})));
+  }
+};
+
+// kMost: of ranks, whose lines are awaited together. Of `words` each rank is sent its range.
 template <int kMost>
 __global__ void __launch_bounds__(kThreads)
-    sum_by_mail_kernel(const __grid_constant__ PeerRegions p, const __nv_bfloat16* terms,
-                       __nv_bfloat16* result, int64_t n, int lines_of_block) {
-  enter_layer_kernel();
+    sum_by_mail_kernel(const __grid_constant__ PeerRegions p,
+                       const __grid_constant__ PeerRanges ranges, const __nv_bfloat16* words,
+                       __nv_bfloat16* result, int lines_of_block) {
+  enter_kernel();
   BlockControl* control = block_control(p, p.rank);
   const unsigned call = control->mails + 1;
-  const int64_t begin = int64_t{blockIdx.x} * lines_of_block;
-  const int count =
-      static_cast<int>(min(int64_t{lines_of_block}, divide_up(n, kLineTerms) - begin));
   const int thread = static_cast<int>(threadIdx.x);
-  uint2 own[kUnroll];
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u)
-    if (thread + u * kThreads < count) own[u] = load_terms(terms, begin + thread + u * kThreads, n);
   for (int i = 1; i < p.size; ++i) {  // every rank begins with another one
     const int to = p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
+    const BlockLines sent(ranges.of[to], lines_of_block);
     uint4* box = mail_box(p, to, p.rank, call);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u)
-      if (thread + u * kThreads < count) send_line(box + thread + u * kThreads, own[u], call);
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = thread + u * kThreads;
+      if (at < sent.count)
+        send_line(box + at, load_line(words + ranges.of[to].begin, sent.first + at, sent.n), call);
+    }
   }
+  const BlockLines own(ranges.of[p.rank], lines_of_block);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const int at = thread + u * kThreads;
-    if (at >= count) break;
+    if (at >= own.count) break;
+    const uint2 term = load_line(words + ranges.of[p.rank].begin, own.first + at, own.n);
     uint4 lines[kMost];
     bool is_there = false;
     for (int tries = 1; !is_there; ++tries) {
@@ -106,42 +120,108 @@ __global__ void __launch_bounds__(kThreads)
           is_there = is_there && lines[r].y == call && lines[r].w == call;
       if (was_cancelled(p, tries)) break;
     }
-    PieceSum<__nv_bfloat16, kLineTerms> sum;
+    PieceSum<__nv_bfloat16, kLineWords> sum;
 #pragma unroll
     for (int r = 0; r < kMost; ++r) {
       if (r >= p.size) break;
-      const uint2 term = r == p.rank ? own[u] : make_uint2(lines[r].x, lines[r].z);
-      sum.take(*reinterpret_cast<const Terms*>(&term), r == 0);
+      const uint2 of_rank = r == p.rank ? term : make_uint2(lines[r].x, lines[r].z);
+      sum.take(*reinterpret_cast<const Words*>(&of_rank), r == 0);
     }
-    store_terms(result, begin + at, n, sum.round());
+    const Words rounded = sum.round();
+    store_line(result, own.first + at, own.n, *reinterpret_cast<const uint2*>(&rounded));
   }
   __syncthreads();
   if (threadIdx.x == 0) control->mails = call;
 }
 
+// `share` is this rank's range of `words`, or a copy of it.
+__global__ void __launch_bounds__(kThreads)
+    gather_by_mail_kernel(const __grid_constant__ PeerRegions p,
+                          const __grid_constant__ PeerRanges ranges, __nv_bfloat16* words,
+                          const __nv_bfloat16* share, int lines_of_block) {
+  enter_kernel();
+  BlockControl* control = block_control(p, p.rank);
+  const unsigned call = control->mails + 1;
+  const int thread = static_cast<int>(threadIdx.x);
+  const BlockLines own(ranges.of[p.rank], lines_of_block);
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int at = thread + u * kThreads;
+    if (at >= own.count) break;
+    const uint2 line = load_line(share, own.first + at, own.n);
+    for (int i = 1; i < p.size; ++i) {
+      const int to = p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
+      send_line(mail_box(p, to, p.rank, call) + at, line, call);
+    }
+    __nv_bfloat16* there = words + ranges.of[p.rank].begin;
+    if (there != share) store_line(there, own.first + at, own.n, line);
+  }
+  for (int r = 0; r < p.size; ++r) {
+    if (r == p.rank) continue;
+    const BlockLines theirs(ranges.of[r], lines_of_block);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = thread + u * kThreads;
+      if (at >= theirs.count) break;
+      uint4 line = read_line(mail_box(p, p.rank, r, call) + at);
+      for (int tries = 1; (line.y != call || line.w != call) && !was_cancelled(p, tries); ++tries)
+        line = read_line(mail_box(p, p.rank, r, call) + at);
+      store_line(words + ranges.of[r].begin, theirs.first + at, theirs.n,
+                 make_uint2(line.x, line.z));
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) control->mails = call;
+}
+
+int64_t most_lines(const PeerRegions& p, const PeerRanges& ranges) {
+  int64_t most = 0;
+  for (int r = 0; r < p.size; ++r)
+    most = std::max(most, divide_up(ranges.of[r].end - ranges.of[r].begin, kLineWords));
+  return most;
+}
+
+// The same on all ranks.
+struct MailGrid {
+  int blocks, lines_of_block;
+  MailGrid(const PeerRegions& p, const PeerRanges& ranges) {
+    const int64_t lines = most_lines(p, ranges);
+    const int64_t most = std::min(most_blocks(p.size), divide_up(lines, kFewLines));
+    lines_of_block = static_cast<int>(divide_up(lines, most));
+    blocks = static_cast<int>(divide_up(lines, int64_t{lines_of_block}));
+  }
+  LaunchShape shape() const {
+    return {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads};
+  }
+};
+
 constexpr int kMostMailRanks = 8;
 
 }  // namespace
 
-bool goes_by_mail(const PeerRegions& p, RankTerm type, int64_t n) {
-  return type == RankTerm::kBf16 && p.size > 1 && p.size <= kMostMailRanks && n > 0 &&
-         divide_up(n, kLineTerms) <= most_blocks(p.size) * kBlockLines;
+bool goes_by_mail(const PeerRegions& p, const PeerRanges& ranges) {
+  if (p.size < 2 || p.size > kMostMailRanks) return false;
+  const int64_t lines = most_lines(p, ranges);
+  return 0 < lines && lines <= most_blocks(p.size) * kBlockLines;
 }
 
-const char* sum_by_mail(const PeerRegions& p, const void* terms, void* result, int64_t n,
-                        cudaStream_t stream) {
-  if (!is_aligned(terms, sizeof(__nv_bfloat16)) || !is_aligned(result, sizeof(__nv_bfloat16)))
-    return "peer exchange: an array does not start at an element";
-  const int64_t lines = divide_up(n, kLineTerms);
-  const int64_t most = std::min(most_blocks(p.size), divide_up(lines, kFewLines));
-  const int64_t lines_of_block = divide_up(lines, most), blocks = divide_up(lines, lines_of_block);
+const char* sum_by_mail(const PeerRegions& p, const PeerRanges& ranges, const void* words,
+                        void* result, cudaStream_t stream) {
+  const MailGrid grid(p, ranges);
   auto* kernel = sum_by_mail_kernel<kMostMailRanks>;
   if (p.size == 2) kernel = sum_by_mail_kernel<2>;
-  if (p.size <= 4 && p.size > 2) kernel = sum_by_mail_kernel<4>;
-  return name_error(
-      launch_early(kernel, {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads},
-                   stream, p, static_cast<const __nv_bfloat16*>(terms),
-                   static_cast<__nv_bfloat16*>(result), n, static_cast<int>(lines_of_block)));
+  if (p.size == 3 || p.size == 4) kernel = sum_by_mail_kernel<4>;
+  return name_error(launch_early(kernel, grid.shape(), stream, p, ranges,
+                                 static_cast<const __nv_bfloat16*>(words),
+                                 static_cast<__nv_bfloat16*>(result), grid.lines_of_block));
+}
+
+const char* gather_by_mail(const PeerRegions& p, const PeerRanges& ranges, void* words,
+                           const void* share, cudaStream_t stream) {
+  const MailGrid grid(p, ranges);
+  return name_error(launch_early(gather_by_mail_kernel, grid.shape(), stream, p, ranges,
+                                 static_cast<__nv_bfloat16*>(words),
+                                 static_cast<const __nv_bfloat16*>(share), grid.lines_of_block));
 }
 
 }  // namespace slimexx::kernels::peers

@@ -28,14 +28,45 @@ tensor::Tensor flat_weight(const ParameterStore& store, ParameterId id) {
   return store.group_of(info).weights.rows(info.offset, info.offset + info.num_elements());
 }
 
+// How many runs from the first on are of one size, at equal distances in both places.
+size_t count_rows(std::span<const tensor::BoxRun> runs) {
+  if (runs.size() < 2) return runs.size();
+  const int64_t from = runs[1].from - runs[0].from, to = runs[1].to - runs[0].to;
+  if (from < runs[0].size || to < runs[0].size) return 1;
+  size_t n = 1;
+  while (n < runs.size() && runs[n].size == runs[0].size &&
+         runs[n].from - runs[n - 1].from == from && runs[n].to - runs[n - 1].to == to)
+    ++n;
+  return n;
+}
+
 // The elements of a box from one flat tensor to another, of any types.
 void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
               const tensor::Tensor& from, int64_t from_begin,
               const std::vector<int64_t>& from_strides, const tensor::Tensor& to, int64_t to_begin,
               const std::vector<int64_t>& to_strides) {
-  for (const auto& run : tensor::list_runs(extents, from_strides, to_strides))
-    ops::copy(ctx, to.rows(to_begin + run.to, to_begin + run.to + run.size),
-              from.rows(from_begin + run.from, from_begin + run.from + run.size));
+  if (ctx.planning()) return;
+  const std::vector<tensor::BoxRun> all = tensor::list_runs(extents, from_strides, to_strides);
+  for (std::span<const tensor::BoxRun> runs = all; !runs.empty();) {
+    const tensor::BoxRun& run = runs[0];
+    const auto source = [&](const tensor::BoxRun& r) {
+      return from.rows(from_begin + r.from, from_begin + r.from + r.size);
+    };
+    const auto target = [&](const tensor::BoxRun& r) {
+      return to.rows(to_begin + r.to, to_begin + r.to + r.size);
+    };
+    // Columns of a matrix are one copy, not one a row.
+    const size_t rows = from.dtype() == to.dtype() ? count_rows(runs) : 1;
+    if (rows > 1) {
+      const int64_t width = tensor::dtype_bytes(from.dtype());
+      tensor::copy_row_bytes(ctx.stream, {target(run).raw(), (runs[1].to - run.to) * width},
+                             {source(run).raw(), (runs[1].from - run.from) * width},
+                             run.size * width, static_cast<int64_t>(rows));
+    } else {
+      ops::copy(ctx, target(run), source(run));
+    }
+    runs = runs.subspan(rows);
+  }
 }
 
 // Rows of a piece of at most `most` elements.
@@ -245,48 +276,92 @@ void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receive
 
 namespace {
 
-void move_round(const ops::Context& ctx, const WeightPlan& plan, int64_t round,
-                const ParameterStore& from, const ParameterStore& to, dist::Collective& ranks,
-                WeightTraffic& traffic) {
-  std::vector<int64_t> send_bytes, receive_bytes;
+// What a round sends and receives, in memory that every second round has.
+struct Round {
+  std::vector<int64_t> send_bytes, receive_bytes;  // by peer
   int64_t sent = 0, received = 0;
-  for (const auto& moves : plan.sends) {
-    send_bytes.push_back(count_bytes(moves_of_round(moves, round), ctx.device()));
-    sent += send_bytes.back();
+  tensor::Tensor out, in;
+};
+
+std::vector<Round> list_rounds(const WeightPlan& plan, tensor::Device device) {
+  std::vector<Round> rounds(static_cast<size_t>(plan.num_rounds));
+  for (int64_t r = 0; r < plan.num_rounds; ++r) {
+    Round& round = rounds[static_cast<size_t>(r)];
+    for (const auto& moves : plan.sends) {
+      round.send_bytes.push_back(count_bytes(moves_of_round(moves, r), device));
+      round.sent += round.send_bytes.back();
+    }
+    for (const auto& moves : plan.receives) {
+      round.receive_bytes.push_back(count_bytes(moves_of_round(moves, r), device));
+      round.received += round.receive_bytes.back();
+    }
   }
-  for (const auto& moves : plan.receives) {
-    receive_bytes.push_back(count_bytes(moves_of_round(moves, round), ctx.device()));
-    received += receive_bytes.back();
+  return rounds;
+}
+
+void allocate_rounds(tensor::Arena& arena, std::vector<Round>& rounds) {
+  for (size_t slot = 0; slot < 2 && slot < rounds.size(); ++slot) {
+    int64_t sent = 0, received = 0;
+    for (size_t r = slot; r < rounds.size(); r += 2) {
+      sent = std::max(sent, rounds[r].sent);
+      received = std::max(received, rounds[r].received);
+    }
+    const tensor::Tensor out = arena.allocate(tensor::DType::kU8, {sent});
+    const tensor::Tensor in = arena.allocate(tensor::DType::kU8, {received});
+    for (size_t r = slot; r < rounds.size(); r += 2) {
+      rounds[r].out = out.rows(0, rounds[r].sent);
+      rounds[r].in = in.rows(0, rounds[r].received);
+    }
   }
-  traffic.sent += sent;
-  traffic.received += received;
-  const tensor::ArenaScope scope(ctx.arena);
-  const tensor::Tensor out = ctx.arena.allocate(tensor::DType::kU8, {sent});
-  const tensor::Tensor in = ctx.arena.allocate(tensor::DType::kU8, {received});
+}
+
+// Calls visit(moves, their bytes) by peer.
+template <class Visit>
+void for_each_peer(const std::vector<std::vector<WeightMove>>& moves, int64_t round,
+                   const std::vector<int64_t>& bytes, const tensor::Tensor& all,
+                   const Visit& visit) {
   int64_t at = 0;
-  for (size_t peer = 0; peer < plan.sends.size(); ++peer) {
-    pack_weights(ctx, moves_of_round(plan.sends[peer], round), from,
-                 out.rows(at, at + send_bytes[peer]));
-    at += send_bytes[peer];
-  }
-  ranks.all_to_all(ctx.stream, in, out, send_bytes, receive_bytes);
-  at = 0;
-  for (size_t peer = 0; peer < plan.receives.size(); ++peer) {
-    unpack_weights(ctx, moves_of_round(plan.receives[peer], round), to,
-                   in.rows(at, at + receive_bytes[peer]));
-    at += receive_bytes[peer];
+  for (size_t peer = 0; peer < moves.size(); ++peer) {
+    visit(moves_of_round(moves[peer], round), all.rows(at, at + bytes[peer]));
+    at += bytes[peer];
   }
 }
 
 }  // namespace
 
+// While a round is between ranks, the next one is packed and the one before unpacked.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks) {
   WeightTraffic traffic;
   move_local_weights(ctx, plan, from, to, traffic);
-  for (int64_t round = 0; round < plan.num_rounds; ++round)
-    move_round(ctx, plan, round, from, to, ranks, traffic);
+  const tensor::ArenaScope scope(ctx.arena);
+  const tensor::Stream exchange =
+      ctx.planning() ? ctx.stream : tensor::side_stream(ctx.stream.device);
+  std::vector<Round> rounds = list_rounds(plan, ctx.device());
+  allocate_rounds(ctx.arena, rounds);
+  tensor::Event packed, moved[2];
+  const auto unpack = [&](int64_t r) {
+    const Round& round = rounds[static_cast<size_t>(r)];
+    moved[r % 2].wait_on(ctx.stream);
+    for_each_peer(
+        plan.receives, r, round.receive_bytes, round.in,
+        [&](auto moves, const tensor::Tensor& bytes) { unpack_weights(ctx, moves, to, bytes); });
+  };
+  for (int64_t r = 0; r < plan.num_rounds; ++r) {
+    const Round& round = rounds[static_cast<size_t>(r)];
+    for_each_peer(
+        plan.sends, r, round.send_bytes, round.out,
+        [&](auto moves, const tensor::Tensor& bytes) { pack_weights(ctx, moves, from, bytes); });
+    packed.record(ctx.stream);
+    packed.wait_on(exchange);
+    ranks.all_to_all(exchange, round.in, round.out, round.send_bytes, round.receive_bytes);
+    moved[r % 2].record(exchange);
+    traffic.sent += round.sent;
+    traffic.received += round.received;
+    if (r > 0) unpack(r - 1);
+  }
+  if (plan.num_rounds > 0) unpack(plan.num_rounds - 1);
   return traffic;
 }
 

@@ -68,8 +68,11 @@ WeightHandOver::WeightHandOver(HeldWeights trainer, HeldWeights engine, model::W
 }
 
 model::WeightTraffic WeightHandOver::move() {
-  return model::move_weights(ops::compute_context(staging_), plan_, trainer_.store, engine_.store,
-                             ranks_);
+  const ops::Context ctx = ops::compute_context(staging_);
+  const model::WeightTraffic traffic =
+      model::move_weights(ctx, plan_, trainer_.store, engine_.store, ranks_);
+  if (traffic.copied + traffic.sent + traffic.received > 0) tensor::synchronize(ctx.stream);
+  return traffic;
 }
 
 // The hashes of all ranks are compared, so all of them throw the same.

@@ -26,7 +26,7 @@ class WeightHandOver {
   // this rank. `ranks` are those of both layouts.
   WeightHandOver(HeldWeights trainer, HeldWeights engine, model::WeightPlan plan,
                  dist::Collective& ranks, tensor::Device device);
-  // Queued on the compute stream. Collective.
+  // Returns when what moves is there, so that its time is known. Collective.
   model::WeightTraffic move();
   // The hash of the engine's weights, read anew on both sides. Throws AgreedError(kCheck) naming
   // the first tensor that differs from the trainer's, or between ranks that hold copies of it.

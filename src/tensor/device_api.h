@@ -27,6 +27,8 @@ void synchronize(int index, void* stream);
 void copy_to_device(int index, void* stream, void* destination, const void* source, int64_t bytes);
 void copy_to_host(int index, void* stream, void* destination, const void* source, int64_t bytes);
 void copy_on_device(int index, void* stream, void* destination, const void* source, int64_t bytes);
+void copy_rows_on_device(int index, void* stream, StridedBytes destination, StridedBytes source,
+                         int64_t width, int64_t rows);
 
 void* make_event();
 void release_event(void* event) noexcept;

@@ -89,6 +89,20 @@ void copy_bytes(Stream stream, Tensor destination, Tensor source) {
   }
 }
 
+void copy_row_bytes(Stream stream, StridedBytes destination, StridedBytes source, int64_t width,
+                    int64_t rows) {
+  SLX_CHECK(width >= 0 && destination.stride >= width && source.stride >= width,
+            "{} bytes every {} to every {}", width, source.stride, destination.stride);
+  if (stream.is_planning || width == 0 || rows == 0) return;
+  if (!stream.device.is_cpu())
+    return device_api::copy_rows_on_device(stream.device.index, stream.handle, destination, source,
+                                           width, rows);
+  for (int64_t row = 0; row < rows; ++row)
+    std::memmove(static_cast<char*>(destination.begin) + row * destination.stride,
+                 static_cast<const char*>(source.begin) + row * source.stride,
+                 static_cast<size_t>(width));
+}
+
 Event::Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
 
 Event& Event::operator=(Event&& other) noexcept {

@@ -182,7 +182,8 @@ TEST(WeightPlan, RoundsTakeLittleMemory) {
   const Layout columns = make_layout({cut_parameters(1, 0)}, grid);
   EXPECT_EQ(make_weight_plan(rows, columns, 0).num_rounds, 1);
   EXPECT_EQ(make_weight_plan(rows, columns, 0, 4 * 3).num_rounds, 6);
-  const auto traffic = move_on_threads(rows, columns, 4 * 3, 2 * 64);
+  // Two rounds are under way, of 48 bytes each way.
+  const auto traffic = move_on_threads(rows, columns, 4 * 3, 2 * 2 * 64);
   for (const WeightTraffic& t : traffic) EXPECT_EQ(t.sent, 2 * 3 * 3 * 16);
 }
 

@@ -23,8 +23,7 @@ class PeerMemory {
   // rank cannot reach another's device (several hosts, no peer access), which the log says; also of
   // a group of one, of more ranks than kernels serve, and in a build without CUDA.
   static std::unique_ptr<PeerMemory> make(Collective& group, const tensor::Tensor& region);
-  // What it takes of the device besides. Other processes map whole allocations, which the driver
-  // makes in such units.
+  // What it takes of the device besides.
   static constexpr int64_t kControlBytes = kernels::kPeerControlBytes;
   // Nothing that works on the regions may be queued; the others' may be gone already.
   ~PeerMemory();

@@ -19,6 +19,6 @@ inline constexpr int64_t kMostLatentValues = 512, kMostLatentRotary = 64, kMostW
 inline constexpr int64_t kMostIndexHeads = 64, kMostIndexHeadDim = 128;
 
 // Ranks that reach each other's memory (peers.h), and what they need of it for themselves.
-inline constexpr int64_t kMostPeers = 64, kPeerControlBytes = 2 << 20;
+inline constexpr int64_t kMostPeers = 64, kPeerControlBytes = 8 << 20;
 
 }  // namespace slimexx::kernels

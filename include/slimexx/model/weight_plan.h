@@ -28,8 +28,9 @@ struct WeightPlan {
   std::vector<std::vector<WeightMove>> sends, receives;  // by peer
   int64_t num_rounds = 0;  // 0: no rank sends anything. The same on all of them
 };
-// What a rank sends, and receives, in a round: about as much, in moves of a share of it.
-inline constexpr int64_t kRoundElements = int64_t{1} << 28;
+// What a rank sends, and receives, in a round: about as much, in moves of a share of it. Two rounds
+// are under way at a time.
+inline constexpr int64_t kRoundElements = int64_t{1} << 27;
 // Of each of `ranks`, which ascend. Both layouts are of the same ranks. SLX_CHECKs that what `from`
 // holds covers every tensor, and that two ranks hold the same box or none of the same elements.
 std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
@@ -53,7 +54,7 @@ void pack_weights(const ops::Context& ctx, std::span<const WeightMove> sends,
                   const ParameterStore& from, const tensor::Tensor& bytes);
 void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receives,
                     const ParameterStore& to, const tensor::Tensor& bytes);
-// All of it: `ranks` are those of the layouts. (scratch) for what a round sends and receives.
+// All of it: `ranks` are those of the layouts. (scratch) for what two rounds send and receive.
 // Collective, but where no rank sends anything, `ranks` is not used. Else the stores have no memory
 // in common.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,

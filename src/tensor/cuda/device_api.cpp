@@ -144,6 +144,14 @@ void copy_on_device(int, void* stream, void* destination, const void* source, in
                            cudaMemcpyDeviceToDevice, as_stream(stream)));
 }
 
+void copy_rows_on_device(int, void* stream, StridedBytes destination, StridedBytes source,
+                         int64_t width, int64_t rows) {
+  SLX_CUDA(cudaMemcpy2DAsync(destination.begin, static_cast<size_t>(destination.stride),
+                             source.begin, static_cast<size_t>(source.stride),
+                             static_cast<size_t>(width), static_cast<size_t>(rows),
+                             cudaMemcpyDeviceToDevice, as_stream(stream)));
+}
+
 void* make_event() {
   cudaEvent_t event = nullptr;
   SLX_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

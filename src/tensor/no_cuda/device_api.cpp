@@ -26,6 +26,7 @@ void synchronize(int, void*) { refuse(); }
 void copy_to_device(int, void*, void*, const void*, int64_t) { refuse(); }
 void copy_to_host(int, void*, void*, const void*, int64_t) { refuse(); }
 void copy_on_device(int, void*, void*, const void*, int64_t) { refuse(); }
+void copy_rows_on_device(int, void*, StridedBytes, StridedBytes, int64_t, int64_t) { refuse(); }
 void* make_event() { refuse(); }
 void release_event(void*) noexcept {}
 void record_event(void*, void*) { refuse(); }
