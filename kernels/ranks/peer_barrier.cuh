@@ -16,17 +16,16 @@ inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
   uint64_t begun[kMostPeers];  // the call that it is in, and above it where its array begins
   int ended[kMostPeers];       // the call that it has done its part of
-  int calls, unused;
-  // How often it has exchanged mail (peer_mail.cuh), and rows of it.
-  unsigned mails, mailed_rows;
+  int calls, unused[2];
+  unsigned mails;  // how often it has exchanged mail (peer_mail.cu)
 };
 // A call and a place in one word, which arrives whole: a second store would be waited for. The
 // lowest bits of the call are enough, since ranks are at most a call apart.
 inline constexpr int kCallBits = 24;
 inline constexpr int kBlocksAt = 1024;
-inline constexpr int kMailAt = 64 << 10, kMailedRowsAt = 4 << 20;
+inline constexpr int kMailAt = 64 << 10;
 static_assert(kBlocksAt + sizeof(BlockControl) * kMostPeerBlocks <= kMailAt);
-static_assert(kMailAt < kMailedRowsAt && kMailedRowsAt < kPeerControlBytes);
+static_assert(kMailAt < kPeerControlBytes);
 
 __device__ __forceinline__ void release(int* flag, int value) {
   asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");

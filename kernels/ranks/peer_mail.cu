@@ -1,4 +1,7 @@
-// Sums and gathers as mail. Each rank's words for another one stand in lines of their own range.
+// Mail: a line of 16 bytes is 4 words of bf16 and twice the number of the call, one in each half,
+// since 8 bytes arrive whole. A rank has room in its control for one line of every other rank and
+// place, twice: calls take turns. When a thread block sends its lines of call c, each other rank
+// has sent those of c - 1, and so is done with reading c - 2, whose room is now overwritten.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -6,7 +9,7 @@
 
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
-#include "kernels/ranks/peer_mail.cuh"
+#include "kernels/ranks/peer_barrier.cuh"
 #include "kernels/ranks/peer_mail.h"
 #include "kernels/ranks/rank_terms.cuh"
 
@@ -21,11 +24,27 @@ constexpr int kFewLines = 128;                   // of a thread block, before th
 using Words = Piece<__nv_bfloat16, kLineWords>;
 
 int64_t most_blocks(int ranks) {
-  return most_mail_blocks(kMailedRowsAt - kMailAt, ranks, kBlockLines);
+  const int64_t bytes = int64_t{2} * ranks * kBlockLines * static_cast<int64_t>(sizeof(uint4));
+  return std::min<int64_t>((kPeerControlBytes - kMailAt) / bytes, kMostPeerBlocks);
 }
 
-__device__ __forceinline__ uint4* box_of(const PeerRegions& p, int to, int from, unsigned call) {
-  return mail_box(p, kMailAt, kBlockLines, to, from, call);
+// Lines that `from` sends to `to`'s thread block of this number.
+__device__ __forceinline__ uint4* mail_box(const PeerRegions& p, int to, int from, unsigned call) {
+  const int box = (static_cast<int>(blockIdx.x) * 2 + static_cast<int>(call % 2)) * p.size + from;
+  return reinterpret_cast<uint4*>(p.control[to] + kMailAt) + int64_t{box} * kBlockLines;
+}
+__device__ __forceinline__ void send_line(uint4* box, uint2 words, unsigned call) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(box), "r"(words.x),
+               "r"(call), "r"(words.y)
+               : "memory");
+}
+__device__ __forceinline__ uint4 read_line(const uint4* box) {
+  uint4 line;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(line.x), "=r"(line.y), "=r"(line.z), "=r"(line.w)
+               : "l"(box)
+               : "memory");
+  return line;
 }
 
 // Where a line is not whole, or stands anywhere: words behind n are zero, and are not stored.
@@ -74,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 1; i < p.size; ++i) {  // every rank begins with another one
     const int to = p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
     const BlockLines sent(ranges.of[to], lines_of_block);
-    uint4* box = box_of(p, to, p.rank, call);
+    uint4* box = mail_box(p, to, p.rank, call);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int at = thread + u * kThreads;
@@ -89,7 +108,18 @@ __global__ void __launch_bounds__(kThreads)
     if (at >= own.count) break;
     const uint2 term = load_line(words + ranges.of[p.rank].begin, own.first + at, own.n);
     uint4 lines[kMost];
-    await_lines(p, lines, call, [&](int r) { return box_of(p, p.rank, r, call) + at; });
+    bool is_there = false;
+    for (int tries = 1; !is_there; ++tries) {
+#pragma unroll
+      for (int r = 0; r < kMost; ++r)
+        if (r < p.size && r != p.rank) lines[r] = read_line(mail_box(p, p.rank, r, call) + at);
+      is_there = true;
+#pragma unroll
+      for (int r = 0; r < kMost; ++r)
+        if (r < p.size && r != p.rank)
+          is_there = is_there && lines[r].y == call && lines[r].w == call;
+      if (was_cancelled(p, tries)) break;
+    }
     PieceSum<__nv_bfloat16, kLineWords> sum;
 #pragma unroll
     for (int r = 0; r < kMost; ++r) {
@@ -121,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
     const uint2 line = load_line(share, own.first + at, own.n);
     for (int i = 1; i < p.size; ++i) {
       const int to = p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
-      send_line(box_of(p, to, p.rank, call) + at, line, call);
+      send_line(mail_box(p, to, p.rank, call) + at, line, call);
     }
     __nv_bfloat16* there = words + ranges.of[p.rank].begin;
     if (there != share) store_line(there, own.first + at, own.n, line);
@@ -133,9 +163,9 @@ __global__ void __launch_bounds__(kThreads)
     for (int u = 0; u < kUnroll; ++u) {
       const int at = thread + u * kThreads;
       if (at >= theirs.count) break;
-      uint4 line = read_line(box_of(p, p.rank, r, call) + at);
+      uint4 line = read_line(mail_box(p, p.rank, r, call) + at);
       for (int tries = 1; (line.y != call || line.w != call) && !was_cancelled(p, tries); ++tries)
-        line = read_line(box_of(p, p.rank, r, call) + at);
+        line = read_line(mail_box(p, p.rank, r, call) + at);
       store_line(words + ranges.of[r].begin, theirs.first + at, theirs.n,
                  make_uint2(line.x, line.z));
     }
@@ -164,6 +194,8 @@ struct MailGrid {
     return {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads};
   }
 };
+
+constexpr int kMostMailRanks = 8;
 
 }  // namespace
 

@@ -39,39 +39,4 @@ __device__ __forceinline__ void add_branch(RowPart<kChunks>& x, const RowPart<kC
   }
 }
 
-struct BranchNormArgs {
-  Bf16 *y, *x_sum;
-  const Bf16 *x, *branch, *branch_norm, *w;
-  int width;
-  float inverse_width, eps;
-};
-
-// The row that begins at element `row`: x_sum = x + branch, and where there is a y, its norm.
-// `shared` as of sum_over_block.
-template <int kChunks, bool kVector, bool kNorm>
-__device__ __forceinline__ void add_and_normalise(const BranchNormArgs& a, int64_t row,
-                                                  RowPart<kChunks>& x,
-                                                  const RowPart<kChunks>& branch,
-                                                  const RowPart<kChunks>& branch_norm,
-                                                  const RowPart<kChunks>& w,
-                                                  float (&shared)[2][1][kMaxWarps]) {
-  float r = 0.0f;
-  if constexpr (kNorm) {
-    float sum[1] = {sum_of_squares(branch)};
-    sum_over_block(sum, shared[0]);
-    r = inverse_rms(sum[0], a.inverse_width, a.eps);
-  }
-  add_branch<kChunks, kNorm>(x, branch, branch_norm, r);
-#pragma unroll
-  for (int j = 0; j < kChunks; ++j) {
-    const int begin = chunk_begin(j);
-    if (begin < a.width) store_chunk<kVector>(a.x_sum + row + begin, x.chunk[j], a.width - begin);
-  }
-  if (a.y == nullptr) return;
-  float sum[1] = {sum_of_squares(x)};
-  sum_over_block(sum, shared[1]);
-  store_normalised<kChunks, kVector>(a.y + row, x, w, inverse_rms(sum[0], a.inverse_width, a.eps),
-                                     a.width);
-}
-
 }  // namespace slimexx::kernels::rows

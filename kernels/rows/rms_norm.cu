@@ -29,8 +29,15 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const NormArgs a)
   store_normalised<kChunks, kVector>(a.y + row * a.y_stride, x, w, r, a.width);
 }
 
+struct AddNormArgs {
+  Bf16 *y, *x_sum;
+  const Bf16 *x, *branch, *branch_norm, *w;
+  int width;
+  float inverse_width, eps;
+};
+
 template <int kChunks, bool kVector, bool kNorm>
-__global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const BranchNormArgs a) {
+__global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const AddNormArgs a) {
   enter_layer_kernel();
   __shared__ float shared[2][1][kMaxWarps];
   const int64_t row = int64_t{blockIdx.x} * a.width;
@@ -39,7 +46,23 @@ __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(const BranchN
   RowPart<kChunks> branch_norm{}, w{};
   if constexpr (kNorm) branch_norm = load_row<kChunks, kVector>(a.branch_norm, a.width);
   if (a.y != nullptr) w = load_row<kChunks, kVector>(a.w, a.width);
-  add_and_normalise<kChunks, kVector, kNorm>(a, row, x, branch, branch_norm, w, shared);
+  float r = 0.0f;
+  if constexpr (kNorm) {
+    float sum[1] = {sum_of_squares(branch)};
+    sum_over_block(sum, shared[0]);
+    r = inverse_rms(sum[0], a.inverse_width, a.eps);
+  }
+  add_branch<kChunks, kNorm>(x, branch, branch_norm, r);
+#pragma unroll
+  for (int j = 0; j < kChunks; ++j) {
+    const int begin = chunk_begin(j);
+    if (begin < a.width) store_chunk<kVector>(a.x_sum + row + begin, x.chunk[j], a.width - begin);
+  }
+  if (a.y == nullptr) return;
+  float sum[1] = {sum_of_squares(x)};
+  sum_over_block(sum, shared[1]);
+  store_normalised<kChunks, kVector>(a.y + row, x, w, inverse_rms(sum[0], a.inverse_width, a.eps),
+                                     a.width);
 }
 
 template <int kChunks, bool kVector>
@@ -88,7 +111,7 @@ cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void
   const bool vector = width % kChunk == 0 && has_aligned_rows(y) && has_aligned_rows(x_sum) &&
                       has_aligned_rows(x) && has_aligned_rows(branch) &&
                       has_aligned_rows(branch_norm) && has_aligned_rows(w);
-  const BranchNormArgs args{static_cast<Bf16*>(y),
+  const AddNormArgs args{static_cast<Bf16*>(y),
                          static_cast<Bf16*>(x_sum),
                          static_cast<const Bf16*>(x),
                          static_cast<const Bf16*>(branch),

@@ -20,13 +20,12 @@ std::vector<Collective*> list_groups(const Groups& groups) {
 
 PeerMemories make_peer_memories(Groups& groups, const tensor::Tensor& region) {
   PeerMemories memories;
-  groups.ep_memory = groups.tp_memory = nullptr;
+  groups.ep_memory = nullptr;
   if (region.device().is_cpu()) return memories;
   for (Collective* group : list_groups(groups)) {
     auto memory = PeerMemory::make(*group, region);
     if (memory == nullptr) continue;
     if (group == &groups.ep) groups.ep_memory = memory.get();
-    if (group == &groups.tp) groups.tp_memory = memory.get();
     memories.push_back(std::move(memory));
   }
   return memories;

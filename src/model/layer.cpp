@@ -8,9 +8,7 @@
 #include "model/layer_steps.h"
 #include "model/of_kind.h"
 #include "model/parameter_list.h"
-#include "slimexx/model/tp_rows.h"
 #include "slimexx/ops/norm.h"
-#include "slimexx/ops/peer_norm.h"
 #include "slimexx/ops/sparse_attention.h"
 
 namespace slimexx::model {
@@ -84,40 +82,6 @@ void attend(const ops::Context& ctx, const LayerPlace& place, const LayerParamet
   std::visit(attend_in, place.spec.attention);
 }
 
-// `batch`: place.batch, or that of a tp rank whose terms stay with it.
-void project_out(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
-                 const LayerTape& tape, const Batch& batch, Tensor o) {
-  const auto project = [&](const auto& spec) {
-    project_out(ctx, spec, of_kind<Tensor>(spec, w.attention), batch,
-                tape_of_kind(spec, tape.attention), o);
-  };
-  std::visit(project, place.spec.attention);
-}
-void project_down(const ops::Context& ctx, const LayerPlace& place,
-                  const LayerParameters<Tensor>& w, const LayerTape& tape, const Batch& batch,
-                  Tensor down) {
-  const auto project = [&](const auto& spec) {
-    project_down(ctx, spec, of_kind<Tensor>(spec, w.mlp), batch, tape_of_kind(spec, tape.mlp),
-                 down);
-  };
-  std::visit(project, place.spec.mlp);
-}
-
-// x_sum = x + branch, which `project` gives of the batch, behind branch_norm where there is one;
-// and y, the norm of x_sum with weights w, where they are defined.
-template <class Project>
-void add_branch(const ops::Context& ctx, const LayerPlace& place, Tensor y, Tensor x_sum, Tensor x,
-                Tensor branch, Tensor branch_norm, Tensor w, const Project& project) {
-  if (!has_all_rows(place.batch) || !ops::sums_in_norm(ctx, x.dim(0), x.dim(1))) {
-    project(place.batch);
-    return ops::add_rms_norm_forward(ctx, y, x_sum, x, branch, branch_norm, w, norm_eps(place));
-  }
-  Batch of_rank = place.batch;
-  of_rank.tp_rows = {};  // its terms stay with each tp rank
-  project(of_rank);
-  ops::sum_add_rms_norm_forward(ctx, y, x_sum, x, branch, branch_norm, w, norm_eps(place));
-}
-
 // o, x_mid and `mid_normed`, the norm of x_mid; `has_o`: o_raw is kept.
 void add_attention(const ops::Context& ctx, const LayerPlace& place,
                    const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor mid_normed,
@@ -126,10 +90,13 @@ void add_attention(const ops::Context& ctx, const LayerPlace& place,
   const Tensor o = place.spec.sandwich_norms
                        ? tape.o_raw
                        : allocate_hidden(ctx.arena, place.model, tape.x.dim(0));
-  add_branch(ctx, place, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm, w.mlp_norm,
-             [&](const Batch& batch) {
-               if (!has_o) project_out(ctx, place, w, tape, batch, o);
-             });
+  const auto project = [&](const auto& spec) {
+    project_out(ctx, spec, of_kind<Tensor>(spec, w.attention), place.batch,
+                tape_of_kind(spec, tape.attention), o);
+  };
+  if (!has_o) std::visit(project, place.spec.attention);
+  ops::add_rms_norm_forward(ctx, mid_normed, tape.x_mid, tape.x, o, w.post_attention_norm,
+                            w.mlp_norm, norm_eps(place));
 }
 
 void project_up(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
@@ -137,6 +104,15 @@ void project_up(const ops::Context& ctx, const LayerPlace& place, const LayerPar
   const auto project = [&](const auto& spec) {
     project_up(ctx, spec, of_kind<Tensor>(spec, w.mlp), place.batch, tape_of_kind(spec, tape.mlp),
                mid_normed);
+  };
+  std::visit(project, place.spec.mlp);
+}
+
+void project_down(const ops::Context& ctx, const LayerPlace& place,
+                  const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor down) {
+  const auto project = [&](const auto& spec) {
+    project_down(ctx, spec, of_kind<Tensor>(spec, w.mlp), place.batch, tape_of_kind(spec, tape.mlp),
+                 down);
   };
   std::visit(project, place.spec.mlp);
 }
@@ -296,8 +272,9 @@ void layer_forward(const ops::Context& ctx, const LayerPlace& place,
   const Tensor down = place.spec.sandwich_norms
                           ? tape.down_raw
                           : allocate_hidden(ctx.arena, place.model, tape.x.dim(0));
-  add_branch(ctx, place, out_normed, output.x, tape.x_mid, down, w.post_mlp_norm, next_norm,
-             [&](const Batch& batch) { project_down(ctx, place, w, tape, batch, down); });
+  project_down(ctx, place, w, tape, down);
+  ops::add_rms_norm_forward(ctx, out_normed, output.x, tape.x_mid, down, w.post_mlp_norm, next_norm,
+                            norm_eps(place));
 }
 
 void recompute_layer(const ops::Context& ctx, const LayerPlace& place,
@@ -328,7 +305,7 @@ void recompute_layer(const ops::Context& ctx, const LayerPlace& place,
           keep_down_input(ctx.arena, spec, count_rows(place, tape), tape_of_kind(spec, tape.mlp));
         },
         place.spec.mlp);
-    project_down(ctx, place, w, tape, place.batch, tape.down_raw);
+    project_down(ctx, place, w, tape, tape.down_raw);
   }
 }
 

@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "slimexx/kernels/peers.h"
-#include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/rows_arrays.h"
 
@@ -235,54 +234,6 @@ void check_mail_chain(Ranks& ranks, int calls) {
   }
 }
 
-// The bits of the sum on the host, then the kernel that stands alone.
-void check_norm(Ranks& ranks, int64_t rows, int64_t width, bool has_norm, bool has_y) {
-  const int size = ranks.size();
-  current_case = "norm ranks " + std::to_string(size) + " rows " + std::to_string(rows) + " x " +
-                 std::to_string(width) + (has_norm ? " normed" : "") + (has_y ? "" : " no y");
-  if (!sums_in_norm(ranks.regions(0), rows, width)) return;
-  const int64_t n = rows * width;
-  const auto terms = make_terms<uint16_t>(size, n);
-  std::vector<uint16_t> branch, x, weights;
-  for (int64_t i = 0; i < n; ++i) branch.push_back(sum_on_host(terms, i));
-  for (const float v : random_floats(n, 1.0f)) x.push_back(round_to_bf16(v));
-  for (const float v : random_floats(2 * width, 1.0f)) weights.push_back(round_to_bf16(v));
-  const auto upload = [](const DeviceArray<uint16_t>& to, const std::vector<uint16_t>& from) {
-    SLX_CUDA(cudaMemcpy(to.data(), from.data(), from.size() * 2, cudaMemcpyHostToDevice));
-  };
-  const DeviceArray<uint16_t> own_x(n), own_branch(n), own_weights(2 * width), own_terms(size * n),
-      y((size + 1) * n), sums((size + 1) * n);
-  upload(own_x, x);
-  upload(own_branch, branch);
-  upload(own_weights, weights);
-  for (int r = 0; r < size; ++r)
-    SLX_CUDA(cudaMemcpy(own_terms.data() + r * n, terms[r].data(), n * 2, cudaMemcpyHostToDevice));
-  const uint16_t* w = has_y ? own_weights.data() : nullptr;
-  const uint16_t* branch_norm = has_norm ? own_weights.data() + width : nullptr;
-  const auto y_of = [&](int r) { return has_y ? y.data() + r * n : nullptr; };
-  SLX_CUDA(add_rms_norm_forward(y_of(size), sums.data() + size * n, own_x.data(), own_branch.data(),
-                                branch_norm, w, rows, width, 1e-6f, nullptr));
-  for (int turn = 0; turn < 3; ++turn) {
-    ranks.begin();
-    for (int r = 0; r < size; ++r)
-      expect_no_fault(sum_add_rms_norm(ranks.regions(r), y_of(r), sums.data() + r * n, own_x.data(),
-                                       own_terms.data() + r * n, branch_norm, w, rows, width, 1e-6f,
-                                       ranks.stream(r)));
-    ranks.wait();
-    const auto read = [&](const DeviceArray<uint16_t>& from, int r) {
-      std::vector<uint16_t> to(n);
-      SLX_CUDA(cudaMemcpy(to.data(), from.data() + r * n, n * 2, cudaMemcpyDeviceToHost));
-      return to;
-    };
-    for (int r = 0; r < size; ++r) {
-      expect_bits(("sums of rank " + std::to_string(r)).c_str(), read(sums, r), read(sums, size),
-                  width);
-      if (has_y)
-        expect_bits(("y of rank " + std::to_string(r)).c_str(), read(y, r), read(y, size), width);
-    }
-  }
-}
-
 // Bytes, two a word so that rows of numbers are easy to read.
 void check_gather(Ranks& ranks, int64_t bytes, int64_t odd, bool in_place) {
   const int size = ranks.size();
@@ -408,13 +359,6 @@ int run(CheckSize check_size) {
     }
     check_chain(ranks, 3001, check_size == CheckSize::kAll ? 40 : 6);
     if (check_size == CheckSize::kAll) check_chain(ranks, most, 40);
-    for (const auto& [rows, width] :
-         {std::pair{1, 4096}, {5, 5120}, {40, 2560}, {3, 51}, {2, 8192}})
-      for (const bool has_norm : {false, true}) {
-        if (check_size == CheckSize::kTiny && width > 4096) continue;
-        check_norm(ranks, rows, width, has_norm, true);
-        check_norm(ranks, rows, width, has_norm, false);
-      }
     check_mail_chain(ranks, check_size == CheckSize::kAll ? 40 : 6);
     check_refusals(ranks);
   }

@@ -19,8 +19,8 @@ struct Groups {
   Collective& edp;       // data parallel of expert parameters: sums their gradients
   Collective& dp_cp;     // dp and cp together: sums gradients of dense parameters
   Collective& tp_dp_cp;  // a pipeline stage: sums gradients of what its tp ranks hold alike
-  // Of ep and of tp, where the ranks reach each other's memory and somebody has made it; else null.
-  PeerMemory *ep_memory = nullptr, *tp_memory = nullptr;
+  // Of ep, where its ranks reach each other's memory and somebody has made it; else null.
+  PeerMemory* ep_memory = nullptr;
 };
 
 // Where there is no grid: one rank in every group. Any thread.

@@ -63,7 +63,7 @@ class PeerMemory {
 
 // That of a rank's groups tp, cp, ep and etp whose ranks reach each other, for one region.
 using PeerMemories = std::vector<std::unique_ptr<PeerMemory>>;
-// Enters ep's and tp's into `groups`. Nothing on the CPU. Collective over each of the groups.
+// Enters ep's into `groups`. Nothing on the CPU. Collective over each of the groups.
 PeerMemories make_peer_memories(Groups& groups, const tensor::Tensor& region);
 // What these take of a device besides the region, at most.
 int64_t plan_peer_bytes(tensor::Device device, const Groups& groups);

@@ -62,15 +62,6 @@ struct PeerRanges {
                                              const void* share, const PeerRanges& bytes,
                                              cudaStream_t stream);
 
-// The sum over ranks of their `terms` [rows, width] bf16 is the branch of add_rms_norm_forward
-// (rows.h), on every rank, with the same bits; it does not reach memory. Of few rows, as
-// sums_in_norm says, the same on all ranks. The ranks' arrays may lie anywhere.
-bool sums_in_norm(const PeerRegions& ranks, int64_t rows, int64_t width);
-[[nodiscard]] const char* sum_add_rms_norm(const PeerRegions& ranks, void* y, void* x_sum,
-                                           const void* x, const void* terms,
-                                           const void* branch_norm, const void* w, int64_t rows,
-                                           int64_t width, float eps, cudaStream_t stream);
-
 // ---- Rows of tokens to the ranks of their experts, and back ----
 //
 // Each rank has routed rows, sorted by copies of experts (experts.h): row i of copy c is

@@ -79,9 +79,6 @@ void copy_rows(const Context& ctx, Tensor y, Tensor x);
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows);
 void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows);
 
-bool sums_in_norm(const Context& ctx, int64_t num_rows, int64_t width);
-void sum_add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, Tensor terms,
-                              Tensor branch_norm, Tensor w, float eps);
 int64_t peer_runs_bytes(int64_t copies, int64_t ranks);
 void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const PeerRows& rows);
 void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y, bool of_second);

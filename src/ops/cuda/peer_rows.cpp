@@ -15,19 +15,6 @@ kernels::PeerRuns table_of(const PeerRuns& runs) {
 
 }  // namespace
 
-bool sums_in_norm(const Context& ctx, int64_t num_rows, int64_t width) {
-  return kernels::sums_in_norm(dist::regions_of(*ctx.groups.tp_memory), num_rows, width);
-}
-
-void sum_add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, Tensor terms,
-                              Tensor branch_norm, Tensor w, float eps) {
-  check_launch("sum_add_rms_norm_forward",
-               kernels::sum_add_rms_norm(dist::regions_of(*ctx.groups.tp_memory), y.raw(),
-                                         x_sum.raw(), x.raw(), terms.raw(), branch_norm.raw(),
-                                         w.raw(), x.dim(0), x.dim(1), eps, handle(ctx)),
-               x, terms);
-}
-
 int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
   return kernels::peer_runs_bytes(copies, ranks);
 }
