@@ -69,14 +69,16 @@ __device__ __forceinline__ void store_line(void* words, int64_t line, int64_t n,
     at[i] = reinterpret_cast<const unsigned char*>(&some)[i];
 }
 
-// What a thread block does of a range: lines of it from `first` on.
+// What a thread block does of a range: lines of it from `first` on, one at least. Where there is
+// none, that one is empty: a rank that got no line of a call would not know how far the others are,
+// and run ahead into boxes that they have yet to read.
 struct BlockLines {
   int64_t first, n;
   int count;
   __device__ BlockLines(const PeerRange& range, int lines_of_block)
       : first(int64_t{blockIdx.x} * lines_of_block), n(range.end - range.begin) {
     const int64_t behind = divide_up(n, kLineWords) - first;
-    count = static_cast<int>(max(int64_t{0}, min(behind, int64_t{lines_of_block})));
+    count = static_cast<int>(max(int64_t{1}, min(behind, int64_t{lines_of_block})));
   }
 };
 
