@@ -347,9 +347,9 @@ int run(CheckSize check_size) {
   for (const int size : {2, 3, 4, 8}) {
     if (check_size == CheckSize::kTiny && size > 3) break;
     Ranks ranks(size);
-    // 8 KiB a thread block, of which the device runs 132 at a time; two ranks have at most 128. Of
-    // more ranks everything of two bytes goes as mail.
-    const int64_t most = size == 2 ? 1000003 : (1 << 17) / size - 3;
+    // 8 KiB a thread block, or 1 KiB as mail, of which the device runs 132 at a time: one of eight
+    // ranks, two of up to four.
+    const int64_t most = size == 2 ? 1000003 : size == 8 ? 8189 : (1 << 17) / size - 3;
     for (const int64_t n : {int64_t{64}, int64_t{4096}, most}) {
       if (check_size == CheckSize::kTiny ? n > 4096 : check_size == CheckSize::kSmall && n > 50000)
         break;
