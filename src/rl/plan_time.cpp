@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "slimexx/rollout/engine.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -34,9 +35,17 @@ constexpr double kUpdateBytes = 30;
 constexpr double kHostBytesPerSecond = 201e9;
 constexpr int kRanksOfHost = 8;
 
-// A sum and a gather of few rows, one behind the other in a recorded step, by kernels that reach
-// the other ranks' memory (two H100s). More rows take as long besides as their bytes over NVLink.
-constexpr double kSumAndGatherSeconds = 18e-6;
+// A sum or a gather of rows in a recorded step, besides the time of its bytes, by kernels that
+// reach the other ranks' memory (two H100s). What is up to kMailBytes for each rank goes with a
+// number in every word, which doubles it, and nobody waits for anything else.
+constexpr double kMailSeconds = 2.3e-6, kMailBytes = 512 << 10;
+constexpr double kExchangeSeconds = 9.5e-6;
+
+double exchange_seconds(double bytes_for_each, int ranks, double bytes_per_s) {
+  const double time_of_bytes = bytes_for_each * (ranks - 1) / bytes_per_s;
+  return bytes_for_each <= kMailBytes ? kMailSeconds + 2 * time_of_bytes
+                                      : kExchangeSeconds + time_of_bytes;
+}
 
 FamilyRates rates_of(const model::ModelSpec& spec) {
   bool has_experts = false, is_latent = false;
@@ -126,16 +135,19 @@ class PhasePlanner {
                     100 * rates_.share_of_copy, text_of_exchange(exchange)));
   }
 
-  // Of the tensor-parallel ranks of an attention group: rows of the residual stream in bf16, and
-  // logits.
+  // Of the tensor-parallel ranks of an attention group: rows of the residual stream in bf16, which
+  // a sum brings to all, or a sum to their owners and a gather; and logits.
   double exchange_of_step(int64_t running) const {
     const EngineShape& engines = plan_.engines;
-    if (engines.sizes.tp == 1 || engines.num_ranks > kRanksOfHost) return 0;
-    const double rows = count(running) * count(engines.sizes.tp - 1) / engines.sizes.tp;
-    const double row_seconds = count(plan_.spec.hidden_size) * 2 / gpu_.nvlink_bytes_per_s;
-    return count(count_split_blocks(plan_.spec, engines)) *
-               (kSumAndGatherSeconds + 2 * rows * row_seconds) +
-           rows * count(plan_.spec.vocab_size) * 4 / gpu_.nvlink_bytes_per_s;
+    const int ranks = engines.sizes.tp;
+    if (ranks == 1 || engines.num_ranks > kRanksOfHost) return 0;
+    const double rate = gpu_.nvlink_bytes_per_s;
+    const double bytes = count(running) * count(plan_.spec.hidden_size) * 2;
+    const double block = running <= rollout::most_repeated_rows(plan_.spec, ranks)
+                             ? exchange_seconds(bytes, ranks, rate)
+                             : 2 * exchange_seconds(bytes / ranks, ranks, rate);
+    return count(count_split_blocks(plan_.spec, engines)) * block +
+           count(running) * (ranks - 1) / ranks * count(plan_.spec.vocab_size) * 4 / rate;
   }
 
   std::string text_of_exchange(double seconds) const {

@@ -23,17 +23,17 @@ bool has_experts(const model::ModelSpec& spec) {
 
 }  // namespace
 
-int64_t most_repeated_rows(const model::Decoder& decoder, const dist::Groups& groups) {
-  if (groups.tp.size() == 1 || has_experts(decoder.spec())) return 0;
-  return kMostReadRows / (groups.tp.size() - 1);
+int64_t most_repeated_rows(const model::ModelSpec& spec, int tp_ranks) {
+  return tp_ranks == 1 || has_experts(spec) ? 0 : kMostReadRows / (tp_ranks - 1);
 }
 
 tensor::Tensor forward_step(const ops::Context& ctx, const model::Decoder& decoder,
                             const model::ModelParameters& weights, const model::Batch& staged) {
   const int64_t rows = staged.tokens.dim(0);
-  const std::vector<dist::Range> tp_rows = rows <= most_repeated_rows(decoder, ctx.groups)
-                                               ? model::repeat_over_tp(ctx, rows)
-                                               : model::split_over_tp(ctx, rows);
+  const std::vector<dist::Range> tp_rows =
+      rows <= most_repeated_rows(decoder.spec(), ctx.groups.tp.size())
+          ? model::repeat_over_tp(ctx, rows)
+          : model::split_over_tp(ctx, rows);
   model::Batch batch = staged;
   batch.tp_rows = tp_rows;
   return model::gather_tp_rows(ctx, batch, decoder.forward(ctx, weights, batch, nullptr));

@@ -9,9 +9,6 @@
 
 namespace slimexx::rollout {
 
-// Up to so many rows a step has on every tp rank instead of splitting them: 0 of one tp rank, or of
-// a model with routed experts.
-int64_t most_repeated_rows(const model::Decoder& decoder, const dist::Groups& groups);
 // The residual stream [T,H] after the last layer, from the arena, whole on every tp rank.
 tensor::Tensor forward_step(const ops::Context& ctx, const model::Decoder& decoder,
                             const model::ModelParameters& weights, const model::Batch& staged);

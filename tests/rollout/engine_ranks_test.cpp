@@ -185,6 +185,50 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"glm_moe_dsa", 3, {.ep = 3}, false, 20}),
     [](const auto& instance) { return testing::PrintToString(instance.param); });
 
+// A dense model's rows are split over tp ranks where a step has many of them, and whole on every
+// rank where it has few.
+TEST(EngineRanksOfDenseModels, ManyAndFewRowsHaveTheSameBits) {
+  if (!has_device()) GTEST_SKIP() << "no GPU";
+  const tensor::Device device = setting().device;
+  model::ModelSpec spec = spec_of("glm4");
+  spec.max_positions = 400;
+  std::vector<Request> requests = mixed_requests(1, 9, kSampledTokens);
+  std::vector<TokenId> prompt;
+  for (int64_t t = 0; t < 300; ++t)
+    prompt.push_back(static_cast<TokenId>(t * t * 7 % kSampledTokens));
+  for (Request& request : requests)
+    request.prompt = std::make_shared<const std::vector<TokenId>>(prompt);
+  for (const int tp : {2, 4}) {
+    EngineOptions options = roomy();
+    options.max_sequence_tokens = spec.max_positions;
+    const RandomModel one(spec, device, false, tp);
+    Engine alone(one.decoder, one.weights, device, options, nullptr, kSampledTokens);
+    const std::vector<Completion> expected = generate_all(alone, requests);
+    for (const int64_t chunk : {int64_t{2048}, int64_t{40}})
+      dist::run_thread_ranks(tp, [&](dist::Collective& host) {
+        const ShardedModel model(host, spec, {.tp = tp}, device);
+        const int64_t few = most_repeated_rows(spec, host.size());
+        EXPECT_EQ(few, tp == 2 ? 256 : 85);
+        EXPECT_TRUE(40 <= few && few < std::ssize(prompt));
+        EngineOptions own = options;
+        own.chunked_prefill_size = chunk;
+        Engine engine(model.decoder, model.weights, device, own, nullptr, kSampledTokens, {},
+                      model.grid.groups());
+        const std::vector<Completion> completions = generate_all(engine, requests);
+        ASSERT_EQ(completions.size(), expected.size());
+        for (size_t i = 0; i < expected.size(); ++i)
+          expect_same(completions[i], expected[i],
+                      "tp " + std::to_string(tp) + ", chunks of " + std::to_string(chunk));
+      });
+  }
+}
+
+// Routed experts would compute a row for every rank that has it.
+TEST(EngineRanksOfExperts, SplitAllRows) {
+  EXPECT_EQ(most_repeated_rows(spec_of("glm4_moe"), 2), 0);
+  EXPECT_EQ(most_repeated_rows(spec_of("glm4"), 1), 0);
+}
+
 // Attention groups without a single request take part in the steps of the others.
 TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
   if (!has_device()) GTEST_SKIP() << "no GPU";

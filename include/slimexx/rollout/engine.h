@@ -123,6 +123,10 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const EngineOptions& options, int64_t num_sampled_tokens,
                                 const dist::Groups& groups = dist::groups_of_one());
 
+// Up to so many rows of a step every tensor-parallel rank has whole; more are split over the ranks
+// (model/batch.h). 0: of one rank, or of a model with routed experts.
+int64_t most_repeated_rows(const model::ModelSpec& spec, int tp_ranks);
+
 class Engine {
  public:
   // `weights` are read in place (no copy) and must outlive the engine. `num_sampled_tokens`: ids at
