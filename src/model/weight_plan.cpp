@@ -7,6 +7,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/model/boxes.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/tensor/strided_copy.h"
 
 namespace slimexx::model {
 namespace {

@@ -93,6 +93,7 @@ class PhasePlanner {
       hand_over();
     }
     train();
+    score_by_reference();
     exchange();
     update();
   }
@@ -184,13 +185,26 @@ class PhasePlanner {
     }
     const int64_t p = plan_.grid.sizes().pp;
     const double slots = count(plan_.microbatches + p - 1);
-    add("training", count(plan_.num_steps) * slots * slowest,
+    training_ = count(plan_.num_steps) * slots * slowest;
+    add("training", training_,
         fmt::format("{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s of {}, {:.0f} % of it "
                     "exchange{}",
                     plan_.num_steps, plan_.microbatches,
                     p > 1 ? fmt::format(" (+{} that the pipeline waits)", p - 1) : "", slowest,
                     used_rate / 1e12, rates_.name, 100 * sent,
                     used_rate < 0.99 * rates_.train * gpu_.compute ? "; layers recompute" : ""));
+  }
+
+  // Forward of the same rows, which is a third of training. A reference of other sizes is taken for
+  // one like the policy.
+  void score_by_reference() {
+    if (!wants_reference(config_)) return;
+    const int every = config_.rl.logs_reference_only() ? config_.rl.log_ref_kl_interval : 1;
+    add("reference", training_ / 3 / every,
+        every == 1 ? "a third of the training, as forward alone"
+                   : fmt::format("a third of the training, as forward alone, every {} rollouts: "
+                                 "their mean",
+                                 every));
   }
 
   static bool is_of_microbatch(const PlannedLink& link) {
@@ -230,6 +244,7 @@ class PhasePlanner {
   RunPlan& plan_;
   const GpuKind& gpu_;
   FamilyRates rates_;
+  double training_ = 0;  // seconds
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "slimexx/tensor/strided_copy.h"
 #include "slimexx/tensor/tensor.h"
 
 namespace slimexx::tensor::device_api {

@@ -4,6 +4,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/tensor/planning.h"
+#include "slimexx/tensor/strided_copy.h"
 #include "slimexx/tensor/tensor.h"
 #include "tensor/device_api.h"
 

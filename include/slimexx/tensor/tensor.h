@@ -122,13 +122,6 @@ void download(Stream stream, void* destination, Tensor source);
 void download_later(Stream stream, void* destination, Tensor source);
 // The bytes of one contiguous tensor to another of the same size on the same device.
 void copy_bytes(Stream stream, Tensor destination, Tensor source);
-// `rows` times `width` bytes, which begin every so many bytes in either place, on one device.
-struct StridedBytes {
-  void* begin = nullptr;
-  int64_t stride = 0;  // at least the width
-};
-void copy_row_bytes(Stream stream, StridedBytes destination, StridedBytes source, int64_t width,
-                    int64_t rows);
 
 // Owns device memory, 64-byte aligned (256 on CUDA), zeroed. Throws Error(kEnvironment) naming
 // `what_for` and the size when there is not enough. Every live byte is counted: see
