@@ -36,8 +36,9 @@ struct PeerRegions {
 //
 // Every rank calls with the same ranges and types. `place`: of this rank's array, bytes from its
 // region's start, which may differ by rank. An array is in use from the call of the first rank
-// until that of the last is done, as seen from every stream. Ranks that do not wait for one another
-// are refused.
+// until that of the last is done, as seen from every stream. Few words of two bytes each go through
+// the control instead, of up to eight ranks: what is faster is chosen. Ranks that do not wait for
+// one another are refused.
 
 struct PeerRange {
   int64_t begin = 0, end = 0;
