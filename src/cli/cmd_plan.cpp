@@ -89,8 +89,10 @@ VerbBody declare_plan(CLI::App& app) {
   app.add_option("--gpu", flags->gpu, "Kind of GPU: h200, h100, h800, h20; or cpu")
       ->type_name("NAME")
       ->capture_default_str();
-  app.add_option("--response-tokens", flags->response_tokens,
-                 "Mean length of responses; default: half of rollout_max_response_len")
+  app.add_option(
+         "--response-tokens", flags->response_tokens,
+         "Mean length of responses, which fall off up to rollout_max_response_len; default: "
+         "half of that")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 30));
   app.add_flag("--json", flags->json, "Print the plan as JSON");

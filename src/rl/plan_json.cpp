@@ -84,6 +84,7 @@ Json plan_to_json(const RunPlan& plan) {
             {"longest_prompt", l.longest_prompt},
             {"mean_prompt", l.mean_prompt},
             {"mean_response", l.mean_response},
+            {"longest_response", l.longest_response},
             {"longest_trained", l.longest_trained},
             {"max_positions", l.max_positions}}},
           {"steps_per_rollout", plan.num_steps},

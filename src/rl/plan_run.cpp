@@ -93,6 +93,7 @@ class Planner {
                                      : folder + " has no tokenizer.json",
                        l.longest_prompt, l.mean_prompt));
     }
+    l.longest_response = std::max<int64_t>(response, 1);
     l.mean_response = request_.response_tokens.value_or(std::max<int64_t>(response / 2, 1));
     l.longest_trained = l.longest_prompt + response;
     longest_generated_ = std::max(l.longest_trained, longest_evaluation);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "response_lengths.h"
 #include "slimexx/rollout/engine.h"
 #include "training_run.h"
 
@@ -115,25 +116,47 @@ class PhasePlanner {
         std::min(own, engine_options(config_.rollout, l.max_positions).max_running_requests);
     if (stage.cache_tokens > 0)
       running = std::clamp<int64_t>(stage.cache_tokens / l.mean(), 1, running);
-    // Of a group's keys and values each of its ranks has its heads.
-    const double keys = count(running) * (count(l.mean_prompt) + count(l.mean_response) / 2);
-    // Each rank routes its share of its group's rows, to the experts of ep ranks.
-    const double routed = count(running) * engines.sizes.ep / engines.sizes.tp;
-    const double bytes = stage.decode_dense_bytes +
-                         stage.decode_expert_bytes * share_of_experts(plan_.spec, routed) +
-                         keys * stage.bytes_per_cached_token;
-    const double steps = count(own) * count(l.mean_response) / count(running);
-    const double exchange = exchange_of_step(running);
-    const double step = bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy) + exchange;
+    const ResponseLengths lengths(std::min(l.mean_response, l.longest_response),
+                                  l.longest_response);
+    double steps = 0;
+    StepTime all;
+    for (const auto& stretch : lengths.list_stretches(count(own), count(running))) {
+      const StepTime step = step_of(stretch.running, stretch.age);
+      steps += stretch.steps;
+      all.bytes += stretch.steps * step.bytes;
+      all.exchange += stretch.steps * step.exchange;
+      all.seconds += stretch.steps * step.seconds;
+    }
     // A group of samples shares its prompt, which is computed once.
     const int64_t prompts = std::max<int64_t>(own / config_.rollout.n_samples_per_prompt, 1);
     const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
                            (engines.sizes.tp * rates_.prefill * gpu_.compute);
-    add("generation", prefill + steps * step,
-        fmt::format("{} samples a group, {} at a time; {:.0f} steps of {}: {:.1f} GB at {:.0f} % "
+    add("generation", prefill + all.seconds,
+        fmt::format("{} samples a group, {} at a time{}; {:.0f} steps of {}: {:.1f} GB at {:.0f} % "
                     "of copy{}",
-                    own, running, steps, milliseconds(step), bytes / 1e9,
-                    100 * rates_.share_of_copy, text_of_exchange(exchange)));
+                    own, running, l.mean_response < l.longest_response ? ", then fewer" : "", steps,
+                    milliseconds(all.seconds / steps), all.bytes / steps / 1e9,
+                    100 * rates_.share_of_copy, text_of_exchange(all.exchange / steps)));
+  }
+
+  struct StepTime {
+    double bytes = 0, exchange = 0, seconds = 0;
+  };
+  // A decode step of an attention group with so many samples, of which each has `age` new tokens.
+  StepTime step_of(double running, double age) const {
+    const EngineShape& engines = plan_.engines;
+    const PlannedStage& stage = plan_.engine_stage();
+    // Of a group's keys and values each of its ranks has its heads.
+    const double keys = running * (count(plan_.lengths.mean_prompt) + age);
+    // Each rank routes its share of its group's rows, to the experts of ep ranks.
+    const double routed = running * engines.sizes.ep / engines.sizes.tp;
+    StepTime step;
+    step.bytes = stage.decode_dense_bytes +
+                 stage.decode_expert_bytes * share_of_experts(plan_.spec, routed) +
+                 keys * stage.bytes_per_cached_token;
+    step.exchange = exchange_of_step(std::llround(std::ceil(running)));
+    step.seconds = step.bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy) + step.exchange;
+    return step;
   }
 
   // Of the tensor-parallel ranks of an attention group: rows of the residual stream in bf16, which

@@ -182,7 +182,8 @@ TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
 // leave one sum a layer. Of 16 sequences a sum takes 2.3 us and 16 rows twice.
 TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
   const auto plan_engines = [](const std::vector<std::string>& rollout) {
-    std::vector<std::string> words = {"--gpus", "2", "--gpu", "h100", "--set"};
+    std::vector<std::string> words = {"--gpus", "2",    "--gpu", "h100", "--response-tokens",
+                                      "2048",   "--set"};
     for (const std::string& setting : rollout) words.push_back("rollout." + setting);
     words.insert(words.end(),
                  {"parallel.tensor_model_parallel_size=2", "optimizer.optimizer_cpu_offload=true",

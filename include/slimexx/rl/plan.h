@@ -54,7 +54,7 @@ struct PlannedLengths {
   bool knows_prompts = false;                   // read from data.prompt_data, else assumed
   int64_t longest_prompt = 0, mean_prompt = 0;  // tokens
   int64_t longest_trained = 0, max_positions = 0;
-  int64_t mean_response = 0;
+  int64_t mean_response = 0, longest_response = 0;
   int64_t mean() const { return mean_prompt + mean_response; }
 };
 
