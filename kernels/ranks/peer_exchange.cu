@@ -154,6 +154,16 @@ const char* sum_terms(const PeerRegions& p, int64_t place, void* result, const P
   return name_error(cudaGetLastError());
 }
 
+// Bytes as words of two; none where a range does not begin and end at one.
+PeerRanges words_of(const PeerRegions& ranks, const PeerRanges& bytes) {
+  PeerRanges words;
+  for (int r = 0; r < ranks.size; ++r) {
+    if (bytes.of[r].begin % 2 != 0 || bytes.of[r].end % 2 != 0) return {};
+    words.of[r] = {bytes.of[r].begin / 2, bytes.of[r].end / 2};
+  }
+  return words;
+}
+
 }  // namespace
 
 const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result, RankTerm type,
@@ -177,16 +187,6 @@ const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place, void*
   PeerRanges all;
   for (int r = 0; r < std::min<int>(ranks.size, kMostPeers); ++r) all.of[r] = {0, n};
   return sum_peer_terms(ranks, place, result, type, all, stream);
-}
-
-// Bytes as words of two; none where a range does not begin and end at one.
-PeerRanges words_of(const PeerRegions& ranks, const PeerRanges& bytes) {
-  PeerRanges words;
-  for (int r = 0; r < ranks.size; ++r) {
-    if (bytes.of[r].begin % 2 != 0 || bytes.of[r].end % 2 != 0) return {};
-    words.of[r] = {bytes.of[r].begin / 2, bytes.of[r].end / 2};
-  }
-  return words;
 }
 
 const char* gather_peer_shares(const PeerRegions& ranks, int64_t place, const void* share,

@@ -34,17 +34,17 @@ struct PeerRegions {
 
 // ---- Sums and gathers ----
 //
-// Every rank calls with the same ranges and types. `place`: of this rank's array, bytes from its
-// region's start, which may differ by rank. An array is in use from the call of the first rank
-// until that of the last is done, as seen from every stream. Few words of two bytes each go through
-// the control instead, of up to eight ranks: what is faster is chosen. Ranks that do not wait for
-// one another are refused.
+// Every rank calls with the same ranges, of which two have nothing in common, and types. `place`:
+// of this rank's array, bytes from its region's start, which may differ by rank. An array is in use
+// from the call of the first rank until that of the last is done, as seen from every stream. Few
+// words of two bytes each go through the control instead, of up to eight ranks: what is faster is
+// chosen. Ranks that do not wait for one another are refused.
 
 struct PeerRange {
   int64_t begin = 0, end = 0;
 };
 struct PeerRanges {
-  PeerRange of[kMostPeers];  // by rank; those of different ranks have nothing in common
+  PeerRange of[kMostPeers];  // by rank
 };
 
 // result[i - begin] = the sum over ranks, from the first to the last, of element i of their arrays,
