@@ -330,12 +330,13 @@ void for_each_peer(const std::vector<std::vector<WeightMove>>& moves, int64_t ro
 
 }  // namespace
 
-// While a round is between ranks, the next one is packed and the one before unpacked.
+// While a round is between ranks, the next one is packed and the one before unpacked; during the
+// first, what a rank has itself is copied.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks) {
   WeightTraffic traffic;
-  move_local_weights(ctx, plan, from, to, traffic);
+  if (plan.num_rounds == 0) move_local_weights(ctx, plan, from, to, traffic);
   const tensor::ArenaScope scope(ctx.arena);
   const tensor::Stream exchange =
       ctx.planning() ? ctx.stream : tensor::side_stream(ctx.stream.device);
@@ -360,7 +361,11 @@ WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
     moved[r % 2].record(exchange);
     traffic.sent += round.sent;
     traffic.received += round.received;
-    if (r > 0) unpack(r - 1);
+    if (r == 0) {
+      move_local_weights(ctx, plan, from, to, traffic);
+    } else {
+      unpack(r - 1);
+    }
   }
   if (plan.num_rounds > 0) unpack(plan.num_rounds - 1);
   return traffic;
