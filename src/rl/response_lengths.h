@@ -3,7 +3,6 @@
 // rollout is its mean and its limit; its slowest part is the few that go on alone.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace slimexx::rl {
