@@ -71,6 +71,11 @@ __device__ __forceinline__ void meet(const PeerRegions& p) {
   __syncthreads();
 }
 
+// The i-th rank behind this one, so that every rank begins with another one.
+__device__ __forceinline__ int rank_behind(const PeerRegions& p, int i) {
+  return p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
+}
+
 __device__ __forceinline__ BlockControl* block_control(const PeerRegions& p, int rank) {
   return reinterpret_cast<BlockControl*>(p.control[rank] + kBlocksAt) + blockIdx.x;
 }

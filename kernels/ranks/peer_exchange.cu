@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/common/sizes.h"
 #include "kernels/ranks/peer_barrier.cuh"
@@ -93,8 +94,8 @@ __device__ __forceinline__ void spread_units(const PeerRegions& p, char* const* 
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
       if (first + u * step < n) units[u] = piece_at<const Unit>(share, first + u * step);
-    for (int i = 1; i <= p.size; ++i) {  // every rank begins with another one
-      char* there = arrays[p.rank + i < p.size ? p.rank + i : p.rank + i - p.size] + at;
+    for (int i = 1; i <= p.size; ++i) {
+      char* there = arrays[rank_behind(p, i)] + at;
       if (there == share) continue;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u)
@@ -145,6 +146,8 @@ const char* sum_terms(const PeerRegions& p, int64_t place, void* result, const P
                       cudaStream_t stream) {
   if (!is_aligned(result, sizeof(T)) || place % static_cast<int64_t>(sizeof(T)) != 0)
     return "peer exchange: an array does not start at an element";
+  if (std::is_same_v<T, __nv_bfloat16> && goes_by_mail(p, elements))
+    return sum_by_mail(p, elements, p.region[p.rank] + place, result, stream);
   auto* kernel = sum_peers_kernel<T, 0>;
   if (p.size == 2) kernel = sum_peers_kernel<T, 2>;
   if (p.size == 4) kernel = sum_peers_kernel<T, 4>;
@@ -173,8 +176,6 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
     case RankTerm::kF32:
       return sum_terms<float>(ranks, place, result, elements, stream);
     case RankTerm::kBf16:
-      if (goes_by_mail(ranks, elements) && is_aligned(result, 2) && place % 2 == 0)
-        return sum_by_mail(ranks, elements, ranks.region[ranks.rank] + place, result, stream);
       return sum_terms<__nv_bfloat16>(ranks, place, result, elements, stream);
     case RankTerm::kF64:
       return sum_terms<double>(ranks, place, result, elements, stream);

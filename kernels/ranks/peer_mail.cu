@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kThreads)
   BlockControl* control = block_control(p, p.rank);
   const unsigned call = control->mails + 1;
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = 1; i < p.size; ++i) {  // every rank begins with another one
-    const int to = p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
+  for (int i = 1; i < p.size; ++i) {
+    const int to = rank_behind(p, i);
     const BlockLines sent(ranges.of[to], lines_of_block);
     uint4* box = mail_box(p, to, p.rank, call);
 #pragma unroll
@@ -151,10 +151,8 @@ __global__ void __launch_bounds__(kThreads)
     const int at = thread + u * kThreads;
     if (at >= own.count) break;
     const uint2 line = load_line(share, own.first + at, own.n);
-    for (int i = 1; i < p.size; ++i) {
-      const int to = p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
-      send_line(mail_box(p, to, p.rank, call) + at, line, call);
-    }
+    for (int i = 1; i < p.size; ++i)
+      send_line(mail_box(p, rank_behind(p, i), p.rank, call) + at, line, call);
     __nv_bfloat16* there = words + ranges.of[p.rank].begin;
     if (there != share) store_line(there, own.first + at, own.n, line);
   }
