@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "slimexx/tensor/strided_copy.h"
 #include "slimexx/tensor/tensor.h"
+#include "tensor/strided_copy_case.h"
 
 namespace slimexx::tensor {
 namespace {
@@ -42,29 +42,10 @@ TEST(CudaEvent, WorkBehindItFindsWhatWasBeforeIt) {
   }
 }
 
-// Columns of one matrix become columns of another, and nothing else changes.
 TEST(CudaCopyRowBytes, TakesColumns) {
   if (count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
   select_device(kCuda);
-  constexpr int64_t kRows = 37, kFrom = 300, kTo = 200, kWidth = 77, kAt = 19;
-  const Buffer from(kCuda, kRows * kFrom, "test"), to(kCuda, kRows * kTo, "test");
-  const Tensor source = from.view(DType::kU8, {kRows * kFrom}),
-               target = to.view(DType::kU8, {kRows * kTo});
-  std::vector<uint8_t> bytes, back(kRows * kTo), expected(kRows * kTo, 0);
-  for (int64_t i = 0; i < kRows * kFrom; ++i) bytes.push_back(static_cast<uint8_t>(1 + i % 251));
-  for (int64_t row = 0; row < kRows; ++row)
-    for (int64_t c = 0; c < kWidth; ++c)
-      expected[static_cast<size_t>(row * kTo + kAt + c)] =
-          bytes[static_cast<size_t>(row * kFrom + c)];
-  const Stream stream = compute_stream(kCuda);
-  upload(stream, source, bytes.data());
-  const StridedBytes destination{target.data<char>() + kAt, kTo};
-  copy_row_bytes(planning_stream(kCuda), destination, {source.raw(), kFrom}, kWidth, kRows);
-  download(stream, back.data(), target);
-  EXPECT_EQ(back, std::vector<uint8_t>(kRows * kTo, 0));
-  copy_row_bytes(stream, destination, {source.raw(), kFrom}, kWidth, kRows);
-  download(stream, back.data(), target);
-  EXPECT_EQ(back, expected);
+  expect_columns_copied(kCuda);
 }
 
 }  // namespace
