@@ -29,44 +29,27 @@ tensor::Tensor flat_weight(const ParameterStore& store, ParameterId id) {
   return store.group_of(info).weights.rows(info.offset, info.offset + info.num_elements());
 }
 
-// How many runs from the first on are of one size, at equal distances in both places.
-size_t count_rows(std::span<const tensor::BoxRun> runs) {
-  if (runs.size() < 2) return runs.size();
-  const int64_t from = runs[1].from - runs[0].from, to = runs[1].to - runs[0].to;
-  if (from < runs[0].size || to < runs[0].size) return 1;
-  size_t n = 1;
-  while (n < runs.size() && runs[n].size == runs[0].size &&
-         runs[n].from - runs[n - 1].from == from && runs[n].to - runs[n - 1].to == to)
-    ++n;
-  return n;
-}
-
 // The elements of a box from one flat tensor to another, of any types.
 void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
               const tensor::Tensor& from, int64_t from_begin,
               const std::vector<int64_t>& from_strides, const tensor::Tensor& to, int64_t to_begin,
               const std::vector<int64_t>& to_strides) {
   if (ctx.planning()) return;
-  const std::vector<tensor::BoxRun> all = tensor::list_runs(extents, from_strides, to_strides);
-  for (std::span<const tensor::BoxRun> runs = all; !runs.empty();) {
-    const tensor::BoxRun& run = runs[0];
-    const auto source = [&](const tensor::BoxRun& r) {
-      return from.rows(from_begin + r.from, from_begin + r.from + r.size);
+  const int64_t width = tensor::dtype_bytes(from.dtype());
+  for (const tensor::BoxRows& list : tensor::list_rows(extents, from_strides, to_strides)) {
+    const auto part = [&](const tensor::Tensor& flat, int64_t begin) {
+      return flat.rows(begin, begin + list.first.size);
     };
-    const auto target = [&](const tensor::BoxRun& r) {
-      return to.rows(to_begin + r.to, to_begin + r.to + r.size);
-    };
-    // Columns of a matrix are one copy, not one a row.
-    const size_t rows = from.dtype() == to.dtype() ? count_rows(runs) : 1;
-    if (rows > 1) {
-      const int64_t width = tensor::dtype_bytes(from.dtype());
-      tensor::copy_row_bytes(ctx.stream, {target(run).raw(), (runs[1].to - run.to) * width},
-                             {source(run).raw(), (runs[1].from - run.from) * width},
-                             run.size * width, static_cast<int64_t>(rows));
-    } else {
-      ops::copy(ctx, target(run), source(run));
+    const int64_t source = from_begin + list.first.from, target = to_begin + list.first.to;
+    if (list.rows > 1 && from.dtype() == to.dtype()) {
+      tensor::copy_row_bytes(ctx.stream, {part(to, target).raw(), list.to_stride * width},
+                             {part(from, source).raw(), list.from_stride * width},
+                             list.first.size * width, list.rows);
+      continue;
     }
-    runs = runs.subspan(rows);
+    for (int64_t row = 0; row < list.rows; ++row)
+      ops::copy(ctx, part(to, target + row * list.to_stride),
+                part(from, source + row * list.from_stride));
   }
 }
 

@@ -114,31 +114,48 @@ bool cover_exactly(const std::vector<int64_t>& shape, const std::vector<Box>& bo
   return true;
 }
 
+std::vector<BoxRows> list_rows(const std::vector<int64_t>& extents,
+                               const std::vector<int64_t>& from_strides,
+                               const std::vector<int64_t>& to_strides) {
+  std::vector<BoxRows> list;
+  if (std::ranges::any_of(extents, [](int64_t n) { return n <= 0; })) return list;
+  // Dimensions that are whole in both places are one with the dimension before them.
+  size_t dims = extents.size();
+  BoxRows next{.first = {0, 0, 1}};
+  while (dims > 0 && from_strides[dims - 1] == next.first.size &&
+         to_strides[dims - 1] == next.first.size)
+    next.first.size *= extents[--dims];
+  if (dims > 0) {
+    --dims;
+    next.rows = extents[dims];
+    next.from_stride = from_strides[dims];
+    next.to_stride = to_strides[dims];
+  }
+  std::vector<int64_t> index(dims, 0);
+  for (;;) {
+    list.push_back(next);
+    size_t d = dims;
+    while (d > 0) {
+      --d;
+      next.first.from += from_strides[d], next.first.to += to_strides[d];
+      if (++index[d] < extents[d]) break;
+      next.first.from -= extents[d] * from_strides[d], next.first.to -= extents[d] * to_strides[d];
+      index[d] = 0;
+      if (d == 0) return list;
+    }
+    if (dims == 0) return list;
+  }
+}
+
 std::vector<BoxRun> list_runs(const std::vector<int64_t>& extents,
                               const std::vector<int64_t>& from_strides,
                               const std::vector<int64_t>& to_strides) {
   std::vector<BoxRun> runs;
-  if (std::ranges::any_of(extents, [](int64_t n) { return n <= 0; })) return runs;
-  // Dimensions that are whole in both places are one with the dimension before them.
-  size_t dims = extents.size();
-  int64_t size = 1;
-  while (dims > 0 && from_strides[dims - 1] == size && to_strides[dims - 1] == size)
-    size *= extents[--dims];
-  std::vector<int64_t> index(dims, 0);
-  BoxRun run{0, 0, size};
-  for (;;) {
-    append_run(runs, run);
-    size_t d = dims;
-    while (d > 0) {
-      --d;
-      run.from += from_strides[d], run.to += to_strides[d];
-      if (++index[d] < extents[d]) break;
-      run.from -= extents[d] * from_strides[d], run.to -= extents[d] * to_strides[d];
-      index[d] = 0;
-      if (d == 0) return runs;
-    }
-    if (dims == 0) return runs;
-  }
+  for (const BoxRows& rows : list_rows(extents, from_strides, to_strides))
+    for (int64_t r = 0; r < rows.rows; ++r)
+      append_run(runs, {rows.first.from + r * rows.from_stride, rows.first.to + r * rows.to_stride,
+                        rows.first.size});
+  return runs;
 }
 
 }  // namespace slimexx::tensor

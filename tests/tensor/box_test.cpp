@@ -98,5 +98,24 @@ TEST(Box, ACoverHasEveryElementOnce) {
   EXPECT_TRUE(cover_exactly({0, 3}, {}));
 }
 
+TEST(Box, ColumnsAreRowsAtOneDistance) {
+  const auto columns = list_rows({4, 8}, {16, 1}, {8, 1});
+  ASSERT_EQ(columns.size(), 1u);
+  EXPECT_EQ(columns[0].rows, 4);
+  EXPECT_EQ(columns[0].first.size, 8);
+  EXPECT_EQ(columns[0].from_stride, 16);
+  EXPECT_EQ(columns[0].to_stride, 8);
+  const auto whole = list_rows({4, 8}, {8, 1}, {8, 1});
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0].rows, 1);
+  EXPECT_EQ(whole[0].first.size, 32);
+  const auto slabs = list_rows({3, 4, 8}, {1000, 16, 1}, {500, 9, 1});
+  ASSERT_EQ(slabs.size(), 3u);
+  EXPECT_EQ(slabs[2].first.from, 2000);
+  EXPECT_EQ(slabs[2].first.to, 1000);
+  EXPECT_EQ(slabs[2].rows, 4);
+  EXPECT_TRUE(list_rows({4, 0}, {16, 1}, {8, 1}).empty());
+}
+
 }  // namespace
 }  // namespace slimexx::tensor

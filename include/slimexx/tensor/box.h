@@ -37,4 +37,13 @@ std::vector<BoxRun> list_runs(const std::vector<int64_t>& extents,
                               const std::vector<int64_t>& from_strides,
                               const std::vector<int64_t>& to_strides);
 
+// The same as runs at equal distances, which one strided copy takes: columns of a matrix are one.
+struct BoxRows {
+  BoxRun first;
+  int64_t rows = 1, from_stride = 0, to_stride = 0;  // from one run to the next
+};
+std::vector<BoxRows> list_rows(const std::vector<int64_t>& extents,
+                               const std::vector<int64_t>& from_strides,
+                               const std::vector<int64_t>& to_strides);
+
 }  // namespace slimexx::tensor
