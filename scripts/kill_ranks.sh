@@ -111,28 +111,46 @@ start_run() {  # folder, phase
   launcher=$!
 }
 
-# Process ids of the ranks, by rank.
+# Process ids of the ranks, by rank. Programs are started for it, which takes longer than some phases last: so it runs
+# before the phase is waited for. False while a rank is missing.
 find_ranks() {
   local pid word
   pids=()
   for pid in $(cat "/proc/$launcher/task/$launcher/children" 2>/dev/null); do
-    word=$(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^OMPI_COMM_WORLD_RANK=//p') || true
+    word=$({ tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p'; } 2>/dev/null) || true
     [[ -n $word ]] && pids[word]=$pid
   done
-  return 0
+  ((${#pids[@]} == ranks))
 }
 
-# Until the rank is in the phase; the start has no records yet.
+# Sleeps for some milliseconds, without a program.
+exec {nothing}<> <(:)
+nap() { read -rt "$1" -u "$nothing" || true; }
+
+# Whether the rank holds the model's file open. The start has no records yet, so this says that weights are read.
+reads_model() {  # rank
+  local descriptor
+  for descriptor in "/proc/${pids[$1]}/fd/"*; do
+    [[ $descriptor -ef $work/model/model.safetensors ]] && return 0
+  done
+  return 1
+}
+
+# Until the rank is in the phase.
 wait_for_phase() {  # folder, phase, rank
   local record text end=$((SECONDS + 60))
   printf -v record '%s/ranks/rank_%03d' "$1" "$3"
+  until find_ranks; do
+    kill -0 "$launcher" 2>/dev/null && ((SECONDS < end)) || return 1
+    nap 0.01
+  done
   while kill -0 "$launcher" 2>/dev/null && ((SECONDS < end)); do
     if [[ $2 == load_model ]]; then
-      [[ -d $1 ]] && { sleep "0.$((RANDOM % 3))$((RANDOM % 10))"; return 0; }
+      reads_model "$3" && return 0
     elif [[ -f $record ]] && { read -r text <"$record"; } 2>/dev/null && [[ $text == *"\"phase\":\"$2\""* ]]; then
       return 0
     fi
-    sleep 0.005
+    nap 0.002
   done
   return 1
 }
@@ -161,7 +179,6 @@ try_once() {
     wait "$launcher" 2>/dev/null || true
     return 0
   fi
-  find_ranks
   local before=$EPOCHREALTIME after
   kill -"$signal" "${pids[victim]}"
   local end=$((SECONDS + 30))
