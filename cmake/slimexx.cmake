@@ -15,6 +15,8 @@ endif()
 
 find_program(SLX_CCACHE ccache)
 if(SLX_CCACHE)
+  # Clones in other folders share what was compiled.
+  set(SLX_CCACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${SLX_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${SLX_CCACHE})
 endif()
 find_program(SLX_MOLD mold)
