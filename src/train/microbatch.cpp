@@ -80,7 +80,7 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   const std::vector<int32_t> starts = out.cu_seqlens;
   std::vector<int32_t> sequence_of_chunk;
   out.cu_sequences = starts;
-  out.cu_seqlens = {0};
+  out.cu_seqlens.assign(1, 0);
   out.context_lens.clear();
   out.key_starts.clear();
   for (size_t b = 0; b + 1 < starts.size(); ++b) {
