@@ -16,6 +16,19 @@ inline double relative_difference(const std::vector<float>& a, const std::vector
   return std::sqrt(difference) / (norm > 0 ? std::sqrt(norm) : 1);
 }
 
+// The same of all tensors together, as one vector.
+inline double relative_difference(const TensorValues& a, const TensorValues& b) {
+  double difference = 0, norm = 0;
+  for (const auto& [name, values] : b) {
+    double own = 0;
+    for (const float v : values) own += static_cast<double>(v) * v;
+    const double apart = relative_difference(a.at(name), values);
+    difference += apart * apart * (own > 0 ? own : 1);
+    norm += own;
+  }
+  return std::sqrt(difference / norm);
+}
+
 inline void expect_close(const TensorValues& actual, const TensorValues& expected, double most,
                          const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -43,8 +56,9 @@ struct GridBounds {
   double loss = 1e-6, norm = 1e-6;  // of the first step
   // Adam makes a full step of a gradient that is all rounding. 0: later steps are not compared.
   double later = 1e-4;
-  double gradient = 1e-5;  // ||a-b||/||b|| of a tensor
-  double weight = 1e-4;    // the same after the last step; 0: not compared
+  double gradients = 1e-6;  // ||a-b||/||b|| of all tensors together
+  double gradient = 1e-5;   // of one
+  double weight = 1e-4;     // the same after the last step; 0: not compared
 };
 
 // Log-probs and entropies to the bit; losses, norms, gradients and weights to sums in another
@@ -84,6 +98,9 @@ inline void expect_same_training(const GridResult& actual, const GridResult& exp
     }
   }
   expect_close(actual.gradients, expected.gradients, bounds.gradient, "gradient");
+  if (actual.gradients.size() == expected.gradients.size()) {
+    EXPECT_LE(relative_difference(actual.gradients, expected.gradients), bounds.gradients);
+  }
   if (bounds.weight == 0) return;
   expect_close(moved_by_gradients(actual.weights, expected.gradients),
                moved_by_gradients(expected.weights, expected.gradients), bounds.weight, "weight");

@@ -25,7 +25,7 @@ constexpr GridBounds kSameRows{.weight = 1e-3};
 // 1e-2 that bf16 has of the exact gradient, and some of tensors that are small differences. A step
 // of Adam makes more of it.
 constexpr GridBounds kSplitSums{
-    .loss = 1e-6, .norm = 5e-3, .later = 0, .gradient = 2.5e-2, .weight = 0};
+    .loss = 1e-6, .norm = 5e-3, .later = 0, .gradients = 2.5e-2, .gradient = 2.5e-2, .weight = 0};
 
 struct GridCase {
   const char* name;

@@ -95,9 +95,14 @@ TEST(GridMatrix, RandomGridsTrainAsOneRank) {
     const GridResult on_grid = run_on_grid(matrix_run(c), samples);
     expect_same_training(on_grid, one);
     double largest = 0;
-    for (const auto& [name, gradient] : one.gradients)
-      largest = std::max(largest, relative_difference(on_grid.gradients.at(name), gradient));
-    std::printf("%-74s gradients within %.1e, norm %.9g and %.9g%s\n", c.text().c_str(), largest,
+    std::string of;
+    for (const auto& [name, gradient] : one.gradients) {
+      const double difference = relative_difference(on_grid.gradients.at(name), gradient);
+      if (difference > largest) of = name;
+      largest = std::max(largest, difference);
+    }
+    std::printf("%-74s gradients within %.1e, %.1e of %s, norm %.9g and %.9g%s\n", c.text().c_str(),
+                relative_difference(on_grid.gradients, one.gradients), largest, of.c_str(),
                 on_grid.steps[0].gradient_norm, one.steps[0].gradient_norm,
                 HasFailure() ? "  FAILED" : "");
   }
