@@ -27,7 +27,8 @@ void freeze_by_name(ParameterList& list, const ModelSpec& spec) {
   }
 }
 
-// An MTP layer that is not trained is frozen, and the copies of embedding and head always are.
+// An MTP layer that is not trained is frozen. The copies of embedding and head always are: those of
+// a trained layer are written behind updates (train/mtp_copies.h).
 MtpParameters<ParameterId> declare_mtp(ParameterList& list, const ModelSpec& spec,
                                        const MtpSpec& mtp, int64_t index) {
   const size_t begin = list.infos.size();

@@ -42,10 +42,12 @@ void bind_mtp(config::Binder& b, TrainOptions& o) {
        .max = 16});
   b.field(
       "enable_mtp_training", o.enable_mtp_training,
-      {.doc = "Train multi-token prediction layers on the tokens of the loss mask, by "
-              "cross-entropy. Nothing else gets a gradient from it, but the gradients' norm, by "
-              "which clip_grad clips, counts theirs. Layers that are not trained, and copies of "
-              "embedding and head in any, are exported as they were loaded."});
+      {.doc =
+           "Train multi-token prediction layers on the tokens of the loss mask, by "
+           "cross-entropy. Nothing else gets a gradient from it, but the gradients' norm, by "
+           "which clip_grad clips, counts theirs. Copies of embedding and head in a layer that is "
+           "trained follow the model's own, as long as they were equal when the run began. "
+           "Layers that are not trained are exported as they were loaded."});
   b.field("mtp_loss_scaling_factor", o.mtp_loss_scaling_factor,
           {.doc = "Weight of those layers' loss, the mean over layers of the mean over tokens.",
            .min = 0,

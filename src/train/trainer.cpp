@@ -6,6 +6,7 @@
 
 #include "copied_gradients.h"
 #include "executor.h"
+#include "mtp_copies.h"
 #include "scoring.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
@@ -93,6 +94,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       metrics_(device, (1 + num_trained_mtp_) * ops::kNumLossMetrics * 8, "loss metrics"),
       routers_(std::make_unique<StepRouters>(spec_, options, device)),
       copied_gradients_(std::make_unique<CopiedGradients>(chunks_, groups.tp)),
+      mtp_copies_(std::make_unique<MtpCopies>(spec_, policy)),
       parts_(list_gradient_parts(policy, spec_, min_part_elements)),
       optimizer_(policy, host, groups, optimizer_options, device, parts_) {
   check_stages(decoders, groups);
@@ -282,8 +284,10 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   if (before_update) before_update();
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
+  mtp_copies_->find_equal(context(), host_);
   optimizer_.step(context(), learning_rate, result.gradient_norm);
   publish_embedding();  // the copy's own sums may be added in another order
+  mtp_copies_->follow(context());
   for (const StageChunk& chunk : chunks_)
     routers_->move_biases(context(), chunk.decoder.stage(), chunk.weights);
   return result;

@@ -64,6 +64,7 @@ struct PipelineShape;  // operations.h
 struct Operation;
 class StepRouters;      // step_routers.h
 class CopiedGradients;  // copied_gradients.h
+class MtpCopies;        // mtp_copies.h
 
 // What train.max_logits_gib is where the configuration leaves it out.
 int64_t default_max_logits_bytes(tensor::Device device);
@@ -201,6 +202,7 @@ class Trainer {
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::unique_ptr<StepRouters> routers_;
   std::unique_ptr<CopiedGradients> copied_gradients_;
+  std::unique_ptr<MtpCopies> mtp_copies_;
   std::vector<GradientPart> parts_;
   size_t num_started_parts_ = 0;  // of this step, as is the stage
   int64_t last_stage_done_ = -1;
