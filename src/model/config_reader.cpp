@@ -30,6 +30,21 @@ void ConfigReader::fail(const std::string& what, const std::string& hint) const 
       where_);
 }
 
+void ConfigReader::refuse(const std::string& what) const {
+  fail(what, "a model that was trained so cannot be used; see docs/howto/model-folders.md");
+}
+
+void ConfigReader::refuse_null(const std::string& key) const {
+  const auto it = config_.find(key);
+  if (it != config_.end() && it->is_null())
+    fail(fmt::format("\"{}\" is null", key),
+         "give the model's value, or leave the key out for its family's");
+}
+
+void ConfigReader::require(const std::string& key, const std::string& why) const {
+  if (!flag(key, true)) refuse(fmt::format("{} is {}: {}", key, has(key) ? "false" : "null", why));
+}
+
 bool ConfigReader::has(const std::string& key) const { return find(config_, key) != nullptr; }
 
 std::optional<int64_t> ConfigReader::optional_size(const std::string& key) const {
@@ -81,7 +96,8 @@ const Json* ConfigReader::rope_object() const {
     if (!value->is_object()) fail(fmt::format("\"{}\" must be an object", key));
     for (const auto& [name, member] : value->items()) {
       if (member.is_object())
-        fail(fmt::format("\"{}\" gives \"{}\" its own rotary embedding: not supported", key, name));
+        refuse(
+            fmt::format("\"{}\" gives \"{}\" its own rotary embedding: not supported", key, name));
     }
     if (!value->empty()) return value;
   }
@@ -126,10 +142,12 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
          "remove it if the model was trained with whole heads");
   }
   rope.rotary_dim = static_cast<int64_t>(std::floor(static_cast<double>(head_dim) * part));
+  refuse_null("rope_theta");
   rope.theta = positive_number("rope_theta", 10000);
   const Json* object = rope_object();
   if (object == nullptr) return rope;
   const ConfigReader nested(*object, where_ + " rope parameters");
+  nested.refuse_null("rope_theta");
   rope.theta = nested.positive_number("rope_theta", rope.theta);
   const std::string type = nested.text("rope_type", nested.text("type", "default"));
   if (type == "default") return rope;
@@ -160,7 +178,7 @@ void ConfigReader::check_window(const FamilyDefaults& defaults) const {
     if (has("layer_types") || count(kFirst, *defaults.max_window_layers, kMaxLayers) >= num_layers)
       return;
   }
-  fail("use_sliding_window is true: sliding-window attention is not supported yet");
+  refuse("use_sliding_window is true: sliding-window attention is not supported yet");
 }
 
 // Every layer sees all earlier tokens, or what its family's indexers select of them, and no later
@@ -168,10 +186,14 @@ void ConfigReader::check_window(const FamilyDefaults& defaults) const {
 void ConfigReader::check_attention(const FamilyDefaults& defaults) const {
   check_window(defaults);
   const std::string layer_type = defaults.layer_type;
-  if (!flag("is_causal", true)) fail("is_causal is false: only causal attention is supported");
+  require("is_causal", "only causal attention is supported");
   const Json* kinds = find(config_, "layer_types");
   if (kinds == nullptr) return;
   if (!kinds->is_array()) fail("\"layer_types\" must be a list");
+  if (const int64_t num_layers = size("num_hidden_layers", kMaxLayers);
+      std::ssize(*kinds) != num_layers)
+    fail(fmt::format("layer_types has {} entries, and num_hidden_layers is {}", kinds->size(),
+                     num_layers));
   for (const Json& kind : *kinds) {
     const bool is_old_name = kind == "deepseek_sparse_attention";
     if (kind != layer_type && !(is_old_name && layer_type == "indexed_attention")) {
@@ -237,6 +259,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   spec.vocab_size = size("vocab_size", 1 << 24);
   spec.hidden_size = size("hidden_size", 1 << 20);
   spec.max_positions = optional_size("max_position_embeddings").value_or(defaults.max_positions);
+  refuse_null("rms_norm_eps");
   spec.rms_norm_eps = positive_number("rms_norm_eps", defaults.rms_norm_eps);
   spec.initializer_range = positive_number("initializer_range", 0.02);
   if (spec.initializer_range > kMaxInitializerRange) {
@@ -251,7 +274,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   }
   check_attention(defaults);
   if (has("per_layer_config") && !config_.at("per_layer_config").empty())
-    fail("per_layer_config gives layers an architecture of their own: not supported");
+    refuse("per_layer_config gives layers an architecture of their own: not supported");
   read_quantization(config_, where_);  // refuses what the loader would not understand
   spec.checkpoint_dtype = read_dtype();
   spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", kMaxLayers)));

@@ -46,6 +46,12 @@ class ConfigReader {
   bool flag(const std::string& key, bool fallback) const;  // null: false, as in Python
   std::string text(const std::string& key, const std::string& fallback) const;
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
+  // What is said plainly enough, and is not computed.
+  [[noreturn]] void refuse(const std::string& what) const;
+  // Where transformers fails on null, which is no way of leaving the key out.
+  void refuse_null(const std::string& key) const;
+  // A flag that has to be true.
+  void require(const std::string& key, const std::string& why) const;
 
   // Indices of layers; absent or null: none.
   std::vector<int64_t> list_layers(const std::string& key, int64_t num_layers) const;

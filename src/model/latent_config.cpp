@@ -16,7 +16,7 @@ void ConfigReader::read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested)
   rope.beta_fast = nested.positive_number("beta_fast", 32);
   rope.beta_slow = nested.positive_number("beta_slow", 1);
   if (rope.beta_fast < rope.beta_slow) nested.fail("beta_fast must not be below beta_slow");
-  if (!nested.flag("truncate", true)) nested.fail("truncate is false: not supported");
+  nested.require("truncate", "not supported");
   const double mscale = nested.number_or_zero("mscale");
   const double fallback =
       mscale > 0 && rope.mscale_all_dim > 0
@@ -43,7 +43,7 @@ MlaSpec ConfigReader::read_mla(const ModelSpec& spec, const FamilyDefaults& defa
                     "attention has keys for every head",
                     kv_heads, mla.num_heads));
   if (mla.value_dim > mla.head_dim())
-    fail(
+    refuse(
         fmt::format("v_head_dim ({}) is above qk_nope_head_dim + qk_rope_head_dim ({}): not "
                     "supported",
                     mla.value_dim, mla.head_dim()));

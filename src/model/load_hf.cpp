@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <set>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "load_faults.h"
@@ -71,11 +75,48 @@ WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
   return wanted;
 }
 
+// Of "model.layers.N.": N, if that is behind the layers that the model has.
+std::optional<int64_t> layer_behind_last(const ModelSpec& spec, std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(kLayers)) return std::nullopt;
+  const char* begin = name.data() + kLayers.size();
+  int64_t layer = 0;
+  const auto end = std::from_chars(begin, name.data() + name.size(), layer);
+  if (end.ec != std::errc() || end.ptr == name.data() + name.size() || *end.ptr != '.' ||
+      layer < spec.num_layers() + std::ssize(spec.mtp))
+    return std::nullopt;
+  return layer;
+}
+
+// One line for a whole layer that the model does not have.
+struct LayerBehindLast {
+  int64_t num_tensors = 0;
+  bool joins_embedding = false;  // as the input of an MTP layer does
+};
+std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehindLast& found) {
+  const std::string tensors = fmt::format(
+      "model.layers.{}.*: {} tensors of a layer behind the last", layer, found.num_tensors);
+  if (found.joins_embedding)
+    return fmt::format("{}: an MTP layer, of which config.json's num_nextn_predict_layers has {}",
+                       tensors, std::ssize(spec.mtp));
+  return fmt::format(
+      "{}: num_hidden_layers is {}, and for an MTP layer model.layers.{}.eh_proj.weight is missing",
+      tensors, spec.num_layers(), layer);
+}
+
 std::vector<std::string> explain_unused(const ModelSpec& spec, const StoredTensors& stored) {
   std::vector<std::string> lines;
-  for (const std::string& name : stored.list_unused())
-    if (!spec.tied_embeddings || name != kHeadName)
+  std::map<int64_t, LayerBehindLast> layers;
+  for (const std::string& name : stored.list_unused()) {
+    if (spec.tied_embeddings && name == kHeadName) continue;
+    if (const auto layer = layer_behind_last(spec, name)) {
+      ++layers[*layer].num_tensors;
+      if (name.ends_with(".eh_proj.weight")) layers[*layer].joins_embedding = true;
+    } else {
       lines.push_back(fmt::format("{}: {}", name, stored.explain_unused(name)));
+    }
+  }
+  for (const auto& [layer, found] : layers) lines.push_back(explain_layer(spec, layer, found));
   return lines;
 }
 

@@ -76,6 +76,8 @@ std::vector<bool> ConfigReader::read_sparse_layers(int64_t num_layers,
 }
 
 void ConfigReader::read_sigmoid_experts(ModelSpec& spec, const ExpertDefaults& defaults) const {
+  for (const char* key : {"routed_scaling_factor", "n_shared_experts", "first_k_dense_replace"})
+    refuse_null(key);
   check_text("scoring_func", "sigmoid");
   check_text("topk_method", "noaux_tc");
   // null is a statement of its own: no groups.

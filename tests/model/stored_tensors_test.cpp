@@ -258,7 +258,6 @@ TEST(StackedExperts, Faults) {
          "element 407");
 }
 
-// GLM-4.6 keeps its MTP layers in a file of their own.
 // As transformers writes none of them.
 TEST(SharedExperts, MayBeEmpty) {
   const io::TempDir dir;
@@ -277,6 +276,26 @@ TEST(SharedExperts, MayBeEmpty) {
                    [&] { load_values(bad, config); });
 }
 
+// A whole layer that config.json does not count is one fault, which says what it looks like.
+TEST(LayerBehindTheLast, IsOneFault) {
+  const io::TempDir dir;
+  Json config = small_config("glm4_moe");
+  config["num_nextn_predict_layers"] = 1;
+  StoredMap map = make_plain(spec_of(config), 7);
+  config.erase("num_nextn_predict_layers");
+  const auto refuse = [&](const std::string& name, const std::string& words) {
+    const std::string folder = write_stored(dir, name, config, map);
+    const std::string text =
+        io::expect_error(ErrorCode::kInput, words, [&] { load_values(folder, config); });
+    EXPECT_NE(text.find("1 fault in the weights"), std::string::npos) << text;
+    EXPECT_NE(text.find("model.layers.2.*: "), std::string::npos) << text;
+  };
+  refuse("uncounted", "an MTP layer, of which config.json's num_nextn_predict_layers has 0");
+  map.erase("model.layers.2.eh_proj.weight");
+  refuse("no_input", "model.layers.2.eh_proj.weight is missing");
+}
+
+// GLM-4.6 keeps its MTP layers in a file of their own.
 TEST(MtpFile, LiesBesideTheOtherShards) {
   Json config = small_config("glm4_moe");
   config["num_nextn_predict_layers"] = 1;
