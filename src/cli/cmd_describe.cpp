@@ -40,7 +40,9 @@ model::ModelSpec read_spec(const io::HfFolder& config) {
 
 void print_description(const model::ModelSpec& spec,
                        const std::optional<model::Quantization>& quantization) {
-  fmt::print("family      {} ({}), {}\n", spec.family, spec.architecture,
+  const std::string architecture =
+      spec.architecture.empty() ? "" : fmt::format(" ({})", spec.architecture);
+  fmt::print("family      {}{}, {}\n", spec.family, architecture,
              tensor::dtype_name(spec.checkpoint_dtype));
   if (quantization)
     fmt::print("on disk     FP8 (e4m3), {}; dequantised on load\n", quantization->describe());

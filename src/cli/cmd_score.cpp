@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "cli/token_rows.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/train/scorer.h"
@@ -28,6 +30,7 @@ struct ScoreFlags {
   std::string hf_checkpoint, input, output, device;
   double temperature = 1.0;
   dist::GridSizes grid = {};
+  model::PipelineSplit split = {};
   int thread_ranks = 0;
 };
 
@@ -44,7 +47,7 @@ class Scoring {
   Scoring(const ScoreFlags& flags, Session& session)
       : session_(session),
         device_(select_rank_device(session_.world, flags.device)),
-        ranks_(rl::make_model_ranks(session_.world, flags.grid)),
+        ranks_(rl::make_model_ranks(session_.world, flags.grid, flags.split)),
         grid_(session_.world.ranks(), flags.grid, device_),
         model_(rl::load_model(flags.hf_checkpoint, device_, false, false, &ranks_)),
         input_path_(flags.input),
@@ -147,7 +150,13 @@ void run_score(const ScoreFlags& flags, Session& session) {
   require_file("--input", flags.input);
   require_other_file(flags.input, flags.output);
   require_temperature(flags.temperature);
-  Scoring(flags, session).run();
+  try {
+    Scoring(flags, session).run();
+  } catch (const dist::AgreedError& error) {
+    throw dist::AgreedError(name_flags(error));
+  } catch (const Error& error) {
+    throw name_flags(error);
+  }
 }
 
 }  // namespace
@@ -170,6 +179,13 @@ VerbBody declare_score(CLI::App& app) {
   };
   add_size("--tensor-model-parallel-size", flags->grid.tp, "Ranks that split heads and columns");
   add_size("--pipeline-model-parallel-size", flags->grid.pp, "Pipeline stages");
+  const auto add_layers = [&](const char* name, std::optional<int64_t>& layers, const char* doc) {
+    app.add_option(name, layers, doc)->type_name("N")->check(CLI::Range(1, 1 << 20));
+  };
+  add_layers("--decoder-first-pipeline-num-layers", flags->split.first_layers,
+             "Layers of the first stage, where the others' are not as many");
+  add_layers("--decoder-last-pipeline-num-layers", flags->split.last_layers,
+             "The same of the last");
   add_size("--context-parallel-size", flags->grid.cp, "Ranks that split a sequence");
   add_size("--expert-model-parallel-size", flags->grid.ep, "Ranks that split the experts");
   add_size("--expert-tensor-parallel-size", flags->grid.etp, "Ranks that split each expert");

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -62,6 +63,20 @@ std::vector<config::Override> parse_settings(const std::vector<std::string>& set
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1)});
   }
   return overrides;
+}
+
+Error name_flags(const Error& error) {
+  const auto rename = [](std::string text) {
+    constexpr std::string_view kSection = "parallel.";
+    for (size_t at = text.find(kSection); at != std::string::npos; at = text.find(kSection, at)) {
+      text.replace(at, kSection.size(), "--");
+      for (at += 2; at < text.size() && (text[at] == '_' || (text[at] >= 'a' && text[at] <= 'z'));
+           ++at)
+        if (text[at] == '_') text[at] = '-';
+    }
+    return text;
+  };
+  return Error(error.code(), rename(error.message()), rename(error.hint()), rename(error.where()));
 }
 
 std::string quote_for_yaml(const std::string& text) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "slimexx/base/error.h"
 #include "slimexx/config/config.h"
 
 namespace CLI {
@@ -29,6 +30,10 @@ void require_temperature(double temperature);
 
 // "key=value" of --set; throws Error(kUsage) for what has no key, '=' or value.
 std::vector<config::Override> parse_settings(const std::vector<std::string>& settings);
+
+// The error with flags of the command line in place of keys of the configuration's section
+// `parallel`, for verbs that have the former: "--expert-model-parallel-size".
+Error name_flags(const Error& error);
 
 // `text` as a YAML scalar that the configuration reads back as it stands.
 std::string quote_for_yaml(const std::string& text);

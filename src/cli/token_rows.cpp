@@ -34,7 +34,8 @@ std::vector<int32_t> read_tokens(const Json& row, int64_t vocab_size, int64_t mi
   }
   if (count > max_tokens) {
     refuse(where,
-           fmt::format("key \"tokens\" has {} ids, and config.json's max_position_embeddings is {}",
+           fmt::format("key \"tokens\" has {} ids, and the model takes {} (config.json's "
+                       "max_position_embeddings)",
                        count, max_tokens),
            "cut the sequence");
   }

@@ -41,6 +41,34 @@ struct Oracle {
   std::vector<float> log_probs, entropies;  // [batch, length - 1]
 };
 
+// Three layers on two stages: the remedy names flags that score has.
+TEST(ScoreOnGrids, UnevenStagesAreFlags) {
+  const Oracle oracle("llama_odd");
+  const Folder folder;
+  const std::string input = folder.put("in.jsonl", oracle.rows());
+  std::vector<std::string> arguments = {"score",
+                                        "--hf-checkpoint",
+                                        golden_model("llama_odd"),
+                                        "--input",
+                                        input,
+                                        "--thread-ranks",
+                                        "2",
+                                        "--pipeline-model-parallel-size",
+                                        "2"};
+  const Finished refused = run_slimexx(arguments);
+  EXPECT_EQ(refused.status, 2) << refused.err;
+  EXPECT_NE(refused.err.find("at: --pipeline-model-parallel-size"), std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find("set --decoder-first-pipeline-num-layers to 1"), std::string::npos)
+      << refused.err;
+  arguments.insert(arguments.end(), {"--decoder-first-pipeline-num-layers", "1"});
+  const Finished f = run_slimexx(arguments);
+  ASSERT_EQ(f.status, 0) << f.err;
+  const auto rows = parse_lines(f.out);
+  ASSERT_EQ(std::ssize(rows), oracle.batch);
+  EXPECT_NEAR(rows[0]["logprobs"][0].get<double>(), oracle.log_probs[0], kTolerance);
+}
+
 class Score : public testing::TestWithParam<std::string> {};
 
 TEST_P(Score, AgreesWithTheReference) {
