@@ -31,7 +31,7 @@ void ConfigReader::fail(const std::string& what, const std::string& hint) const 
 }
 
 void ConfigReader::refuse(const std::string& what) const {
-  fail(what, "a model that was trained so cannot be used; see docs/howto/model-folders.md");
+  fail(what, "a model that was trained so cannot be used here");
 }
 
 void ConfigReader::refuse_null(const std::string& key) const {

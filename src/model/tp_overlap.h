@@ -5,8 +5,6 @@
 //
 // Legend as in row_parallel.h.
 #pragma once
-#include <span>
-
 #include "model/row_parallel.h"
 
 namespace slimexx::model {

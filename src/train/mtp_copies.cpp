@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "slimexx/base/log.h"
 #include "slimexx/dist/host.h"
