@@ -190,10 +190,6 @@ void ConfigReader::check_attention(const FamilyDefaults& defaults) const {
   const Json* kinds = find(config_, "layer_types");
   if (kinds == nullptr) return;
   if (!kinds->is_array()) fail("\"layer_types\" must be a list");
-  if (const int64_t num_layers = size("num_hidden_layers", kMaxLayers);
-      std::ssize(*kinds) != num_layers)
-    fail(fmt::format("layer_types has {} entries, and num_hidden_layers is {}", kinds->size(),
-                     num_layers));
   for (const Json& kind : *kinds) {
     const bool is_old_name = kind == "deepseek_sparse_attention";
     if (kind != layer_type && !(is_old_name && layer_type == "indexed_attention")) {
