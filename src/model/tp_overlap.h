@@ -5,7 +5,10 @@
 //
 // Legend as in row_parallel.h.
 #pragma once
+#include <optional>
+
 #include "model/row_parallel.h"
+#include "slimexx/ops/branch.h"
 
 namespace slimexx::model {
 
@@ -49,7 +52,7 @@ class ScatteredSum {
   const Batch& batch_;
   Tensor own_, terms_, scratch_;
   const bool is_beside_;
-  tensor::Event passed_;
+  std::optional<ops::Branch> branch_;
 };
 
 template <class Product>

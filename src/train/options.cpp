@@ -30,7 +30,7 @@ void bind_schedule(config::Binder& b, TrainOptions& o) {
   b.field("tp_comm_overlap", o.tp_comm_overlap,
           {.doc = "Tensor-parallel ranks exchange rows while products run that do not wait for "
                   "them. Log-probs keep their bits; on a GPU gradients may differ in their last "
-                  "ones. Off by default: its gain on GPUs is not measured yet."});
+                  "ones. Off by default: it has not run on GPUs yet."});
 }
 
 void bind_mtp(config::Binder& b, TrainOptions& o) {
