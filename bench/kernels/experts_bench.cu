@@ -135,12 +135,16 @@ void time_products(const Shape& s, double turn_us) {
       return launch_grouped_input_grad({o.y.data(), o.w.data(), o.x.data(), o.rows(), o.s.n, o.s.k},
                                        stream);
     });
-    add("gradient by weights", io + 4 * weights, [](const Operands& o, cudaStream_t stream) {
+    const auto weight_gradient = [](const Operands& o, bool accumulate, cudaStream_t stream) {
       GroupedWeightGradArgs args;
       args.dy = o.y.data(), args.x = o.x.data(), args.dw = o.dw.data();
-      args.rows = o.rows(), args.n = o.s.n, args.k = o.s.k, args.accumulate = false;
+      args.rows = o.rows(), args.n = o.s.n, args.k = o.s.k, args.accumulate = accumulate;
       return launch_grouped_weight_grad(args, stream);
-    });
+    };
+    add("gradient by weights", io + 4 * weights,
+        [=](const Operands& o, cudaStream_t stream) { return weight_gradient(o, false, stream); });
+    add("added to another", io + 8 * weights,
+        [=](const Operands& o, cudaStream_t stream) { return weight_gradient(o, true, stream); });
   }
   print_times(all, turn_us);
 }

@@ -1,4 +1,4 @@
-// Host side of bulk tensor copies: tensor maps of row-major bf16 matrices.
+// Host side of bulk tensor copies: tensor maps of row-major matrices.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -23,13 +23,14 @@ inline auto find_tensor_map_encoder() {
 
 inline constexpr int kBoxColumns = 64;  // bf16 in a swizzled row of 128 bytes
 
-// A bf16 tensor under the 128-byte swizzle: `sizes` and `box` in elements, the fastest dimension
-// first, `pitches` in elements from one to the next in every dimension but that. base must be
-// 16-byte aligned and each pitch a multiple of 8. False if the driver refuses the map or is too old
-// to know it.
+// A tensor under the 128-byte swizzle: `sizes` and `box` in elements of `element_bytes`, the
+// fastest dimension first, `pitches` in elements from one to the next in every dimension but that.
+// base must be 16-byte aligned and each pitch a multiple of 16 bytes. False if the driver refuses
+// the map or is too old to know it.
 template <int kRank>
-bool encode_bf16_tensor(CUtensorMap* map, const void* base, const int64_t (&sizes)[kRank],
-                        const int64_t (&pitches)[kRank - 1], const int64_t (&box)[kRank]) {
+bool encode_tensor(CUtensorMap* map, CUtensorMapDataType type, int element_bytes, const void* base,
+                   const int64_t (&sizes)[kRank], const int64_t (&pitches)[kRank - 1],
+                   const int64_t (&box)[kRank]) {
   const auto encode = find_tensor_map_encoder();
   if (encode == nullptr) return false;
   cuuint64_t extents[kRank], strides[kRank - 1];
@@ -38,12 +39,27 @@ bool encode_bf16_tensor(CUtensorMap* map, const void* base, const int64_t (&size
     extents[i] = static_cast<cuuint64_t>(sizes[i]);
     box_extents[i] = static_cast<cuuint32_t>(box[i]);
     steps[i] = 1;
-    if (i + 1 < kRank) strides[i] = static_cast<cuuint64_t>(pitches[i]) * 2;
+    if (i + 1 < kRank) strides[i] = static_cast<cuuint64_t>(pitches[i] * element_bytes);
   }
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kRank, const_cast<void*>(base), extents,
-                strides, box_extents, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+  return encode(map, type, kRank, const_cast<void*>(base), extents, strides, box_extents, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <int kRank>
+bool encode_bf16_tensor(CUtensorMap* map, const void* base, const int64_t (&sizes)[kRank],
+                        const int64_t (&pitches)[kRank - 1], const int64_t (&box)[kRank]) {
+  return encode_tensor<kRank>(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, base, sizes, pitches, box);
+}
+
+// A f32 tensor [blocks, rows, columns] in one piece; columns are a multiple of 4. Boxes of box_rows
+// rows, kF32BoxColumns of their columns; coordinates are column, row, block.
+inline constexpr int kF32BoxColumns = 32;  // in a swizzled row of 128 bytes
+inline bool encode_f32_blocks(CUtensorMap* map, const void* base, int64_t blocks, int64_t rows,
+                              int64_t columns, int box_rows) {
+  return encode_tensor<3>(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, base, {columns, rows, blocks},
+                          {columns, rows * columns}, {kF32BoxColumns, box_rows, 1});
 }
 
 // Boxes of box_rows x kBoxColumns elements of a matrix; `pitch` from row to row.

@@ -89,11 +89,11 @@ struct Shape {
   int64_t tokens, experts, k, n, inputs;
 };
 // Swapped tiles of 32 and of 64 rows and plain ones; experts without rows, with one, with several
-// tiles; sizes that are no multiple of a tile.
+// tiles; sizes that are no multiple of a tile; at last many tiles for each thread block.
 std::vector<Shape> shapes() {
   return {{5, 8, 2, 64, 64},       {40, 16, 4, 72, 136},  {200, 128, 8, 128, 256},
           {200, 16, 3, 96, 64},    {700, 9, 3, 264, 200}, {900, 6, 2, 1536, 512},
-          {1000, 4, 2, 384, 1032}, {64, 5, 1, 1040, 64}};
+          {1000, 4, 2, 384, 1032}, {64, 5, 1, 1040, 64},  {3000, 64, 4, 520, 776}};
 }
 std::string name_of(const Shape& s) {
   return std::to_string(s.tokens) + " tokens, " + std::to_string(s.k) + " of " +
@@ -258,6 +258,7 @@ TEST_F(ExpertsCuda, GradientsAgreeWithTheCpu) {
     const OnDevice ex(x), ew(w), edy(dy), gx(dx);
     run_op([&](const Context& s) { expert_matmul_backward_input(s, gx, edy, ew, own.routed()); });
     EXPECT_TRUE(close_by_norm(gx.back(), dx, kRounding, 1e-6)) << name_of(shape);
+    Array sums({shape.experts, n, k});
     for (const bool accumulate : {false, true}) {
       const Array dw = before.clone();
       expert_matmul_backward_weight(cpu_context(), dw, dy, x, own.host.routed(), accumulate);
@@ -268,6 +269,13 @@ TEST_F(ExpertsCuda, GradientsAgreeWithTheCpu) {
         });
       EXPECT_TRUE(close_by_norm(gw.back(), dw, 2e-5, 1e-6)) << name_of(shape) << accumulate;
       EXPECT_TRUE(same_bits(gw.back(), again.back())) << name_of(shape);
+      // What is added is what is stored: one rounding each.
+      const Array result = gw.back();
+      if (!accumulate) {
+        for (int64_t i = 0; i < sums.size(); ++i) sums[i] = before[i] + result[i];
+      } else {
+        EXPECT_TRUE(same_bits(result, sums)) << name_of(shape);
+      }
     }
   }
 }
