@@ -10,29 +10,6 @@ namespace {
 constexpr double kMaxFactor = 1e6;  // a product with it stays finite in float32
 constexpr double kMaxRate = 1e30;   // float32 holds it; a rate that diverges can be tried
 
-void bind_schedule(config::Binder& b, TrainOptions& o) {
-  b.field(
-      "recompute_granularity", o.recompute_granularity,
-      {.doc = "What layers keep for backward. none: everything. full: input, attention's result "
-              "and their sum; the rest is computed again. auto: on a GPU as much as the memory "
-              "planned for activations holds, on the CPU everything. The same bits every way.",
-       .choices = {"auto", "none", "full"},
-       .refused_choices = {{"selective", "auto keeps per layer what the memory holds"}}});
-  b.field(
-      "pipeline_schedule", o.pipeline_schedule,
-      {.doc = "Order of a pipeline's work. 1f1b: one forward, one backward, interleaved where a "
-              "rank has several stages. zb_h1: a backward sends the gradient of its input first, "
-              "and gradients of weights are made where a stage would wait; a rank keeps their "
-              "operands for one microbatch more than there are stages before it. Gradients of "
-              "experts and of the head are made at once. The same bits either way.",
-       .choices = {"1f1b", "zb_h1"},
-       .slime = "-"});
-  b.field("tp_comm_overlap", o.tp_comm_overlap,
-          {.doc = "Tensor-parallel ranks exchange rows while products run that do not wait for "
-                  "them. Log-probs keep their bits; on a GPU gradients may differ in their last "
-                  "ones. Off by default: it has not run on GPUs yet."});
-}
-
 void bind_mtp(config::Binder& b, TrainOptions& o) {
   b.field(
       "mtp_num_layers", o.mtp_num_layers,
@@ -116,7 +93,22 @@ void bind(config::Binder& b, TrainOptions& o) {
   b.field(
       "balance_data", o.balance_data,
       {.doc = "Give microbatches to ranks by Karmarkar-Karp on their FLOPs instead of in turn."});
-  bind_schedule(b, o);
+  b.field(
+      "recompute_granularity", o.recompute_granularity,
+      {.doc = "What layers keep for backward. none: everything. full: input, attention's result "
+              "and their sum; the rest is computed again. auto: on a GPU as much as the memory "
+              "planned for activations holds, on the CPU everything. The same bits every way.",
+       .choices = {"auto", "none", "full"},
+       .refused_choices = {{"selective", "auto keeps per layer what the memory holds"}}});
+  b.field(
+      "pipeline_schedule", o.pipeline_schedule,
+      {.doc = "Order of a pipeline's work. 1f1b: one forward, one backward, interleaved where a "
+              "rank has several stages. zb_h1: a backward sends the gradient of its input first, "
+              "and gradients of weights are made where a stage would wait; a rank keeps their "
+              "operands for one microbatch more than there are stages before it. Gradients of "
+              "experts and of the head are made at once. The same bits either way.",
+       .choices = {"1f1b", "zb_h1"},
+       .slime = "-"});
   b.field("loss_type", o.loss_type,
           {.doc = "policy_loss: reinforcement learning on rollouts. sft: cross-entropy on the "
                   "assistant's tokens of "

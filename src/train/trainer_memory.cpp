@@ -178,7 +178,6 @@ std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
   const auto work_in = [&](Arena& arena) {
     ops::Context ctx = ops::compute_context(arena, groups_);
     if (groups_.ep_memory != nullptr) ctx.most_ep_rows = most_ep_rows(0);
-    ctx.overlaps_tp = options_.tp_comm_overlap;
     return Slot{ctx};
   };
   std::vector<Slot> slots;
@@ -210,7 +209,6 @@ SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const
   const auto operations = list_operations(groups_.pp.rank(), pipeline, std::ssize(microbatches));
   PlanningSlots plan(count_all(operations), counts.slots > 1, device_, groups_,
                      most_ep_rows(count_tokens(samples, indices)));
-  for (Slot& slot : plan.slots()) slot.ctx.overlaps_tp = options_.tp_comm_overlap;
   const Tensor metrics(nullptr, DType::kF64, device_, {ops::kNumLossMetrics});
   MtpWork mtp = make_mtp_work({}, num_trained_mtp_, options_.mtp_loss_scaling_factor);
   mtp.metrics.assign(static_cast<size_t>(num_trained_mtp_), metrics);

@@ -187,7 +187,6 @@ TEST_P(TrainCuda, RanksOfTwoDevicesAreExact) {
       {pp},
       {cp, "optimizer.optimizer_cpu_offload=true"},
       {tp, etp + "1", engine_of_two},
-      {tp, etp + "1", engine_of_two, "train.tp_comm_overlap=true"},
       {pp, engine_of_two},
       {"parallel.colocate=false", "parallel.actor_num_gpus=1", "parallel.rollout_num_gpus=1"}};
   if (GetParam().model.starts_with("oracle/")) {

@@ -5,11 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
-#include <optional>
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "grid_agreement.h"
 #include "model/random_model_cuda.h"
@@ -167,37 +163,8 @@ const GridCase kGrids[] = {
     {"tp2_pp2_ep4_glm4_moe_lite", "glm4_moe_lite", 8, {.tp = 2, .pp = 2, .ep = 4}},
 };
 
-std::string name_of(const testing::TestParamInfo<GridCase>& info) { return info.param.name; }
-
-INSTANTIATE_TEST_SUITE_P(Grids, GridCuda, testing::ValuesIn(kGrids), name_of);
-
-// With exchanges between tp ranks beside products.
-class OverlapCuda : public GridCuda {
- protected:
-  static GridRun overlapped_run() {
-    GridRun run = device_run(GetParam());
-    run.options.tp_comm_overlap = true;
-    return run;
-  }
-};
-
-TEST_P(OverlapCuda, RanksOfOneDeviceTrainAsOne) { expect_agreement(overlapped_run()); }
-
-TEST_P(OverlapCuda, RanksOfManyDevicesTrainAsOne) {
-  if (tensor::count_cuda_devices() < GetParam().world_size) GTEST_SKIP() << "too few GPUs";
-  GridRun run = overlapped_run();
-  run.has_device_each = true;
-  expect_agreement(run);
-}
-
-std::vector<GridCase> grids_with_tp() {
-  std::vector<GridCase> grids;
-  std::ranges::copy_if(kGrids, std::back_inserter(grids),
-                       [](const GridCase& c) { return c.sizes.tp > 1; });
-  return grids;
-}
-
-INSTANTIATE_TEST_SUITE_P(Grids, OverlapCuda, testing::ValuesIn(grids_with_tp()), name_of);
+INSTANTIATE_TEST_SUITE_P(Grids, GridCuda, testing::ValuesIn(kGrids),
+                         [](const auto& parameter) { return std::string(parameter.param.name); });
 
 }  // namespace
 }  // namespace slimexx::train

@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <string>
-#include <tuple>
-#include <vector>
 
 #include "grid_agreement.h"
 
@@ -86,28 +83,6 @@ TEST_P(TensorParallel, OtherLossesTrainAsOne) {
       family.starts_with("glm4_moe") || family == "deepseek_v3" || family == "glm_moe_dsa";
   options.mtp_num_layers = options.enable_mtp_training ? 1 : 0;
   expect_agreement(options, std::array{4});
-}
-
-// Exchanges beside products: of whole tapes and of layers computed again, of ranks without rows, in
-// the memory that was planned.
-TEST_P(TensorParallel, OverlappedExchangesChangeNothing) {
-  const std::vector<Sample> samples = mixed_samples(7, 11, 320);
-  for (const auto& [tp, tokens, recompute] :
-       {std::tuple{4, 48, "none"}, {2, 48, "full"}, {8, 1, "none"}}) {
-    SCOPED_TRACE(testing::Message() << "tp " << tp << ", " << tokens << " tokens, " << recompute);
-    GridRun run = small_run(GetParam(), tp, {.tp = tp});
-    run.options = packed(tokens);
-    run.options.recompute_granularity = recompute;
-    run.planned_share = 0;
-    const GridResult plain = run_on_grid(run, samples);
-    run.options.tp_comm_overlap = true;
-    const GridResult overlapped = run_on_grid(run, samples);
-    EXPECT_EQ(overlapped.gradients, plain.gradients);
-    EXPECT_EQ(overlapped.weights, plain.weights);
-    ASSERT_EQ(overlapped.scores.size(), plain.scores.size());
-    for (size_t i = 0; i < plain.scores.size(); ++i)
-      EXPECT_EQ(overlapped.scores[i].log_probs, plain.scores[i].log_probs) << "sample " << i;
-  }
 }
 
 // Leaves are another order of sums, not another model.

@@ -38,8 +38,6 @@ struct Context {
   int64_t most_ep_rows = 0;
   // Where matmul_backward_weight leaves its products; null: they run at once.
   DeferredProducts* deferred = nullptr;
-  // Whether exchanges of rows between tp ranks go on beside products.
-  bool overlaps_tp = false;
 
   tensor::Device device() const { return stream.device; }
   bool planning() const { return stream.is_planning; }

@@ -18,7 +18,6 @@ struct TrainOptions {
   bool balance_data = true;
   std::string recompute_granularity = "auto";
   std::string pipeline_schedule = "1f1b";
-  bool tp_comm_overlap = false;
   std::string loss_type = "policy_loss";
   std::optional<double> max_logits_gib;  // of the head; see default_max_logits_bytes
   int64_t max_skipped_steps = 10;

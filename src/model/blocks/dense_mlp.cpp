@@ -2,7 +2,6 @@
 
 #include "model/parameter_list.h"
 #include "model/row_parallel.h"
-#include "model/tp_overlap.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 
@@ -97,16 +96,12 @@ void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
                 const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                 Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
-  GatheredRows inputs(ctx, rows_of(spec, batch), normed);
-  inputs.for_each_part([&](const dist::Range& rows, Tensor x) {
-    if (tape.gate_up.defined()) {
-      ops::matmul_forward(ctx, tape.gate_up.rows(rows.begin, rows.end), x, w.gate_up_weight,
-                          w.gate_up_bias);
-    } else {
-      ops::matmul_swiglu_forward(ctx, tape.h.rows(rows.begin, rows.end), x, w.gate_up_weight,
-                                 w.gate_up_bias);
-    }
-  });
+  const Tensor x = gather_tp_rows(ctx, rows_of(spec, batch), normed);
+  if (tape.gate_up.defined()) {
+    ops::matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, w.gate_up_bias);
+  } else {
+    ops::matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, w.gate_up_bias);
+  }
 }
 
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
@@ -128,23 +123,19 @@ void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               Tensor dnormed, bool accumulate) {
   SLX_CHECK(!spec.is_replicated, "a replicated MLP is for generation");
   const tensor::ArenaScope scope(ctx.arena);
-  GatheredRows douts(ctx, batch, own_dout), inputs(ctx, batch, normed);
-  const Tensor dh =
-      ctx.arena.allocate(own_dout.dtype(), {tape.gate_up.dim(0), spec.intermediate_size});
-  douts.for_each_part([&](const dist::Range& rows, Tensor dout) {
-    ops::matmul_backward_input(ctx, dh.rows(rows.begin, rows.end), dout, w.down_weight, false);
-  });
+  const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
+  const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});
+  ops::matmul_backward_input(ctx, dh, dout, w.down_weight, false);
   // One pass over gate_up: its gradient takes its place, and h, where it must be made, that of dh.
   const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
   ops::swiglu_backward(ctx, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
-  ops::matmul_backward_weight(ctx, g.down_weight, on_first_tp_rank(ctx, g.down_bias), douts.wait(),
-                              h, accumulate);
-  ScatteredSum sum(ctx, batch, dnormed);
-  ops::matmul_backward_input(ctx, sum.terms(), dgate_up, w.gate_up_weight, false);
-  sum.start();
-  ops::matmul_backward_weight(ctx, g.gate_up_weight, g.gate_up_bias, dgate_up, inputs.wait(),
+  ops::matmul_backward_weight(ctx, g.down_weight, on_first_tp_rank(ctx, g.down_bias), dout, h,
                               accumulate);
-  sum.wait();
+  ops::matmul_backward_weight(ctx, g.gate_up_weight, g.gate_up_bias, dgate_up,
+                              gather_tp_rows(ctx, batch, normed), accumulate);
+  const Tensor partial = allocate_partial(ctx, batch, dnormed);
+  ops::matmul_backward_input(ctx, partial, dgate_up, w.gate_up_weight, false);
+  scatter_tp_sum(ctx, batch, dnormed, partial);
 }
 
 }  // namespace slimexx::model

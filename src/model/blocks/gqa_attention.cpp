@@ -8,7 +8,6 @@
 #include "model/context_attention.h"
 #include "model/parameter_list.h"
 #include "model/row_parallel.h"
-#include "model/tp_overlap.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/heads.h"
@@ -185,10 +184,7 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
                  const GqaTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor projected = spec.qk_norm ? tape.qkv_raw : tape.qkv;
-  GatheredRows inputs(ctx, batch, normed);
-  inputs.for_each_part([&](const dist::Range& rows, Tensor x) {
-    ops::matmul_forward(ctx, projected.rows(rows.begin, rows.end), x, w.qkv_weight, w.qkv_bias);
-  });
+  ops::matmul_forward(ctx, projected, gather_tp_rows(ctx, batch, normed), w.qkv_weight, w.qkv_bias);
   const ops::KvSlots kv{.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
   ops::qk_norm_rotary_forward(ctx, tape.qkv, projected, w.q_norm, w.k_norm,
                               static_cast<float>(spec.rms_norm_eps), rotary, batch.positions, kv,
@@ -254,26 +250,24 @@ void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<
               const GqaTape& tape, Tensor own_dout, Tensor normed, Tensor dnormed, bool accumulate,
               const std::function<void()>& attention_next) {
   const tensor::ArenaScope scope(ctx.arena);
-  GatheredRows douts(ctx, batch, own_dout), inputs(ctx, batch, normed);
-  const auto allocate = [&](int64_t width) {
-    return ctx.arena.allocate(own_dout.dtype(), {tape.attention.dim(0), width});
+  const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
+  const auto rows = [&](int64_t width) {
+    return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
   };
-  const Tensor dattention = allocate(spec.q_size()), dqkv = allocate(spec.qkv_size());
-  douts.for_each_part([&](const dist::Range& rows, Tensor dout) {
-    ops::matmul_backward_input(ctx, dattention.rows(rows.begin, rows.end), dout, w.o_weight, false);
-  });
-  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), douts.wait(),
+  const Tensor dattention = rows(spec.q_size()), dqkv = rows(spec.qkv_size());
+  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), dout,
                               tape.attention, accumulate);
   attention_next();
+  ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
   backward_of_keys(ctx, spec, batch, tape, dattention, dqkv);
   ops::qk_norm_rotary_backward(ctx, dqkv, g.q_norm, g.k_norm, tape.qkv_raw, w.q_norm, w.k_norm,
                                static_cast<float>(spec.rms_norm_eps), rotary, batch.positions,
                                qkv_heads(spec));
-  ScatteredSum sum(ctx, batch, dnormed);
-  ops::matmul_backward_input(ctx, sum.terms(), dqkv, w.qkv_weight, false);
-  sum.start();
-  ops::matmul_backward_weight(ctx, g.qkv_weight, g.qkv_bias, dqkv, inputs.wait(), accumulate);
-  sum.wait();
+  ops::matmul_backward_weight(ctx, g.qkv_weight, g.qkv_bias, dqkv,
+                              gather_tp_rows(ctx, batch, normed), accumulate);
+  const Tensor partial = allocate_partial(ctx, batch, dnormed);
+  ops::matmul_backward_input(ctx, partial, dqkv, w.qkv_weight, false);
+  scatter_tp_sum(ctx, batch, dnormed, partial);
 }
 
 }  // namespace slimexx::model

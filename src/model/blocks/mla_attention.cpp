@@ -8,7 +8,6 @@
 #include "model/context_attention.h"
 #include "model/parameter_list.h"
 #include "model/row_parallel.h"
-#include "model/tp_overlap.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/device_limits.h"
@@ -340,12 +339,12 @@ void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Ten
               const MlaTape& tape, Tensor own_dout, Tensor normed, Tensor dnormed, bool accumulate,
               const std::function<void()>& attention_next) {
   const tensor::ArenaScope scope(ctx.arena);
-  GatheredRows douts(ctx, batch, own_dout);
+  const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const auto own_rows = [&](int64_t width) {
-    return ctx.arena.allocate(own_dout.dtype(), {own_dout.dim(0), width});
+    return ctx.arena.allocate(dout.dtype(), {own_dout.dim(0), width});
   };
   const auto rows = [&](int64_t width) {
-    return ctx.arena.allocate(own_dout.dtype(), {tape.attention.dim(0), width});
+    return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
   };
   const Tensor dattention = rows(s.num_heads * s.value_dim);
   const Tensor dq = rows(s.num_heads * s.head_dim());
@@ -353,12 +352,10 @@ void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Ten
   const Tensor da = own_rows(s.a_size());
   const Tensor latent_terms = allocate_partial(ctx, batch, dlatent_normed);
   const Tensor rope_terms = allocate_partial(ctx, batch, drope);
-  douts.for_each_part([&](const dist::Range& part, Tensor dout) {
-    ops::matmul_backward_input(ctx, dattention.rows(part.begin, part.end), dout, w.o_weight, false);
-  });
-  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), douts.wait(),
+  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), dout,
                               tape.attention, accumulate);
   attention_next();
+  ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
   attention_backward(ctx, s, w, g, rotary, batch, tape, dattention, accumulate,
                      {dq, latent_terms, rope_terms});
   scatter_tp_sum(ctx, batch, dlatent_normed, latent_terms);
@@ -370,20 +367,18 @@ void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Ten
   ops::copy_head_columns(ctx, draw.rope, 0, drope.split_last({1, s.rope_dim}), 0, s.rope_dim);
   if (s.q_rank > 0) {
     const Tensor dq_normed = own_rows(s.q_rank);
-    ScatteredSum sum(ctx, batch, dq_normed);
-    ops::matmul_backward_input(ctx, sum.terms(), dq, w.q_weight, false);
-    sum.start();
+    const Tensor terms = allocate_partial(ctx, batch, dq_normed);
     ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, tape.q_normed, accumulate);
-    sum.wait();
+    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    scatter_tp_sum(ctx, batch, dq_normed, terms);
     ops::rms_norm_backward(ctx, da.columns(0, s.q_rank), g.q_norm, dq_normed,
                            tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s), false);
   } else {
-    GatheredRows inputs(ctx, batch, normed);
-    ScatteredSum sum(ctx, batch, dnormed);
-    ops::matmul_backward_input(ctx, sum.terms(), dq, w.q_weight, false);
-    sum.start();
-    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, inputs.wait(), accumulate);
-    sum.wait();
+    const Tensor terms = allocate_partial(ctx, batch, dnormed);
+    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, gather_tp_rows(ctx, batch, normed),
+                                accumulate);
+    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    scatter_tp_sum(ctx, batch, dnormed, terms);
   }
   ops::matmul_backward_weight(ctx, g.a_weight, g.a_bias, da, normed, accumulate);
   ops::matmul_backward_input(ctx, dnormed, da, w.a_weight, s.q_rank == 0);
