@@ -13,12 +13,23 @@ from transformers import AutoConfig, AutoModelForCausalLM
 HEAD_ROWS = 2048  # of the logits, which are f32, at a time
 
 
+def spread_tokens(model, config):
+    """As model_bench starts: tokens stay different from layer to layer, so that routers do not send all to a few experts."""
+    with torch.no_grad():
+        if not config.tie_word_embeddings:
+            model.model.embed_tokens.weight.normal_()
+        for name, p in model.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj", "down_proj.weight")):
+                p.div_((2 * config.num_hidden_layers) ** 0.5)
+
+
 def time_step(folder, tokens, compiles, recomputes):
     config = AutoConfig.from_pretrained(folder)
     config.use_cache = False
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(
             config, dtype=torch.bfloat16, attn_implementation="sdpa", experts_implementation="grouped_mm")
+    spread_tokens(model, config)
     if recomputes:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     model.train()

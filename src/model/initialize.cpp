@@ -2,6 +2,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string_view>
 #include <unordered_map>
@@ -47,6 +48,15 @@ void fill_piece(ParameterStore& store, const Piece& piece, double range, uint64_
                       piece.end - piece.begin);
 }
 
+// Where what layers add is small beside a token's embedding.
+double spread_range(const ParameterInfo& info, const ModelSpec& spec) {
+  const std::string_view name = info.name;
+  if (name == "embedding.weight" && !spec.tied_embeddings) return 1;
+  if (name.ends_with("attention.o.weight") || name.ends_with("down.weight"))
+    return spec.initializer_range / std::sqrt(2.0 * static_cast<double>(spec.layers.size()));
+  return spec.initializer_range;
+}
+
 // Tensors on disk are what a shard and the whole parameter have in common.
 void add_pieces_of_shard(const ParameterInfo& held, const ParameterInfo& whole,
                          std::vector<Piece>& pieces) {
@@ -69,7 +79,8 @@ void add_pieces_of_shard(const ParameterInfo& held, const ParameterInfo& whole,
 
 }  // namespace
 
-void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t seed) {
+void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t seed,
+                         bool spread_tokens) {
   std::vector<ParameterInfo> infos = list_parameters(spec);
   std::unordered_map<std::string_view, const ParameterInfo*> wholes;
   for (ParameterInfo& info : infos) {
@@ -89,8 +100,11 @@ void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t 
   }
   parallel_for(std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> values;
-    for (int64_t i = begin; i < end; ++i)
-      fill_piece(store, pieces[static_cast<size_t>(i)], spec.initializer_range, seed, values);
+    for (int64_t i = begin; i < end; ++i) {
+      const Piece& piece = pieces[static_cast<size_t>(i)];
+      const double range = spread_tokens ? spread_range(*piece.held, spec) : spec.initializer_range;
+      fill_piece(store, piece, range, seed, values);
+    }
   });
 }
 

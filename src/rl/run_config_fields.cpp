@@ -462,7 +462,8 @@ void bind_section(Binder& b, DebugOptions& o) {
            .slime = "-"});
   b.field("random_weights", o.random_weights,
           {.doc = "Start from random weights of the shapes that model.hf_checkpoint's config.json "
-                  "names, and ref_load's, and read none: to time a recipe without its checkpoint.",
+                  "names, and ref_load's, and read none: to time a recipe without its checkpoint. "
+                  "Routers send about as many tokens to one expert as to another.",
            .slime = "-"});
   b.field("check_weight_hash", o.check_weight_hash,
           {.doc = "After every hand-over, hash the weights of trainer and engine on all ranks, "

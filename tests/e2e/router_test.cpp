@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "e2e/small_run.h"
 #include "e2e/tensor_files.h"
@@ -106,6 +108,35 @@ TEST_P(RouterRun, LoadsAndBiasesOfTwoRanksAreThoseOfOne) {
 INSTANTIATE_TEST_SUITE_P(Families, RouterRun,
                          testing::Values("oracle/glm4_moe", "oracle/deepseek_v3"),
                          [](const auto& instance) { return instance.param.substr(7); });
+
+// Weights that are all of one range send nearly every token of a deep model to the same experts;
+// those that a recipe is timed with do not.
+TEST(RouterOfRandomWeights, KeepsExpertsEven) {
+  const Folder folder;
+  const std::string model = make_checkpoint(
+      folder, "oracle/qwen3_moe",
+      R"({"hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 4, "head_dim": 64,
+          "num_local_experts": 16, "initializer_range": 0.06})");
+  std::vector<int> tokens(512);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<int>(i * i * 2654435761u / 65536 % 256);
+  const std::string dump = folder.put(
+      "dump.jsonl",
+      Json{{"group", 0}, {"sample", 0}, {"tokens", tokens}, {"response_length", 500}, {"reward", 1}}
+          .dump());
+  const auto greatest_load = [&](const std::string& random_weights) {
+    const std::string run_dir = folder / random_weights;
+    const Finished f = run_slimexx(
+        0, train_arguments(folder, run_dir,
+                           {"debug.random_weights=" + random_weights, "debug.load_rollout=" + dump,
+                            "rollout.num_rollout=1", "train.global_batch_size=1",
+                            "rl.rewards_normalization=false"}));
+    EXPECT_EQ(f.status, 0) << f.text();
+    return number(read_rows(run_dir + "/metrics.jsonl").back(), "train/moe_load_max");
+  };
+  EXPECT_LT(greatest_load("true"), 2.5);
+  EXPECT_GT(greatest_load("false"), 5);  // of 8, where all go to the same two of 16
+}
 
 TEST(RouterSettings, AreRefusedWhereTheModelHasNone) {
   const Folder folder;

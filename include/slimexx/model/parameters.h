@@ -164,7 +164,11 @@ void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end
                            const std::string& section, tensor::DType dtype, const void* values,
                            std::vector<io::CheckpointPiece>& pieces);
 // N(0, initializer_range), ones and zeros by kind, a function of seed and the parameter's name
-// alone.
-void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t seed);
+// alone. `spread_tokens`: tokens stay as different from layer to layer as in a trained model. The
+// embedding is N(0, 1), unless it is the head too, and projections into the residual stream are
+// divided by sqrt(2 layers), as Megatron initialises them. Else what attention adds to all tokens
+// alike soon outweighs them, and routers send all of them to the same experts.
+void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t seed,
+                         bool spread_tokens = false);
 
 }  // namespace slimexx::model

@@ -56,7 +56,7 @@ struct TextSide {
 TextSide load_text_side(const std::string& directory);
 
 // The model that a folder's config.json describes, but its MTP layers, with random weights: see
-// init_random_weights.
+// init_random_weights, with tokens spread.
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks = nullptr,
                               const train::TrainOptions* training = nullptr);
