@@ -108,12 +108,15 @@ class PhasePlanner {
   void generate() {
     const PlannedLengths& l = plan_.lengths;
     const EngineShape& engines = plan_.engines;
-    const int64_t samples = plan_.samples_per_step * plan_.num_steps;
+    // Of the first draw of dynamic sampling, which may be all that it takes.
+    const RolloutOptions& o = config_.rollout;
+    const int64_t samples = plan_.samples_per_step * plan_.num_steps *
+                            o.over_sampling_batch_size.value_or(o.rollout_batch_size) /
+                            o.rollout_batch_size;
     const int64_t groups = int64_t{engines.num_engines} * engines.num_attention_groups();
     const int64_t own = (samples + groups - 1) / groups;
     const PlannedStage& stage = plan_.engine_stage();
-    int64_t running =
-        std::min(own, engine_options(config_.rollout, l.max_positions).max_running_requests);
+    int64_t running = std::min(own, engine_options(o, l.max_positions).max_running_requests);
     if (stage.cache_tokens > 0)
       running = std::clamp<int64_t>(stage.cache_tokens / l.mean(), 1, running);
     const ResponseLengths lengths(std::min(l.mean_response, l.longest_response),
@@ -128,7 +131,7 @@ class PhasePlanner {
       all.seconds += stretch.steps * step.seconds;
     }
     // A group of samples shares its prompt, which is computed once.
-    const int64_t prompts = std::max<int64_t>(own / config_.rollout.n_samples_per_prompt, 1);
+    const int64_t prompts = std::max<int64_t>(own / o.n_samples_per_prompt, 1);
     const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
                            (engines.sizes.tp * rates_.prefill * gpu_.compute);
     add("generation", prefill + all.seconds,

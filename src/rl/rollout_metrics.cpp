@@ -133,6 +133,10 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   row.set("rollout/weight_version", static_cast<double>(samples[0].last_weight_version()));
   set_correct_lengths(samples, row);
   set_group_metrics(samples, row);
+  if (rollout.num_drawn_groups == 0) return;
+  row.set("rollout/dynamic_filter/num_drawn", static_cast<double>(rollout.num_drawn_groups));
+  for (const auto& [reason, count] : rollout.drop_reasons)
+    row.set("rollout/dynamic_filter/drop_" + reason, static_cast<double>(count));
 }
 
 }  // namespace slimexx::rl

@@ -87,7 +87,10 @@ Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
   rollout.index = progress.next_rollout;
   rollout.is_generated = rollout_side.source->is_generated();
   if (rollout_side.engine) rollout_side.engine->reset_stats();
-  rollout.samples = rollout_side.source->next(rollout.index, progress.optimizer_steps);
+  DrawnSamples drawn = rollout_side.source->next(rollout.index, progress.optimizer_steps);
+  rollout.samples = std::move(drawn.samples);
+  rollout.num_drawn_groups = drawn.num_drawn_groups;
+  rollout.drop_reasons = std::move(drawn.drop_reasons);
   rollout.samples_per_step =
       find_samples_per_step(session.config, rollout.index, rollout.samples.size());
   check_samples(session.config, policy, rollout_side.max_positions, rollout.samples);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "dynamic_sampling.h"
 #include "estimators.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
@@ -276,6 +277,8 @@ class Validation {
             "lower one of the two");
       r.rollout_batch_size = r.n_samples_per_prompt = 1;  // what is derived must not overflow
     }
+    check_dynamic_sampling(r, [this](const char* key, const std::string& reason,
+                                     const std::string& hint) { fault(key, reason, hint); });
     for (const std::string& text : r.rollout_stop)
       if (text.empty()) fault("rollout.rollout_stop", "holds an empty text", "remove it");
   }

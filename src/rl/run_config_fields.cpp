@@ -161,6 +161,20 @@ void bind_section(Binder& b, RolloutOptions& o) {
   b.field(
       "n_samples_per_prompt", o.n_samples_per_prompt,
       {.unit = "samples", .doc = "Samples of one prompt: its group.", .min = 1, .max = kMaxInt32});
+  b.field(
+      "dynamic_sampling_filter_path", o.dynamic_sampling_filter_path,
+      {.doc = "check_reward_nonzero_std: groups whose samples all got the same reward are "
+              "dropped, and prompts are drawn until rollout_batch_size groups are kept, in the "
+              "prompts' order. check_reward_nonzero_std_with_fallback: the first draw is filled "
+              "up with what was dropped. slime's module may stand before the name. Empty: all "
+              "groups are kept."});
+  b.field("over_sampling_batch_size", o.over_sampling_batch_size,
+          {.unit = "prompts",
+           .doc = "Prompts of the first draw, and in proportion of later ones, under a dynamic "
+                  "sampling filter; what is kept above rollout_batch_size is not used. Default: "
+                  "rollout_batch_size.",
+           .min = 1,
+           .max = kMaxInt32});
   b.field("rollout_max_prompt_len", o.rollout_max_prompt_len,
           {.unit = "tokens",
            .doc = "Longer prompts are dropped when the data is read; 0: all are kept.",

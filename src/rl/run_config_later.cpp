@@ -13,7 +13,6 @@ using Count = std::optional<int64_t>;
 constexpr const char* kStages = "pipeline stages of an engine";
 constexpr const char* kExchange = "other exchanges of tokens between experts";
 constexpr const char* kDrafting = "speculative decoding";
-constexpr const char* kFilters = "dynamic sampling";
 constexpr const char* kPartial = "partial rollouts";
 
 void bind_later_engine(Binder& b) {
@@ -47,14 +46,6 @@ void bind_later_rollout(Binder& b) {
           {.doc = "Branches of a draft.", .min = 1, .later = kDrafting, .is_detail = true});
   b.later("speculative_num_draft_tokens", Count(),
           {.doc = "Tokens checked at once.", .min = 1, .later = kDrafting, .is_detail = true});
-  b.later("over_sampling_batch_size", Count(),
-          {.unit = "prompts",
-           .doc = "Prompts started at once, of which the first rollout_batch_size are taken.",
-           .min = 1,
-           .later = kFilters});
-  b.later<std::string>(
-      "dynamic_sampling_filter_path", "",
-      {.doc = "Groups that are not taken, such as those of equal rewards.", .later = kFilters});
   b.later("partial_rollout", false,
           {.doc = "Continue unfinished responses in the next rollout.", .later = kPartial});
   b.later("mask_offpolicy_in_partial_rollout", false,

@@ -14,8 +14,14 @@ std::string describe_batch(const RunConfig& config) {
   const std::string steps = fmt::format("global_batch_size {} * num_steps_per_rollout {}",
                                         config.global_batch_size, config.num_steps_per_rollout);
   if (!config.debug.load_rollout.empty()) return steps;
-  return fmt::format("rollout_batch_size {} * n_samples_per_prompt {} = {}",
-                     config.rollout.rollout_batch_size, config.rollout.n_samples_per_prompt, steps);
+  const RolloutOptions& r = config.rollout;
+  std::string filter;
+  if (!r.dynamic_sampling_filter_path.empty())
+    filter = fmt::format(", of {} prompts at once what {} keeps",
+                         r.over_sampling_batch_size.value_or(r.rollout_batch_size),
+                         r.dynamic_sampling_filter_path);
+  return fmt::format("rollout_batch_size {} * n_samples_per_prompt {} = {}{}", r.rollout_batch_size,
+                     r.n_samples_per_prompt, steps, filter);
 }
 
 std::vector<std::string> describe_taken_keys(const RunConfig& config) {

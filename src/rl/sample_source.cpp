@@ -60,20 +60,17 @@ class GeneratedSource : public SampleSource {
                  .stop = o.rollout_stop};
   }
 
-  std::vector<Sample> next(int64_t rollout, int64_t weight_version) override {
-    std::vector<PromptGroup> groups;
-    int64_t number = source_.cursor().num_drawn();
-    for (const data::Prompt* prompt : source_.draw(config_.rollout.rollout_batch_size))
-      groups.push_back({prompt, number++});
-    return generator_.generate({.groups = groups,
-                                .n_samples_per_prompt = config_.rollout.n_samples_per_prompt,
-                                .sampling = sampling_,
-                                .seed = static_cast<uint64_t>(config_.data.seed),
-                                .rollout = rollout,
-                                .weight_version = weight_version,
-                                .label = fmt::format("rollout {}", rollout),
-                                .stop_on_grader_failure = config_.reward.on_failure == "stop"},
-                               grader_);
+  DrawnSamples next(int64_t rollout, int64_t weight_version) override {
+    const RolloutOptions& o = config_.rollout;
+    const auto filter = find_dynamic_filter(o.dynamic_sampling_filter_path);
+    const std::string label = fmt::format("rollout {}", rollout);
+    const auto draw = [&](int64_t num_groups) {
+      return generate(rollout, weight_version, num_groups, label);
+    };
+    if (!filter) return {.samples = draw(o.rollout_batch_size)};
+    return fill_rollout(*filter, o,
+                        std::min(source_.set().size(), kMostDropped * o.rollout_batch_size), draw,
+                        label);
   }
   Json state() const override { return cursor_to_json(source_.cursor()); }
   void restore(const Json& state) override { source_.restore(cursor_from_json(state)); }
@@ -85,6 +82,26 @@ class GeneratedSource : public SampleSource {
   bool is_generated() const override { return true; }
 
  private:
+  // Of a rollout's size, in a row: a source of which nothing is kept ends the run.
+  static constexpr int64_t kMostDropped = 16;
+
+  std::vector<Sample> generate(int64_t rollout, int64_t weight_version, int64_t num_groups,
+                               const std::string& label) {
+    std::vector<PromptGroup> groups;
+    int64_t number = source_.cursor().num_drawn();
+    for (const data::Prompt* prompt : source_.draw(num_groups))
+      groups.push_back({prompt, number++});
+    return generator_.generate({.groups = groups,
+                                .n_samples_per_prompt = config_.rollout.n_samples_per_prompt,
+                                .sampling = sampling_,
+                                .seed = static_cast<uint64_t>(config_.data.seed),
+                                .rollout = rollout,
+                                .weight_version = weight_version,
+                                .label = label,
+                                .stop_on_grader_failure = config_.reward.on_failure == "stop"},
+                               grader_);
+  }
+
   const RunConfig& config_;
   data::PromptSource source_;
   Generator& generator_;
@@ -111,8 +128,8 @@ class DumpSource : public SampleSource {
     num_rollouts_ = std::min<int64_t>(config.rollout.num_rollout.value_or(INT64_MAX),
                                       static_cast<int64_t>(files_.size()));
   }
-  std::vector<Sample> next(int64_t rollout, int64_t) override {
-    return sample::load_rollout(files_[static_cast<size_t>(rollout)]);
+  DrawnSamples next(int64_t rollout, int64_t) override {
+    return {.samples = sample::load_rollout(files_[static_cast<size_t>(rollout)])};
   }
   Json state() const override { return Json::object(); }
   void restore(const Json&) override {}
@@ -158,14 +175,14 @@ class SftSource : public SampleSource {
       }
     }
   }
-  std::vector<Sample> next(int64_t rollout, int64_t) override {
+  DrawnSamples next(int64_t rollout, int64_t) override {
     std::vector<Sample> samples;
     int64_t number = order_.cursor().num_drawn();
     for (int64_t row : order_.draw(batch_size_)) {
       samples.push_back(
           sample_of_example(set_.examples()[static_cast<size_t>(row)], number++, rollout));
     }
-    return samples;
+    return {.samples = std::move(samples)};
   }
   Json state() const override { return cursor_to_json(order_.cursor()); }
   void restore(const Json& state) override { order_.restore(cursor_from_json(state)); }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "dynamic_sampling.h"
 #include "slimexx/base/json.h"
 #include "slimexx/data/sft.h"
 #include "slimexx/rl/generation.h"
@@ -18,7 +19,7 @@ class SampleSource {
   virtual ~SampleSource() = default;
   // The samples of rollout `rollout`, the same on every rank. Those of prompts and of examples
   // number their groups over the whole run: by the rows drawn before. Collective.
-  virtual std::vector<Sample> next(int64_t rollout, int64_t weight_version) = 0;
+  virtual DrawnSamples next(int64_t rollout, int64_t weight_version) = 0;
   virtual Json state() const = 0;  // for checkpoints
   virtual void restore(const Json& state) = 0;
   virtual int64_t num_rollouts() const = 0;  // that the source or the configuration foresees

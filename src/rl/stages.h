@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct Rollout {
   int64_t index = 0;
   bool is_generated = false;  // by this program's engine: exactness can be demanded
   std::vector<Sample> samples;
+  int64_t num_drawn_groups = 0;                 // see DrawnSamples
+  std::map<std::string, int64_t> drop_reasons;  // of groups, with their number
   size_t samples_per_step = 0;                  // the last step may have fewer
   std::optional<LogProbComparison> comparison;  // of the whole rollout, where one was made
   std::vector<train::StepResult> steps;

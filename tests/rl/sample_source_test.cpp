@@ -45,7 +45,7 @@ class GeneratedSource : public testing::Test {
                                 tiny.generator, grader, {2, 7});
       if (!state.is_null()) source->restore(state);
       for (int64_t rollout = first; rollout < first + count; ++rollout) {
-        for (const Sample& s : source->next(rollout, 0)) {
+        for (const Sample& s : source->next(rollout, 0).samples) {
           EXPECT_EQ(s.rollout, rollout);
           EXPECT_TRUE(by_group.emplace(std::pair(s.group, s.sample), s.tokens).second)
               << "group " << s.group << " was drawn before";

@@ -33,6 +33,8 @@ struct RolloutOptions {
   std::optional<int64_t> num_rollout;
   std::optional<int64_t> num_epoch;
   int64_t rollout_batch_size = 32, n_samples_per_prompt = 1;
+  std::optional<int64_t> over_sampling_batch_size;  // unset: rollout_batch_size
+  std::string dynamic_sampling_filter_path;         // see dynamic_sampling.h; empty: none
   int64_t rollout_max_prompt_len = 0, rollout_max_response_len = 8192;
   double rollout_temperature = 1.0, rollout_top_p = 1.0, rollout_min_p = 0.0;
   int64_t rollout_top_k = -1;

@@ -1,0 +1,172 @@
+#include "dynamic_sampling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
+#include "slimexx/dist/agreement.h"
+
+namespace slimexx::rl {
+namespace {
+
+constexpr std::string_view kModuleOfSlime = "slime.rollout.filter_hub.dynamic_sampling_filters.";
+constexpr const char* kFilterKey = "rollout.dynamic_sampling_filter_path";
+constexpr double kLeastStd = 1e-6;  // slime's
+
+// Ends of runs of samples of one group.
+std::vector<size_t> find_ends(const std::vector<Sample>& samples) {
+  std::vector<size_t> ends;
+  for (size_t i = 1; i <= samples.size(); ++i)
+    if (i == samples.size() || samples[i].group != samples[i - 1].group) ends.push_back(i);
+  return ends;
+}
+
+// What is taken so far.
+class Selection {
+ public:
+  Selection(const DynamicFilter& filter, int64_t wanted) : filter_(filter), wanted_(wanted) {}
+
+  int64_t missing() const { return wanted_ - num_taken_; }
+  int64_t dropped_in_a_row() const { return dropped_in_a_row_; }
+  const DrawnSamples& drawn() const { return drawn_; }
+
+  void add(std::vector<Sample> samples) {
+    std::vector<std::pair<std::span<Sample>, std::string>> dropped;
+    size_t begin = 0;
+    for (const size_t end : find_ends(samples)) {
+      const std::span<Sample> group = std::span(samples).subspan(begin, end - begin);
+      begin = end;
+      ++drawn_.num_drawn_groups;
+      std::string reason = find_drop_reason(group);
+      if (reason.empty()) {
+        dropped_in_a_row_ = 0;
+        take(group);
+      } else {
+        ++dropped_in_a_row_;
+        dropped.emplace_back(group, std::move(reason));
+      }
+    }
+    for (const auto& [group, reason] : dropped) {
+      if (filter_.keeps_rest && missing() > 0) {
+        take(group);
+      } else {
+        ++drawn_.drop_reasons[reason];
+      }
+    }
+  }
+  DrawnSamples finish() {
+    std::ranges::sort(drawn_.samples, {},
+                      [](const Sample& s) { return std::pair(s.group, s.sample); });
+    return std::move(drawn_);
+  }
+
+ private:
+  void take(std::span<Sample> group) {
+    if (missing() == 0) return;
+    ++num_taken_;
+    for (Sample& s : group) drawn_.samples.push_back(std::move(s));
+  }
+
+  const DynamicFilter filter_;
+  const int64_t wanted_;
+  int64_t num_taken_ = 0, dropped_in_a_row_ = 0;
+  DrawnSamples drawn_;
+};
+
+std::string text_of_reasons(const DrawnSamples& drawn) {
+  std::string text;
+  for (const auto& [reason, count] : drawn.drop_reasons)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, reason);
+  return text;
+}
+
+}  // namespace
+
+std::optional<DynamicFilter> find_dynamic_filter(const std::string& name) {
+  std::string_view own = name;
+  if (own.starts_with(kModuleOfSlime)) own.remove_prefix(kModuleOfSlime.size());
+  if (own == "check_reward_nonzero_std") return DynamicFilter{};
+  if (own == "check_reward_nonzero_std_with_fallback") return DynamicFilter{.keeps_rest = true};
+  return std::nullopt;
+}
+
+std::string find_drop_reason(std::span<const Sample> group) {
+  double sum = 0, count = 0;
+  const Sample* first = nullptr;
+  for (const Sample& s : group) {
+    if (s.grader_failed) continue;
+    if (first == nullptr) first = &s;
+    sum += s.reward;
+    ++count;
+  }
+  if (count < 2) return "grader_failed";
+  const double mean = sum / count;
+  double squares = 0;
+  for (const Sample& s : group)
+    if (!s.grader_failed) squares += (s.reward - mean) * (s.reward - mean);
+  if (std::sqrt(squares / (count - 1)) > kLeastStd) return "";
+  return fmt::format("zero_std_{:.1f}", std::round(first->reward * 10) / 10 + 0.0);  // not -0
+}
+
+DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& options,
+                          int64_t most_dropped,
+                          const std::function<std::vector<Sample>(int64_t)>& draw,
+                          const std::string& label) {
+  const int64_t wanted = options.rollout_batch_size;
+  const int64_t at_once = options.over_sampling_batch_size.value_or(wanted);
+  Selection selection(filter, wanted);
+  while (selection.missing() > 0) {
+    if (selection.dropped_in_a_row() >= most_dropped) {
+      throw dist::AgreedError(Error(  // all ranks have the same samples
+          ErrorCode::kRun,
+          fmt::format("{}: the last {} groups were dropped ({} in all), and {} of {} are missing",
+                      label, selection.dropped_in_a_row(), text_of_reasons(selection.drawn()),
+                      selection.missing(), wanted),
+          "check the grader (slimexx grade); take more samples a prompt, or prompts that are "
+          "neither too easy nor too hard",
+          kFilterKey));
+    }
+    const int64_t num_drawn = selection.drawn().num_drawn_groups;
+    if (num_drawn > 0)
+      log_debug("{}: {} of {} groups are missing, {} were drawn ({} dropped)", label,
+                selection.missing(), wanted, num_drawn, text_of_reasons(selection.drawn()));
+    // As many more than are missing as the first draw has more than are wanted.
+    selection.add(draw((selection.missing() * at_once + wanted - 1) / wanted));
+  }
+  return selection.finish();
+}
+
+void check_dynamic_sampling(
+    const RolloutOptions& options,
+    const std::function<void(const char*, const std::string&, const std::string&)>& fault) {
+  constexpr const char* kOverKey = "rollout.over_sampling_batch_size";
+  const std::string& name = options.dynamic_sampling_filter_path;
+  const auto& over = options.over_sampling_batch_size;
+  if (over && *over < options.rollout_batch_size) {
+    fault(kOverKey,
+          fmt::format("is {}, below rollout_batch_size {}", *over, options.rollout_batch_size),
+          "raise it, or leave it out");
+  } else if (over && *over > options.rollout_batch_size && name.empty()) {
+    fault(kOverKey,
+          fmt::format("is {}, and nothing is dropped of the {} that are wanted", *over,
+                      options.rollout_batch_size),
+          "leave it out, or name a dynamic_sampling_filter_path; taking those that end first "
+          "would prefer short responses");
+  }
+  if (name.empty()) return;
+  if (!find_dynamic_filter(name)) {
+    fault(kFilterKey, fmt::format("names no filter: {}", name),
+          "check_reward_nonzero_std, or check_reward_nonzero_std_with_fallback, which never draws "
+          "twice");
+  } else if (options.n_samples_per_prompt < 2) {
+    fault(kFilterKey, "drops groups of equal rewards, and n_samples_per_prompt is 1",
+          "raise n_samples_per_prompt");
+  }
+}
+
+}  // namespace slimexx::rl
