@@ -51,6 +51,7 @@ settings=(model.hf_checkpoint="$run/model" data.prompt_data="$run/prompts.jsonl"
   train.max_tokens_per_gpu=32 eval.eval_interval=0 checkpoint.save="$run/checkpoints" checkpoint.save_interval=0
   observe.run_dir="$run/run" observe.tensorboard=false debug.check_weight_hash=true "$@")
 grep -q 'ref_load' "${files[@]}" && settings+=(model.ref_load="$run/model")
+grep -q '^ *over_sampling_batch_size:' "${files[@]}" && settings+=(rollout.over_sampling_batch_size=8)
 echo "== the shape that $config gives"
 "$slimexx" plan --config "$config" --gpu cpu --gpus "$ranks" --set "${settings[@]}" | sed -n '/^apart\|^grid/,/^$/p'
 started=$SECONDS
