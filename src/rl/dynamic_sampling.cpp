@@ -32,6 +32,16 @@ class Selection {
   Selection(const DynamicFilter& filter, int64_t wanted) : filter_(filter), wanted_(wanted) {}
 
   int64_t missing() const { return wanted_ - num_taken_; }
+  // So many that at the share that was kept so far what is missing is among them, to two standard
+  // deviations of a binomial: a draw lasts as long as its longest response, however few are
+  // missing.
+  int64_t next_draw() const {
+    if (num_kept_ == 0) return INT64_MAX;
+    const auto want = static_cast<double>(missing());
+    const double share =
+        static_cast<double>(num_kept_) / static_cast<double>(drawn_.num_drawn_groups);
+    return static_cast<int64_t>(std::ceil((want + 2 * std::sqrt(want * (1 - share))) / share));
+  }
   int64_t dropped_in_a_row() const { return dropped_in_a_row_; }
   const DrawnSamples& drawn() const { return drawn_; }
 
@@ -45,6 +55,7 @@ class Selection {
       std::string reason = find_drop_reason(group);
       if (reason.empty()) {
         dropped_in_a_row_ = 0;
+        ++num_kept_;
         take(group);
       } else {
         ++dropped_in_a_row_;
@@ -74,7 +85,7 @@ class Selection {
 
   const DynamicFilter filter_;
   const int64_t wanted_;
-  int64_t num_taken_ = 0, dropped_in_a_row_ = 0;
+  int64_t num_taken_ = 0, num_kept_ = 0, dropped_in_a_row_ = 0;
   DrawnSamples drawn_;
 };
 
@@ -135,8 +146,7 @@ DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& opt
     if (num_drawn > 0)
       log_debug("{}: {} of {} groups are missing, {} were drawn ({} dropped)", label,
                 selection.missing(), wanted, num_drawn, text_of_reasons(selection.drawn()));
-    // As many more than are missing as the first draw has more than are wanted.
-    selection.add(draw((selection.missing() * at_once + wanted - 1) / wanted));
+    selection.add(draw(std::min(at_once, selection.next_draw())));
   }
   return selection.finish();
 }

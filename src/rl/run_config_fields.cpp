@@ -170,9 +170,9 @@ void bind_section(Binder& b, RolloutOptions& o) {
               "groups are kept."});
   b.field("over_sampling_batch_size", o.over_sampling_batch_size,
           {.unit = "prompts",
-           .doc = "Prompts of the first draw, and in proportion of later ones, under a dynamic "
-                  "sampling filter; what is kept above rollout_batch_size is not used. Default: "
-                  "rollout_batch_size.",
+           .doc = "Prompts of the first draw under a dynamic sampling filter, and at most of later "
+                  "ones, which have as many as are likely to hold what is missing. What is kept "
+                  "above rollout_batch_size is not used. Default: rollout_batch_size.",
            .min = 1,
            .max = kMaxInt32});
   b.field("rollout_max_prompt_len", o.rollout_max_prompt_len,

@@ -64,8 +64,10 @@ class GeneratedSource : public SampleSource {
     const RolloutOptions& o = config_.rollout;
     const auto filter = find_dynamic_filter(o.dynamic_sampling_filter_path);
     const std::string label = fmt::format("rollout {}", rollout);
+    int num_draws = 0;
     const auto draw = [&](int64_t num_groups) {
-      return generate(rollout, weight_version, num_groups, label);
+      return generate(rollout, weight_version, num_groups,
+                      ++num_draws == 1 ? label : fmt::format("{}, draw {}", label, num_draws));
     };
     if (!filter) return {.samples = draw(o.rollout_batch_size)};
     return fill_rollout(*filter, o,

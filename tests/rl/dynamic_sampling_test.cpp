@@ -96,14 +96,24 @@ std::vector<int64_t> groups_of(const DrawnSamples& drawn) {
 using Numbers = std::vector<int64_t>;
 using Reasons = std::map<std::string, int64_t>;
 
-TEST(FillRollout, DrawsWhatIsMissing) {
-  Filling filling("k0k11kk0k-");
+// Of the first draw half are kept: then (2 + 2 sqrt(2 / 2)) * 2 = 8, of which as many as the first
+// draw may have.
+TEST(FillRollout, DrawsWhatIsLikelyToHoldWhatIsMissing) {
+  Filling filling("k0k11k0k-");
   const DrawnSamples drawn = filling.fill(kFilter, 4);
-  EXPECT_EQ(filling.draws(), (Numbers{4, 2, 1}));  // keeps 0 2; 5; 6
-  EXPECT_EQ(groups_of(drawn), (Numbers{0, 2, 5, 6}));
+  EXPECT_EQ(filling.draws(), (Numbers{4, 4}));
+  EXPECT_EQ(groups_of(drawn), (Numbers{0, 2, 5, 7}));
   EXPECT_EQ(drawn.samples.size(), 8u);
-  EXPECT_EQ(drawn.num_drawn_groups, 7);
-  EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 1}, {"zero_std_1.0", 2}}));
+  EXPECT_EQ(drawn.num_drawn_groups, 8);
+  EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 2}, {"zero_std_1.0", 2}}));
+}
+
+// 15 of 16 are kept, one is missing: (1 + 2 sqrt(1 / 16)) * 16 / 15 = 1.6.
+TEST(FillRollout, DrawsFewWhereMostAreKept) {
+  Filling filling("kkk0kkkkkkkkkkkk0k-");
+  const DrawnSamples drawn = filling.fill(kFilter, 16);
+  EXPECT_EQ(filling.draws(), (Numbers{16, 2}));
+  EXPECT_EQ(drawn.samples.back().group, 17);
 }
 
 TEST(FillRollout, DrawsOnceWhereAllAreKept) {
@@ -112,13 +122,12 @@ TEST(FillRollout, DrawsOnceWhereAllAreKept) {
   EXPECT_EQ(filling.draws(), (Numbers{3}));
 }
 
-// Later draws have more in proportion.
 TEST(FillRollout, TakesTheFirstOfManyInTheOrderOfPrompts) {
   Filling filling("k0000k0kkkk0-");
   const DrawnSamples drawn = filling.fill(kFilter, 4, 6);
-  EXPECT_EQ(filling.draws(), (Numbers{6, 3}));  // keeps 0 and 5, then 7 and 8
+  EXPECT_EQ(filling.draws(), (Numbers{6, 6}));
   EXPECT_EQ(groups_of(drawn), (Numbers{0, 5, 7, 8}));
-  EXPECT_EQ(drawn.num_drawn_groups, 9);
+  EXPECT_EQ(drawn.num_drawn_groups, 12);
 }
 
 TEST(FillRollout, LeavesWhatIsKeptBeyondIt) {
