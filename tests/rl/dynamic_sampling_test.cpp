@@ -85,7 +85,7 @@ class Filling {
   std::vector<int64_t> draws_;
 };
 
-std::vector<int64_t> groups_of(const DrawnSamples& drawn) {
+std::vector<int64_t> taken_groups(const DrawnSamples& drawn) {
   std::vector<int64_t> groups;
   for (const Sample& s : drawn.samples) {
     if (s.sample == 0) groups.push_back(s.group);
@@ -102,7 +102,7 @@ TEST(FillRollout, DrawsWhatIsLikelyToHoldWhatIsMissing) {
   Filling filling("k0k11k0k-");
   const DrawnSamples drawn = filling.fill(kFilter, 4);
   EXPECT_EQ(filling.draws(), (Numbers{4, 4}));
-  EXPECT_EQ(groups_of(drawn), (Numbers{0, 2, 5, 7}));
+  EXPECT_EQ(taken_groups(drawn), (Numbers{0, 2, 5, 7}));
   EXPECT_EQ(drawn.samples.size(), 8u);
   EXPECT_EQ(drawn.num_drawn_groups, 8);
   EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 2}, {"zero_std_1.0", 2}}));
@@ -118,7 +118,7 @@ TEST(FillRollout, DrawsFewWhereMostAreKept) {
 
 TEST(FillRollout, DrawsOnceWhereAllAreKept) {
   Filling filling("kkk-");
-  EXPECT_EQ(groups_of(filling.fill(kFilter, 3)), (Numbers{0, 1, 2}));
+  EXPECT_EQ(taken_groups(filling.fill(kFilter, 3)), (Numbers{0, 1, 2}));
   EXPECT_EQ(filling.draws(), (Numbers{3}));
 }
 
@@ -126,14 +126,14 @@ TEST(FillRollout, TakesTheFirstOfManyInTheOrderOfPrompts) {
   Filling filling("k0000k0kkkk0-");
   const DrawnSamples drawn = filling.fill(kFilter, 4, 6);
   EXPECT_EQ(filling.draws(), (Numbers{6, 6}));
-  EXPECT_EQ(groups_of(drawn), (Numbers{0, 5, 7, 8}));
+  EXPECT_EQ(taken_groups(drawn), (Numbers{0, 5, 7, 8}));
   EXPECT_EQ(drawn.num_drawn_groups, 12);
 }
 
 TEST(FillRollout, LeavesWhatIsKeptBeyondIt) {
   Filling filling("0kkkkk-");
   const DrawnSamples drawn = filling.fill(kFilter, 4, 6);
-  EXPECT_EQ(groups_of(drawn), (Numbers{1, 2, 3, 4}));
+  EXPECT_EQ(taken_groups(drawn), (Numbers{1, 2, 3, 4}));
   EXPECT_EQ(drawn.num_drawn_groups, 6);
   EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 1}}));
 }
@@ -142,7 +142,7 @@ TEST(FillRollout, FallsBackToWhatWasDropped) {
   Filling filling("0k1k0k-");
   const DrawnSamples drawn = filling.fill("check_reward_nonzero_std_with_fallback", 5, 6);
   EXPECT_EQ(filling.draws(), (Numbers{6}));
-  EXPECT_EQ(groups_of(drawn), (Numbers{0, 1, 2, 3, 5}));
+  EXPECT_EQ(taken_groups(drawn), (Numbers{0, 1, 2, 3, 5}));
   EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 1}}));
 }
 
