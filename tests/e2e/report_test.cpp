@@ -54,6 +54,8 @@ TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
                       "rollout.num_rollout=1"}));
   note(train("rloo", {"rl.advantage_estimator=rloo", "rl.kl_coef=0.01", "rollout.num_rollout=1",
                       "model.ref_load=" + (folder_ / "model")}));
+  note(train("filter", {"rollout.dynamic_sampling_filter_path=check_reward_nonzero_std",
+                        "rollout.n_samples_per_prompt=2", "rollout.num_rollout=1"}));
   folder_.put("sft.jsonl",
               "{\"prompt\": \"1 + 1 =\", \"response\": \" 2\"}\n"
               "{\"prompt\": \"x\", \"response\": \" y and more\"}\n");
