@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "estimators.h"
+#include "sample_metrics.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
@@ -18,18 +20,11 @@ constexpr std::string_view kModuleOfSlime = "slime.rollout.filter_hub.dynamic_sa
 constexpr const char* kFilterKey = "rollout.dynamic_sampling_filter_path";
 constexpr double kLeastStd = 1e-6;  // slime's
 
-// Ends of runs of samples of one group.
-std::vector<size_t> find_ends(const std::vector<Sample>& samples) {
-  std::vector<size_t> ends;
-  for (size_t i = 1; i <= samples.size(); ++i)
-    if (i == samples.size() || samples[i].group != samples[i - 1].group) ends.push_back(i);
-  return ends;
-}
-
 // What is taken so far.
 class Selection {
  public:
-  Selection(const DynamicFilter& filter, int64_t wanted) : filter_(filter), wanted_(wanted) {}
+  Selection(const DynamicFilter& filter, int64_t wanted, int64_t group_size)
+      : filter_(filter), wanted_(wanted), group_size_(static_cast<size_t>(group_size)) {}
 
   int64_t missing() const { return wanted_ - num_taken_; }
   // So many that at the share that was kept so far what is missing is among them, to two standard
@@ -47,10 +42,8 @@ class Selection {
 
   void add(std::vector<Sample> samples) {
     std::vector<std::pair<std::span<Sample>, std::string>> dropped;
-    size_t begin = 0;
-    for (const size_t end : find_ends(samples)) {
-      const std::span<Sample> group = std::span(samples).subspan(begin, end - begin);
-      begin = end;
+    for (size_t begin = 0; begin < samples.size(); begin += group_size_) {
+      const std::span<Sample> group = std::span(samples).subspan(begin, group_size_);
       ++drawn_.num_drawn_groups;
       std::string reason = find_drop_reason(group);
       if (reason.empty()) {
@@ -85,6 +78,7 @@ class Selection {
 
   const DynamicFilter filter_;
   const int64_t wanted_;
+  const size_t group_size_;
   int64_t num_taken_ = 0, num_kept_ = 0, dropped_in_a_row_ = 0;
   DrawnSamples drawn_;
 };
@@ -107,21 +101,10 @@ std::optional<DynamicFilter> find_dynamic_filter(const std::string& name) {
 }
 
 std::string find_drop_reason(std::span<const Sample> group) {
-  double sum = 0, count = 0;
-  const Sample* first = nullptr;
-  for (const Sample& s : group) {
-    if (s.grader_failed) continue;
-    if (first == nullptr) first = &s;
-    sum += s.reward;
-    ++count;
-  }
-  if (count < 2) return "grader_failed";
-  const double mean = sum / count;
-  double squares = 0;
-  for (const Sample& s : group)
-    if (!s.grader_failed) squares += (s.reward - mean) * (s.reward - mean);
-  if (std::sqrt(squares / (count - 1)) > kLeastStd) return "";
-  return fmt::format("zero_std_{:.1f}", std::round(first->reward * 10) / 10 + 0.0);  // not -0
+  const auto graded = sample::group_samples(group);
+  if (graded.empty() || graded[0].size() < 2) return "grader_failed";
+  if (group_deviation(group, graded[0]) > kLeastStd) return "";
+  return "zero_std_" + name_reward(group[graded[0][0]].reward);
 }
 
 DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& options,
@@ -130,7 +113,7 @@ DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& opt
                           const std::string& label) {
   const int64_t wanted = options.rollout_batch_size;
   const int64_t at_once = options.over_sampling_batch_size.value_or(wanted);
-  Selection selection(filter, wanted);
+  Selection selection(filter, wanted, options.n_samples_per_prompt);
   while (selection.missing() > 0) {
     if (selection.dropped_in_a_row() >= most_dropped) {
       throw dist::AgreedError(Error(  // all ranks have the same samples

@@ -36,7 +36,8 @@ struct DrawnSamples {
   std::map<std::string, int64_t> drop_reasons = {};  // with the number of groups
 };
 
-// Fills a rollout with options.rollout_batch_size groups. draw(n) generates n more: first
+// Fills a rollout with options.rollout_batch_size groups. draw(n) generates n more, whose samples
+// stand by group: first
 // over_sampling_batch_size, then at most so many. `most_dropped`: so many dropped in a row are an
 // AgreedError(kRun).
 DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& options,

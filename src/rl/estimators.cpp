@@ -103,6 +103,13 @@ double group_mean(std::span<const Sample> samples, const sample::SampleGroup& gr
   return first + sum / static_cast<double>(group.size());
 }
 
+double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group) {
+  const double mean = group_mean(samples, group);
+  double squares = 0;
+  for (size_t i : group) squares += (samples[i].reward - mean) * (samples[i].reward - mean);
+  return std::sqrt(squares / static_cast<double>(group.size() - 1));
+}
+
 std::vector<float> reference_kl(const Sample& s, const RlOptions& options) {
   std::vector<float> kl(static_cast<size_t>(s.response_length), 0.0f);
   if (s.ref_log_probs.empty()) return kl;

@@ -39,6 +39,8 @@ ops::KlKind parse_kl_kind(const std::string& name);
 
 // ---- shared by the estimators ----
 double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group);
+// The unbiased deviation of two rewards or more around their mean.
+double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group);
 // KL estimate (rl.kl_loss_type) of the old policy to the reference per response token, 0 where
 // masked or without a reference; kl_penalty is that x kl_coef.
 std::vector<float> reference_kl(const Sample& sample, const RlOptions& options);

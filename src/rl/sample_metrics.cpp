@@ -51,21 +51,25 @@ void set_grader_values(std::span<const Sample> samples, const std::string& prefi
   for (const auto& [part, mean] : means) row.set(prefix + part, mean.sum / mean.n);
 }
 
+std::string name_reward(double reward) {
+  return fmt::format("{:.1f}", std::round(reward * 10) / 10 + 0.0);  // + 0.0: not -0
+}
+
 void set_zero_std(std::span<const Sample> samples, const std::string& prefix,
                   observe::MetricRow& row) {
   const auto groups = group_samples(samples);
   if (groups.empty()) return;
   double num_flat = 0;
-  std::map<double, double> counts;  // by reward
+  std::map<std::string, double> counts;  // by reward
   for (const auto& group : groups) {
     const double first = samples[group[0]].reward;
     if (!std::ranges::all_of(group, [&](size_t i) { return samples[i].reward == first; })) continue;
     num_flat += 1;
-    counts[std::round(first * 10) / 10 + 0.0] += 1;  // + 0.0: not -0
+    counts[name_reward(first)] += 1;
   }
   row.set(prefix + "zero_std/frac", num_flat / static_cast<double>(groups.size()));
   for (const auto& [reward, count] : counts)
-    row.set(fmt::format("{}zero_std/count_{:.1f}", prefix, reward), count);
+    row.set(fmt::format("{}zero_std/count_{}", prefix, reward), count);
 }
 
 void set_repetition(std::span<const Sample> samples, const std::string& prefix,

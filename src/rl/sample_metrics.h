@@ -25,6 +25,9 @@ void set_grader_values(std::span<const Sample> samples, const std::string& prefi
 void set_zero_std(std::span<const Sample> samples, const std::string& prefix,
                   observe::MetricRow& row);
 
+// A reward to one decimal place, as the metrics of flat groups are named; never "-0.0".
+std::string name_reward(double reward);
+
 // <prefix>repetition_frac: the responses whose last 10,000 bytes compress more than tenfold. slime
 // counts characters and asks zlib, so borderline cases may differ.
 void set_repetition(std::span<const Sample> samples, const std::string& prefix,

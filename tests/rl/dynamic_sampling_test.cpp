@@ -29,6 +29,8 @@ TEST(FindDropReason, IsTheRewardThatAllHave) {
   EXPECT_EQ(find_drop_reason(make_group(0, {0.5, 0.5 + 1e-6})), "zero_std_0.5");  // 7.1e-7
   EXPECT_EQ(find_drop_reason(make_group(0, {1, 1, 1})), "zero_std_1.0");
   EXPECT_EQ(find_drop_reason(make_group(0, {0, 0})), "zero_std_0.0");
+  EXPECT_EQ(find_drop_reason(make_group(0, {1e9 + 0.1, 1e9 + 0.1, 1e9 + 0.1})),
+            "zero_std_1000000000.1");
   EXPECT_EQ(find_drop_reason(make_group(0, {-0.04, -0.04})), "zero_std_0.0");
   EXPECT_EQ(find_drop_reason(make_group(0, {-0.96, -0.96})), "zero_std_-1.0");
 }
@@ -62,6 +64,7 @@ class Filling {
                     int64_t most_dropped = 100) {
     RolloutOptions options;
     options.rollout_batch_size = wanted;
+    options.n_samples_per_prompt = 2;
     options.over_sampling_batch_size = at_once;
     return fill_rollout(
         *find_dynamic_filter(filter), options, most_dropped, [this](int64_t n) { return draw(n); },

@@ -1,7 +1,5 @@
 // Group-relative advantages: (R - mean) / (std + 1e-6) with the unbiased deviation, the same for
 // every token.
-#include <cmath>
-
 #include "../estimators.h"
 
 namespace slimexx::rl {
@@ -11,11 +9,8 @@ Advantages estimate_grpo(std::span<const Sample> samples, const RlOptions& optio
   for (const auto& group : group_samples(samples)) {
     const double mean = options.rewards_normalization ? group_mean(samples, group) : 0;
     double scale = 1;
-    if (options.rewards_normalization && options.grpo_std_normalization && group.size() > 1) {
-      double squares = 0;
-      for (size_t i : group) squares += (samples[i].reward - mean) * (samples[i].reward - mean);
-      scale = 1 / (std::sqrt(squares / static_cast<double>(group.size() - 1)) + 1e-6);
-    }
+    if (options.rewards_normalization && options.grpo_std_normalization && group.size() > 1)
+      scale = 1 / (group_deviation(samples, group) + 1e-6);
     for (size_t i : group) {
       advantages[i].assign(static_cast<size_t>(samples[i].response_length),
                            static_cast<float>((samples[i].reward - mean) * scale));
