@@ -154,7 +154,7 @@ struct BenchModel {
       : spec(model::read_model_spec(io::HfFolder::open_without_weights(directory).config(),
                                     directory)),
         store(spec, kDevice, false) {
-    model::init_random_weights(store, spec, 1);
+    model::init_random_weights(store, spec, 1);  // all of one range, as the peer's (vLLM)
   }
 };
 

@@ -113,7 +113,7 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
   observe::Span span("load_model");
   LoadedModel m = prepare_model(directory, io::HfFolder::open_without_weights, device,
                                 with_gradients, ranks, training);
-  model::init_random_weights(*m.store, m.spec, seed, true);
+  model::init_random_weights(*m.store, m.spec, seed, /*spread_tokens=*/true);
   log_debug("{} random parameters ({}) in {}",
             format_count(static_cast<double>(m.store->num_elements())), m.spec.family,
             format_duration(span.seconds()));

@@ -270,15 +270,16 @@ class Validation {
   void check_sizes() {
     constexpr int64_t kMaxSamples = int64_t{1} << 24;
     RolloutOptions& r = run_.rollout;
-    if (r.rollout_batch_size > kMaxSamples / r.n_samples_per_prompt) {
-      fault("rollout.rollout_batch_size",
-            fmt::format("{} * n_samples_per_prompt {} is above {} samples of one rollout",
-                        r.rollout_batch_size, r.n_samples_per_prompt, kMaxSamples),
+    check_dynamic_sampling(r, [this](const auto&... what) { fault(what...); });
+    const int64_t drawn = r.over_sampling_batch_size.value_or(0);
+    if (const int64_t most = std::max(r.rollout_batch_size, drawn);
+        most > kMaxSamples / r.n_samples_per_prompt) {
+      fault(most == drawn ? "rollout.over_sampling_batch_size" : "rollout.rollout_batch_size",
+            fmt::format("{} * n_samples_per_prompt {} is above {} samples of one rollout", most,
+                        r.n_samples_per_prompt, kMaxSamples),
             "lower one of the two");
       r.rollout_batch_size = r.n_samples_per_prompt = 1;  // what is derived must not overflow
     }
-    check_dynamic_sampling(r, [this](const char* key, const std::string& reason,
-                                     const std::string& hint) { fault(key, reason, hint); });
     for (const std::string& text : r.rollout_stop)
       if (text.empty()) fault("rollout.rollout_stop", "holds an empty text", "remove it");
   }

@@ -29,7 +29,7 @@ std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session
                                                           tensor::Tensor memory) {
   if (!is_random(session)) return load_weights(described, memory, &session.model_ranks);
   auto store = std::make_unique<model::ParameterStore>(described.held_parameters(), memory);
-  model::init_random_weights(*store, described.spec, seed_of(session), true);
+  model::init_random_weights(*store, described.spec, seed_of(session), /*spread_tokens=*/true);
   return store;
 }
 
