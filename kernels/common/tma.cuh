@@ -74,17 +74,6 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, const void* sr
       : "memory");
 }
 
-// Adds the box to what is there, each element with one rounding, like `old + value` but for
-// subnormal numbers, which count as zero.
-__device__ __forceinline__ void add_box(const CUtensorMap* map, const void* src, int x, int y,
-                                        int z) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
-      "[%0, {%1, %2, %3}], [%4];" ::"l"(map),
-      "r"(x), "r"(y), "r"(z), "r"(shared_address(src))
-      : "memory");
-}
-
 // Contiguous: addresses and size are multiples of 16 bytes.
 template <class Buffer, class Barrier>
 __device__ __forceinline__ void load_bytes(Buffer dst, const void* src, uint32_t bytes,

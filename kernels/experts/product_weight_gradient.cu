@@ -2,85 +2,27 @@
 //
 // Two blocks of a cluster take neighbouring features of n: of x, which they share, each loads half
 // into both. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread each; two warpgroups
-// multiply 64 features of n each and store them through shared memory, so that the copy engine
-// writes most of a tile while the next is multiplied: an expert has few rows, and writing its f32
-// gradients takes about as long as its products. Barriers of a stage: full, 2 arrivals; empty, one
-// of each computing warp of the cluster. Named barriers: 1 + group, a warpgroup's own; 15, the
-// start of the second one. Budget: six stages of 24 KB, two pieces of 16 KB for each warpgroup.
+// multiply 64 features of n each and leave their sums in pieces in shared memory; of warps 2 and 3
+// one thread each has the copy engine write the pieces of a warpgroup and, where they are added to
+// another gradient, bring its pieces beforehand. So tiles are read and written while others are
+// multiplied: an expert has few rows, and its f32 gradients take about as long as its products.
+// Barriers of a stage: full, 2 arrivals; empty, one of each computing warp of the cluster. Of a
+// piece's buffer: ready, one arrival (with the bytes of what is added to); written, one of each
+// computing warp. Named barriers: 1 + group, a warpgroup's own; 15, the start of the second one.
+// Budget: kStages of 24 KB, kPieces of 8 KB for each warpgroup.
 // Bits: a sum is one chain over the expert's rows in steps of 16, zeros behind the last: rows of
 // the next expert, which a box of dy may hold, are set to zero first. (In x they may stay: as long
-// as they are numbers, and a step whose gradients are not is skipped.)
-#include "kernels/common/cluster.cuh"
+// as they are numbers, and a step whose gradients are not is skipped.) An earlier gradient is added
+// to the finished sum with one rounding.
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
-#include "kernels/common/tensor_map.cuh"
-#include "kernels/common/tma.cuh"
 #include "kernels/common/wgmma.cuh"
-#include "slimexx/kernels/experts.h"
+#include "kernels/experts/weight_gradient_pieces.cuh"
 
 namespace slimexx::kernels {
 namespace {
 
-constexpr int kTileN = 128, kTileK = 256, kRowsPerStage = 32;
-constexpr int kBoxBytes = kRowsPerStage * 128;  // 64 columns
-constexpr int kDyBoxes = kTileN / kBoxColumns, kXBoxes = kTileK / kBoxColumns;
-constexpr int kStageBytes = (kDyBoxes + kXBoxes) * kBoxBytes;
-constexpr int kCluster = 2, kSharedBoxes = kXBoxes / kCluster;
-constexpr int kStages = 6;
-// A warpgroup's sums leave in pieces of 64 rows x 64 columns, from two buffers in turn.
-constexpr int kPieceBoxes = 2, kPieceColumns = kPieceBoxes * kF32BoxColumns;
-constexpr int kSumBoxBytes = 64 * 128;
-constexpr int kPieceBytes = kPieceBoxes * kSumBoxBytes, kSumBytes = 2 * kPieceBytes;
-constexpr int kSharedBytes = 1024 + kStages * kStageBytes + 2 * kSumBytes + 2 * kStages * 8;
-static_assert(kStageBytes % 1024 == 0 && kSharedBytes <= 227 * 1024);
-static_assert(kRowsPerStage <= kReadBehindExperts);
-constexpr int kComputing = 256;  // threads
-// The second warpgroup starts so many blocks of rows late: one leaves its sums while the other
-// multiplies. Fewer than the stages, or the first would wait for ever.
-constexpr int kLead = 3;
-constexpr int kLeadBarrier = 15;
-constexpr uint64_t kStepK16 = 16 * 128 >> 4;
-
-struct WeightGradientProblem {
-  CUtensorMap dy, x;  // boxes of kRowsPerStage x kBoxColumns
-  CUtensorMap dw;     // boxes of 64 rows x kF32BoxColumns of an expert
-  const int32_t* offsets;
-  int n, k, n_tiles, k_tiles, tiles;  // tiles of a cluster
-  bool accumulate;
-};
-
-struct ExpertTile {
-  int expert, n, k;     // first feature of either side
-  int first_row, rows;  // the expert's
-  __device__ int blocks() const { return (rows + kRowsPerStage - 1) / kRowsPerStage; }
-};
-
-__device__ __forceinline__ ExpertTile find_tile(const WeightGradientProblem& p, int tile,
-                                                int rank) {
-  const int of_expert = p.n_tiles * p.k_tiles;
-  const int expert = tile / of_expert, within = tile - expert * of_expert;
-  const int first = p.offsets[expert];
-  const int n = (within / p.k_tiles * kCluster + rank) * kTileN;
-  return {expert, n, within % p.k_tiles * kTileK, first, p.offsets[expert + 1] - first};
-}
-
-struct SharedTiles {
-  uint8_t* stages;  // each: the boxes of dy, then those of x
-  uint8_t* sums;    // by warpgroup
-  uint64_t* full;
-  uint64_t* empty;
-
-  __device__ explicit SharedTiles(uint8_t* raw) {
-    stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
-    sums = stages + kStages * kStageBytes;
-    full = reinterpret_cast<uint64_t*>(sums + 2 * kSumBytes);
-    empty = full + kStages;
-  }
-  __device__ __forceinline__ uint8_t* dy(int stage) const { return stages + stage * kStageBytes; }
-  __device__ __forceinline__ uint8_t* x(int stage) const {
-    return dy(stage) + kDyBoxes * kBoxBytes;
-  }
-};
+using namespace weight_gradient;
 
 template <bool kIsDy>
 __device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& shared, int rank) {
@@ -158,72 +100,10 @@ __device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const E
   release_stage(shared, previous);
 }
 
-__device__ __forceinline__ void write_shared(uint32_t to, float2 value) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(value.x), "f"(value.y) : "memory");
-}
-
-// Piece `piece` of a warpgroup's sums as boxes of 64 rows x 32 columns under the swizzle. A row is
-// all banks: in a column order of its own every odd row stays clear of the even one before it.
-__device__ __forceinline__ void write_piece(uint32_t boxes, const float (&sums)[kTileK / 2],
-                                            int piece) {
-  const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
-  const bool odd = row % 2 != 0;
-  // Chunks of 16 bytes: 2 (j % 4) and the lane's upper bit, against the row.
-  const uint32_t chunk = static_cast<uint32_t>((lane / 2 % 2) ^ (row % 8) ^ (odd ? 4 : 0));
-  const uint32_t at = boxes + row * 128 + lane % 2 * 8;
-#pragma unroll
-  for (int j = 0; j < kPieceColumns / 8; ++j) {
-    const float* even_rows = sums + 4 * (piece * (kPieceColumns / 8) + j);
-    const float* odd_rows = sums + 4 * (piece * (kPieceColumns / 8) + (j ^ 2));
-    const uint32_t to = at + j / 4 * kSumBoxBytes + ((2 * (j % 4) ^ chunk) << 4);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float2 value = odd ? make_float2(odd_rows[2 * i], odd_rows[2 * i + 1])
-                               : make_float2(even_rows[2 * i], even_rows[2 * i + 1]);
-      write_shared(to + i * 8 * 128, value);
-    }
-  }
-}
-
-__device__ __forceinline__ void write_zeros(uint32_t boxes) {
-  for (int i = threadIdx.x % 128 * 8; i < kPieceBytes; i += 128 * 8)
-    write_shared(boxes + i, float2{});
-}
-
-// By a warpgroup; write(boxes, piece) leaves a piece of its sums at `boxes`. Returns while the copy
-// engine still reads the last two.
-template <class Write>
-__device__ __forceinline__ void store_tile(const WeightGradientProblem& p,
-                                           const SharedTiles& shared, const ExpertTile& at,
-                                           int group, Write&& write) {
-  const bool issuer = threadIdx.x % 128 == 0;
-  const int row = at.n + group * 64;
-#pragma unroll
-  for (int piece = 0; piece < kTileK / kPieceColumns; ++piece) {
-    uint8_t* boxes = shared.sums + group * kSumBytes + piece % 2 * kPieceBytes;
-    if (issuer) wait_stores_read<1>();
-    __syncwarp();
-    sync_named(1 + group, 128);
-    write(shared_address(boxes), piece);
-    fence_shared_for_async();
-    sync_named(1 + group, 128);
-    if (!issuer) continue;
-    for (int box = 0; box < kPieceBoxes; ++box) {
-      const int column = at.k + piece * kPieceColumns + box * kF32BoxColumns;
-      if (row >= p.n || column >= p.k) break;
-      if (p.accumulate) {
-        add_box(&p.dw, boxes + box * kSumBoxBytes, column, row, at.expert);
-      } else {
-        store_box(&p.dw, boxes + box * kSumBoxBytes, column, row, at.expert);
-      }
-    }
-    commit_stores();
-  }
-}
-
 __device__ void multiply_tiles(const WeightGradientProblem& p, const SharedTiles& shared, int rank,
                                int group) {
   RingCursor<kStages> cursor;
+  RingCursor<kPieces> pieces;
   float sums[kTileK / 2];
   bool starts = true;  // the lead is taken in the first tile that has rows
   for (int tile = blockIdx.x / kCluster; tile < p.tiles; tile += gridDim.x / kCluster) {
@@ -233,14 +113,13 @@ __device__ void multiply_tiles(const WeightGradientProblem& p, const SharedTiles
       const int signal = starts && group == 0 ? min(kLead, at.blocks()) - 1 : -1;
       starts = false;
       multiply_tile(shared, at, group, signal, cursor, sums);
-      store_tile(p, shared, at, group,
-                 [&](uint32_t boxes, int piece) { write_piece(boxes, sums, piece); });
-    } else if (!p.accumulate) {
-      store_tile(p, shared, at, group, [](uint32_t boxes, int) { write_zeros(boxes); });
+      leave_tile(shared, group, pieces,
+                 [&](uint32_t box, int piece) { write_piece(box, sums, piece, p.accumulate); });
+    } else if (has_pieces(p, at)) {
+      leave_tile(shared, group, pieces, [](uint32_t box, int) { write_zeros(box); });
     }
     __syncwarp();
   }
-  if (threadIdx.x % 128 == 0) wait_stores();
 }
 
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(384, 1)
@@ -254,6 +133,10 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(384, 1)
       init_mbarrier(shared.full + stage, 2);
       init_mbarrier(shared.empty + stage, kCluster * kComputing / 32);
     }
+    for (int buffer = 0; buffer < kGroups * kPieces; ++buffer) {
+      init_mbarrier(shared.ready + buffer, 1);
+      init_mbarrier(shared.written + buffer, 4);
+    }
     fence_mbarrier_init();
     fence_shared_for_async();
   }
@@ -262,6 +145,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(384, 1)
     shrink_registers<40>();
     if (warp == 0 && elect_lane()) load_rows<true>(p, shared, rank);
     if (warp == 1 && elect_lane()) load_rows<false>(p, shared, rank);
+    if (warp >= 2 && elect_lane()) move_pieces(p, shared, rank, warp - 2);
     __syncwarp();
   } else {
     grow_registers<232>();

@@ -1,0 +1,224 @@
+// The tiles of gradients by experts' weights in shared memory, and the way of their sums into
+// device memory: computing warps leave pieces in buffers, and threads of their own have the copy
+// engine move them (product_weight_gradient.cu says how the parts work together).
+#pragma once
+#include "kernels/common/cluster.cuh"
+#include "kernels/common/tensor_map.cuh"
+#include "kernels/common/tma.cuh"
+#include "slimexx/kernels/experts.h"
+
+namespace slimexx::kernels::weight_gradient {
+
+constexpr int kTileN = 128, kTileK = 256, kRowsPerStage = 32;
+constexpr int kBoxBytes = kRowsPerStage * 128;  // 64 columns
+constexpr int kDyBoxes = kTileN / kBoxColumns, kXBoxes = kTileK / kBoxColumns;
+constexpr int kStageBytes = (kDyBoxes + kXBoxes) * kBoxBytes;
+constexpr int kCluster = 2, kSharedBoxes = kXBoxes / kCluster;
+constexpr int kStages = 7;
+// A warpgroup's sums leave in pieces of 64 rows x 32 columns, from so many buffers in turn.
+constexpr int kPieces = 3, kTilePieces = kTileK / kF32BoxColumns;
+constexpr int kPieceBytes = 64 * 128, kGroups = 2;
+// So many pieces behind the last one that is queued, a buffer is waited for to be filled again.
+constexpr int kStoresInFlight = 1;
+constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kGroups * kPieces * kPieceBytes +
+                             2 * (kStages + kGroups * kPieces) * 8;
+static_assert(kStageBytes % 1024 == 0 && kSharedBytes <= 227 * 1024);
+static_assert(kRowsPerStage <= kReadBehindExperts);
+constexpr int kComputing = 256;  // threads
+// The second warpgroup starts so many blocks of rows late: one leaves its sums while the other
+// multiplies. Fewer than the stages, or the first would wait for ever.
+constexpr int kLead = 3;
+constexpr int kLeadBarrier = 15;
+constexpr uint64_t kStepK16 = 16 * 128 >> 4;
+
+struct WeightGradientProblem {
+  CUtensorMap dy, x;  // boxes of kRowsPerStage x kBoxColumns
+  CUtensorMap dw;     // boxes of 64 rows x kF32BoxColumns of an expert
+  const int32_t* offsets;
+  int n, k, n_tiles, k_tiles, tiles;  // tiles of a cluster
+  bool accumulate;
+};
+
+struct ExpertTile {
+  int expert, n, k;     // first feature of either side
+  int first_row, rows;  // the expert's
+  __device__ int blocks() const { return (rows + kRowsPerStage - 1) / kRowsPerStage; }
+};
+
+__device__ __forceinline__ ExpertTile find_tile(const WeightGradientProblem& p, int tile,
+                                                int rank) {
+  const int of_expert = p.n_tiles * p.k_tiles;
+  const int expert = tile / of_expert, within = tile - expert * of_expert;
+  const int first = p.offsets[expert];
+  const int n = (within / p.k_tiles * kCluster + rank) * kTileN;
+  return {expert, n, within % p.k_tiles * kTileK, first, p.offsets[expert + 1] - first};
+}
+
+struct SharedTiles {
+  uint8_t* stages;  // each: the boxes of dy, then those of x
+  uint8_t* pieces;  // kPieces of each warpgroup
+  uint64_t* full;
+  uint64_t* empty;
+  uint64_t* ready;    // by buffer of a piece
+  uint64_t* written;  // the same
+
+  __device__ explicit SharedTiles(uint8_t* raw) {
+    stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    pieces = stages + kStages * kStageBytes;
+    full = reinterpret_cast<uint64_t*>(pieces + kGroups * kPieces * kPieceBytes);
+    empty = full + kStages;
+    ready = empty + kStages;
+    written = ready + kGroups * kPieces;
+  }
+  __device__ __forceinline__ uint8_t* dy(int stage) const { return stages + stage * kStageBytes; }
+  __device__ __forceinline__ uint8_t* x(int stage) const {
+    return dy(stage) + kDyBoxes * kBoxBytes;
+  }
+};
+
+__device__ __forceinline__ void write_shared(uint32_t to, float2 value) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(value.x), "f"(value.y) : "memory");
+}
+__device__ __forceinline__ float2 read_shared(uint32_t from) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+
+// Piece `piece` of a warpgroup's sums as a box of 64 rows x 32 columns under the swizzle, added to
+// what it holds or in its place. A row is all banks: in a column order of its own every odd row
+// stays clear of the even one before it.
+__device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kTileK / 2],
+                                            int piece, bool accumulate) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  const bool odd = row % 2 != 0;
+  // Chunks of 16 bytes: 2 j and the lane's upper bit, against the row.
+  const uint32_t chunk = static_cast<uint32_t>((lane / 2 % 2) ^ (row % 8) ^ (odd ? 4 : 0));
+  const uint32_t at = box + row * 128 + lane % 2 * 8;
+#pragma unroll
+  for (int j = 0; j < kF32BoxColumns / 8; ++j) {
+    const float* even_rows = sums + 4 * (piece * (kF32BoxColumns / 8) + j);
+    const float* odd_rows = sums + 4 * (piece * (kF32BoxColumns / 8) + (j ^ 2));
+    const uint32_t to = at + ((2 * j ^ chunk) << 4);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float2 value = odd ? make_float2(odd_rows[2 * i], odd_rows[2 * i + 1])
+                         : make_float2(even_rows[2 * i], even_rows[2 * i + 1]);
+      if (accumulate) {
+        const float2 before = read_shared(to + i * 8 * 128);
+        value.x += before.x;
+        value.y += before.y;
+      }
+      write_shared(to + i * 8 * 128, value);
+    }
+  }
+}
+
+__device__ __forceinline__ void write_zeros(uint32_t box) {
+  for (int i = threadIdx.x % 128 * 8; i < kPieceBytes; i += 128 * 8)
+    write_shared(box + i, float2{});
+}
+
+// A tile without rows changes nothing that is added to.
+__device__ __forceinline__ bool has_pieces(const WeightGradientProblem& p, const ExpertTile& at) {
+  return at.rows > 0 || !p.accumulate;
+}
+
+// The pieces of a warpgroup in the order in which they leave.
+struct PieceWalk {
+  int tile, piece;
+  ExpertTile at;
+
+  __device__ PieceWalk(const WeightGradientProblem& p, int rank)
+      : tile(static_cast<int>(blockIdx.x) / kCluster), piece(0) {
+    find_pieces(p, rank);
+  }
+  __device__ bool has_ended(const WeightGradientProblem& p) const { return tile >= p.tiles; }
+  __device__ void advance(const WeightGradientProblem& p, int rank) {
+    if (++piece < kTilePieces) return;
+    piece = 0;
+    tile += static_cast<int>(gridDim.x) / kCluster;
+    find_pieces(p, rank);
+  }
+
+ private:
+  __device__ void find_pieces(const WeightGradientProblem& p, int rank) {
+    for (; tile < p.tiles; tile += static_cast<int>(gridDim.x) / kCluster) {
+      at = find_tile(p, tile, rank);
+      if (has_pieces(p, at)) return;
+    }
+  }
+};
+
+// One thread runs this for warpgroup `group`: it stores the pieces that the warpgroup has written,
+// and makes their buffers ready for the next ones.
+inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedTiles& shared,
+                                   int rank, int group) {
+  const int first = group * kPieces;
+  PieceWalk filled(p, rank), stored(p, rank);  // `filled`: the next that gets a buffer
+  RingCursor<kPieces> to_fill, to_store;
+  const auto is_inside = [&](const PieceWalk& walk, int& column, int& row) {
+    column = walk.at.k + walk.piece * kF32BoxColumns;
+    row = walk.at.n + group * 64;
+    return row < p.n && column < p.k;
+  };
+  const auto fill = [&] {
+    if (filled.has_ended(p)) return;
+    const auto buffer = first + static_cast<int>(to_fill.stage);
+    int column, row;
+    if (is_inside(filled, column, row) && p.accumulate) {
+      arrive_expect_bytes(shared.ready + buffer, kPieceBytes);
+      load_box(shared.pieces + buffer * kPieceBytes, &p.dw, shared.ready + buffer, column, row,
+               filled.at.expert);
+    } else {
+      arrive(shared.ready + buffer);
+    }
+    to_fill.advance();
+    filled.advance(p, rank);
+  };
+  for (int i = 0; i < kPieces; ++i) fill();
+  int unfilled = 0;  // buffers whose pieces are queued to be stored
+  while (!stored.has_ended(p)) {
+    const auto buffer = first + static_cast<int>(to_store.stage);
+    wait(shared.written + buffer, to_store.parity);
+    int column, row;
+    if (is_inside(stored, column, row)) {
+      store_box(&p.dw, shared.pieces + buffer * kPieceBytes, column, row, stored.at.expert);
+    }
+    commit_stores();
+    const bool ends_tile = stored.piece == kTilePieces - 1;
+    to_store.advance();
+    stored.advance(p, rank);
+    ++unfilled;
+    if (ends_tile) {
+      wait_stores_read<0>();
+      for (; unfilled > 0; --unfilled) fill();
+    } else if (unfilled > kStoresInFlight) {
+      wait_stores_read<kStoresInFlight>();
+      fill();
+      --unfilled;
+    }
+  }
+  wait_stores();
+}
+
+// By a warpgroup; write(box, piece) leaves a piece of its sums in a buffer.
+template <class Write>
+__device__ __forceinline__ void leave_tile(const SharedTiles& shared, int group,
+                                           RingCursor<kPieces>& cursor, Write&& write) {
+#pragma unroll
+  for (int piece = 0; piece < kTilePieces; ++piece) {
+    const auto buffer = group * kPieces + static_cast<int>(cursor.stage);
+    wait(shared.ready + buffer, cursor.parity);
+    write(shared_address(shared.pieces + buffer * kPieceBytes), piece);
+    fence_shared_for_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(shared.written + buffer);
+    cursor.advance();
+  }
+}
+
+}  // namespace slimexx::kernels::weight_gradient
