@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if (Tile::kStaged && !Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
   if constexpr (Tile::kGrouped) {
-    await_previous_grids();  // they write the offsets
+    if (!p.offsets_are_written) await_previous_grids();  // they write them
     if (warp == 3) count_expert_tiles(p, shared);
   }
   if constexpr (Tile::kCluster > 1) {

@@ -52,7 +52,10 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
 #pragma unroll
   for (int i = 0; i <= kExpertsOfLane; ++i) {
     const int expert = min(first + i, p.experts);
-    if (i <= of_lane) offsets[i] = expert > p.listed_experts ? p.end_row : p.offsets[expert];
+    // From L2: where they are read before the kernels before this one have ended, the L1 may still
+    // hold those of another layer.
+    if (i <= of_lane)
+      offsets[i] = expert > p.listed_experts ? p.end_row : __ldcg(p.offsets + expert);
   }
   int tiles[kExpertsOfLane + 1], own = 0;  // of the lane's experts before each
 #pragma unroll

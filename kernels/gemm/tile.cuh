@@ -133,11 +133,12 @@ struct GemmProblem {
   int band;  // in clusters of row tiles
   int lead;
   // Grouped alone.
-  const int32_t* offsets;  // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
-  int listed_experts;      // that have offsets
-  int experts;             // and the shared one, if there is one: the rows behind theirs
-  int end_row;             // of those
-  bool one_x_row;          // x is the one row of all
+  const int32_t* offsets;    // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
+  int listed_experts;        // that have offsets
+  int experts;               // and the shared one, if there is one: the rows behind theirs
+  int end_row;               // of those
+  bool one_x_row;            // x is the one row of all
+  bool offsets_are_written;  // when this kernel starts; of swapped tiles alone
   // Grouped and heads: of one expert or head.
   int feature_tiles;
   int weight_rows;  // of the weights' operand from one to the next

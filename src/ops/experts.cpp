@@ -126,7 +126,8 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
 }
 
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed, Tensor shared_w) {
+                           const RoutedRows& routed, Tensor shared_w,
+                           [[maybe_unused]] bool follows_product) {
   constexpr const char* kOp = "expert_matmul_forward";
   check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
   check_routed(kOp, ctx, routed, w.dim(0));
@@ -134,7 +135,7 @@ void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
   check_inputs(kOp, ctx, x, routed, rows, w.dim(2));
   check_compute(kOp, "y", ctx, y, {rows, w.dim(1)});
   if (!runs_on_cpu(ctx)) {
-    SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared_w));
+    SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared_w, follows_product));
     return;
   }
   cpu::expert_matmul_forward(y, x, w, routed);

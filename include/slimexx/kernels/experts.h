@@ -99,6 +99,9 @@ struct GroupedGemmArgs {
   int64_t n = 0, k = 0;  // multiples of 8
   // Of the forward products: x is the one row of all of R, and an expert has one of them at most.
   bool one_x_row = false;
+  // The same: another product with these offsets was queued on the stream since they were written,
+  // so that weights may be loaded while the kernels before this one still run.
+  bool follows_product = false;
   // The same, or null: [n, k], the weights of one more expert, whose rows are those from
   // offsets[experts] on.
   const void* shared_w = nullptr;

@@ -53,9 +53,11 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
 
 // y[r,N] = x[r,K] w[e,N,K]^T of the row's expert e; the sums of matmul_forward. Of one token, x may
 // be its row alone, [1,K], and there may be a shared expert with weights shared_w[N,K], whose row
-// is the one behind the R routed ones of y and x.
+// is the one behind the R routed ones of y and x. `follows_product`: a product of the same rows was
+// queued on the context since they were sorted, so that a device may load weights early.
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed, Tensor shared_w = {});
+                           const RoutedRows& routed, Tensor shared_w = {},
+                           bool follows_product = false);
 // h[R,F] with the bits of swiglu_forward after expert_matmul_forward by w[E,2F,K]; x and
 // shared_w[2F,K] as there. (scratch)
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,

@@ -207,7 +207,8 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
     const int64_t rows = num_rows(spec, tokens);
     const Tensor all = ctx.arena.allocate(h.dtype(), {h.dim(0), spec.hidden_size});
     ops::expert_matmul_forward(ctx, all, h, w.down_weight, tape.routed,
-                               joined ? w.shared.down_weight : Tensor{});
+                               joined ? w.shared.down_weight : Tensor{},
+                               /*follows_product=*/true);
     out.rows = all.rows(0, rows);
     if (joined) out.shared = shared_row_of(all);
   }

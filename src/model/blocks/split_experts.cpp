@@ -46,7 +46,7 @@ void run_uncounted_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
                  {.routed = tape.routed, .x = normed, .returned = tape.returned});
   ops::fetch_peer_rows(ctx, runs, rows);
   ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, received);
-  ops::expert_matmul_forward(ctx, rows, h, w.down_weight, received);
+  ops::expert_matmul_forward(ctx, rows, h, w.down_weight, received, {}, /*follows_product=*/true);
   ops::return_peer_rows(ctx, runs, rows);
   ops::await_peer_rows(ctx);
 }
@@ -136,7 +136,7 @@ void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
   {
     const tensor::ArenaScope whole(ctx.arena);
     ops::expert_matmul_forward(ctx, columns, gather_h(ctx, spec, dispatch, h), w.down_weight,
-                               dispatch.routed);
+                               dispatch.routed, {}, /*follows_product=*/true);
   }
   return_columns(ctx, dispatch, tape.returned, columns);
 }

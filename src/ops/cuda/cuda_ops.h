@@ -134,7 +134,7 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
 void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Tensor shared,
                   const RoutedRows& routed);
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed, Tensor shared_w);
+                           const RoutedRows& routed, Tensor shared_w, bool follows_product);
 bool fuses_expert_swiglu(const Tensor& w);  // [E,2F,K]: expert_matmul_swiglu_forward takes it
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
                                   const RoutedRows& routed, Tensor shared_w);

@@ -154,8 +154,9 @@ void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Ten
 }
 
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed, Tensor shared_w) {
-  const auto args = with_shared(product(y, x, w, routed), shared_w);
+                           const RoutedRows& routed, Tensor shared_w, bool follows_product) {
+  auto args = with_shared(product(y, x, w, routed), shared_w);
+  args.follows_product = follows_product;
   check_launch("expert_matmul_forward", kernels::launch_grouped_gemm(args, handle(ctx)), x, w);
 }
 
