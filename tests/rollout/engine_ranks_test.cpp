@@ -60,6 +60,7 @@ EngineOptions roomy() {
   EngineOptions options;
   options.max_total_tokens = 8000;
   options.max_sequence_tokens = kMaxSequence;
+  options.records_steps = false;  // the ranks share the device's streams
   return options;
 }
 
