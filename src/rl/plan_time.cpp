@@ -25,16 +25,21 @@ struct FamilyRates {
 };
 constexpr FamilyRates kDense{"dense layers", 556e12, 700e12, 0.83};
 constexpr FamilyRates kExperts{"experts over grouped-query attention", 472e12, 480e12, 0.88};
-constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12, 0.80};
+constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12, 0.84};
 // Layers that keep their inputs alone: 492 of 556 TFLOP/s (Qwen3-4B). Of experts not measured.
 constexpr double kFullRecompute = 492.0 / 556;
 // Of a gradient exchange this much stays behind backward (four H200s).
 constexpr double kExposedGradients = 0.3;
 // AdamW of an element: gradient and weight, master and moments read and written.
 constexpr double kUpdateBytes = 30;
-// Of a host of 8 H200s: 128 threads, triad. It bounds an update more than what crosses to a GPU.
-constexpr double kHostBytesPerSecond = 201e9;
+// Updates in host memory, which all ranks of a host share. Of 8: triad with 128 threads on a host
+// of 8 H200s. Of fewer: an update of one rank went at 117e9 (H200) and of two at 103e9 (H100s).
 constexpr int kRanksOfHost = 8;
+constexpr double kHostBytesPerSecond = 201e9, kFewRanksBytesPerSecond = 110e9;
+
+double host_bytes_per_s(int ranks) {
+  return std::max(kFewRanksBytesPerSecond, kHostBytesPerSecond * ranks / kRanksOfHost);
+}
 
 // A sum or a gather of rows in a recorded step, besides the time of its bytes, by kernels that
 // reach the other ranks' memory (two H100s). What is up to kMailBytes for each rank goes with a
@@ -259,10 +264,11 @@ class PhasePlanner {
     for (const PlannedStage& stage : plan_.stages)
       most = std::max(most, count(stage.owned_elements));
     const bool is_on_host = plan_.stages[0].host_bytes > 0;
+    const int sharing = std::min(kRanksOfHost, plan_.roles.num_trainers);
     const double rate =
-        is_on_host ? kHostBytesPerSecond / kRanksOfHost : 0.9 * gpu_.copy_bytes_per_s;
+        is_on_host ? host_bytes_per_s(sharing) / sharing : 0.9 * gpu_.copy_bytes_per_s;
     add("update", count(plan_.num_steps) * most * kUpdateBytes / rate,
-        is_on_host ? "AdamW in host memory, whose bandwidth 8 ranks share"
+        is_on_host ? fmt::format("AdamW in host memory at {:.0f} GB/s a rank", rate * 1e-9)
                    : "AdamW at 90 % of copy");
   }
 
