@@ -34,6 +34,8 @@ void fill_piece(ParameterStore& store, const Piece& piece, double range, uint64_
   values.resize(static_cast<size_t>(piece.end - first));
   switch (info.init) {
     case InitKind::kNormal:
+    case InitKind::kEmbedding:
+    case InitKind::kResidual:
       fill_normals(seed, XXH3_64bits(info.name.data(), info.name.size()),
                    static_cast<uint64_t>(first / 2), range, values);
       break;
@@ -48,11 +50,10 @@ void fill_piece(ParameterStore& store, const Piece& piece, double range, uint64_
                       piece.end - piece.begin);
 }
 
-// Where what layers add is small beside a token's embedding.
-double spread_range(const ParameterInfo& info, const ModelSpec& spec) {
-  const std::string_view name = info.name;
-  if (name == "embedding.weight" && !spec.tied_embeddings) return 1;
-  if (name.ends_with("attention.o.weight") || name.ends_with("down.weight"))
+// What layers add is small beside a token's embedding, unless that is the head too.
+double spread_range(InitKind init, const ModelSpec& spec) {
+  if (init == InitKind::kEmbedding && !spec.tied_embeddings) return 1;
+  if (init == InitKind::kResidual)
     return spec.initializer_range / std::sqrt(2.0 * static_cast<double>(spec.layers.size()));
   return spec.initializer_range;
 }
@@ -102,7 +103,8 @@ void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t 
     std::vector<float> values;
     for (int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<size_t>(i)];
-      const double range = spread_tokens ? spread_range(*piece.held, spec) : spec.initializer_range;
+      const double range =
+          spread_tokens ? spread_range(piece.held->init, spec) : spec.initializer_range;
       fill_piece(store, piece, range, seed, values);
     }
   });

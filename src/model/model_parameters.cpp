@@ -45,7 +45,7 @@ MtpParameters<ParameterId> declare_mtp(ParameterList& list, const ModelSpec& spe
   const Shard by_row{.axis = 0};
   if (mtp.has_own_embedding)
     list.add_weight(own + "embedding.weight", {{hf + "embed_tokens.weight", spec.vocab_size}}, h,
-                    {by_row});
+                    {by_row}, InitKind::kEmbedding);
   if (mtp.has_own_head)
     list.add_weight(own + "head.weight", {{hf + "shared_head.head.weight", spec.vocab_size}}, h,
                     {by_row});

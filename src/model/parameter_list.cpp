@@ -11,8 +11,9 @@ ParameterId ParameterList::add(ParameterInfo info) {
 }
 
 ParameterId ParameterList::add_weight(const std::string& name, const std::vector<HfRows>& parts,
-                                      int64_t columns, std::vector<Shard> shards) {
-  ParameterInfo info{.name = name, .shape = {0, columns}, .shards = std::move(shards)};
+                                      int64_t columns, std::vector<Shard> shards, InitKind init) {
+  ParameterInfo info{
+      .name = name, .shape = {0, columns}, .shards = std::move(shards), .init = init};
   for (const HfRows& part : parts) {
     info.parts.push_back(
         {.name = part.name, .shape = {part.rows, columns}, .at = {info.shape[0], 0}});

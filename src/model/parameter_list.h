@@ -20,7 +20,7 @@ class ParameterList {
  public:
   // A matrix of `columns` columns: the rows of its parts one below the other.
   ParameterId add_weight(const std::string& name, const std::vector<HfRows>& parts, int64_t columns,
-                         std::vector<Shard> shards);
+                         std::vector<Shard> shards, InitKind init = InitKind::kNormal);
   // Vectors are not decayed; those that a model has not get no parameter.
   ParameterId add_bias_if(bool wanted, const std::string& name, const std::vector<HfRows>& parts,
                           std::vector<Shard> shards = {});

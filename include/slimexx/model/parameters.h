@@ -28,7 +28,9 @@ struct ModelSpec;
 using ParameterId = int32_t;  // index into ParameterStore::infos()
 inline constexpr ParameterId kNoParameter = -1;
 
-enum class InitKind : uint8_t { kNormal, kOnes, kZeros };
+// Embeddings of tokens and projections into the residual stream are normal as well; where random
+// weights spread tokens (init_random_weights), of ranges of their own.
+enum class InitKind : uint8_t { kNormal, kEmbedding, kResidual, kOnes, kZeros };
 // The ranks that sum a gradient, as dist::Groups calls them: dp_cp, tp_dp_cp, edp. kReplicated is
 // set by a Layout, for dense parameters that tp ranks hold alike: each has gradients of its own
 // rows.

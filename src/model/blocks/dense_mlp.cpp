@@ -53,8 +53,8 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
   }
   DenseMlpParameters<ParameterId> p;
   p.gate_up_weight = list.add_weight(own + "gate_up.weight", gate_up, s.hidden_size, gate_and_up);
-  p.down_weight =
-      list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}}, f, columns);
+  p.down_weight = list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}},
+                                  f, columns, InitKind::kResidual);
   p.gate_up_bias =
       list.add_bias_if(s.bias, own + "gate_up.bias",
                        {{hf + "gate_proj.bias", f}, {hf + "up_proj.bias", f}}, gate_and_up);

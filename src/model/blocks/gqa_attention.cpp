@@ -118,7 +118,7 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& s, const 
                               attention + "k_norm.weight", s.head_dim);
   p.o_weight =
       list.add_weight(own + "attention.o.weight", {{attention + "o_proj.weight", s.hidden_size}},
-                      s.q_size(), {by_head_columns});
+                      s.q_size(), {by_head_columns}, InitKind::kResidual);
   p.o_bias = list.add_bias_if(s.o_bias, own + "attention.o.bias",
                               {{attention + "o_proj.bias", s.hidden_size}});
   return p;

@@ -195,9 +195,9 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   };
   p.k_weight = add_from_latent("k.weight", 0, s.nope_dim);
   p.v_weight = add_from_latent("v.weight", s.nope_dim, s.value_dim);
-  p.o_weight =
-      list.add_weight(mine + "o.weight", {{attention + "o_proj.weight", s.hidden_size}},
-                      n * s.value_dim, {{.axis = 1, .sections = {{n * s.value_dim, s.value_dim}}}});
+  p.o_weight = list.add_weight(
+      mine + "o.weight", {{attention + "o_proj.weight", s.hidden_size}}, n * s.value_dim,
+      {{.axis = 1, .sections = {{n * s.value_dim, s.value_dim}}}}, InitKind::kResidual);
   p.o_bias =
       list.add_bias_if(s.bias, mine + "o.bias", {{attention + "o_proj.bias", s.hidden_size}});
   p.indexer = s.indexer
