@@ -37,9 +37,8 @@ struct DrawnSamples {
 };
 
 // Fills a rollout with options.rollout_batch_size groups. draw(n) generates n more, whose samples
-// stand by group: first
-// over_sampling_batch_size, then at most so many. `most_dropped`: so many dropped in a row are an
-// AgreedError(kRun).
+// stand by group: first over_sampling_batch_size, then at most so many. `most_dropped`: so many
+// dropped in a row are an AgreedError(kRun).
 DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& options,
                           int64_t most_dropped,
                           const std::function<std::vector<Sample>(int64_t)>& draw,
