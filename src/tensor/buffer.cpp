@@ -15,6 +15,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/host_memory.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/thread_pool.h"
 #include "slimexx/tensor/planning.h"
 #include "slimexx/tensor/tensor.h"
 #include "tensor/device_api.h"
@@ -65,6 +66,15 @@ void count_release(Device device, int64_t bytes, const std::string& what_for) {
   Ledger& ledger = all.by_device[{device.type, device.index}];
   ledger.live_bytes[what_for] -= bytes;
   ledger.counters.live_bytes -= bytes;
+}
+
+// All threads touch the pages, which a host's optimizer state has millions of.
+void fill_with_zeros(char* data, int64_t bytes) {
+  constexpr int64_t kPiece = int64_t{1} << 21;
+  parallel_for((bytes + kPiece - 1) / kPiece, 1, [=](int64_t begin, int64_t end) {
+    std::memset(data + begin * kPiece, 0,
+                static_cast<size_t>(std::min(end * kPiece, bytes) - begin * kPiece));
+  });
 }
 
 // Addresses of any size. Those that nobody may use are sound to count with; others are zero, and
@@ -178,7 +188,7 @@ Buffer::Buffer(Device device, int64_t size_bytes, std::string what_for)
     data_ = reserve_addresses(wanted, PROT_NONE);
   } else if (device.is_cpu()) {
     data_ = std::aligned_alloc(kCpuAlignmentBytes, static_cast<size_t>(wanted));
-    if (data_ != nullptr) std::memset(data_, 0, static_cast<size_t>(size_bytes));
+    if (data_ != nullptr) fill_with_zeros(static_cast<char*>(data_), size_bytes);
   } else {
     data_ = device_api::allocate(device.index, wanted);
   }
@@ -229,7 +239,7 @@ StagingBuffer::StagingBuffer(Device device, int64_t size_bytes, std::string what
                              : device.is_cpu() ? std::malloc(bytes)
                                                : device_api::allocate_host(size_bytes));
   if (data_ == nullptr) throw_no_room({}, size_bytes, what_for);
-  if (!is_planning()) std::memset(data_, 0, bytes);
+  if (!is_planning()) fill_with_zeros(data_, size_bytes);
 }
 
 StagingBuffer::StagingBuffer(StagingBuffer&& other) noexcept
