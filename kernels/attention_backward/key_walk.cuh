@@ -7,6 +7,7 @@
 #include "kernels/attention_backward/items.cuh"
 #include "kernels/attention_backward/tile_reader.cuh"
 #include "kernels/common/operand.cuh"
+#include "kernels/common/shared_pair.cuh"
 
 namespace slimexx::kernels::attention_gradient::key_walk {
 
@@ -30,12 +31,6 @@ struct Shared {
   static constexpr uint32_t kItemsAt = (kKeysEmptyAt + 8 + 15) / 16 * 16;
   static constexpr uint32_t kBytes = kItemsAt + ItemQueue::kBytes;
 };
-
-__device__ __forceinline__ float2 read_pair(uint32_t address) {
-  float2 x;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
-  return x;
-}
 
 // One warpgroup: 64 keys against one part's queries.
 template <int kHeadDim>

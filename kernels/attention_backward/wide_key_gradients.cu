@@ -5,16 +5,11 @@
 // Cost, 256 elements, per tile of 64 queries: 4 products of 2.1 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM; shared memory as busy as in key_gradients.cu.
 #include "kernels/attention_backward/wide.cuh"
+#include "kernels/common/shared_pair.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace wide {
 namespace {
-
-__device__ __forceinline__ float2 read_pair(uint32_t address) {
-  float2 x;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
-  return x;
-}
 
 // The thread's columns of a tile's negative_lse (0) or delta (1).
 __device__ __forceinline__ uint32_t statistics(uint32_t shared, uint32_t stage, uint32_t which) {

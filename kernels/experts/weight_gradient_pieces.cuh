@@ -3,6 +3,7 @@
 // engine move them (product_weight_gradient.cu says how the parts work together).
 #pragma once
 #include "kernels/common/cluster.cuh"
+#include "kernels/common/shared_pair.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
 #include "slimexx/kernels/experts.h"
@@ -18,8 +19,10 @@ constexpr int kStages = 7;
 // A warpgroup's sums leave in pieces of 64 rows x 32 columns, from so many buffers in turn.
 constexpr int kPieces = 3, kTilePieces = kTileK / kF32BoxColumns;
 constexpr int kPieceBytes = 64 * 128, kGroups = 2;
-// So many pieces behind the last one that is queued, a buffer is waited for to be filled again.
+// So many stores may still read their buffers when the next is queued; then the oldest is waited
+// for, and its buffer made ready. With all buffers in flight nobody could write the next piece.
 constexpr int kStoresInFlight = 1;
+static_assert(kStoresInFlight < kPieces);
 constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kGroups * kPieces * kPieceBytes +
                              2 * (kStages + kGroups * kPieces) * 8;
 static_assert(kStageBytes % 1024 == 0 && kSharedBytes <= 227 * 1024);
@@ -76,18 +79,6 @@ struct SharedTiles {
   }
 };
 
-__device__ __forceinline__ void write_shared(uint32_t to, float2 value) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(value.x), "f"(value.y) : "memory");
-}
-__device__ __forceinline__ float2 read_shared(uint32_t from) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-               : "=f"(value.x), "=f"(value.y)
-               : "r"(from)
-               : "memory");
-  return value;
-}
-
 // Piece `piece` of a warpgroup's sums as a box of 64 rows x 32 columns under the swizzle, added to
 // what it holds or in its place. A row is all banks: in a column order of its own every odd row
 // stays clear of the even one before it.
@@ -108,18 +99,17 @@ __device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kT
       float2 value = odd ? make_float2(odd_rows[2 * i], odd_rows[2 * i + 1])
                          : make_float2(even_rows[2 * i], even_rows[2 * i + 1]);
       if (accumulate) {
-        const float2 before = read_shared(to + i * 8 * 128);
+        const float2 before = read_pair(to + i * 8 * 128);
         value.x += before.x;
         value.y += before.y;
       }
-      write_shared(to + i * 8 * 128, value);
+      write_pair(to + i * 8 * 128, value);
     }
   }
 }
 
 __device__ __forceinline__ void write_zeros(uint32_t box) {
-  for (int i = threadIdx.x % 128 * 8; i < kPieceBytes; i += 128 * 8)
-    write_shared(box + i, float2{});
+  for (int i = threadIdx.x % 128 * 8; i < kPieceBytes; i += 128 * 8) write_pair(box + i, float2{});
 }
 
 // A tile without rows changes nothing that is added to.
@@ -137,6 +127,12 @@ struct PieceWalk {
     find_pieces(p, rank);
   }
   __device__ bool has_ended(const WeightGradientProblem& p) const { return tile >= p.tiles; }
+  // Of the piece's box in dw.
+  __device__ int column() const { return at.k + piece * kF32BoxColumns; }
+  __device__ int row(int group) const { return at.n + group * 64; }
+  __device__ bool is_inside(const WeightGradientProblem& p, int group) const {
+    return row(group) < p.n && column() < p.k;
+  }
   __device__ void advance(const WeightGradientProblem& p, int rank) {
     if (++piece < kTilePieces) return;
     piece = 0;
@@ -160,19 +156,13 @@ inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedT
   const int first = group * kPieces;
   PieceWalk filled(p, rank), stored(p, rank);  // `filled`: the next that gets a buffer
   RingCursor<kPieces> to_fill, to_store;
-  const auto is_inside = [&](const PieceWalk& walk, int& column, int& row) {
-    column = walk.at.k + walk.piece * kF32BoxColumns;
-    row = walk.at.n + group * 64;
-    return row < p.n && column < p.k;
-  };
   const auto fill = [&] {
     if (filled.has_ended(p)) return;
     const auto buffer = first + static_cast<int>(to_fill.stage);
-    int column, row;
-    if (is_inside(filled, column, row) && p.accumulate) {
+    if (filled.is_inside(p, group) && p.accumulate) {
       arrive_expect_bytes(shared.ready + buffer, kPieceBytes);
-      load_box(shared.pieces + buffer * kPieceBytes, &p.dw, shared.ready + buffer, column, row,
-               filled.at.expert);
+      load_box(shared.pieces + buffer * kPieceBytes, &p.dw, shared.ready + buffer, filled.column(),
+               filled.row(group), filled.at.expert);
     } else {
       arrive(shared.ready + buffer);
     }
@@ -184,9 +174,9 @@ inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedT
   while (!stored.has_ended(p)) {
     const auto buffer = first + static_cast<int>(to_store.stage);
     wait(shared.written + buffer, to_store.parity);
-    int column, row;
-    if (is_inside(stored, column, row)) {
-      store_box(&p.dw, shared.pieces + buffer * kPieceBytes, column, row, stored.at.expert);
+    if (stored.is_inside(p, group)) {
+      store_box(&p.dw, shared.pieces + buffer * kPieceBytes, stored.column(), stored.row(group),
+                stored.at.expert);
     }
     commit_stores();
     const bool ends_tile = stored.piece == kTilePieces - 1;
