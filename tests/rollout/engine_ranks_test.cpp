@@ -60,7 +60,12 @@ EngineOptions roomy() {
   EngineOptions options;
   options.max_total_tokens = 8000;
   options.max_sequence_tokens = kMaxSequence;
-  options.records_steps = false;  // the ranks share the device's streams
+  return options;
+}
+
+// Of ranks that share the device's streams: a recording would have what others queue.
+EngineOptions of_threads(EngineOptions options) {
+  options.records_steps = false;
   return options;
 }
 
@@ -89,7 +94,7 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
     std::vector<RankResult> results(static_cast<size_t>(c.num_ranks));
     dist::run_thread_ranks(c.num_ranks, [&](dist::Collective& host) {
       const ShardedModel model(host, spec_, c.sizes, spec_of_ranks(c, spec_), setting().device);
-      Engine engine(model.decoder, model.weights, setting().device, options, nullptr,
+      Engine engine(model.decoder, model.weights, setting().device, of_threads(options), nullptr,
                     kSampledTokens, {}, model.grid.groups());
       RankResult& mine = results[static_cast<size_t>(host.rank())];
       const auto groups = static_cast<size_t>(c.num_ranks / c.sizes.tp);
@@ -213,8 +218,8 @@ TEST(EngineRanksOfDenseModels, ManyAndFewRowsHaveTheSameBits) {
         EXPECT_TRUE(40 <= few && few < std::ssize(prompt));
         EngineOptions own = options;
         own.chunked_prefill_size = chunk;
-        Engine engine(model.decoder, model.weights, device, own, nullptr, kSampledTokens, {},
-                      model.grid.groups());
+        Engine engine(model.decoder, model.weights, device, of_threads(own), nullptr,
+                      kSampledTokens, {}, model.grid.groups());
         const std::vector<Completion> completions = generate_all(engine, requests);
         ASSERT_EQ(completions.size(), expected.size());
         for (size_t i = 0; i < expected.size(); ++i)
@@ -241,8 +246,8 @@ TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
   const std::vector<Completion> expected = generate_all(alone, requests);
   dist::run_thread_ranks(4, [&](dist::Collective& host) {
     const ShardedModel model(host, spec, {.ep = 4}, device);
-    Engine engine(model.decoder, model.weights, device, roomy(), nullptr, kSampledTokens, {},
-                  model.grid.groups());
+    Engine engine(model.decoder, model.weights, device, of_threads(roomy()), nullptr,
+                  kSampledTokens, {}, model.grid.groups());
     // One rank after the other has all the requests.
     for (int turn = 0; turn < host.size(); ++turn) {
       const bool is_mine = turn == host.rank();
