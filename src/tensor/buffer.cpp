@@ -85,6 +85,31 @@ void* reserve_addresses(int64_t bytes, int protection) {
   return data == MAP_FAILED ? nullptr : data;
 }
 
+// From so many bytes on page-locked memory gets its pages from all threads, and huge ones, before
+// the driver locks them; where the driver makes it, one thread asks for page after page.
+constexpr int64_t kManyPages = int64_t{64} << 20;
+
+char* allocate_page_locked(int64_t bytes) {
+  if (bytes < kManyPages) {
+    auto* data = static_cast<char*>(device_api::allocate_host(bytes));
+    if (data != nullptr) fill_with_zeros(data, bytes);
+    return data;
+  }
+  auto* data = static_cast<char*>(reserve_addresses(bytes, PROT_READ | PROT_WRITE));
+  if (data == nullptr) return nullptr;
+  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish
+  fill_with_zeros(data, bytes);
+  if (device_api::lock_pages(data, bytes)) return data;
+  munmap(data, static_cast<size_t>(bytes));
+  return nullptr;
+}
+
+void release_page_locked(char* data, int64_t bytes) {
+  if (bytes < kManyPages) return device_api::release_host(data);
+  device_api::unlock_pages(data);
+  munmap(data, static_cast<size_t>(bytes));
+}
+
 }  // namespace
 
 bool is_planning() { return planned_ledgers() != nullptr; }
@@ -234,12 +259,15 @@ StagingBuffer::StagingBuffer(Device device, int64_t size_bytes, std::string what
     : size_bytes_(size_bytes), device_(device) {
   if (size_bytes == 0) return;
   check_host_memory(size_bytes, what_for);
-  const auto bytes = static_cast<size_t>(size_bytes);
-  data_ = static_cast<char*>(is_planning() ? reserve_addresses(size_bytes, PROT_READ | PROT_WRITE)
-                             : device.is_cpu() ? std::malloc(bytes)
-                                               : device_api::allocate_host(size_bytes));
+  if (is_planning()) {
+    data_ = static_cast<char*>(reserve_addresses(size_bytes, PROT_READ | PROT_WRITE));
+  } else if (device.is_cpu()) {
+    data_ = static_cast<char*>(std::malloc(static_cast<size_t>(size_bytes)));
+    if (data_ != nullptr) fill_with_zeros(data_, size_bytes);
+  } else {
+    data_ = allocate_page_locked(size_bytes);
+  }
   if (data_ == nullptr) throw_no_room({}, size_bytes, what_for);
-  if (!is_planning()) fill_with_zeros(data_, size_bytes);
 }
 
 StagingBuffer::StagingBuffer(StagingBuffer&& other) noexcept
@@ -261,7 +289,7 @@ StagingBuffer::~StagingBuffer() {
   } else if (device_.is_cpu()) {
     std::free(data_);
   } else {
-    device_api::release_host(data_);
+    release_page_locked(data_, size_bytes_);
   }
 }
 

@@ -20,6 +20,8 @@ struct MemoryState {
 MemoryState memory_state(int index);
 void* allocate_host(int64_t bytes);  // page-locked; null if that fails
 void release_host(void* data) noexcept;
+bool lock_pages(void* data, int64_t bytes);  // of memory that has them; false if that fails
+void unlock_pages(void* data) noexcept;
 
 void* compute_stream(int index);  // made at first use
 void* side_stream(int index);

@@ -118,6 +118,15 @@ void* allocate_host(int64_t bytes) {
 
 void release_host(void* data) noexcept { cudaFreeHost(data); }
 
+bool lock_pages(void* data, int64_t bytes) {
+  if (cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable) == cudaSuccess) {
+    return true;
+  }
+  cudaGetLastError();
+  return false;
+}
+void unlock_pages(void* data) noexcept { cudaHostUnregister(data); }
+
 void* compute_stream(int index) { return stream_of(index, Queue::kCompute); }
 void* side_stream(int index) { return stream_of(index, Queue::kSide); }
 void* branch_stream(int index) { return stream_of(index, Queue::kBranch); }

@@ -19,6 +19,8 @@ void release(int, void*) noexcept {}
 MemoryState memory_state(int) { refuse(); }
 void* allocate_host(int64_t) { refuse(); }
 void release_host(void*) noexcept {}
+bool lock_pages(void*, int64_t) { refuse(); }
+void unlock_pages(void*) noexcept {}
 void* compute_stream(int) { refuse(); }
 void* side_stream(int) { refuse(); }
 void* branch_stream(int) { refuse(); }
