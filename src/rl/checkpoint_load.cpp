@@ -48,9 +48,8 @@ void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo&
                    std::string_view section) {
   for (const auto& part : info.parts) {
     const auto* entry = checkpoint.find(std::string(section), part.name);
-    const bool fits = entry != nullptr && entry->shape == part.shape &&
-                      (section == kFrozenSection ? tensor::is_convertible(entry->dtype)
-                                                 : entry->dtype == tensor::DType::kF32);
+    const bool fits =
+        entry != nullptr && entry->shape == part.shape && tensor::is_convertible(entry->dtype);
     if (!fits) {
       throw Error(ErrorCode::kInput,
                   fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
@@ -58,6 +57,19 @@ void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo&
                   checkpoint.directory());
     }
   }
+}
+
+// Elements [begin, end) of a tensor of the checkpoint, of any type that widens to f32.
+void read_f32(const io::Checkpoint& checkpoint, const char* section, const std::string& name,
+              int64_t begin, int64_t end, float* values) {
+  const tensor::DType saved_type = checkpoint.find(section, name)->dtype;
+  if (saved_type == tensor::DType::kF32) return checkpoint.read(section, name, begin, end, values);
+  std::vector<char> raw(static_cast<size_t>((end - begin) * tensor::dtype_bytes(saved_type)));
+  checkpoint.read(section, name, begin, end, raw.data());
+  parallel_for(end - begin, kConvertedByThread, [&](int64_t from, int64_t to) {
+    tensor::convert_elements(saved_type, raw.data() + from * tensor::dtype_bytes(saved_type),
+                             tensor::DType::kF32, values + from, to - from);
+  });
 }
 
 // What this rank owns of a group, into the array `own` of its elements, of which host memory holds
@@ -75,8 +87,8 @@ int64_t load_section(const io::Checkpoint& checkpoint, const model::ParameterSto
         const int64_t end = std::min(o.end, begin + kConvertedAtOnce), at = o.at + begin - o.begin;
         buffer.resize(static_cast<size_t>(end - begin));
         for (const model::ElementRun& run : model::list_runs(info, begin, end))
-          checkpoint.read(section, info.parts[run.part].name, run.on_disk, run.on_disk + run.size,
-                          buffer.data() + run.in_parameter - begin);
+          read_f32(checkpoint, section, info.parts[run.part].name, run.on_disk,
+                   run.on_disk + run.size, buffer.data() + run.in_parameter - begin);
         num_rounded += upload_rounded(tensor::compute_stream(own.device()),
                                       own.rows(at, at + end - begin), buffer);
       }
@@ -100,10 +112,8 @@ void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterSt
   const tensor::DType saved_type = checkpoint.find(kFrozenSection, name)->dtype;
   for (int64_t done = 0; done < run.size; done += kConvertedAtOnce) {
     const int64_t n = std::min(kConvertedAtOnce, run.size - done), at = run.on_disk + done;
-    std::vector<char> raw(static_cast<size_t>(n * tensor::dtype_bytes(saved_type)));
     std::vector<float> saved(static_cast<size_t>(n)), own(saved.size());
-    checkpoint.read(kFrozenSection, name, at, at + n, raw.data());
-    tensor::convert_elements(saved_type, raw.data(), tensor::DType::kF32, saved.data(), n);
+    read_f32(checkpoint, kFrozenSection, name, at, at + n, saved.data());
     store.read_weights(info, run.in_parameter + done, own.data(), n);
     round_values(saved, store.group_of(info).dtype);
     round_values(own, saved_type);
@@ -124,20 +134,16 @@ bool is_loaded_frozen(const model::ParameterInfo& info) {
 
 // Every rank reads all that it holds.
 void load_frozen_weights(const io::Checkpoint& checkpoint, model::ParameterStore& store) {
-  std::vector<char> raw;
   std::vector<float> values;
   for (const auto& info : store.infos()) {
     if (!is_loaded_frozen(info)) continue;
     check_tensors(checkpoint, info, kFrozenSection);
     for (const model::ElementRun& run : model::list_runs(info)) {
       const std::string& name = info.parts[run.part].name;
-      const tensor::DType saved_type = checkpoint.find(kFrozenSection, name)->dtype;
       for (int64_t done = 0; done < run.size; done += kConvertedAtOnce) {
         const int64_t n = std::min(kConvertedAtOnce, run.size - done), at = run.on_disk + done;
-        raw.resize(static_cast<size_t>(n * tensor::dtype_bytes(saved_type)));
         values.resize(static_cast<size_t>(n));
-        checkpoint.read(kFrozenSection, name, at, at + n, raw.data());
-        tensor::convert_elements(saved_type, raw.data(), tensor::DType::kF32, values.data(), n);
+        read_f32(checkpoint, kFrozenSection, name, at, at + n, values.data());
         store.write_weights(info, run.in_parameter + done, values.data(), n);
       }
     }

@@ -10,7 +10,7 @@
 
 namespace slimexx::rl {
 
-// Of a trained group the optimizer's state, all in f32.
+// Of a trained group the optimizer's state, in the types it is kept in.
 using Section = std::pair<const char*, tensor::Tensor train::OwnedGroup::*>;
 inline constexpr Section kSections[] = {{"master", &train::OwnedGroup::master},
                                         {"exp_avg", &train::OwnedGroup::exp_avg},

@@ -30,8 +30,11 @@ constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12, 0.84};
 constexpr double kFullRecompute = 492.0 / 556;
 // Of a gradient exchange this much stays behind backward (four H200s).
 constexpr double kExposedGradients = 0.3;
-// AdamW of an element: gradient and weight, master and moments read and written.
-constexpr double kUpdateBytes = 30;
+// AdamW of an element: gradient read, weight written, master and moments read and written.
+double update_bytes(const train::OptimizerOptions& options) {
+  const int moment = options.state_dtype == "bfloat16" ? 2 : 4;
+  return 4 + 2 + 2 * 4 + 2 * 2 * moment;
+}
 // Updates in host memory, which all ranks of a host share. Of 8: triad with 128 threads on a host
 // of 8 H200s. Of fewer: an update of one rank went at 117e9 (H200) and of two at 103e9 (H100s).
 constexpr int kRanksOfHost = 8;
@@ -267,7 +270,7 @@ class PhasePlanner {
     const int sharing = std::min(kRanksOfHost, plan_.roles.num_trainers);
     const double rate =
         is_on_host ? host_bytes_per_s(sharing) / sharing : 0.9 * gpu_.copy_bytes_per_s;
-    add("update", count(plan_.num_steps) * most * kUpdateBytes / rate,
+    add("update", count(plan_.num_steps) * most * update_bytes(config_.optimizer) / rate,
         is_on_host ? fmt::format("AdamW in host memory at {:.0f} GB/s a rank", rate * 1e-9)
                    : "AdamW at 90 % of copy");
   }

@@ -29,55 +29,59 @@
 namespace slimexx::rl {
 namespace {
 
-// What pieces of a checkpoint point into, until it is written. Not set to zero first: these are
-// most of a rank's memory on the host.
+// What pieces of a checkpoint point into until it is written: a copy, or the state itself.
 struct HostValues {
   tensor::DType dtype = tensor::DType::kF32;
-  std::unique_ptr<char[]> bytes;
-  HostValues(tensor::DType type, int64_t n)
-      : dtype(type),
-        bytes(std::make_unique_for_overwrite<char[]>(
-            static_cast<size_t>(n * tensor::dtype_bytes(type)))) {}
-  float* f32() const { return reinterpret_cast<float*>(bytes.get()); }
+  const char* data = nullptr;
+  std::unique_ptr<char[]> copy = nullptr;
 };
 
-// A moment in bf16 widens exactly, so that it reads back as it was.
-HostValues download_widened(const tensor::Tensor& own) {
-  const tensor::Stream stream = tensor::compute_stream(own.device());
-  const int64_t n = own.num_elements();
-  HostValues wide(tensor::DType::kF32, n);
-  if (own.dtype() == tensor::DType::kF32) {
-    tensor::download(stream, wide.f32(), own);
-    return wide;
-  }
-  SLX_CHECK(own.dtype() == tensor::DType::kBF16, "{}", own.shape_text());
-  std::vector<uint16_t> narrow(static_cast<size_t>(std::min(n, kConvertedAtOnce)));
-  for (int64_t at = 0; at < n; at += kConvertedAtOnce) {
-    const int64_t count = std::min(kConvertedAtOnce, n - at);
-    tensor::download(stream, narrow.data(), own.rows(at, at + count));
-    parallel_for(count, kConvertedByThread, [&](int64_t begin, int64_t end) {
-      tensor::convert_elements(tensor::DType::kBF16, narrow.data() + begin, tensor::DType::kF32,
-                               wide.f32() + at + begin, end - begin);
-    });
-  }
-  return wide;
+// Not set to zero first: copies are most of a rank's memory on the host.
+HostValues allocate_copy(tensor::DType dtype, int64_t num_elements) {
+  HostValues values{.dtype = dtype};
+  values.copy = std::make_unique_for_overwrite<char[]>(
+      static_cast<size_t>(num_elements * tensor::dtype_bytes(dtype)));
+  values.data = values.copy.get();
+  return values;
+}
+
+HostValues download_state(const tensor::Tensor& own) {
+  HostValues values = allocate_copy(own.dtype(), own.num_elements());
+  tensor::download(tensor::compute_stream(own.device()), values.copy.get(), own);
+  return values;
 }
 
 // The weights of a group that this rank owns, as they are.
 HostValues download_weights(const train::OwnedGroup& group) {
   const tensor::Tensor& weights = group.parameters->weights;
-  HostValues values(weights.dtype(), train::count_elements(group.pieces));
+  HostValues values = allocate_copy(weights.dtype(), train::count_elements(group.pieces));
   for (const train::OwnedPiece& piece : group.pieces)
     tensor::download(tensor::compute_stream(weights.device()),
-                     values.bytes.get() + piece.begin * tensor::dtype_bytes(weights.dtype()),
+                     values.copy.get() + piece.begin * tensor::dtype_bytes(weights.dtype()),
                      weights.rows(piece.range.begin, piece.range.end));
   return values;
+}
+
+// Whether checkpoints are written from the optimizer's state itself.
+bool is_read_in_place(const train::ShardedAdamW& optimizer) { return optimizer.host_bytes() > 0; }
+
+bool is_finite(const tensor::Tensor& values) {
+  const tensor::Stream stream = tensor::compute_stream(values.device());
+  std::vector<float> some;
+  for (int64_t begin = 0; begin < values.dim(0); begin += kConvertedAtOnce) {
+    const int64_t end = std::min(values.dim(0), begin + kConvertedAtOnce);
+    some.resize(static_cast<size_t>(end - begin));
+    tensor::download(stream, some.data(), values.rows(begin, end));
+    if (!std::ranges::all_of(some, [](float x) { return std::isfinite(x); })) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
 struct CheckpointWriter::Snapshot {
   int64_t step = 0;
+  bool reads_state = false;  // the optimizer's, in place
   std::string directory;
   Json state;
   std::vector<io::CheckpointTensor> tensors;
@@ -98,7 +102,7 @@ struct CheckpointWriter::Snapshot {
       for (const Overlap& o : list_overlaps(info, group.pieces))
         model::add_checkpoint_pieces(
             info, o.begin, o.end, section, values.dtype,
-            values.bytes.get() + (o.at - o.begin) * tensor::dtype_bytes(values.dtype), pieces);
+            values.data + (o.at - o.begin) * tensor::dtype_bytes(values.dtype), pieces);
     }
     data.push_back(std::move(values));
   }
@@ -115,6 +119,7 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   pending_ = std::make_unique<Snapshot>();
   Snapshot& s = *pending_;
   s.step = step;
+  s.reads_state = is_read_in_place(optimizer);
   s.directory = io::step_directory(options_.root, step);
   s.state = state;
   if (communicator_.rank() == 0) {
@@ -127,8 +132,14 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   }
   communicator_.barrier();
   for (const auto& [section, member] : kSections) {
-    for (const train::OwnedGroup& group : optimizer.groups())
-      if (group.is_trained()) s.add(store, group, section, download_widened(group.*member));
+    for (const train::OwnedGroup& group : optimizer.groups()) {
+      if (!group.is_trained()) continue;
+      const tensor::Tensor& own = group.*member;
+      s.add(store, group, section,
+            is_read_in_place(optimizer)
+                ? HostValues{.dtype = own.dtype(), .data = static_cast<const char*>(own.raw())}
+                : download_state(own));
+    }
   }
   for (const train::OwnedGroup& group : optimizer.groups())
     if (!group.is_trained()) s.add(store, group, kFrozenSection, download_weights(group));
@@ -147,6 +158,12 @@ void CheckpointWriter::poll() {
       pending_->shard.wait_for(std::chrono::seconds(0)) != std::future_status::ready ? 1.0 : 0.0};
   dist::all_reduce_max(communicator_, busy);
   if (busy[0] == 0) commit();
+}
+
+void CheckpointWriter::release_state() {
+  if (!pending_ || !pending_->reads_state) return;
+  const PhaseScope phase("save_model");
+  pending_->shard.wait();
 }
 
 void CheckpointWriter::finish_pending() {
@@ -190,21 +207,22 @@ void check_writable(const std::string& root) {
 
 int64_t snapshot_bytes(const train::ShardedAdamW& optimizer) {
   int64_t bytes = 0;
-  for (const train::OwnedGroup& group : optimizer.groups())
-    bytes += train::count_elements(group.pieces) *
-             (group.is_trained() ? std::ssize(kSections) * 4
-                                 : tensor::dtype_bytes(group.parameters->dtype));
+  for (const train::OwnedGroup& group : optimizer.groups()) {
+    int64_t bytes_an_element = 0;
+    if (!group.is_trained())
+      bytes_an_element = tensor::dtype_bytes(group.parameters->dtype);
+    else if (!is_read_in_place(optimizer))
+      for (const auto& [section, member] : kSections)
+        bytes_an_element += tensor::dtype_bytes((group.*member).dtype());
+    bytes += train::count_elements(group.pieces) * bytes_an_element;
+  }
   return bytes;
 }
 
 bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator) {
   double broken[1] = {0};
-  for (const train::OwnedGroup& group : optimizer.groups()) {
-    if (!group.is_trained()) continue;
-    const HostValues master = download_widened(group.master);
-    const std::span values(master.f32(), static_cast<size_t>(group.master.num_elements()));
-    if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) broken[0] = 1;
-  }
+  for (const train::OwnedGroup& group : optimizer.groups())
+    if (group.is_trained() && !is_finite(group.master)) broken[0] = 1;
   dist::all_reduce_max(communicator, broken);
   return broken[0] == 0;
 }

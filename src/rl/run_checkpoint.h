@@ -1,7 +1,8 @@
 // Checkpoints of a training run: every rank writes its slices of the optimizer's state, and of the
-// weights of frozen parameters, as a shard, from a snapshot and in the background; rank 0 commits
-// when all are done. A shard says of which tensors it holds which elements, so that how ranks cut
-// the state is no part of the format. Main thread only.
+// weights of frozen parameters, as a shard, in the background; rank 0 commits when all are done. It
+// writes from a snapshot, or, where the state is in host memory anyhow (optimizer_cpu_offload),
+// from the state itself. A shard says of which tensors it holds which elements, so that how ranks
+// cut the state is no part of the format. Main thread only.
 #pragma once
 #include <cstdint>
 #include <future>
@@ -26,10 +27,12 @@ class CheckpointWriter {
  public:
   CheckpointWriter(CheckpointWriterOptions options, dist::Collective& communicator);
   ~CheckpointWriter();
-  // Snapshots the state and starts writing step `step`; an earlier save that is still under way is
-  // finished first. Collective.
+  // Starts writing step `step`; an earlier save that is still under way is finished first. State in
+  // host memory must not change before release_state(). Collective.
   void save(int64_t step, const Json& state, const model::ParameterStore& store,
             const train::ShardedAdamW& optimizer);
+  // Waits until the save under way no longer reads the optimizer's state.
+  void release_state();
   // Commits a save that all ranks have written; does not wait. Collective.
   void poll();
   // Waits for the save under way and commits it. Collective.
@@ -47,7 +50,7 @@ class CheckpointWriter {
 // is yet to be made, in the folder above that is there. Every rank writes its shard: ask on each.
 void check_writable(const std::string& root);
 
-// Host memory of this rank while a checkpoint is written.
+// Host memory that this rank takes while a checkpoint is written.
 int64_t snapshot_bytes(const train::ShardedAdamW& optimizer);
 
 // Whether no rank's masters hold NaN or Inf. Collective.

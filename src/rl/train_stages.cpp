@@ -96,6 +96,7 @@ train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Pr
       progress.num_rollouts * session.config.num_steps_per_rollout);
   const bool dumps = rollout.index == 0 && step == 0;
   const auto before_update = [&] {
+    trainer_side.checkpoints->release_state();
     if (dumps && !session.config.debug.dump_gradients.empty())
       dump_gradients(session, trainer_side);
   };

@@ -42,8 +42,8 @@ std::string planned_lines(const Json& plan) {
     text += line(bytes, "host memory: optimizer state");
   if (const double bytes = stage.at("host_reference").get<double>(); bytes > 0)
     text += line(bytes, "host memory: reference");
-  text += line(stage.at("checkpoint_copy").get<double>(),
-               "host memory while a checkpoint is written: weights and moments in f32");
+  if (const double bytes = stage.at("checkpoint_copy").get<double>(); bytes > 0)
+    text += line(bytes, "host memory while a checkpoint is written: a copy of the state");
   if (plan.at("generator").is_null()) return text;
   text += "  memory    of one rank that generates\n";
   for (const auto& [name, bytes] : plan.at("generator").at("memory").items())

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -60,15 +61,18 @@ class RunCheckpoint : public testing::Test {
   }
   static Trainer make_trainer(TinyPolicy& policy, dist::Collective& communicator,
                               const char* state_dtype = "float32",
-                              int64_t min_part_elements = train::kAPartALayer) {
+                              int64_t min_part_elements = train::kAPartALayer,
+                              bool in_host_memory = false) {
     train::OptimizerOptions options;
     options.state_dtype = state_dtype;
+    options.optimizer_cpu_offload = in_host_memory;
     return policy.trainer(communicator, train::packed(60), options, min_part_elements);
   }
-  static void train(Trainer& trainer, int begin, int end) {
+  static void train(Trainer& trainer, int begin, int end,
+                    const std::function<void()>& before_update = {}) {
     for (int step = begin; step < end; ++step)
       trainer.step(train::mixed_samples(6, 100 + static_cast<uint64_t>(step)), train::full_loss(),
-                   0.003);
+                   0.003, before_update);
   }
   static Json make_state(int64_t step, Trainer& trainer) {
     Json state;
@@ -193,12 +197,13 @@ TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
 
 // E3 at the trainer's level: stopped after two steps and resumed, the bytes are those of a run that
 // was not. The write goes on while the first run trains three steps more, and must not see them.
-// Moments in bf16 are written as f32 and come back as they were.
+// State in host memory is written without a copy of it.
 TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
   struct Case {
     int ranks;
     bool async;
     const char* dtype;
+    bool in_host_memory = false;
   };
   for (const Case& c : {Case{1, true, "float32"},
                         {1, false, "float32"},
@@ -206,21 +211,28 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
                         {3, false, "float32"},
                         {1, true, "bfloat16"},
                         {3, true, "bfloat16"},
-                        {3, false, "bfloat16"}}) {
+                        {3, false, "bfloat16"},
+                        {1, true, "float32", true},
+                        {3, true, "bfloat16", true},
+                        {3, false, "float32", true}}) {
     std::filesystem::remove_all(root_);
     dist::run_thread_ranks(c.ranks, [&](dist::Collective& communicator) {
       TinyPolicy policy(kModel), resumed_policy(kModel);
-      Trainer trainer = make_trainer(policy, communicator, c.dtype);
+      const auto make = [&](TinyPolicy& of) {
+        return make_trainer(of, communicator, c.dtype, train::kAPartALayer, c.in_host_memory);
+      };
+      Trainer trainer = make(policy);
+      EXPECT_EQ(snapshot_bytes(trainer.optimizer()) == 0, c.in_host_memory);
       CheckpointWriter writer(writer_options(c.async), communicator);
       train(trainer, 0, 2);
       const State at_save = state_of(communicator, policy, trainer);
       writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
-      train(trainer, 2, 5);
+      train(trainer, 2, 5, [&] { writer.release_state(); });
       writer.finish_pending();
 
       const auto checkpoint = io::Checkpoint::open(io::find_latest(root_.string()));
       ops::fill_zero(cpu_context(), resumed_policy.store.flat_weights());
-      Trainer resumed = make_trainer(resumed_policy, communicator, c.dtype);
+      Trainer resumed = make(resumed_policy);
       load_training_state(checkpoint, resumed_policy.store, resumed.optimizer());
       resumed.optimizer().set_num_steps(checkpoint.state()["adam_steps"].get<int64_t>());
       const std::string what = std::to_string(c.ranks) + (c.async ? " ranks, async, " : " ranks, ");
@@ -255,19 +267,23 @@ TEST_F(RunCheckpoint, LoadsUnderTheOtherStateType) {
   }
 }
 
-// What save() took is its own: the state may change as soon as it returns.
+// What save() took is its own: the state may change as soon as it returns, or, where it is in host
+// memory, once it is released.
 TEST_F(RunCheckpoint, AsyncSaveWritesASnapshot) {
   dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
     CheckpointWriter writer(writer_options(), communicator);
-    for (int64_t step = 1; step <= 5; ++step) {
+    for (int64_t step = 1; step <= 6; ++step) {
+      const bool in_host_memory = step % 2 == 0;
       TinyPolicy policy(kModel), loaded_policy(kModel);
-      Trainer trainer = make_trainer(policy, communicator);
+      Trainer trainer =
+          make_trainer(policy, communicator, "float32", train::kAPartALayer, in_host_memory);
       Trainer loaded = make_trainer(loaded_policy, communicator);
       train(trainer, 0, 1);
       const State expected = state_of(communicator, policy, trainer);
       const auto& optimizer = trainer.optimizer();
       const train::OwnedGroup& group = optimizer.groups()[0];
       writer.save(step, make_state(step, trainer), policy.store, optimizer);
+      if (in_host_memory) writer.release_state();
       for (const tensor::Tensor& t : {group.master, group.exp_avg, group.exp_avg_sq})
         std::fill_n(t.f32(), t.num_elements(), -123.0f);
       writer.finish_pending();

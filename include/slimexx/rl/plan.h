@@ -85,7 +85,7 @@ struct PlannedStage {
   double bytes_per_cached_token = 0;  // on this rank
   train::ActivationBytes activations = {};
   int64_t logits_bytes = 0;     // at once, at most
-  int64_t snapshot_bytes = 0;   // host memory while a checkpoint is written
+  int64_t snapshot_bytes = 0;   // host memory that a checkpoint takes while it is written
   int64_t owned_elements = 0;   // trained, whose optimizer state this rank has
   int64_t host_bytes = 0;       // host memory of optimizer state
   int64_t reference_bytes = 0;  // host memory of the reference
