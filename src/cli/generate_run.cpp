@@ -161,9 +161,10 @@ class GenerateRun {
                            .n_samples_per_prompt = flags_.n,
                            .sampling = sampling(),
                            .seed = static_cast<uint64_t>(flags_.seed)},
-                          session_.world.ranks(), {}, [&](const rollout::Completion& completion) {
+                          session_.world.ranks(), {},
+                          [&](const rollout::Completion& completion, int64_t num_finished) {
                             lines += fmt::format("{}\t{}\n", completion.id, to_line(completion));
-                            bar.advance();
+                            bar.advance_to(num_finished);
                           });
     return lines;
   }

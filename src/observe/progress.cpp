@@ -117,6 +117,13 @@ void ProgressBar::advance(int64_t n) {
   if (!impl_->terminal) impl_->log_tenth();
 }
 
+void ProgressBar::advance_to(int64_t done) {
+  if (!impl_) return;
+  std::lock_guard lock(impl_->mutex);
+  impl_->done = std::max(impl_->done, done);
+  if (!impl_->terminal) impl_->log_tenth();
+}
+
 void ProgressBar::set_note(std::string note) {
   if (!impl_) return;
   std::lock_guard lock(impl_->mutex);

@@ -39,7 +39,7 @@ void end_together(SharedQueue& queue, dist::Collective& world,
 void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
                        const rollout::GenerationJob& job, dist::Collective& world,
                        const std::function<bool()>& should_stop,
-                       const std::function<void(rollout::Completion)>& take_completion) {
+                       const TakeCompletion& take_completion) {
   observe::Span span("generate");
   SharedQueue queue(world, std::ssize(job.groups), should_stop);
   EngineGroup group(ranks.tp, queue, engine.runs_in_lock_step() ? &ranks.ep : nullptr);
@@ -47,7 +47,7 @@ void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
   try {
     group.run([&] {
       rollout::generate(engine, job, group, [&](rollout::Completion completion) {
-        if (ranks.tp.rank() == 0) take_completion(std::move(completion));
+        if (ranks.tp.rank() == 0) take_completion(std::move(completion), queue.finish_sample());
       });
     });
   } catch (const Error& error) {
@@ -124,14 +124,15 @@ std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
                                    .n_samples_per_prompt = request.n_samples_per_prompt,
                                    .sampling = request.sampling,
                                    .seed = request.seed};
-  observe::ProgressBar bar(request.label, std::ssize(groups) * request.n_samples_per_prompt,
-                           communicator_.rank() == progress_rank_);
+  const int64_t num_samples = std::ssize(groups) * request.n_samples_per_prompt;
+  observe::ProgressBar bar(request.label, num_samples, communicator_.rank() == progress_rank_);
   std::vector<Sample> samples;
   generate_on_ranks(*engine_, *ranks_, job, communicator_, request.should_stop,
-                    [&](rollout::Completion completion) {
+                    [&](rollout::Completion completion, int64_t num_finished) {
                       samples.push_back(make_sample(request, std::move(completion)));
-                      bar.advance();
+                      bar.advance_to(num_finished);
                     });
+  bar.advance_to(num_samples);
   std::sort(samples.begin(), samples.end(), comes_before);
   return samples;
 }

@@ -42,8 +42,7 @@ class Planner {
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
     model::narrow(plan_.spec, plan_.grid.sizes());  // names the key of config.json
-    for (const auto& part : model::count_parameters(plan_.spec).parts)
-      plan_.total_parameters += part.elements;
+    plan_.total_parameters = model::count_parameters(plan_.spec).total;
     plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
                                       plan_.roles.num_generators, &plan_.spec);
     if (!request_.knows_kernels && !plan_.gpu.is_cpu())

@@ -9,6 +9,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/model/describe.h"
 #include "slimexx/model/parameters.h"
 #include "training_run.h"
 
@@ -53,7 +54,7 @@ std::string banner(const TrainingRun& run, const std::string& generator_memory) 
       session.request.dry_run ? " (dry run)" : "");
   text += fmt::format("  model     {} ({}), {} parameters, {} layers, hidden {}, vocabulary {}\n",
                       session.config.model.hf_checkpoint, spec.architecture,
-                      format_count(static_cast<double>(trainer_side.policy.store->num_elements())),
+                      format_count(static_cast<double>(model::count_parameters(spec).total)),
                       spec.num_layers(), spec.hidden_size, spec.vocab_size);
   if (const int64_t trained = spec.num_trained_mtp(); trained > 0)
     text += fmt::format("  mtp       the first {} of {} prediction layers trained beside it\n",

@@ -28,6 +28,7 @@ SharedQueue::SharedQueue(dist::Collective& world, int64_t num_groups,
       num_groups_(num_groups),
       should_stop_(std::move(should_stop)),
       queue_(world.make_counter()),
+      finished_(world.make_counter()),
       state_(should_stop_ ? world.make_counter() : nullptr) {}
 
 bool SharedQueue::is_stopped() {
@@ -45,6 +46,8 @@ std::optional<int64_t> SharedQueue::draw_group() {
 }
 
 void SharedQueue::empty() { queue_->fetch_add(num_groups_); }
+
+int64_t SharedQueue::finish_sample() { return finished_->fetch_add(1) + 1; }
 
 // The signal may reach a rank that has nothing left to do and must tell the others; or come when
 // some have left the loop already, so they agree at the end.

@@ -23,7 +23,8 @@ class SharedQueue : public rollout::WorkSource {
 
   bool is_stopped() override;
   std::optional<int64_t> draw_group() override;
-  void empty();  // nobody draws any more
+  void empty();             // nobody draws any more
+  int64_t finish_sample();  // how many all ranks have finished, with this one
   // Waits until every rank is done or stops, and says whether one stopped. Collective.
   bool ends_stopped();
 
@@ -33,7 +34,7 @@ class SharedQueue : public rollout::WorkSource {
   dist::Collective& world_;
   const int64_t num_groups_;
   const std::function<bool()> should_stop_;
-  std::unique_ptr<dist::SharedCounter> queue_, state_;
+  std::unique_ptr<dist::SharedCounter> queue_, finished_, state_;
   std::chrono::steady_clock::time_point next_exchange_;
   bool is_stopped_ = false;
 };

@@ -1,8 +1,10 @@
 // Generation over engines of several ranks: one queue, the samples of one rank, and an end for all
 // ranks alike when one stops or fails.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "rl/tiny_rollout.h"
 #include "rollout/sharded_model.h"
@@ -113,14 +115,22 @@ TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
       .groups = groups,
       .n_samples_per_prompt = 1,
       .sampling = {.max_new_tokens = 20, .stop_token_ids = {}, .stop = {}}};
-  std::array<int, 4> counts{};
+  std::array<std::vector<int64_t>, 4> finished;  // by rank; numbers of all ranks' samples
   dist::run_thread_ranks(4, [&](dist::Collective& world) {
     RankEngine own(world, {.ep = 4});
-    generate_on_ranks(
-        own.engine, own.model.grid.groups(), job, world, {},
-        [&](const rollout::Completion&) { ++counts[static_cast<size_t>(world.rank())]; });
+    generate_on_ranks(own.engine, own.model.grid.groups(), job, world, {},
+                      [&](const rollout::Completion&, int64_t num_finished) {
+                        finished[static_cast<size_t>(world.rank())].push_back(num_finished);
+                      });
   });
-  for (const int count : counts) EXPECT_EQ(count, 2);
+  std::vector<int64_t> all;
+  for (const auto& of_rank : finished) {
+    EXPECT_EQ(of_rank.size(), 2);
+    EXPECT_TRUE(std::ranges::is_sorted(of_rank));
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  std::ranges::sort(all);
+  EXPECT_EQ(all, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
 // On the first rank of the last attention group, which alone takes its completions.
@@ -139,7 +149,7 @@ TEST(EnginesOfRanks, FailTogether) {
       const int failing = world.size() - 2;
       try {
         generate_on_ranks(
-            own.engine, own.model.grid.groups(), job, world, {}, [&](rollout::Completion) {
+            own.engine, own.model.grid.groups(), job, world, {}, [&](rollout::Completion, int64_t) {
               EXPECT_EQ(world.rank() % 2, 0) << "a completion of two ranks is taken twice";
               if (world.rank() == failing) throw Error(ErrorCode::kRun, "no room for a sample");
             });

@@ -37,6 +37,7 @@ class ProgressBar {
   ProgressBar(std::string label, int64_t total, bool enabled);
   ~ProgressBar();
   void advance(int64_t n = 1);
+  void advance_to(int64_t done);    // never back
   void set_note(std::string note);  // shown after the bar, e.g. "5,812 tok/s"
 
  private:

@@ -40,15 +40,17 @@ struct GenerationRequest {
   std::function<bool()> should_stop = {};
 };
 
-// Runs `job` over all ranks: engines draw groups from one shared queue, and `take_completion` gets
-// what this rank's engine made, on the first of the tensor-parallel ranks that made it. `ranks` are
-// the engine's groups, on host memory. Throws
-// Error(kInterrupted), on all ranks, soon after `should_stop`, set on all ranks or none, says so on
-// one; any other Error of a rank as agreed by all. Collective.
+// Gets a sample that this rank's engine made, and how many all ranks have finished so far.
+using TakeCompletion = std::function<void(rollout::Completion, int64_t num_finished)>;
+
+// Runs `job` over all ranks: engines draw groups from one shared queue; `take_completion` is called
+// on the first of the tensor-parallel ranks that made a sample. `ranks` are the engine's groups, on
+// host memory. Throws Error(kInterrupted), on all ranks, soon after `should_stop`, set on all ranks
+// or none, says so on one; any other Error of a rank as agreed by all. Collective.
 void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
                        const rollout::GenerationJob& job, dist::Collective& world,
                        const std::function<bool()>& should_stop,
-                       const std::function<void(rollout::Completion)>& take_completion);
+                       const TakeCompletion& take_completion);
 
 // The same on a rank without an engine: waits for those that have one. Collective.
 void wait_for_generation(int64_t num_groups, dist::Collective& world,
