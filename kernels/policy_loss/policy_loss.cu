@@ -1,7 +1,7 @@
-// One block a segment of rows: kSegmentRows rows, or a whole sequence for kGspo, whose tokens share
-// a ratio. Each block leaves its metrics in the workspace; a last block adds them up. All sums in
-// double: a thread over its rows ascending, an exchange tree over a warp, warps ascending, then
-// segments in the same way.
+// One block a segment of rows: kSegmentRows rows, or a whole sequence where its tokens look at its
+// mean log-ratio. Each block leaves its metrics in the workspace; a last block adds them up. All
+// sums in double: a thread over its rows ascending, an exchange tree over a warp, warps ascending,
+// then segments in the same way.
 #include "slimexx/kernels/policy_loss.h"
 
 #include <cuda_runtime.h>
@@ -40,7 +40,7 @@ __device__ double sum_block(double x) {
 }
 
 __global__ void __launch_bounds__(kThreads) run_segments(PolicyLossArgs args, double* partials) {
-  const bool by_sequence = args.options.kind == LossKind::kGspo;
+  const bool by_sequence = takes_sequence_means(args.options);
   const int64_t segment = blockIdx.x;
   const int64_t begin = by_sequence ? args.cu_rows[segment] : segment * kSegmentRows;
   const int64_t end =
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) run_segments(PolicyLossArgs args, do
       sequence_derivative += pass.run(r, sequence_log_ratio);
     }
   }
-  if (by_sequence) {
+  if (args.options.kind == LossKind::kGspo) {
     // Every masked token moves the sequence's mean log-ratio by 1 / (number of tokens).
     const float share = static_cast<float>(sum_block(sequence_derivative)) / tokens;
     for (int64_t r = begin + threadIdx.x; r < end; r += kThreads) {
@@ -106,7 +106,7 @@ bool is_complete(const PolicyLossArgs& a) {
   return a.log_probs != nullptr && a.mask != nullptr && a.weights != nullptr &&
          a.dlog_probs != nullptr && a.metrics != nullptr &&
          (a.advantages != nullptr || o.kind == LossKind::kSft) &&
-         (a.cu_rows != nullptr || o.kind != LossKind::kGspo) &&
+         (a.cu_rows != nullptr || !takes_sequence_means(o)) &&
          (a.ref_log_probs != nullptr || !o.use_kl) &&
          (a.rollout_log_probs != nullptr || o.tis == TisMode::kOff);
 }
@@ -122,7 +122,7 @@ size_t policy_loss_workspace(int64_t rows, int64_t sequences) {
 cudaError_t policy_loss(const PolicyLossArgs& args, void* workspace, cudaStream_t stream) {
   if (!is_complete(args)) return cudaErrorInvalidValue;
   const int64_t segments =
-      count_segments(args.rows, args.sequences, args.options.kind == LossKind::kGspo);
+      count_segments(args.rows, args.sequences, takes_sequence_means(args.options));
   if (segments == 0) return cudaSuccess;
   auto* partials = static_cast<double*>(workspace);
   run_segments<<<static_cast<unsigned>(segments), kThreads, 0, stream>>>(args, partials);

@@ -227,6 +227,9 @@ class Validation {
     const train::OptimizerOptions& o = run_.optimizer;
     if (o.lr_warmup_fraction && o.lr_warmup_iters > 0)
       fault("optimizer.lr_warmup_fraction", "and lr_warmup_iters are both set", "keep one");
+    if (o.lr_warmup_init > o.lr)
+      fault("optimizer.lr_warmup_init", fmt::format("is {}, above lr {}", o.lr_warmup_init, o.lr),
+            "lower it");
     if (o.lr_decay_style == "constant") return;
     if (o.min_lr > o.lr)
       fault("optimizer.min_lr", fmt::format("is {}, above optimizer.lr {}", o.min_lr, o.lr),

@@ -304,6 +304,14 @@ void bind_section(Binder& b, RlOptions& o) {
            .slime = "-"});
   b.field("tis_clip", o.tis_clip, {.doc = "Upper bound of the weight.", .min = 0});
   b.field("tis_clip_low", o.tis_clip_low, {.doc = "Lower bound of the weight.", .min = 0});
+  b.field("use_opsm", o.use_opsm,
+          {.doc = "Off-policy sequence masking: tokens of negative advantage do not count where "
+                  "their response has become less likely than opsm_delta allows. It has a say "
+                  "from a rollout's second optimizer step on."});
+  b.field("opsm_delta", o.opsm_delta,
+          {.unit = "nats",
+           .doc = "Mean of log p_old - log p over a response's tokens, above which use_opsm masks.",
+           .min = 0});
   b.end_section();
 }
 

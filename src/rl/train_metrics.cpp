@@ -34,6 +34,7 @@ std::vector<std::pair<const char*, ops::LossMetric>> list_loss_metrics(const Rol
     if (config.rl.use_tis)
       list.insert(list.end(),
                   {{"tis", kTis}, {"tis_abs", kTisAbs}, {"tis_clipfrac", kTisClipFraction}});
+    if (config.rl.use_opsm) list.emplace_back("opsm_clipfrac", kOpsmClipFraction);
   }
   list.insert(list.end(), {{"entropy", kEntropy}, {"entropy_loss", kEntropy}});
   return list;

@@ -85,7 +85,9 @@ train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
                         : rl.tis_mode == "mask" ? ops::TisMode::kMask
                                                 : ops::TisMode::kTruncate,
                  .tis_clip = static_cast<float>(rl.tis_clip),
-                 .tis_clip_low = static_cast<float>(rl.tis_clip_low)};
+                 .tis_clip_low = static_cast<float>(rl.tis_clip_low),
+                 .use_opsm = rl.use_opsm,
+                 .opsm_delta = static_cast<float>(rl.opsm_delta)};
   return loss;
 }
 

@@ -163,8 +163,13 @@ void bind(config::Binder& b, OptimizerOptions& o) {
            .choices = {"constant", "linear", "cosine", "inverse-square-root", "WSD"}});
   b.field("lr_warmup_iters", o.lr_warmup_iters,
           {.unit = "steps",
-           .doc = "Optimizer steps of linear warm-up; step k of W (from 0) uses lr * k / W.",
+           .doc = "Optimizer steps of linear warm-up from lr_warmup_init to lr, counted from 0.",
            .min = 0});
+  b.field("lr_warmup_init", o.lr_warmup_init,
+          {.doc = "Learning rate that the warm-up starts from; step k of W uses "
+                  "init + (lr - init) * k / W.",
+           .min = 0,
+           .max = kMaxRate});
   b.field("lr_warmup_fraction", o.lr_warmup_fraction,
           {.doc = "The same as a share of the steps up to lr_decay_iters.", .min = 0, .max = 1});
   b.field("lr_decay_iters", o.lr_decay_iters,
@@ -189,13 +194,14 @@ void bind(config::Binder& b, OptimizerOptions& o) {
   b.field(
       "clip_grad", o.clip_grad,
       {.doc = "Gradients are scaled down to this global 2-norm; 0 turns clipping off.", .min = 0});
-  b.field("state_dtype", o.state_dtype,
-          {.doc = "What both moments are kept in: 8 bytes a parameter, or 4 under bfloat16. That "
-                  "rounds them to nearest after every step, whose arithmetic stays float32; keep "
-                  "adam_beta1 and adam_beta2 at 0.996 or less with it. Checkpoints hold float32 "
-                  "either way, and resume under both.",
-           .choices = {"float32", "bfloat16"},
-           .slime = "-"});
+  b.field(
+      "state_dtype", o.state_dtype,
+      {.doc = "What both moments are kept in: 8 bytes a parameter, or 4 under bfloat16. That "
+              "rounds them to nearest after every step, whose arithmetic stays float32; keep "
+              "adam_beta1 and adam_beta2 at 0.996 or less with it. Checkpoints hold that type and "
+              "resume under both.",
+       .choices = {"float32", "bfloat16"},
+       .slime = "-"});
   b.field("optimizer_cpu_offload", o.optimizer_cpu_offload,
           {.doc = "Keep masters and moments in host memory and update them there, with the same "
                   "bits: 12 bytes a parameter less on the GPU. Gradients and weights cross while "
@@ -223,7 +229,8 @@ double wsd_share(const std::string& style, double ratio) {
 double learning_rate(const OptimizerOptions& o, int64_t step, int64_t decay_steps) {
   const double now = static_cast<double>(step), end = static_cast<double>(decay_steps);
   const double warmup = warmup_steps(o, decay_steps);
-  if (warmup > 0 && now <= warmup) return o.lr * now / warmup;
+  if (warmup > 0 && now <= warmup)
+    return o.lr_warmup_init + (o.lr - o.lr_warmup_init) * now / warmup;
   if (o.lr_decay_style == "constant") return o.lr;
   if (step > decay_steps || end <= warmup) return o.min_lr;
   if (o.lr_decay_style == "inverse-square-root")

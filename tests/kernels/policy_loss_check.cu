@@ -11,6 +11,7 @@
 
 #include "ops/cpu/policy_loss.h"
 #include "slimexx/kernels/policy_loss.h"
+#include "slimexx/kernels/token_loss.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
 
@@ -130,7 +131,7 @@ Outputs run_device(const Inputs& in, const ops::PolicyLossOptions& o, bool with_
   args.rows = static_cast<int64_t>(in.log_probs.size());
   args.sequences = static_cast<int64_t>(in.cu_rows.size()) - 1;
   const auto cu_rows = upload(in.cu_rows);
-  if (o.kind == ops::LossKind::kGspo) args.cu_rows = cu_rows.data();
+  if (takes_sequence_means(o)) args.cu_rows = cu_rows.data();
   const size_t rows = in.log_probs.size();
   const auto dlog_probs = upload(Floats(rows, 7)), dentropies = upload(Floats(rows, 7));
   const auto metrics = upload(first_metrics());

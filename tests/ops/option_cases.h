@@ -28,6 +28,8 @@ inline PolicyLossOptions policy_loss_variant(LossKind kind, int variant) {
   o.tis = static_cast<TisMode>(variant % 3);
   o.tis_clip_low = 0.6f;
   o.tis_clip = 1.5f;
+  o.use_opsm = variant == 3 || variant == 6;
+  o.opsm_delta = 0.02f;
   return o;
 }
 

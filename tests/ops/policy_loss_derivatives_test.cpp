@@ -43,9 +43,10 @@ double reference_loss(const LossProblem& p, const PolicyLossOptions& o,
   for (size_t s = 0; s + 1 < p.cu_rows.size(); ++s) {
     const auto begin = static_cast<size_t>(p.cu_rows[s]),
                end = static_cast<size_t>(p.cu_rows[s + 1]);
-    double sum = 0, count = 0;
+    double sum = 0, frozen_sum = 0, count = 0;
     for (size_t r = begin; r < end; ++r) {
       sum += p.mask[r] * (log_probs[r] - old[r]);
+      frozen_sum += p.mask[r] * (p.log_probs[r] - old[r]);
       count += p.mask[r];
     }
     for (size_t r = begin; r < end; ++r) {
@@ -54,6 +55,8 @@ double reference_loss(const LossProblem& p, const PolicyLossOptions& o,
       const double log_ratio = o.kind == LossKind::kGspo ? sum / std::max(count, 1.0) : own;
       double term = token_loss(o, log_ratio, p.log_probs[r] - old[r], log_probs[r],
                                p.advantages.empty() ? 0 : p.advantages[r]);
+      const bool has_drifted = -frozen_sum / std::max(count, 1.0) > double{o.opsm_delta};
+      if (o.use_opsm && o.kind != LossKind::kSft && has_drifted && p.advantages[r] < 0) term = 0;
       if (o.tis != TisMode::kOff) {
         const double raw = std::exp(old[r] - p.rollout_log_probs[r]);
         const bool outside = raw < o.tis_clip_low || raw > o.tis_clip;

@@ -102,6 +102,50 @@ TEST(PolicyLoss, GspoByHand) {
   EXPECT_NEAR(out.metric(LossMetric::kRatio), std::sqrt(8.0), 1e-5);
 }
 
+// Two samples of two tokens, whose probabilities have halved and doubled: the mean of log p_old -
+// log p is ln 2 and -ln 2. Of the first, only the token with a negative advantage is left out.
+TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
+  const double ln2 = std::log(2);
+  LossProblem p{.cu_rows = {0, 2, 5},
+                .log_probs = {-1 - ln2, -1 - ln2, -1 + ln2, -1 + ln2, 7},
+                .entropies = {},
+                .old_log_probs = {-1, -1, -1, -1, -1},
+                .ref_log_probs = {},
+                .rollout_log_probs = {},
+                .advantages = {-1, 1, -1, 1, -1},
+                .mask = {1, 1, 1, 1, 0},
+                .weights = {0.25, 0.25, 0.25, 0.25, 0}};
+  PolicyLossOptions o{.eps_clip = 0.9f, .eps_clip_high = 9};
+  const LossOutcome plain = run_policy_loss(p, o);
+  EXPECT_NEAR(plain.metric(LossMetric::kLoss), 0.25 * (0.5 - 0.5 + 2 - 2), 1e-6);
+  o.use_opsm = true;
+  o.opsm_delta = 0.6f;
+  LossOutcome out = run_policy_loss(p, o);
+  EXPECT_NEAR(out.metric(LossMetric::kLoss), 0.25 * (0 - 0.5 + 2 - 2), 1e-6);
+  EXPECT_EQ(out.metric(LossMetric::kOpsmClipFraction), 0.25);
+  EXPECT_EQ(out.dlog_probs[0], 0);
+  for (size_t r = 1; r < 5; ++r) EXPECT_EQ(out.dlog_probs[r], plain.dlog_probs[r]) << r;
+  // KL and entropy keep their say of a token that is left out.
+  p.ref_log_probs = p.old_log_probs;
+  o.use_kl = true;
+  o.kl_kind = KlKind::kK1;
+  o.kl_coef = 0.5f;
+  EXPECT_NEAR(run_policy_loss(p, o).dlog_probs[0], 0.25 * 0.5, 1e-6);
+  o.use_kl = false;
+  // Neither where the sequence has drifted less, nor where it is the old policy.
+  o.opsm_delta = 0.7f;
+  EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
+  o.opsm_delta = 0;
+  p.old_log_probs.clear();
+  EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
+  // By the sequence's ratio 1/2, whose derivative is the other token's alone, shared by both.
+  p.old_log_probs = {-1, -1, -1, -1, -1};
+  o.kind = LossKind::kGspo;
+  out = run_policy_loss(p, o);
+  EXPECT_NEAR(out.dlog_probs[0], 0.25 * -0.5 / 2, 1e-6);
+  EXPECT_NEAR(out.dlog_probs[1], 0.25 * -0.5 / 2, 1e-6);
+}
+
 TEST(PolicyLoss, KlByHand) {
   struct Row {
     KlKind kind;

@@ -103,8 +103,12 @@ TEST(ContextParallel, LossesOfWholeSequences) {
   per_token.per_token_loss = true;
   StepLoss sft;
   sft.policy.kind = ops::LossKind::kSft;
-  for (const StepLoss& loss : {gspo, per_token, sft}) {
+  StepLoss masked = full_loss();
+  masked.policy.use_opsm = true;
+  masked.policy.opsm_delta = 0;
+  for (const StepLoss& loss : {gspo, per_token, sft, masked}) {
     const GridResult one = run_on_grid(context_run("qwen3", 1, 1), samples, loss);
+    EXPECT_EQ(one.steps[0].metric(ops::LossMetric::kOpsmClipFraction) > 0, loss.policy.use_opsm);
     for (const int cp : {2, 3})
       expect_same_training(run_on_grid(context_run("qwen3", cp, cp), samples, loss), one);
   }

@@ -14,6 +14,11 @@ TEST(LearningRate, WarmsUpThenFollowsItsShape) {
   EXPECT_DOUBLE_EQ(learning_rate(o, 1, 14), 0.25);
   EXPECT_DOUBLE_EQ(learning_rate(o, 3, 14), 0.75);
   EXPECT_DOUBLE_EQ(learning_rate(o, 100, 14), 1.0);  // constant
+  o.lr_warmup_init = 0.2;
+  EXPECT_DOUBLE_EQ(learning_rate(o, 0, 14), 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 1, 14), 0.4);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 4, 14), 1.0);
+  o.lr_warmup_init = 0;
   o.lr_decay_style = "linear";
   EXPECT_DOUBLE_EQ(learning_rate(o, 4, 14), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(o, 9, 14), 0.55);

@@ -26,6 +26,10 @@ struct PolicyLossOptions {
   bool unbiased_kl = false;     // KL term times p / p_old
   TisMode tis = TisMode::kOff;  // needs rollout_log_probs
   float tis_clip = 2.0f, tis_clip_low = 0.0f;
+  // Off-policy sequence masking: tokens of negative advantage have no policy loss where the mean of
+  // log p_old - log p over the sequence is above opsm_delta.
+  bool use_opsm = false;
+  float opsm_delta = 1e-4f;
 };
 
 enum class LossMetric : int32_t {  // weighted sums, so that they add over microbatches and ranks
@@ -41,6 +45,7 @@ enum class LossMetric : int32_t {  // weighted sums, so that they add over micro
   kTis,
   kTisAbs,
   kTisClipFraction,
+  kOpsmClipFraction,
   kLogProbAbsDiff,
   // the rest are not weighted: maximum of |log p - rollout log p|, tokens where they differ, tokens
   kLogProbMaxDiff,
@@ -61,7 +66,7 @@ struct PolicyLossArgs {
   const float* advantages = nullptr;
   const float* mask = nullptr;
   const float* weights = nullptr;
-  const int32_t* cu_rows = nullptr;  // [sequences + 1], for kGspo
+  const int32_t* cu_rows = nullptr;  // [sequences + 1], where takes_sequence_means
   int64_t rows = 0, sequences = 0;
   float* dlog_probs = nullptr;
   float* dentropies = nullptr;  // null: not wanted

@@ -33,6 +33,11 @@ SLX_BOTH_SIDES KlValue estimate_kl(KlKind kind, float d, bool unbiased, float ra
   return kl;
 }
 
+// Whether a token's loss looks at the mean log-ratio of its sequence.
+SLX_BOTH_SIDES bool takes_sequence_means(const PolicyLossOptions& o) {
+  return o.kind == LossKind::kGspo || (o.use_opsm && o.kind != LossKind::kSft);
+}
+
 struct TokenTerm {
   float loss = 0, derivative = 0;  // by log p of this token, the ratio's path for kGspo excluded
   float ratio_derivative = 0;      // kGspo: by the sequence's mean log-ratio
@@ -84,7 +89,7 @@ class TokenPass {
   SLX_BOTH_SIDES float log_ratio(int64_t r) const { return a_.log_probs[r] - old_log_prob(r); }
 
   // Writes the row's derivatives and adds to the metrics; returns the weighted derivative by the
-  // sequence's mean log-ratio (kGspo).
+  // sequence's mean log-ratio (kGspo). The mean is looked at where takes_sequence_means.
   SLX_BOTH_SIDES float run(int64_t r, float sequence_log_ratio) {
     const float weight = a_.weights[r];
     const double w = weight;
@@ -93,6 +98,10 @@ class TokenPass {
         o_.kind == LossKind::kGspo ? sequence_log_ratio : token_log_ratio;
     const float ratio = expf(shared_log_ratio);
     TokenTerm term = token_term(r, ratio);
+    if (has_drifted(r, sequence_log_ratio)) {
+      term = {};
+      sum(LossMetric::kOpsmClipFraction) += w;
+    }
     if (o_.tis != TisMode::kOff) scale_by_importance(r, w, term);
     sum(LossMetric::kTokens) += 1;
     sum(LossMetric::kPgLoss) += w * term.loss;
@@ -132,6 +141,11 @@ class TokenPass {
 
   SLX_BOTH_SIDES float old_log_prob(int64_t r) const {
     return (a_.old_log_probs != nullptr ? a_.old_log_probs : a_.log_probs)[r];
+  }
+
+  SLX_BOTH_SIDES bool has_drifted(int64_t r, float sequence_log_ratio) const {
+    return o_.use_opsm && o_.kind != LossKind::kSft && a_.advantages[r] < 0 &&
+           -sequence_log_ratio > o_.opsm_delta;
   }
 
   SLX_BOTH_SIDES TokenTerm token_term(int64_t r, float ratio) const {

@@ -27,8 +27,8 @@ struct PolicyLossRows {
   Tensor advantages;
   Tensor mask;     // 0 or 1
   Tensor weights;  // mask over the global batch's denominator: the loss is sum weights * token loss
-  std::span<const int32_t> cu_rows = {};  // [S+1] host: rows of each sample, for kGspo
-  Tensor device_cu_rows = {};             // the same as i32 on CUDA, where that kind needs it
+  std::span<const int32_t> cu_rows = {};  // [S+1] host: rows of each sample
+  Tensor device_cu_rows = {};  // the same as i32 on CUDA, where kernels::takes_sequence_means
 };
 
 // KL estimate of d = log p - log p_base and its derivative by log p; low_var is clamped to [-10,

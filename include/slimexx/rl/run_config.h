@@ -69,6 +69,8 @@ struct RlOptions {
   bool use_tis = false;
   std::string tis_mode = "truncate";
   double tis_clip = 2.0, tis_clip_low = 0.0;
+  bool use_opsm = false;
+  double opsm_delta = 1e-4;
 };
 
 struct ParallelOptions {

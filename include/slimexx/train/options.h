@@ -37,6 +37,7 @@ struct OptimizerOptions {
   double min_lr = 0;
   std::string lr_decay_style = "constant";
   int64_t lr_warmup_iters = 0;
+  double lr_warmup_init = 0;
   std::optional<double> lr_warmup_fraction;  // of the decay steps, in place of lr_warmup_iters
   std::optional<int64_t> lr_decay_iters;
   std::string lr_wsd_decay_style = "exponential";
@@ -55,8 +56,8 @@ void bind(config::Binder& binder, OptimizerOptions& options);
 double warmup_steps(const OptimizerOptions& options, int64_t decay_steps);
 
 // Learning rate of optimizer step `step` (from 0) by the schedule of Megatron
-// (OptimizerParamScheduler): linear warm-up, in which step k of W uses lr * k / W, so the first has
-// 0; then by lr_decay_style down to min_lr at `decay_steps`.
+// (OptimizerParamScheduler): linear warm-up, in which step k of W uses the k-th of W equal parts
+// of the way from lr_warmup_init to lr; then by lr_decay_style down to min_lr at `decay_steps`.
 double learning_rate(const OptimizerOptions& options, int64_t step, int64_t decay_steps);
 
 }  // namespace slimexx::train

@@ -27,8 +27,8 @@ float mean_log_ratio(const PolicyLossArgs& args, const TokenPass& pass, int64_t 
 }
 
 void run_sample(const PolicyLossArgs& args, TokenPass& pass, int64_t begin, int64_t end) {
-  const bool by_sequence = args.options.kind == LossKind::kGspo;
-  const float sequence_log_ratio = by_sequence ? mean_log_ratio(args, pass, begin, end) : 0;
+  const float sequence_log_ratio =
+      kernels::takes_sequence_means(args.options) ? mean_log_ratio(args, pass, begin, end) : 0;
   float sequence_derivative = 0;
   for (int64_t r = begin; r < end; ++r) {
     if (args.mask[r] == 0) {
@@ -37,7 +37,7 @@ void run_sample(const PolicyLossArgs& args, TokenPass& pass, int64_t begin, int6
       sequence_derivative += pass.run(r, sequence_log_ratio);
     }
   }
-  if (!by_sequence) return;
+  if (args.options.kind != LossKind::kGspo) return;
   // Every masked token moves the sequence's mean log-ratio by 1 / (number of tokens).
   const float share = sequence_derivative / count_tokens(args, begin, end);
   for (int64_t r = begin; r < end; ++r) {
