@@ -92,8 +92,7 @@ void check_same_file(const std::string& name, const std::string& checkpoint,
   throw Error(ErrorCode::kUsage,
               fmt::format("{} is not the one of the checkpoint {}: {} was {} and is {}", name,
                           checkpoint, difference->key, difference->before, difference->after),
-              "bring back the file of that run, or start anew from its weights (slimexx convert-hf "
-              "--to hf)",
+              "bring back the file of that run, or start anew from its weights (model.finetune)",
               now);
 }
 
@@ -117,8 +116,7 @@ void refuse_change(const config::SettingChange& change, bool trains_mtp) {
   throw Error(ErrorCode::kUsage,
               fmt::format("the checkpoint is of a run with {} \"{}\", and it is \"{}\" now",
                           change.key, change.before, change.after),
-              "set it as it was, or start anew from the weights (slimexx convert-hf --to hf)",
-              change.key);
+              "set it as it was, or start anew from the weights (model.finetune)", change.key);
 }
 
 // NAME.1.EXTENSION, NAME.2.EXTENSION: the first that is free.

@@ -64,6 +64,11 @@ class Validation {
       fault("checkpoint.save", "is missing, and save_interval is set",
             "name the folder, or observe.run_dir");
     }
+    for (const auto& [key, is_set] :
+         {std::pair{"model.ckpt_step", run_.model.ckpt_step.has_value()},
+          {"model.finetune", run_.model.finetune}})
+      if (is_set && run_.model.load.empty())
+        fault(key, "is set, and model.load is not", "name the folder of checkpoints by model.load");
     if (run_.eval.eval_interval > 0 && run_.eval.eval_prompt_data.empty()) {
       fault("eval.eval_prompt_data", "is missing, and eval_interval is set",
             "eval_prompt_data: {name: FILE}");

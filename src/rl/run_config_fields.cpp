@@ -27,6 +27,10 @@ void bind_section(Binder& b, ModelOptions& o) {
       {.doc =
            "Checkpoint to continue from; of one that holds weights only (convert-hf), the weights. "
            "--resume comes first."});
+  b.field("ckpt_step", o.ckpt_step,
+          {.doc = "The checkpoint of this number in load; left out: the newest.", .min = 0});
+  b.field("finetune", o.finetune,
+          {.doc = "Take the weights of load alone: optimizer, data and rollouts begin anew."});
   b.end_section();
 }
 

@@ -116,7 +116,8 @@ class Decision {
       if (wish_.resume == ResumeWish::kAuto) start_.checkpoint = find_checkpoint(root);
       if (start_.checkpoint.empty()) find_load();
     }
-    if (start_.checkpoint.empty()) return;
+    // Who takes the weights alone begins anew, also of a run in the same folder.
+    if (start_.checkpoint.empty() || start_.use == CheckpointUse::kWeights) return;
     for (int64_t number = newest_; number >= 1 && !start_.is_own; --number) {
       if (!is_in_root(folder_of(number))) continue;
       start_.is_own = true;
@@ -129,7 +130,12 @@ class Decision {
   void find_load() {
     const std::string& load = config_.model.load;
     if (load.empty()) return;
-    start_.wants_training = false;
+    start_.use = config_.model.finetune ? CheckpointUse::kWeights : CheckpointUse::kStateOrWeights;
+    if (const auto step = config_.model.ckpt_step) {
+      start_.checkpoint = require_checkpoint(io::step_directory(load, *step),
+                                             "name a step that is there by model.ckpt_step");
+      return;
+    }
     start_.checkpoint = find_checkpoint(load);
     if (!start_.checkpoint.empty()) return;
     if (!is_unused_root(load)) {
@@ -234,7 +240,7 @@ RunStart decide_start(const RunConfig& config, const StartWish& wish, RunLocks& 
 std::string start_to_json(const RunStart& start) {
   return Json{{"run_dir", start.run_dir},
               {"checkpoint", start.checkpoint},
-              {"wants_training", start.wants_training},
+              {"use", start.use},
               {"is_own", start.is_own},
               {"sets_rows_aside", start.sets_rows_aside}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -244,7 +250,7 @@ RunStart start_from_json(const std::string& text) {
   const Json json = parse_json(text, "start of the run");
   return {.run_dir = json.at("run_dir"),
           .checkpoint = json.at("checkpoint"),
-          .wants_training = json.at("wants_training"),
+          .use = json.at("use"),
           .is_own = json.at("is_own"),
           .sets_rows_aside = json.at("sets_rows_aside")};
 }

@@ -227,6 +227,10 @@ void estimate_advantages(const RunConfig& config, Rollout& rollout) {
 void update_policy(const Session& session, TrainerSide& trainer_side, Progress& progress,
                    Rollout& rollout) {
   observe::Span span("actor_train");
+  if (session.config.optimizer.reset_optimizer_states) {
+    trainer_side.checkpoints->release_state();
+    trainer_side.trainer->optimizer().reset_moments();
+  }
   const auto total = rollout.samples.size();
   const size_t per_step = rollout.samples_per_step;
   for (size_t begin = 0, step = 0; begin < total; begin += per_step, ++step) {

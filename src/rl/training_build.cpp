@@ -212,14 +212,15 @@ void restore_training(const Session& session, const io::Checkpoint& checkpoint,
                                            checkpoint.directory() + "/manifest.json"));
 }
 
-// The training state of a checkpoint, or of one that holds weights only (convert-hf) the weights.
+// The training state of a checkpoint, or its weights, as the start says.
 void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
             Progress& progress) {
   const std::string& path = session.request.start.checkpoint;
   observe::Span span("load_model");
   const io::Checkpoint checkpoint = io::Checkpoint::open(path);
   checkpoint.verify_hashes();
-  if (checkpoint.state().contains("next_rollout")) {
+  const CheckpointUse use = session.request.start.use;
+  if (checkpoint.state().contains("next_rollout") && use != CheckpointUse::kWeights) {
     check_same_model(path, session.config.model.hf_checkpoint);
     if (session.is_root())
       compare_settings(find_earlier_settings(session.request.start), session.config.resolved_yaml);
@@ -228,8 +229,7 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
     if (session.is_root())
       log_info("continuing from {} at rollout {}", path, progress.next_rollout);
   } else {
-    require(!session.request.start.wants_training,
-            "this checkpoint holds weights only, no training state",
+    require(use != CheckpointUse::kState, "this checkpoint holds weights only, no training state",
             "start from its weights by model.load", path);
     if (session.trains()) {
       model::load_checkpoint_weights(*trainer_side.policy.store, checkpoint);

@@ -339,6 +339,17 @@ void ShardedAdamW::gather_gradients(const ops::Context& ctx) {
       group.ranks->all_gather_ranges(ctx.stream, group.parameters->gradients, group.slices);
 }
 
+void ShardedAdamW::reset_moments() {
+  tensor::Arena no_scratch({}, 0, "moments in host memory");
+  const ops::Context ctx = ops::compute_context(host_state_ ? no_scratch : no_scratch_);
+  for (const OwnedGroup& group : groups_) {
+    if (!group.is_trained()) continue;
+    ops::fill_zero(ctx, group.exp_avg);
+    ops::fill_zero(ctx, group.exp_avg_sq);
+  }
+  num_steps_ = 0;
+}
+
 void ShardedAdamW::take_master() {
   const ops::Context ctx = ops::compute_context(no_scratch_);
   for (const OwnedGroup& group : groups_) {

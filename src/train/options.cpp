@@ -206,6 +206,9 @@ void bind(config::Binder& b, OptimizerOptions& o) {
           {.doc = "Keep masters and moments in host memory and update them there, with the same "
                   "bits: 12 bytes a parameter less on the GPU. Gradients and weights cross while "
                   "others are updated."});
+  b.field(
+      "reset_optimizer_states", o.reset_optimizer_states,
+      {.doc = "Begin every rollout with moments of zero, and with their bias correction anew."});
   b.end_section();
 }
 

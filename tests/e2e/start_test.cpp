@@ -105,6 +105,23 @@ TEST_P(Start, LoadAndSaveMayBeOneFolder) {
   EXPECT_EQ(num_rows("run"), 4u);
 }
 
+// Of the weights that a run saved, those of its first step by number and its last.
+TEST_P(Start, FinetuneTakesTheWeightsAlone) {
+  Finished f = train("run", {"checkpoint.save_interval=1", "rollout.num_rollout=2"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  const std::string load = "model.load=" + (folder_ / "run/checkpoints");
+  f = train("last", {load, "model.finetune=true", "rollout.num_rollout=1"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  expect_mentions(f, {"the weights are those of", "step_000002"});
+  EXPECT_EQ(num_rows("last"), 1u);
+  f = train("first", {load, "model.finetune=true", "model.ckpt_step=1", "rollout.num_rollout=1"});
+  ASSERT_EQ(f.status, 0) << f.text();
+  expect_mentions(f, {"the weights are those of", "step_000001"});
+  f = train("none", {"model.finetune=true"});
+  EXPECT_EQ(f.status, 2);
+  expect_mentions(f, {"model.finetune", "model.load"});
+}
+
 TEST_P(Start, ResumeWithAnotherModelOrTokenizerIsRefused) {
   ASSERT_EQ(train("run", {"checkpoint.save_interval=3"}).status, 0);
   const std::string config = read_bytes(folder_ / "model/config.json");

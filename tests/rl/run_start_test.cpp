@@ -132,7 +132,7 @@ TEST_F(RunStartTest, AutoContinuesOrStartsAnew) {
   start = decide_alone(automatic);
   EXPECT_EQ(start.checkpoint, saved);
   EXPECT_TRUE(start.is_own);
-  EXPECT_TRUE(start.wants_training);
+  EXPECT_EQ(start.use, CheckpointUse::kState);
   EXPECT_FALSE(start.sets_rows_aside);
 }
 
@@ -145,12 +145,41 @@ TEST_F(RunStartTest, LoadStartsAnewWhereNothingIsThereYet) {
   const RunStart start = decide_alone(kAnew);
   EXPECT_EQ(start.checkpoint, saved);
   EXPECT_TRUE(start.is_own);
-  EXPECT_FALSE(start.wants_training);
+  EXPECT_EQ(start.use, CheckpointUse::kStateOrWeights);
   config_.model.load = path("hf");
   config_.checkpoint.save = "";
   fs::create_directories(path("hf"));
   std::ofstream(path("hf/config.json")) << "{}";
   expect_refused(kAnew, "holds no complete checkpoint", path("hf"));
+}
+
+TEST_F(RunStartTest, LoadTakesAStepByNumber) {
+  config_.model.load = config_.checkpoint.save = path("ck");
+  const std::string second = put_checkpoint("ck", 2), fourth = put_checkpoint("ck", 4);
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, fourth);
+  config_.model.ckpt_step = 2;
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
+  config_.model.ckpt_step = 3;
+  expect_refused(kAnew, "no complete checkpoint", io::step_directory(path("ck"), 3));
+}
+
+// The weights alone make a run of its own, which does not write among the other's checkpoints.
+TEST_F(RunStartTest, FinetuneBeginsAnew) {
+  config_.model.load = path("ck");
+  config_.model.finetune = true;
+  const std::string saved = put_checkpoint("ck", 2);
+  const RunStart start = decide_alone(kAnew);
+  EXPECT_EQ(start.checkpoint, saved);
+  EXPECT_EQ(start.use, CheckpointUse::kWeights);
+  EXPECT_FALSE(start.is_own);
+  config_.checkpoint.save = path("ck");
+  expect_refused(kAnew, "those of another run", path("ck"));
+  // Once it has a checkpoint of its own, it continues.
+  config_.checkpoint.save = path("own");
+  const std::string own = put_checkpoint("own", 1);
+  const RunStart again = decide_alone({.resume = ResumeWish::kAuto});
+  EXPECT_EQ(again.checkpoint, own);
+  EXPECT_EQ(again.use, CheckpointUse::kState);
 }
 
 TEST_F(RunStartTest, TwoRunsDoNotShareAFolderOfCheckpoints) {
@@ -174,7 +203,7 @@ TEST_F(RunStartTest, DryRunMakesNothing) {
 TEST_F(RunStartTest, TravelsAsText) {
   const RunStart start{.run_dir = "a \"b\"",
                        .checkpoint = "c",
-                       .wants_training = false,
+                       .use = CheckpointUse::kWeights,
                        .is_own = true,
                        .sets_rows_aside = true};
   EXPECT_EQ(start_to_json(start_from_json(start_to_json(start))), start_to_json(start));

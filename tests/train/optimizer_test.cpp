@@ -187,6 +187,38 @@ TEST(ShardedAdamW, StateInHostMemoryGivesTheSameBits) {
   }
 }
 
+// An optimizer whose moments are reset goes on as one that is made of the same weights.
+TEST(ShardedAdamW, ResetMomentsBeginAnew) {
+  for (const bool in_host_memory : {false, true}) {
+    dist::Collective communicator;
+    TinyPolicy used(kGoldenModel), fresh(kGoldenModel);
+    OptimizerOptions options = golden_options(1.0);
+    options.optimizer_cpu_offload = in_host_memory;
+    const auto make = [&](TinyPolicy& policy) {
+      return ShardedAdamW(policy.store, communicator, dist::groups_of_one(), options, {});
+    };
+    const auto step = [](ShardedAdamW& optimizer, TinyPolicy& policy, int64_t k) {
+      fill_gradients(policy.store, k);
+      optimizer.step(cpu_context(), 0.01, optimizer.reduce_gradients(cpu_context()));
+    };
+    ShardedAdamW optimizer = make(used);
+    for (const int64_t k : {0, 1}) step(optimizer, used, k);
+    ops::copy(cpu_context(), fresh.store.flat_weights(), used.store.flat_weights());
+    ShardedAdamW other = make(fresh);
+    optimizer.reset_moments();
+    EXPECT_EQ(optimizer.num_steps(), 0);
+    step(optimizer, used, 3);
+    step(other, fresh, 3);
+    EXPECT_EQ(first_difference(floats_of(used.store.flat_weights()),
+                               floats_of(fresh.store.flat_weights())),
+              "")
+        << (in_host_memory ? "in host memory" : "on the device");
+    EXPECT_EQ(first_difference(floats_of(optimizer.groups()[0].exp_avg_sq),
+                               floats_of(other.groups()[0].exp_avg_sq)),
+              "");
+  }
+}
+
 // The first step's master comes of moments that were not rounded yet; later ones differ, as what
 // each step starts from is rounded to 8 bits: by no more than that share of the way they went.
 TEST(ShardedAdamW, Bf16MomentsFollowFloat32) {

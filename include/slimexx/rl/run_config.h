@@ -19,6 +19,8 @@ namespace slimexx::rl {
 
 struct ModelOptions {
   std::string hf_checkpoint, ref_load, load;
+  std::optional<int64_t> ckpt_step;  // of load
+  bool finetune = false;             // take the weights of load alone
 };
 
 struct DataOptions {

@@ -25,10 +25,14 @@ struct StartWish {
   bool dry_run = false;       // decide, but make and lock nothing
 };
 
+// What a run takes of a checkpoint: its state, the weights of one that holds no more (convert-hf)
+// too, or the weights whatever there is (model.finetune).
+enum class CheckpointUse { kState, kStateOrWeights, kWeights };
+
 struct RunStart {
   std::string run_dir = {};
-  std::string checkpoint = {};   // to continue from; empty: none
-  bool wants_training = true;    // a checkpoint of weights alone will not do
+  std::string checkpoint = {};  // to continue from; empty: none
+  CheckpointUse use = CheckpointUse::kState;
   bool is_own = false;           // the checkpoint is one of this run's own folder of checkpoints
   bool sets_rows_aside = false;  // metrics.jsonl holds an attempt that reached no checkpoint
 };

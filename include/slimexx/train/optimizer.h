@@ -70,6 +70,8 @@ class ShardedAdamW {
   int64_t host_bytes() const { return host_state_ ? host_state_->size_bytes() : 0; }
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
+  // Moments of zero after no step, as at construction; the masters stay.
+  void reset_moments();
 
   // By group of the store, for checkpoints.
   std::span<const OwnedGroup> groups() const { return groups_; }

@@ -47,6 +47,7 @@ struct OptimizerOptions {
   double clip_grad = 1.0;               // 0: off
   std::string state_dtype = "float32";  // of both moments: float32 or bfloat16
   bool optimizer_cpu_offload = false;   // state in host memory
+  bool reset_optimizer_states = false;  // at every rollout
 };
 
 void bind(config::Binder& binder, TrainOptions& options);
