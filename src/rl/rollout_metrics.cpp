@@ -86,13 +86,15 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   const auto& samples = rollout.samples;
   const auto n = static_cast<double>(samples.size());
   std::vector<double> rewards, lengths;
-  double truncated = 0, aborted = 0, total = 0, prompt = 0, tokens = 0, advantages = 0;
+  double truncated = 0, aborted = 0, total = 0, prompt = 0, tokens = 0, advantages = 0, penalty = 0;
   for (const Sample& s : samples) {
     if (!s.grader_failed) {
       rewards.push_back(s.reward);
-      lengths.push_back(static_cast<double>(s.num_trained_tokens()));
+      lengths.push_back(static_cast<double>(config.rl.overlong_filtering ? s.response_length
+                                                                         : s.num_trained_tokens()));
     }
     advantages += masked_mean(s.advantages, s.loss_mask);
+    penalty += s.length_penalty;
     truncated += s.status == sample::SampleStatus::kTruncated;
     aborted += s.status == sample::SampleStatus::kAborted;
     total += static_cast<double>(s.tokens.size());
@@ -116,6 +118,7 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   row.set("rollout/truncated", truncated / n);
   row.set("rollout/aborted_ratio", aborted / n);
   row.set("rollout/rewards", advantages / n);
+  if (config.rl.overlong_buffer_len > 0) row.set("rollout/overlong_penalty", penalty / n);
   row.set("rollout/advantages", token_mean(samples, &Sample::advantages));
   if (!samples[0].old_log_probs.empty())
     row.set("rollout/log_probs", token_mean(samples, &Sample::old_log_probs));

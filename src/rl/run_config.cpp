@@ -7,6 +7,7 @@
 
 #include "dynamic_sampling.h"
 #include "estimators.h"
+#include "run_config_bounds.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/rl/engine_shape.h"
@@ -32,8 +33,8 @@ class Validation {
     check_grid();
     check_engines();
     check_algorithm();
-    check_bounds();
-    check_schedule();
+    check_bounds(config_, run_);
+    check_schedule(config_, run_.optimizer);
     check_mtp();
     check_freezing();
     check_sizes();
@@ -217,42 +218,6 @@ class Validation {
                         estimator->min_group_size),
             "raise it");
     }
-  }
-
-  // Pairs of numbers of which one bounds the other.
-  void check_bounds() {
-    const RlOptions& rl = run_.rl;
-    if (rl.use_tis && rl.tis_clip_low > rl.tis_clip) {
-      fault("rl.tis_clip_low",
-            fmt::format("is {}, above rl.tis_clip {}", rl.tis_clip_low, rl.tis_clip), "lower it");
-    }
-  }
-
-  void check_schedule() {
-    const train::OptimizerOptions& o = run_.optimizer;
-    if (o.lr_warmup_fraction && o.lr_warmup_iters > 0)
-      fault("optimizer.lr_warmup_fraction", "and lr_warmup_iters are both set", "keep one");
-    if (o.lr_warmup_init > o.lr)
-      fault("optimizer.lr_warmup_init", fmt::format("is {}, above lr {}", o.lr_warmup_init, o.lr),
-            "lower it");
-    if (o.lr_decay_style == "constant") return;
-    if (o.min_lr > o.lr)
-      fault("optimizer.min_lr", fmt::format("is {}, above optimizer.lr {}", o.min_lr, o.lr),
-            "lower it");
-    if (o.lr_decay_iters && *o.lr_decay_iters <= o.lr_warmup_iters) {
-      fault("optimizer.lr_decay_iters",
-            fmt::format("is {}, and the warm-up alone takes lr_warmup_iters {}", *o.lr_decay_iters,
-                        o.lr_warmup_iters),
-            "raise it, or leave it out");
-    }
-    if (o.lr_decay_style != "WSD") return;
-    if (!o.lr_wsd_decay_iters)
-      fault("optimizer.lr_wsd_decay_iters", "is missing, and lr_decay_style is WSD",
-            "say over how many steps the rate decays at the end");
-    if (o.lr_decay_iters && o.lr_wsd_decay_iters.value_or(0) > *o.lr_decay_iters)
-      fault("optimizer.lr_wsd_decay_iters",
-            fmt::format("is {}, above lr_decay_iters {}", *o.lr_wsd_decay_iters, *o.lr_decay_iters),
-            "lower it");
   }
 
   void check_mtp() {

@@ -250,6 +250,50 @@ void bind_section(Binder& b, reward::RewardOptions& o) {
   b.end_section();
 }
 
+// Which tokens count in the loss, and how much.
+void bind_weights_of_tokens(Binder& b, RlOptions& o) {
+  b.field("per_token_loss", o.per_token_loss,
+          {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.",
+           .slime = "calculate-per-token-loss"});
+  b.field("loss_token_divisor", o.loss_token_divisor,
+          {.unit = "tokens",
+           .doc = "Divide the loss of each response by this number, not by its own tokens: "
+                  "Dr.GRPO, with rollout_max_response_len for it (arXiv:2503.20783).",
+           .min = 1,
+           .slime = "-"});
+  b.field("overlong_filtering", o.overlong_filtering,
+          {.doc = "Responses that were cut off train nothing. Their rewards still count in the "
+                  "mean of their group, and they in the number of responses.",
+           .slime = "-"});
+  b.field("overlong_buffer_len", o.overlong_buffer_len,
+          {.unit = "tokens",
+           .doc = "Responses that end in the last so many tokens before rollout_max_response_len "
+                  "lose some of their reward, evenly up to overlong_penalty_factor at the limit "
+                  "(DAPO, arXiv:2503.14476); 0: none.",
+           .min = 0,
+           .slime = "-"});
+  b.field("overlong_penalty_factor", o.overlong_penalty_factor,
+          {.doc = "What a response of full length loses under overlong_buffer_len.",
+           .min = 0,
+           .slime = "-"});
+  b.field("use_tis", o.use_tis,
+          {.doc = "Truncated importance sampling between rollout and training log-probs."});
+  b.field("tis_mode", o.tis_mode,
+          {.doc = "truncate: clamp the weight; mask: drop tokens outside (IcePop).",
+           .choices = {"truncate", "mask"},
+           .slime = "-"});
+  b.field("tis_clip", o.tis_clip, {.doc = "Upper bound of the weight.", .min = 0});
+  b.field("tis_clip_low", o.tis_clip_low, {.doc = "Lower bound of the weight.", .min = 0});
+  b.field("use_opsm", o.use_opsm,
+          {.doc = "Off-policy sequence masking: tokens of negative advantage do not count where "
+                  "their response has become less likely than opsm_delta allows. It has a say "
+                  "from a rollout's second optimizer step on."});
+  b.field("opsm_delta", o.opsm_delta,
+          {.unit = "nats",
+           .doc = "Mean of log p_old - log p over a response's tokens, above which use_opsm masks.",
+           .min = 0});
+}
+
 void bind_section(Binder& b, RlOptions& o) {
   b.begin_section("rl", "Advantages and the policy loss.");
   b.field("advantage_estimator", o.advantage_estimator,
@@ -297,25 +341,7 @@ void bind_section(Binder& b, RlOptions& o) {
            .max = kMaxFactor});
   b.field("entropy_coef", o.entropy_coef,
           {.doc = "Bonus on the entropy.", .min = -kMaxFactor, .max = kMaxFactor});
-  b.field("per_token_loss", o.per_token_loss,
-          {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.",
-           .slime = "calculate-per-token-loss"});
-  b.field("use_tis", o.use_tis,
-          {.doc = "Truncated importance sampling between rollout and training log-probs."});
-  b.field("tis_mode", o.tis_mode,
-          {.doc = "truncate: clamp the weight; mask: drop tokens outside (IcePop).",
-           .choices = {"truncate", "mask"},
-           .slime = "-"});
-  b.field("tis_clip", o.tis_clip, {.doc = "Upper bound of the weight.", .min = 0});
-  b.field("tis_clip_low", o.tis_clip_low, {.doc = "Lower bound of the weight.", .min = 0});
-  b.field("use_opsm", o.use_opsm,
-          {.doc = "Off-policy sequence masking: tokens of negative advantage do not count where "
-                  "their response has become less likely than opsm_delta allows. It has a say "
-                  "from a rollout's second optimizer step on."});
-  b.field("opsm_delta", o.opsm_delta,
-          {.unit = "nats",
-           .doc = "Mean of log p_old - log p over a response's tokens, above which use_opsm masks.",
-           .min = 0});
+  bind_weights_of_tokens(b, o);
   b.end_section();
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "overlong.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
@@ -68,6 +69,7 @@ train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
   const RlOptions& rl = config.rl;
   train::StepLoss loss;
   loss.per_token_loss = rl.per_token_loss;
+  loss.token_divisor = rl.loss_token_divisor.value_or(0);
   if (config.is_sft()) {
     loss.policy.kind = ops::LossKind::kSft;
     return loss;
@@ -219,6 +221,7 @@ void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout
 
 void estimate_advantages(const RunConfig& config, Rollout& rollout) {
   if (config.is_sft()) return;
+  treat_overlong(config, rollout.samples);
   Advantages advantages = compute_advantages(rollout.samples, config.rl);
   for (size_t i = 0; i < advantages.size(); ++i)
     rollout.samples[i].advantages = std::move(advantages[i]);

@@ -107,16 +107,17 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
 }
 
 std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,
-                                              bool per_token_loss) {
+                                              const StepLoss& loss) {
   double step_tokens = 0;
   for (const auto& sample : samples)
     step_tokens += static_cast<double>(sample.num_trained_tokens());
   std::vector<std::vector<float>> weights;
   for (const auto& sample : samples) {
+    const int64_t own_tokens = std::max<int64_t>(sample.num_trained_tokens(), 1);
+    const int64_t divisor = loss.token_divisor > 0 ? loss.token_divisor : own_tokens;
     const double denominator =
-        per_token_loss ? std::max(step_tokens, 1.0)
-                       : static_cast<double>(std::max<int64_t>(sample.num_trained_tokens(), 1)) *
-                             static_cast<double>(samples.size());
+        loss.per_token_loss ? std::max(step_tokens, 1.0)
+                            : static_cast<double>(divisor) * static_cast<double>(samples.size());
     std::vector<float> own;
     for (uint8_t m : sample.loss_mask)
       own.push_back(m != 0 ? static_cast<float>(1 / denominator) : 0.0f);

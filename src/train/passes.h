@@ -66,6 +66,7 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
 
 // Token weights: the loss is their scalar product with the token losses, whatever the packing and
 // the ranks.
-std::vector<std::vector<float>> token_weights(std::span<const Sample> samples, bool per_token_loss);
+std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,
+                                              const StepLoss& loss);
 
 }  // namespace slimexx::train

@@ -213,7 +213,7 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   if (optimizer_.sums_beside() && copied_gradients_->empty())
     hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
              .attention_next = [&] { start_final_parts(ctx); }};
-  const auto weights = token_weights(samples, loss.per_token_loss);
+  const auto weights = token_weights(samples, loss);
   const std::vector<model::KeepPlan> keeps = choose_keeps(samples, assignment, plan);
   if (!assignment.mine.back().empty()) keep_ = keeps.back();
   const tensor::Arena::Mark mark = arena_.mark();

@@ -51,6 +51,7 @@ TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
                       "eval.eval_interval=1", "eval.eval_rm_type=dapo",
                       "eval.eval_prompt_data={held: " + (folder_ / "prompts.jsonl") + "}"}));
   note(train("dapo", {"reward.rm_type=dapo", "numerics.recompute_old_log_probs=true",
+                      "rl.overlong_buffer_len=4", "rl.overlong_filtering=true", "rl.use_opsm=true",
                       "rollout.num_rollout=1"}));
   note(train("rloo", {"rl.advantage_estimator=rloo", "rl.kl_coef=0.01", "rollout.num_rollout=1",
                       "model.ref_load=" + (folder_ / "model")}));

@@ -36,7 +36,7 @@ ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<cons
   std::vector<ops::DeferredProducts> deferred(deferred_arenas.begin(), deferred_arenas.end());
   const tensor::Buffer memory(device, ops::kNumLossMetrics * 8, "metrics");
   const tensor::Tensor metrics = memory.view(tensor::DType::kF64, {ops::kNumLossMetrics});
-  const auto token_weights_of_step = token_weights(samples, false);
+  const auto token_weights_of_step = token_weights(samples, StepLoss{});
   const StepLoss loss = full_loss();
   ListedStep result;
   run_operations(

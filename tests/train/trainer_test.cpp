@@ -149,6 +149,10 @@ TEST(Trainer, AggregatesPerSampleOrPerToken) {
   loss.per_token_loss = true;
   const Outcome by_token = run_step({"per token", 2, packed(40)}, samples, loss);
   EXPECT_NEAR(by_token.result.metric(ops::LossMetric::kLoss), sum / tokens, 1e-5);
+  loss = {.policy = loss.policy, .token_divisor = 50};
+  const Outcome by_constant = run_step({"by a constant", 2, packed(40)}, samples, loss);
+  EXPECT_NEAR(by_constant.result.metric(ops::LossMetric::kLoss),
+              sum / (50 * static_cast<double>(samples.size())), 1e-5);
 }
 
 // Without old log-probs the policy's own stand in, and the first-step checks hold exactly.

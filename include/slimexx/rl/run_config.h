@@ -68,6 +68,10 @@ struct RlOptions {
   int64_t log_ref_kl_interval = 10;  // rollouts; only where no coefficient weighs the KL; 0: never
   double entropy_coef = 0.0;
   bool per_token_loss = false;
+  std::optional<int64_t> loss_token_divisor;
+  bool overlong_filtering = false;
+  int64_t overlong_buffer_len = 0;  // tokens before the limit; 0: no penalty
+  double overlong_penalty_factor = 1.0;
   bool use_tis = false;
   std::string tis_mode = "truncate";
   double tis_clip = 2.0, tis_clip_low = 0.0;

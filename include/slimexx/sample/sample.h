@@ -36,6 +36,7 @@ struct Sample {
                      rollout_log_probs = {};
   std::optional<double> advantage = {};  // given by a dump, in place of the estimator's
   double reward = 0;
+  double length_penalty = 0;  // added to it for the estimators; each rank computes it
   SampleStatus status = SampleStatus::kCompleted;
   std::vector<WeightSpan> weight_versions = {};  // ends ascend to response_length; empty: unknown
   int64_t cached_tokens = 0;
@@ -73,7 +74,8 @@ std::vector<WeightSpan> read_weight_versions(const Json& object, int64_t respons
 void save_rollout(const std::string& path, const std::vector<Sample>& samples);
 std::vector<Sample> load_rollout(const std::string& path);
 
-// For the exchange between ranks of one binary: all but the advantages, which each rank computes.
+// For the exchange between ranks of one binary: all but what each rank computes: advantages and
+// length penalties.
 std::string pack_samples(const std::vector<Sample>& samples);
 std::vector<Sample> unpack_samples(const std::string& bytes);
 

@@ -26,6 +26,7 @@ namespace slimexx::train {
 struct StepLoss {
   ops::PolicyLossOptions policy;
   bool per_token_loss = false;  // divide by the step's response tokens, not per sample
+  int64_t token_divisor = 0;    // 0: each sample by its own tokens
 };
 
 struct StepResult {

@@ -1,0 +1,52 @@
+#include "run_config_bounds.h"
+
+#include <fmt/format.h>
+
+namespace slimexx::rl {
+
+void check_bounds(config::Config& config, const RunConfig& run) {
+  const RlOptions& rl = run.rl;
+  if (rl.use_tis && rl.tis_clip_low > rl.tis_clip) {
+    config.add_fault("rl.tis_clip_low",
+                     fmt::format("is {}, above rl.tis_clip {}", rl.tis_clip_low, rl.tis_clip),
+                     "lower it");
+  }
+  if (rl.overlong_buffer_len > run.rollout.rollout_max_response_len) {
+    config.add_fault("rl.overlong_buffer_len",
+                     fmt::format("is {}, above rollout.rollout_max_response_len {}",
+                                 rl.overlong_buffer_len, run.rollout.rollout_max_response_len),
+                     "lower it");
+  }
+  if (rl.per_token_loss && rl.loss_token_divisor)
+    config.add_fault("rl.loss_token_divisor", "and per_token_loss are both set", "keep one");
+}
+
+void check_schedule(config::Config& config, const train::OptimizerOptions& o) {
+  if (o.lr_warmup_fraction && o.lr_warmup_iters > 0)
+    config.add_fault("optimizer.lr_warmup_fraction", "and lr_warmup_iters are both set",
+                     "keep one");
+  if (o.lr_warmup_init > o.lr)
+    config.add_fault("optimizer.lr_warmup_init",
+                     fmt::format("is {}, above lr {}", o.lr_warmup_init, o.lr), "lower it");
+  if (o.lr_decay_style == "constant") return;
+  if (o.min_lr > o.lr)
+    config.add_fault("optimizer.min_lr",
+                     fmt::format("is {}, above optimizer.lr {}", o.min_lr, o.lr), "lower it");
+  if (o.lr_decay_iters && *o.lr_decay_iters <= o.lr_warmup_iters) {
+    config.add_fault("optimizer.lr_decay_iters",
+                     fmt::format("is {}, and the warm-up alone takes lr_warmup_iters {}",
+                                 *o.lr_decay_iters, o.lr_warmup_iters),
+                     "raise it, or leave it out");
+  }
+  if (o.lr_decay_style != "WSD") return;
+  if (!o.lr_wsd_decay_iters)
+    config.add_fault("optimizer.lr_wsd_decay_iters", "is missing, and lr_decay_style is WSD",
+                     "say over how many steps the rate decays at the end");
+  if (o.lr_decay_iters && o.lr_wsd_decay_iters.value_or(0) > *o.lr_decay_iters)
+    config.add_fault(
+        "optimizer.lr_wsd_decay_iters",
+        fmt::format("is {}, above lr_decay_iters {}", *o.lr_wsd_decay_iters, *o.lr_decay_iters),
+        "lower it");
+}
+
+}  // namespace slimexx::rl
