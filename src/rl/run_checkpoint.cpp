@@ -25,6 +25,7 @@
 #include "slimexx/base/thread_rank.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/observe/span.h"
 
 namespace slimexx::rl {
 namespace {
@@ -163,6 +164,7 @@ void CheckpointWriter::poll() {
 void CheckpointWriter::release_state() {
   if (!pending_ || !pending_->reads_state) return;
   const PhaseScope phase("save_model");
+  observe::Span span("save_wait");
   pending_->shard.wait();
 }
 
