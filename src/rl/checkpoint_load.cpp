@@ -132,18 +132,20 @@ bool is_loaded_frozen(const model::ParameterInfo& info) {
   return !info.trainable && (info.moved_by_rule || info.frozen_by_name);
 }
 
-// Every rank reads all that it holds.
-void load_frozen_weights(const io::Checkpoint& checkpoint, model::ParameterStore& store) {
+// Every rank reads all that it holds, of those that `is_read` names.
+void load_weights_of(const io::Checkpoint& checkpoint, const char* section,
+                     model::ParameterStore& store,
+                     bool (*is_read)(const model::ParameterInfo& info)) {
   std::vector<float> values;
   for (const auto& info : store.infos()) {
-    if (!is_loaded_frozen(info)) continue;
-    check_tensors(checkpoint, info, kFrozenSection);
+    if (!is_read(info)) continue;
+    check_tensors(checkpoint, info, section);
     for (const model::ElementRun& run : model::list_runs(info)) {
       const std::string& name = info.parts[run.part].name;
       for (int64_t done = 0; done < run.size; done += kConvertedAtOnce) {
         const int64_t n = std::min(kConvertedAtOnce, run.size - done), at = run.on_disk + done;
         values.resize(static_cast<size_t>(n));
-        read_f32(checkpoint, kFrozenSection, name, at, at + n, values.data());
+        read_f32(checkpoint, section, name, at, at + n, values.data());
         store.write_weights(info, run.in_parameter + done, values.data(), n);
       }
     }
@@ -169,7 +171,7 @@ void check_frozen_weights(const io::Checkpoint& checkpoint, const model::Paramet
 
 void load_training_state(const io::Checkpoint& checkpoint, model::ParameterStore& store,
                          train::ShardedAdamW& optimizer) {
-  load_frozen_weights(checkpoint, store);
+  load_weights_of(checkpoint, kFrozenSection, store, is_loaded_frozen);
   int64_t num_rounded = 0;
   for (const auto& [section, member] : kSections)
     for (const train::OwnedGroup& group : optimizer.groups())
@@ -179,6 +181,17 @@ void load_training_state(const io::Checkpoint& checkpoint, model::ParameterStore
     log_info("{} values of the moments in {} were rounded to bfloat16 (optimizer.state_dtype)",
              num_rounded, checkpoint.directory());
   optimizer.publish_master();
+}
+
+bool has_reference(const io::Checkpoint& checkpoint) {
+  return std::ranges::any_of(checkpoint.tensors(), [](const io::CheckpointTensor& tensor) {
+    return tensor.section == kReferenceSection;
+  });
+}
+
+void load_reference(const io::Checkpoint& checkpoint, model::ParameterStore& reference) {
+  load_weights_of(checkpoint, kReferenceSection, reference,
+                  [](const model::ParameterInfo&) { return true; });
 }
 
 }  // namespace slimexx::rl

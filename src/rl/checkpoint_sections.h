@@ -17,6 +17,8 @@ inline constexpr Section kSections[] = {{"master", &train::OwnedGroup::master},
                                         {"exp_avg_sq", &train::OwnedGroup::exp_avg_sq}};
 // Of a frozen one the weights, as they are stored.
 inline constexpr const char* kFrozenSection = "weights";
+// And of all parameters the weights of a reference that followed the policy.
+inline constexpr const char* kReferenceSection = "reference";
 
 // Elements that are converted at a time, and by one thread of the pool.
 inline constexpr int64_t kConvertedAtOnce = int64_t{1} << 24, kConvertedByThread = 65536;

@@ -19,11 +19,17 @@ namespace slimexx::rl {
 namespace {
 
 // The state that mark_whole_state found.
-void save_checkpoint(TrainerSide& trainer_side, Progress& progress) {
+void save_checkpoint(const Session& session, TrainerSide& trainer_side, Progress& progress) {
   observe::Span span("save_model");
   const auto rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
+  const model::ParameterStore* reference = nullptr;
+  if (trainer_side.reference_has_followed) {
+    bring_reference_in(session, trainer_side);
+    reference = trainer_side.reference.store.get();
+  }
   trainer_side.checkpoints->save(rollouts, *progress.whole_state, *trainer_side.policy.store,
-                                 trainer_side.trainer->optimizer());
+                                 trainer_side.trainer->optimizer(), reference);
+  if (reference != nullptr) take_reference_out(trainer_side);
   progress.saved_rollouts = rollouts;
 }
 
@@ -35,7 +41,7 @@ void save_last_state(const Session& session, TrainerSide& trainer_side, Progress
   if (rollouts == 0 || rollouts == progress.saved_rollouts) return;
   if (!has_finite_weights(trainer_side.trainer->optimizer(), session.peers))
     return;  // nothing to go on from
-  save_checkpoint(trainer_side, progress);
+  save_checkpoint(session, trainer_side, progress);
   trainer_side.checkpoints->finish_pending();
   if (session.is_root())
     log_info("the state after {} rollouts is saved; to continue: {}", rollouts,
@@ -118,7 +124,7 @@ void save(const Session& session, TrainerSide& trainer_side, Progress& progress)
   const int64_t interval = session.config.checkpoint.save_interval;
   if (interval == 0) return;
   if (progress.next_rollout % interval == 0 || progress.is_done())
-    save_checkpoint(trainer_side, progress);
+    save_checkpoint(session, trainer_side, progress);
 }
 
 void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress) {
@@ -132,7 +138,8 @@ void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& 
                 session.start_command());
   }
   if (session.trains()) {
-    if (progress.saved_rollouts != progress.next_rollout) save_checkpoint(trainer_side, progress);
+    if (progress.saved_rollouts != progress.next_rollout)
+      save_checkpoint(session, trainer_side, progress);
     trainer_side.checkpoints->finish_pending();
   }
   if (session.roles.are_apart) session.communicator.barrier();  // nobody ends before it is saved

@@ -26,6 +26,7 @@ void run_loop(TrainingRun& run) {
       score_old_policy(session, trainer_side, rollout);
       estimate_advantages(session.config, rollout);
       update_policy(session, trainer_side, progress, rollout);
+      update_reference(session, trainer_side, progress);
       mark_whole_state(session, trainer_side, rollout_side, progress);
       check_exactness(session, rollout);
     });

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 
+#include "run_checkpoint.h"
 #include "slimexx/base/error.h"
 #include "slimexx/observe/span.h"
+#include "slimexx/ops/elementwise.h"
 #include "stages.h"
 #include "start_weights.h"
 #include "training_run.h"
@@ -17,6 +19,31 @@ namespace {
 
 int64_t weight_bytes(const Session& session, const LoadedModel& reference) {
   return model::ParameterStore::weight_bytes(reference.held_parameters(), session.request.device);
+}
+
+// So that the policy's weights can be the reference's.
+void check_same_parameters(const RunConfig& config, const LoadedModel& reference,
+                           const model::ParameterStore& policy) {
+  for (const model::ParameterInfo& info : reference.held_parameters()) {
+    const model::ParameterId id = policy.find(info.name);
+    if (id != model::kNoParameter && policy.infos()[static_cast<size_t>(id)].shape == info.shape)
+      continue;
+    throw Error(ErrorCode::kUsage,
+                fmt::format("rl.ref_update_interval is set, and the policy has no {} as the "
+                            "reference has it",
+                            info.name),
+                "use a reference of the policy's architecture, or leave ref_update_interval out",
+                config.model.ref_load);
+  }
+}
+
+// Of a reference that is not there between scores: back to host memory.
+void keep_copy(const Session& session, TrainerSide& trainer_side) {
+  if (!trainer_side.reference_is_transient) return;
+  tensor::StagingBuffer& copy = trainer_side.reference_copy;
+  tensor::download(tensor::compute_stream(session.request.device), copy.data(),
+                   trainer_side.policy.store->gradient_memory().rows(0, copy.size_bytes()));
+  take_reference_out(trainer_side);
 }
 
 }  // namespace
@@ -53,20 +80,20 @@ void build_reference(const Session& session, int64_t longest, TrainerSide& train
       config, trainer_side.reference.held_parameters(), *policy.store, session.request.device);
   if (!trainer_side.reference_is_transient)
     trainer_side.reference = load_start(session, config.model.ref_load, false);
+  if (config.rl.ref_update_interval)
+    check_same_parameters(config, trainer_side.reference, *policy.store);
+  trainer_side.reference_has_followed = config.rl.ref_update_interval.has_value();
 }
 
 void keep_reference(const Session& session, TrainerSide& trainer_side) {
   if (!trainer_side.reference_is_transient) return;
   observe::Span span("load_model");
   LoadedModel& reference = trainer_side.reference;
-  const tensor::Device device = session.request.device;
-  const tensor::Tensor memory = trainer_side.policy.store->gradient_memory();
-  const int64_t bytes = weight_bytes(session, reference);
-  trainer_side.reference_copy = tensor::StagingBuffer(device, bytes, "reference model");
-  reference.store = load_start_weights(session, reference, memory);
-  tensor::download(tensor::compute_stream(device), trainer_side.reference_copy.data(),
-                   memory.rows(0, bytes));
-  take_reference_out(trainer_side);
+  trainer_side.reference_copy = tensor::StagingBuffer(
+      session.request.device, weight_bytes(session, reference), "reference model");
+  reference.store =
+      load_start_weights(session, reference, trainer_side.policy.store->gradient_memory());
+  keep_copy(session, trainer_side);
 }
 
 void bring_reference_in(const Session& session, TrainerSide& trainer_side) {
@@ -83,6 +110,31 @@ void take_reference_out(TrainerSide& trainer_side) {
   if (!trainer_side.reference_is_transient) return;
   trainer_side.reference.store.reset();
   trainer_side.trainer->clear_gradients();
+}
+
+void update_reference(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+  const auto interval = session.config.rl.ref_update_interval;
+  if (!interval || !wants_reference(session.config) || progress.next_rollout % *interval != 0)
+    return;
+  observe::Span span("update_reference");
+  progress.whole_state.reset();
+  bring_reference_in(session, trainer_side);
+  const model::ParameterStore& policy = *trainer_side.policy.store;
+  const model::ParameterStore& reference = *trainer_side.reference.store;
+  tensor::Arena no_scratch(session.request.device, 0, "copies");
+  for (const model::ParameterInfo& info : reference.infos())
+    ops::copy(ops::compute_context(no_scratch), reference.weight(info.id),
+              policy.weight(policy.find(info.name)));
+  keep_copy(session, trainer_side);
+}
+
+void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
+                       TrainerSide& trainer_side) {
+  if (!wants_reference(session.config) || !has_reference(checkpoint)) return;
+  bring_reference_in(session, trainer_side);
+  load_reference(checkpoint, *trainer_side.reference.store);
+  trainer_side.reference_has_followed = true;
+  keep_copy(session, trainer_side);
 }
 
 }  // namespace slimexx::rl

@@ -63,6 +63,29 @@ HostValues download_weights(const train::OwnedGroup& group) {
   return values;
 }
 
+// The same elements of a reference, which has the parameters of `store` in places of its own.
+HostValues download_reference(const train::OwnedGroup& group, const model::ParameterStore& store,
+                              const model::ParameterStore& reference) {
+  const tensor::DType dtype = group.parameters->dtype;
+  HostValues values = allocate_copy(dtype, train::count_elements(group.pieces));
+  std::vector<float> some;
+  for (const auto& info : store.infos()) {
+    if (&store.group_of(info) != group.parameters) continue;
+    const auto& own = reference.infos()[static_cast<size_t>(reference.find(info.name))];
+    for (const Overlap& o : list_overlaps(info, group.pieces)) {
+      for (int64_t begin = o.begin; begin < o.end; begin += kConvertedAtOnce) {
+        const int64_t n = std::min(o.end - begin, kConvertedAtOnce);
+        some.resize(static_cast<size_t>(n));
+        reference.read_weights(own, begin, some.data(), n);
+        tensor::convert_elements(
+            tensor::DType::kF32, some.data(), dtype,
+            values.copy.get() + (o.at + begin - o.begin) * tensor::dtype_bytes(dtype), n);
+      }
+    }
+  }
+  return values;
+}
+
 // Whether checkpoints are written from the optimizer's state itself.
 bool is_read_in_place(const train::ShardedAdamW& optimizer) { return optimizer.host_bytes() > 0; }
 
@@ -115,7 +138,8 @@ CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, dist::Collec
 CheckpointWriter::~CheckpointWriter() = default;
 
 void CheckpointWriter::save(int64_t step, const Json& state, const model::ParameterStore& store,
-                            const train::ShardedAdamW& optimizer) {
+                            const train::ShardedAdamW& optimizer,
+                            const model::ParameterStore* reference) {
   finish_pending();
   pending_ = std::make_unique<Snapshot>();
   Snapshot& s = *pending_;
@@ -144,6 +168,9 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   }
   for (const train::OwnedGroup& group : optimizer.groups())
     if (!group.is_trained()) s.add(store, group, kFrozenSection, download_weights(group));
+  if (reference != nullptr)
+    for (const train::OwnedGroup& group : optimizer.groups())
+      s.add(store, group, kReferenceSection, download_reference(group, store, *reference));
   s.shard = std::async(options_.async ? std::launch::async : std::launch::deferred,
                        [&s, rank = communicator_.rank(), size = communicator_.size(),
                         thread_rank = slimexx::thread_rank()] {
@@ -207,12 +234,12 @@ void check_writable(const std::string& root) {
   ::unlink(probe.c_str());
 }
 
-int64_t snapshot_bytes(const train::ShardedAdamW& optimizer) {
+int64_t snapshot_bytes(const train::ShardedAdamW& optimizer, bool with_reference) {
   int64_t bytes = 0;
   for (const train::OwnedGroup& group : optimizer.groups()) {
-    int64_t bytes_an_element = 0;
+    int64_t bytes_an_element = with_reference ? tensor::dtype_bytes(group.parameters->dtype) : 0;
     if (!group.is_trained())
-      bytes_an_element = tensor::dtype_bytes(group.parameters->dtype);
+      bytes_an_element += tensor::dtype_bytes(group.parameters->dtype);
     else if (!is_read_in_place(optimizer))
       for (const auto& [section, member] : kSections)
         bytes_an_element += tensor::dtype_bytes((group.*member).dtype());

@@ -28,9 +28,10 @@ class CheckpointWriter {
   CheckpointWriter(CheckpointWriterOptions options, dist::Collective& communicator);
   ~CheckpointWriter();
   // Starts writing step `step`; an earlier save that is still under way is finished first. State in
-  // host memory must not change before release_state(). Collective.
+  // host memory must not change before release_state(). `reference`, if there is one to write, has
+  // the parameters of `store`. Collective.
   void save(int64_t step, const Json& state, const model::ParameterStore& store,
-            const train::ShardedAdamW& optimizer);
+            const train::ShardedAdamW& optimizer, const model::ParameterStore* reference = nullptr);
   // Waits until the save under way no longer reads the optimizer's state.
   void release_state();
   // Commits a save that all ranks have written; does not wait. Collective.
@@ -51,7 +52,7 @@ class CheckpointWriter {
 void check_writable(const std::string& root);
 
 // Host memory that this rank takes while a checkpoint is written.
-int64_t snapshot_bytes(const train::ShardedAdamW& optimizer);
+int64_t snapshot_bytes(const train::ShardedAdamW& optimizer, bool with_reference);
 
 // Whether no rank's masters hold NaN or Inf. Collective.
 bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& communicator);
@@ -65,5 +66,9 @@ void check_frozen_weights(const io::Checkpoint& checkpoint, const model::Paramet
 // cut, and publishes the weights; and the weights that a rule moves. Collective.
 void load_training_state(const io::Checkpoint& checkpoint, model::ParameterStore& store,
                          train::ShardedAdamW& optimizer);
+
+// The reference that a checkpoint may hold: all that this rank has of it.
+bool has_reference(const io::Checkpoint& checkpoint);
+void load_reference(const io::Checkpoint& checkpoint, model::ParameterStore& reference);
 
 }  // namespace slimexx::rl

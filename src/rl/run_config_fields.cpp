@@ -333,6 +333,12 @@ void bind_section(Binder& b, RlOptions& o) {
                   "computed and logged at every rollout.",
            .min = 0,
            .slime = "-"});
+  b.field(
+      "ref_update_interval", o.ref_update_interval,
+      {.unit = "rollouts",
+       .doc = "The reference becomes the policy after every so many rollouts; left out: it stays "
+              "what it was. It must be of the policy's architecture. Checkpoints hold it.",
+       .min = 1});
   b.field("use_unbiased_kl", o.use_unbiased_kl,
           {.doc = "Weight the KL loss by the ratio of policy and old policy."});
   b.field("kl_coef", o.kl_coef,

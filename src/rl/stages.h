@@ -53,6 +53,8 @@ void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
 // Gives the reference its weights to score with, in place of gradients, and takes them away.
 void bring_reference_in(const Session& session, TrainerSide& trainer_side);
 void take_reference_out(TrainerSide& trainer_side);
+// After rollouts of which rl.ref_update_interval says so: the reference becomes the policy.
+void update_reference(const Session& session, TrainerSide& trainer_side, Progress& progress);
 
 // ---- train_stages.cpp ----
 // `work` is collective over the ranks that train. The others wait: they get the trainers' progress,

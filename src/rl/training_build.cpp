@@ -207,6 +207,7 @@ void restore_training(const Session& session, const io::Checkpoint& checkpoint,
     check_frozen_weights(checkpoint, *trainer_side.policy.store, optimizer);
   });
   load_training_state(checkpoint, *trainer_side.policy.store, optimizer);
+  restore_reference(session, checkpoint, trainer_side);
   trainer_side.trainer->publish_embedding();
   optimizer.set_num_steps(io::read_counter(checkpoint.state(), "adam_steps",
                                            checkpoint.directory() + "/manifest.json"));

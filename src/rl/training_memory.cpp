@@ -104,7 +104,9 @@ std::string memory_table(const TrainingRun& run) {
     text += line(bytes, "host memory: optimizer state");
   if (const int64_t bytes = trainer_side.reference_copy.size_bytes(); bytes > 0)
     text += line(bytes, "host memory: reference");
-  if (const int64_t bytes = snapshot_bytes(trainer_side.trainer->optimizer()); bytes > 0)
+  if (const int64_t bytes =
+          snapshot_bytes(trainer_side.trainer->optimizer(), trainer_side.reference_has_followed);
+      bytes > 0)
     text += line(bytes, "host memory while a checkpoint is written: a copy of the state");
   return text;
 }

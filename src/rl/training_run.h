@@ -49,6 +49,9 @@ int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side
 void build_reference(const Session& session, int64_t longest, TrainerSide& trainer_side);
 // Reads the weights of another one into host memory, by way of the trainer's gradients. Collective.
 void keep_reference(const Session& session, TrainerSide& trainer_side);
+// The reference of a run whose checkpoint holds one that followed the policy. Collective.
+void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
+                       TrainerSide& trainer_side);
 
 // ---- engine_model.cpp ----
 EngineGrid make_engine_grid(const Session& session);  // collective

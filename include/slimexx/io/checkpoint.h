@@ -5,9 +5,9 @@
 // Tensors go by their Hugging Face names and may be cut into pieces over several shards, so a
 // checkpoint loads on any grid of ranks. A piece is a range of the flattened tensor or a box of it;
 // the manifest lists those of all ranks. Sections keep kinds of state apart: "weights" (any
-// dtype, as in the HF file), "master" (f32), "exp_avg" and "exp_avg_sq" (as they are kept). Small
-// state (step, counters, random state, data cursor, partial samples) is one JSON object in the
-// manifest.
+// dtype, as in the HF file), "master" (f32), "exp_avg" and "exp_avg_sq" (as they are kept),
+// "reference" (weights of a reference that followed the policy). Small state (step, counters,
+// random state, data cursor, partial samples) is one JSON object in the manifest.
 #pragma once
 #include <cstdint>
 #include <map>

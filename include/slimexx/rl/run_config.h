@@ -66,6 +66,7 @@ struct RlOptions {
   // The KL to the reference trains nothing: it is logged every log_ref_kl_interval rollouts.
   bool logs_reference_only() const { return use_kl_loss && kl_loss_coef == 0 && kl_coef == 0; }
   int64_t log_ref_kl_interval = 10;  // rollouts; only where no coefficient weighs the KL; 0: never
+  std::optional<int64_t> ref_update_interval;  // rollouts; unset: the reference stays as it is
   double entropy_coef = 0.0;
   bool per_token_loss = false;
   std::optional<int64_t> loss_token_divisor;
