@@ -207,6 +207,14 @@ TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
   EXPECT_TRUE(has(whole_mlps, ", and 0.8 ms of exchange between 2 ranks")) << whole_mlps;
 }
 
+// Of each of 46 layers with experts two meetings of 9.5 us, and two times the bytes of 64 rows of
+// 2048 for four choices.
+TEST(Plan, DecodeStepsExchangeRowsWithExperts) {
+  const Finished f = plan("glm4.7-flash-30b-8gpus", "GLM-4.7-Flash", {"--gpus", "8"});
+  EXPECT_EQ(f.status, 0) << f.text();
+  EXPECT_NE(f.out.find(", and 1.1 ms of exchange between 8 ranks"), std::string::npos) << f.out;
+}
+
 // NCCL holds as much of every rank, however many there are, but nothing of one.
 TEST(Plan, SeveralRanksLeaveRoomForNccl) {
   const auto driver = [](const char* gpus) {
