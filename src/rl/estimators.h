@@ -38,8 +38,8 @@ Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& 
 ops::KlKind parse_kl_kind(const std::string& name);
 
 // ---- shared by the estimators ----
-// What a sample is worth: means and deviations of groups are of this.
-inline double worth(const Sample& s) { return s.reward + s.length_penalty; }
+// The reward less what the sample's length costs: means and deviations of groups are of this.
+inline double shaped_reward(const Sample& s) { return s.reward + s.length_penalty; }
 double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group);
 // The unbiased deviation of two rewards or more around their mean.
 double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group);

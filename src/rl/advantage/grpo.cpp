@@ -13,7 +13,7 @@ Advantages estimate_grpo(std::span<const Sample> samples, const RlOptions& optio
       scale = 1 / (group_deviation(samples, group) + 1e-6);
     for (size_t i : group) {
       advantages[i].assign(static_cast<size_t>(samples[i].response_length),
-                           static_cast<float>((worth(samples[i]) - mean) * scale));
+                           static_cast<float>((shaped_reward(samples[i]) - mean) * scale));
     }
   }
   return advantages;

@@ -15,7 +15,7 @@ Advantages estimate_reinforce_plus_plus(std::span<const Sample> samples, const R
     for (size_t t = own.size(); t-- > 0;) {
       double reward = -double{penalty[t]};
       if (!rewarded && s.loss_mask[t] != 0) {
-        reward += worth(s);
+        reward += shaped_reward(s);
         rewarded = true;
       }
       future = reward + options.gamma * future;

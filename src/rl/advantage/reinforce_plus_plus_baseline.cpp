@@ -10,7 +10,7 @@ Advantages estimate_reinforce_plus_plus_baseline(std::span<const Sample> samples
     const double mean = options.rewards_normalization ? group_mean(samples, group) : 0;
     for (size_t i : group) {
       advantages[i] = kl_penalty(samples[i], options);
-      for (float& a : advantages[i]) a = static_cast<float>(worth(samples[i]) - mean) - a;
+      for (float& a : advantages[i]) a = static_cast<float>(shaped_reward(samples[i]) - mean) - a;
     }
   }
   return advantages;

@@ -10,7 +10,7 @@ Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& optio
     std::vector<double> rewards;
     double sum = 0;  // over the group, of what exceeds the first: exact where rewards are equal
     for (size_t i : group) {
-      double reward = worth(samples[i]);
+      double reward = shaped_reward(samples[i]);
       for (float p : kl_penalty(samples[i], options)) reward -= p;
       rewards.push_back(reward);
       sum += reward - rewards[0];
