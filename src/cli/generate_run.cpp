@@ -154,7 +154,8 @@ class GenerateRun {
   std::string generate() {
     std::vector<rollout::GroupRequest> groups;
     for (const auto& prompt : prompts_) groups.push_back({prompt, std::ssize(groups)});
-    observe::ProgressBar bar("generate", std::ssize(prompts_) * flags_.n, session_.is_root());
+    const int64_t num_samples = std::ssize(prompts_) * flags_.n;
+    observe::ProgressBar bar("generate", num_samples, session_.is_root());
     std::string lines;
     rl::generate_on_ranks(engine_, dist::groups_of_one(),
                           {.groups = groups,
@@ -166,6 +167,7 @@ class GenerateRun {
                             lines += fmt::format("{}\t{}\n", completion.id, to_line(completion));
                             bar.advance_to(num_finished);
                           });
+    bar.advance_to(num_samples);
     return lines;
   }
 

@@ -90,6 +90,7 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   for (const Sample& s : samples) {
     if (!s.grader_failed) {
       rewards.push_back(s.reward);
+      // A response that was cut off is long, also where it trains nothing.
       lengths.push_back(static_cast<double>(config.rl.overlong_filtering ? s.response_length
                                                                          : s.num_trained_tokens()));
     }
