@@ -23,7 +23,7 @@ void save_checkpoint(const Session& session, TrainerSide& trainer_side, Progress
   observe::Span span("save_model");
   const auto rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
   const model::ParameterStore* reference = nullptr;
-  if (trainer_side.reference_has_followed) {
+  if (trainer_side.reference_is_saved) {
     bring_reference_in(session, trainer_side);
     reference = trainer_side.reference.store.get();
   }

@@ -116,8 +116,8 @@ class StagePlanner {
     out_.activations = budget.activations;
     if (trains_) {
       out_.logits_bytes = trainer_->max_logits_bytes();
-      out_.snapshot_bytes = snapshot_bytes(
-          trainer_->optimizer(), wants_reference(config_) && config_.rl.ref_update_interval);
+      out_.snapshot_bytes =
+          snapshot_bytes(trainer_->optimizer(), config_.rl.ref_update_interval.has_value());
     }
     if (device_.is_cpu())
       make_engine({});

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "run_checkpoint.h"
 #include "slimexx/base/error.h"
@@ -21,20 +23,29 @@ int64_t weight_bytes(const Session& session, const LoadedModel& reference) {
   return model::ParameterStore::weight_bytes(reference.held_parameters(), session.request.device);
 }
 
-// So that the policy's weights can be the reference's.
-void check_same_parameters(const RunConfig& config, const LoadedModel& reference,
-                           const model::ParameterStore& policy) {
-  for (const model::ParameterInfo& info : reference.held_parameters()) {
-    const model::ParameterId id = policy.find(info.name);
-    if (id != model::kNoParameter && policy.infos()[static_cast<size_t>(id)].shape == info.shape)
-      continue;
-    throw Error(ErrorCode::kUsage,
-                fmt::format("rl.ref_update_interval is set, and the policy has no {} as the "
-                            "reference has it",
-                            info.name),
-                "use a reference of the policy's architecture, or leave ref_update_interval out",
-                config.model.ref_load);
+// The first parameter of `some` that `others` have not, or not in its shape; null: none.
+const model::ParameterInfo* find_without_match(const std::vector<model::ParameterInfo>& some,
+                                               const std::vector<model::ParameterInfo>& others) {
+  std::map<std::string_view, const model::ParameterInfo*> by_name;
+  for (const model::ParameterInfo& info : others) by_name[info.name] = &info;
+  for (const model::ParameterInfo& info : some) {
+    const auto found = by_name.find(info.name);
+    if (found == by_name.end() || found->second->shape != info.shape) return &info;
   }
+  return nullptr;
+}
+
+// So that each can have the other's weights. `why` they are wanted.
+void check_same_parameters(const RunConfig& config, const TrainerSide& trainer_side,
+                           const std::string& why) {
+  const auto& reference = trainer_side.reference.held_parameters();
+  const auto& policy = trainer_side.policy.store->infos();
+  const model::ParameterInfo* odd = find_without_match(reference, policy);
+  if (odd == nullptr) odd = find_without_match(policy, reference);
+  if (odd == nullptr) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{}, and policy and reference have not the same {}", why, odd->name),
+              "use a reference of the policy's architecture", config.model.ref_load);
 }
 
 // Of a reference that is not there between scores: back to host memory.
@@ -80,9 +91,9 @@ void build_reference(const Session& session, int64_t longest, TrainerSide& train
       config, trainer_side.reference.held_parameters(), *policy.store, session.request.device);
   if (!trainer_side.reference_is_transient)
     trainer_side.reference = load_start(session, config.model.ref_load, false);
-  if (config.rl.ref_update_interval)
-    check_same_parameters(config, trainer_side.reference, *policy.store);
-  trainer_side.reference_has_followed = config.rl.ref_update_interval.has_value();
+  trainer_side.reference_is_saved = config.rl.ref_update_interval.has_value();
+  if (trainer_side.reference_is_saved)
+    check_same_parameters(config, trainer_side, "rl.ref_update_interval is set");
 }
 
 void keep_reference(const Session& session, TrainerSide& trainer_side) {
@@ -114,8 +125,7 @@ void take_reference_out(TrainerSide& trainer_side) {
 
 void update_reference(const Session& session, TrainerSide& trainer_side, Progress& progress) {
   const auto interval = session.config.rl.ref_update_interval;
-  if (!interval || !wants_reference(session.config) || progress.next_rollout % *interval != 0)
-    return;
+  if (!interval || progress.next_rollout % *interval != 0) return;
   observe::Span span("update_reference");
   progress.whole_state.reset();
   bring_reference_in(session, trainer_side);
@@ -131,9 +141,11 @@ void update_reference(const Session& session, TrainerSide& trainer_side, Progres
 void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
                        TrainerSide& trainer_side) {
   if (!wants_reference(session.config) || !has_reference(checkpoint)) return;
+  check_same_parameters(session.config, trainer_side,
+                        "the checkpoint's reference followed the policy");
   bring_reference_in(session, trainer_side);
   load_reference(checkpoint, *trainer_side.reference.store);
-  trainer_side.reference_has_followed = true;
+  trainer_side.reference_is_saved = true;
   keep_copy(session, trainer_side);
 }
 

@@ -33,7 +33,7 @@ struct TrainerSide {
   LoadedModel policy, reference;
   bool reference_is_transient = false;   // it has weights only while it scores
   tensor::StagingBuffer reference_copy;  // of them
-  bool reference_has_followed = false;   // or will follow the policy: checkpoints hold it
+  bool reference_is_saved = false;       // it follows the policy, or has: checkpoints hold it
   Decoders decoders, reference_decoders;
   std::unique_ptr<train::Trainer> trainer;        // null: this rank only generates
   std::unique_ptr<CheckpointWriter> checkpoints;  // there if the trainer is

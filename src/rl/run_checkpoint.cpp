@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "checkpoint_sections.h"
@@ -21,7 +20,6 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
-#include "slimexx/base/thread_pool.h"
 #include "slimexx/base/thread_rank.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder.h"
@@ -66,22 +64,16 @@ HostValues download_weights(const train::OwnedGroup& group) {
 // The same elements of a reference, which has the parameters of `store` in places of its own.
 HostValues download_reference(const train::OwnedGroup& group, const model::ParameterStore& store,
                               const model::ParameterStore& reference) {
-  const tensor::DType dtype = group.parameters->dtype;
-  HostValues values = allocate_copy(dtype, train::count_elements(group.pieces));
-  std::vector<float> some;
+  const int64_t width = tensor::dtype_bytes(group.parameters->dtype);
+  HostValues values = allocate_copy(group.parameters->dtype, train::count_elements(group.pieces));
   for (const auto& info : store.infos()) {
     if (&store.group_of(info) != group.parameters) continue;
     const auto& own = reference.infos()[static_cast<size_t>(reference.find(info.name))];
-    for (const Overlap& o : list_overlaps(info, group.pieces)) {
-      for (int64_t begin = o.begin; begin < o.end; begin += kConvertedAtOnce) {
-        const int64_t n = std::min(o.end - begin, kConvertedAtOnce);
-        some.resize(static_cast<size_t>(n));
-        reference.read_weights(own, begin, some.data(), n);
-        tensor::convert_elements(
-            tensor::DType::kF32, some.data(), dtype,
-            values.copy.get() + (o.at + begin - o.begin) * tensor::dtype_bytes(dtype), n);
-      }
-    }
+    const tensor::Tensor& weights = reference.group_of(own).weights;
+    SLX_CHECK(weights.dtype() == values.dtype, "{}", info.name);
+    for (const Overlap& o : list_overlaps(info, group.pieces))
+      tensor::download(tensor::compute_stream(weights.device()), values.copy.get() + o.at * width,
+                       weights.rows(own.offset + o.begin, own.offset + o.end));
   }
   return values;
 }
@@ -161,7 +153,7 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
       if (!group.is_trained()) continue;
       const tensor::Tensor& own = group.*member;
       s.add(store, group, section,
-            is_read_in_place(optimizer)
+            s.reads_state
                 ? HostValues{.dtype = own.dtype(), .data = static_cast<const char*>(own.raw())}
                 : download_state(own));
     }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "training_run.h"
+
 namespace slimexx::rl {
 
 void check_bounds(config::Config& config, const RunConfig& run) {
@@ -16,6 +18,10 @@ void check_bounds(config::Config& config, const RunConfig& run) {
                      fmt::format("is {}, above rollout.rollout_max_response_len {}",
                                  rl.overlong_buffer_len, run.rollout.rollout_max_response_len),
                      "lower it");
+  }
+  if (rl.ref_update_interval && !wants_reference(run)) {
+    config.add_fault("rl.ref_update_interval", "is set, and no reference is asked for",
+                     "set model.ref_load, and rl.use_kl_loss or rl.kl_coef; or leave it out");
   }
   if (rl.per_token_loss && rl.loss_token_divisor)
     config.add_fault("rl.loss_token_divisor", "and per_token_loss are both set", "keep one");

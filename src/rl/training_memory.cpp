@@ -105,7 +105,7 @@ std::string memory_table(const TrainingRun& run) {
   if (const int64_t bytes = trainer_side.reference_copy.size_bytes(); bytes > 0)
     text += line(bytes, "host memory: reference");
   if (const int64_t bytes =
-          snapshot_bytes(trainer_side.trainer->optimizer(), trainer_side.reference_has_followed);
+          snapshot_bytes(trainer_side.trainer->optimizer(), trainer_side.reference_is_saved);
       bytes > 0)
     text += line(bytes, "host memory while a checkpoint is written: a copy of the state");
   return text;

@@ -99,18 +99,22 @@ TEST_P(MovingReference, OfAnotherArchitectureIsRefused) {
                  {"rl.ref_update_interval is set", "architecture"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, MovingReference,
-                         testing::Values(Case{"one_rank", "models/llama", 0, {}},
-                                         Case{"two_ranks", "models/llama", 2, {}},
-                                         Case{"tp2_ep2_experts",
-                                              "oracle/glm4_moe",
-                                              2,
-                                              {"parallel.tensor_model_parallel_size=2",
-                                               "parallel.expert_model_parallel_size=2",
-                                               "parallel.expert_tensor_parallel_size=1",
-                                               "rollout.rollout_num_gpus_per_engine=2",
-                                               "rollout.ep_size=2"}}),
-                         [](const auto& instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Runs, MovingReference,
+    testing::Values(Case{"one_rank", "models/llama", 0, {}},
+                    Case{"two_ranks", "models/llama", 2, {}},
+                    Case{"mtp_layers",
+                         "oracle/glm4_moe",
+                         0,
+                         {"train.enable_mtp_training=true", "train.mtp_num_layers=1"}},
+                    Case{"tp2_ep2_experts",
+                         "oracle/glm4_moe",
+                         2,
+                         {"parallel.tensor_model_parallel_size=2",
+                          "parallel.expert_model_parallel_size=2",
+                          "parallel.expert_tensor_parallel_size=1",
+                          "rollout.rollout_num_gpus_per_engine=2", "rollout.ep_size=2"}}),
+    [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
 }  // namespace slimexx::e2e
