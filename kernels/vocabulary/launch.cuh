@@ -35,6 +35,9 @@ struct MergedRows {
   float* entropies = nullptr;            // needs TilePartials::weighted
   float* log_probs = nullptr;            // target_logits[r] - lse
   const float* target_logits = nullptr;  // z of the target, after the temperature
+  // The log-normalisers of the rows that these columns are a leaf of: `entropies` are what the leaf
+  // adds to those of the rows (leaf_entropy). Null: the columns are the whole rows.
+  const float* whole_lse = nullptr;
 };
 
 // One warp a row. Nothing is allocated; returns cudaGetLastError().

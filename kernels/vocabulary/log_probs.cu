@@ -131,6 +131,7 @@ cudaError_t gather_log_probs(float* log_probs, float* entropies, const LogitRows
   if (const cudaError_t error = launch_tile_pass(partials, z, {}, false, stream)) return error;
   MergedRows merged;
   merged.entropies = entropies;
+  merged.whole_lse = lse;
   return launch_merge(merged, partials, z.rows, stream);
 }
 

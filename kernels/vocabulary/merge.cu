@@ -22,7 +22,10 @@ __global__ void __launch_bounds__(kRowsPerBlock * 32)
   const float lse = row_lse(merged);
   if (out.lse != nullptr) out.lse[row] = lse;
   if (out.log_probs != nullptr) out.log_probs[row] = __fadd_rn(out.target_logits[row], -lse);
-  if constexpr (kWeighted) out.entropies[row] = row_entropy(merged);
+  if constexpr (!kWeighted) return;
+  const float entropy = row_entropy(merged);
+  out.entropies[row] =
+      out.whole_lse == nullptr ? entropy : leaf_entropy(entropy, lse, out.whole_lse[row]);
 }
 
 }  // namespace

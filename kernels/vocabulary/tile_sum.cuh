@@ -217,4 +217,13 @@ __device__ __forceinline__ float row_entropy(const TileSum& row) {
   return __fadd_rn(fixed_log(row.sum), -__fdiv_rn(row.weighted, row.sum));
 }
 
+// What a leaf of a row adds to the row's entropy, from its own entropy and log-normaliser: with p
+// the leaf's share of the row, p (entropy - log p). The bits of `entropy` where the leaf is the
+// whole row.
+__device__ __forceinline__ float leaf_entropy(float entropy, float lse, float whole_lse) {
+  if (lse == -kInfinity && whole_lse != -kInfinity) return 0.0f * whole_lse;  // NaN stays
+  const float log_share = __fadd_rn(lse, -whole_lse);
+  return __fmul_rn(expf(log_share), __fadd_rn(entropy, -log_share));
+}
+
 }  // namespace slimexx::kernels::vocabulary

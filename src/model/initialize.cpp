@@ -25,29 +25,32 @@ constexpr int64_t kChunkElements = 1 << 20;
 struct Piece {
   const ParameterInfo* held;
   int64_t in_held, begin, end;
+
+  int64_t end_in_held() const { return in_held + end - begin; }
 };
 
-void fill_piece(ParameterStore& store, const Piece& piece, double range, uint64_t seed,
-                std::vector<float>& values) {
+void append_piece(const Piece& piece, double range, uint64_t seed, std::vector<float>& scratch,
+                  std::vector<float>& values) {
   const ParameterInfo& info = *piece.held;
-  const int64_t first = piece.begin / 2 * 2;  // a block of the stream makes two normals
-  values.resize(static_cast<size_t>(piece.end - first));
+  const size_t size = values.size() + static_cast<size_t>(piece.end - piece.begin);
   switch (info.init) {
     case InitKind::kNormal:
     case InitKind::kEmbedding:
-    case InitKind::kResidual:
+    case InitKind::kResidual: {
+      const int64_t first = piece.begin / 2 * 2;  // a block of the stream makes two normals
+      scratch.resize(static_cast<size_t>(piece.end - first));
       fill_normals(seed, XXH3_64bits(info.name.data(), info.name.size()),
-                   static_cast<uint64_t>(first / 2), range, values);
+                   static_cast<uint64_t>(first / 2), range, scratch);
+      values.insert(values.end(), scratch.begin() + (piece.begin - first), scratch.end());
       break;
+    }
     case InitKind::kOnes:
-      std::fill(values.begin(), values.end(), 1.0f);
+      values.resize(size, 1.0f);
       break;
     case InitKind::kZeros:
-      std::fill(values.begin(), values.end(), 0.0f);
+      values.resize(size, 0.0f);
       break;
   }
-  store.write_weights(info, piece.in_held, values.data() + (piece.begin - first),
-                      piece.end - piece.begin);
 }
 
 // What layers add is small beside a token's embedding, unless that is the head too.
@@ -99,13 +102,27 @@ void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t 
       pieces.push_back(
           {&info, begin, begin, std::min(begin + kChunkElements, info.num_elements())});
   }
-  parallel_for(std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> values;
-    for (int64_t i = begin; i < end; ++i) {
-      const Piece& piece = pieces[static_cast<size_t>(i)];
+  // Pieces that follow each other are written at once: a write waits for the device, and a piece of
+  // a shard may be one row.
+  std::vector<size_t> starts;
+  for (size_t i = 0, size = 0; i < pieces.size(); ++i) {
+    const auto n = static_cast<size_t>(pieces[i].end - pieces[i].begin);
+    const bool follows = i > 0 && pieces[i - 1].held == pieces[i].held &&
+                         pieces[i - 1].end_in_held() == pieces[i].in_held;
+    if (!follows || size + n > kChunkElements) starts.push_back(i), size = 0;
+    size += n;
+  }
+  starts.push_back(pieces.size());
+  parallel_for(std::ssize(starts) - 1, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch, values;
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const Piece& first = pieces[starts[i]];
       const double range =
-          spread_tokens ? spread_range(piece.held->init, spec) : spec.initializer_range;
-      fill_piece(store, piece, range, seed, values);
+          spread_tokens ? spread_range(first.held->init, spec) : spec.initializer_range;
+      values.clear();
+      for (size_t j = starts[i]; j < starts[i + 1]; ++j)
+        append_piece(pieces[j], range, seed, scratch, values);
+      store.write_weights(*first.held, first.in_held, values.data(), std::ssize(values));
     }
   });
 }

@@ -162,7 +162,8 @@ void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::M
   for (const auto& [name, value] : seconds) {
     if (name != "step") row.set("perf/" + name + "_time", value);
   }
-  double generated = 0, effective = 0, longest = 0, longest_effective = 0, trained = 0, flops = 0;
+  double generated = 0, effective = 0, longest = 0, longest_effective = 0, trained = 0, flops = 0,
+         updated = 0;
   for (const auto& s : rollout.samples) {
     const auto response = static_cast<double>(s.response_length),
                counted = static_cast<double>(s.num_trained_tokens());
@@ -173,6 +174,7 @@ void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::M
   }
   for (const auto& step : rollout.steps) {
     trained += static_cast<double>(step.num_tokens);
+    updated += step.update_seconds;
     flops += step.flops;
   }
   if (const double rollout_s = time("rollout"); rollout_s > 0) {
@@ -185,6 +187,7 @@ void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::M
     row.set("perf/actor_train_tok_per_s", trained / time("actor_train") / roles.num_trainers);
     row.set("perf/actor_train_tflops", flops / time("actor_train") / roles.num_trainers / 1e12);
   }
+  if (updated > 0) row.set("perf/optimizer_time", updated);
   const double train_s = time("actor_train") + time("log_probs") + time("ref_log_probs");
   const double wait_s = time("rollout") + time("update_weights") + time("eval");
   row.set("perf/train_time", train_s);

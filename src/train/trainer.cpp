@@ -1,6 +1,7 @@
 #include "slimexx/train/trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -285,7 +286,13 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
   mtp_copies_->find_equal(context(), host_);
+  const auto start = std::chrono::steady_clock::now();
   optimizer_.step(context(), learning_rate, result.gradient_norm);
+  if (optimizer_.host_bytes() > 0) {
+    tensor::synchronize(context().stream);
+    result.update_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
   publish_embedding();  // the copy's own sums may be added in another order
   mtp_copies_->follow(context());
   for (const StageChunk& chunk : chunks_)

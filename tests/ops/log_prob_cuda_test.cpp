@@ -94,6 +94,39 @@ TEST_F(LogProbCuda, AgreesWithTheCpu) {
     }
 }
 
+// Ranks of tensor parallelism hold a leaf each: what all say of a row is what one rank says.
+TEST_F(LogProbCuda, LeavesAddUpToTheRow) {
+  const int64_t rows = 5, v = 20480, minus_infinity_leaf = 2;
+  for (const int64_t leaves : {1, 2, 4}) {
+    Array raw = Array::random({rows, v}, 9, 4.0);
+    const int64_t width = v / leaves;
+    if (leaves > minus_infinity_leaf)
+      std::fill_n(raw.view().f32() + minus_infinity_leaf * width, width, -INFINITY);
+    const std::vector<int32_t> targets{1, 700, 1024, 2047, 1500};
+    const Result expected = on_cpu(raw, targets, 0.7f), whole = on_device(raw, targets, 0.7f);
+    const OnDevice logits = as_is(raw), all = as_is(Array({leaves, rows})),
+                   lse = as_is(Array({rows})), unused = as_is(Array({rows})),
+                   none = integers_on_device(std::vector<int32_t>(rows, -1));
+    const auto leaf = [&](int64_t l) { return logits.view().columns(l * width, (l + 1) * width); };
+    run_op([&](const Context& s) {
+      for (int64_t l = 0; l < leaves; ++l)
+        normalize_logits(s, leaf(l), all.view().rows(l, l + 1).reshaped({rows}), 0.7f);
+    });
+    run_op([&](const Context& s) { merge_lse(s, lse, all); });
+    Array sum({rows});
+    for (int64_t l = 0; l < leaves; ++l) {
+      const OnDevice entropies = as_is(Array({rows}));
+      run_op([&](const Context& s) { gather_log_probs(s, unused, entropies, leaf(l), lse, none); });
+      const Array own = entropies.back();
+      for (int64_t r = 0; r < rows; ++r) sum[r] += own[r];
+    }
+    EXPECT_TRUE(close(sum, doubles(expected.entropies), 1e-5, kAbsolute)) << leaves << " leaves";
+    if (leaves == 1) {
+      EXPECT_TRUE(same_bits(sum, whole.entropies));
+    }
+  }
+}
+
 TEST_F(LogProbCuda, RowsThatStartElsewhereAreRefused) {
   const OnDevice logits = as_is(Array({2, 61})), lse = as_is(Array({2}));
   expect_unserved([&](const Context& s) { normalize_logits(s, logits, lse, 1.0f); }, "rows of 61");

@@ -102,6 +102,26 @@ TEST_P(GridCuda, RanksOfManyDevicesTrainAsOne) {
   expect_agreement(run);
 }
 
+// A grid has the bits of one rank with its leaves, so both may be wrong alike: the leaves say what
+// the whole product says, but for its rounding.
+TEST(GridCudaLeaves, SayWhatTheWholeSays) {
+  if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
+  const std::vector<Sample> samples = mixed_samples(9, 11, 320);
+  for (const char* family : {"qwen3", "glm4"}) {
+    GridRun run = device_run({"leaves", family, 1, {}});
+    run.num_steps = 0;
+    const GridResult whole = run_on_grid(run, samples);
+    run.leaves = 4;
+    const GridResult leaves = run_on_grid(run, samples);
+    for (size_t i = 0; i < samples.size(); ++i)
+      for (size_t t = 0; t < whole.scores[i].log_probs.size(); ++t) {
+        const TokenScores &a = leaves.scores[i], &e = whole.scores[i];
+        EXPECT_NEAR(a.log_probs[t], e.log_probs[t], 0.1) << family << " " << i << " " << t;
+        EXPECT_NEAR(a.entropies[t], e.entropies[t], 0.1) << family << " " << i << " " << t;
+      }
+  }
+}
+
 const GridCase kGrids[] = {
     // Four ranks have more heads of queries than of keys: neighbours hold the same.
     {"tp2_qwen2", "qwen2", 2, {.tp = 2}},

@@ -41,7 +41,8 @@ cudaError_t merge_lse(float* lse, const float* leaves, int64_t count, int64_t ro
                       cudaStream_t stream);
 
 // log_probs[r] = z[r, targets[r]] - lse[r], 0 where the target is -1 (of another leaf);
-// entropies[r] = -sum p log p (null: not wanted), p log p summed in fp32 by the same tiles.
+// entropies[r] = -sum p log p over these columns (null: not wanted), p = exp(z - lse): of a leaf,
+// what it adds to the row's. Summed in fp32 by the same tiles.
 size_t gather_log_probs_workspace(int64_t rows, int64_t columns);
 cudaError_t gather_log_probs(float* log_probs, float* entropies, const LogitRows& z,
                              const float* lse, const int32_t* targets, void* workspace,

@@ -39,6 +39,9 @@ struct StepResult {
   int64_t num_microbatches = 0, num_tokens = 0;
   int64_t microbatches_per_rank = 0;  // that every rank ran, empty ones included
   double flops = 0;                   // forward and backward of the step, all ranks
+  // Of the update, from the gradient norm to the new weights on this rank; only where the state is
+  // in host memory, for else it goes on beside what follows.
+  double update_seconds = 0;
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
 };
 
