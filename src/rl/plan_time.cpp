@@ -35,14 +35,11 @@ double update_bytes(const train::OptimizerOptions& options) {
   const int moment = options.state_dtype == "bfloat16" ? 2 : 4;
   return 4 + 2 + 2 * 4 + 2 * 2 * moment;
 }
-// Updates in host memory, which all ranks of a host share. Of 8: triad with 128 threads on a host
-// of 8 H200s. Of fewer: an update of one rank went at 117e9 (H200) and of two at 103e9 (H100s).
 constexpr int kRanksOfHost = 8;
-constexpr double kHostBytesPerSecond = 201e9, kFewRanksBytesPerSecond = 110e9;
-
-double host_bytes_per_s(int ranks) {
-  return std::max(kFewRanksBytesPerSecond, kHostBytesPerSecond * ranks / kRanksOfHost);
-}
+// Updates in host memory, which all ranks of a host share, bytes of update_bytes a second: of one
+// rank 117e9 (H200, 16 cores), of two 103e9 (H100s, 32 cores), of four 231e9 (H200s, 64 cores). Of
+// more not measured, and taken to be little faster.
+double host_bytes_per_s(int ranks) { return std::clamp(57e9 * ranks, 110e9, 240e9); }
 
 // A sum or a gather of rows in a recorded step, besides the time of its bytes, by kernels that
 // reach the other ranks' memory (two H100s). What is up to kMailBytes for each rank goes with a
@@ -51,9 +48,9 @@ constexpr double kMailSeconds = 2.3e-6, kMailBytes = 512 << 10;
 constexpr double kExchangeSeconds = 9.5e-6;
 
 // Rows that go to experts, and what comes back, never go as mail. Of the steps of Qwen3-30B-A3B on
-// two H200s, EP 2, 23 us a layer were left besides the bytes that a rank reads.
-double expert_exchange_seconds(double bytes, double bytes_per_s) {
-  return 2 * (kExchangeSeconds + bytes / bytes_per_s);
+// H200s 23 us a layer were left besides the bytes that a rank reads with EP 2, and 49 with EP 4.
+double expert_exchange_seconds(double bytes, int ranks, double bytes_per_s) {
+  return 2 * (kExchangeSeconds + 12e-6 * std::log2(ranks / 2.0) + bytes / bytes_per_s);
 }
 
 double exchange_seconds(double bytes_for_each, int ranks, double bytes_per_s) {
@@ -204,7 +201,7 @@ class PhasePlanner {
     if (sizes.ep == 1 || layers == 0) return 0;
     const double copies = std::min(count(sizes.ep - 1), choices_of_token(plan_.spec));
     const double bytes = count(running) / sizes.tp * copies * count(plan_.spec.hidden_size) * 2;
-    return count(layers) * expert_exchange_seconds(bytes, gpu_.nvlink_bytes_per_s);
+    return count(layers) * expert_exchange_seconds(bytes, sizes.ep, gpu_.nvlink_bytes_per_s);
   }
 
   // Of the tensor-parallel ranks of an attention group: rows of the residual stream in bf16, which

@@ -16,14 +16,30 @@
 namespace slimexx::rl {
 namespace {
 
-// Of a rank that generates, on all ranks; nothing where that is no other rank, or its memory is in
-// the root's list.
-std::string memory_of_generator(const TrainingRun& run) {
+// How a GPU gets the decode steps of engines of several ranks.
+std::string launched(const TrainingRun& run) {
+  const tensor::Device device = run.session.request.device;
+  if (device.is_cpu() || !run.rollout_side.engine) return "";
+  return run.rollout_side.engine->records_steps()
+             ? "; decode steps are recorded as graphs"
+             : "; decode steps are launched kernel by kernel, not as graphs";
+}
+
+// Of a rank that generates, on all ranks.
+struct GeneratorText {
+  std::string launched;
+  std::string memory;  // none where that is no other rank, or is in the root's list
+};
+
+GeneratorText describe_generator(const TrainingRun& run) {
   const Session& session = run.session;
-  if (!session.roles.are_apart || session.world.are_threads()) return "";
+  if (!session.roles.are_apart || session.world.are_threads()) return {launched(run), ""};
   const int first = session.roles.first_generator();
-  return dist::broadcast_bytes(session.communicator,
-                               session.world.rank() == first ? memory_table(run) : "", first);
+  const bool is_first = session.world.rank() == first;
+  const auto broadcast = [&](const std::string& text) {
+    return dist::broadcast_bytes(session.communicator, text, first);
+  };
+  return {broadcast(is_first ? launched(run) : ""), broadcast(is_first ? memory_table(run) : "")};
 }
 
 std::string describe_frozen(const model::ModelSpec& spec) {
@@ -35,16 +51,7 @@ std::string describe_frozen(const model::ModelSpec& spec) {
                      format_count(static_cast<double>(trained)));
 }
 
-// How a GPU gets the decode steps of engines of several ranks.
-std::string launched(const TrainingRun& run) {
-  const tensor::Device device = run.session.request.device;
-  if (device.is_cpu() || !run.rollout_side.engine) return "";
-  return run.rollout_side.engine->records_steps()
-             ? "; decode steps are recorded as graphs"
-             : "; decode steps are launched kernel by kernel, not as graphs";
-}
-
-std::string banner(const TrainingRun& run, const std::string& generator_memory) {
+std::string banner(const TrainingRun& run, const GeneratorText& generator) {
   const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] =
       run;
   const auto& spec = trainer_side.policy.spec;
@@ -68,7 +75,7 @@ std::string banner(const TrainingRun& run, const std::string& generator_memory) 
                         session.roles.num_trainers, session.roles.num_generators);
   if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
     text += fmt::format("  engines   {} of {} ranks: {}{}\n", engines.num_engines,
-                        engines.num_ranks, describe_engine(engines), launched(run));
+                        engines.num_ranks, describe_engine(engines), generator.launched);
   if (rollout_side.prompts) {
     text += fmt::format(
         "  prompts   {} from {}{}\n", rollout_side.prompts->size(), session.config.data.prompt_data,
@@ -84,8 +91,8 @@ std::string banner(const TrainingRun& run, const std::string& generator_memory) 
                       : session.roles.are_apart ? "one rank that trains"
                                                 : "one rank",
                       tensor::to_string(session.request.device), memory_table(run));
-  if (!generator_memory.empty())
-    text += fmt::format("  memory    of one rank that generates\n{}", generator_memory);
+  if (!generator.memory.empty())
+    text += fmt::format("  memory    of one rank that generates\n{}", generator.memory);
   text += fmt::format("  run       {}\n", session.config.observe.run_dir);
   if (rollout_side.grader) text += fmt::format("  reward    {}\n", session.config.reward.rm_type);
   text += fmt::format("  resume    {}", session.resume_command());
@@ -111,9 +118,9 @@ void open_run_folder(TrainingRun& run) {
                                .resume_train_step = progress.optimizer_steps,
                                .total_steps = progress.num_rollouts});
   if (session.watch) session.watch->show_records(session.communicator, session.path("ranks"));
-  const std::string generator_memory = memory_of_generator(run);
+  const GeneratorText generator = describe_generator(run);
   if (!session.is_root()) return;
-  log_info("{}", banner(run, generator_memory));
+  log_info("{}", banner(run, generator));
   for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
   if (const std::string text = describe_truncated_sampling(session.config); !text.empty())
     log_warn("{}", text);

@@ -53,8 +53,9 @@ TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
   note(train("dapo", {"reward.rm_type=dapo", "numerics.recompute_old_log_probs=true",
                       "rl.overlong_buffer_len=4", "rl.overlong_filtering=true", "rl.use_opsm=true",
                       "rollout.num_rollout=1"}));
-  note(train("rloo", {"rl.advantage_estimator=rloo", "rl.kl_coef=0.01", "rollout.num_rollout=1",
-                      "model.ref_load=" + (folder_ / "model")}));
+  note(train("rloo",
+             {"rl.advantage_estimator=rloo", "rl.kl_coef=0.01", "rollout.num_rollout=1",
+              "optimizer.optimizer_cpu_offload=true", "model.ref_load=" + (folder_ / "model")}));
   note(train("filter", {"rollout.dynamic_sampling_filter_path=check_reward_nonzero_std",
                         "rollout.n_samples_per_prompt=2", "rollout.num_rollout=1"}));
   folder_.put("sft.jsonl",

@@ -64,6 +64,26 @@ GridRun alone(const GridRun& run) {
   return one;
 }
 
+// NCCL adds gradients up in another order than one rank: after the first step a few weights are
+// their neighbours in bf16, and what follows goes another way. Says how many they are.
+int64_t count_rounded_apart(GridRun run, const std::vector<Sample>& samples) {
+  run.num_steps = 1;
+  const GridResult one = run_on_grid(alone(run), samples), many = run_on_grid(run, samples);
+  int64_t apart = 0, all = 0;
+  for (const auto& [name, weights] : one.weights) {
+    const std::vector<float>& others = many.weights.at(name);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (others[i] == weights[i]) continue;
+      EXPECT_LE(std::abs(others[i] - weights[i]), 0x1p-7f * std::abs(weights[i]))
+          << name << " " << i << ": " << others[i] << " and " << weights[i];
+      ++apart;
+    }
+    all += std::ssize(weights);
+  }
+  EXPECT_LE(apart, all / 100000) << "of " << all;
+  return apart;
+}
+
 class GridCuda : public testing::TestWithParam<GridCase> {
  protected:
   void SetUp() override {
@@ -77,7 +97,10 @@ class GridCuda : public testing::TestWithParam<GridCase> {
     const GridResult one = run_on_grid(alone(run), samples);
     const GridResult many = run_on_grid(run, samples);
     const bool splits_sums = run.sizes.tp * run.sizes.cp * run.sizes.etp > 1;
-    expect_same_training(many, one, splits_sums ? kSplitSums : kSameRows);
+    GridBounds bounds = splits_sums ? kSplitSums : kSameRows;
+    if (run.has_device_each && !splits_sums && count_rounded_apart(run, samples) > 0)
+      bounds.later = bounds.weight = 0;
+    expect_same_training(many, one, bounds);
     if (many.gradients.size() != one.gradients.size()) return;
     double largest = 0;
     std::string of;

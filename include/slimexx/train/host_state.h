@@ -14,7 +14,9 @@ namespace slimexx::train {
 
 class HostState {
  public:
-  static constexpr int64_t kChunkElements = int64_t{1} << 21;
+  // Small enough that gradients which just came down are still in the cache: on four H200s 10 %
+  // less time than 2^21 elements, and than 2^18, where the threads' meetings show.
+  static constexpr int64_t kChunkElements = int64_t{1} << 19;
   static constexpr int kNumSlots = 3;  // one on its way down, one computed, one on its way up
 
   // `device` is where weights and gradients are; the CPU works too. Gradients are f32, weights of
