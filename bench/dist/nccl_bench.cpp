@@ -4,17 +4,22 @@
 //   mpirun -np 2 nccl_bench [elements, default 2^29] [parts, default 8]
 // GB/s: what a rank must send, elements * bytes * (ranks - 1) / ranks, by time. "in rank order" is
 // what a sum of activations takes, where the order of ranks counts.
+//
+// The price of that order is against what NCCL takes for the same bytes in its own: f32 sums to
+// equal ranges (ncclReduceScatter; of two ranks the faster ncclReduce), and for sums of bf16 rows
+// on all ranks ncclAllReduce of as many bytes of f32, the one type that we let it add.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "bench/dist/rank_bench.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/device_collective.h"
 #include "slimexx/dist/host.h"
@@ -28,47 +33,6 @@ namespace {
 
 using tensor::DType;
 using tensor::Tensor;
-
-struct Bench {
-  World& world;
-  tensor::Device device;
-
-  void wait() const {
-    tensor::synchronize(tensor::side_stream(device));
-    tensor::synchronize(tensor::compute_stream(device));
-  }
-
-  // Median of some runs, the slowest rank's: until the compute stream is done, or both streams.
-  double time_ms(const std::function<void()>& run, bool both_streams = true) const {
-    std::vector<double> times;
-    for (int i = 0; i < 7; ++i) {
-      wait();
-      world.ranks().barrier();
-      const auto start = std::chrono::steady_clock::now();
-      run();
-      tensor::synchronize(tensor::compute_stream(device));
-      if (both_streams) wait();
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - start;
-      double slowest[1] = {took.count()};
-      all_reduce_max(world.ranks(), slowest);
-      if (i >= 2) times.push_back(slowest[0]);
-    }
-    wait();
-    std::ranges::sort(times);
-    return times[times.size() / 2];
-  }
-
-  double gigabytes_a_second(double bytes, double ms) const {
-    return bytes * (world.size() - 1) / world.size() / ms * 1e-6;
-  }
-
-  void report(const std::string& what, double bytes, const std::function<void()>& run) const {
-    const double ms = time_ms(run);
-    if (world.rank() == 0)
-      fmt::print("{:<52} {:8.3f} ms {:7.1f} GB/s\n", what, ms, gigabytes_a_second(bytes, ms));
-  }
-};
 
 // Flat parameters in parts, every part split over the ranks: [part * ranks + rank].
 struct Layout {
@@ -162,19 +126,23 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
         slowed_ms / few_ms);
 }
 
-void report_sums(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,
-                 Collective& exchange) {
+// Returns what NCCL takes for equal ranges in its own order, in ms.
+double report_sums(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,
+                   Collective& exchange) {
   const auto side = tensor::side_stream(bench.device);
   tensor::Arena scratch(bench.device, gradients.size_bytes(), "scratch");
   const auto sum = [&](const std::vector<Range>& ranges, SumOrder order) {
     exchange.reduce_scatter_sum(side, scratch, gradients, ranges, order);
   };
-  bench.report("f32 sums to equal ranges", bytes, [&] { sum(layout.whole, SumOrder::kAny); });
+  const double nccl_ms =
+      bench.report("f32 sums to equal ranges", bytes, [&] { sum(layout.whole, SumOrder::kAny); });
   bench.report("f32 sums to unequal ranges", bytes, [&] { sum(layout.uneven, SumOrder::kAny); });
-  bench.report("f32 sums to equal ranges, in rank order", bytes,
-               [&] { sum(layout.whole, SumOrder::kRank); });
+  bench.report(
+      "f32 sums to equal ranges, in rank order", bytes, [&] { sum(layout.whole, SumOrder::kRank); },
+      nccl_ms);
   bench.report(fmt::format("f32 sums by {} parts", layout.by_part.size() / layout.whole.size()),
                bytes, [&] { layout.sum_parts(exchange, side, gradients); });
+  return nccl_ms;
 }
 
 void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weights, double bytes,
@@ -197,6 +165,7 @@ void report_rows(const Bench& bench, Collective& exchange) {
   constexpr int64_t kWidth = 4096;
   tensor::Arena arena(bench.device, int64_t{512} << 20, "rows");
   tensor::Arena shares(bench.device, int64_t{256} << 20, "rows");
+  std::map<int64_t, double> nccl_us;  // by rows
   for (const bool by_peers : {false, true}) {
     const auto memory = by_peers ? PeerMemory::make(exchange, arena.memory()) : nullptr;
     if (by_peers && memory == nullptr) return;
@@ -211,34 +180,48 @@ void report_rows(const Bench& bench, Collective& exchange) {
       const Tensor all = shares.allocate(DType::kBF16, {rows, kWidth});
       const auto sum_to_all = [&] { exchange.sum_to_all(stream, arena, all, data); };
       const auto gather = [&] { exchange.gather_shares(stream, data, share, ranges); };
-      const auto report = [&](const char* what, const std::function<void()>& call) {
+      const auto report = [&](const std::string& what, const char* how,
+                              const std::function<void()>& call, double nccl = 0) {
         call();
         const tensor::Graph graph(stream, [&] {
           for (int i = 0; i < calls; ++i) call();
         });
         const double us = 1e3 * bench.time_ms([&] { graph.launch(stream); }) / calls;
         if (bench.world.rank() == 0)
-          fmt::print("{:<10} of {} x {} bf16 {:<12} {:8.1f} us {:7.1f} GB/s\n", what, rows, kWidth,
-                     by_peers ? "by kernels" : "by messages", us,
-                     bench.gigabytes_a_second(static_cast<double>(data.size_bytes()), us * 1e-3));
+          fmt::print("{:<34} {:<12} {:8.1f} us {:7.1f} GB/s{}\n", what, how, us,
+                     bench.gigabytes_a_second(static_cast<double>(data.size_bytes()), us * 1e-3),
+                     share_of_nccl(us, nccl));
+        return us;
       };
-      report("sum", sum);
-      report("gather", gather);
-      report("sum to all", sum_to_all);
+      const auto report_ours = [&](const char* what, const std::function<void()>& call,
+                                   double nccl = 0) {
+        report(fmt::format("{:<10} of {} x {} bf16", what, rows, kWidth),
+               by_peers ? "by kernels" : "by messages", call, nccl);
+      };
+      if (!by_peers) {
+        const Tensor as_f32(data.raw(), DType::kF32, bench.device, {rows, kWidth / 2});
+        nccl_us[rows] =
+            report(fmt::format("all-reduce of {} x {} f32", rows, kWidth / 2), "by NCCL",
+                   [&] { exchange.all_reduce_sum(stream, arena, as_f32, SumOrder::kAny); });
+      }
+      report_ours("sum", sum);
+      report_ours("gather", gather);
+      report_ours("sum to all", sum_to_all, nccl_us[rows]);
     }
   }
 }
 
 void report_peer_sums(const Bench& bench, const Layout& layout, const Tensor& gradients,
-                      double bytes, Collective& exchange) {
+                      double bytes, double nccl_ms, Collective& exchange) {
   const auto memory = PeerMemory::make(
       exchange, Tensor(gradients.raw(), DType::kU8, bench.device, {gradients.size_bytes()}));
   if (memory == nullptr) return;
   const auto compute = tensor::compute_stream(bench.device);
   tensor::Arena scratch(bench.device, gradients.size_bytes(), "scratch");
-  bench.report("f32 sums to equal ranges, in rank order, by kernels", bytes, [&] {
+  const auto sum = [&] {
     exchange.reduce_scatter_sum(compute, scratch, gradients, layout.whole, SumOrder::kRank);
-  });
+  };
+  bench.report("f32 sums to equal ranges, in rank order, by kernels", bytes, sum, nccl_ms);
   const Tensor weights(gradients.raw(), DType::kBF16, bench.device, {gradients.dim(0)});
   bench.report("bf16 gather of equal ranges, by kernels", bytes / 2,
                [&] { exchange.all_gather_ranges(compute, weights, layout.whole); });
@@ -256,10 +239,10 @@ void run(World& world, int64_t n, int parts) {
   if (world.rank() == 0)
     fmt::print("{}, {} ranks, {} elements\n", device_collective_version(), world.size(), n);
   const auto exchange = make_device_collective(world.ranks(), device);
-  report_sums(bench, layout, gradients, bytes, *exchange);
+  const double nccl_ms = report_sums(bench, layout, gradients, bytes, *exchange);
   report_gathers(bench, layout, gradient_buffer.view(DType::kBF16, {n}), bytes / 2, *exchange);
   report_overlap(bench, layout, gradients, bytes, *exchange);
-  report_peer_sums(bench, layout, gradients, bytes, *exchange);
+  report_peer_sums(bench, layout, gradients, bytes, nccl_ms, *exchange);
   report_rows(bench, *exchange);
 }
 
