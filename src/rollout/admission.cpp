@@ -55,6 +55,9 @@ std::string find_fault(const Request& request, int64_t max_sequence_tokens, int6
 
 void check_options(const EngineOptions& options, int64_t max_positions, tensor::Device device) {
   check_at_least_one("page_tokens", options.page_tokens);
+  if (options.num_draft_tokens < 0)
+    throw Error(ErrorCode::kUsage, fmt::format("num_draft_tokens is {}", options.num_draft_tokens),
+                "use 0, or the tokens to guess for a step");
   if (!device.is_cpu() &&
       (options.page_tokens < 16 || (options.page_tokens & (options.page_tokens - 1)) != 0))
     throw Error(ErrorCode::kUsage,

@@ -38,17 +38,19 @@ std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
 }
 
 // Rule N8: a uniform number is named by run seed, group, sample and position in the response.
-ops::SamplingRow sampling_row(const Sequence& sequence) {
+ops::SamplingRow sampling_row(const Chunk& chunk) {
+  const Sequence& sequence = *chunk.sequence;
   const SamplingParams& sampling = sequence.request.sampling;
   const RandomName& name = sequence.request.name;
-  return {.temperature = sampling.temperature,
-          .top_p = sampling.top_p,
-          .top_k = std::max(sampling.top_k, 0),
-          .min_p = sampling.min_p,
-          .greedy = sampling.greedy ? 1 : 0,
-          .seed = name.seed,
-          .counter = {static_cast<uint32_t>(sequence.num_response_tokens()), name.sample,
-                      static_cast<uint32_t>(name.group), static_cast<uint32_t>(name.group >> 32)}};
+  return {
+      .temperature = sampling.temperature,
+      .top_p = sampling.top_p,
+      .top_k = std::max(sampling.top_k, 0),
+      .min_p = sampling.min_p,
+      .greedy = sampling.greedy ? 1 : 0,
+      .seed = name.seed,
+      .counter = {static_cast<uint32_t>(sequence.num_response_tokens() + chunk.draft), name.sample,
+                  static_cast<uint32_t>(name.group), static_cast<uint32_t>(name.group >> 32)}};
 }
 
 // Every sequence that decodes may have its keys split, and short chunks beside them.
@@ -125,6 +127,7 @@ void BatchBuilder::use_set(size_t index) {
 void BatchBuilder::begin_set() {
   use_set(1 - current_);
   sets_[current_].samples.due.clear();
+  sets_[current_].samples.drafts.clear();
 }
 
 // One copy of all up to the page table's end, beside the step that is under way: what lies between
@@ -142,7 +145,9 @@ void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t f
   const Sequence& sequence = *chunk.sequence;
   const int64_t page_tokens = limits_.page_tokens;
   std::ranges::copy(sequence.pages, page_row);
-  std::copy_n(sequence.tokens.data() + chunk.begin, chunk.count, tokens_.i32() + first_row);
+  const TokenId* tokens = chunk.draft > 0 ? sequence.drafts.data() + (chunk.draft - 1)
+                                          : sequence.tokens.data() + chunk.begin;
+  std::copy_n(tokens, chunk.count, tokens_.i32() + first_row);
   int64_t page_index = chunk.begin / page_tokens, offset = chunk.begin % page_tokens;
   for (int64_t i = 0; i < chunk.count; ++i) {
     positions_.i32()[first_row + i] = static_cast<int32_t>(chunk.begin + i);
@@ -170,8 +175,9 @@ void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
   for (size_t b = 0; b < chunks.size(); ++b) {
     if (!chunks[b].samples) continue;
     rows_.i32()[due.size()] = cu_seqlens_.i32()[b + 1] - 1;
-    parameters[due.size()] = sampling_row(*chunks[b].sequence);
+    parameters[due.size()] = sampling_row(chunks[b]);
     due.push_back(chunks[b].sequence);
+    sets_[current_].samples.drafts.push_back(chunks[b].draft);
   }
   num_sampled_rows_ = std::ssize(due);
 }

@@ -50,7 +50,9 @@ struct SamplingGroup {
 
 // What a step samples, on its way to the host.
 struct StepSamples {
-  std::vector<Sequence*> due;  // by row; null: nobody wants it any more
+  std::vector<Sequence*> due;   // by row; null: nobody wants it any more
+  std::vector<int64_t> drafts;  // by row: Chunk::draft
+  bool has_drafts() const { return !drafts.empty() && drafts.back() > 0; }  // they are the last
   // By row, once is_there is passed.
   const int32_t* tokens = nullptr;
   const float* log_probs = nullptr;
@@ -75,6 +77,7 @@ class BatchBuilder {
   // tokens: a batch that depends on the two bounds alone, but for the content of its arrays.
   struct DecodeShape {
     int64_t num_sequences = 0, max_key_len = 0;
+    bool has_drafts = false;
     auto operator<=>(const DecodeShape&) const = default;
   };
   const model::Batch& build_decode(tensor::Stream stream, std::span<const Chunk> chunks,

@@ -7,6 +7,7 @@
 
 #include "rollout/admission.h"
 #include "rollout/kv_cache.h"
+#include "rollout/lookup_drafter.h"
 #include "rollout/scheduler.h"
 #include "rollout/step_runner.h"
 #include "slimexx/base/check.h"
@@ -63,9 +64,11 @@ struct Engine::Impl {
   std::vector<Completion> step();
   void abort(int64_t id);
   void abort_all();
+  void guess_drafts();
   void expect_samples(StepSamples& launched);
   void record_under_way();
   void record(Sequence& sequence, TokenId token, float log_prob);
+  void record_draft(Sequence& sequence, int64_t draft, TokenId token, float log_prob);
   std::optional<FinishReason> finish_reason(Sequence& sequence, TokenId token) const;
   void finish(Sequence& sequence, FinishReason reason);
 
@@ -77,6 +80,7 @@ struct Engine::Impl {
   EngineMemory memory;
   int64_t num_pages;
   Scheduler scheduler;
+  LookupDrafter drafter;
   StepRunner runner;
   StepSamples* under_way = nullptr;  // launched and not yet recorded; never without a request
   uint64_t num_arrivals = 0;
@@ -120,11 +124,13 @@ void Engine::Impl::submit(Request request) {
     throw Error(ErrorCode::kRun,
                 fmt::format("request {} is in flight already", sequence->request.id));
   scheduler.add(sequence.get());
+  if (options.num_draft_tokens > 0) drafter.start(sequence.get());
   at->second = std::move(sequence);
 }
 
 std::vector<Completion> Engine::Impl::step() {
   const Stopwatch stopwatch(scheduler.stats());
+  if (options.num_draft_tokens > 0) guess_drafts();
   const std::vector<Chunk>& chunks = scheduler.plan_step();
   const bool launches = !chunks.empty() || step_together(groups);
   StepSamples* launched = launches ? &runner.launch(chunks) : nullptr;
@@ -139,6 +145,24 @@ std::vector<Completion> Engine::Impl::step() {
   return std::exchange(finished, {});
 }
 
+// Guesses for rows that the batch has free. What follows a token is guessed when it is known, so
+// the host waits for the step under way: a step with drafts has nothing beside it.
+void Engine::Impl::guess_drafts() {
+  if (under_way != nullptr && under_way->has_drafts()) record_under_way();
+  for (Sequence* sequence : scheduler.running()) sequence->drafts.clear();
+  const auto most = [&]() -> int64_t {
+    const int64_t running = scheduler.num_running();
+    return running == 0 ? 0 : std::min(options.num_draft_tokens, sizes.max_sequences / running - 1);
+  };
+  if (!scheduler.only_decodes() || most() < 1) return;
+  record_under_way();
+  for (Sequence* sequence : scheduler.running()) {
+    const int64_t room = sequence->max_tokens - sequence->num_tokens() - 1;
+    sequence->drafts = drafter.guess(*sequence, std::min(most(), room));
+    sequence->num_accepted = 0;
+  }
+}
+
 // Gives each sequence that goes on a place for its next token. Whose last one that is needs no
 // pages any more: what is launched later runs behind this step.
 void Engine::Impl::expect_samples(StepSamples& launched) {
@@ -149,6 +173,7 @@ void Engine::Impl::expect_samples(StepSamples& launched) {
       sequence = nullptr;
       continue;
     }
+    if (launched.drafts[row] > 0) continue;
     sequence->expect_token(row);
     if (sequence->num_tokens() >= sequence->max_tokens) scheduler.remove(sequence);
   }
@@ -164,7 +189,11 @@ void Engine::Impl::record_under_way() {
   for (size_t row = 0; row < samples.due.size(); ++row) {
     if (samples.due[row] == nullptr) continue;
     if (samples.tokens[row] < 0) ops::throw_bad_logits(static_cast<int64_t>(row));
-    record(*samples.due[row], samples.tokens[row], samples.log_probs[row]);
+    if (samples.drafts[row] > 0)
+      record_draft(*samples.due[row], samples.drafts[row], samples.tokens[row],
+                   samples.log_probs[row]);
+    else
+      record(*samples.due[row], samples.tokens[row], samples.log_probs[row]);
   }
 }
 
@@ -176,6 +205,18 @@ void Engine::Impl::record(Sequence& sequence, TokenId token, float log_prob) {
   } else {
     scheduler.learned_token(&sequence);
   }
+}
+
+// A draft's row counts if the row before it sampled that draft. The newest token is what that row
+// sampled.
+void Engine::Impl::record_draft(Sequence& sequence, int64_t draft, TokenId token, float log_prob) {
+  const bool follows = !sequence.is_over && sequence.num_accepted == draft - 1 &&
+                       sequence.tokens.back() == sequence.drafts[static_cast<size_t>(draft - 1)];
+  if (!follows) return;
+  scheduler.accepted_draft(&sequence);
+  sequence.tokens.push_back(token);
+  sequence.log_probs.push_back(0);
+  record(sequence, token, log_prob);
 }
 
 std::optional<FinishReason> Engine::Impl::finish_reason(Sequence& sequence, TokenId token) const {
@@ -190,6 +231,7 @@ std::optional<FinishReason> Engine::Impl::finish_reason(Sequence& sequence, Toke
 void Engine::Impl::finish(Sequence& sequence, FinishReason reason) {
   if (!sequence.is_removed) scheduler.remove(&sequence);
   sequence.is_over = true;
+  if (options.num_draft_tokens > 0) drafter.finish(&sequence);
   finished.push_back(to_completion(sequence, reason));
   over.push_back(std::move(sequences.extract(finished.back().id).mapped()));
 }

@@ -28,6 +28,7 @@ const std::vector<Chunk>& Scheduler::plan_step() {
   plan_decodes();
   plan_prompts();
   admit_waiting();
+  plan_drafts();
   SLX_CHECK(!plan_.empty() || (running_.empty() && waiting_.empty()),
             "{} running and {} waiting sequences cannot move", running_.size(), waiting_.size());
   if (!plan_.empty()) ++stats_.steps;
@@ -49,6 +50,45 @@ void Scheduler::plan_decodes() {
       preempt_newest();  // itself: growing preempted all that were newer
     }
   }
+}
+
+void Scheduler::plan_drafts() {
+  for (Sequence* sequence : running_) {
+    std::vector<TokenId>& drafts = sequence->drafts;
+    size_t n = 0;
+    for (; sequence->is_planned && n < drafts.size() && budget_ > 0; ++n, --budget_) {
+      const int64_t position = sequence->num_computed + static_cast<int64_t>(n);
+      if (position == std::ssize(sequence->pages) * options_.page_tokens) {
+        const PageId page = pool_.take_free();
+        if (page == kNoPage) break;
+        sequence->pages.push_back(page);
+      }
+      plan_.push_back({.sequence = sequence,
+                       .begin = position,
+                       .count = 1,
+                       .samples = true,
+                       .adopts_pages = true,
+                       .draft = static_cast<int64_t>(n) + 1});
+    }
+    drafts.resize(n);
+    stats_.draft_tokens += static_cast<int64_t>(n);
+  }
+}
+
+bool Scheduler::only_decodes() const {
+  return waiting_.empty() && std::ranges::all_of(running_, [](const Sequence* sequence) {
+           return sequence->num_pending() == 1;
+         });
+}
+
+void Scheduler::accepted_draft(Sequence* sequence) {
+  ++stats_.accepted_tokens;
+  ++sequence->num_accepted;
+  ++sequence->num_computed;
+  sequence->furthest_computed = std::max(sequence->furthest_computed, sequence->num_computed);
+  if (!options_.enable_prefix_cache) return;
+  cache_full_pages(*sequence, sequence->num_computed - 1);
+  give_up_twins();
 }
 
 void Scheduler::plan_prompts() {
@@ -175,7 +215,11 @@ void Scheduler::grant(Sequence& sequence, int64_t count, bool adopts_pages) {
   budget_ -= count;
   const bool samples = sequence.num_pending() == 0;
   if (!samples) ++stats_.partial_chunks;
-  plan_.push_back({&sequence, begin, count, samples, adopts_pages});
+  plan_.push_back({.sequence = &sequence,
+                   .begin = begin,
+                   .count = count,
+                   .samples = samples,
+                   .adopts_pages = adopts_pages});
   if (options_.enable_prefix_cache) cache_full_pages(sequence, begin);
 }
 

@@ -10,7 +10,9 @@
 //      each running sequence; strictly by arrival
 //   4. when pages run out, the newest running sequence is preempted: it gives up its pages, waits
 //      at the head, and is computed again from its tokens
-//   5. the newest token of a sequence may be unknown while the step that samples it is under way:
+//   5. drafts, guesses of what follows a sequence's last token, have shares of their own behind all
+//      others, in pages that are free; their keys and values count when they are accepted
+//   6. the newest token of a sequence may be unknown while the step that samples it is under way:
 //      its place is planned all the same, and a page that it fills is shared once it is known
 // Hence at any time decodes are older than running prompts and those older than waiting requests;
 // who is preempted has no share of the step yet. The oldest sequence always gets on, because it may
@@ -41,6 +43,8 @@ struct Chunk {
   int64_t begin = 0, count = 0;
   bool samples = false;       // it ends with the last token there is: the next one is sampled
   bool adopts_pages = false;  // tokens before `begin` that another share of the step may compute
+  // 0, or the share is the draft of this number (from 1), behind the shares of those before it.
+  int64_t draft = 0;
 };
 
 class Scheduler {
@@ -55,6 +59,11 @@ class Scheduler {
   // order of their plans: pages that are given up may be written by the next one.
   const std::vector<Chunk>& plan_step();
   void finish_step();
+  // Whether all that runs has one pending token and nothing waits: then drafts may be planned.
+  bool only_decodes() const;
+  const std::vector<Sequence*>& running() const { return running_; }
+  // The sequence's next draft was its next token, and is one of its tokens now.
+  void accepted_draft(Sequence* sequence);
   // An expected token has become known, and more follow it.
   void learned_token(Sequence* sequence);
   // Also while the step that samples its last token is under way.
@@ -79,6 +88,7 @@ class Scheduler {
     PageId cached;
   };
   void plan_decodes();
+  void plan_drafts();
   void plan_prompts();
   void admit_waiting();
   bool can_admit(const Sequence& sequence) const;

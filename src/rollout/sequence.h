@@ -19,6 +19,9 @@ struct Sequence {
   StopMatcher stop_matcher;
   int64_t max_tokens = 0;  // the length at which it ends
   bool is_over = false;
+  // Guesses of the tokens behind `tokens`, for the step being planned or under way.
+  std::vector<TokenId> drafts;
+  int64_t num_accepted = 0;  // of them, as far as that step's rows were recorded
 
   // The scheduler's.
   int64_t num_computed = 0;  // tokens whose keys and values are in `pages` after the planned step

@@ -84,16 +84,19 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
     std::span<const Chunk> chunks) const {
   if (ctx_.stream.device.is_cpu()) return std::nullopt;
   int64_t longest = 0;
+  bool has_drafts = false;
   for (const Chunk& chunk : chunks) {
-    if (chunk.count != 1 || !chunk.samples || chunk.adopts_pages) return std::nullopt;
+    if (chunk.count != 1 || !chunk.samples) return std::nullopt;
+    if (chunk.adopts_pages && chunk.draft == 0) return std::nullopt;
+    has_drafts |= chunk.draft > 0;
     longest = std::max(longest, chunk.begin + 1);
   }
   const int64_t batch_size = round_up_sequences(std::ssize(chunks), head_rows_);
   if (batch_size > head_rows_) return std::nullopt;
   int64_t keys = kShortestKeys;
   while (keys < longest) keys *= 2;
-  return BatchBuilder::DecodeShape{batch_size,
-                                   std::min(keys, sizes_.max_pages() * sizes_.page_tokens)};
+  return BatchBuilder::DecodeShape{
+      batch_size, std::min(keys, sizes_.max_pages() * sizes_.page_tokens), has_drafts};
 }
 
 void StepRunner::queue_decode(std::span<const Chunk> chunks,

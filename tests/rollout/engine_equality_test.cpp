@@ -95,6 +95,60 @@ TEST_P(EngineEquality, PreemptionChangesNothing) {
   EXPECT_GT(sum[true].preemptions, 0);
 }
 
+// Each request has a twin that starts some steps later, and finds in its tokens what comes next.
+// Other guesses are wrong.
+TEST_P(EngineEquality, GuessesChangeNothing) {
+  const auto run_twins = [&](EngineOptions options, int64_t num_drafts, const std::string& what) {
+    options.num_draft_tokens = num_drafts;
+    Engine guessing = engine(options);
+    std::map<int64_t, Completion> done;
+    const auto step = [&] {
+      for (Completion& completion : guessing.step()) done[completion.id] = std::move(completion);
+    };
+    for (const Request& request : requests_) guessing.submit(request);
+    for (int i = 0; i < 12; ++i) step();
+    for (Request twin : requests_) {
+      twin.id += 1000;
+      guessing.submit(twin);
+    }
+    while (guessing.has_work()) step();
+    for (size_t i = 0; i < requests_.size(); ++i)
+      for (const int64_t id : {requests_[i].id, requests_[i].id + 1000}) {
+        done[id].id = requests_[i].id;
+        expect_same(done[id], expected_[i], what);
+      }
+    const EngineStats& stats = guessing.stats();
+    std::printf("%-26s steps %4ld, drafts %5ld, accepted %5ld, preemptions %3ld, cached %4ld\n",
+                what.c_str(), stats.steps, stats.draft_tokens, stats.accepted_tokens,
+                stats.preemptions, stats.cached_tokens);
+    EXPECT_TRUE(num_drafts == 0 || stats.draft_tokens > stats.accepted_tokens) << what;
+    int64_t tokens = 0;
+    for (const auto& [id, completion] : done) tokens += std::ssize(completion.tokens);
+    EXPECT_EQ(stats.generated_tokens, tokens) << what;
+    return stats;
+  };
+  const EngineStats none = run_twins(roomy(), 0, "no drafts");
+  EXPECT_EQ(none.draft_tokens + none.accepted_tokens, 0);
+  for (const int64_t num_drafts : {1, 3, 8}) {
+    const std::string what = std::to_string(num_drafts) + " drafts";
+    const EngineStats stats = run_twins(roomy(), num_drafts, what);
+    EXPECT_GT(stats.accepted_tokens, 100) << what;
+    EXPECT_LT(stats.steps, none.steps) << what;
+    EngineOptions options = roomy();
+    options.page_tokens = std::max<int64_t>(smallest_page(), 4);
+    options.enable_prefix_cache = false;
+    EXPECT_GT(run_twins(options, num_drafts, what + ", own pages").accepted_tokens, 100);
+    options.enable_prefix_cache = true;
+    options.chunked_prefill_size = 40;
+    options.max_running_requests = 40;
+    EXPECT_GT(run_twins(options, num_drafts, what + ", few rows").accepted_tokens, 10);
+    options = roomy();
+    options.page_tokens = std::max<int64_t>(smallest_page(), 4);
+    options.max_total_tokens = 4 * max_sequence();
+    EXPECT_GT(run_twins(options, num_drafts, what + ", few pages").preemptions, 0);
+  }
+}
+
 TEST_P(EngineEquality, TrainingComputesTheSameBits) {
   EngineOptions options = roomy();
   options.max_total_tokens = max_sequence();

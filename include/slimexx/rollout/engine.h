@@ -48,6 +48,10 @@ struct EngineOptions {
   std::optional<double> kv_cache_gib = {};
   double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
+  // Speculative decoding: so many tokens of a sequence at most are guessed for a step and checked
+  // in it, in rows that the batch has free. They change when a request is done, not what it
+  // generates.
+  int64_t num_draft_tokens = 0;
   // On a GPU, decode steps as graphs where they can be: see Engine::records_steps. Not where
   // threads share the device's streams: a recording would have what others queue.
   bool records_steps = true;
@@ -94,7 +98,9 @@ struct EngineStats {  // since construction or reset_stats()
   int64_t steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0,
           recomputed_tokens = 0;
   int64_t dropped_tokens = 0;  // sampled behind a stop that was not known yet
-  int64_t partial_chunks = 0;  // shares of a step that did not end their prompt
+  int64_t draft_tokens = 0,
+          accepted_tokens = 0;  // guessed and checked; of these, those that were right
+  int64_t partial_chunks = 0;   // shares of a step that did not end their prompt
   int64_t max_batch_tokens = 0, max_running = 0, peak_pages = 0, num_pages = 0;
   int64_t step_ns = 0, wait_ns = 0;  // time within step(); of that, waiting for the device
 };
