@@ -16,6 +16,17 @@ Tensor allocate_rows(const ops::Context& ctx, int64_t num_rows, int64_t width) {
   return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {num_rows, width});
 }
 
+// x [T,H], what the decoder layer gets, and its norm, by way of the tape's tensors.
+void join(const ops::Context& ctx, const ModelParameters& weights, const MtpParameters<Tensor>& w,
+          const Batch& batch, float eps, const MtpTape& tape, Tensor x, Tensor normed) {
+  const int64_t h = x.dim(1);
+  embed(ctx, weights.embedding, batch, tape.embedded);
+  ops::rms_norm_forward(ctx, tape.joined.columns(0, h), tape.embedded, w.embedding_norm, eps);
+  ops::rms_norm_forward(ctx, tape.joined.columns(h, 2 * h), tape.hidden, w.hidden_norm, eps);
+  ops::matmul_forward(ctx, x, tape.joined, w.input, {});
+  ops::rms_norm_forward(ctx, normed, x, w.layer.input_norm, eps);
+}
+
 }  // namespace
 
 Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
@@ -39,11 +50,29 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
   allocate_kept(ctx.arena, local_spec_, layer, rows, LayerKeep::kAll, tape.layer);
   const ArenaScope scope(ctx.arena);
   const Tensor normed = allocate_rows(ctx, tokens, h);
-  embed(ctx, weights.embedding, batch, tape.embedded);
-  ops::rms_norm_forward(ctx, tape.joined.columns(0, h), tape.embedded, w.embedding_norm, eps);
-  ops::rms_norm_forward(ctx, tape.joined.columns(h, 2 * h), hidden, w.hidden_norm, eps);
-  ops::matmul_forward(ctx, x, tape.joined, w.input, {});
-  ops::rms_norm_forward(ctx, normed, x, w.layer.input_norm, eps);
+  join(ctx, weights, w, batch, eps, tape, x, normed);
+  layer_forward(ctx, place, w.layer, tape.layer, normed, {.x = y}, {});
+  return y;
+}
+
+Tensor Decoder::mtp_step(const ops::Context& ctx, const ModelParameters& weights, size_t index,
+                         const Batch& batch, Tensor hidden, const LayerPages& pages) const {
+  const MtpParameters<Tensor>& w = weights.mtp[index];
+  const LayerSpec& layer = local_spec_.mtp[index].layer;
+  const int64_t tokens = hidden.dim(0), h = local_spec_.hidden_size;
+  const ops::RotaryTable rotary = rotary_table();
+  const Tensor y = allocate_rows(ctx, tokens, h);
+  const ArenaScope scope(ctx.arena);
+  const Tensor x = allocate_rows(ctx, tokens, h), normed = allocate_rows(ctx, tokens, h);
+  const LayerPlace place{
+      .model = local_spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = pages};
+  LayerInput in{.x = x};
+  if (key_choice(layer).selects) in.selected = allocate_selection(ctx, place);
+  const MtpTape tape{.embedded = allocate_rows(ctx, tokens, h),
+                     .hidden = hidden,
+                     .joined = allocate_rows(ctx, tokens, 2 * h),
+                     .layer = empty_tape(layer, in)};
+  join(ctx, weights, w, batch, static_cast<float>(local_spec_.rms_norm_eps), tape, x, normed);
   layer_forward(ctx, place, w.layer, tape.layer, normed, {.x = y}, {});
   return y;
 }

@@ -22,35 +22,41 @@ struct Extent {
 };
 
 // In the order of BatchBuilder's arrays; what is uploaded ends with the page table.
-constexpr size_t kNumArrays = 10;
+constexpr size_t kNumArrays = 14;
 std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
   using enum tensor::DType;
-  return {{{kI32, limits.max_sequences + 1},                 // cu_seqlens
-           {kI32, limits.max_sequences},                     // context_lens
-           {kI32, limits.max_sequences},                     // rows
-           {kU8, limits.max_sequences * kParameterBytes},    // parameters
-           {kI32, limits.max_tokens},                        // tokens
-           {kI32, limits.max_tokens},                        // positions
-           {kI32, limits.max_tokens},                        // slots
-           {kI32, limits.max_sequences * limits.max_pages},  // page_table
-           {kI32, limits.max_sequences},                     // sampled_tokens
-           {kF32, limits.max_sequences}}};                   // sampled_log_probs
+  const int64_t drafts = limits.drafts_by_mtp ? 1 : 0;
+  return {{{kI32, limits.max_sequences + 1},                        // cu_seqlens
+           {kI32, limits.max_sequences},                            // context_lens
+           {kI32, limits.max_sequences},                            // rows
+           {kU8, limits.max_sequences * kParameterBytes},           // parameters
+           {kI32, limits.max_tokens},                               // tokens
+           {kI32, limits.max_tokens},                               // positions
+           {kI32, limits.max_tokens},                               // slots
+           {kI32, drafts * limits.max_tokens},                      // next_tokens
+           {kU8, drafts * limits.max_sequences * kParameterBytes},  // draft_parameters
+           {kI32, limits.max_sequences * limits.max_pages},         // page_table
+           {kI32, limits.max_sequences},                            // sampled_tokens
+           {kF32, limits.max_sequences},                            // sampled_log_probs
+           {kI32, drafts * limits.max_sequences},                   // draft_tokens
+           {kF32, drafts * limits.max_sequences}}};                 // draft_log_probs
 }
 
-// Rule N8: a uniform number is named by run seed, group, sample and position in the response.
-ops::SamplingRow sampling_row(const Chunk& chunk) {
+// Rule N8: a uniform number is named by run seed, group, sample and position in the response, here
+// `further` behind the token that the share samples.
+ops::SamplingRow sampling_row(const Chunk& chunk, uint32_t further = 0) {
   const Sequence& sequence = *chunk.sequence;
   const SamplingParams& sampling = sequence.request.sampling;
   const RandomName& name = sequence.request.name;
-  return {
-      .temperature = sampling.temperature,
-      .top_p = sampling.top_p,
-      .top_k = std::max(sampling.top_k, 0),
-      .min_p = sampling.min_p,
-      .greedy = sampling.greedy ? 1 : 0,
-      .seed = name.seed,
-      .counter = {static_cast<uint32_t>(sequence.num_response_tokens() + chunk.draft), name.sample,
-                  static_cast<uint32_t>(name.group), static_cast<uint32_t>(name.group >> 32)}};
+  return {.temperature = sampling.temperature,
+          .top_p = sampling.top_p,
+          .top_k = std::max(sampling.top_k, 0),
+          .min_p = sampling.min_p,
+          .greedy = sampling.greedy ? 1 : 0,
+          .seed = name.seed,
+          .counter = {static_cast<uint32_t>(sequence.num_response_tokens() + chunk.draft) + further,
+                      name.sample, static_cast<uint32_t>(name.group),
+                      static_cast<uint32_t>(name.group >> 32)}};
 }
 
 // Every sequence that decodes may have its keys split, and short chunks beside them.
@@ -96,8 +102,10 @@ LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits
 BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
     : limits_(limits), copies_(tensor::side_stream(device)) {
   const std::array<StagedArray*, kNumArrays> arrays{
-      &cu_seqlens_, &context_lens_, &rows_,       &parameters_,     &tokens_,
-      &positions_,  &slots_,        &page_table_, &sampled_tokens_, &sampled_log_probs_};
+      &cu_seqlens_,       &context_lens_,   &rows_,           &parameters_,
+      &tokens_,           &positions_,      &slots_,          &next_tokens_,
+      &draft_parameters_, &page_table_,     &sampled_tokens_, &sampled_log_probs_,
+      &draft_tokens_,     &draft_log_probs_};
   const auto extents = array_extents(limits);
   int64_t bytes = 0;
   for (size_t i = 0; i < kNumArrays; ++i) {
@@ -156,11 +164,21 @@ void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t f
   }
 }
 
+// What the step before samples is not known: as good a guess as any.
+void BatchBuilder::append_next_tokens(const Chunk& chunk, int64_t first_row) {
+  const std::vector<TokenId>& tokens = chunk.sequence->tokens;
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    const auto next = static_cast<size_t>(chunk.begin + i + 1);
+    next_tokens_.i32()[first_row + i] = next < tokens.size() ? std::max(tokens[next], 0) : 0;
+  }
+}
+
 void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_width) {
   int32_t* cu = cu_seqlens_.i32();
   cu[0] = 0;
   for (size_t b = 0; b < chunks.size(); ++b) {
     append_chunk(chunks[b], page_table_.i32() + static_cast<int64_t>(b) * table_width, cu[b]);
+    if (limits_.drafts_by_mtp) append_next_tokens(chunks[b], cu[b]);
     cu[b + 1] = cu[b] + static_cast<int32_t>(chunks[b].count);
     context_lens_.i32()[b] = static_cast<int32_t>(chunks[b].begin);
   }
@@ -172,10 +190,15 @@ void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_wid
 void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
   std::vector<Sequence*>& due = sets_[current_].samples.due;
   auto* parameters = reinterpret_cast<ops::SamplingRow*>(parameters_.host);
+  auto* drafts = reinterpret_cast<ops::SamplingRow*>(draft_parameters_.host);
   for (size_t b = 0; b < chunks.size(); ++b) {
     if (!chunks[b].samples) continue;
     rows_.i32()[due.size()] = cu_seqlens_.i32()[b + 1] - 1;
     parameters[due.size()] = sampling_row(chunks[b]);
+    if (limits_.drafts_by_mtp) {
+      drafts[due.size()] = sampling_row(chunks[b], 1);
+      next_tokens_.i32()[cu_seqlens_.i32()[b + 1] - 1] = ~static_cast<int32_t>(due.size());
+    }
     due.push_back(chunks[b].sequence);
     sets_[current_].samples.drafts.push_back(chunks[b].draft);
   }
@@ -217,6 +240,9 @@ void BatchBuilder::pad_decode(int64_t from, int64_t to) {
     context_lens_.i32()[b] = 0;
     rows_.i32()[b] = static_cast<int32_t>(b);
     reinterpret_cast<ops::SamplingRow*>(parameters_.host)[b] = ops::SamplingRow{.greedy = 1};
+    if (!limits_.drafts_by_mtp) continue;
+    next_tokens_.i32()[b] = 0;
+    reinterpret_cast<ops::SamplingRow*>(draft_parameters_.host)[b] = ops::SamplingRow{.greedy = 1};
   }
 }
 
@@ -264,26 +290,47 @@ void BatchBuilder::finish_batch(int64_t num_tokens, int64_t table_width,
   layout.max_split_tokens = max_split_tokens(limits_);
 }
 
-const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) {
-  groups_.clear();
+std::vector<SamplingGroup> BatchBuilder::cut_groups(const StagedArray& parameters,
+                                                    const StagedArray& tokens,
+                                                    const StagedArray& log_probs,
+                                                    int64_t max_rows) const {
+  std::vector<SamplingGroup> groups;
   for (int64_t begin = 0; begin < num_sampled_rows_; begin += max_rows) {
     const int64_t end = std::min(num_sampled_rows_, begin + max_rows);
-    groups_.push_back(
+    groups.push_back(
         {.rows = rows_.device.rows(begin, end),
-         .parameters = parameters_.device.rows(begin * kParameterBytes, end * kParameterBytes)
+         .parameters = parameters.device.rows(begin * kParameterBytes, end * kParameterBytes)
                            .reshaped({end - begin, kParameterBytes}),
-         .tokens = sampled_tokens_.device.rows(begin, end),
-         .log_probs = sampled_log_probs_.device.rows(begin, end),
-         .host_tokens = sampled_tokens_.i32() + begin,
-         .host_log_probs = sampled_log_probs_.f32() + begin});
+         .tokens = tokens.device.rows(begin, end),
+         .log_probs = log_probs.device.rows(begin, end),
+         .host_tokens = tokens.i32() + begin,
+         .host_log_probs = log_probs.f32() + begin});
   }
+  return groups;
+}
+
+const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) {
+  groups_ = cut_groups(parameters_, sampled_tokens_, sampled_log_probs_, max_rows);
   return groups_;
+}
+
+// As many rows again must be free for the drafts to be checked in.
+bool BatchBuilder::makes_drafts() const {
+  return limits_.drafts_by_mtp && 2 * num_sampled_rows_ <= limits_.max_sequences;
+}
+
+const std::vector<SamplingGroup>& BatchBuilder::group_drafts(int64_t max_rows) {
+  draft_groups_.clear();
+  if (makes_drafts())
+    draft_groups_ = cut_groups(draft_parameters_, draft_tokens_, draft_log_probs_, max_rows);
+  return draft_groups_;
 }
 
 StepSamples& BatchBuilder::await_samples(tensor::Stream stream) {
   StepSamples& samples = sets_[current_].samples;
   samples.tokens = sampled_tokens_.i32();
   samples.log_probs = sampled_log_probs_.f32();
+  samples.draft_tokens = makes_drafts() ? draft_tokens_.i32() : nullptr;
   samples.is_there.record(stream);
   return samples;
 }

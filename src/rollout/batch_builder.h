@@ -17,6 +17,7 @@ namespace slimexx::rollout {
 struct BatchLimits {
   int64_t max_tokens = 0, max_sequences = 0;  // of a batch
   int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
+  bool drafts_by_mtp = false;                 // tokens behind rows, and drafts, are staged too
 };
 
 // Device memory of a builder with these limits.
@@ -56,6 +57,7 @@ struct StepSamples {
   // By row, once is_there is passed.
   const int32_t* tokens = nullptr;
   const float* log_probs = nullptr;
+  const int32_t* draft_tokens = nullptr;  // guesses of the next, where the step made some
   tensor::Event is_there;
 };
 
@@ -86,6 +88,12 @@ class BatchBuilder {
   // What the last build staged, in the order of due(); no group has more than `max_rows` rows.
   // After build_decode the one group is as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
+  // Where drafts are made: the same rows, with parameters, tokens and log-probs of what follows the
+  // token that each samples. Empty where the next step has no rows for drafts.
+  const std::vector<SamplingGroup>& group_drafts(int64_t max_rows);
+  // [T] i32 of the batch: the token behind each row, ~r where the step samples it as row r.
+  tensor::Tensor next_tokens() const { return next_tokens_.device.rows(0, batch_.tokens.dim(0)); }
+  tensor::Tensor sampled_now() const { return sampled_tokens_.device; }
   std::span<Sequence* const> due() const { return sets_[current_].samples.due; }
   size_t current_set() const { return current_; }
   // What the step before sampled, [max_sequences] i32 on the device.
@@ -99,6 +107,10 @@ class BatchBuilder {
   void begin_set();
   void use_set(size_t index);
   void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
+  void append_next_tokens(const Chunk& chunk, int64_t first_row);
+  bool makes_drafts() const;
+  std::vector<SamplingGroup> cut_groups(const StagedArray& parameters, const StagedArray& tokens,
+                                        const StagedArray& log_probs, int64_t max_rows) const;
   void stage_chunks(std::span<const Chunk> chunks, int64_t table_width);
   void stage_samples(std::span<const Chunk> chunks);
   void pad_decode(int64_t from, int64_t to);
@@ -126,12 +138,14 @@ class BatchBuilder {
   StagedArray cu_seqlens_, context_lens_;           // [max_sequences + 1], [max_sequences] i32
   StagedArray rows_, parameters_;                   // [max_sequences] i32; [max_sequences * 48] U8
   StagedArray tokens_, positions_, slots_;          // [max_tokens] i32
+  StagedArray next_tokens_, draft_parameters_;      // as tokens_ and parameters_, for drafts
   StagedArray page_table_;                          // [max_sequences * max_pages] i32
   StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32
+  StagedArray draft_tokens_, draft_log_probs_;      // the same of drafts
   std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ of both sets
   int64_t num_sampled_rows_ = 0;                    // of due(), and padding
   std::vector<Chunk> sorted_;
-  std::vector<SamplingGroup> groups_;
+  std::vector<SamplingGroup> groups_, draft_groups_;
   model::Batch batch_;
 };
 

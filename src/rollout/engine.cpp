@@ -65,10 +65,11 @@ struct Engine::Impl {
   void abort(int64_t id);
   void abort_all();
   void guess_drafts();
+  std::vector<TokenId> guess(const Sequence& sequence, int64_t most) const;
   void expect_samples(StepSamples& launched);
   void record_under_way();
   void record(Sequence& sequence, TokenId token, float log_prob);
-  void record_draft(Sequence& sequence, int64_t draft, TokenId token, float log_prob);
+  bool accepts_draft(Sequence& sequence, int64_t draft);
   std::optional<FinishReason> finish_reason(Sequence& sequence, TokenId token) const;
   void finish(Sequence& sequence, FinishReason reason);
 
@@ -158,9 +159,15 @@ void Engine::Impl::guess_drafts() {
   record_under_way();
   for (Sequence* sequence : scheduler.running()) {
     const int64_t room = sequence->max_tokens - sequence->num_tokens() - 1;
-    sequence->drafts = drafter.guess(*sequence, std::min(most(), room));
+    sequence->drafts = guess(*sequence, std::min(most(), room));
     sequence->num_accepted = 0;
   }
+}
+
+std::vector<TokenId> Engine::Impl::guess(const Sequence& sequence, int64_t most) const {
+  if (!options.drafts_by_mtp) return drafter.guess(sequence, most);
+  if (most < 1 || sequence.mtp_draft < 0) return {};
+  return {sequence.mtp_draft};
 }
 
 // Gives each sequence that goes on a place for its next token. Whose last one that is needs no
@@ -189,11 +196,10 @@ void Engine::Impl::record_under_way() {
   for (size_t row = 0; row < samples.due.size(); ++row) {
     if (samples.due[row] == nullptr) continue;
     if (samples.tokens[row] < 0) ops::throw_bad_logits(static_cast<int64_t>(row));
-    if (samples.drafts[row] > 0)
-      record_draft(*samples.due[row], samples.drafts[row], samples.tokens[row],
-                   samples.log_probs[row]);
-    else
-      record(*samples.due[row], samples.tokens[row], samples.log_probs[row]);
+    Sequence& sequence = *samples.due[row];
+    if (samples.drafts[row] > 0 && !accepts_draft(sequence, samples.drafts[row])) continue;
+    sequence.mtp_draft = samples.draft_tokens != nullptr ? samples.draft_tokens[row] : -1;
+    record(sequence, samples.tokens[row], samples.log_probs[row]);
   }
 }
 
@@ -207,16 +213,14 @@ void Engine::Impl::record(Sequence& sequence, TokenId token, float log_prob) {
   }
 }
 
-// A draft's row counts if the row before it sampled that draft. The newest token is what that row
-// sampled.
-void Engine::Impl::record_draft(Sequence& sequence, int64_t draft, TokenId token, float log_prob) {
-  const bool follows = !sequence.is_over && sequence.num_accepted == draft - 1 &&
-                       sequence.tokens.back() == sequence.drafts[static_cast<size_t>(draft - 1)];
-  if (!follows) return;
+// A draft's row counts if the row before it sampled that draft. Then it has a place for its token.
+bool Engine::Impl::accepts_draft(Sequence& sequence, int64_t draft) {
+  if (sequence.is_over || sequence.num_accepted != draft - 1 ||
+      sequence.tokens.back() != sequence.drafts[static_cast<size_t>(draft - 1)])
+    return false;
   scheduler.accepted_draft(&sequence);
-  sequence.tokens.push_back(token);
-  sequence.log_probs.push_back(0);
-  record(sequence, token, log_prob);
+  sequence.expect_token(0);
+  return true;
 }
 
 std::optional<FinishReason> Engine::Impl::finish_reason(Sequence& sequence, TokenId token) const {
@@ -257,17 +261,16 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const dist::Groups& groups) {
   check_options(options, decoder.max_positions(), device);
   const StepSizes sizes = step_sizes(decoder, options, num_sampled_tokens);
-  const int64_t bytes_per_page =
-      page_bytes(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens);
-  return {.workspace_bytes = plan_batch_bytes(sizes.batch_limits()) +
-                             plan_step_arena(decoder, weights, device, sizes, groups) +
-                             dist::plan_peer_bytes(device, groups) +
-                             (options.records_steps && !device.is_cpu()
-                                  ? plan_recorded_bytes(decoder.local_spec(), groups)
-                                  : 0),
+  const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.drafts_by_mtp);
+  const tensor::DType dtype = weights.embedding.dtype();
+  const int64_t bytes_per_page = page_bytes(spec, dtype, options.page_tokens);
+  return {.workspace_bytes =
+              plan_batch_bytes(sizes.batch_limits()) +
+              plan_step_arena(decoder, weights, device, sizes, groups) +
+              dist::plan_peer_bytes(device, groups) +
+              (options.records_steps && !device.is_cpu() ? plan_recorded_bytes(spec, groups) : 0),
           .page_bytes = bytes_per_page,
-          .padding_bytes =
-              cache_padding(decoder.local_spec(), weights.embedding.dtype(), options.page_tokens),
+          .padding_bytes = cache_padding(spec, dtype, options.page_tokens),
           .min_pages = sizes.max_pages(),
           .max_pages = useful_pages(options, bytes_per_page, sizes.max_pages())};
 }

@@ -22,6 +22,7 @@ struct Sequence {
   // Guesses of the tokens behind `tokens`, for the step being planned or under way.
   std::vector<TokenId> drafts;
   int64_t num_accepted = 0;  // of them, as far as that step's rows were recorded
+  TokenId mtp_draft = -1;    // what the MTP layer guesses behind the last token; below 0: nothing
 
   // The scheduler's.
   int64_t num_computed = 0;  // tokens whose keys and values are in `pages` after the planned step

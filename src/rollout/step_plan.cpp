@@ -16,6 +16,11 @@ int64_t max_logits_bytes(tensor::Device device) {
 
 }  // namespace
 
+model::ModelSpec with_cached_layers(model::ModelSpec spec, bool drafts_by_mtp) {
+  if (drafts_by_mtp) spec.layers.push_back(spec.mtp[0].layer);
+  return spec;
+}
+
 StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
                      int64_t num_sampled_tokens) {
   StepSizes sizes;
@@ -26,6 +31,7 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
                               options.max_running_requests * (sizes.max_sequence_tokens - 1));
   sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
   sizes.page_tokens = options.page_tokens;
+  sizes.drafts_by_mtp = options.drafts_by_mtp;
   sizes.allowed_tokens = num_sampled_tokens >= decoder.spec().vocab_size ? 0 : num_sampled_tokens;
   return sizes;
 }
@@ -60,7 +66,7 @@ int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& gr
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups) {
   using enum tensor::DType;
-  const model::ModelSpec& spec = decoder.local_spec();
+  const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.drafts_by_mtp);
   std::vector<model::LayerPages> pages;  // one page a layer, without memory
   for (const model::LayerSpec& layer : spec.layers) {
     const auto page_of = [&](const auto& block) {
@@ -86,8 +92,11 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
     BatchLimits limits = sizes.batch_limits();
     limits.max_tokens = max_tokens;
     const LargestBatch largest = make_largest_batch(device, limits, pages);
-    const tensor::Tensor x = forward_step(planning, decoder, weights, largest.batch);
-    sample_rows(planning, decoder, weights, x, group, sizes.allowed_tokens);
+    const StepOutput step = forward_step(planning, decoder, weights, largest.batch);
+    sample_rows(planning, decoder, weights.head, step.whole, group, sizes.allowed_tokens);
+    if (!sizes.drafts_by_mtp) return;
+    const tensor::Tensor y = draft_step(planning, decoder, weights, step, largest.batch.tokens);
+    sample_rows(planning, decoder, drafting_head(weights), y, group, sizes.allowed_tokens);
   };
   plan_step(sizes.max_tokens);
   // Fewer rows, but all of them on every rank.

@@ -13,14 +13,20 @@ struct StepSizes {
   int64_t max_sequence_tokens = 0;
   int64_t page_tokens = 0;
   int64_t allowed_tokens = 0;  // as sample_tokens
+  bool drafts_by_mtp = false;
   int64_t max_pages() const { return (max_sequence_tokens - 1) / page_tokens + 1; }  // a sequence's
   BatchLimits batch_limits() const {
     return {.max_tokens = max_tokens,
             .max_sequences = max_sequences,
             .max_pages = max_pages(),
-            .page_tokens = page_tokens};
+            .page_tokens = page_tokens,
+            .drafts_by_mtp = drafts_by_mtp};
   }
 };
+
+// With the layers whose keys and values are cached: the model's, and behind them the one that
+// drafts.
+model::ModelSpec with_cached_layers(model::ModelSpec spec, bool drafts_by_mtp);
 
 // Of checked options. `num_sampled_tokens` as Engine.
 StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,

@@ -27,8 +27,8 @@ StepRunner::StepRunner(const model::Decoder& decoder, const model::ModelParamete
       weights_(weights),
       sizes_(sizes),
       head_rows_(count_head_rows(decoder, device, sizes)),
-      kv_cache_(decoder.local_spec(), device, weights.embedding.dtype(), num_pages,
-                sizes.page_tokens, cache_memory),
+      kv_cache_(with_cached_layers(decoder.local_spec(), sizes.drafts_by_mtp), device,
+                weights.embedding.dtype(), num_pages, sizes.page_tokens, cache_memory),
       builder_(device, sizes.batch_limits()),
       arena_(device, plan_step_arena(decoder, weights, device, sizes, groups), "rollout step"),
       groups_(groups),
@@ -54,7 +54,10 @@ StepRunner::~StepRunner() {
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
          std::ssize(peer_memories_) * dist::PeerMemory::kControlBytes +
-         (records_steps_ ? plan_recorded_bytes(decoder_.local_spec(), ctx_.groups) : 0);
+         (records_steps_
+              ? plan_recorded_bytes(with_cached_layers(decoder_.local_spec(), sizes_.drafts_by_mtp),
+                                    ctx_.groups)
+              : 0);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -70,12 +73,19 @@ StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
   ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
-  const tensor::Tensor x = forward_step(ctx_, decoder_, weights_, batch);
-  for (const SamplingGroup& group : builder_.group_samples(head_rows_)) {
-    sample_rows(ctx_, decoder_, weights_, x, group, sizes_.allowed_tokens);
+  const StepOutput step = forward_step(ctx_, decoder_, weights_, batch);
+  const auto sample = [&](const auto& head, tensor::Tensor x, const SamplingGroup& group) {
+    sample_rows(ctx_, decoder_, head, x, group, sizes_.allowed_tokens);
     ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
                           group.log_probs);
-  }
+  };
+  for (const SamplingGroup& group : builder_.group_samples(head_rows_))
+    sample(weights_.head, step.whole, group);
+  if (!sizes_.drafts_by_mtp) return;
+  ops::resolve_tokens(ctx_, builder_.next_tokens(), builder_.sampled_now());
+  const tensor::Tensor y = draft_step(ctx_, decoder_, weights_, step, builder_.next_tokens());
+  for (const SamplingGroup& group : builder_.group_drafts(head_rows_))
+    sample(drafting_head(weights_), y, group);
 }
 
 // The recorded step that serves these shares: every one the next token of its sequence behind

@@ -149,6 +149,43 @@ TEST_P(EngineEquality, GuessesChangeNothing) {
   }
 }
 
+// The MTP layer's weights are random: most of its guesses are wrong, but not all.
+TEST_P(EngineEquality, GuessesOfAnMtpLayerChangeNothing) {
+  model::ModelSpec spec = GetParam().spec;
+  spec.mtp.assign(1, {.layer = spec.layers.back()});
+  const RandomModel own(spec, device(), false);
+  const auto run_with = [&](EngineOptions options, bool drafts, const std::string& what) {
+    options.num_draft_tokens = drafts ? 1 : 0;
+    options.drafts_by_mtp = drafts;
+    Engine guessing(own.decoder, own.weights, device(), options, nullptr, 0);
+    const std::vector<Completion> results = generate_all(guessing, requests_);
+    const EngineStats& stats = guessing.stats();
+    std::printf("%-26s steps %4ld, drafts %5ld, accepted %5ld, preemptions %3ld, cached %4ld\n",
+                what.c_str(), stats.steps, stats.draft_tokens, stats.accepted_tokens,
+                stats.preemptions, stats.cached_tokens);
+    return std::pair(results, stats);
+  };
+  const auto [expected, none] = run_with(roomy(), false, "no drafts");
+  const auto expect_equal = [&](const EngineOptions& options, const std::string& what) {
+    const auto [results, stats] = run_with(options, true, what);
+    for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], expected[i], what);
+    EXPECT_GT(stats.draft_tokens, stats.accepted_tokens) << what;
+    EXPECT_GT(stats.accepted_tokens, 0) << what;
+    return stats;
+  };
+  EXPECT_LE(expect_equal(roomy(), "mtp").steps, none.steps);
+  EngineOptions options = roomy();
+  options.page_tokens = std::max<int64_t>(smallest_page(), 4);
+  options.enable_prefix_cache = false;
+  options.chunked_prefill_size = 40;
+  options.max_running_requests = 40;
+  expect_equal(options, "mtp, few rows");
+  options.chunked_prefill_size = 2048;
+  options.enable_prefix_cache = true;
+  options.max_total_tokens = 4 * max_sequence();
+  EXPECT_GT(expect_equal(options, "mtp, few pages").preemptions, 0);
+}
+
 TEST_P(EngineEquality, TrainingComputesTheSameBits) {
   EngineOptions options = roomy();
   options.max_total_tokens = max_sequence();

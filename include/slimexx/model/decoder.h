@@ -106,6 +106,9 @@ class Decoder {
   // y [T,H] (mtp.h), and all that backward needs, from the context's arena.
   Tensor mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
                      const Batch& batch, Tensor hidden, MtpTape& tape) const;
+  // The same y where nothing is kept for backward; `pages` hold the layer's keys and values.
+  Tensor mtp_step(const ops::Context& ctx, const ModelParameters& weights, size_t index,
+                  const Batch& batch, Tensor hidden, const LayerPages& pages) const;
   // dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding counts as
   // constant. Gradients are added to or written as in backward.
   void mtp_backward(const ops::Context& ctx, const ModelParameters& weights,

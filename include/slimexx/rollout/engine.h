@@ -52,6 +52,9 @@ struct EngineOptions {
   // in it, in rows that the batch has free. They change when a request is done, not what it
   // generates.
   int64_t num_draft_tokens = 0;
+  // The guess is of the model's first MTP layer, which computes every token that the model does,
+  // and is one token a step at most. Else tokens are looked up in the samples of the group.
+  bool drafts_by_mtp = false;
   // On a GPU, decode steps as graphs where they can be: see Engine::records_steps. Not where
   // threads share the device's streams: a recording would have what others queue.
   bool records_steps = true;
