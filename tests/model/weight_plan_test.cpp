@@ -78,7 +78,7 @@ TEST(WeightPlan, BringsEveryRankItsElementsOnce) {
       int64_t needed = 0;
       for (const auto& infos : to.ranks)
         for (const ParameterInfo& info : *infos) needed += info.num_elements();
-      for (const int64_t round_elements : {kRoundElements, int64_t{kRanks * 20}}) {
+      for (const int64_t round_elements : {kRoundElements, int64_t{40}}) {
         const Stores targets = make_stores(to, false);
         EXPECT_EQ(move_all(from, to, sources, targets, round_elements), needed);
         for (const auto& store : targets)
@@ -181,10 +181,26 @@ TEST(WeightPlan, RoundsTakeLittleMemory) {
   const Layout rows = make_layout({cut_parameters(0, 1)}, grid);
   const Layout columns = make_layout({cut_parameters(1, 0)}, grid);
   EXPECT_EQ(make_weight_plan(rows, columns, 0).num_rounds, 1);
-  EXPECT_EQ(make_weight_plan(rows, columns, 0, 4 * 3).num_rounds, 6);
+  EXPECT_EQ(make_weight_plan(rows, columns, 0, 3 * 3).num_rounds, 6);
   // Two rounds are under way, of 48 bytes each way.
-  const auto traffic = move_on_threads(rows, columns, 4 * 3, 2 * 2 * 64);
+  const auto traffic = move_on_threads(rows, columns, 3 * 3, 2 * 2 * 64);
   for (const WeightTraffic& t : traffic) EXPECT_EQ(t.sent, 2 * 3 * 3 * 16);
+}
+
+// Each of two ranks has one peer apart from both, which gets its 212 elements.
+TEST(WeightPlan, RoundsAreAsLargeAsPeersAreFew) {
+  const dist::GridShape grid(2, {.tp = 2});
+  const auto shards = make_layout({cut_parameters(0, 1)}, grid).ranks;
+  const auto none = std::make_shared<const std::vector<ParameterInfo>>();
+  const Layout trainer{{shards[0], shards[1], none, none}};
+  const Layout engine{{none, none, shards[0], shards[1]}};
+  EXPECT_EQ(make_weight_plan(trainer, engine, 0, 256).num_rounds, 1);
+  EXPECT_EQ(make_weight_plan(trainer, engine, 0, 64).num_rounds, 4);
+  for (const int64_t round_elements : {256, 64}) {
+    const Moved moved = sum_traffic(move_on_threads(trainer, engine, round_elements));
+    EXPECT_EQ(moved.copied, 0);
+    EXPECT_GE(moved.received, 2 * 212 * 4);
+  }
 }
 
 // Of a 12 x 12 matrix over n ranks, a rank has a square of 12/n x 12/n under both cuts; the other
