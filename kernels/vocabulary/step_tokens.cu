@@ -1,5 +1,6 @@
 // Copies sampled tokens to the next step and to the host: fills in tokens that the host did not
-// know when it staged them, and writes tokens with their log-probs to the host's memory.
+// know when it staged them, writes tokens with their log-probs to the host's memory, and makes the
+// rows of a pass of drafts.
 #include "slimexx/kernels/step_tokens.h"
 
 #include "kernels/vocabulary/launch.cuh"
@@ -28,6 +29,12 @@ __global__ void __launch_bounds__(kThreads)
   host_log_probs[i] = log_probs[i];
 }
 
+__global__ void __launch_bounds__(kThreads) advance_drafts_kernel(DraftRows rows) {
+  enter_kernel();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < rows.count) advance_draft_row(rows, static_cast<int32_t>(i));
+}
+
 vocabulary::GridShape shape_for(int64_t count) {
   return {(count + kThreads - 1) / kThreads, kThreads};
 }
@@ -46,6 +53,11 @@ cudaError_t hand_out_samples(int32_t* host_tokens, float* host_log_probs, const 
   if (count == 0) return cudaSuccess;
   return vocabulary::launch(hand_out_samples_kernel, shape_for(count), stream, host_tokens,
                             host_log_probs, tokens, log_probs, count);
+}
+
+cudaError_t advance_drafts(const DraftRows& rows, cudaStream_t stream) {
+  if (rows.count == 0) return cudaSuccess;
+  return vocabulary::launch(advance_drafts_kernel, shape_for(rows.count), stream, rows);
 }
 
 }  // namespace slimexx::kernels

@@ -67,6 +67,58 @@ void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_
   SLX_LAUNCH(hand_out_samples(ctx, host_tokens, host_log_probs, tokens, log_probs));
 }
 
+void advance_drafts(const Context& ctx, const DraftPass& next, Tensor from_rows,
+                    const DraftPass& last, Tensor guessed, const CheckedDrafts* checked,
+                    const DraftPages& pages) {
+  constexpr const char* kOp = "advance_drafts";
+  constexpr auto kRowBytes = static_cast<int64_t>(sizeof(SamplingRow));
+  const int64_t count = next.tokens.dim(0);
+  check_i32(kOp, "next.tokens", ctx, next.tokens, {count});
+  check_i32(kOp, "next.positions", ctx, next.positions, {count});
+  check_i32(kOp, "next.slots", ctx, next.slots, {count});
+  check_i32(kOp, "next.context_lens", ctx, next.context_lens, {count});
+  check_i32(kOp, "from_rows", ctx, from_rows, {count});
+  check_i32(kOp, "last.positions", ctx, last.positions, {kAny});
+  check_i32(kOp, "guessed", ctx, guessed, {kAny});
+  check_operand(kOp, "next.parameters", ctx, next.parameters, tensor::DType::kU8,
+                {count, kRowBytes});
+  check_operand(kOp, "last.parameters", ctx, last.parameters, tensor::DType::kU8,
+                {kAny, kRowBytes});
+  check_i32(kOp, "pages.table", ctx, pages.table, {kAny, kAny});
+  check_i32(kOp, "pages.held_tokens", ctx, pages.held_tokens, {count});
+  SLX_CHECK(pages.table.dim(0) >= count && pages.page_tokens > 0, "{} rows of pages of {}",
+            pages.table.dim(0), pages.page_tokens);
+  kernels::DraftRows rows{.positions = last.positions.i32(),
+                          .guessed = guessed.i32(),
+                          .parameters = last.parameters.data<SamplingRow>(),
+                          .page_table = pages.table.i32(),
+                          .page_table_stride = pages.table.stride(0),
+                          .page_tokens = pages.page_tokens,
+                          .held_tokens = pages.held_tokens.i32(),
+                          .next_tokens = next.tokens.i32(),
+                          .next_positions = next.positions.i32(),
+                          .next_slots = next.slots.i32(),
+                          .next_context_lens = next.context_lens.i32(),
+                          .from_rows = from_rows.i32(),
+                          .next_parameters = next.parameters.data<SamplingRow>(),
+                          .count = count};
+  if (checked != nullptr) {
+    check_i32(kOp, "checked.tokens", ctx, checked->tokens, {kAny});
+    check_i32(kOp, "checked.sampled", ctx, checked->sampled, {kAny});
+    check_i32(kOp, "checked.first_drafts", ctx, checked->first_drafts, {count});
+    check_i32(kOp, "checked.num_drafts", ctx, checked->num_drafts, {count});
+    rows.tokens = checked->tokens.i32();
+    rows.sampled = checked->sampled.i32();
+    rows.first_drafts = checked->first_drafts.i32();
+    rows.num_drafts = checked->num_drafts.i32();
+  }
+  if (runs_on_cpu(ctx)) {
+    for (int32_t row = 0; row < count; ++row) kernels::advance_draft_row(rows, row);
+    return;
+  }
+  SLX_LAUNCH(advance_drafts(ctx, rows));
+}
+
 void throw_bad_logits(int64_t row) {
   throw Error(ErrorCode::kRun,
               "the logits of row " + std::to_string(row) + " hold NaN, +inf, or nothing but -inf",

@@ -22,10 +22,11 @@ struct Extent {
 };
 
 // In the order of BatchBuilder's arrays; what is uploaded ends with the page table.
-constexpr size_t kNumArrays = 14;
+constexpr size_t kNumArrays = 18;
 std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
   using enum tensor::DType;
-  const int64_t drafts = limits.drafts_by_mtp ? 1 : 0;
+  const int64_t drafts = limits.num_mtp_drafts > 0 ? 1 : 0;
+  const int64_t chain = limits.num_mtp_drafts > 1 ? 1 : 0;
   return {{{kI32, limits.max_sequences + 1},                        // cu_seqlens
            {kI32, limits.max_sequences},                            // context_lens
            {kI32, limits.max_sequences},                            // rows
@@ -35,10 +36,14 @@ std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
            {kI32, limits.max_tokens},                               // slots
            {kI32, drafts * limits.max_tokens},                      // next_tokens
            {kU8, drafts * limits.max_sequences * kParameterBytes},  // draft_parameters
+           {kI32, chain * (limits.max_sequences + 1)},              // chain_cu_seqlens
+           {kI32, chain * limits.max_sequences},                    // first_drafts
+           {kI32, chain * limits.max_sequences},                    // num_drafts
+           {kI32, chain * limits.max_sequences},                    // held_tokens
            {kI32, limits.max_sequences * limits.max_pages},         // page_table
            {kI32, limits.max_sequences},                            // sampled_tokens
            {kF32, limits.max_sequences},                            // sampled_log_probs
-           {kI32, drafts * limits.max_sequences},                   // draft_tokens
+           {kI32, limits.num_mtp_drafts * limits.max_sequences},    // draft_tokens
            {kF32, drafts * limits.max_sequences}}};                 // draft_log_probs
 }
 
@@ -102,10 +107,10 @@ LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits
 BatchBuilder::BatchBuilder(tensor::Device device, const BatchLimits& limits)
     : limits_(limits), copies_(tensor::side_stream(device)) {
   const std::array<StagedArray*, kNumArrays> arrays{
-      &cu_seqlens_,       &context_lens_,   &rows_,           &parameters_,
-      &tokens_,           &positions_,      &slots_,          &next_tokens_,
-      &draft_parameters_, &page_table_,     &sampled_tokens_, &sampled_log_probs_,
-      &draft_tokens_,     &draft_log_probs_};
+      &cu_seqlens_,        &context_lens_, &rows_,           &parameters_,       &tokens_,
+      &positions_,         &slots_,        &next_tokens_,    &draft_parameters_, &chain_cu_seqlens_,
+      &first_drafts_,      &num_drafts_,   &held_tokens_,    &page_table_,       &sampled_tokens_,
+      &sampled_log_probs_, &draft_tokens_, &draft_log_probs_};
   const auto extents = array_extents(limits);
   int64_t bytes = 0;
   for (size_t i = 0; i < kNumArrays; ++i) {
@@ -178,7 +183,7 @@ void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_wid
   cu[0] = 0;
   for (size_t b = 0; b < chunks.size(); ++b) {
     append_chunk(chunks[b], page_table_.i32() + static_cast<int64_t>(b) * table_width, cu[b]);
-    if (limits_.drafts_by_mtp) append_next_tokens(chunks[b], cu[b]);
+    if (limits_.num_mtp_drafts > 0) append_next_tokens(chunks[b], cu[b]);
     cu[b + 1] = cu[b] + static_cast<int32_t>(chunks[b].count);
     context_lens_.i32()[b] = static_cast<int32_t>(chunks[b].begin);
   }
@@ -195,7 +200,7 @@ void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
     if (!chunks[b].samples) continue;
     rows_.i32()[due.size()] = cu_seqlens_.i32()[b + 1] - 1;
     parameters[due.size()] = sampling_row(chunks[b]);
-    if (limits_.drafts_by_mtp) {
+    if (limits_.num_mtp_drafts > 0) {
       drafts[due.size()] = sampling_row(chunks[b], 1);
       next_tokens_.i32()[cu_seqlens_.i32()[b + 1] - 1] = ~static_cast<int32_t>(due.size());
     }
@@ -225,6 +230,11 @@ const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const C
   begin_set();
   stage_chunks(chunks, width);
   stage_samples(chunks);
+  // On a device such batches are build_decode's.
+  const bool decodes = copies_.device.is_cpu() && std::ranges::all_of(chunks, [](const Chunk& c) {
+                         return c.count == 1 && c.samples;
+                       });
+  stage_chain(chunks, decodes, num_sequences);
   upload_staged(stream, num_sequences * width);
   finish_batch(num_tokens, width, layer_pages);
   return batch_;
@@ -240,7 +250,7 @@ void BatchBuilder::pad_decode(int64_t from, int64_t to) {
     context_lens_.i32()[b] = 0;
     rows_.i32()[b] = static_cast<int32_t>(b);
     reinterpret_cast<ops::SamplingRow*>(parameters_.host)[b] = ops::SamplingRow{.greedy = 1};
-    if (!limits_.drafts_by_mtp) continue;
+    if (limits_.num_mtp_drafts == 0) continue;
     next_tokens_.i32()[b] = 0;
     reinterpret_cast<ops::SamplingRow*>(draft_parameters_.host)[b] = ops::SamplingRow{.greedy = 1};
   }
@@ -262,6 +272,7 @@ const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<
             num_sequences);
   pad_decode(num_sequences, shape.num_sequences);
   num_sampled_rows_ = shape.num_sequences;
+  stage_chain(chunks, true, shape.num_sequences);
   batch_.attention.cu_seqlens = {cu_seqlens_.i32(), static_cast<size_t>(shape.num_sequences) + 1};
   upload_staged(stream, num_sequences * width);
   finish_batch(shape.num_sequences, width, layer_pages);
@@ -290,47 +301,36 @@ void BatchBuilder::finish_batch(int64_t num_tokens, int64_t table_width,
   layout.max_split_tokens = max_split_tokens(limits_);
 }
 
-std::vector<SamplingGroup> BatchBuilder::cut_groups(const StagedArray& parameters,
-                                                    const StagedArray& tokens,
-                                                    const StagedArray& log_probs,
+std::vector<SamplingGroup> BatchBuilder::cut_groups(const Sampled& sampled,
                                                     int64_t max_rows) const {
   std::vector<SamplingGroup> groups;
-  for (int64_t begin = 0; begin < num_sampled_rows_; begin += max_rows) {
-    const int64_t end = std::min(num_sampled_rows_, begin + max_rows);
-    groups.push_back(
-        {.rows = rows_.device.rows(begin, end),
-         .parameters = parameters.device.rows(begin * kParameterBytes, end * kParameterBytes)
-                           .reshaped({end - begin, kParameterBytes}),
-         .tokens = tokens.device.rows(begin, end),
-         .log_probs = log_probs.device.rows(begin, end),
-         .host_tokens = tokens.i32() + begin,
-         .host_log_probs = log_probs.f32() + begin});
+  for (int64_t begin = 0; begin < sampled.num_rows; begin += max_rows) {
+    const int64_t end = std::min(sampled.num_rows, begin + max_rows);
+    const int64_t token = sampled.first_token + begin;
+    groups.push_back({.rows = rows_.device.rows(begin, end),
+                      .parameters = sampled.parameters.rows(begin, end),
+                      .tokens = sampled.tokens.device.rows(token, token + end - begin),
+                      .log_probs = sampled.log_probs.device.rows(begin, end),
+                      .host_tokens = sampled.tokens.i32() + token,
+                      .host_log_probs = sampled.log_probs.f32() + begin});
   }
   return groups;
 }
 
 const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) {
-  groups_ = cut_groups(parameters_, sampled_tokens_, sampled_log_probs_, max_rows);
+  groups_ = cut_groups(
+      {parameters_.as_sampling_rows(), sampled_tokens_, sampled_log_probs_, num_sampled_rows_},
+      max_rows);
   return groups_;
-}
-
-// As many rows again must be free for the drafts to be checked in.
-bool BatchBuilder::makes_drafts() const {
-  return limits_.drafts_by_mtp && 2 * num_sampled_rows_ <= limits_.max_sequences;
-}
-
-const std::vector<SamplingGroup>& BatchBuilder::group_drafts(int64_t max_rows) {
-  draft_groups_.clear();
-  if (makes_drafts())
-    draft_groups_ = cut_groups(draft_parameters_, draft_tokens_, draft_log_probs_, max_rows);
-  return draft_groups_;
 }
 
 StepSamples& BatchBuilder::await_samples(tensor::Stream stream) {
   StepSamples& samples = sets_[current_].samples;
   samples.tokens = sampled_tokens_.i32();
   samples.log_probs = sampled_log_probs_.f32();
-  samples.draft_tokens = makes_drafts() ? draft_tokens_.i32() : nullptr;
+  samples.draft_tokens = draft_tokens_.i32();
+  samples.draft_stride = limits_.max_sequences;
+  samples.num_draft_passes = guesses_further_ ? limits_.num_mtp_drafts : makes_drafts() ? 1 : 0;
   samples.is_there.record(stream);
   return samples;
 }

@@ -11,13 +11,15 @@
 
 #include "rollout/scheduler.h"
 #include "slimexx/model/decoder.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
 
 struct BatchLimits {
   int64_t max_tokens = 0, max_sequences = 0;  // of a batch
   int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
-  bool drafts_by_mtp = false;                 // tokens behind rows, and drafts, are staged too
+  int64_t num_mtp_drafts =
+      0;  // passes of the MTP layer: tokens behind rows, and drafts, are staged
 };
 
 // Device memory of a builder with these limits.
@@ -37,6 +39,10 @@ struct StagedArray {
   tensor::Tensor device;  // [capacity]
   int32_t* i32() const { return reinterpret_cast<int32_t*>(host); }
   float* f32() const { return reinterpret_cast<float*>(host); }
+  tensor::Tensor as_sampling_rows() const {  // [R,48], of U8
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
+    return device.reshaped({device.dim(0) / kBytes, kBytes});
+  }
 };
 
 // Rows of a batch whose next token is sampled by one head call. Views of the builder's memory.
@@ -57,7 +63,11 @@ struct StepSamples {
   // By row, once is_there is passed.
   const int32_t* tokens = nullptr;
   const float* log_probs = nullptr;
-  const int32_t* draft_tokens = nullptr;  // guesses of the next, where the step made some
+  // Guesses of the next token by row, and behind it, from pass to pass, those of further ones for
+  // the rows of no draft: they follow the sequence's last draft that was right. A pass's guesses
+  // begin draft_stride behind those of the pass before.
+  const int32_t* draft_tokens = nullptr;
+  int64_t num_draft_passes = 0, draft_stride = 0;
   tensor::Event is_there;
 };
 
@@ -91,6 +101,20 @@ class BatchBuilder {
   // Where drafts are made: the same rows, with parameters, tokens and log-probs of what follows the
   // token that each samples. Empty where the next step has no rows for drafts.
   const std::vector<SamplingGroup>& group_drafts(int64_t max_rows);
+  // Whether further passes guess more, for the sequences of a batch of one token a row. On a device
+  // they have a row for each row of it, the sequences' own first and the others idle; else there is
+  // one idle row, for ranks that make every pass together. On the CPU no row is idle.
+  bool guesses_further() const { return guesses_further_; }
+  tensor::Tensor chain_cu_seqlens() const {
+    return chain_cu_seqlens_.device.rows(0, num_chain_rows_ + 1);
+  }
+  ops::DraftPass checked_pass() const;  // the batch's own, as what a pass follows
+  ops::CheckedDrafts checked_drafts() const;
+  ops::DraftPages draft_pages() const;
+  tensor::Tensor drafts_of_pass(int64_t pass) const;  // [R] i32, from 0
+  // As group_drafts, of a later pass with its own parameters [R,48] U8.
+  const std::vector<SamplingGroup>& group_chain(int64_t max_rows, int64_t pass,
+                                                tensor::Tensor parameters);
   // [T] i32 of the batch: the token behind each row, ~r where the step samples it as row r.
   tensor::Tensor next_tokens() const { return next_tokens_.device.rows(0, batch_.tokens.dim(0)); }
   tensor::Tensor sampled_now() const { return sampled_tokens_.device; }
@@ -109,10 +133,15 @@ class BatchBuilder {
   void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
   void append_next_tokens(const Chunk& chunk, int64_t first_row);
   bool makes_drafts() const;
-  std::vector<SamplingGroup> cut_groups(const StagedArray& parameters, const StagedArray& tokens,
-                                        const StagedArray& log_probs, int64_t max_rows) const;
+  struct Sampled {
+    tensor::Tensor parameters;  // [R,48] U8
+    const StagedArray &tokens, &log_probs;
+    int64_t num_rows = 0, first_token = 0;  // the latter of tokens
+  };
+  std::vector<SamplingGroup> cut_groups(const Sampled& sampled, int64_t max_rows) const;
   void stage_chunks(std::span<const Chunk> chunks, int64_t table_width);
   void stage_samples(std::span<const Chunk> chunks);
+  void stage_chain(std::span<const Chunk> chunks, bool decodes, int64_t num_rows);
   void pad_decode(int64_t from, int64_t to);
   void upload_staged(tensor::Stream stream, int64_t num_table_entries);
   void finish_batch(int64_t num_tokens, int64_t table_width,
@@ -134,16 +163,20 @@ class BatchBuilder {
   tensor::Stream copies_;
   std::array<Set, kNumSets> sets_;
   size_t current_ = 0;
-  std::vector<Part> parts_;                         // the arrays below
-  StagedArray cu_seqlens_, context_lens_;           // [max_sequences + 1], [max_sequences] i32
-  StagedArray rows_, parameters_;                   // [max_sequences] i32; [max_sequences * 48] U8
-  StagedArray tokens_, positions_, slots_;          // [max_tokens] i32
-  StagedArray next_tokens_, draft_parameters_;      // as tokens_ and parameters_, for drafts
+  std::vector<Part> parts_;                     // the arrays below
+  StagedArray cu_seqlens_, context_lens_;       // [max_sequences + 1], [max_sequences] i32
+  StagedArray rows_, parameters_;               // [max_sequences] i32; [max_sequences * 48] U8
+  StagedArray tokens_, positions_, slots_;      // [max_tokens] i32
+  StagedArray next_tokens_, draft_parameters_;  // as tokens_ and parameters_, for drafts
+  // Of passes that guess further: [max_sequences] i32, chain_cu_seqlens [max_sequences + 1].
+  StagedArray chain_cu_seqlens_, first_drafts_, num_drafts_, held_tokens_;
   StagedArray page_table_;                          // [max_sequences * max_pages] i32
   StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32
-  StagedArray draft_tokens_, draft_log_probs_;      // the same of drafts
+  StagedArray draft_tokens_, draft_log_probs_;      // the same of drafts, tokens of every pass
   std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ of both sets
   int64_t num_sampled_rows_ = 0;                    // of due(), and padding
+  bool guesses_further_ = false;
+  int64_t num_chain_rows_ = 0;
   std::vector<Chunk> sorted_;
   std::vector<SamplingGroup> groups_, draft_groups_;
   model::Batch batch_;

@@ -66,6 +66,7 @@ struct Engine::Impl {
   void abort_all();
   void guess_drafts();
   std::vector<TokenId> guess(const Sequence& sequence, int64_t most) const;
+  void learn_mtp_drafts(const StepSamples& samples, size_t row, Sequence& sequence) const;
   void expect_samples(StepSamples& launched);
   void record_under_way();
   void record(Sequence& sequence, TokenId token, float log_prob);
@@ -150,7 +151,10 @@ std::vector<Completion> Engine::Impl::step() {
 // the host waits for the step under way: a step with drafts has nothing beside it.
 void Engine::Impl::guess_drafts() {
   if (under_way != nullptr && under_way->has_drafts()) record_under_way();
-  for (Sequence* sequence : scheduler.running()) sequence->drafts.clear();
+  for (Sequence* sequence : scheduler.running()) {
+    sequence->drafts.clear();
+    sequence->wanted_tokens = 0;
+  }
   const auto most = [&]() -> int64_t {
     const int64_t running = scheduler.num_running();
     return running == 0 ? 0 : std::min(options.num_draft_tokens, sizes.max_sequences / running - 1);
@@ -161,13 +165,18 @@ void Engine::Impl::guess_drafts() {
     const int64_t room = sequence->max_tokens - sequence->num_tokens() - 1;
     sequence->drafts = guess(*sequence, std::min(most(), room));
     sequence->num_accepted = 0;
+    sequence->wanted_tokens =
+        std::min(sequence->num_tokens() + std::ssize(sequence->drafts) + sizes.num_mtp_drafts - 1,
+                 sequence->max_tokens);
   }
 }
 
 std::vector<TokenId> Engine::Impl::guess(const Sequence& sequence, int64_t most) const {
   if (!options.drafts_by_mtp) return drafter.guess(sequence, most);
-  if (most < 1 || sequence.mtp_draft < 0) return {};
-  return {sequence.mtp_draft};
+  const std::vector<TokenId>& drafts = sequence.mtp_drafts;
+  const auto end = std::ranges::find_if(drafts, [](TokenId token) { return token < 0; });
+  const int64_t n = std::clamp<int64_t>(most, 0, end - drafts.begin());
+  return {drafts.begin(), drafts.begin() + n};
 }
 
 // Gives each sequence that goes on a place for its next token. Whose last one that is needs no
@@ -198,9 +207,24 @@ void Engine::Impl::record_under_way() {
     if (samples.tokens[row] < 0) ops::throw_bad_logits(static_cast<int64_t>(row));
     Sequence& sequence = *samples.due[row];
     if (samples.drafts[row] > 0 && !accepts_draft(sequence, samples.drafts[row])) continue;
-    sequence.mtp_draft = samples.draft_tokens != nullptr ? samples.draft_tokens[row] : -1;
+    learn_mtp_drafts(samples, row, sequence);
     record(sequence, samples.tokens[row], samples.log_probs[row]);
   }
+}
+
+// What the row guesses behind its token, and of a row of no draft what was guessed further behind
+// the last draft that was right, which may be another's.
+void Engine::Impl::learn_mtp_drafts(const StepSamples& samples, size_t row,
+                                    Sequence& sequence) const {
+  std::vector<TokenId>& drafts = sequence.mtp_drafts;
+  const TokenId* guess = samples.draft_tokens + row;
+  if (samples.drafts[row] > 0) {
+    if (!drafts.empty()) drafts[0] = *guess;
+    return;
+  }
+  drafts.clear();
+  for (int64_t pass = 0; pass < samples.num_draft_passes; ++pass, guess += samples.draft_stride)
+    drafts.push_back(*guess);
 }
 
 void Engine::Impl::record(Sequence& sequence, TokenId token, float log_prob) {
@@ -261,7 +285,7 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const dist::Groups& groups) {
   check_options(options, decoder.max_positions(), device);
   const StepSizes sizes = step_sizes(decoder, options, num_sampled_tokens);
-  const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.drafts_by_mtp);
+  const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.num_mtp_drafts > 0);
   const tensor::DType dtype = weights.embedding.dtype();
   const int64_t bytes_per_page = page_bytes(spec, dtype, options.page_tokens);
   return {.workspace_bytes =

@@ -54,15 +54,18 @@ void Scheduler::plan_decodes() {
 
 void Scheduler::plan_drafts() {
   for (Sequence* sequence : running_) {
+    if (!sequence->is_planned) sequence->drafts.clear(), sequence->wanted_tokens = 0;
+    const auto has_page = [&](int64_t position) {
+      if (position < std::ssize(sequence->pages) * options_.page_tokens) return true;
+      const PageId page = pool_.take_free();
+      if (page != kNoPage) sequence->pages.push_back(page);
+      return page != kNoPage;
+    };
     std::vector<TokenId>& drafts = sequence->drafts;
     size_t n = 0;
-    for (; sequence->is_planned && n < drafts.size() && budget_ > 0; ++n, --budget_) {
+    for (; n < drafts.size() && budget_ > 0; ++n, --budget_) {
       const int64_t position = sequence->num_computed + static_cast<int64_t>(n);
-      if (position == std::ssize(sequence->pages) * options_.page_tokens) {
-        const PageId page = pool_.take_free();
-        if (page == kNoPage) break;
-        sequence->pages.push_back(page);
-      }
+      if (!has_page(position)) break;
       plan_.push_back({.sequence = sequence,
                        .begin = position,
                        .count = 1,
@@ -72,6 +75,10 @@ void Scheduler::plan_drafts() {
     }
     drafts.resize(n);
     stats_.draft_tokens += static_cast<int64_t>(n);
+    if (n > 0) ++stats_.verifications;
+    for (int64_t position = std::ssize(sequence->pages) * options_.page_tokens;
+         position < sequence->wanted_tokens && has_page(position);)
+      position += options_.page_tokens;
   }
 }
 

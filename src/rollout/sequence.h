@@ -21,8 +21,10 @@ struct Sequence {
   bool is_over = false;
   // Guesses of the tokens behind `tokens`, for the step being planned or under way.
   std::vector<TokenId> drafts;
-  int64_t num_accepted = 0;  // of them, as far as that step's rows were recorded
-  TokenId mtp_draft = -1;    // what the MTP layer guesses behind the last token; below 0: nothing
+  // For the same step: pages for so many tokens are wanted, if there are free ones.
+  int64_t wanted_tokens = 0;
+  int64_t num_accepted = 0;         // of them, as far as that step's rows were recorded
+  std::vector<TokenId> mtp_drafts;  // what the MTP layer guesses behind the last token
 
   // The scheduler's.
   int64_t num_computed = 0;  // tokens whose keys and values are in `pages` after the planned step

@@ -1,10 +1,12 @@
 #include "rollout/step_forward.h"
 
 #include <algorithm>
+#include <numeric>
 #include <variant>
 #include <vector>
 
 #include "slimexx/model/tp_rows.h"
+#include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/norm.h"
 #include "slimexx/ops/sampling.h"
 
@@ -22,6 +24,17 @@ bool has_experts(const model::ModelSpec& spec) {
   });
 }
 
+std::vector<dist::Range> share_rows(const ops::Context& ctx, const model::Decoder& decoder,
+                                    int64_t rows) {
+  return rows <= most_repeated_rows(decoder.spec(), ctx.groups.tp.size())
+             ? model::repeat_over_tp(ctx, rows)
+             : model::split_over_tp(ctx, rows);
+}
+
+float norm_eps(const model::Decoder& decoder) {
+  return static_cast<float>(decoder.spec().rms_norm_eps);
+}
+
 }  // namespace
 
 int64_t most_repeated_rows(const model::ModelSpec& spec, int tp_ranks) {
@@ -30,11 +43,8 @@ int64_t most_repeated_rows(const model::ModelSpec& spec, int tp_ranks) {
 
 StepOutput forward_step(const ops::Context& ctx, const model::Decoder& decoder,
                         const model::ModelParameters& weights, const model::Batch& staged) {
-  const int64_t rows = staged.tokens.dim(0);
   StepOutput step;
-  step.tp_rows = rows <= most_repeated_rows(decoder.spec(), ctx.groups.tp.size())
-                     ? model::repeat_over_tp(ctx, rows)
-                     : model::split_over_tp(ctx, rows);
+  step.tp_rows = share_rows(ctx, decoder, staged.tokens.dim(0));
   step.batch = staged;
   step.batch.tp_rows = step.tp_rows;
   step.own = decoder.forward(ctx, weights, step.batch, nullptr);
@@ -58,12 +68,67 @@ tensor::Tensor draft_step(const ops::Context& ctx, const model::Decoder& decoder
                           tensor::Tensor next_tokens) {
   const tensor::Tensor hidden =
       ctx.arena.allocate(step.own.dtype(), {step.own.dim(0), step.own.dim(1)});
-  ops::rms_norm_forward(ctx, hidden, step.own, weights.head.final_norm,
-                        static_cast<float>(decoder.spec().rms_norm_eps));
+  ops::rms_norm_forward(ctx, hidden, step.own, weights.head.final_norm, norm_eps(decoder));
   model::Batch batch = step.batch;
   batch.tokens = next_tokens;
   return model::gather_tp_rows(
       ctx, batch, decoder.mtp_step(ctx, weights, 0, batch, hidden, batch.pages.back()));
+}
+
+DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decoder,
+                            const model::Batch& checked, tensor::Tensor cu_seqlens) {
+  const int64_t rows = cu_seqlens.dim(0) - 1;
+  const auto ints = [&] { return ctx.arena.allocate(tensor::DType::kI32, {rows}); };
+  DraftChain chain{
+      .tp_rows = share_rows(ctx, decoder, rows),
+      .pass = {.tokens = ints(),
+               .positions = ints(),
+               .parameters = ctx.arena.allocate(
+                   tensor::DType::kU8, {rows, static_cast<int64_t>(sizeof(ops::SamplingRow))}),
+               .slots = ints(),
+               .context_lens = ints()},
+      .from_rows = ints(),
+      .planned_cu_seqlens = {},
+      .batch = checked};
+  model::Batch& batch = chain.batch;
+  batch.tokens = chain.pass.tokens;
+  batch.positions = chain.pass.positions;
+  batch.slots = chain.pass.slots;
+  batch.tp_rows = chain.tp_rows;
+  ops::AttentionLayout& layout = batch.attention;
+  layout.page_table = layout.page_table.rows(0, rows);
+  layout.device_cu_seqlens = cu_seqlens;
+  layout.device_context_lens = chain.pass.context_lens;
+  // The pass before wrote keys of it.
+  layout.context_is_written = false;
+  layout.max_query_len = 1;
+  layout.max_key_len = std::max<int64_t>(layout.max_key_len, 1);
+  // The CPU reads the lengths when the rows are there.
+  layout.cu_seqlens = layout.context_lens = {};
+  if (ctx.planning()) {
+    chain.planned_cu_seqlens.resize(static_cast<size_t>(rows) + 1);
+    std::iota(chain.planned_cu_seqlens.begin(), chain.planned_cu_seqlens.end(), 0);
+    layout.cu_seqlens = chain.planned_cu_seqlens;
+  } else if (ctx.device().is_cpu()) {
+    layout.cu_seqlens = {cu_seqlens.i32(), static_cast<size_t>(rows) + 1};
+    layout.context_lens = {chain.pass.context_lens.i32(), static_cast<size_t>(rows)};
+  }
+  return chain;
+}
+
+tensor::Tensor draft_further(const ops::Context& ctx, const model::Decoder& decoder,
+                             const model::ModelParameters& weights, const DraftChain& chain,
+                             tensor::Tensor y) {
+  const int64_t rows = chain.from_rows.dim(0);
+  const tensor::Tensor from = ctx.arena.allocate(y.dtype(), {rows, y.dim(1)}),
+                       hidden = ctx.arena.allocate(y.dtype(), {rows, y.dim(1)});
+  ops::gather_rows(ctx, from, y, chain.from_rows);
+  ops::rms_norm_forward(ctx, hidden, from, weights.mtp[0].final_norm, norm_eps(decoder));
+  const dist::Range own = model::own_rows(chain.batch, ctx.groups);
+  return model::gather_tp_rows(
+      ctx, chain.batch,
+      decoder.mtp_step(ctx, weights, 0, chain.batch, hidden.rows(own.begin, own.end),
+                       chain.batch.pages.back()));
 }
 
 model::HeadParameters<tensor::Tensor> drafting_head(const model::ModelParameters& weights) {

@@ -7,6 +7,7 @@
 
 #include "rollout/batch_builder.h"
 #include "slimexx/model/decoder.h"
+#include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
 
@@ -29,6 +30,25 @@ void sample_rows(const ops::Context& ctx, const model::Decoder& decoder,
 tensor::Tensor draft_step(const ops::Context& ctx, const model::Decoder& decoder,
                           const model::ModelParameters& weights, const StepOutput& step,
                           tensor::Tensor next_tokens);
+
+// A pass of the MTP layer behind that of a step, one row a sequence: it guesses what follows the
+// token that the pass before guessed. Its keys take the places of tokens that are not there yet,
+// and the step that computes those writes them anew. From the arena, [R] each; `batch` is of this
+// pass.
+struct DraftChain {
+  std::vector<dist::Range> tp_rows;  // the batch's
+  ops::DraftPass pass;
+  tensor::Tensor from_rows;
+  std::vector<int32_t> planned_cu_seqlens;  // the batch's, in planning
+  model::Batch batch;
+};
+// Behind the batch `checked` of one token a row. cu_seqlens [R+1] i32 of the device.
+DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decoder,
+                            const model::Batch& checked, tensor::Tensor cu_seqlens);
+// y [R,H] of the pass, as draft_step's, from that of the pass before.
+tensor::Tensor draft_further(const ops::Context& ctx, const model::Decoder& decoder,
+                             const model::ModelParameters& weights, const DraftChain& chain,
+                             tensor::Tensor y);
 model::HeadParameters<tensor::Tensor> drafting_head(const model::ModelParameters& weights);
 
 }  // namespace slimexx::rollout

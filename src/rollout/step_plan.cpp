@@ -31,7 +31,7 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
                               options.max_running_requests * (sizes.max_sequence_tokens - 1));
   sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
   sizes.page_tokens = options.page_tokens;
-  sizes.drafts_by_mtp = options.drafts_by_mtp;
+  sizes.num_mtp_drafts = options.drafts_by_mtp ? options.num_draft_tokens : 0;
   sizes.allowed_tokens = num_sampled_tokens >= decoder.spec().vocab_size ? 0 : num_sampled_tokens;
   return sizes;
 }
@@ -66,7 +66,7 @@ int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& gr
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups) {
   using enum tensor::DType;
-  const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.drafts_by_mtp);
+  const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.num_mtp_drafts > 0);
   std::vector<model::LayerPages> pages;  // one page a layer, without memory
   for (const model::LayerSpec& layer : spec.layers) {
     const auto page_of = [&](const auto& block) {
@@ -94,9 +94,17 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
     const LargestBatch largest = make_largest_batch(device, limits, pages);
     const StepOutput step = forward_step(planning, decoder, weights, largest.batch);
     sample_rows(planning, decoder, weights.head, step.whole, group, sizes.allowed_tokens);
-    if (!sizes.drafts_by_mtp) return;
-    const tensor::Tensor y = draft_step(planning, decoder, weights, step, largest.batch.tokens);
+    if (sizes.num_mtp_drafts == 0) return;
+    tensor::Tensor y = draft_step(planning, decoder, weights, step, largest.batch.tokens);
     sample_rows(planning, decoder, drafting_head(weights), y, group, sizes.allowed_tokens);
+    if (sizes.num_mtp_drafts < 2) return;
+    const int64_t rows = largest.batch.attention.page_table.dim(0);
+    const DraftChain chain = make_draft_chain(planning, decoder, step.batch,
+                                              tensor::Tensor(nullptr, kI32, device, {rows + 1}));
+    for (int64_t pass = 1; pass < sizes.num_mtp_drafts; ++pass) {
+      y = draft_further(planning, decoder, weights, chain, y);
+      sample_rows(planning, decoder, drafting_head(weights), y, group, sizes.allowed_tokens);
+    }
   };
   plan_step(sizes.max_tokens);
   // Fewer rows, but all of them on every rank.

@@ -13,14 +13,14 @@ struct StepSizes {
   int64_t max_sequence_tokens = 0;
   int64_t page_tokens = 0;
   int64_t allowed_tokens = 0;  // as sample_tokens
-  bool drafts_by_mtp = false;
+  int64_t num_mtp_drafts = 0;  // passes of the MTP layer
   int64_t max_pages() const { return (max_sequence_tokens - 1) / page_tokens + 1; }  // a sequence's
   BatchLimits batch_limits() const {
     return {.max_tokens = max_tokens,
             .max_sequences = max_sequences,
             .max_pages = max_pages(),
             .page_tokens = page_tokens,
-            .drafts_by_mtp = drafts_by_mtp};
+            .num_mtp_drafts = num_mtp_drafts};
   }
 };
 

@@ -27,11 +27,12 @@ StepRunner::StepRunner(const model::Decoder& decoder, const model::ModelParamete
       weights_(weights),
       sizes_(sizes),
       head_rows_(count_head_rows(decoder, device, sizes)),
-      kv_cache_(with_cached_layers(decoder.local_spec(), sizes.drafts_by_mtp), device,
+      kv_cache_(with_cached_layers(decoder.local_spec(), sizes.num_mtp_drafts > 0), device,
                 weights.embedding.dtype(), num_pages, sizes.page_tokens, cache_memory),
       builder_(device, sizes.batch_limits()),
       arena_(device, plan_step_arena(decoder, weights, device, sizes, groups), "rollout step"),
       groups_(groups),
+      steps_together_(groups.ep.size() > groups.tp.size()),
       peer_memories_(dist::make_peer_memories(groups_, arena_.memory())),
       records_steps_(records_steps && !device.is_cpu() &&
                      (groups.ep.size() == 1 || groups_.ep_memory != nullptr)),
@@ -54,10 +55,10 @@ StepRunner::~StepRunner() {
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
          std::ssize(peer_memories_) * dist::PeerMemory::kControlBytes +
-         (records_steps_
-              ? plan_recorded_bytes(with_cached_layers(decoder_.local_spec(), sizes_.drafts_by_mtp),
-                                    ctx_.groups)
-              : 0);
+         (records_steps_ ? plan_recorded_bytes(
+                               with_cached_layers(decoder_.local_spec(), sizes_.num_mtp_drafts > 0),
+                               ctx_.groups)
+                         : 0);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
@@ -74,18 +75,38 @@ void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
   ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
   const StepOutput step = forward_step(ctx_, decoder_, weights_, batch);
-  const auto sample = [&](const auto& head, tensor::Tensor x, const SamplingGroup& group) {
+  queue_samples(weights_.head, step.whole, builder_.group_samples(head_rows_));
+  if (sizes_.num_mtp_drafts > 0) queue_drafts(step);
+}
+
+void StepRunner::queue_samples(const model::HeadParameters<tensor::Tensor>& head, tensor::Tensor x,
+                               const std::vector<SamplingGroup>& groups) {
+  for (const SamplingGroup& group : groups) {
     sample_rows(ctx_, decoder_, head, x, group, sizes_.allowed_tokens);
     ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
                           group.log_probs);
-  };
-  for (const SamplingGroup& group : builder_.group_samples(head_rows_))
-    sample(weights_.head, step.whole, group);
-  if (!sizes_.drafts_by_mtp) return;
+  }
+}
+
+void StepRunner::queue_drafts(const StepOutput& step) {
+  const auto head = drafting_head(weights_);
   ops::resolve_tokens(ctx_, builder_.next_tokens(), builder_.sampled_now());
-  const tensor::Tensor y = draft_step(ctx_, decoder_, weights_, step, builder_.next_tokens());
-  for (const SamplingGroup& group : builder_.group_drafts(head_rows_))
-    sample(drafting_head(weights_), y, group);
+  tensor::Tensor y = draft_step(ctx_, decoder_, weights_, step, builder_.next_tokens());
+  queue_samples(head, y, builder_.group_drafts(head_rows_));
+  const bool guesses = builder_.guesses_further();
+  if (sizes_.num_mtp_drafts < 2 || !(guesses || steps_together_)) return;
+  const DraftChain chain =
+      make_draft_chain(ctx_, decoder_, step.batch, builder_.chain_cu_seqlens());
+  const ops::CheckedDrafts checked = builder_.checked_drafts();
+  for (int64_t pass = 1; pass < sizes_.num_mtp_drafts; ++pass) {
+    const bool is_first = pass == 1;
+    ops::advance_drafts(
+        ctx_, chain.pass, chain.from_rows, is_first ? builder_.checked_pass() : chain.pass,
+        builder_.drafts_of_pass(pass - 1), is_first ? &checked : nullptr, builder_.draft_pages());
+    y = draft_further(ctx_, decoder_, weights_, chain, y);
+    if (guesses)
+      queue_samples(head, y, builder_.group_chain(head_rows_, pass, chain.pass.parameters));
+  }
 }
 
 // The recorded step that serves these shares: every one the next token of its sequence behind
@@ -99,7 +120,7 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
     if (chunk.count != 1 || !chunk.samples) return std::nullopt;
     if (chunk.adopts_pages && chunk.draft == 0) return std::nullopt;
     has_drafts |= chunk.draft > 0;
-    longest = std::max(longest, chunk.begin + 1);
+    longest = std::max(longest, chunk.begin + std::max<int64_t>(sizes_.num_mtp_drafts, 1));
   }
   const int64_t batch_size = round_up_sequences(std::ssize(chunks), head_rows_);
   if (batch_size > head_rows_) return std::nullopt;

@@ -11,6 +11,7 @@
 #include "rollout/batch_builder.h"
 #include "rollout/kv_cache.h"
 #include "rollout/lru_map.h"
+#include "rollout/step_forward.h"
 #include "rollout/step_plan.h"
 #include "slimexx/dist/peer_memory.h"
 #include "slimexx/model/decoder.h"
@@ -46,6 +47,9 @@ class StepRunner {
   std::optional<BatchBuilder::DecodeShape> decode_shape(std::span<const Chunk> chunks) const;
   void queue_decode(std::span<const Chunk> chunks, const BatchBuilder::DecodeShape& shape);
   void queue_step(const model::Batch& batch);
+  void queue_samples(const model::HeadParameters<tensor::Tensor>& head, tensor::Tensor x,
+                     const std::vector<SamplingGroup>& groups);
+  void queue_drafts(const StepOutput& step);
 
   const model::Decoder& decoder_;
   const model::ModelParameters& weights_;
@@ -55,6 +59,7 @@ class StepRunner {
   BatchBuilder builder_;
   tensor::Arena arena_;
   dist::Groups groups_;               // the engine's
+  bool steps_together_;               // as Engine::runs_in_lock_step
   dist::PeerMemories peer_memories_;  // of the arena
   bool records_steps_;
   ops::Context ctx_;  // on arena_

@@ -248,6 +248,51 @@ TEST_P(Sampling, UnknownTokensAreWhatWasSampled) {
   EXPECT_EQ(std::vector<int32_t>(ids, ids + 6), (std::vector<int32_t>{42, 7, 40, 0, 0, 42}));
 }
 
+// Two sequences, of which the first has three drafts (rows 2 to 4: two of them right) and the
+// second one that is wrong; then a row that is no sequence's. Pages of 4 tokens.
+TEST_P(Sampling, DraftsAdvanceBehindTheLastRightOne) {
+  const Array tokens = Array::integers({11, 21, 12, 13, 14, 22, 0}),
+              sampled = Array::integers({12, 23, 13, 15, 16, 24, 0}),
+              guessed = Array::integers({12, 60, 13, 70, 16, 24, 0}),
+              positions = Array::integers({5, 9, 6, 7, 8, 10, 0}),
+              first = Array::integers({2, 5, 0}), count = Array::integers({3, 1, 0}),
+              held = Array::integers({12, 10, 1});
+  Array table = Array::integers({8, 3, 5, 7, 2, 6, 0, 0, 0});
+  std::vector<SamplingRow> staged(7), next_rows(3);
+  for (uint32_t i = 0; i < 7; ++i) staged[i].counter[0] = 100 + i;
+  const auto table_of = [](std::vector<SamplingRow>& rows) {
+    return Tensor(rows.data(), tensor::DType::kU8, {}, {std::ssize(rows), 48});
+  };
+  const Array next_tokens = Array::integers({9, 9, 9}), next_positions = Array::integers({9, 9, 9}),
+              slots = Array::integers({9, 9, 9}), context = Array::integers({9, 9, 9}),
+              from = Array::integers({9, 9, 9});
+  const DraftPass next{next_tokens, next_positions, table_of(next_rows), slots, context};
+  const DraftPass last{{}, positions, table_of(staged), {}, {}};
+  const CheckedDrafts checked{tokens, sampled, first, count};
+  const DraftPages pages{table.view().reshaped({3, 3}), held, 4};
+  const auto values = [](const Array& x) {
+    return std::vector<int32_t>(x.view().i32(), x.view().i32() + 3);
+  };
+  advance_drafts(ctx_, next, from, last, guessed, &checked, pages);
+  EXPECT_EQ(values(from), (std::vector<int32_t>{3, 1, 2}));
+  EXPECT_EQ(values(next_tokens), (std::vector<int32_t>{70, 60, 13}));
+  // Position 8 is the first of the third page; the second sequence has pages for 10 positions.
+  EXPECT_EQ(values(next_positions), (std::vector<int32_t>{8, 9, 0}));
+  EXPECT_EQ(values(slots), (std::vector<int32_t>{5 * 4, -1, -1}));
+  EXPECT_EQ(values(context), (std::vector<int32_t>{8, 0, 0}));
+  EXPECT_EQ(next_rows[0].counter[0], 104u);
+  EXPECT_EQ(next_rows[1].counter[0], 102u);
+  // The pass behind it, in place. The second one stays without a page.
+  const Array more = Array::integers({71, -1, 0});
+  advance_drafts(ctx_, next, from, next, more, nullptr, pages);
+  EXPECT_EQ(values(from), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(values(next_tokens), (std::vector<int32_t>{71, 0, 0}));
+  EXPECT_EQ(values(next_positions), (std::vector<int32_t>{9, 9, 0}));
+  EXPECT_EQ(values(slots), (std::vector<int32_t>{5 * 4 + 1, -1, -1}));
+  EXPECT_EQ(values(context), (std::vector<int32_t>{9, 0, 0}));
+  EXPECT_EQ(next_rows[0].counter[0], 105u);
+}
+
 TEST_P(Sampling, SamplesAreHandedOut) {
   const Array tokens = Array::integers({5, -1, 7}), log_probs = Array::random({3}, 4);
   std::vector<int32_t> ids(4, -9);

@@ -34,14 +34,16 @@ void PrintTo(const RankCase& c, std::ostream* out) {
 
 // What ranks of the case hold of a model of these layers.
 model::ModelSpec spec_of_ranks(const RankCase& c, model::ModelSpec spec) {
-  for (model::LayerSpec& layer : spec.layers) {
+  const auto adapt = [&](model::LayerSpec& layer) {
     if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp))
       dense->is_replicated = c.replicates_dense;
     auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-    if (moe == nullptr) continue;
+    if (moe == nullptr) return;
     if (moe->shared) moe->shared->is_replicated = c.replicates_dense;
     moe->expert_copies = c.expert_copies;
-  }
+  };
+  std::ranges::for_each(spec.layers, adapt);
+  for (model::MtpSpec& mtp : spec.mtp) adapt(mtp.layer);
   return spec;
 }
 
@@ -80,12 +82,19 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
   void SetUp() override {
     if (!has_device()) GTEST_SKIP() << "no GPU";
     spec_ = spec_of(GetParam().family);
+    spec_.mtp.assign(1, {.layer = spec_.layers.back()});
     requests_ = mixed_requests(setting().num_prompts, 21, kSampledTokens);
-    const RandomModel one(spec_, setting().device, false, GetParam().sizes.tp);
     EngineOptions options = roomy();
     options.enable_prefix_cache = false;
+    expected_ = run_one(options).first;
+  }
+
+  // What one rank makes, with as many leaves.
+  std::pair<std::vector<Completion>, EngineStats> run_one(const EngineOptions& options) const {
+    const RandomModel one(spec_, setting().device, false, GetParam().sizes.tp);
     Engine engine(one.decoder, one.weights, setting().device, options, nullptr, kSampledTokens);
-    expected_ = generate_all(engine, requests_);
+    std::vector<Completion> completions = generate_all(engine, requests_);
+    return {std::move(completions), engine.stats()};
   }
 
   // What each rank makes. Each of n attention groups has every n-th request.
@@ -154,6 +163,27 @@ TEST_P(EngineRanks, PreemptionAndChunksChangeNothing) {
     expect_all(results, cache ? "narrow, shared pages" : "narrow, own pages");
     EXPECT_GT(results[0].stats.preemptions, 0);
     EXPECT_GT(results[0].stats.partial_chunks, 0);
+  }
+}
+
+// Ranks guess what one rank guesses, and in lock step each has its own sequences to guess for.
+TEST_P(EngineRanks, GuessesChangeNothing) {
+  for (const auto& [num_drafts, by_mtp] : {std::pair{3, false}, {1, true}, {3, true}}) {
+    const std::string what = std::to_string(num_drafts) + (by_mtp ? " by mtp" : " looked up");
+    EngineOptions options = roomy();
+    options.num_draft_tokens = num_drafts;
+    options.drafts_by_mtp = by_mtp;
+    const std::vector<RankResult> results = run(options);
+    expect_all(results, what);
+    int64_t guessed = 0;
+    for (const RankResult& result : results) guessed += result.stats.draft_tokens;
+    EXPECT_GT(guessed, by_mtp ? 100 : 0) << what;
+    if (GetParam().num_ranks > GetParam().sizes.tp) continue;
+    const EngineStats one = run_one(options).second;
+    for (const RankResult& result : results) {
+      EXPECT_EQ(result.stats.draft_tokens, one.draft_tokens) << what;
+      EXPECT_EQ(result.stats.accepted_tokens, one.accepted_tokens) << what;
+    }
   }
 }
 

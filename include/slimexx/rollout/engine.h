@@ -52,8 +52,8 @@ struct EngineOptions {
   // in it, in rows that the batch has free. They change when a request is done, not what it
   // generates.
   int64_t num_draft_tokens = 0;
-  // The guess is of the model's first MTP layer, which computes every token that the model does,
-  // and is one token a step at most. Else tokens are looked up in the samples of the group.
+  // Guesses are of the model's first MTP layer, which computes every token that the model does, and
+  // is asked again for each further guess. Else tokens are looked up in the samples of the group.
   bool drafts_by_mtp = false;
   // On a GPU, decode steps as graphs where they can be: see Engine::records_steps. Not where
   // threads share the device's streams: a recording would have what others queue.
@@ -101,9 +101,9 @@ struct EngineStats {  // since construction or reset_stats()
   int64_t steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0,
           recomputed_tokens = 0;
   int64_t dropped_tokens = 0;  // sampled behind a stop that was not known yet
-  int64_t draft_tokens = 0,
-          accepted_tokens = 0;  // guessed and checked; of these, those that were right
-  int64_t partial_chunks = 0;   // shares of a step that did not end their prompt
+  // Guessed and checked; of these, those that were right; times that a sequence's were checked.
+  int64_t draft_tokens = 0, accepted_tokens = 0, verifications = 0;
+  int64_t partial_chunks = 0;  // shares of a step that did not end their prompt
   int64_t max_batch_tokens = 0, max_running = 0, peak_pages = 0, num_pages = 0;
   int64_t step_ns = 0, wait_ns = 0;  // time within step(); of that, waiting for the device
 };

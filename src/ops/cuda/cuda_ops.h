@@ -113,6 +113,7 @@ void normalize_sampled_logits(const Context& ctx, Tensor logits, Tensor lse, Ten
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
 void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
                       Tensor tokens, Tensor log_probs);
+void advance_drafts(const Context& ctx, const kernels::DraftRows& rows);
 
 void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
                    const RouterRule& rule);
