@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "slimexx/base/check.h"
@@ -97,8 +96,7 @@ class TransferList {
   // Both layouts are borrowed.
   TransferList(const Layout& from, const Layout& to);
   const std::vector<Transfer>& transfers() const { return transfers_; }
-  // Of any rank, those that it sends to or those that it receives from, whichever are more.
-  int64_t most_peers() const;
+  std::vector<int64_t> count_elements() const;  // [receiver * ranks + sender], not by itself
 
  private:
   const Holder& choose_source(int receiver, const Overlap& overlap);
@@ -148,17 +146,35 @@ WeightMove make_move(const Transfer& transfer) {
           .dtype = info.dtype};
 }
 
-int64_t TransferList::most_peers() const {
-  std::set<std::pair<int, int>> pairs;
-  for (const Transfer& transfer : transfers_)
-    if (transfer.receiver != transfer.source->rank)
-      pairs.emplace(transfer.receiver, transfer.source->rank);
-  std::vector<int64_t> receives(num_ranks_, 0), sends(num_ranks_, 0);
-  for (const auto& [receiver, sender] : pairs) {
-    ++receives[static_cast<size_t>(receiver)];
-    ++sends[static_cast<size_t>(sender)];
+std::vector<int64_t> TransferList::count_elements() const {
+  std::vector<int64_t> of_pair(num_ranks_ * num_ranks_, 0);
+  for (const Transfer& transfer : transfers_) {
+    const auto receiver = static_cast<size_t>(transfer.receiver);
+    const auto sender = static_cast<size_t>(transfer.source->rank);
+    if (sender != receiver) of_pair[receiver * num_ranks_ + sender] += transfer.overlap->elements;
   }
-  return std::max(std::ranges::max(receives), std::ranges::max(sends));
+  return of_pair;
+}
+
+// Every pair in as many rounds: those that the rank with the most to send or to receive needs.
+std::vector<PairRounds> cut_pairs(const std::vector<int64_t>& elements, size_t num_ranks,
+                                  int64_t round_elements) {
+  int64_t most = 0;
+  for (size_t rank = 0; rank < num_ranks; ++rank) {
+    int64_t received = 0, sent = 0;
+    for (size_t peer = 0; peer < num_ranks; ++peer) {
+      received += elements[rank * num_ranks + peer];
+      sent += elements[peer * num_ranks + rank];
+    }
+    most = std::max({most, received, sent});
+  }
+  const auto divide_up = [](int64_t n, int64_t by) {
+    return std::max<int64_t>(1, (n + by - 1) / by);
+  };
+  const int64_t num_rounds = divide_up(most, round_elements);
+  std::vector<PairRounds> pairs;
+  for (const int64_t of_pair : elements) pairs.push_back({divide_up(of_pair, num_rounds)});
+  return pairs;
 }
 
 }  // namespace
@@ -173,9 +189,7 @@ std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
                                           std::span<const int> ranks, int64_t round_elements) {
   const size_t num_ranks = from.ranks.size();
   const TransferList list(from, to);
-  const int64_t of_pair =
-      std::max<int64_t>(1, round_elements / std::max<int64_t>(1, list.most_peers()));
-  std::vector<PairRounds> pairs(num_ranks * num_ranks, {of_pair});  // [receiver * ranks + sender]
+  std::vector<PairRounds> pairs = cut_pairs(list.count_elements(), num_ranks, round_elements);
   std::vector<WeightPlan> plans(ranks.size());
   std::vector<WeightPlan*> plan_of(num_ranks, nullptr);
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -198,7 +212,7 @@ std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
     }
     WeightMove move = make_move(transfer);
     if (is_local) return to_plan->local.push_back(std::move(move));
-    const int64_t at_once = rows_at_once(overlap.rows, overlap.elements, of_pair);
+    const int64_t at_once = rows_at_once(overlap.rows, overlap.elements, pair.of_round);
     for (WeightMove& piece : cut_rows(move, at_once)) {
       piece.round = pair.next(piece.num_elements());
       num_rounds = std::max(num_rounds, piece.round + 1);

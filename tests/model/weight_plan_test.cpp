@@ -187,8 +187,9 @@ TEST(WeightPlan, RoundsTakeLittleMemory) {
   for (const WeightTraffic& t : traffic) EXPECT_EQ(t.sent, 2 * 3 * 3 * 16);
 }
 
-// Each of two ranks has one peer apart from both, which gets its 212 elements.
-TEST(WeightPlan, RoundsAreAsLargeAsPeersAreFew) {
+// Each of two ranks sends 212 elements to one of two others, or 200 and the norm to the other one:
+// four rounds of 53, whatever number of pairs there could be.
+TEST(WeightPlan, RoundsAreOfWhatPairsHave) {
   const dist::GridShape grid(2, {.tp = 2});
   const auto shards = make_layout({cut_parameters(0, 1)}, grid).ranks;
   const auto none = std::make_shared<const std::vector<ParameterInfo>>();
@@ -196,6 +197,7 @@ TEST(WeightPlan, RoundsAreAsLargeAsPeersAreFew) {
   const Layout engine{{none, none, shards[0], shards[1]}};
   EXPECT_EQ(make_weight_plan(trainer, engine, 0, 256).num_rounds, 1);
   EXPECT_EQ(make_weight_plan(trainer, engine, 0, 64).num_rounds, 4);
+  EXPECT_EQ(make_weight_plan(trainer, engine, 2, 212).num_rounds, 1);
   for (const int64_t round_elements : {256, 64}) {
     const Moved moved = sum_traffic(move_on_threads(trainer, engine, round_elements));
     EXPECT_EQ(moved.copied, 0);

@@ -28,9 +28,8 @@ struct WeightPlan {
   std::vector<std::vector<WeightMove>> sends, receives;  // by peer
   int64_t num_rounds = 0;  // 0: no rank sends anything. The same on all of them
 };
-// What a rank sends, and receives, in a round: about as much where it has as many peers as any rank
-// has, and less where it has fewer. Two rounds are under way
-// at a time.
+// What the rank with the most to send, or to receive, moves in a round: about as much. Others, and
+// every pair of ranks, move their share of what they have. Two rounds are under way at a time.
 inline constexpr int64_t kRoundElements = int64_t{1} << 27;
 // Of each of `ranks`, which ascend. Both layouts are of the same ranks. SLX_CHECKs that what `from`
 // holds covers every tensor, and that two ranks hold the same box or none of the same elements.
