@@ -11,6 +11,7 @@
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/describe.h"
 #include "slimexx/train/packing.h"
+#include "speculation.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -45,8 +46,13 @@ class Planner {
     plan_.total_parameters = model::count_parameters(plan_.spec).total;
     plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
                                       plan_.roles.num_generators, &plan_.spec);
+    check_speculation(config_.rollout, plan_.spec, config_.model.hf_checkpoint);
     if (!request_.knows_kernels && !plan_.gpu.is_cpu())
       note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
+    if (speculates(config_.rollout))
+      note(
+          "speculative decoding shortens generation by as much as guesses are right: it is planned "
+          "without");
     plan_lengths();
     plan_batch();
     plan_stages();

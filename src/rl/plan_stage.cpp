@@ -191,10 +191,18 @@ class StagePlanner {
     count_decode_bytes(*store);
   }
 
+  // Of a multi-token prediction layer that guesses nothing.
+  bool is_idle(const model::ParameterInfo& info) const {
+    for (int64_t i = options().drafts_by_mtp ? 1 : 0; i < std::ssize(in_.spec.mtp); ++i)
+      if (info.name.starts_with(fmt::format("layers.{}.", in_.spec.num_layers() + i))) return true;
+    return false;
+  }
+
   // Weights that a decode step reads.
   void count_decode_bytes(const model::ParameterStore& store) {
     for (const auto& info : store.infos()) {
       if (info.name == "embedding.weight" && !in_.spec.tied_embeddings) continue;
+      if (is_idle(info)) continue;
       const auto bytes = static_cast<double>(
           info.num_elements() *
           tensor::dtype_bytes(info.dtype.value_or(tensor::compute_dtype(device_))));

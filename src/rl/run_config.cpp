@@ -12,6 +12,7 @@
 #include "slimexx/base/json.h"
 #include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/rank_roles.h"
+#include "speculation.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -244,6 +245,7 @@ class Validation {
     constexpr int64_t kMaxSamples = int64_t{1} << 24;
     RolloutOptions& r = run_.rollout;
     check_dynamic_sampling(r, [this](const auto&... what) { fault(what...); });
+    check_speculation(r, [this](const auto&... what) { fault(what...); });
     const int64_t drawn = r.over_sampling_batch_size.value_or(0);
     if (const int64_t most = std::max(r.rollout_batch_size, drawn);
         most > kMaxSamples / r.n_samples_per_prompt) {

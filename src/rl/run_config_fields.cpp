@@ -2,6 +2,7 @@
 #include "estimators.h"
 #include "run_config_later.h"
 #include "slimexx/rl/run_config.h"
+#include "speculation.h"
 
 namespace slimexx::rl {
 namespace {
@@ -210,6 +211,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
        .max = kMaxInt32});
   bind_engine(b, o);
   bind_engine_ranks(b, o);
+  bind_speculation(b, o);
   bind_later_rollout(b);
   b.end_section();
 }

@@ -1,18 +1,15 @@
 #include "run_config_later.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace slimexx::rl {
 namespace {
 
 using config::Binder;
-using Count = std::optional<int64_t>;
 
 constexpr const char* kStages = "pipeline stages of an engine";
 constexpr const char* kExchange = "other exchanges of tokens between experts";
-constexpr const char* kDrafting = "speculative decoding";
 constexpr const char* kPartial = "partial rollouts";
 
 void bind_later_engine(Binder& b) {
@@ -37,15 +34,6 @@ void bind_later_engine(Binder& b) {
 
 void bind_later_rollout(Binder& b) {
   bind_later_engine(b);
-  b.later<std::string>("speculative_algorithm", "",
-                       {.doc = "Drafting by the checkpoint's own next-token layer, such as EAGLE.",
-                        .later = kDrafting});
-  b.later("speculative_num_steps", Count(),
-          {.doc = "Drafting steps.", .min = 1, .later = kDrafting, .is_detail = true});
-  b.later("speculative_eagle_topk", Count(),
-          {.doc = "Branches of a draft.", .min = 1, .later = kDrafting, .is_detail = true});
-  b.later("speculative_num_draft_tokens", Count(),
-          {.doc = "Tokens checked at once.", .min = 1, .later = kDrafting, .is_detail = true});
   b.later("partial_rollout", false,
           {.doc = "Continue unfinished responses in the next rollout.", .later = kPartial});
   b.later("mask_offpolicy_in_partial_rollout", false,

@@ -9,6 +9,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/io/checkpoint.h"
+#include "speculation.h"
 
 namespace slimexx::rl {
 namespace {
@@ -226,14 +227,16 @@ rollout::EngineOptions engine_options(const RolloutOptions& o, int64_t longest_s
   const auto of_group = [&](int64_t of_engine) {
     return std::max<int64_t>(of_engine / o.dp_size, 1);
   };
-  return {.page_tokens = o.page_size,
-          .max_running_requests = of_group(o.max_running_requests),
-          .chunked_prefill_size = of_group(o.chunked_prefill_size),
-          .enable_prefix_cache = !o.disable_radix_cache,
-          .max_total_tokens = o.max_total_tokens,
-          .kv_cache_gib = o.kv_cache_gib,
-          .mem_fraction_static = o.mem_fraction_static,
-          .max_sequence_tokens = longest_sequence};
+  rollout::EngineOptions options{.page_tokens = o.page_size,
+                                 .max_running_requests = of_group(o.max_running_requests),
+                                 .chunked_prefill_size = of_group(o.chunked_prefill_size),
+                                 .enable_prefix_cache = !o.disable_radix_cache,
+                                 .max_total_tokens = o.max_total_tokens,
+                                 .kv_cache_gib = o.kv_cache_gib,
+                                 .mem_fraction_static = o.mem_fraction_static,
+                                 .max_sequence_tokens = longest_sequence};
+  set_speculation(o, options);
+  return options;
 }
 
 std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config,

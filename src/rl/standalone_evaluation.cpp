@@ -13,6 +13,7 @@
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/training.h"
+#include "speculation.h"
 
 namespace slimexx::rl {
 
@@ -25,6 +26,7 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
   const ModelRanks ranks = make_model_ranks(world, {});
   const LoadedModel policy =
       load_model(config.model.hf_checkpoint, device, false, world.rank() == 0, &ranks);
+  check_speculation(config.rollout, policy.spec, config.model.hf_checkpoint);
   const TextSide text = load_text_side(config.model.hf_checkpoint);
   if (text.tokenizer == nullptr) {
     throw Error(ErrorCode::kUsage, "the checkpoint has no tokenizer.json", "add one to the folder",

@@ -12,6 +12,7 @@
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/rl/export.h"
+#include "speculation.h"
 #include "start_weights.h"
 #include "training_run.h"
 
@@ -81,10 +82,14 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
 }
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
-  if (session.engine_shape.num_ranks > 1) {  // refused before the weights are read
-    const LoadedModel described = describe_start(session, session.config.model.hf_checkpoint);
-    make_engine_shape(session.config.rollout, session.model_ranks.grid.sizes(),
-                      session.roles.num_generators, &described.spec);
+  const RolloutOptions& rollout = session.config.rollout;
+  const std::string& folder = session.config.model.hf_checkpoint;
+  // Refused before the weights are read.
+  if (session.engine_shape.num_ranks > 1 || speculates(rollout)) {
+    const LoadedModel described = describe_start(session, folder);
+    make_engine_shape(rollout, session.model_ranks.grid.sizes(), session.roles.num_generators,
+                      &described.spec);
+    check_speculation(rollout, described.spec, folder);
   }
   trainer_side.policy =
       load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);

@@ -53,6 +53,10 @@ void set_engine_metrics(rollout::Engine& engine, observe::MetricRow& row) {
           static_cast<double>(stats.prompt_tokens - stats.cached_tokens + stats.recomputed_tokens));
   row.set("perf/preemptions", static_cast<double>(stats.preemptions));
   row.set("perf/kv_cache_usage", ratio(stats.peak_pages, stats.num_pages));
+  if (stats.verifications > 0) {
+    row.set("rollout/spec_accept_rate", ratio(stats.accepted_tokens, stats.draft_tokens));
+    row.set("rollout/spec_accept_length", 1 + ratio(stats.accepted_tokens, stats.verifications));
+  }
   row.set("sys/kv_cache_gib", static_cast<double>(engine.lend_cache().size_bytes()) / 0x1p30);
 }
 

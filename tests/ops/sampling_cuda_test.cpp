@@ -1,6 +1,7 @@
 // Sampling on the device: the tokens that the stated rules give in double precision, and the bits
 // of the log-probs.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -231,6 +232,101 @@ TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
   run_op([&](const Context& s) { resolve_tokens(s, tokens, sampled); });
   const Array ids = tokens.back();
   EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
+}
+
+// A batch of sequences with up to three drafts each, of which some are right, and two passes behind
+// it; on the CPU and on the device.
+struct DraftBatch {
+  static constexpr int32_t kSequences = 301, kPages = 5, kPageTokens = 16;
+  std::vector<int32_t> tokens, sampled, guessed, positions, first, count, held, table;
+  std::vector<SamplingRow> rows;
+
+  DraftBatch() {
+    auto next = [i = uint32_t{7}](int32_t below) mutable {
+      return static_cast<int32_t>(((i = i * 1664525 + 1013904223) >> 8) %
+                                  static_cast<uint32_t>(below));
+    };
+    const auto add_row = [&](int32_t position) {
+      tokens.push_back(next(3));
+      sampled.push_back(next(3));
+      guessed.push_back(next(100) - 1);
+      positions.push_back(position);
+      rows.push_back(seeded(static_cast<uint32_t>(rows.size())));
+    };
+    for (int32_t b = 0; b < kSequences; ++b) {
+      add_row(next(kPages * kPageTokens - 4));
+      first.push_back(0);
+      count.push_back(next(4));
+      held.push_back(std::min(positions.back() + 1 + next(6), kPages * kPageTokens));
+      for (int32_t page = 0; page < kPages; ++page) table.push_back(next(1000));
+    }
+    for (int32_t b = 0; b < kSequences; ++b) {
+      if (count[static_cast<size_t>(b)] > 0)
+        first[static_cast<size_t>(b)] = static_cast<int32_t>(tokens.size());
+      for (int32_t i = 0; i < count[static_cast<size_t>(b)]; ++i)
+        add_row(positions[static_cast<size_t>(b)] + 1 + i);
+    }
+  }
+};
+
+// from, tokens, positions, slots and context lengths of both passes, and the bytes of parameters.
+template <class Make, class Run>
+std::vector<int32_t> advance_twice(const DraftBatch& batch, const Make& make, const Run& run) {
+  const auto zeros = [&] { return make(std::vector<int32_t>(DraftBatch::kSequences, -3)); };
+  const auto tokens = make(batch.tokens), sampled = make(batch.sampled),
+             guessed = make(batch.guessed), positions = make(batch.positions),
+             first = make(batch.first), count = make(batch.count), held = make(batch.held),
+             table = make(batch.table), from = zeros(), next_tokens = zeros(),
+             next_positions = zeros(), slots = zeros(), context = zeros();
+  const auto rows_of = [&](size_t n) {
+    std::vector<int32_t> words(n * 12);
+    std::memcpy(words.data(), batch.rows.data(), words.size() * 4);
+    return make(words);
+  };
+  const auto parameters = rows_of(batch.rows.size()),
+             next_parameters = rows_of(DraftBatch::kSequences);
+  const auto as_rows = [](const tensor::Tensor& words) {
+    return tensor::Tensor(words.raw(), DType::kU8, words.device(), {words.dim(0) / 12, 48});
+  };
+  std::vector<int32_t> all;
+  for (const bool again : {false, true}) {
+    run([&](const Context& s) {
+      const DraftPass next{next_tokens, next_positions, as_rows(next_parameters), slots, context};
+      const DraftPass last{{}, positions, as_rows(parameters), {}, {}};
+      const CheckedDrafts checked{tokens, sampled, first, count};
+      const tensor::Tensor flat = table;
+      const DraftPages pages{flat.reshaped({DraftBatch::kSequences, DraftBatch::kPages}), held,
+                             DraftBatch::kPageTokens};
+      advance_drafts(s, next, from, again ? next : last, guessed, again ? nullptr : &checked,
+                     pages);
+    });
+    for (const auto* x :
+         {&from, &next_tokens, &next_positions, &slots, &context, &next_parameters}) {
+      const Array back = x->back();
+      all.insert(all.end(), back.view().i32(), back.view().i32() + back.size());
+    }
+  }
+  return all;
+}
+
+struct OnHost : Array {
+  using Array::Array;
+  explicit OnHost(Array a) : Array(std::move(a)) {}
+  Array back() const { return clone(); }
+};
+
+TEST_F(SamplingCuda, DraftsAdvanceAsOnTheCpu) {
+  const DraftBatch batch;
+  tensor::Arena arena({}, 1 << 16, "test");
+  const Context cpu = compute_context(arena);
+  const auto expected = advance_twice(
+      batch, [](const std::vector<int32_t>& v) { return OnHost(Array::integers(v)); },
+      [&](const auto& op) { op(cpu); });
+  const auto found = advance_twice(
+      batch, [](const std::vector<int32_t>& v) { return integers_on_device(v); },
+      [](const auto& op) { run_op(op); });
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], expected[i]) << i;
 }
 
 TEST_F(SamplingCuda, SamplesAreHandedOut) {

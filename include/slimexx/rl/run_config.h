@@ -52,6 +52,9 @@ struct RolloutOptions {
   int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1, ep_num_redundant_experts = 0;
   std::optional<int64_t> moe_dense_tp_size;  // unset: as attention
   bool enable_dp_attention = false, enable_dp_lm_head = false;
+  std::string speculative_algorithm = "none";  // speculation.h
+  std::optional<int64_t> speculative_num_steps, speculative_eagle_topk,
+      speculative_num_draft_tokens;
 };
 
 struct RlOptions {
