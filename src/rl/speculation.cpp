@@ -51,6 +51,11 @@ void bind_speculation(config::Binder& b, RolloutOptions& o) {
            .min = 2,
            .max = kMostDrafts + 1,
            .slime = "sglang-speculative-num-draft-tokens"});
+  b.field(
+      "speculative_gate", o.speculative_gate,
+      {.doc = "Guess fewer tokens, or none, where too few guesses are right to pay for what the "
+              "rows that check them read.",
+       .slime = "-"});
 }
 
 void check_speculation(
@@ -99,6 +104,7 @@ void check_speculation(const RolloutOptions& o, const model::ModelSpec& spec,
 void set_speculation(const RolloutOptions& o, rollout::EngineOptions& engine) {
   engine.num_draft_tokens = speculates(o) ? count_drafts(o) : 0;
   engine.drafts_by_mtp = asks_mtp(o);
+  engine.gates_drafts = o.speculative_gate;
 }
 
 }  // namespace slimexx::rl

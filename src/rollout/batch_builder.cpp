@@ -211,7 +211,9 @@ void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
 }
 
 const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const Chunk> shares,
-                                        std::span<const model::LayerPages> layer_pages) {
+                                        std::span<const model::LayerPages> layer_pages,
+                                        bool makes_drafts) {
+  makes_drafts_ = makes_drafts && limits_.num_mtp_drafts > 0;
   // Decodes first, then ever longer chunks: attention has a kernel for each (attention_runs.h).
   sorted_.assign(shares.begin(), shares.end());
   std::ranges::stable_sort(sorted_, {}, &Chunk::count);
@@ -259,6 +261,7 @@ void BatchBuilder::pad_decode(int64_t from, int64_t to) {
 const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<const Chunk> chunks,
                                                std::span<const model::LayerPages> layer_pages,
                                                const DecodeShape& shape) {
+  makes_drafts_ = shape.makes_drafts && limits_.num_mtp_drafts > 0;
   const auto num_sequences = static_cast<int64_t>(chunks.size());
   SLX_CHECK(num_sequences <= shape.num_sequences && shape.num_sequences <= limits_.max_sequences &&
                 shape.num_sequences <= limits_.max_tokens,
@@ -330,7 +333,7 @@ StepSamples& BatchBuilder::await_samples(tensor::Stream stream) {
   samples.log_probs = sampled_log_probs_.f32();
   samples.draft_tokens = draft_tokens_.i32();
   samples.draft_stride = limits_.max_sequences;
-  samples.num_draft_passes = guesses_further_ ? limits_.num_mtp_drafts : makes_drafts() ? 1 : 0;
+  samples.num_draft_passes = guesses_further_ ? limits_.num_mtp_drafts : makes_drafts_ ? 1 : 0;
   samples.is_there.record(stream);
   return samples;
 }

@@ -83,13 +83,15 @@ class BatchBuilder {
   // finds it there. Valid until the next call. The step before the last must be over: its set is
   // written again. Tokens below 0 are staged as they are, for resolve_tokens. Shares
   // come in ascending order of their tokens, and so do due()'s sequences.
+  // `makes_drafts`: drafts of what follows are wanted, where there is a layer to make them.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> shares,
-                            std::span<const model::LayerPages> layer_pages);
+                            std::span<const model::LayerPages> layer_pages,
+                            bool makes_drafts = false);
   // The same for shares of one token each, all of them sampled, filled up with sequences of no
   // tokens: a batch that depends on the two bounds alone, but for the content of its arrays.
   struct DecodeShape {
     int64_t num_sequences = 0, max_key_len = 0;
-    bool has_drafts = false;
+    bool has_drafts = false, makes_drafts = false;
     auto operator<=>(const DecodeShape&) const = default;
   };
   const model::Batch& build_decode(tensor::Stream stream, std::span<const Chunk> chunks,
@@ -99,7 +101,7 @@ class BatchBuilder {
   // After build_decode the one group is as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
   // Where drafts are made: the same rows, with parameters, tokens and log-probs of what follows the
-  // token that each samples. Empty where the next step has no rows for drafts.
+  // token that each samples. Empty where none are wanted.
   const std::vector<SamplingGroup>& group_drafts(int64_t max_rows);
   // Whether further passes guess more, for the sequences of a batch of one token a row. On a device
   // they have a row for each row of it, the sequences' own first and the others idle; else there is
@@ -132,7 +134,6 @@ class BatchBuilder {
   void use_set(size_t index);
   void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
   void append_next_tokens(const Chunk& chunk, int64_t first_row);
-  bool makes_drafts() const;
   struct Sampled {
     tensor::Tensor parameters;  // [R,48] U8
     const StagedArray &tokens, &log_probs;
@@ -175,7 +176,7 @@ class BatchBuilder {
   StagedArray draft_tokens_, draft_log_probs_;      // the same of drafts, tokens of every pass
   std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ of both sets
   int64_t num_sampled_rows_ = 0;                    // of due(), and padding
-  bool guesses_further_ = false;
+  bool makes_drafts_ = false, guesses_further_ = false;
   int64_t num_chain_rows_ = 0;
   std::vector<Chunk> sorted_;
   std::vector<SamplingGroup> groups_, draft_groups_;

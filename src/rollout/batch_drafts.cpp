@@ -10,7 +10,7 @@ namespace slimexx::rollout {
 // own have no query.
 void BatchBuilder::stage_chain(std::span<const Chunk> chunks, bool decodes, int64_t num_rows) {
   if (limits_.num_mtp_drafts < 2) return;
-  guesses_further_ = decodes && makes_drafts();
+  guesses_further_ = decodes && makes_drafts_;
   const int64_t own = guesses_further_ ? std::ranges::count(chunks, 0, &Chunk::draft) : 0;
   // The CPU has no rows without a query.
   const bool is_cpu = copies_.device.is_cpu();
@@ -36,14 +36,9 @@ void BatchBuilder::stage_chain(std::span<const Chunk> chunks, bool decodes, int6
   }
 }
 
-// As many rows again must be free for the drafts to be checked in.
-bool BatchBuilder::makes_drafts() const {
-  return limits_.num_mtp_drafts > 0 && 2 * num_sampled_rows_ <= limits_.max_sequences;
-}
-
 const std::vector<SamplingGroup>& BatchBuilder::group_drafts(int64_t max_rows) {
   draft_groups_.clear();
-  if (makes_drafts())
+  if (makes_drafts_)
     draft_groups_ = cut_groups(
         {draft_parameters_.as_sampling_rows(), draft_tokens_, draft_log_probs_, num_sampled_rows_},
         max_rows);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rollout/admission.h"
+#include "rollout/draft_gate.h"
 #include "rollout/kv_cache.h"
 #include "rollout/lookup_drafter.h"
 #include "rollout/scheduler.h"
@@ -64,7 +65,10 @@ struct Engine::Impl {
   std::vector<Completion> step();
   void abort(int64_t id);
   void abort_all();
+  bool looks_drafts_up() const { return options.num_draft_tokens > 0 && !options.drafts_by_mtp; }
   void guess_drafts();
+  int64_t choose_num_drafts(int64_t most);
+  void forget_drafts();
   std::vector<TokenId> guess(const Sequence& sequence, int64_t most) const;
   void learn_mtp_drafts(const StepSamples& samples, size_t row, Sequence& sequence) const;
   void expect_samples(StepSamples& launched);
@@ -83,6 +87,8 @@ struct Engine::Impl {
   int64_t num_pages;
   Scheduler scheduler;
   LookupDrafter drafter;
+  std::optional<DraftGate> gate;
+  bool wants_mtp_drafts = false;  // of the next step
   StepRunner runner;
   StepSamples* under_way = nullptr;  // launched and not yet recorded; never without a request
   uint64_t num_arrivals = 0;
@@ -110,6 +116,11 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
       runner(decoder, weights, device, sizes, num_pages, cache_memory, groups,
              options.records_steps) {
   SLX_CHECK_EQ(weights.embedding.dim(0) * groups.tp.size(), spec.vocab_size);
+  if (options.num_draft_tokens > 0 && options.gates_drafts)
+    gate.emplace(options.num_draft_tokens,
+                 decode_cost(spec, groups, tensor::dtype_bytes(weights.embedding.dtype()),
+                             static_cast<double>(memory.page_bytes) /
+                                 static_cast<double>(options.page_tokens)));
 }
 
 void Engine::Impl::submit(Request request) {
@@ -126,7 +137,7 @@ void Engine::Impl::submit(Request request) {
     throw Error(ErrorCode::kRun,
                 fmt::format("request {} is in flight already", sequence->request.id));
   scheduler.add(sequence.get());
-  if (options.num_draft_tokens > 0) drafter.start(sequence.get());
+  if (looks_drafts_up()) drafter.start(sequence.get());
   at->second = std::move(sequence);
 }
 
@@ -135,7 +146,7 @@ std::vector<Completion> Engine::Impl::step() {
   if (options.num_draft_tokens > 0) guess_drafts();
   const std::vector<Chunk>& chunks = scheduler.plan_step();
   const bool launches = !chunks.empty() || step_together(groups);
-  StepSamples* launched = launches ? &runner.launch(chunks) : nullptr;
+  StepSamples* launched = launches ? &runner.launch(chunks, wants_mtp_drafts) : nullptr;
   scheduler.finish_step();
   record_under_way();
   if (launched != nullptr) expect_samples(*launched);
@@ -150,24 +161,43 @@ std::vector<Completion> Engine::Impl::step() {
 // Guesses for rows that the batch has free. What follows a token is guessed when it is known, so
 // the host waits for the step under way: a step with drafts has nothing beside it.
 void Engine::Impl::guess_drafts() {
-  if (under_way != nullptr && under_way->has_drafts()) record_under_way();
-  for (Sequence* sequence : scheduler.running()) {
-    sequence->drafts.clear();
-    sequence->wanted_tokens = 0;
-  }
+  forget_drafts();
   const auto most = [&]() -> int64_t {
     const int64_t running = scheduler.num_running();
     return running == 0 ? 0 : std::min(options.num_draft_tokens, sizes.max_sequences / running - 1);
   };
+  wants_mtp_drafts = false;
   if (!scheduler.only_decodes() || most() < 1) return;
+  const int64_t chosen = choose_num_drafts(most());
+  wants_mtp_drafts = options.drafts_by_mtp && (!gate || gate->goes_on());
+  if (chosen < 1) return;
   record_under_way();
   for (Sequence* sequence : scheduler.running()) {
     const int64_t room = sequence->max_tokens - sequence->num_tokens() - 1;
-    sequence->drafts = guess(*sequence, std::min(most(), room));
+    sequence->drafts = guess(*sequence, std::min({chosen, most(), room}));
     sequence->num_accepted = 0;
     sequence->wanted_tokens =
         std::min(sequence->num_tokens() + std::ssize(sequence->drafts) + sizes.num_mtp_drafts - 1,
                  sequence->max_tokens);
+  }
+}
+
+int64_t Engine::Impl::choose_num_drafts(int64_t most) {
+  if (!gate) return most;
+  double tokens = 0;
+  for (const Sequence* sequence : scheduler.running())
+    tokens += static_cast<double>(sequence->num_tokens());
+  const int64_t running = scheduler.num_running();
+  return gate->choose(running, tokens / static_cast<double>(running), most);
+}
+
+void Engine::Impl::forget_drafts() {
+  if (under_way != nullptr && under_way->has_drafts()) record_under_way();
+  for (Sequence* sequence : scheduler.running()) {
+    if (gate && !sequence->drafts.empty())
+      gate->record(std::ssize(sequence->drafts), sequence->num_accepted);
+    sequence->drafts.clear();
+    sequence->wanted_tokens = 0;
   }
 }
 
@@ -259,7 +289,7 @@ std::optional<FinishReason> Engine::Impl::finish_reason(Sequence& sequence, Toke
 void Engine::Impl::finish(Sequence& sequence, FinishReason reason) {
   if (!sequence.is_removed) scheduler.remove(&sequence);
   sequence.is_over = true;
-  if (options.num_draft_tokens > 0) drafter.finish(&sequence);
+  if (looks_drafts_up()) drafter.finish(&sequence);
   finished.push_back(to_completion(sequence, reason));
   over.push_back(std::move(sequences.extract(finished.back().id).mapped()));
 }

@@ -61,11 +61,12 @@ int64_t StepRunner::memory_bytes() const {
                          : 0);
 }
 
-StepSamples& StepRunner::launch(std::span<const Chunk> chunks) {
-  if (const auto shape = decode_shape(chunks)) {
+StepSamples& StepRunner::launch(std::span<const Chunk> chunks, bool makes_drafts) {
+  if (auto shape = decode_shape(chunks)) {
+    shape->makes_drafts = makes_drafts;
     queue_decode(chunks, *shape);
   } else {
-    queue_step(builder_.build(ctx_.stream, chunks, kv_cache_.layers()));
+    queue_step(builder_.build(ctx_.stream, chunks, kv_cache_.layers(), makes_drafts));
   }
   return builder_.await_samples(ctx_.stream);
 }
@@ -127,7 +128,7 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
   int64_t keys = kShortestKeys;
   while (keys < longest) keys *= 2;
   return BatchBuilder::DecodeShape{
-      batch_size, std::min(keys, sizes_.max_pages() * sizes_.page_tokens), has_drafts};
+      batch_size, std::min(keys, sizes_.max_pages() * sizes_.page_tokens), has_drafts, false};
 }
 
 void StepRunner::queue_decode(std::span<const Chunk> chunks,

@@ -34,7 +34,8 @@ class StepRunner {
   // are due. Collective over the groups' tp and ep ranks. Tokens below 0 are
   // taken from the launch before. At most one launch may be unfinished (is_there not passed) at the
   // call. The result stays until the launch after the next.
-  StepSamples& launch(std::span<const Chunk> chunks);
+  // `makes_drafts`: what follows the sampled tokens is guessed, where an MTP layer does that.
+  StepSamples& launch(std::span<const Chunk> chunks, bool makes_drafts);
 
   // As Engine's.
   bool records_steps() const { return records_steps_; }

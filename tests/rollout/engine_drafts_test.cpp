@@ -24,6 +24,7 @@ class EngineDrafts : public EngineSuite {
   // Requests and their twins, each of which starts some steps after its like.
   EngineStats run_twins(EngineOptions options, int64_t num_drafts, const std::string& what) {
     options.num_draft_tokens = num_drafts;
+    options.gates_drafts = false;
     Engine guessing = engine(options);
     std::map<int64_t, Completion> done;
     const auto step = [&] {
@@ -95,8 +96,9 @@ struct Generated {
   EngineStats stats;
 };
 Generated run_mtp(const RandomModel& model, tensor::Device device, EngineOptions options,
-                  int64_t num_drafts, const std::vector<Request>& requests,
-                  const std::string& what) {
+                  int64_t num_drafts, const std::vector<Request>& requests, const std::string& what,
+                  bool gates = false) {
+  options.gates_drafts = gates;
   options.num_draft_tokens = num_drafts;
   options.drafts_by_mtp = num_drafts > 0;
   Engine guessing(model.decoder, model.weights, device, options, nullptr, 0);
@@ -135,6 +137,11 @@ TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
     options.enable_prefix_cache = true;
     options.max_total_tokens = 4 * max_sequence();
     EXPECT_GT(expect_equal(options, ", few pages").preemptions, 0);
+    // Most of them are wrong, so few are made.
+    const auto [results, gated] =
+        run_mtp(*model, device(), roomy(), num_drafts, requests_, "gated", true);
+    for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], none.results[i], "gated");
+    EXPECT_LE(gated.draft_tokens, first.draft_tokens);
   }
 }
 

@@ -173,6 +173,7 @@ TEST_P(EngineRanks, GuessesChangeNothing) {
     EngineOptions options = roomy();
     options.num_draft_tokens = num_drafts;
     options.drafts_by_mtp = by_mtp;
+    options.gates_drafts = false;
     const std::vector<RankResult> results = run(options);
     expect_all(results, what);
     int64_t guessed = 0;

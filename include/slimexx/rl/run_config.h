@@ -55,6 +55,7 @@ struct RolloutOptions {
   std::string speculative_algorithm = "none";  // speculation.h
   std::optional<int64_t> speculative_num_steps, speculative_eagle_topk,
       speculative_num_draft_tokens;
+  bool speculative_gate = true;
 };
 
 struct RlOptions {

@@ -55,6 +55,8 @@ struct EngineOptions {
   // Guesses are of the model's first MTP layer, which computes every token that the model does, and
   // is asked again for each further guess. Else tokens are looked up in the samples of the group.
   bool drafts_by_mtp = false;
+  // Fewer are guessed where too many are wrong to pay for the weights that their rows read.
+  bool gates_drafts = true;
   // On a GPU, decode steps as graphs where they can be: see Engine::records_steps. Not where
   // threads share the device's streams: a recording would have what others queue.
   bool records_steps = true;

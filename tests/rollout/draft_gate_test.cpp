@@ -1,0 +1,85 @@
+#include "rollout/draft_gate.h"
+
+#include <gtest/gtest.h>
+
+namespace slimexx::rollout {
+namespace {
+
+constexpr DecodeCost kDense{.dense = 100};
+// 4 of 64 experts a row, which weigh as much as all else when all are read.
+constexpr DecodeCost kExperts{.dense = 100, .experts = 100, .expert_rate = 4.0 / 64};
+
+// Of three drafts a sequence, how many are right.
+DraftGate taught(const DecodeCost& cost, int64_t accepted, int times = 1000) {
+  DraftGate gate(3, cost);
+  for (int i = 0; i < times; ++i) gate.record(3, accepted);
+  return gate;
+}
+
+TEST(DraftGate, RowsOfADenseModelCostNothing) {
+  EXPECT_EQ(DraftGate(3, kDense).choose(1, 0, 3), 3);
+  EXPECT_EQ(taught(kDense, 3).choose(1, 0, 3), 3);
+  EXPECT_EQ(taught(kDense, 3).choose(1, 0, 2), 2);
+  EXPECT_EQ(taught(kDense, 3).choose(1, 0, 0), 0);
+}
+
+TEST(DraftGate, ExpertsOfWrongGuessesAreReadForNothing) {
+  EXPECT_DOUBLE_EQ(kExperts.of_rows(1, 0), 100 + 6.25);
+  EXPECT_DOUBLE_EQ(kExperts.of_rows(2, 0), 100 + 100 * (1 - 0.9375 * 0.9375));
+  EXPECT_EQ(taught(kExperts, 3).choose(1, 0, 3), 3);
+  EXPECT_EQ(taught(kExperts, 1).choose(1, 0, 3), 1);
+  EXPECT_EQ(taught(kExperts, 0).choose(1, 0, 3), 0);
+}
+
+// (1 + p) / (1.05 cost(2)) > 1 / cost(1) from p = 1.05 cost(2) / cost(1) - 1 = 0.108 on.
+TEST(DraftGate, OneDraftPaysFromItsPriceOn) {
+  const auto chosen = [](int right_of_1000) {
+    DraftGate gate(1, kExperts);
+    for (int i = 0; i < 2000; ++i) gate.record(1, i % 1000 < right_of_1000);
+    return gate.choose(1, 0, 1);
+  };
+  EXPECT_NEAR(1.05 * kExperts.of_rows(2, 0) / kExperts.of_rows(1, 0) - 1, 0.1079, 1e-4);
+  EXPECT_EQ(chosen(90), 0);
+  EXPECT_EQ(chosen(130), 1);
+}
+
+TEST(DraftGate, ALaterDraftCountsWithAllBeforeIt) {
+  DraftGate gate(2, kExperts);
+  for (int i = 0; i < 1000; ++i) gate.record(2, i % 2 == 0 ? 1 : 0);  // the second never
+  EXPECT_EQ(gate.choose(1, 0, 2), 1);
+}
+
+TEST(DraftGate, LooksAgainNowAndThen) {
+  DraftGate gate = taught(kExperts, 0);
+  int asked = 0, announced = 0;
+  for (int i = 0; i < 4 * DraftGate::kProbeCalls; ++i) {
+    announced += gate.goes_on();
+    asked += gate.choose(1, 0, 3) == 3;
+  }
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ(announced, 4);
+  // Guesses that became right are used before long.
+  for (int i = 0; i < 6000; ++i) gate.record(3, 3);
+  EXPECT_EQ(gate.choose(1, 0, 3), 3);
+  EXPECT_TRUE(gate.goes_on());
+}
+
+// A draft reads the keys of its sequence once more.
+TEST(DraftGate, LongContextsMakeGuessesDear) {
+  DecodeCost cost = kDense;
+  cost.cached_token = 0.01;
+  DraftGate gate(1, cost);
+  for (int i = 0; i < 1000; ++i) gate.record(1, i % 2);  // every second one is right
+  EXPECT_EQ(gate.choose(1, 1000, 1), 1);                 // 100 + 2 * 10 of 100 + 10: 1.5 tokens
+  EXPECT_EQ(gate.choose(32, 10000, 1), 0);               // 100 + 6400 of 100 + 3200
+}
+
+// Experts of four ranks get the rows of all four.
+TEST(DraftGate, RanksShareExperts) {
+  DecodeCost cost = kExperts;
+  cost.rows_of_row = 4;
+  EXPECT_DOUBLE_EQ(cost.of_rows(1, 0), kExperts.of_rows(4, 0));
+}
+
+}  // namespace
+}  // namespace slimexx::rollout
