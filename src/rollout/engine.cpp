@@ -69,7 +69,7 @@ struct Engine::Impl {
   void guess_drafts();
   int64_t choose_num_drafts(int64_t most);
   void forget_drafts();
-  std::vector<TokenId> guess(const Sequence& sequence, int64_t most) const;
+  std::vector<TokenId> guess(const Sequence& sequence, int64_t most);
   void learn_mtp_drafts(const StepSamples& samples, size_t row, Sequence& sequence) const;
   void expect_samples(StepSamples& launched);
   void record_under_way();
@@ -201,7 +201,7 @@ void Engine::Impl::forget_drafts() {
   }
 }
 
-std::vector<TokenId> Engine::Impl::guess(const Sequence& sequence, int64_t most) const {
+std::vector<TokenId> Engine::Impl::guess(const Sequence& sequence, int64_t most) {
   if (!options.drafts_by_mtp) return drafter.guess(sequence, most);
   const std::vector<TokenId>& drafts = sequence.mtp_drafts;
   const auto end = std::ranges::find_if(drafts, [](TokenId token) { return token < 0; });

@@ -7,64 +7,77 @@
 namespace slimexx::rollout {
 namespace {
 
-struct Match {
-  size_t length = 0;
-  std::span<const TokenId> rest;  // what follows it
-};
-
-// The latest of the longest matches of the end of `tokens` within `text`, with something behind it,
-// if it is longer than `best`.
-Match find_longer(std::span<const TokenId> tokens, std::span<const TokenId> text, Match best) {
-  const TokenId last = tokens.back();
-  for (size_t end = text.size() - 1; end > 0; --end) {
-    if (text[end - 1] != last) continue;
-    const size_t most = std::min({end, tokens.size(), kLongestMatch});
-    size_t length = 1;
-    while (length < most && text[end - 1 - length] == tokens[tokens.size() - 1 - length]) ++length;
-    if (length > best.length) best = {length, text.subspan(end)};
-    if (best.length == kLongestMatch) break;
+uint64_t hash_run(std::span<const TokenId> run) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const TokenId token : run) {
+    hash = (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
   }
-  return best;
+  return hash;
 }
 
 }  // namespace
 
-std::vector<TokenId> look_up(std::span<const TokenId> tokens,
-                             std::span<const std::span<const TokenId>> texts, int64_t most) {
-  if (tokens.empty()) return {};
-  Match best{kShortestMatch - 1, {}};
-  best = find_longer(tokens, tokens, best);
-  for (const std::span<const TokenId> text : texts)
-    if (!text.empty()) best = find_longer(tokens, text, best);
-  const auto n = std::min<int64_t>(most, std::ssize(best.rest));
-  return {best.rest.begin(), best.rest.begin() + n};
+std::span<const TokenId> LookupDrafter::Text::tokens() const {
+  if (running == nullptr) return finished;
+  return {running->tokens.data(), static_cast<size_t>(running->num_known())};
 }
 
 void LookupDrafter::start(const Sequence* sequence) {
   const RandomName& name = sequence->request.name;
-  groups_[{name.seed, name.group}].running.push_back(sequence);
+  Group& group = groups_[{name.seed, name.group}];
+  group.texts.push_back({.running = sequence, .finished = {}});
+  ++group.num_running;
 }
 
 void LookupDrafter::finish(const Sequence* sequence) {
   const RandomName& name = sequence->request.name;
   const auto group = groups_.find({name.seed, name.group});
-  SLX_CHECK(group != groups_.end() && std::erase(group->second.running, sequence) == 1,
-            "request {} is not here", sequence->request.id);
-  if (group->second.running.empty())
+  SLX_CHECK(group != groups_.end(), "request {} is not here", sequence->request.id);
+  auto& texts = group->second.texts;
+  const auto text = std::ranges::find(texts, sequence, &Text::running);
+  SLX_CHECK(text != texts.end(), "request {} is not here", sequence->request.id);
+  if (--group->second.num_running == 0) {
     groups_.erase(group);
-  else
-    group->second.finished.push_back(sequence->tokens);
+    return;
+  }
+  const auto tokens = text->tokens();
+  text->finished.assign(tokens.begin(), tokens.end());
+  text->running = nullptr;
 }
 
-std::vector<TokenId> LookupDrafter::guess(const Sequence& sequence, int64_t most) const {
+void LookupDrafter::index_new_tokens(Group& group) {
+  for (uint32_t i = 0; i < group.texts.size(); ++i) {
+    Text& text = group.texts[i];
+    const auto tokens = text.tokens();
+    for (size_t& next = text.num_indexed; next < tokens.size(); ++next)
+      for (size_t l = 0; l < kLengths.size(); ++l)
+        if (next >= kLengths[l])
+          group.places[l][hash_run(tokens.subspan(next - kLengths[l], kLengths[l]))] = {
+              i, static_cast<uint32_t>(next)};
+  }
+}
+
+std::vector<TokenId> LookupDrafter::guess(const Sequence& sequence, int64_t most) {
   const RandomName& name = sequence.request.name;
-  const Group& group = groups_.at({name.seed, name.group});
-  std::vector<std::span<const TokenId>> texts;
-  for (const Sequence* other : group.running)
-    if (other != &sequence)
-      texts.emplace_back(other->tokens.data(), static_cast<size_t>(other->num_known()));
-  for (const std::vector<TokenId>& other : group.finished) texts.emplace_back(other);
-  return look_up(sequence.tokens, texts, most);
+  Group& group = groups_.at({name.seed, name.group});
+  const std::span<const TokenId> own = sequence.tokens;
+  if (most < 1) return {};
+  index_new_tokens(group);
+  for (size_t l = 0; l < kLengths.size(); ++l) {
+    if (own.size() < kLengths[l]) continue;
+    const auto run = own.last(kLengths[l]);
+    const auto found = group.places[l].find(hash_run(run));
+    if (found == group.places[l].end()) continue;
+    const auto [text, next] = found->second;
+    const auto tokens = group.texts[text].tokens();
+    // Another run may have the hash.
+    if (!std::ranges::equal(tokens.subspan(next - kLengths[l], kLengths[l]), run)) continue;
+    const auto rest = tokens.subspan(next);
+    const auto n = std::min<int64_t>(most, std::ssize(rest));
+    return {rest.begin(), rest.begin() + n};
+  }
+  return {};
 }
 
 }  // namespace slimexx::rollout
