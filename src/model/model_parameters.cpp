@@ -146,6 +146,7 @@ ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View&
 }  // namespace
 
 void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder) {
+  if (!folder.has_tensors()) return;
   for (size_t i = 0; i < spec.mtp.size(); ++i) {
     const std::string hf = fmt::format("model.layers.{}.", spec.layers.size() + i);
     if (folder.find(hf + "eh_proj.weight") == nullptr) {

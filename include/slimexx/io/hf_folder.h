@@ -28,6 +28,7 @@ class HfFolder {
     const SafetensorsFile* file;
     const TensorEntry* entry;
   };
+  bool has_tensors() const { return !tensors_.empty(); }
   std::vector<std::string> tensor_names() const;       // sorted
   const Located* find(const std::string& name) const;  // null if absent
   std::vector<std::string> shard_names() const;        // file names, in order

@@ -23,7 +23,7 @@ const std::vector<Family>& list_families();
 // negative, of the wrong type or contradictory, and for families or features that are not there.
 ModelSpec read_model_spec(const Json& config, const std::string& where);
 // Hugging Face's own export leaves MTP layers out, whatever config.json says: those whose tensors
-// the folder lacks leave the spec.
+// the folder lacks leave the spec. A folder that was opened without weights says nothing of them.
 void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder);
 // Where config.json names no dtype, an export is in that of the folder's embedding.
 bool names_dtype(const Json& config);

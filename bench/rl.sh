@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Whole GRPO rollouts of a model with random weights, as the ledger's tables of them were measured: samples from an engine, a step of
+# training, the update, the hand-over. A checkpoint is not needed, only its config.json and tokenizer.json.
+#
+#   bench/rl.sh FOLDER PROMPTS RANKS [KEY=VALUE ...]
+#     FOLDER   config.json, tokenizer.json;  PROMPTS  JSON lines with prompt and label, e.g. dapo-math-17k
+#     KEYs     of the configuration: layout, engine, optimizer
+#
+# LAYERS (all), ROLLOUTS (2), SAMPLES of a rank (64), GROUP (8), NEW_TOKENS (4096) at most, STOPS (25): so many tokens of the
+# vocabulary end a response, which makes lengths fall off exponentially. OUT: the run's folder (runs/bench-rl). SLX_BINARY.
+# It prints a line a rollout, and stops with status 1 where a log-prob of training is not generation's, to the bit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[[ $# -ge 3 ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+folder=$1 prompts=$2 ranks=$3
+shift 3
+slimexx=${SLX_BINARY:-build/cuda/src/cli/slimexx}
+run=${OUT:-runs/bench-rl}
+samples=$((${SAMPLES:-64} * ranks)) group=${GROUP:-8}
+rm -rf "$run"
+mkdir -p "$run/model"
+cp "$folder"/*.json "$run/model/"
+[[ -z ${LAYERS:-} ]] || sed -i "s/\"num_hidden_layers\": [0-9]*/\"num_hidden_layers\": $LAYERS/" "$run/model/config.json"
+stops=$(seq -s, 100 $((99 + ${STOPS:-25})))
+launch=()
+((ranks == 1)) || { launch=(mpirun --bind-to none --oversubscribe -np "$ranks"); ((EUID != 0)) || launch+=(--allow-run-as-root); }
+keys=("model.hf_checkpoint=$run/model" "debug.random_weights=true" "data.prompt_data=$prompts" "data.rollout_shuffle=true" "reward.rm_type=random"
+  "rollout.num_rollout=${ROLLOUTS:-2}" "rollout.rollout_batch_size=$((samples / group))" "rollout.n_samples_per_prompt=$group"
+  "rollout.rollout_max_prompt_len=1024" "rollout.rollout_max_response_len=${NEW_TOKENS:-4096}" "rollout.rollout_stop_token_ids=[$stops]"
+  "rollout.max_running_requests=256" "optimizer.lr=1e-6" "observe.run_dir=$run/run" "$@")
+set_keys=()
+for key in "${keys[@]}"; do set_keys+=(--set "$key"); done
+echo "{}" >"$run/empty.yaml"
+"${launch[@]}" "$slimexx" train --config "$run/empty.yaml" "${set_keys[@]}" >"$run/log.txt" 2>&1 || { tail -n 30 "$run/log.txt" >&2; exit 1; }
+
+# Values of metrics.jsonl, a row each.
+awk -v n="$samples" -v ranks="$ranks" '
+  function field(name) { return match($0, "\"" name "\": *[-0-9.e+]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : 0 }
+  BEGIN { printf "%8s %10s %12s %12s %10s %10s %10s %14s %10s %10s\n", "rollout", "response", "generate s", "reference s", "train s", "of it AdamW", "hand-over", "tokens/s a GPU", "gained", "TFLOP/s" }
+  field("perf/generate_time") > 0 {
+    printf "%8d %10.1f %12.2f %12.2f %10.2f %10.2f %10.4f %14.0f %10.2f %10.0f\n", field("rollout/step"), field("rollout/response_lengths"), field("perf/generate_time"),
+      field("perf/ref_log_probs_time"), field("perf/actor_train_time"), field("perf/optimizer_time"), field("perf/update_weights_time"),
+      n * field("rollout/total_lengths") / field("perf/step_time") / ranks, field("rollout/spec_accept_length"), field("perf/actor_train_tflops")
+    compared += field("train/compared_tokens"); differing += field("train/mismatch_tokens") > 0
+  }
+  END { printf "%d response tokens compared with training; rollouts with one that differs: %d\n", compared, differing; exit differing > 0 || compared == 0 }
+' "$run/run/metrics.jsonl"
