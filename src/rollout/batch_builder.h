@@ -18,8 +18,7 @@ namespace slimexx::rollout {
 struct BatchLimits {
   int64_t max_tokens = 0, max_sequences = 0;  // of a batch
   int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
-  int64_t num_mtp_drafts =
-      0;  // passes of the MTP layer: tokens behind rows, and drafts, are staged
+  int64_t num_mtp_drafts = 0;                 // passes of the MTP layer, which want more staged
 };
 
 // Device memory of a builder with these limits.

@@ -322,7 +322,9 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
               plan_batch_bytes(sizes.batch_limits()) +
               plan_step_arena(decoder, weights, device, sizes, groups) +
               dist::plan_peer_bytes(device, groups) +
-              (options.records_steps && !device.is_cpu() ? plan_recorded_bytes(spec, groups) : 0),
+              (options.records_steps && !device.is_cpu()
+                   ? plan_recorded_bytes(decoder.local_spec(), groups, sizes.num_mtp_drafts)
+                   : 0),
           .page_bytes = bytes_per_page,
           .padding_bytes = cache_padding(spec, dtype, options.page_tokens),
           .min_pages = sizes.max_pages(),

@@ -51,16 +51,18 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                                          {.max_logits_bytes = max_logits_bytes(device)}));
 }
 
-int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups) {
+int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups,
+                            int64_t num_mtp_drafts) {
   constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
   constexpr int64_t kRankLaunches = 16;  // of a layer's exchanges between ranks
   constexpr int64_t kLeafLaunches = 10;  // of a layer's two row-parallel products, or of the head
   constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
   const int64_t of_leaves = spec.leaves > 1 ? kLeafLaunches * spec.leaves : 0;
   const int64_t of_ranks = groups.tp.size() * groups.ep.size() > 1 ? kRankLaunches : 0;
-  return kDriverBytes + kMaxRecordedSteps * kLaunchBytes *
-                            (spec.num_layers() * (kLayerLaunches + of_ranks + of_leaves) +
-                             kOtherLaunches + of_leaves);
+  const int64_t of_layers =
+      (spec.num_layers() + num_mtp_drafts) * (kLayerLaunches + of_ranks + of_leaves);
+  const int64_t of_heads = (1 + num_mtp_drafts) * (kOtherLaunches + of_leaves);
+  return kDriverBytes + kMaxRecordedSteps * kLaunchBytes * (of_layers + of_heads);
 }
 
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,

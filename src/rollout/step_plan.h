@@ -50,6 +50,7 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
 inline constexpr int64_t kMaxRecordedSteps = 64;
 // What the driver keeps on the device for that many, at most: the engine does not take it, but
 // leaves it. `spec` with the leaves of the engine's decoder.
-int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups);
+int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups,
+                            int64_t num_mtp_drafts);
 
 }  // namespace slimexx::rollout

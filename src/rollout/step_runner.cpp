@@ -55,10 +55,9 @@ StepRunner::~StepRunner() {
 int64_t StepRunner::memory_bytes() const {
   return kv_cache_.memory_bytes() + builder_.memory_bytes() + arena_.capacity_bytes() +
          std::ssize(peer_memories_) * dist::PeerMemory::kControlBytes +
-         (records_steps_ ? plan_recorded_bytes(
-                               with_cached_layers(decoder_.local_spec(), sizes_.num_mtp_drafts > 0),
-                               ctx_.groups)
-                         : 0);
+         (records_steps_
+              ? plan_recorded_bytes(decoder_.local_spec(), ctx_.groups, sizes_.num_mtp_drafts)
+              : 0);
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks, bool makes_drafts) {

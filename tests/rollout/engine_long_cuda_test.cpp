@@ -144,7 +144,7 @@ TEST_P(LongEngine, RecordedStepsTakeNoMoreThanPlanned) {
     Engine first = engine(forty);  // kernels are loaded
     generate_all(first, requests);
   }
-  const int64_t planned = plan_recorded_bytes(model_->spec, dist::groups_of_one());
+  const int64_t planned = plan_recorded_bytes(model_->spec, dist::groups_of_one(), 0);
   // Other programs on the device change its figures meanwhile: the least of some attempts is ours.
   int64_t taken = planned + 1, recorded = 0;
   for (int attempt = 0; attempt < 5 && taken > planned; ++attempt) {
