@@ -3,13 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "slimexx/kernels/both_sides.h"
 #include "slimexx/kernels/sampling_parameters.h"
-
-#ifdef __CUDACC__
-#define SLX_BOTH_SIDES __host__ __device__ __forceinline__
-#else
-#define SLX_BOTH_SIDES inline
-#endif
 
 namespace slimexx::kernels {
 

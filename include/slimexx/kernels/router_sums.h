@@ -5,11 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define SLX_BOTH_SIDES __host__ __device__ __forceinline__
-#else
-#define SLX_BOTH_SIDES inline
-#endif
+#include "slimexx/kernels/both_sides.h"
 
 namespace slimexx::kernels {
 

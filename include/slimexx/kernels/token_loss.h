@@ -4,13 +4,8 @@
 #pragma once
 #include <cmath>
 
+#include "slimexx/kernels/both_sides.h"
 #include "slimexx/kernels/policy_loss_args.h"
-
-#ifdef __CUDACC__
-#define SLX_BOTH_SIDES __host__ __device__ __forceinline__
-#else
-#define SLX_BOTH_SIDES inline
-#endif
 
 namespace slimexx::kernels {
 

@@ -1,0 +1,8 @@
+// Marks functions that the CPU and kernels share, in headers free of CUDA.
+#pragma once
+
+#ifdef __CUDACC__
+#define SLX_BOTH_SIDES __host__ __device__ __forceinline__
+#else
+#define SLX_BOTH_SIDES inline
+#endif
