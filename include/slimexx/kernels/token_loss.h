@@ -190,5 +190,3 @@ class TokenPass {
 };
 
 }  // namespace slimexx::kernels
-
-#undef SLX_BOTH_SIDES
