@@ -109,12 +109,13 @@ Generated run_mtp(const RandomModel& model, tensor::Device device, EngineOptions
 
 // The MTP layer's weights are random: most of its guesses are wrong, but not all.
 TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
-  const auto [spec, model] = make_mtp_model(GetParam().spec, device());
-  const Generated none = run_mtp(*model, device(), roomy(), 0, requests_, "no drafts");
+  const MtpModel made = make_mtp_model(GetParam().spec, device());
+  const RandomModel& model = *made.model;
+  const Generated none = run_mtp(model, device(), roomy(), 0, requests_, "no drafts");
   for (const int64_t num_drafts : {1, 3}) {
     const auto expect_equal = [&](const EngineOptions& options, const std::string& how) {
       const std::string what = fmt::format("mtp {}{}", num_drafts, how);
-      const auto [results, stats] = run_mtp(*model, device(), options, num_drafts, requests_, what);
+      const auto [results, stats] = run_mtp(model, device(), options, num_drafts, requests_, what);
       for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], none.results[i], what);
       EXPECT_GT(stats.draft_tokens, stats.accepted_tokens) << what;
       EXPECT_GT(stats.accepted_tokens, 0) << what;
@@ -139,7 +140,7 @@ TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
     EXPECT_GT(expect_equal(options, ", few pages").preemptions, 0);
     // Most of them are wrong, so few are made.
     const auto [results, gated] =
-        run_mtp(*model, device(), roomy(), num_drafts, requests_, "gated", true);
+        run_mtp(model, device(), roomy(), num_drafts, requests_, "gated", true);
     for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], none.results[i], "gated");
     EXPECT_LE(gated.draft_tokens, first.draft_tokens);
   }
