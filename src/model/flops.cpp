@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "slimexx/model/spec.h"
 
 namespace slimexx::model {
@@ -25,5 +27,20 @@ double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens) {
   }
   return flops;
 }
+
+const ops::RouterRule* find_router(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers)
+    if (const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp)) return &moe->router;
+  return nullptr;
+}
+
+double expert_rate(const ModelSpec& spec) {
+  const ops::RouterRule* router = find_router(spec);
+  return router == nullptr
+             ? 0
+             : static_cast<double>(router->top_k) / static_cast<double>(router->num_experts);
+}
+
+double share_of_experts(double rate, double tokens) { return 1 - std::pow(1 - rate, tokens); }
 
 }  // namespace slimexx::model

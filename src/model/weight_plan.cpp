@@ -95,6 +95,8 @@ class TransferList {
  public:
   // Both layouts are borrowed.
   TransferList(const Layout& from, const Layout& to);
+  TransferList(const TransferList&) = delete;  // transfers point into the rest
+  TransferList& operator=(const TransferList&) = delete;
   const std::vector<Transfer>& transfers() const { return transfers_; }
   std::vector<int64_t> count_elements() const;  // [receiver * ranks + sender], not by itself
 

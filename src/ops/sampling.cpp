@@ -6,6 +6,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "slimexx/base/error.h"
+#include "slimexx/kernels/draft_rows.h"
 #include "slimexx/ops/log_prob.h"
 
 namespace slimexx::ops {

@@ -70,23 +70,9 @@ FamilyRates rates_of(const model::ModelSpec& spec) {
 
 double count(int64_t n) { return static_cast<double>(n); }
 
-const ops::RouterRule* find_router(const model::ModelSpec& spec) {
-  for (const model::LayerSpec& layer : spec.layers)
-    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp)) return &moe->router;
-  return nullptr;
-}
-
 double choices_of_token(const model::ModelSpec& spec) {
-  const ops::RouterRule* router = find_router(spec);
+  const ops::RouterRule* router = model::find_router(spec);
   return router == nullptr ? 0 : count(router->top_k);
-}
-
-// Of E experts those that at least one of `batch` tokens meets, by a router that spreads evenly:
-// 1 - (1 - k/E)^batch.
-double share_of_experts(const model::ModelSpec& spec, double batch) {
-  const ops::RouterRule* router = find_router(spec);
-  if (router == nullptr) return 0;
-  return 1 - std::pow(1 - count(router->top_k) / count(router->num_experts), batch);
 }
 
 // Blocks whose rows the tensor-parallel ranks of an engine gather and sum: attention, and dense
@@ -182,7 +168,8 @@ class PhasePlanner {
     const double routed = running * engines.sizes.ep / engines.sizes.tp;
     StepTime step;
     step.bytes = stage.decode_dense_bytes +
-                 stage.decode_expert_bytes * share_of_experts(plan_.spec, routed) +
+                 stage.decode_expert_bytes *
+                     model::share_of_experts(model::expert_rate(plan_.spec), routed) +
                  keys * stage.bytes_per_cached_token;
     step.exchange = exchange_of_step(std::llround(std::ceil(running)));
     step.seconds = step.bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy) + step.exchange;

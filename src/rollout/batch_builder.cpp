@@ -304,9 +304,9 @@ void BatchBuilder::finish_batch(int64_t num_tokens, int64_t table_width,
   layout.max_split_tokens = max_split_tokens(limits_);
 }
 
-std::vector<SamplingGroup> BatchBuilder::cut_groups(const Sampled& sampled,
-                                                    int64_t max_rows) const {
-  std::vector<SamplingGroup> groups;
+const std::vector<SamplingGroup>& BatchBuilder::cut_groups(const Sampled& sampled, int64_t max_rows,
+                                                           std::vector<SamplingGroup>& groups) {
+  groups.clear();
   for (int64_t begin = 0; begin < sampled.num_rows; begin += max_rows) {
     const int64_t end = std::min(sampled.num_rows, begin + max_rows);
     const int64_t token = sampled.first_token + begin;
@@ -321,10 +321,9 @@ std::vector<SamplingGroup> BatchBuilder::cut_groups(const Sampled& sampled,
 }
 
 const std::vector<SamplingGroup>& BatchBuilder::group_samples(int64_t max_rows) {
-  groups_ = cut_groups(
+  return cut_groups(
       {parameters_.as_sampling_rows(), sampled_tokens_, sampled_log_probs_, num_sampled_rows_},
-      max_rows);
-  return groups_;
+      max_rows, groups_);
 }
 
 StepSamples& BatchBuilder::await_samples(tensor::Stream stream) {

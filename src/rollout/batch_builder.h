@@ -138,7 +138,8 @@ class BatchBuilder {
     const StagedArray &tokens, &log_probs;
     int64_t num_rows = 0, first_token = 0;  // the latter of tokens
   };
-  std::vector<SamplingGroup> cut_groups(const Sampled& sampled, int64_t max_rows) const;
+  const std::vector<SamplingGroup>& cut_groups(const Sampled& sampled, int64_t max_rows,
+                                               std::vector<SamplingGroup>& groups);
   void stage_chunks(std::span<const Chunk> chunks, int64_t table_width);
   void stage_samples(std::span<const Chunk> chunks);
   void stage_chain(std::span<const Chunk> chunks, bool decodes, int64_t num_rows);

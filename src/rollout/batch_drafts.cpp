@@ -37,21 +37,17 @@ void BatchBuilder::stage_chain(std::span<const Chunk> chunks, bool decodes, int6
 }
 
 const std::vector<SamplingGroup>& BatchBuilder::group_drafts(int64_t max_rows) {
-  draft_groups_.clear();
-  if (makes_drafts_)
-    draft_groups_ = cut_groups(
-        {draft_parameters_.as_sampling_rows(), draft_tokens_, draft_log_probs_, num_sampled_rows_},
-        max_rows);
-  return draft_groups_;
+  return cut_groups({draft_parameters_.as_sampling_rows(), draft_tokens_, draft_log_probs_,
+                     makes_drafts_ ? num_sampled_rows_ : 0},
+                    max_rows, draft_groups_);
 }
 
 // Rows of the batch are rows of the chain.
 const std::vector<SamplingGroup>& BatchBuilder::group_chain(int64_t max_rows, int64_t pass,
                                                             tensor::Tensor parameters) {
-  draft_groups_ = cut_groups(
+  return cut_groups(
       {parameters, draft_tokens_, draft_log_probs_, num_chain_rows_, pass * limits_.max_sequences},
-      max_rows);
-  return draft_groups_;
+      max_rows, draft_groups_);
 }
 
 ops::DraftPass BatchBuilder::checked_pass() const {

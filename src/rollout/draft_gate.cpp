@@ -1,16 +1,15 @@
 #include "rollout/draft_gate.h"
 
 #include <algorithm>
-#include <cmath>
-#include <variant>
 
 #include "slimexx/model/describe.h"
 
 namespace slimexx::rollout {
 namespace {
 
-// What is taken for granted before anything was checked: so many drafts, of which this share of
-// each was right if those before it were.
+// Assumed, not measured.
+// Before anything was checked: so many drafts, of which this share of each was right if those
+// before it were.
 constexpr double kFirstOffered = 16, kFirstShare = 0.7;
 // A step with drafts is launched when the one before is known: the device waits for the host.
 constexpr double kWait = 1.05;
@@ -25,7 +24,7 @@ double count_elements(const model::ParameterCounts& counts, const char* part) {
 }  // namespace
 
 double DecodeCost::of_rows(double rows, double context) const {
-  return dense + experts * (1 - std::pow(1 - expert_rate, rows * rows_of_row)) +
+  return dense + experts * model::share_of_experts(expert_rate, rows * rows_of_row) +
          rows * (row + context * cached_token);
 }
 
@@ -37,16 +36,12 @@ DecodeCost decode_cost(const model::ModelSpec& spec, const dist::Groups& groups,
                         (spec.tied_embeddings ? 0 : count_elements(counts, "embedding"));
   const double tp = groups.tp.size(), of_experts = groups.ep.size() * groups.etp.size();
   const auto width = static_cast<double>(element_bytes);
-  DecodeCost cost{.dense = (static_cast<double>(counts.total) - experts - unread) / tp * width,
-                  .experts = experts / of_experts * width,
-                  .rows_of_row = std::max(1.0, of_experts / tp),
-                  .row = 3 * 4 * static_cast<double>(spec.vocab_size),
-                  .cached_token = cached_token};
-  for (const model::LayerSpec& layer : spec.layers)
-    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
-      cost.expert_rate =
-          static_cast<double>(moe->router.top_k) / static_cast<double>(moe->router.num_experts);
-  return cost;
+  return {.dense = (static_cast<double>(counts.total) - experts - unread) / tp * width,
+          .experts = experts / of_experts * width,
+          .expert_rate = model::expert_rate(spec),
+          .rows_of_row = std::max(1.0, of_experts / tp),
+          .row = 3 * 4 * static_cast<double>(spec.vocab_size),
+          .cached_token = cached_token};
 }
 
 DraftGate::DraftGate(int64_t most, const DecodeCost& cost) : cost_(cost) {

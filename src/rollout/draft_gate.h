@@ -10,8 +10,7 @@
 
 namespace slimexx::rollout {
 
-// Bytes that a decode step reads on a rank. Of E experts at least one of R rows meets
-// 1 - (1 - k/E)^R, if routers spread evenly.
+// Bytes that a decode step reads on a rank: of experts those that model::share_of_experts says.
 struct DecodeCost {
   double dense = 1, experts = 0;
   double expert_rate = 0;  // k/E

@@ -39,8 +39,6 @@ int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool step_together(const dist::Groups& groups) { return groups.ep.size() > groups.tp.size(); }
-
 // Adds the scope's time to step_ns.
 class Stopwatch {
  public:
@@ -196,8 +194,7 @@ void Engine::Impl::forget_drafts() {
   for (Sequence* sequence : scheduler.running()) {
     if (gate && !sequence->drafts.empty())
       gate->record(std::ssize(sequence->drafts), sequence->num_accepted);
-    sequence->drafts.clear();
-    sequence->wanted_tokens = 0;
+    sequence->forget_drafts();
   }
 }
 

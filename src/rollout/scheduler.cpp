@@ -54,18 +54,20 @@ void Scheduler::plan_decodes() {
 
 void Scheduler::plan_drafts() {
   for (Sequence* sequence : running_) {
-    if (!sequence->is_planned) sequence->drafts.clear(), sequence->wanted_tokens = 0;
-    const auto has_page = [&](int64_t position) {
-      if (position < std::ssize(sequence->pages) * options_.page_tokens) return true;
-      const PageId page = pool_.take_free();
-      if (page != kNoPage) sequence->pages.push_back(page);
-      return page != kNoPage;
+    if (!sequence->is_planned) sequence->forget_drafts();
+    const auto has_pages_for = [&](int64_t num_tokens) {
+      while (std::ssize(sequence->pages) < pages_for(num_tokens)) {
+        const PageId page = pool_.take_free();
+        if (page == kNoPage) return false;
+        sequence->pages.push_back(page);
+      }
+      return true;
     };
     std::vector<TokenId>& drafts = sequence->drafts;
     size_t n = 0;
     for (; n < drafts.size() && budget_ > 0; ++n, --budget_) {
       const int64_t position = sequence->num_computed + static_cast<int64_t>(n);
-      if (!has_page(position)) break;
+      if (!has_pages_for(position + 1)) break;
       plan_.push_back({.sequence = sequence,
                        .begin = position,
                        .count = 1,
@@ -76,9 +78,7 @@ void Scheduler::plan_drafts() {
     drafts.resize(n);
     stats_.draft_tokens += static_cast<int64_t>(n);
     if (n > 0) ++stats_.verifications;
-    for (int64_t position = std::ssize(sequence->pages) * options_.page_tokens;
-         position < sequence->wanted_tokens && has_page(position);)
-      position += options_.page_tokens;
+    has_pages_for(sequence->wanted_tokens);
   }
 }
 
@@ -283,6 +283,7 @@ void Scheduler::preempt_newest() {
   Sequence* sequence = running_.back();
   SLX_CHECK(!sequence->is_planned, "request {} is preempted in its own step", sequence->request.id);
   release_pages(*sequence);
+  sequence->forget_drafts();
   sequence->num_computed = 0;
   ++sequence->num_preemptions;
   ++stats_.preemptions;

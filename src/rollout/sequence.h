@@ -49,6 +49,10 @@ struct Sequence {
     tokens.back() = token;
     log_probs.back() = log_prob;
   }
+  void forget_drafts() {
+    drafts.clear();
+    wanted_tokens = 0;
+  }
   int64_t num_known() const { return num_tokens() - (!tokens.empty() && tokens.back() < 0); }
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rollout/step_forward.h"
+#include "slimexx/base/check.h"
 #include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
@@ -17,6 +18,7 @@ int64_t max_logits_bytes(tensor::Device device) {
 }  // namespace
 
 model::ModelSpec with_cached_layers(model::ModelSpec spec, bool drafts_by_mtp) {
+  SLX_CHECK(!drafts_by_mtp || !spec.mtp.empty(), "no MTP layer that could guess");
   if (drafts_by_mtp) spec.layers.push_back(spec.mtp[0].layer);
   return spec;
 }
@@ -35,6 +37,8 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
   sizes.allowed_tokens = num_sampled_tokens >= decoder.spec().vocab_size ? 0 : num_sampled_tokens;
   return sizes;
 }
+
+bool step_together(const dist::Groups& groups) { return groups.ep.size() > groups.tp.size(); }
 
 int64_t most_own_rows(const StepSizes& sizes, const dist::Groups& groups) {
   return (sizes.max_tokens + groups.tp.size() - 1) / groups.tp.size();

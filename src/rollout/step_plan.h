@@ -32,6 +32,9 @@ model::ModelSpec with_cached_layers(model::ModelSpec spec, bool drafts_by_mtp);
 StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
                      int64_t num_sampled_tokens);
 
+// Engine::runs_in_lock_step.
+bool step_together(const dist::Groups& groups);
+
 // Rows that this rank's part of a batch has at most: of tensor-parallel ranks each has a share.
 int64_t most_own_rows(const StepSizes& sizes, const dist::Groups& groups);
 // As ops::Context::most_ep_rows.

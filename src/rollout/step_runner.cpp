@@ -32,7 +32,6 @@ StepRunner::StepRunner(const model::Decoder& decoder, const model::ModelParamete
       builder_(device, sizes.batch_limits()),
       arena_(device, plan_step_arena(decoder, weights, device, sizes, groups), "rollout step"),
       groups_(groups),
-      steps_together_(groups.ep.size() > groups.tp.size()),
       peer_memories_(dist::make_peer_memories(groups_, arena_.memory())),
       records_steps_(records_steps && !device.is_cpu() &&
                      (groups.ep.size() == 1 || groups_.ep_memory != nullptr)),
@@ -61,8 +60,7 @@ int64_t StepRunner::memory_bytes() const {
 }
 
 StepSamples& StepRunner::launch(std::span<const Chunk> chunks, bool makes_drafts) {
-  if (auto shape = decode_shape(chunks)) {
-    shape->makes_drafts = makes_drafts;
+  if (const auto shape = decode_shape(chunks, makes_drafts)) {
     queue_decode(chunks, *shape);
   } else {
     queue_step(builder_.build(ctx_.stream, chunks, kv_cache_.layers(), makes_drafts));
@@ -94,7 +92,7 @@ void StepRunner::queue_drafts(const StepOutput& step) {
   tensor::Tensor y = draft_step(ctx_, decoder_, weights_, step, builder_.next_tokens());
   queue_samples(head, y, builder_.group_drafts(head_rows_));
   const bool guesses = builder_.guesses_further();
-  if (sizes_.num_mtp_drafts < 2 || !(guesses || steps_together_)) return;
+  if (sizes_.num_mtp_drafts < 2 || !(guesses || step_together(groups_))) return;
   const DraftChain chain =
       make_draft_chain(ctx_, decoder_, step.batch, builder_.chain_cu_seqlens());
   const ops::CheckedDrafts checked = builder_.checked_drafts();
@@ -111,8 +109,8 @@ void StepRunner::queue_drafts(const StepOutput& step) {
 
 // The recorded step that serves these shares: every one the next token of its sequence behind
 // tokens of earlier steps, on a device, within what one head call takes.
-std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
-    std::span<const Chunk> chunks) const {
+std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(std::span<const Chunk> chunks,
+                                                                  bool makes_drafts) const {
   if (ctx_.stream.device.is_cpu()) return std::nullopt;
   int64_t longest = 0;
   bool has_drafts = false;
@@ -126,8 +124,9 @@ std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(
   if (batch_size > head_rows_) return std::nullopt;
   int64_t keys = kShortestKeys;
   while (keys < longest) keys *= 2;
-  return BatchBuilder::DecodeShape{
-      batch_size, std::min(keys, sizes_.max_pages() * sizes_.page_tokens), has_drafts, false};
+  return BatchBuilder::DecodeShape{batch_size,
+                                   std::min(keys, sizes_.max_pages() * sizes_.page_tokens),
+                                   has_drafts, makes_drafts};
 }
 
 void StepRunner::queue_decode(std::span<const Chunk> chunks,

@@ -45,7 +45,8 @@ class StepRunner {
   int64_t memory_bytes() const;
 
  private:
-  std::optional<BatchBuilder::DecodeShape> decode_shape(std::span<const Chunk> chunks) const;
+  std::optional<BatchBuilder::DecodeShape> decode_shape(std::span<const Chunk> chunks,
+                                                        bool makes_drafts) const;
   void queue_decode(std::span<const Chunk> chunks, const BatchBuilder::DecodeShape& shape);
   void queue_step(const model::Batch& batch);
   void queue_samples(const model::HeadParameters<tensor::Tensor>& head, tensor::Tensor x,
@@ -60,7 +61,6 @@ class StepRunner {
   BatchBuilder builder_;
   tensor::Arena arena_;
   dist::Groups groups_;               // the engine's
-  bool steps_together_;               // as Engine::runs_in_lock_step
   dist::PeerMemories peer_memories_;  // of the arena
   bool records_steps_;
   ops::Context ctx_;  // on arena_

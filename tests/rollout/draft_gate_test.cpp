@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <variant>
+
+#include "rollout/engine_case.h"
+#include "slimexx/model/families.h"
+
 namespace slimexx::rollout {
 namespace {
 
@@ -72,6 +77,26 @@ TEST(DraftGate, LongContextsMakeGuessesDear) {
   for (int i = 0; i < 1000; ++i) gate.record(1, i % 2);  // every second one is right
   EXPECT_EQ(gate.choose(1, 1000, 1), 1);                 // 100 + 2 * 10 of 100 + 10: 1.5 tokens
   EXPECT_EQ(gate.choose(32, 10000, 1), 0);               // 100 + 6400 of 100 + 3200
+}
+
+// Names of parts are those of describe.h: a part under another name would count as dense.
+TEST(DraftGate, CostsAreOfWhatADecodeStepReads) {
+  const model::ModelSpec spec = engine_cases().back().spec;
+  const auto* moe = std::get_if<model::MoeMlpSpec>(&spec.layers.back().mlp);
+  ASSERT_NE(moe, nullptr);
+  int64_t experts = 0, rest = 0;
+  for (const model::ParameterInfo& info : model::list_parameters(spec)) {
+    const bool is_expert = info.reduce_group == model::ReduceGroup::kExpert;
+    const bool is_read = info.name != "embedding.weight" || spec.tied_embeddings;
+    (is_expert ? experts : rest) += is_read ? info.num_elements() : 0;
+  }
+  const DecodeCost cost = decode_cost(spec, dist::groups_of_one(), 2, 10);
+  EXPECT_EQ(cost.experts, 2.0 * static_cast<double>(experts));
+  EXPECT_EQ(cost.dense, 2.0 * static_cast<double>(rest));
+  EXPECT_GT(experts, 0);
+  EXPECT_EQ(cost.expert_rate,
+            static_cast<double>(moe->router.top_k) / static_cast<double>(moe->router.num_experts));
+  EXPECT_EQ(cost.rows_of_row, 1);
 }
 
 // Experts of four ranks get the rows of all four.

@@ -95,4 +95,12 @@ double forward_flops(const ModelSpec& spec, int64_t num_tokens);
 // The same of the MTP layers that are trained, with the head that each of them goes through.
 double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens);
 
+// Of the first layer with experts; null: there is none.
+const ops::RouterRule* find_router(const ModelSpec& spec);
+// k/E of it; 0: there are no experts.
+double expert_rate(const ModelSpec& spec);
+// Of experts of which a token chooses the share `rate`, those that at least one of `tokens` meets,
+// by a router that spreads evenly: 1 - (1 - rate)^tokens.
+double share_of_experts(double rate, double tokens);
+
 }  // namespace slimexx::model

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 
-#include "slimexx/kernels/draft_rows.h"
 #include "slimexx/kernels/sampling_parameters.h"
 #include "slimexx/ops/context.h"
 
