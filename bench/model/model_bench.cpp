@@ -4,6 +4,9 @@
 //   model_bench generate CONFIG_DIR {REQUESTS[/RUNNING] IN OUT}...    what the engine makes of
 //   them;
 //       RUNNING: requests at a time, all by default; with fewer, prompts join beside decodes
+//   model_bench speculate CONFIG_DIR DRAFTS {REQUESTS IN OUT}...    the same, where the model's MTP
+//       layer guesses so many tokens in every step: what a step with guesses costs. Random weights
+//       guess hardly any right.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -110,7 +113,7 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
 
 struct Timing {
   double prefill = 0, decode = 0;
-  int64_t steps = 0;
+  int64_t steps = 0, decode_steps = 0;
   double host = 0, waiting = 0;  // of a decode step
 };
 
@@ -140,8 +143,8 @@ Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64
   }
   timing.decode = seconds() - start - timing.prefill;
   const rollout::EngineStats& after = engine.stats();
-  const double per_step =
-      1e-9 / static_cast<double>(std::max<int64_t>(1, after.steps - before.steps));
+  timing.decode_steps = after.steps - before.steps;
+  const double per_step = 1e-9 / static_cast<double>(std::max<int64_t>(1, timing.decode_steps));
   timing.waiting = static_cast<double>(after.wait_ns - before.wait_ns) * per_step;
   timing.host = static_cast<double>(after.step_ns - before.step_ns) * per_step - timing.waiting;
   return timing;
@@ -158,16 +161,45 @@ struct BenchModel {
   }
 };
 
+rollout::EngineOptions engine_options(int64_t running, int64_t prompt, int64_t response,
+                                      int64_t drafts) {
+  rollout::EngineOptions options;
+  options.max_running_requests = running * (drafts + 1);
+  options.chunked_prefill_size = 8192;
+  options.max_total_tokens = running * (prompt + response + drafts + options.page_tokens);
+  options.max_sequence_tokens = prompt + response;
+  options.enable_prefix_cache = false;
+  options.num_draft_tokens = drafts;
+  options.drafts_by_mtp = drafts > 0;
+  options.gates_drafts = false;
+  return options;
+}
+
+void time_speculation(const BenchModel& m, int64_t drafts, int64_t count, int64_t prompt,
+                      int64_t response) {
+  const model::Decoder transformer(m.spec, kDevice, prompt + response);
+  const model::ModelParameters weights = model::bind_weights(m.store, m.spec);
+  rollout::Engine engine(transformer, weights, kDevice,
+                         engine_options(count, prompt, response, drafts), {}, 0);
+  run_requests(engine, m.spec, count, 32, 40, 99);  // warms up, records the decode steps
+  engine.reset_stats();
+  const Timing t = run_requests(engine, m.spec, count, prompt, response, 5);
+  const rollout::EngineStats& stats = engine.stats();
+  fmt::print(
+      "speculate {} x {} in / {} out, {} guesses: prefill {:.2f} s, decode {:.2f} s in {} steps of "
+      "{:.3f} ms; of {} guesses {} were right; of a step {:.1f} us are work on the host, {:.1f} us "
+      "waiting for the device\n",
+      count, prompt, response, drafts, t.prefill, t.decode, t.decode_steps,
+      t.decode * 1e3 / static_cast<double>(std::max<int64_t>(1, t.decode_steps)),
+      stats.draft_tokens, stats.accepted_tokens, t.host * 1e6, t.waiting * 1e6);
+  std::fflush(stdout);
+}
+
 void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64_t running,
                      int64_t prompt, int64_t response) {
   const model::Decoder transformer(m.spec, kDevice, prompt + response);
   const model::ModelParameters weights = model::bind_weights(m.store, m.spec);
-  rollout::EngineOptions options;
-  options.max_running_requests = running;
-  options.chunked_prefill_size = 8192;
-  options.max_total_tokens = running * (prompt + response + options.page_tokens);
-  options.max_sequence_tokens = prompt + response;
-  options.enable_prefix_cache = false;
+  const rollout::EngineOptions options = engine_options(running, prompt, response, 0);
   rollout::Engine engine(transformer, weights, kDevice, options, {}, 0);
   run_requests(engine, m.spec, count, 32, 40, 99);  // warms up, records the decode steps
   engine.reset_stats();
@@ -225,10 +257,15 @@ int run(int argc, char** argv) {
           slash == std::string::npos ? number(i) : std::atoll(counts.c_str() + slash + 1);
       time_generation(m, bandwidth, number(i), running, number(i + 1), number(i + 2));
     }
+  } else if (mode == "speculate" && argc >= 7 && argc % 3 == 1) {
+    const BenchModel m(argv[2]);
+    for (int i = 4; i < argc; i += 3)
+      time_speculation(m, number(3), number(i), number(i + 1), number(i + 2));
   } else {
     fmt::print(stderr,
                "usage: model_bench train DIR TOKENS [auto|full|none [GIB [device|host "
-               "[float32|bfloat16]]]] | generate DIR REQUESTS[/RUNNING] IN OUT ...\n");
+               "[float32|bfloat16]]]] | generate DIR REQUESTS[/RUNNING] IN OUT ... | speculate DIR "
+               "DRAFTS REQUESTS IN OUT ...\n");
     return 2;
   }
   return 0;
