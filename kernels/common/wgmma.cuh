@@ -181,6 +181,11 @@ __device__ __forceinline__ void wgmma_k16(float (&d)[128], uint64_t desc_a, uint
 }
 
 // B with its N along the rows.
+__device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[32], uint64_t desc_a, uint64_t desc_b,
+                                                   bool accumulate) {
+  SLX_WGMMA_TURNED(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32", "%33", "%34",
+                   "0, 1");
+}
 __device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[64], uint64_t desc_a, uint64_t desc_b,
                                                    bool accumulate) {
   SLX_WGMMA_TURNED(128, SLX_TENS6 SLX_NAMES4(6), SLX_ALL(SLX_REGS64(0)), "%64", "%65", "%66",
@@ -192,12 +197,11 @@ __device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[128], uint64_t des
                    "0, 1");
 }
 // A with its M, and B with its N, along the rows.
-__device__ __forceinline__ void wgmma_k16_turned(float (&d)[128], uint64_t desc_a, uint64_t desc_b,
+__device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a, uint64_t desc_b,
                                                  bool accumulate) {
-  SLX_WGMMA_TURNED(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130",
-                   "1, 1");
+  SLX_WGMMA_TURNED(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96",
+                   "%97", "%98", "1, 1");
 }
-
 // A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \

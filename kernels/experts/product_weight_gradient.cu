@@ -1,15 +1,17 @@
 // dw[e, n, k] (+)= dy[r, n]^T x[r, k]: a chain over the rows of an expert, whatever their number.
 //
 // Two blocks of a cluster take neighbouring features of n: of x, which they share, each loads half
-// into both. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread each; two warpgroups
-// multiply 64 features of n each and leave their sums in pieces in shared memory; of warps 2 and 3
-// one thread each has the copy engine write the pieces of a warpgroup and, where they are added to
-// another gradient, bring its pieces beforehand. So tiles are read and written while others are
-// multiplied: an expert has few rows, and its f32 gradients take about as long as its products.
+// of the rows into both. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread each; two
+// warpgroups multiply 64 features of n each and leave their sums in pieces in shared memory; of
+// warps 2 and 3 one thread each has the copy engine write the pieces of a warpgroup and, where they
+// are added to another gradient, bring its pieces beforehand.
+// An expert has few rows, and its f32 gradients take about as long to leave as its products to be
+// formed. So a warpgroup has the sums of two tiles in its registers: one tile is multiplied while
+// the pieces of the one before leave, and the tensor cores have work all the time.
 // Barriers of a stage: full, 2 arrivals; empty, one of each computing warp of the cluster. Of a
 // piece's buffer: ready, one arrival (with the bytes of what is added to); written, one of each
-// computing warp. Named barriers: 1 + group, a warpgroup's own; 15, the start of the second one.
-// Budget: kStages of 24 KB, kPieces of 8 KB for each warpgroup.
+// computing warp. Named barriers: 1 + group, a warpgroup's own.
+// Budget: kStages of 20 KB, kPieces of 8 KB for each warpgroup; 192 registers of sums.
 // Bits: a sum is one chain over the expert's rows in steps of 16, zeros behind the last: rows of
 // the next expert, which a box of dy may hold, are set to zero first. (In x they may stay: as long
 // as they are numbers, and a step whose gradients are not is skipped.) An earlier gradient is added
@@ -27,8 +29,8 @@ using namespace weight_gradient;
 template <bool kIsDy>
 __device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& shared, int rank) {
   RingCursor<kStages> cursor;
-  for (int tile = blockIdx.x / kCluster; tile < p.tiles; tile += gridDim.x / kCluster) {
-    const ExpertTile at = find_tile(p, tile, rank);
+  for (TileWalk walk(p, rank); !walk.has_ended(p); walk.advance(p, rank)) {
+    const ExpertTile& at = walk.at;
     for (int block = 0; block < at.blocks(); ++block) {
       const int row = at.first_row + block * kRowsPerStage;
       uint64_t* full = shared.full + cursor.stage;
@@ -42,10 +44,10 @@ __device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& sha
         }
       } else {
 #pragma unroll
-        for (int own = 0; own < kSharedBoxes; ++own) {
-          const int box = rank * kSharedBoxes + own;
-          load_box_multicast(shared.x(cursor.stage) + box * kBoxBytes, &p.x, full,
-                             at.k + box * kBoxColumns, row, (1 << kCluster) - 1);
+        for (int box = 0; box < kXBoxes; ++box) {
+          load_box_multicast(shared.x(cursor.stage) + box * kBoxBytes + rank * kOwnRows * 128, &p.x,
+                             full, at.k + box * kBoxColumns, row + rank * kOwnRows,
+                             (1 << kCluster) - 1);
         }
       }
       cursor.advance();
@@ -68,15 +70,19 @@ __device__ __forceinline__ void clear_rows(uint8_t* box, int rows, int group) {
   sync_named(1 + group, 128);
 }
 
-// `signal_block`: once its products are queued, the other warpgroup may start.
-__device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const ExpertTile& at,
-                                              int group, int signal_block,
-                                              RingCursor<kStages>& cursor,
-                                              float (&sums)[kTileK / 2]) {
-  const int blocks = at.blocks();
-  int previous = 0;
-  for (int block = 0; block < blocks; ++block) {
-    const int stage = static_cast<int>(cursor.stage);
+// A computing warpgroup. Products are queued and not waited for: those of a block run while the
+// next block's are queued, and while sums of the tile before leave.
+struct Multiplier {
+  const WeightGradientProblem& p;
+  const SharedTiles& shared;
+  int group;
+  RingCursor<kStages> cursor;
+  RingCursor<kPieces> pieces;
+  int unreleased = -1;  // stage whose products may still run
+
+  __device__ __forceinline__ void multiply_block(const ExpertTile& at, int block,
+                                                 float (&sums)[kSums]) {
+    const auto stage = static_cast<int>(cursor.stage);
     wait(shared.full + stage, cursor.parity);
     uint8_t* dy = shared.dy(stage) + group * kBoxBytes;
     const int rows = at.rows - block * kRowsPerStage;
@@ -90,35 +96,49 @@ __device__ __forceinline__ void multiply_tile(const SharedTiles& shared, const E
     }
     wgmma_commit();
     wgmma_wait<1>();
-    if (block != 0) release_stage(shared, previous);
-    if (block == signal_block) arrive_named(kLeadBarrier, kComputing);
-    previous = stage;
+    if (unreleased >= 0) release_stage(shared, unreleased);
+    unreleased = stage;
     cursor.advance();
   }
-  wgmma_wait<0>();
-  pin_registers(sums);
-  release_stage(shared, previous);
-}
+  // `sums` become the tile's. The pieces of `before`, the sums of the tile before, leave meanwhile.
+  __device__ __forceinline__ void multiply_tile(const ExpertTile& at, float (&sums)[kSums],
+                                                float (&before)[kSums], bool leaves) {
+    const int blocks = at.blocks();
+    int block = 0;
+#pragma unroll
+    for (int piece = 0; piece < kTilePieces; ++piece) {
+      const int until = divide_up(blocks * (piece + 1), kTilePieces);
+      for (; block < until; ++block) multiply_block(at, block, sums);
+      if (!leaves) continue;
+      if (piece == 0) pin_registers(before);  // a block of this tile has waited for them
+      leave_piece(p, shared, group, pieces, before, piece);
+    }
+  }
+  __device__ __forceinline__ void finish(float (&sums)[kSums]) {
+    wgmma_wait<0>();
+    pin_registers(sums);
+#pragma unroll
+    for (int piece = 0; piece < kTilePieces; ++piece) {
+      leave_piece(p, shared, group, pieces, sums, piece);
+    }
+  }
+};
 
 __device__ void multiply_tiles(const WeightGradientProblem& p, const SharedTiles& shared, int rank,
                                int group) {
-  RingCursor<kStages> cursor;
-  RingCursor<kPieces> pieces;
-  float sums[kTileK / 2];
-  bool starts = true;  // the lead is taken in the first tile that has rows
-  for (int tile = blockIdx.x / kCluster; tile < p.tiles; tile += gridDim.x / kCluster) {
-    const ExpertTile at = find_tile(p, tile, rank);
-    if (at.rows > 0) {
-      if (starts && group == 1) sync_named(kLeadBarrier, kComputing);
-      const int signal = starts && group == 0 ? min(kLead, at.blocks()) - 1 : -1;
-      starts = false;
-      multiply_tile(shared, at, group, signal, cursor, sums);
-      leave_tile(shared, group, pieces,
-                 [&](uint32_t box, int piece) { write_piece(box, sums, piece, p.accumulate); });
-    } else if (has_pieces(p, at)) {
-      leave_tile(shared, group, pieces, [](uint32_t box, int) { write_zeros(box); });
-    }
-    __syncwarp();
+  Multiplier multiplier{p, shared, group};
+  float even[kSums], odd[kSums];  // sums of every other tile
+  TileWalk walk(p, rank);
+  if (walk.has_ended(p)) return;
+  for (bool leaves = false;; leaves = true) {
+    ExpertTile at = walk.at;
+    walk.advance(p, rank);
+    multiplier.multiply_tile(at, even, odd, leaves);
+    if (walk.has_ended(p)) return multiplier.finish(even);
+    at = walk.at;
+    walk.advance(p, rank);
+    multiplier.multiply_tile(at, odd, even, true);
+    if (walk.has_ended(p)) return multiplier.finish(odd);
   }
 }
 
@@ -197,7 +217,7 @@ const char* launch_grouped_weight_grad(const GroupedWeightGradArgs& a, cudaStrea
   p.tiles = static_cast<int>(a.rows.experts) * p.n_tiles * p.k_tiles;
   p.accumulate = a.accumulate;
   if (!encode_bf16_matrix(&p.dy, a.dy, a.rows.rows, a.n, a.n, kRowsPerStage) ||
-      !encode_bf16_matrix(&p.x, a.x, a.rows.rows, a.k, a.k, kRowsPerStage) ||
+      !encode_bf16_matrix(&p.x, a.x, a.rows.rows, a.k, a.k, kOwnRows) ||
       !encode_f32_blocks(&p.dw, a.dw, a.rows.experts, a.n, a.k, 64)) {
     return "grouped weight gradient: the driver refused a tensor map";
   }

@@ -4,18 +4,20 @@
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/shared_pair.cuh"
+#include "kernels/common/sizes.h"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
 #include "slimexx/kernels/experts.h"
 
 namespace slimexx::kernels::weight_gradient {
 
-constexpr int kTileN = 128, kTileK = 256, kRowsPerStage = 32;
+constexpr int kTileN = 128, kTileK = 192, kRowsPerStage = 32;
+constexpr int kSums = kTileK / 2;               // of a thread
 constexpr int kBoxBytes = kRowsPerStage * 128;  // 64 columns
 constexpr int kDyBoxes = kTileN / kBoxColumns, kXBoxes = kTileK / kBoxColumns;
 constexpr int kStageBytes = (kDyBoxes + kXBoxes) * kBoxBytes;
-constexpr int kCluster = 2, kSharedBoxes = kXBoxes / kCluster;
-constexpr int kStages = 7;
+constexpr int kCluster = 2, kOwnRows = kRowsPerStage / kCluster;  // of x, which a block loads
+constexpr int kStages = 8;
 // A warpgroup's sums leave in pieces of 64 rows x 32 columns, from so many buffers in turn.
 constexpr int kPieces = 3, kTilePieces = kTileK / kF32BoxColumns;
 constexpr int kPieceBytes = 64 * 128, kGroups = 2;
@@ -28,15 +30,12 @@ constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kGroups * kPieces * 
 static_assert(kStageBytes % 1024 == 0 && kSharedBytes <= 227 * 1024);
 static_assert(kRowsPerStage <= kReadBehindExperts);
 constexpr int kComputing = 256;  // threads
-// The second warpgroup starts so many blocks of rows late: one leaves its sums while the other
-// multiplies. Fewer than the stages, or the first would wait for ever.
-constexpr int kLead = 3;
-constexpr int kLeadBarrier = 15;
 constexpr uint64_t kStepK16 = 16 * 128 >> 4;
 
 struct WeightGradientProblem {
-  CUtensorMap dy, x;  // boxes of kRowsPerStage x kBoxColumns
-  CUtensorMap dw;     // boxes of 64 rows x kF32BoxColumns of an expert
+  CUtensorMap dy;  // boxes of kRowsPerStage x kBoxColumns
+  CUtensorMap x;   // boxes of kOwnRows x kBoxColumns
+  CUtensorMap dw;  // boxes of 64 rows x kF32BoxColumns of an expert
   const int32_t* offsets;
   int n, k, n_tiles, k_tiles, tiles;  // tiles of a cluster
   bool accumulate;
@@ -45,7 +44,8 @@ struct WeightGradientProblem {
 struct ExpertTile {
   int expert, n, k;     // first feature of either side
   int first_row, rows;  // the expert's
-  __device__ int blocks() const { return (rows + kRowsPerStage - 1) / kRowsPerStage; }
+  // Without rows one, all of whose rows are cleared.
+  __device__ int blocks() const { return max(1, divide_up(rows, kRowsPerStage)); }
 };
 
 __device__ __forceinline__ ExpertTile find_tile(const WeightGradientProblem& p, int tile,
@@ -82,8 +82,8 @@ struct SharedTiles {
 // Piece `piece` of a warpgroup's sums as a box of 64 rows x 32 columns under the swizzle, added to
 // what it holds or in its place. A row is all banks: in a column order of its own every odd row
 // stays clear of the even one before it.
-__device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kTileK / 2],
-                                            int piece, bool accumulate) {
+__device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kSums], int piece,
+                                            bool accumulate) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool odd = row % 2 != 0;
   // Chunks of 16 bytes: 2 j and the lane's upper bit, against the row.
@@ -108,44 +108,48 @@ __device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kT
   }
 }
 
-__device__ __forceinline__ void write_zeros(uint32_t box) {
-  for (int i = threadIdx.x % 128 * 8; i < kPieceBytes; i += 128 * 8) write_pair(box + i, float2{});
-}
+// The tiles of a cluster, in order. One without rows changes nothing that is added to.
+struct TileWalk {
+  int tile;
+  ExpertTile at;
 
-// A tile without rows changes nothing that is added to.
-__device__ __forceinline__ bool has_pieces(const WeightGradientProblem& p, const ExpertTile& at) {
-  return at.rows > 0 || !p.accumulate;
-}
+  __device__ TileWalk(const WeightGradientProblem& p, int rank)
+      : tile(static_cast<int>(blockIdx.x) / kCluster) {
+    find(p, rank);
+  }
+  __device__ bool has_ended(const WeightGradientProblem& p) const { return tile >= p.tiles; }
+  __device__ void advance(const WeightGradientProblem& p, int rank) {
+    tile += static_cast<int>(gridDim.x) / kCluster;
+    find(p, rank);
+  }
+
+ private:
+  __device__ void find(const WeightGradientProblem& p, int rank) {
+    for (; tile < p.tiles; tile += static_cast<int>(gridDim.x) / kCluster) {
+      at = find_tile(p, tile, rank);
+      if (at.rows > 0 || !p.accumulate) return;
+    }
+  }
+};
 
 // The pieces of a warpgroup in the order in which they leave.
 struct PieceWalk {
-  int tile, piece;
-  ExpertTile at;
+  TileWalk tiles;
+  int piece = 0;
 
-  __device__ PieceWalk(const WeightGradientProblem& p, int rank)
-      : tile(static_cast<int>(blockIdx.x) / kCluster), piece(0) {
-    find_pieces(p, rank);
-  }
-  __device__ bool has_ended(const WeightGradientProblem& p) const { return tile >= p.tiles; }
+  __device__ PieceWalk(const WeightGradientProblem& p, int rank) : tiles(p, rank) {}
+  __device__ bool has_ended(const WeightGradientProblem& p) const { return tiles.has_ended(p); }
   // Of the piece's box in dw.
-  __device__ int column() const { return at.k + piece * kF32BoxColumns; }
-  __device__ int row(int group) const { return at.n + group * 64; }
+  __device__ int expert() const { return tiles.at.expert; }
+  __device__ int column() const { return tiles.at.k + piece * kF32BoxColumns; }
+  __device__ int row(int group) const { return tiles.at.n + group * 64; }
   __device__ bool is_inside(const WeightGradientProblem& p, int group) const {
     return row(group) < p.n && column() < p.k;
   }
   __device__ void advance(const WeightGradientProblem& p, int rank) {
     if (++piece < kTilePieces) return;
     piece = 0;
-    tile += static_cast<int>(gridDim.x) / kCluster;
-    find_pieces(p, rank);
-  }
-
- private:
-  __device__ void find_pieces(const WeightGradientProblem& p, int rank) {
-    for (; tile < p.tiles; tile += static_cast<int>(gridDim.x) / kCluster) {
-      at = find_tile(p, tile, rank);
-      if (has_pieces(p, at)) return;
-    }
+    tiles.advance(p, rank);
   }
 };
 
@@ -162,7 +166,7 @@ inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedT
     if (filled.is_inside(p, group) && p.accumulate) {
       arrive_expect_bytes(shared.ready + buffer, kPieceBytes);
       load_box(shared.pieces + buffer * kPieceBytes, &p.dw, shared.ready + buffer, filled.column(),
-               filled.row(group), filled.at.expert);
+               filled.row(group), filled.expert());
     } else {
       arrive(shared.ready + buffer);
     }
@@ -176,17 +180,12 @@ inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedT
     wait(shared.written + buffer, to_store.parity);
     if (stored.is_inside(p, group)) {
       store_box(&p.dw, shared.pieces + buffer * kPieceBytes, stored.column(), stored.row(group),
-                stored.at.expert);
+                stored.expert());
     }
     commit_stores();
-    const bool ends_tile = stored.piece == kTilePieces - 1;
     to_store.advance();
     stored.advance(p, rank);
-    ++unfilled;
-    if (ends_tile) {
-      wait_stores_read<0>();
-      for (; unfilled > 0; --unfilled) fill();
-    } else if (unfilled > kStoresInFlight) {
+    if (++unfilled > kStoresInFlight) {
       wait_stores_read<kStoresInFlight>();
       fill();
       --unfilled;
@@ -195,20 +194,18 @@ inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedT
   wait_stores();
 }
 
-// By a warpgroup; write(box, piece) leaves a piece of its sums in a buffer.
-template <class Write>
-__device__ __forceinline__ void leave_tile(const SharedTiles& shared, int group,
-                                           RingCursor<kPieces>& cursor, Write&& write) {
-#pragma unroll
-  for (int piece = 0; piece < kTilePieces; ++piece) {
-    const auto buffer = group * kPieces + static_cast<int>(cursor.stage);
-    wait(shared.ready + buffer, cursor.parity);
-    write(shared_address(shared.pieces + buffer * kPieceBytes), piece);
-    fence_shared_for_async();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(shared.written + buffer);
-    cursor.advance();
-  }
+// By a warpgroup: piece `piece` of its sums leaves by the next buffer.
+__device__ __forceinline__ void leave_piece(const WeightGradientProblem& p,
+                                            const SharedTiles& shared, int group,
+                                            RingCursor<kPieces>& cursor, const float (&sums)[kSums],
+                                            int piece) {
+  const auto buffer = group * kPieces + static_cast<int>(cursor.stage);
+  wait(shared.ready + buffer, cursor.parity);
+  write_piece(shared_address(shared.pieces + buffer * kPieceBytes), sums, piece, p.accumulate);
+  fence_shared_for_async();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(shared.written + buffer);
+  cursor.advance();
 }
 
 }  // namespace slimexx::kernels::weight_gradient
