@@ -79,7 +79,8 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  const GemmConfig config = plain_tile(Tile::kRows, Tile::kColumns);
+  GemmConfig config = plain_tile(Tile::kRows, Tile::kColumns);
+  if (Tile::kGroups == 1) config = two_per_sm(config);
   const GemmArgs one{.x = args.x,
                      .w = args.w,
                      .y = args.y,
@@ -107,9 +108,9 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
 }
 
 // Few tokens: the weights of a head take longer to come than to multiply, so more blocks load them,
-// as long as one has one tile at most.
+// as long as each has one tile at most: two of them share a multiprocessor.
 bool wants_narrow_tiles(const HeadGemmArgs& args, int64_t features) {
-  return args.tokens <= 64 && args.heads * divide_up(features, 64) <= kMultiprocessors;
+  return args.tokens <= 64 && args.heads * divide_up(features, 64) <= 2 * kMultiprocessors;
 }
 bool wants_wide_tiles(const HeadGemmArgs& args, int64_t features) {
   const int64_t tiles = divide_up(args.tokens, 128) * args.heads * divide_up(features, 256);
@@ -131,6 +132,8 @@ const char* launch_head_gemm(const HeadGemmArgs& args, cudaStream_t stream) {
 const char* launch_head_input_grad(const HeadGemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.tokens == 0) return nullptr;
+  if (wants_narrow_tiles(args, args.k))
+    return launch<HeadTurnedTile<64, 64>>(args, args.k, args.n, stream);
   return wants_wide_tiles(args, args.k)
              ? launch<HeadTurnedTile<128, 256>>(args, args.k, args.n, stream)
              : launch<HeadTurnedTile<128, 128>>(args, args.k, args.n, stream);

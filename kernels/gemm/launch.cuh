@@ -80,8 +80,15 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
 
 // Queues the kernel for a described problem.
 template <class Tile, class Epilogue>
-const char* start_variant(const GemmProblem& problem, const GemmConfig& config, int sm_count,
+const char* start_variant(GemmProblem problem, const GemmConfig& config, int sm_count,
                           cudaStream_t stream, const Epilogue& epilogue) {
+  const int clusters = sm_count * config.blocks_per_sm / Tile::kCluster;
+  // No more stages than a block has K blocks: what they leave is room for the next kernel, which
+  // loads its weights beside this one.
+  if (Tile::kFewerRows && !Tile::kGrouped) {
+    const int64_t most = int64_t{divide_up(problem.tiles, clusters)} * problem.k_blocks;
+    problem.stages = static_cast<int>(std::clamp<int64_t>(most, 2, problem.stages));
+  }
   if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
   cudaError_t error = cudaFuncSetAttribute(
       gemm_kernel<Tile, Epilogue>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
@@ -96,7 +103,6 @@ const char* start_variant(const GemmProblem& problem, const GemmConfig& config, 
     attributes[count].id = cudaLaunchAttributeClusterDimension;
     attributes[count++].val.clusterDim = {Tile::kCluster, 1, 1};
   }
-  const int clusters = sm_count * config.blocks_per_sm / Tile::kCluster;
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(Tile::kCluster * (problem.tiles < clusters ? problem.tiles : clusters));
   launch.blockDim = dim3(Tile::kThreads);
