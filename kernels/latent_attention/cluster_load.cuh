@@ -13,13 +13,19 @@ struct ClusterLoader {
   ClusterShared<kRows> shared;
   Item item;
   int rank;
+  int written_pieces;  // of the sequence, which may be read before the previous kernels have ended
+
+  // Rows of a block that one copy moves: which of them, and where they lie in the tensor of keys.
+  struct Piece {
+    int number, row;
+    bool exists, is_written;
+  };
 
   __device__ __forceinline__ int pieces() const { return kBlock / problem.box_rows; }
   // Of a block, pieces that hold keys of the sequence.
   __device__ __forceinline__ int present(int block) const {
     return min(pieces(), divide_up(item.keys - block * kBlock, problem.box_rows));
   }
-  // Row of a piece in the tensor of keys.
   __device__ __forceinline__ int find_row(int block, int piece) const {
     const int position = block * kBlock + piece * problem.box_rows;
     if (problem.page_table == nullptr) {
@@ -29,11 +35,27 @@ struct ClusterLoader {
                                             (position >> problem.page_shift)];
     return (page << problem.page_shift) + (position & ((1 << problem.page_shift) - 1));
   }
-  __device__ __forceinline__ void load_part(uint32_t to, uint32_t barrier, int box, int piece,
-                                            int row) const {
+  __device__ __forceinline__ Piece find_piece(int block, int piece) const {
+    const bool exists = block < item.last_block && piece < present(block);
+    return {piece, exists ? find_row(block, piece) : 0, exists,
+            block * pieces() + piece < written_pieces};
+  }
+  // Those that the lane copies of a block of keys, and of the values of a round.
+  __device__ __forceinline__ Piece find_key_piece(int block) const {
+    return find_piece(block, static_cast<int>(threadIdx.x) % 32 % pieces());
+  }
+  __device__ __forceinline__ Piece find_value_piece(int first) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, i = lane / pieces();
+    Piece piece = find_piece(first + i, lane % pieces());
+    piece.exists = piece.exists && i < kRound;
+    return piece;
+  }
+  __device__ __forceinline__ void load_part(uint32_t to, uint32_t barrier, int box,
+                                            const Piece& piece) const {
     const bool rotary = box == kValueBoxes;
-    load_box_hinted(to + piece * problem.box_rows * 128, rotary ? &maps.key_rotary : &maps.key,
-                    barrier, rotary ? 0 : box * kBoxColumns, row, kEvictNormal);
+    load_box_hinted(to + piece.number * problem.box_rows * 128,
+                    rotary ? &maps.key_rotary : &maps.key, barrier, rotary ? 0 : box * kBoxColumns,
+                    piece.row, kEvictNormal);
   }
 
   __device__ __forceinline__ void load_queries() const {
@@ -49,31 +71,35 @@ struct ClusterLoader {
                     rotary ? 0 : lane * kBoxColumns, item.row, kEvictNormal);
   }
 
-  // All of a block, a barrier for each box.
-  __device__ __forceinline__ void load_keys(int block) const {
-    if (block >= item.last_block) return;
-    const int lane = threadIdx.x % 32, own = present(block), piece = lane % pieces();
-    const int row = piece < own ? find_row(block, piece) : 0;
-    if (lane < kBoxes) arrive_expect_bytes(shared.keys_full(lane), own * problem.box_rows * 128);
-    __syncwarp();
-    for (int box = lane / pieces(); piece < own && box < kBoxes; box += 32 / pieces()) {
-      load_part(shared.keys() + box * kBoxBytes, shared.keys_full(box), box, piece, row);
+  // Tells the barriers what will come of a block of keys, and of the values of a round.
+  __device__ __forceinline__ void expect_keys(int block) const {
+    if (block < item.last_block && threadIdx.x % 32 == 0) {
+      arrive_expect_bytes(shared.keys_full(), kBoxes * present(block) * problem.box_rows * 128);
     }
     __syncwarp();
   }
-
-  // This thread block's columns of a round of blocks, those in [from, to).
-  __device__ __forceinline__ void load_values(int first, int from, int to) const {
-    const int lane = threadIdx.x % 32, i = lane / pieces(), piece = lane % pieces();
-    const int block = first + i;
-    const bool exists = i < kRound && block >= from && block < to;
-    const int own = exists ? present(block) : 0;
-    if (exists && piece == 0) {
-      arrive_expect_bytes(shared.values_full(i), own * problem.box_rows * 128);
+  __device__ __forceinline__ void expect_values(int first) const {
+    const int i = threadIdx.x % 32;
+    if (i < kRound && first + i < item.last_block) {
+      arrive_expect_bytes(shared.values_full(i), present(first + i) * problem.box_rows * 128);
     }
     __syncwarp();
-    if (piece < own) {
-      load_part(shared.values(i), shared.values_full(i), rank, piece, find_row(block, piece));
+  }
+  // The boxes of a piece are shared out among the lanes that have it.
+  __device__ __forceinline__ void load_keys(const Piece& piece, bool takes) const {
+    if (piece.exists && takes) {
+      const int lane = threadIdx.x % 32;
+      for (int box = lane / pieces(); box < kBoxes; box += 32 / pieces()) {
+        load_part(shared.keys() + box * kBoxBytes, shared.keys_full(), box, piece);
+      }
+    }
+    __syncwarp();
+  }
+  // This thread block's columns of a round of blocks.
+  __device__ __forceinline__ void load_values(const Piece& piece, bool takes) const {
+    if (piece.exists && takes) {
+      const int i = static_cast<int>(threadIdx.x) % 32 / pieces();
+      load_part(shared.values(i), shared.values_full(i), rank, piece);
     }
     __syncwarp();
   }

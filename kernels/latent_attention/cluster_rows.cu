@@ -8,10 +8,12 @@
 //   4. multiplies all blocks, in ascending order, with its own 64 columns of the values.
 // The operations on a row, and their order, are those of column_form.cuh, hence the same bits.
 //
-// Roles: one warpgroup does all; its warp 0 issues copies, one round ahead. Barriers: full of the
-// queries, of each of nine boxes of keys, of each block's values (1 arrival each) and weights
-// (1, with the bytes that its owner sends). A barrier of the cluster stands before step 2; it also
-// tells that everybody is done with the round before.
+// Roles: one warpgroup computes; a warp issues copies, of a round as soon as the round before it is
+// read. Barriers: full of the queries, of the keys, of each block's values (1 arrival each), of the
+// maxima and of each block's weights (1, with the bytes that their owners send). A thread block
+// tells its maxima when it has read all that was sent to it in the round before, so whoever knows
+// all maxima may send weights. Thread blocks without a block in the last round tell some too. Named
+// barriers: keys and values of a round are read.
 //
 // Cost of a round, 24 rows: 72 KB of keys and 64 KB of values (from L2: another thread block reads
 // them as keys); 36 steps of scores, eight times four steps of values, each about 25 clocks.
@@ -24,27 +26,39 @@
 namespace slimexx::kernels::latent_attention {
 namespace {
 
+// One warp.
 template <int kRows>
-__device__ __forceinline__ void attend_item(const Problem& problem, const Maps& maps,
-                                            ClusterShared<kRows> shared, const Item& item,
-                                            int rank) {
+__device__ __forceinline__ void load_item(const ClusterLoader<kRows>& loader) {
+  const int first_block = loader.item.first_block, last_block = loader.item.last_block;
+  const int own = first_block + loader.rank;
+  const auto keys = loader.find_key_piece(own), values = loader.find_value_piece(first_block);
+  loader.expect_keys(own);
+  loader.expect_values(first_block);
+  loader.load_keys(keys, keys.is_written);
+  loader.load_values(values, values.is_written);
+  await_previous_grids();  // they wrote queries, the last keys, and perhaps what stands before them
+  loader.load_keys(keys, !keys.is_written);  // first: all wait for the scores of the newest block
+  if (own < last_block) loader.load_queries();
+  loader.load_values(values, !values.is_written);
+  for (int first = first_block + kRound; first < last_block; first += kRound) {
+    const auto next_keys = loader.find_key_piece(first + loader.rank);
+    const auto next_values = loader.find_value_piece(first);
+    sync_named(kKeysAreRead, kClusterThreads);
+    loader.expect_keys(first + loader.rank);
+    loader.load_keys(next_keys, true);
+    sync_named(kValuesAreRead, kClusterThreads);
+    loader.expect_values(first);
+    loader.load_values(next_values, true);
+  }
+}
+
+// The computing warpgroup.
+template <int kRows>
+__device__ __forceinline__ void attend_item(const Problem& problem, ClusterShared<kRows> shared,
+                                            const Item& item, int rank) {
   using Layout = ClusterShared<kRows>;
   const attention::Problem& p = problem.attention;
-  const ClusterLoader<kRows> loader{p, maps, shared, item, rank};
   ClusterWalk<kRows> walk{shared, rank, p.c};
-  const bool loads = threadIdx.x < 32;
-  if (loads) {
-    // The previous kernels wrote queries, the last keys, and perhaps what stands before them.
-    const int written = attention::count_written_blocks(p, item.context, kBlock);
-    const int own = item.first_block + rank;
-    const bool early = own < written;
-    if (early) loader.load_keys(own);
-    loader.load_values(item.first_block, 0, min(written, item.last_block));
-    await_previous_grids();
-    loader.load_queries();
-    if (!early) loader.load_keys(own);
-    loader.load_values(item.first_block, written, item.last_block);
-  }
 #pragma unroll
   for (int i = 0; i < kRows / 2; ++i) walk.output[0][i] = 0.0f;
 #pragma unroll
@@ -55,44 +69,55 @@ __device__ __forceinline__ void attend_item(const Problem& problem, const Maps& 
   if (threadIdx.x < kRows) {
     store_shared(shared.running(0) + threadIdx.x * 4, attention::minus_infinity());
   }
+  int64_t begins[kRows / 8];
+  find_output_rows<kRows>(problem, item, begins);
   const int first_masked = (item.position(0, p.group) + 1) / kBlock;
   const auto missing = [&](int block) { return max((block + 1) * kBlock - item.keys, 0); };
-  wait(shared.queries_full(), 0);
+  await_previous_grids();  // they may still read what this kernel overwrites
   int round = 0;
   for (int first = item.first_block; first < item.last_block; first += kRound, ++round) {
     const int count = min(kRound, item.last_block - first), own = first + rank;
+    const bool goes_on = first + kRound < item.last_block;
     const uint32_t parity = round % 2;
     if (threadIdx.x < count && threadIdx.x != rank) {
       arrive_expect_bytes(shared.weights_full(threadIdx.x),
                           Layout::kWeightBytes + Layout::kSumBytes);
     }
+    if (threadIdx.x == 0) arrive_expect_bytes(shared.maxima_full(), kRound * Layout::kRowBytes);
+    float highest[walk.kOwnRows];
+#pragma unroll
+    for (float& of_row : highest) of_row = attention::minus_infinity();
     if (rank < count) {
       walk.form_scores(missing(own), parity);
+      if (goes_on) arrive_named(kKeysAreRead, kClusterThreads);
       if (own >= first_masked) walk.mask(own);
-      float highest[walk.kOwnRows];
       find_highest<kRows>(walk.scores, shared.scratch(), kOwnBarrier, highest);
-      if (loads) {
-        walk.tell_maxima(highest);
-        loader.load_keys(own + kRound);
-      }
     }
-    sync_cluster();
+    if (!goes_on) allow_next_grid();  // a product: its weights would have come before the keys
+    if (threadIdx.x < 32) walk.tell_maxima(highest);
+    wait(shared.maxima_full(), parity);
     walk.find_decays(round, count);
     if (rank < count) walk.send_weights();
-    for (int i = 0; i < count; ++i) walk.join_block(i, missing(first + i), parity);
-    sync_named(kOwnBarrier, kClusterThreads);
-    if (loads) loader.load_values(first + kRound, 0, item.last_block);
+    walk.await_block(0, missing(first), parity);
+    for (int i = 0; i < count; ++i) {
+      walk.queue_block(i);
+      if (i + 1 < count) walk.await_block(i + 1, missing(first + i + 1), parity);
+      walk.finish_block();
+    }
+    if (!goes_on) break;
+    arrive_named(kValuesAreRead, kClusterThreads);
+    sync_named(kOwnBarrier, kClusterComputing);  // before maxima tell that this round is read
   }
-  allow_next_grid();  // a product, whose weights would have come before the keys
+  arrive_at_cluster_relaxed();  // all that others have sent is here
   walk.join_sums();
   float maximum[walk.kOwnRows], sum[walk.kOwnRows];
 #pragma unroll
   for (int n = 0; n < walk.kOwnRows; ++n) {
-    maximum[n] = walk.of_row(shared.running(round), n);
+    maximum[n] = walk.of_row(shared.running(round + 1), n);
     sum[n] = walk.of_row(shared.offsets(), n);
   }
-  store_columns<kRows>(problem, item, walk.output, walk.position, maximum, sum, rank * kBoxColumns,
-                       rank == 0);
+  store_columns<kRows>(problem, item, walk.output, walk.position, maximum, sum, begins,
+                       rank * kBoxColumns, rank == 0);
 }
 
 template <int kRows>
@@ -113,16 +138,33 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     shared.init();
   }
   sync_cluster();  // others write to these barriers
-  if (threadIdx.x >= 32 || !problem.attention.context_is_written) await_previous_grids();
+  if (!problem.attention.context_is_written) await_previous_grids();
   WorkCursor cursor;
   Item item;
-  if (find_item<false, kRows>(problem.attention, cursor, static_cast<int>(blockIdx.x) / kRound,
-                              item) &&
-      item.first_block < item.last_block) {
-    attend_item<kRows>(problem, {query_map, query_rotary_map, key_map, key_rotary_map}, shared,
-                       item, static_cast<int>(cluster_rank()));
+  const bool has_item = find_item<false, kRows>(problem.attention, cursor,
+                                                static_cast<int>(blockIdx.x) / kRound, item) &&
+                        item.first_block < item.last_block;
+  // The same in all lanes, and the compiler may know: loops and addresses in uniform registers.
+  item.first_block = __shfl_sync(0xffffffffu, item.first_block, 0);
+  item.last_block = __shfl_sync(0xffffffffu, item.last_block, 0);
+  const auto rank = static_cast<int>(cluster_rank());
+  if (!has_item) {
+    await_previous_grids();  // who waits for this kernel waits for those before it
+    arrive_at_cluster_relaxed();
+  } else if (threadIdx.x < kClusterComputing) {
+    attend_item<kRows>(problem, shared, item, rank);
+  } else {
+    const int written_pieces = attention::count_written_blocks(problem.attention, item.context,
+                                                               problem.attention.box_rows);
+    load_item<kRows>({problem.attention,
+                      {query_map, query_rotary_map, key_map, key_rotary_map},
+                      shared,
+                      item,
+                      rank,
+                      written_pieces});
+    arrive_at_cluster_relaxed();
   }
-  sync_cluster();  // what was sent has left this thread block
+  await_cluster();  // what was sent has left this thread block
 }
 
 template <int kRows>

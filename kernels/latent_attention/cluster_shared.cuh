@@ -7,7 +7,9 @@ namespace slimexx::kernels::latent_attention {
 
 inline constexpr int kRound = 8;  // thread blocks of a cluster, and blocks of keys in a round
 static_assert(kRound == kValueBoxes && kSegmentBlocks % kRound == 0);
-inline constexpr int kClusterThreads = 128;
+inline constexpr int kClusterComputing = 128, kClusterThreads = kClusterComputing + 32;
+// Named barriers: the computing warps have read a round's keys, and its values.
+inline constexpr int kKeysAreRead = 14, kValuesAreRead = 15;
 
 template <int kRows>
 struct ClusterShared {
@@ -15,6 +17,7 @@ struct ClusterShared {
   static constexpr uint32_t kWeightBytes = kRows * 128;  // of a block; of a box of the queries
   static constexpr uint32_t kSumBytes = kRows * 16;      // four pairs of chains a row
   static constexpr uint32_t kRowBytes = kRows * 4;       // a float for each row
+  static constexpr int kBarriers = 3 + 2 * kRound;
   static constexpr uint32_t kKeysAt = kBoxes * kWeightBytes;
   static constexpr uint32_t kValuesAt = kKeysAt + kTileBytes;
   static constexpr uint32_t kWeightsAt = kValuesAt + kRound * kBoxBytes;
@@ -25,7 +28,7 @@ struct ClusterShared {
   static constexpr uint32_t kOffsetsAt = kRunningAt + 2 * kRowBytes;
   static constexpr uint32_t kScratchAt = kOffsetsAt + kRowBytes;
   static constexpr uint32_t kBarriersAt = kScratchAt + Scratch::kBytes;
-  static constexpr uint32_t kBytes = kBarriersAt + (1 + kBoxes + 2 * kRound) * 8;
+  static constexpr uint32_t kBytes = kBarriersAt + kBarriers * 8;
   static_assert(kBytes <= 232448 && kBarriersAt % 8 == 0 && kSumsAt % 16 == 0);
   uint32_t base;
 
@@ -54,18 +57,17 @@ struct ClusterShared {
   __device__ __forceinline__ uint32_t offsets() const { return base + kOffsetsAt; }
   __device__ __forceinline__ uint32_t scratch() const { return base + kScratchAt; }
   __device__ __forceinline__ uint32_t queries_full() const { return base + kBarriersAt; }
-  __device__ __forceinline__ uint32_t keys_full(int box) const {
-    return base + kBarriersAt + (1 + box) * 8;
-  }
+  __device__ __forceinline__ uint32_t keys_full() const { return base + kBarriersAt + 8; }
+  __device__ __forceinline__ uint32_t maxima_full() const { return base + kBarriersAt + 16; }
   __device__ __forceinline__ uint32_t values_full(int i) const {
-    return base + kBarriersAt + (1 + kBoxes + i) * 8;
+    return base + kBarriersAt + (3 + i) * 8;
   }
   __device__ __forceinline__ uint32_t weights_full(int i) const {
-    return base + kBarriersAt + (1 + kBoxes + kRound + i) * 8;
+    return base + kBarriersAt + (3 + kRound + i) * 8;
   }
   // One thread.
   __device__ __forceinline__ void init() const {
-    for (int i = 0; i < 1 + kBoxes + 2 * kRound; ++i) {
+    for (int i = 0; i < kBarriers; ++i) {
       init_mbarrier(base + kBarriersAt + i * 8, 1);
     }
     fence_mbarrier_init();
@@ -80,15 +82,18 @@ __device__ __forceinline__ float load_shared(uint32_t address) {
 __device__ __forceinline__ void store_shared(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
-// Into the same place of thread block `rank`.
-__device__ __forceinline__ void store_at_rank(uint32_t address, uint32_t rank, float2 x) {
+// Into the same place of thread block `rank`, where its `barrier` counts the bytes.
+__device__ __forceinline__ void send_pair(uint32_t address, float2 x, uint32_t barrier,
+                                          uint32_t rank) {
   asm volatile(
       "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "st.shared::cluster.v2.f32 [remote], {%2, %3};\n"
+      ".reg .b32 place, counter;\n"
+      "mapa.shared::cluster.u32 place, %0, %4;\n"
+      "mapa.shared::cluster.u32 counter, %3, %4;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [place], {%1, %2}, "
+      "[counter];\n"
       "}\n" ::"r"(address),
-      "r"(rank), "f"(x.x), "f"(x.y)
+      "f"(x.x), "f"(x.y), "r"(barrier), "r"(rank)
       : "memory");
 }
 // Copies into place `to` of thread block `rank`, and counts the bytes at its `barrier`.

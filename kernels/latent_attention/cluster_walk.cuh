@@ -16,8 +16,10 @@ struct ClusterWalk {
   float c;
   float output[1][kRows / 2];
   float scores[kRows / 2];
-  int position[kOwnRows];   // of the thread's rows in their sequence; -1: no row
-  float even = 0, odd = 0;  // thread 4 r + p: sums of row r over pairs p of chains, by blocks
+  int position[kOwnRows];         // of the thread's rows in their sequence; -1: no row
+  float decays[kOwnRows];         // of the next block
+  float even = 0, odd = 0;        // thread 4 r + p: sums of row r over pairs p of chains, by blocks
+  float row_decay = 0, pair = 0;  // of the next block: r's decay, and what it adds to p
 
   static __device__ __forceinline__ int row_of(int n) { return ColumnForm<0, kRows>::row_of(n); }
   // Of a float for each row, the one of the thread's n-th.
@@ -27,19 +29,19 @@ struct ClusterWalk {
 
   // Keys past the sequence's end are whatever memory holds (block_walk.cuh).
   __device__ __forceinline__ void form_scores(int missing, uint32_t parity) {
-    if (missing > 0) {
-      for (int box = 0; box < kBoxes; ++box) wait(shared.keys_full(box), parity);
-      clear_missing(shared.keys(), kBlock - missing, 0);
-    }
-    const Operand queries(shared.queries(), 0), keys(shared.keys(), 0);
+    wait(shared.keys_full(), parity);
+    if (missing > 0) clear_missing(shared.keys(), kBlock - missing, 0);
+    wait(shared.queries_full(), 0);
+    // Not an Operand: descriptors of uniform registers need no moves between the products.
+    const uint64_t queries = describe_swizzled_tile(shared.queries(), 0);
+    const uint64_t keys = describe_swizzled_tile(shared.keys(), 0);
+    wgmma_fence();
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
-      wait(shared.keys_full(box), parity);
-      wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        wgmma_k16(scores, keys.at(box * kBoxBytes + k * 32),
-                  queries.at(box * Layout::kWeightBytes + k * 32), box > 0 || k > 0);
+        wgmma_k16(scores, keys + ((box * kBoxBytes + k * 32) >> 4),
+                  queries + ((box * Layout::kWeightBytes + k * 32) >> 4), box > 0 || k > 0);
       }
     }
     wgmma_commit();
@@ -62,15 +64,17 @@ struct ClusterWalk {
     const uint32_t to = threadIdx.x / 4;
 #pragma unroll
     for (int n = 0; n < kOwnRows; n += 2) {
-      store_at_rank(shared.maxima(rank) + row_of(n) * 4, to,
-                    make_float2(highest[n], highest[n + 1]));
+      send_pair(shared.maxima(rank) + row_of(n) * 4, make_float2(highest[n], highest[n + 1]),
+                shared.maxima_full(), to);
     }
   }
 
   // Of `count` blocks: a thread has a row and a block.
   __device__ __forceinline__ void find_decays(int round, int count) const {
-    for (int at = threadIdx.x; at < count * kRows; at += kClusterThreads) {
-      const int i = at / kRows, row = at % kRows * 4;
+#pragma unroll
+    for (int n = 0; n < divide_up(kRound * kRows, kClusterComputing); ++n) {
+      const int at = threadIdx.x + n * kClusterComputing, i = at / kRows, row = at % kRows * 4;
+      if (i >= count) continue;
       float maximum = load_shared(shared.running(round) + row), own = maximum;
 #pragma unroll
       for (int j = 0; j < kRound; ++j) {
@@ -83,7 +87,7 @@ struct ClusterWalk {
       if (i == rank) store_shared(shared.offsets() + row, scale.offset);
       if (i == count - 1) store_shared(shared.running(round + 1) + row, maximum);
     }
-    sync_named(kOwnBarrier, kClusterThreads);
+    sync_named(kOwnBarrier, kClusterComputing);
   }
 
   // Into the same place of the other thread blocks.
@@ -116,7 +120,7 @@ struct ClusterWalk {
           : "memory");
     }
     fence_shared_for_async();
-    sync_named(kOwnBarrier, kClusterThreads);
+    sync_named(kOwnBarrier, kClusterComputing);
     send_own(shared.weights(rank), Layout::kWeightBytes);
 #pragma unroll
     for (int i = 0; i < kSummed; ++i) {
@@ -133,48 +137,55 @@ struct ClusterWalk {
       }
     }
     fence_shared_for_async();
-    sync_named(kOwnBarrier, kClusterThreads);
+    sync_named(kOwnBarrier, kClusterComputing);
     send_own(shared.sums(rank), Layout::kSumBytes);
   }
 
   // As in clear_missing, of the one box that the columns are in.
   __device__ __forceinline__ void clear_values(int i, int missing) const {
     const uint32_t first = shared.values(i) + (kBlock - missing) * 128;
-    for (int chunk = threadIdx.x; chunk < missing * 8; chunk += kClusterThreads) {
+    for (int chunk = threadIdx.x; chunk < missing * 8; chunk += kClusterComputing) {
       asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(first + chunk * 16), "r"(0)
                    : "memory");
     }
     fence_shared_for_async();
-    sync_named(kOwnBarrier, kClusterThreads);
+    sync_named(kOwnBarrier, kClusterComputing);
   }
 
-  // Block `i` of the round joins the outputs and the sums.
-  __device__ __forceinline__ void join_block(int i, int missing, uint32_t parity) {
+  // Block `i` of the round joins the outputs and the sums in three steps. The first one waits for
+  // what the block needs, while the products of the block before still run.
+  __device__ __forceinline__ void await_block(int i, int missing, uint32_t parity) {
     wait(shared.values_full(i), parity);
     if (missing > 0) clear_values(i, missing);
 #pragma unroll
-    for (int n = 0; n < kOwnRows; ++n) {
-      const float decay = of_row(shared.decays(i), n);
-      const int at = n / 2 * 4 + n % 2;
-      output[0][at] = __fmul_rn(output[0][at], decay);
-      output[0][at + 2] = __fmul_rn(output[0][at + 2], decay);
-    }
+    for (int n = 0; n < kOwnRows; ++n) decays[n] = of_row(shared.decays(i), n);
     if (i != rank) wait(shared.weights_full(i), parity);
-    const Operand values(shared.values(i), 0), weights(shared.weights(i), 0);
+    if (threadIdx.x < kRows * 4) {
+      row_decay = load_shared(shared.decays(i) + threadIdx.x / 4 * 4);
+      pair = load_shared(shared.sums(i) + threadIdx.x * 4);
+    }
+  }
+  __device__ __forceinline__ void queue_block(int i) {
+#pragma unroll
+    for (int n = 0; n < kOwnRows; ++n) {
+      const int at = n / 2 * 4 + n % 2;
+      output[0][at] = __fmul_rn(output[0][at], decays[n]);
+      output[0][at + 2] = __fmul_rn(output[0][at + 2], decays[n]);
+    }
+    const uint64_t values = describe_swizzled_tile(shared.values(i), 0);
+    const uint64_t weights = describe_swizzled_tile(shared.weights(i), 0);
     pin_registers(output[0]);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kBlock / 16; ++k) {
-      wgmma_k16_turned_a(output[0], values.at(k * 16 * 128), weights.at(k * 32));
+      wgmma_k16_turned_a(output[0], values + (k * 16 * 128 >> 4), weights + (k * 32 >> 4));
     }
     wgmma_commit();
-    if (threadIdx.x < kRows * 4) {
-      const float decay = load_shared(shared.decays(i) + threadIdx.x / 4 * 4);
-      const float pair = load_shared(shared.sums(i) + threadIdx.x * 4);
-      // extend_sum of one, whose terms are added already.
-      even = i % 2 == 0 ? __fmaf_rn(even, decay, pair) : __fmul_rn(even, decay);
-      odd = i % 2 == 1 ? __fmaf_rn(odd, decay, pair) : __fmul_rn(odd, decay);
-    }
+    // extend_sum of one, whose terms are added already.
+    even = i % 2 == 0 ? __fmaf_rn(even, row_decay, pair) : __fmul_rn(even, row_decay);
+    odd = i % 2 == 1 ? __fmaf_rn(odd, row_decay, pair) : __fmul_rn(odd, row_decay);
+  }
+  __device__ __forceinline__ void finish_block() {
     wgmma_wait<0>();
     pin_registers(output[0]);
   }
@@ -191,7 +202,7 @@ struct ClusterWalk {
         store_shared(shared.offsets() + threadIdx.x, __fadd_rn(even, odd));
       }
     }
-    sync_named(kOwnBarrier, kClusterThreads);
+    sync_named(kOwnBarrier, kClusterComputing);
   }
 };
 

@@ -4,20 +4,37 @@
 
 namespace slimexx::kernels::latent_attention {
 
+// Lanes 4 apart swap values, so that each holds neighbouring columns of one row in eight.
+__device__ __forceinline__ bool stores_odd_rows() { return threadIdx.x % 8 >= 4; }
+
+// Where the rows that a thread stores begin in the output, in elements. Found early, its divisions
+// do not stand behind the last product.
+template <int kRows>
+__device__ __forceinline__ void find_output_rows(const Problem& problem, const Item& item,
+                                                 int64_t (&begins)[kRows / 8]) {
+  const attention::Problem& p = problem.attention;
+#pragma unroll
+  for (int g = 0; g < kRows / 8; ++g) {
+    const int row = item.row + 8 * g + threadIdx.x % 4 * 2 + (stores_odd_rows() ? 1 : 0);
+    const int token = row / p.group, head = row - token * p.group;
+    begins[g] = token * p.out_stride + head * problem.value_dim;
+  }
+}
+
 // A warpgroup's kTiles of 64 columns of kRows rows, the first column being `first_column`; one
 // warpgroup `tells_state` too. Rows whose keys all lie in the first segment are finished here; rows
-// without keys in the segment write nothing. Lanes 4 apart swap values, so that each holds
-// neighbouring columns of one row.
+// without keys in the segment write nothing. `begins`: find_output_rows.
 template <int kRows, int kTiles>
 __device__ __forceinline__ void store_columns(const Problem& problem, const Item& item,
                                               const float (&output)[kTiles][kRows / 2],
                                               const int (&positions)[kRows / 4],
                                               const float (&maxima)[kRows / 4],
-                                              const float (&sums)[kRows / 4], int first_column,
+                                              const float (&sums)[kRows / 4],
+                                              const int64_t (&begins)[kRows / 8], int first_column,
                                               bool tells_state) {
   const attention::Problem& p = problem.attention;
   const int segment = item.first_block / kSegmentBlocks, lane = threadIdx.x % 32;
-  const bool odd = lane / 4 % 2 == 1;
+  const bool odd = stores_odd_rows();
   tells_state = tells_state && threadIdx.x % 128 < 8;
   const int column = first_column + static_cast<int>(threadIdx.x % 128) / 32 * 16 + lane / 8 * 2;
 #pragma unroll
@@ -34,7 +51,7 @@ __device__ __forceinline__ void store_columns(const Problem& problem, const Item
     const float maximum = odd ? maxima[2 * g + 1] : maxima[2 * g];
     const float sum = odd ? sums[2 * g + 1] : sums[2 * g];
     if (position < segment * kLatentSegmentKeys) continue;
-    const int64_t row = item.row + 8 * g + lane % 4 * 2 + (odd ? 1 : 0);
+    const int row = item.row + 8 * g + lane % 4 * 2 + (odd ? 1 : 0);
     if (position >= kLatentSegmentKeys) {
       const int64_t at = segment * p.partial_rows + row;
       if (tells_state) p.partial_state[at] = make_float2(maximum, sum);
@@ -49,7 +66,7 @@ __device__ __forceinline__ void store_columns(const Problem& problem, const Item
       p.lse[row] = attention::log_sum_exp(maximum, sum, p.scale);
     }
     const float inverse = __frcp_rn(sum);
-    uint16_t* out = p.out + row / p.group * p.out_stride + row % p.group * problem.value_dim;
+    uint16_t* out = p.out + begins[g];
 #pragma unroll
     for (int x = 0; x < 2 * kTiles; ++x) {
       const int own = column + x / 2 * 64 + x % 2 * 8;

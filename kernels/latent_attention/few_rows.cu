@@ -37,8 +37,10 @@ __device__ __forceinline__ void compute_items(const Problem& problem,
     wait(shared.queries_full(), item_count % 2);
     walk.walk(item.first_block, item.last_block, item.keys, (item.position(0, heads) + 1) / kBlock);
     walk.join_sums();
+    int64_t begins[kRows / 8];
+    find_output_rows<kRows>(problem, item, begins);
     store_columns<kRows>(problem, item, walk.output, walk.position, walk.maximum, walk.row_sum,
-                         kGroup * (kValues / 2), kGroup == 0);
+                         begins, kGroup * (kValues / 2), kGroup == 0);
   }
 }
 
