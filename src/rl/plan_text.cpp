@@ -135,6 +135,9 @@ std::string memory_table(const RunPlan& plan) {
         [&](const auto&) { return bytes_text(plan.gpu.held_bytes(plan.roles.world_size())); });
   if (!plan.gpu.is_cpu()) {
     add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
+    add("  without driver and libraries", [&](const auto& s) {
+      return bytes_text(s.used_bytes - plan.gpu.held_bytes(plan.roles.world_size()));
+    });
     add("  training alone, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
     add("may be taken, beside the hand-over",
         [](const auto& s) { return bytes_text(s.limit_bytes); });

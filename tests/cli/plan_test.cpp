@@ -228,6 +228,18 @@ TEST(Plan, SeveralRanksLeaveRoomForNccl) {
   EXPECT_EQ(driver("2"), driver("8"));
 }
 
+// What a run reports of its own memory has no driver in it.
+TEST(Plan, MemoryIsTherePlainAndWithoutTheDriver) {
+  const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "2"});
+  const auto gib = [&](const std::string& row) {
+    const size_t at = f.out.find(row);
+    EXPECT_NE(at, std::string::npos) << row << "\n" << f.text();
+    return at == std::string::npos ? 0.0 : std::stod(f.out.substr(at + row.size()));
+  };
+  const double driver = gib("\ndriver and libraries"), all = gib("\ntogether");
+  EXPECT_NEAR(gib("without driver and libraries"), all - driver, 0.11);
+}
+
 // TP ranks are an expert's ranks: what goes between them is one number.
 TEST(Plan, LinksThatAreOneAreListedOnce) {
   const Finished f = plan("glm4.5-355b", "GLM-4.5",
