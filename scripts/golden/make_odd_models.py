@@ -45,6 +45,9 @@ CASES = {
     "glm4_moe_lite": dict(model_type="glm4_moe_lite", **LATENT, **EXPERTS, n_shared_experts=2, attention_bias=True,
                           mlp_layer_types=["sparse", "dense", "sparse"], tie_word_embeddings=True, rope_interleave=False,
                           rope_scaling={"type": "linear", "factor": 4.0, "mscale_all_dim": 1.0}),
+    # Values wider than queries and keys.
+    "glm4_moe_lite_values": dict(model_type="glm4_moe_lite", **{**LATENT, "v_head_dim": 15}, **EXPERTS, n_shared_experts=1,
+                                 num_hidden_layers=2, first_k_dense_replace=1, norm_topk_prob=False),
     # Groups, their number and the scaling factor of the family; null for false.
     "deepseek_v3": dict(model_type="deepseek_v3", **{**LATENT, "q_lora_rank": None, "num_key_value_heads": None},
                         **{**EXPERTS, "n_routed_experts": 16, "moe_intermediate_size": 3}, num_hidden_layers=2, norm_topk_prob=None,

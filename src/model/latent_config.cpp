@@ -42,11 +42,6 @@ MlaSpec ConfigReader::read_mla(const ModelSpec& spec, const FamilyDefaults& defa
         fmt::format("num_key_value_heads ({}) must equal num_attention_heads ({}): latent "
                     "attention has keys for every head",
                     kv_heads, mla.num_heads));
-  if (mla.value_dim > mla.head_dim())
-    refuse(
-        fmt::format("v_head_dim ({}) is above qk_nope_head_dim + qk_rope_head_dim ({}): not "
-                    "supported",
-                    mla.value_dim, mla.head_dim()));
   return mla;
 }
 

@@ -19,12 +19,21 @@ std::string golden_model(const std::string& name) {
 }
 
 const std::vector<std::string>& golden_models() {
-  static const std::vector<std::string> names = {
-      "glm4_no_bias",      "llama",          "llama3_scaled_tied_biased",
-      "qwen2_untied",      "qwen3_tied_mqa", "deepseek_v3_odd",
-      "glm4_moe_lite_odd", "glm4_moe_odd",   "glm4_odd",
-      "glm_moe_dsa_odd",   "llama_odd",      "qwen2_odd",
-      "qwen3_moe_odd",     "qwen3_odd"};
+  static const std::vector<std::string> names = {"glm4_no_bias",
+                                                 "llama",
+                                                 "llama3_scaled_tied_biased",
+                                                 "qwen2_untied",
+                                                 "qwen3_tied_mqa",
+                                                 "deepseek_v3_odd",
+                                                 "glm4_moe_lite_odd",
+                                                 "glm4_moe_lite_values_odd",
+                                                 "glm4_moe_odd",
+                                                 "glm4_odd",
+                                                 "glm_moe_dsa_odd",
+                                                 "llama_odd",
+                                                 "qwen2_odd",
+                                                 "qwen3_moe_odd",
+                                                 "qwen3_odd"};
   return names;
 }
 

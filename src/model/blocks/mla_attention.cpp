@@ -88,19 +88,23 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
-  // The parts of a head one behind the other.
-  const Tensor query_rows = rows(n * s.head_dim());
-  const Tensor queries = heads(query_rows, s, s.head_dim());
-  const Tensor keys = heads(key_rows(n * s.head_dim()), s, s.head_dim());
+  // The parts of a head one behind the other. Where values are wider, zeros fill up queries and
+  // keys: attention's gradients are of values that are no wider.
+  const int64_t width = std::max(s.head_dim(), s.value_dim);
+  const Tensor query_rows = rows(n * width), all_keys = key_rows(n * width);
+  const Tensor queries = heads(query_rows, s, width), keys = heads(all_keys, s, width);
+  if (width > s.head_dim()) {
+    ops::fill_zero(ctx, query_rows);
+    ops::fill_zero(ctx, all_keys);
+  }
   ops::copy_head_columns(ctx, queries, 0, q.nope, 0, s.nope_dim);
   ops::rotate_head_columns(ctx, queries, s.nope_dim, q.rope, 0, s.rope_dim, rotary, batch.positions,
                            false);
   ops::copy_head_columns(ctx, keys, 0, heads(k_nope, s, s.nope_dim), 0, s.nope_dim);
   ops::copy_head_columns(ctx, keys, s.nope_dim, latent.rope, 0, s.rope_dim);
-  const Tensor dqueries = rows(n * s.head_dim()), dkeys = key_rows(n * s.head_dim());
+  const Tensor dqueries = rows(n * width), dkeys = key_rows(n * width);
   const Tensor dv = key_rows(n * s.value_dim);
-  const Tensor dq_heads = heads(dqueries, s, s.head_dim()),
-               dk_heads = heads(dkeys, s, s.head_dim());
+  const Tensor dq_heads = heads(dqueries, s, width), dk_heads = heads(dkeys, s, width);
   context_attention_backward(ctx, batch, {dqueries, dk_heads, heads(dv, s, s.value_dim)},
                              {.q = query_rows,
                               .k = keys,
