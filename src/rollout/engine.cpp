@@ -116,9 +116,12 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
   SLX_CHECK_EQ(weights.embedding.dim(0) * groups.tp.size(), spec.vocab_size);
   if (options.num_draft_tokens > 0 && options.gates_drafts)
     gate.emplace(options.num_draft_tokens,
-                 decode_cost(spec, groups, tensor::dtype_bytes(weights.embedding.dtype()),
-                             static_cast<double>(memory.page_bytes) /
-                                 static_cast<double>(options.page_tokens)));
+                 decode_cost(spec, groups,
+                             {.device = device,
+                              .element_bytes = tensor::dtype_bytes(weights.embedding.dtype()),
+                              .cached_token = static_cast<double>(memory.page_bytes) /
+                                              static_cast<double>(options.page_tokens),
+                              .drafts_by_mtp = options.drafts_by_mtp}));
 }
 
 void Engine::Impl::submit(Request request) {
