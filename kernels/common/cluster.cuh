@@ -12,20 +12,21 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
-// All threads of all blocks of the cluster; between its two halves they may do other work.
-__device__ __forceinline__ void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+// All threads of all blocks of the cluster.
+__device__ __forceinline__ void sync_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
 }
-// The same where no thread reads what others wrote before they arrived.
+
+// The same in two halves, between which a thread may do other work; what it wrote before it arrived
+// is not made visible to the others.
 __device__ __forceinline__ void arrive_at_cluster_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void await_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void sync_cluster() {
-  arrive_at_cluster();
-  await_cluster();
 }
 
 // Barriers 1 to 15 are free for use; 0 is __syncthreads. `threads` counts all participants.

@@ -79,8 +79,8 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  GemmConfig config = plain_tile(Tile::kRows, Tile::kColumns);
-  if (Tile::kGroups == 1) config = two_per_sm(config);
+  const GemmConfig tile = plain_tile(Tile::kRows, Tile::kColumns);
+  const GemmConfig config = Tile::kGroups == 1 ? two_per_sm(tile) : tile;
   const GemmArgs one{.x = args.x,
                      .w = args.w,
                      .y = args.y,

@@ -82,6 +82,7 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
 template <class Tile, class Epilogue>
 const char* start_variant(GemmProblem problem, const GemmConfig& config, int sm_count,
                           cudaStream_t stream, const Epilogue& epilogue) {
+  if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
   const int clusters = sm_count * config.blocks_per_sm / Tile::kCluster;
   // No more stages than a block has K blocks: what they leave is room for the next kernel, which
   // loads its weights beside this one.
@@ -89,7 +90,6 @@ const char* start_variant(GemmProblem problem, const GemmConfig& config, int sm_
     const int64_t most = int64_t{divide_up(problem.tiles, clusters)} * problem.k_blocks;
     problem.stages = static_cast<int>(std::clamp<int64_t>(most, 2, problem.stages));
   }
-  if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
   cudaError_t error = cudaFuncSetAttribute(
       gemm_kernel<Tile, Epilogue>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
   if (error != cudaSuccess) return cudaGetErrorString(error);
