@@ -161,6 +161,14 @@ struct BenchModel {
   }
 };
 
+// With an engine that is warm and has recorded its decode steps.
+Timing run_warm(rollout::Engine& engine, const model::ModelSpec& spec, int64_t count,
+                int64_t prompt, int64_t response) {
+  run_requests(engine, spec, count, 32, 40, 99);
+  engine.reset_stats();
+  return run_requests(engine, spec, count, prompt, response, 5);
+}
+
 rollout::EngineOptions engine_options(int64_t running, int64_t prompt, int64_t response,
                                       int64_t drafts) {
   rollout::EngineOptions options;
@@ -181,9 +189,7 @@ void time_speculation(const BenchModel& m, int64_t drafts, int64_t count, int64_
   const model::ModelParameters weights = model::bind_weights(m.store, m.spec);
   rollout::Engine engine(transformer, weights, kDevice,
                          engine_options(count, prompt, response, drafts), {}, 0);
-  run_requests(engine, m.spec, count, 32, 40, 99);  // warms up, records the decode steps
-  engine.reset_stats();
-  const Timing t = run_requests(engine, m.spec, count, prompt, response, 5);
+  const Timing t = run_warm(engine, m.spec, count, prompt, response);
   const rollout::EngineStats& stats = engine.stats();
   fmt::print(
       "speculate {} x {} in / {} out, {} guesses: prefill {:.2f} s, decode {:.2f} s in {} steps of "
@@ -201,9 +207,7 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
   const model::ModelParameters weights = model::bind_weights(m.store, m.spec);
   const rollout::EngineOptions options = engine_options(running, prompt, response, 0);
   rollout::Engine engine(transformer, weights, kDevice, options, {}, 0);
-  run_requests(engine, m.spec, count, 32, 40, 99);  // warms up, records the decode steps
-  engine.reset_stats();
-  const Timing t = run_requests(engine, m.spec, count, prompt, response, 5);
+  const Timing t = run_warm(engine, m.spec, count, prompt, response);
   if (running < count) {
     fmt::print(
         "generate {} x {} in / {} out, {} at a time: {:.2f} s, {:.0f} output tokens/s, {} steps\n",
