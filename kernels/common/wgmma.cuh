@@ -17,13 +17,20 @@ namespace slimexx::kernels {
 // Descriptor of a tile of 128-byte rows (64 bf16), 128-byte swizzle, starting on a multiple of 1024
 // bytes. Eight rows make one swizzle atom: stride 1024. Fields are in units of 16 bytes.
 // `column_box_bytes`: of an operand whose N runs along the row, from box to box of 64 columns.
+constexpr uint32_t kSwizzledTileFields = 1024 >> 4 | 1u << 30;  // the upper half, the same for all
 template <class Tile>
 __device__ __forceinline__ uint64_t describe_swizzled_tile(Tile tile,
                                                            uint32_t column_box_bytes = 0) {
-  constexpr uint64_t kStride = uint64_t{1024 >> 4} << 32;
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   return static_cast<uint64_t>((shared_address(tile) & 0x3FFFF) >> 4) |
-         (static_cast<uint64_t>(column_box_bytes >> 4) << 16) | kStride | kSwizzle128;
+         (static_cast<uint64_t>(column_box_bytes >> 4) << 16) |
+         (static_cast<uint64_t>(kSwizzledTileFields) << 32);
+}
+
+// The descriptor whose lower half, which holds the address, is `lower`.
+__device__ __forceinline__ uint64_t complete_descriptor(uint32_t lower) {
+  uint64_t descriptor;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(kSwizzledTileFields));
+  return descriptor;
 }
 
 // Descriptor units from one k16 step to the next inside a 128-byte row.

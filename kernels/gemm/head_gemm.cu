@@ -8,6 +8,7 @@
 #include "kernels/common/device.h"
 #include "kernels/gemm/configs.h"
 #include "kernels/gemm/launch.cuh"
+#include "kernels/rows/rotate.cuh"
 
 namespace slimexx::kernels {
 namespace {
@@ -15,6 +16,25 @@ namespace {
 // Rounded, and stored into the head's part of the rows: narrow tiles straight from registers,
 // others through shared memory, 16 bytes at a time.
 struct StoreHead {
+  HeadRotation rotation;  // a y of null: none
+
+  // By warps 2 and 3 of narrow tiles' blocks, of which each has one tile: every tile of a head
+  // takes some of its tokens.
+  template <class Tile>
+  __device__ __forceinline__ void work_beside(const GemmProblem& p, int warp) const {
+    if (rotation.y.data == nullptr) return;
+    await_previous_grids();
+    const auto tile = static_cast<int>(blockIdx.x);
+    const int head = tile / p.feature_tiles, within = tile - head * p.feature_tiles;
+    for (int token = 2 * within + warp; token < p.tokens; token += 2 * p.feature_tiles) {
+      auto* y = rows::element_at(rotation.y, token, head, 0);
+      const auto* x = rows::element_at(rotation.x, token, head, 0);
+      for (int pair = static_cast<int>(threadIdx.x) % 32; 2 * pair < rotation.width; pair += 32) {
+        rows::rotate_pair<false>(y, x, rotation.tables, token, pair);
+      }
+    }
+  }
+
   template <class Tile>
   __device__ __forceinline__ void finish_head(const GemmProblem& p,
                                               const float (&acc)[Tile::kColumns / 2], int row,
@@ -75,7 +95,8 @@ const char* find_fault(const HeadGemmArgs& a) {
 // `depth`: of the sums; `features`: of a head's result. The weights are [heads, features, depth],
 // or turned, [heads, depth, features].
 template <class Tile>
-const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cudaStream_t stream) {
+const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cudaStream_t stream,
+                   const HeadRotation& rotation = {}) {
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
@@ -104,7 +125,7 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
            ? encode_bf16_matrix(&p.b, args.w, args.heads * depth, features, features, kBoxK)
            : encode_bf16_matrix(&p.b, args.w, args.heads * features, depth, depth, Tile::kColumns));
   if (!encoded) return map_refused();
-  return start_variant<Tile>(p, config, sm_count, stream, StoreHead{});
+  return start_variant<Tile>(p, config, sm_count, stream, StoreHead{rotation});
 }
 
 // Few tokens: the weights of a head take longer to come than to multiply, so more blocks load them,
@@ -137,6 +158,21 @@ const char* launch_head_input_grad(const HeadGemmArgs& args, cudaStream_t stream
   return wants_wide_tiles(args, args.k)
              ? launch<HeadTurnedTile<128, 256>>(args, args.k, args.n, stream)
              : launch<HeadTurnedTile<128, 128>>(args, args.k, args.n, stream);
+}
+
+bool rotates_beside_input_grad(const HeadGemmArgs& args) {
+  return args.tokens > 0 && wants_narrow_tiles(args, args.k);
+}
+
+const char* launch_head_input_grad(const HeadGemmArgs& args, const HeadRotation& rotation,
+                                   cudaStream_t stream) {
+  if (const char* fault = find_fault(args)) return fault;
+  if (!rotates_beside_input_grad(args)) return "head gemm: too many tokens to rotate beside";
+  if (rotation.x.data == nullptr || rotation.y.data == nullptr || rotation.width % 2 != 0 ||
+      rotation.tables.rotary_dim > rotation.width) {
+    return "head gemm: a rotation needs x and y, and an even width of rotary_dim and more";
+  }
+  return launch<HeadTurnedTile<64, 64>>(args, args.k, args.n, stream, rotation);
 }
 
 }  // namespace slimexx::kernels

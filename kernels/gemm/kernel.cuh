@@ -23,64 +23,103 @@ using Sums = float[Tile::kRowBlocks][Tile::kColumns / 2];
 constexpr uint64_t kDescriptorRowBlock = 64 * 128 >> 4;
 constexpr uint64_t kDescriptorTurnedStepK16 = 16 * 128 >> 4;  // 16 rows of k
 
+// Where a warpgroup's operands lie, found once: the lower halves of their descriptors in stage 0,
+// the steps from there on in 16 bytes, and the barriers of stage 0. With few tokens a product is
+// short, and the chain waits for all that is issued between the last product of a stage and the
+// first of the next. The compiler, from which these addresses are hidden, would form them there.
+template <class Tile>
+struct StageOperands {
+  uint32_t rows, columns;
+  uint32_t stage_step, row_box_step, column_box_step;
+  uint32_t full, empty;
+  bool releases;  // this lane, for its warp, in its block or in that of its number
+
+  __device__ __forceinline__ StageOperands(const GemmShared<Tile>& shared, int group) {
+    const int first_block = Tile::kPingPong ? 0 : group;
+    rows = static_cast<uint32_t>(
+        describe_swizzled_tile(shared.row_box(0, 0) + first_block * 64 * 128));
+    columns = static_cast<uint32_t>(
+        describe_swizzled_tile(shared.column_box(0, 0), Tile::kTurned ? kTurnedBoxBytes : 0));
+    stage_step = static_cast<uint32_t>(shared.stage_bytes) >> 4;
+    row_box_step = static_cast<uint32_t>(shared.row_box_bytes) >> 4;
+    column_box_step = static_cast<uint32_t>(shared.column_box_bytes) >> 4;
+    full = shared_address(shared.full);
+    empty = shared_address(shared.empty);
+    asm volatile("" : "+r"(rows), "+r"(columns), "+r"(full), "+r"(empty));
+    releases = threadIdx.x % 32 < Tile::kCluster;
+  }
+};
+
 // Every warp releases a stage for itself, in all blocks whose loaders write to it.
 template <class Tile>
-__device__ __forceinline__ void release_stage(const GemmShared<Tile>& shared, int stage) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void release_stage(const StageOperands<Tile>& operands, int stage) {
+  if (!operands.releases) return;
   if constexpr (Tile::kCluster > 1) {
-    if (lane < Tile::kCluster) arrive_at_rank(shared.empty + stage, lane);
+    arrive_at_rank(operands.empty + 8 * stage, threadIdx.x % 32);
   } else {
-    if (lane == 0) arrive(shared.empty + stage);
+    arrive(operands.empty + 8 * stage);
   }
 }
 
-template <class Tile>
-__device__ __forceinline__ void multiply_stage(const GemmShared<Tile>& shared, int stage, int group,
-                                               Sums<Tile>& sums, bool first) {
-  const int first_block = Tile::kPingPong ? 0 : group;
+// Steps kFirst to kEnd of those of 16 elements of k that a stage has, which lies `stage_offset`
+// behind stage 0.
+template <class Tile, int kFirst, int kEnd>
+__device__ __forceinline__ void multiply_steps(const StageOperands<Tile>& operands,
+                                               uint32_t stage_offset, Sums<Tile>& sums) {
 #pragma unroll
-  for (int box = 0; box < Tile::kBoxes; ++box) {
-    const uint64_t a = describe_swizzled_tile(shared.row_box(stage, box) + first_block * 64 * 128);
+  for (int i = kFirst; i < kEnd; ++i) {
+    const int box = i / (kBoxK / 16), step = i % (kBoxK / 16);
+    const uint64_t a =
+        complete_descriptor(operands.rows + stage_offset + box * operands.row_box_step) +
+        step * kDescriptorStepK16;
     const uint64_t b =
-        describe_swizzled_tile(shared.column_box(stage, box), Tile::kTurned ? kTurnedBoxBytes : 0);
+        complete_descriptor(operands.columns + stage_offset + box * operands.column_box_step);
 #pragma unroll
-    for (int step = 0; step < kBoxK / 16; ++step) {
-      const bool accumulate = !first || box != 0 || step != 0;
-#pragma unroll
-      for (int i = 0; i < Tile::kRowBlocks; ++i) {
-        const uint64_t rows = a + i * kDescriptorRowBlock + step * kDescriptorStepK16;
-        if constexpr (Tile::kTurned) {
-          wgmma_k16_turned_b(sums[i], rows, b + step * kDescriptorTurnedStepK16, accumulate);
-        } else {
-          wgmma_k16(sums[i], rows, b + step * kDescriptorStepK16, accumulate);
-        }
+    for (int block = 0; block < Tile::kRowBlocks; ++block) {
+      const uint64_t block_rows = a + block * kDescriptorRowBlock;
+      if constexpr (Tile::kTurned) {
+        wgmma_k16_turned_b(sums[block], block_rows, b + step * kDescriptorTurnedStepK16, true);
+      } else {
+        wgmma_k16(sums[block], block_rows, b + step * kDescriptorStepK16, true);
       }
     }
   }
 }
 
-// One tile's chain over K. The products of one stage stay in flight while the next is awaited.
-// Once those of `signal_block` are queued, the other warpgroup may pass `barrier`.
+// One tile's chain over K. The products of one stage stay in flight while the next is awaited, and
+// a stage is released amid the products of the next, where that delays none. Once those of
+// `signal_block` are queued, the other warpgroup may pass `barrier`.
 template <class Tile>
-__device__ __forceinline__ void multiply_tile(const GemmProblem& p, const GemmShared<Tile>& shared,
-                                              StageCursor& cursor, int group, Sums<Tile>& sums,
+__device__ __forceinline__ void multiply_tile(const GemmProblem& p,
+                                              const StageOperands<Tile>& operands,
+                                              StageCursor& cursor, Sums<Tile>& sums,
                                               int signal_block, int barrier) {
+  constexpr int kSteps = Tile::kBlockK / 16;
+#pragma unroll
+  for (int i = 0; i < Tile::kRowBlocks; ++i) {
+#pragma unroll
+    for (float& sum : sums[i]) sum = 0.0f;
+  }
   int previous = 0;
+  uint32_t offset = cursor.stage * operands.stage_step;
   for (int block = 0; block < p.k_blocks; ++block) {
-    wait(shared.full + cursor.stage, cursor.parity);
+    wait(operands.full + 8 * cursor.stage, cursor.parity);
     wgmma_fence();
-    multiply_stage<Tile>(shared, cursor.stage, group, sums, block == 0);
+    multiply_steps<Tile, 0, kSteps / 2>(operands, offset, sums);
     wgmma_commit();
     wgmma_wait<1>();
-    if (block != 0) release_stage<Tile>(shared, previous);
-    if (block == signal_block) arrive_named(barrier, 256);
+    if (block != 0) release_stage<Tile>(operands, previous);
+    multiply_steps<Tile, kSteps / 2, kSteps>(operands, offset, sums);
+    wgmma_commit();
+    if (Tile::kGroups > 1 && block == signal_block) arrive_named(barrier, 256);
     previous = cursor.stage;
     cursor.advance(stage_count<Tile>(p));
+    offset = cursor.stage == 0 ? 0 : offset + operands.stage_step;
   }
   wgmma_wait<0>();
 #pragma unroll
   for (int i = 0; i < Tile::kRowBlocks; ++i) pin_registers(sums[i]);
-  release_stage<Tile>(shared, previous);
+  release_stage<Tile>(operands, previous);
 }
 
 // The epilogue: stores a warpgroup's sums as y. Other families pass an epilogue of their own with
@@ -151,6 +190,7 @@ __device__ __forceinline__ void skip_tile(const GemmProblem& p, StageCursor& cur
 template <class Tile, class Epilogue>
 __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
                                const GemmShared<Tile>& shared, int rank, int group) {
+  const StageOperands<Tile> operands(shared, group);
   Sums<Tile> sums;
   StageCursor cursor;
   const int clusters = gridDim.x / Tile::kCluster;
@@ -177,7 +217,7 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
       if (tile >= clusters) sync_named(kOrderBarrier + group, 256);
       signal_block = tile + clusters < tiles ? p.k_blocks - 1 : -1;
     }
-    multiply_tile<Tile>(p, shared, cursor, group, sums, signal_block,
+    multiply_tile<Tile>(p, operands, cursor, sums, signal_block,
                         Tile::kPingPong ? kOrderBarrier + 1 - group : kOrderBarrier + 1);
     signal_block = -1;
     if constexpr (Tile::kPingPong) skip_tile<Tile>(p, cursor);
@@ -234,6 +274,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if (tokens_loader) {
       await_previous_grids();  // before this only weights may be read
       load_tiles<Tile, false>(p, shared, rank);
+    }
+    if constexpr (Tile::kHeads && Tile::kGroups == 1) {
+      if (warp >= 2) epilogue.template work_beside<Tile>(p, warp - 2);
     }
     __syncwarp();
   } else {

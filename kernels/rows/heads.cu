@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/rows/norm_parts.cuh"
+#include "kernels/rows/rotate.cuh"
 #include "slimexx/kernels/rows.h"
 
 namespace slimexx::kernels {
@@ -12,12 +13,6 @@ namespace {
 using namespace rows;
 
 constexpr int kThreads = 256;
-
-// `at` elements into the head's part.
-__device__ __forceinline__ Bf16* element_at(const HeadRows& x, int64_t token, int64_t head,
-                                            int64_t at) {
-  return static_cast<Bf16*>(x.data) + token * x.token_stride + head * x.head_stride + at;
-}
 
 __device__ __forceinline__ int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -50,27 +45,6 @@ __global__ void __launch_bounds__(kThreads)
     for (int e = 0; e < kChunk; ++e) sum[e] = __fadd_rn(sum[e], own[e]);
   }
   store_chunk<true>(y + token * y_stride + at, pack(sum), kChunk);
-}
-
-// A pair of the first rotary_dim elements, rotated with the arithmetic of head_lanes.cuh: the first
-// product of each sum is not rounded. Pairs behind those are neighbours, and are copied. x may be
-// y.
-template <bool kBack>
-__device__ __forceinline__ void rotate_pair(Bf16* y, const Bf16* x, const RotaryTables& t,
-                                            int64_t token, int pair) {
-  const int rotated = static_cast<int>(t.rotary_dim) / 2;
-  const bool neighbours = t.interleaved || pair >= rotated;
-  const int first = neighbours ? 2 * pair : pair, second = first + (neighbours ? 1 : rotated);
-  if (pair >= rotated) {
-    y[first] = x[first];
-    y[second] = x[second];
-    return;
-  }
-  const float a = __bfloat162float(x[first]), b = __bfloat162float(x[second]);
-  const int64_t angle = static_cast<int64_t>(t.positions[token]) * rotated + pair;
-  const float c = t.cos[angle], s = kBack ? -t.sin[angle] : t.sin[angle];
-  y[first] = __float2bfloat16_rn(__fmaf_rn(a, c, -__fmul_rn(b, s)));
-  y[second] = __float2bfloat16_rn(__fmaf_rn(b, c, __fmul_rn(a, s)));
 }
 
 template <bool kBack>

@@ -114,6 +114,25 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
       latent_rows_forward(ctx, latent, raw, norm, eps, table, positions, pages, slots, queries));
 }
 
+void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Tensor w, Tensor rope,
+                            const RotaryTable& table, Tensor positions) {
+  constexpr const char* kOp = "latent_queries_forward";
+  check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
+  const int64_t tokens = nope.dim(0), heads = w.dim(0), rank = w.dim(2), width = rope.dim(2);
+  check_compute(kOp, "nope", ctx, nope, {kAny, heads, w.dim(1)}, Strides::kRows);
+  check_compute(kOp, "rope", ctx, rope, {tokens, heads, kAny}, Strides::kRows);
+  check_compute(kOp, "queries", ctx, queries, {tokens, heads, rank + width}, Strides::kRows);
+  check_tables(kOp, ctx, table.cos, table.sin, positions, tokens, width);
+  SLX_CHECK_EQ(width % 2, 0);
+  if (tokens == 0) return;
+  if (runs_on_cpu(ctx)) {
+    cpu::head_matmul_backward_input(queries, nope, w);
+    cpu::copy_head_columns(queries, rank, rope, 0, width);
+    return cpu::rotary(queries, table.cos, table.sin, positions, table.style, false, rank);
+  }
+  SLX_LAUNCH(latent_queries_forward(ctx, queries, nope, w, rope, table, positions));
+}
+
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
                             float eps, const RotaryTable& table, Tensor positions,
                             const KvSlots& kv, const QkvHeads& heads) {

@@ -193,5 +193,35 @@ TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
   }
 }
 
+// Few tokens are rotated by the product's kernel, more by one of their own.
+TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
+  struct Sizes {
+    int64_t tokens, heads, nope, rank, width;
+  };
+  for (const Sizes& c :
+       {Sizes{1, 20, 192, 512, 64}, Sizes{64, 20, 192, 512, 64}, Sizes{65, 20, 192, 512, 64},
+        Sizes{7, 3, 24, 72, 8}, Sizes{33, 1, 16, 16, 72}, Sizes{2, 128, 128, 512, 64}}) {
+    const int64_t row = c.rank + c.width, rotated = c.width / 2 - 2;
+    const Array w = random_bf16({c.heads, c.nope, c.rank}, 71, 0.1);
+    const Array cos = Array::random({64, rotated}, 72, 1.0), sin = Array::random({64, rotated}, 73);
+    std::vector<int32_t> positions;
+    for (int64_t t = 0; t < c.tokens; ++t) positions.push_back(static_cast<int32_t>(t * 7 % 64));
+    const OnDevice own_w(w), nope(random_bf16({c.tokens, c.heads, c.nope}, 74)),
+        rope(random_bf16({c.tokens, c.heads, c.width}, 75)),
+        own_cos = as_is(cos), own_sin = as_is(sin), own_positions = integers_on_device(positions),
+        queries(Array({c.tokens, c.heads, row})), parts(Array({c.tokens, c.heads, row}));
+    for (const RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved}) {
+      const RotaryTable table{own_cos, own_sin, style};
+      run_op([&](const Context& s) {
+        latent_queries_forward(s, queries, nope, own_w, rope, table, own_positions);
+        head_matmul_backward_input(s, parts, nope, own_w);
+        rotate_head_columns(s, parts, c.rank, rope, 0, c.width, table, own_positions, false);
+      });
+      EXPECT_TRUE(same_bits(queries.back(), parts.back()))
+          << c.tokens << " tokens, " << c.heads << " heads, rank " << c.rank;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace slimexx::ops::testing

@@ -1,6 +1,7 @@
 #include "slimexx/ops/rotary.h"
 #include "ops/op_cases.h"
 #include "ops/testing.h"
+#include "slimexx/ops/heads.h"
 #include "slimexx/ops/norm.h"
 
 namespace slimexx::ops::testing {
@@ -95,6 +96,21 @@ TEST_P(Rotary, LatentRowsAreNormedTurnedAndPutInPages) {
     EXPECT_EQ(pages[2 * 24 + i], latent[i]) << i;
     EXPECT_EQ(pages[24 + i], 0.0f) << i;
     EXPECT_EQ(pages[i], latent[2 * 24 + i]) << i;
+  }
+}
+
+TEST_P(Rotary, LatentQueriesAreMultipliedAndTurned) {
+  const Tables tables(50, 8);
+  const Array positions = Array::integers({3, 40, 0});
+  const Array nope = Array::random({3, 2, 6}, 1), w = Array::random({2, 6, 16}, 2),
+              rope = Array::random({3, 2, 8}, 3);
+  for (RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved}) {
+    const RotaryTable table{tables.cos, tables.sin, style};
+    Array queries({3, 2, 24}), expected({3, 2, 24});
+    latent_queries_forward(ctx_, queries, nope, w, rope, table, positions);
+    head_matmul_backward_input(ctx_, expected, nope, w);
+    rotate_head_columns(ctx_, expected, 16, rope, 0, 8, table, positions, false);
+    EXPECT_TRUE(same_bits(queries, expected));
   }
 }
 

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "slimexx/kernels/rows.h"
+
 namespace slimexx::kernels {
 
 // bf16, 16-byte aligned; strides count elements, in multiples of 8. Heads may be wider than the
@@ -24,5 +26,17 @@ struct HeadGemmArgs {
 [[nodiscard]] const char* launch_head_gemm(const HeadGemmArgs& args, cudaStream_t stream);
 // y[token, head] = x[token, head] w[head]
 [[nodiscard]] const char* launch_head_input_grad(const HeadGemmArgs& args, cudaStream_t stream);
+
+// Columns of the same tokens and heads that are rotated beside the product, by rotate_head_columns.
+struct HeadRotation {
+  HeadRows y, x;
+  int64_t width = 0;
+  RotaryTables tables;
+};
+// Whether one kernel does both: where tokens are few, a kernel more takes longer than its work.
+bool rotates_beside_input_grad(const HeadGemmArgs& args);
+// launch_head_input_grad and the rotation. Neither may read what the other writes.
+[[nodiscard]] const char* launch_head_input_grad(const HeadGemmArgs& args,
+                                                 const HeadRotation& rotation, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

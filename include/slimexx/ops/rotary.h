@@ -32,6 +32,10 @@ struct NormedRows {
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
                          const RotaryTable& rotary, Tensor positions, Tensor pages, Tensor slots,
                          const NormedRows& queries = {});
+// The queries of latent attention: queries[T,n,R+D] is nope[T,n,N] w[n,N,R] by the sums of
+// head_matmul_backward_input, and rope[T,n,D] rotated (token strides free).
+void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Tensor w, Tensor rope,
+                            const RotaryTable& rotary, Tensor positions);
 
 // What stands between the projection and attention: RMSNorm of every query and key head where
 // q_norm and k_norm [D] are defined, then the rotation of both. `in` and `out` [T,(Hq+2Hkv)D];

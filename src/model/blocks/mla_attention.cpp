@@ -321,9 +321,7 @@ void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tenso
   const QueryViews q = split_queries(tape.q, s);
   const Tensor queries = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.latent_size()});
   const Tensor out = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.kv_rank});
-  ops::head_matmul_backward_input(ctx, queries, q.nope, w.k_weight);  // q W_K: K is Dn
-  ops::rotate_head_columns(ctx, queries, s.kv_rank, q.rope, 0, s.rope_dim, rotary, batch.positions,
-                           false);
+  ops::latent_queries_forward(ctx, queries, q.nope, w.k_weight, q.rope, rotary, batch.positions);
   const Tensor rows = pages.k.defined() ? pages.k
                       : batch.context.page_rows.defined()
                           ? gather_context_pages(ctx, batch.context, tape.latent)

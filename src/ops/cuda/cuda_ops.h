@@ -65,6 +65,8 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
                          const NormedRows& queries);
 void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w);
 void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w);
+void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Tensor w, Tensor rope,
+                            const RotaryTable& table, Tensor positions);
 void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                        int64_t width);
 void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin);

@@ -6,26 +6,10 @@
 #include "ops/cuda/launch.h"
 #include "slimexx/base/error.h"
 #include "slimexx/kernels/gemm_backward.h"
-#include "slimexx/kernels/head_gemm.h"
 #include "slimexx/kernels/rows.h"
 
 namespace slimexx::ops::cuda {
 namespace {
-
-// w[heads, n, k]; y is the result of either direction.
-kernels::HeadGemmArgs head_product(const Tensor& y, const Tensor& x, const Tensor& w) {
-  return {.x = x.raw(),
-          .w = w.raw(),
-          .y = y.raw(),
-          .x_stride = x.stride(0),
-          .x_head_stride = x.stride(1),
-          .y_stride = y.stride(0),
-          .y_head_stride = y.stride(1),
-          .tokens = x.dim(0),
-          .heads = w.dim(0),
-          .n = w.dim(1),
-          .k = w.dim(2)};
-}
 
 // Products of few rows read their weights while the kernels before them still run. Weights are
 // parameters, and a forward pass begins with kernels that wait for whatever wrote those.
@@ -123,16 +107,6 @@ void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor 
   if (dbias.defined())
     SLX_CUDA(kernels::column_sums(dbias.f32(), dy.raw(), dy.stride(0), dy.dim(0), dy.dim(1),
                                   scratch.data(), handle(ctx)));
-}
-
-void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w) {
-  check_launch("head_matmul_forward", kernels::launch_head_gemm(head_product(y, x, w), handle(ctx)),
-               x, w);
-}
-
-void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w) {
-  check_launch("head_matmul_backward_input",
-               kernels::launch_head_input_grad(head_product(dx, dy, w), handle(ctx)), dy, w);
 }
 
 }  // namespace slimexx::ops::cuda
