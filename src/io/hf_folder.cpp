@@ -67,6 +67,21 @@ void check_shards_complete(const std::string& directory, const std::vector<std::
   }
 }
 
+// Weights that are no file: what stands there instead is named.
+void refuse_other_kinds(const std::string& directory) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (entry.path().extension() != ".safetensors" || entry.is_regular_file(error)) continue;
+    const bool is_dangling = entry.is_symlink(error) && !entry.exists(error);
+    fail(entry.path().string(),
+         fmt::format("{}, where a file with weights is wanted",
+                     entry.is_directory(error) ? "this is a folder"
+                     : is_dangling             ? "this is a link that points to nothing"
+                                               : "this is a pipe, a socket or a device"),
+         "put the file itself there");
+  }
+}
+
 std::vector<std::string> find_shards(const std::string& directory) {
   std::vector<std::string> shards;
   bool other_weights = false;
@@ -78,6 +93,7 @@ std::vector<std::string> find_shards(const std::string& directory) {
     other_weights |= name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
   }
   if (shards.empty()) {
+    refuse_other_kinds(directory);
     fail(directory, "the folder holds no .safetensors file",
          other_weights ? "convert the PyTorch pickle files to safetensors first"
                        : "is this a Hugging Face model folder, and was it fetched entirely?");
@@ -274,19 +290,19 @@ std::vector<std::string> HfFolder::shard_names() const {
   return names;
 }
 
-std::vector<int32_t> HfFolder::eos_token_ids() const {
-  std::vector<int32_t> ids;
-  const std::string path = join_path(directory_, "generation_config.json");
-  if (path_exists(path)) {
-    const Json generation = parse_json_file(path, kMaxConfigBytes);
+HfFolder::EosTokens HfFolder::eos_tokens() const {
+  EosTokens tokens{.file = join_path(directory_, "generation_config.json")};
+  if (path_exists(tokens.file)) {
+    const Json generation = parse_json_file(tokens.file, kMaxConfigBytes);
     if (!generation.is_object()) {
-      fail(path, fmt::format("a JSON object is expected, not {}", generation.type_name()),
+      fail(tokens.file, fmt::format("a JSON object is expected, not {}", generation.type_name()),
            "write {\"eos_token_id\": ...}, or remove the file");
     }
-    if (append_eos_ids(generation, path, ids)) return ids;
+    if (append_eos_ids(generation, tokens.file, tokens.ids)) return tokens;
   }
-  append_eos_ids(*config_, join_path(directory_, "config.json"), ids);
-  return ids;
+  tokens.file = join_path(directory_, "config.json");
+  append_eos_ids(*config_, tokens.file, tokens.ids);
+  return tokens;
 }
 
 }  // namespace slimexx::io

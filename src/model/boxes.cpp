@@ -140,7 +140,10 @@ std::vector<TensorSource> list_tensor_sources(const std::vector<ParameterInfo>& 
     for (const ElementRun& run : list_runs(info)) {
       const HfPart& part = info.parts[run.part];
       const auto [it, is_new] = index.emplace(part.name, tensors.size());
-      if (is_new) tensors.push_back({.name = part.name, .shape = part.shape, .dtype = info.dtype});
+      if (is_new)
+        tensors.push_back({.name = part.name,
+                           .shape = part.shape,
+                           .dtype = part.dtype ? part.dtype : info.dtype});
       tensors[it->second].pieces.push_back({run.on_disk, run.size, info.id, run.in_parameter});
     }
   }

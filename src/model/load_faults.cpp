@@ -8,12 +8,13 @@
 #include <cmath>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/printable.h"
 #include "slimexx/base/thread_pool.h"
 
 namespace slimexx::model {
 namespace {
 
-constexpr size_t kMaxFaults = 20;
+constexpr size_t kMaxFaults = 20, kMaxNameBytes = 160;
 
 // Infinities and NaNs are the greatest patterns without the sign.
 bool are_finite(std::span<const float> values) {
@@ -57,10 +58,18 @@ void BadValues::add(const BadValues& other) {
   count += other.count;
 }
 
-void add_fault(Faults& faults, const std::string& tensor, const BadValues& bad) {
-  if (bad.count > 0)
-    faults.lines.push_back(fmt::format("{}: {} values are NaN or infinite, first at element {}",
-                                       tensor, bad.count, bad.first));
+void add_fault(Faults& faults, const std::string& tensor, const BadValues& bad,
+               const std::string& file) {
+  if (bad.count == 0) return;
+  const std::string values =
+      bad.count == 1 ? "1 value is" : fmt::format("{} values are", bad.count);
+  faults.lines.push_back(fmt::format("{}: {} NaN or infinite, first at element {}{}{}", tensor,
+                                     values, bad.first, file.empty() ? "" : ", in ", file));
+}
+
+std::string name_text(const std::string& name) {
+  const std::string printable = make_printable(name, kMaxNameBytes);
+  return printable == name && !name.empty() ? name : '"' + printable + '"';
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

@@ -19,7 +19,12 @@ struct BadValues {
   void add(std::span<const float> values, int64_t on_disk);
   void add(const BadValues& other);
 };
-void add_fault(Faults& faults, const std::string& tensor, const BadValues& bad);
+// `file`: the one that holds the tensor, if one does.
+void add_fault(Faults& faults, const std::string& tensor, const BadValues& bad,
+               const std::string& file = "");
+
+// A tensor's name as a file has it: in quotes where it is empty or not fit for one line.
+std::string name_text(const std::string& name);
 
 std::string shape_text(const std::vector<int64_t>& shape);
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -27,16 +26,30 @@ namespace {
 constexpr int64_t kCompareElements = 1 << 20;
 constexpr const char* kHeadName = "lm_head.weight";
 
-// A tensor of one tied to the embedding may be repeated on disk; then it must be the same bytes.
+// A tied head may be repeated on disk; then it must be the embedding, which headers tell in part.
+struct TiedPair {
+  const io::HfFolder::Located *head = nullptr, *embedding = nullptr;
+  bool is_stored() const { return head != nullptr && embedding != nullptr; }
+  bool is_alike() const {
+    return head->entry->dtype == embedding->entry->dtype &&
+           head->entry->shape == embedding->entry->shape;
+  }
+};
+TiedPair find_tied_pair(const ModelSpec& spec, const io::HfFolder& folder) {
+  if (!spec.tied_embeddings) return {};
+  return {folder.find(kHeadName), folder.find("model.embed_tokens.weight")};
+}
+void add_tied_fault(Faults& faults, const TiedPair& pair) {
+  faults.lines.push_back(
+      fmt::format("{}: tie_word_embeddings is true but it differs from the embedding, in {}",
+                  kHeadName, pair.head->file->path()));
+}
+
 // Both are read again for it, each rank a share. Collective.
-void check_tied_head(const io::HfFolder& folder, dist::Collective& host, Faults& faults) {
-  const auto* head = folder.find(kHeadName);
-  const auto* embedding = folder.find("model.embed_tokens.weight");
-  if (head == nullptr || embedding == nullptr) return;
+void check_tied_head(const TiedPair& pair, dist::Collective& host, Faults& faults) {
+  if (!pair.is_stored()) return;
+  const auto [head, embedding] = pair;
   const auto differ = [&] {
-    if (head->entry->dtype != embedding->entry->dtype ||
-        head->entry->shape != embedding->entry->shape)
-      return true;
     const dist::Range own =
         share_rows(0, head->entry->num_elements(), static_cast<size_t>(host.rank()),
                    static_cast<size_t>(host.size()));
@@ -53,16 +66,14 @@ void check_tied_head(const io::HfFolder& folder, dist::Collective& host, Faults&
   };
   double found[1] = {differ() ? 1.0 : 0.0};
   dist::all_reduce_max(host, found);
-  if (found[0] != 0)
-    faults.lines.push_back(
-        "lm_head.weight: tie_word_embeddings is true but it differs from the embedding");
+  if (found[0] != 0) add_tied_fault(faults, pair);
 }
 
 // What the ranks of a host read, and where it is; the same for all of them.
 struct LoadList {
   HeldTensors held;
   StoredTensors stored;
-  std::vector<std::string> unused;  // faults, a line for each tensor that nobody needs
+  Faults header_faults;
 };
 
 WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
@@ -96,9 +107,15 @@ struct LayerBehindLast {
 std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehindLast& found) {
   const std::string tensors = fmt::format(
       "model.layers.{}.*: {} tensors of a layer behind the last", layer, found.num_tensors);
+  const int64_t num_named = std::ssize(spec.mtp) + spec.num_missing_mtp;
+  if (found.joins_embedding && layer < spec.num_layers() + num_named)
+    return fmt::format(
+        "{}: an MTP layer, and of the one before it model.layers.{}.eh_proj.weight is missing "
+        "(config.json's num_nextn_predict_layers is {})",
+        tensors, spec.num_layers() + std::ssize(spec.mtp), num_named);
   if (found.joins_embedding)
     return fmt::format("{}: an MTP layer, of which config.json's num_nextn_predict_layers has {}",
-                       tensors, std::ssize(spec.mtp));
+                       tensors, num_named);
   return fmt::format(
       "{}: num_hidden_layers is {}, and for an MTP layer model.layers.{}.eh_proj.weight is missing",
       tensors, spec.num_layers(), layer);
@@ -113,11 +130,21 @@ std::vector<std::string> explain_unused(const ModelSpec& spec, const StoredTenso
       ++layers[*layer].num_tensors;
       if (name.ends_with(".eh_proj.weight")) layers[*layer].joins_embedding = true;
     } else {
-      lines.push_back(fmt::format("{}: {}", name, stored.explain_unused(name)));
+      lines.push_back(fmt::format("{}: {}", name_text(name), stored.explain_unused(name)));
     }
   }
   for (const auto& [layer, found] : layers) lines.push_back(explain_layer(spec, layer, found));
   return lines;
+}
+
+// What headers alone tell: the same for all ranks.
+Faults list_header_faults(const ModelSpec& spec, const io::HfFolder& folder,
+                          const StoredTensors& stored) {
+  Faults faults{stored.list_faults()};
+  for (std::string& line : explain_unused(spec, stored)) faults.lines.push_back(std::move(line));
+  const TiedPair pair = find_tied_pair(spec, folder);
+  if (pair.is_stored() && !pair.is_alike()) add_tied_fault(faults, pair);
+  return faults;
 }
 
 // Reads the tensors that the ranks of a host hold, and fills this rank's store.
@@ -271,6 +298,11 @@ class HostLoader {
 
 }  // namespace
 
+void check_hf_headers(const ModelSpec& spec, const io::HfFolder& folder, const Layout& layout) {
+  const StoredTensors stored(folder, list_wanted({}, &layout));
+  list_header_faults(spec, folder, stored).throw_if_any(folder.directory());
+}
+
 void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
                      const std::function<void(int64_t)>& on_loaded, const Layout* layout) {
   dist::Collective one;
@@ -285,27 +317,22 @@ int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::
   const auto list = dist::make_once(host.ranks, [&] {
     HeldTensors held = list_held_tensors(host.held);
     StoredTensors stored(folder, list_wanted(held, layout));
-    std::vector<std::string> unused = explain_unused(spec, stored);
-    return LoadList{std::move(held), std::move(stored), std::move(unused)};
+    Faults faults = list_header_faults(spec, folder, stored);
+    return LoadList{std::move(held), std::move(stored), std::move(faults)};
   });
+  list->header_faults.throw_if_any(folder.directory());
   list->stored.log_quantization(spec.checkpoint_dtype);
-  Faults faults;
   HostLoader loader(store, host, on_loaded);
   std::vector<std::string> loaded;
-  std::set<std::string> found;  // faults: tensors that are stacked in one share theirs
   for (const auto& [name, tensor] : list->held) {
-    const StoredTensor& source = list->stored.find(name);
-    if (source.fault.empty()) {
-      loader.load(source, tensor);
-      loaded.push_back(name);
-    } else if (found.insert(source.fault).second) {
-      faults.lines.push_back(source.fault);
-    }
+    loader.load(list->stored.find(name), tensor);
+    loaded.push_back(name);
   }
+  Faults faults;
   const std::vector<BadValues> bad = loader.gather_bad_values();
-  for (size_t i = 0; i < bad.size(); ++i) add_fault(faults, loaded[i], bad[i]);
-  faults.lines.insert(faults.lines.end(), list->unused.begin(), list->unused.end());
-  if (spec.tied_embeddings) check_tied_head(folder, host.ranks, faults);
+  for (size_t i = 0; i < bad.size(); ++i)
+    add_fault(faults, loaded[i], bad[i], list->stored.find(loaded[i]).located.file->path());
+  check_tied_head(find_tied_pair(spec, folder), host.ranks, faults);
   faults.throw_if_any(folder.directory());
   return loader.read_bytes();
 }

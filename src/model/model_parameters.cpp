@@ -27,6 +27,56 @@ void freeze_by_name(ParameterList& list, const ModelSpec& spec) {
   }
 }
 
+// What a trainer writes behind its updates.
+bool is_copied(const ModelSpec& spec, const std::string& hf_name) {
+  for (int64_t i = 0; i < spec.num_trained_mtp(); ++i) {
+    const std::string hf = fmt::format("model.layers.{}.", spec.num_layers() + i);
+    if (hf_name == hf + "embed_tokens.weight" || hf_name == hf + "shared_head.head.weight")
+      return true;
+  }
+  return false;
+}
+
+void set_export_dtypes(ParameterList& list, const ModelSpec& spec) {
+  for (ParameterInfo& info : list.infos) {
+    for (HfPart& part : info.parts) {
+      const auto kept = spec.kept_dtypes.find(part.name);
+      part.dtype = kept != spec.kept_dtypes.end() ? kept->second
+                                                  : info.dtype.value_or(spec.checkpoint_dtype);
+    }
+  }
+}
+
+bool is_in_untrained_mtp(const ModelSpec& spec, const ParameterInfo& info) {
+  for (int64_t i = spec.num_trained_mtp(); i < std::ssize(spec.mtp); ++i)
+    if (info.name.starts_with(fmt::format("layers.{}.", spec.num_layers() + i))) return true;
+  return false;
+}
+
+// Calls visit(info, part, dtype in the folder) for the tensors that no step changes.
+template <class Visit>
+void for_each_unchanged(const ModelSpec& spec, const io::HfFolder& folder, bool moves_biases,
+                        const Visit& visit) {
+  for (const ParameterInfo& info : list_parameters(spec)) {
+    const bool is_moved = moves_biases && info.moved_by_rule && !is_in_untrained_mtp(spec, info);
+    if (info.trainable || is_moved) continue;
+    for (const HfPart& part : info.parts) {
+      const auto* located = folder.find(part.name);
+      if (located == nullptr || !tensor::is_convertible(located->entry->dtype) ||
+          is_copied(spec, part.name))
+        continue;
+      visit(info, part, located->entry->dtype);
+    }
+  }
+}
+
+// Whether values of `from` may change when they are kept as `to`.
+bool is_rounded(tensor::DType from, tensor::DType to) {
+  using tensor::DType;
+  if (from == to || to == DType::kF64) return false;
+  return from == DType::kF64 || to != DType::kF32;
+}
+
 // An MTP layer that is not trained is frozen. The copies of embedding and head always are: those of
 // a trained layer are written behind updates (train/mtp_copies.h).
 MtpParameters<ParameterId> declare_mtp(ParameterList& list, const ModelSpec& spec,
@@ -76,6 +126,7 @@ StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec&
     p.mtp.push_back(
         declare_mtp(list, spec, spec.mtp[i], spec.num_layers() + static_cast<int64_t>(i)));
   freeze_by_name(list, spec);
+  set_export_dtypes(list, spec);
   return p;
 }
 
@@ -150,6 +201,7 @@ void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder) {
   for (size_t i = 0; i < spec.mtp.size(); ++i) {
     const std::string hf = fmt::format("model.layers.{}.", spec.layers.size() + i);
     if (folder.find(hf + "eh_proj.weight") == nullptr) {
+      spec.num_missing_mtp = std::ssize(spec.mtp) - static_cast<int64_t>(i);
       spec.mtp.resize(i);
       return;
     }
@@ -163,6 +215,26 @@ void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder) {
   if (names_dtype(folder.config()) || embedding == nullptr) return;
   const tensor::DType dtype = embedding->entry->dtype;
   if (tensor::is_convertible(dtype)) spec.checkpoint_dtype = dtype;
+}
+
+void keep_stored_dtypes(ModelSpec& spec, const io::HfFolder& folder, bool moves_biases) {
+  std::map<std::string, tensor::DType> kept;
+  for_each_unchanged(spec, folder, moves_biases,
+                     [&](const ParameterInfo&, const HfPart& part, tensor::DType stored) {
+                       if (stored != part.dtype) kept.emplace(part.name, stored);
+                     });
+  spec.kept_dtypes = std::move(kept);
+}
+
+std::vector<std::string> list_rounded(const ModelSpec& spec, const io::HfFolder& folder,
+                                      tensor::DType compute_dtype) {
+  std::vector<std::string> names;
+  for_each_unchanged(spec, folder, /*moves_biases=*/false,
+                     [&](const ParameterInfo& info, const HfPart& part, tensor::DType stored) {
+                       if (is_rounded(stored, info.dtype.value_or(compute_dtype)))
+                         names.push_back(part.name);
+                     });
+  return names;
 }
 
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage) {

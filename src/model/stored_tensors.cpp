@@ -143,8 +143,9 @@ StoredTensor StoredTensors::locate(const std::string& name, const std::vector<in
   } else if (tensor.dtype() == tensor::DType::kF8E4M3) {
     tensor.fault = find_scales(tensor, shape, first_row, rows, matrix);
   } else if (!tensor::is_convertible(tensor.dtype())) {
-    tensor.fault = fmt::format("{}: dtype {} cannot be loaded as a dense weight",
-                               located->entry->name, tensor::dtype_name(tensor.dtype()));
+    tensor.fault =
+        fmt::format("{}: dtype {} cannot be loaded as a dense weight, in {}", located->entry->name,
+                    tensor::dtype_name(tensor.dtype()), located->file->path());
   }
   return tensor;
 }
@@ -176,11 +177,19 @@ std::string StoredTensors::find_scales(StoredTensor& tensor, const std::vector<i
                        shape_text(located->entry->shape), located->file->path(), shape_text(wanted),
                        quantization_->describe(), shape_text(whole));
   if (!tensor::is_convertible(located->entry->dtype))
-    return fmt::format("{}: dtype {} cannot be loaded as scales", scale_name,
-                       tensor::dtype_name(located->entry->dtype));
+    return fmt::format("{}: dtype {} cannot be loaded as scales, in {}", scale_name,
+                       tensor::dtype_name(located->entry->dtype), located->file->path());
   dequantised_.insert(name);
   tensor.scales = scales;
   return "";
+}
+
+std::vector<std::string> StoredTensors::list_faults() const {
+  std::vector<std::string> faults;
+  std::set<std::string> found;  // tensors that are stacked in one share theirs
+  for (const auto& [name, tensor] : tensors_)
+    if (!tensor.fault.empty() && found.insert(tensor.fault).second) faults.push_back(tensor.fault);
+  return faults;
 }
 
 std::vector<std::string> StoredTensors::list_unused() const {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -116,7 +117,7 @@ void write_rows(io::HfFolderWriter& writer, const std::string& name,
   }
 }
 
-// `dtype_of` gives the type on disk of a parameter's tensors.
+// `dtype_of` gives the type on disk of a tensor.
 template <class DTypeOf>
 void write_held(io::HfFolderWriter& writer, WindowReader& reader,
                 const std::vector<model::ParameterInfo>& infos, const model::HeldTensors& tensors,
@@ -131,7 +132,7 @@ void write_held(io::HfFolderWriter& writer, WindowReader& reader,
                             static_cast<size_t>(own - held.holders.begin()), held.holders.size()));
       const auto& info = infos[static_cast<size_t>(own->place.parameter)];
       write_rows(writer, name, tensor, rows, model::place_inside(own->place, held.box, rows), info,
-                 dtype_of(info), reader);
+                 dtype_of(name), reader);
     }
   }
 }
@@ -147,7 +148,10 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
   std::optional<UnfinishedFolder> unfinished;
   const model::HeldTensors tensors = model::list_held_tensors(layout);
   model::check_covered(tensors);
-  io::HfFolderWriter writer(fresh, list_tensors(spec), export_options(template_directory));
+  const std::vector<io::HfTensor> listed = list_tensors(spec);
+  std::map<std::string, tensor::DType> dtypes;
+  for (const io::HfTensor& tensor : listed) dtypes.emplace(tensor.name, tensor.dtype);
+  io::HfFolderWriter writer(fresh, listed, export_options(template_directory));
   dist::run_agreed(host, [&] {
     if (!is_root) return;
     unfinished.emplace(fresh);
@@ -156,9 +160,7 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
   dist::run_agreed(host, [&] {
     WindowReader reader(store, &model::ParameterStore::read_weights);
     write_held(writer, reader, store.infos(), tensors, host.rank(),
-               [&](const model::ParameterInfo& info) {
-                 return info.dtype.value_or(spec.checkpoint_dtype);
-               });
+               [&](const std::string& name) { return dtypes.at(name); });
     writer.flush();
   });
   double written[1] = {static_cast<double>(writer.written_bytes())};  // exact below 2^53
@@ -202,7 +204,7 @@ void write_values(const model::ParameterStore& store, ReadValues read, bool trai
   dist::run_agreed(host, [&] {
     WindowReader reader(store, read);
     write_held(writer, reader, store.infos(), tensors, host.rank(),
-               [](const model::ParameterInfo&) { return tensor::DType::kF32; });
+               [](const std::string&) { return tensor::DType::kF32; });
     writer.flush();
   });
   double bytes[1] = {static_cast<double>(writer.written_bytes())};

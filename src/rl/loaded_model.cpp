@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -27,6 +29,49 @@ auto make_for(const ModelRanks* ranks, const Make& make) {
   return dist::make_once(ranks != nullptr ? *ranks->host : one, make);
 }
 
+std::vector<int32_t> read_end_tokens(const io::HfFolder& folder, int64_t vocab_size) {
+  const io::HfFolder::EosTokens tokens = folder.eos_tokens();
+  for (const int32_t id : tokens.ids)
+    if (id >= vocab_size)
+      log_warn(
+          "{}: \"eos_token_id\" holds {}, and the vocabulary has {} tokens: no sample ends by "
+          "it",
+          tokens.file, id, vocab_size);
+  return tokens.ids;
+}
+
+// Before memory is taken for the weights.
+void check_headers(const LoadedModel& m, const ModelRanks* ranks) {
+  try {
+    make_for(ranks, [&] {
+      model::check_hf_headers(m.spec, *m.folder, m.layout);
+      return true;
+    });
+  } catch (const Error&) {
+    if (!path_exists(join_path(m.directory, "manifest.json"))) throw;
+    throw Error(ErrorCode::kInput, "a checkpoint of a run, where a Hugging Face folder is wanted",
+                fmt::format("slimexx convert-hf --to hf --load {} --save NEW_FOLDER", m.directory),
+                m.directory);
+  }
+}
+
+// What of the folder's weights is not as config.json, or an export, would have it.
+void log_deviations(const LoadedModel& m, tensor::Device device) {
+  if (m.spec.num_missing_mtp > 0)
+    log_info("config.json names {} MTP layers, the weights in {} hold {}",
+             std::ssize(m.spec.mtp) + m.spec.num_missing_mtp, m.directory, m.spec.mtp.size());
+  const auto compute_dtype = tensor::compute_dtype(device);
+  const auto rounded = model::list_rounded(m.spec, *m.folder, compute_dtype);
+  if (rounded.empty()) return;
+  constexpr size_t kNamed = 4;
+  const std::span named(rounded.data(), std::min(kNamed, rounded.size()));
+  log_info(
+      "{} tensors that are not trained are computed in {}, which rounds their values; an "
+      "export holds the rounded ones: {}{}",
+      rounded.size(), tensor::dtype_name(compute_dtype), fmt::join(named, ", "),
+      rounded.size() > kNamed ? ", ..." : "");
+}
+
 LoadedModel describe_folder(const std::string& directory, OpenFolder open, const ModelRanks* ranks,
                             const train::TrainOptions* training) {
   LoadedModel m;
@@ -36,9 +81,12 @@ LoadedModel describe_folder(const std::string& directory, OpenFolder open, const
   model::drop_missing_mtp(m.spec, *m.folder);
   model::take_stored_dtype(m.spec, *m.folder);
   if (training != nullptr) choose_trained(m.spec, *training, m.directory);
-  m.eos_token_ids = m.folder->eos_token_ids();
+  model::keep_stored_dtypes(m.spec, *m.folder,
+                            training != nullptr && training->moe_router_bias_update_rate > 0);
+  m.eos_token_ids = read_end_tokens(*m.folder, m.spec.vocab_size);
   m.layout = *make_for(ranks, [&] { return make_model_layout(m.spec, ranks); });
   m.rank = ranks != nullptr ? ranks->rank : 0;
+  if (m.folder->has_tensors()) check_headers(m, ranks);
   return m;
 }
 
@@ -93,14 +141,8 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
   LoadedModel m =
       prepare_model(directory, io::HfFolder::open, device, with_gradients, ranks, training);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
-  try {
-    read_weights(*m.store, m, ranks, [&](int64_t n) { bar.advance(n); });
-  } catch (const Error&) {
-    if (!path_exists(join_path(directory, "manifest.json"))) throw;
-    throw Error(ErrorCode::kInput, "a checkpoint of a run, where a Hugging Face folder is wanted",
-                fmt::format("slimexx convert-hf --to hf --load {} --save NEW_FOLDER", directory),
-                directory);
-  }
+  read_weights(*m.store, m, ranks, [&](int64_t n) { bar.advance(n); });
+  log_deviations(m, device);
   log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
             format_count(static_cast<double>(m.store->num_elements())),
             format_duration(span.seconds()));

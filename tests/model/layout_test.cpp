@@ -235,8 +235,10 @@ TEST_F(MadeUpFolder, ARankThatReadsBadValuesTellsTheOthers) {
       errors[static_cast<size_t>(world.rank())] = error.message();
     }
   });
-  EXPECT_EQ(errors[0],
-            "1 fault in the weights:\n    q: 2 values are NaN or infinite, first at element 7");
+  EXPECT_EQ(
+      errors[0],
+      "1 fault in the weights:\n    q: 2 values are NaN or infinite, first at element 7, in " +
+          dir_.file("bad/model.safetensors"));
   EXPECT_EQ(errors[1], errors[0]);
 }
 

@@ -122,7 +122,7 @@ TEST(Fp8, Faults) {
   StoredMap bad = pair.fp8;
   for (const char nan : {'\x7f', '\xff'}) {
     bad[name].bytes[201] = nan;
-    pair.refuse(bad, name + ": 1 values are NaN or infinite, first at element 201");
+    pair.refuse(bad, name + ": 1 value is NaN or infinite, first at element 201, in");
   }
   bad = pair.fp8;
   bad[scale_name] = store_floats({1, 2}, {1, INFINITY});
@@ -254,8 +254,8 @@ TEST(StackedExperts, Faults) {
   const size_t at = static_cast<size_t>((3 * 144 + 72 + 2) * 200 + 7);
   std::memcpy(bad[name].bytes.data() + at * 4, &nan, 4);
   refuse(bad,
-         "model.layers.1.mlp.experts.3.up_proj.weight: 1 values are NaN or infinite, first at "
-         "element 407");
+         "model.layers.1.mlp.experts.3.up_proj.weight: 1 value is NaN or infinite, first at "
+         "element 407, in ");
 }
 
 // As transformers writes none of them.
@@ -293,6 +293,27 @@ TEST(LayerBehindTheLast, IsOneFault) {
   refuse("uncounted", "an MTP layer, of which config.json's num_nextn_predict_layers has 0");
   map.erase("model.layers.2.eh_proj.weight");
   refuse("no_input", "model.layers.2.eh_proj.weight is missing");
+}
+
+// The weights hold the second of two MTP layers.
+TEST(LayerBehindTheLast, MayBeAnMtpLayerBehindOneThatIsMissing) {
+  const io::TempDir dir;
+  Json config = small_config("glm4_moe");
+  config["num_nextn_predict_layers"] = 2;
+  StoredMap map = make_plain(spec_of(config), 7);
+  std::erase_if(map, [](const auto& entry) { return entry.first.starts_with("model.layers.2."); });
+  const std::string path = write_stored(dir, "second", config, map);
+  const auto folder = io::HfFolder::open(path);
+  ModelSpec spec = spec_of(config);
+  drop_missing_mtp(spec, folder);
+  EXPECT_EQ(spec.mtp.size(), 0u);
+  EXPECT_EQ(spec.num_missing_mtp, 2);
+  ParameterStore store(spec, {}, false);
+  const std::string text =
+      io::expect_error(ErrorCode::kInput, "an MTP layer, and of the one before it",
+                       [&] { load_hf_weights(store, spec, folder); });
+  EXPECT_NE(text.find("model.layers.2.eh_proj.weight is missing"), std::string::npos) << text;
+  EXPECT_NE(text.find("num_nextn_predict_layers is 2"), std::string::npos) << text;
 }
 
 // GLM-4.6 keeps its MTP layers in a file of their own.

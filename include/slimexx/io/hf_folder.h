@@ -35,7 +35,12 @@ class HfFolder {
 
   // Token ids that end generation: generation_config.json's eos_token_id (int or list), else
   // config.json's; empty if neither says.
-  std::vector<int32_t> eos_token_ids() const;
+  std::vector<int32_t> eos_token_ids() const { return eos_tokens().ids; }
+  struct EosTokens {
+    std::string file = {};  // that names them
+    std::vector<int32_t> ids = {};
+  };
+  EosTokens eos_tokens() const;
 
  private:
   void add_shard(const std::string& name);

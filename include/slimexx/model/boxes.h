@@ -50,7 +50,7 @@ std::vector<dist::Range> list_copied_ranges(const ParameterInfo& info);
 struct TensorSource {
   std::string name;
   std::vector<int64_t> shape;
-  std::optional<tensor::DType> dtype = {};  // ParameterInfo::dtype
+  std::optional<tensor::DType> dtype = {};  // HfPart::dtype, or ParameterInfo's
   struct Piece {
     int64_t on_disk = 0, size = 0;
     ParameterId parameter = kNoParameter;

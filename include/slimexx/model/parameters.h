@@ -52,6 +52,9 @@ struct HfPart {
   // Of the ranks that hold this box, data-parallel ones aside, this one counts it in norms and
   // writes it to checkpoints; set by a Layout.
   bool is_counted = true;
+  // What an export writes it in, as spec.h's kept_dtypes and checkpoint_dtype have it; the
+  // parameter's where it is empty.
+  std::optional<tensor::DType> dtype = {};
 };
 
 // How an axis of the grid cuts a dimension of a parameter. Each section of the dimension is cut

@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -67,8 +68,12 @@ struct ModelSpec {
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
   std::vector<MtpSpec> mtp;         // layers num_layers() and on, by their names on disk
+  int64_t num_missing_mtp = 0;      // that config.json names behind these, and the weights lack
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
+  // Of tensors that no step changes: what they are exported in, where the folder that they come
+  // from holds them in another type than an export would have.
+  std::map<std::string, tensor::DType> kept_dtypes;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t num_trained_mtp() const { return std::ranges::count(mtp, true, &MtpSpec::is_trained); }

@@ -8,11 +8,11 @@
 
 namespace slimexx::rl {
 
-// Writes the weights in the checkpoint's dtype, side files from `template_directory`. Every rank of
-// `layout` writes boxes that its `store` holds; ranks that hold the same share the rows of it. The
-// bytes do not depend on the ranks. A Hugging Face folder that is there already is replaced when
-// the new one is whole. Collective over `host`, the ranks of the layout on host memory; throws
-// AgreedError.
+// Writes the weights in the checkpoint's dtype (of what is not trained in that of the folder that
+// it was read from), side files from `template_directory`. Every rank of `layout` writes boxes that
+// its `store` holds; ranks that hold the same share the rows of it. The bytes do not depend on the
+// ranks. A Hugging Face folder that is there already is replaced when the new one is whole.
+// Collective over `host`, the ranks of the layout on host memory; throws AgreedError.
 void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host);
