@@ -211,13 +211,14 @@ VerbBody declare_convert_hf(CLI::App& app) {
                  "Hugging Face folder to read; with --to hf: whose side files to use")
       ->type_name("DIR");
   app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
-  app.add_option("--to", flags->to, "sharded (default), hf or fp8")->type_name("FORM");
+  app.add_option("--to", flags->to, "sharded (default) or hf")->type_name("FORM");
   app.add_option("--load", flags->load, "Checkpoint to read with --to hf")->type_name("DIR");
   app.add_flag("--verify", flags->verify,
                "Read everything back, compare, print a table; exit 5 on a difference");
   app.footer(
-      "Tensors keep their dtype, name and file; of a training checkpoint the f32 weights are cast\n"
-      "to config.json's dtype. Under mpirun every rank writes a share.\n\nExamples:\n"
+      "Tensors keep their dtype, name and file; those of a training checkpoint get the dtypes "
+      "that\n"
+      "checkpoint.save_hf gives them. Under mpirun every rank writes a share.\n\nExamples:\n"
       "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"
       "  slimexx convert-hf --to hf --load sharded/ --save model-again/\n"
       "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify");

@@ -8,6 +8,7 @@
 #include "io/content_hash.h"
 #include "io/folder_files.h"
 #include "io/quote_name.h"
+#include "slimexx/tensor/convertible.h"
 
 namespace slimexx::io {
 namespace {
@@ -54,6 +55,15 @@ std::string hash_member(const Json& object, const std::string& where) {
   std::string hash = json_string(object, "hash", where);
   if (!is_hash(hash)) fail(where, fmt::format("{} is not a hash", quote_name(hash)));
   return hash;
+}
+
+tensor::DType dtype_member(const Json& object, const char* key, const std::string& tensor,
+                           const std::string& where) {
+  const std::string name = json_string(object, key, where);
+  const auto dtype = tensor::parse_safetensors_dtype(name);
+  if (!dtype)
+    fail(where, fmt::format("tensor {}: unknown {} {}", quote_name(tensor), key, quote_name(name)));
+  return *dtype;
 }
 
 void check_files_distinct(const Manifest& manifest, const std::string& where) {
@@ -134,22 +144,25 @@ int64_t ShardInfo::Piece::num_elements() const {
 }
 
 Json tensor_as_json(const CheckpointTensor& t) {
-  return {{"section", t.section},
-          {"name", t.name},
-          {"dtype", tensor::dtype_name(t.dtype)},
-          {"shape", t.shape}};
+  Json json{{"section", t.section},
+            {"name", t.name},
+            {"dtype", tensor::dtype_name(t.dtype)},
+            {"shape", t.shape}};
+  if (t.export_dtype) json["export_dtype"] = tensor::dtype_name(*t.export_dtype);
+  return json;
 }
 
 CheckpointTensor read_tensor_json(const Json& json, const std::string& where) {
   CheckpointTensor t;
   t.section = json_string(json, "section", where);
   t.name = json_string(json, "name", where);
-  const std::string dtype = json_string(json, "dtype", where);
-  const auto parsed = tensor::parse_safetensors_dtype(dtype);
-  if (!parsed) {
-    fail(where, fmt::format("tensor {}: unknown dtype {}", quote_name(t.name), quote_name(dtype)));
-  }
-  t.dtype = *parsed;
+  t.dtype = dtype_member(json, "dtype", t.name, where);
+  if (json.contains("export_dtype"))
+    t.export_dtype = dtype_member(json, "export_dtype", t.name, where);
+  if (t.export_dtype && *t.export_dtype != t.dtype &&
+      !(tensor::is_convertible(t.dtype) && tensor::is_convertible(*t.export_dtype)))
+    fail(where, fmt::format("tensor {}: {} is not exported as {}", quote_name(t.name),
+                            tensor::dtype_name(t.dtype), tensor::dtype_name(*t.export_dtype)));
   int64_t bytes = tensor::dtype_bytes(t.dtype);
   for (const Json& d : array_member(json, "shape", where)) {
     if (!d.is_number_unsigned() || d.get<uint64_t>() > uint64_t{INT64_MAX} ||

@@ -2,24 +2,42 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "io/quote_name.h"
 #include "slimexx/base/error.h"
 #include "slimexx/tensor/convertible.h"
 
 namespace slimexx::io {
 namespace {
 
-// Reads f32 and gives `dtype`.
-std::function<void(int64_t, int64_t, void*)> cast_master(const Checkpoint& checkpoint,
-                                                         const std::string& name,
-                                                         tensor::DType dtype) {
-  return [&checkpoint, name, dtype](int64_t begin, int64_t end, void* destination) {
-    std::vector<float> values(static_cast<size_t>(end - begin));
-    checkpoint.read("master", name, begin, end, values.data());
-    tensor::convert_elements(tensor::DType::kF32, values.data(), dtype, destination, end - begin);
-  };
+constexpr std::string_view kMaster = "master", kWeights = "weights";
+
+bool holds_section(const Checkpoint& checkpoint, std::string_view section) {
+  return std::ranges::any_of(checkpoint.tensors(),
+                             [&](const CheckpointTensor& t) { return t.section == section; });
+}
+
+// Checkpoints of earlier versions do not say what a tensor is exported in. There f32 is what
+// training computed in, but of correction biases, which are f32 in every export.
+tensor::DType guess_dtype(const CheckpointTensor& t, bool is_trained, tensor::DType config_dtype) {
+  const bool is_computed = t.section == kMaster || (is_trained && t.dtype == tensor::DType::kF32);
+  return is_computed && !t.name.ends_with("e_score_correction_bias") ? config_dtype : t.dtype;
+}
+
+// Reads a tensor of the checkpoint and gives `dtype`.
+HfTensor cast(const Checkpoint& checkpoint, const CheckpointTensor& t, tensor::DType dtype) {
+  return {
+      t.name, dtype, t.shape,
+      [&checkpoint, &t, dtype](int64_t begin, int64_t end, void* destination) {
+        if (t.dtype == dtype) return checkpoint.read(t.section, t.name, begin, end, destination);
+        std::vector<char> values(static_cast<size_t>((end - begin) * tensor::dtype_bytes(t.dtype)));
+        checkpoint.read(t.section, t.name, begin, end, values.data());
+        tensor::convert_elements(t.dtype, values.data(), dtype, destination, end - begin);
+      }};
 }
 
 }  // namespace
@@ -44,18 +62,14 @@ std::map<std::string, std::string> map_shards(const HfFolder& folder) {
   return shards;
 }
 
-TensorList list_weights(const Checkpoint& checkpoint, tensor::DType master_dtype) {
+TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype) {
+  const bool is_trained = holds_section(checkpoint, kMaster);
   std::map<std::string, HfTensor> by_name;
   for (const CheckpointTensor& t : checkpoint.tensors()) {
-    if (t.section == "master") {
-      by_name[t.name] = {t.name, master_dtype, t.shape,
-                         cast_master(checkpoint, t.name, master_dtype)};
-    } else if (t.section == "weights" && checkpoint.find("master", t.name) == nullptr) {
-      by_name[t.name] = {t.name, t.dtype, t.shape,
-                         [&checkpoint, name = t.name](int64_t begin, int64_t end, void* out) {
-                           checkpoint.read("weights", name, begin, end, out);
-                         }};
-    }
+    const bool is_weight = t.section == kWeights && checkpoint.find("master", t.name) == nullptr;
+    if (t.section != kMaster && !is_weight) continue;
+    const auto dtype = t.export_dtype.value_or(guess_dtype(t, is_trained, config_dtype));
+    by_name[t.name] = cast(checkpoint, t, dtype);
   }
   TensorList tensors;
   for (auto& [name, tensor] : by_name) tensors.push_back(std::move(tensor));
@@ -68,8 +82,8 @@ tensor::DType dtype_of_config(const Json& config, const std::string& where) {
     const auto dtype = tensor::parse_torch_dtype(json_string(config, key, where));
     if (dtype && tensor::is_convertible(*dtype)) return *dtype;
     throw Error(ErrorCode::kInput,
-                fmt::format("key \"{}\" is \"{}\", no dtype that weights are written in", key,
-                            json_string(config, key, where)),
+                fmt::format("key \"{}\" is {}, no dtype that weights are written in", key,
+                            quote_name(json_string(config, key, where))),
                 fmt::format("supported: {}", tensor::kConvertibleTorchNames), where);
   }
   return tensor::DType::kBF16;

@@ -114,7 +114,7 @@ struct CheckpointWriter::Snapshot {
       if (&store.group_of(info) != group.parameters) continue;
       for (const auto& part : info.parts)
         if (part.is_counted && listed.emplace(section, part.name).second)
-          tensors.push_back({section, part.name, values.dtype, part.shape});
+          tensors.push_back({section, part.name, values.dtype, part.shape, part.dtype});
       for (const Overlap& o : list_overlaps(info, group.pieces))
         model::add_checkpoint_pieces(
             info, o.begin, o.end, section, values.dtype,

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "run_binary.h"
@@ -154,6 +155,42 @@ TEST(ConvertHf, MastersAreCastToTheDtypeOfTheConfig) {
   file.read(file.entries()[0], 0, std::ssize(values), written.data());
   for (size_t i = 0; i < values.size(); ++i) {
     EXPECT_EQ(written[i], tensor::f32_to_bf16(values[i])) << values[i];
+  }
+}
+
+// What was not trained stands beside the masters as training computed with it.
+TEST(ConvertHf, WhatWasNotTrainedIsCastToo) {
+  const Folder folder;
+  const std::string directory = folder / "run/step_000001";
+  folder.put("run/step_000001/config.json", R"({"dtype": "bfloat16"})");
+  const std::vector<float> values = {1.0f, 0.1f, -3.3333333f};
+  const std::string bias = "mlp.gate.e_score_correction_bias";
+  std::vector<io::CheckpointTensor> tensors = {
+      {"master", "w", DType::kF32, {3}},
+      {"weights", "old", DType::kF32, {3}},
+      {"weights", bias, DType::kF32, {3}},
+      {"master", "trained", DType::kF32, {3}, DType::kF16},
+      {"weights", "kept", DType::kF32, {3}, DType::kF32},
+      {"weights", "narrow", DType::kF32, {3}, DType::kBF16}};
+  std::vector<io::CheckpointPiece> pieces;
+  for (const auto& t : tensors) pieces.push_back({t.section, t.name, 0, 3, values.data()});
+  const io::ShardInfo shard = io::write_shard(directory, 0, 1, tensors, pieces);
+  io::write_manifest(directory, {io::shard_from_json(io::shard_to_json(shard))}, Json::object());
+  const Finished f = run_slimexx(
+      {"convert-hf", "--to", "hf", "--load", folder / "run", "--save", folder / "out", "--verify"});
+  ASSERT_EQ(f.status, 0) << f.err;
+  const io::SafetensorsFile file(folder / "out/model.safetensors");
+  const std::map<std::string, DType> wanted = {{"w", DType::kBF16},   {"old", DType::kBF16},
+                                               {bias, DType::kF32},   {"trained", DType::kF16},
+                                               {"kept", DType::kF32}, {"narrow", DType::kBF16}};
+  for (const auto& [name, dtype] : wanted) {
+    const io::TensorEntry* entry = file.find(name);
+    ASSERT_NE(entry, nullptr) << name;
+    EXPECT_EQ(entry->dtype, dtype) << name;
+    std::string bytes(static_cast<size_t>(3 * tensor::dtype_bytes(dtype)), '\0'), expected = bytes;
+    file.read(*entry, 0, 3, bytes.data());
+    tensor::convert_elements(DType::kF32, values.data(), dtype, expected.data(), 3);
+    EXPECT_TRUE(bytes == expected) << name;
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,6 +31,7 @@ struct CheckpointTensor {
   std::string section, name;
   tensor::DType dtype;
   std::vector<int64_t> shape;
+  std::optional<tensor::DType> export_dtype = {};  // what a Hugging Face folder has it in
   int64_t num_elements() const;
 };
 

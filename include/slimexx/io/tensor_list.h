@@ -18,9 +18,10 @@ TensorList list_tensors(const HfFolder& folder);
 // Which file of the folder holds which tensor.
 std::map<std::string, std::string> map_shards(const HfFolder& folder);
 
-// The weights of a checkpoint, by name: section "master" cast to `master_dtype` where a tensor has
-// one, else section "weights" as it stands. The checkpoint is borrowed.
-TensorList list_weights(const Checkpoint& checkpoint, tensor::DType master_dtype);
+// The weights of a checkpoint, by name, as a Hugging Face folder has them: of section "master"
+// where a tensor has one, else of "weights", cast to their export_dtype. Where the checkpoint names
+// none, what training computed in is cast to `config_dtype`. The checkpoint is borrowed.
+TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype);
 
 // "dtype" (or "torch_dtype") of a config.json; bf16 if it says nothing.
 tensor::DType dtype_of_config(const Json& config, const std::string& where);
