@@ -26,20 +26,41 @@ bool has_weights(const std::string& directory) {
 
 // With weights beside config.json they say which MTP layers there are, and the dtype that it does
 // not name.
-model::ModelSpec read_spec(const io::HfFolder& config) {
+struct Description {
+  model::ModelSpec spec;
+  bool knows_copies = false;  // of embedding and head in MTP layers
+};
+Description read_description(const io::HfFolder& config) {
   const std::string& directory = config.directory();
   model::ModelSpec spec =
       model::read_model_spec(config.config(), join_path(directory, "config.json"));
   const bool is_whole = spec.mtp.empty() && model::names_dtype(config.config());
-  if (is_whole || !has_weights(directory)) return spec;
+  if (is_whole || !has_weights(directory)) return {spec};
   const io::HfFolder folder = io::HfFolder::open(directory);
   model::drop_missing_mtp(spec, folder);
   model::take_stored_dtype(spec, folder);
-  return spec;
+  return {spec, true};
 }
 
-void print_description(const model::ModelSpec& spec,
+void print_counts(const Description& described) {
+  const model::ParameterCounts counts = model::count_parameters(described.spec);
+  fmt::print("parameters  {} ({}), {} active for a token ({})\n", counts.total,
+             format_count(static_cast<double>(counts.total)), counts.active,
+             format_count(static_cast<double>(counts.active)));
+  if (counts.correction_biases > 0)
+    fmt::print("            {} without the routers' correction biases\n",
+               counts.total - counts.correction_biases);
+  if (!described.spec.mtp.empty() && !described.knows_copies)
+    fmt::print(
+        "            copies of embedding and head that MTP layers may have (DeepSeek-V3, "
+        "GLM-4.5) are not counted: config.json does not tell\n");
+  for (const model::PartCount& part : counts.parts)
+    fmt::print("  {:<24}{:>18}\n", part.name, part.elements);
+}
+
+void print_description(const Description& described,
                        const std::optional<model::Quantization>& quantization) {
+  const model::ModelSpec& spec = described.spec;
   const std::string architecture =
       spec.architecture.empty() ? "" : fmt::format(" ({})", spec.architecture);
   fmt::print("family      {}{}, {}\n", spec.family, architecture,
@@ -48,18 +69,11 @@ void print_description(const model::ModelSpec& spec,
     fmt::print("on disk     FP8 (e4m3), {}; dequantised on load\n", quantization->describe());
   fmt::print("sizes       hidden {}, vocabulary {}, {} layers, {} positions\n", spec.hidden_size,
              spec.vocab_size, spec.num_layers(), spec.max_positions);
-  fmt::print("rotary      {} dimensions, theta {}{}\n", spec.rope.rotary_dim, spec.rope.theta,
+  fmt::print("norms       RMS, epsilon {}{}\n", spec.rms_norm_eps,
              spec.tied_embeddings ? "; embedding and head are one" : "");
+  fmt::print("rotary      {}\n", model::describe_rotary(spec));
   for (const std::string& line : model::describe_layers(spec)) fmt::print("{}\n", line);
-  const model::ParameterCounts counts = model::count_parameters(spec);
-  fmt::print("parameters  {} ({}), {} active for a token ({})\n", counts.total,
-             format_count(static_cast<double>(counts.total)), counts.active,
-             format_count(static_cast<double>(counts.active)));
-  if (counts.correction_biases > 0)
-    fmt::print("            {} without the routers' correction biases\n",
-               counts.total - counts.correction_biases);
-  for (const model::PartCount& part : counts.parts)
-    fmt::print("  {:<24}{:>18}\n", part.name, part.elements);
+  print_counts(described);
 }
 
 }  // namespace
@@ -73,7 +87,7 @@ VerbBody declare_describe(CLI::App& app) {
     if (!session.is_root()) return;
     const io::HfFolder config = io::HfFolder::open_without_weights(*directory);
     print_description(
-        read_spec(config),
+        read_description(config),
         model::read_quantization(config.config(), join_path(*directory, "config.json")));
   };
 }

@@ -33,9 +33,10 @@ std::string describe(const GqaSpec& s) {
                      s.num_kv_heads, s.head_dim, s.qk_norm ? ", QK-norm" : "");
 }
 std::string describe(const MlaSpec& s) {
-  std::string text =
-      fmt::format("latent attention, {} heads of {} + {} rotary, values {}, ranks {} and {}",
-                  s.num_heads, s.nope_dim, s.rope_dim, s.value_dim, s.q_rank, s.kv_rank);
+  std::string text = fmt::format("latent attention, {} heads of {} + {} rotary, values {}, ",
+                                 s.num_heads, s.nope_dim, s.rope_dim, s.value_dim);
+  text += s.q_rank > 0 ? fmt::format("ranks {} and {}", s.q_rank, s.kv_rank)
+                       : fmt::format("queries from the input, rank {}", s.kv_rank);
   if (s.indexer)
     text += fmt::format(", sees {} keys by {} index heads of {}", s.top_k, s.indexer->num_heads,
                         s.indexer->head_dim);
@@ -54,6 +55,8 @@ std::string describe(const MoeMlpSpec& s) {
   if (s.has_correction_bias) text += " with correction bias";
   if (r.kept_groups < r.num_groups)
     text += fmt::format(", {} of {} groups", r.kept_groups, r.num_groups);
+  if (r.normalized) text += ", weights normalised";
+  if (r.scaling_factor != 1) text += fmt::format(" x {}", r.scaling_factor);
   if (s.shared) text += fmt::format(", shared expert {}", s.shared->intermediate_size);
   return text;
 }
@@ -62,6 +65,51 @@ std::string describe(const LayerSpec& layer) {
   return std::visit([](const auto& block) { return describe(block); }, layer.attention) + "; " +
          std::visit([](const auto& block) { return describe(block); }, layer.mlp) +
          (layer.sandwich_norms ? "; sandwich norms" : "");
+}
+
+// "3 to 5, 7, 9 to 11".
+std::string list_ranges(const std::vector<int64_t>& layers) {
+  std::string text;
+  for (size_t i = 0; i < layers.size();) {
+    size_t end = i + 1;
+    while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
+    if (i > 0) text += ", ";
+    text += end == i + 1 ? fmt::to_string(layers[i])
+                         : fmt::format("{} to {}", layers[i], layers[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+// Layers of which one line is true.
+struct LayerKind {
+  std::string text;
+  std::vector<int64_t> layers;
+};
+void add_layer(std::vector<LayerKind>& kinds, int64_t layer, const std::string& text) {
+  auto found = std::ranges::find(kinds, text, &LayerKind::text);
+  if (found == kinds.end()) found = kinds.insert(found, {text, {}});
+  found->layers.push_back(layer);
+}
+
+std::string describe_scaling(const RopeSpec& rope) {
+  const auto stretched = [&](const char* type) {
+    return fmt::format(", {} x {} from {} positions", type, rope.factor,
+                       rope.original_max_positions);
+  };
+  switch (rope.scaling) {
+    case RopeScaling::kNone:
+      return "";
+    case RopeScaling::kLinear:
+      return fmt::format(", linear x {}", rope.factor);
+    case RopeScaling::kLlama3:
+      return stretched("llama3") +
+             fmt::format(", factors {} and {}", rope.low_freq_factor, rope.high_freq_factor);
+    case RopeScaling::kYarn:
+      return stretched("yarn") + fmt::format(", beta {} to {}, cosines and sines x {:.6g}",
+                                             rope.beta_fast, rope.beta_slow, rope.table_scale);
+  }
+  return "";
 }
 
 // Of a parameter's elements, those that one token meets.
@@ -90,19 +138,32 @@ ParameterCounts count_parameters(const ModelSpec& spec) {
   return counts;
 }
 
+std::string describe_rotary(const ModelSpec& spec) {
+  const RopeSpec& rope = spec.rope;
+  std::string text =
+      fmt::format("{} dimensions, {}, theta {}{}", rope.rotary_dim,
+                  rope.style == ops::RotaryStyle::kInterleaved ? "neighbours turn together"
+                                                               : "halves turn together",
+                  rope.theta, describe_scaling(rope));
+  const auto* latent = std::get_if<MlaSpec>(&spec.layer(0).attention);
+  if (latent != nullptr && latent->scale_factor != 1)
+    text += fmt::format(", scores x {:.6g}", latent->scale_factor);
+  return text;
+}
+
 std::vector<std::string> describe_layers(const ModelSpec& spec) {
-  std::vector<std::string> lines;
-  for (int64_t first = 0; first < spec.num_layers();) {
-    int64_t end = first + 1;
-    while (end < spec.num_layers() && spec.layer(end) == spec.layer(first)) ++end;
-    const std::string range = end == first + 1 ? fmt::format("layer {}", first)
-                                               : fmt::format("layers {} to {}", first, end - 1);
-    lines.push_back(range + ": " + describe(spec.layer(first)));
-    first = end;
-  }
+  std::vector<LayerKind> kinds;
+  for (int64_t i = 0; i < spec.num_layers(); ++i) add_layer(kinds, i, describe(spec.layer(i)));
   for (size_t i = 0; i < spec.mtp.size(); ++i)
-    lines.push_back(fmt::format("layer {}: multi-token prediction, {}", spec.layers.size() + i,
-                                describe(spec.mtp[i].layer)));
+    add_layer(kinds, spec.num_layers() + static_cast<int64_t>(i),
+              "multi-token prediction, " + describe(spec.mtp[i].layer));
+  std::vector<std::string> lines;
+  for (const LayerKind& kind : kinds)
+    lines.push_back(fmt::format("layer{} {}: {}", kind.layers.size() == 1 ? "" : "s",
+                                list_ranges(kind.layers), kind.text));
+  if (spec.num_missing_mtp > 0)
+    lines.push_back(fmt::format("            config.json names {} MTP layers, the weights hold {}",
+                                std::ssize(spec.mtp) + spec.num_missing_mtp, spec.mtp.size()));
   return lines;
 }
 

@@ -37,10 +37,29 @@ TEST(Describe, SaysWhichLayersSelectKeys) {
   EXPECT_EQ(f.status, 0) << f.err;
   for (const char* text :
        {"family      glm_moe_dsa (GlmMoeDsaForCausalLM), BF16", "layers 0 to 2: latent attention",
-        "sees 2048 keys by 32 index heads of 128", "layers 75 to 77: latent attention",
+        "sees 2048 keys by 32 index heads of 128", "layers 3 to 5, 7 to 9, 11 to 13, ",
+        "71 to 73, 75 to 77: latent attention", "layer 78: multi-token prediction",
+        "layers 6, 10, 14, ", "norms       RMS, epsilon 1e-05",
+        "rotary      64 dimensions, neighbours turn together, theta ",
+        "sigmoid with correction bias, weights normalised x 2.5",
+        "copies of embedding and head that MTP layers may have",
         "sees the keys of the indexer before it", "parameters  753329940480 (753.33 B)",
         "753329921024 without the routers' correction biases",
         "indexers                         196809984"})
+    EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
+}
+
+TEST(Describe, SaysHowTheContextIsStretched) {
+  const Folder folder;
+  Json config = parse_json(published_config("DeepSeek-V3"), "config");
+  config["q_lora_rank"] = nullptr;
+  folder.put("config.json", config.dump());
+  const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
+  EXPECT_EQ(f.status, 0) << f.err;
+  for (const char* text :
+       {"theta 10000, yarn x 40 from 4096 positions, beta 32 to 1, cosines and "
+        "sines x 1, scores x 1.87385",
+        "values 128, queries from the input, rank 512", "norms       RMS, epsilon 1e-06"})
     EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
 }
 

@@ -21,7 +21,9 @@ struct ParameterCounts {
 };
 ParameterCounts count_parameters(const ModelSpec& spec);
 
-// One line for each range of neighbouring layers that are alike: "layers 1 to 45: ...".
+// "128 dimensions, halves turn together, theta 1000000", and how the context is stretched.
+std::string describe_rotary(const ModelSpec& spec);
+// One line for all layers that are alike: "layers 0, 4 to 45: ...".
 std::vector<std::string> describe_layers(const ModelSpec& spec);
 
 }  // namespace slimexx::model
