@@ -38,15 +38,16 @@ void check_target(const std::string& directory) {
               "name a new folder, or remove this one", directory);
 }
 
-// config.json as given, but for the end tokens where the tokenizer's are known.
+// config.json as given, but for the end tokens where the tokenizer's are known, and for a
+// quantization_config: the weights are plain.
 std::string make_config(const std::string& source, const text::TextFiles& text) {
-  if (text.eos_token_ids.empty()) return source;
-  Json config = parse_json(source, "config.json");
+  const Json given = parse_json(source, "config.json");
+  Json config = given;
   const auto& ends = text.eos_token_ids;
-  const Json wanted = ends.size() == 1 ? Json(ends.front()) : Json(ends);
-  if (config.contains("eos_token_id") && config.at("eos_token_id") == wanted) return source;
-  config["eos_token_id"] = wanted;
-  return config.dump(2) + "\n";
+  if (!ends.empty()) config["eos_token_id"] = ends.size() == 1 ? Json(ends.front()) : Json(ends);
+  if (config.erase("quantization_config") > 0)
+    log_info("config.json is written without quantization_config: the weights are plain");
+  return config == given ? source : config.dump(2) + "\n";
 }
 
 void check_vocabulary(const InitFlags& flags, const text::TextFiles& text,

@@ -94,6 +94,19 @@ TEST(Init, TokenizerFilesAreCopied) {
   EXPECT_EQ(read_bytes(folder / "file/chat_template.jinja"), "{{ messages[0].content }}");
 }
 
+// The weights are plain, whatever the model that config.json comes from was.
+TEST(Init, DropsTheQuantisation) {
+  const Folder folder;
+  Json config = parse_json(kConfig, "config");
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  const Finished f = run_slimexx(
+      {"init", "--model-config", folder.put("fp8.json", config.dump()), "--save", folder / "m"});
+  EXPECT_EQ(f.status, 0) << f.err;
+  EXPECT_NE(f.err.find("without quantization_config"), std::string::npos) << f.err;
+  config.erase("quantization_config");
+  EXPECT_EQ(parse_json(read_bytes(folder / "m/config.json"), "written"), config);
+}
+
 TEST(Init, RefusalsWriteNothing) {
   const Folder folder;
   const std::vector<std::vector<std::string>> refused = {
