@@ -112,7 +112,8 @@ const Json& member(const Json& object, const std::string& key, const std::string
 [[noreturn]] void wrong_type(const Json& value, const std::string& key, const char* wanted,
                              const std::string& where) {
   throw Error(ErrorCode::kInput,
-              fmt::format("key \"{}\" must be {}, not {}", key, wanted, value.type_name()),
+              fmt::format("key \"{}\" must be {}, not {}", key, wanted,
+                          value.is_number() ? value.dump() : value.type_name()),
               fmt::format("write {} there", wanted), where);
 }
 
@@ -148,10 +149,9 @@ Json parse_json_file(const std::string& path, uint64_t max_bytes) {
 
 int64_t json_int(const Json& object, const std::string& key, const std::string& where) {
   const Json& value = member(object, key, where);
-  if (!value.is_number_integer() ||
-      (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX})) {
-    wrong_type(value, key, "an integer", where);
-  }
+  if (!value.is_number_integer()) wrong_type(value, key, "an integer", where);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX})
+    wrong_type(value, key, "an integer below 2^63", where);
   return value.get<int64_t>();
 }
 

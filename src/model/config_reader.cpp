@@ -23,6 +23,11 @@ const Json* find(const Json& object, const std::string& key) {
 
 }  // namespace
 
+std::string shorten(const std::string& value) {
+  constexpr size_t kMaxEchoed = 40;
+  return value.size() <= kMaxEchoed ? value : value.substr(0, kMaxEchoed) + "...";
+}
+
 void ConfigReader::fail(const std::string& what, const std::string& hint) const {
   throw Error(
       ErrorCode::kInput, what,
@@ -161,7 +166,7 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
   } else if (type == "yarn") {
     read_yarn_scaling(rope, nested);
   } else {
-    fail(fmt::format("rope type \"{}\" is not supported", type),
+    fail(fmt::format("rope type \"{}\" is not supported", shorten(type)),
          "supported: default, linear, llama3, yarn");
   }
   return rope;
@@ -234,7 +239,7 @@ tensor::DType ConfigReader::read_dtype() const {
   const std::string name = text(key, "bfloat16");
   const auto dtype = tensor::parse_torch_dtype(name);
   if (!dtype || !tensor::is_convertible(*dtype)) {
-    fail(fmt::format("\"{}\" is \"{}\", no dtype that weights are written in", key, name),
+    fail(fmt::format("\"{}\" is \"{}\", no dtype that weights are written in", key, shorten(name)),
          fmt::format("supported: {}", tensor::kConvertibleTorchNames));
   }
   return *dtype;
@@ -266,7 +271,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   spec.tied_embeddings = flag("tie_word_embeddings", false);
   const std::string activation = text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
-    fail(fmt::format("hidden_act \"{}\" is not supported", activation), "supported: silu");
+    fail(fmt::format("hidden_act \"{}\" is not supported", shorten(activation)), "supported: silu");
   }
   check_attention(defaults);
   if (has("per_layer_config") && !config_.at("per_layer_config").empty())

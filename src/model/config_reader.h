@@ -77,6 +77,8 @@ class ConfigReader {
 
  private:
   void check_text(const std::string& key, const std::string& wanted) const;
+  int64_t count_groups(const char* key, int64_t fallback) const;
+  std::string group_text(const char* key, int64_t value) const;
   std::vector<bool> read_sparse_layers(int64_t num_layers, int64_t num_dense_layers) const;
   const Json* rope_object() const;
   double partial_rotary_factor(double fallback) const;
@@ -96,6 +98,9 @@ class ConfigReader {
   const Json& config_;
   std::string where_;
 };
+
+// A value of a file in an error: no more of it than a line takes.
+std::string shorten(const std::string& value);
 
 // Families' functions, gathered by families.cpp.
 ModelSpec read_llama_spec(const Json& config, const std::string& where);

@@ -19,37 +19,51 @@ std::string supported_architectures() {
   return text;
 }
 
+// Empty where the key is absent.
+std::string read_model_type(const Json& config, const std::string& where) {
+  const auto it = config.find("model_type");
+  if (it == config.end()) return "";
+  const std::string name = it->is_string() ? it->get<std::string>() : "";
+  if (name.empty())
+    throw Error(ErrorCode::kInput,
+                fmt::format("\"model_type\" is {}, wanted the name of a family",
+                            shorten(it->dump(-1, ' ', true, Json::error_handler_t::replace))),
+                "write the family's name, such as \"qwen3\", or leave the key out", where);
+  return name;
+}
+
 const Family& find_family(const Json& config, const std::string& where) {
-  std::string architecture, model_type;
+  std::string architecture;
   const auto names = config.find("architectures");
   if (names != config.end() && names->is_array() && !names->empty() && (*names)[0].is_string()) {
     architecture = (*names)[0].get<std::string>();
   }
-  if (const auto it = config.find("model_type"); it != config.end() && it->is_string()) {
-    model_type = it->get<std::string>();
-  }
+  const std::string model_type = read_model_type(config, where);
+  const auto has = [](const std::vector<std::string>& all, const std::string& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  const std::string supported = "supported: " + supported_architectures();
   for (const auto& family : list_families()) {
-    const auto has = [](const std::vector<std::string>& all, const std::string& one) {
-      return std::find(all.begin(), all.end(), one) != all.end();
-    };
     if (architecture.empty() ? !has(family.model_types, model_type)
                              : !has(family.architectures, architecture)) {
       continue;
     }
-    // Loaders go by either of the two: where they disagree there is no right answer.
-    if (!model_type.empty() && !has(family.model_types, model_type)) {
-      throw Error(ErrorCode::kInput,
-                  fmt::format("architecture \"{}\" does not go with model_type \"{}\"",
-                              architecture, model_type),
-                  "correct whichever is wrong", where);
-    }
-    return family;
+    if (model_type.empty() || has(family.model_types, model_type)) return family;
+    // Loaders go by either of the two: where they disagree there is no right answer. Models may
+    // have another family's architecture as well (Kimi-K2 DeepSeek-V3's).
+    const bool is_known = std::ranges::any_of(
+        list_families(), [&](const Family& other) { return has(other.model_types, model_type); });
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("architecture \"{}\" does not go with model_type \"{}\"{}", architecture,
+                    shorten(model_type), is_known ? "" : ", which is not supported"),
+        is_known ? "correct whichever is wrong" : supported, where);
   }
   throw Error(ErrorCode::kInput,
               architecture.empty()
-                  ? fmt::format("model_type \"{}\" is not supported", model_type)
-                  : fmt::format("architecture \"{}\" is not supported", architecture),
-              "supported: " + supported_architectures(), where);
+                  ? fmt::format("model_type \"{}\" is not supported", shorten(model_type))
+                  : fmt::format("architecture \"{}\" is not supported", shorten(architecture)),
+              supported, where);
 }
 
 // Experts, and heads of latent attention, are tensors or boxes of their own on disk: no model has

@@ -114,22 +114,29 @@ void freeze_parameters(ModelSpec& spec, const std::vector<std::string>& frozen,
   spec.frozen.clear();
   const std::vector<ParameterInfo> infos = list_parameters(spec);
   std::set<std::string> names;
-  bool is_any_trained = false;
+  bool is_any_trained = false, is_any_left = false;
   for (const ParameterInfo& info : infos) {
     for (const HfPart& part : info.parts) names.insert(part.name);
     const bool is_frozen = names_parameter(frozen_patterns, info);
     const bool is_left = only_patterns.empty() || names_parameter(only_patterns, info);
-    if (is_frozen || !is_left)
+    if (is_frozen || !is_left) {
       spec.frozen.push_back(info.name);
-    else
+    } else {
+      is_any_left = true;
       is_any_trained |= info.trainable;
+    }
   }
   std::ranges::sort(spec.frozen);
   frozen_patterns.check_used(names);
   only_patterns.check_used(names);
-  if (!is_any_trained)
-    throw Error(ErrorCode::kUsage, "nothing is left to train", "name fewer tensors",
-                only.empty() ? kFreezeKey : kOnlyKey);
+  if (is_any_trained) return;
+  const bool names_untrained = !only.empty() && is_any_left;
+  throw Error(ErrorCode::kUsage,
+              names_untrained ? "nothing is left to train: the tensors that are named are never "
+                                "trained (correction biases, indexers, untrained MTP layers)"
+                              : "nothing is left to train",
+              names_untrained ? "name tensors that are trained too" : "name fewer tensors",
+              only.empty() ? kFreezeKey : kOnlyKey);
 }
 
 }  // namespace slimexx::model

@@ -26,6 +26,7 @@ void ConfigReader::read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested)
 }
 
 MlaSpec ConfigReader::read_mla(const ModelSpec& spec, const FamilyDefaults& defaults) const {
+  optional_size("head_dim");  // not used: its value is checked alone
   MlaSpec mla{.hidden_size = spec.hidden_size,
               .num_heads = size("num_attention_heads", 1 << 16),
               // null is a statement of its own: queries are made from the input.

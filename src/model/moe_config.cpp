@@ -23,7 +23,7 @@ std::vector<int64_t> ConfigReader::list_layers(const std::string& key, int64_t n
   for (const Json& value : *it) {
     if (!value.is_number_integer() || value < 0 || value >= num_layers)
       fail(fmt::format("\"{}\" holds {}, wanted layers 0 to {}", key,
-                       value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40),
+                       shorten(value.dump(-1, ' ', true, Json::error_handler_t::replace)),
                        num_layers - 1));
     layers.push_back(value.get<int64_t>());
   }
@@ -33,7 +33,18 @@ std::vector<int64_t> ConfigReader::list_layers(const std::string& key, int64_t n
 void ConfigReader::check_text(const std::string& key, const std::string& wanted) const {
   const std::string value = text(key, wanted);
   if (value != wanted)
-    fail(fmt::format("\"{}\" is \"{}\": not supported", key, value), "supported: " + wanted);
+    fail(fmt::format("\"{}\" is \"{}\": not supported", key, shorten(value)),
+         "supported: " + wanted);
+}
+
+// null is a statement of its own: no groups.
+int64_t ConfigReader::count_groups(const char* key, int64_t fallback) const {
+  return config_.contains(key) ? optional_size(key).value_or(1) : fallback;
+}
+
+std::string ConfigReader::group_text(const char* key, int64_t value) const {
+  return fmt::format("{} ({}{})", key, value,
+                     config_.contains(key) ? "" : ", this family's default");
 }
 
 ops::RouterRule ConfigReader::read_router(const std::string& num_experts_key,
@@ -41,15 +52,15 @@ ops::RouterRule ConfigReader::read_router(const std::string& num_experts_key,
   rule.num_experts = size(num_experts_key, 1 << 16);
   rule.top_k = size("num_experts_per_tok", rule.num_experts);
   if (rule.num_experts % rule.num_groups != 0)
-    fail(fmt::format("{} ({}) is not a multiple of n_group ({})", num_experts_key, rule.num_experts,
-                     rule.num_groups));
+    fail(fmt::format("{} ({}) is not a multiple of {}", num_experts_key, rule.num_experts,
+                     group_text("n_group", rule.num_groups)));
   const int64_t group_size = rule.num_experts / rule.num_groups;
   if (rule.kept_groups > rule.num_groups || rule.top_k > rule.kept_groups * group_size)
-    fail(fmt::format("{} experts a token do not fit into topk_group ({}) groups of {}", rule.top_k,
-                     rule.kept_groups, group_size));
+    fail(fmt::format("{} experts a token do not fit into {} groups of {}", rule.top_k,
+                     group_text("topk_group", rule.kept_groups), group_size));
   if (rule.num_groups > 1 && group_size < 2)
-    fail(fmt::format("n_group ({}) leaves one expert a group; a group's score is the sum of two",
-                     rule.num_groups));
+    fail(fmt::format("{} leaves one expert a group; a group's score is the sum of two",
+                     group_text("n_group", rule.num_groups)));
   return rule;
 }
 
@@ -80,17 +91,15 @@ void ConfigReader::read_sigmoid_experts(ModelSpec& spec, const ExpertDefaults& d
     refuse_null(key);
   check_text("scoring_func", "sigmoid");
   check_text("topk_method", "noaux_tc");
-  // null is a statement of its own: no groups.
-  const auto groups = [&](const char* key, int64_t fallback) {
-    return config_.contains(key) ? optional_size(key).value_or(1) : fallback;
-  };
+  const int64_t num_groups = count_groups("n_group", defaults.num_groups);
+  if (num_groups > 1 || has("n_group")) refuse_null("topk_group");
   MoeMlpSpec experts{
       .hidden_size = spec.hidden_size,
       .intermediate_size = size("moe_intermediate_size", 1 << 24),
       .router = read_router("n_routed_experts",
                             {.score = ops::RouterScore::kSigmoid,
-                             .num_groups = groups("n_group", defaults.num_groups),
-                             .kept_groups = groups("topk_group", defaults.kept_groups),
+                             .num_groups = num_groups,
+                             .kept_groups = count_groups("topk_group", defaults.kept_groups),
                              .normalized = flag("norm_topk_prob", true),
                              .epsilon = 1e-20f,
                              .scaling_factor = static_cast<float>(positive_number(

@@ -94,7 +94,8 @@ void check_speculation(const RolloutOptions& o, const model::ModelSpec& spec,
                        const std::string& directory) {
   if (!asks_mtp(o) || !spec.mtp.empty()) return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("is {}, and {} has no multi-token prediction layer that could guess",
+              fmt::format("rollout.speculative_algorithm is {}, and {} has no multi-token "
+                          "prediction layer that could guess",
                           o.speculative_algorithm, directory),
               "use NGRAM, leave it out, or take the original checkpoint: what Hugging Face's "
               "libraries export lacks the layer",

@@ -93,7 +93,7 @@ TEST(ExpertSpec, CasesFile) {
           << c["name"] << ": " << error.what();
     }
   }
-  EXPECT_EQ(num_cases, 48);
+  EXPECT_EQ(num_cases, 57);
 }
 
 }  // namespace

@@ -98,7 +98,12 @@ TEST(FreezeParameters, Faults) {
   expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "is not", "one matrix"}, kExperts);
   expect_fault({"["}, {}, {"\"[\" is no regular expression"});
   expect_fault({"."}, {}, {"nothing is left to train"});
-  expect_fault({}, {"indexer"}, {"nothing is left to train"}, kExperts);
+  expect_fault({}, {"indexer"},
+               {"nothing is left to train: the tensors that are named are never trained",
+                "name tensors that are trained"},
+               kExperts);
+  expect_fault({"indexer|\\..*"}, {"indexer"}, {"nothing is left to train", "name fewer"},
+               kExperts);
 }
 
 }  // namespace
