@@ -5,9 +5,9 @@
 #include <string>
 
 #include "dist/axis_groups.h"
-#include "slimexx/base/divisors.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/device_collective.h"
+#include "slimexx/dist/nearest_grid.h"
 
 namespace slimexx::dist {
 namespace {
@@ -15,39 +15,24 @@ namespace {
 constexpr std::array<const char*, kNumGridAxes> kAxisNames = {
     "tp", "cp", "pp", "dp", "ep", "etp", "edp", "dp x cp", "tp x dp x cp"};
 
-struct Advice {
-  std::string hint = "change the sizes under `parallel`, or start a multiple of that many ranks";
-  std::string key = {};
-};
-
-int divide(int world_size, int64_t product, const std::string& names, const Advice& advice = {}) {
-  if (product < 1 || world_size % product != 0) {
-    throw Error(
-        ErrorCode::kUsage,
-        fmt::format("{} not divide by {} = {}",
-                    world_size == 1 ? "1 rank does" : fmt::format("{} ranks do", world_size), names,
-                    product),
-        advice.hint, advice.key);
-  }
-  return static_cast<int>(world_size / product);
-}
-
-// Where the other sizes of the expert grid divide the world. Left out, etp is tp, which may be too
-// many.
-Advice advise_experts(int world_size, const GridSizes& s) {
-  const int64_t others = int64_t{s.ep} * s.pp;
-  if (s.etp < 2 || others < 1 || world_size % others != 0) return {};
-  return {suggest_divisors(world_size / others, s.etp), "parallel.expert_tensor_parallel_size"};
+// Throws Error(kUsage) with the equation and the nearest sizes that divide.
+int divide(int world_size, int64_t product, const std::string& names, const GridSizes& sizes) {
+  if (product >= 1 && world_size % product == 0) return static_cast<int>(world_size / product);
+  const GridAdvice advice = advise_grid(world_size, sizes);
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{} not divide by {} = {}",
+                          world_size == 1 ? "1 rank does" : fmt::format("{} ranks do", world_size),
+                          names, product),
+              advice.hint, advice.key);
 }
 
 }  // namespace
 
 GridShape::GridShape(int world_size, const GridSizes& s) : world_size_(world_size), sizes_(s) {
   const int dp = divide(world_size, int64_t{s.tp} * s.cp * s.pp,
-                        fmt::format("tp {} x cp {} x pp {}", s.tp, s.cp, s.pp));
+                        fmt::format("tp {} x cp {} x pp {}", s.tp, s.cp, s.pp), s);
   const int edp = divide(world_size, int64_t{s.etp} * s.ep * s.pp,
-                         fmt::format("etp {} x ep {} x pp {}", s.etp, s.ep, s.pp),
-                         advise_experts(world_size, s));
+                         fmt::format("etp {} x ep {} x pp {}", s.etp, s.ep, s.pp), s);
   const auto set = [&](GridAxis axis, int size, int stride) {
     axes_[static_cast<size_t>(axis)] = {size, stride};
   };

@@ -26,7 +26,8 @@ inline constexpr int kNumGridAxes = 9;
 // The arithmetic of a grid; needs no ranks that run.
 class GridShape {
  public:
-  // Throws Error(kUsage) with the equation if the sizes do not divide the world.
+  // Throws Error(kUsage) with the equation and the nearest sizes that would do if the sizes do not
+  // divide the world.
   GridShape(int world_size, const GridSizes& sizes);
   int world_size() const { return world_size_; }
   const GridSizes& sizes() const { return sizes_; }
