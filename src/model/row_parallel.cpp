@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "slimexx/base/divisors.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/heads.h"
@@ -90,18 +91,28 @@ void row_parallel_forward(const ops::Context& ctx, const Batch& batch, Tensor y,
   scatter_tp_sum(ctx, batch, y, partial);
 }
 
-void check_tp_divides(const char* key, int64_t size, int64_t tp) {
-  check_divides(fmt::format("{} {}", key, size), size,
-                fmt::format("tensor_model_parallel_size {}", tp), tp);
+namespace {
+
+constexpr const char* kTpSize = "parallel.tensor_model_parallel_size";
+
+[[noreturn]] void refuse_tp(const std::string& equation, const std::string& hint) {
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{}: tensor-parallel ranks hold equal shards", equation), hint, kTpSize);
 }
 
-void check_divides(const std::string& what, int64_t size, const std::string& by, int64_t divisor) {
-  if (size % divisor == 0) return;
-  throw Error(ErrorCode::kUsage,
-              fmt::format("{} % {} = {}: tensor-parallel ranks hold equal shards", what, by,
-                          size % divisor),
-              "choose another parallel.tensor_model_parallel_size",
-              "parallel.tensor_model_parallel_size");
+}  // namespace
+
+void check_tp_divides(const std::string& key, int64_t size, int64_t tp) {
+  if (size % tp != 0)
+    refuse_tp(fmt::format("{} {} % tensor_model_parallel_size {} = {}", key, size, tp, size % tp),
+              suggest_divisors(size, tp));
+}
+
+void check_tp_copies(const std::string& key, int64_t size, int64_t tp) {
+  if (size >= tp) return check_tp_divides(key, size, tp);
+  if (tp % size != 0)
+    refuse_tp(fmt::format("tensor_model_parallel_size {} % {} {} = {}", tp, key, size, tp % size),
+              fmt::format("set it to {} or {}", tp / size * size, (tp / size + 1) * size));
 }
 
 }  // namespace slimexx::model

@@ -41,10 +41,10 @@ inline Tensor on_first_tp_rank(const ops::Context& ctx, Tensor bias) {
   return ctx.groups.tp.rank() == 0 ? bias : Tensor{};
 }
 
-// Throws Error(kUsage) with the equation unless `size`, of config.json's `key`, divides by tp
-// ranks.
-void check_tp_divides(const char* key, int64_t size, int64_t tp);
-// The same of any two.
-void check_divides(const std::string& what, int64_t size, const std::string& by, int64_t divisor);
+// Throws Error(kUsage) with the equation and sizes that would do unless `size`, of config.json's
+// `key`, divides by tp ranks.
+void check_tp_divides(const std::string& key, int64_t size, int64_t tp);
+// The same where several ranks may hold copies of one, as of keys and values.
+void check_tp_copies(const std::string& key, int64_t size, int64_t tp);
 
 }  // namespace slimexx::model

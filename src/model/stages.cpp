@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "model/layer_steps.h"
 #include "slimexx/base/error.h"
@@ -13,6 +16,7 @@
 namespace slimexx::model {
 namespace {
 
+constexpr const char* kRanks = "parallel.pipeline_model_parallel_size";
 constexpr const char* kFirst = "parallel.decoder_first_pipeline_num_layers";
 constexpr const char* kLast = "parallel.decoder_last_pipeline_num_layers";
 constexpr const char* kVirtual = "parallel.num_layers_per_virtual_pipeline_stage";
@@ -21,61 +25,44 @@ constexpr const char* kVirtual = "parallel.num_layers_per_virtual_pipeline_stage
   throw Error(ErrorCode::kUsage, what, hint, key);
 }
 
-// The layers of the first and the last rank, of as even a split as whole layers allow.
-std::string suggest_ends(int64_t num_layers, int64_t ranks) {
-  const int64_t share = num_layers / ranks;
-  if (share == 0) return fmt::format("use at most {} stages", num_layers);
-  if (ranks == 2) return fmt::format("set {} to {}", kFirst, share);
-  // Middle ranks take one layer more, if that leaves the ends a layer each.
-  const int64_t more = num_layers - (ranks - 2) * (share + 1);
-  const int64_t ends = more >= 2 ? more : num_layers - (ranks - 2) * share;
-  return fmt::format("set {} to {} and {} to {}", kFirst, ends / 2, kLast, ends - ends / 2);
+int64_t count_ends(const PipelineSplit& split) {
+  return (split.first_layers ? 1 : 0) + (split.last_layers ? 1 : 0);
 }
 
-// Layers of each rank.
-std::vector<int64_t> divide_layers(int64_t num_layers, const PipelineSplit& split) {
-  const int64_t ranks = split.num_ranks;
-  const int64_t first = split.first_layers.value_or(0), last = split.last_layers.value_or(0);
-  const int64_t ends = (split.first_layers ? 1 : 0) + (split.last_layers ? 1 : 0);
-  const int64_t middle = ranks - ends, rest = num_layers - first - last;
-  const bool has_room = (!split.first_layers || first > 0) && (!split.last_layers || last > 0) &&
-                        middle >= 0 && rest >= middle;
-  if (!has_room || (middle == 0 ? rest != 0 : rest % middle != 0)) {
-    std::string equation = fmt::format("{} layers", num_layers);
-    if (split.first_layers) equation += fmt::format(" - {} of the first", first);
-    if (split.last_layers) equation += fmt::format(" - {} of the last", last);
-    if (ends > 0) equation += fmt::format(" = {}", rest);
-    refuse_split(
-        fmt::format("{} do not divide by {} pipeline stage{}", equation, middle,
-                    middle == 1 ? "" : "s"),
-        suggest_ends(num_layers, ranks),
-        ends > 0 ? (split.first_layers ? kFirst : kLast) : "parallel.pipeline_model_parallel_size");
-  }
+// Layers that the ranks between those with a number of their own share.
+int64_t count_rest(int64_t num_layers, const PipelineSplit& split) {
+  return num_layers - split.first_layers.value_or(0) - split.last_layers.value_or(0);
+}
+
+// Layers of each rank; none where they do not divide.
+std::optional<std::vector<int64_t>> try_divide_layers(int64_t num_layers,
+                                                      const PipelineSplit& split) {
+  const int64_t ranks = split.num_ranks, middle = ranks - count_ends(split);
+  const int64_t rest = count_rest(num_layers, split);
+  if (split.first_layers.value_or(1) < 1 || split.last_layers.value_or(1) < 1) return std::nullopt;
+  if (middle < 0 || rest < middle || (middle == 0 ? rest != 0 : rest % middle != 0))
+    return std::nullopt;
   std::vector<int64_t> layers(static_cast<size_t>(ranks), middle > 0 ? rest / middle : 0);
-  if (split.first_layers) layers.front() = first;
-  if (split.last_layers) layers.back() = last;
+  if (split.first_layers) layers.front() = *split.first_layers;
+  if (split.last_layers) layers.back() = *split.last_layers;
   return layers;
 }
 
-int64_t count_chunks(int64_t num_layers, const PipelineSplit& split) {
+// Stages of a rank; none where it has no whole number of them.
+std::optional<int64_t> try_count_chunks(int64_t num_layers, const PipelineSplit& split) {
   if (!split.layers_per_virtual_stage) return 1;
   const int64_t layers = *split.layers_per_virtual_stage;
-  if (split.first_layers || split.last_layers)
-    refuse_split("interleaved stages are all of one size",
-                 fmt::format("leave out {} and {}, or {}", kFirst, kLast, kVirtual), kVirtual);
-  if (split.num_ranks == 1)
-    refuse_split("interleaved stages need more than one pipeline rank",
-                 fmt::format("leave out {}", kVirtual), kVirtual);
-  if (num_layers % split.num_ranks == 0 && layers > 0 && num_layers / split.num_ranks % layers == 0)
-    return num_layers / split.num_ranks / layers;
-  std::vector<int64_t> valid;
-  for (int64_t n = 1; num_layers % split.num_ranks == 0 && n <= num_layers / split.num_ranks; ++n)
-    if (num_layers / split.num_ranks % n == 0) valid.push_back(n);
-  refuse_split(fmt::format("{} layers do not divide by {} pipeline ranks x {} layers", num_layers,
-                           split.num_ranks, layers),
-               valid.empty() ? fmt::format("leave out {}", kVirtual)
-                             : fmt::format("set {} to one of {}", kVirtual, fmt::join(valid, ", ")),
-               kVirtual);
+  if (count_ends(split) > 0 || split.num_ranks == 1 || layers < 1) return std::nullopt;
+  if (num_layers % (split.num_ranks * layers) != 0) return std::nullopt;
+  return num_layers / split.num_ranks / layers;
+}
+
+// Layers of every stage, in their order.
+std::vector<int64_t> list_stage_layers(const std::vector<int64_t>& rank_layers, int64_t chunks) {
+  std::vector<int64_t> layers;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk)
+    for (const int64_t of_rank : rank_layers) layers.push_back(of_rank / chunks);
+  return layers;
 }
 
 // Layers at which a stage may begin: none behind it shares a selection from before.
@@ -91,56 +78,148 @@ std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   return starts;
 }
 
-// Numbers of layers of the first and the last rank that let every stage begin at a legal layer, the
-// most even ones first.
-std::string suggest_legal_ends(const std::vector<int64_t>& legal, int64_t num_layers,
-                               int64_t ranks) {
-  struct Ends {
-    int64_t first = 0, last = 0, unevenness = 0;
+// The most layers of a rank, where the split is legal.
+std::optional<int64_t> try_most_layers(const std::vector<int64_t>& legal, int64_t num_layers,
+                                       const PipelineSplit& split) {
+  const auto layers = try_divide_layers(num_layers, split);
+  const auto chunks = try_count_chunks(num_layers, split);
+  if (!layers || !chunks) return std::nullopt;
+  int64_t begin = 0;
+  for (const int64_t of_stage : list_stage_layers(*layers, *chunks)) {
+    if (!std::ranges::binary_search(legal, begin)) return std::nullopt;
+    begin += of_stage;
+  }
+  return std::ranges::max(*layers);
+}
+
+// Every split of the layers over so many ranks, legal or not.
+std::vector<PipelineSplit> list_splits(int64_t num_layers, int num_ranks) {
+  std::vector<PipelineSplit> splits{{.num_ranks = num_ranks}};
+  if (num_ranks == 1) return splits;
+  for (int64_t n = 1; n <= num_layers; ++n) {
+    splits.push_back({.num_ranks = num_ranks, .first_layers = n});
+    splits.push_back({.num_ranks = num_ranks, .last_layers = n});
+    splits.push_back({.num_ranks = num_ranks, .layers_per_virtual_stage = n});
+    for (int64_t last = 1; last <= num_layers - n; ++last)
+      splits.push_back({.num_ranks = num_ranks, .first_layers = n, .last_layers = last});
+  }
+  return splits;
+}
+
+struct SplitKey {
+  const char* key;
+  std::optional<int64_t> PipelineSplit::*layers;
+};
+constexpr SplitKey kSplitKeys[] = {{kFirst, &PipelineSplit::first_layers},
+                                   {kLast, &PipelineSplit::last_layers},
+                                   {kVirtual, &PipelineSplit::layers_per_virtual_stage}};
+
+// What it takes to turn one split into another: keys to set or to leave out.
+std::string describe_change(const PipelineSplit& from, const PipelineSplit& to) {
+  std::string left_out, set;
+  if (to.num_ranks != from.num_ranks) set = fmt::format("set {} to {}", kRanks, to.num_ranks);
+  for (const auto& [key, layers] : kSplitKeys) {
+    if (to.*layers == from.*layers) continue;
+    if (to.*layers)
+      set += fmt::format("{} {} to {}", set.empty() ? "set" : " and", key, *(to.*layers));
+    else
+      left_out += fmt::format("{} {}", left_out.empty() ? "leave out" : " and", key);
+  }
+  return left_out + (left_out.empty() || set.empty() ? "" : ", and ") + set;
+}
+
+// The most even legal split over as many ranks as asked for, by as few keys as can be, rather set
+// than left out; or over
+// fewer ranks, which divide what they divided before.
+std::string suggest_split(const std::vector<int64_t>& legal, int64_t num_layers,
+                          const PipelineSplit& wanted) {
+  struct Choice {
+    PipelineSplit split;
+    int64_t most_layers = 0, num_keys = 0, num_left_out = 0, distance = 0;
   };
-  std::vector<Ends> splits;
-  for (int64_t first = 1; first < num_layers; ++first) {
-    for (int64_t last = 1; last <= num_layers - first; ++last) {
-      const int64_t middle = ranks - 2, rest = num_layers - first - last;
-      if (middle == 0 ? rest != 0 : rest < middle || rest % middle != 0) continue;
-      bool is_legal = true;
-      for (int64_t s = 0; s <= middle; ++s)
-        is_legal = is_legal && std::ranges::binary_search(
-                                   legal, first + (middle > 0 ? s * (rest / middle) : 0));
-      if (is_legal)
-        splits.push_back(
-            {first, last,
-             std::abs(first * ranks - num_layers) + std::abs(last * ranks - num_layers)});
+  std::optional<Choice> best;
+  const auto order = [](const Choice& c) {
+    return std::tuple(c.most_layers, c.num_keys, c.num_left_out, c.distance);
+  };
+  for (int ranks = wanted.num_ranks; ranks >= 1 && !best; --ranks) {
+    if (wanted.num_ranks % ranks != 0 || ranks > num_layers) continue;
+    for (const PipelineSplit& split : list_splits(num_layers, ranks)) {
+      const auto most = try_most_layers(legal, num_layers, split);
+      if (!most) continue;
+      Choice choice{.split = split, .most_layers = *most};
+      for (const auto& [key, layers] : kSplitKeys) {
+        choice.num_keys += split.*layers == wanted.*layers ? 0 : 1;
+        choice.num_left_out += wanted.*layers && !(split.*layers) ? 1 : 0;
+        if (split.*layers && wanted.*layers)
+          choice.distance += std::abs(*(split.*layers) - *(wanted.*layers));
+      }
+      if (!best || order(choice) < order(*best)) best = choice;
     }
   }
-  if (splits.empty()) return fmt::format("no split over {} ranks does: use fewer", ranks);
-  std::ranges::stable_sort(splits, {}, &Ends::unevenness);
-  constexpr size_t kMostShown = 6;
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < std::min(splits.size(), kMostShown); ++i)
-    shown.push_back(fmt::format("{} and {}", splits[i].first, splits[i].last));
-  return fmt::format("set {} and {} to {}", kFirst, kLast, fmt::join(shown, ", or "));
+  return describe_change(wanted, best->split);
+}
+
+// Throws Error(kUsage) with the equation unless the layers divide.
+std::vector<int64_t> divide_layers(const std::vector<int64_t>& legal, int64_t num_layers,
+                                   const PipelineSplit& split) {
+  if (auto layers = try_divide_layers(num_layers, split)) return *std::move(layers);
+  const int64_t ends = count_ends(split), middle = split.num_ranks - ends;
+  const std::string hint = suggest_split(legal, num_layers, split);
+  const char* key = ends == 0 ? kRanks : split.first_layers ? kFirst : kLast;
+  if (split.num_ranks == 1)
+    refuse_split(
+        fmt::format("is {}, and the one pipeline stage has all {} layers",
+                    split.first_layers ? *split.first_layers : *split.last_layers, num_layers),
+        fmt::format("{}, or raise {}", hint, kRanks), key);
+  std::string equation = fmt::format("{} layers", num_layers);
+  if (split.first_layers) equation += fmt::format(" - {} of the first", *split.first_layers);
+  if (split.last_layers) equation += fmt::format(" - {} of the last", *split.last_layers);
+  if (ends > 0) equation += fmt::format(" = {}", count_rest(num_layers, split));
+  refuse_split(fmt::format("{} do not divide by {} pipeline stage{}", equation, middle,
+                           middle == 1 ? "" : "s"),
+               hint, key);
+}
+
+// Throws Error(kUsage) unless a rank has a whole number of stages.
+int64_t count_chunks(const std::vector<int64_t>& legal, int64_t num_layers,
+                     const PipelineSplit& split) {
+  if (const auto chunks = try_count_chunks(num_layers, split)) return *chunks;
+  const std::string hint = suggest_split(legal, num_layers, split);
+  if (count_ends(split) > 0) refuse_split("interleaved stages are all of one size", hint, kVirtual);
+  if (split.num_ranks == 1)
+    refuse_split("interleaved stages need more than one pipeline rank", hint, kVirtual);
+  std::vector<int64_t> valid;
+  PipelineSplit other = split;
+  for (int64_t n = 1; n <= num_layers; ++n) {
+    other.layers_per_virtual_stage = n;
+    if (try_most_layers(legal, num_layers, other)) valid.push_back(n);
+  }
+  refuse_split(
+      fmt::format("{} layers do not divide by {} pipeline ranks x {} layers", num_layers,
+                  split.num_ranks, *split.layers_per_virtual_stage),
+      valid.empty() ? hint : fmt::format("set {} to one of {}", kVirtual, fmt::join(valid, ", ")),
+      kVirtual);
 }
 
 }  // namespace
 
 std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec,
                                                  const PipelineSplit& split) {
-  const auto ranks = static_cast<size_t>(split.num_ranks);
-  const auto chunks = static_cast<size_t>(count_chunks(spec.num_layers(), split));
-  const std::vector<int64_t> layers = divide_layers(spec.num_layers(), split);
   const std::vector<int64_t> legal = list_legal_starts(spec);
+  const auto ranks = static_cast<size_t>(split.num_ranks);
+  const auto chunks = static_cast<size_t>(count_chunks(legal, spec.num_layers(), split));
+  const std::vector<int64_t> layers = list_stage_layers(
+      divide_layers(legal, spec.num_layers(), split), static_cast<int64_t>(chunks));
   std::vector<std::vector<StageRange>> stages(ranks, std::vector<StageRange>(chunks));
   int64_t begin = 0;
   for (size_t s = 0; s < ranks * chunks; ++s) {
-    const int64_t end = begin + layers[s % ranks] / static_cast<int64_t>(chunks);
+    const int64_t end = begin + layers[s];
     if (!std::ranges::binary_search(legal, begin))
       refuse_split(
           fmt::format("a pipeline stage would begin at layer {}, which shares the keys that an "
                       "earlier layer selects; stages may begin at layers {}",
                       begin, fmt::join(legal, ", ")),
-          suggest_legal_ends(legal, spec.num_layers(), split.num_ranks),
-          chunks > 1 ? kVirtual : kFirst);
+          suggest_split(legal, spec.num_layers(), split), chunks > 1 ? kVirtual : kFirst);
     stages[s % ranks][s / ranks] = {.first_layer = begin,
                                     .end_layer = end,
                                     .has_embedding = s == 0,

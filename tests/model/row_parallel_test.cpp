@@ -268,25 +268,35 @@ TEST(RowParallel, HeadAndSamplingMergeLeavesAlike) {
 
 // The error names config.json's key and says what does not divide.
 TEST(RowParallel, SizesThatDoNotDivideAreRefused) {
-  const auto expect_refused = [](const auto& make, const std::string& what) {
+  const auto expect_refused = [](const auto& make, const std::string& what,
+                                 const std::string& hint) {
     try {
       make();
       ADD_FAILURE() << "accepted: " << what;
     } catch (const Error& error) {
       EXPECT_NE(error.message().find(what), std::string::npos) << error.message();
+      EXPECT_EQ(error.hint(), hint);
     }
   };
   const GqaSpec gqa{.hidden_size = 64, .num_heads = 12, .num_kv_heads = 4, .head_dim = 8};
   expect_refused([&] { narrow(gqa, {.tp = 8}); },
-                 "num_attention_heads 12 % tensor_model_parallel_size 8 = 4");
+                 "num_attention_heads 12 % tensor_model_parallel_size 8 = 4", "set it to 6 or 12");
   expect_refused([&] { narrow(gqa, {.tp = 3}); },
-                 "num_key_value_heads 4 % tensor_model_parallel_size 3 = 1");
+                 "num_key_value_heads 4 % tensor_model_parallel_size 3 = 1", "set it to 2 or 4");
   expect_refused([&] { narrow(gqa, {.tp = 6}); },
-                 "tensor_model_parallel_size 6 % num_key_value_heads 4 = 2");
+                 "tensor_model_parallel_size 6 % num_key_value_heads 4 = 2", "set it to 4 or 8");
   expect_refused([] { narrow(DenseMlpSpec{.intermediate_size = 22}, {.tp = 4}); },
-                 "intermediate_size 22 % tensor_model_parallel_size 4 = 2");
+                 "intermediate_size 22 % tensor_model_parallel_size 4 = 2", "set it to 2 or 11");
   expect_refused([] { narrow(MlaSpec{.num_heads = 6}, {.tp = 4}); },
-                 "num_attention_heads 6 % tensor_model_parallel_size 4 = 2");
+                 "num_attention_heads 6 % tensor_model_parallel_size 4 = 2", "set it to 3 or 6");
+  MoeMlpSpec moe{.hidden_size = 64,
+                 .intermediate_size = 16,
+                 .router = {.num_experts = 4},
+                 .shared = DenseMlpSpec{}};
+  moe.shared->intermediate_size = 2 * moe.intermediate_size;
+  expect_refused([&] { narrow(moe, {.tp = 3}); },
+                 "moe_intermediate_size x n_shared_experts 32 % tensor_model_parallel_size 3 = 2",
+                 "set it to 2 or 4");
   const ModelSpec spec = random_spec("qwen3",
                                      {.vocab_size = 30,
                                       .hidden_size = 32,
@@ -296,9 +306,10 @@ TEST(RowParallel, SizesThatDoNotDivideAreRefused) {
                                       .num_heads = 8},
                                      0.1);
   expect_refused([&] { narrow(spec, {.tp = 4}); },
-                 "vocab_size 30 % tensor_model_parallel_size 4 = 2");
+                 "vocab_size 30 % tensor_model_parallel_size 4 = 2", "set it to 3 or 5");
   expect_refused([&] { Decoder(spec, {}, 8, whole_model(spec), {.tp = 2}, 4); },
-                 "sums of 4 leaves on 2 tensor-parallel ranks");
+                 "sums of 4 leaves on 2 tensor-parallel ranks",
+                 "use as many leaves as tensor-parallel ranks, or one rank");
 }
 
 }  // namespace

@@ -75,23 +75,46 @@ TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
             "set parallel.decoder_first_pipeline_num_layers to 23");
   EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4}),
             "47 layers do not divide by 4 pipeline stages; "
-            "set parallel.decoder_first_pipeline_num_layers to 11 and "
-            "parallel.decoder_last_pipeline_num_layers to 12");
+            "set parallel.decoder_first_pipeline_num_layers to 11");
   EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4, .first_layers = 10}),
             "47 layers - 10 of the first = 37 do not divide by 3 pipeline stages; "
-            "set parallel.decoder_first_pipeline_num_layers to 11 and "
-            "parallel.decoder_last_pipeline_num_layers to 12");
+            "set parallel.decoder_first_pipeline_num_layers to 11");
+  EXPECT_EQ(refusal(spec_with(5), {.num_ranks = 2, .last_layers = 7}),
+            "5 layers - 7 of the last = -2 do not divide by 1 pipeline stage; "
+            "set parallel.decoder_last_pipeline_num_layers to 3");
   EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
             "8 layers - 3 of the first - 4 of the last = 1 do not divide by 0 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 4");
   EXPECT_EQ(refusal(spec_with(3), {.num_ranks = 4}),
-            "3 layers do not divide by 4 pipeline stages; use at most 3 stages");
+            "3 layers do not divide by 4 pipeline stages; "
+            "set parallel.pipeline_model_parallel_size to 2 and "
+            "parallel.decoder_first_pipeline_num_layers to 1");
   EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .layers_per_virtual_stage = 3}),
             "8 layers do not divide by 2 pipeline ranks x 3 layers; "
             "set parallel.num_layers_per_virtual_pipeline_stage to one of 1, 2, 4");
   EXPECT_EQ(refusal(spec_with(8), {.layers_per_virtual_stage = 4}),
             "interleaved stages need more than one pipeline rank; "
             "leave out parallel.num_layers_per_virtual_pipeline_stage");
+  EXPECT_EQ(
+      refusal(spec_with(8), {.num_ranks = 2, .first_layers = 3, .layers_per_virtual_stage = 2}),
+      "interleaved stages are all of one size; "
+      "leave out parallel.decoder_first_pipeline_num_layers");
+  EXPECT_EQ(refusal(spec_with(7), {.num_ranks = 2, .layers_per_virtual_stage = 2}),
+            "7 layers do not divide by 2 pipeline ranks x 2 layers; "
+            "leave out parallel.num_layers_per_virtual_pipeline_stage, and "
+            "set parallel.decoder_first_pipeline_num_layers to 3");
+}
+
+TEST(Stages, OneStageHasNoFirstAndNoLast) {
+  EXPECT_EQ(refusal(spec_with(7), {.first_layers = 3}),
+            "is 3, and the one pipeline stage has all 7 layers; "
+            "leave out parallel.decoder_first_pipeline_num_layers, or raise "
+            "parallel.pipeline_model_parallel_size");
+  EXPECT_EQ(refusal(spec_with(7), {.first_layers = 3, .last_layers = 4}),
+            "is 3, and the one pipeline stage has all 7 layers; "
+            "leave out parallel.decoder_first_pipeline_num_layers and "
+            "parallel.decoder_last_pipeline_num_layers, or raise "
+            "parallel.pipeline_model_parallel_size");
 }
 
 // What is suggested is accepted.
@@ -124,11 +147,11 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
   EXPECT_EQ(refusal(spec, {.num_ranks = 2, .first_layers = 1}),
             "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
             "selects; stages may begin at layers 0, 2; "
-            "set parallel.decoder_first_pipeline_num_layers and "
-            "parallel.decoder_last_pipeline_num_layers to 2 and 2");
-  EXPECT_EQ(refusal(spec, {.num_ranks = 4}),
-            "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
-            "selects; stages may begin at layers 0, 2; no split over 4 ranks does: use fewer");
+            "set parallel.decoder_first_pipeline_num_layers to 2");
+  EXPECT_EQ(
+      refusal(spec, {.num_ranks = 4}),
+      "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
+      "selects; stages may begin at layers 0, 2; set parallel.pipeline_model_parallel_size to 2");
   // A cycle of four layers, of which the first selects.
   ModelSpec cycles = spec;
   cycles.layers.clear();
@@ -138,9 +161,23 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
   EXPECT_EQ(refusal(cycles, {.num_ranks = 4}),
             "a pipeline stage would begin at layer 6, which shares the keys that an earlier layer "
             "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
-            "set parallel.decoder_first_pipeline_num_layers and "
-            "parallel.decoder_last_pipeline_num_layers to 4 and 4, or 8 and 8, or 4 and 12, or 12 "
-            "and 4");
+            "set parallel.decoder_first_pipeline_num_layers to 4 and "
+            "parallel.decoder_last_pipeline_num_layers to 4");
+  // Interleaved stages would be of three layers: no other number of them begins where it may.
+  EXPECT_EQ(refusal(cycles, {.num_ranks = 4, .layers_per_virtual_stage = 3}),
+            "a pipeline stage would begin at layer 3, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
+            "leave out parallel.num_layers_per_virtual_pipeline_stage, and "
+            "set parallel.decoder_first_pipeline_num_layers to 4 and "
+            "parallel.decoder_last_pipeline_num_layers to 4");
+  EXPECT_EQ(refusal(cycles, {.num_ranks = 2, .layers_per_virtual_stage = 3}),
+            "a pipeline stage would begin at layer 3, which shares the keys that an earlier layer "
+            "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
+            "set parallel.num_layers_per_virtual_pipeline_stage to 4");
+  // An uneven split that divides begins where it may, too.
+  EXPECT_EQ(refusal(cycles, {.num_ranks = 5}),
+            "24 layers do not divide by 5 pipeline stages; "
+            "set parallel.decoder_first_pipeline_num_layers to 8");
 }
 
 TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {

@@ -83,12 +83,7 @@ int64_t kept_qkv_size(const GqaSpec& spec) {
 
 GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes) {
   check_tp_divides("num_attention_heads", spec.num_heads, sizes.tp);
-  if (spec.num_kv_heads < sizes.tp) {
-    check_divides(fmt::format("tensor_model_parallel_size {}", sizes.tp), sizes.tp,
-                  fmt::format("num_key_value_heads {}", spec.num_kv_heads), spec.num_kv_heads);
-  } else {
-    check_tp_divides("num_key_value_heads", spec.num_kv_heads, sizes.tp);
-  }
+  check_tp_copies("num_key_value_heads", spec.num_kv_heads, sizes.tp);
   GqaSpec own = spec;
   own.num_heads /= sizes.tp;
   own.num_kv_heads = std::max<int64_t>(spec.num_kv_heads / sizes.tp, 1);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "model/parameter_list.h"
+#include "model/row_parallel.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/divisors.h"
 #include "slimexx/base/error.h"
@@ -46,6 +47,8 @@ MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
   SLX_CHECK(own.placement().is_legal(), "{} copies of {} experts on {} ranks",
             own.placement().num_copies, own.router.num_experts, sizes.ep);
   if (!own.shared) return own;
+  check_tp_divides("moe_intermediate_size x n_shared_experts", own.shared->intermediate_size,
+                   sizes.tp);
   own.shared = narrow(*own.shared, sizes);
   own.has_whole_shared = sizes.tp == 1;
   own.can_join_shared = own.has_whole_shared && !own.shared->bias &&
