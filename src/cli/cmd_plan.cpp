@@ -50,6 +50,23 @@ std::string use_known_config(const std::string& config_file, rl::RunConfig& conf
   return note;
 }
 
+// The same where it names the flag of verbs that compute: plan's is another.
+Error name_plan_flags(const Error& error) {
+  constexpr std::string_view kTheirs = "--device cpu", kOwn = "--gpu cpu";
+  std::string hint = error.hint();
+  if (const size_t at = hint.find(kTheirs); at != std::string::npos)
+    hint.replace(at, kTheirs.size(), kOwn);
+  return Error(error.code(), error.message(), hint, error.where());
+}
+
+rl::RunPlan plan_run(const rl::PlanRequest& request) {
+  try {
+    return rl::make_plan(request);
+  } catch (const Error& error) {
+    throw name_plan_flags(error);
+  }
+}
+
 void run_plan(const PlanFlags& flags) {
   rl::PlanRequest request{.config = load_config(flags, flags.num_gpus),
                           .num_ranks = flags.num_gpus,
@@ -61,7 +78,7 @@ void run_plan(const PlanFlags& flags) {
   }
   if (flags.response_tokens > 0) request.response_tokens = flags.response_tokens;
   const std::string note = use_known_config(flags.config, request.config);
-  rl::RunPlan plan = rl::make_plan(request);
+  rl::RunPlan plan = plan_run(request);
   if (!note.empty()) plan.notes.insert(plan.notes.begin(), note);
   fmt::print("{}", flags.json ? rl::plan_to_json(plan).dump(2) + "\n"
                               : rl::format_plan(plan, request.config));

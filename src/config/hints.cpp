@@ -48,6 +48,19 @@ std::optional<std::string> hint_foreign(const std::string& path,
   return std::nullopt;
 }
 
+// Whether `word` abbreviates a name of several words: "tp" is tensor_model_parallel_size, and so is
+// "tp_size". Its letters are first letters of them in order, from the first one on.
+bool is_abbreviation(std::string word, const std::string& name) {
+  constexpr size_t kMostLetters = 4;
+  constexpr std::string_view kSize = "_size";
+  if (word.ends_with(kSize)) word.resize(word.size() - kSize.size());
+  if (word.size() < 2 || word.size() > kMostLetters || word[0] != name[0]) return false;
+  size_t matched = 0;
+  for (size_t i = 0; i < name.size() && matched < word.size(); ++i)
+    if ((i == 0 || name[i - 1] == '_') && name[i] == word[matched]) ++matched;
+  return matched == word.size();
+}
+
 // The key that stands for what another framework calls `path`; empty if none does.
 std::string translate(const std::string& path, const KnownFields& known) {
   const std::string word = last_part(path);
@@ -145,6 +158,11 @@ std::string hint_unknown_key(const std::string& path, const KnownFields& known,
     if (name.starts_with(section)) siblings.push_back(name.substr(section.size()));
   if (const auto name = nearest_name(last_part(path), siblings))
     return fmt::format("did you mean {}{}?", section, *name);
+  for (const std::string& name : siblings)
+    if (is_abbreviation(last_part(path), name))
+      return fmt::format("did you mean {}{}?", section, name);
+  constexpr size_t kLeastTelling = 4;  // any other word of fewer letters is near
+  if (last_part(path).size() < kLeastTelling) return "";
   if (const auto name = nearest_name(last_part(path), all))
     for (const FieldInfo& field : fields)
       if (last_part(field.path) == *name) return fmt::format("did you mean {}?", field.path);

@@ -95,37 +95,67 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
   return bounds.spec != nullptr ? find_model_fault(sizes, *bounds.spec) : std::nullopt;
 }
 
-// Sizes that fit, with attention's TP as near as can be. One rank an engine always does. Ranks that
-// share no experts and no attention are not among them: several engines are the same.
+// Numbers of redundant experts that are tried with an ep_size: as wanted, none, and the most below
+// it that the ranks can place.
+std::vector<int64_t> list_redundant(const EngineSizes& wanted, int64_t ep,
+                                    const EngineBounds& bounds) {
+  std::vector<int64_t> numbers{wanted.redundant};
+  if (wanted.redundant == 0) return numbers;
+  numbers.push_back(0);
+  if (bounds.spec == nullptr) return numbers;
+  const int64_t experts = count_experts(*bounds.spec);
+  for (int64_t n = std::min(wanted.redundant, experts * ep); n > 0; --n) {
+    if (!model::ExpertPlacement{experts, experts + n, ep}.is_legal()) continue;
+    numbers.push_back(n);
+    break;
+  }
+  return numbers;
+}
+
+// Keys to change; attention groups of their own take a second one.
+int count_changes(const EngineSizes& from, const EngineSizes& to) {
+  return (to.ranks != from.ranks ? 1 : 0) + (to.dp != from.dp ? 1 : 0) +
+         (to.dp > 1 && from.dp == 1 ? 1 : 0) + (to.ep != from.ep ? 1 : 0) +
+         (to.redundant != from.redundant ? 1 : 0);
+}
+
+// Sizes that fit by as few changes as can be, with attention's TP as near as can be. One rank an
+// engine always does.
 EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) {
   std::vector<EngineSizes> all;
   for (int64_t ranks = 1; ranks <= bounds.world_size; ++ranks) {
     if (bounds.world_size % ranks != 0) continue;
-    all.push_back({ranks, 1, 1});
     for (int64_t dp = 1; dp <= ranks; ++dp)
-      for (int64_t ep = 2; ranks % dp == 0 && ep <= ranks; ++ep)
-        for (const int64_t redundant : {wanted.redundant, int64_t{0}})
-          if (ranks % ep == 0) all.push_back({ranks, dp, ep, redundant});
+      for (int64_t ep = 1; ranks % dp == 0 && ep <= ranks; ++ep)
+        if (ranks % ep == 0)
+          for (const int64_t redundant : list_redundant(wanted, ep, bounds))
+            all.push_back({ranks, dp, ep, redundant});
   }
   const auto ratio = [&](int64_t tp) {
     const int64_t less = std::min(tp, wanted.tp()), more = std::max(tp, wanted.tp());
     return static_cast<double>(more) / static_cast<double>(less);
   };
   std::ranges::stable_sort(all, {}, [&](const EngineSizes& sizes) {
-    return std::tuple(ratio(sizes.tp()), sizes.tp() != bounds.trainer_tp,
-                      (sizes.ep > 1) != (wanted.ep > 1), std::abs(sizes.ranks - wanted.ranks),
-                      std::abs(sizes.ep - wanted.ep), std::abs(sizes.redundant - wanted.redundant));
+    return std::tuple(count_changes(wanted, sizes), ratio(sizes.tp()),
+                      sizes.tp() != bounds.trainer_tp, (sizes.ep > 1) != (wanted.ep > 1),
+                      std::abs(sizes.ranks - wanted.ranks), std::abs(sizes.ep - wanted.ep),
+                      std::abs(sizes.dp - wanted.dp), std::abs(sizes.redundant - wanted.redundant));
   });
   for (const EngineSizes& sizes : all)
     if (!find_engine_fault(sizes, bounds)) return sizes;
   return {};
 }
 
-std::string describe_sizes(const EngineSizes& sizes) {
-  return fmt::format(
-      "rollout_num_gpus_per_engine {}, dp_size {}{}, ep_size {}{}", sizes.ranks, sizes.dp,
-      sizes.dp > 1 ? " with enable_dp_attention: true" : "", sizes.ep,
-      sizes.redundant > 0 ? fmt::format(", ep_num_redundant_experts {}", sizes.redundant) : "");
+// Redundant experts are named where there are some, and where some were wanted.
+std::string describe_sizes(const EngineSizes& sizes, const EngineSizes& wanted) {
+  std::string redundant;
+  if (sizes.redundant > 0)
+    redundant = fmt::format(", ep_num_redundant_experts {}", sizes.redundant);
+  else if (wanted.redundant > 0)
+    redundant = ", without ep_num_redundant_experts";
+  return fmt::format("rollout_num_gpus_per_engine {}, dp_size {}{}, ep_size {}{}", sizes.ranks,
+                     sizes.dp, sizes.dp > 1 ? " with enable_dp_attention: true" : "", sizes.ep,
+                     redundant);
 }
 
 }  // namespace
@@ -151,7 +181,8 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
   const EngineBounds bounds{world_size, trainer.tp, spec};
   if (const auto fault = find_engine_fault(sizes, bounds))
     throw Error(ErrorCode::kUsage, fault->what,
-                "the nearest that can: " + describe_sizes(find_nearest(sizes, bounds)), fault->key);
+                "the nearest that can: " + describe_sizes(find_nearest(sizes, bounds), sizes),
+                fault->key);
   const int64_t dense_tp = options.moe_dense_tp_size.value_or(sizes.tp());
   if (dense_tp != 1 && dense_tp != sizes.tp())
     throw Error(ErrorCode::kUsage,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "slimexx/base/error.h"
@@ -49,7 +50,11 @@ std::span<const GpuKind> list_gpu_kinds() {
 
 const GpuKind& find_gpu_kind(const std::string& name) {
   const auto kinds = list_gpu_kinds();
-  const auto found = std::ranges::find(kinds, name, &GpuKind::name);
+  const auto same_letter = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == b;
+  };
+  const auto found = std::ranges::find_if(
+      kinds, [&](const GpuKind& kind) { return std::ranges::equal(name, kind.name, same_letter); });
   if (found != kinds.end()) return *found;
   std::string known;
   for (const GpuKind& kind : kinds) known += (known.empty() ? "" : ", ") + kind.name;

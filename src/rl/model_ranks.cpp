@@ -1,6 +1,7 @@
 #include "slimexx/rl/model_ranks.h"
 
 #include "slimexx/model/families.h"
+#include "slimexx/rl/model_grid.h"
 
 namespace slimexx::rl {
 
@@ -44,7 +45,7 @@ std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpe
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks) {
   if (ranks == nullptr)
     return model::make_layout({model::list_parameters(spec)}, dist::GridShape(1, {}));
-  model::narrow(spec, ranks->grid.sizes());  // names the key of config.json that does not divide
+  check_model_grid(spec, ranks->grid, ranks->split);
   std::vector<std::vector<model::ParameterInfo>> stages;
   for (const auto& chunks : model::list_stages(spec, ranks->split))
     stages.push_back(model::list_parameters(spec, chunks));

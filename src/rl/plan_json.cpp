@@ -28,6 +28,7 @@ Json stage_to_json(const PlannedStage& stage) {
           {"used", stage.used_bytes},
           {"training", stage.training_bytes},
           {"limit", stage.limit_bytes},
+          {"needed_pool", stage.needed_pool_bytes},
           {"missing", stage.missing_bytes},
           {"turn", stage.turn},
           {"pool", stage.pool_bytes},
@@ -97,6 +98,7 @@ Json plan_to_json(const RunPlan& plan) {
           {"phases", phases},
           {"seconds", plan.seconds()},
           {"notes", plan.notes},
+          {"fits_with", plan.fits_with},
           {"fits", plan.fits()}};
 }
 

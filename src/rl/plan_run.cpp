@@ -10,6 +10,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/describe.h"
+#include "slimexx/rl/model_grid.h"
 #include "slimexx/train/packing.h"
 #include "speculation.h"
 #include "training_run.h"
@@ -42,7 +43,7 @@ class Planner {
     plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train);
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
-    model::narrow(plan_.spec, plan_.grid.sizes());  // names the key of config.json
+    check_model_grid(plan_.spec, plan_.grid, pipeline_split(config_.parallel));
     plan_.total_parameters = model::count_parameters(plan_.spec).total;
     plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
                                       plan_.roles.num_generators, &plan_.spec);
@@ -99,6 +100,11 @@ class Planner {
                        l.longest_prompt, l.mean_prompt));
     }
     l.longest_response = std::max<int64_t>(response, 1);
+    if (request_.response_tokens.value_or(0) > l.longest_response)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("is {}, above rollout.rollout_max_response_len {}",
+                              *request_.response_tokens, response),
+                  "lower it", "--response-tokens");
     l.mean_response = request_.response_tokens.value_or(std::max<int64_t>(response / 2, 1));
     l.longest_trained = l.longest_prompt + response;
     longest_generated_ = std::max(l.longest_trained, longest_evaluation);
@@ -162,6 +168,49 @@ class Planner {
       plan_.stages.push_back(plan_stage(inputs, stage));
     if (plan_.roles.are_apart) plan_.generator = plan_generator(inputs);
     plan_.handed_over_bytes = plan_.engine_stage().engine_bytes;
+    if (!plan_.fits()) try_changes(inputs);
+  }
+
+  // Finds changes with which the run fits, by planning its stages with each: up to two, of one key
+  // before those of several. More ranks take too long to plan many times.
+  void try_changes(const StagePlanInputs& inputs) {
+    constexpr int kMostRanks = 64;
+    constexpr size_t kMostNamed = 2;
+    const bool trainers_fit = std::ranges::all_of(
+        plan_.stages, [](const PlannedStage& stage) { return stage.missing_bytes == 0; });
+    if (trainers_fit || request_.num_ranks > kMostRanks) return;
+    for (const PlanChange& change : list_changes(request_, plan_.lengths)) {
+      if (plan_.fits_with.size() == kMostNamed) return;
+      if (!plan_.fits_with.empty() && change.text.find("; ") != std::string::npos) return;
+      if (fits(inputs, change.request)) plan_.fits_with.push_back(change.text);
+    }
+  }
+
+  static bool fits(const StagePlanInputs& inputs, const PlanRequest& changed) {
+    try {
+      const ParallelOptions& options = changed.config.parallel;
+      const RankRoles roles = make_rank_roles(options, changed.num_ranks);
+      const dist::GridShape grid(roles.num_trainers, grid_sizes(options));
+      check_model_grid(inputs.spec, grid, pipeline_split(options));
+      const StagePlanInputs own{.request = changed,
+                                .spec = inputs.spec,
+                                .engine_spec = inputs.engine_spec,
+                                .reference = inputs.reference,
+                                .roles = roles,
+                                .grid = grid,
+                                .engines = make_engine_shape(changed.config.rollout, grid.sizes(),
+                                                             roles.num_generators, &inputs.spec),
+                                .lengths = inputs.lengths,
+                                .longest_generated = inputs.longest_generated,
+                                .num_sampled_tokens = inputs.num_sampled_tokens,
+                                .samples_per_microbatch = inputs.samples_per_microbatch,
+                                .microbatches = inputs.microbatches};
+      for (int stage = 0; stage < grid.sizes().pp; ++stage)
+        if (plan_stage(own, stage).missing_bytes > 0) return false;
+      return !roles.are_apart || plan_generator(own).missing_bytes == 0;
+    } catch (const Error&) {  // a run would refuse it
+      return false;
+    }
   }
 
   const PlanRequest& request_;

@@ -289,7 +289,9 @@ class StagePlanner {
     if (trains_)
       out_.training_bytes = budget.used_bytes - out_.engine_bytes + budget.activations.least;
     if (out_.missing_bytes > 0) {
-      out_.turn = choose_keys(budget, out_.engine_bytes, out_.missing_bytes);
+      out_.turn = choose_keys(config_, budget, out_.engine_bytes, out_.missing_bytes);
+      out_.needed_pool_bytes = out_.limit_bytes + out_.missing_bytes - out_.used_bytes;
+      out_.used_bytes += out_.needed_pool_bytes;
       out_.kept = 0;
       return;
     }

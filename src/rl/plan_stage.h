@@ -33,6 +33,15 @@ PlannedStage plan_generator(const StagePlanInputs& inputs);
 // ---- plan_keys.cpp ----
 // What to turn where `missing_bytes` are missing: the share of the device, where a little more of
 // it would do; else what is largest, until that is more than what is missing.
-std::string choose_keys(const MemoryBudget& budget, int64_t engine_bytes, int64_t missing_bytes);
+std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int64_t engine_bytes,
+                        int64_t missing_bytes);
+
+// A change that may take less memory on a rank that trains.
+struct PlanChange {
+  std::string text;  // "optimizer.optimizer_cpu_offload: true"
+  PlanRequest request;
+};
+// One key each, or two that belong together; then pairs of them.
+std::vector<PlanChange> list_changes(const PlanRequest& request, const PlannedLengths& lengths);
 
 }  // namespace slimexx::rl

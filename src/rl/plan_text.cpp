@@ -22,6 +22,14 @@ std::string seconds_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : format_duration(seconds);
 }
 
+constexpr int64_t kUncut = 1 << 20;  // of a column that says how a number came to be
+
+// "1 rank", "2 ranks"
+std::string count_of(int64_t count, const std::string& what) {
+  const char* plural = count == 1 ? "" : what.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, what, plural);
+}
+
 std::string layers_of(const PlannedStage& stage) {
   std::string text;
   for (const model::StageRange& chunk : stage.chunks) {
@@ -39,9 +47,9 @@ std::string draw_grid(const RunPlan& plan) {
   const dist::GridShape& grid = plan.grid;
   const dist::GridSizes& s = grid.sizes();
   std::string text = fmt::format(
-      "grid       {} ranks = tp {} x cp {} x dp {} x pp {}; experts etp {} x ep {} x edp {} x pp "
+      "grid       {} = tp {} x cp {} x dp {} x pp {}; experts etp {} x ep {} x edp {} x pp "
       "{}\n",
-      grid.world_size(), s.tp, s.cp, grid.size(GridAxis::kDp), s.pp, s.etp, s.ep,
+      count_of(grid.world_size(), "rank"), s.tp, s.cp, grid.size(GridAxis::kDp), s.pp, s.etp, s.ep,
       grid.size(GridAxis::kEdp), s.pp);
   if (grid.world_size() == 1) return text;
   constexpr int kMostColumns = 16;
@@ -133,6 +141,8 @@ std::string memory_table(const RunPlan& plan) {
   if (!plan.gpu.is_cpu())
     add("driver and libraries",
         [&](const auto&) { return bytes_text(plan.gpu.held_bytes(plan.roles.world_size())); });
+  add("keys and values or activations, at least",
+      [](const auto& s) { return bytes_text(s.needed_pool_bytes); });
   if (!plan.gpu.is_cpu()) {
     add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
     add("  without driver and libraries", [&](const auto& s) {
@@ -206,7 +216,7 @@ std::string phases_table(const RunPlan& plan) {
   rows.push_back({"together", seconds_text(plan.seconds()), ""});
   return observe::format_table({{.header = "time of a rollout (estimate)"},
                                 {.header = "", .right_align = true},
-                                {.header = "how", .max_width = 140}},
+                                {.header = "how", .max_width = kUncut}},
                                rows);
 }
 
@@ -219,6 +229,9 @@ std::string verdict(const RunPlan& plan) {
                               : fmt::format("stage {}", &worst - plan.stages.data());
   std::string text =
       fmt::format("NO         {} does not fit by {}\n", who, bytes_text(worst.missing_bytes));
+  for (const std::string& change : plan.fits_with)
+    text += fmt::format("           {} {}\n",
+                        &change == plan.fits_with.data() ? "fits with:" : "       or:", change);
   for (size_t begin = 0; begin < worst.turn.size();) {
     const size_t end = std::min(worst.turn.find("; ", begin), worst.turn.size());
     text += fmt::format("{}{}\n", begin == 0 ? "           turn: " : "                 ",
@@ -247,14 +260,14 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
                         plan.roles.num_trainers - 1, plan.roles.num_trainers,
                         plan.roles.world_size() - 1);
   text += draw_grid(plan);
-  text += fmt::format("engines    {} of {} rank{}: {}\n", plan.engines.num_engines,
-                      plan.engines.num_ranks, plan.engines.num_ranks == 1 ? "" : "s",
-                      describe_engine(plan.engines));
+  text += fmt::format("engines    {} of {}: {}\n", plan.engines.num_engines,
+                      count_of(plan.engines.num_ranks, "rank"), describe_engine(plan.engines));
   text += fmt::format("batch      {}\n", describe_batch(config));
   text += fmt::format(
-      "           at {} + {} tokens (mean prompt and response): {} samples in a microbatch, {} "
-      "microbatches a replica\n",
-      l.mean_prompt, l.mean_response, plan.samples_per_microbatch, plan.microbatches);
+      "           at {} + {} tokens (mean prompt and response): {} in a microbatch, {} a "
+      "replica\n",
+      l.mean_prompt, l.mean_response, count_of(plan.samples_per_microbatch, "sample"),
+      count_of(plan.microbatches, "microbatch"));
   text += fmt::format("           longest sequence: {} trained, {} known to the model's tables\n\n",
                       l.longest_trained, l.max_positions);
   text += stages_table(plan) + "\n" + memory_table(plan) + "\n";

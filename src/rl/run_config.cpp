@@ -10,7 +10,10 @@
 #include "run_config_bounds.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
+#include "slimexx/io/hf_folder.h"
+#include "slimexx/model/families.h"
 #include "slimexx/rl/engine_shape.h"
+#include "slimexx/rl/model_grid.h"
 #include "slimexx/rl/rank_roles.h"
 #include "speculation.h"
 #include "training_run.h"
@@ -37,6 +40,7 @@ class Validation {
     check_bounds(config_, run_);
     check_schedule(config_, run_.optimizer);
     check_mtp();
+    check_schedule_of_stages();
     check_freezing();
     check_sizes();
     check_export();
@@ -147,20 +151,31 @@ class Validation {
 
   // Whether the model divides by the grid is seen when it is there.
   void check_grid() {
-    constexpr const char* kKeys[] = {
-        "parallel.tensor_model_parallel_size", "parallel.pipeline_model_parallel_size",
-        "parallel.context_parallel_size", "parallel.expert_model_parallel_size",
-        "parallel.expert_tensor_parallel_size"};
-    for (const char* key : kKeys)
+    for (const char* key :
+         {"parallel.tensor_model_parallel_size", "parallel.pipeline_model_parallel_size",
+          "parallel.context_parallel_size", "parallel.expert_model_parallel_size",
+          "parallel.expert_tensor_parallel_size"})
       if (config_.has_fault(key)) return;
     if (!roles_) return;
-    const auto set =
-        std::ranges::find_if(kKeys, [&](const char* key) { return config_.is_set(key); });
+    const dist::GridSizes sizes = grid_sizes(run_.parallel);
     try {
-      dist::GridShape(roles_->num_trainers, grid_sizes(run_.parallel));
+      dist::GridShape(roles_->num_trainers, sizes);
     } catch (const Error& error) {
-      const std::string key = set != std::end(kKeys) ? *set : kKeys[0];
-      fault(error.where().empty() ? key : error.where(), error.message(), error.hint());
+      dist::GridAdvice advice{error.hint(), error.where()};
+      if (const auto spec = try_read_spec())
+        advice = dist::advise_grid(roles_->num_trainers, sizes,
+                                   rule_of(*spec, pipeline_split(run_.parallel)));
+      fault(advice.key, error.message(), advice.hint);
+    }
+  }
+
+  // The model, where its config.json is there: what is proposed then suits it, too.
+  std::optional<model::ModelSpec> try_read_spec() const {
+    try {
+      const std::string& folder = run_.model.hf_checkpoint;
+      return model::read_model_spec(io::HfFolder::open_without_weights(folder).config(), folder);
+    } catch (const Error&) {
+      return std::nullopt;
     }
   }
 
@@ -172,11 +187,18 @@ class Validation {
           "rollout.enable_dp_attention", "parallel.tensor_model_parallel_size"})
       if (config_.has_fault(key)) return;
     if (!roles_) return;
-    try {
-      make_engine_shape(run_.rollout, grid_sizes(run_.parallel), roles_->num_generators, nullptr);
-    } catch (const Error& error) {
-      fault(error.where(), error.message(), error.hint());
-    }
+    const auto find_fault = [&](const model::ModelSpec* spec) -> std::optional<Error> {
+      try {
+        make_engine_shape(run_.rollout, grid_sizes(run_.parallel), roles_->num_generators, spec);
+        return std::nullopt;
+      } catch (const Error& error) {
+        return error;
+      }
+    };
+    auto error = find_fault(nullptr);
+    if (!error) return;
+    if (const auto spec = try_read_spec()) error = find_fault(&*spec);
+    fault(error->where(), error->message(), error->hint());
   }
 
   // Logits are divided by it in f32.
@@ -227,6 +249,14 @@ class Validation {
             "say how many layers to train: most checkpoints have 1");
   }
 
+  void check_schedule_of_stages() {
+    const std::string& schedule = run_.train.pipeline_schedule;
+    if (schedule == "1f1b" || run_.parallel.pipeline_model_parallel_size > 1) return;
+    fault("train.pipeline_schedule",
+          fmt::format("is {}, and there is one pipeline stage", schedule),
+          "leave it out, or raise parallel.pipeline_model_parallel_size");
+  }
+
   void check_freezing() {
     const train::TrainOptions& o = run_.train;
     if (!o.freeze_params_name_list.empty() && !o.only_train_params_name_list.empty())
@@ -254,6 +284,7 @@ class Validation {
                         r.n_samples_per_prompt, kMaxSamples),
             "lower one of the two");
       r.rollout_batch_size = r.n_samples_per_prompt = 1;  // what is derived must not overflow
+      has_too_many_samples_ = true;
     }
     for (const std::string& text : r.rollout_stop)
       if (text.empty()) fault("rollout.rollout_stop", "holds an empty text", "remove it");
@@ -306,6 +337,7 @@ class Validation {
 
   // rollout_batch_size * n_samples_per_prompt = global_batch_size * num_steps_per_rollout.
   void derive_batch_of_prompts() {
+    if (has_too_many_samples_) return;
     for (const char* key : {"rollout.rollout_batch_size", "rollout.n_samples_per_prompt",
                             "train.global_batch_size", "train.num_steps_per_rollout"}) {
       if (config_.has_fault(key)) return;
@@ -332,6 +364,7 @@ class Validation {
   RunConfig& run_;
   bool needs_training_;
   int64_t num_ranks_;
+  bool has_too_many_samples_ = false;
   std::optional<RankRoles> roles_;  // where the ranks are known, and add up
 };
 

@@ -269,6 +269,49 @@ TEST(Plan, MoreRanksTakeLess) {
   EXPECT_EQ(four.at("microbatches").get<int>(), 2 * eight.at("microbatches").get<int>());
 }
 
+// Activations beside what is held: the lines add up, and more context parallelism alone does not
+// help, for a microbatch grows with it.
+TEST(Plan, WhatDoesNotFitAddsUpAndIsFollowedByWhatFits) {
+  const std::string recipe = "glm4.7-flash-30b-8gpus", model = "GLM-4.7-Flash";
+  const std::vector<std::string> h100 = {"--gpus", "8", "--gpu", "H100", "--json"};
+  const Finished f = plan(recipe, model, h100);
+  EXPECT_EQ(f.status, 2) << f.text();
+  const Json json = Json::parse(f.out), &stage = json.at("stages").at(0);
+  EXPECT_EQ(stage.at("used").get<int64_t>(),
+            stage.at("limit").get<int64_t>() + stage.at("missing").get<int64_t>());
+  EXPECT_EQ(stage.at("needed_pool"), stage.at("activations_least"));
+  const auto first = json.at("fits_with").at(0).get<std::string>();
+  EXPECT_EQ(first, "parallel.context_parallel_size: 4 with train.max_tokens_per_gpu: 8704");
+  const auto with_settings = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> words = h100;
+    words.push_back("--set");
+    words.insert(words.end(), settings.begin(), settings.end());
+    return plan(recipe, model, words).status;
+  };
+  EXPECT_EQ(with_settings({"parallel.context_parallel_size=4"}), 2);
+  EXPECT_EQ(with_settings({"parallel.context_parallel_size=4", "train.max_tokens_per_gpu=8704"}),
+            0);
+}
+
+// Nothing is advised that is set, or that the configuration would refuse.
+TEST(Plan, AdviceKnowsWhatIsSet) {
+  const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414",
+                          {"--gpus", "1", "--gpu", "h100", "--set",
+                           "optimizer.state_dtype=bfloat16", "parallel.actor_num_gpus=1"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.out.find("fits with: optimizer.optimizer_cpu_offload: true\n"), std::string::npos)
+      << f.out;
+  EXPECT_NE(f.out.find("which frees 70."), std::string::npos) << f.out;
+  for (const char* part : {"state_dtype", "--gpus"})
+    EXPECT_EQ(f.out.find(part), std::string::npos) << f.out;
+}
+
+TEST(Plan, ColumnsAreWhole) {
+  const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "1"});
+  EXPECT_EQ(f.out.find("\xE2\x80\xA6"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("grid       1 rank = tp 1"), std::string::npos) << f.out;
+}
+
 TEST(Plan, Refusals) {
   Finished f = plan("glm4.5-355b", "GLM-4.5", {"--gpus", "48"});
   EXPECT_EQ(f.status, 2);
@@ -280,6 +323,10 @@ TEST(Plan, Refusals) {
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("\"b200\" is no GPU that plan knows"), std::string::npos) << f.err;
+  f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--response-tokens", "100000"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.err.find("is 100000, above rollout.rollout_max_response_len"), std::string::npos)
+      << f.err;
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "1", "--gpu", "h100"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.out.find("NO         stage 0 does not fit by"), std::string::npos) << f.out;

@@ -80,7 +80,9 @@ struct PlannedStage {
   int64_t training_bytes = 0;  // without the engine, with the least activations
   int64_t limit_bytes = 0;     // rollout.mem_fraction_static of the device; 0: none
   int64_t missing_bytes = 0;   // 0: it fits
-  std::string turn;            // which key, where it does not
+  // Where it does not: of used_bytes, what the pool would have to hold at the least.
+  int64_t needed_pool_bytes = 0;
+  std::string turn;  // which key, where it does not
   int64_t pool_bytes = 0, cache_bytes = 0, cache_tokens = 0;
   double bytes_per_cached_token = 0;  // on this rank
   train::ActivationBytes activations = {};
@@ -113,6 +115,7 @@ struct RunPlan {
   std::vector<PlannedStage> stages;       // of the ranks that train
   std::optional<PlannedStage> generator;  // apart: of those that generate
   std::vector<PlannedPhase> phases;       // of a rollout; a GPU's only
+  std::vector<std::string> fits_with;     // changes of the configuration, where it does not fit
   std::vector<std::string> notes;         // what is assumed, and what a run refuses today
   // Of the stages that run engines the one with room for the fewest tokens.
   const PlannedStage& engine_stage() const;
