@@ -100,7 +100,7 @@ TEST_P(Rotary, LatentRowsAreNormedTurnedAndPutInPages) {
 }
 
 TEST_P(Rotary, LatentQueriesAreMultipliedAndTurned) {
-  const Tables tables(50, 8);
+  const Tables tables(50, 4);
   const Array positions = Array::integers({3, 40, 0});
   const Array nope = Array::random({3, 2, 6}, 1), w = Array::random({2, 6, 16}, 2),
               rope = Array::random({3, 2, 8}, 3);
