@@ -19,9 +19,7 @@ std::vector<dist::Range> repeat_over_tp(const ops::Context& ctx, int64_t num_row
   return std::vector<dist::Range>(ranks, dist::Range{0, num_rows});
 }
 
-bool has_all_rows(const Batch& batch) {
-  return !batch.tp_rows.empty() && batch.tp_rows.back().size() == batch.tokens.dim(0);
-}
+bool has_all_rows(const Batch& batch) { return !batch.tp_rows.empty() && batch.repeats_rows; }
 
 Tensor gather_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor own) {
   if (batch.tp_rows.empty() || has_all_rows(batch)) return own;

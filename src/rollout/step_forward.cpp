@@ -24,11 +24,13 @@ bool has_experts(const model::ModelSpec& spec) {
   });
 }
 
-std::vector<dist::Range> share_rows(const ops::Context& ctx, const model::Decoder& decoder,
-                                    int64_t rows) {
-  return rows <= most_repeated_rows(decoder.spec(), ctx.groups.tp.size())
-             ? model::repeat_over_tp(ctx, rows)
-             : model::split_over_tp(ctx, rows);
+// Gives the batch its rows; `ranges` keeps them.
+void share_rows(const ops::Context& ctx, const model::Decoder& decoder, model::Batch& batch,
+                std::vector<dist::Range>& ranges) {
+  const int64_t rows = batch.tokens.dim(0);
+  batch.repeats_rows = rows <= most_repeated_rows(decoder.spec(), ctx.groups.tp.size());
+  ranges = batch.repeats_rows ? model::repeat_over_tp(ctx, rows) : model::split_over_tp(ctx, rows);
+  batch.tp_rows = ranges;
 }
 
 float norm_eps(const model::Decoder& decoder) {
@@ -44,9 +46,8 @@ int64_t most_repeated_rows(const model::ModelSpec& spec, int tp_ranks) {
 StepOutput forward_step(const ops::Context& ctx, const model::Decoder& decoder,
                         const model::ModelParameters& weights, const model::Batch& staged) {
   StepOutput step;
-  step.tp_rows = share_rows(ctx, decoder, staged.tokens.dim(0));
   step.batch = staged;
-  step.batch.tp_rows = step.tp_rows;
+  share_rows(ctx, decoder, step.batch, step.tp_rows);
   step.own = decoder.forward(ctx, weights, step.batch, nullptr);
   step.whole = model::gather_tp_rows(ctx, step.batch, step.own);
   return step;
@@ -80,7 +81,7 @@ DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decod
   const int64_t rows = cu_seqlens.dim(0) - 1;
   const auto ints = [&] { return ctx.arena.allocate(tensor::DType::kI32, {rows}); };
   DraftChain chain{
-      .tp_rows = share_rows(ctx, decoder, rows),
+      .tp_rows = {},
       .pass = {.tokens = ints(),
                .positions = ints(),
                .parameters = ctx.arena.allocate(
@@ -94,7 +95,7 @@ DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decod
   batch.tokens = chain.pass.tokens;
   batch.positions = chain.pass.positions;
   batch.slots = chain.pass.slots;
-  batch.tp_rows = chain.tp_rows;
+  share_rows(ctx, decoder, batch, chain.tp_rows);
   ops::AttentionLayout& layout = batch.attention;
   layout.page_table = layout.page_table.rows(0, rows);
   layout.device_cu_seqlens = cu_seqlens;

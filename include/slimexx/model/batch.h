@@ -41,8 +41,8 @@ struct VocabularyTokens {
 // With tensor parallelism every tp rank has the same batch, and the residual stream is split by
 // rows (sequence parallelism): tp_rows[r] are those of tp rank r. A block gathers the rows that its
 // own shard of the weights works on, and leaves sums over tp ranks with the owners of their rows.
-// Or, of few rows, every tp rank has all: each range is [0, T), nothing is gathered, and sums are
-// made by all (repeat_over_tp).
+// Or, of few rows, every tp rank has all (repeats_rows): each range is [0, T), nothing is gathered,
+// and sums are made by all (repeat_over_tp).
 //
 // With context parallelism (packed only) the batch has the rows of this cp rank, and `context` says
 // which of all they are. Each sequence is two in the attention layout, which is of keys gathered
@@ -53,6 +53,8 @@ struct Batch {
   Tensor positions;  // [T] i32
   // Ascending, cover [0, T); or all the same; empty: one tp rank.
   std::span<const dist::Range> tp_rows = {};
+  // Ranges do not tell: where one row is split, a planning context has every rank plan for it.
+  bool repeats_rows = false;
   // For backward of the embedding; undefined: one tp rank, or none.
   VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
