@@ -25,6 +25,16 @@ std::string launched(const TrainingRun& run) {
              : "; decode steps are launched kernel by kernel, not as graphs";
 }
 
+// Ranks that are threads share one list: it is read when all have built, and before any goes on.
+std::string list_memory(const TrainingRun& run) {
+  const Session& session = run.session;
+  if (!session.world.are_threads()) return session.is_root() ? memory_table(run) : "";
+  session.communicator.barrier();
+  const std::string table = session.is_root() ? memory_table(run) : "";
+  session.communicator.barrier();
+  return table;
+}
+
 // Of a rank that generates, on all ranks.
 struct GeneratorText {
   std::string launched;
@@ -51,7 +61,8 @@ std::string describe_frozen(const model::ModelSpec& spec) {
                      format_count(static_cast<double>(trained)));
 }
 
-std::string banner(const TrainingRun& run, const GeneratorText& generator) {
+std::string banner(const TrainingRun& run, const std::string& memory_of_ranks,
+                   const GeneratorText& generator) {
   const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] =
       run;
   const auto& spec = trainer_side.policy.spec;
@@ -90,7 +101,7 @@ std::string banner(const TrainingRun& run, const GeneratorText& generator) {
                       counts_all                ? "all ranks of this process"
                       : session.roles.are_apart ? "one rank that trains"
                                                 : "one rank",
-                      tensor::to_string(session.request.device), memory_table(run));
+                      tensor::to_string(session.request.device), memory_of_ranks);
   if (!generator.memory.empty())
     text += fmt::format("  memory    of one rank that generates\n{}", generator.memory);
   text += fmt::format("  run       {}\n", session.config.observe.run_dir);
@@ -118,9 +129,10 @@ void open_run_folder(TrainingRun& run) {
                                .resume_train_step = progress.optimizer_steps,
                                .total_steps = progress.num_rollouts});
   if (session.watch) session.watch->show_records(session.communicator, session.path("ranks"));
+  const std::string memory = list_memory(run);
   const GeneratorText generator = describe_generator(run);
   if (!session.is_root()) return;
-  log_info("{}", banner(run, generator));
+  log_info("{}", banner(run, memory, generator));
   for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
   if (const std::string text = describe_truncated_sampling(session.config); !text.empty())
     log_warn("{}", text);
