@@ -4,11 +4,15 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
+#include "dist/slow_call.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 
 namespace slimexx::dist {
@@ -154,13 +158,44 @@ class MpiBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> start_mpi(LocalPosition& local) {
+namespace {
+
+// Large launches take some seconds.
+constexpr SlowCallNotice::Seconds kSlowStart{30};
+
+int number_from_launcher(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return 0;
+}
+
+// Nobody can tell yet which rank is missing: the watch of ranks begins behind MPI_Init. Of a host
+// two ranks speak, as one of them may be the one that is missed.
+void start_library() {
+  const int rank =
+      number_from_launcher({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
+  const bool speaks = number_from_launcher({"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) < 2;
+  const SlowCallNotice notice(kSlowStart, [&](SlowCallNotice::Seconds waited) {
+    if (!speaks) return;
+    log_warn(
+        "rank {} has waited {:.0f} s in MPI_Init: another rank did not start, is stopped or cannot "
+        "be "
+        "reached; look at the processes of all hosts, and at the network that the launcher uses",
+        rank, waited.count());
+  });
   int provided = 0;
   SLX_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
   if (provided < MPI_THREAD_FUNNELED) {
     throw Error(ErrorCode::kEnvironment, "this MPI does not support a process with threads",
                 "use another MPI build");
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> start_mpi(LocalPosition& local) {
+  start_library();
   MPI_Comm node = MPI_COMM_NULL;
   SLX_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
   SLX_MPI(MPI_Comm_rank(node, &local.rank));
