@@ -14,6 +14,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/doctor/report.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/describe.h"
@@ -32,15 +33,24 @@ struct DoctorFlags {
 constexpr double kBytesOnGpus = 2 + 4 + 8, kBytesOnCpus = 4 + 8;
 
 struct Plan {
-  std::string folder = ".", missing_model;
+  std::vector<std::string> folders = {
+      "."};  // that the run would write to; checkpoints to the first
+  std::vector<doctor::Finding> findings = {};
   int64_t num_parameters = 0, num_checkpoints = 0;
 };
 
-std::string existing_parent(std::filesystem::path path) {
+// The folder of `path` that is there. What stands in its way instead is a fault.
+std::string existing_parent(std::filesystem::path path, const char* key,
+                            std::vector<doctor::Finding>& findings) {
   path = std::filesystem::absolute(path);
   std::error_code ignored;
-  while (!std::filesystem::is_directory(path, ignored) && path.has_relative_path())
+  while (!std::filesystem::is_directory(path, ignored) && path.has_relative_path()) {
+    if (std::filesystem::exists(path, ignored))
+      findings.push_back({doctor::Severity::kFault, "rank 0",
+                          fmt::format("{}: {} is not a directory", key, path.string()),
+                          "name a folder"});
     path = path.parent_path();
+  }
   return path.string();
 }
 
@@ -50,8 +60,12 @@ Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
   const rl::RunConfig run = rl::load_run_config(
       config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = "runs/train"});
   Plan plan;
-  plan.folder =
-      existing_parent(run.checkpoint.save.empty() ? run.observe.run_dir : run.checkpoint.save);
+  plan.folders = {existing_parent(run.observe.run_dir, "observe.run_dir", plan.findings)};
+  if (!run.checkpoint.save.empty()) {
+    const std::string saved =
+        existing_parent(run.checkpoint.save, "checkpoint.save", plan.findings);
+    if (saved != plan.folders[0]) plan.folders.insert(plan.folders.begin(), saved);
+  }
   plan.num_checkpoints = run.checkpoint.keep_last + 1;  // an old one goes after the new
   const std::string path = join_path(run.model.hf_checkpoint, "config.json");
   if (path_exists(path)) {
@@ -59,7 +73,9 @@ Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
     plan.num_parameters =
         model::count_parameters(model::read_model_spec(model.config(), path)).total;
   } else {
-    plan.missing_model = path;
+    plan.findings.push_back({doctor::Severity::kFault, "rank 0",
+                             fmt::format("model.hf_checkpoint: {} is not there", path),
+                             "name the folder of a Hugging Face model"});
   }
   return plan;
 }
@@ -67,14 +83,19 @@ Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
 void run_doctor(const DoctorFlags& flags, Session& session) {
   const Plan plan = plan_of(flags, session.world.size());
   const auto ranks = doctor::gather_facts(
-      session.world, fmt::format("{} ({})", SLX_VERSION, SLX_REVISION), plan.folder);
+      session.world, fmt::format("{} ({})", SLX_VERSION, SLX_REVISION), plan.folders);
   const double bytes = static_cast<double>(plan.num_parameters) *
                        static_cast<double>(plan.num_checkpoints) *
                        (ranks[0].gpu ? kBytesOnGpus : kBytesOnCpus);
   auto findings = doctor::find_problems(ranks, {.checkpoint_bytes = bytes});
-  if (session.is_root()) fmt::print("{}", doctor::format_report(ranks, findings, plan.folder));
-  const auto faults =
-      std::ranges::count(findings, doctor::Severity::kFault, &doctor::Finding::severity);
+  findings.insert(findings.begin(), plan.findings.begin(), plan.findings.end());
+  if (session.is_root()) fmt::print("{}", doctor::format_report(ranks, findings, plan.folders[0]));
+  // The root's: hosts may see other files.
+  const auto faults = std::stoll(
+      dist::broadcast_bytes(session.world.ranks(),
+                            std::to_string(std::ranges::count(findings, doctor::Severity::kFault,
+                                                              &doctor::Finding::severity)),
+                            0));
   if (faults > 0)
     throw dist::AgreedError(Error(ErrorCode::kCheck,
                                   fmt::format("{} fault{} found", faults, faults == 1 ? "" : "s"),
@@ -86,7 +107,7 @@ void run_doctor(const DoctorFlags& flags, Session& session) {
 VerbBody declare_doctor(CLI::App& app) {
   const auto flags = std::make_shared<DoctorFlags>();
   app.add_option("--config", flags->config,
-                 "A run's configuration: its folder is tried, and whether checkpoints fit")
+                 "A run's configuration: its folders are tried, and whether checkpoints fit")
       ->type_name("FILE");
   add_set_flag(app, flags->settings);
   app.footer(

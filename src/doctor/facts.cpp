@@ -34,6 +34,17 @@ void read_gpu(dist::World& world, RankFacts& facts) {
   }
 }
 
+void try_folder(const std::string& folder, int rank, RankFacts& facts) {
+  const std::string path = join_path(folder, "doctor_try_" + std::to_string(rank));
+  try {
+    write_file_atomic(path, "x");
+  } catch (const Error& error) {
+    if (facts.folder_fault.empty()) facts.folder_fault = folder + ": " + error.message();
+  }
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+}
+
 void check_folder(dist::World& world, const std::string& folder, RankFacts& facts) {
   const std::string mark = join_path(folder, "doctor_mark");
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
@@ -87,7 +98,7 @@ void measure_gpu_links(dist::World& world, RankFacts& facts) {
 }  // namespace
 
 std::vector<RankFacts> gather_facts(dist::World& world, const std::string& build,
-                                    const std::string& folder) {
+                                    const std::vector<std::string>& folders) {
   RankFacts facts;
   facts.rank = world.rank();
   facts.build = build;
@@ -97,7 +108,8 @@ std::vector<RankFacts> gather_facts(dist::World& world, const std::string& build
   world.ranks().barrier();
   facts.rates.host_copy = measure_host_copy();
   read_gpu(world, facts);
-  check_folder(world, folder, facts);
+  check_folder(world, folders[0], facts);
+  for (size_t i = 1; i < folders.size(); ++i) try_folder(folders[i], facts.rank, facts);
   const LinkRates links = measure_links(world.ranks());
   facts.rates.to_next = links.to_next;
   facts.rates.gather = links.gather;

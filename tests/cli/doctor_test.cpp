@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "run_binary.h"
+#include "slimexx/base/file.h"
 
 namespace slimexx::cli {
 namespace {
@@ -26,6 +27,31 @@ TEST(Doctor, SaysThatCheckpointsDoNotFit) {
   EXPECT_EQ(f.status, 5) << f.text();
   EXPECT_NE(f.out.find("checkpoints take about"), std::string::npos) << f.out;
   EXPECT_NE(f.out.find(folder.path() + ","), std::string::npos) << f.out;
+}
+
+// What a run would stumble over before its first step.
+TEST(Doctor, TriesEveryFolderAndLooksForTheModel) {
+  const Folder folder;
+  write_file_atomic(folder / "file", "x");
+  const auto doctor = [&](const std::string& model, const std::string& run_dir,
+                          const std::string& save) {
+    return run_slimexx({"doctor", "--set", kModel + model, "data.prompt_data=x",
+                        "reward.rm_type=math", "rollout.num_rollout=1",
+                        "rollout.n_samples_per_prompt=2", "observe.run_dir=" + run_dir,
+                        "checkpoint.save=" + save});
+  };
+  const std::string model = golden_model("qwen3_tied_mqa"), good = folder / "good";
+  EXPECT_EQ(doctor(model, good, good).status, 0);
+  struct Case {
+    Finished finished;
+    std::string words;
+  };
+  for (const Case& c : {Case{doctor(model, "/proc/x", good), "/proc"},
+                        Case{doctor(model, good, folder / "file"), "checkpoint.save: "},
+                        Case{doctor(folder / "none", good, good), "model.hf_checkpoint: "}}) {
+    EXPECT_EQ(c.finished.status, 5) << c.words << c.finished.text();
+    EXPECT_NE(c.finished.out.find(c.words), std::string::npos) << c.words << c.finished.out;
+  }
 }
 
 TEST(Doctor, RefusesAConfigurationThatTrainRefuses) {

@@ -45,7 +45,7 @@ TEST(DoctorFacts, AreThoseOfAllRanksOnEveryRank) {
   std::filesystem::create_directories(folder);
   dist::run_thread_ranks(3, [&](dist::Collective& ranks) {
     dist::World world(std::move(ranks));
-    const auto all = gather_facts(world, "build", folder);
+    const auto all = gather_facts(world, "build", {folder});
     ASSERT_EQ(all.size(), 3U);
     for (int rank = 0; rank < 3; ++rank) {
       const RankFacts& r = all[static_cast<size_t>(rank)];
@@ -68,7 +68,7 @@ TEST(DoctorFacts, AreThoseOfAllRanksOnEveryRank) {
 TEST(DoctorFacts, AFolderThatCannotBeWrittenIsToldNotThrown) {
   dist::run_thread_ranks(2, [&](dist::Collective& ranks) {
     dist::World world(std::move(ranks));
-    const auto all = gather_facts(world, "build", "/proc/no_such_folder");
+    const auto all = gather_facts(world, "build", {"/proc/no_such_folder"});
     for (const RankFacts& r : all) {
       EXPECT_NE(r.folder_fault.find("/proc/no_such_folder"), std::string::npos) << r.folder_fault;
       EXPECT_FALSE(r.sees_folder_of_root);

@@ -46,16 +46,16 @@ struct RankFacts {
   std::optional<GpuFacts> gpu;
   std::string gpu_fault;     // why the rank's GPU cannot be used
   std::string nccl_fault;    // why GPUs do not reach each other
-  std::string folder_fault;  // why the folder cannot be written
+  std::string folder_fault;  // why one of the folders cannot be written
   int64_t folder_free_bytes = 0;
   bool sees_folder_of_root = true;  // rank 0's file in the folder is there
   Rates rates;
 };
 
-// Facts of all ranks, by rank, on every rank. `folder`, which exists, is where a run would
-// write. Takes some seconds, some hundred MB of host memory and 1.5 GiB of the rank's GPU.
+// Facts of all ranks, by rank, on every rank. `folders`, which exist, are where a run would write;
+// speed and room are those of the first. Takes some seconds, some hundred MB of host memory and 1.5 GiB of the rank's GPU.
 // Collective.
 std::vector<RankFacts> gather_facts(dist::World& world, const std::string& build,
-                                    const std::string& folder);
+                                    const std::vector<std::string>& folders);
 
 }  // namespace slimexx::doctor
