@@ -26,6 +26,7 @@ bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmCon
   p.experts = p.listed_experts + (args.shared_w != nullptr ? 1 : 0);
   p.end_row = static_cast<int>(args.rows.rows);
   p.one_x_row = args.one_x_row;
+  p.shared_first = args.shared_w != nullptr && args.one_x_row && Tile::kSwap;
   p.weight_rows = static_cast<int>(features);
   p.weights_read_once = Tile::kSwap;
   const int64_t tile_features = Tile::kSwap ? p.rows : Tile::kColumns;

@@ -5,7 +5,8 @@
 // Roles: of warpgroup 0 one thread of warp 0 loads weights, one of warp 1 tokens (load.cuh); the
 // other warpgroups multiply (multiply_tile) and store (epilogue.cuh, or another family's epilogue).
 // Barriers, for each stage: full, 2 arrivals (both loaders, with their bytes); empty, one arrival
-// of each computing warp that works on a tile, of all blocks of the cluster. Named barriers: 1 +
+// of each computing warp that works on a tile, of all blocks of the cluster. Where a grouped
+// product counts its tiles late (counts_late): counted, 1 arrival of warp 3. Named barriers: 1 +
 // group, a warpgroup's own while it stores; 14 and 15, the order of two warpgroups (staggered or
 // ping-pong). Bits: every output is one chain over k, formed by one warpgroup, so no schedule
 // changes it.
@@ -194,6 +195,7 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   Sums<Tile> sums;
   StageCursor cursor;
   const int clusters = gridDim.x / Tile::kCluster;
+  if (counts_late<Tile>(p)) wait(shared.counted, 0);
   const int tiles = count_tiles(p, shared);
   int tile = blockIdx.x / Tile::kCluster;
   // The second warpgroup starts `lead` K blocks late and stays so: then one multiplies while the
@@ -258,21 +260,33 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     prefetch_tensor_map(&p.b);
     if (Tile::kStaged && !Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
+  const bool late = counts_late<Tile>(p);
   if constexpr (Tile::kGrouped) {
-    if (!p.offsets_are_written) await_previous_grids();  // they write them
-    if (warp == 3) count_expert_tiles(p, shared);
+    if (warp == 2 && elect_lane()) init_mbarrier(shared.counted, 1);
+    if (!late) {
+      if (!p.offsets_are_written) await_previous_grids();  // they write them
+      if (warp == 3) count_expert_tiles(p, shared);
+    }
   }
   if constexpr (Tile::kCluster > 1) {
     sync_cluster();
   } else {
     __syncthreads();
   }
-  allow_next_grid();
+  if (!late) allow_next_grid();
+  if (Tile::kGrouped && late && warp == 3) {
+    await_previous_grids();
+    count_expert_tiles(p, shared);
+    __syncwarp();
+    if (elect_lane()) arrive(shared.counted);
+    allow_next_grid();  // whose weights may depend on the offsets
+  }
   if (warp < 4) {
     if constexpr (kMoveRegisters) shrink_registers<Tile::kGroups == 2 ? 40 : 32>();
     if (weights_loader) load_tiles<Tile, true>(p, shared, rank);
     if (tokens_loader) {
       await_previous_grids();  // before this only weights may be read
+      if (late) wait(shared.counted, 0);
       load_tiles<Tile, false>(p, shared, rank);
     }
     if constexpr (Tile::kHeads && Tile::kGroups == 1) {

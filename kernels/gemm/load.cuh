@@ -12,12 +12,13 @@ constexpr int kTurnedBoxBytes = kBoxK * 128;  // 64 rows of k by 64 columns
 
 template <class Tile>
 struct GemmShared {
-  uint8_t* stages;   // each: kBoxes row boxes, then kBoxes column boxes
-  uint8_t* staging;  // kGroups buffers
-  uint64_t* full;    // per stage: bytes of both operands have landed
-  uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
-  int* first_tiles;  // [experts + 1], grouped alone: of each expert, then the number of tiles
-  int* first_rows;   // [experts + 1], grouped and swapped: in plain tiles the room is a stage's
+  uint8_t* stages;    // each: kBoxes row boxes, then kBoxes column boxes
+  uint8_t* staging;   // kGroups buffers
+  uint64_t* full;     // per stage: bytes of both operands have landed
+  uint64_t* empty;    // per stage: every consumer warp of the cluster has read it
+  int* first_tiles;   // [experts + 1], grouped alone: of each expert, then the number of tiles
+  int* first_rows;    // [experts + 1], grouped and swapped: in plain tiles the room is a stage's
+  uint64_t* counted;  // grouped: the two lists are written
   int row_box_bytes;
   int column_box_bytes;
   int stage_bytes;
@@ -33,6 +34,8 @@ struct GemmShared {
     empty = full + kMaxStages;
     first_tiles = reinterpret_cast<int*>(empty + kMaxStages);
     first_rows = first_tiles + kFirstTileBytes / 4;
+    counted =
+        reinterpret_cast<uint64_t*>(Tile::kSwap ? first_rows + kFirstTileBytes / 4 : first_rows);
   }
   __device__ __forceinline__ uint8_t* row_box(int stage, int box) const {
     return stages + stage * stage_bytes + box * row_box_bytes;
@@ -91,7 +94,19 @@ __device__ __forceinline__ int first_row(const GemmProblem& p, const GemmShared<
 
 template <class Tile>
 __device__ __forceinline__ int count_tiles(const GemmProblem& p, const GemmShared<Tile>& shared) {
-  return Tile::kGrouped ? shared.first_tiles[p.experts] * p.feature_tiles : p.tiles;
+  if constexpr (!Tile::kGrouped) {
+    return p.tiles;
+  } else {
+    const int of_tokens =
+        p.shared_first ? shared.first_tiles[p.listed_experts] + 1 : shared.first_tiles[p.experts];
+    return of_tokens * p.feature_tiles;
+  }
+}
+
+// Whether the tiles of experts are counted while the first weights are loaded.
+template <class Tile>
+__device__ __forceinline__ bool counts_late(const GemmProblem& p) {
+  return Tile::kGrouped && Tile::kSwap && p.shared_first && !p.offsets_are_written;
 }
 
 // The tiles of an expert's tokens follow each other, and features advance fastest: blocks at work
@@ -108,9 +123,12 @@ __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
   } else if constexpr (!Tile::kGrouped) {
     return locate_tile<Tile>(p, tile, rank);
   } else {
-    const int token_tile = tile / p.feature_tiles;
-    int expert = 0, above = p.experts;  // the last whose first tile is not behind this one
-    while (above - expert > 1) {
+    const int place = tile / p.feature_tiles;
+    const int feature = (tile - place * p.feature_tiles) * (Tile::kSwap ? p.rows : Tile::kColumns);
+    const int token_tile = place - (p.shared_first ? 1 : 0);
+    int expert = token_tile < 0 ? p.listed_experts : 0;
+    int above = p.shared_first ? p.listed_experts : p.experts;
+    while (above - expert > 1) {  // the last whose first tile is not behind this one
       const int middle = (expert + above) / 2;
       if (shared.first_tiles[middle] <= token_tile) {
         expert = middle;
@@ -118,10 +136,8 @@ __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
         above = middle;
       }
     }
-    const int within = token_tile - shared.first_tiles[expert];
+    const int within = token_tile < 0 ? 0 : token_tile - shared.first_tiles[expert];
     const int token = first_row(p, shared, expert) + within * p.tile_tokens;
-    const int feature =
-        (tile - token_tile * p.feature_tiles) * (Tile::kSwap ? p.rows : Tile::kColumns);
     const int head = expert == p.listed_experts ? 1 : 0;
     const int weights = (head == 1 ? 0 : expert * p.weight_rows) + (Tile::kTurned ? 0 : feature);
     const int end = first_row(p, shared, expert + 1);
@@ -177,22 +193,35 @@ __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmSha
   }
 }
 
+template <class Tile, bool kWeights>
+__device__ __forceinline__ void load_tile(const GemmProblem& p, const GemmShared<Tile>& shared,
+                                          TilePosition position, int rank, StageCursor& cursor) {
+  for (int block = 0; block < p.k_blocks; ++block) {
+    wait(shared.empty + cursor.stage, cursor.parity ^ 1);
+    load_operand<Tile, kWeights>(p, shared, cursor.stage, position, rank, block);
+    cursor.advance(stage_count<Tile>(p));
+  }
+}
+
 // One thread runs this for the weights and one for the tokens: the K blocks of all tiles. The copy
 // engine works in the order of issue, so neither may run far ahead of the other: the first stage
 // would be full last.
 template <class Tile, bool kWeights>
 __device__ void load_tiles(const GemmProblem& p, const GemmShared<Tile>& shared, int rank) {
-  const int stages = stage_count<Tile>(p);
   const int clusters = gridDim.x / Tile::kCluster;
   StageCursor cursor;
-  const int tiles = count_tiles(p, shared);
-  for (int tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += clusters) {
-    const TilePosition position = find_tile(p, shared, tile, rank);
-    for (int block = 0; block < p.k_blocks; ++block) {
-      wait(shared.empty + cursor.stage, cursor.parity ^ 1);
-      load_operand<Tile, kWeights>(p, shared, cursor.stage, position, rank, block);
-      cursor.advance(stages);
+  int tile = blockIdx.x / Tile::kCluster;
+  if (kWeights && counts_late<Tile>(p)) {
+    if (tile < p.feature_tiles) {
+      const int feature = tile * p.rows;
+      load_tile<Tile, kWeights>(p, shared, {feature, 0, feature, 0, 1}, rank, cursor);
+      tile += clusters;
     }
+    wait(shared.counted, 0);
+  }
+  const int tiles = count_tiles(p, shared);
+  for (; tile < tiles; tile += clusters) {
+    load_tile<Tile, kWeights>(p, shared, find_tile(p, shared, tile, rank), rank, cursor);
   }
 }
 

@@ -63,7 +63,7 @@ struct GemmTile {
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes = 1024 + kOverreadBytes + kGroups * kStagingBytes +
                                      kBarrierBytes +
-                                     (kGrouped ? kFirstTileBytes * (kSwap ? 2 : 1) : 0);
+                                     (kGrouped ? kFirstTileBytes * (kSwap ? 2 : 1) + 8 : 0);
 
   // Of rows of A and of B (`columns`) that a stage has room for.
   __host__ __device__ static constexpr int stage_bytes(int rows, int columns) {
@@ -139,6 +139,9 @@ struct GemmProblem {
   int end_row;               // of those
   bool one_x_row;            // x is the one row of all
   bool offsets_are_written;  // when this kernel starts; of swapped tiles alone
+  // The shared expert, with one tile of tokens, stands first and not last: where its tiles are is
+  // known before the offsets are. Of swapped tiles alone.
+  bool shared_first;
   // Grouped and heads: of one expert or head.
   int feature_tiles;
   int weight_rows;  // of the weights' operand from one to the next

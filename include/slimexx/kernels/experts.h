@@ -103,7 +103,8 @@ struct GroupedGemmArgs {
   // so that weights may be loaded while the kernels before this one still run.
   bool follows_product = false;
   // The same, or null: [n, k], the weights of one more expert, whose rows are those from
-  // offsets[experts] on.
+  // offsets[experts] on. With one_x_row they are read before the kernels before this one have
+  // ended.
   const void* shared_w = nullptr;
 };
 // y[r] = x[r] w[e]^T for the rows r of every expert e: the bits of launch_gemm.
