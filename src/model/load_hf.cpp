@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -80,9 +81,12 @@ WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
   WantedTensors wanted;
   for (const auto& [name, tensor] : held) wanted.emplace(name, tensor.shape);
   if (layout == nullptr) return wanted;
-  for (const auto& infos : layout->ranks)
+  std::set<const std::vector<ParameterInfo>*> seen;  // replicas share their list
+  for (const auto& infos : layout->ranks) {
+    if (!seen.insert(infos.get()).second) continue;
     for (const auto& info : *infos)
       for (const auto& part : info.parts) wanted.emplace(part.name, part.shape);
+  }
   return wanted;
 }
 

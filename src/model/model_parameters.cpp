@@ -217,13 +217,15 @@ void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder) {
   if (tensor::is_convertible(dtype)) spec.checkpoint_dtype = dtype;
 }
 
-void keep_stored_dtypes(ModelSpec& spec, const io::HfFolder& folder, bool moves_biases) {
+std::map<std::string, tensor::DType> list_kept_dtypes(const ModelSpec& spec,
+                                                      const io::HfFolder& folder,
+                                                      bool moves_biases) {
   std::map<std::string, tensor::DType> kept;
   for_each_unchanged(spec, folder, moves_biases,
                      [&](const ParameterInfo&, const HfPart& part, tensor::DType stored) {
                        if (stored != part.dtype) kept.emplace(part.name, stored);
                      });
-  spec.kept_dtypes = std::move(kept);
+  return kept;
 }
 
 std::vector<std::string> list_rounded(const ModelSpec& spec, const io::HfFolder& folder,

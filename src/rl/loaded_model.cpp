@@ -29,17 +29,6 @@ auto make_for(const ModelRanks* ranks, const Make& make) {
   return dist::make_once(ranks != nullptr ? *ranks->host : one, make);
 }
 
-std::vector<int32_t> read_end_tokens(const io::HfFolder& folder, int64_t vocab_size) {
-  const io::HfFolder::EosTokens tokens = folder.eos_tokens();
-  for (const int32_t id : tokens.ids)
-    if (id >= vocab_size)
-      log_warn(
-          "{}: \"eos_token_id\" holds {}, and the vocabulary has {} tokens: no sample ends by "
-          "it",
-          tokens.file, id, vocab_size);
-  return tokens.ids;
-}
-
 // Before memory is taken for the weights.
 void check_headers(const LoadedModel& m, const ModelRanks* ranks) {
   try {
@@ -55,21 +44,35 @@ void check_headers(const LoadedModel& m, const ModelRanks* ranks) {
   }
 }
 
-// What of the folder's weights is not as config.json, or an export, would have it.
-void log_deviations(const LoadedModel& m, tensor::Device device) {
-  if (m.spec.num_missing_mtp > 0)
-    log_info("config.json names {} MTP layers, the weights in {} hold {}",
-             std::ssize(m.spec.mtp) + m.spec.num_missing_mtp, m.directory, m.spec.mtp.size());
-  const auto compute_dtype = tensor::compute_dtype(device);
+void warn_of_end_tokens(const LoadedModel& m) {
+  const io::HfFolder::EosTokens tokens = m.folder->eos_tokens();
+  for (const int32_t id : tokens.ids)
+    if (id >= m.spec.vocab_size)
+      log_warn(
+          "{}: \"eos_token_id\" holds {}, and the vocabulary has {} tokens: no sample ends by it",
+          tokens.file, id, m.spec.vocab_size);
+}
+
+void log_rounded(const LoadedModel& m, tensor::DType compute_dtype) {
   const auto rounded = model::list_rounded(m.spec, *m.folder, compute_dtype);
   if (rounded.empty()) return;
   constexpr size_t kNamed = 4;
   const std::span named(rounded.data(), std::min(kNamed, rounded.size()));
   log_info(
-      "{} tensors that are not trained are computed in {}, which rounds their values; an "
-      "export holds the rounded ones: {}{}",
-      rounded.size(), tensor::dtype_name(compute_dtype), fmt::join(named, ", "),
-      rounded.size() > kNamed ? ", ..." : "");
+      "weights that are not trained are rounded to {}, in which they are computed, and exported "
+      "with those values: {}{}",
+      tensor::dtype_name(compute_dtype), fmt::join(named, ", "),
+      rounded.size() > kNamed ? fmt::format(", ... ({} tensors)", rounded.size()) : "");
+}
+
+// What of the folder is not as config.json, or an export of a trained model, would have it.
+void log_deviations(const LoadedModel& m, tensor::Device device, bool is_trained) {
+  if (m.rank != 0) return;
+  warn_of_end_tokens(m);
+  if (m.spec.num_missing_mtp > 0)
+    log_info("config.json names {} MTP layers, the weights in {} hold {}",
+             std::ssize(m.spec.mtp) + m.spec.num_missing_mtp, m.directory, m.spec.mtp.size());
+  if (is_trained) log_rounded(m, tensor::compute_dtype(device));
 }
 
 LoadedModel describe_folder(const std::string& directory, OpenFolder open, const ModelRanks* ranks,
@@ -81,9 +84,10 @@ LoadedModel describe_folder(const std::string& directory, OpenFolder open, const
   model::drop_missing_mtp(m.spec, *m.folder);
   model::take_stored_dtype(m.spec, *m.folder);
   if (training != nullptr) choose_trained(m.spec, *training, m.directory);
-  model::keep_stored_dtypes(m.spec, *m.folder,
-                            training != nullptr && training->moe_router_bias_update_rate > 0);
-  m.eos_token_ids = read_end_tokens(*m.folder, m.spec.vocab_size);
+  const bool moves_biases = training != nullptr && training->moe_router_bias_update_rate > 0;
+  m.spec.kept_dtypes =
+      *make_for(ranks, [&] { return model::list_kept_dtypes(m.spec, *m.folder, moves_biases); });
+  m.eos_token_ids = m.folder->eos_token_ids();
   m.layout = *make_for(ranks, [&] { return make_model_layout(m.spec, ranks); });
   m.rank = ranks != nullptr ? ranks->rank : 0;
   if (m.folder->has_tensors()) check_headers(m, ranks);
@@ -142,7 +146,7 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
       prepare_model(directory, io::HfFolder::open, device, with_gradients, ranks, training);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
   read_weights(*m.store, m, ranks, [&](int64_t n) { bar.advance(n); });
-  log_deviations(m, device);
+  log_deviations(m, device, training != nullptr);
   log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
             format_count(static_cast<double>(m.store->num_elements())),
             format_duration(span.seconds()));

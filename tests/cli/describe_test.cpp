@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -76,6 +77,19 @@ TEST(Describe, CountsWhatIsInTheFile) {
         << total << " in\n"
         << f.out;
   }
+}
+
+TEST(Describe, SaysWhichMtpLayersAreMissing) {
+  const Folder folder;
+  const std::string source = test_data_path("golden/oracle/deepseek_v3/");
+  Json config = parse_json(read_bytes(source + "config.json"), "config");
+  config["num_nextn_predict_layers"] = 9;
+  folder.put("config.json", config.dump());
+  std::filesystem::copy(source + "model.safetensors", folder / "model.safetensors");
+  const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
+  EXPECT_EQ(f.status, 0) << f.err;
+  EXPECT_NE(f.out.find("config.json names 9 MTP layers, the weights hold 1\n"), std::string::npos)
+      << f.out;
 }
 
 TEST(Describe, SaysWhatIsFp8) {

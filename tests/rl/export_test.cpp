@@ -128,6 +128,30 @@ TEST(DescribeModel, ComparesHeaders) {
     EXPECT_NE(text.find(line), std::string::npos) << line << " in " << text;
 }
 
+// What is read, and is not as config.json or an export has it, is said.
+TEST(LoadModel, SaysWhatDeviates) {
+  const io::TempDir dir;
+  Json config = model::small_config("glm4_moe");
+  config["num_nextn_predict_layers"] = 1;
+  config["eos_token_id"] = {2, 1 << 20};
+  model::StoredMap map = model::make_plain(model::spec_of(config), 8);
+  model::StoredBytes& norm = map["model.norm.weight"];
+  norm = {tensor::DType::kF64, norm.shape, std::string(norm.bytes.size() * 2, '\0')};
+  config["num_nextn_predict_layers"] = 3;
+  const std::string folder = model::write_stored(dir, "odd", config, map);
+  train::TrainOptions training;
+  training.freeze_params_name_list = {"model.norm"};
+  testing::internal::CaptureStderr();
+  load_model(folder, {}, false, false, nullptr, &training);
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const std::string& line :
+       {folder + "/config.json: \"eos_token_id\" holds 1048576, and the vocabulary has",
+        std::string("config.json names 3 MTP layers, the weights in "),
+        std::string("weights that are not trained are rounded to F32, in which they are computed, "
+                    "and exported with those values: model.norm.weight")})
+    EXPECT_NE(log.find(line), std::string::npos) << line << " in " << log;
+}
+
 TEST(DescribeModel, ComparesATiedHead) {
   const io::TempDir dir;
   Json config = model::small_config("qwen3");

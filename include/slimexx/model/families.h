@@ -1,5 +1,6 @@
 // The families that exist: one file each (src/model/families/<family>.cpp), one row here.
 #pragma once
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,9 +29,11 @@ void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder);
 // Where config.json names no dtype, an export is in that of the folder's embedding.
 bool names_dtype(const Json& config);
 void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder);
-// Fills kept_dtypes, once the spec says what is trained. `moves_biases`: the run moves correction
-// biases, which are then written in f32.
-void keep_stored_dtypes(ModelSpec& spec, const io::HfFolder& folder, bool moves_biases);
+// ModelSpec::kept_dtypes of a spec that says what is trained and has none of them yet.
+// `moves_biases`: the run moves correction biases, which are then written in f32.
+std::map<std::string, tensor::DType> list_kept_dtypes(const ModelSpec& spec,
+                                                      const io::HfFolder& folder,
+                                                      bool moves_biases);
 // Names of the tensors that no step changes and whose values a store of `compute_dtype` rounds.
 std::vector<std::string> list_rounded(const ModelSpec& spec, const io::HfFolder& folder,
                                       tensor::DType compute_dtype);
