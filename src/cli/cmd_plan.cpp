@@ -108,8 +108,8 @@ VerbBody declare_plan(CLI::App& app) {
       ->capture_default_str();
   app.add_option(
          "--response-tokens", flags->response_tokens,
-         "Mean length of responses, which fall off up to rollout_max_response_len; default: "
-         "half of that")
+         "Mean length of responses, which fall off up to rollout_max_response_len and are no "
+         "longer; default: half of that")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 30));
   app.add_flag("--json", flags->json, "Print the plan as JSON");

@@ -323,6 +323,13 @@ TEST(Plan, Refusals) {
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("\"b200\" is no GPU that plan knows"), std::string::npos) << f.err;
+  // The limit of a kernel: plan has no --device.
+  f = run_slimexx({"plan", "--config", test_data_path("../configs/glm-z1-9b-colocated.yaml"),
+                   "--gpus", "1", "--set",
+                   "model.hf_checkpoint=" + test_data_path("golden/models/glm4_odd"),
+                   "rollout.rollout_max_response_len=8", "rollout.rollout_max_prompt_len=8"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.err.find("use --gpu cpu"), std::string::npos) << f.err;
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--response-tokens", "100000"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("is 100000, above rollout.rollout_max_response_len"), std::string::npos)
