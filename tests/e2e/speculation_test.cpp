@@ -89,9 +89,9 @@ TEST(SpeculativeRunOfAModelWithoutALayer, IsRefused) {
   const Folder folder;
   make_checkpoint(folder, "models/llama");
   make_prompts(folder);
-  expect_refused(
-      folder, 1, {"rollout.speculative_algorithm=EAGLE"},
-      {"rollout.speculative_algorithm", "has no multi-token prediction layer", "use NGRAM"});
+  expect_refused(folder, 1, {"rollout.speculative_algorithm=EAGLE"},
+                 {"rollout.speculative_algorithm is EAGLE, and ",
+                  "has no multi-token prediction layer", "use NGRAM"});
 }
 
 }  // namespace
