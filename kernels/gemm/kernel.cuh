@@ -3,7 +3,7 @@
 // tiles.
 //
 // Roles: of warpgroup 0 one thread of warp 0 loads weights, one of warp 1 tokens (load.cuh); the
-// other warpgroups multiply (multiply_tile) and store (epilogue.cuh, or another family's epilogue).
+// other warpgroups multiply (multiply.cuh) and store (epilogue.cuh, or another family's epilogue).
 // Barriers, for each stage: full, 2 arrivals (both loaders, with their bytes); empty, one arrival
 // of each computing warp that works on a tile, of all blocks of the cluster. Where a grouped
 // product counts its tiles late (counts_late): counted, 1 arrival of warp 3. Named barriers: 1 +
@@ -11,117 +11,10 @@
 // ping-pong). Bits: every output is one chain over k, formed by one warpgroup, so no schedule
 // changes it.
 #pragma once
-#include "kernels/common/wgmma.cuh"
 #include "kernels/gemm/epilogue.cuh"
-#include "kernels/gemm/load.cuh"
+#include "kernels/gemm/multiply.cuh"
 
 namespace slimexx::kernels {
-
-// A warpgroup's accumulators, block of 64 rows by block.
-template <class Tile>
-using Sums = float[Tile::kRowBlocks][Tile::kColumns / 2];
-
-constexpr uint64_t kDescriptorRowBlock = 64 * 128 >> 4;
-constexpr uint64_t kDescriptorTurnedStepK16 = 16 * 128 >> 4;  // 16 rows of k
-
-// Where a warpgroup's operands lie, found once: the lower halves of their descriptors in stage 0,
-// the steps from there on in 16 bytes, and the barriers of stage 0. With few tokens a product is
-// short, and the chain waits for all that is issued between the last product of a stage and the
-// first of the next. The compiler, from which these addresses are hidden, would form them there.
-template <class Tile>
-struct StageOperands {
-  uint32_t rows, columns;
-  uint32_t stage_step, row_box_step, column_box_step;
-  uint32_t full, empty;
-  bool releases;  // this lane, for its warp, in its block or in that of its number
-
-  __device__ __forceinline__ StageOperands(const GemmShared<Tile>& shared, int group) {
-    const int first_block = Tile::kPingPong ? 0 : group;
-    rows = static_cast<uint32_t>(
-        describe_swizzled_tile(shared.row_box(0, 0) + first_block * 64 * 128));
-    columns = static_cast<uint32_t>(
-        describe_swizzled_tile(shared.column_box(0, 0), Tile::kTurned ? kTurnedBoxBytes : 0));
-    stage_step = static_cast<uint32_t>(shared.stage_bytes) >> 4;
-    row_box_step = static_cast<uint32_t>(shared.row_box_bytes) >> 4;
-    column_box_step = static_cast<uint32_t>(shared.column_box_bytes) >> 4;
-    full = shared_address(shared.full);
-    empty = shared_address(shared.empty);
-    asm volatile("" : "+r"(rows), "+r"(columns), "+r"(full), "+r"(empty));
-    releases = threadIdx.x % 32 < Tile::kCluster;
-  }
-};
-
-// Every warp releases a stage for itself, in all blocks whose loaders write to it.
-template <class Tile>
-__device__ __forceinline__ void release_stage(const StageOperands<Tile>& operands, int stage) {
-  if (!operands.releases) return;
-  if constexpr (Tile::kCluster > 1) {
-    arrive_at_rank(operands.empty + 8 * stage, threadIdx.x % 32);
-  } else {
-    arrive(operands.empty + 8 * stage);
-  }
-}
-
-// Steps kFirst to kEnd of those of 16 elements of k that a stage has, which lies `stage_offset`
-// behind stage 0.
-template <class Tile, int kFirst, int kEnd>
-__device__ __forceinline__ void multiply_steps(const StageOperands<Tile>& operands,
-                                               uint32_t stage_offset, Sums<Tile>& sums) {
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) {
-    const int box = i / (kBoxK / 16), step = i % (kBoxK / 16);
-    const uint64_t a =
-        complete_descriptor(operands.rows + stage_offset + box * operands.row_box_step) +
-        step * kDescriptorStepK16;
-    const uint64_t b =
-        complete_descriptor(operands.columns + stage_offset + box * operands.column_box_step);
-#pragma unroll
-    for (int block = 0; block < Tile::kRowBlocks; ++block) {
-      const uint64_t block_rows = a + block * kDescriptorRowBlock;
-      if constexpr (Tile::kTurned) {
-        wgmma_k16_turned_b(sums[block], block_rows, b + step * kDescriptorTurnedStepK16, true);
-      } else {
-        wgmma_k16(sums[block], block_rows, b + step * kDescriptorStepK16, true);
-      }
-    }
-  }
-}
-
-// One tile's chain over K. The products of one stage stay in flight while the next is awaited, and
-// a stage is released amid the products of the next, where that delays none. Once those of
-// `signal_block` are queued, the other warpgroup may pass `barrier`.
-template <class Tile>
-__device__ __forceinline__ void multiply_tile(const GemmProblem& p,
-                                              const StageOperands<Tile>& operands,
-                                              StageCursor& cursor, Sums<Tile>& sums,
-                                              int signal_block, int barrier) {
-  constexpr int kSteps = Tile::kBlockK / 16;
-#pragma unroll
-  for (int i = 0; i < Tile::kRowBlocks; ++i) {
-#pragma unroll
-    for (float& sum : sums[i]) sum = 0.0f;
-  }
-  int previous = 0;
-  uint32_t offset = cursor.stage * operands.stage_step;
-  for (int block = 0; block < p.k_blocks; ++block) {
-    wait(operands.full + 8 * cursor.stage, cursor.parity);
-    wgmma_fence();
-    multiply_steps<Tile, 0, kSteps / 2>(operands, offset, sums);
-    wgmma_commit();
-    wgmma_wait<1>();
-    if (block != 0) release_stage<Tile>(operands, previous);
-    multiply_steps<Tile, kSteps / 2, kSteps>(operands, offset, sums);
-    wgmma_commit();
-    if (Tile::kGroups > 1 && block == signal_block) arrive_named(barrier, 256);
-    previous = cursor.stage;
-    cursor.advance(stage_count<Tile>(p));
-    offset = cursor.stage == 0 ? 0 : offset + operands.stage_step;
-  }
-  wgmma_wait<0>();
-#pragma unroll
-  for (int i = 0; i < Tile::kRowBlocks; ++i) pin_registers(sums[i]);
-  release_stage<Tile>(operands, previous);
-}
 
 // The epilogue: stores a warpgroup's sums as y. Other families pass an epilogue of their own with
 // this member. Row and column are those of the accumulator's corner in D; tokens from end_token on,

@@ -53,8 +53,8 @@ struct RankFacts {
 };
 
 // Facts of all ranks, by rank, on every rank. `folders`, which exist, are where a run would write;
-// speed and room are those of the first. Takes some seconds, some hundred MB of host memory and 1.5 GiB of the rank's GPU.
-// Collective.
+// speed and room are those of the first. Takes some seconds, some hundred MB of host memory and 1.5
+// GiB of the rank's GPU. Collective.
 std::vector<RankFacts> gather_facts(dist::World& world, const std::string& build,
                                     const std::vector<std::string>& folders);
 
