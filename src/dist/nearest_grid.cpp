@@ -99,6 +99,10 @@ class GridSearch {
  private:
   void search(std::span<const SizeKey> open, GridSizes s, Distance distance) {
     if (!(distance < best_distance_)) return;
+    // Sizes that are still to be chosen only multiply what must divide.
+    if (world_size_ % chosen_product(open.size(), s, &GridSizes::tp, &GridSizes::cp) != 0 ||
+        world_size_ % chosen_product(open.size(), s, &GridSizes::ep, &GridSizes::etp) != 0)
+      return;
     if (open.empty()) {
       if (!fits(s)) return;
       best_ = s;
@@ -115,6 +119,16 @@ class GridSearch {
              {distance.num_changed + (value == same ? 0 : 1),
               distance.ratios + ratio_of(value, same)});
     }
+  }
+
+  // Of pp and the two sizes, as far as they are chosen: the last `num_open` keys are not.
+  static int64_t chosen_product(size_t num_open, const GridSizes& s, int GridSizes::*one,
+                                int GridSizes::*other) {
+    int64_t product = 1;
+    for (const SizeKey& key : std::span(kKeys).first(std::size(kKeys) - num_open))
+      if (key.size == &GridSizes::pp || key.size == one || key.size == other)
+        product *= s.*key.size;
+    return product;
   }
 
   int world_size_;

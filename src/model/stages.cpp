@@ -229,6 +229,10 @@ std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec,
   return stages;
 }
 
+bool can_split(const ModelSpec& spec, const PipelineSplit& split) {
+  return try_most_layers(list_legal_starts(spec), spec.num_layers(), split).has_value();
+}
+
 bool holds_embedding_copy(const ModelSpec& spec, const StageRange& stage) {
   return stage.has_head && !stage.has_embedding &&
          (spec.tied_embeddings || spec.num_trained_mtp() > 0);

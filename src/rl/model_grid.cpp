@@ -9,15 +9,6 @@ namespace {
 
 bool has_experts(const model::ModelSpec& spec) { return model::find_router(spec) != nullptr; }
 
-bool has_stages(const model::ModelSpec& spec, const model::PipelineSplit& split) {
-  try {
-    model::list_stages(spec, split);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // Throws Error(kUsage) unless the model divides by the sizes.
 void check_sizes(const model::ModelSpec& spec, const dist::GridSizes& sizes) {
   if (sizes.ep > 1 && !has_experts(spec))
@@ -38,7 +29,7 @@ dist::GridRule rule_of(const model::ModelSpec& spec, const model::PipelineSplit&
     if (sizes.pp == split.num_ranks) return true;  // a fault of its own
     model::PipelineSplit other = split;
     other.num_ranks = sizes.pp;
-    return has_stages(spec, other) || has_stages(spec, {.num_ranks = sizes.pp});
+    return model::can_split(spec, other) || model::can_split(spec, {.num_ranks = sizes.pp});
   };
 }
 

@@ -23,6 +23,8 @@ struct PipelineSplit {
 // not divide, or with the splits that would if a stage began at a layer that shares the keys that
 // an earlier layer selects.
 std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec, const PipelineSplit& split);
+// Whether it does not throw, which takes much longer: it looks for a split that would do.
+bool can_split(const ModelSpec& spec, const PipelineSplit& split);
 
 // Whether a stage without the embedding holds a copy of its table all the same: as the head of tied
 // embeddings, which gets a gradient of its own, or for MTP layers that are trained, frozen. The
