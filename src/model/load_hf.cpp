@@ -49,7 +49,7 @@ void add_tied_fault(Faults& faults, const TiedPair& pair) {
 // Both are read again for it, each rank a share. Collective.
 void check_tied_head(const TiedPair& pair, dist::Collective& host, Faults& faults) {
   if (!pair.is_stored()) return;
-  const auto [head, embedding] = pair;
+  const auto *head = pair.head, *embedding = pair.embedding;
   const auto differ = [&] {
     const dist::Range own =
         share_rows(0, head->entry->num_elements(), static_cast<size_t>(host.rank()),

@@ -12,17 +12,17 @@ namespace slimexx::rl {
 
 namespace {
 
-std::string gib(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 std::string advise_state(const RunConfig& config, int64_t state_bytes) {
-  std::string text =
-      fmt::format("set optimizer.optimizer_cpu_offload: true, which frees {}", gib(state_bytes));
+  std::string text = fmt::format("set optimizer.optimizer_cpu_offload: true, which frees {}",
+                                 size_text(state_bytes));
   if (config.optimizer.state_dtype == "float32")  // two moments of three numbers: half of each
-    text +=
-        fmt::format(", or optimizer.state_dtype: bfloat16, which frees {}", gib(state_bytes / 3));
+    text += fmt::format(", or optimizer.state_dtype: bfloat16, which frees {}",
+                        size_text(state_bytes / 3));
   text += config.parallel.actor_num_gpus ? ", or raise parallel.actor_num_gpus with the ranks"
                                          : ", or use more ranks (--gpus)";
-  return text + fmt::format(": twice as many free {}", gib(state_bytes / 2));
+  return text + fmt::format(": twice as many free {}", size_text(state_bytes / 2));
 }
 
 // What can be turned alone, as a change of the request; every one leaves the run what it is.
@@ -143,7 +143,7 @@ std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int
        fmt::format("lower train.max_tokens_per_gpu and rollout.rollout_max_response_len, or raise "
                    "parallel.context_parallel_size and lower max_tokens_per_gpu by as much: "
                    "activations take {}",
-                   gib(budget.activations.least))},
+                   size_text(budget.activations.least))},
       {state, advise_state(config, state)},
       {budget.cache_is_given ? budget.max_cache_bytes : 0,
        "leave out rollout.kv_cache_gib and rollout.max_total_tokens, or lower them"},
@@ -153,7 +153,7 @@ std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int
       {weights,
        fmt::format("raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
                    "expert_model_parallel_size: weights, gradients and what is beside them take {}",
-                   gib(weights))}};
+                   size_text(weights))}};
   std::ranges::stable_sort(takers, std::greater{}, [](const auto& t) { return t.first; });
   std::string keys;
   int64_t sum = 0;

@@ -40,7 +40,6 @@ class Validation {
     check_bounds(config_, run_);
     check_schedule(config_, run_.optimizer);
     check_mtp();
-    check_schedule_of_stages();
     check_freezing();
     check_sizes();
     check_export();
@@ -247,14 +246,6 @@ class Validation {
     if (run_.train.enable_mtp_training && run_.train.mtp_num_layers == 0)
       fault("train.enable_mtp_training", "is true, and train.mtp_num_layers is 0",
             "say how many layers to train: most checkpoints have 1");
-  }
-
-  void check_schedule_of_stages() {
-    const std::string& schedule = run_.train.pipeline_schedule;
-    if (schedule == "1f1b" || run_.parallel.pipeline_model_parallel_size > 1) return;
-    fault("train.pipeline_schedule",
-          fmt::format("is {}, and there is one pipeline stage", schedule),
-          "leave it out, or raise parallel.pipeline_model_parallel_size");
   }
 
   void check_freezing() {

@@ -25,6 +25,11 @@ void check_bounds(config::Config& config, const RunConfig& run) {
   }
   if (rl.per_token_loss && rl.loss_token_divisor)
     config.add_fault("rl.loss_token_divisor", "and per_token_loss are both set", "keep one");
+  const std::string& schedule = run.train.pipeline_schedule;
+  if (schedule != "1f1b" && run.parallel.pipeline_model_parallel_size <= 1)
+    config.add_fault("train.pipeline_schedule",
+                     fmt::format("is {}, and there is one pipeline stage", schedule),
+                     "leave it out, or raise parallel.pipeline_model_parallel_size");
 }
 
 void check_schedule(config::Config& config, const train::OptimizerOptions& o) {
