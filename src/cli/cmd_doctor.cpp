@@ -33,8 +33,8 @@ struct DoctorFlags {
 constexpr double kBytesOnGpus = 2 + 4 + 8, kBytesOnCpus = 4 + 8;
 
 struct Plan {
-  std::vector<std::string> folders = {
-      "."};  // that the run would write to; checkpoints to the first
+  // That the run would write to; checkpoints to the first.
+  std::vector<std::string> folders = {"."};
   std::vector<doctor::Finding> findings = {};
   int64_t num_parameters = 0, num_checkpoints = 0;
 };
@@ -90,16 +90,15 @@ void run_doctor(const DoctorFlags& flags, Session& session) {
   auto findings = doctor::find_problems(ranks, {.checkpoint_bytes = bytes});
   findings.insert(findings.begin(), plan.findings.begin(), plan.findings.end());
   if (session.is_root()) fmt::print("{}", doctor::format_report(ranks, findings, plan.folders[0]));
-  // The root's: hosts may see other files.
-  const auto faults = std::stoll(
-      dist::broadcast_bytes(session.world.ranks(),
-                            std::to_string(std::ranges::count(findings, doctor::Severity::kFault,
-                                                              &doctor::Finding::severity)),
-                            0));
-  if (faults > 0)
-    throw dist::AgreedError(Error(ErrorCode::kCheck,
-                                  fmt::format("{} fault{} found", faults, faults == 1 ? "" : "s"),
-                                  "see the lines above", "slimexx doctor"));
+  const auto own =
+      std::ranges::count(findings, doctor::Severity::kFault, &doctor::Finding::severity);
+  // The root's, which are printed: hosts may see other files.
+  double faults[1] = {session.is_root() ? static_cast<double>(own) : 0};
+  dist::all_reduce_max(session.world.ranks(), faults);
+  if (faults[0] > 0)
+    throw dist::AgreedError(Error(
+        ErrorCode::kCheck, fmt::format("{} fault{} found", faults[0], faults[0] == 1 ? "" : "s"),
+        "see the lines above", "slimexx doctor"));
 }
 
 }  // namespace

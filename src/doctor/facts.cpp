@@ -54,8 +54,7 @@ void check_folder(dist::World& world, const std::string& folder, RankFacts& fact
     if (world.rank() == 0) write_file_atomic(mark, token);
     facts.rates.write = measure_write(folder, world.rank());
   } catch (const Error& error) {
-    facts.folder_fault =
-        error.where().empty() ? error.message() : error.where() + ": " + error.message();
+    facts.folder_fault = error.located_message();
   }
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) == 0)

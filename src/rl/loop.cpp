@@ -39,11 +39,6 @@ void run_loop(TrainingRun& run) {
   finish(session, trainer_side, rollout_side, progress);
 }
 
-// For status.json.
-std::string describe(const Error& error) {
-  return error.where().empty() ? error.message() : error.where() + ": " + error.message();
-}
-
 }  // namespace
 
 void run_training(TrainRequest request, dist::World& world) {
@@ -56,10 +51,10 @@ void run_training(TrainRequest request, dist::World& world) {
   try {
     run_loop(run);
   } catch (const dist::AgreedError& error) {
-    note_failure(describe(error), true);
+    note_failure(error.located_message(), true);
     throw;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInterrupted) note_failure(describe(error), false);
+    if (error.code() != ErrorCode::kInterrupted) note_failure(error.located_message(), false);
     throw;
   } catch (const std::exception& error) {  // out of memory, mostly
     note_failure(error.what(), false);

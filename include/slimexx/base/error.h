@@ -26,6 +26,8 @@ class Error : public std::exception {
   const std::string& message() const { return what_; }
   const std::string& hint() const { return hint_; }
   const std::string& where() const { return where_; }
+  // "where: message", for a line of a report.
+  std::string located_message() const { return where_.empty() ? what_ : where_ + ": " + what_; }
   // A copy that names a place if this one names none.
   Error with_where(const std::string& where) const;
 
