@@ -12,6 +12,7 @@ namespace slimexx::ops {
 void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w);
 // dx[T,n,>=K] = dy[T,n,>=N] w[n,N,K]
 void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w);
+
 // Elements [begin, begin + width) of every head of y[T,n,*] = those of x[T,n or 1,*] from x_begin;
 // x of one head goes to all.
 void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,

@@ -1,8 +1,9 @@
 #include "slimexx/kernels/rows.h"
+
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/rotary_tables.h"
 #include "slimexx/base/error.h"
-#include "slimexx/kernels/head_gemm.h"
 
 namespace slimexx::ops::cuda {
 namespace {
@@ -13,41 +14,11 @@ kernels::Element element(const Tensor& x) {
   return x.dtype() == tensor::DType::kF32 ? kernels::Element::kF32 : kernels::Element::kBF16;
 }
 
-kernels::RotaryTables tables(const RotaryTable& rotary, const Tensor& positions) {
-  return {.cos = rotary.cos.f32(),
-          .sin = rotary.sin.f32(),
-          .positions = positions.i32(),
-          .rotary_dim = 2 * rotary.cos.dim(1),
-          .interleaved = rotary.style == RotaryStyle::kInterleaved};
-}
-
 kernels::QkvShape shape_of(const Tensor& qkv, const QkvHeads& heads) {
   return {.tokens = qkv.dim(0),
           .query_heads = heads.query_heads,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim};
-}
-
-// The heads' parts of x[T,n,*] from element `begin` on.
-kernels::HeadRows head_rows(const Tensor& x, int64_t begin) {
-  return {.data = static_cast<char*>(x.raw()) + begin * tensor::dtype_bytes(x.dtype()),
-          .token_stride = x.stride(0),
-          .head_stride = x.stride(1)};
-}
-
-// w[heads, n, k]; y is the result of either direction.
-kernels::HeadGemmArgs head_product(const Tensor& y, const Tensor& x, const Tensor& w) {
-  return {.x = x.raw(),
-          .w = w.raw(),
-          .y = y.raw(),
-          .x_stride = x.stride(0),
-          .x_head_stride = x.stride(1),
-          .y_stride = y.stride(0),
-          .y_head_stride = y.stride(1),
-          .tokens = x.dim(0),
-          .heads = w.dim(0),
-          .n = w.dim(1),
-          .k = w.dim(2)};
 }
 
 }  // namespace
@@ -90,7 +61,7 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
       .k = kv.k_pages.raw(), .v = kv.v_pages.raw(), .slots = kv.slots.i32()};
   SLX_CUDA(kernels::qk_norm_rotary_forward(
       out.raw(), out.dim(1) / heads.head_dim, in.raw(), q_norm.raw(), k_norm.raw(), eps,
-      tables(rotary, positions), pages, shape_of(in, heads), handle(ctx)));
+      rotary_tables(rotary, positions), pages, shape_of(in, heads), handle(ctx)));
 }
 
 void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tensor dk_norm,
@@ -102,14 +73,7 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
   if (ctx.planning()) return;
   SLX_CUDA(kernels::qk_norm_rotary_backward(
       d.raw(), dq_norm.f32(), dk_norm.f32(), q_norm.defined() ? raw.raw() : nullptr, q_norm.raw(),
-      k_norm.raw(), eps, tables(rotary, positions), shape, scratch.data(), handle(ctx)));
-}
-
-void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
-                         int64_t width, const RotaryTable& table, Tensor positions, bool inverse) {
-  SLX_CUDA(kernels::rotate_head_columns(head_rows(y, begin), head_rows(x, x_begin), y.dim(0),
-                                        y.dim(1), width, tables(table, positions), inverse,
-                                        handle(ctx)));
+      k_norm.raw(), eps, rotary_tables(rotary, positions), shape, scratch.data(), handle(ctx)));
 }
 
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
@@ -136,46 +100,7 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
   } else if (q_y.defined()) {
     cuda::rms_norm_forward(ctx, q_y, q_x, q_w, eps);
   }
-  SLX_CUDA(kernels::latent_rows_forward(rows, tables(table, positions), eps, handle(ctx)));
-}
-
-void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w) {
-  check_launch("head_matmul_forward", kernels::launch_head_gemm(head_product(y, x, w), handle(ctx)),
-               x, w);
-}
-
-void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w) {
-  check_launch("head_matmul_backward_input",
-               kernels::launch_head_input_grad(head_product(dx, dy, w), handle(ctx)), dy, w);
-}
-
-void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Tensor w, Tensor rope,
-                            const RotaryTable& table, Tensor positions) {
-  const kernels::HeadGemmArgs product = head_product(queries, nope, w);
-  if (!kernels::rotates_beside_input_grad(product)) {
-    cuda::head_matmul_backward_input(ctx, queries, nope, w);
-    return cuda::rotate_head_columns(ctx, queries, w.dim(2), rope, 0, rope.dim(2), table, positions,
-                                     false);
-  }
-  const kernels::HeadRotation rotation{.y = head_rows(queries, w.dim(2)),
-                                       .x = head_rows(rope, 0),
-                                       .width = rope.dim(2),
-                                       .tables = tables(table, positions)};
-  check_launch("latent_queries_forward",
-               kernels::launch_head_input_grad(product, rotation, handle(ctx)), nope, w);
-}
-
-void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
-                       int64_t width) {
-  kernels::HeadRows from = head_rows(x, x_begin);
-  if (x.dim(1) == 1) from.head_stride = 0;
-  SLX_CUDA(kernels::copy_head_columns(head_rows(y, begin), from, y.dim(0), y.dim(1), width,
-                                      handle(ctx)));
-}
-
-void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin) {
-  SLX_CUDA(kernels::sum_head_columns(y.raw(), y.stride(0), head_rows(x, x_begin), x.dim(0),
-                                     x.dim(1), y.dim(1), handle(ctx)));
+  SLX_CUDA(kernels::latent_rows_forward(rows, rotary_tables(table, positions), eps, handle(ctx)));
 }
 
 void swiglu_forward(const Context& ctx, Tensor h, Tensor gate_up) {
