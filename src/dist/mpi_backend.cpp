@@ -156,10 +156,6 @@ class MpiBackend : public Backend {
   std::vector<CounterWindow> spare_windows_;  // the same number on every rank
 };
 
-}  // namespace
-
-namespace {
-
 // Large launches take some seconds.
 constexpr SlowCallNotice::Seconds kSlowStart{30};
 
@@ -180,8 +176,8 @@ void start_library() {
     if (!speaks) return;
     log_warn(
         "rank {} has waited {:.0f} s in MPI_Init: another rank did not start, is stopped or cannot "
-        "be "
-        "reached; look at the processes of all hosts, and at the network that the launcher uses",
+        "be reached; look at the processes of all hosts, and at the network that the launcher "
+        "uses",
         rank, waited.count());
   });
   int provided = 0;

@@ -155,7 +155,7 @@ std::string suggest_ranks(int world_size, const GridSizes& wanted, const GridRul
 GridAdvice advise_grid(int world_size, const GridSizes& wanted, const GridRule& rule) {
   GridSearch search(world_size, wanted, rule);
   const auto nearest = search.find_nearest();
-  if (!nearest) return advise_grid(world_size, wanted);
+  if (!nearest) return rule ? advise_grid(world_size, wanted) : GridAdvice{};
   std::vector<const SizeKey*> changed;
   for (const SizeKey& key : kKeys)
     if (*nearest.*key.size != search.unchanged(key, *nearest)) changed.push_back(&key);

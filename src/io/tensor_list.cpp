@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "io/quote_name.h"
 #include "slimexx/base/error.h"
@@ -14,9 +13,9 @@
 namespace slimexx::io {
 namespace {
 
-constexpr std::string_view kMaster = "master", kWeights = "weights";
+constexpr const char *kMaster = "master", *kWeights = "weights";
 
-bool holds_section(const Checkpoint& checkpoint, std::string_view section) {
+bool holds_section(const Checkpoint& checkpoint, const char* section) {
   return std::ranges::any_of(checkpoint.tensors(),
                              [&](const CheckpointTensor& t) { return t.section == section; });
 }
@@ -66,7 +65,7 @@ TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype
   const bool is_trained = holds_section(checkpoint, kMaster);
   std::map<std::string, HfTensor> by_name;
   for (const CheckpointTensor& t : checkpoint.tensors()) {
-    const bool is_weight = t.section == kWeights && checkpoint.find("master", t.name) == nullptr;
+    const bool is_weight = t.section == kWeights && checkpoint.find(kMaster, t.name) == nullptr;
     if (t.section != kMaster && !is_weight) continue;
     const auto dtype = t.export_dtype.value_or(guess_dtype(t, is_trained, config_dtype));
     by_name[t.name] = cast(checkpoint, t, dtype);

@@ -129,8 +129,7 @@ std::string describe_change(const PipelineSplit& from, const PipelineSplit& to) 
 }
 
 // The most even legal split over as many ranks as asked for, by as few keys as can be, rather set
-// than left out; or over
-// fewer ranks, which divide what they divided before.
+// than left out; or over fewer ranks, which divide what they divided before.
 std::string suggest_split(const std::vector<int64_t>& legal, int64_t num_layers,
                           const PipelineSplit& wanted) {
   struct Choice {

@@ -49,7 +49,7 @@ class Changes {
 
  private:
   PlanChange& add(const std::string& text) {
-    changes_.push_back({text, request_});
+    changes_.push_back({.text = text, .request = request_});
     return changes_.back();
   }
 
@@ -109,7 +109,9 @@ class Changes {
   }
 
   void add_pair(const PlanChange& state, const PlanChange& tokens) {
-    PlanChange both{fmt::format("{}; {}", state.text, tokens.text), tokens.request};
+    PlanChange both{.text = fmt::format("{}; {}", state.text, tokens.text),
+                    .request = tokens.request,
+                    .is_pair = true};
     both.request.config.optimizer = state.request.config.optimizer;
     changes_.push_back(std::move(both));
   }

@@ -181,7 +181,7 @@ class Planner {
     if (trainers_fit || request_.num_ranks > kMostRanks) return;
     for (const PlanChange& change : list_changes(request_, plan_.lengths)) {
       if (plan_.fits_with.size() == kMostNamed) return;
-      if (!plan_.fits_with.empty() && change.text.find("; ") != std::string::npos) return;
+      if (!plan_.fits_with.empty() && change.is_pair) return;
       if (fits(inputs, change.request)) plan_.fits_with.push_back(change.text);
     }
   }

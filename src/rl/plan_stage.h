@@ -40,6 +40,7 @@ std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int
 struct PlanChange {
   std::string text;  // "optimizer.optimizer_cpu_offload: true"
   PlanRequest request;
+  bool is_pair = false;  // of two such changes
 };
 // One key each, or two that belong together; then pairs of them.
 std::vector<PlanChange> list_changes(const PlanRequest& request, const PlannedLengths& lengths);

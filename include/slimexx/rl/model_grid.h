@@ -7,7 +7,7 @@
 namespace slimexx::rl {
 
 // Sizes that the model divides by; where they have other pipeline stages than the split, its layers
-// divide by these, with the split's numbers of layers or without.
+// divide by these, with the split's numbers of layers or without. The model is borrowed.
 dist::GridRule rule_of(const model::ModelSpec& spec, const model::PipelineSplit& split);
 
 // Throws Error(kUsage) with the equation, the key and the nearest sizes that would do on so many
