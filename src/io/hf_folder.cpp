@@ -234,11 +234,11 @@ HfFolder HfFolder::open(const std::string& directory) {
     folder.add_shard(name);
   }
   if (index) {
-    check_index(*index, index_path, folder.tensors_);
+    check_index(*index, index_path, folder.shards_->tensors);
     const auto files = index->files();
     if (std::ranges::find(files, kHfSingleName) == files.end() &&
         path_exists(join_path(directory, kHfSingleName))) {
-      check_single_agrees(directory, folder.tensors_);
+      check_single_agrees(directory, folder.shards_->tensors);
     }
     // Behind the checks of the index, which says nothing of this file.
     if (std::ranges::find(files, kMtpName) == files.end() &&
@@ -251,10 +251,11 @@ HfFolder HfFolder::open(const std::string& directory) {
 }
 
 void HfFolder::add_shard(const std::string& name) {
-  files_.push_back(open_shard(directory_, name));
-  const SafetensorsFile* file = files_.back().get();
+  auto& [files, tensors] = *shards_;
+  files.push_back(open_shard(directory_, name));
+  const SafetensorsFile* file = files.back().get();
   for (const TensorEntry& entry : file->entries()) {
-    const auto [it, added] = tensors_.emplace(entry.name, Located{file, &entry});
+    const auto [it, added] = tensors.emplace(entry.name, Located{file, &entry});
     if (added) continue;
     fail(directory_,
          fmt::format("tensor {} is in two shards: {} and {}", quote_name(entry.name),
@@ -272,19 +273,19 @@ HfFolder HfFolder::open_without_weights(const std::string& directory) {
 
 std::vector<std::string> HfFolder::tensor_names() const {
   std::vector<std::string> names;
-  names.reserve(tensors_.size());
-  for (const auto& [name, located] : tensors_) names.push_back(name);
+  names.reserve(shards_->tensors.size());
+  for (const auto& [name, located] : shards_->tensors) names.push_back(name);
   return names;
 }
 
 const HfFolder::Located* HfFolder::find(const std::string& name) const {
-  const auto it = tensors_.find(name);
-  return it == tensors_.end() ? nullptr : &it->second;
+  const auto it = shards_->tensors.find(name);
+  return it == shards_->tensors.end() ? nullptr : &it->second;
 }
 
 std::vector<std::string> HfFolder::shard_names() const {
   std::vector<std::string> names;
-  for (const auto& file : files_) {
+  for (const auto& file : shards_->files) {
     names.push_back(std::filesystem::path(file->path()).filename().string());
   }
   return names;

@@ -317,7 +317,6 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
 int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
                         const std::function<void(int64_t)>& on_loaded, const Layout* layout,
                         const HostRanks& host) {
-  // Another rank's list may name its folder, which lives until all ranks have loaded.
   const auto list = dist::make_once(host.ranks, [&] {
     HeldTensors held = list_held_tensors(host.held);
     StoredTensors stored(folder, list_wanted(held, layout));

@@ -59,7 +59,7 @@ class StoredTensors {
   std::string find_scales(StoredTensor& tensor, const std::vector<int64_t>& shape,
                           int64_t first_row, int64_t rows, int64_t matrix);
 
-  const io::HfFolder& folder_;
+  io::HfFolder folder_;  // keeps open the files that tensors_ points into
   std::optional<Quantization> quantization_;
   std::map<std::string, int64_t> num_experts_;  // by the name up to the expert's number
   std::map<std::string, StoredTensor> tensors_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "io/folder_files.h"
 #include "io/temp_dir.h"
@@ -75,6 +76,17 @@ TEST(HfFolder, ShardsWithIndex) {
   EXPECT_EQ(folder.shard_names(), (std::vector<std::string>{"m1.safetensors", "m2.safetensors"}));
   EXPECT_EQ(read_floats(folder, "b"), (Floats{2, 3}));
   EXPECT_EQ(read_floats(folder, "c"), Floats{4});
+}
+
+TEST(HfFolder, ACopyKeepsTheFilesOpen) {
+  const ShardedFolder f;
+  std::optional<HfFolder> first = HfFolder::open(f.dir.path());
+  const HfFolder::Located located = *first->find("b");
+  const HfFolder copy = *first;
+  first.reset();
+  EXPECT_EQ(copy.find("b")->entry, located.entry);
+  EXPECT_EQ(located.file->path(), f.dir.file("m1.safetensors"));
+  EXPECT_EQ(read_floats(copy, "b"), (Floats{2, 3}));
 }
 
 TEST(HfFolder, MtpLayersInAFileOfTheirOwn) {

@@ -1,7 +1,10 @@
 // Forms of checkpoints besides plain per-expert ones: they load as the plain one does, bit for bit.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "model/stored_forms.h"
+#include "model/stored_tensors.h"
 #include "slimexx/dist/thread_ranks.h"
 #include "slimexx/model/load_hf.h"
 
@@ -34,6 +37,22 @@ struct Fp8Pair {
   std::string plain_folder, fp8_folder;
   int num_bad = 0;
 };
+
+// Ranks that are threads share what one of them lists, and that one may be done before the others.
+TEST(StoredTensors, KeepTheirFilesOpen) {
+  const io::TempDir dir;
+  const Json config = small_config("qwen3_moe");
+  const StoredMap plain = make_plain(spec_of(config), 3);
+  const std::string path = write_stored(dir, "plain", config, plain);
+  const std::string name = "model.layers.1.mlp.experts.3.up_proj.weight";
+  const StoredTensors stored(io::HfFolder::open(path), {{name, plain.at(name).shape}});
+  const StoredTensor& tensor = stored.find(name);
+  EXPECT_EQ(tensor.located.file->path(), path + "/model.safetensors");
+  float value = 0, wanted = 0;
+  tensor.read(0, 1, &value);
+  std::memcpy(&wanted, plain.at(name).bytes.data(), sizeof(wanted));
+  EXPECT_EQ(value, wanted);
+}
 
 TEST(Fp8, BlocksOfEveryFamily) {
   for (const char* family : {"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3", "qwen3"}) {

@@ -16,7 +16,8 @@ namespace slimexx::io {
 // Opened folder; tensors are looked up by name over all shards: those that the index names, or all
 // without one, and mtp.safetensors. Throws Error(kInput) for everything
 // in the bad-input list: an index that names missing files or tensors, paths that leave the folder,
-// tensors in two shards, LFS pointer files, both forms present and disagreeing.
+// tensors in two shards, LFS pointer files, both forms present and disagreeing. Copies share
+// the open files: what find() returns lives as long as any of them.
 class HfFolder {
  public:
   static HfFolder open(const std::string& directory);
@@ -28,7 +29,7 @@ class HfFolder {
     const SafetensorsFile* file;
     const TensorEntry* entry;
   };
-  bool has_tensors() const { return !tensors_.empty(); }
+  bool has_tensors() const { return !shards_->tensors.empty(); }
   std::vector<std::string> tensor_names() const;       // sorted
   const Located* find(const std::string& name) const;  // null if absent
   std::vector<std::string> shard_names() const;        // file names, in order
@@ -43,11 +44,14 @@ class HfFolder {
   EosTokens eos_tokens() const;
 
  private:
+  struct Shards {
+    std::vector<std::unique_ptr<SafetensorsFile>> files;
+    std::map<std::string, Located> tensors;
+  };
   void add_shard(const std::string& name);
   std::string directory_;
   std::shared_ptr<Json> config_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, Located> tensors_;
+  std::shared_ptr<Shards> shards_ = std::make_shared<Shards>();
 };
 
 struct HfTensor {
