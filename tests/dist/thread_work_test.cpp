@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace slimexx::dist {
 namespace {
@@ -35,7 +36,7 @@ class ThreadWorkTest : public testing::Test {
   }
   void end() {
     is_done = true;
-    if (release_) release_();
+    if (release_) std::exchange(release_, nullptr)();  // once: what it frees may go after that
     if (thread_.joinable()) thread_.join();
   }
   // Looks at it for so long; the first look stands for what was before.
