@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 
 namespace slimexx {
@@ -38,6 +39,14 @@ void remove_stale_temporaries(const std::string& directory) {
     if (pid == 0 || !std::filesystem::is_regular_file(it->symlink_status(ignored))) continue;
     if (::kill(pid, 0) != 0 && errno == ESRCH) ::unlink(it->path().c_str());
   }
+}
+
+void remove_path(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error)
+    throw Error(ErrorCode::kEnvironment, "cannot be removed: " + error.message(),
+                "check who may write there", path);
 }
 
 NewFolder::NewFolder(std::string path) : path_(std::move(path)), was_there_(path_exists(path_)) {}

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/folder.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder_writer.h"
@@ -34,9 +35,7 @@ std::filesystem::path without_slash(const std::string& directory) {
 // A folder that is still to be made whole; it goes again unless it was renamed.
 class UnfinishedFolder {
  public:
-  explicit UnfinishedFolder(std::string path) : path_(std::move(path)) {
-    std::filesystem::remove_all(path_);
-  }
+  explicit UnfinishedFolder(std::string path) : path_(std::move(path)) { remove_path(path_); }
   UnfinishedFolder(const UnfinishedFolder&) = delete;
   UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
   ~UnfinishedFolder() {
@@ -168,7 +167,7 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
   dist::run_agreed(host, [&] {
     if (!is_root) return;
     writer.commit(static_cast<uint64_t>(written[0]));
-    std::filesystem::remove_all(target);
+    remove_path(target);
     std::filesystem::rename(fresh, target);
   });
 }

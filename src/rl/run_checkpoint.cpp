@@ -19,8 +19,10 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_rank.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/observe/span.h"
@@ -68,7 +70,9 @@ HostValues download_reference(const train::OwnedGroup& group, const model::Param
   HostValues values = allocate_copy(group.parameters->dtype, train::count_elements(group.pieces));
   for (const auto& info : store.infos()) {
     if (&store.group_of(info) != group.parameters) continue;
-    const auto& own = reference.infos()[static_cast<size_t>(reference.find(info.name))];
+    const int index = reference.find(info.name);
+    if (index < 0) continue;  // a copy, which other ranks save
+    const auto& own = reference.infos()[static_cast<size_t>(index)];
     const tensor::Tensor& weights = reference.group_of(own).weights;
     SLX_CHECK(weights.dtype() == values.dtype, "{}", info.name);
     for (const Overlap& o : list_overlaps(info, group.pieces))
@@ -80,6 +84,24 @@ HostValues download_reference(const train::OwnedGroup& group, const model::Param
 
 // Whether checkpoints are written from the optimizer's state itself.
 bool is_read_in_place(const train::ShardedAdamW& optimizer) { return optimizer.host_bytes() > 0; }
+
+// An empty folder but for the model's side files. What an interrupted or abandoned save of the same
+// step left, maybe of another number of ranks, goes: the manifest first, as it must not outlive its
+// shards.
+void start_folder(const std::string& directory, const std::string& side_files_from) {
+  remove_path(join_path(directory, "manifest.json"));
+  remove_path(directory);
+  make_directories(directory);
+  try {
+    io::copy_side_files(side_files_from, directory);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                "a checkpoint takes config.json, the tokenizer and their like from the model's "
+                "folder: " +
+                    error.message(),
+                "model.hf_checkpoint must stay where it is while the run goes on", error.where());
+  }
+}
 
 bool is_finite(const tensor::Tensor& values) {
   const tensor::Stream stream = tensor::compute_stream(values.device());
@@ -133,21 +155,15 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
                             const train::ShardedAdamW& optimizer,
                             const model::ParameterStore* reference) {
   finish_pending();
-  pending_ = std::make_unique<Snapshot>();
-  Snapshot& s = *pending_;
+  auto snapshot = std::make_unique<Snapshot>();
+  Snapshot& s = *snapshot;
   s.step = step;
   s.reads_state = is_read_in_place(optimizer);
   s.directory = io::step_directory(options_.root, step);
   s.state = state;
-  if (communicator_.rank() == 0) {
-    // An interrupted or abandoned save of the same step, maybe of another number of ranks: the
-    // manifest goes first, as it must not outlive its shards.
-    std::filesystem::remove(join_path(s.directory, "manifest.json"));
-    std::filesystem::remove_all(s.directory);
-    make_directories(s.directory);
-    io::copy_side_files(options_.side_files_from, s.directory);
-  }
-  communicator_.barrier();
+  dist::run_agreed(communicator_, [&] {
+    if (communicator_.rank() == 0) start_folder(s.directory, options_.side_files_from);
+  });
   for (const auto& [section, member] : kSections) {
     for (const train::OwnedGroup& group : optimizer.groups()) {
       if (!group.is_trained()) continue;
@@ -169,6 +185,7 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
                          const ThreadRankScope scope(thread_rank);
                          return io::write_shard(s.directory, rank, size, s.tensors, s.pieces);
                        });
+  pending_ = std::move(snapshot);
   if (!options_.async) finish_pending();
 }
 
@@ -194,17 +211,18 @@ void CheckpointWriter::finish_pending() {
 void CheckpointWriter::commit() {
   const PhaseScope phase("save_model");
   const std::unique_ptr<Snapshot> s = std::move(pending_);
-  const io::ShardInfo mine = s->shard.get();
+  io::ShardInfo mine;
+  dist::run_agreed(communicator_, [&] { mine = s->shard.get(); });
   const auto all = dist::all_gather_bytes(communicator_, io::shard_to_json(mine));
-  if (communicator_.rank() == 0) {
+  dist::run_agreed(communicator_, [&] {
+    if (communicator_.rank() > 0) return;
     std::vector<io::ShardInfo> shards;
     for (const auto& text : all) shards.push_back(io::shard_from_json(text));
     io::write_manifest(s->directory, shards, s->state);
     io::set_latest(options_.root, std::filesystem::path(s->directory).filename().string());
     io::remove_old(options_.root, options_.keep_last);
     log_info("checkpoint {} is complete", s->directory);
-  }
-  communicator_.barrier();
+  });
 }
 
 void check_writable(const std::string& root) {

@@ -9,6 +9,10 @@ namespace slimexx {
 // only processes of this machine write to.
 void remove_stale_temporaries(const std::string& directory);
 
+// Removes a file, or a folder with all that is in it; nothing where there is none.
+// Error(kEnvironment) names it.
+void remove_path(const std::string& path);
+
 // A folder that is being written: removed with its content unless keep() was called. At first the
 // folder does not exist or is empty; one that existed is left empty by the removal.
 class NewFolder {
