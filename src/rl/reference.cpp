@@ -23,12 +23,19 @@ int64_t weight_bytes(const Session& session, const LoadedModel& reference) {
   return model::ParameterStore::weight_bytes(reference.held_parameters(), session.request.device);
 }
 
+// A parameter of which other ranks hold and save every part, as of the embedding that a last stage
+// copies for a trained MTP layer.
+bool is_copy(const model::ParameterInfo& info) {
+  return std::ranges::none_of(info.parts, &model::HfPart::is_counted);
+}
+
 // The first parameter of `some` that `others` have not, or not in its shape; null: none.
 const model::ParameterInfo* find_without_match(const std::vector<model::ParameterInfo>& some,
                                                const std::vector<model::ParameterInfo>& others) {
   std::map<std::string_view, const model::ParameterInfo*> by_name;
   for (const model::ParameterInfo& info : others) by_name[info.name] = &info;
   for (const model::ParameterInfo& info : some) {
+    if (is_copy(info)) continue;
     const auto found = by_name.find(info.name);
     if (found == by_name.end() || found->second->shape != info.shape) return &info;
   }
