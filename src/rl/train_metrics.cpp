@@ -15,26 +15,37 @@
 namespace slimexx::rl {
 namespace {
 
-// The losses and ratios that the run's options give a meaning, by their names behind "train/".
-std::vector<std::pair<const char*, ops::LossMetric>> list_loss_metrics(const Rollout& rollout,
-                                                                       const RunConfig& config) {
+// By its name behind "train/". Parts of the loss are what was minimised; of all else the mean over
+// tokens is told, whose weights need not sum up to 1 (rl.loss_token_divisor, samples that are
+// masked).
+struct NamedMetric {
+  const char* name;
+  ops::LossMetric metric;
+  bool is_loss = false;
+  double of(const train::StepResult& step) const {
+    return is_loss ? step.metric(metric) : step.mean(metric);
+  }
+};
+
+// The losses and ratios that the run's options give a meaning.
+std::vector<NamedMetric> list_loss_metrics(const Rollout& rollout, const RunConfig& config) {
   using enum ops::LossMetric;
-  std::vector<std::pair<const char*, ops::LossMetric>> list = {{"loss", kLoss}};
+  std::vector<NamedMetric> list = {{"loss", kLoss, true}};
   if (config.is_sft()) {
-    list.emplace_back("sft_loss", kPgLoss);
+    list.push_back({"sft_loss", kPgLoss});
   } else {
-    list.insert(list.end(), {{"pg_loss", kPgLoss},
+    list.insert(list.end(), {{"pg_loss", kPgLoss, true},
                              {"pg_clipfrac", kClipFraction},
                              {"pg_clipfrac/low", kClipFractionLow},
                              {"pg_clipfrac/high", kClipFractionHigh},
                              {"ppo_kl", kPpoKl},
                              {"ois", kRatio}});
     if (config.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty())
-      list.insert(list.end(), {{"kl_loss", kKlLoss}, {"ref_kl", kKlLoss}});
+      list.insert(list.end(), {{"kl_loss", kKlLoss, true}, {"ref_kl", kKlLoss}});
     if (config.rl.use_tis)
       list.insert(list.end(),
                   {{"tis", kTis}, {"tis_abs", kTisAbs}, {"tis_clipfrac", kTisClipFraction}});
-    if (config.rl.use_opsm) list.emplace_back("opsm_clipfrac", kOpsmClipFraction);
+    if (config.rl.use_opsm) list.push_back({"opsm_clipfrac", kOpsmClipFraction});
   }
   list.insert(list.end(), {{"entropy", kEntropy}, {"entropy_loss", kEntropy}});
   return list;
@@ -85,7 +96,7 @@ void set_router_loads(const std::string& prefix, std::span<const train::StepResu
 void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
   using enum ops::LossMetric;
   const auto& first = rollout.steps.front();
-  double abs_diff = first.metric(kLogProbAbsDiff), max_diff = first.metric(kLogProbMaxDiff);
+  double abs_diff = first.mean(kLogProbAbsDiff), max_diff = first.metric(kLogProbMaxDiff);
   double mismatches = first.metric(kLogProbMismatches), tokens_seen = first.metric(kTokens);
   if (const auto& all = rollout.comparison) {
     abs_diff = all->sum_diff / std::max(1.0, all->tokens);
@@ -104,9 +115,9 @@ void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
 void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
                        observe::MetricRow& row) {
   const auto steps = static_cast<double>(rollout.steps.size());
-  const auto mean = [&](ops::LossMetric metric) {
+  const auto mean = [&](const NamedMetric& metric) {
     double sum = 0;
-    for (const auto& step : rollout.steps) sum += step.metric(metric);
+    for (const auto& step : rollout.steps) sum += metric.of(step);
     return sum / steps;
   };
   double norm = 0, microbatches = 0, tokens = 0, skipped = 0;
@@ -118,8 +129,8 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_
     tokens += static_cast<double>(step.num_tokens);
     skipped += step.skipped;
   }
-  for (const auto& [name, metric] : list_loss_metrics(rollout, config))
-    row.set(std::string("train/") + name, mean(metric));
+  for (const NamedMetric& metric : list_loss_metrics(rollout, config))
+    row.set(std::string("train/") + metric.name, mean(metric));
   set_mtp_losses("train/", mtp_losses, row);
   set_router_loads("train/", rollout.steps, row);
   if (!config.is_sft() && !rollout.samples[0].rollout_log_probs.empty()) set_mismatch(rollout, row);
@@ -140,8 +151,8 @@ observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
   const train::StepResult& step = rollout.steps[index];
   observe::MetricRow row;
   const std::string prefix = "train_step/";
-  for (const auto& [name, metric] : list_loss_metrics(rollout, config))
-    row.set(prefix + name, step.metric(metric));
+  for (const NamedMetric& metric : list_loss_metrics(rollout, config))
+    row.set(prefix + metric.name, metric.of(step));
   set_mtp_losses(prefix, step.mtp_losses, row);
   set_router_loads(prefix, {&step, 1}, row);
   row.set(prefix + "grad_norm", step.gradient_norm);

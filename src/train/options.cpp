@@ -138,7 +138,7 @@ void bind(config::Binder& b, TrainOptions& o) {
        .slime = "-"});
   b.field("num_sft_epochs", o.num_sft_epochs,
           {.unit = "epochs",
-           .doc = "Passes over the data under loss_type sft.",
+           .doc = "Passes over the data under loss_type sft, where rollout.num_epoch is absent.",
            .min = 1,
            .slime = "num-epoch"});
   bind_mtp(b, o);

@@ -126,4 +126,17 @@ std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,
   return weights;
 }
 
+double sum_token_weights(std::span<const Sample> samples, const StepLoss& loss) {
+  int64_t tokens = 0, trained_samples = 0;
+  for (const auto& sample : samples) {
+    tokens += sample.num_trained_tokens();
+    trained_samples += sample.num_trained_tokens() > 0 ? 1 : 0;
+  }
+  if (loss.per_token_loss) return tokens > 0 ? 1 : 0;
+  const auto num_samples = static_cast<double>(samples.size());
+  return loss.token_divisor > 0
+             ? static_cast<double>(tokens) / (static_cast<double>(loss.token_divisor) * num_samples)
+             : static_cast<double>(trained_samples) / num_samples;
+}
+
 }  // namespace slimexx::train

@@ -68,5 +68,7 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
 // the ranks.
 std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,
                                               const StepLoss& loss);
+// Their sum without rounding: 1 where every sample has a token to train and no divisor is given.
+double sum_token_weights(std::span<const Sample> samples, const StepLoss& loss);
 
 }  // namespace slimexx::train

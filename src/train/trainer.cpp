@@ -259,6 +259,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   clear_before_backward();
   StepResult result;
   result.learning_rate = learning_rate;
+  result.total_weight = sum_token_weights(samples, loss);
   std::vector<double> sums = run_microbatches(samples, assignment, loss, operations, plan);
 
   constexpr auto kMax = static_cast<size_t>(ops::LossMetric::kLogProbMaxDiff);

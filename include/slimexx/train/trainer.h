@@ -31,6 +31,7 @@ struct StepLoss {
 
 struct StepResult {
   double metrics[ops::kNumLossMetrics] = {};  // over all ranks
+  double total_weight = 1;                    // of all tokens in the loss, see sum_token_weights
   std::vector<double> mtp_losses = {};        // mean over its labels, by trained MTP layer
   std::vector<RouterLoad> routers = {};       // of the layers with experts, over all ranks
   double gradient_norm = 0;                   // before clipping
@@ -43,6 +44,8 @@ struct StepResult {
   // in host memory, for else it goes on beside what follows.
   double update_seconds = 0;
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
+  // Of a metric that the loss's weights sum: the weighted mean. 0 where no token has a weight.
+  double mean(ops::LossMetric m) const { return total_weight > 0 ? metric(m) / total_weight : 0; }
 };
 
 // Activations of the largest microbatches in flight, with everything else that is in the arena
