@@ -127,11 +127,11 @@ PromptSet PromptSet::load(const PromptOptions& options, const text::Tokenizer* t
   if (set.prompts_.empty()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("all {} prompts are longer than {} tokens", rows.size(), limit),
-                "raise rollout_max_prompt_len", options.prompt_data);
+                fmt::format("raise {}", options.max_prompt_len_key), options.prompt_data);
   }
   if (set.num_dropped_ > 0) {
-    log_warn("{}: dropped {} of {} prompts, which are longer than rollout_max_prompt_len {}",
-             options.prompt_data, set.num_dropped_, rows.size(), limit);
+    log_warn("{}: dropped {} of {} prompts, which are longer than {} {}", options.prompt_data,
+             set.num_dropped_, rows.size(), options.max_prompt_len_key, limit);
   }
   set.content_hash_ = hash_rows(rows, keep);
   return set;

@@ -106,13 +106,15 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
   session.log->write_status("running", progress.next_rollout);
   session.log->write_text(progress.next_rollout, "config",
                           observe::markdown_code(session.config.resolved_yaml));
-  if (progress.next_rollout == 0 && session.config.eval.eval_interval > 0 &&
-      !session.config.eval.skip_eval_before_train) {
+  const bool is_first = progress.next_rollout == 0 && !session.config.eval.skip_eval_before_train;
+  if (session.config.eval.eval_interval > 0 && (is_first || progress.evaluation_is_due)) {
+    const int64_t rollout = progress.next_rollout - 1;
     observe::MetricRow row;
-    run_evaluation(session, rollout_side, progress.optimizer_steps, -1, row);
+    progress.evaluation_is_due =
+        !run_evaluation(session, rollout_side, progress.optimizer_steps, rollout, row);
     stop_if_asked(session, trainer_side, progress);
     dist::run_agreed(session.communicator, [&] {
-      if (session.is_root()) session.log->write_row(-1, row);
+      if (session.is_root()) session.log->write_row(rollout, row);
     });
   }
   observe::take_span_seconds();
@@ -130,7 +132,7 @@ void save(const Session& session, TrainerSide& trainer_side, Progress& progress)
 void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress) {
   double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
   dist::all_reduce_max(session.communicator, asked);
-  if (asked[0] == 0 || progress.is_done()) return;
+  if (asked[0] == 0 || (progress.is_done() && !progress.evaluation_is_due)) return;
   if (progress.next_rollout == 0) {
     session.log->write_status("interrupted", 0);
     throw Error(ErrorCode::kInterrupted,

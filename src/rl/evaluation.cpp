@@ -123,6 +123,7 @@ std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokeniz
     options.prompt_data = path;
     options.rollout_shuffle = false;
     options.rollout_max_prompt_len = config.eval.eval_max_prompt_len;
+    options.max_prompt_len_key = "eval.eval_max_prompt_len";
     if (!config.eval.eval_input_key.empty()) options.input_key = config.eval.eval_input_key;
     if (!config.eval.eval_label_key.empty()) options.label_key = config.eval.eval_label_key;
     sets.push_back({name, std::make_shared<data::PromptSet>(

@@ -31,7 +31,12 @@ void run_loop(TrainingRun& run) {
       check_exactness(session, rollout);
     });
     hand_over_weights(session, rollout_side);
-    evaluate(session, rollout_side, progress, rollout);
+    try {
+      evaluate(session, rollout_side, progress, rollout);
+    } catch (const dist::AgreedError&) {  // the state is whole, and is saved with its row
+      report(session, rollout_side, progress, rollout);
+      throw;
+    }
     report(session, rollout_side, progress, rollout);
     save(session, trainer_side, progress);
     stop_if_asked(session, trainer_side, progress);

@@ -36,6 +36,13 @@ void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*
 size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t num_samples) {
   const auto total = static_cast<int64_t>(num_samples);
   const int64_t steps = config.num_steps_per_rollout, batch = config.global_batch_size;
+  if (steps == 0 && total % batch != 0)
+    throw Error(ErrorCode::kInput,
+                fmt::format("the dump of rollout {} has {} samples, not a multiple of "
+                            "global_batch_size {}",
+                            rollout, total, batch),
+                "set train.global_batch_size to a divisor, or train.num_steps_per_rollout",
+                config.debug.load_rollout);
   if (steps == 0) return static_cast<size_t>(batch);
   if (!config.debug.load_rollout.empty() &&
       (batch > 0 ? batch * steps != total : total % steps != 0)) {
@@ -53,6 +60,7 @@ size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t nu
 // What a dump may bring and no step can be made of.
 void check_samples(const RunConfig& config, const model::ModelSpec& policy, int64_t max_positions,
                    std::span<const Sample> samples) {
+  const std::string& dump = config.debug.load_rollout;
   for (auto [field, name] : {std::pair{&Sample::rollout_log_probs, "rollout_log_probs"},
                              {&Sample::old_log_probs, "old_log_probs"},
                              {&Sample::ref_log_probs, "ref_log_probs"}}) {
@@ -60,20 +68,22 @@ void check_samples(const RunConfig& config, const model::ModelSpec& policy, int6
   }
   if (config.rl.use_tis && !config.is_sft() && samples[0].rollout_log_probs.empty()) {
     throw Error(ErrorCode::kInput, "rl.use_tis wants rollout_log_probs, and the dump has none",
-                "give them, or turn use_tis off", config.debug.load_rollout);
+                "give them, or turn use_tis off", dump);
   }
   for (const auto& s : samples) {
     for (int32_t id : s.tokens) {
       if (id < 0 || id >= policy.vocab_size) {
         throw Error(ErrorCode::kInput,
                     fmt::format("token id {} of group {} sample {} is outside the vocabulary of {}",
-                                id, s.group, s.sample, policy.vocab_size));
+                                id, s.group, s.sample, policy.vocab_size),
+                    "load a dump of this model's tokens", dump);
       }
     }
     if (static_cast<int64_t>(s.tokens.size()) > max_positions) {
       throw Error(ErrorCode::kInput,
                   fmt::format("group {} sample {} has {} tokens, the model knows {} positions",
-                              s.group, s.sample, s.tokens.size(), max_positions));
+                              s.group, s.sample, s.tokens.size(), max_positions),
+                  "take it out of the dump", dump);
     }
   }
 }
@@ -87,14 +97,18 @@ Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
   rollout.index = progress.next_rollout;
   rollout.is_generated = rollout_side.source->is_generated();
   if (rollout_side.engine) rollout_side.engine->reset_stats();
-  DrawnSamples drawn = rollout_side.source->next(rollout.index, progress.optimizer_steps);
-  rollout.samples = std::move(drawn.samples);
-  rollout.num_drawn_groups = drawn.num_drawn_groups;
-  rollout.drop_reasons = std::move(drawn.drop_reasons);
-  rollout.samples_per_step =
-      find_samples_per_step(session.config, rollout.index, rollout.samples.size());
-  check_samples(session.config, policy, rollout_side.max_positions, rollout.samples);
+  const auto draw = [&] {
+    DrawnSamples drawn = rollout_side.source->next(rollout.index, progress.optimizer_steps);
+    rollout.samples = std::move(drawn.samples);
+    rollout.num_drawn_groups = drawn.num_drawn_groups;
+    rollout.drop_reasons = std::move(drawn.drop_reasons);
+  };
+  if (rollout.is_generated) draw();  // collective
   dist::run_agreed(session.communicator, [&] {
+    if (!rollout.is_generated) draw();
+    rollout.samples_per_step =
+        find_samples_per_step(session.config, rollout.index, rollout.samples.size());
+    check_samples(session.config, policy, rollout_side.max_positions, rollout.samples);
     if (session.config.debug.save_rollout.empty() || !session.is_root()) return;
     make_directories(session.config.debug.save_rollout);
     save_rollout(join_path(session.config.debug.save_rollout,
@@ -122,7 +136,7 @@ void hand_over_weights(const Session& session, RolloutSide& rollout_side) {
   log_line(is_checked ? LogLevel::kInfo : LogLevel::kDebug, line);
 }
 
-void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
+bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
                     int64_t rollout, observe::MetricRow& row) {
   const std::string when =
       rollout < 0 ? "before training" : fmt::format("after rollout {}", rollout);
@@ -137,21 +151,28 @@ void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
     rollout_side.last_eval.clear();
     if (session.is_root())
       log_warn("the evaluation {} was cut off by a signal: not recorded", when);
-    return;
+    return false;
   }
   if (rollout_side.first_eval.empty()) rollout_side.first_eval = rollout_side.last_eval;
-  if (!session.is_root()) return;
+  if (!session.is_root()) return true;
   row.set("eval/step", static_cast<double>(rollout));
   session.log->write_text(rollout, "evaluation", format_eval_markdown(rollout_side.last_eval));
   log_info("evaluation {}\n{}", when, format_eval_table(rollout_side.last_eval));
+  return true;
 }
 
-void evaluate(const Session& session, RolloutSide& rollout_side, const Progress& progress,
+void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progress,
               Rollout& rollout) {
   const int64_t interval = session.config.eval.eval_interval;
   if (interval == 0) return;
-  if ((rollout.index + 1) % interval == 0 || progress.is_done())
-    run_evaluation(session, rollout_side, progress.optimizer_steps, rollout.index, rollout.row);
+  if ((rollout.index + 1) % interval != 0 && !progress.is_done()) return;
+  const auto mark = [&](bool is_due) {
+    progress.evaluation_is_due = is_due;
+    if (progress.whole_state) (*progress.whole_state)["evaluation_is_due"] = is_due;
+  };
+  mark(true);  // and so it stays if it fails
+  if (run_evaluation(session, rollout_side, progress.optimizer_steps, rollout.index, rollout.row))
+    mark(false);
 }
 
 }  // namespace slimexx::rl

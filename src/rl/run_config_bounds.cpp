@@ -23,6 +23,17 @@ void check_bounds(config::Config& config, const RunConfig& run) {
     config.add_fault("rl.ref_update_interval", "is set, and no reference is asked for",
                      "set model.ref_load, and rl.use_kl_loss or rl.kl_coef; or leave it out");
   }
+  if (rl.kl_loss_coef != 0 && rl.kl_coef == 0 && !rl.use_kl_loss && !run.is_sft())
+    config.add_fault("rl.kl_loss_coef",
+                     fmt::format("is {}, and rl.use_kl_loss is false", rl.kl_loss_coef),
+                     "set use_kl_loss to true, or the coefficient to 0");
+  const auto& epochs = run.rollout.num_epoch;
+  if (run.is_sft() && epochs && config.is_set("train.num_sft_epochs") &&
+      *epochs != run.train.num_sft_epochs)
+    config.add_fault(
+        "rollout.num_epoch",
+        fmt::format("is {}, and train.num_sft_epochs is {}", *epochs, run.train.num_sft_epochs),
+        "keep one");
   if (rl.per_token_loss && rl.loss_token_divisor)
     config.add_fault("rl.loss_token_divisor", "and per_token_loss are both set", "keep one");
   const std::string& schedule = run.train.pipeline_schedule;

@@ -160,7 +160,11 @@ void bind_section(Binder& b, RolloutOptions& o) {
           {.unit = "rollouts", .doc = "Rollouts of the run.", .min = 0, .max = kMaxInt32});
   b.field(
       "num_epoch", o.num_epoch,
-      {.unit = "epochs", .doc = "Passes over the prompts, where num_rollout is absent.", .min = 1});
+      {.unit = "epochs",
+       .doc =
+           "Passes over the prompts, where num_rollout is absent; under a dynamic sampling filter "
+           "as many rollouts as if it dropped nothing. Under loss_type sft passes over the data.",
+       .min = 1});
   b.field("rollout_batch_size", o.rollout_batch_size,
           {.unit = "prompts", .doc = "Prompts of one rollout.", .min = 1, .max = kMaxInt32});
   b.field(

@@ -161,21 +161,27 @@ Sample sample_of_example(const data::SftExample& example, int64_t group, int64_t
 
 class SftSource : public SampleSource {
  public:
-  SftSource(const RunConfig& config, data::SftSet set)
+  SftSource(const RunConfig& config, data::SftSet set, int64_t max_positions)
       : batch_size_(config.global_batch_size),
         set_(std::move(set)),
         order_(set_.size(), config.data.rollout_shuffle, config.data.seed, set_.content_hash()) {
-    const int64_t per_run = set_.size() * config.train.num_sft_epochs;
+    const int64_t per_run =
+        set_.size() * config.rollout.num_epoch.value_or(config.train.num_sft_epochs);
     num_rollouts_ =
         config.rollout.num_rollout.value_or(std::max<int64_t>(1, per_run / batch_size_));
     for (const auto& example : set_.examples()) {
+      const auto refuse = [&](const std::string& what, const std::string& hint) {
+        throw Error(ErrorCode::kInput, what, hint,
+                    fmt::format("{}: row {}", config.data.prompt_data, example.index));
+      };
+      if (std::ssize(example.tokens) > max_positions)
+        refuse(fmt::format("an example has {} tokens, and the model knows {} positions",
+                           example.tokens.size(), max_positions),
+               "shorten or remove it, and others that are as long");
       const bool learns = std::find(example.loss_mask.begin() + 1, example.loss_mask.end(),
                                     uint8_t{1}) != example.loss_mask.end();
-      if (example.tokens.size() < 2 || !learns) {
-        throw Error(ErrorCode::kInput, "an example has no token to learn",
-                    "give it an assistant reply",
-                    fmt::format("{}: row {}", config.data.prompt_data, example.index));
-      }
+      if (example.tokens.size() < 2 || !learns)
+        refuse("an example has no token to learn", "give it an assistant reply");
     }
   }
   DrawnSamples next(int64_t rollout, int64_t) override {
@@ -251,8 +257,9 @@ std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config) {
   return std::make_unique<DumpSource>(config);
 }
 
-std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set) {
-  return std::make_unique<SftSource>(config, std::move(set));
+std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set,
+                                              int64_t max_positions) {
+  return std::make_unique<SftSource>(config, std::move(set), max_positions);
 }
 
 }  // namespace slimexx::rl

@@ -33,7 +33,9 @@ std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config,
                                                     Generator& generator, reward::Grader& grader,
                                                     const std::vector<int32_t>& stop_token_ids);
 std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);
-std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set);
+// Error(kInput) names the row that has nothing to learn, or more tokens than the model's positions.
+std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set,
+                                              int64_t max_positions);
 
 data::PromptOptions prompt_options(const RunConfig& config);
 // Of a rank's Engine; attention groups share what the options allow an engine in one batch.

@@ -34,7 +34,7 @@ struct Rollout {
   observe::MetricRow row;
 };
 
-// Status; evaluation before the first rollout.
+// Status; evaluation before the first rollout, or the one that is due.
 void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
            Progress& progress);
 
@@ -43,10 +43,11 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
 Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
                      const model::ModelSpec& policy, const Progress& progress);
 void hand_over_weights(const Session& session, RolloutSide& rollout_side);  // to the engine
-void evaluate(const Session& session, RolloutSide& rollout_side, const Progress& progress,
+void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progress,
               Rollout& rollout);  // every eval_interval
-// Adds the metrics of an evaluation after rollout `rollout` to `row`; -1: before training.
-void run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
+// Adds the metrics of an evaluation after rollout `rollout` to `row`; -1: before training. False if
+// a signal cut it off.
+bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
                     int64_t rollout, observe::MetricRow& row);
 
 // ---- reference.cpp ----

@@ -48,14 +48,18 @@ int64_t longest_rollout(const RunConfig& config, const RolloutSide& rollout_side
 int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_side,
                          const model::ModelSpec& policy) {
   if (!wants_engine(config)) return policy.max_positions;
+  const int64_t of_rollouts = longest_rollout(config, rollout_side);
   const int64_t longest = longest_generated(config, rollout_side);
-  require(longest <= policy.max_positions,
-          fmt::format(
-              "the longest prompt and a full response are {} tokens, the model knows {} positions",
-              longest, policy.max_positions),
-          "lower rollout.rollout_max_response_len, or drop long prompts by "
-          "rollout.rollout_max_prompt_len",
-          "max_position_embeddings");
+  require(
+      longest <= policy.max_positions,
+      fmt::format("the longest prompt{} and a full response are {} tokens, the model knows {} "
+                  "positions",
+                  longest > of_rollouts ? " of the evaluation" : "", longest, policy.max_positions),
+      longest > of_rollouts
+          ? "lower eval.eval_max_response_len, or drop long prompts by eval.eval_max_prompt_len"
+          : "lower rollout.rollout_max_response_len, or drop long prompts by "
+            "rollout.rollout_max_prompt_len",
+      "max_position_embeddings");
   return rollout_side.prompts ? longest : policy.max_positions;
 }
 
@@ -79,6 +83,16 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
     refuse("moe_aux_loss_coeff", options.moe_aux_loss_coeff, "experts");
   if (options.moe_z_loss_coeff > 0 && !has_router)
     refuse("moe_z_loss_coeff", options.moe_z_loss_coeff, "experts");
+}
+
+// As of lr_decay_iters (check_schedule), where the length of the run stands for it.
+void check_decay(const RunConfig& config, const Progress& progress) {
+  const train::OptimizerOptions& o = config.optimizer;
+  const int64_t steps = progress.num_rollouts * config.num_steps_per_rollout;
+  const int64_t decay = o.lr_wsd_decay_iters.value_or(0);
+  require(o.lr_decay_style != "WSD" || o.lr_decay_iters || decay <= steps,
+          fmt::format("the rate decays over {} optimizer steps, and the run has {}", decay, steps),
+          "lower it, or set optimizer.lr_decay_iters", "optimizer.lr_wsd_decay_iters");
 }
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
@@ -123,7 +137,8 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
     rollout_side.source = make_sft_source(
         session.config,
         data::SftSet::load(sft_options(session.config, rollout_side.stop_token_ids),
-                           *rollout_side.text.tokenizer, rollout_side.text.chat_template.get()));
+                           *rollout_side.text.tokenizer, rollout_side.text.chat_template.get()),
+        policy.spec.max_positions);
   } else {
     rollout_side.prompts = std::make_shared<const data::PromptSet>(
         data::PromptSet::load(prompt_options(session.config), rollout_side.text.tokenizer.get(),
@@ -195,6 +210,8 @@ void restore_progress(const io::Checkpoint& checkpoint, SampleSource& source, Pr
   progress.skipped_steps = io::read_counter(state, "skipped_steps", where);
   if (state.contains("skipped_in_a_row"))  // not in older checkpoints
     progress.skipped_in_a_row = io::read_counter(state, "skipped_in_a_row", where);
+  if (const auto due = state.find("evaluation_is_due"); due != state.end())
+    progress.evaluation_is_due = due->is_boolean() && due->get<bool>();
   if (!state.contains("data"))
     throw Error(ErrorCode::kInput, "key \"data\" of the state is missing",
                 "the checkpoint is damaged: load another one", where);
@@ -301,6 +318,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
   if (wants_engine(config)) engine_grid = make_engine_grid(session);
   build_engine(session, world ? *world : *grid, engine_grid, trainer_side, memory, rollout_side);
   progress.num_rollouts = rollout_side.source->num_rollouts();
+  check_decay(config, progress);
   if (!session.request.start.checkpoint.empty())
     resume(session, trainer_side, rollout_side, progress);
   session.communicator.barrier();  // nobody's inputs are at fault: the run folder may fill

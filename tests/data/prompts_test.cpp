@@ -117,6 +117,9 @@ TEST_F(Prompts, DropsAndCountsWhatIsTooLong) {
   EXPECT_NE(load(rows).content_hash(), hash);
   options_.rollout_max_prompt_len = 2;
   EXPECT_NE(load_error(rows).message().find("all 3 prompts"), std::string::npos);
+  EXPECT_EQ(load_error(rows).hint(), "raise rollout.rollout_max_prompt_len");
+  options_.max_prompt_len_key = "eval.eval_max_prompt_len";
+  EXPECT_EQ(load_error(rows).hint(), "raise eval.eval_max_prompt_len");
 }
 
 TEST_F(Prompts, StopsAtABadLine) {

@@ -200,6 +200,16 @@ TEST_P(Resume, AfterASignalThatStopsTheRun) {
   expect_same_run("stopped");
 }
 
+// Of the first rollout the evaluation was made by the run that went on: a row of its own.
+void expect_made_up(const std::vector<Json>& rows, size_t num_rows) {
+  ASSERT_EQ(rows.size(), num_rows);
+  EXPECT_EQ(rows[0].dump().find("\"eval/"), std::string::npos) << rows[0].dump();
+  for (size_t i = 1; i < num_rows; ++i) {
+    EXPECT_EQ(number(rows[i], "step"), static_cast<double>(i - 1));
+    EXPECT_EQ(number(rows[i], "eval/step"), static_cast<double>(i - 1));
+  }
+}
+
 // An evaluation of hours ends soon, on all ranks, though only one hears the signal.
 TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   constexpr double kSoon = 15;  // seconds, on a busy machine
@@ -248,7 +258,21 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   on.emplace_back("rollout.num_rollout=2");
   f = run_slimexx(launcher_ranks(), resumed(arguments("after", on)));
   EXPECT_EQ(f.status, 0) << f.text();
-  EXPECT_EQ(num_rows(folder_ / "after"), 2u);
+  expect_made_up(read_rows(folder_ / "after/metrics.jsonl"), 3);
+
+  // The last one of a run: it is not done without.
+  auto last = after;
+  last.emplace_back("rollout.num_rollout=1");
+  auto endless_last = last;
+  endless_last.push_back(endless);
+  fs::remove_all(folder_ / "made");
+  stop_in_evaluation(arguments("last", endless_last),
+                     [&] { return fs::exists(folder_ / "made/rollout_000000.jsonl"); });
+  EXPECT_EQ(status("last").at("state"), "interrupted");
+  f = run_slimexx(launcher_ranks(), resumed(arguments("last", last)));
+  EXPECT_EQ(f.status, 0) << f.text();
+  expect_made_up(read_rows(folder_ / "last/metrics.jsonl"), 2);
+  EXPECT_EQ(status("last").at("state"), "done");
 }
 
 // The same bytes whether shards are written beside the next rollout or before it.

@@ -25,6 +25,7 @@ struct PromptOptions {
   bool rollout_shuffle = false;
   int64_t seed = 42;
   int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: none
+  std::string max_prompt_len_key = "rollout.rollout_max_prompt_len";  // that says so
 };
 
 struct Prompt {
