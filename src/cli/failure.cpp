@@ -1,17 +1,17 @@
 #include "cli/failure.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <new>
+#include <string_view>
 #include <thread>
 
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/terminal.h"
 #include "slimexx/dist/world.h"
 
 namespace slimexx::cli {
@@ -19,13 +19,6 @@ namespace {
 
 // Long enough for rank 0 to speak and for the launcher to end the rest.
 constexpr auto kPatience = std::chrono::milliseconds(700);
-
-bool wants_colour() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  return (no_color == nullptr || *no_color == '\0') && isatty(STDERR_FILENO) != 0 &&
-         term != nullptr && std::string_view(term) != "dumb";
-}
 
 std::string paint(const std::string& text) {
   constexpr std::string_view kWord = "error:";
