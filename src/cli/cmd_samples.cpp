@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include <random>
 
 #include "cli/shown_sample.h"
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -149,7 +149,7 @@ void run_samples(const SamplesFlags& flags, Session& session) {
   const char* kind = flags.failed ? " whose grader failed" : flags.wrong ? " that are wrong" : "";
   out += fmt::format("{} of {} samples{} in {}\n", selection.samples.size(), selection.num_wanted,
                      kind, quote_path(path));
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_stdout(out);
 }
 
 }  // namespace
