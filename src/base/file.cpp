@@ -49,9 +49,17 @@ const char* hint_of(int error) {
   }
 }
 
-[[noreturn]] void fail(const std::string& action, const std::string& path, int error) {
-  throw Error(ErrorCode::kEnvironment, fmt::format("cannot {}: {}", action, std::strerror(error)),
-              hint_of(error), path);
+[[noreturn]] void fail(const std::string& action, const std::string& path, int error,
+                       ErrorCode code = ErrorCode::kEnvironment) {
+  throw Error(code, fmt::format("cannot {}: {}", action, std::strerror(error)), hint_of(error),
+              path);
+}
+
+// What is to be read is not where its name says: the name is wrong, not the machine.
+ErrorCode code_of_open(int error) {
+  const bool is_misnamed =
+      error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
+  return is_misnamed ? ErrorCode::kInput : ErrorCode::kEnvironment;
 }
 
 // The path that a rename may replace: a link's target rather than the link. A folder, and a device
@@ -77,7 +85,7 @@ std::string replaceable(std::string path) {
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // O_NONBLOCK so that a FIFO does not hang the open; it is refused just below.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail("open for reading", path_, errno);
+  if (fd_ < 0) fail("open for reading", path_, errno, code_of_open(errno));
   struct stat info {};
   const int status = ::fstat(fd_, &info);
   if (status != 0 || !S_ISREG(info.st_mode)) {

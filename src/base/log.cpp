@@ -10,6 +10,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/printable.h"
+#include "slimexx/base/terminal.h"
 #include "slimexx/base/thread_rank.h"
 
 namespace slimexx {
@@ -19,7 +20,8 @@ constexpr size_t kMaxLineBytes = 8192;  // commands to be copied are lines of th
 
 struct LogState {
   std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> console =
-      std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+      std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
+          wants_colour() ? spdlog::color_mode::always : spdlog::color_mode::never);
   std::shared_ptr<spdlog::logger> logger = std::make_shared<spdlog::logger>("slimexx", console);
   spdlog::level::level_enum console_level;
   int rank = 0;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -58,17 +59,17 @@ void report(const std::vector<io::Difference>& rows, const std::string& director
   std::vector<std::vector<std::string>> cells;
   for (const io::Difference& row : rows)
     cells.push_back({row.name, row.shape, row.dtype, row.verdict});
-  fmt::print("{}", observe::format_table({{.header = "tensor", .max_width = 80, .keep_tail = true},
-                                          {.header = "shape"},
-                                          {.header = "dtype"},
-                                          {.header = "max|d|", .right_align = true}},
-                                         cells));
+  write_stdout(observe::format_table({{.header = "tensor", .max_width = 80, .keep_tail = true},
+                                      {.header = "shape"},
+                                      {.header = "dtype"},
+                                      {.header = "max|d|", .right_align = true}},
+                                     cells));
   const auto different = std::ranges::count(rows, false, &io::Difference::is_equal);
   if (different > 0) {
     throw Error(ErrorCode::kCheck, fmt::format("{} of {} tensors differ", different, rows.size()),
                 "remove the folder and convert again", directory);
   }
-  fmt::print("{} tensors are the same, bit for bit\n", rows.size());
+  print("{} tensors are the same, bit for bit\n", rows.size());
 }
 
 // A file that does not hash to what the manifest states is a difference like any other.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/strings.h"
@@ -44,18 +45,18 @@ Description read_description(const io::HfFolder& config) {
 
 void print_counts(const Description& described) {
   const model::ParameterCounts counts = model::count_parameters(described.spec);
-  fmt::print("parameters  {} ({}), {} active for a token ({})\n", counts.total,
-             format_count(static_cast<double>(counts.total)), counts.active,
-             format_count(static_cast<double>(counts.active)));
+  print("parameters  {} ({}), {} active for a token ({})\n", counts.total,
+        format_count(static_cast<double>(counts.total)), counts.active,
+        format_count(static_cast<double>(counts.active)));
   if (counts.correction_biases > 0)
-    fmt::print("            {} without the routers' correction biases\n",
-               counts.total - counts.correction_biases);
+    print("            {} without the routers' correction biases\n",
+          counts.total - counts.correction_biases);
   if (!described.spec.mtp.empty() && !described.knows_copies)
-    fmt::print(
+    print(
         "            copies of embedding and head that MTP layers may have (DeepSeek-V3, "
         "GLM-4.5) are not counted: config.json does not tell\n");
   for (const model::PartCount& part : counts.parts)
-    fmt::print("  {:<24}{:>18}\n", part.name, part.elements);
+    print("  {:<24}{:>18}\n", part.name, part.elements);
 }
 
 void print_description(const Description& described,
@@ -63,16 +64,16 @@ void print_description(const Description& described,
   const model::ModelSpec& spec = described.spec;
   const std::string architecture =
       spec.architecture.empty() ? "" : fmt::format(" ({})", spec.architecture);
-  fmt::print("family      {}{}, {}\n", spec.family, architecture,
-             tensor::dtype_name(spec.checkpoint_dtype));
+  print("family      {}{}, {}\n", spec.family, architecture,
+        tensor::dtype_name(spec.checkpoint_dtype));
   if (quantization)
-    fmt::print("on disk     FP8 (e4m3), {}; dequantised on load\n", quantization->describe());
-  fmt::print("sizes       hidden {}, vocabulary {}, {} layers, {} positions\n", spec.hidden_size,
-             spec.vocab_size, spec.num_layers(), spec.max_positions);
-  fmt::print("norms       RMS, epsilon {}{}\n", spec.rms_norm_eps,
-             spec.tied_embeddings ? "; embedding and head are one" : "");
-  fmt::print("rotary      {}\n", model::describe_rotary(spec));
-  for (const std::string& line : model::describe_layers(spec)) fmt::print("{}\n", line);
+    print("on disk     FP8 (e4m3), {}; dequantised on load\n", quantization->describe());
+  print("sizes       hidden {}, vocabulary {}, {} layers, {} positions\n", spec.hidden_size,
+        spec.vocab_size, spec.num_layers(), spec.max_positions);
+  print("norms       RMS, epsilon {}{}\n", spec.rms_norm_eps,
+        spec.tied_embeddings ? "; embedding and head are one" : "");
+  print("rotary      {}\n", model::describe_rotary(spec));
+  for (const std::string& line : model::describe_layers(spec)) print("{}\n", line);
   print_counts(described);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -48,7 +49,7 @@ void run_docs(const DocsFlags& flags, Session& session) {
     }
     make_directories(flags.write);
     write_file_atomic(join_path(flags.write, name), content);
-    fmt::print("{}\n", join_path(flags.write, name));
+    print("{}\n", join_path(flags.write, name));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "build_info.h"
 #include "cli/run_flags.h"
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -89,7 +90,7 @@ void run_doctor(const DoctorFlags& flags, Session& session) {
                        (ranks[0].gpu ? kBytesOnGpus : kBytesOnCpus);
   auto findings = doctor::find_problems(ranks, {.checkpoint_bytes = bytes});
   findings.insert(findings.begin(), plan.findings.begin(), plan.findings.end());
-  if (session.is_root()) fmt::print("{}", doctor::format_report(ranks, findings, plan.folders[0]));
+  if (session.is_root()) write_stdout(doctor::format_report(ranks, findings, plan.folders[0]));
   const auto own =
       std::ranges::count(findings, doctor::Severity::kFault, &doctor::Finding::severity);
   // The root's, which are printed: hosts may see other files.

@@ -6,8 +6,10 @@
 #include <set>
 
 #include "cli/run_flags.h"
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
+#include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/training.h"
 
@@ -72,8 +74,9 @@ void run_eval(const EvalFlags& flags, Session& session) {
     throw Error(ErrorCode::kUsage, "eval.eval_prompt_data is missing",
                 "set it to {NAME: FILE}, or give --data FILE", flags.config);
   }
-  rl::run_evaluation(std::move(run), rl::select_device(flags.device, session.world.local_rank()),
-                     session.world);
+  const auto results = rl::run_evaluation(
+      std::move(run), rl::select_device(flags.device, session.world.local_rank()), session.world);
+  if (session.is_root()) print("{}\n", rl::format_eval_table(results));
 }
 
 }  // namespace

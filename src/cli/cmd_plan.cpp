@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/run_flags.h"
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -80,8 +81,8 @@ void run_plan(const PlanFlags& flags) {
   const std::string note = use_known_config(flags.config, request.config);
   rl::RunPlan plan = plan_run(request);
   if (!note.empty()) plan.notes.insert(plan.notes.begin(), note);
-  fmt::print("{}", flags.json ? rl::plan_to_json(plan).dump(2) + "\n"
-                              : rl::format_plan(plan, request.config));
+  write_stdout(flags.json ? rl::plan_to_json(plan).dump(2) + "\n"
+                          : rl::format_plan(plan, request.config));
   if (plan.fits()) return;
   const rl::PlannedStage& worst = plan.worst();
   throw Error(ErrorCode::kUsage,

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include <random>
 
 #include "cli/shown_sample.h"
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -33,9 +33,13 @@ struct SamplesFlags {
 };
 
 struct SampleFile {
-  int64_t rollout = 0;
+  int64_t rollout = 0;  // of evaluations: the one before them, -1 before training
   std::string path;
 };
+
+// Evaluations are numbered on disk by the rollouts that were trained before them.
+constexpr const char* kEvalPrefix = "eval_";
+bool is_evaluation(const std::string& name) { return name.starts_with(kEvalPrefix); }
 
 // <prefix>_N.jsonl, .zst or not, in a folder, by rising N.
 std::vector<SampleFile> list_sample_files(const std::string& folder, const std::string& prefix) {
@@ -49,7 +53,7 @@ std::vector<SampleFile> list_sample_files(const std::string& folder, const std::
     if (digits.empty() || digits.size() > 18 ||
         digits.find_first_not_of("0123456789") != std::string::npos)
       continue;
-    files.push_back({std::stoll(digits), entry.path().string()});
+    files.push_back({std::stoll(digits) - (is_evaluation(name) ? 1 : 0), entry.path().string()});
   }
   std::ranges::sort(files, {}, [](const SampleFile& f) { return std::pair(f.rollout, f.path); });
   return files;
@@ -70,7 +74,7 @@ std::string find_sample_file(const SamplesFlags& flags) {
   if (!std::filesystem::is_directory(flags.run)) return flags.run;
   const std::string folder = join_path(flags.run, "samples");
   const auto files =
-      list_sample_files(folder, flags.eval.empty() ? "rollout" : "eval_" + flags.eval);
+      list_sample_files(folder, flags.eval.empty() ? "rollout" : kEvalPrefix + flags.eval);
   if (files.empty()) {
     throw Error(ErrorCode::kUsage,
                 flags.eval.empty() ? "the run has written no samples yet"
@@ -83,7 +87,9 @@ std::string find_sample_file(const SamplesFlags& flags) {
   if (!flags.rollout) return files.back().path;
   const auto found = std::ranges::find(files, *flags.rollout, &SampleFile::rollout);
   if (found == files.end())
-    throw Error(ErrorCode::kUsage, fmt::format("there are no samples of {}", *flags.rollout),
+    throw Error(ErrorCode::kUsage,
+                fmt::format("there are no samples of {}{}",
+                            flags.eval.empty() ? "" : "an evaluation after ", *flags.rollout),
                 "there are those of " + list_rollouts(files), folder);
   return found->path;
 }
@@ -113,10 +119,11 @@ Selection select_samples(const std::string& path, const SamplesFlags& flags) {
   const auto count = static_cast<size_t>(flags.count);
   Selection selection;
   auto& kept = selection.samples;
+  const bool of_evaluation = is_evaluation(std::filesystem::path(path).filename().string());
   io::LineReader reader(path);
   for (Json object; io::next_json_object(reader, object);) {
     ++selection.num_read;
-    ShownSample sample = read_shown_sample(object, reader.where());
+    ShownSample sample = read_shown_sample(object, of_evaluation, reader.where());
     if (!is_wanted(sample, flags)) continue;
     ++selection.num_wanted;
     if (order == Order::kRandom) {  // reservoir sampling
@@ -149,7 +156,7 @@ void run_samples(const SamplesFlags& flags, Session& session) {
   const char* kind = flags.failed ? " whose grader failed" : flags.wrong ? " that are wrong" : "";
   out += fmt::format("{} of {} samples{} in {}\n", selection.samples.size(), selection.num_wanted,
                      kind, quote_path(path));
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_stdout(out);
 }
 
 }  // namespace
@@ -171,7 +178,10 @@ VerbBody declare_samples(CLI::App& app) {
   app.add_option("--n", flags->count, "How many (default 3)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  app.add_option("--rollout", flags->rollout, "Of this rollout (default: the newest)")
+  app.add_option("--rollout", flags->rollout,
+                 "Of this rollout, or with --eval of the evaluation after it, -1: before training "
+                 "(default: "
+                 "the newest)")
       ->type_name("N");
   app.add_option("--eval", flags->eval, "Of this evaluation set instead of a rollout")
       ->type_name("NAME");
@@ -180,7 +190,8 @@ VerbBody declare_samples(CLI::App& app) {
       "Examples:\n"
       "  slimexx samples runs/quickstart\n"
       "  slimexx samples runs/quickstart --wrong --random --n 5\n"
-      "  slimexx samples runs/quickstart --eval heldout --worst");
+      "  slimexx samples runs/quickstart --eval heldout --worst\n"
+      "  slimexx samples runs/quickstart --eval heldout --rollout -1");
   return [flags](Session& session) { run_samples(*flags, session); };
 }
 

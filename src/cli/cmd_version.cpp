@@ -4,6 +4,7 @@
 #include <string>
 
 #include "build_info.h"
+#include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/model/families.h"
@@ -45,13 +46,13 @@ void print_version(const Session& session) {
     families += (families.empty() ? "" : ", ") + family.name;
   }
   const std::string sanitizers = SLX_SANITIZERS;
-  fmt::print("slimexx {} ({})\n", SLX_VERSION, SLX_REVISION);
-  fmt::print("build     {}, {}{}\n", SLX_BUILD_TYPE, compiler(),
-             sanitizers.empty() ? "" : ", sanitizers " + sanitizers);
-  fmt::print("features  mpi {}, cuda {}\n", has_mpi() ? "yes" : "no", cuda_feature());
-  fmt::print("models    {}\n", families);
-  fmt::print("launch    {} rank{}, {} thread{} each\n", session.world.size(),
-             session.world.size() == 1 ? "" : "s", num_threads(), num_threads() == 1 ? "" : "s");
+  print("slimexx {} ({})\n", SLX_VERSION, SLX_REVISION);
+  print("build     {}, {}{}\n", SLX_BUILD_TYPE, compiler(),
+        sanitizers.empty() ? "" : ", sanitizers " + sanitizers);
+  print("features  mpi {}, cuda {}\n", has_mpi() ? "yes" : "no", cuda_feature());
+  print("models    {}\n", families);
+  print("launch    {} rank{}, {} thread{} each\n", session.world.size(),
+        session.world.size() == 1 ? "" : "s", num_threads(), num_threads() == 1 ? "" : "s");
 }
 
 }  // namespace

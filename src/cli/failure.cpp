@@ -1,17 +1,18 @@
 #include "cli/failure.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <new>
+#include <string_view>
 #include <thread>
 
+#include "cli/standard_output.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/terminal.h"
 #include "slimexx/dist/world.h"
 
 namespace slimexx::cli {
@@ -20,17 +21,16 @@ namespace {
 // Long enough for rank 0 to speak and for the launcher to end the rest.
 constexpr auto kPatience = std::chrono::milliseconds(700);
 
-bool wants_colour() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  return (no_color == nullptr || *no_color == '\0') && isatty(STDERR_FILENO) != 0 &&
-         term != nullptr && std::string_view(term) != "dumb";
-}
-
 std::string paint(const std::string& text) {
   constexpr std::string_view kWord = "error:";
   if (!wants_colour() || !text.starts_with(kWord)) return text;
   return fmt::format("\033[1;31m{}\033[0m{}", kWord, text.substr(kWord.size()));
+}
+
+// Nobody is left to tell if this fails: the status says it still.
+void write_stderr(const std::string& text) {
+  std::fputs((text + "\n").c_str(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace
@@ -40,6 +40,8 @@ Failure describe_current_exception() {
     throw;
   } catch (const Error& e) {
     return {exit_status(e.code()), e.what(), e.code() == ErrorCode::kInterrupted};
+  } catch (const ReaderGone&) {
+    return {kReaderGoneStatus, ""};
   } catch (const std::bad_alloc&) {
     const Error e(ErrorCode::kEnvironment, "the machine is out of memory",
                   "use a smaller model, fewer tokens at a time, or a larger machine");
@@ -54,7 +56,11 @@ Failure describe_current_exception() {
 void report_failure(const Failure& failure, dist::World* world) {
   const bool several = world != nullptr && world->size() > 1;
   if (failure.is_interrupt) {  // all ranks stop together, after the checkpoint
-    if (!several || world->rank() == 0) fmt::print(stderr, "{}\n", failure.text);
+    if (!several || world->rank() == 0) write_stderr(failure.text);
+    return;
+  }
+  if (failure.text.empty()) {
+    if (several) world->abort(failure.status);
     return;
   }
   if (several && world->rank() != 0) std::this_thread::sleep_for(kPatience);
@@ -67,8 +73,7 @@ void report_failure(const Failure& failure, dist::World* world) {
                        rule, world->rank(), world->size(), host_name(),
                        phase.empty() ? "" : ", phase " + phase, text);
   }
-  fmt::print(stderr, "{}\n", text);
-  std::fflush(stderr);
+  write_stderr(text);
   if (several) world->abort(failure.status);
 }
 

@@ -6,9 +6,12 @@
 
 namespace slimexx::cli {
 
+// A shell's word for the death by SIGPIPE, which is how tools end whose reader has gone.
+constexpr int kReaderGoneStatus = 141;
+
 struct Failure {
   int status = 4;
-  std::string text;  // "error: ...", with place and remedy on lines of their own
+  std::string text;  // "error: ...", with place and remedy on lines of their own; "": say nothing
   bool is_interrupt = false;
 };
 

@@ -1,11 +1,13 @@
 // slimexx: parse, run one verb, and turn whatever it throws into a message and an exit status.
+#include <fcntl.h>
+
 #include <csignal>
-#include <cstdio>
 #include <optional>
 
 #include "cli/command_line.h"
 #include "cli/cores.h"
 #include "cli/failure.h"
+#include "cli/standard_output.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/world.h"
@@ -17,12 +19,13 @@ void run(int argc, char** argv, dist::World& world) {
   set_log_rank(world.rank());
   const Invocation invocation = parse_command_line({argv + 1, argv + argc});
   if (!invocation.body) {
-    if (world.rank() == 0) std::fputs(invocation.text.c_str(), stdout);
-    return;
+    if (world.rank() == 0) write_stdout(invocation.text);
+  } else {
+    set_num_threads(cores_of_this_rank(world));
+    Session session{world, {argv, argv + argc}};
+    invocation.body(session);
   }
-  set_num_threads(cores_of_this_rank(world));
-  Session session{world, {argv, argv + argc}};
-  invocation.body(session);
+  flush_stdout();
 }
 
 int run_and_report(int argc, char** argv) {
@@ -38,6 +41,13 @@ int run_and_report(int argc, char** argv) {
   }
 }
 
+// A file that is opened where a standard stream is closed would get its number, and what is
+// printed. Opened the other way round, as here, such a stream takes nothing and says so.
+void occupy_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (fcntl(fd, F_GETFD) == -1) open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 }  // namespace
 }  // namespace slimexx::cli
 
@@ -46,5 +56,11 @@ int main(int argc, char** argv) {
   // written.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  return slimexx::cli::run_and_report(argc, argv);
+  slimexx::cli::occupy_closed_streams();
+  const int status = slimexx::cli::run_and_report(argc, argv);
+  if (status == slimexx::cli::kReaderGoneStatus) {
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  return status;
 }

@@ -1,24 +1,8 @@
 #include "cli/result_lines.h"
 
-#include <fmt/core.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-
-#include "slimexx/base/error.h"
+#include "cli/standard_output.h"
 
 namespace slimexx::cli {
-namespace {
-
-void check_stdout(bool good) {
-  if (good) return;
-  throw Error(ErrorCode::kEnvironment,
-              fmt::format("cannot write to stdout: {}", std::strerror(errno)),
-              "name a file with --output");
-}
-
-}  // namespace
 
 ResultLines::ResultLines(const std::string& path, bool enabled) : enabled_(enabled) {
   if (enabled && !path.empty() && path != "-") file_.emplace(path);
@@ -28,14 +12,12 @@ void ResultLines::write(std::string_view line) {
   ++num_lines_;
   if (!enabled_) return;
   if (file_) return file_->write(line);
-  check_stdout(std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
-               std::fputc('\n', stdout) != EOF);
+  write_stdout(line);
+  write_stdout("\n");
 }
 
 void ResultLines::finish() {
-  if (!enabled_) return;
-  if (file_) return file_->finish();
-  check_stdout(std::fflush(stdout) == 0);
+  if (file_) file_->finish();
 }
 
 }  // namespace slimexx::cli

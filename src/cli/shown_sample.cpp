@@ -59,14 +59,22 @@ std::string safe_text(const std::string& text) {
   return out;
 }
 
+// As the console says it. An evaluation's number is that of the rollouts before it.
+std::string describe_origin(const ShownSample& s) {
+  if (!s.of_evaluation) return fmt::format("rollout {}", *s.rollout);
+  if (*s.rollout == 0) return "evaluation before training";
+  return fmt::format("evaluation after rollout {}", *s.rollout - 1);
+}
+
 std::string on_one_line(const std::string& text) {
   return observe::fit_text(text, static_cast<int64_t>(2 * text.size() + 2));
 }
 
 }  // namespace
 
-ShownSample read_shown_sample(const Json& object, const std::string& where) {
+ShownSample read_shown_sample(const Json& object, bool of_evaluation, const std::string& where) {
   ShownSample s;
+  s.of_evaluation = of_evaluation;
   if (object.contains("rollout")) s.rollout = json_int(object, "rollout", where);
   s.group = json_int(object, "group", where);
   s.sample = json_int(object, "sample", where);
@@ -97,7 +105,7 @@ ShownSample read_shown_sample(const Json& object, const std::string& where) {
 
 std::string format_sample(const ShownSample& s) {
   std::string head = "==== ";
-  if (s.rollout) head += fmt::format("rollout {}  ", *s.rollout);
+  if (s.rollout) head += describe_origin(s) + "  ";
   head += fmt::format("group {}  sample {}  ", s.group, s.sample);
   head += s.grader_failed ? "not graded" : fmt::format("reward {:g}", s.reward);
   if (s.advantage) head += fmt::format("  advantage {:.4g}", *s.advantage);

@@ -13,6 +13,7 @@ namespace slimexx::cli {
 
 struct ShownSample {
   std::optional<int64_t> rollout;  // absent in older evaluations
+  bool of_evaluation = false;      // then `rollout` counts the rollouts before it
   int64_t group = 0, sample = 0, prompt_length = 0, response_length = 0;
   std::vector<sample::WeightSpan> weight_versions;
   double reward = 0;
@@ -23,7 +24,7 @@ struct ShownSample {
 };
 
 // Throws Error(kInput) naming `where` and the key for what is no line of a sample file.
-ShownSample read_shown_sample(const Json& object, const std::string& where);
+ShownSample read_shown_sample(const Json& object, bool of_evaluation, const std::string& where);
 
 // A head of a few lines, then prompt and response whole. Nothing of the file's reaches the terminal
 // as a control character; line breaks and tabs stay.

@@ -70,6 +70,7 @@ void Config::Impl::report_unknown_key(const Node& node, const std::string& path,
   const std::string inside = hint_unknown_section(leaves, known);
   if (!hint.empty() && !inside.empty()) hint += ' ';
   hint += inside;
+  if (hint.empty()) hint = "docs/reference/config.md lists all keys";
   tree.faults.add({tree.describe(node.key_place), path, "there is no such key", std::move(hint),
                    node.key_place});
 }

@@ -200,7 +200,8 @@ bool is_indented_by_tab(const std::string& text, int line) {
 Node read_documents(Tree& tree, int32_t file, const std::string& key, const std::string& text) {
   const std::string& name = tree.files[static_cast<size_t>(file)];
   if (!is_valid_utf8(text))
-    throw_fault({name, key, "is not valid UTF-8", "save the file as UTF-8"});
+    throw_fault({name, key, "is not valid UTF-8",
+                 key.empty() ? "save the file as UTF-8" : "give the value in UTF-8"});
   if (text.find('\0') != std::string::npos)
     throw_fault({name, key, "holds a NUL byte", "is this a text file?"});
   TreeBuilder builder(tree, file, key);

@@ -1,7 +1,5 @@
-#include <unistd.h>
 #include <utf8proc.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -65,11 +63,6 @@ std::vector<Glyph> split_glyphs(std::string_view utf8) {
 }
 
 }  // namespace
-
-bool is_terminal() {
-  const char* term = std::getenv("TERM");
-  return isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
-}
 
 int64_t display_width(std::string_view utf8) {
   int64_t width = 0;

@@ -10,6 +10,7 @@
 
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/terminal.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 

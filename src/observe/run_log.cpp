@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
@@ -21,6 +20,7 @@
 #include "slimexx/base/json.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/terminal.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/metrics.h"
 #include "slimexx/observe/span.h"
@@ -32,11 +32,6 @@ constexpr int64_t kHeaderInterval = 20;
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-bool use_colour() {
-  const char* no_colour = std::getenv("NO_COLOR");
-  return is_terminal() && (no_colour == nullptr || *no_colour == '\0');
 }
 
 // A name that sorts after those of earlier starts, as TensorBoard reads the files in that order.
@@ -63,7 +58,7 @@ std::string format_row(const std::string& keys, double wall_time, const MetricRo
 
 struct RunLog::Impl {
   explicit Impl(const Options& given)
-      : options(given), step_line(given.resume_step, use_colour()) {}
+      : options(given), step_line(given.resume_step, wants_colour()) {}
   ~Impl() {
     close_append(metrics_fd);
     close_append(train_steps_fd);

@@ -3,6 +3,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "slimexx/base/thread_pool.h"
@@ -28,10 +29,13 @@ double page_gib(int64_t pages) {
 }  // namespace
 
 void set_machine_metrics(const std::string& run_dir, int num_ranks, observe::MetricRow& row) {
-  row.set("sys/mem_peak_gib", peak_memory_gib());
+  double peak = peak_memory_gib();  // which the kernel may bring up to date later than statm
   std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  if (statm >> total >> resident) row.set("sys/mem_used_gib", page_gib(resident));
+  if (int64_t total = 0, resident = 0; statm >> total >> resident) {
+    row.set("sys/mem_used_gib", page_gib(resident));
+    peak = std::max(peak, page_gib(resident));
+  }
+  row.set("sys/mem_peak_gib", peak);
   row.set("sys/mem_total_gib", page_gib(sysconf(_SC_PHYS_PAGES)));
   struct statvfs disk {};
   if (statvfs(run_dir.c_str(), &disk) == 0)

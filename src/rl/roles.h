@@ -73,7 +73,7 @@ struct RolloutSide {
   std::unique_ptr<Generator> generator;
   std::unique_ptr<SampleSource> source;
   std::vector<double> reward_history;  // mean reward by rollout, of this process
-  std::vector<EvalResult> first_eval, last_eval;
+  std::vector<EvalResult> last_eval;
 };
 
 // Where the run stands.

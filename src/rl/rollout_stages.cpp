@@ -153,7 +153,6 @@ bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
       log_warn("the evaluation {} was cut off by a signal: not recorded", when);
     return false;
   }
-  if (rollout_side.first_eval.empty()) rollout_side.first_eval = rollout_side.last_eval;
   if (!session.is_root()) return true;
   row.set("eval/step", static_cast<double>(rollout));
   session.log->write_text(rollout, "evaluation", format_eval_markdown(rollout_side.last_eval));
@@ -163,6 +162,9 @@ bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
 
 void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progress,
               Rollout& rollout) {
+  // Before the evaluation, which generates and grades as the rollout did.
+  rollout.span_seconds = observe::take_span_seconds();
+  if (rollout_side.engine) rollout.engine_stats = rollout_side.engine->stats();
   const int64_t interval = session.config.eval.eval_interval;
   if (interval == 0) return;
   if ((rollout.index + 1) % interval != 0 && !progress.is_done()) return;
@@ -173,6 +175,7 @@ void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progr
   mark(true);  // and so it stays if it fails
   if (run_evaluation(session, rollout_side, progress.optimizer_steps, rollout.index, rollout.row))
     mark(false);
+  rollout.span_seconds["eval"] = observe::take_span_seconds()["eval"];
 }
 
 }  // namespace slimexx::rl

@@ -31,6 +31,9 @@ struct Rollout {
   std::optional<LogProbComparison> comparison;  // of the whole rollout, where one was made
   std::vector<train::StepResult> steps;
   double param_norm = 0;  // 2-norm of the weights behind the last step
+  // Without what an evaluation after it took, but for the whole time of that.
+  rollout::EngineStats engine_stats;
+  std::map<std::string, double> span_seconds;
   observe::MetricRow row;
 };
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "sample_source.h"
 #include "slimexx/base/error.h"
@@ -17,7 +16,8 @@
 
 namespace slimexx::rl {
 
-void run_evaluation(RunConfig config, tensor::Device device, dist::World& world) {
+std::vector<EvalResult> run_evaluation(RunConfig config, tensor::Device device,
+                                       dist::World& world) {
   if (config.eval.eval_prompt_data.empty()) {
     throw Error(ErrorCode::kUsage, "there is nothing to evaluate on",
                 "--data [NAME=]FILE, or eval.eval_prompt_data in the configuration");
@@ -57,9 +57,8 @@ void run_evaluation(RunConfig config, tensor::Device device, dist::World& world)
   observe::MetricRow row;
   const std::string samples_dir =
       config.observe.run_dir.empty() ? "" : join_path(config.observe.run_dir, "samples");
-  const auto results =
-      evaluate(sets, config, generator, *grader, stop, 0, 0, samples_dir, world.rank() == 0, row);
-  if (world.rank() == 0) std::printf("%s\n", format_eval_table(results).c_str());
+  return evaluate(sets, config, generator, *grader, stop, 0, 0, samples_dir, world.rank() == 0,
+                  row);
 }
 
 }  // namespace slimexx::rl

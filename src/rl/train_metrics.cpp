@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
 #include "stages.h"
 
@@ -165,12 +164,11 @@ observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
 }
 
 void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::MetricRow& row) {
-  const auto seconds = observe::take_span_seconds();
   const auto time = [&](const char* name) {
-    const auto it = seconds.find(name);
-    return it == seconds.end() ? 0.0 : it->second;
+    const auto it = rollout.span_seconds.find(name);
+    return it == rollout.span_seconds.end() ? 0.0 : it->second;
   };
-  for (const auto& [name, value] : seconds) {
+  for (const auto& [name, value] : rollout.span_seconds) {
     if (name != "step") row.set("perf/" + name + "_time", value);
   }
   double generated = 0, effective = 0, longest = 0, longest_effective = 0, trained = 0, flops = 0,
@@ -188,7 +186,7 @@ void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::M
     updated += step.update_seconds;
     flops += step.flops;
   }
-  if (const double rollout_s = time("rollout"); rollout_s > 0) {
+  if (const double rollout_s = time("rollout"); rollout.is_generated && rollout_s > 0) {
     row.set("perf/tokens_per_gpu_per_sec", generated / rollout_s / roles.num_generators);
     row.set("perf/effective_tokens_per_gpu_per_sec", effective / rollout_s / roles.num_generators);
     row.set("perf/longest_sample_tokens_per_sec", longest / rollout_s);

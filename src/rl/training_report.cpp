@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,8 +14,8 @@
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/io/lines.h"
 #include "slimexx/observe/console.h"
-#include "slimexx/observe/span.h"
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/sample/sample_file.h"
 #include "stages.h"
@@ -42,8 +43,7 @@ void set_source_metrics(const RolloutSide& rollout_side, observe::MetricRow& row
   row.set("data/cursor", static_cast<double>(state.at("offset").get<int64_t>()));
 }
 
-void set_engine_metrics(rollout::Engine& engine, observe::MetricRow& row) {
-  const auto& stats = engine.stats();
+void set_engine_metrics(const rollout::EngineStats& stats, observe::MetricRow& row) {
   const auto ratio = [](int64_t part, int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole));
   };
@@ -57,17 +57,19 @@ void set_engine_metrics(rollout::Engine& engine, observe::MetricRow& row) {
     row.set("rollout/spec_accept_rate", ratio(stats.accepted_tokens, stats.draft_tokens));
     row.set("rollout/spec_accept_length", 1 + ratio(stats.accepted_tokens, stats.verifications));
   }
-  row.set("sys/kv_cache_gib", static_cast<double>(engine.lend_cache().size_bytes()) / 0x1p30);
 }
 
 // Of the first rank that generates, on every rank; apart also its times, which no trainer has.
-void add_engine_metrics(const Session& session, const RolloutSide& rollout_side,
-                        observe::MetricRow& row) {
+void add_engine_metrics(const Session& session, const RolloutSide& rollout_side, Rollout& rollout) {
   observe::MetricRow found;
-  if (rollout_side.engine) set_engine_metrics(*rollout_side.engine, found);
+  if (rollout_side.engine) {
+    set_engine_metrics(rollout.engine_stats, found);
+    found.set("sys/kv_cache_gib",
+              static_cast<double>(rollout_side.engine->lend_cache().size_bytes()) / 0x1p30);
+  }
   if (session.roles.are_apart) {
     if (!session.trains())
-      for (const auto& [name, seconds] : observe::take_span_seconds())
+      for (const auto& [name, seconds] : rollout.span_seconds)
         if (name == "generate" || name == "reward") found.set("perf/" + name + "_time", seconds);
     const Json told =
         parse_json(dist::broadcast_bytes(session.communicator, Json(found.values()).dump(),
@@ -75,7 +77,7 @@ void add_engine_metrics(const Session& session, const RolloutSide& rollout_side,
                    "metrics of an engine");
     for (const Json& pair : told) found.set(pair.at(0).get<std::string>(), pair.at(1));
   }
-  row.merge(found);
+  rollout.row.merge(found);
 }
 
 // Of what this rank trained, and its machine.
@@ -199,13 +201,46 @@ void log_rollout(const Session& session, RolloutSide& rollout_side, const Progre
   if (is_due(session.config.observe.log_samples_interval)) log_samples(session, rollout);
 }
 
+// The run's first evaluation of each set, "eval/SET/..." by name: of this process or of one before.
+std::map<std::string, double> read_first_evaluations(const std::string& metrics_path) {
+  std::map<std::string, double> first;
+  io::LineReader reader(metrics_path);
+  for (Json row; io::next_json_object(reader, row);)
+    for (const auto& [name, value] : row.items())
+      if (name.starts_with("eval/") && value.is_number()) first.emplace(name, value.get<double>());
+  return first;
+}
+
+void log_evaluations(const RunConfig& config, const std::vector<EvalResult>& last) {
+  const auto first = read_first_evaluations(join_path(config.observe.run_dir, "metrics.jsonl"));
+  std::vector<std::vector<std::string>> rows;
+  for (const EvalResult& after : last) {
+    const auto before = first.find(fmt::format("eval/{}/pass@1", after.name));
+    const auto length = first.find(fmt::format("eval/{}/response_len/mean", after.name));
+    if (before == first.end() || length == first.end()) continue;
+    const double b = before->second, a = after.pass_at.front().second;
+    rows.push_back({after.name, fmt::format("{:.1f} %", 100 * b), fmt::format("{:.1f} %", 100 * a),
+                    fmt::format("{:+.1f} points", 100 * (a - b)),
+                    fmt::format("{:.1f}", length->second),
+                    fmt::format("{:.1f}", after.mean_response_length)});
+  }
+  log_info("before and after\n{}",
+           observe::format_table({{.header = "set"},
+                                  {.header = "pass@1 before", .right_align = true},
+                                  {.header = "after", .right_align = true},
+                                  {.header = "change", .right_align = true},
+                                  {.header = "length before", .right_align = true},
+                                  {.header = "after", .right_align = true}},
+                                 rows));
+}
+
 }  // namespace
 
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout) {
   const PhaseScope phase("report");
   if (session.trains()) set_rank_metrics(session, rollout_side, progress, rollout, rollout.row);
-  if (rollout.is_generated) add_engine_metrics(session, rollout_side, rollout.row);
+  if (rollout.is_generated) add_engine_metrics(session, rollout_side, rollout);
   dist::run_agreed(session.communicator, [&] {
     if (session.is_root()) log_rollout(session, rollout_side, progress, rollout);
   });
@@ -218,23 +253,11 @@ void log_summary(const RunConfig& config, const RolloutSide& rollout_side) {
              observe::plot_series("mean reward by rollout", rollout_side.reward_history, 72, 12));
   }
   if (rollout_side.last_eval.empty()) return;
-  std::vector<std::vector<std::string>> rows;
-  for (size_t i = 0; i < rollout_side.last_eval.size(); ++i) {
-    const EvalResult &before = rollout_side.first_eval[i], &after = rollout_side.last_eval[i];
-    const double b = before.pass_at.front().second, a = after.pass_at.front().second;
-    rows.push_back({after.name, fmt::format("{:.1f} %", 100 * b), fmt::format("{:.1f} %", 100 * a),
-                    fmt::format("{:+.1f} points", 100 * (a - b)),
-                    fmt::format("{:.1f}", before.mean_response_length),
-                    fmt::format("{:.1f}", after.mean_response_length)});
+  try {
+    log_evaluations(config, rollout_side.last_eval);
+  } catch (const Error& error) {  // the run is whole without it
+    log_warn("no table of evaluations: {}", error.located_message());
   }
-  log_info("before and after\n{}",
-           observe::format_table({{.header = "set"},
-                                  {.header = "pass@1 before", .right_align = true},
-                                  {.header = "after", .right_align = true},
-                                  {.header = "change", .right_align = true},
-                                  {.header = "length before", .right_align = true},
-                                  {.header = "after", .right_align = true}},
-                                 rows));
 }
 
 }  // namespace slimexx::rl

@@ -62,6 +62,9 @@ int64_t bytes_left(const EngineOptions& options, const EngineMemory& memory,
   return share - (now.total_bytes - now.free_bytes) - memory.workspace_bytes;
 }
 
+// Four digits of a size times this are no smaller than the size.
+constexpr double kRoundedUp = 1.001;
+
 }  // namespace
 
 int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, tensor::Device device,
@@ -80,10 +83,10 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
         ErrorCode::kUsage,
         fmt::format("the KV cache holds {} tokens, fewer than one sequence of {} needs",
                     num_pages * options.page_tokens, memory.min_pages * options.page_tokens),
-        fmt::format("raise the cache to at least {} tokens ({:.3f} GiB), or lower the "
+        fmt::format("raise the cache to at least {} tokens ({:.4g} GiB), or lower the "
                     "greatest sequence length",
                     memory.min_pages * options.page_tokens,
-                    static_cast<double>(memory.min_cache_bytes()) / 0x1p30));
+                    kRoundedUp * static_cast<double>(memory.min_cache_bytes()) / 0x1p30));
   return num_pages;
 }
 

@@ -219,6 +219,18 @@ TEST(File, OutputAppearsOnlyOnCommit) {
   std::filesystem::remove(path);
 }
 
+TEST(File, WrongNameOfAnInputIsNoFaultOfTheMachine) {
+  for (const std::string& path :
+       {std::string("/nowhere/at/all"), std::string("/dev/null/below"), std::string(300, 'x')}) {
+    try {
+      InputFile file(path);
+      ADD_FAILURE() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInput) << path;
+    }
+  }
+}
+
 // A rename takes away whatever stood at the path.
 TEST(File, OutputReplacesFilesOnly) {
   namespace fs = std::filesystem;

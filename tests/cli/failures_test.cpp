@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -138,6 +140,63 @@ TEST(OutputIsInput, UnderAnyName) {
   const Finished f = run_slimexx(
       {"grade", "--rm-type", "math", "--input", input, "--output", folder / "out.jsonl"});
   EXPECT_EQ(f.status, 0) << f.err;
+}
+
+// `redirection` is the shell's.
+Finished run_redirected(const std::vector<std::string>& arguments, const std::string& redirection) {
+  return e2e::run_slimexx(
+      0, arguments, {"bash", "-c", "exec 3> >(:); wait $!; exec \"$0\" \"$@\" " + redirection});
+}
+
+constexpr const char* kReaderGone = ">&3";  // a pipe that nobody reads
+
+TEST(StandardOutput, WhatCannotBeWrittenIsNotLostSilently) {
+  const Folder folder;
+  const std::string rows = folder.put("rows.jsonl", "{\"response\":\"1\",\"label\":\"1\"}\n");
+  const std::string config =
+      folder.put("run.yaml", "model: {hf_checkpoint: " + golden_model("llama") +
+                                 "}\ndata: {prompt_data: p.jsonl}\nreward: {rm_type: math}\n"
+                                 "rollout: {num_rollout: 1, n_samples_per_prompt: 2, "
+                                 "rollout_max_response_len: 16, rollout_max_prompt_len: 32}\n");
+  const std::vector<std::vector<std::string>> verbs = {
+      {"--help"},
+      {"train", "-h"},
+      {"version"},
+      {"describe", "--hf-checkpoint", golden_model("llama")},
+      {"grade", "--rm-type", "math", "--input", rows},
+      {"plan", "--config", config, "--gpu", "cpu"},
+      {"plan", "--config", config, "--gpu", "cpu", "--json"},
+      {"convert-hf", "--hf-checkpoint", golden_model("llama"), "--verify", "--save"}};
+  int number = 0;
+  for (std::vector<std::string> verb : verbs) {
+    for (const char* redirection : {">/dev/full", ">&-", kReaderGone}) {
+      std::vector<std::string> arguments = verb;
+      if (verb[0] == "convert-hf") arguments.push_back(folder / ("s" + std::to_string(number++)));
+      SCOPED_TRACE(verb[0] + redirection);
+      const Finished f = run_redirected(arguments, redirection);
+      if (std::string_view(redirection) == kReaderGone) {
+        EXPECT_EQ(f.status, 128 + SIGPIPE) << f.err;
+        EXPECT_EQ(f.err.find("error"), std::string::npos) << f.err;
+      } else {
+        EXPECT_EQ(f.status, 3) << f.err;
+        EXPECT_NE(f.err.find("at: stdout"), std::string::npos) << f.err;
+      }
+    }
+  }
+}
+
+TEST(StandardError, ThatTakesNothingLeavesTheStatus) {
+  for (const char* redirection : {"2>/dev/full", "2>&-", "2>&3"}) {
+    EXPECT_EQ(run_redirected({"bogus"}, redirection).status, 2) << redirection;
+    EXPECT_EQ(run_redirected({"version"}, redirection).status, 0) << redirection;
+  }
+}
+
+// Or the next file that is opened would be stdout.
+TEST(StandardOutput, ThatIsClosedKeepsItsPlace) {
+  const Finished f = run_redirected({"grade", "--rm-type", "math", "--input", "/dev/fd/1"}, ">&-");
+  EXPECT_EQ(f.status, 2) << f.err;
+  EXPECT_NE(f.err.find("not a regular file"), std::string::npos) << f.err;
 }
 
 // What a file says about itself is not written to the terminal as it stands.

@@ -80,11 +80,19 @@ TEST_F(Samples, OrdersAndFilters) {
 TEST_F(Samples, FindsRolloutsAndEvaluations) {
   write("rollout_000000.jsonl.zst", {line_of(0, 1, 0)});
   write("rollout_000010.jsonl.zst", {line_of(10, 2, 0)});
-  write("eval_set_000003.jsonl", {line_of(0, 3, 1)});
+  write("eval_set_000000.jsonl", {line_of(0, 4, 1)});
+  write("eval_set_000003.jsonl", {line_of(3, 3, 1)});
   write("rollout_x.jsonl.zst", {});
   EXPECT_EQ(order_of(show({})), "2") << "the newest";
   EXPECT_EQ(order_of(show({"--rollout", "0"})), "1");
   EXPECT_EQ(order_of(show({"--eval", "set"})), "3");
+  EXPECT_EQ(order_of(show({"--eval", "set", "--rollout", "2"})), "3");
+  EXPECT_EQ(order_of(show({"--eval", "set", "--rollout", "-1"})), "4");
+  EXPECT_NE(show({"--eval", "set"}).out.find("evaluation after rollout 2  group 0"),
+            std::string::npos);
+  EXPECT_NE(run_slimexx({"samples", folder_ / "run/samples/eval_set_000000.jsonl"})
+                .out.find("evaluation before training  group 0"),
+            std::string::npos);
   EXPECT_EQ(order_of(run_slimexx({"samples", folder_ / "run/samples/rollout_000000.jsonl.zst"})),
             "1");
   const auto refused = [&](const std::vector<std::string>& more, const std::string& part) {
@@ -93,6 +101,7 @@ TEST_F(Samples, FindsRolloutsAndEvaluations) {
     EXPECT_NE(f.err.find(part), std::string::npos) << f.err;
   };
   refused({"--rollout", "5"}, "there are those of 0 10");
+  refused({"--eval", "set", "--rollout", "3"}, "there are those of -1 2");
   refused({"--eval", "other"}, "no evaluation of \"other\"");
   refused({"--worst", "--best"}, "");
   refused({"--n", "0"}, "");

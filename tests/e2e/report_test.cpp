@@ -2,6 +2,7 @@
 // every optimizer step has its own row, samples are on disk, and a sample without a grade is no 0.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -36,6 +37,13 @@ class Report : public testing::Test {
       }
     }
   }
+  // Of a run that generates nothing.
+  static void expect_no_rates(const std::string& run) {
+    for (const Json& row : read_rows(run + "/metrics.jsonl"))
+      for (const auto& [key, value] : row.items())
+        EXPECT_FALSE(key.ends_with("tokens_per_gpu_per_sec") || key.ends_with("tokens_per_sec"))
+            << key << " " << value;
+  }
   Folder folder_;
   std::string log_;
 };
@@ -64,6 +72,7 @@ TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
   note(train("sft", {"train.loss_type=sft", "data.prompt_data=" + (folder_ / "sft.jsonl"),
                      "rollout.rollout_batch_size=2", "rollout.n_samples_per_prompt=1",
                      "rollout.num_rollout=1"}));
+  expect_no_rates(folder_ / "sft");
   note(
       train("mtp",
             {"model.hf_checkpoint=" + make_checkpoint(folder_, "oracle/glm4_moe", "{}", "with_mtp"),
@@ -77,6 +86,54 @@ TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
     if (info.reserved || elsewhere.contains(info.name)) continue;
     EXPECT_TRUE(seen.contains(info.name)) << info.name << " is not reserved, and no run wrote it";
   }
+}
+
+// What an evaluation generates and grades is none of the rollout's before it.
+TEST_F(Report, EvaluationIsNotCountedAsRollout) {
+  // Not of the rollouts' prompts, which would be found in the prefix cache.
+  const std::string held = folder_.put("held.jsonl", R"({"prompt": "# no other", "label": "1"})");
+  const std::string set = "eval.eval_prompt_data={held: " + held + "}";
+  const auto rows = read_rows(train("with", {"eval.eval_interval=2", set}) + "/metrics.jsonl");
+  const auto plain = read_rows(train("without", {}) + "/metrics.jsonl");
+  ASSERT_EQ(rows.size(), plain.size() + 1) << "one before training";
+  for (size_t r = 0; r < plain.size(); ++r) {
+    const Json& row = rows[r + 1];
+    for (const char* name : {"perf/decode_steps", "perf/decode_batch", "perf/prefill_tokens",
+                             "perf/preemptions", "perf/kv_cache_usage"})
+      EXPECT_EQ(number(row, name), number(plain[r], name)) << name << " of rollout " << r;
+    EXPECT_LE(number(row, "perf/generate_time") + number(row, "perf/reward_time"),
+              number(row, "perf/rollout_time"));
+    EXPECT_EQ(row.contains("perf/eval_time"), row.contains("eval/held")) << r;
+    EXPECT_GE(number(row, "sys/mem_peak_gib"), number(row, "sys/mem_used_gib"));
+  }
+}
+
+TEST_F(Report, BeforeIsTheFirstEvaluationOfTheRunAlsoWhenResumed) {
+  std::vector<std::string> settings = {
+      "checkpoint.save_interval=1", "eval.eval_interval=1", "optimizer.lr=0.05",
+      "eval.eval_prompt_data={held: " + (folder_ / "prompts.jsonl") + "}"};
+  settings.push_back("rollout.num_rollout=2");
+  const std::string run = train("run", settings);
+  settings.back() = "rollout.num_rollout=3";
+  auto arguments = train_arguments(folder_, run, settings);
+  arguments.push_back("--resume");
+  const Finished f = run_slimexx(0, arguments);
+  ASSERT_EQ(f.status, 0) << f.text();
+  const auto rows = read_rows(run + "/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 4u);
+  const auto length = [&](size_t row) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f", number(rows[row], "eval/held/response_len/mean"));
+    return std::string(text);
+  };
+  ASSERT_NE(length(0), length(3)) << "the two are to be told apart";
+  const size_t table = f.err.find("before and after");
+  ASSERT_NE(table, std::string::npos) << f.err;
+  const size_t line = f.err.find("held", table);
+  EXPECT_NE(f.err.substr(line, f.err.find('\n', line) - line).find(" " + length(0) + " "),
+            std::string::npos)
+      << length(0) << " is not in\n"
+      << f.err.substr(table);
 }
 
 TEST_F(Report, OptimizerStepsAndSamplesAreKept) {
@@ -120,6 +177,7 @@ TEST_F(Report, OptimizerStepsAndSamplesAreKept) {
   const std::string again =
       train("again", {"debug.load_rollout=" + run + "/samples/rollout_000000.jsonl.zst",
                       "train.num_steps_per_rollout=2", "rollout.num_rollout=1"});
+  expect_no_rates(again);
   EXPECT_EQ(number(read_rows(again + "/train_steps.jsonl")[0], "train_step/loss"),
             number(steps[0], "train_step/loss"));
 

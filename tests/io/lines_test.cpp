@@ -145,7 +145,7 @@ TEST(Lines, GarbageAndForeignFiles) {
   expect_error(ErrorCode::kInput, "byte-order mark", [&] { read_all(path); });
   path = dir.put("lfs", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
   expect_error(ErrorCode::kInput, "git lfs pull", [&] { read_all(path); });
-  expect_error(ErrorCode::kEnvironment, "absent", [&] { read_all(dir.file("absent")); });
+  expect_error(ErrorCode::kInput, "absent", [&] { read_all(dir.file("absent")); });
   expect_error(ErrorCode::kInput, "not a regular file", [&] { read_all("/dev/zero"); });
   expect_error(ErrorCode::kInput, "not a regular file", [&] { read_all(dir.path()); });
 }

@@ -118,8 +118,8 @@ TEST(Safetensors, PathsThatAreNoFiles) {
   ASSERT_EQ(::mkfifo(dir.file("fifo").c_str(), 0600), 0);
   expect_error(ErrorCode::kInput, "not a regular file", [&] { SafetensorsFile{dir.file("fifo")}; });
   std::filesystem::create_symlink("loop", dir.file("loop"));
-  expect_error(ErrorCode::kEnvironment, "loop", [&] { SafetensorsFile{dir.file("loop")}; });
-  expect_error(ErrorCode::kEnvironment, "absent", [&] { SafetensorsFile{dir.file("absent")}; });
+  expect_error(ErrorCode::kInput, "loop", [&] { SafetensorsFile{dir.file("loop")}; });
+  expect_error(ErrorCode::kInput, "absent", [&] { SafetensorsFile{dir.file("absent")}; });
 }
 
 TEST(Safetensors, ReadsRanges) {

@@ -9,7 +9,6 @@
 
 namespace slimexx::observe {
 
-bool is_terminal();  // stderr is a TTY and TERM is not dumb
 int64_t display_width(std::string_view utf8);
 // Cuts to `width` columns keeping the head or the tail, with an ellipsis; newlines and control
 // characters shown as visible symbols.

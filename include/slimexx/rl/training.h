@@ -3,6 +3,7 @@
 #include <string>
 
 #include "slimexx/dist/world.h"
+#include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/rl/run_start.h"
 #include "slimexx/tensor/tensor.h"
@@ -25,7 +26,7 @@ struct TrainRequest {
 void run_training(TrainRequest request, dist::World& world);
 
 // `slimexx eval` with a configuration: evaluates model.hf_checkpoint on eval.eval_prompt_data,
-// prints the table to stdout (rank 0) and writes per-sample lines to observe.run_dir if set.
-void run_evaluation(RunConfig config, tensor::Device device, dist::World& world);
+// writes per-sample lines to observe.run_dir if set, and gives back what the table shows.
+std::vector<EvalResult> run_evaluation(RunConfig config, tensor::Device device, dist::World& world);
 
 }  // namespace slimexx::rl
