@@ -280,6 +280,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
     result.flops +=
         3 * (model::forward_flops(spec_, length) + model::mtp_forward_flops(spec_, length));
   }
+  result.flops -= model::frozen_weight_flops(spec_, model::whole_model(spec_), result.num_tokens);
   const PhaseScope phase("optimizer");
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();
