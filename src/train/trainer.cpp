@@ -117,9 +117,7 @@ Trainer::~Trainer() = default;
 ops::Context Trainer::context() { return ops::compute_context(arena_, groups_); }
 
 PipelineShape Trainer::shape(size_t num_chunks) const {
-  return {.num_ranks = groups_.pp.size(),
-          .num_chunks = num_chunks,
-          .zero_bubble = options_.pipeline_schedule == "zb_h1" && groups_.pp.size() > 1};
+  return make_pipeline_shape(options_, groups_.pp.size(), num_chunks);
 }
 
 Trainer::Assignment Trainer::assign(const StageDecoders& decoders,
