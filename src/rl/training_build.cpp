@@ -7,6 +7,7 @@
 #include "resume_check.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/world.h"
@@ -101,7 +102,10 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
   const PhaseScope phase("load_data");
-  const bool from_dump = !session.config.debug.load_rollout.empty();
+  const std::string& dump = session.config.debug.load_rollout;
+  const bool from_dump = !dump.empty();
+  require(!from_dump || path_exists(dump), "there is no such file or folder",
+          "name a file or folder of rollout dumps by debug.load_rollout", dump);
   if (!from_dump || wants_engine(session.config)) {
     rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
     require(rollout_side.text.tokenizer != nullptr, "the checkpoint has no tokenizer.json",
