@@ -102,10 +102,8 @@ class PhasePlanner {
       : config_(request.config), plan_(plan), gpu_(plan.gpu), rates_(rates_of(plan.spec)) {}
 
   void make() {
-    if (wants_engine(config_)) {
-      generate();
-      hand_over();
-    }
+    if (generates_samples(config_)) generate();
+    if (wants_engine(config_)) hand_over();
     train();
     score_by_reference();
     exchange();

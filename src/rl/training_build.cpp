@@ -20,20 +20,6 @@
 namespace slimexx::rl {
 namespace {
 
-data::SftOptions sft_options(const RunConfig& config, const std::vector<int32_t>& eos) {
-  const data::PromptOptions prompts = prompt_options(config);
-  data::SftOptions o;
-  o.prompt_data = prompts.prompt_data;
-  o.messages_key = config.data.messages_key;
-  o.input_key = config.data.input_key;
-  o.response_key = config.data.response_key;
-  o.tool_key = config.data.tool_key;
-  o.apply_chat_template = config.data.apply_chat_template;
-  o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
-  o.eos_ids = eos;  // a reply ends where generation will stop
-  return o;
-}
-
 void require(bool condition, const std::string& what, const std::string& hint,
              const std::string& where) {
   if (!condition) throw Error(ErrorCode::kUsage, what, hint, where);
@@ -95,9 +81,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   trainer_side.policy =
       load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);
   check_routers(session.config.train, trainer_side.policy);
-  rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
-  for (int64_t id : session.config.rollout.rollout_stop_token_ids)
-    rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
+  rollout_side.stop_token_ids = list_stop_tokens(session.config, trainer_side.policy.eos_token_ids);
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
@@ -126,8 +110,7 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   } else if (session.config.is_sft()) {
     rollout_side.source = make_sft_source(
         session.config,
-        data::SftSet::load(sft_options(session.config, rollout_side.stop_token_ids),
-                           *rollout_side.text.tokenizer, rollout_side.text.chat_template.get()));
+        load_examples(session.config, rollout_side.text, rollout_side.stop_token_ids));
   } else {
     rollout_side.prompts = std::make_shared<const data::PromptSet>(
         data::PromptSet::load(prompt_options(session.config), rollout_side.text.tokenizer.get(),
@@ -252,9 +235,33 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
 
 }  // namespace
 
+bool generates_samples(const RunConfig& config) {
+  return config.debug.load_rollout.empty() && !config.is_sft();
+}
+
 bool wants_engine(const RunConfig& config) {
-  const bool generates = config.debug.load_rollout.empty() && !config.is_sft();
-  return generates || !config.eval.eval_prompt_data.empty();
+  return generates_samples(config) || !config.eval.eval_prompt_data.empty();
+}
+
+std::vector<int32_t> list_stop_tokens(const RunConfig& config, std::vector<int32_t> of_model) {
+  for (int64_t id : config.rollout.rollout_stop_token_ids)
+    of_model.push_back(static_cast<int32_t>(id));
+  return of_model;
+}
+
+data::SftSet load_examples(const RunConfig& config, const TextSide& text,
+                           const std::vector<int32_t>& stop_tokens) {
+  const data::PromptOptions prompts = prompt_options(config);
+  data::SftOptions o;
+  o.prompt_data = prompts.prompt_data;
+  o.messages_key = config.data.messages_key;
+  o.input_key = config.data.input_key;
+  o.response_key = config.data.response_key;
+  o.tool_key = config.data.tool_key;
+  o.apply_chat_template = config.data.apply_chat_template;
+  o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
+  o.eos_ids = stop_tokens;
+  return data::SftSet::load(o, *text.tokenizer, text.chat_template.get());
 }
 
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
