@@ -12,6 +12,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/describe.h"
+#include "slimexx/model/stages.h"
 #include "slimexx/rl/model_grid.h"
 #include "slimexx/train/packing.h"
 #include "speculation.h"
@@ -38,7 +39,10 @@ class Planner {
     plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train);
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
-    check_model_grid(plan_.spec, plan_.grid, pipeline_split(config_.parallel));
+    const model::PipelineSplit split = pipeline_split(config_.parallel);
+    check_model_grid(plan_.spec, plan_.grid, split);
+    plan_.pipeline = train::make_pipeline_shape(config_.train, plan_.grid.sizes().pp,
+                                                model::list_stages(plan_.spec, split)[0].size());
     plan_.total_parameters = model::count_parameters(plan_.spec).total;
     plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
                                       plan_.roles.num_generators, &plan_.spec);
@@ -78,11 +82,8 @@ class Planner {
                   .micro_batch_size = config_.train.micro_batch_size});
     plan_.samples_per_microbatch = std::ssize(bins[0]);
     const int64_t dp = plan_.grid.size(dist::GridAxis::kDp);
-    plan_.microbatches = (std::ssize(bins) + dp - 1) / dp;
-    if (config_.parallel.num_layers_per_virtual_pipeline_stage) {  // whole groups
-      const int64_t pp = plan_.grid.sizes().pp;
-      plan_.microbatches = (plan_.microbatches + pp - 1) / pp * pp;
-    }
+    plan_.microbatches =
+        train::round_up_microbatches(plan_.pipeline, (std::ssize(bins) + dp - 1) / dp);
   }
 
   void plan_stages() {
