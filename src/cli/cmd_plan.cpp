@@ -41,7 +41,9 @@ rl::RunConfig load_config(const PlanFlags& flags, int64_t num_ranks) {
 std::string use_known_config(const std::string& config_file, rl::RunConfig& config) {
   std::string& folder = config.model.hf_checkpoint;
   if (path_exists(folder)) return {};
-  const std::filesystem::path name = std::filesystem::path(folder).filename();
+  std::filesystem::path path(folder);
+  if (!path.has_filename()) path = path.parent_path();  // "models/NAME/"
+  const std::filesystem::path name = path.filename();
   const std::string known =
       (std::filesystem::path(config_file).parent_path() / "models" / name).string();
   if (name.empty() || !path_exists(known)) return {};

@@ -1,5 +1,7 @@
 #include <cmath>
 
+#include "slimexx/model/families.h"
+#include "slimexx/model/parameters.h"
 #include "slimexx/model/spec.h"
 
 namespace slimexx::model {
@@ -26,6 +28,19 @@ double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens) {
     add(spec.head());
   }
   return flops;
+}
+
+double frozen_weight_flops(const ModelSpec& spec, const StageRange& stage, int64_t num_tokens) {
+  if (spec.frozen.empty()) return 0;
+  double elements = 0;  // that a token meets
+  for (const ParameterInfo& info : list_parameters(spec, stage)) {
+    const bool is_lookup =
+        info.name == "embedding.weight" && !(spec.tied_embeddings && stage.has_head);
+    if (!info.frozen_by_name || info.shape.size() == 1 || is_lookup) continue;
+    const double share = info.reduce_group == ReduceGroup::kExpert ? expert_rate(spec) : 1;
+    elements += share * static_cast<double>(info.num_elements());
+  }
+  return 2 * static_cast<double>(num_tokens) * elements;
 }
 
 const ops::RouterRule* find_router(const ModelSpec& spec) {

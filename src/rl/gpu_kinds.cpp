@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMib = int64_t{1} << 20;
 // By the banner of GLM-Z1-9B on two H100s, TP 2.
 constexpr int64_t kNcclBytes = 1950 * kMib;
-// A host's GPUs over NVLink: what NCCL's collectives of bf16 rows and f32 gradients move a second.
+// A host's GPUs over NVLink: what collectives of bf16 rows and f32 gradients move a second, where
+// the data sheet has 900 GB/s, as for H100, H200 and H20.
 constexpr double kNvlink = 350e9;
 // One 400 Gb/s adapter a GPU, nine tenths of it. Nothing was measured between hosts.
 constexpr double kNetwork = 45e9;
@@ -35,9 +36,10 @@ std::vector<GpuKind> make_gpu_kinds() {
   };
   GpuKind h200 = scaled("h200", "NVIDIA H200 (141 GB)", 143'156, 4.25e12, 1);
   h200.is_measured = true;
+  GpuKind h800 = scaled("h800", "NVIDIA H800 (80 GB)", 81'079, 4.25e12 * 3.35 / 4.8, 1);
+  h800.nvlink_bytes_per_s = kNvlink * 400 / 900;
   return {h200, scaled("h100", "NVIDIA H100 SXM (80 GB)", 81'079, 4.25e12 * 3.35 / 4.8, 1),
-          scaled("h20", "NVIDIA H20 (96 GB)", 97'000, 4.25e12 * 4.0 / 4.8, 148.0 / 989),
-          scaled("h800", "NVIDIA H800 (80 GB)", 81'079, 4.25e12 * 3.35 / 4.8, 1),
+          scaled("h20", "NVIDIA H20 (96 GB)", 97'000, 4.25e12 * 4.0 / 4.8, 148.0 / 989), h800,
           GpuKind{.name = "cpu", .title = "CPU"}};
 }
 

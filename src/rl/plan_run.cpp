@@ -1,15 +1,18 @@
-// A plan: lengths, batch, stages. plan_stage.cpp has one stage, plan_time.cpp the phases.
+// A plan: batch and stages. plan_lengths.cpp has the lengths, plan_stage.cpp one stage,
+// plan_time.cpp the phases.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "plan_lengths.h"
 #include "plan_stage.h"
 #include "plan_time.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/describe.h"
+#include "slimexx/model/stages.h"
 #include "slimexx/rl/model_grid.h"
 #include "slimexx/train/packing.h"
 #include "speculation.h"
@@ -18,9 +21,6 @@
 namespace slimexx::rl {
 namespace {
 
-// Where the prompts cannot be read.
-constexpr int64_t kAssumedLongestPrompt = 2048, kAssumedMeanPrompt = 256;
-
 // As a run reads it, but that the folder may hold config.json alone.
 model::ModelSpec read_spec(const std::string& directory, const train::TrainOptions* training) {
   const io::HfFolder folder = io::HfFolder::open_without_weights(directory);
@@ -28,10 +28,6 @@ model::ModelSpec read_spec(const std::string& directory, const train::TrainOptio
       model::read_model_spec(folder.config(), join_path(directory, "config.json"));
   if (training != nullptr) choose_trained(spec, *training, directory);
   return spec;
-}
-
-bool is_readable(const std::string& prompt_data) {
-  return path_exists(prompt_data.substr(0, prompt_data.find("@[")));
 }
 
 class Planner {
@@ -43,7 +39,10 @@ class Planner {
     plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train);
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
-    check_model_grid(plan_.spec, plan_.grid, pipeline_split(config_.parallel));
+    const model::PipelineSplit split = pipeline_split(config_.parallel);
+    check_model_grid(plan_.spec, plan_.grid, split);
+    plan_.pipeline = train::make_pipeline_shape(config_.train, plan_.grid.sizes().pp,
+                                                model::list_stages(plan_.spec, split)[0].size());
     plan_.total_parameters = model::count_parameters(plan_.spec).total;
     plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
                                       plan_.roles.num_generators, &plan_.spec);
@@ -54,7 +53,7 @@ class Planner {
       note(
           "speculative decoding shortens generation by as much as guesses are right: it is planned "
           "without");
-    plan_lengths();
+    take_lengths(plan_lengths(request_, plan_.spec, plan_.grid.sizes().cp));
     plan_batch();
     plan_stages();
     if (!plan_.gpu.is_cpu()) plan_phases(request_, plan_);
@@ -64,61 +63,11 @@ class Planner {
  private:
   void note(const std::string& text) { plan_.notes.push_back(text); }
 
-  void plan_lengths() {
-    PlannedLengths& l = plan_.lengths;
-    const std::string& folder = config_.model.hf_checkpoint;
-    int64_t longest_evaluation = 0;
-    const bool has_tokenizer = path_exists(join_path(folder, "tokenizer.json"));
-    num_sampled_tokens_ = plan_.spec.vocab_size;
-    if (has_tokenizer) {
-      text_ = load_text_side(folder);
-      num_sampled_tokens_ = text_.tokenizer->vocab_size();
-    }
-    const int64_t response = config_.rollout.rollout_max_response_len;
-    const int64_t of_evaluation = config_.eval.eval_max_response_len.value_or(response);
-    l.knows_prompts = has_tokenizer && !config_.is_sft() && is_readable(config_.data.prompt_data);
-    for (const auto& [name, path] : config_.eval.eval_prompt_data)
-      l.knows_prompts = l.knows_prompts && is_readable(path);
-    if (l.knows_prompts) {
-      const auto set = data::PromptSet::load(prompt_options(config_), text_.tokenizer.get(),
-                                             text_.chat_template.get());
-      l.longest_prompt = set.longest();
-      int64_t sum = 0;
-      for (const auto& prompt : set.prompts()) sum += std::ssize(prompt.tokens);
-      l.mean_prompt = sum / set.size();
-      longest_evaluation = longest_evaluated(
-          load_eval_sets(config_, text_.tokenizer.get(), text_.chat_template.get()), config_);
-    } else {
-      const int64_t limit = config_.rollout.rollout_max_prompt_len;
-      l.longest_prompt = limit > 0 ? limit : kAssumedLongestPrompt;
-      l.mean_prompt = std::min(l.longest_prompt, kAssumedMeanPrompt);
-      if (!config_.eval.eval_prompt_data.empty())
-        longest_evaluation = l.longest_prompt + of_evaluation;
-      note(fmt::format("prompts are not read ({}): taken as {} tokens at most, {} in the mean",
-                       has_tokenizer ? config_.data.prompt_data + " is not here"
-                                     : folder + " has no tokenizer.json",
-                       l.longest_prompt, l.mean_prompt));
-    }
-    l.longest_response = std::max<int64_t>(response, 1);
-    if (request_.response_tokens.value_or(0) > l.longest_response)
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("is {}, above rollout.rollout_max_response_len {}",
-                              *request_.response_tokens, response),
-                  "lower it", "--response-tokens");
-    l.mean_response = request_.response_tokens.value_or(std::max<int64_t>(response / 2, 1));
-    l.longest_trained = l.longest_prompt + response;
-    longest_generated_ = std::max(l.longest_trained, longest_evaluation);
-    l.max_positions = wants_engine(config_) ? longest_generated_ : plan_.spec.max_positions;
-    if (config_.is_sft()) {  // examples are not read
-      l.longest_trained = std::min(config_.train.max_tokens_per_gpu, plan_.spec.max_positions);
-      l.max_positions = plan_.spec.max_positions;
-    }
-    if (l.max_positions > plan_.spec.max_positions)
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("the longest prompt and a full response are {} tokens, the model "
-                              "knows {} positions",
-                              l.max_positions, plan_.spec.max_positions),
-                  "lower rollout.rollout_max_response_len", "max_position_embeddings");
+  void take_lengths(LengthPlan lengths) {
+    plan_.lengths = lengths.lengths;
+    longest_generated_ = lengths.longest_generated;
+    num_sampled_tokens_ = lengths.num_sampled_tokens;
+    for (const std::string& text : lengths.notes) note(text);
   }
 
   // Every sample of the mean length.
@@ -133,11 +82,8 @@ class Planner {
                   .micro_batch_size = config_.train.micro_batch_size});
     plan_.samples_per_microbatch = std::ssize(bins[0]);
     const int64_t dp = plan_.grid.size(dist::GridAxis::kDp);
-    plan_.microbatches = (std::ssize(bins) + dp - 1) / dp;
-    if (config_.parallel.num_layers_per_virtual_pipeline_stage) {  // whole groups
-      const int64_t pp = plan_.grid.sizes().pp;
-      plan_.microbatches = (plan_.microbatches + pp - 1) / pp * pp;
-    }
+    plan_.microbatches =
+        train::round_up_microbatches(plan_.pipeline, (std::ssize(bins) + dp - 1) / dp);
   }
 
   void plan_stages() {
@@ -216,7 +162,6 @@ class Planner {
   const PlanRequest& request_;
   const RunConfig& config_;
   RunPlan plan_;
-  TextSide text_;
   int64_t longest_generated_ = 0, num_sampled_tokens_ = 0;
 };
 

@@ -51,9 +51,9 @@ std::vector<Sample> mean_samples(const PlannedLengths& lengths, int64_t count, i
                  .rollout_log_probs = std::vector<float>(n)}};
 }
 
-// Forward operations of a stage for one sequence; see model::forward_flops.
-double stage_flops(const model::ModelSpec& spec, const std::vector<model::StageRange>& chunks,
-                   int64_t num_tokens) {
+// Forward operations of a stage for one sequence, MTP layers left out; see model::forward_flops.
+double stage_forward_flops(const model::ModelSpec& spec,
+                           const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
   double flops = 0;
   const auto add = [&](const auto& block) { flops += forward_flops(block, num_tokens); };
   for (const model::StageRange& chunk : chunks) {
@@ -61,9 +61,18 @@ double stage_flops(const model::ModelSpec& spec, const std::vector<model::StageR
       std::visit(add, spec.layer(i).attention);
       std::visit(add, spec.layer(i).mlp);
     }
-    if (!chunk.has_head) continue;
-    add(spec.head());
-    flops += model::mtp_forward_flops(spec, num_tokens);
+    if (chunk.has_head) add(spec.head());
+  }
+  return flops;
+}
+
+// Of a step; as train::Trainer counts them.
+double stage_training_flops(const model::ModelSpec& spec,
+                            const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
+  double flops = 3 * stage_forward_flops(spec, chunks, num_tokens);
+  for (const model::StageRange& chunk : chunks) {
+    if (chunk.has_head) flops += 3 * model::mtp_forward_flops(spec, num_tokens);
+    flops -= model::frozen_weight_flops(spec, chunk, num_tokens);
   }
   return flops;
 }
@@ -318,8 +327,9 @@ class StagePlanner {
   void plan_microbatch() {
     const int cp = in_.grid.sizes().cp, tp = in_.grid.sizes().tp;
     const auto samples = mean_samples(in_.lengths, in_.samples_per_microbatch, cp);
-    out_.flops = 3 * stage_flops(in_.spec, out_.chunks, in_.lengths.mean()) *
-                 static_cast<double>(std::ssize(samples)) / (static_cast<double>(tp) * cp);
+    const double share = static_cast<double>(std::ssize(samples)) / (static_cast<double>(tp) * cp);
+    out_.flops = share * stage_training_flops(in_.spec, out_.chunks, in_.lengths.mean());
+    out_.forward_flops = share * stage_forward_flops(in_.spec, out_.chunks, in_.lengths.mean());
     const bool keeps_all = out_.kept > 0.5;
     grid_.clear_sent_bytes();  // of the largest microbatches
     trainer_->plan_microbatch(

@@ -102,10 +102,8 @@ class PhasePlanner {
       : config_(request.config), plan_(plan), gpu_(plan.gpu), rates_(rates_of(plan.spec)) {}
 
   void make() {
-    if (wants_engine(config_)) {
-      generate();
-      hand_over();
-    }
+    if (generates_samples(config_)) generate();
+    if (wants_engine(config_)) hand_over();
     train();
     score_by_reference();
     exchange();
@@ -222,43 +220,54 @@ class PhasePlanner {
             : "all weights of a rank's engine, from the ranks that train them");
   }
 
-  // The slowest stage's microbatches, and a pipeline that fills and empties: (m + p - 1) of them.
+  // Of a stage, for training.
+  double rate_of(const PlannedStage& stage) const {
+    return rates_.train * gpu_.compute * (kFullRecompute + (1 - kFullRecompute) * stage.kept);
+  }
+
+  // Exchange of a microbatch.
+  double link_seconds(const PlannedStage& stage) const {
+    double seconds = 0;
+    for (const PlannedLink& link : stage.links)
+      if (is_of_microbatch(link)) seconds += link.seconds;
+    return seconds / count(plan_.microbatches);
+  }
+
+  // The slowest stage's microbatches, and as many more as the schedule waits for.
   void train() {
     double slowest = 0, sent = 0, used_rate = 0;
     for (const PlannedStage& stage : plan_.stages) {
-      const double rate =
-          rates_.train * gpu_.compute * (kFullRecompute + (1 - kFullRecompute) * stage.kept);
-      double links = 0;
-      for (const PlannedLink& link : stage.links)
-        if (is_of_microbatch(link)) links += link.seconds;
-      const double seconds = stage.flops / rate + links / count(plan_.microbatches);
+      const double rate = rate_of(stage), links = link_seconds(stage);
+      const double seconds = stage.flops / rate + links;
       if (seconds <= slowest) continue;
       slowest = seconds;
       used_rate = rate;
-      sent = links / count(plan_.microbatches) / seconds;
+      sent = links / seconds;
     }
-    const int64_t p = plan_.grid.sizes().pp;
-    const double slots = count(plan_.microbatches + p - 1);
-    training_ = count(plan_.num_steps) * slots * slowest;
-    add("training", training_,
+    const double slots = train::count_step_slots(plan_.pipeline, plan_.microbatches);
+    const double waits = slots - count(plan_.microbatches);
+    add("training", count(plan_.num_steps) * slots * slowest,
         fmt::format("{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s of {}, {:.0f} % of it "
                     "exchange{}",
                     plan_.num_steps, plan_.microbatches,
-                    p > 1 ? fmt::format(" (+{} that the pipeline waits)", p - 1) : "", slowest,
-                    used_rate / 1e12, rates_.name, 100 * sent,
+                    waits > 0 ? fmt::format(" (+{:.3g} that the pipeline waits)", waits) : "",
+                    slowest, used_rate / 1e12, rates_.name, 100 * sent,
                     used_rate < 0.99 * rates_.train * gpu_.compute ? "; layers recompute" : ""));
   }
 
-  // Forward of the same rows, which is a third of training. A reference of other sizes is taken for
-  // one like the policy.
+  // Forward of the same rows, a third of the exchange of training. A reference of other sizes is
+  // taken for one like the policy.
   void score_by_reference() {
     if (!wants_reference(config_)) return;
+    double slowest = 0;
+    for (const PlannedStage& stage : plan_.stages)
+      slowest = std::max(slowest, stage.forward_flops / rate_of(stage) + link_seconds(stage) / 3);
+    const double seconds = count(plan_.num_steps) * slowest *
+                           train::count_scoring_slots(plan_.pipeline, plan_.microbatches);
     const int every = config_.rl.logs_reference_only() ? config_.rl.log_ref_kl_interval : 1;
-    add("reference", training_ / 3 / every,
-        every == 1 ? "a third of the training, as forward alone"
-                   : fmt::format("a third of the training, as forward alone, every {} rollouts: "
-                                 "their mean",
-                                 every));
+    add("reference", seconds / every,
+        every == 1 ? "forward alone"
+                   : fmt::format("forward alone, every {} rollouts: their mean", every));
   }
 
   static bool is_of_microbatch(const PlannedLink& link) {
@@ -299,7 +308,6 @@ class PhasePlanner {
   RunPlan& plan_;
   const GpuKind& gpu_;
   FamilyRates rates_;
-  double training_ = 0;  // seconds
 };
 
 }  // namespace

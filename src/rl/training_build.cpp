@@ -7,6 +7,7 @@
 #include "resume_check.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/world.h"
@@ -18,20 +19,6 @@
 
 namespace slimexx::rl {
 namespace {
-
-data::SftOptions sft_options(const RunConfig& config, const std::vector<int32_t>& eos) {
-  const data::PromptOptions prompts = prompt_options(config);
-  data::SftOptions o;
-  o.prompt_data = prompts.prompt_data;
-  o.messages_key = config.data.messages_key;
-  o.input_key = config.data.input_key;
-  o.response_key = config.data.response_key;
-  o.tool_key = config.data.tool_key;
-  o.apply_chat_template = config.data.apply_chat_template;
-  o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
-  o.eos_ids = eos;  // a reply ends where generation will stop
-  return o;
-}
 
 void require(bool condition, const std::string& what, const std::string& hint,
              const std::string& where) {
@@ -108,14 +95,15 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   trainer_side.policy =
       load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);
   check_routers(session.config.train, trainer_side.policy);
-  rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
-  for (int64_t id : session.config.rollout.rollout_stop_token_ids)
-    rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
+  rollout_side.stop_token_ids = list_stop_tokens(session.config, trainer_side.policy.eos_token_ids);
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
   const PhaseScope phase("load_data");
-  const bool from_dump = !session.config.debug.load_rollout.empty();
+  const std::string& dump = session.config.debug.load_rollout;
+  const bool from_dump = !dump.empty();
+  require(!from_dump || path_exists(dump), "there is no such file or folder",
+          "name a file or folder of rollout dumps by debug.load_rollout", dump);
   if (!from_dump || wants_engine(session.config)) {
     rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
     require(rollout_side.text.tokenizer != nullptr, "the checkpoint has no tokenizer.json",
@@ -136,8 +124,7 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   } else if (session.config.is_sft()) {
     rollout_side.source = make_sft_source(
         session.config,
-        data::SftSet::load(sft_options(session.config, rollout_side.stop_token_ids),
-                           *rollout_side.text.tokenizer, rollout_side.text.chat_template.get()),
+        load_examples(session.config, rollout_side.text, rollout_side.stop_token_ids),
         policy.spec.max_positions);
   } else {
     rollout_side.prompts = std::make_shared<const data::PromptSet>(
@@ -265,9 +252,33 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
 
 }  // namespace
 
+bool generates_samples(const RunConfig& config) {
+  return config.debug.load_rollout.empty() && !config.is_sft();
+}
+
 bool wants_engine(const RunConfig& config) {
-  const bool generates = config.debug.load_rollout.empty() && !config.is_sft();
-  return generates || !config.eval.eval_prompt_data.empty();
+  return generates_samples(config) || !config.eval.eval_prompt_data.empty();
+}
+
+std::vector<int32_t> list_stop_tokens(const RunConfig& config, std::vector<int32_t> of_model) {
+  for (int64_t id : config.rollout.rollout_stop_token_ids)
+    of_model.push_back(static_cast<int32_t>(id));
+  return of_model;
+}
+
+data::SftSet load_examples(const RunConfig& config, const TextSide& text,
+                           const std::vector<int32_t>& stop_tokens) {
+  const data::PromptOptions prompts = prompt_options(config);
+  data::SftOptions o;
+  o.prompt_data = prompts.prompt_data;
+  o.messages_key = config.data.messages_key;
+  o.input_key = config.data.input_key;
+  o.response_key = config.data.response_key;
+  o.tool_key = config.data.tool_key;
+  o.apply_chat_template = config.data.apply_chat_template;
+  o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
+  o.eos_ids = stop_tokens;
+  return data::SftSet::load(o, *text.tokenizer, text.chat_template.get());
 }
 
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,

@@ -34,8 +34,14 @@ struct TrainingRun {
   EngineGrid engine_grid;                    // of the ranks that generate; made with the engine
 };
 
-bool wants_engine(const RunConfig& config);  // on the ranks that generate
+bool generates_samples(const RunConfig& config);  // else they are a dump's, or examples
+bool wants_engine(const RunConfig& config);       // on the ranks that generate
 bool wants_reference(const RunConfig& config);
+// What ends generation: of the model, then of the configuration.
+std::vector<int32_t> list_stop_tokens(const RunConfig& config, std::vector<int32_t> of_model);
+// Of supervised fine-tuning; a reply ends with the first of `stop_tokens`, as generation will.
+data::SftSet load_examples(const RunConfig& config, const TextSide& text,
+                           const std::vector<int32_t>& stop_tokens);
 // Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
 // engine for the former.
 int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side);

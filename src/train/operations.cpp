@@ -82,12 +82,14 @@ class PipelineOrder {
   }
 
   std::vector<Operation> operations_of(int rank) {
-    while (take_next()) {
-    }
-    for (const Rank& r : ranks_)
-      SLX_CHECK(r.next == r.computes.size(), "a pipeline of {} ranks and {} chunks waits for ever",
-                shape_.num_ranks, shape_.num_chunks);
-    return ranks_[static_cast<size_t>(rank)].operations;
+    run();
+    return of(rank).operations;
+  }
+
+  // Until the last rank is done; a forward takes 1.
+  int64_t count_time() {
+    run();
+    return std::ranges::max_element(ranks_, {}, &Rank::idle_at)->idle_at;
   }
 
  private:
@@ -99,6 +101,14 @@ class PipelineOrder {
     bool has_input = false;  // of the next one
     std::vector<Operation> operations = {};
   };
+
+  void run() {
+    while (take_next()) {
+    }
+    for (const Rank& r : ranks_)
+      SLX_CHECK(r.next == r.computes.size(), "a pipeline of {} ranks and {} chunks waits for ever",
+                shape_.num_ranks, shape_.num_chunks);
+  }
 
   Rank& of(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   const Rank& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
@@ -235,15 +245,7 @@ std::vector<std::vector<Compute>> list_of_all_ranks(const PipelineShape& shape, 
   return computes;
 }
 
-}  // namespace
-
-int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatches) {
-  const int64_t group = group_size(shape);
-  return (num_microbatches + group - 1) / group * group;
-}
-
-std::vector<Operation> list_operations(int rank, const PipelineShape& shape,
-                                       int64_t num_microbatches) {
+PipelineOrder order_step(const PipelineShape& shape, int64_t num_microbatches) {
   SLX_CHECK_EQ(num_microbatches, round_up_microbatches(shape, num_microbatches));
   SLX_CHECK(!shape.zero_bubble || shape.num_chunks == 1, "{} chunks", shape.num_chunks);
   auto computes = list_of_all_ranks(
@@ -252,16 +254,48 @@ std::vector<Operation> list_operations(int rank, const PipelineShape& shape,
   const size_t num_spare = shape.num_chunks > 1 ? 1 : 0;
   std::vector<size_t> num_slots;
   for (const auto& own : computes) num_slots.push_back(most_in_flight(own) + num_spare);
-  return PipelineOrder(shape, std::move(computes), num_slots, true).operations_of(rank);
+  return {shape, std::move(computes), num_slots, true};
 }
 
-std::vector<Operation> list_forward_operations(int rank, const PipelineShape& shape,
-                                               int64_t num_microbatches) {
+PipelineOrder order_scoring(const PipelineShape& shape, int64_t num_microbatches) {
   auto computes =
       list_of_all_ranks(shape, [&](int) { return list_forwards(shape, num_microbatches); });
   // Interleaved stages are a ring, in which somebody must have room to receive.
   const std::vector<size_t> num_slots(computes.size(), shape.num_chunks > 1 ? 2 : 1);
-  return PipelineOrder(shape, std::move(computes), num_slots, false).operations_of(rank);
+  return {shape, std::move(computes), num_slots, false};
+}
+
+}  // namespace
+
+PipelineShape make_pipeline_shape(const TrainOptions& options, int num_ranks, size_t num_chunks) {
+  return {.num_ranks = num_ranks,
+          .num_chunks = num_chunks,
+          .zero_bubble = options.pipeline_schedule == "zb_h1" && num_ranks > 1};
+}
+
+int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatches) {
+  const int64_t group = group_size(shape);
+  return (num_microbatches + group - 1) / group * group;
+}
+
+double count_step_slots(const PipelineShape& shape, int64_t num_microbatches) {
+  return static_cast<double>(order_step(shape, num_microbatches).count_time()) /
+         (3 * static_cast<double>(shape.num_chunks));
+}
+
+double count_scoring_slots(const PipelineShape& shape, int64_t num_microbatches) {
+  return static_cast<double>(order_scoring(shape, num_microbatches).count_time()) /
+         static_cast<double>(shape.num_chunks);
+}
+
+std::vector<Operation> list_operations(int rank, const PipelineShape& shape,
+                                       int64_t num_microbatches) {
+  return order_step(shape, num_microbatches).operations_of(rank);
+}
+
+std::vector<Operation> list_forward_operations(int rank, const PipelineShape& shape,
+                                               int64_t num_microbatches) {
+  return order_scoring(shape, num_microbatches).operations_of(rank);
 }
 
 size_t count_slots(std::span<const Operation> operations) {

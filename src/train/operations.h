@@ -19,6 +19,8 @@
 #include <span>
 #include <vector>
 
+#include "slimexx/train/schedule.h"
+
 namespace slimexx::train {
 
 // Stages send the residual stream forward, to the next stage, and its gradient backward, to the
@@ -46,17 +48,6 @@ struct Operation {
   int deferred = -1;
   bool operator==(const Operation&) const = default;
 };
-
-// Stage s of the num_ranks * num_chunks stages is chunk s / num_ranks of rank s % num_ranks.
-struct PipelineShape {
-  int num_ranks = 1;
-  size_t num_chunks = 1;
-  bool zero_bubble = false;  // of one chunk
-};
-
-// Interleaved stages take microbatches in whole groups, of as many as there are ranks: empty ones
-// fill the last.
-int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatches);
 
 std::vector<Operation> list_operations(int rank, const PipelineShape& shape,
                                        int64_t num_microbatches);

@@ -117,9 +117,7 @@ Trainer::~Trainer() = default;
 ops::Context Trainer::context() { return ops::compute_context(arena_, groups_); }
 
 PipelineShape Trainer::shape(size_t num_chunks) const {
-  return {.num_ranks = groups_.pp.size(),
-          .num_chunks = num_chunks,
-          .zero_bubble = options_.pipeline_schedule == "zb_h1" && groups_.pp.size() > 1};
+  return make_pipeline_shape(options_, groups_.pp.size(), num_chunks);
 }
 
 Trainer::Assignment Trainer::assign(const StageDecoders& decoders,
@@ -281,6 +279,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
     result.flops +=
         3 * (model::forward_flops(spec_, length) + model::mtp_forward_flops(spec_, length));
   }
+  result.flops -= model::frozen_weight_flops(spec_, model::whole_model(spec_), result.num_tokens);
   const PhaseScope phase("optimizer");
   result.gradient_norm = optimizer_.reduce_gradients(context());
   if (before_update) before_update();

@@ -4,21 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "run_binary.h"
+#include "plan_recipe.h"
 #include "test_paths.h"
 
 namespace slimexx::cli {
 namespace {
-
-// A recipe with the config.json of its model in the tree.
-Finished plan(const std::string& recipe, const std::string& model,
-              const std::vector<std::string>& more = {}) {
-  const std::string configs = test_data_path("../configs/"), folder = configs + "models/" + model;
-  std::vector<std::string> words = {"plan", "--config", configs + recipe + ".yaml"};
-  words.insert(words.end(), more.begin(), more.end());
-  words.insert(words.end(), {"--set", "model.hf_checkpoint=" + folder, "model.ref_load=" + folder});
-  return run_slimexx(words);
-}
 
 double bytes_of(const Json& stage, const char* name) {
   return stage.at("memory").at(name).get<double>();
@@ -39,6 +29,13 @@ TEST(Plan, ARecipeNeedsNoDownload) {
   ASSERT_EQ(f.status, 0) << f.text();
   EXPECT_NE(f.out.find("models/GLM-Z1-9B-0414 is not here: planned from"), std::string::npos)
       << f.out;
+  const Finished slash = run_slimexx({"plan", "--config", config, "--gpus", "4", "--set",
+                                      "model.hf_checkpoint=models/GLM-Z1-9B-0414/"});
+  EXPECT_EQ(slash.status, 0) << slash.text();
+  const Finished qwen =
+      run_slimexx({"plan", "--config", test_data_path("../configs/qwen3-4b.yaml"), "--json"});
+  ASSERT_EQ(qwen.status, 0) << qwen.text();
+  EXPECT_EQ(Json::parse(qwen.out).at("parameters"), 4022468096);
   const Finished missing = run_slimexx(
       {"plan", "--config", config, "--gpus", "4", "--set", "model.hf_checkpoint=models/none"});
   EXPECT_EQ(missing.status, 2);
@@ -137,6 +134,15 @@ TEST(Plan, AStageIsItsFullestRank) {
   EXPECT_EQ(stages.at(1).at("engine_weights"), stages.at(0).at("engine_weights"));
 }
 
+// Without the data an example fills a microbatch at most, and no more than the model's positions.
+TEST(Plan, ExamplesThatAreNotReadAreNoted) {
+  const Json json = plan_qwen({"--gpus", "1"}, {"train.loss_type=sft", "train.global_batch_size=32",
+                                                "train.max_tokens_per_gpu=50000"});
+  EXPECT_EQ(json.at("lengths").at("longest_trained"), 40960);
+  EXPECT_EQ(phase_seconds(json, "generation"), 0);
+  EXPECT_NE(json.at("notes").dump().find("examples are not read"), std::string::npos);
+}
+
 // Counted by hand. 256 microbatches of one sequence of 256 + 16384 tokens, of which a rank of
 // TP 8 x CP 2 has 1040 rows of 5120 bf16 elements. A stage between others sends them forward and
 // their gradients backward. Each of its 23 layers of experts sends every row to 8 experts, of which
@@ -175,44 +181,6 @@ TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
   EXPECT_NEAR(
       bytes_over("inside experts, rows and columns") / (routed * (3 + 2 * 0.5 + 3 * 1536.0 / 5120)),
       1, 0.01);
-}
-
-// By hand, of 256 sequences: 40 layers sum rows twice, each time 9.5 us and the other rank's 256
-// rows of 4096 bf16 at 350 GB/s; then its half of 151,552 logits in f32. Whole MLPs on every rank
-// leave one sum a layer. Of 16 sequences a sum takes 2.3 us and 16 rows twice.
-TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
-  const auto plan_engines = [](const std::vector<std::string>& rollout) {
-    std::vector<std::string> words = {"--gpus", "2",    "--gpu", "h100", "--response-tokens",
-                                      "2048",   "--set"};
-    for (const std::string& setting : rollout) words.push_back("rollout." + setting);
-    words.insert(words.end(),
-                 {"parallel.tensor_model_parallel_size=2", "optimizer.optimizer_cpu_offload=true",
-                  "rollout.rollout_max_response_len=2048"});
-    const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", words);
-    EXPECT_EQ(f.status, 0) << f.text();
-    return f.out;
-  };
-  const auto has = [](const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
-  };
-  const std::string one = plan_engines({"rollout_num_gpus_per_engine=1"}),
-                    two = plan_engines({"rollout_num_gpus_per_engine=2"}),
-                    few =
-                        plan_engines({"rollout_num_gpus_per_engine=2", "max_running_requests=16"}),
-                    whole_mlps =
-                        plan_engines({"rollout_num_gpus_per_engine=2", "moe_dense_tp_size=1"});
-  EXPECT_FALSE(has(one, "of exchange between")) << one;
-  EXPECT_TRUE(has(two, ", and 1.5 ms of exchange between 2 ranks")) << two;
-  EXPECT_TRUE(has(few, ", and 0.3 ms of exchange between 2 ranks")) << few;
-  EXPECT_TRUE(has(whole_mlps, ", and 0.8 ms of exchange between 2 ranks")) << whole_mlps;
-}
-
-// Of each of 46 layers with experts two meetings of 9.5 us, and two times the bytes of 64 rows of
-// 2048 for four choices.
-TEST(Plan, DecodeStepsExchangeRowsWithExperts) {
-  const Finished f = plan("glm4.7-flash-30b-8gpus", "GLM-4.7-Flash", {"--gpus", "8"});
-  EXPECT_EQ(f.status, 0) << f.text();
-  EXPECT_NE(f.out.find(", and 3.3 ms of exchange between 8 ranks"), std::string::npos) << f.out;
 }
 
 // NCCL holds as much of every rank, however many there are, but nothing of one.

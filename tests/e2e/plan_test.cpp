@@ -56,6 +56,7 @@ struct PlanCase {
   const char* model;
   int num_ranks;
   std::vector<std::string> settings;
+  bool evaluates = false;
 };
 
 void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
@@ -69,7 +70,10 @@ TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   const Folder folder;
   make_checkpoint(folder, c.model);
   make_prompts(folder);
-  std::vector<std::string> arguments = train_arguments(folder, folder / "run", c.settings);
+  std::vector<std::string> settings = c.settings;
+  if (c.evaluates)
+    settings.push_back("eval.eval_prompt_data={held: " + (folder / "prompts.jsonl") + "}");
+  std::vector<std::string> arguments = train_arguments(folder, folder / "run", settings);
   const Finished planned = run_slimexx(0, plan_arguments(arguments, c.num_ranks));
   ASSERT_EQ(planned.status, 0) << planned.text();
   arguments.push_back("--dry-run");
@@ -78,11 +82,17 @@ TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   EXPECT_EQ(planned_lines(Json::parse(planned.out)), memory_lines(run.out + run.err));
 }
 
+// The rows of prompts, as examples.
+const std::vector<std::string> kSft = {"train.loss_type=sft", "data.response_key=label",
+                                       "rollout.n_samples_per_prompt=1"};
+
 const PlanCase kCases[] = {
     {"dense", "models/qwen3_tied_mqa", 1, {}},
     {"sandwich_norms", "models/glm4_no_bias", 1, {}},
     {"moments_in_bf16", "models/llama", 1, {"optimizer.state_dtype=bfloat16"}},
     {"optimizer_on_host", "models/llama", 1, {"optimizer.optimizer_cpu_offload=true"}},
+    {"sft", "models/llama", 1, kSft},
+    {"sft_and_evaluation", "models/llama", 1, kSft, true},
     {"experts", "oracle/glm4_moe", 1, {}},
     {"sparse_attention", "oracle/glm_moe_dsa", 1, {}},
     {"data_parallel", "models/qwen2_untied", 2, {}},
@@ -118,6 +128,20 @@ const PlanCase kCases[] = {
      4,
      {"parallel.colocate=false", "parallel.actor_num_gpus=2", "parallel.rollout_num_gpus=2",
       "parallel.context_parallel_size=2", "rollout.rollout_num_gpus_per_engine=2"}}};
+// Of one, two and two tokens, 1.67.
+TEST(PlanOfPrompts, MeansAreTheNearestWholeNumbers) {
+  const Folder folder;
+  make_checkpoint(folder, "models/llama");
+  std::string rows;
+  for (const char* prompt : {"x", "xy", "yx"})
+    rows += Json{{"prompt", prompt}, {"label", "6"}}.dump() + "\n";
+  folder.put("prompts.jsonl", rows);
+  const Finished planned =
+      run_slimexx(0, plan_arguments(train_arguments(folder, folder / "run", {}), 1));
+  ASSERT_EQ(planned.status, 0) << planned.text();
+  EXPECT_EQ(Json::parse(planned.out).at("lengths").at("mean_prompt"), 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Runs, PlanOfARun, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 

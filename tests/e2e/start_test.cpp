@@ -167,6 +167,12 @@ TEST_P(Start, ThatFailsLeavesNoFolder) {
   f = train("deep/run", {"rollout.rollout_max_response_len=100000"});
   EXPECT_GT(f.status, 0) << f.text();
   EXPECT_FALSE(fs::exists(folder_ / "deep"));
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--dry-run"}}) {
+    f = train("run", {"debug.load_rollout=" + (folder_ / "absent")}, flags);
+    EXPECT_EQ(f.status, 2) << f.text();
+    expect_mentions(f, {folder_ / "absent", "debug.load_rollout"});
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+  }
   f = train("run", {}, {"--dry-run"});
   EXPECT_EQ(f.status, 0) << f.text();
   EXPECT_FALSE(fs::exists(folder_ / "run"));

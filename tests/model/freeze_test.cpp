@@ -75,6 +75,31 @@ TEST(FreezeParameters, ExpertsFreezeTogether) {
   for (const std::string& name : frozen) EXPECT_EQ(name.find("bias"), std::string::npos) << name;
 }
 
+// Where norms alone are trained these are all products with weights: what of the forward grows with
+// the tokens and not with their square.
+TEST(FrozenWeightFlops, AreThoseOfTheForward) {
+  constexpr int64_t kTokens = 64;
+  for (const std::string folder :
+       {"models/qwen3_tied_mqa", "models/qwen2_untied", "oracle/glm4_moe", "oracle/deepseek_v3"}) {
+    const ModelSpec spec = frozen_spec(folder, {}, {"norm"});
+    const double linear = (4 * forward_flops(spec, kTokens) - forward_flops(spec, 2 * kTokens)) / 2;
+    EXPECT_DOUBLE_EQ(frozen_weight_flops(spec, whole_model(spec), kTokens), linear) << folder;
+  }
+}
+
+TEST(FrozenWeightFlops, AreThoseOfTheNamedOnesInTheStage) {
+  const ModelSpec untied = frozen_spec("models/qwen2_untied", {"embed_tokens"});
+  EXPECT_EQ(frozen_weight_flops(untied, whole_model(untied), 8), 0);
+  const ModelSpec tied = frozen_spec(kDense, {"embed_tokens", "layers\\.0\\.mlp"});
+  const double head = forward_flops(tied.head(), 8);
+  const double mlp = forward_flops(std::get<DenseMlpSpec>(tied.layer(0).mlp), 8);
+  EXPECT_DOUBLE_EQ(frozen_weight_flops(tied, whole_model(tied), 8), head + mlp);
+  const StageRange first{.end_layer = 1, .has_head = false},
+      last{.first_layer = 1, .end_layer = 2, .has_embedding = false};
+  EXPECT_DOUBLE_EQ(frozen_weight_flops(tied, first, 8), mlp);
+  EXPECT_DOUBLE_EQ(frozen_weight_flops(tied, last, 8), head);
+}
+
 void expect_fault(const Names& frozen, const Names& only, const Names& texts,
                   const std::string& folder = kDense) {
   try {

@@ -103,6 +103,19 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryParameter,
                                          FrozenCase{"deepseek_v3", "oracle/deepseek_v3"}),
                          [](const auto& instance) { return instance.param.name; });
 
+// The products of the head's gradient, of all tokens.
+TEST(FrozenWeights, AreNotCountedAsTrained) {
+  GridRun run = small_run("oracle/qwen2");
+  const std::vector<Sample> samples = samples_for("oracle/qwen2");
+  const StepResult whole = run_on_grid(run, samples).steps[0];
+  run.frozen = {"embed_tokens"};  // the head too
+  const StepResult frozen = run_on_grid(run, samples).steps[0];
+  const model::ModelSpec spec =
+      model::read_model_spec(io::HfFolder::open(run.folder).config(), run.folder);
+  ASSERT_TRUE(spec.tied_embeddings);
+  EXPECT_DOUBLE_EQ(whole.flops - frozen.flops, forward_flops(spec.head(), whole.num_tokens));
+}
+
 struct FrozenGrid {
   std::string name, folder;
   int world_size;

@@ -282,6 +282,27 @@ TEST(Operations, ApartWeightGradientsShortenTheWait) {
   }
 }
 
+// What a plan counts is what the lists take, in microbatches of forward and both gradients. Several
+// stages of a rank would share the wait, were it not that transfers wait for both ranks.
+TEST(Operations, SlotsAreTheTimeOfTheLists) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    const int64_t n = 4 * ranks;
+    const auto whole = static_cast<double>(n), wait = static_cast<double>(ranks - 1);
+    EXPECT_DOUBLE_EQ(count_step_slots({.num_ranks = ranks}, n), whole + wait);
+    EXPECT_NEAR(count_step_slots({.num_ranks = ranks, .zero_bubble = true}, n), whole + wait / 3,
+                1e-9);
+    EXPECT_EQ(count_scoring_slots({.num_ranks = ranks}, n), whole + wait);
+    for (const size_t chunks : {2, 3}) {
+      const PipelineShape shape{ranks, chunks};
+      const auto parts = static_cast<double>(chunks);
+      const double slots = count_step_slots(shape, n);
+      EXPECT_NEAR(3 * parts * slots, static_cast<double>(count_time(list_all(shape, n))), 1e-9)
+          << ranks << " ranks, " << chunks << " chunks";
+      EXPECT_GE(slots, whole + wait / parts - 1e-9) << ranks << " ranks, " << chunks << " chunks";
+    }
+  }
+}
+
 // The check of whole pipelines sees ranks that wait for each other: both send first.
 TEST(Operations, ADeadlockWouldBeSeen) {
   const PipelineShape shape{.num_ranks = 2};

@@ -99,6 +99,9 @@ inline StageRange whole_model(const ModelSpec& spec) { return {.end_layer = spec
 double forward_flops(const ModelSpec& spec, int64_t num_tokens);
 // The same of the MTP layers that are trained, with the head that each of them goes through.
 double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens);
+// Training is three times the forward, but for these: the products of gradients of the stage's
+// weights that are frozen by name, which are not made. In proportion to num_tokens.
+double frozen_weight_flops(const ModelSpec& spec, const StageRange& stage, int64_t num_tokens);
 
 // Of the first layer with experts; null: there is none.
 const ops::RouterRule* find_router(const ModelSpec& spec);

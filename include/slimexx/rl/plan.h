@@ -15,6 +15,7 @@
 #include "slimexx/rl/rank_roles.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/tensor/tensor.h"
+#include "slimexx/train/schedule.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx::rl {
@@ -93,6 +94,7 @@ struct PlannedStage {
   int64_t reference_bytes = 0;  // host memory of the reference
   double kept = 1;              // share of what layers could keep for backward that has room
   double flops = 0;             // of a rank, forward and backward of a microbatch
+  double forward_flops = 0;     // the same of its forward, MTP layers left out
   std::vector<PlannedLink> links;
 };
 
@@ -106,6 +108,7 @@ struct RunPlan {
   model::ModelSpec spec;
   RankRoles roles;
   dist::GridShape grid{1, {}};  // of the ranks that train
+  train::PipelineShape pipeline;
   EngineShape engines;
   GpuKind gpu;
   PlannedLengths lengths;

@@ -67,7 +67,7 @@ struct SlotBytes;
 struct SlotCounts;
 struct SlotPlan;
 struct ScoringWork;    // scoring.h
-struct PipelineShape;  // operations.h
+struct PipelineShape;  // schedule.h
 struct Operation;
 class StepRouters;      // step_routers.h
 class CopiedGradients;  // copied_gradients.h

@@ -1,0 +1,20 @@
+// The lengths that a plan goes by: those of the run's data where they can be read, else assumed.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "slimexx/rl/plan.h"
+
+namespace slimexx::rl {
+
+struct LengthPlan {
+  PlannedLengths lengths;
+  int64_t longest_generated = 0;   // as in training_run.h
+  int64_t num_sampled_tokens = 0;  // of the tokenizer
+  std::vector<std::string> notes;  // what is assumed
+};
+// `cp`: ranks that share a microbatch's tokens. Throws Error(kUsage) where a sequence is longer
+// than the model's positions.
+LengthPlan plan_lengths(const PlanRequest& request, const model::ModelSpec& spec, int cp);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,92 @@
+// `slimexx plan`: what its times are made of.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "plan_recipe.h"
+
+namespace slimexx::cli {
+namespace {
+
+// Four stages wait for three microbatches' time; a third of it is left with weights' gradients
+// apart, and a third with three stages on each rank, but for what these pass on more often.
+TEST(Plan, TheScheduleDecidesWhatThePipelineWaits) {
+  const std::string pp = "parallel.pipeline_model_parallel_size=4";
+  const std::vector<std::string> four = {"--gpus", "4"};
+  const Json plain = plan_qwen(four, {pp, "rl.use_kl_loss=true"});
+  const Json apart = plan_qwen(four, {pp, "rl.use_kl_loss=true", "train.pipeline_schedule=zb_h1"});
+  const Json interleaved =
+      plan_qwen(four, {pp, "parallel.num_layers_per_virtual_pipeline_stage=3"});
+  const double m = plain.at("microbatches").get<double>(),
+               seconds = phase_seconds(plain, "training");
+  EXPECT_NEAR(phase_seconds(apart, "training") / seconds, (m + 1) / (m + 3), 1e-9);
+  EXPECT_GT(phase_seconds(plain, "reference"), 0);
+  EXPECT_NEAR(phase_seconds(apart, "reference"), phase_seconds(plain, "reference"), 1e-9);
+  EXPECT_LT(phase_seconds(interleaved, "training"), seconds);
+}
+
+// By data sheets 400 GB/s of NVLink against 900.
+TEST(Plan, LinksOfAnH800AreSlower) {
+  const std::vector<std::string> tp = {"parallel.tensor_model_parallel_size=2"};
+  const auto seconds = [&](const char* gpu) {
+    const Json json = plan_qwen({"--gpus", "2", "--gpu", gpu}, tp);
+    return json.at("stages").at(0).at("links").at(0).at("seconds").get<double>();
+  };
+  EXPECT_NEAR(seconds("h800") / seconds("h100"), 9.0 / 4, 1e-9);
+}
+
+// Of forward, gradients of inputs and gradients of weights the last are not made: a third, but for
+// scores and values, which have no weights.
+TEST(Plan, FrozenWeightsShortenTraining) {
+  const Json whole = plan_qwen({"--gpus", "1"}, {});
+  const Json norms = plan_qwen({"--gpus", "1"}, {"train.only_train_params_name_list=[norm]"});
+  const auto flops = [](const Json& json) {
+    return json.at("stages").at(0).at("flops_per_microbatch").get<double>();
+  };
+  EXPECT_GT(flops(norms) / flops(whole), 2.0 / 3);
+  EXPECT_LT(flops(norms) / flops(whole), 0.75);
+  EXPECT_NEAR(phase_seconds(norms, "training") / phase_seconds(whole, "training"),
+              flops(norms) / flops(whole), 1e-6);
+}
+
+// By hand, of 256 sequences: 40 layers sum rows twice, each time 9.5 us and the other rank's 256
+// rows of 4096 bf16 at 350 GB/s; then its half of 151,552 logits in f32. Whole MLPs on every rank
+// leave one sum a layer. Of 16 sequences a sum takes 2.3 us and 16 rows twice.
+TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
+  const auto plan_engines = [](const std::vector<std::string>& rollout) {
+    std::vector<std::string> words = {"--gpus", "2",    "--gpu", "h100", "--response-tokens",
+                                      "2048",   "--set"};
+    for (const std::string& setting : rollout) words.push_back("rollout." + setting);
+    words.insert(words.end(),
+                 {"parallel.tensor_model_parallel_size=2", "optimizer.optimizer_cpu_offload=true",
+                  "rollout.rollout_max_response_len=2048"});
+    const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", words);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return f.out;
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string one = plan_engines({"rollout_num_gpus_per_engine=1"}),
+                    two = plan_engines({"rollout_num_gpus_per_engine=2"}),
+                    few =
+                        plan_engines({"rollout_num_gpus_per_engine=2", "max_running_requests=16"}),
+                    whole_mlps =
+                        plan_engines({"rollout_num_gpus_per_engine=2", "moe_dense_tp_size=1"});
+  EXPECT_FALSE(has(one, "of exchange between")) << one;
+  EXPECT_TRUE(has(two, ", and 1.5 ms of exchange between 2 ranks")) << two;
+  EXPECT_TRUE(has(few, ", and 0.3 ms of exchange between 2 ranks")) << few;
+  EXPECT_TRUE(has(whole_mlps, ", and 0.8 ms of exchange between 2 ranks")) << whole_mlps;
+}
+
+// Of each of 46 layers with experts two meetings of 9.5 us, and two times the bytes of 64 rows of
+// 2048 for four choices.
+TEST(Plan, DecodeStepsExchangeRowsWithExperts) {
+  const Finished f = plan("glm4.7-flash-30b-8gpus", "GLM-4.7-Flash", {"--gpus", "8"});
+  EXPECT_EQ(f.status, 0) << f.text();
+  EXPECT_NE(f.out.find(", and 3.3 ms of exchange between 8 ranks"), std::string::npos) << f.out;
+}
+
+}  // namespace
+}  // namespace slimexx::cli
