@@ -57,6 +57,7 @@ class PromptReader {
     rest.erase(ready ? kTokensKey : options_.input_key);
     if (!options_.label_key.empty()) rest.erase(options_.label_key);
     if (!rest.empty()) prompt.metadata = std::make_shared<const Json>(std::move(rest));
+    if (options_.check_metadata) options_.check_metadata(prompt.metadata);
     return prompt;
   }
 

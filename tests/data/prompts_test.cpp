@@ -155,6 +155,15 @@ TEST_F(Prompts, StopsAtABadLine) {
   EXPECT_EQ(load_error("\n \n").code(), ErrorCode::kInput);
 }
 
+TEST_F(Prompts, NamesTheRowWhoseMetadataAreRefused) {
+  options_.check_metadata = [](const std::shared_ptr<const Json>& metadata) {
+    if (metadata && metadata->contains("bad")) throw Error(ErrorCode::kInput, "bad metadata");
+  };
+  const std::string good = "{\"prompt\": \"a\", \"label\": 1}\n";
+  EXPECT_EQ(load(good).size(), 1);
+  expect_error(good + "{\"prompt\": \"a\", \"label\": 1, \"bad\": 0}\n", 2, "bad metadata");
+}
+
 TEST_F(Prompts, NamesTheRowWhenTheTemplateFails) {
   options_.apply_chat_template = true;
   template_ =

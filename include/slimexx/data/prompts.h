@@ -2,6 +2,7 @@
 // source that hands them out.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct PromptOptions {
   bool rollout_shuffle = false;
   int64_t seed = 42;
   int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: none
+  // Throws Error(kInput) for metadata that the run could not use; empty: all are taken.
+  std::function<void(const std::shared_ptr<const Json>& metadata)> check_metadata;
 };
 
 struct Prompt {
