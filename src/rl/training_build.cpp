@@ -94,9 +94,8 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   trainer_side.policy =
       load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);
   check_routers(session.config.train, trainer_side.policy);
-  rollout_side.stop_token_ids = trainer_side.policy.eos_token_ids;
-  for (int64_t id : session.config.rollout.rollout_stop_token_ids)
-    rollout_side.stop_token_ids.push_back(static_cast<int32_t>(id));
+  rollout_side.stop_token_ids =
+      join_stop_tokens(trainer_side.policy, rollout.rollout_stop_token_ids);
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
