@@ -23,12 +23,21 @@ constexpr const char* kSyntaxHint =
 // while a child is open, so the pointers hold.
 class StrictBuilder : public nlohmann::json_sax<Json> {
  public:
-  StrictBuilder(const std::string& where, Json& root) : where_(where), root_(root) {}
+  StrictBuilder(const std::string& where, WideIntegers wide_integers, Json& root)
+      : where_(where), wide_integers_(wide_integers), root_(root) {}
   bool null() override { return put(nullptr); }
   bool boolean(bool v) override { return put(v); }
   bool number_integer(number_integer_t v) override { return put(v); }
   bool number_unsigned(number_unsigned_t v) override { return put(v); }
-  bool number_float(number_float_t v, const string_t&) override { return put(v); }
+  // The library hands over here what does not fit 64 bits, too.
+  bool number_float(number_float_t v, const string_t& text) override {
+    if (wide_integers_ == WideIntegers::kRefuse && text.find_first_of(".eE") == std::string::npos) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("the integer {} does not fit 64 bits", text.substr(0, 200)),
+                  "write it in quotes, as text", where_);
+    }
+    return put(v);
+  }
   bool string(string_t& v) override { return put(std::move(v)); }
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override { return open(Json::object()); }
@@ -95,6 +104,7 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   }
 
   const std::string& where_;
+  WideIntegers wide_integers_;
   Json& root_;
   std::vector<Level> open_;
   std::string key_;
@@ -127,7 +137,7 @@ std::string shortest(T value) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& where) {
+Json parse_json(std::string_view text, const std::string& where, WideIntegers wide_integers) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") {
     throw Error(ErrorCode::kInput, "the text starts with a byte-order mark",
                 "save it as plain UTF-8", where);
@@ -138,7 +148,7 @@ Json parse_json(std::string_view text, const std::string& where) {
                 where);
   }
   Json root;
-  StrictBuilder builder(where, root);
+  StrictBuilder builder(where, wide_integers, root);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return root;
 }

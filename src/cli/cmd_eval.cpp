@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -9,6 +10,7 @@
 #include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/training.h"
@@ -21,32 +23,52 @@ struct EvalFlags {
   std::vector<std::string> data, settings;
 };
 
-// "aime-2024.jsonl.zst" -> "aime-2024"; the suffix "@[0:8]" that picks rows is no part of the name.
+// The suffix "@[0:8]" picks rows.
+std::string without_slice(const std::string& file) {
+  return path_exists(file) ? file : file.substr(0, file.rfind("@["));
+}
+
+// "aime-2024.jsonl.zst" -> "aime-2024", "my set.jsonl" -> "my_set".
 std::string name_of_set(const std::string& file) {
-  std::filesystem::path path = file.substr(0, file.rfind("@["));
+  std::filesystem::path path = without_slice(file);
   if (path.extension() == ".zst") path = path.stem();
-  return path.stem().string();
+  std::string name = path.stem().string();
+  std::ranges::replace_if(
+      name,
+      [](char c) {
+        return !rl::is_set_name({&c, 1});
+      },
+      '_');
+  return name;
 }
 
 // --data as the value of eval.eval_prompt_data.
 std::string eval_data_as_yaml(const std::vector<std::string>& data) {
   std::string yaml;
   std::set<std::string> names;
+  std::vector<std::string> files;
   for (const std::string& entry : data) {
     const size_t equals = entry.find('=');
-    const bool has_name = equals != std::string::npos && entry.find('/') > equals;
+    const bool has_name = equals != std::string::npos && entry.find('/') > equals &&
+                          !path_exists(without_slice(entry));
     const std::string file = has_name ? entry.substr(equals + 1) : entry;
     const std::string name = has_name ? entry.substr(0, equals) : name_of_set(file);
     if (name.empty() || file.empty()) {
       throw Error(ErrorCode::kUsage, fmt::format("\"{}\" names no set or no file", entry),
                   "--data FILE, or --data NAME=FILE", "--data");
     }
+    if (!rl::is_set_name(name)) {
+      throw Error(ErrorCode::kUsage, fmt::format("\"{}\" cannot be the name of a set", name),
+                  "use letters, digits, _ . -", "--data");
+    }
     if (!names.insert(name).second) {
       throw Error(ErrorCode::kUsage, fmt::format("two sets are called \"{}\"", name),
                   "name them: --data NAME=FILE", "--data");
     }
+    files.push_back(without_slice(file));
     yaml += (yaml.empty() ? "{" : ", ") + quote_for_yaml(name) + ": " + quote_for_yaml(file);
   }
+  for (const std::string& file : files) require_file("--data", file);
   return yaml + "}";
 }
 

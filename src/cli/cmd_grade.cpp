@@ -47,6 +47,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
                             .metadata = {},
                             .seed = static_cast<uint64_t>(index)};
   if (!row.empty()) input.metadata = std::make_shared<const Json>(std::move(row));
+  reward::check_own_rm_type(input);
   return input;
 }
 

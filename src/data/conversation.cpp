@@ -21,6 +21,14 @@ const Json& require_key(const Json& row, const std::string& key) {
                                          fmt::join(keys, ", ")));
 }
 
+const std::string& require_text(const Json& row, const std::string& key, bool may_be_messages) {
+  const Json& value = require_key(row, key);
+  if (value.is_string()) return value.get_ref<const std::string&>();
+  throw Error(ErrorCode::kInput, fmt::format("'{}' is {}, not text", key, value.type_name()),
+              may_be_messages && value.is_array() ? "set apply_chat_template for lists of messages"
+                                                  : "write text there, in quotes");
+}
+
 Json read_messages(const Json& value, const std::string& key) {
   if (value.is_string()) return Json::array({Json{{"role", "user"}, {"content", value}}});
   if (!value.is_array() || value.empty()) {
@@ -42,7 +50,8 @@ Json read_messages(const Json& value, const std::string& key) {
 Json read_tools(const Json& row, const std::string& tool_key) {
   const auto it = row.find(tool_key);
   if (tool_key.empty() || it == row.end() || it->is_null()) return nullptr;
-  Json tools = it->is_string() ? parse_json(it->get<std::string>(), "") : *it;
+  Json tools =
+      it->is_string() ? parse_json(it->get<std::string>(), "", WideIntegers::kRefuse) : *it;
   if (!tools.is_array()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("'{}' is {}, not a list of tools", tool_key, tools.type_name()),

@@ -10,6 +10,10 @@ namespace slimexx::data {
 // The value under `key`; throws Error(kInput) naming the keys that the row has.
 const Json& require_key(const Json& row, const std::string& key);
 
+// The text under `key`; throws Error(kInput) for what is none. The hint names the chat template
+// where the key may hold messages.
+const std::string& require_text(const Json& row, const std::string& key, bool may_be_messages);
+
 // A string as one user message; a list of messages as it is, each an object with a "role". Throws
 // Error(kInput) for anything else.
 Json read_messages(const Json& value, const std::string& key);

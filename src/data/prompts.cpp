@@ -57,6 +57,7 @@ class PromptReader {
     rest.erase(ready ? kTokensKey : options_.input_key);
     if (!options_.label_key.empty()) rest.erase(options_.label_key);
     if (!rest.empty()) prompt.metadata = std::make_shared<const Json>(std::move(rest));
+    if (options_.check_metadata) options_.check_metadata(prompt.metadata);
     return prompt;
   }
 
@@ -69,17 +70,12 @@ class PromptReader {
   }
 
   std::string read_text(const Json& row) const {
+    if (!options_.apply_chat_template) return require_text(row, options_.input_key, true);
     const Json& value = require_key(row, options_.input_key);
-    if (options_.apply_chat_template) {
-      return render_conversation(*template_, read_messages(value, options_.input_key),
-                                 read_tools(row, options_.tool_key),
-                                 options_.apply_chat_template_kwargs.get(), true)
-          .text;
-    }
-    if (value.is_string()) return value.get<std::string>();
-    throw Error(ErrorCode::kInput,
-                fmt::format("'{}' is {}, not text", options_.input_key, value.type_name()),
-                "set apply_chat_template for lists of messages");
+    return render_conversation(*template_, read_messages(value, options_.input_key),
+                               read_tools(row, options_.tool_key),
+                               options_.apply_chat_template_kwargs.get(), true)
+        .text;
   }
 
   void read_tokens(const Json& list, Prompt& prompt) const {

@@ -100,7 +100,7 @@ void for_each_row(const std::vector<Row>& rows,
   parallel_for(static_cast<int64_t>(rows.size()), 16, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       try {
-        const Json object = parse_json(rows[i].line, rows[i].where);
+        const Json object = parse_json(rows[i].line, rows[i].where, WideIntegers::kRefuse);
         if (!object.is_object()) {
           throw Error(ErrorCode::kInput, "the line is no JSON object",
                       "a row is {\"prompt\": ..., \"label\": ...}");

@@ -57,7 +57,7 @@ class SftReader {
                         : read_messages(require_key(row, options_.input_key), options_.input_key);
     if (!row.contains(options_.messages_key)) {
       messages.push_back(
-          {{"role", "assistant"}, {"content", read_string(row, options_.response_key)}});
+          {{"role", "assistant"}, {"content", require_text(row, options_.response_key, false)}});
     }
     return render_learnt(*template_, messages, read_tools(row, options_.tool_key),
                          options_.apply_chat_template_kwargs.get());
@@ -65,19 +65,12 @@ class SftReader {
 
   LearntText join(const Json& row) const {
     LearntText learnt;
-    learnt.text = read_string(row, options_.input_key);
+    learnt.text = require_text(row, options_.input_key, true);
     const auto begin = static_cast<int64_t>(learnt.text.size());
-    learnt.text += read_string(row, options_.response_key);
+    learnt.text += require_text(row, options_.response_key, false);
     learnt.spans = {{begin, static_cast<int64_t>(learnt.text.size())}};
     learnt.ends_with_learnt = true;
     return learnt;
-  }
-
-  static std::string read_string(const Json& row, const std::string& key) {
-    const Json& value = require_key(row, key);
-    if (value.is_string()) return value.get<std::string>();
-    throw Error(ErrorCode::kInput, fmt::format("'{}' is {}, not text", key, value.type_name()),
-                "set apply_chat_template for lists of messages");
   }
 
   const SftOptions& options_;

@@ -40,6 +40,13 @@ void LineSplitter::check_start(const std::string& line) const {
     throw Error(ErrorCode::kInput, "the file starts with a byte-order mark",
                 "save it as plain UTF-8", where());
   }
+  if (start.starts_with("\x1F\x8B")) {
+    throw Error(
+        ErrorCode::kInput, "the file is gzip-compressed",
+        "unpack it with `gunzip`, or compress it with zstd: a name that ends in .zst is read "
+        "as it is",
+        name_);
+  }
   if (start.starts_with("version https://git-lfs.github.com/")) {
     throw Error(ErrorCode::kInput, "the file is a Git LFS pointer, not the data",
                 "fetch the data with `git lfs pull`", where());

@@ -55,7 +55,7 @@ bool next_json_object(LineReader& reader, Json& object) {
                   reader.where());
     }
   } while (trim(line).empty());
-  object = parse_json(line, reader.where());
+  object = parse_json(line, reader.where(), WideIntegers::kRefuse);
   if (!object.is_object()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("a JSON object is expected, not {}", object.type_name()),

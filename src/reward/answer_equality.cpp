@@ -119,7 +119,8 @@ bool same_words(const std::vector<Token>& a, const std::vector<Token>& b) {
   return word && x.size() > 1 && x == y;
 }
 
-std::optional<Equality> compare_special(const std::string& gold, const std::string& prediction) {
+std::optional<Equality> compare_special(const std::string& gold, const std::string& prediction,
+                                        bool converts_units) {
   const auto clock_a = read_clock(gold), clock_b = read_clock(prediction);
   if (clock_a && clock_b) {
     const bool halves = !clock_a->half || !clock_b->half || clock_a->half == clock_b->half;
@@ -130,18 +131,19 @@ std::optional<Equality> compare_special(const std::string& gold, const std::stri
   if (!choice_a && !choice_b) return std::nullopt;
   if (choice_a && choice_b) {
     if (choice_a->letter != choice_b->letter) return Equality{false, "different options"};
-    return compare_answers(choice_a->text, choice_b->text);
+    return compare_answers(choice_a->text, choice_b->text, converts_units);
   }
   const Choice& choice = choice_a ? *choice_a : *choice_b;
   const std::string& other = choice_a ? prediction : gold;
   if (only_letter(latex::tokenize(other, CommaMode::kList)) == std::string(1, choice.letter)) {
     return Equality{true, "the same option"};
   }
-  return choice_a ? compare_answers(choice.text, other) : compare_answers(other, choice.text);
+  return choice_a ? compare_answers(choice.text, other, converts_units)
+                  : compare_answers(other, choice.text, converts_units);
 }
 
-Equality compare_readings(const std::vector<Reading>& gold,
-                          const std::vector<Reading>& prediction) {
+Equality compare_readings(const std::vector<Reading>& gold, const std::vector<Reading>& prediction,
+                          bool converts_units) {
   Equality result{false, ""};
   latex::Budget budget;
   for (const Reading& a : gold) {
@@ -153,7 +155,7 @@ Equality compare_readings(const std::vector<Reading>& gold,
         }
         continue;
       }
-      const latex::Verdict verdict = latex::compare_trees(a.tree, b.tree, budget);
+      const latex::Verdict verdict = latex::compare_trees(a.tree, b.tree, converts_units, budget);
       if (verdict.equal || result.reason.empty()) result = {verdict.equal, verdict.reason};
       if (verdict.equal) return result;
     }
@@ -167,7 +169,7 @@ Equality compare_readings(const std::vector<Reading>& gold,
 
 }  // namespace
 
-Equality compare_answers(std::string_view gold, std::string_view prediction) {
+Equality compare_answers(std::string_view gold, std::string_view prediction, bool converts_units) {
   if (trim(gold).empty()) return {false, "the reference is empty"};
   if (trim(prediction).empty()) return {false, "the answer is empty"};
   if (gold.size() > kMaxAnswerLength || prediction.size() > kMaxAnswerLength) {
@@ -184,8 +186,8 @@ Equality compare_answers(std::string_view gold, std::string_view prediction) {
   if (same_words(tokens_a, tokens_b)) return {true, "the same words"};
   const std::string source_a = latex::clean_source(gold),
                     source_b = latex::clean_source(prediction);
-  if (auto special = compare_special(source_a, source_b)) return *special;
-  return compare_readings(read_all(gold), read_all(prediction));
+  if (auto special = compare_special(source_a, source_b, converts_units)) return *special;
+  return compare_readings(read_all(gold), read_all(prediction), converts_units);
 }
 
 }  // namespace slimexx::reward

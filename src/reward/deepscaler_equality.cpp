@@ -13,10 +13,9 @@ constexpr size_t kMaxExpressionBytes = 2000;  // longer ones are equal only if t
 
 bool has_brackets(std::string_view form) { return form.find_first_of("()[]") != form.npos; }
 
-// The elements of "1,2,3"; of a set or of anything in brackets the form alone: their commas need
+// The elements of "1,2,3"; of a set or of anything in brackets the text alone: their commas need
 // not separate answers.
-std::vector<std::string> split_list(const std::string& form, std::string_view raw) {
-  const std::string text = strip_thousands_commas(form);
+std::vector<std::string> split_list(const std::string& text, std::string_view raw) {
   if (has_brackets(text) || raw.find("\\{") != raw.npos) return {text};
   std::vector<std::string> elements;
   std::string_view rest(text);
@@ -53,7 +52,7 @@ Equality compare_elements(const std::string& truth, const std::string& given) {
     return {*truth_integer == *given_integer,
             fmt::format("integers {} and {}", shorten(*given_integer), shorten(*truth_integer))};
   }
-  return compare_answers(truth, given);
+  return compare_answers(truth, given, false);
 }
 
 Equality compare_each(const std::vector<std::string>& truth,
@@ -89,8 +88,8 @@ Equality compare_sympy(std::string_view truth, std::string_view given) {
     return {false, "the brackets differ"};
   }
   if (truth_elements.size() == 1 && given_elements.size() == 1) {
-    truth_elements = split_list(truth_form, truth);
-    given_elements = split_list(given_form, given);
+    truth_elements = split_list(truth_elements[0], truth);
+    given_elements = split_list(given_elements[0], given);
   }
   if (truth_elements.size() != given_elements.size()) {
     return {false,
@@ -100,12 +99,13 @@ Equality compare_sympy(std::string_view truth, std::string_view given) {
     return {false, "too long to compare by value"};
   }
   const Equality by_form = compare_each(truth_elements, given_elements);
-  if (by_form.equal || truth_elements.size() != 1 || integer_text_with_commas(truth_form) ||
-      integer_text_with_commas(given_form)) {
+  if (by_form.equal || truth_elements.size() != 1 || integer_text_with_commas(truth_elements[0]) ||
+      integer_text_with_commas(given_elements[0])) {
     return by_form;
   }
-  // The forms are in lower case and without LaTeX's operands: sin x has become sinx.
-  const Equality by_latex = compare_answers(truth, given);
+  // The forms are in lower case and without LaTeX's operands: sin x has become sinx. Signs of
+  // percent and degrees are dropped as there: 12.5\% is 12.5, and not 0.125 too.
+  const Equality by_latex = compare_answers(truth, given, false);
   return by_latex.equal || by_latex.undecided ? by_latex : by_form;
 }
 

@@ -36,7 +36,9 @@ struct Equality {
   std::string reason;
   bool undecided = false;  // not equal so far, and the step limit was reached
 };
-Equality compare_answers(std::string_view gold, std::string_view prediction);
+// `converts_units`: 0.5 equals 50\%, and pi/4 equals 45^\circ, as 50 and 45 do.
+Equality compare_answers(std::string_view gold, std::string_view prediction,
+                         bool converts_units = true);
 
 // extract_answer.cpp: the final answer in free text: last \boxed{}, "answer is ...", "####", last
 // formula, last number; nullopt if nothing answers.

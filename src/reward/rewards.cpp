@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "reward/graders.h"
 #include "reward/remote.h"
@@ -94,6 +95,21 @@ struct Assignment {
   bool boxed = false;
 };
 
+Assignment assign(const std::string& rm_type, ErrorCode code, const std::string& where) {
+  const std::string_view name = without_prefix(rm_type);
+  const Assignment out{find_rule_grader(name), name.size() < rm_type.size()};
+  if (!out.rule && name != "remote") refuse_type(code, rm_type, where);
+  return out;
+}
+
+// Null where the row's metadata name no rm_type.
+std::optional<Assignment> assign_own(const RewardInput& row, const std::string& where) {
+  const Json* named = find_metadata(row, "rm_type");
+  if (!named || named->is_null() || *named == "") return std::nullopt;
+  return assign(named->is_string() ? named->get<std::string>() : named->dump(), ErrorCode::kInput,
+                where);
+}
+
 class TableGrader : public Grader {
  public:
   explicit TableGrader(const RewardOptions& options) : options_(options) {
@@ -118,21 +134,10 @@ class TableGrader : public Grader {
   }
 
  private:
-  static Assignment assign(const std::string& rm_type, ErrorCode code, const std::string& where) {
-    const std::string_view name = without_prefix(rm_type);
-    const Assignment out{find_rule_grader(name), name.size() < rm_type.size()};
-    if (!out.rule && name != "remote") refuse_type(code, rm_type, where);
-    return out;
-  }
-
   std::vector<Assignment> assign_all(std::span<const RewardInput> inputs) const {
-    std::vector<Assignment> out(inputs.size(), own_);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Json* named = find_metadata(inputs[i], "rm_type");
-      if (!named || !named->is_string() || named->get_ref<const std::string&>().empty()) continue;
-      out[i] =
-          assign(named->get<std::string>(), ErrorCode::kInput, "metadata key rm_type of a prompt");
-    }
+    std::vector<Assignment> out;
+    for (const RewardInput& input : inputs)
+      out.push_back(assign_own(input, "metadata key rm_type of a prompt").value_or(own_));
     return out;
   }
 
@@ -186,5 +191,7 @@ const std::vector<RewardInfo>& list_rewards() {
 std::unique_ptr<Grader> make_grader(const RewardOptions& options) {
   return std::make_unique<TableGrader>(options);
 }
+
+void check_own_rm_type(const RewardInput& row) { assign_own(row, ""); }
 
 }  // namespace slimexx::reward

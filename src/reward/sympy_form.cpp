@@ -70,7 +70,13 @@ void replace_with_blanks(std::string& text, std::string_view mark, std::string_v
   text = out.append(text, begin);
 }
 
-// "7 3/4" -> "7+3/4". A digit serves one gap only.
+// Has the number whose digits `text` ends with a minus sign?
+bool ends_in_negative(std::string_view text) {
+  const size_t sign = text.find_last_not_of("0123456789");
+  return sign != text.npos && text[sign] == '-';
+}
+
+// "7 3/4" -> "7+3/4", "-7 3/4" -> "-7-3/4". A digit serves one gap only.
 void join_mixed_numbers(std::string& text) {
   std::string out;
   size_t free_from = 0;
@@ -79,7 +85,7 @@ void join_mixed_numbers(std::string& text) {
     if (!is_digit(text[i]) || i < free_from) continue;
     const size_t next = skip_blanks(text, i + 1);
     if (next == i + 1 || next == text.size() || !is_digit(text[next])) continue;
-    out += '+';
+    out += ends_in_negative(out) ? '-' : '+';
     i = next - 1;
     free_from = next + 1;
   }

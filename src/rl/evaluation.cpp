@@ -115,6 +115,13 @@ double pass_at_k(int64_t n, int64_t c, int64_t k) {
   return 1 - all_wrong;
 }
 
+bool is_set_name(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+  });
+}
+
 std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokenizer* tokenizer,
                                     const text::ChatTemplate* chat_template) {
   std::vector<EvalSet> sets;

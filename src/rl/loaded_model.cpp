@@ -181,6 +181,20 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
   return store;
 }
 
+std::vector<int32_t> join_stop_tokens(std::vector<int32_t> ids, int64_t vocab_size,
+                                      const std::vector<int64_t>& more) {
+  for (const int64_t id : more) {
+    if (id >= vocab_size)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("rollout.rollout_stop_token_ids holds {}, and the model's vocabulary "
+                              "has {} tokens",
+                              id, vocab_size),
+                  "name ids of this model's tokenizer", "rollout.rollout_stop_token_ids");
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
 TextSide load_text_side(const std::string& directory) {
   TextSide side;
   if (path_exists(join_path(directory, "tokenizer.json"))) {

@@ -116,8 +116,9 @@ class LengthPlanner {
 
   void read_examples() {
     const io::HfFolder folder = io::HfFolder::open_without_weights(config_.model.hf_checkpoint);
-    data::SftSet set =
-        load_examples(config_, text_, list_stop_tokens(config_, folder.eos_token_ids()));
+    data::SftSet set = load_examples(config_, text_,
+                                     join_stop_tokens(folder.eos_token_ids(), spec_.vocab_size,
+                                                      config_.rollout.rollout_stop_token_ids));
     int64_t sum = 0, before_learnt = 0;
     for (const data::SftExample& example : set.examples()) {
       const auto first = std::ranges::find(example.loss_mask, uint8_t{1});

@@ -13,6 +13,7 @@
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/rl/engine_shape.h"
+#include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/model_grid.h"
 #include "slimexx/rl/rank_roles.h"
 #include "speculation.h"
@@ -98,13 +99,9 @@ class Validation {
           fmt::format("name the grader: {}; docs/howto/reward.md says what each reads", names));
   }
 
-  // The names become parts of file names and metrics.
   void check_eval_names() {
     for (const auto& [name, path] : run_.eval.eval_prompt_data) {
-      const bool plain = !name.empty() && name.find_first_not_of(
-                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                              "0123456789_.-") == std::string::npos;
-      if (!plain)
+      if (!is_set_name(name))
         fault("eval.eval_prompt_data", fmt::format("has a set named \"{}\"", name),
               "use letters, digits, _ . -");
     }

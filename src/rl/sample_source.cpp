@@ -226,6 +226,11 @@ data::PromptOptions prompt_options(const RunConfig& config) {
   o.rollout_shuffle = config.data.rollout_shuffle;
   o.seed = config.data.seed;
   o.rollout_max_prompt_len = config.rollout.rollout_max_prompt_len;
+  o.check_metadata = [](const std::shared_ptr<const Json>& metadata) {
+    reward::RewardInput row;
+    row.metadata = metadata;
+    reward::check_own_rm_type(row);
+  };
   return o;
 }
 

@@ -27,6 +27,8 @@ std::vector<EvalResult> run_evaluation(RunConfig config, tensor::Device device,
   const LoadedModel policy =
       load_model(config.model.hf_checkpoint, device, false, world.rank() == 0, &ranks);
   check_speculation(config.rollout, policy.spec, config.model.hf_checkpoint);
+  const auto stop = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
+                                     config.rollout.rollout_stop_token_ids);
   const TextSide text = load_text_side(config.model.hf_checkpoint);
   if (text.tokenizer == nullptr) {
     throw Error(ErrorCode::kUsage, "the checkpoint has no tokenizer.json", "add one to the folder",
@@ -52,8 +54,6 @@ std::vector<EvalResult> run_evaluation(RunConfig config, tensor::Device device,
       text.tokenizer->vocab_size());
   Generator generator(engine, dist::groups_of_one(), text.tokenizer.get(), world.ranks());
   const auto grader = reward::make_grader(eval_reward_options(config));
-  std::vector<int32_t> stop = policy.eos_token_ids;
-  for (int64_t id : o.rollout_stop_token_ids) stop.push_back(static_cast<int32_t>(id));
   observe::MetricRow row;
   const std::string samples_dir =
       config.observe.run_dir.empty() ? "" : join_path(config.observe.run_dir, "samples");

@@ -95,7 +95,9 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   trainer_side.policy =
       load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);
   check_routers(session.config.train, trainer_side.policy);
-  rollout_side.stop_token_ids = list_stop_tokens(session.config, trainer_side.policy.eos_token_ids);
+  const LoadedModel& policy = trainer_side.policy;
+  rollout_side.stop_token_ids = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
+                                                 rollout.rollout_stop_token_ids);
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
@@ -258,12 +260,6 @@ bool generates_samples(const RunConfig& config) {
 
 bool wants_engine(const RunConfig& config) {
   return generates_samples(config) || !config.eval.eval_prompt_data.empty();
-}
-
-std::vector<int32_t> list_stop_tokens(const RunConfig& config, std::vector<int32_t> of_model) {
-  for (int64_t id : config.rollout.rollout_stop_token_ids)
-    of_model.push_back(static_cast<int32_t>(id));
-  return of_model;
 }
 
 data::SftSet load_examples(const RunConfig& config, const TextSide& text,

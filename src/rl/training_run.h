@@ -37,8 +37,6 @@ struct TrainingRun {
 bool generates_samples(const RunConfig& config);  // else they are a dump's, or examples
 bool wants_engine(const RunConfig& config);       // on the ranks that generate
 bool wants_reference(const RunConfig& config);
-// What ends generation: of the model, then of the configuration.
-std::vector<int32_t> list_stop_tokens(const RunConfig& config, std::vector<int32_t> of_model);
 // Of supervised fine-tuning; a reply ends with the first of `stop_tokens`, as generation will.
 data::SftSet load_examples(const RunConfig& config, const TextSide& text,
                            const std::vector<int32_t>& stop_tokens);

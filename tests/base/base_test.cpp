@@ -73,6 +73,18 @@ Error error_of(Body&& body) {
   return {ErrorCode::kRun, ""};
 }
 
+TEST(Json, RefusesWideIntegersWhereAsked) {
+  for (const char* wide :
+       {"18446744073709551616", "-9223372036854775809", "1000000000000000019884624838656"}) {
+    EXPECT_TRUE(parse_json(wide, "t").is_number_float()) << wide;
+    const Error error = error_of([&] { parse_json(wide, "t", WideIntegers::kRefuse); });
+    EXPECT_NE(error.message().find(wide), std::string::npos) << error.message();
+    EXPECT_NE(error.hint().find("in quotes"), std::string::npos);
+  }
+  for (const char* kept : {"18446744073709551615", "-9223372036854775808", "1e30", "0.1", "-1.5E3"})
+    EXPECT_EQ(parse_json(kept, "t", WideIntegers::kRefuse), parse_json(kept, "t")) << kept;
+}
+
 TEST(Json, EveryRefusalHasARemedy) {
   const std::string deep(kMaxJsonDepth + 1, '[');
   for (const std::string& text :

@@ -1,5 +1,7 @@
 #include "slimexx/data/prompts.h"
 
+#include <fmt/core.h>
+
 #include "data/data_fixture.h"
 #include "slimexx/base/thread_pool.h"
 #include "test_paths.h"
@@ -56,6 +58,9 @@ TEST_F(Prompts, LabelsOfAnyTypeBecomeText) {
   EXPECT_EQ(set.prompts()[1].label, "");
   EXPECT_EQ(set.prompts()[2].label, "[1,\"b\"]");
   EXPECT_EQ(set.prompts()[3].label, "true");
+  // Floats as Python reads and prints them.
+  EXPECT_EQ(load("{\"prompt\": \"a\", \"label\": 0.10000000000000000001}").prompts()[0].label,
+            "0.1");
   options_.label_key = "";
   EXPECT_EQ(load("{\"prompt\": \"a\"}").prompts()[0].label, "");
   EXPECT_EQ(load("{\"prompt\": \"a\", \"label\": 1}").prompts()[0].metadata->dump(),
@@ -135,13 +140,31 @@ TEST_F(Prompts, StopsAtABadLine) {
                "not text");
   EXPECT_NE(load_error("{\"label\": \"a\", \"question\": 1}\n").hint().find("'question'"),
             std::string::npos);
+  const std::string wide = "123456789012345678901234567890";
+  expect_error("{\"prompt\": \"a\", \"label\": " + wide + "}\n", 1, wide);
+  EXPECT_NE(load_error("{\"prompt\": [], \"label\": 1}\n").hint().find("apply_chat_template"),
+            std::string::npos);
+  for (const char* none : {"5", "null", "{}"}) {
+    const std::string row = fmt::format("{{\"prompt\": {}, \"label\": 1}}\n", none);
+    EXPECT_EQ(load_error(row).hint(), "write text there, in quotes") << none;
+  }
   options_.apply_chat_template = true;
   expect_error("{\"prompt\": [], \"label\": 1}\n", 1, "empty list");
   expect_error("{\"prompt\": [{\"content\": \"a\"}], \"label\": 1}\n", 1,
                "message 0 of 'prompt' has no role");
   expect_error("{\"prompt\": \"a\", \"label\": 1, \"tools\": \"[\"}\n", 1, "JSON");
   expect_error("{\"prompt\": \"a\", \"label\": 1, \"tools\": {}}\n", 1, "list of tools");
+  expect_error("{\"prompt\": \"a\", \"label\": 1, \"tools\": \"[" + wide + "]\"}\n", 1, wide);
   EXPECT_EQ(load_error("\n \n").code(), ErrorCode::kInput);
+}
+
+TEST_F(Prompts, NamesTheRowWhoseMetadataAreRefused) {
+  options_.check_metadata = [](const std::shared_ptr<const Json>& metadata) {
+    if (metadata && metadata->contains("bad")) throw Error(ErrorCode::kInput, "bad metadata");
+  };
+  const std::string good = "{\"prompt\": \"a\", \"label\": 1}\n";
+  EXPECT_EQ(load(good).size(), 1);
+  expect_error(good + "{\"prompt\": \"a\", \"label\": 1, \"bad\": 0}\n", 2, "bad metadata");
 }
 
 TEST_F(Prompts, NamesTheRowWhenTheTemplateFails) {

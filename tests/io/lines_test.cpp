@@ -143,6 +143,8 @@ TEST(Lines, GarbageAndForeignFiles) {
   expect_error(ErrorCode::kInput, "not zstd-compressed", [&] { read_all(path); });
   path = dir.put("bom", "\xEF\xBB\xBF{}\n");
   expect_error(ErrorCode::kInput, "byte-order mark", [&] { read_all(path); });
+  path = dir.put("gz", "\x1F\x8B\x08\n");
+  expect_error(ErrorCode::kInput, "gunzip", [&] { read_all(path); });
   path = dir.put("lfs", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
   expect_error(ErrorCode::kInput, "git lfs pull", [&] { read_all(path); });
   expect_error(ErrorCode::kInput, "absent", [&] { read_all(dir.file("absent")); });
@@ -169,8 +171,8 @@ TEST(Lines, JsonObjects) {
   EXPECT_EQ(reader.where(), path + ":4");
   expect_error(ErrorCode::kInput, path + ":5", [&] { next_json_object(reader, object); });
   EXPECT_FALSE(next_json_object(reader, object));
-  for (const char* bad :
-       {"[1]\n", "3", "{\"a\": \"\xFF\"}", "{\"a\": 1} x", "{\"a\": NaN}", "{\"a\"\n: 1}"}) {
+  for (const char* bad : {"[1]\n", "3", "{\"a\": \"\xFF\"}", "{\"a\": 1} x", "{\"a\": NaN}",
+                          "{\"a\"\n: 1}", "{\"a\": 18446744073709551616}"}) {
     LineReader bad_reader(dir.put("bad", bad));
     expect_error(ErrorCode::kInput, "bad:1", [&] { next_json_object(bad_reader, object); });
   }

@@ -110,6 +110,21 @@ TEST(Rewards, ARowMayNameItsOwnType) {
   }
 }
 
+TEST(Rewards, ChecksTheTypeThatARowNames) {
+  for (const char* good : {"null", "{}", R"({"rm_type": "boxed_f1"})", R"({"rm_type": "remote"})",
+                           R"({"metadata": {"rm_type": "math"}})", R"({"rm_type": null})"})
+    EXPECT_NO_THROW(check_own_rm_type(input_of("", "", good))) << good;
+  EXPECT_THROW(check_own_rm_type(input_of("", "", R"({"rm_type": 5})")), Error);
+  try {
+    check_own_rm_type(input_of("", "", R"({"metadata": {"rm_type": "boxed_mth"}})"));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInput);
+    EXPECT_EQ(error.where(), "");
+    EXPECT_NE(error.hint().find("did you mean 'math'"), std::string::npos) << error.hint();
+  }
+}
+
 TEST(Rewards, GradesDoNotDependOnThreadsOrNeighbours) {
   std::vector<RewardInput> inputs;
   for (int i = 0; i < 500; ++i) {

@@ -12,9 +12,14 @@ using Json = nlohmann::ordered_json;
 
 inline constexpr int kMaxJsonDepth = 128;
 
+// What becomes of an integer beyond 64 bits: the nearest double, or Error(kInput). Rows of users
+// refuse it: a label would silently become another number.
+enum class WideIntegers { kRound, kRefuse };
+
 // Parses all of `text`; throws Error(kInput) naming `where`, the byte offset and, for a duplicate,
 // the key. A byte-order mark, comments and trailing text are refused.
-Json parse_json(std::string_view text, const std::string& where);
+Json parse_json(std::string_view text, const std::string& where,
+                WideIntegers wide_integers = WideIntegers::kRound);
 
 // read_text_file + parse_json.
 Json parse_json_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 30);

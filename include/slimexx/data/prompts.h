@@ -2,6 +2,7 @@
 // source that hands them out.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct PromptOptions {
   int64_t seed = 42;
   int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: none
   std::string max_prompt_len_key = "rollout.rollout_max_prompt_len";  // that says so
+  // Throws Error(kInput) for metadata that the run could not use; empty: all are taken.
+  std::function<void(const std::shared_ptr<const Json>& metadata)> check_metadata;
 };
 
 struct Prompt {

@@ -64,4 +64,8 @@ const std::vector<RewardInfo>& list_rewards();
 // content of its last \boxed{} first.
 std::unique_ptr<Grader> make_grader(const RewardOptions& options);
 
+// A row may name its own rm_type in its metadata. Throws Error(kInput), without a place, for one
+// that there is not (naming the nearest).
+void check_own_rm_type(const RewardInput& row);
+
 }  // namespace slimexx::reward

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct EvalSet {
   std::string name;
   std::shared_ptr<const data::PromptSet> prompts;
 };
+
+// Names of eval.eval_prompt_data become parts of file names and metrics: letters, digits, _ . -
+bool is_set_name(std::string_view name);
 
 struct EvalResult {
   std::string name;

@@ -20,7 +20,8 @@ bool is_condition(const Ref& node) {
 
 class Comparer {
  public:
-  explicit Comparer(Budget& budget) : budget_(budget) {}
+  Comparer(bool converts_units, Budget& budget)
+      : converts_units_(converts_units), budget_(budget) {}
 
   Verdict compare(const Ref& a, const Ref& b) {
     if (++depth_ > 60) return no("nested too deeply");
@@ -212,7 +213,7 @@ class Comparer {
     const std::string& unit = unit_a ? left : right;
     const Ref& with = unit_a ? x : y;
     const Ref& without = unit_a ? y : x;
-    if (!is_scalar(with) || !is_scalar(without)) return bare;
+    if (!converts_units_ || !is_scalar(with) || !is_scalar(without)) return bare;
     if (unit == "%" && compare_scalars(divide(with, make_number(100)), without).equal) {
       return yes("the percentage as a number");
     }
@@ -392,14 +393,15 @@ class Comparer {
     return yes("the same elements");
   }
 
+  bool converts_units_;
   Budget& budget_;
   int depth_ = 0;
 };
 
 }  // namespace
 
-Verdict compare_trees(const Ref& gold, const Ref& prediction, Budget& budget) {
-  return Comparer(budget).compare(gold, prediction);
+Verdict compare_trees(const Ref& gold, const Ref& prediction, bool converts_units, Budget& budget) {
+  return Comparer(converts_units, budget).compare(gold, prediction);
 }
 
 }  // namespace slimexx::reward::latex

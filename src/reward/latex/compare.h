@@ -11,6 +11,7 @@ struct Verdict {
   bool equal = false;
   std::string reason;
 };
-Verdict compare_trees(const Ref& gold, const Ref& prediction, Budget& budget);
+// `converts_units` as in compare_answers.
+Verdict compare_trees(const Ref& gold, const Ref& prediction, bool converts_units, Budget& budget);
 
 }  // namespace slimexx::reward::latex

@@ -16,6 +16,25 @@ bool is_letter(char c) {
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
+// Does "573/2000" begin the text, three digits over more than they are?
+bool is_proper_fraction(std::string_view text) {
+  size_t at = 0;
+  const auto skip_blanks = [&] {
+    while (at < text.size() && is_blank(text[at])) ++at;
+  };
+  const auto take_digits = [&] {
+    const size_t start = at;
+    while (at < text.size() && is_digit(text[at])) ++at;
+    return text.substr(start, at - start);
+  };
+  const std::string_view top = take_digits();
+  skip_blanks();
+  if (top.size() != 3 || top[0] == '0' || at == text.size() || text[at++] != '/') return false;
+  skip_blanks();
+  const std::string_view bottom = take_digits();
+  return bottom.size() > 3 || (bottom.size() == 3 && bottom > top);
+}
+
 class Lexer {
  public:
   Lexer(std::string text, CommaMode mode) : text_(std::move(text)), mode_(mode) {}
@@ -75,6 +94,7 @@ class Lexer {
       if (mark == "," && (mode_ != CommaMode::kThousands || depth_ > 0)) continue;
       length = mark.size();
       if (mark == ",\\!" && rest.substr(length, 1) == " ") ++length;
+      if (mark == " " && is_proper_fraction(rest.substr(length))) return 0;  // 5 573/2000
       if (group <= 3 && digits_follow(length)) return length;
     }
     return 0;
