@@ -12,6 +12,8 @@
 namespace slimexx::text {
 namespace {
 
+constexpr size_t kMaxRewrittenBytes = 1 << 20;
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -40,6 +42,10 @@ void RegexReader::refuse(const std::string& what) const {
   throw Error(ErrorCode::kInput,
               fmt::format("regular expression: {} at byte {} is not supported", what, at_),
               "write the pattern without it", where_);
+}
+
+void RegexReader::check_size(size_t rewritten_bytes) const {
+  if (rewritten_bytes > kMaxRewrittenBytes) refuse("what makes the pattern longer than 1 MiB,");
 }
 
 uint32_t RegexReader::read_code_point() {
@@ -171,6 +177,7 @@ std::string RegexReader::read_class(bool ignore_case) {
   for (bool first = true; first || peek() != ']'; first = false) {
     if (done()) refuse("a class without its closing ']'");
     read_class_item(out, ignore_case);
+    check_size(out.bytes());
   }
   skip(1);
   return out.pattern(negated);

@@ -28,6 +28,8 @@ class RegexReader {
   std::string read_class(bool ignore_case);
 
   [[noreturn]] void refuse(const std::string& what) const;
+  // Bounds what a short pattern grows to: each \b becomes some kilobytes.
+  void check_size(size_t rewritten_bytes) const;
 
  private:
   uint32_t read_escape();

@@ -14,6 +14,8 @@ namespace slimexx::text {
 namespace {
 
 constexpr size_t kNone = std::string::npos;
+// \R, spelt out: PCRE2 takes it and a dot to have no character in common.
+constexpr const char* kLineBreak = R"((?>\x{d}\x{a}|[\x{a}-\x{d}\x{85}\x{2028}\x{2029}]))";
 // Of two letters, these fold to the same as one ligature.
 constexpr std::string_view kJoinedPairs[] = {"ss", "ff", "fi", "fl", "st"};
 
@@ -27,7 +29,10 @@ class Rewriter {
   Rewriter(std::string_view pattern, const std::string& where) : in_(pattern, where) {}
 
   std::string run() {
-    while (!in_.done()) rewrite_item();
+    while (!in_.done()) {
+      rewrite_item();
+      in_.check_size(out_.size());
+    }
     close_implied();
     if (has_names_ && has_numbers_) in_.refuse("a group's number beside groups with names");
     return std::move(out_);
@@ -111,7 +116,7 @@ void Rewriter::rewrite_escape() {
   }
   if (c == 'R' || c == 'N') {
     in_.skip(2);
-    return put_atom(fmt::format("\\{}", c));
+    return put_atom(c == 'N' ? "\\N" : kLineBreak);
   }
   if (const auto set = in_.read_set(false)) return put_set(*set);
   put_literal(in_.read_code_point());

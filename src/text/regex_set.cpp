@@ -158,6 +158,7 @@ std::string set_pattern(const CharSet& set) {
 }
 
 void ClassPattern::add(const CharSet& set) {
+  bytes_ += set.members.size() + set.except.size();
   if (set.negated) {
     alternatives_.push_back("[^" + set.members + "]");
     members_ += set.except;

@@ -30,9 +30,11 @@ class ClassPattern {
   void add(const CharSet& set);
   void add_range(uint32_t low, uint32_t high);
   std::string pattern(bool negated) const;
+  size_t bytes() const { return bytes_; }
 
  private:
   std::string members_;
+  size_t bytes_ = 0;
   std::vector<std::string> alternatives_;  // what cannot stand among the members of a class
 };
 

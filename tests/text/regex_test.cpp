@@ -68,6 +68,17 @@ TEST(Regex, RefusesByNameWhatItDoesNotCompute) {
   }
 }
 
+TEST(Regex, ShortPatternsDoNotGrowWithoutBound) {
+  for (const char* unit : {"\\b", "\\w"}) {
+    std::string pattern;
+    for (int i = 0; i < 30'000; ++i) pattern += unit;
+    for (const auto& grown : {pattern, "[\\w" + pattern + "]" + pattern}) {
+      const std::string message = message_of([&] { rewrite_regex(grown, "here"); });
+      EXPECT_NE(message.find("longer than 1 MiB"), std::string::npos) << message.substr(0, 200);
+    }
+  }
+}
+
 TEST(Regex, CatastrophicPatternsEndInAnError) {
   const std::string text(300'000, 'a');
   for (const char* pattern :
