@@ -145,6 +145,22 @@ FEATURES += [
 ]
 
 FEATURES += ["{{ nil[:2] }}", "{{ n[1:] }}", "{{ t[:1] }}", "{{ f[::2] }}", "{{ d[:2] }}", "{{ nope[:2] }}", "{{ (nil or s)[:2] }}"]
+FEATURES += [
+    "{{ '\u0663'|int }}{{ ' \u0967\u0968 '|int(7) }}{{ '\U0001d7d9'|int }}{{ '\u0661.\uff15'|float }}{{ '\u00b2'|int }}",
+    "{{ messages|truncate(8) }}",
+    "{{ range(20)|list|truncate(8) }}",
+    "{{ n|truncate(8) }}",
+    "{{ nil|truncate }}",
+    "{{ nope|truncate }}",
+    "{{ n|indent }}",
+    "{{ nil|indent }}",
+    "{{ l|indent }}",
+    "{{ nope|indent }}",
+    "{{ s|groupby('a')|list|length }}",
+    "{{ people|groupby('tag')|length }}",
+    "{{ ['a']|groupby('a')|list|length }}",
+    "{{ people|groupby('age')|map('first')|list }}",
+]
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Wetter für <Ort> & \"mehr\"", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "description": "城市"}, "days": {"type": "integer", "default": 3},
