@@ -74,8 +74,8 @@ uint32_t RegexReader::read_hexadecimal(size_t max_digits) {
   const bool braced = max_digits == 2 && peek(2) == '{';
   const size_t begin = at_ + (braced ? 3 : 2);
   const size_t end = braced ? in_.find('}', begin) : begin + max_digits;
-  const std::string_view field =
-      in_.substr(begin, end == std::string_view::npos ? end : end - begin);
+  if (end == std::string_view::npos) refuse("\\x{ without its closing '}'");
+  const std::string_view field = in_.substr(begin, end - begin);
   uint32_t value = 0;
   const auto [rest, error] = std::from_chars(field.data(), field.data() + field.size(), value, 16);
   const auto digits = static_cast<size_t>(rest - field.data());

@@ -224,7 +224,10 @@ void Rewriter::put_reference() {
 }
 
 void Rewriter::open_group() {
-  if (in_.take("(?#")) return in_.skip_past(")");
+  if (in_.take("(?#")) {
+    in_.take_until(')');
+    return;
+  }
   if (in_.starts_with("(*")) in_.refuse("(*");
   Group group;
   const Group* const outer = groups_.empty() ? nullptr : &groups_.back();
