@@ -144,6 +144,24 @@ FEATURES += [
     "{{-s-}}", "{%if t%}x{%endif%}", "{% if t -%}\n\n  x\n  {%- endif %}", "a\n{%+ if t %}b{% endif %}", "a\n   {%+ if t %}b{% endif %}", "a\u00a0{%- if t %}b{% endif %}", "{% for i in l %}\n{{ i }}\n{% endfor %}\nend", "{% for i in l -%}\n{{ i }}\n{%- endfor %}\nend", "\n\n{% set x = 1 %}\n\n{{ x }}", "{% set x %}\n a\n{% endset %}[{{ x }}]",
 ]
 
+FEATURES += ["{{ nil[:2] }}", "{{ n[1:] }}", "{{ t[:1] }}", "{{ f[::2] }}", "{{ d[:2] }}", "{{ nope[:2] }}", "{{ (nil or s)[:2] }}"]
+FEATURES += [
+    "{{ '\u0663'|int }}{{ ' \u0967\u0968 '|int(7) }}{{ '\U0001d7d9'|int }}{{ '\u0661.\uff15'|float }}{{ '\u00b2'|int }}",
+    "{{ messages|truncate(8) }}",
+    "{{ range(20)|list|truncate(8) }}",
+    "{{ n|truncate(8) }}",
+    "{{ nil|truncate }}",
+    "{{ nope|truncate }}",
+    "{{ n|indent }}",
+    "{{ nil|indent }}",
+    "{{ l|indent }}",
+    "{{ nope|indent }}",
+    "{{ s|groupby('a')|list|length }}",
+    "{{ people|groupby('tag')|length }}",
+    "{{ ['a']|groupby('a')|list|length }}",
+    "{{ people|groupby('age')|map('first')|list }}",
+]
+
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Wetter für <Ort> & \"mehr\"", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "description": "城市"}, "days": {"type": "integer", "default": 3},
                                      "unit": {"type": "string", "enum": ["C", "F"]}}, "required": ["city"]}}}]

@@ -146,12 +146,14 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special,
         (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) {
       continue;
     }
-    // White space that the token before has swallowed is gone.
-    begin = token->lstrip ? space_before(text, done, begin) : std::max(begin, done);
+    // As the tokenizers library: white space that the token before has swallowed is gone for one
+    // that would swallow it too, and can be all of it; any other keeps its own text.
+    if (token->lstrip) begin = space_before(text, done, begin);
     if (token->rstrip) end = space_after(text, end);
+    if (begin >= end) continue;
     if (begin > done) sections.push_back({text.substr(done, begin - done), -1});
-    sections.push_back({text.substr(begin, std::max(begin, end) - begin), token->id});
-    done = std::max(done, end);
+    sections.push_back({text.substr(begin, end - begin), token->id});
+    done = end;
   }
   if (done < text.size()) sections.push_back({text.substr(done), -1});
 }

@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include "text/newer_characters.h"
+
 namespace slimexx::text {
 namespace {
 
@@ -44,8 +46,17 @@ bool is_word(uint32_t c) {
   if (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_NL) return true;
   if (kind == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
   // Circled and squared letters: symbols that are Alphabetic.
-  return in_range(c, 0x24B6, 0x24E9) || in_range(c, 0x1F130, 0x1F149) ||
-         in_range(c, 0x1F150, 0x1F169) || in_range(c, 0x1F170, 0x1F189);
+  if (in_range(c, 0x24B6, 0x24E9) || in_range(c, 0x1F130, 0x1F149) ||
+      in_range(c, 0x1F150, 0x1F169) || in_range(c, 0x1F170, 0x1F189)) {
+    return true;
+  }
+  return kind == UTF8PROC_CATEGORY_CN &&
+         (is_newer_character("L", c) || is_newer_character("M", c) || is_newer_character("Nd", c));
+}
+
+bool is_foldable(uint32_t c) {
+  const auto kind = category(c);
+  return c > 0x7F && kind <= UTF8PROC_CATEGORY_ME && kind != UTF8PROC_CATEGORY_LO;
 }
 
 size_t previous_character(std::string_view text, size_t end) {

@@ -11,6 +11,7 @@ bool is_numeric(uint32_t c);      // Nd, Nl, No
 bool is_punctuation(uint32_t c);  // P*, and every ASCII mark that is no letter, digit or space
 bool is_mark(uint32_t c);         // Mn, Mc, Me
 bool is_word(uint32_t c);         // Alphabetic, M*, Nd, Pc, joiners
+bool is_foldable(uint32_t c);     // not ASCII, and case folding may change or join it
 
 // Start of the character that ends at `end` (> 0) of valid UTF-8.
 size_t previous_character(std::string_view text, size_t end);

@@ -45,11 +45,16 @@ std::string find_template(const Json& config, const std::string& where) {
               "put a chat_template.jinja beside it, or turn apply_chat_template off", where);
 }
 
+// What transformers passes to every template, given or not.
+Json default_variables() {
+  return {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
+}
+
 }  // namespace
 
 struct ChatTemplate::Impl {
   std::unique_ptr<jinja::Program> program;
-  Json defaults = Json::object();
+  Json defaults = default_variables();
   std::function<int64_t()> clock = [] { return static_cast<int64_t>(std::time(nullptr)); };
 };
 
@@ -84,7 +89,7 @@ ChatTemplate ChatTemplate::load(const std::string& checkpoint_directory) {
   ChatTemplate result =
       own_file ? parse(read_text_file(template_path, kMaxTemplateBytes), template_path)
                : parse(find_template(config, config_path), config_path + ": chat_template");
-  result.impl_->defaults = collect_special_tokens(config);
+  result.impl_->defaults.update(collect_special_tokens(config));
   return result;
 }
 

@@ -19,6 +19,9 @@ constexpr int kMaxNesting = 16;
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// \w+|[^\w\s]+ of Rust, whose words hold the joiners; in a class, Oniguruma's \w is Rust's else.
+constexpr const char* kWhitespacePattern = R"([\w\u200c\u200d]+|[^\w\s\u200c\u200d]+)";
+
 using CharacterTest = bool (*)(uint32_t);
 
 void find_characters(std::string_view text, CharacterTest test, std::vector<TextRange>& matches) {
@@ -191,7 +194,7 @@ void PreTokenizer::add_steps(const TokenizerSpec& spec, int depth, std::vector<S
     steps.push_back(Step::for_characters(is_white_space, SplitBehavior::kRemoved));
   } else if (type == "Whitespace") {
     Step step;
-    step.pattern = Regex::compile(R"(\w+|[^\w\s]+)", spec.where());
+    step.pattern = Regex::compile(kWhitespacePattern, spec.where());
     step.behavior = SplitBehavior::kRemoved;
     step.invert = true;
     steps.push_back(std::move(step));

@@ -20,6 +20,7 @@ constexpr size_t kMaxPatternBytes = 64 << 10;
 // white space.
 constexpr uint64_t kBaseMatchLimit = 2'000'000;
 constexpr uint64_t kMatchLimitPerByte = 4;
+constexpr const char* kBacktracks = "use a pattern that does not backtrack over long spans";
 constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr size_t kJitStackBytes = 4 << 20;
 
@@ -81,10 +82,10 @@ struct Regex::Code {
   std::string where;
 
   ~Code() { pcre2_code_free(compiled); }
-  [[noreturn]] void fail(const std::string& what) const {
+  [[noreturn]] void fail(const std::string& what, const std::string& hint) const {
     throw Error(ErrorCode::kInput,
-                fmt::format("the regular expression {} {}", shown.substr(0, 300), what),
-                "use a pattern that does not backtrack over long spans", where);
+                fmt::format("the regular expression {} {}", shown.substr(0, 300), what), hint,
+                where);
   }
   int match(std::string_view subject, size_t from, size_t last_start, MatchSpace& space) const;
 };
@@ -115,7 +116,8 @@ Regex Regex::build(const std::string& shown, const std::string& pattern, unsigne
   auto code = std::make_unique<Code>();
   code->shown = shown;
   code->where = where;
-  if (shown.size() > kMaxPatternBytes) code->fail("is longer than 64 KiB");
+  if (shown.size() > kMaxPatternBytes)
+    code->fail("is longer than 64 KiB", "write a shorter pattern");
   int error = 0;
   PCRE2_SIZE offset = 0;
   std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
@@ -127,7 +129,8 @@ Regex Regex::build(const std::string& shown, const std::string& pattern, unsigne
                     options | PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT, &error, &offset, context.get());
   if (code->compiled == nullptr) {
     code->fail(fmt::format("does not compile: {} at byte {} of {}", pcre_message(error), offset,
-                           pattern.substr(0, 600)));
+                           pattern.substr(0, 600)),
+               "correct the pattern, or write it without what PCRE2 does not know");
   }
   code->jit = pcre2_jit_compile(code->compiled, PCRE2_JIT_COMPLETE) == 0;
   return Regex(std::move(code));
@@ -161,7 +164,8 @@ void Regex::find_all(std::string_view subject, std::vector<TextRange>& matches) 
     if (steps > kStepsBetweenChecks) {
       steps = 0;
       if (started < 0) started = thread_seconds();
-      if (thread_seconds() - started > budget) code_->fail("takes too long on this text");
+      if (thread_seconds() - started > budget)
+        code_->fail("takes too long on this text", kBacktracks);
     }
     const size_t last_start = std::min(subject.size(), at + window);
     const int result = code_->match(subject, at, last_start, space);
@@ -170,10 +174,13 @@ void Regex::find_all(std::string_view subject, std::vector<TextRange>& matches) 
       steps = kStepsBetweenChecks;  // the whole window may have been scanned to the end
       continue;
     }
-    if (result < 0) code_->fail(fmt::format("gives up on this text: {}", pcre_message(result)));
+    if (result < 0)
+      code_->fail(fmt::format("gives up on this text: {}", pcre_message(result)), kBacktracks);
     const TextRange match{bounds[0], bounds[1]};
     // \K can set the start behind the end, or before text already consumed.
-    if (match.begin > match.end || match.end < at) code_->fail("uses \\K, which is not supported");
+    if (match.begin > match.end || match.end < at) {
+      code_->fail("uses \\K, which is not supported", "write the pattern without it");
+    }
     if (match.begin == match.end && match.end == last_end) {
       at = next_character(subject, at);
       continue;

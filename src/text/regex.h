@@ -17,9 +17,6 @@ struct TextRange {
 // The pattern in PCRE2's dialect. Throws Error(kInput) for what cannot be rewritten.
 std::string rewrite_regex(std::string_view pattern, const std::string& where);
 
-// Ranges, to stand in a class, of characters of a category that PCRE2 may not know yet.
-std::string_view newer_characters(std::string_view category);
-
 class Regex {
  public:
   // Throws Error(kInput) for a pattern that does not compile.

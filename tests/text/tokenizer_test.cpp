@@ -16,7 +16,6 @@
 #include "slimexx/base/philox.h"
 #include "slimexx/base/strings.h"
 #include "test_paths.h"
-#include "text/regex.h"
 #include "text/unicode_form.h"
 
 namespace slimexx::text {
@@ -307,6 +306,36 @@ TEST(Tokenizer, LongWordMergesEqualShortOnes) {
   }
 }
 
+TEST(Tokenizer, AddedTokensSwallowWhiteSpaceAsTheReferenceLibraryDoes) {
+  const auto encode = [](const std::string& added, const std::string& text) {
+    return Tokenizer::parse(R"({"added_tokens":[)" + added + R"(],"model":{"type":"BPE",)" +
+                                R"("vocab":{"a":0,"b":1,"\n":2," ":3,"\ud803\udd4a":4},)" +
+                                R"("merges":[]}})",
+                            "x")
+        .encode(text);
+  };
+  const std::string both = R"({"id":2,"content":"\n","special":true,"lstrip":true,"rstrip":true})";
+  const std::string plain = R"({"id":2,"content":"\n","special":true})";
+  const std::string x = R"({"id":5,"content":"<x>","special":true,"rstrip":true})";
+  EXPECT_EQ(encode(both, "a\n\n\nb \n \n  b"), (Ids{0, 2, 1, 2, 1}));
+  EXPECT_EQ(encode(x + "," + plain, "<x>\n b<x>\n\n"), (Ids{5, 2, 3, 1, 5, 2, 2}));
+  EXPECT_EQ(encode(x + "," + both, "<x>\n b"), (Ids{5, 1}));
+  // U+10D4A, a letter of Unicode 16.
+  const std::string single = R"({"id":5,"content":"ab","special":true,"single_word":true})";
+  EXPECT_EQ(encode(single, "ab\xF0\x90\xB5\x8A ab"), (Ids{0, 1, 4, 3, 5}));
+}
+
+TEST(Tokenizer, WhitespaceCutsWordsAsRustDoes) {
+  // A number that is no digit is no word; a joiner is one.
+  const Tokenizer tokenizer = Tokenizer::parse(
+      R"({"pre_tokenizer":{"type":"Whitespace"},"model":{"type":"BPE",)"
+      R"("vocab":{"\u00ab":0,"\u00bd":1,"\u00ab\u00bd":2,"a":3,"\u200d":4,"a\u200d":5},)"
+      R"("merges":["\u00ab \u00bd","a \u200d"]}})",
+      "x");
+  EXPECT_EQ(tokenizer.encode("\xC2\xAB\xC2\xBD"), Ids{2});
+  EXPECT_EQ(tokenizer.encode("a\xE2\x80\x8D"), Ids{5});
+}
+
 TEST(Tokenizer, ThreadsShareOneTokenizer) {
   const Tokenizer tokenizer = fixture("mistral");
   const Tokenizer other = fixture("qwen");
@@ -324,42 +353,6 @@ TEST(Tokenizer, ThreadsShareOneTokenizer) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, std::vector<int>(4));
-}
-
-TEST(Regex, CatastrophicPatternsEndInAnError) {
-  const std::string text(300'000, 'a');
-  for (const char* pattern :
-       {"(a+)+[bc]", "(a|a)*[bc]", "(?=.*[bc])c|a.*[bc]", "(.*)(.*)(.*)(.*)[bc]"}) {
-    const Regex regex = Regex::compile(pattern, "here");
-    std::vector<TextRange> matches;
-    std::string message;
-    const double seconds =
-        seconds_of([&] { message = message_of([&] { regex.find_all(text, matches); }); });
-    EXPECT_LT(seconds, 30.0) << pattern;  // unbounded, hours
-    EXPECT_NE(message.find("at: here"), std::string::npos) << pattern << ": " << message;
-  }
-}
-
-TEST(Regex, WhiteSpaceAndWordsAreUnicodes) {
-  const auto count = [](const char* pattern, const std::string& text) {
-    std::vector<TextRange> matches;
-    Regex::compile(pattern, "here").find_all(text, matches);
-    return matches.size();
-  };
-  EXPECT_EQ(count("\\s", "\xE1\xA0\x8E"), 0u);  // U+180E
-  EXPECT_EQ(count("\\S", "\xE1\xA0\x8E"), 1u);
-  EXPECT_EQ(count("[\\S]", "\xE1\xA0\x8E"), 1u);
-  EXPECT_EQ(count("\\s", "\xC2\x85\xC2\xA0 \t\xE3\x80\x80"), 5u);
-  EXPECT_EQ(count("[^\\s]", "\xC2\x85\xC2\xA0 \t\xE3\x80\x80"), 0u);
-  EXPECT_EQ(count("\\w+", "a\xCC\x81_1 \xC2\xBD"), 2u);
-  EXPECT_EQ(count("\\p{L}", "\xF0\xB1\x8D\x90"), 1u);  // U+31350, of Unicode 15
-  EXPECT_EQ(count("[^\\p{L}]", "\xF0\xB1\x8D\x90"), 0u);
-  EXPECT_EQ(count("\\u4e00+", "\xE4\xB8\x80\xE4\xB8\x80"), 1u);
-  EXPECT_EQ(count("x*", "axxb"), 3u);
-  for (const char* pattern :
-       {"[a[b]]", "[a&&b]", "(?m).", "[\\W]", "\\u12", "(", "\\", "a\\Kb\\C"}) {
-    EXPECT_THROW(Regex::compile(pattern, "here"), Error) << pattern;
-  }
 }
 
 TEST(UnicodeForm, RunsOfMarksStayNearLinear) {

@@ -44,6 +44,8 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // Renders with `variables`, an object: messages, tools, add_generation_prompt, bos_token, ....
+  // As with transformers, tools and documents are none and add_generation_prompt is false where
+  // they are not given.
   // raise_exception() in the template and run-time faults throw Error(kInput) with the line.
   RenderedText render(const Json& variables, const TemplateLimits& limits = {}) const;
 

@@ -147,8 +147,13 @@ Value filter_groupby(Interpreter& in, const Value& input, const Arguments& argum
   const AttributePath path(in, bound[0]);
   const bool fold = !is_true(bound[2]);
   Values pairs;  // (key, item)
-  for (const Value& item : in.list_of(input))
-    pairs.push_back(in.heap().tuple({path.get(in, item, bound[1]), item}));
+  const Values items = in.list_of(input);
+  for (const Value& item : items) {
+    const Value key = path.get(in, item, bound[1]);
+    // Sorted they would be compared.
+    if (key.is(Kind::kUndefined) && items.size() > 1) fail(key.get<UndefinedObject>().message);
+    pairs.push_back(in.heap().tuple({key, item}));
+  }
   const std::vector<AttributePath> paths = {AttributePath(in, Value::integer(0))};
   const auto sorted = sort_items(in, std::move(pairs), paths, fold, false);
   Values groups;

@@ -92,6 +92,8 @@ Value filter_indent(Interpreter& in, const Value& input, const Arguments& argume
     heap.charge_bytes(static_cast<uint64_t>(std::max<int64_t>(width, 0)));
     indention.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
   }
+  if (input.is(Kind::kUndefined)) fail(input.get<UndefinedObject>().message);
+  if (!input.is(Kind::kString)) fail(fmt::format("indent wants text, not {}", type_name(input)));
   // A line break is added so that text without any still counts as one line, even if empty.
   const Values lines = lines_of(heap, *in.text_of(input) + "\n", false);
   std::string out = is_true(bound[1]) ? indention : "";
@@ -150,8 +152,10 @@ Value filter_truncate(Interpreter& in, const Value& input, const Arguments& argu
   const int64_t end_length = end.get<StringObject>().length;
   if (length < end_length) fail(fmt::format("truncate's length is below {}", end_length));
   if (leeway < 0) fail("truncate's leeway is negative");
-  if (text.object().length <= length || text.object().length - length <= leeway)
-    return to_string_value(in.heap(), input);
+  const int64_t input_length = length_of(input);
+  if (input_length < 0) fail(fmt::format("object of type '{}' has no len()", type_name(input)));
+  if (input_length <= length || input_length - length <= leeway) return input;
+  if (!input.is(Kind::kString)) fail(fmt::format("truncate wants text, not {}", type_name(input)));
   in.heap().charge_characters(text->size());
   std::string cut = text->substr(0, byte_offset(text.object(), length - end_length));
   if (!is_true(bound[1])) {

@@ -252,9 +252,8 @@ Value slice_value(Heap& heap, const Value& value, const Value& start, const Valu
             heap.make<RangeObject>(at(range.start),
                                    at(Int{range.start} + Int{range.count} * range.step), stride)};
   }
-  // Neither an item nor, the key being no string, an attribute.
-  if (!value.is_sequence())
-    return heap.undefined(fmt::format("'{} object' cannot be sliced", type_name(value)));
+  if (value.is(Kind::kDict)) fail("unhashable type: 'slice'");
+  if (!value.is_sequence()) fail(fmt::format("'{}' object is not subscriptable", type_name(value)));
   const SliceRange range = clip_slice(length, start, stop, step);
   heap.charge(static_cast<uint64_t>(range.count));
   Values items;

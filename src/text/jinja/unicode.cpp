@@ -80,6 +80,22 @@ bool in_class(uint32_t c, CharacterClass wanted) {
   return false;
 }
 
+// Python reads the decimal digits of all scripts. They stand in runs that begin with a zero.
+std::string with_ascii_digits(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const uint32_t c = next_code_point(text, at);
+    if (c < 0x80 || !in_class(c, CharacterClass::kDecimal)) {
+      append_utf8(out, c);
+      continue;
+    }
+    uint32_t zero = c;
+    while (in_class(zero - 1, CharacterClass::kDecimal)) --zero;
+    out += static_cast<char>('0' + (c - zero) % 10);
+  }
+  return out;
+}
+
 }  // namespace
 
 bool is_space(uint32_t c) {
@@ -251,8 +267,9 @@ int digit_value(char c) {
   return 99;
 }
 
-std::optional<Int> parse_python_int(std::string_view text, int base) {
-  text = strip_space_right(strip_space_left(text));
+std::optional<Int> parse_python_int(std::string_view input, int base) {
+  const std::string digits = with_ascii_digits(input);
+  std::string_view text = strip_space_right(strip_space_left(digits));
   bool negative = false;
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) {
     negative = text[0] == '-';
@@ -287,8 +304,9 @@ std::optional<Int> parse_python_int(std::string_view text, int base) {
   return negative ? -value : value;
 }
 
-std::optional<double> parse_python_float(std::string_view text) {
-  text = strip_space_right(strip_space_left(text));
+std::optional<double> parse_python_float(std::string_view input) {
+  const std::string decimals = with_ascii_digits(input);
+  const std::string_view text = strip_space_right(strip_space_left(decimals));
   std::string digits;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '_') {

@@ -120,6 +120,14 @@ TEST(ChatTemplate, RealTemplatesRenderAsJinja2Does) {
   }
 }
 
+TEST(ChatTemplate, HasTheVariablesThatTransformersAlwaysPasses) {
+  const ChatTemplate chat_template =
+      parse("{{ tools is none }} {{ documents }} {{ add_generation_prompt }}");
+  EXPECT_EQ(chat_template.render(Json::object()).text, "True None False");
+  EXPECT_EQ(chat_template.render({{"tools", {1}}, {"add_generation_prompt", true}}).text,
+            "False None True");
+}
+
 TEST(ChatTemplate, SpansFollowMacrosAndBlocks) {
   const auto spans = [](const std::string& source) {
     const RenderedText out = parse(source).render(Json::object());
