@@ -2,15 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
-#include <functional>
 #include <nlohmann/json.hpp>
 
-#include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/strings.h"
 #include "test_paths.h"
+#include "text/outcomes.h"
 
 namespace slimexx::text {
 namespace {
@@ -24,22 +22,6 @@ std::vector<Json> read_cases(bool faults) {
     if (row.contains("error") == faults) cases.push_back(std::move(row));
   }
   return cases;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-// Of the processor, which a busy machine does not change.
-double seconds_of(const std::function<void()>& action) {
-  const std::clock_t start = std::clock();
-  action();
-  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
 // The matches as the tokenizers library finds them; the empty ones are left out.

@@ -3,19 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <tuple>
 
-#include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/base/strings.h"
 #include "test_paths.h"
+#include "text/outcomes.h"
 #include "text/unicode_form.h"
 
 namespace slimexx::text {
@@ -43,22 +41,6 @@ std::string stream(const Tokenizer& tokenizer, const Ids& ids, bool skip) {
   std::string out;
   for (const TokenId id : ids) out += decoder.push(id);
   return out + decoder.flush();
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-// Of the processor, which a busy machine does not change.
-double seconds_of(const std::function<void()>& action) {
-  const std::clock_t start = std::clock();
-  action();
-  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
 TEST(Tokenizer, AgreesWithTheReferenceLibrary) {
