@@ -18,16 +18,18 @@
 namespace slimexx::rl {
 namespace {
 
-// The state that mark_whole_state found.
+// The state that mark_whole_state found, and what of its rollout is still to be done.
 void save_checkpoint(const Session& session, TrainerSide& trainer_side, Progress& progress) {
   observe::Span span("save_model");
-  const auto rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
+  Json state = *progress.whole_state;
+  state["evaluation_is_due"] = progress.evaluation_is_due;
+  const auto rollouts = state.at("next_rollout").get<int64_t>();
   const model::ParameterStore* reference = nullptr;
   if (trainer_side.reference_is_saved) {
     bring_reference_in(session, trainer_side);
     reference = trainer_side.reference.store.get();
   }
-  trainer_side.checkpoints->save(rollouts, *progress.whole_state, *trainer_side.policy.store,
+  trainer_side.checkpoints->save(rollouts, state, *trainer_side.policy.store,
                                  trainer_side.trainer->optimizer(), reference);
   if (reference != nullptr) take_reference_out(trainer_side);
   progress.saved_rollouts = rollouts;

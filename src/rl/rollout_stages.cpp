@@ -168,13 +168,9 @@ void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progr
   const int64_t interval = session.config.eval.eval_interval;
   if (interval == 0) return;
   if ((rollout.index + 1) % interval != 0 && !progress.is_done()) return;
-  const auto mark = [&](bool is_due) {
-    progress.evaluation_is_due = is_due;
-    if (progress.whole_state) (*progress.whole_state)["evaluation_is_due"] = is_due;
-  };
-  mark(true);  // and so it stays if it fails
-  if (run_evaluation(session, rollout_side, progress.optimizer_steps, rollout.index, rollout.row))
-    mark(false);
+  progress.evaluation_is_due = true;  // and so it stays if it fails
+  progress.evaluation_is_due =
+      !run_evaluation(session, rollout_side, progress.optimizer_steps, rollout.index, rollout.row);
   rollout.span_seconds["eval"] = observe::take_span_seconds()["eval"];
 }
 
