@@ -269,6 +269,8 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   stop_in_evaluation(arguments("last", endless_last),
                      [&] { return fs::exists(folder_ / "made/rollout_000000.jsonl"); });
   EXPECT_EQ(status("last").at("state"), "interrupted");
+  stop_in_evaluation(resumed(arguments("last", endless_last)),  // and is due still
+                     [&] { return status("last").at("state") == "running"; });
   f = run_slimexx(launcher_ranks(), resumed(arguments("last", last)));
   EXPECT_EQ(f.status, 0) << f.text();
   expect_made_up(read_rows(folder_ / "last/metrics.jsonl"), 2);
