@@ -2,6 +2,7 @@
 // the device's copy bandwidth as the ceiling.
 #pragma once
 #include <cuda_runtime.h>
+#include <cstdint>
 
 #include <algorithm>
 #include <cstdio>

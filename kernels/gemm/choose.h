@@ -1,5 +1,7 @@
 // The cost model behind choose_gemm_config, open to the benchmark that it was fitted to.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/kernels/gemm.h"
 
 namespace slimexx::kernels {

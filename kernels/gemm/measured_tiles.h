@@ -3,6 +3,8 @@
 // GLM-4-9B. Of the vocabularies only (151936, 4096) was timed, at 1, 8, 64 and 256 rows; the
 // others follow it.
 #pragma once
+#include <cstdint>
+
 #include "kernels/gemm/configs.h"
 
 namespace slimexx::kernels {

@@ -1,6 +1,8 @@
 // The two products of this family, and the gradient without one. Arguments are checked before they
 // come here.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/kernels/lm_head.h"
 
 namespace slimexx::kernels::lm_head {

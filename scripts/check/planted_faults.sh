@@ -55,6 +55,7 @@ include '<nccl.h>' | plant src/ops/exchange.h banned
 include '<fmt/core.h>' | plant kernels/ops/print.cu banned
 include '<nlohmann/json.hpp>' | plant include/slimexx/ops/json.h banned
 include '<yaml-cpp/yaml.h>' | plant src/io/yaml.h banned
+printf '#include <vector>\nstd::vector<int64_t> list();\n' | plant src/ops/counts.h include
 lines 251 | plant src/ops/long.h size
 lines 401 | plant src/ops/long.inl length
 lines 400 | plant src/ops/long.inl

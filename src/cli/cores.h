@@ -1,5 +1,6 @@
 // How many threads a rank may use.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "slimexx/dist/world.h"

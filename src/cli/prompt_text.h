@@ -1,5 +1,6 @@
 // The text side of a checkpoint folder, for verbs that take text or chats.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // Where a verb's lines go: the named file, which appears when it is whole, or stdout.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

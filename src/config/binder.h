@@ -1,5 +1,6 @@
 // The binder that sets fields from a tree.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>

@@ -1,6 +1,7 @@
 // YAML text -> Node, by yaml-cpp's event parser, under our limits. Refuses some things that
 // yaml-cpp accepts: duplicate keys, `<<`, tags, several documents.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "config/tree.h"

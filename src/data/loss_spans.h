@@ -1,6 +1,7 @@
 // The bytes of a rendered conversation that an assistant said, and their tokens.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

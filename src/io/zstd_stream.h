@@ -1,5 +1,6 @@
 // zstd decompression and compression as streams with bounded memory.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

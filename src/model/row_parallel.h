@@ -11,6 +11,7 @@
 // Legend: T rows of the batch, t rows of this rank, W any width.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "slimexx/model/batch.h"

@@ -1,5 +1,7 @@
 // The check of a layout, for all ops that walk keys.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/ops/attention.h"
 
 namespace slimexx::ops {

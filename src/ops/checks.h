@@ -1,6 +1,7 @@
 // What every op does before it works: the operands' shapes, types and places (our own bugs:
 // SLX_CHECK), and the choice of backend.
 #pragma once
+#include <cstdint>
 #include <initializer_list>
 
 #include "slimexx/base/check.h"

@@ -1,5 +1,6 @@
 // The places of all outermost \boxed{...} of a text.
 #pragma once
+#include <string_view>
 #include <vector>
 
 #include "reward/graders.h"

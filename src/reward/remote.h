@@ -1,6 +1,8 @@
 // `remote`: rewards of a service over HTTP.
 #pragma once
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "slimexx/reward/rewards.h"
 

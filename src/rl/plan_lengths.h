@@ -1,5 +1,6 @@
 // The lengths that a plan goes by: those of the run's data where they can be read, else assumed.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 

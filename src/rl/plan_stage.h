@@ -1,6 +1,10 @@
 // One pipeline stage of a plan, built as the rank that holds most would be; and a rank that
 // only generates.
 #pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "memory_plan.h"
 #include "slimexx/model/stages.h"
 #include "slimexx/rl/engine_shape.h"

@@ -1,6 +1,7 @@
 // Where the samples of a training run come from: generated from prompts, read from a dump, or
 // supervised examples. The loop does not know which.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>

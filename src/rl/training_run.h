@@ -1,9 +1,11 @@
 // A training run, built: session, roles and progress. Its constructor loads models and data, makes
 // engine and trainer, resumes, and opens the run folder last.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "memory_plan.h"
 #include "roles.h"

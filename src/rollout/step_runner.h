@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "rollout/batch_builder.h"
 #include "rollout/kv_cache.h"

@@ -1,6 +1,7 @@
 // The "normalizer" of tokenizer.json.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

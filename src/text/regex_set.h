@@ -1,5 +1,6 @@
 // Sets of characters as Oniguruma defines them, in PCRE2's syntax.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,7 +1,10 @@
 // The parts of a loaded tokenizer.
 #pragma once
+#include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "slimexx/text/tokenizer.h"

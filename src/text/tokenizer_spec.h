@@ -1,5 +1,6 @@
 // A place inside tokenizer.json: the value there and its name for errors.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

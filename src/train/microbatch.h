@@ -2,6 +2,7 @@
 // and what the loss needs of them. All from the ctx.arena. Every tp rank of a model replica has the
 // same samples. Legend: T packed tokens, R selected rows, S samples.
 #pragma once
+#include <cstdint>
 #include <span>
 #include <vector>
 

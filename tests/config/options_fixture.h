@@ -1,5 +1,6 @@
 // A set of options with every kind of field, for the tests of config.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,6 +1,7 @@
 // Ranks that are processes without a launcher, which a test may kill, stop and continue.
 #pragma once
 #include <sys/types.h>
+#include <cstdint>
 
 #include <atomic>
 #include <functional>

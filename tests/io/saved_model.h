@@ -1,6 +1,7 @@
 // A small checkpoint whose bytes are known.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
 
 #include <string>
 #include <vector>

@@ -2,6 +2,7 @@
 // forward, and one run of the backward.
 #pragma once
 #include <cuda_bf16.h>
+#include <cstdint>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,8 @@
 // Head norms and rotation, forward to rows and to pages, and backward, against double.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "tests/kernels/rows_head_problem.h"
 #include "tests/kernels/rows_norm_cases.h"
 

@@ -1,5 +1,8 @@
 // Inputs of the checks of head norms and rotation, on the host and on the device.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/rows_arrays.h"
 

@@ -1,5 +1,8 @@
 // RMSNorm forward, with a branch added, and backward, against double.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/rows_arrays.h"
 

@@ -1,5 +1,8 @@
 // SwiGLU, gathers, the embedding gradient, element-wise operations and column sums.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "tests/kernels/rows_norm_cases.h"
 
 namespace slimexx::kernels::testing {

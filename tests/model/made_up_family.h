@@ -2,6 +2,7 @@
 // interleaved, sections one below the other, columns of one tensor in two parameters, halves
 // swapped, experts one tensor each and all in one.
 #pragma once
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <string>

@@ -1,6 +1,7 @@
 // Forward, log-probs and backward of a random model over packed sequences, as training runs them:
 // planned first, then in an arena of exactly that size.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "base/float_vectors.h"

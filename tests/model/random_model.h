@@ -1,6 +1,7 @@
 // Small random models of every family, with the same bf16 weights on whatever device they live.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 

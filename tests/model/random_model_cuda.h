@@ -1,5 +1,9 @@
 // Random models of sizes that the device's kernels serve.
 #pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "model/random_model.h"
 
 namespace slimexx::model {

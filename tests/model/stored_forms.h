@@ -2,6 +2,7 @@
 // experts stacked.
 #pragma once
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <map>

@@ -1,6 +1,7 @@
 // Host tensors with seeded content, for the tests and the benchmark of the ops.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <vector>
 

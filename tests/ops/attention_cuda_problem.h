@@ -1,6 +1,11 @@
 // Problems for attention on the device: the CPU tests' cases and sizes of its own, from bf16
 // values.
 #pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "ops/cuda_testing.h"
 #include "ops/op_cases.h"
 #include "slimexx/ops/attention.h"

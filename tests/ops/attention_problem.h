@@ -1,7 +1,9 @@
 // Random queries, keys and values of several sequences, packed and in pages.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "ops/op_cases.h"

@@ -1,5 +1,7 @@
 // Rounds of work of which one half runs on a branch.
 #pragma once
+#include <cstdint>
+
 #include "ops/array.h"
 #include "slimexx/ops/branch.h"
 #include "slimexx/ops/elementwise.h"

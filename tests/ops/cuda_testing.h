@@ -2,6 +2,8 @@
 // the compute stream with the scratch that it planned, and comparisons with the CPU's results.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
+#include <memory>
 
 #include <bit>
 #include <cmath>

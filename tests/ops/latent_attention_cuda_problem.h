@@ -1,7 +1,11 @@
 // Problems of latent attention on the device: packed, and through pages in chunks; with or without
 // lists of the keys that queries see.
 #pragma once
+#include <cstdint>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ops/attention_cuda_problem.h"
 #include "slimexx/base/philox.h"

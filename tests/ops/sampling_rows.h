@@ -1,6 +1,7 @@
 // The parameters of sampling, as the op reads them.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "ops/array.h"

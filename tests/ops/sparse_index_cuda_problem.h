@@ -2,8 +2,12 @@
 // values.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ops/attention_cuda_problem.h"
 #include "slimexx/base/philox.h"

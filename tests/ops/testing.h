@@ -2,6 +2,8 @@
 // what, and a sweep over instruction sets and thread counts.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
+#include <string>
 
 #include <bit>
 #include <cmath>

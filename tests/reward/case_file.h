@@ -3,6 +3,7 @@
 // which goes where the response says <repeat>}.
 #pragma once
 #include <gtest/gtest.h>
+#include <memory>
 
 #include <cmath>
 #include <fstream>

@@ -1,6 +1,8 @@
 // One rank's engine over a tiny golden checkpoint, prompts for it, and a grader that needs no text.
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>

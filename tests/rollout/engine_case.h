@@ -2,6 +2,7 @@
 // which (cpu_cases.cpp, cuda_cases.cpp).
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <ostream>

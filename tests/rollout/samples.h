@@ -1,6 +1,7 @@
 // Requests of all kinds, and the log-probs that training computes for what they gave.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
 
 #include <bit>
 #include <memory>

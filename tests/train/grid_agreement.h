@@ -1,6 +1,8 @@
 // How far training on a grid may be from training on one rank.
 #pragma once
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "grid_run.h"
 

@@ -2,13 +2,16 @@
 // must agree on with one rank.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "slimexx/dist/process_grid.h"

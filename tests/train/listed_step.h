@@ -1,6 +1,8 @@
 // One step of a given list of operations, over slots of its own: what the executor's tests compare.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
+#include <span>
 
 #include <vector>
 

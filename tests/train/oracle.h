@@ -2,6 +2,7 @@
 // steps can be compared.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
 
 #include <algorithm>
 #include <cmath>

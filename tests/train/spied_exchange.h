@@ -1,6 +1,7 @@
 // A group that shows what is asked of it, and does it by another.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>

@@ -1,6 +1,9 @@
 // A tiny golden checkpoint as a policy that can be trained, and samples for it.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
+#include <span>
+#include <utility>
 
 #include <memory>
 #include <mutex>

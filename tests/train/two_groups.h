@@ -2,6 +2,8 @@
 // ranks sum.
 #pragma once
 #include <gtest/gtest.h>
+#include <cstdint>
+#include <utility>
 
 #include <cmath>
 #include <functional>

@@ -1,6 +1,8 @@
 // Hugging Face folder <-> sharded checkpoint, a bounded amount in memory at a time.
 #pragma once
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "slimexx/io/tensor_list.h"
 

@@ -1,5 +1,6 @@
 // Tensors of a Hugging Face folder or of a sharded checkpoint as one kind of list, read in pieces.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>

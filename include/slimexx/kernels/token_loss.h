@@ -3,6 +3,7 @@
 // so that NaN and Inf take the same branch on both.
 #pragma once
 #include <cmath>
+#include <cstdint>
 
 #include "slimexx/kernels/both_sides.h"
 #include "slimexx/kernels/policy_loss_args.h"

@@ -4,6 +4,7 @@
 // that hold the same share the sending. It moves in rounds, so that what is under way takes little
 // memory.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>

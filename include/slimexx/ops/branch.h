@@ -1,6 +1,8 @@
 // Work beside that of a context: for products that wait for nothing which the next operations make,
 // where those are small and leave most of the device idle.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {

@@ -15,6 +15,8 @@
 // the ops marked (scratch) take memory from the context's arena while they run. Any op takes zero
 // rows: it launches nothing, and writes nothing but gradients of weights that are not added to.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/dist/groups.h"
 #include "slimexx/tensor/tensor.h"
 

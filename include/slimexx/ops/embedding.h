@@ -1,5 +1,7 @@
 // The embedding: tokens[T] i32, table[V,H].
 #pragma once
+#include <cstdint>
+
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {

@@ -4,6 +4,8 @@
 // Legend: T packed tokens, n heads, N output features, K input features of a head. Heads may be
 // wider than the product: it reads and writes the first elements of each. Token strides are free.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {

@@ -3,6 +3,8 @@
 //
 // Legend: T packed tokens, E experts, k experts of a token.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {

@@ -8,6 +8,7 @@
 //
 // Legend: T packed tokens, E experts, k experts of a token, S sequences.
 #pragma once
+#include <cstdint>
 #include <span>
 
 #include "slimexx/kernels/router_sums.h"

@@ -13,6 +13,8 @@
 //
 // Legend: n index heads, D elements of each, k keys of a query.
 #pragma once
+#include <cstdint>
+
 #include "slimexx/ops/attention.h"
 
 namespace slimexx::ops {

@@ -1,6 +1,7 @@
 // A Hugging Face checkpoint in memory: spec, weights, and its text side. What every verb starts
 // from.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

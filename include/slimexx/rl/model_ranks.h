@@ -1,6 +1,7 @@
 // The ranks that hold a model together, and those of them on this host, which read its folder
 // together. They are the first ones of the world; the others hold nothing of it.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <vector>
 

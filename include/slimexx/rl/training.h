@@ -1,6 +1,7 @@
 // `slimexx train`: builds a run from its configuration and drives it to the end.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "slimexx/dist/world.h"
 #include "slimexx/rl/evaluation.h"

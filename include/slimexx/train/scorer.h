@@ -2,6 +2,7 @@
 // gradients and the optimizer's state that a trainer carries. The numbers are the trainer's and the
 // engine's, bit for bit: the forward is the same, and no row looks at another (numerics contract).
 #pragma once
+#include <cstdint>
 #include <span>
 #include <vector>
 

@@ -4,6 +4,7 @@
 // tile is one token, whose keys no other has.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "ops/cpu/isa/kernel_table.h"

@@ -1,6 +1,9 @@
 // The CPU backend: the ops of ops.h on checked operands. Work runs at once on the thread pool,
 // split over outputs only; scratch is per thread and kept (scratch.h).
 #pragma once
+#include <cstdint>
+#include <span>
+
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/experts.h"

@@ -2,6 +2,9 @@
 // tensors into the plain arguments of a kernel family (include/slimexx/kernels) and checks what its
 // launch returns. Those that take scratch are called in planning too.
 #pragma once
+#include <cstdint>
+#include <span>
+
 #include "slimexx/kernels/draft_rows.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/elementwise.h"

@@ -1,6 +1,7 @@
 // What every launch needs: the stream's handle, a check of the result, and scratch.
 #pragma once
 #include <cuda_runtime_api.h>
+#include <cstdint>
 
 #include <optional>
 

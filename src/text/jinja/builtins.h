@@ -1,6 +1,8 @@
 // Tables of what templates can name without defining it: filters, tests, global functions, methods.
 #pragma once
+#include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

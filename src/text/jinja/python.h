@@ -1,6 +1,7 @@
 // Python's view of values: truth, equality, order, str(), repr(), json.dumps, iteration.
 #pragma once
 #include <fmt/format.h>
+#include <cstdint>
 
 #include <functional>
 #include <string>
