@@ -69,8 +69,10 @@ struct Transfer {
 };
 
 // Orders the operations of all ranks as they would run: the gradients of inputs and those of
-// weights take as long as a forward each. A transfer stands where the receiver has come to what
-// uses it. A slot is taken by a forward, or the receive before it, only when it is free.
+// weights take as long as a forward each. A transfer stands where both ranks have ended what they
+// were at, which may be long before the receiver uses it: the sender does not wait for that. A slot
+// is taken by a forward, or the receive before it, only when it is free, and by forwards in their
+// order: or one that comes later could leave none to the next.
 class PipelineOrder {
  public:
   PipelineOrder(const PipelineShape& shape, std::vector<std::vector<Compute>> computes,
@@ -98,7 +100,7 @@ class PipelineOrder {
     std::vector<std::optional<Compute>> slots;  // the forward that a slot keeps
     size_t next = 0;                            // of computes
     int64_t idle_at = 0;
-    bool has_input = false;  // of the next one
+    std::vector<Compute> inputs = {};  // received, of computes that are still to come
     std::vector<Operation> operations = {};
   };
 
@@ -120,10 +122,19 @@ class PipelineOrder {
     return std::ranges::find(r.slots, std::optional<Compute>()) != r.slots.end();
   }
 
+  static bool has_input(const Rank& r, const Compute& c) {
+    return std::ranges::find(r.inputs, c) != r.inputs.end();
+  }
+  // The first forward that has no slot yet.
+  static std::optional<Compute> next_to_start(const Rank& r) {
+    for (size_t i = r.next; i < r.computes.size(); ++i)
+      if (r.computes[i].kind == kForward && !has_input(r, r.computes[i])) return r.computes[i];
+    return {};
+  }
+
   bool can_take(const Transfer& t) const {
     const Rank& to = of(t.to);
-    return to.next < to.computes.size() && to.computes[to.next] == t.user && !to.has_input &&
-           (t.user.kind == kBackward || has_free_slot(to));
+    return t.user.kind == kBackward || (has_free_slot(to) && next_to_start(to) == t.user);
   }
 
   bool can_compute(int rank) const {
@@ -133,7 +144,7 @@ class PipelineOrder {
     if (c.kind == kWeightGradients) return true;
     if (c.kind == kForward && is_first(rank, c.chunk)) return has_free_slot(r);
     if (c.kind == kBackward && is_last(rank, c.chunk)) return true;
-    return r.has_input;
+    return has_input(r, c);
   }
 
   // The earliest operation that can go on; of several a transfer, and of those a backward's, which
@@ -194,7 +205,7 @@ class PipelineOrder {
     const size_t slot = is_forward && is_first(rank, c.chunk) ? take_slot(r, c) : slot_of(r, c);
     r.operations.push_back({c.kind, c.microbatch, slot, c.chunk, -1, is_forward ? -1 : deferred});
     r.idle_at += is_forward || shape_.zero_bubble ? 1 : 2;
-    r.has_input = false;
+    std::erase(r.inputs, c);
     if (is_forward ? is_last(rank, c.chunk) : is_first(rank, c.chunk)) {
       if (!is_forward || !has_backwards_) r.slots[slot].reset();
       return;
@@ -217,7 +228,7 @@ class PipelineOrder {
     const size_t received = is_forward ? take_slot(to, t.user) : slot_of(to, t.user);
     to.operations.push_back({is_forward ? kReceiveForward : kReceiveBackward, t.user.microbatch,
                              received, t.user.chunk, t.from});
-    to.has_input = true;
+    to.inputs.push_back(t.user);
     from.idle_at = to.idle_at = at;
   }
 
@@ -250,10 +261,8 @@ PipelineOrder order_step(const PipelineShape& shape, int64_t num_microbatches) {
   SLX_CHECK(!shape.zero_bubble || shape.num_chunks == 1, "{} chunks", shape.num_chunks);
   auto computes = list_of_all_ranks(
       shape, [&](int r) { return list_forwards_and_backwards(r, shape, num_microbatches); });
-  // In the ring of interleaved stages the gradient that a slot ends with may have to wait.
-  const size_t num_spare = shape.num_chunks > 1 ? 1 : 0;
   std::vector<size_t> num_slots;
-  for (const auto& own : computes) num_slots.push_back(most_in_flight(own) + num_spare);
+  for (const auto& own : computes) num_slots.push_back(most_in_flight(own));
   return {shape, std::move(computes), num_slots, true};
 }
 
