@@ -11,6 +11,7 @@
 
 #include "response_lengths.h"
 #include "slimexx/rollout/engine.h"
+#include "slimexx/rollout/layer_wait.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -19,13 +20,19 @@ namespace {
 // Of a model family's layers on an H200.
 struct FamilyRates {
   const char* name;
-  double train;          // model operations a second, 3 x forward, every layer keeps everything
-  double prefill;        // operations of the forward a second
-  double share_of_copy;  // bytes of weights and keys a decode step reads, over copy bandwidth
+  double train;    // model operations a second, 3 x forward, every layer keeps everything
+  double prefill;  // operations of the forward a second
 };
-constexpr FamilyRates kDense{"dense layers", 556e12, 700e12, 0.83};
-constexpr FamilyRates kExperts{"experts over grouped-query attention", 472e12, 480e12, 0.88};
-constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12, 0.84};
+constexpr FamilyRates kDense{"dense layers", 556e12, 700e12};
+constexpr FamilyRates kExperts{"experts over grouped-query attention", 472e12, 480e12};
+constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12};
+// Of copy bandwidth, what a decode step reads weights and keys with, besides the waits of its
+// layers.
+constexpr double kShareOfCopy = 0.93;
+// Operations a second of a decode step's products, once they are what it waits for.
+constexpr double kDecodeProducts = 600e12;
+// Of a row of logits and token of the vocabulary: written, and read twice.
+constexpr double kLogitBytes = 3 * 4;
 // Layers that keep their inputs alone: 492 of 556 TFLOP/s (Qwen3-4B). Of experts not measured.
 constexpr double kFullRecompute = 492.0 / 556;
 // Of a gradient exchange this much stays behind backward (four H200s).
@@ -99,7 +106,10 @@ std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", 1e3 *
 class PhasePlanner {
  public:
   PhasePlanner(const PlanRequest& request, RunPlan& plan)
-      : config_(request.config), plan_(plan), gpu_(plan.gpu), rates_(rates_of(plan.spec)) {}
+      : config_(request.config), plan_(plan), gpu_(plan.gpu), rates_(rates_of(plan.spec)) {
+    for (const model::LayerSpec& layer : plan.spec.layers)
+      layer_waits_ += rollout::layer_wait_seconds(layer);
+  }
 
   void make() {
     if (generates_samples(config_)) generate();
@@ -149,8 +159,8 @@ class PhasePlanner {
         fmt::format("{} samples a group, {} at a time{}; {:.0f} steps of {}: {:.1f} GB at {:.0f} % "
                     "of copy{}",
                     own, running, l.mean_response < l.longest_response ? ", then fewer" : "", steps,
-                    milliseconds(all.seconds / steps), all.bytes / steps / 1e9,
-                    100 * rates_.share_of_copy, text_of_exchange(all.exchange / steps)));
+                    milliseconds(all.seconds / steps), all.bytes / steps / 1e9, 100 * kShareOfCopy,
+                    text_of_exchange(all.exchange / steps)));
   }
 
   struct StepTime {
@@ -164,13 +174,18 @@ class PhasePlanner {
     const double keys = running * (count(plan_.lengths.mean_prompt) + age);
     // Each rank routes its share of its group's rows, to the experts of ep ranks.
     const double routed = running * engines.sizes.ep / engines.sizes.tp;
+    const double weights =
+        stage.decode_dense_bytes +
+        stage.decode_expert_bytes * model::share_of_experts(model::expert_rate(plan_.spec), routed);
+    const double rate = gpu_.copy_bytes_per_s * kShareOfCopy;
+    const double products = running * model::forward_flops(plan_.spec, 1) / engines.sizes.tp;
     StepTime step;
-    step.bytes = stage.decode_dense_bytes +
-                 stage.decode_expert_bytes *
-                     model::share_of_experts(model::expert_rate(plan_.spec), routed) +
-                 keys * stage.bytes_per_cached_token;
+    step.bytes = weights + keys * stage.bytes_per_cached_token +
+                 running * count(plan_.spec.vocab_size) * kLogitBytes;
     step.exchange = exchange_of_step(std::llround(std::ceil(running)));
-    step.seconds = step.bytes / (gpu_.copy_bytes_per_s * rates_.share_of_copy) + step.exchange;
+    // Many rows make products wait for the tensor cores, not for the weights.
+    step.seconds = std::max(weights / rate, products / (kDecodeProducts * gpu_.compute)) +
+                   (step.bytes - weights) / rate + layer_waits_ + step.exchange;
     return step;
   }
 
@@ -308,6 +323,7 @@ class PhasePlanner {
   RunPlan& plan_;
   const GpuKind& gpu_;
   FamilyRates rates_;
+  double layer_waits_ = 0;  // of a decode step, in seconds
 };
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <variant>
 #include <vector>
 
 #include "slimexx/model/describe.h"
 #include "slimexx/model/families.h"
+#include "slimexx/rollout/layer_wait.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -20,9 +20,8 @@ constexpr double kFirstOffered = 16, kFirstShare = 0.7;
 constexpr double kWait = 1.02;
 // Older drafts count half as much after so many more. Assumed.
 constexpr double kMemory = 4096;
-// Of a layer on a GPU, more with experts and with latent attention: what steps of one sequence took
-// beyond the bytes that they read (24, 28 and 40 us on an H200), at its copy's 4.25 TB/s.
-constexpr double kLayerWait = 100e6, kExpertsWait = 20e6, kLatentWait = 50e6;
+// Bytes a second that a layer could read while it waits: an H200's copy.
+constexpr double kReadRate = 4.25e12;
 
 double count_elements(const model::ParameterCounts& counts, const char* part) {
   const auto found = std::ranges::find(counts.parts, part, &model::PartCount::name);
@@ -30,9 +29,7 @@ double count_elements(const model::ParameterCounts& counts, const char* part) {
 }
 
 double waits_of(const model::LayerSpec& layer, tensor::Device device) {
-  if (device.is_cpu()) return 0;
-  return kLayerWait + (std::holds_alternative<model::MoeMlpSpec>(layer.mlp) ? kExpertsWait : 0) +
-         (std::holds_alternative<model::MlaSpec>(layer.attention) ? kLatentWait : 0);
+  return device.is_cpu() ? 0 : kReadRate * layer_wait_seconds(layer);
 }
 
 // Elements of the first MTP layer, without its copies of the embedding and the head.

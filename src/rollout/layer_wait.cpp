@@ -1,0 +1,13 @@
+#include "slimexx/rollout/layer_wait.h"
+
+#include <variant>
+
+namespace slimexx::rollout {
+
+double layer_wait_seconds(const model::LayerSpec& layer) {
+  constexpr double kLayer = 23.5e-6, kExperts = 4.7e-6, kLatent = 11.8e-6;
+  return kLayer + (std::holds_alternative<model::MoeMlpSpec>(layer.mlp) ? kExperts : 0) +
+         (std::holds_alternative<model::MlaSpec>(layer.attention) ? kLatent : 0);
+}
+
+}  // namespace slimexx::rollout
