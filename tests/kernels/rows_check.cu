@@ -113,6 +113,7 @@ void check_nothing_to_do() {
   expect_status("swiglu_forward", swiglu_forward(0, 0, 0, 8, 0), none);
   expect_status("swiglu_backward", swiglu_backward(0, 0, 0, 0, 0, 8, 0), none);
   expect_status("gather_rows", gather_rows(0, 8, 0, 8, 0, 0, 8, 0), none);
+  expect_status("copy_rows", copy_rows(0, 8, 0, 8, 0, 8, 0), none);
   expect_status("scatter_add_rows", scatter_add_rows(0, 8, 0, 8, 0, 0, 8, 0), none);
   expect_status("embedding_backward", embedding_backward(0, 0, 0, 0, 8, 8, 0, 0), none);
   expect_status("add", add(0, 0, 0, Element::kF32, 0, 0), none);

@@ -93,6 +93,12 @@ inline void check_gather(int64_t count, int64_t table_rows, int64_t width, int64
   for (int64_t i = 0; i < count; ++i)
     std::copy_n(table.begin() + rows[i] * stride, width, expected.begin() + i * stride);
   expect_bits("gathered", y.get(), expected, stride);
+  const int64_t copied = std::min(count, table_rows);
+  expect_status("copy_rows", copy_rows(y.data(), stride, x.data(), stride, copied, width, 0),
+                cudaSuccess);
+  for (int64_t i = 0; i < copied; ++i)
+    std::copy_n(table.begin() + i * stride, width, expected.begin() + i * stride);
+  expect_bits("copied", y.get(), expected, stride);
 
   const int64_t scattered = std::min(count, table_rows);
   for (size_t i = 0; i < distinct.size(); ++i) distinct[i] = static_cast<int32_t>(i);

@@ -237,12 +237,14 @@ TEST_F(ElementwiseCuda, EmbeddingOfAShard) {
 
 // Into columns of wider rows, whose other columns stay.
 TEST_F(ElementwiseCuda, CopyOfRows) {
-  const Array x = Array::random({5, 12}, 1), y = Array::random({5, 40}, 2);
-  const OnDevice ex = as_is(x), ey = as_is(y);
-  const auto columns = [](const Tensor& t) { return t.columns(16, 28); };
-  copy_rows(cpu_context(), columns(y.view()), x);
-  run_op([&](const Context& s) { copy_rows(s, columns(ey), ex); });
-  EXPECT_TRUE(same_bits(ey.back(), y));
+  for (const int64_t width : {12, 13, 37888}) {
+    const Array x = Array::random({5, width}, 1), y = Array::random({5, 3 * width + 4}, 2);
+    const OnDevice ex = as_is(x), ey = as_is(y);
+    const auto columns = [&](const Tensor& t) { return t.columns(width + 4, 2 * width + 4); };
+    copy_rows(cpu_context(), columns(y.view()), x);
+    run_op([&](const Context& s) { copy_rows(s, columns(ey), ex); });
+    EXPECT_TRUE(same_bits(ey.back(), y)) << width;
+  }
 }
 
 }  // namespace

@@ -140,6 +140,9 @@ cudaError_t swiglu_backward(void* dgate_up, void* h, const void* dh, const void*
 // y[i] = x[rows[i]], [count, width] bf16 with row strides. An embedding is a gather of its table.
 cudaError_t gather_rows(void* y, int64_t y_stride, const void* x, int64_t x_stride,
                         const int32_t* rows, int64_t count, int64_t width, cudaStream_t stream);
+// y[i] = x[i], of elements of two bytes.
+cudaError_t copy_rows(void* y, int64_t y_stride, const void* x, int64_t x_stride, int64_t count,
+                      int64_t width, cudaStream_t stream);
 // y[i] = shard[tokens[i] - vocabulary.first], and zeros where that is none of vocabulary.rows rows.
 struct VocabularyShard {
   int64_t first = 0, rows = 0;

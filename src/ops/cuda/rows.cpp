@@ -136,10 +136,9 @@ void copy(const Context& ctx, Tensor y, Tensor x) {
 }
 
 void copy_rows(const Context& ctx, Tensor y, Tensor x) {
-  const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); };
-  SLX_CUDA(cudaMemcpy2DAsync(y.raw(), bytes(y.stride(0)), x.raw(), bytes(x.stride(0)),
-                             bytes(x.dim(1)), static_cast<size_t>(x.dim(0)),
-                             cudaMemcpyDeviceToDevice, handle(ctx)));
+  // The driver takes 2.2 times as long for rows of two strides.
+  SLX_CUDA(kernels::copy_rows(y.raw(), 2 * y.stride(0), x.raw(), 2 * x.stride(0), x.dim(0),
+                              2 * x.dim(1), handle(ctx)));
 }
 
 void gather_rows(const Context& ctx, Tensor y, Tensor x, Tensor rows) {
