@@ -302,6 +302,11 @@ TEST(Plan, Refusals) {
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("is 100000, above rollout.rollout_max_response_len"), std::string::npos)
       << f.err;
+  f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414",
+           {"--gpus", "4", "--set", "rollout.rollout_stop_token_ids=[151552]"});
+  EXPECT_EQ(f.status, 2);
+  EXPECT_NE(f.err.find("holds 151552, and the model's vocabulary has 151552"), std::string::npos)
+      << f.err;
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "1", "--gpu", "h100"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.out.find("NO         stage 0 does not fit by"), std::string::npos) << f.out;

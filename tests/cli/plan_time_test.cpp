@@ -80,6 +80,23 @@ TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
   EXPECT_TRUE(has(whole_mlps, ", and 0.8 ms of exchange between 2 ranks")) << whole_mlps;
 }
 
+// By hand, at 3.95 TB/s: 36 layers wait 0.85 ms. Of 256 sequences the products, 2.06 TFLOP,
+// take 3.4 ms at 600 TFLOP/s, where their 8.04 GB would be read in 2.0; 756 tokens of each in the
+// mean at 147,456 bytes, and 151,936 logits of 12, 7.3. Of 8 sequences the weights take 2.0 and the
+// rest 0.2.
+TEST(Plan, DecodeStepsWaitForProductsOrWeights) {
+  const auto plan_steps = [](const std::string& running) {
+    return plan(
+               "qwen3-4b", "Qwen3-4B",
+               {"--gpu", "h200", "--response-tokens", "1000", "--set",
+                "rollout.rollout_max_response_len=1000", "rollout.max_running_requests=" + running})
+        .out;
+  };
+  const std::string many = plan_steps("256"), few = plan_steps("8");
+  EXPECT_NE(many.find(" steps of 11.6 ms: 37.0 GB at 93 % of copy"), std::string::npos) << many;
+  EXPECT_NE(few.find(" steps of 3.1 ms: 9.0 GB at 93 % of copy"), std::string::npos) << few;
+}
+
 // Of each of 46 layers with experts two meetings of 9.5 us, and two times the bytes of 64 rows of
 // 2048 for four choices.
 TEST(Plan, DecodeStepsExchangeRowsWithExperts) {
