@@ -14,28 +14,18 @@ cd "$(dirname "$0")/.."
 [[ $# -ge 3 ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 folder=$1 prompts=$2 ranks=$3
 shift 3
-slimexx=${SLX_BINARY:-build/cuda/src/cli/slimexx}
+source bench/random_run.sh
 run=${OUT:-runs/bench-rl}
 samples=$((${SAMPLES:-64} * ranks)) group=${GROUP:-8}
-rm -rf "$run"
-mkdir -p "$run/model"
-cp "$folder"/*.json "$run/model/"
-[[ -z ${LAYERS:-} ]] || sed -i "s/\"num_hidden_layers\": [0-9]*/\"num_hidden_layers\": $LAYERS/" "$run/model/config.json"
+start_run "$folder" "$run"
 stops=$(seq -s, 100 $((99 + ${STOPS:-25})))
-launch=()
-((ranks == 1)) || { launch=(mpirun --bind-to none --oversubscribe -np "$ranks"); ((EUID != 0)) || launch+=(--allow-run-as-root); }
-keys=("model.hf_checkpoint=$run/model" "debug.random_weights=true" "data.prompt_data=$prompts" "data.rollout_shuffle=true" "reward.rm_type=random"
-  "rollout.num_rollout=${ROLLOUTS:-2}" "rollout.rollout_batch_size=$((samples / group))" "rollout.n_samples_per_prompt=$group"
-  "rollout.rollout_max_prompt_len=1024" "rollout.rollout_max_response_len=${NEW_TOKENS:-4096}" "rollout.rollout_stop_token_ids=[$stops]"
-  "rollout.max_running_requests=256" "optimizer.lr=1e-6" "observe.run_dir=$run/run" "$@")
-set_keys=()
-for key in "${keys[@]}"; do set_keys+=(--set "$key"); done
-echo "{}" >"$run/empty.yaml"
-"${launch[@]}" "$slimexx" train --config "$run/empty.yaml" "${set_keys[@]}" >"$run/log.txt" 2>&1 || { tail -n 30 "$run/log.txt" >&2; exit 1; }
+train_random "$run" "$ranks" "data.prompt_data=$prompts" data.rollout_shuffle=true reward.rm_type=random \
+  "rollout.num_rollout=${ROLLOUTS:-2}" "rollout.rollout_batch_size=$((samples / group))" "rollout.n_samples_per_prompt=$group" \
+  rollout.rollout_max_prompt_len=1024 "rollout.rollout_max_response_len=${NEW_TOKENS:-4096}" "rollout.rollout_stop_token_ids=[$stops]" \
+  rollout.max_running_requests=256 "$@"
 
 # Values of metrics.jsonl, a row each.
-awk -v n="$samples" -v ranks="$ranks" '
-  function field(name) { return match($0, "\"" name "\": *[-0-9.e+]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : 0 }
+awk -v n="$samples" -v ranks="$ranks" "$field_awk"'
   BEGIN { printf "%8s %10s %12s %12s %10s %10s %10s %14s %10s %10s\n", "rollout", "response", "generate s", "reference s", "train s", "of it AdamW", "hand-over", "tokens/s a GPU", "gained", "TFLOP/s" }
   field("perf/generate_time") > 0 {
     printf "%8d %10.1f %12.2f %12.2f %10.2f %10.2f %10.4f %14.0f %10.2f %10.0f\n", field("rollout/step"), field("rollout/response_lengths"), field("perf/generate_time"),
