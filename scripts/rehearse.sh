@@ -3,19 +3,15 @@
 # with an update each. What is checked: training's log-probs are generation's to the bit, and engines have the trainer's weights.
 #
 #   scripts/rehearse.sh glm4.5-355b [KEY=VALUE ...]     a configs/NAME.yaml; further keys go on top
-#   scripts/rehearse.sh --shapes FOLDER                 plans alone, of all recipes
+#   scripts/rehearse.sh --plan glm4.5-355b              its plan alone
 #
-# SLX_BINARY names the program (build/cpu/slimexx). The run is in runs/rehearse/NAME, or FOLDER/NAME.
+# SLX_BINARY names the program (build/cpu/slimexx). The run is in OUT/NAME (runs/rehearse).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+plans_only=false
+[[ ${1:-} != --plan ]] || { plans_only=true; shift; }
 recipe=${1:?a recipe: $(cd configs && ls glm*.yaml | tr '\n' ' ')}
 shift
-into=${SLX_REHEARSE_INTO:-runs/rehearse}
-if [[ $recipe == --shapes ]]; then
-  export SLX_REHEARSE_INTO=${1:?a folder for toy models}
-  for config in $(grep -l 'mpirun -np' configs/glm*.yaml); do "$0" "$(basename "$config" .yaml)"; done
-  exit 0
-fi
 slimexx=${SLX_BINARY:-build/cpu/slimexx}
 config=configs/$recipe.yaml
 [[ -f $config ]] || { echo "scripts/rehearse.sh: there is no $config" >&2; exit 2; }
@@ -23,7 +19,7 @@ files=("$config")
 base=$(sed -n 's/^defaults: *//p' "$config")
 [[ -z $base ]] || files+=("configs/$base")
 model=$(basename "$(sed -n 's/^ *hf_checkpoint: *//p' "${files[@]}" | head -1)")
-run=$into/$recipe
+run=${OUT:-runs/rehearse}/$recipe
 rm -rf "$run"
 mkdir -p "$run/toy"
 
@@ -61,7 +57,7 @@ grep -q 'ref_load' "${files[@]}" && settings+=(model.ref_load="$run/model")
 grep -q '^ *over_sampling_batch_size:' "${files[@]}" && settings+=(rollout.over_sampling_batch_size=8)
 echo "== the shape that $config gives"
 "$slimexx" plan --config "$config" --gpu cpu --gpus "$ranks" --set "${settings[@]}" | sed -n '/^apart\|^grid/,/^$/p'
-[[ -z ${SLX_REHEARSE_INTO:-} ]] || exit 0
+! $plans_only || exit 0
 started=$SECONDS
 "$slimexx" train --config "$config" --thread-ranks "$ranks" --set "${settings[@]}"
 awk -v seconds=$((SECONDS - started)) '
