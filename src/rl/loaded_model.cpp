@@ -181,17 +181,21 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
   return store;
 }
 
+void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size) {
+  for (const int64_t id : ids) {
+    if (id < vocab_size) continue;
+    throw Error(ErrorCode::kUsage,
+                fmt::format("rollout.rollout_stop_token_ids holds {}, and the model's vocabulary "
+                            "has {} tokens",
+                            id, vocab_size),
+                "name ids of this model's tokenizer", "rollout.rollout_stop_token_ids");
+  }
+}
+
 std::vector<int32_t> join_stop_tokens(std::vector<int32_t> ids, int64_t vocab_size,
                                       const std::vector<int64_t>& more) {
-  for (const int64_t id : more) {
-    if (id >= vocab_size)
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("rollout.rollout_stop_token_ids holds {}, and the model's vocabulary "
-                              "has {} tokens",
-                              id, vocab_size),
-                  "name ids of this model's tokenizer", "rollout.rollout_stop_token_ids");
-    ids.push_back(static_cast<int32_t>(id));
-  }
+  check_stop_tokens(more, vocab_size);
+  for (const int64_t id : more) ids.push_back(static_cast<int32_t>(id));
   return ids;
 }
 

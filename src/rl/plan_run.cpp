@@ -48,8 +48,7 @@ class Planner {
     plan_.engines = make_engine_shape(config_.rollout, plan_.grid.sizes(),
                                       plan_.roles.num_generators, &plan_.spec);
     check_speculation(config_.rollout, plan_.spec, config_.model.hf_checkpoint);
-    join_stop_tokens({}, plan_.spec.vocab_size,
-                     config_.rollout.rollout_stop_token_ids);  // or throw
+    check_stop_tokens(config_.rollout.rollout_stop_token_ids, plan_.spec.vocab_size);
     if (!request_.knows_kernels && !plan_.gpu.is_cpu())
       note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
     if (speculates(config_.rollout))

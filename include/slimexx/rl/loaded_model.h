@@ -49,8 +49,9 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
                                                     tensor::Tensor memory,
                                                     const ModelRanks* ranks = nullptr);
 
-// The tokens that end a response: `ids` of the model's folder and rollout.rollout_stop_token_ids,
-// `more`. Throws Error(kUsage) for one of these that the vocabulary does not have.
+// Throws Error(kUsage) for one of rollout.rollout_stop_token_ids that the vocabulary does not have.
+void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size);
+// The tokens that end a response: `ids` of the model's folder and `more`, which are checked.
 std::vector<int32_t> join_stop_tokens(std::vector<int32_t> ids, int64_t vocab_size,
                                       const std::vector<int64_t>& more);
 
