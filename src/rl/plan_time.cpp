@@ -10,8 +10,8 @@
 #include <cmath>
 
 #include "response_lengths.h"
+#include "slimexx/rollout/decode_rates.h"
 #include "slimexx/rollout/engine.h"
-#include "slimexx/rollout/layer_wait.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -29,10 +29,9 @@ constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12};
 // Of copy bandwidth, what a decode step reads weights and keys with, besides the waits of its
 // layers.
 constexpr double kShareOfCopy = 0.93;
-// Operations a second of a decode step's products, once they are what it waits for.
+// Operations a second of a decode step's products, once they are what it waits for: those of 256
+// rows run at 530 to 680.
 constexpr double kDecodeProducts = 600e12;
-// Of a row of logits and token of the vocabulary: written, and read twice.
-constexpr double kLogitBytes = 3 * 4;
 // Layers that keep their inputs alone: 492 of 556 TFLOP/s (Qwen3-4B). Of experts not measured.
 constexpr double kFullRecompute = 492.0 / 556;
 // Of a gradient exchange this much stays behind backward (four H200s).
@@ -181,7 +180,7 @@ class PhasePlanner {
     const double products = running * model::forward_flops(plan_.spec, 1) / engines.sizes.tp;
     StepTime step;
     step.bytes = weights + keys * stage.bytes_per_cached_token +
-                 running * count(plan_.spec.vocab_size) * kLogitBytes;
+                 running * rollout::bytes_of_logits(plan_.spec);
     step.exchange = exchange_of_step(std::llround(std::ceil(running)));
     // Many rows make products wait for the tensor cores, not for the weights.
     step.seconds = std::max(weights / rate, products / (kDecodeProducts * gpu_.compute)) +

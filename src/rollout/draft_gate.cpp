@@ -7,7 +7,7 @@
 
 #include "slimexx/model/describe.h"
 #include "slimexx/model/families.h"
-#include "slimexx/rollout/layer_wait.h"
+#include "slimexx/rollout/decode_rates.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -77,7 +77,7 @@ DecodeCost decode_cost(const model::ModelSpec& spec, const dist::Groups& groups,
                   .experts = experts / of_experts * width,
                   .expert_rate = model::expert_rate(spec),
                   .rows_of_row = std::max(1.0, of_experts / tp),
-                  .row = 3 * 4 * static_cast<double>(spec.vocab_size),
+                  .row = bytes_of_logits(spec),
                   .cached_token = setting.cached_token};
   for (const model::LayerSpec& layer : spec.layers) cost.waits += waits_of(layer, setting.device);
   if (!setting.drafts_by_mtp) return cost;
