@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Runs cases: small inputs that once went wrong, a folder each. A case's run.sh takes the program and ends with 0 only where it does right.
+#
+#   scripts/cases.sh                         those of tests/cases
+#   scripts/cases.sh FOLDER ...              every run.sh below these folders
+#   --slimexx PATH    the program (default: the one that was built last)
+#   --jobs N          cases that run at a time (default: one a core)
+#
+# Prints a line for each case, and the output of those that fail. Status 1 if one fails or there is none.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+
+slimexx=$(ls -t "$here"/build/*/slimexx "$here"/build/*/src/cli/slimexx 2>/dev/null | head -n 1 || true)
+jobs=$(nproc)
+folders=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --slimexx) slimexx=${2:?--slimexx wants a path}; shift 2 ;;
+    --jobs) jobs=${2:?--jobs wants a number}; shift 2 ;;
+    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
+    -*) echo "scripts/cases.sh: no option $1 (see --help)" >&2; exit 2 ;;
+    *) folders+=("$1"); shift ;;
+  esac
+done
+[[ ${#folders[@]} -gt 0 ]] || folders=("$here/tests/cases")
+[[ -x $slimexx ]] || { echo "cases: no program at '$slimexx': build it first, or name it by --slimexx" >&2; exit 2; }
+export SLX_CASE_BINARY=$(realpath "$slimexx")
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+run_one() {
+  local output
+  if output=$(bash "$1" "$SLX_CASE_BINARY" 2>&1 </dev/null); then
+    echo "pass $(dirname "$1")"
+  else
+    printf 'FAIL %s\n%s\n' "$(dirname "$1")" "$(sed 's/^/     /' <<<"$output")"
+  fi
+}
+export -f run_one
+
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+find "${folders[@]}" -name run.sh -print0 | sort -z | xargs -0 -r -P "$jobs" -I{} bash -c 'run_one "$1"' _ {} | tee "$results"
+passed=$(grep -c '^pass ' "$results" || true)
+failed=$(grep -c '^FAIL ' "$results" || true)
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 && $passed -gt 0 ]]
