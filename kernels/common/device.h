@@ -2,7 +2,10 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
+
+#include "slimexx/kernels/device.h"
 
 namespace slimexx::kernels {
 
@@ -10,12 +13,16 @@ namespace slimexx::kernels {
 // and heads cut their partial sums of gradients by it, so that bits do not depend on the chip.
 inline constexpr int64_t kMultiprocessors = 132;
 
-// Multiprocessors of the current device, for kernels whose bits do not depend on the number.
+// Multiprocessors of the current device, or the limit that tests set, for kernels whose bits do not
+// depend on the number.
 inline cudaError_t count_multiprocessors(int& count) {
   int device = 0;
   const cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
-  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  const cudaError_t found = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  if (const int most = multiprocessor_limit(); found == cudaSuccess && most > 0)
+    count = std::min(count, most);
+  return found;
 }
 
 }  // namespace slimexx::kernels

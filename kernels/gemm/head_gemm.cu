@@ -18,20 +18,27 @@ namespace {
 struct StoreHead {
   HeadRotation rotation;  // a y of null: none
 
-  // By warps 2 and 3 of narrow tiles' blocks, of which each has one tile: every tile of a head
-  // takes some of its tokens.
+  // By warps 2 and 3 of the blocks of narrow tiles: every tile of a head rotates some of its
+  // tokens. A chip with fewer multiprocessors than tiles gives a block several tiles, as
+  // multiply_tiles does.
   template <class Tile>
   __device__ __forceinline__ void work_beside(const GemmProblem& p, int warp) const {
     if (rotation.y.data == nullptr) return;
     await_previous_grids();
-    const auto tile = static_cast<int>(blockIdx.x);
-    const int head = tile / p.feature_tiles, within = tile - head * p.feature_tiles;
-    for (int token = 2 * within + warp; token < p.tokens; token += 2 * p.feature_tiles) {
-      auto* y = rows::element_at(rotation.y, token, head, 0);
-      const auto* x = rows::element_at(rotation.x, token, head, 0);
-      for (int pair = static_cast<int>(threadIdx.x) % 32; 2 * pair < rotation.width; pair += 32) {
-        rows::rotate_pair<false>(y, x, rotation.tables, token, pair);
+    const auto first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
+    for (int tile = first; tile < p.tiles; tile += step) {
+      const int head = tile / p.feature_tiles, within = tile - head * p.feature_tiles;
+      for (int token = 2 * within + warp; token < p.tokens; token += 2 * p.feature_tiles) {
+        rotate_token(token, head);
       }
+    }
+  }
+
+  __device__ __forceinline__ void rotate_token(int token, int head) const {
+    auto* y = rows::element_at(rotation.y, token, head, 0);
+    const auto* x = rows::element_at(rotation.x, token, head, 0);
+    for (int pair = static_cast<int>(threadIdx.x) % 32; 2 * pair < rotation.width; pair += 32) {
+      rows::rotate_pair<false>(y, x, rotation.tables, token, pair);
     }
   }
 
@@ -128,8 +135,8 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
   return start_variant<Tile>(p, config, sm_count, stream, StoreHead{rotation});
 }
 
-// Few tokens: the weights of a head take longer to come than to multiply, so more blocks load them,
-// as long as each has one tile at most: two of them share a multiprocessor.
+// Few tokens: the weights of a head take longer to load than to multiply, so more blocks load them,
+// as long as each has one tile at most on the chips of kMultiprocessors: two of them share one.
 bool wants_narrow_tiles(const HeadGemmArgs& args, int64_t features) {
   return args.tokens <= 64 && args.heads * divide_up(features, 64) <= 2 * kMultiprocessors;
 }

@@ -15,9 +15,13 @@ static_assert(kFlagsAt + 4 * kMostPeers <= kHeaderAt);
 inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
   uint64_t begun[kMostPeers];  // the call that it is in, and above it where its array begins
-  int ended[kMostPeers];       // the call that it has done its part of
-  int calls, unused[2];
+  unsigned ended[kMostPeers];  // the call that it has done its part of
+  unsigned calls, unused[2];
   unsigned mails;  // how often it has exchanged mail (peer_mail.cu)
+
+  // The number of the next mail: its parity chooses the box, and 0 is what lines hold that were
+  // never written.
+  __device__ __forceinline__ unsigned next_mail() const { return mails + 1 == 0 ? 2 : mails + 1; }
 };
 // A call and a place in one word, which arrives whole: a second store would be waited for. The
 // lowest bits of the call are enough, since ranks are at most a call apart.
@@ -27,12 +31,12 @@ inline constexpr int kMailAt = 64 << 10;
 static_assert(kBlocksAt + sizeof(BlockControl) * kMostPeerBlocks <= kMailAt);
 static_assert(kMailAt < kPeerControlBytes);
 
-__device__ __forceinline__ void release(int* flag, int value) {
-  asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+__device__ __forceinline__ void release(unsigned* flag, unsigned value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
-__device__ __forceinline__ int acquire(const int* flag) {
-  int value;
-  asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+__device__ __forceinline__ unsigned acquire(const unsigned* flag) {
+  unsigned value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
   return value;
 }
 
@@ -49,8 +53,13 @@ __device__ __forceinline__ uint64_t acquire(const uint64_t* word) {
 __device__ __forceinline__ bool was_cancelled(const PeerRegions& p, int tries) {
   return tries % 1024 == 0 && *static_cast<const volatile int*>(p.cancelled) != 0;
 }
-__device__ __forceinline__ void await(const PeerRegions& p, const int* flag, int epoch) {
-  for (int tries = 1; acquire(flag) - epoch < 0 && !was_cancelled(p, tries); ++tries) {
+// Epochs wrap after days of generation (two meetings a layer of experts and step), so they are
+// unsigned, and their difference says which one is earlier: ranks are at most a call apart.
+__device__ __forceinline__ bool is_before(unsigned epoch, unsigned other) {
+  return static_cast<int>(epoch - other) < 0;
+}
+__device__ __forceinline__ void await(const PeerRegions& p, const unsigned* flag, unsigned epoch) {
+  for (int tries = 1; is_before(acquire(flag), epoch) && !was_cancelled(p, tries); ++tries) {
   }
 }
 
@@ -59,15 +68,15 @@ __device__ __forceinline__ void await(const PeerRegions& p, const int* flag, int
 __device__ __forceinline__ void meet(const PeerRegions& p) {
   if (!p.waits) return;
   char* own = p.control[p.rank];
-  const int epoch = *reinterpret_cast<int*>(own + kEpochAt) + 1;
+  const unsigned epoch = *reinterpret_cast<unsigned*>(own + kEpochAt) + 1;
   __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
   if (peer < p.size) {
     __threadfence_system();
-    release(reinterpret_cast<int*>(p.control[peer] + kFlagsAt) + p.rank, epoch);
-    await(p, reinterpret_cast<int*>(own + kFlagsAt) + peer, epoch);
+    release(reinterpret_cast<unsigned*>(p.control[peer] + kFlagsAt) + p.rank, epoch);
+    await(p, reinterpret_cast<unsigned*>(own + kFlagsAt) + peer, epoch);
   }
-  if (threadIdx.x == 0) *reinterpret_cast<int*>(own + kEpochAt) = epoch;
+  if (threadIdx.x == 0) *reinterpret_cast<unsigned*>(own + kEpochAt) = epoch;
   __syncthreads();
 }
 
@@ -109,7 +118,7 @@ __device__ __forceinline__ void end_blocks(const PeerRegions& p) {
   __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
   BlockControl* own = block_control(p, p.rank);
-  const int call = own->calls + 1;
+  const unsigned call = own->calls + 1;
   if (peer < p.size) {
     __threadfence_system();  // also of what this block's other threads wrote
     release(&block_control(p, peer)->ended[p.rank], call);

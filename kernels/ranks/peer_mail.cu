@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
                        __nv_bfloat16* result, int lines_of_block) {
   enter_kernel();
   BlockControl* control = block_control(p, p.rank);
-  const unsigned call = control->mails + 1;
+  const unsigned call = control->next_mail();
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = 1; i < p.size; ++i) {
     const int to = rank_behind(p, i);
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
                           const __nv_bfloat16* share, int lines_of_block) {
   enter_kernel();
   BlockControl* control = block_control(p, p.rank);
-  const unsigned call = control->mails + 1;
+  const unsigned call = control->next_mail();
   const int thread = static_cast<int>(threadIdx.x);
   const BlockLines own(ranges.of[p.rank], lines_of_block);
 #pragma unroll

@@ -4,6 +4,8 @@
 //
 // Counts stay on the device: launches are as wide as the device, and a row's run is found in the
 // table of runs by bisection.
+#include <cstdio>
+
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/ranks/peer_barrier.cuh"
@@ -51,6 +53,16 @@ __device__ __forceinline__ ShownRows read_shown(const PeerRegions& ranks, int ra
   shown.values_at = at->values_at;
   shown.returned_values_at = at->returned_values_at;
   return shown;
+}
+
+// More rows came than y has room for. To leave some out would be a wrong result without a word, so
+// the process ends with an error of the device.
+__device__ __noinline__ void refuse_rows(int received, int most) {
+  printf("slimexx: %d rows of experts were received, and there is room for %d\n", received, most);
+  __trap();
+}
+__device__ __forceinline__ void check_room(int received, int most) {
+  if (received > most && blockIdx.x == 0 && threadIdx.x == 0) refuse_rows(received, most);
 }
 
 __global__ void show_kernel(const PeerRegions ranks, const ShownRows shown) { show(ranks, shown); }
@@ -170,6 +182,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   const int copies = static_cast<int>(runs.copies), num_runs = copies * ranks.size;
   const RunTable table(runs.memory, num_runs, ranks.size);
   near.load(table, ranks, num_runs);
+  check_room(near.starts[num_runs], most);
   const int lane = threadIdx.x % 32;
   const int step = static_cast<int>(gridDim.x) * (kCopyThreads / 32);
   const int first = static_cast<int>(blockIdx.x + (threadIdx.x / 32) * gridDim.x);
@@ -217,6 +230,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   const RunTable table(runs.memory, num_runs, ranks.size);
   for (int i = threadIdx.x; i <= num_runs; i += kCopyThreads) starts[i] = table.starts[i];
   __syncthreads();
+  check_room(starts[num_runs], most);
   const int lane = threadIdx.x % 32;
   const int step = static_cast<int>(gridDim.x) * (kCopyThreads / 32);
   const int end = min(starts[num_runs], most);
@@ -247,6 +261,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   const int copies = static_cast<int>(runs.copies), num_runs = copies * ranks.size;
   const RunTable table(runs.memory, num_runs, ranks.size);
   near.load(table, ranks, num_runs);
+  check_room(near.starts[num_runs], most);
   for (int turn = 0; turn < ranks.size; ++turn) {
     const int rank = NearRuns::rank_at(ranks, turn);
     const ShownRows& shown = table.shown[rank];

@@ -1,12 +1,14 @@
 // Products of heads on the device, their moves between widths, and latent rows.
 #include "slimexx/ops/heads.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "cpu_context.h"
 #include "ops/latent_attention_cuda_problem.h"
 #include "slimexx/base/philox.h"
+#include "slimexx/kernels/device.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
 #include "slimexx/ops/rotary.h"
@@ -193,14 +195,12 @@ TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
   }
 }
 
-// Few tokens are rotated by the product's kernel, more by one of their own.
-TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
-  struct Sizes {
-    int64_t tokens, heads, nope, rank, width;
-  };
-  for (const Sizes& c :
-       {Sizes{1, 20, 192, 512, 64}, Sizes{64, 20, 192, 512, 64}, Sizes{65, 20, 192, 512, 64},
-        Sizes{7, 3, 24, 72, 8}, Sizes{33, 1, 16, 16, 72}, Sizes{2, 128, 128, 512, 64}}) {
+struct LatentQuerySizes {
+  int64_t tokens, heads, nope, rank, width;
+};
+
+void check_latent_queries(const std::vector<LatentQuerySizes>& sizes) {
+  for (const LatentQuerySizes& c : sizes) {
     const int64_t row = c.rank + c.width, rotated = c.width / 2 - 2;
     const Array w = random_bf16({c.heads, c.nope, c.rank}, 71, 0.1);
     const Array cos = Array::random({64, rotated}, 72, 1.0), sin = Array::random({64, rotated}, 73);
@@ -209,7 +209,10 @@ TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
     const OnDevice own_w(w), nope(random_bf16({c.tokens, c.heads, c.nope}, 74)),
         rope(random_bf16({c.tokens, c.heads, c.width}, 75)),
         own_cos = as_is(cos), own_sin = as_is(sin), own_positions = integers_on_device(positions),
-        queries(Array({c.tokens, c.heads, row})), parts(Array({c.tokens, c.heads, row}));
+        parts(Array({c.tokens, c.heads, row}));
+    Array unwritten({c.tokens, c.heads, row});
+    unwritten.fill(std::numeric_limits<float>::quiet_NaN());
+    const OnDevice queries(unwritten);
     for (const RotaryStyle style : {RotaryStyle::kHalfSplit, RotaryStyle::kInterleaved}) {
       const RotaryTable table{own_cos, own_sin, style};
       run_op([&](const Context& s) {
@@ -218,9 +221,30 @@ TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
         rotate_head_columns(s, parts, c.rank, rope, 0, c.width, table, own_positions, false);
       });
       EXPECT_TRUE(same_bits(queries.back(), parts.back()))
-          << c.tokens << " tokens, " << c.heads << " heads, rank " << c.rank;
+          << c.tokens << " tokens, " << c.heads << " heads, rank " << c.rank << ", at most "
+          << kernels::multiprocessor_limit() << " multiprocessors";
     }
   }
+}
+
+// Few tokens are rotated by the product's kernel, more by one of their own.
+TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
+  check_latent_queries({{1, 20, 192, 512, 64},
+                        {64, 20, 192, 512, 64},
+                        {65, 20, 192, 512, 64},
+                        {7, 3, 24, 72, 8},
+                        {33, 1, 16, 16, 72},
+                        {2, 128, 128, 512, 64}});
+}
+
+// An H20 has 78 multiprocessors, an H100 PCIe 114, a MIG slice fewer: there a block has several
+// tiles. 20 heads are GLM-4.7-Flash's, 32 GLM-5.2's with TP 2 and DeepSeek-V3's with TP 4.
+TEST_F(HeadsCuda, LatentQueriesAreWholeOnChipsOfFewerMultiprocessors) {
+  for (const int most : {114, 78, 60, 13, 1}) {
+    kernels::limit_multiprocessors(most);
+    check_latent_queries({{1, 20, 192, 512, 64}, {33, 32, 192, 512, 64}, {64, 20, 192, 512, 64}});
+  }
+  kernels::limit_multiprocessors(0);
 }
 
 }  // namespace

@@ -101,7 +101,8 @@ constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
                                          cudaStream_t stream);
 // y [received, width] bf16 gets the received rows of that input; then, of y, what is returned goes
 // to its ranks. y has room for `most` rows; the next kReadBehindExperts behind the received ones,
-// if there are, become zero. Width: a multiple of 8; regions' arrays are 16-byte aligned.
+// if there are, become zero. If more than `most` come, the kernels trap. Width: a multiple of 8;
+// regions' arrays are 16-byte aligned.
 [[nodiscard]] const char* fetch_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, int input,
                                           void* y, int64_t most, int64_t width,
                                           cudaStream_t stream);

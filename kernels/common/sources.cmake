@@ -1,0 +1,1 @@
+list(APPEND SLX_KERNELS_SOURCES common/device.cpp)
