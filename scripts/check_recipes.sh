@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Accounts for every flag of slime's recipes in configs/*.yaml: scripts/check/recipes.tsv lists them, docs/reference/slime-flags.md
-# says what each is here. A flag is either set under its key with the recipe's value, or named in a comment of the file:
+# Accounts for every flag of the recipes in configs/*.yaml: scripts/check/recipes.tsv lists those of their pages in slime's
+# documentation and of slime's launch scripts, docs/reference/slime-flags.md says what each is here. A flag is either set under its
+# key with the recipe's value, or this value is named in a comment of the file:
 #   # later: --FLAG VALUE (why)      a run refuses the value so far
 #   # needless: --FLAG VALUE         accepted without effect, or not asked for here
 #   # differs: --FLAG VALUE (why)    the file has another value on purpose
+#   # script: --FLAG VALUE           slime's script has this value, and the page another one or none
 # Then slimexx plans every file. One line a fault; exit 1 if there is any.
 #
 #   scripts/check_recipes.sh               SLX_BINARY names the program (build/cpu/slimexx)
@@ -38,37 +40,45 @@ same() {
   awk -v a="$have" -v b="$want" 'BEGIN { exit !(a ~ /^[-+0-9.eE]+$/ && b ~ /^[-+0-9.eE]+$/ && a + 0 == b + 0) }'
 }
 
+# What a comment of the file says of a flag with this value: later, needless, differs, script, or nothing.
+kind_of() {
+  awk -v flag="--$2" -v value="$3" '
+    match($0, /^# (later|needless|differs|script): /) {
+      kind = $2; sub(/:$/, "", kind)
+      rest = substr($0, RLENGTH + 1)
+      if (index(rest, flag " ") != 1) next
+      rest = substr(rest, length(flag) + 2)
+      if (rest == value || index(rest, value " (") == 1) { print kind; exit }
+    }' "$1"
+}
+
 checked=0
-while IFS=$'\t' read -r recipe flag value; do
-  [[ $recipe == \#* ]] && continue
+while IFS=$'\t' read -r source recipe flag value; do
+  [[ $source == \#* ]] && continue
   file=configs/$recipe.yaml
   checked=$((checked + 1))
   IFS=$'\t' read -r status key < <(status_of "$flag") || { fault "$recipe: --$flag is on no page of the reference"; continue; }
-  listed=$(sed -n "s/^# \(later\|needless\|differs\): --$flag \(.*\)$/\1 \2/p" "$file")
+  kind=$(kind_of "$file" "$flag" "$value")
   set_to=$([[ $key == *.* ]] && value_in "$file" "${key##*.}" || true)
   case $flag in
     eval-prompt-data) set_to="${value%% *} $(value_in "$file" "${value%% *}")"; value=$set_to ;;
     colocate) [[ $set_to == "true" ]] && value=true ;;
   esac
-  case "$status:$listed" in
-    works:differs\ *) ;;
-    works:) same "$set_to" "$value" || fault "$file: --$flag is $value in the recipe, and ${key:-no key} is ${set_to:-not set}" ;;
-    later:later\ "$value "* | later:later\ "$value") ;;
-    later:differs\ *) ;;
-    later:) same "$set_to" "$value" || fault "$file: --$flag $value is neither set nor listed as later" ;;
-    "not needed here:needless $value"*) ;;
-    "not needed here:") fault "$file: --$flag $value is not accounted for: list it as needless" ;;
-    *) fault "$file: --$flag $value is \"$status\" in the reference, and listed as \"$listed\"" ;;
+  case "$status:$kind:$source" in
+    *:script:script | *:differs:* | later:later:* | works:later:variant | "not needed here:needless:"*) ;;
+    works::* | later::*) same "$set_to" "$value" || fault "$file: --$flag is $value in the recipe ($source), and ${key:-no key} is ${set_to:-not set}" ;;
+    "not needed here::"*) fault "$file: --$flag $value ($source) is not accounted for: list it as needless" ;;
+    *) fault "$file: --$flag $value ($source) is \"$status\" in the reference, and listed as \"$kind\"" ;;
   esac
 done <scripts/check/recipes.tsv
 
 # What a file lists must be of the recipe, or somebody forgot to take it out.
 for file in configs/*.yaml; do
   recipe=$(basename "$file" .yaml)
-  grep -q "^$recipe	" scripts/check/recipes.tsv || continue
+  grep -qP "^[a-z]+\t$recipe\t" scripts/check/recipes.tsv || continue
   while read -r flag; do
-    grep -qP "^$recipe\t$flag\t" scripts/check/recipes.tsv || fault "$file: --$flag is listed, and the recipe has no such flag"
-  done < <(sed -n 's/^# \(later\|needless\|differs\): --\([a-z0-9-]*\) .*/\2/p' "$file")
+    grep -qP "^[a-z]+\t$recipe\t$flag\t" scripts/check/recipes.tsv || fault "$file: --$flag is listed, and the recipe has no such flag"
+  done < <(sed -n 's/^# \(later\|needless\|differs\|script\): --\([a-z0-9-]*\) .*/\2/p' "$file")
 done
 
 # Each file loads and can be planned: 0, or 2 where a plan says what does not fit.
@@ -82,8 +92,8 @@ if [[ -x $binary ]]; then
   plan glm-z1-9b-colocated --gpus 8
   plan glm4.5-355b
   plan glm4.7-355b
-  plan glm4.7-flash-30b
-  plan glm4.7-flash-30b-8gpus --gpus 8
+  plan glm4.7-flash-30b --gpus 8
+  plan glm4.7-flash-30b-16gpus --gpus 16
   plan glm4.7-flash-30b-tp4 --gpus 16
   plan glm4.7-flash-30b-24gpus --gpus 24
   plan glm5.2-744b
@@ -91,4 +101,4 @@ else
   fault "$binary is not there: build slimexx, or set SLX_BINARY"
 fi
 [[ $faults == 0 ]] || { echo "check_recipes: $faults faults"; exit 1; }
-echo "check_recipes: $checked flags of 4 recipes are accounted for, and 9 configurations planned"
+echo "check_recipes: $checked flags of five recipes are accounted for, and 9 configurations planned"

@@ -2,7 +2,7 @@
 # Starts a recipe on the GPUs of one host or several, one rank a GPU, over Open MPI.
 #
 #   configs/launch/mpirun.sh configs/glm-z1-9b-colocated.yaml 4
-#   HOSTS=node0:8,node1:8 configs/launch/mpirun.sh configs/glm4.7-flash-30b.yaml 16 --set rollout.num_rollout=100
+#   HOSTS=node0:8,node1:8 configs/launch/mpirun.sh configs/glm4.7-flash-30b-16gpus.yaml 16 --set rollout.num_rollout=100
 #
 # Flags behind the number of ranks go to `slimexx train`, and those of --set to `slimexx plan` too.
 # The ranks of a host are neighbours, so that tensor-parallel ranks talk over NVLink. All hosts must see this folder, the

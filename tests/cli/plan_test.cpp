@@ -100,7 +100,7 @@ TEST(Plan, RecipesOfManyHosts) {
   };
   for (const Case& c : {Case{"glm4.5-355b", "GLM-4.5", "h200", 64, 4, true},
                         {"glm4.5-355b", "GLM-4.5", "h100", 64, 4, false},
-                        {"glm4.7-flash-30b", "GLM-4.7-Flash", "h200", 16, 2, true},
+                        {"glm4.7-flash-30b-16gpus", "GLM-4.7-Flash", "h200", 16, 2, true},
                         {"glm5.2-744b", "GLM-5.2", "h200", 256, 8, true}}) {
     const std::string name = std::string(c.recipe) + " on " + c.gpu;
     const Finished f = plan(c.recipe, c.model, {"--json", "--gpu", c.gpu});
@@ -119,7 +119,7 @@ TEST(Plan, RecipesOfManyHosts) {
 // Stages have 4 ranks: the second begins with rank 4, which has 10, and its rank 6 has 11.
 TEST(Plan, AStageIsItsFullestRank) {
   const Finished f = plan(
-      "glm4.7-flash-30b", "GLM-4.7-Flash",
+      "glm4.7-flash-30b-16gpus", "GLM-4.7-Flash",
       {"--json", "--set", "parallel.actor_num_gpus=12", "parallel.tensor_model_parallel_size=1",
        "parallel.context_parallel_size=1", "parallel.pipeline_model_parallel_size=3",
        "parallel.decoder_last_pipeline_num_layers=15", "parallel.expert_model_parallel_size=4",
@@ -240,8 +240,19 @@ TEST(Plan, MoreRanksTakeLess) {
 // Activations beside what is held: the lines add up, and more context parallelism alone does not
 // help, for a microbatch grows with it.
 TEST(Plan, WhatDoesNotFitAddsUpAndIsFollowedByWhatFits) {
-  const std::string recipe = "glm4.7-flash-30b-8gpus", model = "GLM-4.7-Flash";
-  const std::vector<std::string> h100 = {"--gpus", "8", "--gpu", "H100", "--json"};
+  const std::string recipe = "glm4.7-flash-30b", model = "GLM-4.7-Flash";
+  const std::vector<std::string> h100 = {"--gpus",
+                                         "8",
+                                         "--gpu",
+                                         "H100",
+                                         "--json",
+                                         "--set",
+                                         "train.max_tokens_per_gpu=32768",
+                                         "rollout.rollout_max_response_len=32768",
+                                         "rollout.rollout_batch_size=128",
+                                         "train.global_batch_size=1024",
+                                         "rollout.mem_fraction_static=0.8",
+                                         "rollout.max_running_requests=512"};
   const Finished f = plan(recipe, model, h100);
   EXPECT_EQ(f.status, 2) << f.text();
   const Json json = Json::parse(f.out), &stage = json.at("stages").at(0);
@@ -252,7 +263,6 @@ TEST(Plan, WhatDoesNotFitAddsUpAndIsFollowedByWhatFits) {
   EXPECT_EQ(first, "parallel.context_parallel_size: 4 with train.max_tokens_per_gpu: 8704");
   const auto with_settings = [&](const std::vector<std::string>& settings) {
     std::vector<std::string> words = h100;
-    words.push_back("--set");
     words.insert(words.end(), settings.begin(), settings.end());
     return plan(recipe, model, words).status;
   };
@@ -284,7 +294,7 @@ TEST(Plan, Refusals) {
   Finished f = plan("glm4.5-355b", "GLM-4.5", {"--gpus", "48"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("is 64, and the ranks that run are 48"), std::string::npos) << f.err;
-  f = plan("glm4.7-flash-30b", "GLM-4.7-Flash", {"--gpus", "8"});
+  f = plan("glm4.7-flash-30b-16gpus", "GLM-4.7-Flash", {"--gpus", "8"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("8 ranks do not divide by etp 1 x ep 8 x pp 2 = 16"), std::string::npos)
       << f.err;
