@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <regex>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "slimexx/model/families.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/model/spec.h"
+#include "slimexx/text/name_pattern.h"
 
 namespace slimexx::model {
 namespace {
@@ -23,8 +23,15 @@ constexpr size_t kShownNames = 3;
 
 // "model.layers.N.mlp.experts.N.up_proj.weight": one for all layers and experts.
 std::string without_numbers(const std::string& name) {
-  static const std::regex number("\\.[0-9]+");
-  return std::regex_replace(name, number, ".N");
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::string kind;
+  for (size_t i = 0; i < name.size(); ++i) {
+    kind += name[i];
+    if (name[i] != '.' || i + 1 == name.size() || !is_digit(name[i + 1])) continue;
+    kind += 'N';
+    while (i + 1 < name.size() && is_digit(name[i + 1])) ++i;
+  }
+  return kind;
 }
 
 size_t longest_common_part(std::string_view a, std::string_view b) {
@@ -56,14 +63,15 @@ std::string show_near_names(const std::string& pattern, const std::set<std::stri
 class NamePatterns {
  public:
   NamePatterns(const std::vector<std::string>& patterns, const char* key) : key_(key) {
-    for (const std::string& pattern : patterns) add(pattern);
+    for (const std::string& pattern : patterns)
+      patterns_.push_back({text::NamePattern(pattern, key)});
   }
   bool empty() const { return patterns_.empty(); }
   const char* key() const { return key_; }
   bool find_in(const std::string& name) {
     bool found = false;
     for (Pattern& pattern : patterns_) {
-      if (!std::regex_search(name, pattern.regex)) continue;
+      if (!pattern.expression.is_found_in(name)) continue;
       pattern.is_used = found = true;
     }
     return found;
@@ -71,26 +79,17 @@ class NamePatterns {
   void check_used(const std::set<std::string>& names) const {
     for (const Pattern& pattern : patterns_)
       if (!pattern.is_used)
-        throw Error(ErrorCode::kUsage,
-                    fmt::format("\"{}\" is found in the name of no tensor", pattern.text),
-                    show_near_names(pattern.text, names), key_);
+        throw Error(
+            ErrorCode::kUsage,
+            fmt::format("\"{}\" is found in the name of no tensor", pattern.expression.text()),
+            show_near_names(pattern.expression.text(), names), key_);
   }
 
  private:
   struct Pattern {
-    std::string text;
-    std::regex regex;
+    text::NamePattern expression;
     bool is_used = false;
   };
-  void add(const std::string& pattern) {
-    try {
-      patterns_.push_back({pattern, std::regex(pattern, std::regex::ECMAScript)});
-    } catch (const std::regex_error& error) {
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("\"{}\" is no regular expression: {}", pattern, error.what()),
-                  "expressions are those of ECMAScript; a dot of a name is \\.", key_);
-    }
-  }
   const char* key_;
   std::vector<Pattern> patterns_;
 };

@@ -16,43 +16,82 @@ BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const
   return place;
 }
 
-HeldTensors list_held_tensors(const Layout& layout) {
-  struct Place {  // of a box among those of its tensor, and of its first holder
-    HeldTensor* tensor;
-    size_t box, holder;
-  };
-  HeldTensors tensors;
-  // Replicas share their list, and so its places.
-  std::map<const std::vector<ParameterInfo>*, std::vector<Place>> places_of;
-  for (int rank = 0; rank < std::ssize(layout.ranks); ++rank) {
-    const auto& list = layout.ranks[static_cast<size_t>(rank)];
-    const auto [found, is_new] = places_of.try_emplace(list.get());
-    std::vector<Place>& places = found->second;
-    for (const Place& place : places) {
-      auto& holders = place.tensor->boxes[place.box].holders;
-      holders.push_back({rank, holders[place.holder].place});
+namespace {
+
+// Numbers the lists of a layout by their first rank.
+std::vector<int> number_lists(const Layout& layout) {
+  std::map<const std::vector<ParameterInfo>*, int> numbers;
+  std::vector<int> of_rank;
+  for (const auto& list : layout.ranks)
+    of_rank.push_back(numbers.try_emplace(list.get(), std::ssize(numbers)).first->second);
+  return of_rank;
+}
+
+void add_list(std::map<std::string, HeldTensor>& tensors, const std::vector<ParameterInfo>& infos,
+              int list) {
+  for (const ParameterInfo& info : infos) {
+    for (const PartBox& box : list_boxes(info)) {
+      HeldTensor& tensor = tensors[info.parts[box.part].name];
+      tensor.shape = info.parts[box.part].shape;
+      auto held = std::ranges::find(tensor.boxes, box.on_disk, &HeldBox::box);
+      if (held == tensor.boxes.end())
+        held = tensor.boxes.insert(held, {.box = box.on_disk, .places = {}, .holders = {}});
+      SLX_CHECK(held->places.empty() || held->places.back().list < list, "{} twice in a rank",
+                info.parts[box.part].name);
+      held->places.push_back({list, {info.id, box.in_parameter, box.strides}});
     }
-    if (!is_new) continue;
-    for (const ParameterInfo& info : *list) {
-      for (const PartBox& box : list_boxes(info)) {
-        HeldTensor& tensor = tensors[info.parts[box.part].name];
-        tensor.shape = info.parts[box.part].shape;
-        auto held = std::ranges::find(tensor.boxes, box.on_disk, &HeldBox::box);
-        if (held == tensor.boxes.end())
-          held = tensor.boxes.insert(held, {.box = box.on_disk, .holders = {}});
-        SLX_CHECK(held->holders.empty() || held->holders.back().rank < rank, "{} twice in rank {}",
-                  info.parts[box.part].name, rank);
-        places.push_back(
-            {&tensor, static_cast<size_t>(held - tensor.boxes.begin()), held->holders.size()});
-        held->holders.push_back({rank, {info.id, box.in_parameter, box.strides}});
+  }
+}
+
+}  // namespace
+
+HeldTensors list_held_tensors(const Layout& layout) {
+  HeldTensors tensors;
+  tensors.list_of_rank = number_lists(layout);
+  std::vector<std::vector<int>> ranks_of;
+  for (int rank = 0; rank < std::ssize(layout.ranks); ++rank) {
+    const int list = tensors.list_of_rank[static_cast<size_t>(rank)];
+    if (list == std::ssize(ranks_of)) {
+      ranks_of.emplace_back();
+      add_list(tensors.by_name, *layout.ranks[static_cast<size_t>(rank)], list);
+    }
+    ranks_of[static_cast<size_t>(list)].push_back(rank);
+  }
+  std::map<std::vector<int>, std::shared_ptr<const std::vector<int>>> holders_of;  // by lists
+  for (auto& [name, tensor] : tensors.by_name) {
+    for (HeldBox& held : tensor.boxes) {
+      std::vector<int> lists;
+      for (const HeldPlace& place : held.places) lists.push_back(place.list);
+      auto& holders = holders_of[lists];
+      if (holders == nullptr) {
+        std::vector<int> ranks;
+        for (const int list : lists) {
+          const auto& more = ranks_of[static_cast<size_t>(list)];
+          ranks.insert(ranks.end(), more.begin(), more.end());
+        }
+        std::ranges::sort(ranks);
+        holders = std::make_shared<const std::vector<int>>(std::move(ranks));
       }
+      held.holders = holders;
     }
   }
   return tensors;
 }
 
+const BoxPlace* find_place(const HeldBox& held, int list) {
+  const auto found = std::ranges::lower_bound(held.places, list, {}, &HeldPlace::list);
+  return found != held.places.end() && found->list == list ? &found->place : nullptr;
+}
+
+Holder find_holder(const HeldTensors& tensors, const HeldBox& held, int rank) {
+  const std::vector<int>& holders = *held.holders;
+  return {.index = static_cast<size_t>(std::ranges::lower_bound(holders, rank) - holders.begin()),
+          .count = holders.size(),
+          .place = find_place(held, tensors.list_of_rank[static_cast<size_t>(rank)])};
+}
+
 void check_covered(const HeldTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor] : tensors.by_name) {
     std::vector<tensor::Box> boxes;
     for (const HeldBox& held : tensor.boxes) boxes.push_back(held.box);
     SLX_CHECK(tensor::cover_exactly(tensor.shape, boxes), "{}", name);

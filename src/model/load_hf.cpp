@@ -79,7 +79,7 @@ struct LoadList {
 
 WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
   WantedTensors wanted;
-  for (const auto& [name, tensor] : held) wanted.emplace(name, tensor.shape);
+  for (const auto& [name, tensor] : held.by_name) wanted.emplace(name, tensor.shape);
   if (layout == nullptr) return wanted;
   std::set<const std::vector<ParameterInfo>*> seen;  // replicas share their list
   for (const auto& infos : layout->ranks) {
@@ -154,11 +154,13 @@ Faults list_header_faults(const ModelSpec& spec, const io::HfFolder& folder,
 // Reads the tensors that the ranks of a host hold, and fills this rank's store.
 class HostLoader {
  public:
-  HostLoader(ParameterStore& store, const HostRanks& host,
+  // Borrows all but `on_loaded`.
+  HostLoader(ParameterStore& store, const HostRanks& host, const HeldTensors& tensors,
              const std::function<void(int64_t)>& on_loaded)
       : store_(store),
         host_(host),
-        own_(static_cast<size_t>(host.ranks.rank())),
+        tensors_(tensors),
+        own_(host.ranks.rank()),
         on_loaded_(on_loaded) {}
 
   void load(const StoredTensor& stored, const HeldTensor& tensor) {
@@ -199,40 +201,37 @@ class HostLoader {
   };
 
   bool holds(const HeldTensor& tensor) const {
-    return std::ranges::any_of(tensor.boxes, [&](const HeldBox& held) {
-      return std::ranges::find(held.holders, static_cast<int>(own_), &Holder::rank) !=
-             held.holders.end();
-    });
+    const int list = tensors_.list_of_rank[static_cast<size_t>(own_)];
+    return std::ranges::any_of(
+        tensor.boxes, [&](const HeldBox& held) { return find_place(held, list) != nullptr; });
   }
 
   void load_rows(const StoredTensor& stored, const HeldTensor& tensor, const HeldBox& held,
                  dist::Range rows) {
-    const auto& holders = held.holders;
-    const auto own = std::ranges::find(holders, static_cast<int>(own_), &Holder::rank);
-    const bool is_alone = holders.size() == 1, is_holder = own != holders.end();
+    const Holder own = find_holder(tensors_, held, own_);
+    const bool is_alone = own.count == 1, is_holder = own.place != nullptr;
     if (is_alone && !is_holder) return;
-    const auto index = static_cast<size_t>(own - holders.begin());
     const auto share_of = [&](size_t holder) {
-      return share_rows(rows.begin, rows.end, holder, holders.size());
+      return share_rows(rows.begin, rows.end, holder, own.count);
     };
     const int64_t row_elements = tensor::count_elements(cut_rows(held.box, {0, 1}));
     const int64_t row_bytes = row_elements * tensor::dtype_bytes(stored.dtype());
     std::vector<int64_t> sends(host_.held.ranks.size(), 0), receives(sends);
-    for (size_t i = 0; i < holders.size() && is_holder; ++i) {
-      const auto rank = static_cast<size_t>(holders[i].rank);
-      sends[rank] = share_of(index).size() * row_bytes;
+    for (size_t i = 0; i < own.count && is_holder; ++i) {
+      const auto rank = static_cast<size_t>((*held.holders)[i]);
+      sends[rank] = share_of(own.index).size() * row_bytes;
       receives[rank] = share_of(i).size() * row_bytes;
     }
     piece_.clear();
-    if (is_holder) read(stored, tensor, cut_rows(held.box, share_of(index)));
+    if (is_holder) read(stored, tensor, cut_rows(held.box, share_of(own.index)));
     if (!is_alone) pass_on(sends, receives);
     if (!is_holder) return;
     const tensor::Box box = cut_rows(held.box, rows);
     values_.resize(static_cast<size_t>(tensor::count_elements(box)));
     stored.convert(box, scales_, piece_.data(), values_.data());
-    check(tensor, cut_rows(held.box, share_of(index)),
-          (share_of(index).begin - rows.begin) * row_elements);
-    place(box, place_inside(own->place, held.box, box));
+    check(tensor, cut_rows(held.box, share_of(own.index)),
+          (share_of(own.index).begin - rows.begin) * row_elements);
+    place(box, place_inside(*own.place, held.box, box));
   }
 
   // Calls visit(element on disk, element of the box in row-major order, how many).
@@ -291,7 +290,8 @@ class HostLoader {
 
   ParameterStore& store_;
   const HostRanks& host_;
-  const size_t own_;
+  const HeldTensors& tensors_;
+  const int own_;
   const std::function<void(int64_t)>& on_loaded_;
   std::vector<char> piece_;
   std::vector<float> values_;
@@ -325,9 +325,9 @@ int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::
   });
   list->header_faults.throw_if_any(folder.directory());
   list->stored.log_quantization(spec.checkpoint_dtype);
-  HostLoader loader(store, host, on_loaded);
+  HostLoader loader(store, host, list->held, on_loaded);
   std::vector<std::string> loaded;
-  for (const auto& [name, tensor] : list->held) {
+  for (const auto& [name, tensor] : list->held.by_name) {
     loader.load(list->stored.find(name), tensor);
     loaded.push_back(name);
   }

@@ -1,8 +1,12 @@
 #include "slimexx/model/weight_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <queue>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "slimexx/base/check.h"
 #include "slimexx/model/boxes.h"
@@ -33,7 +37,7 @@ std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t at_once) {
 // What two ranks send each other, in rounds of so many elements: a piece is of the round that it
 // begins in. All ranks count all pairs alike, so they agree on rounds without asking.
 struct PairRounds {
-  int64_t of_round = 1;
+  int64_t of_round = 0;
   int64_t moved = 0;
   int64_t next(int64_t elements) {
     const int64_t round = moved / of_round;
@@ -50,134 +54,169 @@ struct PairRounds {
   }
 };
 
-struct NeededBox {
-  const ParameterInfo* info;
-  PartBox box;
-};
+// A part of a box that a receiver needs, and the box that has it.
 struct Overlap {
-  size_t needed;
-  const HeldBox* held;
-  int64_t rows, elements;  // rows: 1 of what has no dimensions
-};
-struct NeededBoxes {
-  std::vector<NeededBox> boxes;
-  std::vector<Overlap> overlaps;  // in the order of boxes, then of who holds
+  const ParameterInfo* info = nullptr;
+  PartBox needed;
+  const HeldBox* held = nullptr;
+  int64_t rows = 0, elements = 0;  // rows: 1 for a tensor without dimensions
 };
 
-NeededBoxes find_needed_boxes(const std::vector<ParameterInfo>& list, const HeldTensors& tensors) {
-  NeededBoxes needed;
+// In the order of the list's boxes, then of the boxes that have a part of them.
+std::vector<Overlap> find_overlaps(const std::vector<ParameterInfo>& list,
+                                   const HeldTensors& tensors) {
+  std::vector<Overlap> overlaps;
   for (const ParameterInfo& info : list) {
-    for (PartBox& box : list_boxes(info)) {
-      const auto tensor = tensors.find(info.parts[box.part].name);
-      SLX_CHECK(tensor != tensors.end(), "nobody holds {}", info.parts[box.part].name);
+    for (const PartBox& box : list_boxes(info)) {
+      const auto tensor = tensors.by_name.find(info.parts[box.part].name);
+      SLX_CHECK(tensor != tensors.by_name.end(), "nobody holds {}", info.parts[box.part].name);
       for (const HeldBox& held : tensor->second.boxes) {
         if (!tensor::overlap(held.box, box.on_disk)) continue;
         const tensor::Box both = tensor::intersect(held.box, box.on_disk);
-        needed.overlaps.push_back({needed.boxes.size(), &held,
-                                   both.begin.empty() ? 1 : both.end[0] - both.begin[0],
-                                   tensor::count_elements(both)});
+        overlaps.push_back({&info, box, &held, both.begin.empty() ? 1 : both.end[0] - both.begin[0],
+                            tensor::count_elements(both)});
       }
-      needed.boxes.push_back({&info, std::move(box)});
     }
   }
-  return needed;
+  return overlaps;
 }
 
-// A box of the receiver's, or a part of it, and who has it.
-struct Transfer {
-  int receiver = 0;
-  const NeededBox* needed = nullptr;
-  const Overlap* overlap = nullptr;
-  const Holder* source = nullptr;
+WeightMove make_move(const Overlap& overlap, const BoxPlace& from) {
+  const PartBox& box = overlap.needed;
+  const tensor::Box both = tensor::intersect(overlap.held->box, box.on_disk);
+  return {.extents = tensor::extents_of(both),
+          .from = place_inside(from, overlap.held->box, both),
+          .to = place_inside({overlap.info->id, box.in_parameter, box.strides}, box.on_disk, both),
+          .dtype = overlap.info->dtype};
+}
+
+// Of the ranks that hold a box, the one that has sent the least so far; of equals the lowest.
+class Senders {
+ public:
+  explicit Senders(size_t num_ranks) : sent_(num_ranks, 0) {}
+  int choose(const std::vector<int>& holders, int64_t elements) {
+    Heap& heap = heaps_[&holders];
+    if (heap.empty())
+      for (const int rank : holders) heap.push({sent(rank), rank});
+    // A rank may have sent elements of other boxes since its entry was pushed.
+    while (heap.top().first != sent(heap.top().second)) {
+      const int rank = heap.top().second;
+      heap.pop();
+      heap.push({sent(rank), rank});
+    }
+    const int rank = heap.top().second;
+    sent(rank) += elements;
+    return rank;
+  }
+
+ private:
+  using Heap = std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>,
+                                   std::greater<>>;
+  int64_t& sent(int rank) { return sent_[static_cast<size_t>(rank)]; }
+  std::vector<int64_t> sent_;  // elements, by rank
+  std::map<const std::vector<int>*, Heap> heaps_;
 };
 
+// What every rank of the new layout needs, and where it comes from. Replicas share a list, and
+// ranks that share both lists share all but the senders: time is ranks times what they receive.
 class TransferList {
  public:
   // Both layouts are borrowed.
   TransferList(const Layout& from, const Layout& to);
-  TransferList(const TransferList&) = delete;  // transfers point into the rest
+  TransferList(const TransferList&) = delete;  // groups point into the rest
   TransferList& operator=(const TransferList&) = delete;
-  const std::vector<Transfer>& transfers() const { return transfers_; }
-  std::vector<int64_t> count_elements() const;  // [receiver * ranks + sender], not by itself
+
+  struct Transfer {
+    const Overlap* overlap;
+    int sender;
+  };
+  // What a rank receives from others, in the order of its list.
+  std::vector<Transfer> received(int receiver) const;
+  std::span<const Overlap* const> local(int receiver) const { return group(receiver).local; }
+  const BoxPlace& place_at(const Overlap& overlap, int sender) const {
+    return *find_place(*overlap.held, tensors_.list_of_rank[static_cast<size_t>(sender)]);
+  }
+  // Elements that the rank with the most to send, or to receive, moves.
+  int64_t most_elements() const { return most_elements_; }
 
  private:
-  const Holder& choose_source(int receiver, const Overlap& overlap);
+  struct Group {
+    std::vector<const Overlap*> local, remote;
+  };
+  const Group& group(int rank) const { return *group_of_[static_cast<size_t>(rank)]; }
+  const Group* find_group(const Layout& to, size_t rank);
+  void choose_senders();
 
-  size_t num_ranks_;
   HeldTensors tensors_;
-  // Replicas share their list, and so what is found for it.
-  std::map<const std::vector<ParameterInfo>*, NeededBoxes> needed_by_;
-  std::vector<int64_t> sent_;  // elements, by rank
-  std::vector<Transfer> transfers_;
+  std::map<const std::vector<ParameterInfo>*, std::vector<Overlap>> overlaps_of_;
+  std::map<std::pair<int, const std::vector<ParameterInfo>*>, Group> groups_;
+  std::vector<const Group*> group_of_;     // by rank
+  std::vector<std::vector<int>> senders_;  // by rank, of each remote overlap
+  int64_t most_elements_ = 0;
 };
 
 TransferList::TransferList(const Layout& from, const Layout& to)
-    : num_ranks_(from.ranks.size()), tensors_(list_held_tensors(from)), sent_(num_ranks_, 0) {
-  SLX_CHECK_EQ(to.ranks.size(), num_ranks_);
+    : tensors_(list_held_tensors(from)) {
+  SLX_CHECK_EQ(to.ranks.size(), from.ranks.size());
   check_covered(tensors_);
-  for (int receiver = 0; receiver < static_cast<int>(num_ranks_); ++receiver) {
-    const auto& list = to.ranks[static_cast<size_t>(receiver)];
-    auto found = needed_by_.find(list.get());
-    if (found == needed_by_.end())
-      found = needed_by_.emplace(list.get(), find_needed_boxes(*list, tensors_)).first;
-    for (const Overlap& overlap : found->second.overlaps)
-      transfers_.push_back({receiver, &found->second.boxes[overlap.needed], &overlap,
-                            &choose_source(receiver, overlap)});
-  }
+  for (size_t rank = 0; rank < to.ranks.size(); ++rank) group_of_.push_back(find_group(to, rank));
+  choose_senders();
 }
 
-// The receiver itself, or else the holder that has sent the least so far.
-const Holder& TransferList::choose_source(int receiver, const Overlap& overlap) {
-  const std::vector<Holder>& holders = overlap.held->holders;
-  const auto own = std::ranges::find(holders, receiver, &Holder::rank);
-  if (own != holders.end()) return *own;
-  const Holder& source = *std::ranges::min_element(
-      holders, {}, [&](const Holder& holder) { return sent_[static_cast<size_t>(holder.rank)]; });
-  sent_[static_cast<size_t>(source.rank)] += overlap.elements;
-  return source;
+const TransferList::Group* TransferList::find_group(const Layout& to, size_t rank) {
+  const auto& list = to.ranks[rank];
+  const int own_list = tensors_.list_of_rank[rank];
+  const auto [found, is_new] = groups_.try_emplace({own_list, list.get()});
+  Group& group = found->second;
+  if (!is_new) return &group;
+  const auto [overlaps, is_first] = overlaps_of_.try_emplace(list.get());
+  if (is_first) overlaps->second = find_overlaps(*list, tensors_);
+  for (const Overlap& overlap : overlaps->second)
+    (find_place(*overlap.held, own_list) != nullptr ? group.local : group.remote)
+        .push_back(&overlap);
+  return &group;
 }
 
-WeightMove make_move(const Transfer& transfer) {
-  const HeldBox& held = *transfer.overlap->held;
-  const PartBox& box = transfer.needed->box;
-  const ParameterInfo& info = *transfer.needed->info;
-  const tensor::Box both = tensor::intersect(held.box, box.on_disk);
-  return {.extents = tensor::extents_of(both),
-          .from = place_inside(transfer.source->place, held.box, both),
-          .to = place_inside({info.id, box.in_parameter, box.strides}, box.on_disk, both),
-          .dtype = info.dtype};
-}
-
-std::vector<int64_t> TransferList::count_elements() const {
-  std::vector<int64_t> of_pair(num_ranks_ * num_ranks_, 0);
-  for (const Transfer& transfer : transfers_) {
-    const auto receiver = static_cast<size_t>(transfer.receiver);
-    const auto sender = static_cast<size_t>(transfer.source->rank);
-    if (sender != receiver) of_pair[receiver * num_ranks_ + sender] += transfer.overlap->elements;
-  }
-  return of_pair;
-}
-
-// Every pair in as many rounds: those that the rank with the most to send or to receive needs.
-std::vector<PairRounds> cut_pairs(const std::vector<int64_t>& elements, size_t num_ranks,
-                                  int64_t round_elements) {
-  int64_t most = 0;
-  for (size_t rank = 0; rank < num_ranks; ++rank) {
-    int64_t received = 0, sent = 0;
-    for (size_t peer = 0; peer < num_ranks; ++peer) {
-      received += elements[rank * num_ranks + peer];
-      sent += elements[peer * num_ranks + rank];
+void TransferList::choose_senders() {
+  const size_t num_ranks = group_of_.size();
+  Senders senders(num_ranks);
+  std::vector<int64_t> received(num_ranks, 0), sent(num_ranks, 0);
+  for (size_t receiver = 0; receiver < num_ranks; ++receiver) {
+    std::vector<int>& chosen = senders_.emplace_back();
+    for (const Overlap* overlap : group_of_[receiver]->remote) {
+      chosen.push_back(senders.choose(*overlap->held->holders, overlap->elements));
+      received[receiver] += overlap->elements;
+      sent[static_cast<size_t>(chosen.back())] += overlap->elements;
     }
-    most = std::max({most, received, sent});
   }
-  const auto divide_up = [](int64_t n, int64_t by) {
-    return std::max<int64_t>(1, (n + by - 1) / by);
-  };
-  const int64_t num_rounds = divide_up(most, round_elements);
-  std::vector<PairRounds> pairs;
-  for (const int64_t of_pair : elements) pairs.push_back({divide_up(of_pair, num_rounds)});
-  return pairs;
+  for (size_t rank = 0; rank < num_ranks; ++rank)
+    most_elements_ = std::max({most_elements_, received[rank], sent[rank]});
 }
+
+std::vector<TransferList::Transfer> TransferList::received(int receiver) const {
+  const std::vector<int>& senders = senders_[static_cast<size_t>(receiver)];
+  std::vector<Transfer> transfers;
+  for (size_t i = 0; i < senders.size(); ++i)
+    transfers.push_back({group(receiver).remote[i], senders[i]});
+  return transfers;
+}
+
+int64_t divide_up(int64_t n, int64_t by) { return std::max<int64_t>(1, (n + by - 1) / by); }
+
+// The rounds of what one rank receives: every pair of ranks in as many rounds as the rank with the
+// most to send or to receive needs.
+class ReceiverRounds {
+ public:
+  ReceiverRounds(const std::vector<TransferList::Transfer>& transfers, int64_t num_rounds) {
+    for (const auto& transfer : transfers)
+      pairs_[transfer.sender].of_round += transfer.overlap->elements;
+    for (auto& [sender, pair] : pairs_) pair.of_round = divide_up(pair.of_round, num_rounds);
+  }
+  PairRounds& from(int sender) { return pairs_.at(sender); }
+
+ private:
+  std::unordered_map<int, PairRounds> pairs_;
+};
 
 }  // namespace
 
@@ -191,7 +230,7 @@ std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
                                           std::span<const int> ranks, int64_t round_elements) {
   const size_t num_ranks = from.ranks.size();
   const TransferList list(from, to);
-  std::vector<PairRounds> pairs = cut_pairs(list.count_elements(), num_ranks, round_elements);
+  const int64_t most_rounds = divide_up(list.most_elements(), round_elements);
   std::vector<WeightPlan> plans(ranks.size());
   std::vector<WeightPlan*> plan_of(num_ranks, nullptr);
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -200,29 +239,34 @@ std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
     plan_of.at(static_cast<size_t>(ranks[i])) = &plans[i];
   }
   int64_t num_rounds = 0;
-  const auto add_move = [&](const Transfer& transfer) {
+  const auto add_move = [&](int receiver, const TransferList::Transfer& transfer,
+                            PairRounds& pair) {
     const Overlap& overlap = *transfer.overlap;
-    const auto receiver = static_cast<size_t>(transfer.receiver);
-    const auto sender = static_cast<size_t>(transfer.source->rank);
-    const bool is_local = sender == receiver;
-    WeightPlan *from_plan = plan_of[sender], *to_plan = plan_of[receiver];
-    if (is_local && to_plan == nullptr) return;
-    PairRounds& pair = pairs[receiver * num_ranks + sender];
+    WeightPlan* from_plan = plan_of[static_cast<size_t>(transfer.sender)];
+    WeightPlan* to_plan = plan_of[static_cast<size_t>(receiver)];
     if (from_plan == nullptr && to_plan == nullptr) {
       num_rounds = std::max(num_rounds, pair.skip(overlap.rows, overlap.elements) + 1);
       return;
     }
-    WeightMove move = make_move(transfer);
-    if (is_local) return to_plan->local.push_back(std::move(move));
+    const WeightMove move = make_move(overlap, list.place_at(overlap, transfer.sender));
     const int64_t at_once = rows_at_once(overlap.rows, overlap.elements, pair.of_round);
     for (WeightMove& piece : cut_rows(move, at_once)) {
       piece.round = pair.next(piece.num_elements());
       num_rounds = std::max(num_rounds, piece.round + 1);
-      if (from_plan != nullptr) from_plan->sends[receiver].push_back(piece);
-      if (to_plan != nullptr) to_plan->receives[sender].push_back(std::move(piece));
+      if (from_plan != nullptr) from_plan->sends[static_cast<size_t>(receiver)].push_back(piece);
+      if (to_plan != nullptr)
+        to_plan->receives[static_cast<size_t>(transfer.sender)].push_back(std::move(piece));
     }
   };
-  std::ranges::for_each(list.transfers(), add_move);
+  for (int receiver = 0; receiver < static_cast<int>(num_ranks); ++receiver) {
+    const auto transfers = list.received(receiver);
+    ReceiverRounds rounds(transfers, most_rounds);
+    for (const auto& transfer : transfers)
+      add_move(receiver, transfer, rounds.from(transfer.sender));
+    if (WeightPlan* own = plan_of[static_cast<size_t>(receiver)])
+      for (const Overlap* overlap : list.local(receiver))
+        own->local.push_back(make_move(*overlap, list.place_at(*overlap, receiver)));
+  }
   for (WeightPlan& plan : plans) plan.num_rounds = num_rounds;
   return plans;
 }

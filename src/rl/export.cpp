@@ -121,16 +121,15 @@ template <class DTypeOf>
 void write_held(io::HfFolderWriter& writer, WindowReader& reader,
                 const std::vector<model::ParameterInfo>& infos, const model::HeldTensors& tensors,
                 int rank, const DTypeOf& dtype_of) {
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor] : tensors.by_name) {
     for (const model::HeldBox& held : tensor.boxes) {
-      const auto own = std::ranges::find(held.holders, rank, &model::Holder::rank);
-      if (own == held.holders.end()) continue;
+      const model::Holder own = model::find_holder(tensors, held, rank);
+      if (own.place == nullptr) continue;
       const tensor::Box rows = model::cut_rows(
           held.box,
-          model::share_rows(0, held.box.end[0] - held.box.begin[0],
-                            static_cast<size_t>(own - held.holders.begin()), held.holders.size()));
-      const auto& info = infos[static_cast<size_t>(own->place.parameter)];
-      write_rows(writer, name, tensor, rows, model::place_inside(own->place, held.box, rows), info,
+          model::share_rows(0, held.box.end[0] - held.box.begin[0], own.index, own.count));
+      const auto& info = infos[static_cast<size_t>(own.place->parameter)];
+      write_rows(writer, name, tensor, rows, model::place_inside(*own.place, held.box, rows), info,
                  dtype_of(name), reader);
     }
   }
@@ -189,7 +188,7 @@ void write_values(const model::ParameterStore& store, ReadValues read, bool trai
   const std::string folder = path + ".new";
   io::HfWriteOptions options;
   std::vector<io::HfTensor> listed;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor] : tensors.by_name) {
     listed.push_back({name, tensor::DType::kF32, tensor.shape, {}});
     options.shards[name] = file.filename().string();
   }

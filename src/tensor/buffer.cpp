@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -77,12 +78,18 @@ void fill_with_zeros(char* data, int64_t bytes) {
   });
 }
 
-// Addresses of any size. Those that nobody may use are sound to count with; others are zero, and
-// take memory where they are written.
-void* reserve_addresses(int64_t bytes, int protection) {
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), protection,
+// Zeros, which take memory where they are written.
+void* reserve_zeros(int64_t bytes) {
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return data == MAP_FAILED ? nullptr : data;
+}
+
+// What a plan counts with in place of memory: addresses that no process has, each given out once.
+// They take nothing, whatever limit the process has, and whoever uses one is stopped by the system.
+void* made_up_addresses(int64_t bytes) {
+  static std::atomic<uintptr_t> next = uintptr_t{1} << 56;
+  return reinterpret_cast<void*>(next.fetch_add(static_cast<uintptr_t>(bytes)));
 }
 
 // From so many bytes on page-locked memory gets its pages from all threads, and huge ones, before
@@ -95,7 +102,7 @@ char* allocate_page_locked(int64_t bytes) {
     if (data != nullptr) fill_with_zeros(data, bytes);
     return data;
   }
-  auto* data = static_cast<char*>(reserve_addresses(bytes, PROT_READ | PROT_WRITE));
+  auto* data = static_cast<char*>(reserve_zeros(bytes));
   if (data == nullptr) return nullptr;
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish
   fill_with_zeros(data, bytes);
@@ -210,7 +217,7 @@ Buffer::Buffer(Device device, int64_t size_bytes, std::string what_for)
   const int64_t wanted = align_up(device, size_bytes);
   if (device.is_cpu()) check_host_memory(wanted, what_for_);
   if (is_planning()) {
-    data_ = reserve_addresses(wanted, PROT_NONE);
+    data_ = made_up_addresses(wanted);
   } else if (device.is_cpu()) {
     data_ = std::aligned_alloc(kCpuAlignmentBytes, static_cast<size_t>(wanted));
     if (data_ != nullptr) fill_with_zeros(static_cast<char*>(data_), size_bytes);
@@ -238,9 +245,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
   count_release(device_, size_bytes_, what_for_);
-  if (is_planning()) {
-    munmap(data_, static_cast<size_t>(align_up(device_, size_bytes_)));
-  } else if (device_.is_cpu()) {
+  if (is_planning()) return;
+  if (device_.is_cpu()) {
     std::free(data_);
   } else {
     device_api::release(device_.index, data_);
@@ -260,7 +266,7 @@ StagingBuffer::StagingBuffer(Device device, int64_t size_bytes, std::string what
   if (size_bytes == 0) return;
   check_host_memory(size_bytes, what_for);
   if (is_planning()) {
-    data_ = static_cast<char*>(reserve_addresses(size_bytes, PROT_READ | PROT_WRITE));
+    data_ = static_cast<char*>(reserve_zeros(size_bytes));
   } else if (device.is_cpu()) {
     data_ = static_cast<char*>(std::malloc(static_cast<size_t>(size_bytes)));
     if (data_ != nullptr) fill_with_zeros(data_, size_bytes);

@@ -55,7 +55,8 @@ void bind_routers(config::Binder& b, TrainOptions& o) {
 void bind_freezing(config::Binder& b, TrainOptions& o) {
   b.field(
       "freeze_params_name_list", o.freeze_params_name_list,
-      {.doc = "Regular expressions (ECMAScript). A tensor of the Hugging Face folder in whose "
+      {.doc = "Regular expressions (as in Python and Perl). A tensor of the Hugging Face folder in "
+              "whose "
               "name one is found is not trained: no gradient, no optimizer state, no decay; the "
               "gradients' norm does not count it. A router's correction bias still moves by "
               "moe_router_bias_update_rate."});

@@ -48,18 +48,44 @@ Partition merge(Partition a, const Partition& b) {
 
 }  // namespace
 
+namespace {
+
+// The room that is left in bins, as a tree of maxima: the first bin with room for an item is found
+// in the logarithm of their number. Bins that were not begun have all of the capacity.
+class RoomTree {
+ public:
+  RoomTree(size_t bins, int64_t capacity) {
+    while (leaves_ < bins) leaves_ *= 2;
+    most_.assign(2 * leaves_, capacity);
+  }
+  // One always has room if size is at most the capacity.
+  size_t first_with_room(int64_t size) const {
+    size_t node = 1;
+    while (node < leaves_) node = most_[2 * node] >= size ? 2 * node : 2 * node + 1;
+    return node - leaves_;
+  }
+  void take(size_t bin, int64_t size) {
+    size_t node = bin + leaves_;
+    most_[node] -= size;
+    while ((node /= 2) >= 1) most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
+  }
+
+ private:
+  size_t leaves_ = 1;
+  std::vector<int64_t> most_;
+};
+
+}  // namespace
+
 Bins pack_first_fit(std::span<const int64_t> lengths, int64_t capacity) {
   Bins bins;
-  std::vector<int64_t> used;
+  RoomTree room(lengths.size(), capacity);
   for (size_t i = 0; i < lengths.size(); ++i) {
-    size_t bin = 0;
-    while (bin < bins.size() && used[bin] + lengths[i] > capacity) ++bin;
-    if (bin == bins.size()) {
-      bins.emplace_back();
-      used.push_back(0);
-    }
+    // An item above the capacity has a bin of its own.
+    const size_t bin = lengths[i] > capacity ? bins.size() : room.first_with_room(lengths[i]);
+    if (bin == bins.size()) bins.emplace_back();
     bins[bin].push_back(static_cast<int64_t>(i));
-    used[bin] += lengths[i];
+    room.take(bin, lengths[i]);
   }
   return bins;
 }

@@ -122,6 +122,10 @@ TEST(FreezeParameters, Faults) {
                 "layers.0.attention.qkv.weight"});
   expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "is not", "one matrix"}, kExperts);
   expect_fault({"["}, {}, {"\"[\" is no regular expression"});
+  // Patterns that backtrack without end are faults and no wait.
+  for (const char* pattern : {"(.*)*[!?]", "(\\w+\\.?)+[!?]", "(.|.)*[!?]",
+                              ".*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*[!?]"})
+    expect_fault({pattern}, {}, {"too many steps on the name"});
   expect_fault({"."}, {}, {"nothing is left to train"});
   expect_fault({}, {"indexer"},
                {"nothing is left to train: the tensors that are named are never trained",

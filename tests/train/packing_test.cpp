@@ -17,6 +17,38 @@ TEST(FirstFit, FillsTheFirstBinWithRoom) {
   EXPECT_EQ(pack_first_fit({}, 10), Bins{});
 }
 
+// Against a search through all bins, with items above the capacity and of no size.
+TEST(FirstFit, IsTheSearchThroughAllBins) {
+  PhiloxStream random(11, 0);
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto n = static_cast<int64_t>(random.next_below(300));
+    const auto capacity = static_cast<int64_t>(1 + random.next_below(50));
+    std::vector<int64_t> lengths;
+    for (int64_t i = 0; i < n; ++i)
+      lengths.push_back(
+          static_cast<int64_t>(random.next_below(static_cast<uint64_t>(capacity + 5))));
+    Bins expected;
+    std::vector<int64_t> used;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t length = lengths[static_cast<size_t>(i)];
+      size_t bin = 0;
+      while (bin < used.size() && used[bin] + length > capacity) ++bin;
+      if (bin == used.size()) {
+        used.push_back(0);
+        expected.emplace_back();
+      }
+      used[bin] += length;
+      expected[bin].push_back(i);
+    }
+    ASSERT_EQ(pack_first_fit(lengths, capacity), expected) << "trial " << trial;
+  }
+}
+
+TEST(FirstFit, TwoMillionItemsTakeNoTime) {
+  const Bins bins = pack_first_fit(std::vector<int64_t>(2'000'000, 3), 10);
+  EXPECT_EQ(bins.size(), 666'667u);
+}
+
 TEST(KarmarkarKarp, WorkedExample) {
   // 1..8 into two sets of four: 2+3+5+8 and 1+4+6+7, both 18.
   const std::vector<double> weights = {1, 2, 3, 4, 5, 6, 7, 8};

@@ -8,10 +8,11 @@ namespace slimexx::model {
 struct ModelSpec;
 
 // Sets spec.frozen. A tensor on disk is frozen if one of the regular expressions `frozen`
-// (ECMAScript) is found anywhere in its name, or if `only` has some and none of them is. What a run
+// (PCRE2's) is found anywhere in its name, or if `only` has some and none of them is. What a run
 // does not train anyway, as indexers, stays frozen.
 // Throws Error(kUsage), by the keys train.freeze_params_name_list and
-// train.only_train_params_name_list: for a pattern that is malformed or found in no name; for one
+// train.only_train_params_name_list: for a pattern that is malformed, backtracks
+// without end, or is found in no name; for one
 // that freezes some tensors of a fused parameter (queries, keys and values) and not the others;
 // where nothing is left to train.
 void freeze_parameters(ModelSpec& spec, const std::vector<std::string>& frozen,

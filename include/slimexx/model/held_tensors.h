@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,20 +20,36 @@ struct BoxPlace {
 // The place of `box`, which lies inside `outer_box`.
 BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const tensor::Box& box);
 
-struct Holder {
-  int rank = 0;  // of the layout
+// Replicas share a list of parameters, and so the place of a box: memory and time depend on the
+// number of lists, not of ranks.
+struct HeldPlace {
+  int list = 0;  // as HeldTensors::list_of_rank
   BoxPlace place;
 };
 struct HeldBox {
   tensor::Box box;
-  std::vector<Holder> holders;  // by ascending rank
+  std::vector<HeldPlace> places;  // by ascending list
+  // Ranks of the layout, ascending. Boxes with the same holders share the vector.
+  std::shared_ptr<const std::vector<int>> holders;
 };
 struct HeldTensor {
   std::vector<int64_t> shape;
   std::vector<HeldBox> boxes;
 };
-using HeldTensors = std::map<std::string, HeldTensor>;  // by name
+struct HeldTensors {
+  std::map<std::string, HeldTensor> by_name;
+  std::vector<int> list_of_rank;  // lists are numbered by their first rank
+};
 HeldTensors list_held_tensors(const Layout& layout);
+// Null if the ranks of that list do not hold the box.
+const BoxPlace* find_place(const HeldBox& held, int list);
+
+// A rank among the holders of a box, and where the box lies in its store.
+struct Holder {
+  size_t index = 0, count = 0;
+  const BoxPlace* place = nullptr;  // null: the rank holds nothing of the box
+};
+Holder find_holder(const HeldTensors& tensors, const HeldBox& held, int rank);
 // SLX_CHECKs that the boxes of every tensor cover it, each element once: two ranks hold the same
 // box or none of the same elements.
 void check_covered(const HeldTensors& tensors);
