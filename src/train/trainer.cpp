@@ -133,9 +133,14 @@ Trainer::Assignment Trainer::assign(const StageDecoders& decoders,
   std::vector<double> costs;
   for (const auto& microbatch : a.microbatches) {
     double cost = 0;
-    for (int64_t i : microbatch)
-      cost += model::forward_flops(decoders.chunks[0]->spec(), lengths[static_cast<size_t>(i)]);
+    int64_t tokens = 0;
+    for (int64_t i : microbatch) {
+      const int64_t length = lengths[static_cast<size_t>(i)];
+      cost += model::forward_flops(decoders.chunks[0]->spec(), length);
+      tokens += length;
+    }
     costs.push_back(cost);
+    a.room_tokens += std::max(tokens, max_microbatch_tokens());
   }
   Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
   a.num_packed = std::ssize(a.microbatches);
@@ -273,6 +278,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   result.routers = routers_->read_sums(std::span(sums).subspan(at));
   result.num_microbatches = assignment.num_packed;
   result.microbatches_per_rank = std::ssize(assignment.mine);
+  result.packed_room_tokens = assignment.room_tokens;
   for (const auto& sample : samples) {
     const auto length = static_cast<int64_t>(sample.tokens.size());
     result.num_tokens += length;

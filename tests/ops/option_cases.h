@@ -30,6 +30,7 @@ inline PolicyLossOptions policy_loss_variant(LossKind kind, int variant) {
   o.tis_clip = 1.5f;
   o.use_opsm = variant == 3 || variant == 6;
   o.opsm_delta = 0.02f;
+  o.compare_masked = variant >= 4;
   return o;
 }
 

@@ -227,7 +227,42 @@ TEST(PolicyLoss, EntropyAndRolloutDifference) {
   EXPECT_EQ(out.metric(LossMetric::kLogProbAbsDiff), 0.125);
   EXPECT_EQ(out.metric(LossMetric::kLogProbMaxDiff), 0.25);
   EXPECT_EQ(out.metric(LossMetric::kLogProbMismatches), 1);
+  EXPECT_EQ(out.metric(LossMetric::kComparedTokens), 1);
   EXPECT_EQ(out.metric(LossMetric::kTokens), 1);
+}
+
+// Masked tokens are compared where the caller says that they were sampled, and add to nothing else.
+TEST(PolicyLoss, MaskedTokensAreComparedAndTrainNothing) {
+  for (const LossKind kind : {LossKind::kClip, LossKind::kGspo, LossKind::kCispo}) {
+    LossProblem p{.cu_rows = {0, 4, 6},
+                  .log_probs = {-1, -2, -3, -4, -1, -2},
+                  .entropies = {1, 2, 3, 4, 5, 6},
+                  .old_log_probs = {-1.5, -2, -3, -4, -1, -2},
+                  .ref_log_probs = {},
+                  .rollout_log_probs = {-1, -2.5, -3, -6, -1, -1.75},
+                  .advantages = {1, 1, 1, 1, -1, -1},
+                  .mask = {1, 1, 0, 0, 0, 0},
+                  .weights = {0.5, 0.5, 0, 0, 0, 0}};
+    const PolicyLossOptions options{.kind = kind, .entropy_coef = 0.25f, .use_opsm = true};
+    const LossOutcome trained = run_policy_loss(p, options);
+    EXPECT_EQ(trained.metric(LossMetric::kComparedTokens), 2);
+    EXPECT_EQ(trained.metric(LossMetric::kLogProbMismatches), 1);
+    EXPECT_EQ(trained.metric(LossMetric::kLogProbMaxDiff), 0.5);
+    PolicyLossOptions with_masked = options;
+    with_masked.compare_masked = true;
+    const LossOutcome all = run_policy_loss(p, with_masked);
+    EXPECT_EQ(all.metric(LossMetric::kComparedTokens), 6);
+    EXPECT_EQ(all.metric(LossMetric::kLogProbMismatches), 3);
+    EXPECT_EQ(all.metric(LossMetric::kLogProbMaxDiff), 2);
+    EXPECT_EQ(all.dlog_probs, trained.dlog_probs);
+    EXPECT_EQ(all.dentropies, trained.dentropies);
+    for (auto m = 0; m < static_cast<int>(LossMetric::kLogProbMaxDiff); ++m)
+      EXPECT_EQ(all.metric(static_cast<LossMetric>(m)), trained.metric(static_cast<LossMetric>(m)))
+          << m;
+    EXPECT_EQ(all.metric(LossMetric::kTokens), 2);
+    p.rollout_log_probs.clear();
+    EXPECT_EQ(run_policy_loss(p, with_masked).metric(LossMetric::kComparedTokens), 0);
+  }
 }
 
 // Without old log-probs they are the current ones: the ratio is 1 to the last bit, and its gradient

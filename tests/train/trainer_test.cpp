@@ -323,6 +323,9 @@ TEST(Trainer, NothingIsTruncated) {
   int64_t tokens = 0;
   for (const auto& s : samples) tokens += static_cast<int64_t>(s.tokens.size());
   EXPECT_EQ(out.result.num_tokens, tokens);
+  EXPECT_EQ(out.result.packed_room_tokens, tokens) << "each has room for its sample";
+  const Outcome roomy = run_step({"", 2, packed(4096)}, samples, full_loss());
+  EXPECT_EQ(roomy.result.packed_room_tokens, 4096) << "the other rank's empty one does not count";
 }
 
 }  // namespace

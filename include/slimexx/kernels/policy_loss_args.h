@@ -30,6 +30,8 @@ struct PolicyLossOptions {
   // log p_old - log p over the sequence is above opsm_delta.
   bool use_opsm = false;
   float opsm_delta = 1e-4f;
+  // Masked tokens have a rollout log p that means something, and are compared too.
+  bool compare_masked = false;
 };
 
 enum class LossMetric : int32_t {  // weighted sums, so that they add over microbatches and ranks
@@ -47,10 +49,12 @@ enum class LossMetric : int32_t {  // weighted sums, so that they add over micro
   kTisClipFraction,
   kOpsmClipFraction,
   kLogProbAbsDiff,
-  // the rest are not weighted: maximum of |log p - rollout log p|, tokens where they differ, tokens
+  // The rest are not weighted. Of the tokens that are compared: the maximum of
+  // |log p - rollout log p|, the tokens where they differ, all.
   kLogProbMaxDiff,
   kLogProbMismatches,
-  kTokens,
+  kComparedTokens,
+  kTokens,  // that are not masked
   kCount
 };
 inline constexpr int64_t kNumLossMetrics = static_cast<int64_t>(LossMetric::kCount);

@@ -118,16 +118,18 @@ class TokenPass {
       sum(LossMetric::kLoss) += w * o_.kl_coef * kl.value;
       term.derivative += o_.kl_coef * kl.derivative;
     }
-    if (a_.rollout_log_probs != nullptr) compare_with_rollout(r, w);
+    if (a_.rollout_log_probs != nullptr)
+      sum(LossMetric::kLogProbAbsDiff) += w * compare_with_rollout(r);
     a_.dlog_probs[r] = weight * term.derivative;
     if (a_.dentropies != nullptr) a_.dentropies[r] = -weight * o_.entropy_coef;
     return weight * term.ratio_derivative;
   }
 
-  // A row whose token is masked.
-  SLX_BOTH_SIDES void skip(int64_t r) const {
+  // A row whose token is masked: it trains nothing, but an engine may have sampled it.
+  SLX_BOTH_SIDES void skip(int64_t r) {
     a_.dlog_probs[r] = 0;
     if (a_.dentropies != nullptr) a_.dentropies[r] = 0;
+    if (o_.compare_masked && a_.rollout_log_probs != nullptr) compare_with_rollout(r);
   }
 
   double sums[kNumLossMetrics] = {};
@@ -177,13 +179,15 @@ class TokenPass {
     term.ratio_derivative *= factor;
   }
 
-  SLX_BOTH_SIDES void compare_with_rollout(int64_t r, double w) {
+  // Returns how far apart they are.
+  SLX_BOTH_SIDES double compare_with_rollout(int64_t r) {
     const double difference =
         fabs(static_cast<double>(a_.log_probs[r]) - static_cast<double>(a_.rollout_log_probs[r]));
-    sum(LossMetric::kLogProbAbsDiff) += w * difference;
+    sum(LossMetric::kComparedTokens) += 1;
     sum(LossMetric::kLogProbMismatches) += difference != 0;
     double& largest = sum(LossMetric::kLogProbMaxDiff);
     largest = fmax(largest, difference);  // NaN does not count
+    return difference;
   }
 
   const PolicyLossArgs& a_;

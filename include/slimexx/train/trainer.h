@@ -39,7 +39,9 @@ struct StepResult {
   bool skipped = false;                       // NaN or Inf gradients: the weights are as before
   int64_t num_microbatches = 0, num_tokens = 0;
   int64_t microbatches_per_rank = 0;  // that every rank ran, empty ones included
-  double flops = 0;                   // forward and backward of the step, all ranks
+  // Tokens that the microbatches had room for. One whose only sample is longer had room for that.
+  int64_t packed_room_tokens = 0;
+  double flops = 0;  // forward and backward of the step, all ranks
   // Of the update, from the gradient norm to the new weights on this rank; only where the state is
   // in host memory, for else it goes on beside what follows.
   double update_seconds = 0;
@@ -143,10 +145,11 @@ class Trainer {
 
  private:
   struct Assignment {
-    Bins microbatches;       // sample indices; those that even_out added are empty
-    int64_t num_packed = 0;  // that have samples
-    Bins mine;               // the microbatches of this rank; as many on every rank
-    std::vector<int> owner;  // rank of each microbatch
+    Bins microbatches;        // sample indices; those that even_out added are empty
+    int64_t num_packed = 0;   // that have samples
+    int64_t room_tokens = 0;  // of those
+    Bins mine;                // the microbatches of this rank; as many on every rank
+    std::vector<int> owner;   // rank of each microbatch
   };
   ops::Context context();
   PipelineShape shape(size_t num_chunks) const;
