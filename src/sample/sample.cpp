@@ -19,6 +19,8 @@ namespace {
 constexpr uint64_t kMaxSampleBytes = uint64_t{256}
                                      << 20;  // a dump's line has several numbers a token
 
+constexpr double kMaxTemperature = 1e9;  // far above any that makes sense, and an f32
+
 [[noreturn]] void fail(const std::string& what, const std::string& where) {
   throw Error(ErrorCode::kInput, what, "docs/howto/dataset.md describes the rollout dump", where);
 }
@@ -57,18 +59,26 @@ bool read_flag(const Json& object, const char* key, const std::string& where) {
   return it->get<bool>();
 }
 
-// The shortest decimals that read back as the same floats; NaN and Inf as null.
+// The shortest decimal that reads back as the same float; NaN and Inf as null.
+Json float_to_json(float value) {
+  // The reader refuses null: what is no number must not come back as one.
+  if (!std::isfinite(value)) return nullptr;
+  return std::strtod(format_float(value).c_str(), nullptr);
+}
+
 Json floats_to_json(const std::vector<float>& values) {
   Json array = Json::array();
-  for (float v : values) {
-    // The reader refuses null: what is no number must not come back as one.
-    if (std::isfinite(v)) {
-      array.push_back(std::strtod(format_float(v).c_str(), nullptr));
-    } else {
-      array.push_back(nullptr);
-    }
-  }
+  for (float v : values) array.push_back(float_to_json(v));
   return array;
+}
+
+std::optional<float> read_temperature(const Json& object, const std::string& where) {
+  const auto it = object.find("temperature");
+  if (it == object.end() || it->is_null()) return std::nullopt;
+  const double value = json_number(object, "temperature", where);
+  if (!(value >= 0 && value <= kMaxTemperature))
+    fail(fmt::format("\"temperature\" is {}, wanted a number from 0 up", value), where);
+  return static_cast<float>(value);
 }
 
 std::map<std::string, double> read_values(const Json& object, const std::string& where) {
@@ -103,6 +113,7 @@ class ByteWriter {
     one(static_cast<uint64_t>(values.size()));
     bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
   }
+  void one(const std::optional<float>& value) { one(value.value_or(-1.0f)); }
   void all(const std::map<std::string, double>& values) {
     one(static_cast<uint64_t>(values.size()));
     for (const auto& [name, value] : values) all(name), one(value);
@@ -117,6 +128,11 @@ class ByteReader {
   template <class T>
   void one(T& value) requires std::is_trivially_copyable_v<T> {
     take(&value, sizeof(T));
+  }
+  void one(std::optional<float>& value) {  // that is never below 0
+    float number = 0;
+    one(number);
+    value = number < 0 ? std::nullopt : std::optional(number);
   }
   template <class C>
   void all(C& values) {
@@ -149,7 +165,7 @@ class ByteReader {
 template <class Bytes, class AnySample>
 void walk_fields(Bytes& b, AnySample& s) {
   b.one(s.group), b.one(s.sample), b.one(s.rollout), b.one(s.response_length), b.one(s.reward);
-  b.one(s.status), b.one(s.cached_tokens), b.all(s.weight_versions);
+  b.one(s.status), b.one(s.temperature), b.one(s.cached_tokens), b.all(s.weight_versions);
   b.all(s.tokens), b.all(s.loss_mask), b.all(s.rollout_log_probs), b.all(s.old_log_probs);
   b.all(s.ref_log_probs), b.all(s.prompt_text), b.all(s.response_text), b.all(s.label);
   b.all(s.reason), b.all(s.prediction), b.all(s.metadata);
@@ -215,6 +231,7 @@ Json sample_to_json(const Sample& s, bool with_tokens) {
   if (!s.values.empty()) object["values"] = s.values;
   for (const WeightSpan& span : s.weight_versions)
     object["weight_versions"].push_back({span.end, span.version});
+  if (s.temperature) object["temperature"] = float_to_json(*s.temperature);
   if (!s.metadata.empty()) object["metadata"] = Json::parse(s.metadata);
   return object;
 }
@@ -283,6 +300,7 @@ Sample sample_from_json(const Json& object, const std::string& where) {
     s.metadata = metadata->dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   s.weight_versions = read_weight_versions(object, s.response_length, where);
+  s.temperature = read_temperature(object, where);
   return s;
 }
 

@@ -42,6 +42,7 @@ Sample full_sample() {
   s.reward = -1.0 / 3;
   s.status = SampleStatus::kTruncated;
   s.weight_versions = {{1, 40}, {3, 41}};
+  s.temperature = 0.7f;
   s.prompt_text =
       "Gr\xC3\xB6\xC3\x9F"
       "e?\n\"quoted\"";
@@ -66,6 +67,7 @@ void expect_equal(const Sample& a, const Sample& b) {
   EXPECT_EQ(a.status, b.status);
   EXPECT_EQ(a.rollout, b.rollout);
   EXPECT_EQ(a.weight_versions, b.weight_versions);
+  EXPECT_EQ(a.temperature, b.temperature);
   EXPECT_EQ(a.prompt_text, b.prompt_text);
   EXPECT_EQ(a.response_text, b.response_text);
   EXPECT_EQ(a.label, b.label);
@@ -85,6 +87,7 @@ TEST_F(SampleDump, RoundTripIsExact) {
   samples[1].ref_log_probs.clear();
   samples[1].metadata.clear();
   samples[1].status = SampleStatus::kAborted;
+  samples[1].temperature = 0;
   samples[1].values.clear(), samples[1].prediction.clear();
   samples[1].grader_failed = true;
   samples[1].loss_mask = {0, 0, 0};

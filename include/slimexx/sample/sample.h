@@ -39,6 +39,7 @@ struct Sample {
   double length_penalty = 0;  // added to it for the estimators; each rank computes it
   SampleStatus status = SampleStatus::kCompleted;
   std::vector<WeightSpan> weight_versions = {};  // ends ascend to response_length; empty: unknown
+  std::optional<float> temperature = {};  // that it was sampled at, 0: greedily; empty: unknown
   int64_t cached_tokens = 0;
   std::string prompt_text = {}, response_text = {}, label = {}, reason = {}, prediction = {};
   std::string metadata = {};  // a JSON object, or empty
