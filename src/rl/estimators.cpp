@@ -95,19 +95,20 @@ ops::KlKind parse_kl_kind(const std::string& name) {
   return ops::KlKind::kLowVar;
 }
 
-double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group) {
+double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group,
+                  RewardOf reward_of) {
   // Around the first reward, so that the mean of equal rewards is that reward to the last bit.
-  const double first = shaped_reward(samples[group[0]]);
+  const double first = reward_of(samples[group[0]]);
   double sum = 0;
-  for (size_t i : group) sum += shaped_reward(samples[i]) - first;
+  for (size_t i : group) sum += reward_of(samples[i]) - first;
   return first + sum / static_cast<double>(group.size());
 }
 
-double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group) {
-  const double mean = group_mean(samples, group);
+double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group,
+                       RewardOf reward_of) {
+  const double mean = group_mean(samples, group, reward_of);
   double squares = 0;
-  for (size_t i : group)
-    squares += (shaped_reward(samples[i]) - mean) * (shaped_reward(samples[i]) - mean);
+  for (size_t i : group) squares += (reward_of(samples[i]) - mean) * (reward_of(samples[i]) - mean);
   return std::sqrt(squares / static_cast<double>(group.size() - 1));
 }
 

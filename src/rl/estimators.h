@@ -40,9 +40,13 @@ ops::KlKind parse_kl_kind(const std::string& name);
 // ---- shared by the estimators ----
 // The reward less what the sample's length costs: means and deviations of groups are of this.
 inline double shaped_reward(const Sample& s) { return s.reward + s.length_penalty; }
-double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group);
+inline double graded_reward(const Sample& s) { return s.reward; }
+using RewardOf = double (*)(const Sample& sample);
+double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group,
+                  RewardOf reward_of = shaped_reward);
 // The unbiased deviation of two rewards or more around their mean.
-double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group);
+double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group,
+                       RewardOf reward_of = shaped_reward);
 // KL estimate (rl.kl_loss_type) of the old policy to the reference per response token, 0 where
 // masked or without a reference; kl_penalty is that x kl_coef.
 std::vector<float> reference_kl(const Sample& sample, const RlOptions& options);

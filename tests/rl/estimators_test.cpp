@@ -109,13 +109,14 @@ TEST(GraderFailed, LeavesTheGroupsStatistics) {
   EXPECT_NEAR(a[2][0], -0.5, 1e-6);
   // A group of which one has a grade compares with nothing.
   for (size_t i = 2; i < 5; ++i) samples[i].grader_failed = true;
-  expect_advantages(samples, options_of("grpo"), {{0}, {0}, {0}, {0}, {0}});
+  for (const char* name : {"grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline"})
+    expect_advantages(samples, options_of(name), {{0}, {0}, {0}, {0}, {0}});
 }
 
 TEST(Rloo, ByHand) {
   // Others' means: (2+6)/2 = 4, (1+6)/2 = 3.5, (1+2)/2 = 1.5.
   expect_advantages(group_of({1, 2, 6}), options_of("rloo"), {{-3}, {-1.5}, {4.5}});
-  expect_advantages(group_of({5}), options_of("rloo"), {{5}});
+  expect_advantages(group_of({5}), options_of("rloo"), {{0}});
   // KL 0.1 * (0.5 + 1) comes off the first reward: 1 - 0.15 = 0.85 against 2.
   std::vector<Sample> samples = {sample_of(0, 1, 2), sample_of(0, 2, 2)};
   samples[0].rollout_log_probs = {-1, -1};

@@ -1,5 +1,5 @@
 // Leave-one-out: A_i = R_i - mean of the group's other rewards, where R_i has the sample's summed
-// KL penalty taken off. A group of one keeps its reward.
+// KL penalty taken off. A group of one has no others: its advantage is 0.
 #include "../estimators.h"
 
 namespace slimexx::rl {
@@ -19,7 +19,7 @@ Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& optio
       const double others = group.size() > 1
                                 ? rewards[0] + (sum - (rewards[k] - rewards[0])) /
                                                    static_cast<double>(group.size() - 1)
-                                : 0;
+                                : rewards[0];
       advantages[group[k]].assign(static_cast<size_t>(samples[group[k]].response_length),
                                   static_cast<float>(rewards[k] - others));
     }
