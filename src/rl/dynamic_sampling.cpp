@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kModuleOfSlime = "slime.rollout.filter_hub.dynamic_sampling_filters.";
 constexpr const char* kFilterKey = "rollout.dynamic_sampling_filter_path";
 constexpr double kLeastStd = 1e-6;  // slime's
+constexpr const char* kGraderFailed = "grader_failed";
 
 // What is taken so far.
 class Selection {
@@ -102,8 +103,8 @@ std::optional<DynamicFilter> find_dynamic_filter(const std::string& name) {
 
 std::string find_drop_reason(std::span<const Sample> group) {
   const auto graded = sample::group_samples(group);
-  if (graded.empty() || graded[0].size() < 2) return "grader_failed";
-  if (group_deviation(group, graded[0]) > kLeastStd) return "";
+  if (graded.empty() || graded[0].size() < 2) return kGraderFailed;
+  if (group_deviation(group, graded[0], graded_reward) > kLeastStd) return "";
   return "zero_std_" + name_reward(group[graded[0][0]].reward);
 }
 
@@ -116,13 +117,16 @@ DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& opt
   Selection selection(filter, wanted, options.n_samples_per_prompt);
   while (selection.missing() > 0) {
     if (selection.dropped_in_a_row() >= most_dropped) {
+      const auto& reasons = selection.drawn().drop_reasons;
+      const bool has_no_grades = reasons.size() == 1 && reasons.contains(kGraderFailed);
       throw dist::AgreedError(Error(  // all ranks have the same samples
           ErrorCode::kRun,
           fmt::format("{}: the last {} groups were dropped ({} in all), and {} of {} are missing",
                       label, selection.dropped_in_a_row(), text_of_reasons(selection.drawn()),
                       selection.missing(), wanted),
-          "check the grader (slimexx grade); take more samples a prompt, or prompts that are "
-          "neither too easy nor too hard",
+          has_no_grades ? "mend the labels, reward.rm_type or the service"
+                        : "check the grader (slimexx grade); take more samples a prompt, or "
+                          "prompts that are neither too easy nor too hard",
           kFilterKey));
     }
     const int64_t num_drawn = selection.drawn().num_drawn_groups;

@@ -26,7 +26,8 @@ struct DynamicFilter {
 std::optional<DynamicFilter> find_dynamic_filter(const std::string& name);
 
 // Why samples of one prompt are dropped, as the metric is named: "zero_std_0.0", or "grader_failed"
-// where fewer than two have a reward. Empty: they are kept.
+// where fewer than two have a reward. Empty: they are kept. Rewards are those of the grader, as
+// slime and DAPO have it: a length penalty keeps no group.
 std::string find_drop_reason(std::span<const Sample> group);
 
 // The samples of a rollout, and what became of the groups that were generated for it.
@@ -34,6 +35,8 @@ struct DrawnSamples {
   std::vector<Sample> samples = {};                  // by group and sample, ascending
   int64_t num_drawn_groups = 0;                      // 0: nothing was filtered
   std::map<std::string, int64_t> drop_reasons = {};  // with the number of groups
+  // Of all responses that were generated for it, those of dropped groups too.
+  int64_t num_generated_tokens = 0, longest_response = 0;
 };
 
 // Fills a rollout with options.rollout_batch_size groups. draw(n) generates n more, whose samples

@@ -103,6 +103,7 @@ Sample Generator::make_sample(const GenerationRequest& request,
       break;
   }
   s.weight_versions = {{s.response_length, request.weight_version}};
+  s.temperature = request.sampling.greedy ? 0 : request.sampling.temperature;
   s.cached_tokens = completion.cached_tokens;
   s.prompt_text = prompt.text;
   s.label = prompt.label;
@@ -150,7 +151,7 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   std::sort(all.begin(), all.end(), comes_before);
   std::string left_out;
   try {
-    left_out = mask_failed_samples(all, request.stop_on_grader_failure, request.label);
+    left_out = mask_failed_samples(all, request);
   } catch (const Error& error) {
     throw dist::AgreedError(error);  // all ranks have the same samples
   }
@@ -182,7 +183,7 @@ void grade_samples(std::span<Sample> samples, std::span<const PromptGroup> group
   }
 }
 
-std::string mask_failed_samples(std::span<Sample> samples, bool stop, const std::string& label) {
+std::string mask_failed_samples(std::span<Sample> samples, const GenerationRequest& request) {
   const Sample* first = nullptr;
   size_t num_failed = 0;
   for (Sample& s : samples) {
@@ -192,12 +193,12 @@ std::string mask_failed_samples(std::span<Sample> samples, bool stop, const std:
     ++num_failed;
   }
   if (first == nullptr) return "";
-  std::string what =
-      fmt::format("{}: the grader failed on {} of {} samples; group {} sample {}: {}", label,
-                  num_failed, samples.size(), first->group, first->sample, first->reason);
-  if (num_failed == samples.size())
+  std::string what = fmt::format(
+      "{}: the grader failed on {} of {} samples; group {} sample {}: {}", request.label,
+      num_failed, samples.size(), first->group, first->sample, first->reason);
+  if (num_failed == samples.size() && !request.may_lack_grades)
     throw Error(ErrorCode::kRun, what, "mend the labels, reward.rm_type or the service");
-  if (stop) {
+  if (request.stop_on_grader_failure) {
     throw Error(ErrorCode::kRun, what,
                 "mend the labels or the service; reward.on_failure: mask leaves such samples out");
   }

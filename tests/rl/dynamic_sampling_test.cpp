@@ -43,6 +43,16 @@ TEST(FindDropReason, LooksAtGradedSamplesAlone) {
   EXPECT_EQ(find_drop_reason(group), "grader_failed");
 }
 
+// DAPO filters by accuracy: what a length costs keeps no group.
+TEST(FindDropReason, LooksAtGradesAlone) {
+  std::vector<Sample> group = make_group(0, {0, 0, 0});
+  group[1].length_penalty = -0.5;
+  EXPECT_EQ(find_drop_reason(group), "zero_std_0.0");
+  group[0].reward = 1, group[0].length_penalty = -1;
+  group[1].length_penalty = 0;
+  EXPECT_EQ(find_drop_reason(group), "");
+}
+
 TEST(FindDynamicFilter, TakesTheNamesOfSlime) {
   const std::string module = "slime.rollout.filter_hub.dynamic_sampling_filters.";
   for (const std::string& prefix : {std::string(), module}) {
@@ -55,7 +65,8 @@ TEST(FindDynamicFilter, TakesTheNamesOfSlime) {
     EXPECT_FALSE(find_dynamic_filter(none)) << none;
 }
 
-// Group i is dropped where `plan` has a '0' or '1', its reward, and is kept where it has a 'k'.
+// Group i is dropped where `plan` has a '0' or '1', its reward, or an 'f': it has no grade. It is
+// kept where it has a 'k'.
 class Filling {
  public:
   explicit Filling(std::string plan) : plan_(std::move(plan)) {}
@@ -79,7 +90,10 @@ class Filling {
     for (; n > 0; --n, ++next_) {
       const char c = plan_.at(static_cast<size_t>(next_));
       const double first = c == 'k' ? 0 : c - '0', second = c == 'k' ? 1 : first;
-      for (Sample& s : make_group(next_, {first, second})) samples.push_back(std::move(s));
+      for (Sample& s : make_group(next_, {first, second})) {
+        s.grader_failed = c == 'f';
+        samples.push_back(std::move(s));
+      }
     }
     return samples;
   }
@@ -147,6 +161,26 @@ TEST(FillRollout, FallsBackToWhatWasDropped) {
   EXPECT_EQ(filling.draws(), (Numbers{6}));
   EXPECT_EQ(taken_groups(drawn), (Numbers{0, 1, 2, 3, 5}));
   EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 1}}));
+}
+
+// A whole draw without a grade is one of dropped groups.
+TEST(FillRollout, DrawsOnAfterGroupsWithoutAGrade) {
+  Filling filling("ffffffkf0k-");
+  const DrawnSamples drawn = filling.fill(kFilter, 2, {}, 7);
+  EXPECT_EQ(filling.draws(), (Numbers{2, 2, 2, 2, 2}));
+  EXPECT_EQ(taken_groups(drawn), (Numbers{6, 9}));
+  EXPECT_EQ(drawn.drop_reasons, (Reasons{{"grader_failed", 7}, {"zero_std_0.0", 1}}));
+}
+
+TEST(FillRollout, SaysWhereNothingHasAGrade) {
+  Filling filling("kffffff-");
+  try {
+    filling.fill(kFilter, 2, {}, 4);
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("5 grader_failed in all"), std::string::npos) << error.message();
+    EXPECT_NE(error.hint().find("labels"), std::string::npos) << error.hint();
+  }
 }
 
 TEST(FillRollout, EndsWhereNothingIsKept) {

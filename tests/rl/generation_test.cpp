@@ -241,6 +241,11 @@ TEST(Generator, SamplesWithoutAGradeAreMaskedOrStopTheRun) {
       request.stop_on_grader_failure = false;
       grader.fails_always = true;
       EXPECT_THROW(tiny.generator.generate(request, grader), Error);
+      request.may_lack_grades = true;  // the caller drops them
+      for (const Sample& s : tiny.generator.generate(request, grader))
+        EXPECT_EQ(s.num_trained_tokens(), 0);
+      request.stop_on_grader_failure = true;
+      EXPECT_THROW(tiny.generator.generate(request, grader), Error);
     });
   }
 }

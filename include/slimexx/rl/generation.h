@@ -35,6 +35,7 @@ struct GenerationRequest {
   int64_t weight_version = 0;
   std::string label;                    // of the progress bar
   bool stop_on_grader_failure = false;  // reward.on_failure: stop
+  bool may_lack_grades = false;         // no sample may have a grade: the caller drops such groups
   // Set on all ranks or none. Asked between steps; where one rank says yes, generate() gives up
   // soon on all of them.
   std::function<bool()> should_stop = {};
@@ -84,8 +85,8 @@ void grade_samples(std::span<Sample> samples, std::span<const PromptGroup> group
                    reward::Grader& grader);
 
 // Sets the loss mask of the samples whose grader failed to 0 and says how many there are and why;
-// empty if there are none. Throws Error(kRun) if `stop` and there is one, or if there is nothing
-// else. `label` says what was graded.
-std::string mask_failed_samples(std::span<Sample> samples, bool stop, const std::string& label);
+// empty if there are none. Throws Error(kRun) if there is one and `request` stops on failures, or
+// if there is nothing else and it may not lack grades.
+std::string mask_failed_samples(std::span<Sample> samples, const GenerationRequest& request);
 
 }  // namespace slimexx::rl
