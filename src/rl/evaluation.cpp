@@ -15,8 +15,13 @@ namespace slimexx::rl {
 namespace {
 
 // Evaluation draws other random numbers than training, for each set its own, and the same ones
-// every time.
-constexpr uint64_t kEvalSeedMix = 0x6576616C75617465;  // "evaluate"
+// every time, whatever other sets there are.
+uint64_t seed_of_set(int64_t seed, const std::string& name) {
+  constexpr uint64_t kEvalSeedMix = 0x6576616C75617465;  // "evaluate"
+  uint64_t hash = 0xCBF29CE484222325;                    // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  return static_cast<uint64_t>(seed) ^ kEvalSeedMix ^ hash;
+}
 
 rollout::SamplingParams eval_sampling(const RunConfig& config,
                                       const std::vector<int32_t>& stop_token_ids) {
@@ -168,29 +173,27 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
   observe::MetricRow found;
   std::vector<EvalResult> results;
   const int64_t n = config.eval.n_samples_per_eval_prompt;
-  for (size_t i = 0; i < sets.size(); ++i) {
+  for (const EvalSet& set : sets) {
     std::vector<PromptGroup> groups;
-    for (const auto& prompt : sets[i].prompts->prompts())
+    for (const auto& prompt : set.prompts->prompts())
       groups.push_back({&prompt, std::ssize(groups)});
-    const uint64_t seed = static_cast<uint64_t>(config.data.seed) ^ kEvalSeedMix;
     const auto samples =
         generator.generate({.groups = groups,
                             .n_samples_per_prompt = n,
                             .sampling = eval_sampling(config, stop_token_ids),
-                            .seed = seed ^ (uint64_t{i} << 40),
+                            .seed = seed_of_set(config.data.seed, set.name),
                             .rollout = rollout,
                             .weight_version = weight_version,
-                            .label = "eval " + sets[i].name,
+                            .label = "eval " + set.name,
                             .stop_on_grader_failure = config.reward.on_failure == "stop",
                             .should_stop = should_stop},
                            grader);
-    results.push_back(summarise(sets[i], samples, n));
+    results.push_back(summarise(set, samples, n));
     set_metrics(found, results.back(), samples);
     if (is_root && !samples_dir.empty()) {
       make_directories(samples_dir);
-      save_rollout(
-          join_path(samples_dir, fmt::format("eval_{}_{:06}.jsonl", sets[i].name, rollout)),
-          samples);
+      save_rollout(join_path(samples_dir, fmt::format("eval_{}_{:06}.jsonl", set.name, rollout)),
+                   samples);
     }
   }
   row.merge(found);

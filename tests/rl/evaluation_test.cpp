@@ -193,6 +193,21 @@ TEST_F(EvaluationRun, RepeatsItselfForAnyNumberOfRanks) {
   }
 }
 
+// A set's samples are its own: they do not move when others come or go.
+TEST_F(EvaluationRun, OtherSetsHaveNoSay) {
+  observe::MetricRow row;
+  run(1, row);
+  const std::string path = (directory_ / "eval_second_000006.jsonl").string();
+  const std::string among_others = content(sample::load_rollout(path));
+  config_.eval.eval_prompt_data.erase(config_.eval.eval_prompt_data.begin());
+  run(1, row);
+  EXPECT_TRUE(content(sample::load_rollout(path)) == among_others);
+  config_.eval.eval_prompt_data[0].first = "renamed";
+  run(1, row);
+  const std::string renamed = (directory_ / "eval_renamed_000006.jsonl").string();
+  EXPECT_FALSE(content(sample::load_rollout(renamed)) == among_others);
+}
+
 TEST_F(EvaluationRun, LeavesNoMetricsWhenItIsStopped) {
   dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
     TinyRollout tiny(communicator);
@@ -225,6 +240,7 @@ TEST_F(EvaluationRun, GreedyAtTemperatureZero) {
   run(1, row);
   const auto samples = sample::load_rollout((directory_ / "eval_first_000006.jsonl").string());
   for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i].temperature, 0.0f);
     EXPECT_EQ(samples[i].tokens, samples[i / 4 * 4].tokens) << i;
     EXPECT_LE(samples[i].response_length, 7);
   }
