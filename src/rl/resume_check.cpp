@@ -96,6 +96,26 @@ void check_same_file(const std::string& name, const std::string& checkpoint,
               now);
 }
 
+bool is_same_folder(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || fs::equivalent(a, b, error);
+}
+
+// A reference that followed the policy, or may have, comes from the checkpoint, not from a folder.
+void refuse_other_reference(const config::SettingChange& change) {
+  if (change.key != "model.ref_load" || change.before.empty() ||
+      is_same_folder(change.before, change.after))
+    return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("the checkpoint holds a reference that began as {}, and model.ref_load "
+                          "names {} now, which the run would not use",
+                          change.before, change.after),
+              fmt::format("set it to {} again (a link will do if the folder has moved), or start "
+                          "anew from the checkpoint's weights by model.load and model.finetune",
+                          change.before),
+              change.key);
+}
+
 // Settings that decide what the state of a run is a state of. A key that is absent, as in the
 // settings of an older version, has its default.
 void refuse_change(const config::SettingChange& change, bool trains_mtp) {
@@ -144,7 +164,7 @@ std::string find_earlier_settings(const RunStart& start) {
   return path_exists(path) ? read_text_file(path) : "";
 }
 
-void compare_settings(const std::string& earlier, const std::string& now) {
+void compare_settings(const std::string& earlier, const std::string& now, bool takes_reference) {
   if (earlier.empty()) {
     log_info("the settings of the run that saved this state are not here to compare");
     return;
@@ -157,6 +177,7 @@ void compare_settings(const std::string& earlier, const std::string& now) {
   std::string lines;
   for (const auto& change : changes) {
     refuse_change(change, trains_mtp);
+    if (takes_reference) refuse_other_reference(change);
     lines += fmt::format("\n  {}: {} -> {}", change.key,
                          change.before.empty() ? "absent" : change.before,
                          change.after.empty() ? "absent" : change.after);

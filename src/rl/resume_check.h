@@ -16,8 +16,9 @@ void check_same_model(const std::string& checkpoint, const std::string& hf_check
 std::string find_earlier_settings(const RunStart& start);
 
 // Lists in the log what differs from `earlier`. Throws Error(kUsage) for a setting with which the
-// state cannot be continued.
-void compare_settings(const std::string& earlier, const std::string& now);
+// state cannot be continued. `takes_reference`: the run goes on with the checkpoint's reference.
+void compare_settings(const std::string& earlier, const std::string& now,
+                      bool takes_reference = false);
 
 // Writes config.resolved.yaml of the run folder; one that is there and differs is kept as
 // config.resolved.1.yaml, ...2.yaml.

@@ -2,6 +2,9 @@
 // nothing on disk.
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "resume_check.h"
 #include "run_summary.h"
 #include "slimexx/base/file.h"
@@ -110,6 +113,20 @@ std::string banner(const TrainingRun& run, const std::string& memory_of_ranks,
   return text;
 }
 
+// Going back to an earlier checkpoint is on record before the next one is saved: a run that dies
+// until then, and is resumed by its newest, goes on from where it went back to.
+void record_way_back(const Session& session) {
+  namespace fs = std::filesystem;
+  fs::path checkpoint = fs::path(session.request.start.checkpoint).lexically_normal();
+  if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();
+  const std::string newest = io::find_latest(session.checkpoint_root);
+  std::error_code error;
+  if (newest.empty() || newest == session.checkpoint_root ||
+      fs::equivalent(newest, checkpoint, error))
+    return;
+  io::set_latest(session.checkpoint_root, checkpoint.filename().string());
+}
+
 }  // namespace
 
 void open_run_folder(TrainingRun& run) {
@@ -137,8 +154,10 @@ void open_run_folder(TrainingRun& run) {
   if (const std::string text = describe_truncated_sampling(session.config); !text.empty())
     log_warn("{}", text);
   if (session.request.dry_run) log_info("{}", describe_checks(run));
-  if (!session.request.dry_run && session.request.start.is_own)
+  if (!session.request.dry_run && session.request.start.is_own) {
+    record_way_back(session);
     io::tidy_root(session.checkpoint_root, session.config.checkpoint.keep_last);
+  }
   if (!session.request.dry_run)
     write_settings(session.config.observe.run_dir, session.config.resolved_yaml);
 }

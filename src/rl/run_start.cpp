@@ -11,6 +11,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/log.h"
+#include "slimexx/config/config.h"
 #include "slimexx/io/checkpoint.h"
 
 namespace slimexx::rl {
@@ -131,7 +132,8 @@ class Decision {
     const std::string& load = config_.model.load;
     if (load.empty()) return;
     start_.use = config_.model.finetune ? CheckpointUse::kWeights : CheckpointUse::kStateOrWeights;
-    if (const auto step = config_.model.ckpt_step) {
+    const auto step = config_.model.ckpt_step;
+    if (step && !has_gone_back()) {
       start_.checkpoint = require_checkpoint(io::step_directory(load, *step),
                                              "name a step that is there by model.ckpt_step");
       return;
@@ -144,6 +146,23 @@ class Decision {
     }
     log_warn("model.load: {} holds no checkpoint yet: the run starts from model.hf_checkpoint",
              load);
+  }
+
+  // Whether this run was started with this model.ckpt_step before, as where its job was requeued:
+  // it went back then, and what it has done since is not to be lost.
+  bool has_gone_back() const {
+    const std::string& run_dir = start_.run_dir;
+    const std::string settings = join_path(run_dir, "config.resolved.yaml");
+    if (config_.model.finetune || !path_exists(settings) ||
+        !is_same_folder(config_.model.load, checkpoint_root(config_, run_dir)))
+      return false;
+    for (const auto& change : config::list_changes(read_text_file(settings), config_.resolved_yaml))
+      if (change.key == "model.ckpt_step" || change.key == "model.load") return false;
+    log_info(
+        "model.ckpt_step: this run has gone back to step {} before, and goes on from its newest "
+        "checkpoint; --resume DIR goes back again",
+        *config_.model.ckpt_step);
+    return true;
   }
 
   static std::string require_checkpoint(const std::string& root, const std::string& hint) {

@@ -15,6 +15,9 @@ namespace {
 constexpr int64_t kStop = int64_t{1} << 32;
 constexpr ShortName kEndOfQueue{"end_of_queue"};
 constexpr auto kInterval = std::chrono::milliseconds(20);
+// Between hosts an exchange may wait until the rank that has the number is in MPI: at most
+// one part in so many of an engine's time goes to it.
+constexpr int kExchangeShare = 50;
 // What a leader tells: the number of a group, 0 or 1, or one of these.
 constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
 // What each rank in lock step says before a step; the greatest counts.
@@ -34,8 +37,10 @@ SharedQueue::SharedQueue(dist::Collective& world, int64_t num_groups,
 bool SharedQueue::is_stopped() {
   const auto now = std::chrono::steady_clock::now();
   if (!state_ || is_stopped_ || now < next_exchange_) return is_stopped_;
-  next_exchange_ = now + kInterval;
   exchange(0);
+  const auto taken = std::chrono::steady_clock::now() - now;
+  next_exchange_ =
+      now + std::max<std::chrono::steady_clock::duration>(kInterval, kExchangeShare * taken);
   return is_stopped_;
 }
 

@@ -101,6 +101,31 @@ TEST(CompareSettings, RefusesToFreezeOtherParameters) {
   }
 }
 
+// A reference that the checkpoint holds is the one that is used.
+TEST_F(ResumeCheck, AnotherReferenceIsRefusedWhereTheCheckpointHasOne) {
+  const auto settings = [&](const std::string& folder) {
+    return "model: {ref_load: " + (root_ / folder).string() + "}\n";
+  };
+  for (const char* folder : {"r1", "r2"}) std::filesystem::create_directories(root_ / folder);
+  std::filesystem::create_symlink(root_ / "r1", root_ / "link");
+  try {
+    compare_settings(settings("r1"), settings("r2"), true);
+    FAIL() << "it is taken and not used";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_EQ(error.where(), "model.ref_load");
+    for (const char* folder : {"r1", "r2"})
+      EXPECT_NE(error.message().find((root_ / folder).string()), std::string::npos)
+          << error.message();
+    EXPECT_NE(error.hint().find((root_ / "r1").string()), std::string::npos) << error.hint();
+  }
+  EXPECT_THROW(compare_settings(settings("gone"), settings("r2"), true), Error);
+  EXPECT_NO_THROW(compare_settings(settings("r1"), settings("r1/"), true));
+  EXPECT_NO_THROW(compare_settings(settings("r1"), settings("link"), true));
+  EXPECT_NO_THROW(compare_settings(settings("r1"), settings("r2"), false));
+  EXPECT_NO_THROW(compare_settings("", settings("r2"), true)) << "not known";
+}
+
 TEST_F(ResumeCheck, EarlierSettingsAndRowsAreKept) {
   const std::string dir = (root_ / "now").string();
   write_settings(dir, "a: 1\n");

@@ -163,6 +163,27 @@ TEST_F(RunStartTest, LoadTakesAStepByNumber) {
   expect_refused(kAnew, "no complete checkpoint", io::step_directory(path("ck"), 3));
 }
 
+// A job that is requeued has the same model.ckpt_step: it went back by it when it first began.
+TEST_F(RunStartTest, GoesBackToAStepOnce) {
+  config_.model.load = config_.checkpoint.save = path("ck");
+  const std::string second = put_checkpoint("ck", 2), fourth = put_checkpoint("ck", 4);
+  config_.model.ckpt_step = 2;
+  config_.resolved_yaml = "model: {load: ck, ckpt_step: 2}\n";
+  const auto put_settings = [&](const std::string& yaml) {
+    fs::create_directories(root_ / "runs/x");
+    std::ofstream(root_ / "runs/x/config.resolved.yaml") << yaml;
+  };
+  put_settings("model: {load: ck}\n");
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
+  put_settings("model: {load: ck, ckpt_step: 4}\n");
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
+  put_settings("model: {load: ck, ckpt_step: 2}\noptimizer: {lr: 1}\n");
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, fourth);
+  // Another run's folder is gone back in as often as it is asked for.
+  config_.checkpoint.save = path("own");
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
+}
+
 // The weights alone make a run of its own, which does not write among the other's checkpoints.
 TEST_F(RunStartTest, FinetuneBeginsAnew) {
   config_.model.load = path("ck");
