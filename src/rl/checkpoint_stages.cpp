@@ -95,6 +95,7 @@ void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
   state["adam_steps"] = trainer_side.trainer->optimizer().num_steps();
   state["skipped_steps"] = progress.skipped_steps;
   state["skipped_in_a_row"] = progress.skipped_in_a_row;
+  state["decay_steps"] = progress.decay_steps;
   state["seed"] = session.config.data.seed;
   state["data"] = rollout_side.source->state();
   state["partial_samples"] = Json::array();
@@ -131,10 +132,7 @@ void save(const Session& session, TrainerSide& trainer_side, Progress& progress)
     save_checkpoint(session, trainer_side, progress);
 }
 
-void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress) {
-  double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
-  dist::all_reduce_max(session.communicator, asked);
-  if (asked[0] == 0 || (progress.is_done() && !progress.evaluation_is_due)) return;
+void stop(const Session& session, TrainerSide& trainer_side, Progress& progress) {
   if (progress.next_rollout == 0) {
     session.log->write_status("interrupted", 0);
     throw Error(ErrorCode::kInterrupted,
@@ -153,6 +151,13 @@ void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& 
               fmt::format("stopped by a signal after {} rollouts; the state is saved",
                           progress.next_rollout),
               session.resume_command());
+}
+
+void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+  double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
+  dist::all_reduce_max(session.communicator, asked);
+  if (asked[0] == 0 || (progress.is_done() && !progress.evaluation_is_due)) return;
+  stop(session, trainer_side, progress);
 }
 
 void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,

@@ -1,5 +1,6 @@
 // The loop: prompts, samples, advantages, update, hand-over, evaluation, checkpoint. Nothing else.
 #include <exception>
+#include <optional>
 
 #include "slimexx/base/error.h"
 #include "slimexx/dist/agreement.h"
@@ -20,7 +21,10 @@ void run_loop(TrainingRun& run) {
   begin(session, trainer_side, rollout_side, progress);
   while (!progress.is_done()) {
     observe::Span step("step");
-    Rollout rollout = draw_samples(session, rollout_side, trainer_side.policy.spec, progress);
+    std::optional<Rollout> drawn =
+        draw_samples(session, rollout_side, trainer_side.policy.spec, progress);
+    if (!drawn) return stop(session, trainer_side, progress);
+    Rollout& rollout = *drawn;
     run_on_trainers(session, progress, [&] {
       score_reference(session, trainer_side, rollout);
       score_old_policy(session, trainer_side, rollout);

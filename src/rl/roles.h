@@ -80,6 +80,7 @@ struct RolloutSide {
 struct Progress {
   int64_t next_rollout = 0, num_rollouts = 0, optimizer_steps = 0, skipped_steps = 0;
   int64_t skipped_in_a_row = 0;  // the last updates, all of them skipped
+  int64_t decay_steps = 0;       // the optimizer step at which the learning rate has decayed
   // The checkpoint's state as of the last moment between two rollouts; empty once an update was
   // made on top of it.
   std::optional<Json> whole_state;

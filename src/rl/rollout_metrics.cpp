@@ -44,6 +44,20 @@ double masked_mean(const std::vector<float>& values, const std::vector<uint8_t>&
   return n > 0 ? sum / n : 0;
 }
 
+// Mean over the samples that have a grade of their advantage: over their trained tokens, or over
+// all where none is trained, as the estimator's baseline knows such a sample too.
+double mean_advantage(const std::vector<Sample>& samples) {
+  double sum = 0, n = 0;
+  for (const Sample& s : samples) {
+    if (s.grader_failed) continue;
+    const bool is_masked = s.num_trained_tokens() == 0;
+    sum += masked_mean(s.advantages,
+                       is_masked ? std::vector<uint8_t>(s.advantages.size(), 1) : s.loss_mask);
+    n += 1;
+  }
+  return n > 0 ? sum / n : 0;
+}
+
 // Of the samples with reward 1, if there are any; a percentile is the nearest rank's length.
 void set_correct_lengths(const std::vector<Sample>& samples, observe::MetricRow& row) {
   std::vector<double> lengths;
@@ -86,7 +100,7 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   const auto& samples = rollout.samples;
   const auto n = static_cast<double>(samples.size());
   std::vector<double> rewards, lengths;
-  double truncated = 0, aborted = 0, total = 0, prompt = 0, tokens = 0, advantages = 0, penalty = 0;
+  double truncated = 0, aborted = 0, total = 0, prompt = 0, tokens = 0, penalty = 0;
   for (const Sample& s : samples) {
     if (!s.grader_failed) {
       rewards.push_back(s.reward);
@@ -94,7 +108,6 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
       lengths.push_back(static_cast<double>(config.rl.overlong_filtering ? s.response_length
                                                                          : s.num_trained_tokens()));
     }
-    advantages += masked_mean(s.advantages, s.loss_mask);
     penalty += s.length_penalty;
     truncated += s.status == sample::SampleStatus::kTruncated;
     aborted += s.status == sample::SampleStatus::kAborted;
@@ -118,7 +131,7 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   row.set("rollout/truncated_ratio", truncated / n);
   row.set("rollout/truncated", truncated / n);
   row.set("rollout/aborted_ratio", aborted / n);
-  row.set("rollout/rewards", advantages / n);
+  row.set("rollout/rewards", mean_advantage(samples));
   if (config.rl.overlong_buffer_len > 0) row.set("rollout/overlong_penalty", penalty / n);
   row.set("rollout/advantages", token_mean(samples, &Sample::advantages));
   if (!samples[0].old_log_probs.empty())
@@ -132,9 +145,10 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
     row.set("rollout/kl", kl);
     row.set("train/ref_kl", kl);
   }
-  set_cached_tokens(samples, "rollout/", row);
+  if (rollout.is_generated) set_cached_tokens(samples, "rollout/", row);
   set_repetition(samples, "rollout/", row);
-  row.set("rollout/weight_version", static_cast<double>(samples[0].last_weight_version()));
+  if (!samples[0].weight_versions.empty())
+    row.set("rollout/weight_version", static_cast<double>(samples[0].last_weight_version()));
   set_correct_lengths(samples, row);
   set_group_metrics(samples, row);
   if (rollout.num_drawn_groups == 0) return;

@@ -57,6 +57,27 @@ size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t nu
   return static_cast<size_t>(batch > 0 ? batch : total / steps);
 }
 
+// Whether only what has no grade is masked so far.
+bool is_all_sampled(std::span<const Sample> samples) {
+  return std::ranges::all_of(samples, [](const Sample& s) {
+    return s.grader_failed || s.num_trained_tokens() == s.response_length;
+  });
+}
+
+// Log-probs of another temperature are those of another policy: no ratio to them means anything.
+void check_temperature(const RunConfig& config, const Sample& s) {
+  const auto temperature = static_cast<float>(config.rollout.rollout_temperature);
+  if (config.is_sft() || !s.temperature || *s.temperature == temperature) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("group {} sample {} was sampled at temperature {:g}, and "
+                          "rollout.rollout_temperature is {:g}",
+                          s.group, s.sample, *s.temperature, temperature),
+              *s.temperature > 0
+                  ? fmt::format("set rollout.rollout_temperature to {:g}", *s.temperature)
+                  : "load samples that were drawn at random, not the likeliest tokens",
+              config.debug.load_rollout);
+}
+
 // What a dump may bring and no step can be made of.
 void check_samples(const RunConfig& config, const model::ModelSpec& policy, int64_t max_positions,
                    std::span<const Sample> samples) {
@@ -71,6 +92,7 @@ void check_samples(const RunConfig& config, const model::ModelSpec& policy, int6
                 "give them, or turn use_tis off", dump);
   }
   for (const auto& s : samples) {
+    check_temperature(config, s);
     for (int32_t id : s.tokens) {
       if (id < 0 || id >= policy.vocab_size) {
         throw Error(ErrorCode::kInput,
@@ -90,8 +112,8 @@ void check_samples(const RunConfig& config, const model::ModelSpec& policy, int6
 
 }  // namespace
 
-Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
-                     const model::ModelSpec& policy, const Progress& progress) {
+std::optional<Rollout> draw_samples(const Session& session, RolloutSide& rollout_side,
+                                    const model::ModelSpec& policy, const Progress& progress) {
   observe::Span span("rollout");
   Rollout rollout;
   rollout.index = progress.next_rollout;
@@ -101,14 +123,24 @@ Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
     DrawnSamples drawn = rollout_side.source->next(rollout.index, progress.optimizer_steps);
     rollout.samples = std::move(drawn.samples);
     rollout.num_drawn_groups = drawn.num_drawn_groups;
+    rollout.num_generated_tokens = drawn.num_generated_tokens;
+    rollout.longest_response = drawn.longest_response;
     rollout.drop_reasons = std::move(drawn.drop_reasons);
   };
-  if (rollout.is_generated) draw();  // collective
+  try {
+    if (rollout.is_generated) draw();  // collective
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInterrupted) throw;
+    if (session.is_root())
+      log_warn("rollout {} was cut off by a signal: its samples are dropped", rollout.index);
+    return std::nullopt;
+  }
   dist::run_agreed(session.communicator, [&] {
     if (!rollout.is_generated) draw();
     rollout.samples_per_step =
         find_samples_per_step(session.config, rollout.index, rollout.samples.size());
     check_samples(session.config, policy, rollout_side.max_positions, rollout.samples);
+    rollout.is_all_sampled = is_all_sampled(rollout.samples);
     if (session.config.debug.save_rollout.empty() || !session.is_root()) return;
     make_directories(session.config.debug.save_rollout);
     save_rollout(join_path(session.config.debug.save_rollout,

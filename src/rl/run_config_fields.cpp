@@ -29,7 +29,9 @@ void bind_section(Binder& b, ModelOptions& o) {
            "Checkpoint to continue from; of one that holds weights only (convert-hf), the weights. "
            "--resume comes first."});
   b.field("ckpt_step", o.ckpt_step,
-          {.doc = "The checkpoint of this number in load; left out: the newest.", .min = 0});
+          {.doc = "The checkpoint of this number in load; left out: the newest. A run that went "
+                  "back to it in its own folder does not do so again when it is started again.",
+           .min = 0});
   b.field("finetune", o.finetune,
           {.doc = "Take the weights of load alone: optimizer, data and rollouts begin anew."});
   b.end_section();
@@ -170,13 +172,13 @@ void bind_section(Binder& b, RolloutOptions& o) {
   b.field(
       "n_samples_per_prompt", o.n_samples_per_prompt,
       {.unit = "samples", .doc = "Samples of one prompt: its group.", .min = 1, .max = kMaxInt32});
-  b.field(
-      "dynamic_sampling_filter_path", o.dynamic_sampling_filter_path,
-      {.doc = "check_reward_nonzero_std: groups whose samples all got the same reward are "
-              "dropped, and prompts are drawn until rollout_batch_size groups are kept, in the "
-              "prompts' order. check_reward_nonzero_std_with_fallback: the first draw is filled "
-              "up with what was dropped. slime's module may stand before the name. Empty: all "
-              "groups are kept."});
+  b.field("dynamic_sampling_filter_path", o.dynamic_sampling_filter_path,
+          {.doc = "check_reward_nonzero_std: groups whose samples all got the same reward are "
+                  "dropped, and prompts are drawn until rollout_batch_size groups are kept, in the "
+                  "prompts' order. Rewards are the grader's, without the penalty of "
+                  "rl.overlong_buffer_len. check_reward_nonzero_std_with_fallback: the first draw "
+                  "is filled up with what was dropped. slime's module may stand before the name. "
+                  "Empty: all groups are kept."});
   b.field("over_sampling_batch_size", o.over_sampling_batch_size,
           {.unit = "prompts",
            .doc = "Prompts of the first draw under a dynamic sampling filter, and at most of later "

@@ -62,8 +62,9 @@ void set_zero_std(std::span<const Sample> samples, const std::string& prefix,
   double num_flat = 0;
   std::map<std::string, double> counts;  // by reward
   for (const auto& group : groups) {
-    const double first = samples[group[0]].reward;
-    if (!std::ranges::all_of(group, [&](size_t i) { return samples[i].reward == first; })) continue;
+    const double first = shaped_reward(samples[group[0]]);
+    if (!std::ranges::all_of(group, [&](size_t i) { return shaped_reward(samples[i]) == first; }))
+      continue;
     num_flat += 1;
     counts[name_reward(first)] += 1;
   }

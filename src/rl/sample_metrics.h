@@ -19,7 +19,7 @@ void set_grader_failed(std::span<const Sample> samples, const std::string& prefi
 void set_grader_values(std::span<const Sample> samples, const std::string& prefix,
                        observe::MetricRow& row);
 
-// <prefix>zero_std/frac: the groups whose samples all got the same reward;
+// <prefix>zero_std/frac: the groups whose samples all got the same reward, length penalty included;
 // <prefix>zero_std/count_R: how many of them got R, to one decimal place. Nothing if no sample has
 // a grade.
 void set_zero_std(std::span<const Sample> samples, const std::string& prefix,

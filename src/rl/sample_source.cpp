@@ -10,6 +10,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/io/checkpoint.h"
 #include "speculation.h"
+#include "stop_signal.h"
 
 namespace slimexx::rl {
 namespace {
@@ -42,6 +43,13 @@ data::Cursor cursor_from_json(const Json& state) {
   return c;
 }
 
+// Rollouts of a run of `num_epochs` passes, of which `num_done` rollouts took `done_rows` rows.
+int64_t count_rollouts(int64_t num_rows, int64_t num_epochs, int64_t batch_size, int64_t num_done,
+                       int64_t done_rows) {
+  const int64_t left = std::max<int64_t>(0, num_rows * num_epochs - done_rows);
+  return std::max<int64_t>(1, num_done + left / batch_size);
+}
+
 class GeneratedSource : public SampleSource {
  public:
   GeneratedSource(const RunConfig& config, std::shared_ptr<const data::PromptSet> prompts,
@@ -65,28 +73,74 @@ class GeneratedSource : public SampleSource {
     const RolloutOptions& o = config_.rollout;
     const auto filter = find_dynamic_filter(o.dynamic_sampling_filter_path);
     const std::string label = fmt::format("rollout {}", rollout);
+    const int64_t asked_before = asked_rows(rollout);
     int num_draws = 0;
+    int64_t num_tokens = 0, longest = 0;
     const auto draw = [&](int64_t num_groups) {
-      return generate(rollout, weight_version, num_groups,
-                      ++num_draws == 1 ? label : fmt::format("{}, draw {}", label, num_draws));
+      std::vector<Sample> samples =
+          generate(rollout, weight_version, num_groups,
+                   ++num_draws == 1 ? label : fmt::format("{}, draw {}", label, num_draws));
+      for (const Sample& s : samples) {
+        num_tokens += s.response_length;
+        longest = std::max(longest, s.response_length);
+      }
+      return samples;
     };
-    if (!filter) return {.samples = draw(o.rollout_batch_size)};
-    return fill_rollout(*filter, o,
-                        std::min(source_.set().size(), kMostDropped * o.rollout_batch_size), draw,
-                        label);
+    DrawnSamples drawn;
+    if (filter) {
+      drawn = fill_rollout(*filter, o, most_dropped(o.rollout_batch_size), draw, label);
+    } else {
+      drawn.samples = draw(o.rollout_batch_size);
+    }
+    drawn.num_generated_tokens = num_tokens;
+    drawn.longest_response = longest;
+    asked_rows_ = asked_before + o.rollout_batch_size;
+    return drawn;
   }
-  Json state() const override { return cursor_to_json(source_.cursor()); }
-  void restore(const Json& state) override { source_.restore(cursor_from_json(state)); }
-  int64_t num_rollouts() const override {
+  Json state() const override {
+    Json state = cursor_to_json(source_.cursor());
+    if (asked_rows_ && (is_filtered() || *asked_rows_ != source_.cursor().num_drawn()))
+      state["asked_rows"] = *asked_rows_;
+    return state;
+  }
+  void restore(const Json& state) override {
+    source_.restore(cursor_from_json(state));
+    const int64_t num_drawn = source_.cursor().num_drawn();
+    asked_rows_.reset();
+    if (state.contains("asked_rows")) asked_rows_ = io::read_counter(state, "asked_rows", "");
+    if (asked_rows_.value_or(0) <= num_drawn) return;
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("\"asked_rows\" is {}, and {} rows were drawn", *asked_rows_, num_drawn),
+        "the checkpoint is damaged; resume from an earlier one");
+  }
+  int64_t num_rollouts(int64_t num_done) const override {
     if (config_.rollout.num_rollout) return *config_.rollout.num_rollout;
-    const int64_t drawn = source_.set().size() * config_.rollout.num_epoch.value_or(1);
-    return std::max<int64_t>(1, drawn / config_.rollout.rollout_batch_size);
+    return count_rollouts(source_.set().size(), config_.rollout.num_epoch.value_or(1),
+                          config_.rollout.rollout_batch_size, num_done, asked_rows(num_done));
   }
   bool is_generated() const override { return true; }
 
  private:
-  // Of a rollout's size, in a row: a source of which nothing is kept ends the run.
-  static constexpr int64_t kMostDropped = 16;
+  // Groups in a row, of which nothing is kept, that end the run: those of 16 rollouts, and so many
+  // that small rollouts do not end by chance. A pass over few rows says little: the next one's
+  // responses are others.
+  static int64_t most_dropped(int64_t batch_size) { return std::max<int64_t>(64, 16 * batch_size); }
+
+  // A filter that draws again does; one that fills up with the rest may need them.
+  bool drops_failed_groups() const {
+    const auto filter = find_dynamic_filter(config_.rollout.dynamic_sampling_filter_path);
+    return filter && !filter->keeps_rest;
+  }
+  bool is_filtered() const { return !config_.rollout.dynamic_sampling_filter_path.empty(); }
+  // Rows of the rollouts before `rollout`, without those that a filter drew besides: it must not
+  // make a run of some epochs shorter. An older checkpoint of such a run does not know them.
+  int64_t asked_rows(int64_t rollout) const {
+    if (asked_rows_) return *asked_rows_;
+    const int64_t num_drawn = source_.cursor().num_drawn();
+    if (!is_filtered()) return num_drawn;
+    return std::min(num_drawn, rollout * config_.rollout.rollout_batch_size);
+  }
 
   std::vector<Sample> generate(int64_t rollout, int64_t weight_version, int64_t num_groups,
                                const std::string& label) {
@@ -101,7 +155,9 @@ class GeneratedSource : public SampleSource {
                                 .rollout = rollout,
                                 .weight_version = weight_version,
                                 .label = label,
-                                .stop_on_grader_failure = config_.reward.on_failure == "stop"},
+                                .stop_on_grader_failure = config_.reward.on_failure == "stop",
+                                .may_lack_grades = drops_failed_groups(),
+                                .should_stop = stop_was_requested},
                                grader_);
   }
 
@@ -110,6 +166,7 @@ class GeneratedSource : public SampleSource {
   Generator& generator_;
   reward::Grader& grader_;
   rollout::SamplingParams sampling_;
+  std::optional<int64_t> asked_rows_;
 };
 
 // One file is one rollout; a folder is one rollout a file, in name order.
@@ -136,7 +193,7 @@ class DumpSource : public SampleSource {
   }
   Json state() const override { return Json::object(); }
   void restore(const Json&) override {}
-  int64_t num_rollouts() const override { return num_rollouts_; }
+  int64_t num_rollouts(int64_t) const override { return num_rollouts_; }
   bool is_generated() const override { return false; }
 
  private:
@@ -163,12 +220,10 @@ class SftSource : public SampleSource {
  public:
   SftSource(const RunConfig& config, data::SftSet set, int64_t max_positions)
       : batch_size_(config.global_batch_size),
+        num_epochs_(config.rollout.num_epoch.value_or(config.train.num_sft_epochs)),
+        num_rollouts_(config.rollout.num_rollout),
         set_(std::move(set)),
         order_(set_.size(), config.data.rollout_shuffle, config.data.seed, set_.content_hash()) {
-    const int64_t per_run =
-        set_.size() * config.rollout.num_epoch.value_or(config.train.num_sft_epochs);
-    num_rollouts_ =
-        config.rollout.num_rollout.value_or(std::max<int64_t>(1, per_run / batch_size_));
     for (const auto& example : set_.examples()) {
       const auto refuse = [&](const std::string& what, const std::string& hint) {
         throw Error(ErrorCode::kInput, what, hint,
@@ -195,7 +250,10 @@ class SftSource : public SampleSource {
   }
   Json state() const override { return cursor_to_json(order_.cursor()); }
   void restore(const Json& state) override { order_.restore(cursor_from_json(state)); }
-  int64_t num_rollouts() const override { return num_rollouts_; }
+  int64_t num_rollouts(int64_t num_done) const override {
+    return num_rollouts_.value_or(count_rollouts(set_.size(), num_epochs_, batch_size_, num_done,
+                                                 order_.cursor().num_drawn()));
+  }
   std::optional<int64_t> longest_sequence() const override {
     size_t longest = 0;
     for (const auto& example : set_.examples()) longest = std::max(longest, example.tokens.size());
@@ -204,10 +262,10 @@ class SftSource : public SampleSource {
   bool is_generated() const override { return false; }
 
  private:
-  int64_t batch_size_;
+  int64_t batch_size_, num_epochs_;
+  std::optional<int64_t> num_rollouts_;  // that the configuration names
   data::SftSet set_;
   data::EpochOrder order_;
-  int64_t num_rollouts_ = 0;
 };
 
 }  // namespace

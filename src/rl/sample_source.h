@@ -19,11 +19,14 @@ class SampleSource {
  public:
   virtual ~SampleSource() = default;
   // The samples of rollout `rollout`, the same on every rank. Those of prompts and of examples
-  // number their groups over the whole run: by the rows drawn before. Collective.
+  // number their groups over the whole run: by the rows drawn before. Throws Error(kInterrupted),
+  // on all ranks, if a signal to stop came while they were generated. Collective.
   virtual DrawnSamples next(int64_t rollout, int64_t weight_version) = 0;
   virtual Json state() const = 0;  // for checkpoints
   virtual void restore(const Json& state) = 0;
-  virtual int64_t num_rollouts() const = 0;  // that the source or the configuration foresees
+  // Rollouts of the whole run that the configuration and the rows that are left foresee, where
+  // `num_done` are done.
+  virtual int64_t num_rollouts(int64_t num_done) const = 0;
   // Tokens of the longest sample that can come; nothing where that is not known.
   virtual std::optional<int64_t> longest_sequence() const { return std::nullopt; }
   virtual bool is_generated() const = 0;  // by this program's engine: exactness can be demanded

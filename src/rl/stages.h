@@ -24,8 +24,12 @@ struct LogProbComparison {
 struct Rollout {
   int64_t index = 0;
   bool is_generated = false;  // by this program's engine: exactness can be demanded
+  // No token came masked, but for samples without a grade: an engine sampled them all, and those
+  // that are masked from then on (rl.overlong_filtering) can be compared with it too.
+  bool is_all_sampled = false;
   std::vector<Sample> samples;
-  int64_t num_drawn_groups = 0;                 // see DrawnSamples
+  // See DrawnSamples.
+  int64_t num_drawn_groups = 0, num_generated_tokens = 0, longest_response = 0;
   std::map<std::string, int64_t> drop_reasons;  // of groups, with their number
   size_t samples_per_step = 0;                  // the last step may have fewer
   std::optional<LogProbComparison> comparison;  // of the whole rollout, where one was made
@@ -43,8 +47,9 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
 
 // ---- rollout_stages.cpp ----
 // Prompts -> samples with rewards, or a dump, or SFT examples; checked against the policy's model.
-Rollout draw_samples(const Session& session, RolloutSide& rollout_side,
-                     const model::ModelSpec& policy, const Progress& progress);
+// Nothing, on all ranks, if a signal cut the generation off.
+std::optional<Rollout> draw_samples(const Session& session, RolloutSide& rollout_side,
+                                    const model::ModelSpec& policy, const Progress& progress);
 void hand_over_weights(const Session& session, RolloutSide& rollout_side);  // to the engine
 void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progress,
               Rollout& rollout);  // every eval_interval
@@ -85,6 +90,8 @@ void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
 void save(const Session& session, TrainerSide& trainer_side,
           Progress& progress);  // every save_interval
 // Saves and throws Error(kInterrupted).
+[[noreturn]] void stop(const Session& session, TrainerSide& trainer_side, Progress& progress);
+// If a signal asked for it on any rank, and something is left to do.
 void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress);
 void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,
             const Progress& progress);  // last checkpoint, export, status
@@ -94,12 +101,11 @@ void fail(const Session& session, TrainerSide& trainer_side, Progress& progress,
 
 // ---- metrics of the samples, of the optimizer steps and of time, by slime's names ----
 void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);
-void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
-                       observe::MetricRow& row);
+void set_train_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);
 void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::MetricRow& row);
 // One step's own values, by the names "train_step/...".
 observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
-                                       const RunConfig& config, int num_ranks);
+                                       const RunConfig& config);
 // Memory, disk and ranks of this process.
 void set_machine_metrics(const std::string& run_dir, int num_ranks, observe::MetricRow& row);
 

@@ -49,8 +49,9 @@ void on_signal(int signal, siginfo_t* info, void*) {
   const char* text =
       is_ended
           ? "\nended by mpirun, as a rank failed or mpirun was stopped; if it waits, the state "
-            "will be saved after this step\n"
-          : "\nstopping after this step; the state will be saved (Ctrl-C again to stop now)\n";
+            "will be saved\n"
+          : "\nstopping: generation is cut off, an update is finished; the state will be saved "
+            "(Ctrl-C again to stop now)\n";
   // A failed write of the notice changes nothing.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
 }

@@ -1,5 +1,5 @@
-// SIGTERM, SIGUSR1 and the first SIGINT ask the run to finish its step, save and exit 130; a second
-// SIGINT ends the process at once.
+// SIGTERM, SIGUSR1 and the first SIGINT ask the run to cut off generation, finish an update that
+// has begun, save and exit 130; a second SIGINT ends the process at once.
 #pragma once
 
 namespace slimexx::rl {

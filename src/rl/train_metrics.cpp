@@ -90,13 +90,13 @@ void set_router_loads(const std::string& prefix, std::span<const train::StepResu
   for (const auto& [name, value] : values) row.set(prefix + name, value);
 }
 
-// Of the first step, whose weights are those that generated; of all tokens where those were
+// Of the first step, whose weights are those that generated; of all steps where those were
 // compared.
 void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
   using enum ops::LossMetric;
   const auto& first = rollout.steps.front();
   double abs_diff = first.mean(kLogProbAbsDiff), max_diff = first.metric(kLogProbMaxDiff);
-  double mismatches = first.metric(kLogProbMismatches), tokens_seen = first.metric(kTokens);
+  double mismatches = first.metric(kLogProbMismatches), tokens_seen = first.metric(kComparedTokens);
   if (const auto& all = rollout.comparison) {
     abs_diff = all->sum_diff / std::max(1.0, all->tokens);
     max_diff = std::max(max_diff, all->max_diff);
@@ -111,21 +111,21 @@ void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
 
 }  // namespace
 
-void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_ranks,
-                       observe::MetricRow& row) {
+void set_train_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row) {
   const auto steps = static_cast<double>(rollout.steps.size());
   const auto mean = [&](const NamedMetric& metric) {
     double sum = 0;
     for (const auto& step : rollout.steps) sum += metric.of(step);
     return sum / steps;
   };
-  double norm = 0, microbatches = 0, tokens = 0, skipped = 0;
+  double norm = 0, microbatches = 0, tokens = 0, room = 0, skipped = 0;
   std::vector<double> mtp_losses(rollout.steps.front().mtp_losses.size());
   for (const auto& step : rollout.steps) {
     for (size_t i = 0; i < mtp_losses.size(); ++i) mtp_losses[i] += step.mtp_losses[i] / steps;
     norm += step.gradient_norm / steps;
-    microbatches += static_cast<double>(step.num_microbatches);
+    microbatches += static_cast<double>(step.microbatches_per_rank);
     tokens += static_cast<double>(step.num_tokens);
+    room += static_cast<double>(step.packed_room_tokens);
     skipped += step.skipped;
   }
   for (const NamedMetric& metric : list_loss_metrics(rollout, config))
@@ -136,17 +136,15 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, int num_
   row.set("train/grad_norm", norm);
   row.set("train/skipped_steps", skipped);
   row.set("train/num_steps", steps);
-  row.set("train/num_microbatches", microbatches / (steps * num_ranks));
+  row.set("train/num_microbatches", microbatches / steps);
   row.set("train/num_tokens", tokens);
-  if (config.train.use_dynamic_batch_size)
-    row.set("train/pack_fill",
-            tokens / (microbatches * static_cast<double>(config.train.max_tokens_per_gpu)));
+  if (config.train.use_dynamic_batch_size) row.set("train/pack_fill", tokens / room);
   row.set("train/param_norm", rollout.param_norm);
   row.set("train/weight_decay", config.optimizer.weight_decay);
 }
 
 observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
-                                       const RunConfig& config, int num_ranks) {
+                                       const RunConfig& config) {
   const train::StepResult& step = rollout.steps[index];
   observe::MetricRow row;
   const std::string prefix = "train_step/";
@@ -157,8 +155,7 @@ observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
   row.set(prefix + "grad_norm", step.gradient_norm);
   row.set(prefix + "lr", step.learning_rate);
   row.set(prefix + "skipped_steps", step.skipped ? 1 : 0);
-  row.set(prefix + "num_microbatches",
-          static_cast<double>(step.num_microbatches) / static_cast<double>(num_ranks));
+  row.set(prefix + "num_microbatches", static_cast<double>(step.microbatches_per_rank));
   row.set(prefix + "num_tokens", static_cast<double>(step.num_tokens));
   return row;
 }
@@ -171,14 +168,10 @@ void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::M
   for (const auto& [name, value] : rollout.span_seconds) {
     if (name != "step") row.set("perf/" + name + "_time", value);
   }
-  double generated = 0, effective = 0, longest = 0, longest_effective = 0, trained = 0, flops = 0,
-         updated = 0;
+  double effective = 0, longest_effective = 0, trained = 0, flops = 0, updated = 0;
   for (const auto& s : rollout.samples) {
-    const auto response = static_cast<double>(s.response_length),
-               counted = static_cast<double>(s.num_trained_tokens());
-    generated += response;
+    const auto counted = static_cast<double>(s.num_trained_tokens());
     effective += counted;
-    longest = std::max(longest, response);
     longest_effective = std::max(longest_effective, counted);
   }
   for (const auto& step : rollout.steps) {
@@ -187,6 +180,8 @@ void set_time_metrics(const Rollout& rollout, const RankRoles& roles, observe::M
     flops += step.flops;
   }
   if (const double rollout_s = time("rollout"); rollout.is_generated && rollout_s > 0) {
+    const auto generated = static_cast<double>(rollout.num_generated_tokens),
+               longest = static_cast<double>(rollout.longest_response);
     row.set("perf/tokens_per_gpu_per_sec", generated / rollout_s / roles.num_generators);
     row.set("perf/effective_tokens_per_gpu_per_sec", effective / rollout_s / roles.num_generators);
     row.set("perf/longest_sample_tokens_per_sec", longest / rollout_s);

@@ -89,15 +89,14 @@ train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
                  .tis_clip = static_cast<float>(rl.tis_clip),
                  .tis_clip_low = static_cast<float>(rl.tis_clip_low),
                  .use_opsm = rl.use_opsm,
-                 .opsm_delta = static_cast<float>(rl.opsm_delta)};
+                 .opsm_delta = static_cast<float>(rl.opsm_delta),
+                 .compare_masked = rollout.is_all_sampled};
   return loss;
 }
 
 train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Progress& progress,
                            const Rollout& rollout, size_t begin, size_t end, size_t step) {
   const auto samples = std::span(rollout.samples).subspan(begin, end - begin);
-  const int64_t decay_steps = session.config.optimizer.lr_decay_iters.value_or(
-      progress.num_rollouts * session.config.num_steps_per_rollout);
   const bool dumps = rollout.index == 0 && step == 0;
   const auto before_update = [&] {
     trainer_side.checkpoints->release_state();
@@ -105,8 +104,9 @@ train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Pr
       dump_gradients(session, trainer_side);
   };
   // A skipped step leaves the schedule where it is, as Megatron's does.
-  const double learning_rate = train::learning_rate(
-      session.config.optimizer, progress.optimizer_steps - progress.skipped_steps, decay_steps);
+  const double learning_rate =
+      train::learning_rate(session.config.optimizer,
+                           progress.optimizer_steps - progress.skipped_steps, progress.decay_steps);
   const auto result = trainer_side.trainer->step(samples, step_loss(session.config, rollout),
                                                  learning_rate, before_update);
   if (!result.skipped) progress.whole_state.reset();
@@ -248,7 +248,7 @@ void check_exactness(const Session& session, const Rollout& rollout) {
   if (!rollout.is_generated) return;
   const train::StepResult& first = rollout.steps.front();
   report_mismatch(session, rollout.index,
-                  {.tokens = first.metric(ops::LossMetric::kTokens),
+                  {.tokens = first.metric(ops::LossMetric::kComparedTokens),
                    .mismatches = first.metric(ops::LossMetric::kLogProbMismatches),
                    .max_diff = first.metric(ops::LossMetric::kLogProbMaxDiff)});
 }

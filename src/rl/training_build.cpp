@@ -72,14 +72,34 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
     refuse("moe_z_loss_coeff", options.moe_z_loss_coeff, "experts");
 }
 
-// As of lr_decay_iters (check_schedule), where the length of the run stands for it.
-void check_decay(const RunConfig& config, const Progress& progress) {
-  const train::OptimizerOptions& o = config.optimizer;
-  const int64_t steps = progress.num_rollouts * config.num_steps_per_rollout;
+// A resume under which the decay ends elsewhere than the checkpoint says.
+void report_moved_decay(const train::OptimizerOptions& o, const Progress& progress,
+                        int64_t end_now) {
+  const int64_t step = progress.optimizer_steps - progress.skipped_steps;
+  log_warn(
+      "the learning rate decays until optimizer step {} and not until {}, as before the resume: "
+      "the rate of the next step is {:.4g} and would have been {:.4g}; optimizer.lr_decay_iters "
+      "sets the end",
+      end_now, progress.decay_steps, train::learning_rate(o, step, end_now),
+      train::learning_rate(o, step, progress.decay_steps));
+}
+
+// Where the schedule ends: at lr_decay_iters, or with the last step that is left to do now.
+void settle_decay(const Session& session, Progress& progress) {
+  const train::OptimizerOptions& o = session.config.optimizer;
+  const int64_t left = std::max<int64_t>(0, progress.num_rollouts - progress.next_rollout) *
+                       session.config.num_steps_per_rollout;
+  const int64_t end = o.lr_decay_iters.value_or(progress.optimizer_steps + left);
   const int64_t decay = o.lr_wsd_decay_iters.value_or(0);
-  require(o.lr_decay_style != "WSD" || o.lr_decay_iters || decay <= steps,
-          fmt::format("the rate decays over {} optimizer steps, and the run has {}", decay, steps),
+  require(o.lr_decay_style != "WSD" || o.lr_decay_iters || decay <= end,
+          fmt::format("the rate decays over {} optimizer steps, and the run has {}", decay, end),
           "lower it, or set optimizer.lr_decay_iters", "optimizer.lr_wsd_decay_iters");
+  // Checkpoints of before do not say where it was to end.
+  const bool is_known = progress.decay_steps > 0;
+  const bool matters = o.lr_decay_style != "constant" || o.lr_warmup_fraction;
+  if (is_known && matters && left > 0 && end != progress.decay_steps && session.is_root())
+    report_moved_decay(o, progress, end);
+  progress.decay_steps = end;
 }
 
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
@@ -199,6 +219,8 @@ void restore_progress(const io::Checkpoint& checkpoint, SampleSource& source, Pr
   progress.skipped_steps = io::read_counter(state, "skipped_steps", where);
   if (state.contains("skipped_in_a_row"))  // not in older checkpoints
     progress.skipped_in_a_row = io::read_counter(state, "skipped_in_a_row", where);
+  if (state.contains("decay_steps"))
+    progress.decay_steps = io::read_counter(state, "decay_steps", where);
   if (const auto due = state.find("evaluation_is_due"); due != state.end())
     progress.evaluation_is_due = due->is_boolean() && due->get<bool>();
   if (!state.contains("data"))
@@ -235,7 +257,8 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
   if (checkpoint.state().contains("next_rollout") && use != CheckpointUse::kWeights) {
     check_same_model(path, session.config.model.hf_checkpoint);
     if (session.is_root())
-      compare_settings(find_earlier_settings(session.request.start), session.config.resolved_yaml);
+      compare_settings(find_earlier_settings(session.request.start), session.config.resolved_yaml,
+                       wants_reference(session.config) && has_reference(checkpoint));
     if (session.trains()) restore_training(session, checkpoint, trainer_side);
     restore_progress(checkpoint, *rollout_side.source, progress);
     if (session.is_root())
@@ -324,10 +347,10 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
     world = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{}, device);
   if (wants_engine(config)) engine_grid = make_engine_grid(session);
   build_engine(session, world ? *world : *grid, engine_grid, trainer_side, memory, rollout_side);
-  progress.num_rollouts = rollout_side.source->num_rollouts();
-  check_decay(config, progress);
   if (!session.request.start.checkpoint.empty())
     resume(session, trainer_side, rollout_side, progress);
+  progress.num_rollouts = rollout_side.source->num_rollouts(progress.next_rollout);
+  settle_decay(session, progress);
   session.communicator.barrier();  // nobody's inputs are at fault: the run folder may fill
   open_run_folder(*this);
 }

@@ -84,7 +84,7 @@ void add_engine_metrics(const Session& session, const RolloutSide& rollout_side,
 void set_rank_metrics(const Session& session, const RolloutSide& rollout_side,
                       const Progress& progress, const Rollout& rollout, observe::MetricRow& row) {
   set_rollout_metrics(rollout, session.config, row);
-  set_train_metrics(rollout, session.config, session.roles.num_trainers, row);
+  set_train_metrics(rollout, session.config, row);
   set_time_metrics(rollout, session.roles, row);
   row.set("train/lr", rollout.steps.back().learning_rate);
   row.set("train/step", static_cast<double>(progress.optimizer_steps));
@@ -100,9 +100,8 @@ void set_rank_metrics(const Session& session, const RolloutSide& rollout_side,
 void write_train_steps(const Session& session, const Progress& progress, const Rollout& rollout) {
   const int64_t before = progress.optimizer_steps - static_cast<int64_t>(rollout.steps.size());
   for (size_t k = 0; k < rollout.steps.size(); ++k)
-    session.log->write_train_step(
-        rollout.index, before + static_cast<int64_t>(k) + 1,
-        make_train_step_row(rollout, k, session.config, session.roles.num_trainers));
+    session.log->write_train_step(rollout.index, before + static_cast<int64_t>(k) + 1,
+                                  make_train_step_row(rollout, k, session.config));
 }
 
 // A file to look at is not worth the run.
@@ -119,22 +118,24 @@ void write_samples(const Session& session, const Rollout& rollout) {
 void log_first_step_checks(const RunConfig& config, const Rollout& rollout) {
   if (!rollout.is_generated) return;
   const train::StepResult& first = rollout.steps.front();
+  const double compared = first.metric(ops::LossMetric::kComparedTokens);
+  const bool trains = first.metric(ops::LossMetric::kTokens) > 0;
   struct Check {
     const char* name;
     double value;
-    bool applies;
+    bool applies;  // there is something to look at
     const char* cause;
   };
   const bool same_reference = config.model.ref_load == config.model.hf_checkpoint &&
                               config.rl.use_kl_loss && !rollout.samples[0].ref_log_probs.empty();
   const Check checks[] = {
-      {"log-prob difference 0", first.metric(ops::LossMetric::kLogProbMaxDiff), true,
+      {"log-prob difference 0", first.metric(ops::LossMetric::kLogProbMaxDiff), compared > 0,
        "training and generation disagree"},
-      {"ratio 1", std::abs(first.metric(ops::LossMetric::kPpoKl)), true,
+      {"ratio 1", std::abs(first.metric(ops::LossMetric::kPpoKl)), trains,
        "old log-probs are not those of the weights"},
-      {"clipped 0", first.metric(ops::LossMetric::kClipFraction), true,
+      {"clipped 0", first.metric(ops::LossMetric::kClipFraction), trains,
        "old log-probs are not those of the weights"},
-      {"KL 0", std::abs(first.metric(ops::LossMetric::kKlLoss)), same_reference,
+      {"KL 0", std::abs(first.metric(ops::LossMetric::kKlLoss)), same_reference && trains,
        "the reference is not the start of the policy"},
   };
   int passed = 0, applied = 0;
@@ -147,8 +148,9 @@ void log_first_step_checks(const RunConfig& config, const Rollout& rollout) {
       log_warn("first-step check \"{}\" is {:.3g}: {}", check.name, check.value, check.cause);
     }
   }
-  log_info("first-step checks: {}/{} ({} tokens compared bit for bit)", passed, applied,
-           first.metric(ops::LossMetric::kTokens));
+  if (compared == 0)
+    log_warn("no token of the first step was compared with generation: nothing is known of it");
+  log_info("first-step checks: {}/{} ({} tokens compared bit for bit)", passed, applied, compared);
 }
 
 void log_samples(const Session& session, const Rollout& rollout) {

@@ -71,7 +71,7 @@ TEST_F(FailuresOfRanks, OneThatIsKilledEndsAll) {
   EXPECT_EQ(status().at("state"), "failed");
   EXPECT_EQ(status().at("failure").at("rank"), 2);
   EXPECT_EQ(status().at("error").get<std::string>().find("rank 2 died (host "), 0u) << f.text();
-  EXPECT_EQ(f.err.find("stopping after this step"), std::string::npos) << f.text();
+  EXPECT_EQ(f.err.find("stopping: "), std::string::npos) << f.text();
 }
 
 // The others wait in the exchange of samples then: the failing rank must not wait for them.
@@ -89,7 +89,7 @@ TEST_F(FailuresOfRanks, OneWhoseRewardsStayAwayEndsAll) {
   EXPECT_LT(f.seconds, kSoon);
   expect_mentions(f, {"rank 1 of 2 failed", server.url()});
   EXPECT_EQ(status().at("state"), "failed");
-  EXPECT_EQ(f.err.find("stopping after this step"), std::string::npos) << f.text();
+  EXPECT_EQ(f.err.find("stopping: "), std::string::npos) << f.text();
 }
 
 // On one rank or two: the samples of the rollouts before are not lost, and the run goes on to the

@@ -53,5 +53,21 @@ TEST(SampleMetrics, FlatGroupsAndRepetition) {
   EXPECT_EQ(*row.find("rollout/repetition_frac"), 1.0 / 8);
 }
 
+// Flat is what gives no advantage, so a length penalty counts.
+TEST(SampleMetrics, LengthPenaltiesAreNotFlat) {
+  std::vector<Sample> samples;
+  for (int i = 0; i < 8; ++i) samples.push_back(make_sample(i));
+  const double rewards[] = {0, 0, 1, 1, 1, 0.5, 0, 1};
+  const double penalties[] = {0, -0.25, -0.5, -0.5, -0.5, 0, 0, 0};
+  for (size_t i = 0; i < 8; ++i)
+    samples[i].reward = rewards[i], samples[i].length_penalty = penalties[i];
+  observe::MetricRow row;
+  set_zero_std(samples, "rollout/", row);
+  EXPECT_EQ(*row.find("rollout/zero_std/frac"), 0.5);
+  EXPECT_EQ(*row.find("rollout/zero_std/count_0.5"), 2);
+  EXPECT_EQ(row.find("rollout/zero_std/count_0.0"), nullptr);
+  EXPECT_EQ(row.find("rollout/zero_std/count_1.0"), nullptr);
+}
+
 }  // namespace
 }  // namespace slimexx::rl

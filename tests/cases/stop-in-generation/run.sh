@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# A signal cuts generation off: a run that is at a rollout of minutes ends within seconds with its state saved, and goes on to the same bytes.
+source "$(dirname "$0")/../lib.sh"
+S=(checkpoint.save_interval=1 checkpoint.keep_last=0 rollout.num_rollout=3)
+train --set observe.run_dir="$T/whole" "${S[@]}" || wrong "$(tail -3 out)"
+train --set observe.run_dir="$T/cut" "${S[@]}" rollout.num_rollout=1 || wrong "$(tail -3 out)"
+"$B" train --config run.yaml --set observe.run_dir="$T/cut" "${S[@]}" rollout.n_samples_per_prompt=60000 train.max_tokens_per_gpu=100000 --resume >out 2>&1 &
+pid=$!
+for ((i = 0; i < 300; ++i)); do grep -q '"state": "running"' cut/status.json && kill -0 $pid && sleep 0.1 && [[ -e cut/logs/rank_000.log ]] && grep -q 'resume  ' cut/logs/rank_000.log && ((i > 5)) && break; done 2>/dev/null
+kill -TERM $pid
+start=$SECONDS
+wait $pid
+status=$?
+[[ $status == 130 ]] || wrong "status $status: $(tail -3 out)"
+((SECONDS - start < 20)) || wrong "it takes $((SECONDS - start)) s to stop"
+grep -q 'rollout 1 was cut off by a signal' out || wrong "$(tail -5 out)"
+[[ $(cat cut/metrics.jsonl | wc -l) == 1 ]] || wrong "a rollout that was cut off has a row"
+train --set observe.run_dir="$T/cut" "${S[@]}" --resume || wrong "$(tail -3 out)"
+for n in 1 2 3; do diff -rq whole/checkpoints/step_00000$n cut/checkpoints/step_00000$n || wrong "step $n differs"; done
