@@ -12,6 +12,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/io/checkpoint.h"
 #include "slimexx/model/describe.h"
 #include "slimexx/model/parameters.h"
 #include "training_run.h"

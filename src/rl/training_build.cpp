@@ -77,19 +77,20 @@ void report_moved_decay(const train::OptimizerOptions& o, const Progress& progre
                         int64_t end_now) {
   const int64_t step = progress.optimizer_steps - progress.skipped_steps;
   log_warn(
-      "the learning rate decays until optimizer step {} and not until {}, as before the resume: "
-      "the rate of the next step is {:.4g} and would have been {:.4g}; optimizer.lr_decay_iters "
-      "sets the end",
+      "the learning rate now decays until optimizer step {}; before the resume it was to decay "
+      "until step {}. The next step's rate is {:.4g} and would have been {:.4g}; "
+      "optimizer.lr_decay_iters fixes the end",
       end_now, progress.decay_steps, train::learning_rate(o, step, end_now),
       train::learning_rate(o, step, progress.decay_steps));
 }
 
-// Where the schedule ends: at lr_decay_iters, or with the last step that is left to do now.
+// Where the schedule ends: at lr_decay_iters, or with the last step that is left to do now. 0 under
+// a constant rate, for dumps of which nobody knows the steps.
 void settle_decay(const Session& session, Progress& progress) {
   const train::OptimizerOptions& o = session.config.optimizer;
-  const int64_t left = std::max<int64_t>(0, progress.num_rollouts - progress.next_rollout) *
-                       session.config.num_steps_per_rollout;
-  const int64_t end = o.lr_decay_iters.value_or(progress.optimizer_steps + left);
+  const int64_t steps = session.config.num_steps_per_rollout;
+  const int64_t left = std::max<int64_t>(0, progress.num_rollouts - progress.next_rollout) * steps;
+  const int64_t end = o.lr_decay_iters.value_or(steps == 0 ? 0 : progress.optimizer_steps + left);
   const int64_t decay = o.lr_wsd_decay_iters.value_or(0);
   require(o.lr_decay_style != "WSD" || o.lr_decay_iters || decay <= end,
           fmt::format("the rate decays over {} optimizer steps, and the run has {}", decay, end),
