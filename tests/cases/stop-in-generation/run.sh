@@ -6,7 +6,8 @@ train --set observe.run_dir="$T/whole" "${S[@]}" || wrong "$(tail -3 out)"
 train --set observe.run_dir="$T/cut" "${S[@]}" rollout.num_rollout=1 || wrong "$(tail -3 out)"
 "$B" train --config run.yaml --set observe.run_dir="$T/cut" "${S[@]}" rollout.n_samples_per_prompt=60000 train.max_tokens_per_gpu=100000 --resume >out 2>&1 &
 pid=$!
-for ((i = 0; i < 300; ++i)); do grep -q '"state": "running"' cut/status.json && kill -0 $pid && sleep 0.1 && [[ -e cut/logs/rank_000.log ]] && grep -q 'resume  ' cut/logs/rank_000.log && ((i > 5)) && break; done 2>/dev/null
+for ((i = 0; i < 200; ++i)); do grep -q '"total_steps": 3' cut/status.json && break; sleep 0.1; done
+sleep 0.5
 kill -TERM $pid
 start=$SECONDS
 wait $pid
