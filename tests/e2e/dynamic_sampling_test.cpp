@@ -107,7 +107,11 @@ TEST_F(DynamicSampling, DrawsMoreAtOnceWhereAsked) {
 }
 
 TEST_F(DynamicSampling, EndsWhereNothingIsKept) {
-  std::vector<std::string> all = arguments("run", {"reward.rm_type=math"});
+  // No response of 24 tokens happens to be this.
+  const std::string prompts =
+      folder_.put("hard.jsonl", "{\"prompt\": \"1 + 1 =\", \"label\": \"123456789\"}\n");
+  std::vector<std::string> all =
+      arguments("run", {"reward.rm_type=math", "data.prompt_data=" + prompts});
   all.push_back("--thread-ranks=2");
   const Finished f = run_slimexx(0, all);
   EXPECT_EQ(f.status, 4) << f.text();

@@ -12,5 +12,6 @@ train --set debug.load_rollout="$T/dump.jsonl" rl.overlong_buffer_len=4 || wrong
 [[ $(values run/metrics.jsonl rollout/zero_std/frac) == 0.75 ]] || wrong "zero_std/frac is $(values run/metrics.jsonl rollout/zero_std/frac), and 3 of 4 groups have no advantage"
 [[ $(values run/metrics.jsonl rollout/zero_std/count_0.0) == 2 && $(values run/metrics.jsonl rollout/zero_std/count_1.0) == 1 ]] || wrong "$(grep -o '"rollout/zero_std[^,]*' run/metrics.jsonl)"
 rm -rf run
-train --set reward.rm_type=math rl.overlong_buffer_len=7 rollout.dynamic_sampling_filter_path=check_reward_nonzero_std && wrong "groups of one grade are kept for their lengths"
+sed 's/"label": "[0-9]*"/"label": "123456789"/' prompts.jsonl >hard.jsonl
+train --set data.prompt_data="$T/hard.jsonl" reward.rm_type=math rl.overlong_buffer_len=7 rollout.dynamic_sampling_filter_path=check_reward_nonzero_std && wrong "groups of one grade are kept for their lengths"
 grep -q 'zero_std_0.0' out || wrong "$(tail -3 out)"
