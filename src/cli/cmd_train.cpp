@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/shell.h"
 #include "slimexx/config/config.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
@@ -43,15 +44,6 @@ rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks, const std:
   names_run_dir = config.is_set(kRunDirKey);
   return rl::load_run_config(
       config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = run_dir});
-}
-
-std::string quote_for_shell(const std::string& word) {
-  if (!word.empty() && word.find_first_of(" \t\n'\"\\$`*?[]{}()<>|&;#~!") == std::string::npos) {
-    return word;
-  }
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 // What to type to start this run again, without --resume.

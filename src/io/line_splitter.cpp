@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "io/foreign_format.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
 
@@ -34,8 +35,7 @@ void LineSplitter::append(std::string& line, size_t end) {
   used_ = end;
 }
 
-void LineSplitter::check_start(const std::string& line) const {
-  const std::string_view start(line);
+void LineSplitter::check_start(std::string_view start) const {
   if (start.starts_with("\xEF\xBB\xBF")) {
     throw Error(ErrorCode::kInput, "the file starts with a byte-order mark",
                 "save it as plain UTF-8", where());
@@ -51,6 +51,8 @@ void LineSplitter::check_start(const std::string& line) const {
     throw Error(ErrorCode::kInput, "the file is a Git LFS pointer, not the data",
                 "fetch the data with `git lfs pull`", where());
   }
+  if (const auto format = find_foreign_format(start, name_))
+    throw Error(ErrorCode::kInput, format->what, format->hint, name_);
 }
 
 bool LineSplitter::next(std::string& line) {
@@ -62,6 +64,7 @@ bool LineSplitter::next(std::string& line) {
       used_ = 0;
       filled_ = source_->read(buffer_.data(), buffer_.size());
       if (filled_ == 0) break;
+      if (line_number_ == 1 && !any) check_start({buffer_.data(), filled_});
     }
     any = true;
     const auto* newline =
@@ -78,7 +81,6 @@ bool LineSplitter::next(std::string& line) {
     return false;
   }
   bytes_read_ += line.size() + 1;
-  if (line_number_ == 1) check_start(line);
   return true;
 }
 

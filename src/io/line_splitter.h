@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/byte_source.h"
@@ -20,7 +21,7 @@ class LineSplitter {
 
  private:
   void append(std::string& line, size_t end);
-  void check_start(const std::string& line) const;
+  void check_start(std::string_view start) const;  // of the file, up to a line break at least
 
   std::unique_ptr<ByteSource> source_;
   std::string name_;
