@@ -91,7 +91,9 @@ void run_init(const InitFlags& flags, Session& session) {
   dist::Collective alone;
   rl::export_hf(store, rl::make_model_layout(spec, nullptr), spec, "", flags.save, alone);
   for (const auto& [name, content] : text.files) {
-    write_file_atomic(join_path(flags.save, name), content);
+    const std::string path = join_path(flags.save, name);
+    make_directories(std::filesystem::path(path).parent_path().string());
+    write_file_atomic(path, content);
   }
   // Last: without it the folder is no checkpoint.
   write_file_atomic(join_path(flags.save, "config.json"), make_config(config, text));

@@ -26,6 +26,7 @@ constexpr int64_t kChunkBytes = int64_t{8} << 20;
 constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
                                   "tokenizer_config.json", "chat_template.jinja"};
 
+constexpr const char* kTemplateFolder = "additional_chat_templates";
 constexpr const char* kQuantizationKey = "quantization_config";
 
 int64_t tensor_bytes(const HfTensor& t) { return num_elements(t) * tensor::dtype_bytes(t.dtype); }
@@ -218,6 +219,21 @@ void write_hf_folder(const std::string& directory, const std::vector<HfTensor>& 
   writer.commit(writer.written_bytes());
 }
 
+namespace {
+
+// Chat templates with names of their own.
+void copy_named_templates(const std::string& from, const std::string& to) {
+  const std::string folder = join_path(from, kTemplateFolder);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return;
+  make_directories(join_path(to, kTemplateFolder));
+  for (const std::string& name : list_files(folder))
+    if (name.ends_with(".jinja"))
+      copy_file_contents(join_path(folder, name), join_path(join_path(to, kTemplateFolder), name));
+}
+
+}  // namespace
+
 void copy_side_files(const std::string& from, const std::string& to) {
   make_directories(to);
   if (is_same_directory(from, to)) return;
@@ -237,6 +253,7 @@ void copy_side_files(const std::string& from, const std::string& to) {
                join_path(from, name));
     }
   }
+  copy_named_templates(from, to);
 }
 
 }  // namespace slimexx::io

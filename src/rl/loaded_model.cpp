@@ -204,12 +204,7 @@ TextSide load_text_side(const std::string& directory) {
   if (path_exists(join_path(directory, "tokenizer.json"))) {
     side.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(directory));
   }
-  const bool has_template =
-      path_exists(join_path(directory, "chat_template.jinja")) ||
-      (path_exists(join_path(directory, "tokenizer_config.json")) &&
-       parse_json_file(join_path(directory, "tokenizer_config.json")).contains("chat_template"));
-  if (has_template)
-    side.chat_template = std::make_unique<text::ChatTemplate>(text::ChatTemplate::load(directory));
+  side.chat_template = text::ChatTemplate::find(directory);
   return side;
 }
 

@@ -128,6 +128,7 @@ void BpeModel::add_merges(RawTokenizer& raw) {
 
 bool BpeModel::accepts_raw_bytes() const {
   if (!prefix_.empty() || !suffix_.empty()) return false;
+  if (refuses_lost_ && !byte_fallback_) return true;
   for (uint32_t byte = 0; byte < 256; ++byte) {
     if (!find(byte_character(byte))) return false;
   }
@@ -152,9 +153,16 @@ std::vector<uint8_t> BpeModel::lost_bytes(bool mapped) const {
   return lost;
 }
 
+void BpeModel::refuse_lost_bytes(bool mapped) {
+  refuses_lost_ = true;
+  mapped_ = mapped;
+}
+
 void BpeModel::use_raw_bytes() {
   raw_bytes_ = true;
-  for (uint32_t byte = 0; byte < 256; ++byte) byte_ids_[byte] = *find(byte_character(byte));
+  mapped_ = false;
+  for (uint32_t byte = 0; byte < 256; ++byte)
+    byte_ids_[byte] = find(byte_character(byte)).value_or(-1);
   if (!ignore_merges_) return;
   whole_words_.clear();
   whole_words_.reserve(vocab_.size());
@@ -204,7 +212,11 @@ void BpeModel::encode_uncached(std::string_view word, std::vector<TokenId>& ids)
   }
   const size_t first = ids.size();
   if (raw_bytes_) {
-    for (const char c : word) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+    for (size_t at = 0; at < word.size(); ++at) {
+      const TokenId id = byte_ids_[static_cast<uint8_t>(word[at])];
+      if (id < 0) refuse_word(word, at);
+      ids.push_back(id);
+    }
   } else {
     add_characters(word, ids);
   }
@@ -220,6 +232,7 @@ void BpeModel::add_characters(std::string_view word, std::vector<TokenId>& ids) 
     const size_t length = character_length(word, at);
     std::string_view character = word.substr(at, length);
     const bool is_first = at == 0;
+    const size_t begin = at;
     at += length;
     if ((!is_first && !prefix_.empty()) || (at == word.size() && !suffix_.empty())) {
       decorated.assign(is_first ? "" : prefix_).append(character);
@@ -230,12 +243,36 @@ void BpeModel::add_characters(std::string_view word, std::vector<TokenId>& ids) 
       if (unknown_pending) ids.push_back(*unknown_);
       unknown_pending = false;
       ids.push_back(*id);
-    } else if (!(byte_fallback_ && add_byte_tokens(character, ids)) && unknown_) {
+    } else if (!(byte_fallback_ && add_byte_tokens(character, ids))) {
+      if (refuses_lost_) refuse_word(word, begin);
       if (unknown_pending && !fuse_unknown_) ids.push_back(*unknown_);
-      unknown_pending = true;
+      unknown_pending = unknown_.has_value();
     }
   }
   if (unknown_pending) ids.push_back(*unknown_);
+}
+
+// `at`: where the byte or the character without a token stands in the word, as the word came.
+void BpeModel::refuse_word(std::string_view word, size_t at) const {
+  std::string text(word);
+  if (mapped_) {
+    const auto before = unmap_bytes(word.substr(0, at));
+    if (auto bytes = unmap_bytes(word); bytes && before) {
+      text = std::move(*bytes);
+      at = before->size();
+    }
+  } else {
+    const auto has_token = [&](size_t i) { return byte_ids_[static_cast<uint8_t>(text[i])] >= 0; };
+    while (at + 1 < text.size() && has_token(at)) ++at;
+  }
+  size_t begin = at, end = 0;  // of the character that has the byte
+  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+  end = begin;
+  throw Error(ErrorCode::kInput,
+              fmt::format("the text has U+{:04X}, and the tokenizer has no token for its byte "
+                          "0x{:02X}",
+                          next_code_point(text, end), static_cast<uint8_t>(text[at])),
+              "take the character out of the text, or leave the row out: the model cannot read it");
 }
 
 bool BpeModel::add_byte_tokens(std::string_view character, std::vector<TokenId>& ids) const {

@@ -23,13 +23,15 @@ class BpeModel {
                         std::vector<std::string>& texts);
 
   // Words come as raw bytes instead of in the byte-level alphabet: faster, possible when every
-  // byte has its token. Call once, before encoding.
+  // byte has its token, or is refused. Call once, before encoding.
   bool accepts_raw_bytes() const;
   void use_raw_bytes();
 
   // The bytes of UTF-8 text that words in the byte-level alphabet would lose (`mapped`), or that
   // byte fallback would (else): no token, and no unknown token in their place.
   std::vector<uint8_t> lost_bytes(bool mapped) const;
+  // Makes encode_word throw Error(kInput) for words with such bytes instead of passing over them.
+  void refuse_lost_bytes(bool mapped);
 
   // Ids that encode_word must not give by a look-up of the whole word: those of special tokens, so
   // that text which merely spells one does not become one.
@@ -55,6 +57,7 @@ class BpeModel {
   void encode_uncached(std::string_view word, std::vector<TokenId>& ids) const;
   void add_characters(std::string_view word, std::vector<TokenId>& ids) const;
   bool add_byte_tokens(std::string_view character, std::vector<TokenId>& ids) const;
+  [[noreturn]] void refuse_word(std::string_view word, size_t at) const;
 
   std::unique_ptr<Storage> storage_ = std::make_unique<Storage>();
   WordMap vocab_;
@@ -68,6 +71,8 @@ class BpeModel {
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;
   bool raw_bytes_ = false;
+  bool refuses_lost_ = false;
+  bool mapped_ = false;  // with refuses_lost_: words come in the byte-level alphabet
   uint32_t serial_ = 0;
 };
 

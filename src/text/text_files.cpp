@@ -11,6 +11,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/text/chat_template.h"
 #include "slimexx/text/tokenizer.h"
+#include "text/special_tokens.h"
 
 namespace slimexx::text {
 namespace {
@@ -18,14 +19,16 @@ namespace {
 constexpr const char* kByteLevel = "byte-level";
 constexpr const char* kTokenizerFile = "tokenizer.json";
 constexpr const char* kTemplateFile = "chat_template.jinja";
+constexpr const char* kTemplateFolder = "additional_chat_templates";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kSpecialTokensMap = "special_tokens_map.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 
 // What a folder may hold of the text side.
-constexpr const char* kTextFiles[] = {
-    kTokenizerFile, kTokenizerConfig, "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt",   kTemplateFile,    "chat_template.json",      kGenerationConfig};
+constexpr const char* kTextFiles[] = {kTokenizerFile,      kTokenizerConfig,     kSpecialTokensMap,
+                                      "added_tokens.json", "vocab.json",         "merges.txt",
+                                      kTemplateFile,       "chat_template.json", kGenerationConfig};
 
 const std::vector<std::string> kByteLevelSpecials = {"<|endoftext|>", "<|system|>", "<|user|>",
                                                      "<|assistant|>"};
@@ -57,6 +60,13 @@ std::map<std::string, std::string> read_sources(const std::string& tokenizer) {
     const std::string path = join_path(tokenizer, name);
     if (path_exists(path)) files[name] = read_text_file(path, kMaxFileBytes);
   }
+  std::error_code ignored;
+  const auto templates = std::filesystem::path(tokenizer) / kTemplateFolder;
+  for (const auto& entry : std::filesystem::directory_iterator(templates, ignored)) {
+    if (entry.path().extension() != ".jinja") continue;
+    const std::string name = join_path(kTemplateFolder, entry.path().filename().string());
+    files[name] = read_text_file(entry.path().string(), kMaxFileBytes);
+  }
   if (!files.contains(kTokenizerFile)) {
     throw Error(ErrorCode::kInput, "the folder has no tokenizer.json",
                 "name a folder or a file with one, or byte-level", tokenizer);
@@ -77,13 +87,16 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::vector<std::s
   return ids;
 }
 
-// eos_token of a tokenizer_config.json: a string, or an object with its content.
-std::string eos_of_config(const std::string& config) {
-  const Json json = parse_json(config, kTokenizerConfig);
-  if (!json.is_object() || !json.contains("eos_token")) return "";
-  const Json& eos = json.at("eos_token");
-  if (eos.is_string()) return eos.get<std::string>();
-  return eos.is_object() ? eos.value("content", "") : "";
+// eos_token of tokenizer_config.json or special_tokens_map.json; empty if there is none.
+std::string eos_of_files(const TextFiles& text) {
+  const auto read = [&](const char* name) {
+    const auto file = text.files.find(name);
+    if (file == text.files.end()) return Json(Json::object());
+    Json json = parse_json(file->second, name);
+    return json.is_object() ? json : Json(Json::object());
+  };
+  return merge_special_tokens(read(kTokenizerConfig), read(kSpecialTokensMap))
+      .value("eos_token", "");
 }
 
 std::vector<int32_t> known_ends(const Tokenizer& tokenizer) {
@@ -102,10 +115,7 @@ std::vector<int32_t> known_ends(const Tokenizer& tokenizer) {
 std::vector<int32_t> find_ends(const TextSources& sources, const TextFiles& text,
                                const Tokenizer& tokenizer) {
   if (!sources.eos_tokens.empty()) return ids_of(tokenizer, sources.eos_tokens);
-  if (const auto config = text.files.find(kTokenizerConfig); config != text.files.end()) {
-    const auto id = tokenizer.token_to_id(eos_of_config(config->second));
-    if (id) return {*id};
-  }
+  if (const auto id = tokenizer.token_to_id(eos_of_files(text))) return {*id};
   return known_ends(tokenizer);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "slimexx/base/log.h"
 #include "text/tokenizer_impl.h"
 
 namespace slimexx::text {
@@ -11,17 +12,16 @@ namespace {
 // An added token may have an id far behind the vocabulary, but not out of all proportion.
 constexpr size_t kFreeAddedIds = 1 << 20;
 
-// Text with such bytes would be tokenized as if they were not there.
-void refuse_lost_bytes(const std::vector<uint8_t>& lost, const TokenizerSpec& root) {
-  if (lost.empty()) return;
-  constexpr size_t kShown = 8;
+// Text with such bytes is refused when it comes: it would be tokenized as if they were not there.
+void report_lost_bytes(const std::vector<uint8_t>& lost, const std::string& where) {
+  constexpr size_t kShown = 16;
   std::string names;
   for (size_t i = 0; i < std::min(lost.size(), kShown); ++i)
     names += fmt::format("{}0x{:02X}", i == 0 ? "" : ", ", lost[i]);
-  throw root.at("model").error(
-      fmt::format("the vocabulary lacks {} of the bytes of UTF-8 text: {}{}", lost.size(), names,
-                  lost.size() > kShown ? ", ..." : ""),
-      "give each byte a token, name an unk_token, or fetch the file again: text would be lost");
+  log_info(
+      "{}: the vocabulary lacks {} of the bytes of UTF-8 text ({}{}); a text that needs one "
+      "is refused",
+      where, lost.size(), names, lost.size() > kShown ? ", ..." : "");
 }
 
 }  // namespace
@@ -35,7 +35,10 @@ std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::build(RawTokenizer raw) {
   impl->pre_tokenizer = PreTokenizer::build(root.find("pre_tokenizer"));
   impl->decoder = TokenDecoder::build(root.find("decoder"));
   const bool mapped = impl->pre_tokenizer.maps_to_bytes() || impl->normalizer.maps_to_bytes();
-  refuse_lost_bytes(impl->model.lost_bytes(mapped), root);
+  if (const auto lost = impl->model.lost_bytes(mapped); !lost.empty()) {
+    report_lost_bytes(lost, raw.where);
+    impl->model.refuse_lost_bytes(mapped);
+  }
   impl->place_added_tokens(root);
   if (impl->pre_tokenizer.ends_in_byte_level() && impl->model.accepts_raw_bytes()) {
     impl->pre_tokenizer.leave_bytes_raw();

@@ -109,6 +109,22 @@ TEST(Tokenizer, FaultyFilesAreNamed) {
   }
 }
 
+// The ids are those of the tokenizers library, which drops what is refused here.
+TEST(Tokenizer, RefusesTextsThatNeedALackingByte) {
+  for (const Json& line : read_lines(kHere + "tokenizer_lost_bytes.jsonl")) {
+    SCOPED_TRACE(line["name"].get<std::string>());
+    const Tokenizer tokenizer = Tokenizer::parse(line["json"].get<std::string>(), "tokenizer.json");
+    for (const Json& refused : line["refused"]) {
+      const std::string message =
+          message_of([&] { tokenizer.encode(refused[0].get<std::string>()); });
+      for (int part : {1, 2})
+        EXPECT_NE(message.find(refused[part].get<std::string>()), std::string::npos) << message;
+    }
+    for (const Json& encoded : line["encoded"])
+      EXPECT_EQ(tokenizer.encode(encoded[0].get<std::string>()), encoded[1].get<Ids>());
+  }
+}
+
 TEST(Tokenizer, EveryTruncationIsAnError) {
   const std::string json = read_text_file(kHere + "tokenizers/affix.json");
   const size_t end = json.rfind('}');

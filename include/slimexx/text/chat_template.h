@@ -34,9 +34,13 @@ class ChatTemplate {
  public:
   // Throws Error(kInput) with `where` and the template's line for syntax errors.
   static ChatTemplate parse(std::string_view source, const std::string& where);
-  // The template of a checkpoint folder: chat_template.jinja, else "chat_template" of
-  // tokenizer_config.json (a string, or the list entry named "default"); and bos_token, eos_token
-  // and the other *_token strings of tokenizer_config.json as default variables.
+  // The templates of a checkpoint folder, chosen among as by transformers: chat_template.jinja and
+  // additional_chat_templates/NAME.jinja; without any of these, "chat_template" of
+  // tokenizer_config.json (a text, a list of {"name", "template"}, or an object of both). The
+  // default variables have bos_token, eos_token and the other named special tokens of the folder.
+  // Null if there is none.
+  static std::unique_ptr<ChatTemplate> find(const std::string& checkpoint_directory);
+  // The same; throws Error(kInput) if there is none.
   static ChatTemplate load(const std::string& checkpoint_directory);
 
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -44,6 +48,8 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // Renders with `variables`, an object: messages, tools, add_generation_prompt, bos_token, ....
+  // Of several templates, "tool_use" is taken if tools are given (an empty list is), else
+  // "default"; "chat_template" among the variables names another one, or is a template itself.
   // As with transformers, tools and documents are none and add_generation_prompt is false where
   // they are not given.
   // raise_exception() in the template and run-time faults throw Error(kInput) with the line.

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -377,6 +378,46 @@ TEST(ChatTemplate, LoadsFromCheckpointFolders) {
     EXPECT_NE(std::string(error.what()).find("chat_template.jinja: line 2"), std::string::npos)
         << error.what();
   }
+}
+
+// Texts of transformers 5.24 (apply_chat_template).
+TEST(ChatTemplate, ChoosesAmongTemplatesAndTakesSpecialTokensAsTransformers) {
+  const std::string folder = testing::TempDir() + "slimexx_template_folders";
+  for (const Json& folder_case : read_lines(test_data_path("text/jinja/template_folders.jsonl"))) {
+    SCOPED_TRACE(folder_case["name"].get<std::string>());
+    std::filesystem::remove_all(folder);
+    for (const auto& [name, content] : folder_case["files"].items()) {
+      const auto path = std::filesystem::path(folder) / name;
+      make_directories(path.parent_path().string());
+      write_file_atomic(path.string(), content.get<std::string>());
+    }
+    EXPECT_EQ(ChatTemplate::load(folder).render(folder_case["variables"]).text,
+              folder_case["text"].get<std::string>());
+  }
+}
+
+TEST(ChatTemplate, RefusesAChoiceThatThereIsNot) {
+  const std::string folder = testing::TempDir() + "slimexx_named_templates";
+  make_directories(folder);
+  write_file_atomic(
+      folder + "/tokenizer_config.json",
+      R"({"chat_template": [{"name": "rag", "template": "r"}, {"name": "tool_use", "template": "{% if %}"}]})");
+  const ChatTemplate named = ChatTemplate::load(folder);
+  const auto error_with = [&](const Json& variables) {
+    try {
+      return named.render(variables).text;
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(error_with({{"chat_template", "rag"}}), "r");
+  EXPECT_NE(error_with(Json::object()).find("no chat template is named \"default\""),
+            std::string::npos);
+  EXPECT_NE(error_with(Json::object()).find("\"rag\", \"tool_use\""), std::string::npos);
+  EXPECT_NE(error_with({{"chat_template", "rga"}}).find("no chat template is named \"rga\""),
+            std::string::npos);
+  EXPECT_NE(error_with({{"tools", Json::array()}}).find("line 1"), std::string::npos);
+  EXPECT_EQ(ChatTemplate::find(testing::TempDir()), nullptr);
 }
 
 }  // namespace
